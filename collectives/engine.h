@@ -1,0 +1,120 @@
+// Engines: what carries out a collective on a slice of memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "collectives/partition.h"
+#include "collectives/reduction.h"
+#include "nezha/allreduce.h"
+#include "nezha/types.h"
+#include "transport/channel.h"
+
+namespace nezha {
+
+// The ranks that take part, as the engines see them.
+struct Group {
+  int rank = 0;
+  int size = 1;
+  uint64_t context = 0;            // its id, for messages
+  std::vector<Channel*> channels;  // by rank; null where none was asked for, and for this rank
+  BufferPool* pool = nullptr;
+  RailMask rails = kAllRails;  // the context's
+};
+
+// One allreduce. The memory is the caller's, and stays until the operation is over.
+struct Operation {
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;  // may be the input
+  size_t elements = 0;
+  size_t element_size = 0;  // bytes
+  DataType type = DataType::kFloat32;
+  ReduceOperation operation = ReduceOperation::kSum;
+  uint32_t tag = 0;
+
+  size_t bytes() const { return elements * element_size; }
+};
+
+// What all ranks agree on for an operation.
+struct EnginePlan {
+  Algorithm algorithm = Algorithm::kRing;
+  uint32_t version = 0;
+  uint32_t epoch = 0;
+};
+
+// What one task is to do.
+struct Slice {
+  Operation operation;
+  SliceBounds bounds;
+  uint8_t lane = 0;            // tells the slices of one operation apart
+  RailMask rails = kAllRails;  // that carry it
+};
+
+class Task;
+
+class TaskOwner {
+ public:
+  // The task is done or has failed. Under Progress's lock; the task may not be destroyed in it.
+  virtual void on_finished(Task& task) = 0;
+
+ protected:
+  ~TaskOwner() = default;
+};
+
+// A slice being worked on. All under Progress's lock. The inputs stay intact where the output holds
+// no final value yet: the user's memory is overwritten by final values only.
+class Task {
+ public:
+  enum class State { kRunning, kDone, kFailed };
+
+  virtual ~Task() = default;
+  Task(const Task&) = delete;
+  Task& operator=(const Task&) = delete;
+
+  State poll() const { return state_; }
+  const absl::Status& status() const { return status_; }
+
+  // The fence: from here on nothing reads or writes the caller's memory. A task that was running
+  // has failed, and its owner is not told.
+  virtual void freeze() = 0;
+
+  // Whom it waits for and what it has so far, for the error of a timeout.
+  virtual std::string describe() const = 0;
+
+ protected:
+  explicit Task(TaskOwner& owner) : owner_(owner) {}
+  void finish(State state, absl::Status status = absl::OkStatus()) {
+    if (state_ != State::kRunning) return;
+    state_ = state;
+    status_ = std::move(status);
+    owner_.on_finished(*this);
+  }
+  State state_ = State::kRunning;
+  absl::Status status_;
+
+ private:
+  TaskOwner& owner_;
+};
+
+struct Traits {
+  std::string name;
+  bool reproducible = true;  // the same bits for any arrival order
+};
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  virtual Traits traits() const = 0;
+  // The ranks it will exchange data with: their channels must be in the group before start.
+  virtual std::vector<int> peers(const Group& group, const EnginePlan& plan) const = 0;
+  // Never blocks. The task may be finished when this returns.
+  virtual absl::StatusOr<std::unique_ptr<Task>> start(const Group& group, const Slice& slice,
+                                                      const EnginePlan& plan, TaskOwner& owner) = 0;
+};
+
+}  // namespace nezha

@@ -1,0 +1,22 @@
+// The hosts engine: algorithms over channels.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "collectives/engine.h"
+
+namespace nezha {
+
+class HostsEngine final : public Engine {
+ public:
+  Traits traits() const override { return {.name = "hosts", .reproducible = true}; }
+  std::vector<int> peers(const Group& group, const EnginePlan& plan) const override;
+  absl::StatusOr<std::unique_ptr<Task>> start(const Group& group, const Slice& slice,
+                                              const EnginePlan& plan, TaskOwner& owner) override;
+
+  // The algorithm for kAuto, from where the two cross when measured.
+  static Algorithm choose(int ranks, size_t bytes);
+};
+
+}  // namespace nezha

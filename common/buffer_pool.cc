@@ -1,0 +1,68 @@
+#include "common/buffer_pool.h"
+
+#include <algorithm>
+#include <bit>
+#include <new>
+
+namespace nezha {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+constexpr size_t kSmallest = 256;
+
+size_t rounded(size_t size) { return std::bit_ceil(std::max(size, kSmallest)); }
+size_t size_class(size_t rounded_size) {
+  return static_cast<size_t>(std::countr_zero(rounded_size));
+}
+
+}  // namespace
+
+void Buffer::reset() {
+  if (data_ != nullptr) pool_->give_back(data_, size_);
+  pool_ = nullptr;
+  data_ = nullptr;
+  size_ = 0;
+}
+
+BufferPool::~BufferPool() {
+  for (auto& blocks : idle_) {
+    for (std::byte* block : blocks) ::operator delete(block, kAlignment);
+  }
+}
+
+Buffer BufferPool::take(size_t size) {
+  const size_t bytes = rounded(size);
+  {
+    const std::lock_guard lock(mutex_);
+    bytes_in_use_ += bytes;
+    auto& blocks = idle_[size_class(bytes)];
+    if (!blocks.empty()) {
+      std::byte* block = blocks.back();
+      blocks.pop_back();
+      idle_bytes_ -= bytes;
+      return {this, block, size};
+    }
+  }
+  return {this, static_cast<std::byte*>(::operator new(bytes, kAlignment)), size};
+}
+
+void BufferPool::give_back(std::byte* data, size_t size) {
+  const size_t bytes = rounded(size);
+  {
+    const std::lock_guard lock(mutex_);
+    bytes_in_use_ -= bytes;
+    if (idle_bytes_ + bytes <= kMaxIdleBytes) {
+      idle_[size_class(bytes)].push_back(data);
+      idle_bytes_ += bytes;
+      return;
+    }
+  }
+  ::operator delete(data, kAlignment);
+}
+
+size_t BufferPool::bytes_in_use() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_in_use_;
+}
+
+}  // namespace nezha

@@ -1,0 +1,67 @@
+// Scratch memory that is taken and given back without going to the allocator each time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace nezha {
+
+class BufferPool;
+
+// Memory from a pool, aligned to cache lines; goes back when destroyed. Must not outlive the pool.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    std::swap(pool_, other.pool_);
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~Buffer() { reset(); }
+
+  void reset();
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }  // as asked for
+  explicit operator bool() const { return data_ != nullptr; }
+
+ private:
+  friend class BufferPool;
+  Buffer(BufferPool* pool, std::byte* data, size_t size) : pool_(pool), data_(data), size_(size) {}
+
+  BufferPool* pool_ = nullptr;
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// Thread-safe.
+class BufferPool {
+ public:
+  BufferPool() = default;
+  ~BufferPool();
+  BufferPool(const BufferPool&) = delete;
+  BufferPool& operator=(const BufferPool&) = delete;
+
+  // At least one byte, also for size 0, so that a Buffer that was taken is true.
+  Buffer take(size_t size);
+
+  size_t bytes_in_use() const;  // by size class
+
+ private:
+  friend class Buffer;
+  // Idle memory beyond this goes back to the allocator.
+  static constexpr size_t kMaxIdleBytes = size_t{64} << 20;
+
+  void give_back(std::byte* data, size_t size);
+
+  mutable std::mutex mutex_;
+  std::array<std::vector<std::byte*>, 64> idle_;  // by log2 of the size
+  size_t idle_bytes_ = 0;
+  size_t bytes_in_use_ = 0;
+};
+
+}  // namespace nezha

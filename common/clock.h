@@ -1,0 +1,23 @@
+// The one clock of the data path.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace nezha {
+
+// A point in time or a span, in nanoseconds of the steady clock. A plain integer, since these are
+// compared, stored and subtracted on every segment.
+using Nanos = int64_t;
+
+constexpr Nanos kMicrosecond = 1'000;
+constexpr Nanos kMillisecond = 1'000'000;
+constexpr Nanos kSecond = 1'000'000'000;
+
+inline Nanos now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace nezha

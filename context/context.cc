@@ -1,0 +1,27 @@
+#include "nezha/context.h"
+
+#include <utility>
+
+#include "context/context_impl.h"
+#include "nezha/allreduce.h"
+
+namespace nezha {
+
+Context::Context(std::unique_ptr<ContextImpl> impl) : impl_(std::move(impl)) {}
+Context::~Context() = default;
+
+std::shared_ptr<Context> Context::create(std::shared_ptr<::gloo::rendezvous::Store> store,
+                                         const ContextOptions& options) {
+  auto impl = std::make_unique<ContextImpl>(std::move(store), options);
+  impl->join();
+  return std::shared_ptr<Context>(new Context(std::move(impl)));
+}
+
+int Context::rank() const { return impl_->options().rank; }
+int Context::size() const { return impl_->options().size; }
+std::chrono::milliseconds Context::timeout() const { return impl_->options().timeout; }
+std::vector<RailStats> Context::rails() const { return impl_->rails(); }
+
+void allreduce(const AllreduceOptions& options) { options.context_->impl().allreduce(options); }
+
+}  // namespace nezha

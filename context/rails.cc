@@ -1,0 +1,89 @@
+#include "context/rails.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "transport/tcp/device.h"
+#include "transport/wire.h"
+
+namespace nezha {
+namespace {
+
+using Factory = absl::StatusOr<Endpoint::DeviceFactory>;
+
+absl::Status bad(absl::string_view uri, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("rail '", uri, "': ", why));
+}
+
+Factory make_tcp(absl::string_view text, const RailUri& uri) {
+  tcp::DeviceOptions options{.interface = uri.interface, .rail = uri.interface};
+  for (const auto& [key, value] : uri.options) {
+    if (key == "rail") {
+      options.rail = value;
+    } else if (key == "family" && (value == "4" || value == "6")) {
+      options.family = value == "6" ? AF_INET6 : AF_INET;
+    } else {
+      return bad(text, absl::StrCat("'", key, "=", value,
+                                    "' is none of tcp's options: rail=NAME, family=4, family=6"));
+    }
+  }
+  if (options.rail.empty() || options.rail.size() > wire::kMaxRailName ||
+      options.rail.find_first_of(" \t\r\n") != std::string::npos) {
+    return bad(text, absl::StrCat("a rail's name has 1 to ", wire::kMaxRailName,
+                                  " characters and no spaces"));
+  }
+  return Endpoint::DeviceFactory([options](Progress& progress, Acceptor& acceptor,
+                                           Rail rail) -> absl::StatusOr<std::unique_ptr<Device>> {
+    auto device = tcp::TcpDevice::create(progress, acceptor, rail, options);
+    if (!device.ok()) return device.status();
+    return std::unique_ptr<Device>(*std::move(device));
+  });
+}
+
+// Adding a kind of network: a folder under transport/, and a line here.
+struct Kind {
+  absl::string_view name;
+  Factory (*make)(absl::string_view text, const RailUri& uri);
+};
+constexpr Kind kKinds[] = {
+    {"tcp", &make_tcp},
+};
+
+}  // namespace
+
+absl::StatusOr<RailUri> RailUri::parse(absl::string_view text) {
+  const std::pair<absl::string_view, absl::string_view> halves =
+      absl::StrSplit(text, absl::MaxSplits('?', 1));
+  const std::pair<absl::string_view, absl::string_view> name =
+      absl::StrSplit(halves.first, absl::MaxSplits(':', 1));
+  RailUri uri;
+  uri.kind = std::string(name.first);
+  uri.interface = std::string(name.second);
+  if (uri.kind.empty() || uri.interface.empty()) {
+    return bad(text, "not of the form KIND:INTERFACE, such as tcp:eth0");
+  }
+  for (const absl::string_view option : absl::StrSplit(halves.second, '&', absl::SkipEmpty())) {
+    const std::pair<absl::string_view, absl::string_view> pair =
+        absl::StrSplit(option, absl::MaxSplits('=', 1));
+    if (!uri.options.emplace(std::string(pair.first), std::string(pair.second)).second) {
+      return bad(text, absl::StrCat("'", pair.first, "' is given twice"));
+    }
+  }
+  return uri;
+}
+
+Factory device_factory(absl::string_view text) {
+  const auto uri = RailUri::parse(text);
+  if (!uri.ok()) return uri.status();
+  std::vector<absl::string_view> known;
+  for (const Kind& kind : kKinds) {
+    if (kind.name == uri->kind) return kind.make(text, *uri);
+    known.push_back(kind.name);
+  }
+  return bad(text, absl::StrCat("'", uri->kind, "' is no kind of rail (there are: ",
+                                absl::StrJoin(known, ", "), ")"));
+}
+
+}  // namespace nezha

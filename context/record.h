@@ -1,0 +1,31 @@
+// The record each rank publishes in the rendezvous store: who it is and where its devices are.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/unique_id.h"
+
+namespace nezha {
+
+// As text, a line each: `nezha 1`, then `key value`.
+struct Record {
+  UniqueId job;
+  UniqueId process;
+  std::string host;
+  int pid = 0;
+  int size = 0;                                // of the context
+  std::string settings;                        // what must be the same on all ranks
+  std::map<std::string, std::string> devices;  // address by rail name
+
+  std::string encode() const;
+  // The store is not trusted: sizes are bounded, and unknown keys are errors.
+  static absl::StatusOr<Record> decode(absl::string_view text);
+
+  static std::string key(int rank);
+};
+
+}  // namespace nezha

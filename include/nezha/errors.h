@@ -1,0 +1,35 @@
+/// The exceptions nezha throws. They derive from Gloo's, so that a caller that catches
+/// `gloo::IoException` (elastic training does) needs no change.
+#pragma once
+
+#include <gloo/common/error.h>
+
+#include <string>
+
+#include "nezha/export.h"
+
+namespace nezha {
+
+/// Bad input: an option out of range, an unknown name, a wrong URI, a call in a state that forbids
+/// it. Nothing was sent and no memory was written; the context stays usable.
+class NEZHA_EXPORT InvalidArgument : public ::gloo::InvalidOperationException {
+ public:
+  explicit InvalidArgument(const std::string& what) : InvalidOperationException(what) {}
+};
+
+/// The operation failed: a peer died, disagreed, or could not be reached on any rail. The context
+/// is broken from here on: each later call on it throws the same error. The process may make a new
+/// one. When a call throws, nothing writes to or reads from its buffers any more; the output's
+/// contents are undefined.
+class NEZHA_EXPORT IoError : public ::gloo::IoException {
+ public:
+  explicit IoError(const std::string& what) : IoException(what) {}
+};
+
+/// An IoError whose cause is a deadline; `what()` names whom the operation waited for.
+class NEZHA_EXPORT TimeoutError : public IoError {
+ public:
+  explicit TimeoutError(const std::string& what) : IoError(what) {}
+};
+
+}  // namespace nezha

@@ -1,0 +1,391 @@
+#include "transport/channel.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+
+namespace nezha {
+
+Channel::Channel(ChannelOwner& owner, const UniqueId& peer)
+    : owner_(owner),
+      peer_(peer),
+      description_(absl::StrCat("process ", peer.str())),
+      outbox_(scheduler_, owner.pool()),
+      inbox_(*this, owner.pool()),
+      housekeeping_(owner.progress(), [this] { housekeeping(); }) {}
+
+Channel::~Channel() = default;
+
+void Channel::set_peer(std::string description, const UniqueId& job,
+                       const std::map<std::string, std::string>& addresses) {
+  description_ = std::move(description);
+  job_ = job;
+  for (const auto& [rail, address] : addresses) addresses_[rail] = address;
+}
+
+// ---- Sending and receiving
+// ------------------------------------------------------------------------
+
+OutMessage* Channel::open(const wire::MessageInfo& info, const Route& route, Sender* sender) {
+  OutMessage* message = outbox_.open(info, route, sender);
+  need_links();
+  pump_soon();
+  return message;
+}
+
+void Channel::push(OutMessage& message, uint64_t offset, const std::byte* data, size_t length,
+                   Rail rail) {
+  outbox_.push(message, offset, data, length, rail);
+  scheduler_.pump();
+}
+
+void Channel::settle(OutMessage& message) { outbox_.settle(message); }
+void Channel::abandon(OutMessage& message) { outbox_.abandon(message); }
+
+Inbox::Ticket* Channel::post(const wire::MessageInfo& info, Receiver* receiver) {
+  // A peer whose links are gone is looked for: it may be dead, and this rank only listens.
+  if (scheduler_.up() == 0) pump_soon();
+  return inbox_.post(info, receiver);
+}
+
+void Channel::cancel(Inbox::Ticket* ticket) { inbox_.cancel(ticket); }
+
+// What is to be done once for many events, and not from inside of a link's call: sending what the
+// acknowledgements made room for.
+void Channel::pump_soon() {
+  if (pump_due_) return;
+  pump_due_ = true;
+  owner_.progress().defer([this] {
+    pump_due_ = false;
+    scheduler_.pump();
+    if (!failed() && wanted() && !housekeeping_.armed()) {
+      housekeeping_.start(now() + kHousekeeping);
+    }
+  });
+}
+
+void Channel::ack_soon(Port& port) {
+  port.ack_due = true;
+  if (ack_due_) return;
+  ack_due_ = true;
+  owner_.progress().defer([this] {
+    ack_due_ = false;
+    for (Port& due : ports_) {
+      if (due.ack_due && due.link != nullptr) due.link->flush_ack();
+      due.ack_due = false;
+    }
+  });
+}
+
+// ---- What the links report
+// ------------------------------------------------------------------------
+
+absl::StatusOr<std::byte*> Channel::on_segment(Link& link, const wire::FrameHeader& frame,
+                                               const wire::DataHeader& data) {
+  if ((frame.flags & wire::kFlagAckNow) != 0) ack_soon(port(link.rail()));
+  return inbox_.arrive(link.rail(), frame, data);
+}
+
+void Channel::on_landed(Link& link) { inbox_.landed(link.rail()); }
+
+void Channel::on_written(Link&, OutSegment& segment) { outbox_.on_written(segment); }
+
+void Channel::on_acked(Link& link, OutSegment& segment) {
+  if (scheduler_.acknowledged(segment)) {
+    owner_.device(link.rail())->counters().rate = scheduler_.rate(link.rail());
+  }
+  outbox_.on_acked(segment);
+  pump_soon();
+}
+
+void Channel::on_frame(Link& link, const wire::FrameHeader& frame,
+                       absl::Span<const std::byte> body) {
+  port(link.rail()).last_heard = now();
+  outbox_.on_credit(frame.credit);
+  switch (frame.type) {
+    case wire::FrameType::kData:
+    case wire::FrameType::kAck:
+      break;
+    case wire::FrameType::kGrant: {
+      const auto number = wire::decode_number(body);
+      if (number.ok()) outbox_.on_grant(*number);
+      break;
+    }
+    case wire::FrameType::kLinkDown: {
+      const auto id = wire::decode_number(body);
+      for (Rail rail = 0; rail < kMaxRails; ++rail) {
+        const Link* dead = port(rail).link.get();
+        if (!id.ok() || dead == nullptr || dead == &link || dead->id() != *id) continue;
+        link_down(rail, absl::UnavailableError("the peer gave the link up"), false);
+      }
+      break;
+    }
+    case wire::FrameType::kPing:
+      link.send(wire::FrameType::kAck, {});
+      break;
+    case wire::FrameType::kGoodbye:
+      peer_left_ = true;
+      ack_soon(port(link.rail()));
+      break;
+    case wire::FrameType::kAbort: {
+      const auto abort = wire::decode_abort(body);
+      if (abort.ok()) owner_.on_abort(*abort);
+      break;
+    }
+  }
+  pump_soon();
+}
+
+void Channel::on_failed(Link& link, const absl::Status& why) { link_down(link.rail(), why, true); }
+
+void Channel::send_grant(uint64_t number) {
+  if (Link* link = best_link()) link->send(wire::FrameType::kGrant, wire::encode_number(number));
+}
+
+void Channel::drop_incoming(Rail rail) {
+  if (Link* link = port(rail).link.get()) link->drop_incoming();
+}
+
+void Channel::send_abort(const wire::Abort& abort) {
+  if (Link* link = best_link()) link->send(wire::FrameType::kAbort, wire::encode(abort));
+}
+
+Link* Channel::best_link() {
+  Link* best = nullptr;
+  double rate = 0;
+  for (Port& candidate : ports_) {
+    if (candidate.link == nullptr || scheduler_.rate(candidate.link->rail()) <= rate) continue;
+    best = candidate.link.get();
+    rate = scheduler_.rate(best->rail());
+  }
+  return best;
+}
+
+// ---- Making links
+// -----------------------------------------------------------------------------------
+
+void Channel::need_links() {
+  if (failed()) return;
+  const Nanos time = now();
+  for (Rail rail = 0; rail < kMaxRails; ++rail) {
+    Port& candidate = port(rail);
+    if (candidate.link != nullptr || candidate.attempt != nullptr) continue;
+    if (candidate.retry_at <= time) connect(rail);
+  }
+}
+
+void Channel::connect(Rail rail) {
+  Port& to = port(rail);
+  Device* device = owner_.device(rail);
+  if (device == nullptr || !device->carrier()) return;
+  const auto address = addresses_.find(device->name());
+  if (address == addresses_.end()) return;
+  to.generation += 1;
+  to.attempt_id = UniqueId::random().low;
+  wire::Hello hello;
+  hello.job = job_;
+  hello.source = owner_.process();
+  hello.target = peer_;
+  hello.link_id = to.attempt_id;
+  hello.generation = to.generation;
+  hello.rail = device->name();
+  to.attempt = device->connect(
+      address->second, hello,
+      [this, rail](absl::StatusOr<std::unique_ptr<Link>> link, uint32_t generation) {
+        on_connected(rail, std::move(link), generation);
+      });
+}
+
+void Channel::on_connected(Rail rail, absl::StatusOr<std::unique_ptr<Link>> link,
+                           uint32_t generation) {
+  Port& to = port(rail);
+  to.attempt.reset();
+  if (link.ok()) {
+    link_up(rail, *std::move(link), to.attempt_id, generation);
+    return;
+  }
+  retry_later(rail, link.status());
+  check_peer();
+}
+
+// Of two connections that cross, both sides keep the one of the higher generation, or, of equal
+// ones, the one made by the process of the smaller id.
+wire::Welcome Channel::on_hello(Rail rail, const wire::Hello& hello) {
+  Port& to = port(rail);
+  const auto answer = [&](wire::WelcomeCode code) {
+    return wire::Welcome{code, wire::kVersion, hello.generation};
+  };
+  if (failed()) return answer(wire::WelcomeCode::kClosing);
+  if (to.link != nullptr && hello.generation <= to.generation) {
+    return answer(wire::WelcomeCode::kDuplicate);
+  }
+  if (to.attempt != nullptr && (hello.generation < to.generation ||
+                                (hello.generation == to.generation && owner_.process() < peer_))) {
+    return answer(wire::WelcomeCode::kDuplicate);
+  }
+  return answer(wire::WelcomeCode::kAccepted);
+}
+
+void Channel::on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link) {
+  Port& to = port(rail);
+  to.attempt.reset();
+  if (to.link != nullptr) {
+    link_down(rail, absl::UnavailableError("the peer made the link anew"), false);
+  }
+  link_up(rail, std::move(link), hello.link_id, hello.generation);
+}
+
+void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32_t generation) {
+  Port& to = port(rail);
+  Device* device = owner_.device(rail);
+  to.attempt.reset();
+  to.generation = generation;
+  to.refused = false;
+  to.backoff = 0;
+  to.last_heard = now();
+  to.link = std::move(link);
+  to.link->start(this, rail, id);
+  scheduler_.link_up(rail, to.link.get(), device->counters().rate);
+  log().debug("{}: link up on {}", description_, device->name());
+  pump_soon();
+}
+
+void Channel::link_down(Rail rail, const absl::Status& why, bool tell_peer) {
+  Port& dead = port(rail);
+  if (dead.link == nullptr) return;
+  Device* device = owner_.device(rail);
+  const uint64_t id = dead.link->id();
+  std::deque<OutSegment*> orphans;
+  scheduler_.link_down(rail, orphans);
+  dead.link.reset();  // the fence: from here on it neither reads nor writes
+  inbox_.link_gone(rail);
+  device->counters().segments_resent += outbox_.resend(orphans);
+  dead.ack_due = false;
+  retry_later(rail, why);
+  if (!peer_left_) {
+    device->counters().failures += 1;
+    log().info("{}: link on {} is down: {}", description_, device->name(), why.ToString());
+  }
+  if (tell_peer) {
+    if (Link* link = best_link()) {
+      link->send(wire::FrameType::kLinkDown, wire::encode_number(id));
+    }
+  }
+  if (wanted()) need_links();
+  check_peer();
+  pump_soon();
+}
+
+void Channel::retry_later(Rail rail, const absl::Status& why) {
+  Port& to = port(rail);
+  to.last_error = why;
+  to.refused = absl::IsUnavailable(why) && to.backoff > 0;
+  to.backoff = to.backoff == 0 ? kFirstBackoff : std::min(2 * to.backoff, kMaxBackoff);
+  to.retry_at = now() + to.backoff;
+  if (!housekeeping_.armed()) housekeeping_.start(now() + kHousekeeping);
+}
+
+void Channel::on_carrier(Rail rail, bool up) {
+  if (up) {
+    port(rail).retry_at = 0;
+    if (wanted()) need_links();
+    return;
+  }
+  port(rail).attempt.reset();
+  link_down(rail, absl::UnavailableError("the interface lost its carrier"), true);
+}
+
+// ---- Failure
+// ----------------------------------------------------------------------------------------
+
+// The peer is gone when nobody listens for it on any rail where it could be asked.
+void Channel::check_peer() {
+  if (failed() || scheduler_.up() != 0) return;
+  if (peer_left_) {
+    fail(absl::UnavailableError(absl::StrCat(description_, " has left: it closed its context")));
+    return;
+  }
+  bool asked = false;
+  for (Rail rail = 0; rail < kMaxRails; ++rail) {
+    const Device* device = owner_.device(rail);
+    if (device == nullptr || addresses_.count(device->name()) == 0) continue;
+    if (port(rail).attempt != nullptr) return;
+    if (!device->carrier()) continue;
+    if (!port(rail).refused) return;
+    asked = true;
+  }
+  if (!asked) return;
+  fail(absl::UnavailableError(absl::StrCat(description_, " is gone: ", describe_ports())));
+}
+
+std::string Channel::describe_ports() const {
+  std::string text;
+  for (Rail rail = 0; rail < kMaxRails; ++rail) {
+    const Device* device = owner_.device(rail);
+    if (device == nullptr) continue;
+    const absl::Status& error = ports_[static_cast<size_t>(rail)].last_error;
+    absl::StrAppend(&text, text.empty() ? "" : "; ", device->name(), ": ",
+                    addresses_.count(device->name()) == 0 ? "the peer has no such rail"
+                    : error.ok()                          ? "connected"
+                                                          : error.message());
+  }
+  return text;
+}
+
+void Channel::fail(const absl::Status& why) {
+  failure_ = why;
+  housekeeping_.cancel();
+  // The callers' code runs in what follows: not from inside of the caller of this.
+  owner_.progress().defer([this] {
+    inbox_.fail(failure_);
+    outbox_.fail(failure_);
+  });
+}
+
+void Channel::housekeeping() {
+  const Nanos time = now();
+  check_stalls(time);
+  if (failed() || !wanted()) return;
+  if (scheduler_.up() == 0 || outbox_.wanted()) need_links();
+  check_peer();
+  if (!failed()) housekeeping_.start(time + kHousekeeping);
+}
+
+// Silence: frames vanish, and no error says so. Only a link's siblings can tell that from a peer
+// that is merely busy.
+void Channel::check_stalls(Nanos time) {
+  for (Rail rail = 0; rail < kMaxRails; ++rail) {
+    const Nanos since = port(rail).link == nullptr ? 0 : scheduler_.waiting_since(rail);
+    if (since == 0 || time - since < kStall / 2) continue;
+    bool sibling_progresses = false;
+    for (Rail other = 0; other < kMaxRails; ++other) {
+      if (other == rail || port(other).link == nullptr) continue;
+      sibling_progresses |= port(other).last_heard > since + kStall / 2;
+      port(other).link->send(wire::FrameType::kPing, {});
+    }
+    if (time - since > kStall && sibling_progresses) {
+      link_down(rail,
+                absl::DeadlineExceededError(absl::StrCat("nothing was acknowledged for ",
+                                                         (time - since) / kMillisecond,
+                                                         " ms while other rails progressed")),
+                true);
+    }
+  }
+}
+
+// ---- The end
+// ------------------------------------------------------------------------------------------
+
+void Channel::say_goodbye() {
+  if (Link* link = best_link()) link->send(wire::FrameType::kGoodbye, {});
+}
+
+void Channel::shut_down() {
+  for (Port& open : ports_) {
+    open.attempt.reset();
+    if (open.link != nullptr) open.link->shut_down();
+  }
+}
+
+}  // namespace nezha

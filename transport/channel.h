@@ -1,0 +1,147 @@
+// A channel: one pair of processes over all links that live between them. It makes the links,
+// spreads messages over them, and sees to it that a link's death costs a resend and nothing else.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/buffer_pool.h"
+#include "common/unique_id.h"
+#include "transport/device.h"
+#include "transport/inbox.h"
+#include "transport/link.h"
+#include "transport/outbox.h"
+#include "transport/progress.h"
+#include "transport/scheduler.h"
+
+namespace nezha {
+
+// What a channel needs of its process.
+class ChannelOwner {
+ public:
+  virtual Progress& progress() = 0;
+  virtual BufferPool& pool() = 0;
+  virtual const UniqueId& process() const = 0;
+  virtual Device* device(Rail rail) = 0;  // null: there is none of that number
+  virtual void on_abort(const wire::Abort& abort) = 0;
+
+ protected:
+  ~ChannelOwner() = default;
+};
+
+// All of it under Progress's lock.
+class Channel final : LinkOwner, InboxOwner {
+ public:
+  Channel(ChannelOwner& owner, const UniqueId& peer);
+  ~Channel();
+
+  // What the peer published: who it is, for messages; a context both are in; and, by rail name,
+  // where its devices are. May come again, from another context.
+  void set_peer(std::string description, const UniqueId& job,
+                const std::map<std::string, std::string>& addresses);
+
+  // Sending and receiving; see Outbox and Inbox.
+  OutMessage* open(const wire::MessageInfo& info, const Route& route, Sender* sender);
+  void push(OutMessage& message, uint64_t offset, const std::byte* data, size_t length,
+            Rail rail = kAnyRail);
+  void settle(OutMessage& message);
+  void abandon(OutMessage& message);
+  Inbox::Ticket* post(const wire::MessageInfo& info, Receiver* receiver);
+  void cancel(Inbox::Ticket* ticket);
+  void close_context(uint64_t context) { inbox_.close_context(context); }
+
+  // Tells the peer that a context is broken, if the two are connected.
+  void send_abort(const wire::Abort& abort);
+
+  // A connection the peer made: whether to keep it, and, if so, the connection.
+  wire::Welcome on_hello(Rail rail, const wire::Hello& hello);
+  void on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link);
+  void on_carrier(Rail rail, bool up);
+
+  // Says goodbye. `drained` says whether the peer has acknowledged all it was sent, or never will.
+  void say_goodbye();
+  bool drained() const { return !outbox_.pending() || failed() || scheduler_.up() == 0; }
+  void shut_down();
+
+  bool failed() const { return !failure_.ok(); }
+  const absl::Status& failure() const { return failure_; }
+  RailMask up() const { return scheduler_.up(); }
+
+ private:
+  // This channel's end of one rail, whether a link is up on it or not.
+  struct Port {
+    std::unique_ptr<Link> link;
+    std::unique_ptr<Device::Attempt> attempt;
+    uint64_t attempt_id = 0;
+    uint32_t generation = 0;  // of the link or the attempt
+    Nanos retry_at = 0;
+    Nanos backoff = 0;
+    Nanos last_heard = 0;
+    bool refused = false;  // nobody listens there any more
+    bool ack_due = false;
+    absl::Status last_error;
+  };
+
+  // LinkOwner
+  absl::StatusOr<std::byte*> on_segment(Link& link, const wire::FrameHeader& frame,
+                                        const wire::DataHeader& data) override;
+  void on_landed(Link& link) override;
+  void on_written(Link& link, OutSegment& segment) override;
+  void on_acked(Link& link, OutSegment& segment) override;
+  void on_frame(Link& link, const wire::FrameHeader& frame,
+                absl::Span<const std::byte> body) override;
+  void on_failed(Link& link, const absl::Status& why) override;
+  uint64_t credit() const override { return inbox_.credit(); }
+  // InboxOwner
+  void send_grant(uint64_t number) override;
+  void drop_incoming(Rail rail) override;
+
+  Port& port(Rail rail) { return ports_[static_cast<size_t>(rail)]; }
+  // Whether there is anything to look after. A few bytes that are acknowledged with the next
+  // frame that comes are nothing while a link is up.
+  bool wanted() const {
+    return outbox_.wanted() || inbox_.wanted() ||
+           (outbox_.pending() && (!scheduler_.idle() || scheduler_.up() == 0));
+  }
+  void need_links();
+  void connect(Rail rail);
+  void on_connected(Rail rail, absl::StatusOr<std::unique_ptr<Link>> link, uint32_t generation);
+  void link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32_t generation);
+  void link_down(Rail rail, const absl::Status& why, bool tell_peer);
+  void retry_later(Rail rail, const absl::Status& why);
+  void check_peer();
+  void fail(const absl::Status& why);
+  void pump_soon();
+  void ack_soon(Port& port);
+  void housekeeping();
+  void check_stalls(Nanos time);
+  Link* best_link();
+  std::string describe_ports() const;
+
+  // A link that stands still that long while a sibling progresses is dead. Longer than a peer's
+  // thread waits for a core.
+  static constexpr Nanos kStall = 150 * kMillisecond;
+  static constexpr Nanos kHousekeeping = 25 * kMillisecond;
+  static constexpr Nanos kFirstBackoff = 20 * kMillisecond;
+  static constexpr Nanos kMaxBackoff = 2 * kSecond;
+
+  ChannelOwner& owner_;
+  UniqueId peer_;
+  UniqueId job_;
+  std::string description_;
+  std::map<std::string, std::string> addresses_;
+  std::array<Port, kMaxRails> ports_;
+  Scheduler scheduler_;
+  Outbox outbox_;
+  Inbox inbox_;
+  absl::Status failure_;
+  bool peer_left_ = false;
+  bool pump_due_ = false;
+  bool ack_due_ = false;
+  Timer housekeeping_;
+};
+
+}  // namespace nezha

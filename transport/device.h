@@ -1,0 +1,82 @@
+// A device: this process's end of a rail. Adding a kind of network is a folder with a Device and a
+// Link, and a line in the registry (context/rails.cc).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "transport/link.h"
+#include "transport/wire.h"
+
+namespace nezha {
+
+// Decides about connections that others make. All calls come under Progress's lock.
+class Acceptor {
+ public:
+  virtual wire::Welcome on_hello(Rail rail, const wire::Hello& hello) = 0;
+  // After on_hello accepted it and the peer was told.
+  virtual void on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link) = 0;
+  // The device's cable was pulled, or it was set down, and back. The acceptor's channels give up
+  // the links on it.
+  virtual void on_carrier(Rail rail, bool up) = 0;
+
+ protected:
+  ~Acceptor() = default;
+};
+
+// What a rail has carried; see RailStats. Written under Progress's lock.
+struct RailCounters {
+  uint64_t bytes_sent = 0;
+  uint64_t bytes_received = 0;
+  uint64_t segments_resent = 0;
+  uint64_t failures = 0;
+  double rate = 0;  // bytes per second, of the link that learned last; 0: unknown
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  // A connection in the making; destroying it gives it up.
+  class Attempt {
+   public:
+    virtual ~Attempt() = default;
+  };
+  // The link, or why there is none: kUnavailable (refused: nobody listens there),
+  // kAlreadyExists (the peer keeps another connection), kDeadlineExceeded, or what else happened.
+  using Connected =
+      std::function<void(absl::StatusOr<std::unique_ptr<Link>> link, uint32_t generation)>;
+
+  // Under Progress's lock. `done` is called once, later; never from inside of this call.
+  virtual std::unique_ptr<Attempt> connect(absl::string_view address, const wire::Hello& hello,
+                                           Connected done) = 0;
+
+  // How others reach this device, for the record that the rank publishes. No spaces.
+  virtual std::string address() const = 0;
+  // Whether the device can carry anything now, as far as the kernel knows.
+  virtual bool carrier() const = 0;
+
+  // The rail's name, the same on all ranks.
+  const std::string& name() const { return name_; }
+  Rail rail() const { return rail_; }
+  RailCounters& counters() { return counters_; }
+  const RailCounters& counters() const { return counters_; }
+
+ protected:
+  Device(std::string name, Rail rail) : name_(std::move(name)), rail_(rail) {}
+
+ private:
+  std::string name_;
+  Rail rail_ = kAnyRail;
+  RailCounters counters_;
+};
+
+}  // namespace nezha

@@ -1,0 +1,111 @@
+#include "transport/endpoint.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace nezha {
+
+absl::StatusOr<std::shared_ptr<Endpoint>> Endpoint::create() {
+  auto progress = Progress::create();
+  if (!progress.ok()) return progress.status();
+  return std::shared_ptr<Endpoint>(new Endpoint(*std::move(progress)));
+}
+
+Endpoint::Endpoint(std::unique_ptr<Progress> progress) : progress_(std::move(progress)) {}
+
+Endpoint::~Endpoint() {
+  {
+    Progress::Guard guard(*progress_);
+    progress_->run_deferred();
+    drain(guard);
+    for (auto& [id, channel] : channels_) channel->shut_down();
+    progress_->run_deferred();  // last: nothing of what follows may be called back
+    channels_.clear();
+    devices_.clear();
+  }
+  progress_.reset();
+}
+
+void Endpoint::drain(Progress::Guard& guard) {
+  for (auto& [id, channel] : channels_) channel->say_goodbye();
+  const Nanos deadline = now() + kLinger;
+  const auto drained = [&] {
+    return std::all_of(channels_.begin(), channels_.end(),
+                       [](const auto& entry) { return entry.second->drained(); });
+  };
+  while (!drained() && now() < deadline) {
+    Waiter tick;
+    progress_->wait(guard, tick, now() + kMillisecond);
+  }
+}
+
+absl::StatusOr<Rail> Endpoint::open_device(const std::string& uri, const DeviceFactory& make) {
+  const auto known = rails_by_uri_.find(uri);
+  if (known != rails_by_uri_.end()) return known->second;
+  const auto rail = static_cast<Rail>(devices_.size());
+  if (rail == kMaxRails) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "'", uri, "' would be rail ", rail + 1, " of this process; ", kMaxRails, " is the limit"));
+  }
+  auto device = make(*progress_, *this, rail);
+  if (!device.ok()) return device.status();
+  for (const auto& other : devices_) {
+    if (other->name() != (*device)->name()) continue;
+    return absl::InvalidArgumentError(absl::StrCat("'", uri, "' is the second device on the rail '",
+                                                   other->name(),
+                                                   "'; give it a name of its own with ?rail=NAME"));
+  }
+  devices_.push_back(*std::move(device));
+  rails_by_uri_[uri] = rail;
+  return rail;
+}
+
+Device* Endpoint::device(Rail rail) {
+  const auto index = static_cast<size_t>(rail);
+  return index < devices_.size() ? devices_[index].get() : nullptr;
+}
+
+Channel& Endpoint::channel(const UniqueId& peer) {
+  auto& channel = channels_[peer];
+  ChannelOwner& self = *this;
+  if (channel == nullptr) channel = std::make_unique<Channel>(self, peer);
+  return *channel;
+}
+
+void Endpoint::broadcast_abort(const wire::Abort& abort, const std::vector<UniqueId>& peers) {
+  for (const UniqueId& peer : peers) {
+    const auto entry = channels_.find(peer);
+    if (entry != channels_.end()) entry->second->send_abort(abort);
+  }
+}
+
+void Endpoint::on_abort(const wire::Abort& abort) {
+  const auto entry = jobs_.find(abort.context);
+  if (entry != jobs_.end()) entry->second->on_abort(abort);
+}
+
+wire::Welcome Endpoint::on_hello(Rail rail, const wire::Hello& hello) {
+  const auto refuse = [&](wire::WelcomeCode code) {
+    return wire::Welcome{code, wire::kVersion, hello.generation};
+  };
+  if (hello.target != process_) return refuse(wire::WelcomeCode::kWrongTarget);
+  if (!jobs_.contains(hello.job)) return refuse(wire::WelcomeCode::kUnknownJob);
+  if (hello.source == process_ || hello.rail != device(rail)->name()) {
+    return refuse(wire::WelcomeCode::kNoRail);
+  }
+  if (channels_.size() >= kMaxChannels && !channels_.contains(hello.source)) {
+    return refuse(wire::WelcomeCode::kClosing);
+  }
+  return channel(hello.source).on_hello(rail, hello);
+}
+
+void Endpoint::on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link) {
+  channel(hello.source).on_accepted(rail, hello, std::move(link));
+}
+
+void Endpoint::on_carrier(Rail rail, bool up) {
+  for (auto& [id, channel] : channels_) channel->on_carrier(rail, up);
+}
+
+}  // namespace nezha

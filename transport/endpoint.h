@@ -1,0 +1,79 @@
+// The endpoint: what a process is on its networks. Its devices, and its channels to other
+// processes, which all contexts of the process share.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "common/buffer_pool.h"
+#include "common/unique_id.h"
+#include "transport/channel.h"
+#include "transport/device.h"
+#include "transport/progress.h"
+
+namespace nezha {
+
+// Who hears of an abort: a context.
+class AbortListener {
+ public:
+  virtual void on_abort(const wire::Abort& abort) = 0;  // under Progress's lock
+
+ protected:
+  ~AbortListener() = default;
+};
+
+class Endpoint final : ChannelOwner, Acceptor {
+ public:
+  // Opens a device for the rail: the registry of rail kinds (context/rails.h) makes such.
+  using DeviceFactory =
+      std::function<absl::StatusOr<std::unique_ptr<Device>>(Progress&, Acceptor&, Rail)>;
+
+  static absl::StatusOr<std::shared_ptr<Endpoint>> create();
+  // Hands over what peers still need, within kLinger, and closes all.
+  ~Endpoint();
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+
+  // Thread-safe.
+  Progress& progress() override { return *progress_; }
+  BufferPool& pool() override { return pool_; }
+  const UniqueId& process() const override { return process_; }
+
+  // The rest under Progress's lock.
+
+  // The device that `uri` names, opened if it is not open yet.
+  absl::StatusOr<Rail> open_device(const std::string& uri, const DeviceFactory& make);
+  Device* device(Rail rail) override;
+  // The channel to a process; made if there is none.
+  Channel& channel(const UniqueId& peer);
+  // Connections that name this job are accepted, and its aborts reported, until `leave`.
+  void join(const UniqueId& job, AbortListener* listener) { jobs_[job] = listener; }
+  void leave(const UniqueId& job) { jobs_.erase(job); }
+  void broadcast_abort(const wire::Abort& abort, const std::vector<UniqueId>& peers);
+
+ private:
+  explicit Endpoint(std::unique_ptr<Progress> progress);
+
+  void on_abort(const wire::Abort& abort) override;
+  wire::Welcome on_hello(Rail rail, const wire::Hello& hello) override;
+  void on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link) override;
+  void on_carrier(Rail rail, bool up) override;
+  void drain(Progress::Guard& guard);
+
+  static constexpr Nanos kLinger = kSecond;
+  static constexpr size_t kMaxChannels = 1 << 16;
+
+  UniqueId process_ = UniqueId::random();
+  BufferPool pool_;  // outlives the channels, whose messages hold buffers
+  std::unique_ptr<Progress> progress_;
+  std::vector<std::unique_ptr<Device>> devices_;  // by rail
+  std::map<std::string, Rail> rails_by_uri_;
+  absl::flat_hash_map<UniqueId, AbortListener*> jobs_;
+  absl::flat_hash_map<UniqueId, std::unique_ptr<Channel>> channels_;
+};
+
+}  // namespace nezha

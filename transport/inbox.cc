@@ -1,0 +1,345 @@
+#include "transport/inbox.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace nezha {
+namespace {
+
+// Messages that a peer may have begun here and that nobody has asked for. A correct peer has a few
+// for each concurrent operation.
+constexpr size_t kMaxOpenMessages = 1 << 16;
+
+absl::Status mismatch(const wire::MessageInfo& here, const wire::MessageInfo& there) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the two ranks disagree about the operation of tag ", here.tag & 0xffffffff,
+      ": this one expects a message of ", here.total, " bytes, signature ",
+      absl::Hex(here.signature), ", plan ", here.plan, ", epoch ", here.epoch, "; the peer sends ",
+      there.total, " bytes, signature ", absl::Hex(there.signature), ", plan ", there.plan,
+      ", epoch ", there.epoch,
+      " (do all ranks call with the same size, type, operation, algorithm and order?)"));
+}
+
+}  // namespace
+
+// ---- What the user does -------------------------------------------------------------------------
+
+Inbox::Ticket* Inbox::post(const wire::MessageInfo& info, Receiver* receiver) {
+  std::unique_ptr<Ticket> made;
+  if (spare_tickets_.empty()) {
+    made = std::make_unique<Ticket>();
+  } else {
+    made = std::move(spare_tickets_.back());
+    spare_tickets_.pop_back();
+  }
+  Ticket* ticket = made.get();
+  ticket->info_ = info;
+  ticket->receiver_ = receiver;
+  ticket->message_ = nullptr;
+  ticket->index_ = tickets_.size();
+  tickets_.push_back(std::move(made));
+  const Key key{info.context, info.tag};
+  queues_[key].posted.push_back(ticket);
+  match(key);
+  return ticket;
+}
+
+void Inbox::cancel(Ticket* ticket) {
+  if (ticket->message_ != nullptr) {
+    discard(*ticket->message_);
+  } else {
+    const Key key{ticket->info_.context, ticket->info_.tag};
+    Queue& queue = queues_[key];
+    queue.posted.erase(std::find(queue.posted.begin(), queue.posted.end(), ticket));
+    if (queue.posted.empty() && queue.arrived.empty()) queues_.erase(key);
+  }
+  retire(ticket);
+}
+
+void Inbox::close_context(uint64_t context) {
+  closed_contexts_.insert(context);
+  absl::erase_if(queues_, [&](auto& entry) {
+    if (entry.first.first != context) return false;
+    for (Message* message : entry.second.arrived) discard(*message);
+    entry.second.arrived.clear();
+    return entry.second.posted.empty();
+  });
+}
+
+void Inbox::fail(const absl::Status& why) {
+  // A receiver that fails may cancel others of its operation, so no iterator lives through this.
+  while (!tickets_.empty()) {
+    Ticket* ticket = tickets_.back().get();
+    Receiver* receiver = ticket->receiver_;
+    cancel(ticket);
+    receiver->failed(why);
+  }
+}
+
+// ---- What the links do --------------------------------------------------------------------------
+
+absl::StatusOr<std::byte*> Inbox::arrive(Rail rail, const wire::FrameHeader& frame,
+                                         const wire::DataHeader& data) {
+  Incoming& incoming = incoming_[static_cast<size_t>(rail)];
+  incoming = Incoming();
+  if (completed_.contains(data.number)) return nullptr;  // came twice
+  absl::StatusOr<Message*> found = find_or_add(data);
+  if (!found.ok()) return found.status();
+  Message& message = **found;
+  // Another link in the middle of the same segment: the sender has given that one up, or it would
+  // not send the segment again. What is left of it must not be written any more.
+  for (int other = 0; other < kMaxRails; ++other) {
+    const Incoming& reading = incoming_[static_cast<size_t>(other)];
+    if (other != rail && reading.message == &message && reading.offset == data.offset &&
+        frame.length > 0) {
+      owner_.drop_incoming(other);
+      link_gone(other);
+    }
+  }
+  if (absl::Status status = check(message, frame, data); !status.ok()) return status;
+  const uint64_t end = data.offset + frame.length;
+  if (message.got.contains(data.offset, end) && frame.length > 0) return nullptr;  // came twice
+  message.wants_grant |= (frame.flags & wire::kFlagWantGrant) != 0;
+  incoming.message = &message;
+  incoming.offset = data.offset;
+  incoming.length = frame.length;
+  incoming.charged = (frame.flags & wire::kFlagCharged) != 0;
+  if (frame.length == 0) return nullptr;
+  return place(message, incoming);
+}
+
+absl::StatusOr<Inbox::Message*> Inbox::find_or_add(const wire::DataHeader& data) {
+  auto [entry, is_new] = messages_.try_emplace(data.number);
+  if (!is_new) return entry->second.get();
+  if (messages_.size() > kMaxOpenMessages) {
+    messages_.erase(entry);
+    return absl::ResourceExhaustedError(
+        absl::StrCat("more than ", kMaxOpenMessages, " messages that nobody has asked for"));
+  }
+  if (spare_messages_.empty()) {
+    entry->second = std::make_unique<Message>();
+  } else {
+    entry->second = std::move(spare_messages_.back());
+    spare_messages_.pop_back();
+  }
+  Message* message = entry->second.get();
+  message->info = data.info;
+  message->number = data.number;
+  message->previous = data.previous;
+  if (closed_contexts_.contains(data.info.context)) {
+    message->discard = true;
+    return message;
+  }
+  const Key key{data.info.context, data.info.tag};
+  auto& arrived = queues_[key].arrived;
+  const auto place =
+      std::upper_bound(arrived.begin(), arrived.end(), message,
+                       [](const Message* a, const Message* b) { return a->number < b->number; });
+  arrived.insert(place, message);
+  match(key);
+  return message;
+}
+
+absl::Status Inbox::check(const Message& message, const wire::FrameHeader& frame,
+                          const wire::DataHeader& data) const {
+  if (message.info != data.info || message.previous != data.previous) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("two segments of message ", data.number, " that contradict each other"));
+  }
+  const uint64_t end = data.offset + frame.length;
+  if (message.got.intersects(data.offset, end) && !message.got.contains(data.offset, end)) {
+    return absl::InvalidArgumentError(absl::StrCat("a segment [", data.offset, ", ", end,
+                                                   ") of message ", data.number,
+                                                   " that overlaps others"));
+  }
+  const bool unasked = message.ticket == nullptr && !message.discard;
+  if (unasked && frame.length > 0 &&
+      ((frame.flags & wire::kFlagCharged) == 0 || held_bytes_ + frame.length > kCredit)) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "a segment of ", frame.length, " bytes that nobody has asked for, beyond the credit"));
+  }
+  return absl::OkStatus();
+}
+
+std::byte* Inbox::place(Message& message, Incoming& incoming) {
+  if (message.discard) return nullptr;
+  if (message.ticket == nullptr) {
+    held_bytes_ += incoming.length;
+    incoming.held = pool_.take(incoming.length);
+    return incoming.held.data();
+  }
+  const auto again = std::find_if(
+      message.placed.begin(), message.placed.end(),
+      [&](const Placed& p) { return p.offset == incoming.offset && p.length == incoming.length; });
+  if (again != message.placed.end()) {
+    incoming.memory = again->memory;
+    message.placed.erase(again);
+  } else {
+    incoming.memory = message.ticket->receiver_->place(incoming.offset, incoming.length);
+  }
+  return incoming.memory;
+}
+
+void Inbox::landed(Rail rail) {
+  Incoming incoming = std::move(incoming_[static_cast<size_t>(rail)]);
+  incoming_[static_cast<size_t>(rail)] = Incoming();
+  if (incoming.message == nullptr) return;  // came twice
+  Message& message = *incoming.message;
+  const uint64_t number = message.number;
+  message.got.add(incoming.offset, incoming.offset + incoming.length);
+  message.announced_empty |= message.info.total == 0;
+  if (incoming.held) {
+    message.held.push_back(
+        {incoming.offset, incoming.length, incoming.charged, rail, std::move(incoming.held)});
+    if (message.discard) discard(message);
+    if (message.ticket != nullptr) deliver_held(message);
+    if (messages_.contains(number)) finish_if_complete(number);
+    return;
+  }
+  message.received += incoming.length;
+  consume(incoming.charged, incoming.length);
+  const Ticket* ticket = message.ticket;
+  Receiver* receiver = ticket == nullptr ? nullptr : ticket->receiver_;
+  const bool is_news = incoming.length > 0 || message.info.total == 0;
+  if (receiver != nullptr) grant_if_wanted(message);
+  finish_if_complete(number);  // before the receiver is told: it may go on to anything
+  if (receiver != nullptr && is_news) receiver->landed(incoming.offset, incoming.length, rail);
+}
+
+void Inbox::link_gone(Rail rail) {
+  Incoming incoming = std::move(incoming_[static_cast<size_t>(rail)]);
+  incoming_[static_cast<size_t>(rail)] = Incoming();
+  if (incoming.message == nullptr) return;
+  if (incoming.held) held_bytes_ -= incoming.length;
+  if (incoming.memory != nullptr && incoming.message->ticket != nullptr) {
+    incoming.message->placed.push_back({incoming.offset, incoming.length, incoming.memory});
+  }
+}
+
+// ---- Matching -----------------------------------------------------------------------------------
+
+void Inbox::match(const Key& key) {
+  auto entry = queues_.find(key);
+  while (entry != queues_.end()) {
+    Queue& queue = entry->second;
+    if (queue.arrived.empty() && queue.posted.empty()) {
+      queues_.erase(entry);
+      return;
+    }
+    if (queue.arrived.empty() || queue.posted.empty()) return;
+    Message* message = queue.arrived.front();
+    if (message->previous != 0 && !known(message->number - message->previous)) return;
+    Ticket* ticket = queue.posted.front();
+    queue.arrived.erase(queue.arrived.begin());
+    queue.posted.erase(queue.posted.begin());
+    bind(*message, ticket);
+    entry = queues_.find(key);  // bind calls out
+  }
+}
+
+void Inbox::bind(Message& message, Ticket* ticket) {
+  if (ticket->info_ != message.info) {
+    Receiver* receiver = ticket->receiver_;
+    const absl::Status why = mismatch(ticket->info_, message.info);
+    discard(message);
+    retire(ticket);
+    receiver->failed(why);
+    return;
+  }
+  message.ticket = ticket;
+  ticket->message_ = &message;
+  grant_if_wanted(message);
+  deliver_held(message);
+}
+
+void Inbox::deliver_held(Message& message) {
+  const uint64_t number = message.number;
+  Receiver* receiver = message.ticket->receiver_;
+  if (message.announced_empty) {
+    finish_if_complete(number);
+    receiver->landed(0, 0, kAnyRail);
+    return;
+  }
+  std::vector<Held> held = std::move(message.held);
+  message.held.clear();
+  for (const Held& segment : held) {
+    held_bytes_ -= segment.length;
+    consume(segment.charged, segment.length);
+  }
+  const Ticket* ticket = message.ticket;
+  for (const Held& segment : held) {
+    std::memcpy(receiver->place(segment.offset, segment.length), segment.bytes.data(),
+                segment.length);
+    message.received += segment.length;
+    const bool complete = finish_if_complete(number);
+    receiver->landed(segment.offset, segment.length, segment.rail);
+    // The receiver may have cancelled, and the message may be gone.
+    if (complete || !messages_.contains(number) || message.ticket != ticket) return;
+  }
+}
+
+void Inbox::grant_if_wanted(Message& message) {
+  if (!message.wants_grant) return;
+  message.wants_grant = false;
+  owner_.send_grant(message.number);
+}
+
+bool Inbox::finish_if_complete(uint64_t number) {
+  const auto entry = messages_.find(number);
+  Message& message = *entry->second;
+  const bool all =
+      message.received == message.info.total && (message.info.total > 0 || message.announced_empty);
+  if (!all || (message.ticket == nullptr && !message.discard)) return false;
+  if (message.ticket != nullptr) retire(message.ticket);
+  completed_.add(number, number + 1);
+  std::unique_ptr<Message> done = std::move(entry->second);
+  messages_.erase(entry);
+  retire(*done);
+  spare_messages_.push_back(std::move(done));
+  return true;
+}
+
+void Inbox::discard(Message& message) {
+  message.discard = true;
+  message.ticket = nullptr;
+  message.placed.clear();
+  for (const Held& segment : message.held) {
+    held_bytes_ -= segment.length;
+    consume(segment.charged, segment.length);
+    message.received += segment.length;
+  }
+  message.held.clear();
+  for (int rail = 0; rail < kMaxRails; ++rail) {
+    Incoming& incoming = incoming_[static_cast<size_t>(rail)];
+    if (incoming.message != &message || incoming.memory == nullptr) continue;
+    owner_.drop_incoming(rail);
+    incoming.memory = nullptr;
+  }
+  grant_if_wanted(
+      message);  // what nobody wants is read and dropped, so that the sender is rid of it
+}
+
+void Inbox::retire(Ticket* ticket) {
+  const size_t index = ticket->index_;
+  spare_tickets_.push_back(std::move(tickets_[index]));
+  if (index + 1 < tickets_.size()) {
+    tickets_[index] = std::move(tickets_.back());
+    tickets_[index]->index_ = index;
+  }
+  tickets_.pop_back();
+}
+
+void Inbox::retire(Message& message) {
+  message.received = 0;
+  message.wants_grant = false;
+  message.announced_empty = false;
+  message.discard = false;
+  message.ticket = nullptr;
+  message.got.clear();
+  message.held.clear();
+  message.placed.clear();
+}
+
+}  // namespace nezha

@@ -1,0 +1,143 @@
+// The receiving half of a channel: matches messages with those who want them, drops what came
+// twice, and keeps a bounded amount of what nobody has asked for yet. No I/O.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/container/inlined_vector.h"
+#include "absl/status/statusor.h"
+#include "common/buffer_pool.h"
+#include "common/interval_set.h"
+#include "transport/message.h"
+#include "transport/wire.h"
+
+namespace nezha {
+
+// What the inbox needs of its channel.
+class InboxOwner {
+ public:
+  virtual void send_grant(uint64_t number) = 0;
+  // A segment that `rail` is reading at this moment goes nowhere instead.
+  virtual void drop_incoming(Rail rail) = 0;
+
+ protected:
+  ~InboxOwner() = default;
+};
+
+class Inbox {
+ public:
+  // A message somebody wants. The ticket is the inbox's; it is gone after cancel, after the last
+  // byte landed, or after `failed`.
+  class Ticket;
+
+  Inbox(InboxOwner& owner, BufferPool& pool) : owner_(owner), pool_(pool) {}
+  // Asks for the next message of (context, tag). It must have `info`'s total and signature, or
+  // the receiver fails. What is there already lands before this returns.
+  Ticket* post(const wire::MessageInfo& info, Receiver* receiver);
+  // Nothing is placed or landed afterwards.
+  void cancel(Ticket* ticket);
+
+  // What `rail`'s link reads: a segment's header, then, if that was no error, its end.
+  absl::StatusOr<std::byte*> arrive(Rail rail, const wire::FrameHeader& frame,
+                                    const wire::DataHeader& data);
+  void landed(Rail rail);
+  // The link is fenced; a segment it was reading will come again by another one.
+  void link_gone(Rail rail);
+
+  // Nobody will ask for this context's messages any more: they are dropped as they come.
+  void close_context(uint64_t context);
+  // All receivers fail.
+  void fail(const absl::Status& why);
+
+  // Charged bytes that the peer may have sent since the channel began.
+  uint64_t credit() const { return consumed_ + kCredit; }
+  bool wanted() const { return !tickets_.empty(); }
+
+  // Unasked-for payload that a peer may have here, bytes.
+  static constexpr uint64_t kCredit = wire::kInitialCredit;
+
+ private:
+  struct Held {  // a segment that came before it was asked for
+    uint64_t offset;
+    uint32_t length;
+    bool charged;
+    Rail rail;
+    Buffer bytes;
+  };
+  struct Placed {  // memory given for a segment whose link died before it was complete
+    uint64_t offset;
+    uint32_t length;
+    std::byte* memory;
+  };
+  struct Message {
+    wire::MessageInfo info;
+    uint64_t number = 0;
+    uint32_t previous = 0;
+    uint64_t received = 0;  // bytes that landed and are not held
+    bool wants_grant = false;
+    bool announced_empty = false;  // a message of no bytes has come
+    bool discard = false;
+    Ticket* ticket = nullptr;
+    IntervalSet got;
+    std::vector<Held> held;
+    std::vector<Placed> placed;
+  };
+  struct Incoming {              // what a link is reading
+    Message* message = nullptr;  // null: nowhere
+    uint64_t offset = 0;
+    uint32_t length = 0;
+    bool charged = false;
+    std::byte* memory = nullptr;  // the receiver's
+    Buffer held;                  // or the inbox's
+  };
+  using Key = std::pair<uint64_t, uint64_t>;  // context, tag
+  struct Queue {
+    absl::InlinedVector<Message*, 4> arrived;  // not matched, by number
+    absl::InlinedVector<Ticket*, 4> posted;    // not matched, in order
+  };
+
+  absl::StatusOr<Message*> find_or_add(const wire::DataHeader& data);
+  absl::Status check(const Message& message, const wire::FrameHeader& frame,
+                     const wire::DataHeader& data) const;
+  std::byte* place(Message& message, Incoming& incoming);
+  void match(const Key& key);
+  void bind(Message& message, Ticket* ticket);
+  void deliver_held(Message& message);
+  void grant_if_wanted(Message& message);
+  bool finish_if_complete(uint64_t number);
+  void discard(Message& message);
+  void consume(bool charged, uint64_t bytes) { consumed_ += charged ? bytes : 0; }
+  void retire(Ticket* ticket);
+  void retire(Message& message);
+  bool known(uint64_t number) const {
+    return completed_.contains(number) || messages_.contains(number);
+  }
+
+  InboxOwner& owner_;
+  BufferPool& pool_;
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Message>> messages_;  // by number
+  IntervalSet completed_;                                             // numbers
+  absl::flat_hash_map<Key, Queue> queues_;
+  absl::flat_hash_set<uint64_t> closed_contexts_;
+  std::array<Incoming, kMaxRails> incoming_;
+  uint64_t consumed_ = 0;    // charged bytes that were used or dropped
+  uint64_t held_bytes_ = 0;  // charged bytes that were not
+  std::vector<std::unique_ptr<Message>> spare_messages_;
+  std::vector<std::unique_ptr<Ticket>> tickets_, spare_tickets_;
+};
+
+class Inbox::Ticket {
+ private:
+  friend class Inbox;
+  wire::MessageInfo info_;
+  Receiver* receiver_ = nullptr;
+  Message* message_ = nullptr;  // once matched
+  size_t index_ = 0;            // in tickets_
+};
+
+}  // namespace nezha

@@ -1,0 +1,82 @@
+// A link: an established connection between two processes on one rail. No policy: what it sends,
+// and what becomes of what it did not deliver, is the channel's business.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "transport/message.h"
+#include "transport/wire.h"
+
+namespace nezha {
+
+class Link;
+
+// Whose link it is: a channel. All calls come under Progress's lock.
+class LinkOwner {
+ public:
+  // A segment's header came. Where its payload goes; nullptr: nowhere (it is read and dropped).
+  // An error means that the peer breaks the protocol and fails the link.
+  virtual absl::StatusOr<std::byte*> on_segment(Link& link, const wire::FrameHeader& frame,
+                                                const wire::DataHeader& data) = 0;
+  // Its payload is complete. The link has counted it as received.
+  virtual void on_landed(Link& link) = 0;
+  virtual void on_written(Link& link, OutSegment& segment) = 0;
+  virtual void on_acked(Link& link, OutSegment& segment) = 0;
+  virtual void on_frame(Link& link, const wire::FrameHeader& frame,
+                        absl::Span<const std::byte> body) = 0;
+  // The link is of no use any more. Called once, never from inside of a call to the link; the
+  // owner destroys the link when it likes, which fences it.
+  virtual void on_failed(Link& link, const absl::Status& why) = 0;
+  // The credit to put into the header of each frame.
+  virtual uint64_t credit() const = 0;
+
+ protected:
+  ~LinkOwner() = default;
+};
+
+class Link {
+ public:
+  virtual ~Link() = default;  // fences: nothing reads or writes anybody's memory afterwards
+  Link() = default;
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  // Begins to read. To be called once, before anything else.
+  virtual void start(LinkOwner* owner, Rail rail, uint64_t id) = 0;
+
+  // Sends; never blocks. The segment and its memory stay until on_acked or until the link is
+  // destroyed. Segments are delivered and acknowledged in order.
+  virtual void submit(OutSegment& segment) = 0;
+
+  // Sends a control frame, ahead of segments that were not begun yet.
+  virtual void send(wire::FrameType type, absl::string_view body) = 0;
+
+  // Sends an acknowledgement if anything was received since the last frame that went out.
+  virtual void flush_ack() = 0;
+
+  // Reads what is left of the segment at hand into nowhere. on_landed is still called.
+  virtual void drop_incoming() = 0;
+
+  // The segments that were submitted and not acknowledged, oldest first.
+  virtual const std::deque<OutSegment*>& unacked() const = 0;
+
+  // Tells the peer what was sent before, then that nothing more comes. For a clean end.
+  virtual void shut_down() = 0;
+
+  Rail rail() const { return rail_; }
+  uint64_t id() const { return id_; }
+
+ protected:
+  Rail rail_ = kAnyRail;
+  uint64_t id_ = 0;  // both ends know the link by it
+};
+
+}  // namespace nezha

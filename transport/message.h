@@ -1,0 +1,74 @@
+// Messages and segments as the two halves of a channel, and those who use it, see them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/buffer_pool.h"
+#include "common/clock.h"
+#include "transport/wire.h"
+
+namespace nezha {
+
+// A device's number in its process; links of a channel are numbered likewise.
+using Rail = int;
+constexpr Rail kAnyRail = -1;
+constexpr int kMaxRails = 16;
+
+// A set of rails.
+using RailMask = uint32_t;
+constexpr RailMask kAllRails = ~RailMask{0};
+constexpr RailMask rail_bit(Rail rail) { return RailMask{1} << rail; }
+
+// Where a received message goes. All calls come under Progress's lock, and none after the message
+// was cancelled or `failed` was called.
+class Receiver {
+ public:
+  // Where the segment's `length` bytes are to be put; called once for each segment. The memory
+  // must stay until `landed` was called for it or the message was cancelled.
+  virtual std::byte* place(uint64_t offset, size_t length) = 0;
+  // The segment is there, having come by `rail`. A message of no bytes lands once, with length 0.
+  virtual void landed(uint64_t offset, size_t length, Rail rail) = 0;
+  // The message will not come. Called once.
+  virtual void failed(const absl::Status& why) = 0;
+
+ protected:
+  ~Receiver() = default;
+};
+
+// Who sends a message. All calls come under Progress's lock.
+class Sender {
+ public:
+  // The memory of [offset, offset + length) is no longer read: acknowledged, or copied.
+  virtual void released(uint64_t offset, size_t length) = 0;
+  // All of the message's memory has been released and all of it has been handed to the links:
+  // the answer to SendMessage::settle. Nothing more is called.
+  virtual void settled() = 0;
+  // The message cannot be sent. Called once; nothing more is called.
+  virtual void failed(const absl::Status& why) = 0;
+
+ protected:
+  ~Sender() = default;
+};
+
+class OutMessage;
+
+// A part of a message on its way out.
+struct OutSegment {
+  wire::DataHeader header;
+  const std::byte* data = nullptr;
+  uint32_t length = 0;  // bytes
+  uint8_t flags = 0;
+  bool written = false;  // handed to the kernel, or to the NIC
+  Rail rail = kAnyRail;  // the queue or link it is on
+  RailMask allowed = kAllRails;
+  OutMessage* message = nullptr;
+  size_t index_in_message = 0;
+  Buffer retained;  // the copy, once the sender's memory was released
+
+  bool counted() const { return (flags & wire::kFlagAckNow) != 0; }
+};
+
+}  // namespace nezha

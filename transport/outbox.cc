@@ -1,0 +1,283 @@
+#include "transport/outbox.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+namespace nezha {
+
+Outbox::~Outbox() = default;
+
+// ---- What the user does -------------------------------------------------------------------------
+
+OutMessage* Outbox::open(const wire::MessageInfo& info, const Route& route, Sender* sender) {
+  std::unique_ptr<OutMessage> made;
+  if (spare_messages_.empty()) {
+    made = std::make_unique<OutMessage>();
+  } else {
+    made = std::move(spare_messages_.back());
+    spare_messages_.pop_back();
+  }
+  OutMessage* message = made.get();
+  const uint64_t number = next_number_++;
+  message->header_ = {.info = info, .number = number};
+  message->route_ = route;
+  message->sender_ = sender;
+  message->pushed_ = message->unacked_ = 0;
+  message->unwritten_ = 0;
+  message->granted_ = message->announced_ = message->settling_ = false;
+  ++open_;
+  const auto [last, is_first] = last_.try_emplace(Key{info.context, info.tag}, number);
+  if (!is_first) {
+    message->header_.previous = static_cast<uint32_t>(
+        std::min<uint64_t>(number - last->second, std::numeric_limits<uint32_t>::max()));
+    last->second = number;
+  }
+  messages_.emplace(number, std::move(made));
+  if (info.total == 0) announce(*message);
+  return message;
+}
+
+void Outbox::push(OutMessage& message, uint64_t offset, const std::byte* data, size_t length,
+                  Rail rail) {
+  message.pushed_ += length;
+  const auto add = [&](uint64_t at, size_t bytes, Rail by) {
+    OutSegment* segment = make_segment(message, offset + at, data + at, bytes, by);
+    if (!message.blocked_.empty() || !(message.granted_ || charge(bytes))) {
+      if (message.blocked_.empty()) blocked_.push_back(message.number());
+      message.blocked_.push_back(segment);
+      announce(message);
+      return;
+    }
+    if (!message.granted_) segment->flags |= wire::kFlagCharged;
+    schedule(*segment);
+  };
+  if (rail != kAnyRail) {
+    add(0, length, rail);
+    return;
+  }
+  const Route& route = message.route_;
+  for (const auto& cut :
+       scheduler_.cut(length, route.granule, route.segments_per_rail, route.rails)) {
+    // With no link up nothing is known of rates: cut no larger than the wire allows.
+    for (uint64_t done = 0; done < cut.length;) {
+      const size_t bytes = std::min<uint64_t>(cut.length - done, kMaxBlindSegment);
+      add(cut.offset + done, bytes, cut.rail);
+      done += bytes;
+    }
+  }
+}
+
+void Outbox::settle(OutMessage& message) {
+  message.settling_ = true;
+  try_settle(message);
+}
+
+void Outbox::abandon(OutMessage& message) {
+  if (message.sender_ == nullptr) return;
+  message.sender_ = nullptr;
+  --open_;
+  drop_blocked(message);
+  // What a link has begun to write must go on as it began; the rest is not sent. Either way
+  // nothing reads the sender's memory any more.
+  for (size_t i = message.live_.size(); i > 0; --i) {
+    OutSegment* segment = message.live_[i - 1];
+    if (segment->length > 0 && !segment->retained) retain(*segment);
+  }
+}
+
+void Outbox::fail(const absl::Status& why) {
+  std::vector<OutMessage*> open;
+  for (const auto& [number, message] : messages_) {
+    if (message->sender_ != nullptr) open.push_back(message.get());
+  }
+  for (OutMessage* message : open) {
+    Sender* sender = message->sender_;
+    if (sender == nullptr) continue;  // abandoned by another one's failure
+    abandon(*message);
+    sender->failed(why);
+  }
+}
+
+// ---- What the links report ----------------------------------------------------------------------
+
+void Outbox::on_written(OutSegment& segment) {
+  if (segment.written) return;
+  segment.written = true;
+  OutMessage& message = *segment.message;
+  --message.unwritten_;
+  if (message.settling_) try_settle(message);
+}
+
+void Outbox::on_acked(OutSegment& segment) {
+  OutMessage& message = *segment.message;
+  if (!segment.written) {
+    segment.written = true;
+    --message.unwritten_;
+  }
+  message.live_.back()->index_in_message = segment.index_in_message;
+  std::swap(message.live_[segment.index_in_message], message.live_.back());
+  message.live_.pop_back();
+  const uint64_t offset = segment.header.offset;
+  const size_t length = segment.length;
+  const bool was_senders = !segment.retained && length > 0;
+  if (!was_senders) retained_ -= length;
+  if (was_senders) message.unacked_ -= length;
+  recycle(&segment);
+  Sender* sender = message.sender_;
+  const uint64_t number = message.number();
+  if (was_senders && sender != nullptr) sender->released(offset, length);
+  // Each of these may be the message's end.
+  auto entry = messages_.find(number);
+  if (entry != messages_.end() && entry->second->settling_) try_settle(*entry->second);
+  entry = messages_.find(number);
+  if (entry != messages_.end()) finish_if_acked(*entry->second);
+}
+
+void Outbox::on_grant(uint64_t number) {
+  const auto entry = messages_.find(number);
+  if (entry == messages_.end()) return;
+  entry->second->granted_ = true;
+  unblock(*entry->second);
+}
+
+void Outbox::on_credit(uint64_t credit) {
+  if (credit <= credit_) return;
+  credit_ = credit;
+  while (!blocked_.empty()) {
+    const auto entry = messages_.find(blocked_.front());
+    if (entry != messages_.end()) {
+      unblock(*entry->second);
+      if (!entry->second->blocked_.empty()) return;
+    }
+    blocked_.pop_front();
+  }
+}
+
+size_t Outbox::resend(std::deque<OutSegment*>& orphans) {
+  size_t resent = 0;
+  // From the last to the first, each to the front: they go out in the order they had.
+  for (auto segment = orphans.rbegin(); segment != orphans.rend(); ++segment) {
+    OutSegment& orphan = **segment;
+    if (orphan.written) {
+      orphan.written = false;
+      ++orphan.message->unwritten_;
+      ++resent;
+    }
+    orphan.rail = kAnyRail;
+    orphan.flags &= static_cast<uint8_t>(~wire::kFlagAckNow);
+    schedule(orphan, true);
+  }
+  return resent;
+}
+
+// ---- Segments -----------------------------------------------------------------------------------
+
+OutSegment* Outbox::make_segment(OutMessage& message, uint64_t offset, const std::byte* data,
+                                 size_t length, Rail rail) {
+  if (spare_segments_.empty()) {
+    segments_.push_back(std::make_unique<OutSegment>());
+    spare_segments_.push_back(segments_.back().get());
+  }
+  OutSegment* segment = spare_segments_.back();
+  spare_segments_.pop_back();
+  segment->header = message.header_;
+  segment->header.offset = offset;
+  segment->data = data;
+  segment->length = static_cast<uint32_t>(length);
+  segment->flags = 0;
+  segment->written = false;
+  segment->rail = rail;
+  segment->message = &message;
+  segment->index_in_message = message.live_.size();
+  message.live_.push_back(segment);
+  message.unacked_ += length;
+  ++message.unwritten_;
+  return segment;
+}
+
+void Outbox::schedule(OutSegment& segment, bool at_front) {
+  scheduler_.enqueue(segment, segment.message->route_.rails, at_front);
+}
+
+// Tells the receiver of a message that must wait for its grant, or that has no bytes.
+void Outbox::announce(OutMessage& message) {
+  if (message.announced_) return;
+  message.announced_ = true;
+  OutSegment* segment = make_segment(message, 0, nullptr, 0, kAnyRail);
+  if (message.header_.info.total > 0) segment->flags |= wire::kFlagWantGrant;
+  schedule(*segment, true);
+}
+
+bool Outbox::charge(uint64_t bytes) {
+  if (charged_ + bytes > credit_) return false;
+  charged_ += bytes;
+  return true;
+}
+
+void Outbox::unblock(OutMessage& message) {
+  while (!message.blocked_.empty()) {
+    OutSegment& segment = *message.blocked_.front();
+    if (!message.granted_) {
+      if (!charge(segment.length)) return;
+      segment.flags |= wire::kFlagCharged;
+    }
+    message.blocked_.pop_front();
+    schedule(segment);
+  }
+  if (message.settling_) try_settle(message);
+}
+
+void Outbox::drop_blocked(OutMessage& message) {
+  for (OutSegment* segment : message.blocked_) {
+    OutSegment* last = message.live_.back();
+    last->index_in_message = segment->index_in_message;
+    message.live_[segment->index_in_message] = last;
+    message.live_.pop_back();
+    message.unacked_ -= segment->length;
+    --message.unwritten_;
+    recycle(segment);
+  }
+  message.blocked_.clear();
+}
+
+void Outbox::retain(OutSegment& segment) {
+  segment.retained = pool_.take(segment.length);
+  std::memcpy(segment.retained.data(), segment.data, segment.length);
+  segment.data = segment.retained.data();
+  retained_ += segment.length;
+  segment.message->unacked_ -= segment.length;
+}
+
+void Outbox::try_settle(OutMessage& message) {
+  if (message.sender_ == nullptr || message.unwritten_ > 0 || !message.blocked_.empty()) return;
+  if (retained_ + message.unacked_ > kMaxRetained) return;
+  Sender* sender = message.sender_;
+  for (OutSegment* segment : message.live_) {
+    if (segment->length == 0 || segment->retained) continue;
+    retain(*segment);
+    sender->released(segment->header.offset, segment->length);
+  }
+  message.sender_ = nullptr;
+  --open_;
+  finish_if_acked(message);
+  sender->settled();
+}
+
+void Outbox::finish_if_acked(OutMessage& message) {
+  if (message.sender_ != nullptr || !message.live_.empty()) return;
+  const uint64_t number = message.number();
+  const auto last = last_.find(Key{message.header_.info.context, message.header_.info.tag});
+  if (last != last_.end() && last->second == number) last_.erase(last);
+  const auto entry = messages_.find(number);
+  spare_messages_.push_back(std::move(entry->second));
+  messages_.erase(entry);
+}
+
+void Outbox::recycle(OutSegment* segment) {
+  segment->retained.reset();
+  segment->message = nullptr;
+  spare_segments_.push_back(segment);
+}
+
+}  // namespace nezha

@@ -1,0 +1,109 @@
+// The sending half of a channel: messages in, segments out, within the receiver's credit; keeps
+// each segment until it is acknowledged, in the sender's memory or in a copy. No I/O of its own.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "common/buffer_pool.h"
+#include "transport/message.h"
+#include "transport/scheduler.h"
+
+namespace nezha {
+
+// Where a message may go.
+struct Route {
+  RailMask rails = kAllRails;  // preferred; others are taken only when none of these is up
+  size_t granule = 1;          // bytes; segments are cut at multiples of it
+  int segments_per_rail = 1;   // at least; 2 where a next hop forwards while it receives
+};
+
+// A message on its way out. The outbox's; gone after `settled`, `failed` or Outbox::abandon.
+class OutMessage {
+ public:
+  uint64_t number() const { return header_.number; }
+
+ private:
+  friend class Outbox;
+  wire::DataHeader header_;
+  Route route_;
+  Sender* sender_ = nullptr;  // null: settled or abandoned
+  uint64_t pushed_ = 0;       // bytes
+  uint64_t unacked_ = 0;      // bytes of live_ that still are the sender's memory
+  size_t unwritten_ = 0;      // segments of live_
+  bool granted_ = false;
+  bool announced_ = false;
+  bool settling_ = false;
+  std::vector<OutSegment*> live_;    // scheduled or submitted, not acknowledged
+  std::deque<OutSegment*> blocked_;  // for want of credit
+};
+
+class Outbox {
+ public:
+  // Unacknowledged bytes that are kept in copies so that an operation need not wait for the
+  // acknowledgements of its last segments.
+  static constexpr uint64_t kMaxRetained = 256 << 10;
+  static constexpr size_t kMaxBlindSegment = 256 << 10;
+
+  Outbox(Scheduler& scheduler, BufferPool& pool) : scheduler_(scheduler), pool_(pool) {}
+  ~Outbox();
+
+  // Begins a message of info.total bytes. Messages of one (context, tag) are received in the
+  // order in which they were opened.
+  OutMessage* open(const wire::MessageInfo& info, const Route& route, Sender* sender);
+  // Sends [offset, offset + length) of it, which is at `data` and stays there until released; by
+  // `rail` if it is up, or cut over all of them (kAnyRail). The caller pumps the scheduler.
+  void push(OutMessage& message, uint64_t offset, const std::byte* data, size_t length, Rail rail);
+  // All has been pushed: release the memory as soon as it can be, by copying if that is little.
+  void settle(OutMessage& message);
+  // The sender's memory is released now, whatever that costs. The message may never arrive.
+  void abandon(OutMessage& message);
+
+  void on_written(OutSegment& segment);
+  void on_acked(OutSegment& segment);
+  void on_grant(uint64_t number);
+  void on_credit(uint64_t credit);
+  // Sends what a dead link leaves by others. How many segments that are.
+  size_t resend(std::deque<OutSegment*>& orphans);
+  // All senders fail; nothing is sent any more.
+  void fail(const absl::Status& why);
+
+  bool pending() const { return !messages_.empty(); }  // not wholly acknowledged
+  bool wanted() const { return open_ > 0; }            // somebody waits for its progress
+  uint64_t retained_bytes() const { return retained_; }
+
+ private:
+  using Key = std::pair<uint64_t, uint64_t>;  // context, tag
+
+  OutSegment* make_segment(OutMessage& message, uint64_t offset, const std::byte* data,
+                           size_t length, Rail rail);
+  void schedule(OutSegment& segment, bool at_front = false);
+  void announce(OutMessage& message);
+  bool charge(uint64_t bytes);
+  void unblock(OutMessage& message);
+  void retain(OutSegment& segment);
+  void try_settle(OutMessage& message);
+  void drop_blocked(OutMessage& message);
+  void recycle(OutSegment* segment);
+  void finish_if_acked(OutMessage& message);
+
+  Scheduler& scheduler_;
+  BufferPool& pool_;
+  uint64_t next_number_ = 1;
+  uint64_t charged_ = 0;  // bytes
+  uint64_t credit_ = wire::kInitialCredit;
+  uint64_t retained_ = 0;
+  size_t open_ = 0;                                                      // messages with a sender
+  absl::flat_hash_map<uint64_t, std::unique_ptr<OutMessage>> messages_;  // by number
+  absl::flat_hash_map<Key, uint64_t> last_;                              // number
+  std::deque<uint64_t> blocked_;                                         // numbers
+  std::vector<std::unique_ptr<OutSegment>> segments_;                    // all ever made
+  std::vector<OutSegment*> spare_segments_;
+  std::vector<std::unique_ptr<OutMessage>> spare_messages_;
+};
+
+}  // namespace nezha

@@ -1,0 +1,271 @@
+#include "transport/progress.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+
+#include "absl/status/statusor.h"
+#include "common/log.h"
+
+namespace nezha {
+namespace {
+
+constexpr Nanos kForever = std::numeric_limits<Nanos>::max();
+
+// epoll's milliseconds: rounded up, so that a timer is due when the sleep ends.
+int to_epoll_timeout(Nanos timeout) {
+  if (timeout <= 0) return 0;
+  if (timeout > 1000 * kSecond) return -1;
+  return static_cast<int>((timeout + kMillisecond - 1) / kMillisecond);
+}
+
+uint64_t token(int fd, uint32_t generation) {
+  return (uint64_t{generation} << 32) | static_cast<uint32_t>(fd);
+}
+
+}  // namespace
+
+// ---- Timer --------------------------------------------------------------------------------------
+
+void Timer::start(Nanos deadline) {
+  deadline_ = deadline;
+  if (!armed_) progress_.timers_.push_back(this);
+  armed_ = true;
+  if (deadline < progress_.thread_wakes_at_) progress_.kick_thread();
+}
+
+void Timer::cancel() {
+  if (!armed_) return;
+  armed_ = false;
+  std::erase(progress_.timers_, this);
+}
+
+// ---- Set-up -------------------------------------------------------------------------------------
+
+absl::StatusOr<std::unique_ptr<Progress>> Progress::create() {
+  std::unique_ptr<Progress> progress(new Progress);
+  progress->epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
+  progress->wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (progress->epoll_fd_ < 0 || progress->wake_fd_ < 0) {
+    return absl::ErrnoToStatus(errno, "making the epoll instance");
+  }
+  progress->thread_ = std::thread([p = progress.get()] { p->run_thread(); });
+  return progress;
+}
+
+Progress::~Progress() {
+  if (thread_.joinable()) {
+    {
+      const std::lock_guard lock(stop_mutex_);
+      stop_ = true;
+    }
+    stop_wake_.notify_all();
+    kick_thread();
+    thread_.join();
+  }
+  if (wake_fd_ >= 0) close(wake_fd_);
+  if (epoll_fd_ >= 0) close(epoll_fd_);
+}
+
+absl::Status Progress::add(int fd, EventHandler* handler, uint32_t events) {
+  const auto slot = static_cast<size_t>(fd);
+  if (slot >= registrations_.size()) registrations_.resize(slot + 1);
+  Registration& registration = registrations_[slot];
+  registration.handler = handler;
+  // Events of an earlier descriptor of this number that are still on their way are told apart.
+  ++registration.generation;
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = token(fd, registration.generation);
+  if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) != 0) {
+    registration.handler = nullptr;
+    return absl::ErrnoToStatus(errno, "adding a descriptor to epoll");
+  }
+  return absl::OkStatus();
+}
+
+void Progress::modify(int fd, uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = token(fd, registrations_[static_cast<size_t>(fd)].generation);
+  epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, fd, &event);
+}
+
+void Progress::remove(int fd) {
+  epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
+  registrations_[static_cast<size_t>(fd)].handler = nullptr;
+}
+
+// ---- The lock and the driver
+// ----------------------------------------------------------------------
+
+Progress::Guard::Guard(Progress& progress) : lock_(progress.mutex_, std::defer_lock) {
+  progress.contenders_.fetch_add(1, std::memory_order_relaxed);
+  lock_.lock();
+  progress.contenders_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+// A mutex is not fair: a driver that unlocks and locks again would shut the others out.
+void Progress::make_way(std::unique_lock<std::mutex>& lock) {
+  if (contenders_.load(std::memory_order_relaxed) == 0) return;
+  lock.unlock();
+  for (int i = 0; i < 100 && contenders_.load(std::memory_order_relaxed) > 0; ++i) sched_yield();
+  lock.lock();
+}
+
+void Progress::finish(Waiter& waiter) {
+  waiter.done_ = true;
+  if (driver_ != &waiter) waiter.wake_.notify_one();
+}
+
+void Progress::hand_on() {
+  driver_ = nullptr;
+  last_driven_.store(now(), std::memory_order_relaxed);
+  driving_.store(false, std::memory_order_relaxed);
+  if (!sleepers_.empty()) sleepers_.front()->wake_.notify_one();
+}
+
+bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline) {
+  std::unique_lock<std::mutex>& lock = guard.lock_;
+  while (driver_ != nullptr && !waiter.done_) {
+    const auto self = sleepers_.insert(sleepers_.end(), &waiter);
+    const auto wake_at = std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline));
+    const bool in_time = waiter.wake_.wait_until(lock, wake_at) == std::cv_status::no_timeout;
+    sleepers_.erase(self);
+    if (!in_time && !waiter.done_) {
+      // The hand-over may have been meant for this one.
+      if (driver_ == nullptr) hand_on();
+      return false;
+    }
+  }
+  if (waiter.done_) {
+    if (driver_ == nullptr) hand_on();
+    return true;
+  }
+  driver_ = &waiter;
+  driving_.store(true, std::memory_order_relaxed);
+  run_deferred();
+  Nanos poll_until = now() + kPoll;
+  while (!waiter.done_) {
+    const Nanos time = now();
+    if (time >= deadline) break;
+    const bool polling = time < poll_until;
+    const Nanos sleep = polling ? 0 : std::min(until_next_timer(), deadline - time);
+    if (round(lock, sleep)) {
+      poll_until = now() + kPoll;
+    } else if (polling) {
+      lock.unlock();
+      sched_yield();  // more ranks than cores: the data this one waits for may need this core
+      lock.lock();
+    }
+    make_way(lock);
+  }
+  hand_on();
+  return waiter.done_;
+}
+
+bool Progress::round(std::unique_lock<std::mutex>& lock, Nanos timeout) {
+  std::array<epoll_event, kMaxEvents> events;
+  lock.unlock();
+  const int count = epoll_wait(epoll_fd_, events.data(), kMaxEvents, to_epoll_timeout(timeout));
+  lock.lock();
+  handle(events.data(), count);
+  return count > 0;
+}
+
+void Progress::handle(const epoll_event* events, int count) {
+  dispatch(events, count);
+  run_timers();
+  run_deferred();
+}
+
+void Progress::dispatch(const epoll_event* events, int count) {
+  for (int i = 0; i < count; ++i) {
+    const auto fd = static_cast<uint32_t>(events[i].data.u64);
+    const Registration& registration = registrations_[fd];
+    if (registration.handler == nullptr) continue;
+    if (token(static_cast<int>(fd), registration.generation) != events[i].data.u64) continue;
+    registration.handler->on_events(events[i].events);
+  }
+}
+
+void Progress::run_timers() {
+  if (timers_.empty()) return;
+  const Nanos time = now();
+  for (size_t i = 0; i < timers_.size();) {
+    Timer* timer = timers_[i];
+    if (timer->deadline_ > time) {
+      ++i;
+      continue;
+    }
+    timer->cancel();
+    timer->callback_();  // may start or cancel any timer: begin again
+    i = 0;
+  }
+}
+
+Nanos Progress::until_next_timer() const {
+  Nanos next = kForever;
+  for (const Timer* timer : timers_) next = std::min(next, timer->deadline_);
+  return next == kForever ? kForever : std::max<Nanos>(0, next - now());
+}
+
+void Progress::defer(std::function<void()> work) { deferred_.push_back(std::move(work)); }
+
+void Progress::run_deferred() {
+  while (!deferred_.empty()) {
+    running_.swap(deferred_);
+    for (auto& work : running_) work();
+    running_.clear();
+  }
+}
+
+// ---- The thread for when nobody waits -----------------------------------------------------------
+
+void Progress::kick_thread() {
+  const uint64_t one = 1;
+  if (write(wake_fd_, &one, sizeof one) < 0 && errno != EAGAIN) {
+    log().error("waking the progress thread failed: {}", strerror(errno));
+  }
+}
+
+void Progress::run_thread() {
+  const auto stopping = [this] {
+    const std::lock_guard stop_lock(stop_mutex_);
+    return stop_;
+  };
+  std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
+  while (!stopping()) {
+    const Nanos idle = now() - last_driven_.load(std::memory_order_relaxed);
+    if (driving_.load(std::memory_order_relaxed) || idle < kIdle) {
+      std::unique_lock stop_lock(stop_mutex_);
+      stop_wake_.wait_for(stop_lock, std::chrono::nanoseconds(kIdle), [this] { return stop_; });
+      continue;
+    }
+    lock.lock();
+    const Nanos timeout = until_next_timer();
+    thread_wakes_at_ = timeout == kForever ? kForever : now() + timeout;
+    lock.unlock();
+    // Not epoll_wait: that would take wake-ups away from a driver that sleeps in it.
+    std::array<pollfd, 2> sources{{{epoll_fd_, POLLIN, 0}, {wake_fd_, POLLIN, 0}}};
+    poll(sources.data(), sources.size(), to_epoll_timeout(timeout));
+    uint64_t kicks;
+    if (sources[1].revents != 0 && read(wake_fd_, &kicks, sizeof kicks) < 0) continue;
+    lock.lock();
+    thread_wakes_at_ = 0;
+    if (!driving_.load(std::memory_order_relaxed)) {
+      round(lock, 0);
+      make_way(lock);
+    }
+    lock.unlock();
+  }
+}
+
+}  // namespace nezha

@@ -1,0 +1,154 @@
+// Progress: the process's I/O. It owns the epoll instance, the timers and the lock under which all
+// of transport and collectives runs, and decides which thread drives them.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+
+struct epoll_event;
+
+namespace nezha {
+
+// Gets the events of a file descriptor. Called under the lock.
+class EventHandler {
+ public:
+  virtual ~EventHandler() = default;
+  virtual void on_events(uint32_t epoll_events) = 0;
+};
+
+// Calls back once, at or after its deadline, under the lock. Destroying it cancels it. All calls
+// are made under the lock.
+class Timer {
+ public:
+  Timer(class Progress& progress, std::function<void()> callback)
+      : progress_(progress), callback_(std::move(callback)) {}
+  ~Timer() { cancel(); }
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+
+  void start(Nanos deadline);  // replaces an earlier deadline
+  void cancel();
+  bool armed() const { return armed_; }
+
+ private:
+  friend class Progress;
+  class Progress& progress_;
+  std::function<void()> callback_;
+  Nanos deadline_ = 0;
+  bool armed_ = false;
+};
+
+// What a thread waits for: `finish` it under the lock.
+class Waiter {
+ public:
+  bool done() const { return done_; }
+
+ private:
+  friend class Progress;
+  std::condition_variable wake_;
+  bool done_ = false;
+};
+
+// One lock guards everything that hangs on a Progress: links, channels, tasks, timers. It is held
+// while events are handled (system calls that do not block, reductions of a segment) and never
+// while a thread sleeps.
+//
+// A thread that waits for an operation drives: it polls with a yield for a bounded time, then
+// sleeps in epoll. With several waiters one drives, and hands the role on when its own wait is
+// over. When nobody waits, a thread of Progress's own does, asleep in epoll; it stays out of the
+// way of a process that starts one operation after the other (kIdle).
+class Progress {
+ public:
+  static absl::StatusOr<std::unique_ptr<Progress>> create();
+  ~Progress();  // no handler may be registered any more
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // The lock. `Guard` is how threads other than the driver come in; the driver makes way for it.
+  class Guard {
+   public:
+    explicit Guard(Progress& progress);
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+
+   private:
+    friend class Progress;
+    std::unique_lock<std::mutex> lock_;
+  };
+
+  // Drives, or sleeps while another thread drives, until `waiter` is done (true) or the deadline
+  // is reached (false). `guard` is held before and after, and released meanwhile.
+  bool wait(Guard& guard, Waiter& waiter, Nanos deadline);
+  void finish(Waiter& waiter);  // under the lock
+
+  // Under the lock. `events` as for epoll (level-triggered). Errors are the kernel's.
+  absl::Status add(int fd, EventHandler* handler, uint32_t events);
+  void modify(int fd, uint32_t events);
+  void remove(int fd);
+
+  // Under the lock: runs `work` when the events at hand have been handled, before anybody sleeps.
+  // For what must not run inside of the caller, or is better done once for many events.
+  void defer(std::function<void()> work);
+
+  // Under the lock: runs what was deferred. For callers that hold a Guard and are not driving.
+  void run_deferred();
+
+ private:
+  friend class Timer;
+  struct Registration {
+    EventHandler* handler = nullptr;
+    uint32_t generation = 0;
+  };
+  static constexpr int kMaxEvents = 64;
+
+  Progress() = default;
+  void run_thread();
+  // One round: waits for events up to `timeout`, with the lock released, and handles them. Returns
+  // whether there were any.
+  bool round(std::unique_lock<std::mutex>& lock, Nanos timeout);
+  void handle(const epoll_event* events, int count);
+  void dispatch(const epoll_event* events, int count);
+  void run_timers();
+  Nanos until_next_timer() const;
+  void make_way(std::unique_lock<std::mutex>& lock);
+  void hand_on();
+  void kick_thread();
+
+  // How long a waiter polls before it sleeps, and how long the thread leaves a process alone that
+  // has just left `wait`: it may come back at once.
+  static constexpr Nanos kPoll = 100 * kMicrosecond;
+  static constexpr Nanos kIdle = 2 * kMillisecond;
+
+  std::mutex mutex_;
+  std::atomic<int> contenders_{0};  // threads that want the lock and do not drive
+  std::atomic<bool> driving_{false};
+  std::atomic<Nanos> last_driven_{0};
+  std::list<Waiter*> sleepers_;  // waiters that do not drive
+  Waiter* driver_ = nullptr;
+
+  int epoll_fd_ = -1;
+  int wake_fd_ = -1;           // an eventfd: ends the thread's sleep
+  Nanos thread_wakes_at_ = 0;  // when the thread's sleep ends by itself; 0: it does not sleep
+  std::vector<Registration> registrations_;  // by file descriptor
+  std::vector<Timer*> timers_;               // armed ones; few
+  std::vector<std::function<void()>> deferred_, running_;
+
+  std::thread thread_;
+  std::mutex stop_mutex_;
+  std::condition_variable stop_wake_;
+  bool stop_ = false;
+};
+
+}  // namespace nezha

@@ -1,0 +1,234 @@
+#include "transport/scheduler.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace nezha {
+namespace {
+
+uint64_t round_up(uint64_t value, uint64_t granule) {
+  return (value + granule - 1) / granule * granule;
+}
+
+template <typename F>
+void for_each_rail(RailMask rails, F f) {
+  for (; rails != 0; rails &= rails - 1) f(static_cast<Rail>(std::countr_zero(rails)));
+}
+
+}  // namespace
+
+// ---- Links come and go
+// ----------------------------------------------------------------------------
+
+void Scheduler::link_up(Rail rail, Link* link, double initial_rate) {
+  Queue& queue = at(rail);
+  queue.link = link;
+  queue.rate = RateEstimator(initial_rate > 0 ? initial_rate : kInitialRate);
+  queue.lazy_bytes = 0;
+  up_ |= rail_bit(rail);
+  std::deque<OutSegment*> parked;
+  parked.swap(parked_.segments);
+  parked_.bytes = 0;
+  for (OutSegment* segment : parked) enqueue(*segment, segment->allowed);
+}
+
+void Scheduler::link_down(Rail rail, std::deque<OutSegment*>& orphans) {
+  Queue& queue = at(rail);
+  const auto& unacked = queue.link->unacked();
+  orphans.insert(orphans.end(), unacked.begin(), unacked.end());
+  orphans.insert(orphans.end(), queue.segments.begin(), queue.segments.end());
+  queue.segments.clear();
+  queue.bytes = 0;
+  queue.link = nullptr;
+  queue.rate.reset_in_flight();
+  up_ &= ~rail_bit(rail);
+}
+
+// ---- Shares
+// ---------------------------------------------------------------------------------------
+
+// Others than the allowed ones carry a message only when none of the allowed is up.
+RailMask Scheduler::usable(RailMask allowed) const {
+  return (up_ & allowed) != 0 ? up_ & allowed : up_;
+}
+
+Rail Scheduler::fastest(RailMask rails) const {
+  Rail best = kAnyRail;
+  for_each_rail(rails, [&](Rail rail) {
+    // Equal rails differ by noise; the first of them is as good as the best.
+    if (best == kAnyRail || rate(rail) > 1.1 * rate(best)) best = rail;
+  });
+  return best;
+}
+
+// Drops rails, the slowest first, whose share of `length` would not be worth a segment.
+RailMask Scheduler::worth_using(RailMask rails, uint64_t length) const {
+  while (std::popcount(rails) > 1) {
+    double total = 0;
+    Rail slowest = kAnyRail;
+    for_each_rail(rails, [&](Rail rail) {
+      total += rate(rail);
+      if (slowest == kAnyRail || rate(rail) < rate(slowest)) slowest = rail;
+    });
+    const double part = static_cast<double>(length) * rate(slowest) / total;
+    if (part >= static_cast<double>(kMinPart)) break;
+    rails &= ~rail_bit(slowest);
+  }
+  return rails;
+}
+
+size_t Scheduler::segment_size(Rail rail, size_t part, int segments_per_rail) const {
+  const double by_time = rate(rail) * static_cast<double>(kSegmentTime) / kSecond;
+  const size_t limit = std::clamp(static_cast<size_t>(by_time), 4 * kMinSegment, kMaxSegment);
+  const size_t wanted = std::max<size_t>(1, static_cast<size_t>(segments_per_rail));
+  const size_t affordable = std::max<size_t>(1, part / kMinSegment);
+  const size_t count = std::max((part + limit - 1) / limit, std::min(wanted, affordable));
+  return (part + count - 1) / count;
+}
+
+Scheduler::Cuts Scheduler::cut(uint64_t length, size_t granule, int segments_per_rail,
+                               RailMask allowed) const {
+  RailMask rails = usable(allowed);
+  if (rails == 0) return {{0, length, kAnyRail}};
+  rails = length < kMinSpread ? rail_bit(fastest(rails)) : worth_using(rails, length);
+  double total_rate = 0;
+  for_each_rail(rails, [&](Rail rail) { total_rate += rate(rail); });
+
+  Cuts cuts;
+  uint64_t offset = 0;
+  double rate_so_far = 0;
+  for_each_rail(rails, [&](Rail rail) {
+    rate_so_far += rate(rail);
+    const double share = std::min(1.0, rate_so_far / total_rate);
+    const bool last = (rails >> rail) == 1;
+    const auto part_end =
+        last ? length
+             : std::min(length, round_up(static_cast<uint64_t>(static_cast<double>(length) * share),
+                                         granule));
+    if (part_end <= offset) return;
+    const size_t size = round_up(segment_size(rail, part_end - offset, segments_per_rail), granule);
+    for (; offset < part_end; offset = cuts.back().offset + cuts.back().length) {
+      cuts.push_back({offset, std::min<uint64_t>(size, part_end - offset), rail});
+    }
+  });
+  return cuts;
+}
+
+// ---- Queues
+// -----------------------------------------------------------------------------------------
+
+double Scheduler::backlog_seconds(const Queue& queue, uint64_t more) const {
+  return static_cast<double>(queue.rate.in_flight() + queue.bytes + more) / queue.rate.rate();
+}
+
+Rail Scheduler::soonest(RailMask rails, uint64_t bytes) const {
+  Rail best = kAnyRail;
+  for_each_rail(rails, [&](Rail rail) {
+    if (best == kAnyRail || backlog_seconds(at(rail), bytes) < backlog_seconds(at(best), bytes)) {
+      best = rail;
+    }
+  });
+  return best;
+}
+
+void Scheduler::enqueue(OutSegment& segment, RailMask allowed, bool at_front) {
+  segment.allowed = allowed;
+  if (segment.rail == kAnyRail || !is_up(segment.rail)) {
+    segment.rail = soonest(usable(allowed), segment.length);
+  }
+  Queue& queue = segment.rail == kAnyRail ? parked_ : at(segment.rail);
+  queue.bytes += segment.length;
+  if (at_front) {
+    queue.segments.push_front(&segment);
+  } else {
+    queue.segments.push_back(&segment);
+  }
+}
+
+void Scheduler::remove(OutSegment& segment) {
+  Queue& queue = segment.rail == kAnyRail ? parked_ : at(segment.rail);
+  const auto entry = std::find(queue.segments.begin(), queue.segments.end(), &segment);
+  if (entry == queue.segments.end()) return;
+  queue.bytes -= segment.length;
+  queue.segments.erase(entry);
+}
+
+uint64_t Scheduler::in_flight_limit(const Queue& queue) const {
+  const double by_time = queue.rate.rate() * static_cast<double>(kInFlightTime) / kSecond;
+  return std::max(kMinInFlight, static_cast<uint64_t>(by_time));
+}
+
+void Scheduler::submit(Rail rail, OutSegment& segment) {
+  Queue& queue = at(rail);
+  segment.rail = rail;
+  queue.lazy_bytes += segment.length;
+  if (segment.length >= kAckNow || queue.lazy_bytes > kMaxLazy) {
+    segment.flags |= wire::kFlagAckNow;
+    queue.lazy_bytes = 0;
+    const Nanos time = now();
+    if (queue.rate.in_flight() == 0) queue.last_progress = time;
+    queue.rate.submitted(segment.length, time);
+  }
+  queue.link->submit(segment);
+}
+
+OutSegment* Scheduler::steal(Rail thief) {
+  Rail victim = kAnyRail;
+  double worst = 0;
+  for_each_rail(up_ & ~rail_bit(thief), [&](Rail rail) {
+    const Queue& queue = at(rail);
+    if (queue.segments.empty()) return;
+    const OutSegment& tail = *queue.segments.back();
+    if ((usable(tail.allowed) & rail_bit(thief)) == 0) return;
+    const double gain = backlog_seconds(queue, 0) - backlog_seconds(at(thief), tail.length);
+    if (gain > static_cast<double>(kStealMargin) / kSecond && gain > worst) {
+      victim = rail;
+      worst = gain;
+    }
+  });
+  if (victim == kAnyRail) return nullptr;
+  Queue& queue = at(victim);
+  OutSegment* segment = queue.segments.back();
+  queue.segments.pop_back();
+  queue.bytes -= segment->length;
+  return segment;
+}
+
+void Scheduler::pump() {
+  for_each_rail(up_, [&](Rail rail) {
+    Queue& queue = at(rail);
+    while (queue.link != nullptr && queue.rate.in_flight() < in_flight_limit(queue)) {
+      OutSegment* segment = nullptr;
+      if (!queue.segments.empty()) {
+        segment = queue.segments.front();
+        queue.segments.pop_front();
+        queue.bytes -= segment->length;
+      } else {
+        segment = steal(rail);
+      }
+      if (segment == nullptr) break;
+      submit(rail, *segment);
+    }
+  });
+}
+
+bool Scheduler::acknowledged(const OutSegment& segment) {
+  if (!segment.counted()) return false;
+  Queue& queue = at(segment.rail);
+  queue.last_progress = now();
+  return queue.rate.acknowledged(segment.length, queue.last_progress);
+}
+
+Nanos Scheduler::waiting_since(Rail rail) const {
+  return at(rail).rate.in_flight() > 0 ? at(rail).last_progress : 0;
+}
+
+bool Scheduler::idle() const {
+  bool idle = parked_.segments.empty();
+  for_each_rail(up_, [&](Rail rail) {
+    idle = idle && at(rail).segments.empty() && at(rail).rate.in_flight() == 0;
+  });
+  return idle;
+}
+
+}  // namespace nezha

@@ -1,0 +1,107 @@
+// Which link takes which segment, and when: the policy of stripes.
+//
+// A message's own bytes are cut by the links' learned rates (shares). What is forwarded stays on
+// the rail it came by (affinity), so that each rail is a closed loop around a ring and none waits
+// for another. What is in flight on a link is limited by time, not bytes. A link that has nothing
+// left takes work from the tail of another's queue if it will finish it clearly earlier (late
+// stealing), which is what follows a rail whose rate changes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+
+#include "absl/container/inlined_vector.h"
+#include "transport/link.h"
+#include "transport/message.h"
+#include "transport/rate.h"
+
+namespace nezha {
+
+class Scheduler {
+ public:
+  // A part of what is to be sent, and the rail it should take.
+  struct Cut {
+    uint64_t offset;
+    size_t length;
+    Rail rail;
+  };
+  using Cuts = absl::InlinedVector<Cut, 32>;
+
+  // Called under Progress's lock, as all of this class. `link` stays until link_down.
+  void link_up(Rail rail, Link* link, double initial_rate);
+  // Takes the link's work back: what was not acknowledged, oldest first, then what was queued.
+  void link_down(Rail rail, std::deque<OutSegment*>& orphans);
+
+  RailMask up() const { return up_; }
+  Link* link(Rail rail) const { return at(rail).link; }
+  double rate(Rail rail) const { return at(rail).rate.rate(); }
+
+  // Cuts `length` bytes over the rails of `allowed` that are up, each part a multiple of
+  // `granule` bytes but the last, at least `segments_per_rail` for each rail that gets enough for
+  // that. With no rail up: one part on kAnyRail.
+  Cuts cut(uint64_t length, size_t granule, int segments_per_rail, RailMask allowed) const;
+
+  // Queues a segment for the rail it names, or for the best of `allowed`. At the front: what is
+  // sent again, and announcements.
+  void enqueue(OutSegment& segment, RailMask allowed, bool at_front = false);
+
+  // Forgets a segment that is queued (not one that was submitted).
+  void remove(OutSegment& segment);
+
+  // Submits what may be in flight now.
+  void pump();
+
+  // An acknowledgement came. Whether the link's rate was learned anew.
+  bool acknowledged(const OutSegment& segment);
+
+  // Since when the oldest segment that is to be acknowledged at once makes no progress; 0: there
+  // is none.
+  Nanos waiting_since(Rail rail) const;
+
+  bool idle() const;  // nothing queued, nothing in flight that is acknowledged at once
+
+ private:
+  struct Queue {
+    Link* link = nullptr;
+    RateEstimator rate{kInitialRate};
+    std::deque<OutSegment*> segments;
+    uint64_t bytes = 0;       // of `segments`
+    uint64_t lazy_bytes = 0;  // submitted since the last segment that is acknowledged at once
+    Nanos last_progress = 0;
+  };
+
+  static constexpr double kInitialRate = 125e6;  // 1 Gbit/s, until something is known
+  // Small enough for two a rail in the chunks of a small ring, large enough for few system calls.
+  static constexpr size_t kMinSegment = 4 << 10;
+  static constexpr size_t kMaxSegment = 256 << 10;
+  // A message below this goes by one rail; a part below this is not worth a rail.
+  static constexpr size_t kMinSpread = 8 << 10;
+  static constexpr size_t kMinPart = 2 << 10;
+  static constexpr Nanos kSegmentTime = 500 * kMicrosecond;
+  static constexpr Nanos kInFlightTime = 2 * kMillisecond;
+  static constexpr uint64_t kMinInFlight = 16 << 10;
+  static constexpr Nanos kStealMargin = kMillisecond;
+  // Smaller segments are acknowledged with whatever goes back next.
+  static constexpr size_t kAckNow = 4 << 10;
+  static constexpr uint64_t kMaxLazy = 8 << 10;
+
+  Queue& at(Rail rail) { return queues_[static_cast<size_t>(rail)]; }
+  const Queue& at(Rail rail) const { return queues_[static_cast<size_t>(rail)]; }
+  bool is_up(Rail rail) const { return (up_ & rail_bit(rail)) != 0; }
+  RailMask usable(RailMask allowed) const;
+  Rail fastest(RailMask rails) const;
+  Rail soonest(RailMask rails, uint64_t bytes) const;
+  RailMask worth_using(RailMask rails, uint64_t length) const;
+  size_t segment_size(Rail rail, size_t part, int segments_per_rail) const;
+  uint64_t in_flight_limit(const Queue& queue) const;
+  double backlog_seconds(const Queue& queue, uint64_t more) const;
+  void submit(Rail rail, OutSegment& segment);
+  OutSegment* steal(Rail thief);
+
+  std::array<Queue, kMaxRails> queues_;
+  Queue parked_;  // for no rail is up
+  RailMask up_ = 0;
+};
+
+}  // namespace nezha

@@ -1,0 +1,58 @@
+// The tcp rail: a listener on one interface, and connections through it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "absl/strings/string_view.h"
+#include "transport/device.h"
+#include "transport/progress.h"
+#include "transport/tcp/carrier_monitor.h"
+#include "transport/tcp/socket.h"
+
+namespace nezha::tcp {
+
+struct DeviceOptions {
+  std::string interface;
+  std::string rail;        // its name
+  int family = AF_UNSPEC;  // AF_INET, AF_INET6, or whichever address there is
+};
+
+class TcpDevice final : public Device, EventHandler {
+ public:
+  // Under Progress's lock, as all of it. `acceptor` outlives the device.
+  static absl::StatusOr<std::unique_ptr<TcpDevice>> create(Progress& progress, Acceptor& acceptor,
+                                                           Rail rail, const DeviceOptions& options);
+  ~TcpDevice() override;
+
+  std::unique_ptr<Attempt> connect(absl::string_view address, const wire::Hello& hello,
+                                   Connected done) override;
+  std::string address() const override { return published_; }
+  bool carrier() const override { return carrier_; }
+
+ private:
+  class Incoming;  // a connection whose hello is being read
+
+  TcpDevice(Progress& progress, Acceptor& acceptor, Rail rail, const DeviceOptions& options);
+  absl::Status listen(int family);
+  void on_events(uint32_t events) override;
+  void finish(Incoming& incoming);
+  void drop(const Incoming& incoming);
+
+  // Strangers may connect: neither many nor for long.
+  static constexpr size_t kMaxIncoming = 1024;
+
+  Progress& progress_;
+  Acceptor& acceptor_;
+  DeviceOptions options_;
+  Address address_;  // of the interface; port 0
+  std::string published_;
+  Socket listener_;
+  bool carrier_ = false;
+  std::unique_ptr<CarrierMonitor> monitor_;
+  // By address, so that each can be found by what it calls back with.
+  std::unordered_map<const Incoming*, std::unique_ptr<Incoming>> incoming_;
+};
+
+}  // namespace nezha::tcp

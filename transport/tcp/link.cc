@@ -1,0 +1,301 @@
+#include "transport/tcp/link.h"
+
+#include <sys/epoll.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace nezha::tcp {
+
+TcpLink::TcpLink(Progress& progress, Socket socket, RailCounters& counters)
+    : progress_(progress), socket_(std::move(socket)), counters_(counters) {}
+
+TcpLink::~TcpLink() {
+  if (owner_ != nullptr && !failed_) progress_.remove(socket_.fd());
+  // What the kernel still holds is sent again by another link: this one must not deliver it late.
+  if (!ended_) reset_on_close(socket_.fd());
+}
+
+void TcpLink::start(LinkOwner* owner, Rail rail, uint64_t id) {
+  owner_ = owner;
+  rail_ = rail;
+  id_ = id;
+  absl::Status status = progress_.add(socket_.fd(), this, EPOLLIN);
+  if (!status.ok()) fail(std::move(status));
+}
+
+void TcpLink::on_events(uint32_t events) {
+  if ((events & EPOLLOUT) != 0) {
+    watch_for_room(false);
+    write();
+    flush_ack();
+  }
+  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && !failed_) read();
+}
+
+bool TcpLink::fail(absl::Status why) {
+  if (failed_) return false;
+  failed_ = true;
+  progress_.remove(socket_.fd());
+  progress_.defer([this, alive = std::weak_ptr<bool>(alive_), why = std::move(why)] {
+    if (!alive.expired()) owner_->on_failed(*this, why);
+  });
+  return false;
+}
+
+// ---- Reading ------------------------------------------------------------------------------------
+
+void TcpLink::read() {
+  read_this_turn_ = 0;
+  while (!failed_ && read_this_turn_ < kReadBudget && read_once() && parse()) {
+  }
+}
+
+// One system call: the rest of the payload to its place, and what follows it to the staging area.
+// False when the socket is empty, or this is the end.
+bool TcpLink::read_once() {
+  std::array<iovec, 2> parts;
+  int count = 0;
+  const size_t direct = payload_left_;
+  if (direct > 0 && destination_ != nullptr) {
+    parts[0] = {destination_, direct};
+    count = 1;
+  } else if (direct > 0) {
+    if (bin_ == nullptr) bin_ = std::make_unique<std::byte[]>(kBin);
+    parts[0] = {bin_.get(), std::min(direct, kBin)};
+    count = 1;
+  }
+  const size_t room = kStaging - staged_end_;
+  const bool reaches_end = direct == 0 || parts[0].iov_len == direct;
+  if (reaches_end) parts[static_cast<size_t>(count++)] = {staging_.data() + staged_end_, room};
+  const ssize_t got = readv(socket_.fd(), parts.data(), count);
+  if (got < 0) {
+    if (errno == EAGAIN || errno == EINTR) return false;
+    return fail(absl::UnavailableError(absl::StrCat("reading: ", strerror(errno))));
+  }
+  if (got == 0) return fail(absl::UnavailableError("the peer closed the connection"));
+  size_t bytes = static_cast<size_t>(got);
+  read_this_turn_ += bytes;
+  const size_t capacity = (direct == 0 ? 0 : parts[0].iov_len) + (reaches_end ? room : 0);
+  const bool drained = bytes < capacity;
+  if (direct > 0) {
+    const size_t payload = std::min(bytes, parts[0].iov_len);
+    take_payload(payload);
+    bytes -= payload;
+  }
+  staged_end_ += bytes;
+  if (drained) {
+    // The socket was emptied: another call would only say so.
+    parse();
+    return false;
+  }
+  return true;
+}
+
+void TcpLink::take_payload(size_t bytes) {
+  payload_left_ -= bytes;
+  counters_.bytes_received += bytes;
+  if (destination_ != nullptr) destination_ += bytes;
+}
+
+// Handles all that is complete in the staging area.
+bool TcpLink::parse() {
+  while (!failed_) {
+    if (in_payload_) {
+      const size_t bytes = std::min(payload_left_, staged_end_ - staged_begin_);
+      if (destination_ != nullptr && bytes > 0) {
+        std::memcpy(destination_, staging_.data() + staged_begin_, bytes);
+      }
+      take_payload(bytes);
+      staged_begin_ += bytes;
+      if (payload_left_ > 0) break;
+      if (!end_of_payload()) return false;
+    } else if (!parse_frame()) {
+      break;
+    }
+  }
+  // What is left is the beginning of a head: it goes to the front, so that all of it fits.
+  const size_t left = staged_end_ - staged_begin_;
+  std::memmove(staging_.data(), staging_.data() + staged_begin_, left);
+  staged_begin_ = 0;
+  staged_end_ = left;
+  return !failed_;
+}
+
+// False when the frame's head, or a control frame's body, is not complete yet.
+bool TcpLink::parse_frame() {
+  const size_t staged = staged_end_ - staged_begin_;
+  if (staged < wire::kFrameHeaderSize) return false;
+  const std::byte* head = staging_.data() + staged_begin_;
+  const absl::StatusOr<wire::FrameHeader> frame = wire::decode_frame(head);
+  if (!frame.ok()) return fail(frame.status());
+  const bool is_data = frame->type == wire::FrameType::kData;
+  const size_t needed =
+      wire::kFrameHeaderSize + (is_data ? wire::kDataHeaderSize : size_t{frame->length});
+  if (staged < needed) return false;
+  staged_begin_ += needed;
+  if (absl::Status status = take_acks(frame->acked); !status.ok()) return fail(std::move(status));
+  const std::byte* body = head + wire::kFrameHeaderSize;
+  if (is_data) {
+    owner_->on_frame(*this, *frame, {});
+    return begin_segment(*frame, body);
+  }
+  owner_->on_frame(*this, *frame, absl::MakeConstSpan(body, frame->length));
+  return true;
+}
+
+bool TcpLink::begin_segment(const wire::FrameHeader& frame, const std::byte* header) {
+  const absl::StatusOr<wire::DataHeader> data = wire::decode_data(header, frame.length);
+  if (!data.ok()) return fail(data.status());
+  const absl::StatusOr<std::byte*> place = owner_->on_segment(*this, frame, *data);
+  if (!place.ok()) return fail(place.status());
+  destination_ = *place;
+  payload_left_ = frame.length;
+  in_payload_ = true;
+  return true;
+}
+
+bool TcpLink::end_of_payload() {
+  in_payload_ = false;
+  destination_ = nullptr;
+  ++received_;
+  owner_->on_landed(*this);
+  return true;
+}
+
+absl::Status TcpLink::take_acks(uint64_t acked) {
+  if (acked > written_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the peer acknowledges ", acked, " segments of ", written_));
+  }
+  while (acked_ < acked) {
+    ++acked_;
+    OutSegment* segment = unacked_.front();
+    unacked_.pop_front();
+    owner_->on_acked(*this, *segment);
+  }
+  return absl::OkStatus();
+}
+
+// ---- Writing ------------------------------------------------------------------------------------
+
+void TcpLink::submit(OutSegment& segment) {
+  unacked_.push_back(&segment);
+  pending_.push_back(&segment);
+  write();
+}
+
+void TcpLink::send(wire::FrameType type, absl::string_view body) {
+  if (failed_) return;
+  // Behind the frame that is partly written and other control frames, ahead of segments.
+  OutFrame& frame = append_frame(type, 0, body.size());
+  frame.control = std::string(body);
+  write();
+}
+
+void TcpLink::flush_ack() {
+  // Without room it waits, so that a peer that does not read cannot make the queue grow.
+  if (!watching_ && received_ != ack_sent_) send(wire::FrameType::kAck, {});
+}
+
+TcpLink::OutFrame& TcpLink::append_frame(wire::FrameType type, uint8_t flags, size_t length) {
+  OutFrame& frame = frames_.emplace_back();
+  wire::FrameHeader header;
+  header.type = type;
+  header.flags = flags;
+  header.length = static_cast<uint32_t>(length);
+  header.acked = ack_sent_ = received_;
+  header.credit = owner_->credit();
+  wire::encode(header, frame.head.data());
+  frame.head_size = wire::kFrameHeaderSize;
+  return frame;
+}
+
+void TcpLink::refill() {
+  while (frames_.size() < kFramesAtOnce && !pending_.empty()) {
+    OutSegment* segment = pending_.front();
+    pending_.pop_front();
+    OutFrame& frame = append_frame(wire::FrameType::kData, segment->flags, segment->length);
+    wire::encode(segment->header, frame.head.data() + wire::kFrameHeaderSize);
+    frame.head_size = kMaxHead;
+    frame.segment = segment;
+  }
+}
+
+void TcpLink::write() {
+  if (writing_ || watching_ || failed_) return;
+  writing_ = true;
+  while (write_once()) {
+  }
+  writing_ = false;
+}
+
+// One system call. False when there is nothing to write, or no room for it.
+bool TcpLink::write_once() {
+  if (failed_) return false;
+  refill();
+  if (frames_.empty()) return false;
+  std::array<iovec, 2 * kFramesAtOnce> parts;
+  size_t count = 0;
+  const auto add = [&](const std::byte* data, size_t size, size_t& skip) {
+    const size_t skipped = std::min(skip, size);
+    skip -= skipped;
+    if (size == skipped) return;
+    parts[count++] = {const_cast<std::byte*>(data) + skipped, size - skipped};
+  };
+  for (size_t i = 0; i < std::min(frames_.size(), kFramesAtOnce); ++i) {
+    const OutFrame& frame = frames_[i];
+    size_t skip = frame.done;
+    add(frame.head.data(), frame.head_size, skip);
+    add(frame.body(), frame.body_size(), skip);
+  }
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = count;
+  const ssize_t sent = sendmsg(socket_.fd(), &message, MSG_NOSIGNAL);
+  if (sent >= 0) {
+    written(static_cast<size_t>(sent));
+    return true;
+  }
+  if (errno == EINTR) return true;
+  if (errno == EAGAIN || errno == ENOBUFS) {
+    watch_for_room(true);
+    return false;
+  }
+  return fail(absl::UnavailableError(absl::StrCat("writing: ", strerror(errno))));
+}
+
+void TcpLink::written(size_t bytes) {
+  while (!frames_.empty()) {
+    OutFrame& frame = frames_.front();
+    const size_t now_done = std::min(bytes, frame.size() - frame.done);
+    frame.done += now_done;
+    bytes -= now_done;
+    if (frame.done < frame.size()) return;
+    OutSegment* segment = frame.segment;
+    frames_.pop_front();
+    if (segment == nullptr) continue;
+    counters_.bytes_sent += segment->length;
+    ++written_;
+    owner_->on_written(*this, *segment);
+  }
+}
+
+void TcpLink::watch_for_room(bool on) {
+  if (watching_ == on || failed_) return;
+  watching_ = on;
+  progress_.modify(socket_.fd(), on ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+void TcpLink::shut_down() {
+  if (failed_) return;
+  write();
+  ended_ = true;
+  ::shutdown(socket_.fd(), SHUT_WR);
+}
+
+}  // namespace nezha::tcp

@@ -1,0 +1,102 @@
+// A link over one TCP connection.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/device.h"
+#include "transport/link.h"
+#include "transport/progress.h"
+#include "transport/tcp/socket.h"
+
+namespace nezha::tcp {
+
+class TcpLink final : public Link, EventHandler {
+ public:
+  // `socket` is connected and the handshake is over. `counters` outlives the link.
+  TcpLink(Progress& progress, Socket socket, RailCounters& counters);
+  ~TcpLink() override;
+
+  void start(LinkOwner* owner, Rail rail, uint64_t id) override;
+  void submit(OutSegment& segment) override;
+  void send(wire::FrameType type, absl::string_view body) override;
+  void flush_ack() override;
+  void drop_incoming() override { destination_ = nullptr; }
+  const std::deque<OutSegment*>& unacked() const override { return unacked_; }
+  void shut_down() override;
+
+ private:
+  static constexpr size_t kMaxHead = wire::kFrameHeaderSize + wire::kDataHeaderSize;
+
+  // A frame that is being written.
+  struct OutFrame {
+    std::array<std::byte, kMaxHead> head;
+    size_t head_size = 0;
+    std::string control;            // a control frame's body
+    OutSegment* segment = nullptr;  // or a segment
+    size_t done = 0;                // bytes written, of head and body
+    const std::byte* body() const {
+      return segment != nullptr ? segment->data
+                                : reinterpret_cast<const std::byte*>(control.data());
+    }
+    size_t body_size() const { return segment != nullptr ? segment->length : control.size(); }
+    size_t size() const { return head_size + body_size(); }
+  };
+
+  void on_events(uint32_t events) override;
+  // Reading. Each returns whether to go on.
+  void read();
+  bool read_once();
+  bool parse();
+  bool parse_frame();
+  bool begin_segment(const wire::FrameHeader& frame, const std::byte* header);
+  void take_payload(size_t bytes);
+  bool end_of_payload();
+  absl::Status take_acks(uint64_t acked);
+  // Writing.
+  void write();
+  bool write_once();
+  void refill();
+  OutFrame& append_frame(wire::FrameType type, uint8_t flags, size_t length);
+  void written(size_t bytes);
+  void watch_for_room(bool on);
+  bool fail(absl::Status why);  // always false
+
+  static constexpr size_t kStaging = 4 << 10;     // bytes read ahead of what has a place
+  static constexpr size_t kBin = 64 << 10;        // bytes
+  static constexpr size_t kReadBudget = 1 << 20;  // bytes a turn, so that others get theirs
+  static constexpr size_t kFramesAtOnce = 8;      // in one system call
+
+  Progress& progress_;
+  Socket socket_;
+  RailCounters& counters_;
+  LinkOwner* owner_ = nullptr;
+  bool failed_ = false;
+  bool ended_ = false;  // shut down in good order
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+
+  // Reading: a frame's head is gathered in the staging area; payload goes where it belongs.
+  std::array<std::byte, kStaging> staging_;
+  size_t staged_begin_ = 0, staged_end_ = 0;
+  bool in_payload_ = false;
+  size_t payload_left_ = 0;
+  std::byte* destination_ = nullptr;  // null: nowhere
+  std::unique_ptr<std::byte[]> bin_;
+  uint64_t received_ = 0;      // segments
+  size_t read_this_turn_ = 0;  // bytes
+
+  // Writing.
+  std::deque<OutFrame> frames_;      // begun, or about to be
+  std::deque<OutSegment*> pending_;  // not in frames_ yet
+  std::deque<OutSegment*> unacked_;  // all that were submitted
+  uint64_t written_ = 0;             // segments
+  uint64_t acked_ = 0;               // segments
+  uint64_t ack_sent_ = 0;            // what the peer has been told of received_
+  bool writing_ = false;             // inside of write()
+  bool watching_ = false;            // for room in the socket
+};
+
+}  // namespace nezha::tcp

@@ -1,0 +1,266 @@
+#include "transport/wire.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <type_traits>
+
+#include "absl/strings/str_cat.h"
+
+namespace nezha::wire {
+namespace {
+
+constexpr absl::string_view kMagic = "NEZHA\r\n";  // and a zero: 8 bytes; a text protocol breaks it
+constexpr size_t kMagicSize = 8;
+
+template <typename T>
+T swap_if_big_endian(T value) {
+  if constexpr (std::endian::native == std::endian::big && sizeof(T) > 1) {
+    T swapped = 0;
+    for (size_t i = 0; i < sizeof(T); ++i) {
+      swapped = static_cast<T>((swapped << 8) | ((value >> (8 * i)) & 0xff));
+    }
+    return swapped;
+  }
+  return value;
+}
+
+// Writes fields one after the other; the caller vouches for the room.
+class Writer {
+ public:
+  explicit Writer(std::byte* out) : out_(out) {}
+
+  template <typename T>
+  Writer& put(T value) {
+    static_assert(std::is_unsigned_v<T>);
+    value = swap_if_big_endian(value);
+    std::memcpy(out_, &value, sizeof(T));
+    out_ += sizeof(T);
+    return *this;
+  }
+  Writer& put(const UniqueId& id) { return put(id.high).put(id.low); }
+  Writer& put(absl::string_view text, size_t width) {
+    std::memset(out_, 0, width);
+    std::memcpy(out_, text.data(), std::min(text.size(), width));
+    out_ += width;
+    return *this;
+  }
+
+ private:
+  std::byte* out_;
+};
+
+class Reader {
+ public:
+  explicit Reader(const std::byte* in) : in_(in) {}
+
+  template <typename T>
+  T get() {
+    T value;
+    std::memcpy(&value, in_, sizeof(T));
+    in_ += sizeof(T);
+    return swap_if_big_endian(value);
+  }
+  UniqueId get_id() {
+    const auto high = get<uint64_t>();
+    return {high, get<uint64_t>()};
+  }
+  absl::string_view get_text(size_t width) {
+    const absl::string_view text(reinterpret_cast<const char*>(in_), width);
+    in_ += width;
+    return text;
+  }
+
+ private:
+  const std::byte* in_;
+};
+
+absl::Status check_magic(Reader& reader) {
+  const absl::string_view magic = reader.get_text(kMagicSize);
+  if (magic.substr(0, kMagic.size()) != kMagic || magic.back() != '\0') {
+    return absl::InvalidArgumentError("what connected does not speak nezha's protocol");
+  }
+  return absl::OkStatus();
+}
+
+bool is_known(FrameType type) { return type >= FrameType::kData && type <= FrameType::kAbort; }
+
+}  // namespace
+
+HelloBytes encode(const Hello& hello) {
+  HelloBytes bytes{};
+  Writer(bytes.data())
+      .put(kMagic, kMagicSize)
+      .put(kVersion)
+      .put(uint16_t{0})
+      .put(hello.generation)
+      .put(hello.job)
+      .put(hello.source)
+      .put(hello.target)
+      .put(hello.link_id)
+      .put(hello.rail, kMaxRailName + 1);
+  return bytes;
+}
+
+absl::StatusOr<Hello> decode_hello(const HelloBytes& bytes) {
+  Reader reader(bytes.data());
+  if (absl::Status status = check_magic(reader); !status.ok()) return status;
+  const auto version = reader.get<uint16_t>();
+  if (version != kVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("the peer speaks version ", version,
+                                                      " of the protocol, this process ", kVersion));
+  }
+  reader.get<uint16_t>();
+  Hello hello;
+  hello.generation = reader.get<uint32_t>();
+  hello.job = reader.get_id();
+  hello.source = reader.get_id();
+  hello.target = reader.get_id();
+  hello.link_id = reader.get<uint64_t>();
+  const absl::string_view rail = reader.get_text(kMaxRailName + 1);
+  const size_t length = rail.find('\0');
+  if (length == rail.npos || length == 0) {
+    return absl::InvalidArgumentError("a hello without a rail name");
+  }
+  hello.rail = std::string(rail.substr(0, length));
+  return hello;
+}
+
+WelcomeBytes encode(const Welcome& welcome) {
+  WelcomeBytes bytes{};
+  Writer(bytes.data())
+      .put(kMagic, kMagicSize)
+      .put(welcome.version)
+      .put(static_cast<uint16_t>(welcome.code))
+      .put(welcome.generation);
+  return bytes;
+}
+
+absl::StatusOr<Welcome> decode_welcome(const WelcomeBytes& bytes) {
+  Reader reader(bytes.data());
+  if (absl::Status status = check_magic(reader); !status.ok()) return status;
+  Welcome welcome;
+  welcome.version = reader.get<uint16_t>();
+  const auto code = reader.get<uint16_t>();
+  if (code > static_cast<uint16_t>(WelcomeCode::kClosing)) {
+    return absl::InvalidArgumentError(absl::StrCat("a welcome with the unknown code ", code));
+  }
+  welcome.code = static_cast<WelcomeCode>(code);
+  welcome.generation = reader.get<uint32_t>();
+  return welcome;
+}
+
+void encode(const FrameHeader& header, std::byte* out) {
+  Writer(out)
+      .put(static_cast<uint8_t>(header.type))
+      .put(header.flags)
+      .put(uint16_t{0})
+      .put(header.length)
+      .put(header.acked)
+      .put(header.credit);
+}
+
+absl::StatusOr<FrameHeader> decode_frame(const std::byte* bytes) {
+  Reader reader(bytes);
+  FrameHeader header;
+  header.type = static_cast<FrameType>(reader.get<uint8_t>());
+  header.flags = reader.get<uint8_t>();
+  reader.get<uint16_t>();
+  header.length = reader.get<uint32_t>();
+  header.acked = reader.get<uint64_t>();
+  header.credit = reader.get<uint64_t>();
+  if (!is_known(header.type)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a frame of the unknown type ", static_cast<int>(header.type)));
+  }
+  const uint32_t limit = header.type == FrameType::kData ? kMaxSegment : kMaxControlBody;
+  if (header.length > limit) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a frame of ", header.length, " bytes where ", limit, " is the limit"));
+  }
+  return header;
+}
+
+void encode(const DataHeader& header, std::byte* out) {
+  Writer(out)
+      .put(header.info.context)
+      .put(header.info.tag)
+      .put(header.info.signature)
+      .put(header.info.total)
+      .put(header.number)
+      .put(header.offset)
+      .put(header.info.plan)
+      .put(header.info.epoch)
+      .put(header.previous)
+      .put(uint32_t{0});
+}
+
+absl::StatusOr<DataHeader> decode_data(const std::byte* bytes, uint32_t length) {
+  Reader reader(bytes);
+  DataHeader header;
+  header.info.context = reader.get<uint64_t>();
+  header.info.tag = reader.get<uint64_t>();
+  header.info.signature = reader.get<uint64_t>();
+  header.info.total = reader.get<uint64_t>();
+  header.number = reader.get<uint64_t>();
+  header.offset = reader.get<uint64_t>();
+  header.info.plan = reader.get<uint32_t>();
+  header.info.epoch = reader.get<uint32_t>();
+  header.previous = reader.get<uint32_t>();
+  if (header.number == 0 || header.previous >= header.number) {
+    return absl::InvalidArgumentError(absl::StrCat("a segment of message ", header.number,
+                                                   " that follows one ", header.previous,
+                                                   " before it"));
+  }
+  if (header.info.total > kMaxMessage || header.offset > header.info.total ||
+      length > header.info.total - header.offset) {
+    return absl::InvalidArgumentError(absl::StrCat("a segment [", header.offset, ", +", length,
+                                                   ") outside of its message of ",
+                                                   header.info.total, " bytes"));
+  }
+  return header;
+}
+
+std::string encode_number(uint64_t number) {
+  std::string body(sizeof(number), '\0');
+  Writer(reinterpret_cast<std::byte*>(body.data())).put(number);
+  return body;
+}
+
+absl::StatusOr<uint64_t> decode_number(absl::Span<const std::byte> body) {
+  if (body.size() != sizeof(uint64_t)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a control frame of ", body.size(), " bytes where 8 are due"));
+  }
+  return Reader(body.data()).get<uint64_t>();
+}
+
+std::string encode(const Abort& abort) {
+  constexpr size_t kFixed = 20;
+  const absl::string_view reason =
+      absl::string_view(abort.reason).substr(0, kMaxControlBody - kFixed);
+  std::string body(kFixed + reason.size(), '\0');
+  Writer(reinterpret_cast<std::byte*>(body.data()))
+      .put(abort.context)
+      .put(abort.rank)
+      .put(reason, reason.size());
+  return body;
+}
+
+absl::StatusOr<Abort> decode_abort(absl::Span<const std::byte> body) {
+  constexpr size_t kFixed = 20;
+  if (body.size() < kFixed) {
+    return absl::InvalidArgumentError(absl::StrCat("an abort of ", body.size(), " bytes"));
+  }
+  Reader reader(body.data());
+  Abort abort;
+  abort.context = reader.get_id();
+  abort.rank = reader.get<uint32_t>();
+  for (const char c : reader.get_text(body.size() - kFixed)) {
+    // It ends up in logs and exceptions: nothing that moves a terminal's cursor.
+    abort.reason += c >= ' ' && c < 127 ? c : '?';
+  }
+  return abort;
+}
+
+}  // namespace nezha::wire

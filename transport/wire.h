@@ -1,0 +1,167 @@
+// The wire format between two nezha processes: all of it is in this file.
+//
+// Version 1. Integers are little-endian and unsigned; reserved fields are sent as zero and ignored
+// when received. Nothing read from a socket is used before it passed a `decode` of this file, and
+// what those cannot know (whether a message exists, whether a range fits it) the channel checks.
+//
+// A connection begins with a handshake: the connecting side sends a Hello (128 bytes), the
+// accepting side answers with a Welcome (32 bytes) and closes the connection unless its code is
+// kAccepted. After that both sides send frames. A frame is a FrameHeader (24 bytes) and a body
+// whose length the header gives:
+//
+//   kData      DataHeader (64 bytes), then `length` bytes of payload
+//   kAck       nothing: the acknowledgement and the credit are in every frame's header
+//   kGrant     u64 message number: the receiver has entered; the whole message may be sent
+//   kLinkDown  u64 link id: the sender gave that link up and resends what it had not acknowledged
+//   kPing      nothing; the answer is a kAck
+//   kGoodbye   nothing: the process leaves in good order; acknowledge all at once
+//   kAbort     u64 context high, u64 context low, u32 rank that failed first, then a text
+//
+// A message is a run of bytes from one process to another, cut into segments (kData frames) that
+// may take any of the links between the two, in any order, and more than once: what a dead link
+// left unacknowledged is sent again on another with the same offset and length. Segments are
+// acknowledged per link, by count, since each link delivers in order.
+//
+// Messages of one direction of a pair are numbered from 1. The receiver matches them by (context,
+// tag), in the order of their numbers. As links overtake each other it may see number 9 before
+// number 8, so each segment says how far back the previous message of the same context and tag is
+// (`previous`), unless all of that one had been acknowledged when this one began (0).
+//
+// Flow control: segments that the receiver has not granted are `charged` against a credit, a
+// cumulative count of bytes that the receiver raises as it consumes them. A sender without credit
+// announces its message by a segment without payload, which costs nothing, and waits for the
+// grant.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/unique_id.h"
+
+namespace nezha::wire {
+
+constexpr uint16_t kVersion = 1;
+
+// Limits on what a peer may make this process believe.
+constexpr uint32_t kMaxSegment = 4u << 20;           // bytes of payload in one frame
+constexpr uint64_t kMaxMessage = uint64_t{1} << 60;  // bytes
+constexpr uint32_t kMaxControlBody = 1024;           // bytes, of any frame but kData
+constexpr size_t kMaxRailName = 31;                  // bytes
+
+// Charged bytes that a channel's two ends may send each other before they hear of each other.
+constexpr uint64_t kInitialCredit = 64 << 10;
+
+// ---- Handshake --------------------------------------------------------------------------------
+
+constexpr size_t kHelloSize = 128;
+constexpr size_t kWelcomeSize = 32;
+
+struct Hello {
+  UniqueId job;          // a context that both processes are in
+  UniqueId source;       // the process that connects
+  UniqueId target;       // the process it means to reach
+  uint64_t link_id = 0;  // names this connection
+  // Counts the connections of this pair on this rail, so that of two connections that cross each
+  // other both sides keep the same one, and a new one replaces a dead one.
+  uint32_t generation = 0;
+  std::string rail;
+};
+
+enum class WelcomeCode : uint16_t {
+  kAccepted = 0,
+  kWrongVersion = 1,  // the versions differ; `version` has the acceptor's
+  kUnknownJob = 2,
+  kWrongTarget = 3,
+  kNoRail = 4,     // the acceptor has no device on that rail
+  kDuplicate = 5,  // the acceptor keeps, or is making, another connection for this pair and rail
+  kClosing = 6,
+};
+
+struct Welcome {
+  WelcomeCode code = WelcomeCode::kAccepted;
+  uint16_t version = kVersion;
+  uint32_t generation = 0;
+};
+
+using HelloBytes = std::array<std::byte, kHelloSize>;
+using WelcomeBytes = std::array<std::byte, kWelcomeSize>;
+
+HelloBytes encode(const Hello& hello);
+WelcomeBytes encode(const Welcome& welcome);
+// kFailedPrecondition if the peer speaks another version, kInvalidArgument if it is not nezha.
+absl::StatusOr<Hello> decode_hello(const HelloBytes& bytes);
+absl::StatusOr<Welcome> decode_welcome(const WelcomeBytes& bytes);
+
+// ---- Frames -----------------------------------------------------------------------------------
+
+enum class FrameType : uint8_t {
+  kData = 1,
+  kAck = 2,
+  kGrant = 3,
+  kLinkDown = 4,
+  kPing = 5,
+  kGoodbye = 6,
+  kAbort = 7,
+};
+
+constexpr size_t kFrameHeaderSize = 24;
+constexpr size_t kDataHeaderSize = 64;
+
+// Flags of a kData frame.
+constexpr uint8_t kFlagCharged = 1;    // the payload was charged against the credit
+constexpr uint8_t kFlagAckNow = 2;     // acknowledge at once, not with the next frame that goes out
+constexpr uint8_t kFlagWantGrant = 4;  // the sender has more than its credit allows
+
+struct FrameHeader {
+  FrameType type = FrameType::kAck;
+  uint8_t flags = 0;
+  uint32_t length = 0;  // kData: of the payload; else: of the body. Bytes
+  uint64_t acked = 0;   // kData frames of this link that the sender of this frame has received
+  uint64_t credit = 0;  // charged bytes that the peer may have sent since the channel began
+};
+
+// A message's name and what both ends must agree on before any of it is used.
+struct MessageInfo {
+  uint64_t context = 0;    // the context's id, low half
+  uint64_t tag = 0;        // tells the messages of concurrent operations apart
+  uint64_t signature = 0;  // what the operation is; see collectives/signature.h
+  uint64_t total = 0;      // bytes in all
+  uint32_t plan = 0;       // the plan's version
+  uint32_t epoch = 0;
+
+  friend bool operator==(const MessageInfo&, const MessageInfo&) = default;
+};
+
+struct DataHeader {
+  MessageInfo info;
+  uint64_t number = 0;    // of the message, in this direction of the pair
+  uint64_t offset = 0;    // of the payload in the message, bytes
+  uint32_t previous = 0;  // see above
+};
+
+void encode(const FrameHeader& header, std::byte* out);  // kFrameHeaderSize bytes
+void encode(const DataHeader& header, std::byte* out);   // kDataHeaderSize bytes
+absl::StatusOr<FrameHeader> decode_frame(const std::byte* bytes);
+// `length` is the frame's: the range must lie inside the message.
+absl::StatusOr<DataHeader> decode_data(const std::byte* bytes, uint32_t length);
+
+// ---- Control frames -----------------------------------------------------------------------------
+
+struct Abort {
+  UniqueId context;
+  uint32_t rank = 0;
+  std::string reason;
+};
+
+// Bodies; the caller puts the header in front.
+std::string encode_number(uint64_t number);  // kGrant, kLinkDown
+std::string encode(const Abort& abort);
+absl::StatusOr<uint64_t> decode_number(absl::Span<const std::byte> body);
+absl::StatusOr<Abort> decode_abort(absl::Span<const std::byte> body);
+
+}  // namespace nezha::wire
