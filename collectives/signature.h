@@ -31,4 +31,8 @@ inline wire::MessageInfo message_info(const Group& group, const Slice& slice,
           .epoch = plan.epoch};
 }
 
+// The error of two ranks that call different things: names the peer and both calls.
+absl::Status mismatch_error(int peer, const wire::MessageInfo& ours,
+                            const wire::MessageInfo& theirs);
+
 }  // namespace nezha

@@ -83,11 +83,14 @@ void Channel::ack_soon(Port& port) {
 
 absl::StatusOr<std::byte*> Channel::on_segment(Link& link, const wire::FrameHeader& frame,
                                                const wire::DataHeader& data) {
-  if ((frame.flags & wire::kFlagAckNow) != 0) ack_soon(port(link.rail()));
+  port(link.rail()).ack_when_landed = (frame.flags & wire::kFlagAckNow) != 0;
   return inbox_.arrive(link.rail(), frame, data);
 }
 
-void Channel::on_landed(Link& link) { inbox_.landed(link.rail()); }
+void Channel::on_landed(Link& link) {
+  if (port(link.rail()).ack_when_landed) ack_soon(port(link.rail()));
+  inbox_.landed(link.rail());
+}
 
 void Channel::on_written(Link&, OutSegment& segment) { outbox_.on_written(segment); }
 

@@ -80,7 +80,8 @@ class Channel final : LinkOwner, InboxOwner {
     Nanos retry_at = 0;
     Nanos backoff = 0;
     Nanos last_heard = 0;
-    bool refused = false;  // nobody listens there any more
+    bool refused = false;          // nobody listens there any more
+    bool ack_when_landed = false;  // the segment at hand
     bool ack_due = false;
     absl::Status last_error;
   };

@@ -12,16 +12,6 @@ namespace {
 // for each concurrent operation.
 constexpr size_t kMaxOpenMessages = 1 << 16;
 
-absl::Status mismatch(const wire::MessageInfo& here, const wire::MessageInfo& there) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      "the two ranks disagree about the operation of tag ", here.tag & 0xffffffff,
-      ": this one expects a message of ", here.total, " bytes, signature ",
-      absl::Hex(here.signature), ", plan ", here.plan, ", epoch ", here.epoch, "; the peer sends ",
-      there.total, " bytes, signature ", absl::Hex(there.signature), ", plan ", there.plan,
-      ", epoch ", there.epoch,
-      " (do all ranks call with the same size, type, operation, algorithm and order?)"));
-}
-
 }  // namespace
 
 // ---- What the user does -------------------------------------------------------------------------
@@ -69,12 +59,11 @@ void Inbox::close_context(uint64_t context) {
 }
 
 void Inbox::fail(const absl::Status& why) {
-  // A receiver that fails may cancel others of its operation, so no iterator lives through this.
+  // A receiver that fails may cancel this ticket and others of its operation.
   while (!tickets_.empty()) {
     Ticket* ticket = tickets_.back().get();
-    Receiver* receiver = ticket->receiver_;
-    cancel(ticket);
-    receiver->failed(why);
+    ticket->receiver_->failed(why);
+    if (!tickets_.empty() && tickets_.back().get() == ticket) cancel(ticket);
   }
 }
 
@@ -242,10 +231,10 @@ void Inbox::match(const Key& key) {
 void Inbox::bind(Message& message, Ticket* ticket) {
   if (ticket->info_ != message.info) {
     Receiver* receiver = ticket->receiver_;
-    const absl::Status why = mismatch(ticket->info_, message.info);
+    const wire::MessageInfo theirs = message.info;
     discard(message);
     retire(ticket);
-    receiver->failed(why);
+    receiver->mismatched(theirs);
     return;
   }
   message.ticket = ticket;

@@ -37,7 +37,7 @@ class Inbox {
 
   Inbox(InboxOwner& owner, BufferPool& pool) : owner_(owner), pool_(pool) {}
   // Asks for the next message of (context, tag). It must have `info`'s total and signature, or
-  // the receiver fails. What is there already lands before this returns.
+  // the receiver is told. What is there already lands before this returns.
   Ticket* post(const wire::MessageInfo& info, Receiver* receiver);
   // Nothing is placed or landed afterwards.
   void cancel(Ticket* ticket);

@@ -31,8 +31,11 @@ class Receiver {
   virtual std::byte* place(uint64_t offset, size_t length) = 0;
   // The segment is there, having come by `rail`. A message of no bytes lands once, with length 0.
   virtual void landed(uint64_t offset, size_t length, Rail rail) = 0;
-  // The message will not come. Called once.
+  // The message will not come. Called once; the ticket may be cancelled, and is if it was not.
   virtual void failed(const absl::Status& why) = 0;
+  // Nor will it here: what the peer sent instead, by that context and tag, differs from what was
+  // posted. Called once; the ticket is gone.
+  virtual void mismatched(const wire::MessageInfo& theirs) = 0;
 
  protected:
   ~Receiver() = default;
@@ -46,7 +49,8 @@ class Sender {
   // All of the message's memory has been released and all of it has been handed to the links:
   // the answer to SendMessage::settle. Nothing more is called.
   virtual void settled() = 0;
-  // The message cannot be sent. Called once; nothing more is called.
+  // The message cannot be sent. Called once, and nothing after it; the message may be abandoned,
+  // and is if it was not.
   virtual void failed(const absl::Status& why) = 0;
 
  protected:

@@ -84,18 +84,21 @@ void Outbox::abandon(OutMessage& message) {
     OutSegment* segment = message.live_[i - 1];
     if (segment->length > 0 && !segment->retained) retain(*segment);
   }
+  finish_if_acked(message);
 }
 
 void Outbox::fail(const absl::Status& why) {
-  std::vector<OutMessage*> open;
+  std::vector<uint64_t> open;
   for (const auto& [number, message] : messages_) {
-    if (message->sender_ != nullptr) open.push_back(message.get());
+    if (message->sender_ != nullptr) open.push_back(number);
   }
-  for (OutMessage* message : open) {
-    Sender* sender = message->sender_;
-    if (sender == nullptr) continue;  // abandoned by another one's failure
-    abandon(*message);
-    sender->failed(why);
+  for (const uint64_t number : open) {
+    // A sender that fails may abandon this message and others of its operation.
+    auto entry = messages_.find(number);
+    if (entry == messages_.end() || entry->second->sender_ == nullptr) continue;
+    entry->second->sender_->failed(why);
+    entry = messages_.find(number);
+    if (entry != messages_.end()) abandon(*entry->second);
   }
 }
 

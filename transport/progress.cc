@@ -152,14 +152,16 @@ bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline) {
   driver_ = &waiter;
   driving_.store(true, std::memory_order_relaxed);
   run_deferred();
-  Nanos poll_until = now() + kPoll;
+  Nanos poll_until = now() + poll_;
   while (!waiter.done_) {
     const Nanos time = now();
     if (time >= deadline) break;
     const bool polling = time < poll_until;
     const Nanos sleep = polling ? 0 : std::min(until_next_timer(), deadline - time);
-    if (round(lock, sleep)) {
-      poll_until = now() + kPoll;
+    const bool active = round(lock, sleep);
+    if (!polling) adapt_poll(now() - time);
+    if (active) {
+      poll_until = now() + poll_;
     } else if (polling) {
       lock.unlock();
       sched_yield();  // more ranks than cores: the data this one waits for may need this core
@@ -169,6 +171,11 @@ bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline) {
   }
   hand_on();
   return waiter.done_;
+}
+
+void Progress::adapt_poll(Nanos slept) {
+  if (slept > 2 * kMaxPoll) poll_ = std::max(poll_ / 2, kMinPoll);
+  if (slept < kMaxPoll) poll_ = std::min(poll_ * 2, kMaxPoll);
 }
 
 bool Progress::round(std::unique_lock<std::mutex>& lock, Nanos timeout) {

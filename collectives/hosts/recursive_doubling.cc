@@ -176,4 +176,11 @@ void RecursiveDoubling::Exchange::failed(const absl::Status& why) {
   task->finish(State::kFailed, why);
 }
 
+void RecursiveDoubling::Exchange::mismatched(const wire::MessageInfo& theirs) {
+  incoming = nullptr;  // the inbox's ticket is gone
+  const wire::MessageInfo ours =
+      message_info(task->group_, task->slice_, task->plan_, task->range_.length);
+  failed(mismatch_error(peer, ours, theirs));
+}
+
 }  // namespace nezha

@@ -48,6 +48,7 @@ class RecursiveDoubling final : public Task {
     void released(uint64_t, size_t) override {}
     void settled() override;
     void failed(const absl::Status& why) override;
+    void mismatched(const wire::MessageInfo& theirs) override;
   };
 
   void add_exchange(int peer, bool sends, bool receives, bool is_result = false);

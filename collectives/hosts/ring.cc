@@ -32,6 +32,7 @@ Range Ring::chunk_received(int step) const {
 }
 
 void Ring::start(const EnginePlan& plan) {
+  plan_ = plan;
   // The outgoing message first: what has come already is forwarded while it is posted for.
   outgoing_ = right_->open(message_info(group_, slice_, plan, send_offsets_.back()),
                            {slice_.rails, partition_.granule(), 2}, this);
@@ -116,6 +117,13 @@ void Ring::settled() {
 void Ring::failed(const absl::Status& why) {
   detach();
   finish(State::kFailed, why);
+}
+
+void Ring::mismatched(const wire::MessageInfo& theirs) {
+  incoming_ = nullptr;  // the inbox's ticket is gone
+  const int left = (group_.rank + group_.size - 1) % group_.size;
+  failed(
+      mismatch_error(left, message_info(group_, slice_, plan_, receive_offsets_.back()), theirs));
 }
 
 void Ring::freeze() {

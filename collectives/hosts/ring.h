@@ -42,6 +42,7 @@ class Ring final : public Task, Receiver, Sender {
   void released(uint64_t offset, size_t length) override;
   void settled() override;
   void failed(const absl::Status& why) override;
+  void mismatched(const wire::MessageInfo& theirs) override;
 
   int steps() const { return 2 * group_.size - 2; }
   bool is_partial_sum(int step) const { return step < group_.size - 2; }  // also when forwarded
@@ -62,6 +63,7 @@ class Ring final : public Task, Receiver, Sender {
   Slice slice_;
   Partition partition_;
   Reduction reduce_;
+  EnginePlan plan_;
   Channel* left_ = nullptr;
   Channel* right_ = nullptr;
   std::vector<uint64_t> receive_offsets_, send_offsets_;  // of each step's chunk in its message

@@ -1,0 +1,48 @@
+#include "collectives/signature.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace nezha {
+namespace {
+
+std::string algorithm_name(uint64_t number) {
+  switch (static_cast<Algorithm>(number)) {
+    case Algorithm::kAuto:
+      break;
+    case Algorithm::kRing:
+      return "ring";
+    case Algorithm::kRecursiveDoubling:
+      return "recursive doubling";
+  }
+  return absl::StrCat("algorithm ", number);
+}
+
+// As a user would say it. The count is exact below 2^32 elements.
+std::string describe(const wire::MessageInfo& info) {
+  const auto byte = [&](int shift) { return (info.signature >> shift) & 0xff; };
+  const uint64_t collective = byte(56), type = byte(40), operation = byte(32);
+  return absl::StrCat(
+      collective == static_cast<uint64_t>(Collective::kAllreduce)
+          ? "allreduce"
+          : absl::StrCat("collective ", collective),
+      " of ", info.signature & 0xffffffff, " elements, type ",
+      type == static_cast<uint64_t>(DataType::kFloat32) ? "float32" : absl::StrCat(type),
+      ", operation ",
+      operation == static_cast<uint64_t>(ReduceOperation::kSum) ? "sum" : absl::StrCat(operation),
+      ", by ", algorithm_name(byte(48)), ", ", info.total, " bytes on the way to this rank, plan ",
+      info.plan, ", epoch ", info.epoch);
+}
+
+}  // namespace
+
+absl::Status mismatch_error(int peer, const wire::MessageInfo& ours,
+                            const wire::MessageInfo& theirs) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("rank ", peer, " calls another operation by the tag ", ours.tag & 0xffffffff,
+                   ": this rank an ", describe(ours), "; rank ", peer, " an ", describe(theirs),
+                   ". All ranks must call the same operations of one tag in the same order"));
+}
+
+}  // namespace nezha
