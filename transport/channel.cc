@@ -129,7 +129,7 @@ void Channel::on_frame(Link& link, const wire::FrameHeader& frame,
       break;
     case wire::FrameType::kGoodbye:
       peer_left_ = true;
-      ack_soon(port(link.rail()));
+      for (Port& each : ports_) ack_soon(each);
       break;
     case wire::FrameType::kAbort: {
       const auto abort = wire::decode_abort(body);

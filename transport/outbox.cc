@@ -70,7 +70,8 @@ void Outbox::push(OutMessage& message, uint64_t offset, const std::byte* data, s
 
 void Outbox::settle(OutMessage& message) {
   message.settling_ = true;
-  try_settle(message);
+  const uint64_t number = message.number();
+  if (!try_settle(message)) settling_.push_back(number);
 }
 
 void Outbox::abandon(OutMessage& message) {
@@ -128,13 +129,17 @@ void Outbox::on_acked(OutSegment& segment) {
   if (was_senders) message.unacked_ -= length;
   recycle(&segment);
   Sender* sender = message.sender_;
-  const uint64_t number = message.number();
+  finish_if_acked(message);
   if (was_senders && sender != nullptr) sender->released(offset, length);
-  // Each of these may be the message's end.
-  auto entry = messages_.find(number);
-  if (entry != messages_.end() && entry->second->settling_) try_settle(*entry->second);
-  entry = messages_.find(number);
-  if (entry != messages_.end()) finish_if_acked(*entry->second);
+  // Any message may have waited for this: it may settle now that fewer bytes are to be retained.
+  for (size_t i = 0; i < settling_.size();) {
+    const auto entry = messages_.find(settling_[i]);
+    if (entry != messages_.end() && !try_settle(*entry->second)) {
+      ++i;
+    } else {
+      settling_.erase(settling_.begin() + static_cast<ptrdiff_t>(i));
+    }
+  }
 }
 
 void Outbox::on_grant(uint64_t number) {
@@ -252,9 +257,11 @@ void Outbox::retain(OutSegment& segment) {
   segment.message->unacked_ -= segment.length;
 }
 
-void Outbox::try_settle(OutMessage& message) {
-  if (message.sender_ == nullptr || message.unwritten_ > 0 || !message.blocked_.empty()) return;
-  if (retained_ + message.unacked_ > kMaxRetained) return;
+// False if it has to wait.
+bool Outbox::try_settle(OutMessage& message) {
+  if (message.sender_ == nullptr) return true;
+  if (message.unwritten_ > 0 || !message.blocked_.empty()) return false;
+  if (retained_ + message.unacked_ > kMaxRetained) return false;
   Sender* sender = message.sender_;
   for (OutSegment* segment : message.live_) {
     if (segment->length == 0 || segment->retained) continue;
@@ -265,6 +272,7 @@ void Outbox::try_settle(OutMessage& message) {
   --open_;
   finish_if_acked(message);
   sender->settled();
+  return true;
 }
 
 void Outbox::finish_if_acked(OutMessage& message) {

@@ -86,7 +86,7 @@ class Outbox {
   bool charge(uint64_t bytes);
   void unblock(OutMessage& message);
   void retain(OutSegment& segment);
-  void try_settle(OutMessage& message);
+  bool try_settle(OutMessage& message);
   void drop_blocked(OutMessage& message);
   void recycle(OutSegment* segment);
   void finish_if_acked(OutMessage& message);
@@ -101,6 +101,7 @@ class Outbox {
   absl::flat_hash_map<uint64_t, std::unique_ptr<OutMessage>> messages_;  // by number
   absl::flat_hash_map<Key, uint64_t> last_;                              // number
   std::deque<uint64_t> blocked_;                                         // numbers
+  std::vector<uint64_t> settling_;                                       // numbers
   std::vector<std::unique_ptr<OutSegment>> segments_;                    // all ever made
   std::vector<OutSegment*> spare_segments_;
   std::vector<std::unique_ptr<OutMessage>> spare_messages_;

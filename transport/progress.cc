@@ -134,6 +134,7 @@ void Progress::hand_on() {
 
 bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline) {
   std::unique_lock<std::mutex>& lock = guard.lock_;
+  run_deferred();  // the driver may be asleep
   while (driver_ != nullptr && !waiter.done_) {
     const auto self = sleepers_.insert(sleepers_.end(), &waiter);
     const auto wake_at = std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline));
@@ -151,7 +152,6 @@ bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline) {
   }
   driver_ = &waiter;
   driving_.store(true, std::memory_order_relaxed);
-  run_deferred();
   Nanos poll_until = now() + poll_;
   while (!waiter.done_) {
     const Nanos time = now();
