@@ -250,6 +250,7 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   to.link = std::move(link);
   to.link->start(this, rail, id);
   scheduler_.link_up(rail, to.link.get(), device->counters().rate);
+  inbox_.grant_again();
   log().debug("{}: link up on {}", description_, device->name());
   pump_soon();
 }
@@ -275,6 +276,7 @@ void Channel::link_down(Rail rail, const absl::Status& why, bool tell_peer) {
       link->send(wire::FrameType::kLinkDown, wire::encode_number(id));
     }
   }
+  inbox_.grant_again();
   if (wanted()) need_links();
   check_peer();
   pump_soon();

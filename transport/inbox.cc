@@ -63,7 +63,9 @@ void Inbox::fail(const absl::Status& why) {
   while (!tickets_.empty()) {
     Ticket* ticket = tickets_.back().get();
     ticket->receiver_->failed(why);
-    if (!tickets_.empty() && tickets_.back().get() == ticket) cancel(ticket);
+    const bool is_there =
+        ticket->index_ < tickets_.size() && tickets_[ticket->index_].get() == ticket;
+    if (is_there) cancel(ticket);
   }
 }
 
@@ -77,15 +79,17 @@ absl::StatusOr<std::byte*> Inbox::arrive(Rail rail, const wire::FrameHeader& fra
   absl::StatusOr<Message*> found = find_or_add(data);
   if (!found.ok()) return found.status();
   Message& message = **found;
-  // Another link in the middle of the same segment: the sender has given that one up, or it would
-  // not send the segment again. What is left of it must not be written any more.
-  for (int other = 0; other < kMaxRails; ++other) {
+  // Another link may be in the middle of the same segment. The sender has given up the link of the
+  // lower attempt: it may break off, and what is left of it must not be written any more.
+  for (Rail other = 0; other < kMaxRails; ++other) {
     const Incoming& reading = incoming_[static_cast<size_t>(other)];
-    if (other != rail && reading.message == &message && reading.offset == data.offset &&
-        frame.length > 0) {
-      owner_.drop_incoming(other);
-      link_gone(other);
+    if (other == rail || reading.message != &message || reading.offset != data.offset ||
+        reading.length == 0 || frame.length == 0) {
+      continue;
     }
+    if (reading.attempt >= data.attempt) return nullptr;
+    owner_.drop_incoming(other);
+    link_gone(other);
   }
   if (absl::Status status = check(message, frame, data); !status.ok()) return status;
   const uint64_t end = data.offset + frame.length;
@@ -94,6 +98,7 @@ absl::StatusOr<std::byte*> Inbox::arrive(Rail rail, const wire::FrameHeader& fra
   incoming.message = &message;
   incoming.offset = data.offset;
   incoming.length = frame.length;
+  incoming.attempt = data.attempt;
   incoming.charged = (frame.flags & wire::kFlagCharged) != 0;
   if (frame.length == 0) return nullptr;
   return place(message, incoming);
@@ -143,7 +148,8 @@ absl::Status Inbox::check(const Message& message, const wire::FrameHeader& frame
                                                    ") of message ", data.number,
                                                    " that overlaps others"));
   }
-  const bool unasked = message.ticket == nullptr && !message.discard;
+  const bool unasked = message.ticket == nullptr && !message.discard &&
+                       !message.got.contains(data.offset, end);  // else it came twice
   if (unasked && frame.length > 0 &&
       ((frame.flags & wire::kFlagCharged) == 0 || held_bytes_ + frame.length > kCredit)) {
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -192,7 +198,7 @@ void Inbox::landed(Rail rail) {
   const Ticket* ticket = message.ticket;
   Receiver* receiver = ticket == nullptr ? nullptr : ticket->receiver_;
   const bool is_news = incoming.length > 0 || message.info.total == 0;
-  if (receiver != nullptr) grant_if_wanted(message);
+  if (receiver != nullptr || message.discard) grant_if_wanted(message);
   finish_if_complete(number);  // before the receiver is told: it may go on to anything
   if (receiver != nullptr && is_news) receiver->landed(incoming.offset, incoming.length, rail);
 }
@@ -272,7 +278,14 @@ void Inbox::deliver_held(Message& message) {
 void Inbox::grant_if_wanted(Message& message) {
   if (!message.wants_grant) return;
   message.wants_grant = false;
+  message.granted = true;
   owner_.send_grant(message.number);
+}
+
+void Inbox::grant_again() {
+  for (const auto& [number, message] : messages_) {
+    if (message->granted) owner_.send_grant(number);
+  }
 }
 
 bool Inbox::finish_if_complete(uint64_t number) {
@@ -323,6 +336,7 @@ void Inbox::retire(Ticket* ticket) {
 void Inbox::retire(Message& message) {
   message.received = 0;
   message.wants_grant = false;
+  message.granted = false;
   message.announced_empty = false;
   message.discard = false;
   message.ticket = nullptr;

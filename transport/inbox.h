@@ -48,6 +48,9 @@ class Inbox {
   void landed(Rail rail);
   // The link is fenced; a segment it was reading will come again by another one.
   void link_gone(Rail rail);
+  // Grants that were sent by a link that died, or when there was none, may have been lost: sends
+  // those again whose messages are not complete.
+  void grant_again();
 
   // Nobody will ask for this context's messages any more: they are dropped as they come.
   void close_context(uint64_t context);
@@ -80,6 +83,7 @@ class Inbox {
     uint32_t previous = 0;
     uint64_t received = 0;  // bytes that landed and are not held
     bool wants_grant = false;
+    bool granted = false;
     bool announced_empty = false;  // a message of no bytes has come
     bool discard = false;
     Ticket* ticket = nullptr;
@@ -91,6 +95,7 @@ class Inbox {
     Message* message = nullptr;  // null: nowhere
     uint64_t offset = 0;
     uint32_t length = 0;
+    uint32_t attempt = 0;
     bool charged = false;
     std::byte* memory = nullptr;  // the receiver's
     Buffer held;                  // or the inbox's

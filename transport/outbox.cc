@@ -97,6 +97,8 @@ void Outbox::fail(const absl::Status& why) {
     // A sender that fails may abandon this message and others of its operation.
     auto entry = messages_.find(number);
     if (entry == messages_.end() || entry->second->sender_ == nullptr) continue;
+    // The peer has all of it, and may have left for that reason: there is nothing to fail.
+    if (entry->second->complete()) continue;
     entry->second->sender_->failed(why);
     entry = messages_.find(number);
     if (entry != messages_.end()) abandon(*entry->second);
@@ -173,6 +175,7 @@ size_t Outbox::resend(std::deque<OutSegment*>& orphans) {
       ++resent;
     }
     orphan.rail = kAnyRail;
+    ++orphan.header.attempt;
     orphan.flags &= static_cast<uint8_t>(~wire::kFlagAckNow);
     schedule(orphan, true);
   }
@@ -261,7 +264,7 @@ void Outbox::retain(OutSegment& segment) {
 bool Outbox::try_settle(OutMessage& message) {
   if (message.sender_ == nullptr) return true;
   if (message.unwritten_ > 0 || !message.blocked_.empty()) return false;
-  if (retained_ + message.unacked_ > kMaxRetained) return false;
+  if (message.unacked_ > 0 && retained_ + message.unacked_ > kMaxRetained) return false;
   Sender* sender = message.sender_;
   for (OutSegment* segment : message.live_) {
     if (segment->length == 0 || segment->retained) continue;

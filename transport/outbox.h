@@ -29,6 +29,9 @@ class OutMessage {
 
  private:
   friend class Outbox;
+  // All of it has been pushed, and the peer has acknowledged all of it.
+  bool complete() const { return pushed_ == header_.info.total && live_.empty(); }
+
   wire::DataHeader header_;
   Route route_;
   Sender* sender_ = nullptr;  // null: settled or abandoned

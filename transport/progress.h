@@ -131,9 +131,9 @@ class Progress {
   // long, follows from how long the sleeps turn out: they shrink it when they are long, so that
   // a large message on a slow network does not cost a core, and grow it when they are short.
   static constexpr Nanos kMaxPoll = 100 * kMicrosecond;
-  static constexpr Nanos kMinPoll = 5 * kMicrosecond;
+  static constexpr Nanos kMinPoll = 30 * kMicrosecond;
   // How long the thread leaves a process alone that has just left `wait`: it may come back at once.
-  static constexpr Nanos kIdle = 2 * kMillisecond;
+  static constexpr Nanos kIdle = 4 * kMillisecond;
 
   std::mutex mutex_;
   std::atomic<int> contenders_{0};  // threads that want the lock and do not drive

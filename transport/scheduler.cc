@@ -153,9 +153,10 @@ void Scheduler::remove(OutSegment& segment) {
   queue.segments.erase(entry);
 }
 
-uint64_t Scheduler::in_flight_limit(const Queue& queue) const {
-  const double by_time = queue.rate.rate() * static_cast<double>(kInFlightTime) / kSecond;
-  return std::max(kMinInFlight, static_cast<uint64_t>(by_time));
+bool Scheduler::has_room(const Queue& queue) const {
+  const Nanos time = std::has_single_bit(up_) ? kInFlightTimeAlone : kInFlightTime;
+  const double by_time = queue.rate.rate() * static_cast<double>(time) / kSecond;
+  return queue.rate.in_flight() < std::max(kMinInFlight, static_cast<uint64_t>(by_time));
 }
 
 void Scheduler::submit(Rail rail, OutSegment& segment) {
@@ -195,17 +196,21 @@ OutSegment* Scheduler::steal(Rail thief) {
 }
 
 void Scheduler::pump() {
+  // All submit their own before any steals: else the first would take what the others are about to
+  // send.
   for_each_rail(up_, [&](Rail rail) {
     Queue& queue = at(rail);
-    while (queue.link != nullptr && queue.rate.in_flight() < in_flight_limit(queue)) {
-      OutSegment* segment = nullptr;
-      if (!queue.segments.empty()) {
-        segment = queue.segments.front();
-        queue.segments.pop_front();
-        queue.bytes -= segment->length;
-      } else {
-        segment = steal(rail);
-      }
+    while (has_room(queue) && !queue.segments.empty()) {
+      OutSegment* segment = queue.segments.front();
+      queue.segments.pop_front();
+      queue.bytes -= segment->length;
+      submit(rail, *segment);
+    }
+  });
+  for_each_rail(up_, [&](Rail rail) {
+    Queue& queue = at(rail);
+    while (has_room(queue) && queue.segments.empty()) {
+      OutSegment* segment = steal(rail);
       if (segment == nullptr) break;
       submit(rail, *segment);
     }

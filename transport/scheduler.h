@@ -79,7 +79,10 @@ class Scheduler {
   static constexpr size_t kMinSpread = 8 << 10;
   static constexpr size_t kMinPart = 2 << 10;
   static constexpr Nanos kSegmentTime = 500 * kMicrosecond;
+  // What is in flight can no longer be stolen; a link without siblings has nothing to lose by more,
+  // and rides out the delays of a busy machine with it.
   static constexpr Nanos kInFlightTime = 2 * kMillisecond;
+  static constexpr Nanos kInFlightTimeAlone = 6 * kMillisecond;
   static constexpr uint64_t kMinInFlight = 16 << 10;
   static constexpr Nanos kStealMargin = kMillisecond;
   // Smaller segments are acknowledged with whatever goes back next.
@@ -94,7 +97,7 @@ class Scheduler {
   Rail soonest(RailMask rails, uint64_t bytes) const;
   RailMask worth_using(RailMask rails, uint64_t length) const;
   size_t segment_size(Rail rail, size_t part, int segments_per_rail) const;
-  uint64_t in_flight_limit(const Queue& queue) const;
+  bool has_room(const Queue& queue) const;
   double backlog_seconds(const Queue& queue, uint64_t more) const;
   void submit(Rail rail, OutSegment& segment);
   OutSegment* steal(Rail thief);

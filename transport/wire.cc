@@ -192,7 +192,7 @@ void encode(const DataHeader& header, std::byte* out) {
       .put(header.info.plan)
       .put(header.info.epoch)
       .put(header.previous)
-      .put(uint32_t{0});
+      .put(header.attempt);
 }
 
 absl::StatusOr<DataHeader> decode_data(const std::byte* bytes, uint32_t length) {
@@ -207,6 +207,7 @@ absl::StatusOr<DataHeader> decode_data(const std::byte* bytes, uint32_t length) 
   header.info.plan = reader.get<uint32_t>();
   header.info.epoch = reader.get<uint32_t>();
   header.previous = reader.get<uint32_t>();
+  header.attempt = reader.get<uint32_t>();
   if (header.number == 0 || header.previous >= header.number) {
     return absl::InvalidArgumentError(absl::StrCat("a segment of message ", header.number,
                                                    " that follows one ", header.previous,

@@ -142,6 +142,9 @@ struct DataHeader {
   uint64_t number = 0;    // of the message, in this direction of the pair
   uint64_t offset = 0;    // of the payload in the message, bytes
   uint32_t previous = 0;  // see above
+  // How often the segment was sent before, by links that the sender has given up since. Of two
+  // that are under way at once the higher one is the one that will be complete.
+  uint32_t attempt = 0;
 };
 
 void encode(const FrameHeader& header, std::byte* out);  // kFrameHeaderSize bytes

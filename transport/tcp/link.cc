@@ -293,6 +293,7 @@ void TcpLink::watch_for_room(bool on) {
 
 void TcpLink::shut_down() {
   if (failed_) return;
+  flush_ack();  // the peer would otherwise take for lost what has arrived
   write();
   ended_ = true;
   ::shutdown(socket_.fd(), SHUT_WR);
