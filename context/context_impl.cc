@@ -86,13 +86,13 @@ void ContextImpl::join() {
   endpoint_ = shared_endpoint();
   open_devices();
   // The id of the context is rank 0's choice; until it is known nobody's connection is accepted.
-  Record rank0;
   if (options_.rank == 0) {
     job_ = UniqueId::random();
   } else {
-    rank0 = read_record(0, deadline);
-    check_agreement(rank0);
-    job_ = rank0.job;
+    const auto rank0 = read_record(0, deadline);
+    if (!rank0.ok()) raise(rank0.status());
+    check_agreement(*rank0);
+    job_ = rank0->job;
   }
   {
     Progress::Guard guard(endpoint_->progress());
@@ -157,26 +157,29 @@ Record ContextImpl::own_record() const {
   return record;
 }
 
-Record ContextImpl::read_record(int rank, Nanos deadline) {
+absl::StatusOr<Record> ContextImpl::read_record(int rank, Nanos deadline) {
   const std::string key = Record::key(rank);
+  const auto absent = [&](absl::string_view why) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("rank ", rank, " has not appeared in the store (key '", key, "'): ", why));
+  };
   std::vector<char> text;
   {
-    const std::lock_guard lock(store_mutex_);
+    const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(deadline)};
+    const std::unique_lock lock(store_mutex_, until);
+    if (!lock.owns_lock()) return absent("other threads were waiting for other ranks");
     const Nanos left = std::max<Nanos>(deadline - now(), kMillisecond);
     try {
       store_->wait({key}, std::chrono::milliseconds(left / kMillisecond));
       text = store_->get(key);
     } catch (const std::exception& error) {
-      throw TimeoutError(prefixed(absl::StrCat(
-          "rank ", rank, " has not appeared in the store (key '", key, "'): ", error.what())));
+      return absent(error.what());
     }
   }
   auto record = Record::decode(absl::string_view(text.data(), text.size()));
-  if (!record.ok()) {
-    throw IoError(prefixed(absl::StrCat("the record of rank ", rank, " in the store is bad: ",
-                                        std::string(record.status().message()))));
-  }
-  return *std::move(record);
+  if (record.ok()) return record;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the record of rank ", rank, " in the store is bad: ", record.status().message()));
 }
 
 void ContextImpl::check_agreement(const Record& rank0) const {
@@ -190,30 +193,37 @@ void ContextImpl::check_agreement(const Record& rank0) const {
   if (rank0.settings != settings()) differ("the plan", settings(), rank0.settings);
 }
 
-void ContextImpl::resolve(const std::vector<int>& peers, Nanos deadline) {
-  const auto unknown = [&](int rank) {
+absl::Status ContextImpl::resolve(const std::vector<int>& peers, Nanos deadline) {
+  const auto known = [&](int rank) {
     Progress::Guard guard(endpoint_->progress());
-    return group_.channels[static_cast<size_t>(rank)] == nullptr;
+    return group_.channels[static_cast<size_t>(rank)] != nullptr;
   };
   for (const int rank : peers) {
-    if (!unknown(rank)) continue;
-    const Record record = read_record(rank, deadline);
-    Progress::Guard guard(endpoint_->progress());
-    const bool in_common = std::any_of(rails_.begin(), rails_.end(), [&](Rail rail) {
-      return record.devices.contains(endpoint_->device(rail)->name());
-    });
-    if (!in_common) {
-      throw IoError(prefixed(absl::StrCat(
-          "no rail in common with rank ", rank, " (", record.host,
-          "), which has: ", absl::StrJoin(record.devices, ", ", absl::PairFormatter(" at ")),
-          "; rails are matched by name (?rail=NAME)")));
-    }
-    Channel& channel = endpoint_->channel(record.process);
-    channel.set_peer(absl::StrCat("rank ", rank, " (", record.host, ", pid ", record.pid, ")"),
-                     job_, record.devices);
-    group_.channels[static_cast<size_t>(rank)] = &channel;
-    processes_[static_cast<size_t>(rank)] = record.process;
+    if (known(rank)) continue;
+    if (absl::Status status = resolve(rank, deadline); !status.ok()) return status;
   }
+  return absl::OkStatus();
+}
+
+absl::Status ContextImpl::resolve(int rank, Nanos deadline) {
+  const auto record = read_record(rank, deadline);
+  if (!record.ok()) return record.status();
+  Progress::Guard guard(endpoint_->progress());
+  const bool in_common = std::any_of(rails_.begin(), rails_.end(), [&](Rail rail) {
+    return record->devices.contains(endpoint_->device(rail)->name());
+  });
+  if (!in_common) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "no rail in common with rank ", rank, " (", record->host,
+        "), which has: ", absl::StrJoin(record->devices, ", ", absl::PairFormatter(" at ")),
+        "; rails are matched by name (?rail=NAME)"));
+  }
+  Channel& channel = endpoint_->channel(record->process);
+  channel.set_peer(absl::StrCat("rank ", rank, " (", record->host, ", pid ", record->pid, ")"),
+                   job_, record->devices);
+  group_.channels[static_cast<size_t>(rank)] = &channel;
+  processes_[static_cast<size_t>(rank)] = record->process;
+  return absl::OkStatus();
 }
 
 // ---- Running
@@ -255,10 +265,11 @@ void ContextImpl::allreduce(const AllreduceOptions& options) {
   plan.algorithm = options.algorithm_ == Algorithm::kAuto
                        ? HostsEngine::choose(options_.size, op.bytes())
                        : options.algorithm_;
-  resolve(hosts_.peers(group_, plan), deadline);
+  const absl::Status resolved = resolve(hosts_.peers(group_, plan), deadline);
 
   Running running(*this);
   Progress::Guard guard(endpoint_->progress());
+  if (!resolved.ok()) break_context(resolved, static_cast<uint32_t>(options_.rank));
   if (!broken_.ok()) raise(broken_);
   running_.push_back(&running);
   start(running, op, plan);

@@ -61,10 +61,12 @@ class ContextImpl final : AbortListener {
   Operation check(const AllreduceOptions& options) const;
   void open_devices();
   Record own_record() const;
-  Record read_record(int rank, Nanos deadline);
+  absl::StatusOr<Record> read_record(int rank, Nanos deadline);
   void check_agreement(const Record& rank0) const;
   std::string settings() const;
-  void resolve(const std::vector<int>& peers, Nanos deadline);
+  // Makes the channels to those ranks. Reads the store, so not under the lock.
+  absl::Status resolve(const std::vector<int>& peers, Nanos deadline);
+  absl::Status resolve(int rank, Nanos deadline);
   std::vector<Slice> slices(const Operation& operation) const;
   void start(Running& running, const Operation& operation, const EnginePlan& plan);
   // Under the lock: all operations fail, and the other ranks are told.
@@ -74,7 +76,7 @@ class ContextImpl final : AbortListener {
 
   std::shared_ptr<Endpoint> endpoint_;
   std::shared_ptr<Store> store_;
-  std::mutex store_mutex_;  // Gloo's stores are not thread-safe
+  std::timed_mutex store_mutex_;  // Gloo's stores are not thread-safe
   ContextOptions options_;
   UniqueId job_;
   std::vector<Rail> rails_;  // in the order of options_.rails

@@ -20,7 +20,7 @@ Channel::~Channel() = default;
 void Channel::set_peer(std::string description, const UniqueId& job,
                        const std::map<std::string, std::string>& addresses) {
   description_ = std::move(description);
-  job_ = job;
+  if (std::find(jobs_.begin(), jobs_.end(), job) == jobs_.end()) jobs_.push_back(job);
   for (const auto& [rail, address] : addresses) addresses_[rail] = address;
 }
 
@@ -105,6 +105,7 @@ void Channel::on_acked(Link& link, OutSegment& segment) {
 void Channel::on_frame(Link& link, const wire::FrameHeader& frame,
                        absl::Span<const std::byte> body) {
   port(link.rail()).last_heard = now();
+  port(link.rail()).asked_at = 0;
   outbox_.on_credit(frame.credit);
   switch (frame.type) {
     case wire::FrameType::kData:
@@ -181,13 +182,14 @@ void Channel::need_links() {
 void Channel::connect(Rail rail) {
   Port& to = port(rail);
   Device* device = owner_.device(rail);
-  if (device == nullptr || !device->carrier()) return;
+  if (device == nullptr || !device->carrier() || jobs_.empty()) return;
   const auto address = addresses_.find(device->name());
   if (address == addresses_.end()) return;
   to.generation += 1;
   to.attempt_id = UniqueId::random().low;
   wire::Hello hello;
-  hello.job = job_;
+  // The peer may have closed one of them already: the next attempt names another.
+  hello.job = jobs_[to.generation % jobs_.size()];
   hello.source = owner_.process();
   hello.target = peer_;
   hello.link_id = to.attempt_id;
@@ -247,6 +249,7 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   to.refused = false;
   to.backoff = 0;
   to.last_heard = now();
+  to.asked_at = 0;
   to.link = std::move(link);
   to.link->start(this, rail, id);
   scheduler_.link_up(rail, to.link.get(), device->counters().rate);
@@ -321,10 +324,10 @@ void Channel::check_peer() {
     asked = true;
   }
   if (!asked) return;
-  fail(absl::UnavailableError(absl::StrCat(description_, " is gone: ", describe_ports())));
+  fail(absl::UnavailableError(absl::StrCat(description_, " is gone: ", describe())));
 }
 
-std::string Channel::describe_ports() const {
+std::string Channel::describe() const {
   std::string text;
   for (Rail rail = 0; rail < kMaxRails; ++rail) {
     const Device* device = owner_.device(rail);
@@ -332,8 +335,9 @@ std::string Channel::describe_ports() const {
     const absl::Status& error = ports_[static_cast<size_t>(rail)].last_error;
     absl::StrAppend(&text, text.empty() ? "" : "; ", device->name(), ": ",
                     addresses_.count(device->name()) == 0 ? "the peer has no such rail"
-                    : error.ok()                          ? "connected"
-                                                          : error.message());
+                    : ports_[static_cast<size_t>(rail)].link != nullptr ? "connected"
+                    : error.ok()                                        ? "connecting"
+                                                                        : error.message());
   }
   return text;
 }
@@ -361,7 +365,16 @@ void Channel::housekeeping() {
 // that is merely busy.
 void Channel::check_stalls(Nanos time) {
   for (Rail rail = 0; rail < kMaxRails; ++rail) {
-    const Nanos since = port(rail).link == nullptr ? 0 : scheduler_.waiting_since(rail);
+    Port& silent = port(rail);
+    if (silent.link == nullptr) continue;
+    // Not all that a link can lose is acknowledged at once, or at all (a grant): so one is asked
+    // that has said nothing while somebody waits.
+    if (silent.asked_at == 0 && time - silent.last_heard > kHousekeeping) {
+      silent.asked_at = time;
+      silent.link->send(wire::FrameType::kPing, {});
+    }
+    Nanos since = scheduler_.waiting_since(rail);
+    if (since == 0 || (silent.asked_at != 0 && silent.asked_at < since)) since = silent.asked_at;
     if (since == 0 || time - since < kStall / 2) continue;
     bool sibling_progresses = false;
     for (Rail other = 0; other < kMaxRails; ++other) {

@@ -52,6 +52,8 @@ class Channel final : LinkOwner, InboxOwner {
   Inbox::Ticket* post(const wire::MessageInfo& info, Receiver* receiver);
   void cancel(Inbox::Ticket* ticket);
   void close_context(uint64_t context) { inbox_.close_context(context); }
+  // The context of that id is closed here: no connection is made in its name any more.
+  void leave(const UniqueId& job) { std::erase(jobs_, job); }
 
   // Tells the peer that a context is broken, if the two are connected.
   void send_abort(const wire::Abort& abort);
@@ -65,6 +67,9 @@ class Channel final : LinkOwner, InboxOwner {
   void say_goodbye();
   bool drained() const { return !outbox_.pending() || failed() || scheduler_.up() == 0; }
   void shut_down();
+
+  // The state of each rail, and why there is no link on it, for errors.
+  std::string describe() const;
 
   bool failed() const { return !failure_.ok(); }
   const absl::Status& failure() const { return failure_; }
@@ -80,6 +85,7 @@ class Channel final : LinkOwner, InboxOwner {
     Nanos retry_at = 0;
     Nanos backoff = 0;
     Nanos last_heard = 0;
+    Nanos asked_at = 0;            // a ping that is not answered yet
     bool refused = false;          // nobody listens there any more
     bool ack_when_landed = false;  // the segment at hand
     bool ack_due = false;
@@ -101,12 +107,8 @@ class Channel final : LinkOwner, InboxOwner {
   void drop_incoming(Rail rail) override;
 
   Port& port(Rail rail) { return ports_[static_cast<size_t>(rail)]; }
-  // Whether there is anything to look after. A few bytes that are acknowledged with the next
-  // frame that comes are nothing while a link is up.
-  bool wanted() const {
-    return outbox_.wanted() || inbox_.wanted() ||
-           (outbox_.pending() && (!scheduler_.idle() || scheduler_.up() == 0));
-  }
+  // Whether there is anything to look after.
+  bool wanted() const { return outbox_.wanted() || inbox_.wanted() || outbox_.pending(); }
   void need_links();
   void connect(Rail rail);
   void on_connected(Rail rail, absl::StatusOr<std::unique_ptr<Link>> link, uint32_t generation);
@@ -120,7 +122,6 @@ class Channel final : LinkOwner, InboxOwner {
   void housekeeping();
   void check_stalls(Nanos time);
   Link* best_link();
-  std::string describe_ports() const;
 
   // A link that stands still that long while a sibling progresses is dead. Longer than a peer's
   // thread waits for a core.
@@ -131,7 +132,7 @@ class Channel final : LinkOwner, InboxOwner {
 
   ChannelOwner& owner_;
   UniqueId peer_;
-  UniqueId job_;
+  std::vector<UniqueId> jobs_;  // the open contexts that both are in
   std::string description_;
   std::map<std::string, std::string> addresses_;
   std::array<Port, kMaxRails> ports_;

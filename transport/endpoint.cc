@@ -61,6 +61,11 @@ absl::StatusOr<Rail> Endpoint::open_device(const std::string& uri, const DeviceF
   return rail;
 }
 
+void Endpoint::leave(const UniqueId& job) {
+  jobs_.erase(job);
+  for (auto& [id, channel] : channels_) channel->leave(job);
+}
+
 Device* Endpoint::device(Rail rail) {
   const auto index = static_cast<size_t>(rail);
   return index < devices_.size() ? devices_[index].get() : nullptr;

@@ -52,7 +52,7 @@ class Endpoint final : ChannelOwner, Acceptor {
   Channel& channel(const UniqueId& peer);
   // Connections that name this job are accepted, and its aborts reported, until `leave`.
   void join(const UniqueId& job, AbortListener* listener) { jobs_[job] = listener; }
-  void leave(const UniqueId& job) { jobs_.erase(job); }
+  void leave(const UniqueId& job);
   void broadcast_abort(const wire::Abort& abort, const std::vector<UniqueId>& peers);
 
  private:

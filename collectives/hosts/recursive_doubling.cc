@@ -140,12 +140,14 @@ std::string RecursiveDoubling::describe() const {
   for (const auto& exchange : exchanges_) {
     if (exchange->receives && !exchange->complete) {
       return absl::StrCat("recursive doubling: received ", exchange->received, " of ",
-                          range_.length, " bytes from rank ", exchange->peer);
+                          range_.length, " bytes from rank ", exchange->peer, " (",
+                          exchange->channel->describe(), ")");
     }
   }
   for (const auto& exchange : exchanges_) {
     if (exchange->outgoing != nullptr) {
-      return absl::StrCat("recursive doubling: sending to rank ", exchange->peer);
+      return absl::StrCat("recursive doubling: sending to rank ", exchange->peer, " (",
+                          exchange->channel->describe(), ")");
     }
   }
   return "recursive doubling: complete";

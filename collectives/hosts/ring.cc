@@ -141,9 +141,10 @@ void Ring::detach() {
 std::string Ring::describe() const {
   const int n = group_.size;
   return absl::StrCat("ring: received ", received_, " of ", receive_offsets_.back(),
-                      " bytes from rank ", (group_.rank + n - 1) % n, "; ",
-                      settling_ ? "waiting for rank " : "sending to rank ", (group_.rank + 1) % n,
-                      settling_ ? " to acknowledge" : "");
+                      " bytes from rank ", (group_.rank + n - 1) % n, " (", left_->describe(),
+                      "); ", settling_ ? "waiting for rank " : "sending to rank ",
+                      (group_.rank + 1) % n, settling_ ? " to acknowledge" : "", " (",
+                      right_->describe(), ")");
 }
 
 }  // namespace nezha

@@ -47,7 +47,7 @@ absl::Status explain(const wire::Welcome& welcome) {
                                                         " of the protocol, this process ",
                                                         wire::kVersion));
     case wire::WelcomeCode::kUnknownJob:
-      return absl::UnavailableError("the peer's context is closed");
+      return absl::NotFoundError("the peer's context is closed");
     case wire::WelcomeCode::kWrongTarget:
       return absl::UnavailableError("another process has the peer's address");
     case wire::WelcomeCode::kNoRail:

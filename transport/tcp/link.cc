@@ -227,7 +227,7 @@ void TcpLink::refill() {
 }
 
 void TcpLink::write() {
-  if (writing_ || watching_ || failed_) return;
+  if (writing_ || watching_ || write_broken_ || failed_) return;
   writing_ = true;
   while (write_once()) {
   }
@@ -266,7 +266,15 @@ bool TcpLink::write_once() {
     watch_for_room(true);
     return false;
   }
-  return fail(absl::UnavailableError(absl::StrCat("writing: ", strerror(errno))));
+  // The peer may have said something before it closed the connection: goodbye, or that it has all.
+  // That is read first, but not from inside of whoever writes.
+  write_broken_ = true;
+  progress_.defer([this, alive = std::weak_ptr<bool>(alive_), error = errno] {
+    if (alive.expired()) return;
+    read();
+    fail(absl::UnavailableError(absl::StrCat("writing: ", strerror(error))));
+  });
+  return false;
 }
 
 void TcpLink::written(size_t bytes) {
@@ -292,7 +300,7 @@ void TcpLink::watch_for_room(bool on) {
 }
 
 void TcpLink::shut_down() {
-  if (failed_) return;
+  if (failed_ || write_broken_) return;
   flush_ack();  // the peer would otherwise take for lost what has arrived
   write();
   ended_ = true;

@@ -97,6 +97,7 @@ class TcpLink final : public Link, EventHandler {
   uint64_t ack_sent_ = 0;            // what the peer has been told of received_
   bool writing_ = false;             // inside of write()
   bool watching_ = false;            // for room in the socket
+  bool write_broken_ = false;        // failed, as soon as what the peer had said is read
 };
 
 }  // namespace nezha::tcp

@@ -1,0 +1,172 @@
+#!/usr/bin/python3
+"""Draws the results of a run: latency, bandwidth and speed-up over size, as PNG and SVG.
+
+usage: bench/figure.py RESULTS.json    draws again, next to the file
+"""
+
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")  # no display is needed
+import matplotlib.pyplot as plt  # noqa: E402
+from matplotlib.axes import Axes  # noqa: E402
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: E402
+
+from results import Config, Results, megabytes_per_second  # noqa: E402
+from units import size_text, time_text  # noqa: E402
+
+# by configuration: a colour, told apart by the colour-blind too, and a marker
+LOOKS = {
+    "one": ("#5aa7dc", "o"),
+    "all": ("#0b4f8a", "s"),
+    "slice": ("#1b9e77", "D"),
+    "gloo": ("#e08214", "^"),
+    "gloo2": ("#9c3d10", "v"),
+}
+STYLE = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e6e6e6",
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "legend.frameon": False,
+    "svg.hashsalt": "nezha",  # the same results make the same file
+}
+LIMIT = {"color": "#6e6e6e", "linewidth": 1.2, "zorder": 1}
+LIMIT_DASHES = ["--", ":"]
+
+
+def draw(results: Results, out: Path) -> list[Path]:
+    with plt.rc_context(STYLE):
+        panels = [_latency, _bandwidth, _speedup] if results.compared() else [_latency, _bandwidth]
+        size = (16 / 3 * len(panels), 5.4)
+        figure, all_axes = plt.subplots(1, len(panels), figsize=size, layout="constrained")
+        for axes, draw_panel in zip(all_axes, panels):
+            draw_panel(axes, results)
+            _size_axis(axes, results)
+        runs = f"; median and range of {results.repeat} runs" if results.repeat > 1 else ""
+        figure.suptitle(results.title() + runs, x=0.007, ha="left", fontsize=13)
+        paths = [out / "allreduce.png", out / "allreduce.svg"]
+        for path in paths:
+            figure.savefig(path, dpi=120)
+        plt.close(figure)
+    return paths
+
+
+# ---- the panels -------------------------------------------------------------------------------
+
+
+def _latency(axes: Axes, results: Results) -> None:
+    axes.set_title("Latency")
+    for config in results.configs:
+        _plot(axes, results, config, lambda size, time: time)
+    _, highest = axes.get_ylim()
+    lowest = min(
+        time for c in results.configs for s in results.sizes for time in results.p50s(c, s)
+    )
+    for config, dashes in _limits(results):
+        limits = [results.wire_limit(config, size) for size in results.sizes]
+        axes.plot(results.sizes, limits, dashes, **LIMIT, label=_limit_name(results, config))
+    axes.set_yscale("log")
+    axes.set_ylim(lowest / 2, highest * 2)  # where the limits of short messages are is no matter
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda time, _: time_text(time)))
+    axes.set_ylabel("time of one allreduce, p50 (less is better)")
+    axes.legend(loc="upper left")
+
+
+def _bandwidth(axes: Axes, results: Results) -> None:
+    axes.set_title("Bandwidth")
+    for config in results.configs:
+        _plot(axes, results, config, megabytes_per_second)
+    limits = _limits(results)
+    for config, dashes in limits:
+        size = results.sizes[-1]
+        limit = megabytes_per_second(size, results.wire_limit(config, size))
+        axes.axhline(limit, linestyle=dashes, **LIMIT)
+        above = config is limits[-1][0]  # two limits may be close
+        axes.annotate(
+            f"{_limit_name(results, config)}: {limit:.3g}",
+            (0, limit),
+            xycoords=("axes fraction", "data"),
+            xytext=(4, 3 if above else -3),
+            textcoords="offset points",
+            verticalalignment="bottom" if above else "top",
+            color=LIMIT["color"],
+            fontsize=9,
+        )
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
+    axes.set_ylabel("size / p50 in MB/s (more is better)")
+    axes.legend(loc="lower right")
+
+
+def _speedup(axes: Axes, results: Results) -> None:
+    axes.set_title("nezha on all rails: times as fast as")
+    mine = results.config("all")
+    for config in results.compared():
+        ratios = [results.speedup(mine, config, size) or math.nan for size in results.sizes]
+        colour, marker = LOOKS[config.key]
+        axes.plot(results.sizes, ratios, color=colour, marker=marker, label=config.label)
+    axes.axhline(1, **LIMIT)
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda ratio, _: f"{ratio:g}×"))
+    axes.set_ylabel("ratio of the p50 (more is better)")
+    axes.legend(loc="best")
+
+
+# ---- what they share --------------------------------------------------------------------------
+
+
+def _plot(
+    axes: Axes, results: Results, config: Config, value: Callable[[int, float], float]
+) -> None:
+    """A line through the medians, and a band from the smallest to the largest of the repeats."""
+    colour, marker = LOOKS[config.key]
+    medians, lows, highs = [], [], []
+    for size in results.sizes:
+        median = results.p50(config, size)
+        repeats = results.p50s(config, size) if median else [math.nan]  # a gap where it failed
+        medians.append(value(size, median or math.nan))
+        lows.append(value(size, min(repeats)))
+        highs.append(value(size, max(repeats)))
+    axes.plot(results.sizes, medians, color=colour, marker=marker, markersize=5, label=config.label)
+    axes.fill_between(results.sizes, lows, highs, color=colour, alpha=0.2, lw=0)
+
+
+def _limits(results: Results) -> list[tuple[Config, str]]:
+    """One configuration for each wire limit that there is, and the line's dashes."""
+    by_rate = {results.wire_rate(config): config for config in results.configs}
+    rates = sorted(rate for rate in by_rate if rate)
+    return [(by_rate[rate], dashes) for rate, dashes in zip(rates, LIMIT_DASHES)]
+
+
+def _limit_name(results: Results, config: Config) -> str:
+    return f"wire limit of {results.wire_rate(config) * 8 / 1e9:g} Gbit/s"
+
+
+def _size_axis(axes: Axes, results: Results) -> None:
+    axes.set_xscale("log", base=2)
+    step = -(-len(results.sizes) // 7)  # so many labels fit
+    axes.xaxis.set_major_locator(FixedLocator(results.sizes[::step]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_text(size)))
+    axes.tick_params(axis="x", labelsize=9)
+    axes.set_xlabel("message size")
+
+
+def main() -> None:
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
+    path = Path(sys.argv[1])
+    print("\n".join(str(picture) for picture in draw(Results.load(path), path.parent)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+#include "bench/measure.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <ctime>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <thread>
+
+#include "bench/gather.h"
+#include "bench/pattern.h"
+
+namespace nezha::bench {
+namespace {
+
+constexpr double kLeastIterations = 3;  // of fewer there is no median
+constexpr double kMostIterations = 1e6;
+constexpr double kTrialPart = 0.1;  // of the time for the timed iterations
+
+double process_cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+double timed_run(Operation& operation) {
+  const auto start = std::chrono::steady_clock::now();
+  operation.run();
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+// As in Gloo's benchmark program.
+double percentile(const std::vector<double>& sorted, double part) {
+  const auto index = static_cast<size_t>(part * static_cast<double>(sorted.size()));
+  return sorted[std::min(index, sorted.size() - 1)];
+}
+
+// Calls body(0) here and the others in threads of their own, at the same time. Throws the first
+// one's error after all have ended.
+void in_parallel(size_t threads, const std::function<void(size_t)>& body) {
+  std::vector<std::exception_ptr> errors(threads);
+  const auto guarded = [&](size_t i) {
+    try {
+      body(i);
+    } catch (...) {
+      errors[i] = std::current_exception();
+    }
+  };
+  std::vector<std::thread> others;
+  for (size_t i = 1; i < threads; ++i) others.emplace_back(guarded, i);
+  guarded(0);
+  for (auto& thread : others) thread.join();
+  for (const auto& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+}  // namespace
+
+// One thread's share of the work.
+struct Benchmark::Job {
+  std::vector<float> input;
+  std::vector<float> separate_output;  // empty: in place
+  std::unique_ptr<Operation> operation;
+  uint64_t number = 0;  // the operation that the input was filled in for
+  std::vector<double> times;
+
+  std::vector<float>& output() { return separate_output.empty() ? input : separate_output; }
+};
+
+Measurement Benchmark::measure(size_t elements) {
+  std::vector<Job> jobs(options_.threads);
+  for (size_t i = 0; i < jobs.size(); ++i) prepare(jobs[i], elements, static_cast<uint32_t>(i));
+  in_parallel(jobs.size(), [&](size_t i) { warm_up(jobs[i]); });
+  for (auto& job : jobs) fill(job);
+  const Measurement mine = run_timed(jobs, choose_iterations(jobs));
+  if (!options_.in_place) {  // in place, the sum was the next input
+    for (auto& job : jobs) check(job);
+  }
+  return combine(mine);
+}
+
+void Benchmark::prepare(Job& job, size_t elements, uint32_t tag) {
+  job.number = next_number_++;
+  job.input.resize(elements);
+  // not a number, so that an element that is never written shows
+  if (!options_.in_place) job.separate_output.assign(elements, std::nanf(""));
+  job.operation = runner_.prepare_allreduce(job.input.data(), job.output().data(), elements, tag);
+}
+
+void Benchmark::fill(Job& job) {
+  job.number += options_.threads;  // no two inputs that are near in time are alike
+  fill_input(job.input, options_.rank, job.number);
+}
+
+void Benchmark::check(Job& job) {
+  if (options_.verify) check_sum(job.output(), options_.size, job.number);
+}
+
+void Benchmark::warm_up(Job& job) {
+  for (size_t k = 0; k < options_.warmup_iterations; ++k) {
+    fill(job);
+    job.times.push_back(timed_run(*job.operation));
+    check(job);
+  }
+}
+
+void Benchmark::repeat(std::vector<Job>& jobs, size_t iterations) {
+  for (auto& job : jobs) job.times.assign(iterations, 0);  // the pages are touched beforehand
+  in_parallel(jobs.size(), [&](size_t i) {
+    for (double& time : jobs[i].times) time = timed_run(*jobs[i].operation);
+  });
+}
+
+size_t Benchmark::agree(double wish) {
+  return static_cast<size_t>(gather(runner_, options_, {wish})[0][0]);
+}
+
+size_t Benchmark::choose_iterations(std::vector<Job>& jobs) {
+  if (options_.iteration_count > 0) return agree(static_cast<double>(options_.iteration_count));
+  const double budget = std::chrono::duration<double, std::micro>(options_.iteration_time).count();
+  std::vector<double>& times = jobs[0].times;
+  std::sort(times.begin(), times.end());
+  double operation_time = percentile(times, 0.5);
+  // In the warm-up the ranks waited for each other's checks. Where there is time for it, a few
+  // iterations at the timed ones' pace tell better how long one takes.
+  const double trial = std::min(kTrialPart * budget / operation_time, kMostIterations);
+  if (const size_t agreed = agree(trial); agreed > 0) {
+    repeat(jobs, agreed);
+    operation_time = std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(agreed);
+  }
+  return agree(std::clamp(budget / operation_time, kLeastIterations, kMostIterations));
+}
+
+Measurement Benchmark::run_timed(std::vector<Job>& jobs, size_t iterations) {
+  Measurement mine;
+  mine.elements = jobs[0].input.size();
+  mine.iterations = iterations;
+  const auto sent_before = runner_.bytes_sent();
+  const double cpu_before = process_cpu_seconds();
+  repeat(jobs, iterations);
+  mine.cpu_seconds = process_cpu_seconds() - cpu_before;
+  mine.sent = runner_.bytes_sent();
+  for (size_t i = 0; i < mine.sent.size(); ++i) mine.sent[i].bytes -= sent_before[i].bytes;
+
+  std::vector<double> times;
+  for (const auto& job : jobs) times.insert(times.end(), job.times.begin(), job.times.end());
+  std::sort(times.begin(), times.end());
+  mine.min = times.front();
+  mine.p50 = percentile(times, 0.5);
+  mine.p99 = percentile(times, 0.99);
+  mine.max = times.back();
+  return mine;
+}
+
+Measurement Benchmark::combine(const Measurement& mine) {
+  std::vector<double> values = {mine.min, mine.p50, mine.p99, mine.max, mine.cpu_seconds};
+  for (const auto& rail : mine.sent) values.push_back(rail.bytes);
+  Measurement all = mine;
+  all.cpu_seconds = 0;
+  for (auto& rail : all.sent) rail.bytes = 0;
+  for (const auto& rank : gather(runner_, options_, values)) {
+    all.min = std::min(all.min, rank[0]);
+    all.p50 = std::max(all.p50, rank[1]);
+    all.p99 = std::max(all.p99, rank[2]);
+    all.max = std::max(all.max, rank[3]);
+    all.cpu_seconds += rank[4];
+    for (size_t i = 0; i < all.sent.size(); ++i) all.sent[i].bytes += rank[5 + i];
+  }
+  return all;
+}
+
+}  // namespace nezha::bench

@@ -1,0 +1,322 @@
+#include "bench/options.h"
+
+#include <getopt.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <system_error>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+
+namespace nezha::bench {
+namespace {
+
+struct Option {
+  char letter;        // 0: it has none
+  std::string name;   // empty: a heading of the help, which is all there is to it
+  std::string value;  // what the help calls the value; empty: it takes none
+  std::string help;
+  std::function<void(const std::string&)> set;
+};
+using OptionTable = std::vector<Option>;
+
+// How many letters must be inserted, removed or replaced to get from `a` to `b`.
+size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (const char letter : a) {
+    size_t diagonal = row[0]++;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t replaced = diagonal + (letter == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string nearest(const std::string& name, const std::vector<std::string>& known) {
+  return *std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
+    return edit_distance(name, a) < edit_distance(name, b);
+  });
+}
+
+// The setters throw UsageError with the reason alone; whoever calls them knows the option's name.
+template <typename T>
+T to_number(const std::string& text, T least, T most = std::numeric_limits<T>::max()) {
+  T number{};
+  if (absl::SimpleAtoi(text, &number) && number >= least && number <= most) return number;
+  std::string wanted = absl::StrCat("a whole number of at least ", least);
+  if (most != std::numeric_limits<T>::max()) absl::StrAppend(&wanted, " and at most ", most);
+  throw UsageError("not " + wanted);
+}
+
+// A count such as 65536, 64K or 16M (multiples of 1024).
+size_t to_count(std::string text) {
+  size_t unit = 1;
+  if (absl::EndsWith(text, "K")) unit = 1024;
+  if (absl::EndsWith(text, "M")) unit = 1024 * 1024;
+  if (unit > 1) text.pop_back();
+  return to_number<size_t>(text, 1, (size_t{1} << 40) / unit) * unit;
+}
+
+absl::Duration to_duration(const std::string& text) {
+  absl::Duration duration;
+  if (absl::ParseDuration(text, &duration) && duration > absl::ZeroDuration() &&
+      duration <= absl::Hours(24)) {
+    return duration;
+  }
+  throw UsageError("not a duration of at most a day, such as 500ms or 2s");
+}
+
+std::vector<double> to_shares(const std::string& text) {
+  std::vector<double> shares;
+  for (const auto part : absl::StrSplit(text, ',')) {
+    double share = 0;
+    if (!absl::SimpleAtod(part, &share) || !std::isfinite(share) || share <= 0) {
+      throw UsageError(absl::StrCat("'", part, "' is not a positive number"));
+    }
+    shares.push_back(share);
+  }
+  return shares;
+}
+
+std::vector<std::string> to_names(const std::string& text) {
+  std::vector<std::string> names = absl::StrSplit(text, ',');
+  if (std::count(names.begin(), names.end(), "") > 0) throw UsageError("an empty name");
+  return names;
+}
+
+std::string one_of(const std::string& text, const std::vector<std::string>& known) {
+  if (std::find(known.begin(), known.end(), text) != known.end()) return text;
+  throw UsageError("unknown; did you mean '" + nearest(text, known) + "'? (there are " +
+                   absl::StrJoin(known, ", ") + ")");
+}
+
+Format to_format(const std::string& text) {
+  one_of(text, {"table", "json", "csv"});
+  return text == "table" ? Format::kTable : text == "json" ? Format::kJson : Format::kCsv;
+}
+
+void add_rendezvous_options(OptionTable& table, Options& o) {
+  table.insert(
+      table.end(),
+      {{0, "", "", "Ranks and how they meet", {}},
+       {'s', "size", "N", "number of ranks (default: $SIZE)",
+        [&o](const auto& v) { o.size = to_number(v, 1); }},
+       {'r', "rank", "N", "this process's rank, from 0 (default: $RANK)",
+        [&o](const auto& v) { o.rank = to_number(v, 0); }},
+       {0, "shared-path", "DIR", "a directory that all ranks see, for the rendezvous",
+        [&o](const auto& v) { o.shared_path = v; }},
+       {'x', "prefix", "NAME", "rendezvous prefix, unique for each run (default: prefix)",
+        [&o](const auto& v) { o.prefix = v; }},
+       {0, "timeout", "TIME", "the deadline of each operation (default: 30s)", [&o](const auto& v) {
+          o.timeout = absl::ToChronoMilliseconds(absl::Ceil(to_duration(v), absl::Milliseconds(1)));
+        }}});
+}
+
+void add_measurement_options(OptionTable& table, Options& o) {
+  table.insert(
+      table.end(),
+      {{0, "", "", "What is measured", {}},
+       {0, "elements", "LIST",
+        "element counts, such as 1,64K,16M (default: 1 to 16M by factors of 4)",
+        [&o](const auto& v) {
+          for (const auto count : absl::StrSplit(v, ',')) {
+            o.elements.push_back(to_count(std::string(count)));
+          }
+        }},
+       {0, "warmup-iters", "N", "iterations before the clock runs (default: 5)",
+        [&o](const auto& v) { o.warmup_iterations = to_number<size_t>(v, 0); }},
+       {0, "iteration-count", "N",
+        "iterations of each size (default: what --iteration-time allows)",
+        [&o](const auto& v) { o.iteration_count = to_number<size_t>(v, 1); }},
+       {0, "iteration-time", "TIME", "the time for each size; at least 3 iterations (default: 2s)",
+        [&o](const auto& v) { o.iteration_time = absl::ToChronoNanoseconds(to_duration(v)); }},
+       {0, "no-verify", "", "do not check the results", [&o](const auto&) { o.verify = false; }},
+       {0, "in-place", "", "the output is the input", [&o](const auto&) { o.in_place = true; }},
+       {0, "threads", "N", "threads that use one context, each with its own tag (default: 1)",
+        [&o](const auto& v) { o.threads = to_number<size_t>(v, 1, 1024); }},
+       {0, "format", "NAME", "table, json (one object a line) or csv (default: table)",
+        [&o](const auto& v) { o.format = to_format(v); }}});
+}
+
+void add_rail_options(OptionTable& table, Options& o, const Dialect& dialect) {
+  table.push_back({0, "", "", "How", {}});
+  table.push_back({0, dialect.rails_option, dialect.rails_value, dialect.rails_help,
+                   [&o](const auto& v) { o.rails = to_names(v); }});
+  if (dialect.plans.size() > 1) {
+    table.push_back(
+        {0, "plan", "NAME",
+         absl::StrJoin(dialect.plans, " or ") + " (default: " + dialect.plans.front() + ")",
+         [&](const auto& v) { o.plan = one_of(v, dialect.plans); }});
+  }
+  table.push_back({0, "share", "LIST",
+                   "the part of each slice, on any scale, such as 70,30 (default: equal)",
+                   [&o](const auto& v) { o.shares = to_shares(v); }});
+  const auto& algorithms = dialect.algorithms;
+  table.push_back({0, "algorithm", "NAME",
+                   absl::StrJoin(algorithms, ", ") + " (default: " + algorithms.front() + ")",
+                   [&](const auto& v) { o.algorithm = one_of(v, algorithms); }});
+}
+
+void print_help(const OptionTable& table, const Dialect& dialect) {
+  std::printf("%s - %s\n\nusage: %s [options] allreduce\n", dialect.program.c_str(),
+              dialect.about.c_str(), dialect.program.c_str());
+  for (const auto& option : table) {
+    if (option.name.empty()) {
+      std::printf("\n%s:\n", option.help.c_str());
+      continue;
+    }
+    const std::string letter =
+        option.letter == 0 ? "    " : std::string{'-', option.letter, ',', ' '};
+    const std::string left =
+        letter + "--" + option.name + (option.value.empty() ? "" : " ") + option.value;
+    std::printf("  %-28s %s\n", left.c_str(), option.help.c_str());
+  }
+  std::printf(
+      "\nOne process per rank, all with the same options; rank 0 prints. A rank's percentiles are\n"
+      "of its own iterations; shown are the smallest minimum and, of the others, the value of the\n"
+      "rank where it is largest. Times are in microseconds. bandwidth = threads x bytes / p50, in\n"
+      "GB/s (2^30 bytes); json and csv call it bandwidth_gbps, and cpu_s is the CPU seconds of "
+      "all\n"
+      "ranks during the timed iterations. Every element of each warm-up result is checked, and of\n"
+      "the last result.\n"
+      "Exit status: 0; 1 an error or a wrong result; 2 a bad command line.\n");
+}
+
+constexpr int kFirstLongOnly = 256;  // getopt's values of options without a letter
+
+int getopt_value(const OptionTable& table, size_t i) {
+  return table[i].letter != 0 ? table[i].letter : kFirstLongOnly + static_cast<int>(i);
+}
+
+const Option* find(const OptionTable& table, int value) {
+  for (size_t i = 0; i < table.size(); ++i) {
+    if (getopt_value(table, i) == value) return &table[i];
+  }
+  return nullptr;
+}
+
+[[noreturn]] void refuse(const OptionTable& table, int reason, const char* word) {
+  const Option* option = find(table, optopt);
+  if (reason == ':' && option != nullptr) throw UsageError("--" + option->name + " needs a value");
+  if (option != nullptr) throw UsageError("--" + option->name + " takes no value");
+  if (optopt != 0) throw UsageError(std::string("unknown option -") + static_cast<char>(optopt));
+  std::vector<std::string> known;
+  for (const auto& entry : table) {
+    if (!entry.name.empty()) known.push_back("--" + entry.name);
+  }
+  const std::string name(word, std::strcspn(word, "="));
+  throw UsageError("unknown option " + name + "; did you mean " + nearest(name, known) + "?");
+}
+
+// Calls the setters; returns what is not an option.
+std::vector<std::string> apply(const OptionTable& table, int argc, char** argv) {
+  std::string letters = ":";  // a missing value is to be told apart from an unknown option
+  std::vector<option> longs;
+  for (size_t i = 0; i < table.size(); ++i) {
+    const bool takes_value = !table[i].value.empty();
+    if (table[i].letter != 0) letters += std::string(1, table[i].letter) + (takes_value ? ":" : "");
+    if (table[i].name.empty()) continue;
+    longs.push_back({table[i].name.c_str(), takes_value ? required_argument : no_argument, nullptr,
+                     getopt_value(table, i)});
+  }
+  longs.push_back({});
+  opterr = 0;
+  for (int value;
+       (value = getopt_long(argc, argv, letters.c_str(), longs.data(), nullptr)) != -1;) {
+    const Option* option = find(table, value);
+    if (option == nullptr) refuse(table, value, argv[optind - 1]);
+    const std::string text = optarg == nullptr ? "" : optarg;
+    try {
+      option->set(text);
+    } catch (const UsageError& error) {
+      throw UsageError("--" + option->name + " '" + text + "': " + error.what());
+    }
+  }
+  return {argv + optind, argv + argc};
+}
+
+void from_environment(const char* name, const std::function<void(const std::string&)>& set) {
+  const char* text = std::getenv(name);
+  if (text == nullptr) return;
+  try {
+    set(text);
+  } catch (const UsageError& error) {
+    throw UsageError(std::string(name) + "='" + text + "' in the environment: " + error.what());
+  }
+}
+
+void check_together(const Options& o, const Dialect& dialect) {
+  if (o.size == 0) throw UsageError("--size is needed, or SIZE in the environment");
+  if (o.rank < 0) throw UsageError("--rank is needed, or RANK in the environment");
+  if (o.rank >= o.size) {
+    throw UsageError(absl::StrCat("rank ", o.rank, " of ", o.size, ": ranks are 0 to size - 1"));
+  }
+  if (o.shared_path.empty()) throw UsageError("--shared-path is needed");
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(o.shared_path, ignored)) {
+    throw UsageError("--shared-path '" + o.shared_path + "': not a directory");
+  }
+  if (o.rails.empty()) throw UsageError("--" + dialect.rails_option + " is needed");
+  if (!o.shares.empty() && o.plan != "slice") throw UsageError("--share is for --plan slice only");
+  if (!o.shares.empty() && o.shares.size() != o.rails.size()) {
+    throw UsageError(absl::StrCat("--share has ", o.shares.size(), " parts, --",
+                                  dialect.rails_option, " has ", o.rails.size()));
+  }
+  if (o.warmup_iterations == 0 && o.iteration_count == 0) {
+    throw UsageError("without a warm-up to learn from, --iteration-count is needed");
+  }
+}
+
+std::string the_collective(const std::vector<std::string>& words) {
+  if (words.empty()) throw UsageError("which collective? (there is allreduce)");
+  if (words.size() > 1) throw UsageError("one collective at a time, not also '" + words[1] + "'");
+  if (words[0] != "allreduce") {
+    throw UsageError("unknown collective '" + words[0] + "' (there is allreduce)");
+  }
+  return words[0];
+}
+
+}  // namespace
+
+std::optional<Options> parse_options(int argc, char** argv, const Dialect& dialect) {
+  Options options;
+  options.plan = dialect.plans.front();
+  options.algorithm = dialect.algorithms.front();
+  bool help = false;
+  OptionTable table;
+  add_rendezvous_options(table, options);
+  add_measurement_options(table, options);
+  add_rail_options(table, options, dialect);
+  table.push_back({'h', "help", "", "this text", [&help](const auto&) { help = true; }});
+
+  from_environment("SIZE", [&](const auto& v) { options.size = to_number(v, 1); });
+  from_environment("RANK", [&](const auto& v) { options.rank = to_number(v, 0); });
+  const auto words = apply(table, argc, argv);
+  if (help) {
+    print_help(table, dialect);
+    return std::nullopt;
+  }
+  options.collective = the_collective(words);
+  if (options.elements.empty()) {
+    for (size_t n = 1; n <= 16 * 1024 * 1024; n *= 4) options.elements.push_back(n);
+  }
+  check_together(options, dialect);
+  return options;
+}
+
+}  // namespace nezha::bench

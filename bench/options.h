@@ -1,0 +1,66 @@
+// The command line that the benchmark programs share; it follows Gloo's benchmark program.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace nezha::bench {
+
+// A command line that cannot be carried out. The program exits with status 2.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+enum class Format { kTable, kJson, kCsv };
+
+// What differs from one benchmark program to the other.
+struct Dialect {
+  std::string program;
+  // What it measures, for the help.
+  std::string about;
+  // The option that lists the rails: its name, what the help calls its value, and its help.
+  std::string rails_option;
+  std::string rails_value;
+  std::string rails_help;
+  // The known names; the first is the default. A program with a single plan has no --plan.
+  std::vector<std::string> algorithms;
+  std::vector<std::string> plans;
+};
+
+struct Options {
+  int rank = -1;  // not given
+  int size = 0;   // not given
+  std::string shared_path;
+  std::string prefix = "prefix";
+  std::chrono::milliseconds timeout = std::chrono::seconds(30);
+
+  std::string collective;
+  std::vector<size_t> elements;
+  bool in_place = false;
+  bool verify = true;
+  size_t warmup_iterations = 5;
+  // 0: as many as fit into `iteration_time`.
+  size_t iteration_count = 0;
+  std::chrono::nanoseconds iteration_time = std::chrono::seconds(2);
+  size_t threads = 1;
+
+  std::vector<std::string> rails;
+  std::string plan;
+  // The part of each message that each rail carries, on any scale; empty: equal parts.
+  std::vector<double> shares;
+  std::string algorithm;
+
+  Format format = Format::kTable;
+};
+
+// Reads the command line; the rank and the number of ranks default to the environment's RANK and
+// SIZE. Returns nothing if the user asked for the help, which has then been printed. Throws
+// UsageError.
+std::optional<Options> parse_options(int argc, char** argv, const Dialect& dialect);
+
+}  // namespace nezha::bench

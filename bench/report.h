@@ -1,0 +1,15 @@
+// The results on standard output: a table for people, JSON Lines or CSV for programs.
+#pragma once
+
+#include "bench/measure.h"
+#include "bench/options.h"
+
+namespace nezha::bench {
+
+// What comes before the first row.
+void print_header(const Dialect& dialect, const Options& options);
+
+// One size, printed at once.
+void print_row(const Dialect& dialect, const Options& options, const Measurement& result);
+
+}  // namespace nezha::bench

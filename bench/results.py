@@ -1,0 +1,105 @@
+"""What a sweep measured (results.json), and what is worked out from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from pathlib import Path
+
+from units import size_text
+
+# What TCP's payload has of a full frame, 1514 bytes at MTU 1500: more of a wire it cannot use.
+TCP_CEILING = 1448 / 1514
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """One thing that is compared."""
+
+    key: str
+    label: str
+    short: str  # for the head of a column
+    rails: list[str]
+    command: list[str]
+
+
+@dataclasses.dataclass
+class Results:
+    machine: dict[str, str | int]
+    hosts: int
+    rails: dict[str, int | None]  # bits per second, None if not shaped
+    configs: list[Config]
+    sizes: list[int]  # bytes
+    repeat: int
+    # a row of `--format json`, with "config" and "repeat" (from 0)
+    measurements: list[dict] = dataclasses.field(default_factory=list)
+    # a launch each: "config", "repeat", "sizes" (those that are missing), "errors"
+    failures: list[dict] = dataclasses.field(default_factory=list)
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
+
+    @staticmethod
+    def load(path: Path) -> Results:
+        data = json.loads(path.read_text())
+        data["configs"] = [Config(**config) for config in data["configs"]]
+        return Results(**data)
+
+    def title(self) -> str:
+        rails = " + ".join(
+            f"{name} {rate / 1e9:g} Gbit/s" if rate else f"{name} unshaped"
+            for name, rate in self.rails.items()
+        )
+        return f"allreduce, float32 sum, {self.hosts} hosts, {rails}"
+
+    def config(self, key: str) -> Config | None:
+        return next((config for config in self.configs if config.key == key), None)
+
+    def compared(self) -> list[Config]:
+        """What "all" is set against."""
+        return (
+            [config for config in self.configs if config.key != "all"] if self.config("all") else []
+        )
+
+    def p50s(self, config: Config, size: int) -> list[float]:
+        """Each repeat's, in microseconds."""
+        return [
+            row["p50_us"]
+            for row in self.measurements
+            if row["config"] == config.key and row["bytes"] == size
+        ]
+
+    def p50(self, config: Config, size: int) -> float | None:
+        """The median of the repeats; None if one of them failed."""
+        found = self.p50s(config, size)
+        return statistics.median(found) if len(found) == self.repeat else None
+
+    def speedup(self, config: Config, other: Config, size: int) -> float | None:
+        """How many times as fast as the other."""
+        mine, others = self.p50(config, size), self.p50(other, size)
+        return others / mine if mine and others else None
+
+    def wire_rate(self, config: Config) -> float | None:
+        """Bytes per second of all its rails; None if one of them is not shaped."""
+        rates = [self.rails[name] for name in config.rails]
+        return None if None in rates else sum(rates) / 8
+
+    def wire_limit(self, config: Config, size: int) -> float | None:
+        """The microseconds that the wire alone takes.
+
+        In an allreduce over point-to-point links each of n ranks sends and receives at least
+        2 (n - 1) / n of the message.
+        """
+        rate = self.wire_rate(config)
+        return rate and size * 2 * (self.hosts - 1) / self.hosts / rate * 1e6
+
+
+def megabytes_per_second(size: int, microseconds: float) -> float:
+    """Algorithm bandwidth: the message's size over the time, MB = 10^6 bytes."""
+    return size / microseconds
+
+
+def failure_text(failure: dict) -> str:
+    sizes = ", ".join(size_text(size) for size in failure["sizes"])
+    return "\n    ".join([f"{failure['config']}, {sizes}: failed", *failure["errors"]])

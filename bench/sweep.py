@@ -1,0 +1,156 @@
+"""Runs the benchmark programs on a testbed, over sizes and configurations."""
+
+import datetime
+import json
+import math
+import os
+import platform
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import testbed
+from progress import Progress
+from results import Config, Results, failure_text
+from units import size_text, time_text
+
+CONFIGS = {
+    "one": "nezha on the fastest rail alone",
+    "all": "nezha on all rails, plan stripe",
+    "slice": "nezha on all rails, plan slice, shares as the rails' rates",
+    "gloo": "Gloo (ring) on the fastest rail",
+    "gloo2": "Gloo on all rails: a context for each, the buffer split as the rails' rates",
+}
+SMALL = 1 << 16  # bytes; up to here several sizes share a launch
+GROUP = 4  # that many
+FAILURES_ALLOWED = 2  # after as many failed launches a configuration is left out
+
+
+def make_config(key: str, rails: dict[str, int | None], programs: Path) -> Config:
+    every = list(rails)
+    fastest = [max(every, key=lambda name: rails[name] or math.inf)]
+    shaped = None not in rails.values()
+    share = ["--share", ",".join(str(rate) for rate in rails.values())] if shaped else []
+
+    def nezha(names: list[str]) -> list[str]:
+        return [str(programs / "nezha-bench"), "--rails", ",".join(f"tcp:{n}" for n in names)]
+
+    def gloo(names: list[str]) -> list[str]:
+        return [str(programs / "gloo-bench"), "--tcp-device", ",".join(names)]
+
+    label, short, used, command = {
+        "one": ("nezha, one rail", "one rail", fastest, nezha(fastest)),
+        "all": ("nezha, all rails", "all rails", every, nezha(every)),
+        "slice": ("nezha, slices", "slices", every, [*nezha(every), "--plan", "slice", *share]),
+        "gloo": ("Gloo, one rail", "Gloo", fastest, gloo(fastest)),
+        "gloo2": ("Gloo, all rails", "Gloo all", every, [*gloo(every), *share]),
+    }[key]
+    return Config(key, label, short, used, command)
+
+
+def describe_machine() -> dict[str, str | int]:
+    def git(*words: str) -> str:
+        try:
+            done = subprocess.run(
+                ["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True
+            )
+            return done.stdout.strip()
+        except OSError:  # no git
+            return ""
+
+    models = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    return {
+        "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        "cores": len(os.sched_getaffinity(0)),
+        "cpu": models[0] if models else platform.machine(),
+        "kernel": platform.release(),
+        "commit": git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain") else ""),
+    }
+
+
+def groups_of(sizes: Sequence[int]) -> list[list[int]]:
+    """What is run by one launch."""
+    small = [size for size in sizes if size <= SMALL]
+    groups = [small[i : i + GROUP] for i in range(0, len(small), GROUP)]
+    return groups + [[size] for size in sizes if size > SMALL]
+
+
+def warm_up(size: int) -> int:
+    """Iterations before the clock runs: enough for connections to be made and rates learned."""
+    return 10 if size < 1 << 20 else 3 if size < 1 << 24 else 2
+
+
+class Sweep:
+    """Configurations take turns at each group of sizes, so that noise hits all of them alike."""
+
+    def __init__(
+        self, bed: testbed.Testbed, results: Results, seconds: float, progress: Progress
+    ) -> None:
+        self._bed = bed
+        self._results = results
+        self._seconds = seconds  # for each size, configuration and repeat
+        self._progress = progress
+        self._failed_launches = {config.key: 0 for config in results.configs}
+        self._done = 0  # of all sizes, configurations and repeats
+
+    def run(self) -> None:
+        configs = self._results.configs
+        groups = groups_of(self._results.sizes)
+        for repeat in range(self._results.repeat):
+            for index, group in enumerate(groups):
+                first = (repeat + index) % len(configs)
+                for config in configs[first:] + configs[:first]:
+                    self._measure(config, group, repeat)
+        self._progress.clear()
+
+    def _measure(self, config: Config, sizes: list[int], repeat: int) -> None:
+        if self._failed_launches[config.key] < FAILURES_ALLOWED:
+            self._progress.show(self._line(config, sizes[0], "..."))
+            rows, errors = self._launch(config, sizes)
+            for row in rows:
+                self._results.measurements.append({"config": config.key, "repeat": repeat, **row})
+                self._progress.say(self._line(config, row["bytes"], time_text(row["p50_us"])))
+            if errors:
+                self._fail(config, sizes[len(rows) :], repeat, errors)
+        self._done += len(sizes)
+
+    def _line(self, config: Config, size: int, text: str) -> str:
+        results = self._results
+        total = len(results.configs) * len(results.sizes) * results.repeat
+        return f"{self._done * 100 // total:2}%  {size_text(size)}, {config.label}: {text}"
+
+    def _fail(self, config: Config, sizes: list[int], repeat: int, errors: list[str]) -> None:
+        self._failed_launches[config.key] += 1
+        failure = {"config": config.key, "repeat": repeat, "sizes": sizes, "errors": errors}
+        self._results.failures.append(failure)
+        self._progress.keep(failure_text(failure))
+
+    def _launch(self, config: Config, sizes: list[int]) -> tuple[list[dict], list[str]]:
+        """One run of a program on all hosts: its rows, and what went wrong."""
+        # an operation's deadline: far beyond what it should take
+        seconds = 10 + 10 * (self._results.wire_limit(config, sizes[-1]) or 0) / 1e6
+        with tempfile.TemporaryDirectory() as store:
+            command = [
+                *config.command,
+                *("--shared-path", store, "--elements", ",".join(str(s // 4) for s in sizes)),
+                *("--warmup-iters", str(warm_up(sizes[-1]))),
+                *("--iteration-time", f"{self._seconds}s", "--timeout", f"{seconds:.0f}s"),
+                *("--format", "json", "allreduce"),
+            ]
+            processes = self._bed.start(command)
+            try:
+                failed = testbed.finish(processes, timeout=20 + 5 * seconds)
+                errors = [f"{failed} ended with status {failed.returncode}"] if failed else []
+            except TimeoutError as error:
+                errors = [str(error)]
+        said = "".join(process.stderr for process in processes).splitlines()
+        lines = processes[0].stdout.splitlines()
+        rows = [json.loads(line) for line in lines if line.startswith("{")]
+        if not errors and [row["bytes"] for row in rows] != sizes:
+            errors = ["it ended well, but without all of its results"]
+        return rows, [*errors, *said] if errors else []

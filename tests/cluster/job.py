@@ -1,0 +1,182 @@
+"""Runs the worker (worker.cc) on a testbed's hosts, and reads the events that it prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from testbed import Process, Testbed, end_sessions
+
+BUILD = Path(os.environ.get("TEST_BUILD_DIR", Path(__file__).parents[2] / "build" / "release"))
+LONG = os.environ.get("TEST_LONG") == "1"
+WORKER = str(BUILD / "tests" / "cluster_worker")
+PATIENCE = 60.0  # seconds: the deadline of what ought to take a second or two
+
+Event = dict[str, Any]
+
+
+def rails_option(names: Iterable[str]) -> str:
+    return ",".join(f"tcp:{name}" for name in names)
+
+
+def await_that(
+    what: str, test: Callable[[], Any], timeout: float = PATIENCE, tell: Callable[[], str] = str
+) -> Any:
+    """The first true value of `test`, asked often."""
+    deadline = time.monotonic() + timeout
+    while not (value := test()):
+        assert time.monotonic() < deadline, f"not after {timeout:g} s: {what}\n{tell()}"
+        time.sleep(0.005)
+    return value
+
+
+class Rank:
+    """One process of a job."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.number = process.rank
+        self._events: list[Event] = []
+        self._parsed = 0  # characters of the output
+
+    @property
+    def events(self) -> list[Event]:
+        text = self.process.stdout
+        complete = text.rfind("\n") + 1
+        for line in text[self._parsed : complete].splitlines():
+            self._events.append(json.loads(line))
+        self._parsed = complete
+        return self._events
+
+    def all(self, kind: str) -> list[Event]:
+        return [event for event in self.events if event["event"] == kind]
+
+    def last(self, kind: str) -> Event | None:
+        return next((event for event in reversed(self.events) if event["event"] == kind), None)
+
+    @property
+    def done(self) -> int:
+        """How many operations it has reported as done."""
+        return len(self.all("done"))
+
+    def wait_for(self, kind: str, timeout: float = PATIENCE, **members: Any) -> Event:
+        """The first event of this kind with these members."""
+
+        def find() -> Event | None:
+            ended = self.process.returncode is not None
+            if ended:
+                self.process.wait(1)  # its last words
+            for event in self.all(kind):
+                if members.items() <= event.items():
+                    return event
+            assert not ended, f"{self.process} ended without '{kind}' {members}\n{self.told()}"
+            return None
+
+        found: Event = await_that(f"{self.process}: {kind} {members}", find, timeout, self.told)
+        return found
+
+    def rail(self, name: str) -> Event:
+        """The rail's counters, as last reported."""
+        report = next(event for event in reversed(self.events) if "rails" in event)
+        return next(rail for rail in report["rails"] if rail["name"] == name)
+
+    def told(self) -> str:
+        """The end of what it said."""
+        return f"--- {self.process}, {self.process.returncode}\n" + self.process.output[-2000:]
+
+
+class Job:
+    """Ranks of one context. Options are the worker's, with _ for -."""
+
+    def __init__(self, bed: Testbed, ranks: int = 0, ranks_per_host: int = 1) -> None:
+        self.bed = bed
+        self.size = ranks or bed.hosts * ranks_per_host
+        self.ranks_per_host = ranks_per_host
+        self.ranks: list[Rank] = []
+        self._folder = tempfile.TemporaryDirectory()
+        self.stop_file = Path(self._folder.name) / "stop"
+        self._store = Path(self._folder.name) / "store"
+        self._store.mkdir()
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        end_sessions([rank.process for rank in self.ranks], gently=False)
+        self._folder.cleanup()
+
+    def start(self, hosts: Sequence[int] | None = None, **options: Any) -> list[Rank]:
+        """Starts the ranks of all hosts, or of these."""
+        on = range(self.size // self.ranks_per_host) if hosts is None else hosts
+        argv = [WORKER, "--store", str(self._store)]
+        for name, value in options.items():
+            argv += [f"--{name.replace('_', '-')}", str(value)]
+        processes = self.bed.start(
+            argv, on=on, ranks_per_host=self.ranks_per_host, env={"SIZE": str(self.size)}
+        )
+        started = [Rank(process) for process in processes]
+        self.ranks = sorted(self.ranks + started, key=lambda rank: rank.number)
+        return started
+
+    def told(self) -> str:
+        return "\n".join(rank.told() for rank in self.ranks)
+
+    def stop(self) -> None:
+        """Ends the operations of --until."""
+        self.stop_file.touch()
+
+    def wait(self, ranks: Iterable[Rank] | None = None, timeout: float = PATIENCE) -> None:
+        """Until all have ended; nothing is said of how."""
+        waiting = list(self.ranks if ranks is None else ranks)
+        await_that(
+            "all ranks ended",
+            lambda: all(rank.process.returncode is not None for rank in waiting),
+            timeout,
+            self.told,
+        )
+        for rank in waiting:
+            rank.process.wait(1)  # its last words
+
+    def succeed(self, timeout: float = PATIENCE) -> None:
+        """All ranks end well, with right results."""
+        deadline = time.monotonic() + timeout
+        while any(rank.process.returncode is None for rank in self.ranks):
+            if any(rank.process.returncode for rank in self.ranks):
+                break  # the others may wait for it
+            assert time.monotonic() < deadline, f"not after {timeout:g} s\n{self.told()}"
+            time.sleep(0.005)
+        failed = [rank for rank in self.ranks if rank.process.returncode]
+        if failed:
+            self.wait(failed)
+        assert not failed, "\n".join(rank.told() for rank in [*failed, *self.ranks])
+        self.wait()
+
+    def all_done(self, count: int, timeout: float = PATIENCE) -> None:
+        """Waits until each rank has reported `count` operations more than it has now."""
+        goals = {rank: rank.done + count for rank in self.ranks}
+
+        def reached() -> bool:
+            failed = any(rank.process.returncode for rank in self.ranks)
+            assert not failed, self.told()
+            return all(rank.done >= goal for rank, goal in goals.items())
+
+        await_that(f"{count} operations more", reached, timeout, self.told)
+
+    def hashes(self) -> list[str]:
+        """Of the results, one for each operation; the same on all ranks, or it is an error."""
+        each = [[event["hash"] for event in rank.all("done")] for rank in self.ranks]
+        assert all(one == each[0] for one in each), f"ranks differ: {each}"
+        return each[0]
+
+
+def run(bed: Testbed, ranks: int = 0, ranks_per_host: int = 1, **options: Any) -> Job:
+    """A job from start to its good end."""
+    with Job(bed, ranks, ranks_per_host) as job:
+        job.start(**options)
+        job.succeed()
+    return job

@@ -1,0 +1,101 @@
+"""Every rank gets the right sum, and the same bits, whatever the rails, plans and shares are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import job
+import pytest
+from testbed import Testbed
+
+RAILS = {"eth0": "1000mbit", "eth1": "400mbit", "eth2": "200mbit", "eth3": "100mbit"}
+ONE, TWO, FOUR = (job.rails_option(list(RAILS)[:count]) for count in (1, 2, 4))
+
+MIB = 1 << 18  # elements
+ELEMENTS = [0, 1, 3, 7, 1001, 16 << 10, 65535, MIB + 1, 2 * MIB + 5]
+if job.LONG:
+    ELEMENTS += [2, 8, 9, 63, 64, 4096, 4097, 16385, 10 * MIB - 1]
+
+# name: rails, and what else is said
+WAYS: dict[str, dict[str, Any]] = {
+    "one": {"rails": ONE},
+    "two-ring": {"rails": TWO, "algorithm": "ring"},
+    "two-doubling": {"rails": TWO, "algorithm": "recursive-doubling"},
+    "two-slices": {"rails": TWO, "plan": "slice", "shares": "1000,400"},
+    "four": {"rails": FOUR},
+    "four-slices-ring": {
+        "rails": FOUR,
+        "plan": "slice",
+        "shares": "10,4,2,1",
+        "algorithm": "ring",
+    },
+    "four-slices-doubling": {
+        "rails": FOUR,
+        "plan": "slice",
+        "shares": "0.5,1e-3,7,0.1",
+        "algorithm": "recursive-doubling",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Testbed]:
+    with Testbed(hosts=8, rails=RAILS, prefix="ct_allreduce") as bed:
+        yield bed
+
+
+def sizes(elements: list[int]) -> str:
+    return ",".join(map(str, elements))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8])
+def test_right(bed: Testbed, ranks: int, way: str) -> None:
+    elements = ELEMENTS if ranks < 8 or job.LONG else ELEMENTS[:-1]
+    # each size out of place, and then in place
+    job.run(bed, ranks, elements=sizes(elements), operations=2 * len(elements), **WAYS[way])
+
+
+@pytest.mark.parametrize("ranks_per_host", [2, 4])
+@pytest.mark.parametrize("way", ["one", "two-ring", "two-slices", "four"])
+def test_several_ranks_a_host(bed: Testbed, ranks_per_host: int, way: str) -> None:
+    elements = [0, 1, 1001, 65535, MIB + 1]
+    job.run(bed, 8, ranks_per_host, elements=sizes(elements), operations=10, **WAYS[way])
+
+
+def test_one_rank(bed: Testbed) -> None:
+    job.run(bed, 1, elements=sizes(ELEMENTS), **WAYS["two-ring"])
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "ring", "recursive-doubling"])
+@pytest.mark.parametrize("ranks", [2, 3, 5] + ([4, 8] if job.LONG else []))
+def test_same_bits(bed: Testbed, ranks: int, algorithm: str) -> None:
+    """On all ranks; by one rail, by several, in slices of any shares; in place and not."""
+    elements = [1, 1001, 16 << 10, 65535, MIB + 1]
+    both: dict[str, Any] = dict(elements=sizes(elements), algorithm=algorithm, float=1)
+    ways: list[dict[str, Any]] = [
+        {"rails": ONE, "place": "out"},
+        {"rails": TWO, "place": "in"},
+        {"rails": FOUR, "place": "out"},
+        {"rails": TWO, "place": "out", "plan": "slice"},
+        {"rails": TWO, "place": "in", "plan": "slice", "shares": "9,1"},
+        {"rails": FOUR, "place": "out", "plan": "slice", "shares": "1,2,3,0.1"},
+    ]
+    results = [job.run(bed, ranks, **both, **way).hashes() for way in ways]
+    assert len(results[0]) == len(elements)
+    assert len(set(results[0])) == len(elements)  # a hash of nothing would not do
+    for way, result in zip(ways, results):
+        assert result == results[0], f"{way} differs from {ways[0]}"
+
+
+def test_both_rails_carry(bed: Testbed) -> None:
+    """A large message goes by all rails, and in slices by their shares."""
+    elements = 4 * MIB
+    striped = job.run(bed, 2, elements=elements, operations=6, rails=TWO)
+    for rank in striped.ranks:
+        assert rank.rail("eth1")["sent"] > 0.1 * rank.rail("eth0")["sent"]
+    sliced = job.run(bed, 2, elements=elements, operations=2, rails=TWO, plan="slice", shares="3,1")
+    for rank in sliced.ranks:
+        part = rank.rail("eth1")["sent"] / (rank.rail("eth0")["sent"] + rank.rail("eth1")["sent"])
+        assert part == pytest.approx(0.25, abs=0.001)

@@ -1,0 +1,123 @@
+"""Several threads on one context, late ranks, and ranks that compute in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import job
+import pytest
+from testbed import Testbed
+
+RAILS = {"eth0": "1gbit", "eth1": "400mbit"}
+BOTH = job.rails_option(RAILS)
+MIB = 1 << 18  # elements
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Testbed]:
+    with Testbed(hosts=4, rails=RAILS, prefix="ct_concurrency") as bed:
+        yield bed
+
+
+@pytest.mark.parametrize("plan", ["stripe", "slice"])
+@pytest.mark.parametrize("algorithm", ["ring", "recursive-doubling"])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_large_messages_in_any_order(bed: Testbed, ranks: int, algorithm: str, plan: str) -> None:
+    """Four operations in flight, larger than all socket buffers together, started in an order
+    that differs from rank to rank: none waits for ever behind another."""
+    job.run(
+        bed,
+        ranks,
+        elements=(32 if job.LONG else 16) * MIB,
+        operations=2,
+        threads=4,
+        rails=BOTH,
+        algorithm=algorithm,
+        plan=plan,
+        timeout=50000,
+    )
+
+
+def test_large_beside_small(bed: Testbed) -> None:
+    """Sizes that differ from one operation to the next, so that large and small ones meet."""
+    elements = f"{8 * MIB},1,{MIB},1000,{16 * MIB},0,16384"
+    job.run(bed, 4, elements=elements, operations=14, threads=5, rails=BOTH, timeout=50000)
+
+
+@pytest.mark.parametrize("plan", ["stripe", "slice"])
+@pytest.mark.parametrize("algorithm", ["auto", "ring"])
+def test_small_messages_and_pauses(bed: Testbed, algorithm: str, plan: str) -> None:
+    """Ranks compute for a while between operations, in threads of their own time."""
+    job.run(
+        bed,
+        4,
+        elements="1,0,1000,30,5000,40000",
+        operations=400 if job.LONG else 100,
+        threads=8,
+        pause="0:20",
+        report=50,
+        rails=BOTH,
+        algorithm=algorithm,
+        plan=plan,
+    )
+
+
+def test_small_messages_without_pauses(bed: Testbed) -> None:
+    job.run(
+        bed,
+        4,
+        elements="1,100,3,0,2000",
+        operations=10000 if job.LONG else 2000,
+        threads=4,
+        report=1000,
+        rails=BOTH,
+    )
+
+
+def test_long_pauses(bed: Testbed) -> None:
+    """As in training: 0 to 300 ms of computing between large operations."""
+    job.run(bed, 4, elements=f"{2 * MIB},100", operations=12, pause="0:300", rails=BOTH, report=4)
+
+
+# A rank that does not call makes the others wait, and not buffer. Beside what the same run without
+# the late rank takes at its peak, a rank may need the unposted data that its two neighbours may send
+# without asking (64 KiB each), the copies that it retains for them (256 KiB each), and what the
+# allocator makes of it. A message is 32 MiB.
+LATE_MAY_TAKE = 2048  # KiB
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("algorithm", ["ring", "recursive-doubling"])
+def test_memory_with_a_late_rank(bed: Testbed, algorithm: str, threads: int) -> None:
+    options: dict[str, Any] = {
+        "elements": 8 * MIB // threads,
+        "operations": 3,
+        "threads": threads,
+        "rails": BOTH,
+        "algorithm": algorithm,
+        "place": "out",
+    }
+    punctual = job.run(bed, 3, **options)
+    late = job.run(bed, 3, late="1:1:2000", **options)
+    for before, after in zip(punctual.ranks, late.ranks):
+        grown = after.wait_for("end")["peak_kib"] - before.wait_for("end")["peak_kib"]
+        assert grown < LATE_MAY_TAKE, f"rank {before.number} takes {grown:g} KiB more"
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "ring"])
+def test_memory_of_small_messages_for_a_late_rank(bed: Testbed, algorithm: str) -> None:
+    """Many tags at once, each with data for a rank that comes late."""
+    options: dict[str, Any] = {
+        "elements": 4000,
+        "operations": 20,
+        "threads": 64,
+        "rails": BOTH,
+        "algorithm": algorithm,
+        "report": 10,
+    }
+    punctual = job.run(bed, 3, **options)
+    late = job.run(bed, 3, late="1:10:1000", **options)
+    for before, after in zip(punctual.ranks, late.ranks):
+        grown = after.wait_for("end")["peak_kib"] - before.wait_for("end")["peak_kib"]
+        assert grown < LATE_MAY_TAKE, f"rank {before.number} takes {grown:g} KiB more"

@@ -1,0 +1,404 @@
+"""A dead rail costs nothing but time; a dead, late or disagreeing rank is an error on every rank.
+
+All faults come from outside the ranks' processes.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import job
+import pytest
+from testbed import Testbed
+
+RAILS = ["eth0", "eth1"]
+BOTH = job.rails_option(RAILS)
+MIB = 1 << 18  # elements
+WAYS_TO_CUT = ["carrier", "admin", "silent"]
+
+# An operation's deadline, ms, that allows for a dead link to be noticed by its silence, but not for
+# TCP to give it up by itself.
+FAILS_OVER = 5000
+
+# Every other rank throws within a second of a rank's death. What the test adds: the time from the
+# kill to its return, and from the error to the reading of it, on a loaded machine.
+DEAD_RANK_NOTICED = 1.0
+SLACK = 1.0
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Testbed]:
+    # slow enough that 64 MiB take most of a second
+    with Testbed(hosts=5, rails=dict.fromkeys(RAILS, "500mbit"), prefix="ct_failure") as bed:
+        yield bed
+
+
+@pytest.fixture(autouse=True)
+def healed(bed: Testbed) -> Iterator[None]:
+    yield
+    for host in range(bed.hosts):
+        for rail in RAILS:
+            bed.heal(host, rail)
+
+
+# ---- a cable ----------------------------------------------------------------------------------
+
+LARGE: dict[str, Any] = {
+    "elements": 64 * MIB,
+    "float": 1,
+    "rails": BOTH,
+    "operations": 2,
+    "place": "out",
+}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(bed: Testbed) -> list[str]:
+    """The hashes of the large operations' results."""
+    return job.run(bed, 3, algorithm="ring", **LARGE).hashes()
+
+
+@pytest.mark.parametrize("plan", ["stripe", "slice"])
+@pytest.mark.parametrize("how", WAYS_TO_CUT)
+def test_cut_in_the_middle(bed: Testbed, undisturbed: list[str], how: str, plan: str) -> None:
+    """Of a large operation: the same bits as without."""
+    with job.Job(bed, 3) as work:
+        work.start(algorithm="ring", plan=plan, **LARGE)
+        for rank in work.ranks:
+            rank.wait_for("start", operation=0)
+        time.sleep(0.15)  # well into it
+        bed.cut(1, "eth1", how)
+        assert not work.ranks[1].done, "the cut came too late"
+        work.succeed()
+        assert work.hashes() == undisturbed
+        assert any(rank.rail("eth1")["failures"] for rank in work.ranks)
+
+
+def test_cut_one_after_the_other(bed: Testbed, undisturbed: list[str]) -> None:
+    """Both rails of different hosts in one operation: each pair still has one."""
+    with job.Job(bed, 3) as work:
+        work.start(algorithm="ring", **LARGE)
+        for rank in work.ranks:
+            rank.wait_for("start", operation=0)
+        time.sleep(0.1)
+        bed.cut(0, "eth0")
+        time.sleep(0.1)
+        bed.heal(0, "eth0")
+        bed.cut(1, "eth1", "silent")
+        assert not work.ranks[1].done, "the cut came too late"
+        work.succeed()
+        assert work.hashes() == undisturbed
+
+
+@pytest.mark.parametrize("rail", RAILS)
+@pytest.mark.parametrize("how", WAYS_TO_CUT)
+def test_cut_and_heal_between(bed: Testbed, how: str, rail: str) -> None:
+    """Small operations go on over the other rail, and come back to the healed one."""
+    with job.Job(bed, 4) as work:
+        sizes = f"1,1000,{MIB // 4}"
+        work.start(
+            elements=sizes, until=work.stop_file, pause="0:5", rails=BOTH, timeout=FAILS_OVER
+        )
+        work.all_done(12)
+        bed.cut(1, rail, how)
+        work.all_done(30)
+        bed.heal(1, rail)
+        carried = work.ranks[1].rail(rail)["sent"]
+        job.await_that(
+            f"host 1 sends by {rail} again",
+            lambda: work.ranks[1].rail(rail)["sent"] > carried + 4 * MIB,
+            tell=work.told,
+        )
+        work.stop()
+        work.succeed()
+
+
+def test_cut_while_nobody_calls(bed: Testbed) -> None:
+    """All ranks compute while the cable goes."""
+    with job.Job(bed, 3) as work:
+        work.start(elements="1000", operations=5, pause="700:700", rails=BOTH, timeout=FAILS_OVER)
+        work.all_done(2)
+        bed.cut(2, "eth0", "silent")
+        work.succeed()
+
+
+def test_all_cables_of_a_host_and_back(bed: Testbed) -> None:
+    """Without any rail for a moment: the operation waits, and is right in the end."""
+    with job.Job(bed, 3) as work:
+        work.start(algorithm="ring", **LARGE)
+        for rank in work.ranks:
+            rank.wait_for("start", operation=0)
+        for rail in RAILS:
+            bed.cut(1, rail)
+        time.sleep(1)
+        assert not work.ranks[1].done, work.told()
+        for rail in RAILS:
+            bed.heal(1, rail)
+        work.succeed()
+
+
+def test_all_cables_of_a_host(bed: Testbed) -> None:
+    """A host that nobody reaches any more is an error by the deadline, and names the rank."""
+    with job.Job(bed, 3) as work:
+        options: dict[str, Any] = {"algorithm": "ring", "rails": BOTH, "timeout": 3000}
+        work.start(elements=1000, until=work.stop_file, pause="0:5", **options)
+        work.all_done(10)
+        for rail in RAILS:
+            bed.cut(1, rail, "silent")
+        work.wait()
+        for rank in work.ranks:
+            error = rank.wait_for("error")
+            assert error["seconds"] < 3 + SLACK
+            others = "rank [02]" if rank.number == 1 else "rank 1"
+            assert re.search(others, without_prefix(error["what"])), error
+
+
+# ---- a rank -----------------------------------------------------------------------------------
+
+
+def without_prefix(what: str) -> str:
+    """What an error says behind "nezha: rank R of N: ", which names the rank that throws."""
+    prefix = re.match(r"nezha: rank \d+ of \d+: ", what)
+    assert prefix, what
+    return what[prefix.end() :]
+
+
+def check_errors_name(ranks: list[job.Rank], dead: int, within: float) -> None:
+    """Each of these ranks throws before the deadline, in words that name the dead rank."""
+    deadline = time.monotonic() + within
+    for rank in ranks:
+        error = rank.wait_for("error", timeout=max(0.0, deadline - time.monotonic()))
+        assert error["type"] == "IoError", error
+        assert re.search(rf"\brank {dead}\b", without_prefix(error["what"])), error
+    for rank in ranks:
+        assert rank.process.wait(5) == 1  # and ends in peace
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "recursive-doubling"])
+@pytest.mark.parametrize("elements", [100, 16 * MIB])
+@pytest.mark.parametrize("victim", [0, 3])
+def test_killed_rank(bed: Testbed, victim: int, elements: int, algorithm: str) -> None:
+    with job.Job(bed, 5) as work:
+        work.start(elements=elements, until=work.stop_file, algorithm=algorithm, rails=BOTH)
+        for rank in work.ranks:
+            rank.wait_for("start", operation=0)
+        if elements == 100:
+            work.all_done(20)
+        work.ranks[victim].process.kill()
+        others = [rank for rank in work.ranks if rank.number != victim]
+        check_errors_name(others, victim, DEAD_RANK_NOTICED + SLACK)
+
+
+def test_killed_while_the_others_wait_for_it(bed: Testbed) -> None:
+    with job.Job(bed, 4) as work:
+        work.start(elements=1000, operations=4, late="2:3:30000", rails=BOTH)
+        others = [rank for rank in work.ranks if rank.number != 2]
+        for rank in others:
+            rank.wait_for("start", operation=3)
+        work.ranks[2].process.kill()
+        check_errors_name(others, 2, DEAD_RANK_NOTICED + SLACK)
+
+
+def test_killed_while_nobody_calls(bed: Testbed) -> None:
+    """The next call fails at once."""
+    with job.Job(bed, 3) as work:
+        work.start(elements=1000, operations=3, pause="1500:1500", rails=BOTH)
+        work.all_done(1)
+        work.ranks[1].process.kill()
+        others = [work.ranks[0], work.ranks[2]]
+        check_errors_name(others, 1, 1.5 + DEAD_RANK_NOTICED + SLACK)
+        for rank in others:
+            assert rank.wait_for("error")["seconds"] < DEAD_RANK_NOTICED
+
+
+def test_killed_before_it_joins(bed: Testbed) -> None:
+    """It never published itself: the others' deadline passes."""
+    with job.Job(bed, 3) as work:
+        options: dict[str, Any] = {
+            "elements": 1000,
+            "algorithm": "ring",
+            "rails": BOTH,
+            "timeout": 1000,
+        }
+        work.start(hosts=[0, 2], **options)
+        [late] = work.start(hosts=[1], delay="30000:30000", **options)
+        late.process.kill()
+        check_timeouts_name([work.ranks[0], work.ranks[2]], late.number, 1)
+
+
+# In a ring of three each rank waits for each other one.
+WAITING_FOR_ALL: dict[str, Any] = {
+    "elements": 100000,
+    "algorithm": "ring",
+    "rails": BOTH,
+    "timeout": 2000,
+}
+
+
+def check_timeouts_name(ranks: list[job.Rank], missing: int, seconds: float) -> None:
+    errors = [rank.wait_for("error", timeout=seconds + 10) for rank in ranks]
+    assert any(error["type"] == "TimeoutError" for error in errors), errors
+    for error in errors:
+        assert error["seconds"] < seconds + SLACK, errors
+        assert re.search(rf"\brank {missing}\b", without_prefix(error["what"])), errors
+
+
+def test_stopped_rank(bed: Testbed) -> None:
+    """A rank that stands still is no dead one; the deadline decides."""
+    with job.Job(bed, 3) as work:
+        work.start(until=work.stop_file, **WAITING_FOR_ALL)
+        work.all_done(20)
+        work.ranks[1].process.kill(signal.SIGSTOP)
+        check_timeouts_name([work.ranks[0], work.ranks[2]], 1, 2)
+
+
+@pytest.mark.parametrize(("ranks", "missing"), [(2, 1), (3, 0), (3, 1)])
+def test_rank_that_never_enters(bed: Testbed, ranks: int, missing: int) -> None:
+    """All have entered but one: the deadline's error names it."""
+    with job.Job(bed, ranks) as work:
+        work.start(operations=3, late=f"{missing}:2:30000", **WAITING_FOR_ALL)
+        others = [rank for rank in work.ranks if rank.number != missing]
+        check_timeouts_name(others, missing, 2)
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "recursive-doubling"])
+def test_rank_that_never_enters_behind_others(bed: Testbed, algorithm: str) -> None:
+    """Some ranks wait for it by way of others: an error by the deadline, on all of them."""
+    with job.Job(bed, 5) as work:
+        options: dict[str, Any] = WAITING_FOR_ALL | {"algorithm": algorithm}
+        work.start(operations=3, late="2:2:30000", **options)
+        errors = [rank.wait_for("error", timeout=12) for rank in work.ranks if rank.number != 2]
+        assert any(error["type"] == "TimeoutError" for error in errors), errors
+        for error in errors:
+            assert error["seconds"] < 2 + SLACK, errors
+            assert re.search(r"\brank \d", without_prefix(error["what"])), errors
+
+
+def test_rank_that_never_joins_behind_others(bed: Testbed) -> None:
+    """The ranks that know tell the others, whose own deadlines are far away."""
+    with job.Job(bed, 5) as work:
+        options: dict[str, Any] = {"elements": 1000, "algorithm": "ring", "rails": BOTH}
+        work.start([1, 3], timeout=1000, **options)
+        work.start([0, 4], timeout=20000, **options)
+        for rank in work.ranks:
+            what = rank.wait_for("error", timeout=10)["what"]
+            assert re.search(r"\brank 2\b", without_prefix(what)), work.told()
+
+
+# ---- disagreement -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("usual", "other"),
+    [
+        ({"elements": 1000}, {"elements": 1001}),
+        ({"elements": 1000}, {"elements": 0}),
+        ({"elements": 0}, {"elements": 1}),
+        ({"elements": MIB}, {"elements": MIB + 1}),
+        ({"elements": 16 * MIB}, {"elements": 1}),
+        (
+            {"elements": 1000, "algorithm": "ring"},
+            {"elements": 1000, "algorithm": "recursive-doubling"},
+        ),
+        (
+            {"elements": MIB, "algorithm": "recursive-doubling"},
+            {"elements": MIB, "algorithm": "ring"},
+        ),
+    ],
+    ids=lambda options: "-".join(map(str, options.values())),
+)
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_disagreement(
+    bed: Testbed, ranks: int, usual: dict[str, Any], other: dict[str, Any]
+) -> None:
+    """One rank calls something else: an error on every rank, long before the deadline."""
+    with job.Job(bed, ranks) as work:
+        work.start([*range(ranks - 1)], rails=BOTH, timeout=20000, **usual)
+        work.start([ranks - 1], rails=BOTH, timeout=20000, **other)
+        work.wait(timeout=15)
+        errors = [rank.wait_for("error") for rank in work.ranks]
+        assert any("another operation" in error["what"] for error in errors), errors
+        for rank in work.ranks:
+            assert rank.process.code == 1
+
+
+@pytest.mark.parametrize(
+    ("usual", "other"),
+    [
+        ({"plan": "stripe"}, {"plan": "slice"}),
+        ({"plan": "slice", "shares": "1,1"}, {"plan": "slice", "shares": "2,1"}),
+    ],
+)
+def test_disagreement_of_plans(bed: Testbed, usual: dict[str, Any], other: dict[str, Any]) -> None:
+    with job.Job(bed, 2) as work:
+        work.start([0], elements=1000, rails=BOTH, timeout=2000, **usual)
+        [differing] = work.start([1], elements=1000, rails=BOTH, timeout=2000, **other)
+        error = differing.wait_for("error")
+        assert error["type"] == "IoError"
+        assert "differ" in error["what"] and "plan" in error["what"], error
+        work.ranks[0].wait_for("error")
+
+
+# ---- strangers --------------------------------------------------------------------------------
+
+# Connects COUNT times to each ADDRESS:PORT, says something or nothing, and keeps them open.
+STRANGER = """
+import os, socket, struct, sys, time
+kept = []
+for target in sys.argv[2:]:
+    address, _, port = target.rpartition(":")
+    for i in range(int(sys.argv[1])):
+        s = socket.create_connection((address.strip("[]"), int(port)), timeout=5)
+        if i % 4 == 1:
+            s.sendall(os.urandom(1 + 50 * i))
+        elif i % 4 == 2:
+            s.sendall(b"GET / HTTP/1.1\\r\\n\\r\\n")
+        elif i % 4 == 3:
+            s.sendall(b"x")
+            if i % 8 == 3:  # ends in a reset
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                s.close()
+                continue
+        kept.append(s)
+print("connected", flush=True)
+time.sleep(60)
+"""
+
+
+def listeners(bed: Testbed, host: int) -> list[str]:
+    lines = bed.exec(host, ["ss", "-Hltn"]).stdout.splitlines()
+    # ADDRESS%INTERFACE:PORT
+    return [re.sub(r"%\w+", "", line.split()[3]) for line in lines]
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["before", "between"])
+def test_strangers(bed: Testbed, early: bool) -> None:
+    """Connections that are no rank's disturb nobody, whatever they say."""
+    with job.Job(bed, 3) as work:
+        options: dict[str, Any] = {
+            "elements": f"1,1000,{MIB}",
+            "until": work.stop_file,
+            "rails": BOTH,
+        }
+        work.start(hosts=[0, 1], pause="0:3", timeout=20000, **options)
+        for rank in work.ranks:
+            rank.wait_for("joined")
+        if not early:
+            work.start(hosts=[2], **options)
+            work.all_done(3)
+        targets = listeners(bed, 0)
+        assert len(targets) >= len(RAILS)
+        [stranger] = bed.start(["/usr/bin/python3", "-c", STRANGER, "80", *targets], on=[3])
+        stranger.wait_for("connected")
+        if early:
+            work.start(hosts=[2], **options)
+        work.all_done(10)
+        stranger.kill()
+        work.all_done(5)
+        work.stop()
+        work.succeed()
+        assert not any(rank.rail(rail)["failures"] for rank in work.ranks for rail in RAILS)

@@ -1,0 +1,58 @@
+#include "collectives/signature.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace nezha {
+namespace {
+
+Operation operation(size_t elements) {
+  Operation result;
+  result.elements = elements;
+  result.element_size = 4;
+  result.tag = 0x80000007;
+  return result;
+}
+
+TEST(Signature, HasEachFieldInItsPlace) {
+  EXPECT_EQ(signature(Collective::kAllreduce, Algorithm::kRing, operation(5)), 0x0101010100000005u);
+  EXPECT_EQ(signature(Collective::kAllreduce, Algorithm::kRecursiveDoubling, operation(5)),
+            0x0102010100000005u);
+  // Beyond 32 bits the count wraps; the message's total tells them apart.
+  EXPECT_EQ(signature(Collective::kAllreduce, Algorithm::kRing, operation((size_t{1} << 32) + 5)),
+            0x0101010100000005u);
+}
+
+TEST(Signature, MessagesOfSlicesDifferByTheirLane) {
+  Group group;
+  group.context = 77;
+  Slice slice;
+  slice.operation = operation(5);
+  slice.lane = 3;
+  const EnginePlan plan{Algorithm::kRing, 8, 9};
+  const wire::MessageInfo info = message_info(group, slice, plan, 20);
+  EXPECT_EQ(info.context, 77u);
+  EXPECT_EQ(info.tag, 0x0000000380000007u);
+  EXPECT_EQ(info.total, 20u);
+  EXPECT_EQ(info.plan, 8u);
+  EXPECT_EQ(info.epoch, 9u);
+}
+
+TEST(Signature, AMismatchNamesThePeerAndBothCalls) {
+  Group group;
+  Slice slice;
+  slice.operation = operation(5);
+  const wire::MessageInfo ours = message_info(group, slice, {Algorithm::kRing, 0, 0}, 20);
+  slice.operation = operation(6);
+  const wire::MessageInfo theirs =
+      message_info(group, slice, {Algorithm::kRecursiveDoubling, 0, 0}, 24);
+  const std::string text(mismatch_error(4, ours, theirs).message());
+  for (const char* part : {"rank 4", "5 elements", "6 elements", "ring", "recursive doubling",
+                           "float32", "2147483655"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
+  }
+}
+
+}  // namespace
+}  // namespace nezha

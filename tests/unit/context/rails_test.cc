@@ -1,0 +1,80 @@
+#include "context/rails.h"
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace nezha {
+namespace {
+
+TEST(RailUri, HasAKindAnInterfaceAndOptions) {
+  const auto plain = RailUri::parse("tcp:eth0");
+  ASSERT_TRUE(plain.ok());
+  EXPECT_EQ(plain->kind, "tcp");
+  EXPECT_EQ(plain->interface, "eth0");
+  EXPECT_TRUE(plain->options.empty());
+  const auto full = RailUri::parse("tcp:eth1.5:0?rail=blue&family=6&x=a=b&flag");
+  ASSERT_TRUE(full.ok());
+  EXPECT_EQ(full->interface, "eth1.5:0");
+  const std::map<std::string, std::string> options{
+      {"rail", "blue"}, {"family", "6"}, {"x", "a=b"}, {"flag", ""}};
+  EXPECT_EQ(full->options, options);
+}
+
+TEST(RailUri, OthersAreRefusedAndNamed) {
+  for (const std::string bad : {"", "tcp", "tcp:", ":eth0", "tcp:?rail=a", "tcp:eth0?a=1&a=2"}) {
+    const auto uri = RailUri::parse(bad);
+    EXPECT_TRUE(absl::IsInvalidArgument(uri.status())) << bad;
+    EXPECT_NE(uri.status().message().find("'" + bad + "'"), absl::string_view::npos) << bad;
+  }
+}
+
+TEST(DeviceFactory, UnknownKindsAndOptionsNameTheKnownOnes) {
+  const auto kind = device_factory("rdma:mlx5_0");
+  EXPECT_TRUE(absl::IsInvalidArgument(kind.status()));
+  EXPECT_NE(kind.status().message().find("tcp"), absl::string_view::npos);
+  for (const std::string bad :
+       {"tcp:lo?speed=1", "tcp:lo?family=5", "tcp:lo?family", "tcp:lo?rail=", "tcp:lo?rail=a b",
+        "tcp:lo?rail=12345678901234567890123456789012"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(device_factory(bad).status())) << bad;
+  }
+  EXPECT_NE(device_factory("tcp:lo?speed=1").status().message().find("family"),
+            absl::string_view::npos);
+}
+
+struct NoAcceptor final : Acceptor {
+  wire::Welcome on_hello(Rail, const wire::Hello&) override { return {}; }
+  void on_accepted(Rail, const wire::Hello&, std::unique_ptr<Link>) override {}
+  void on_carrier(Rail, bool) override {}
+};
+
+TEST(DeviceFactory, OpensTheDeviceOnItsInterface) {
+  const auto progress = *Progress::create();
+  NoAcceptor acceptor;
+  Progress::Guard guard(*progress);
+  const auto open = [&](const std::string& uri) {
+    const auto make = device_factory(uri);
+    EXPECT_TRUE(make.ok()) << make.status();
+    return (*make)(*progress, acceptor, 3);
+  };
+  {
+    const auto device = open("tcp:lo");
+    ASSERT_TRUE(device.ok()) << device.status();
+    EXPECT_EQ((*device)->name(), "lo");
+    EXPECT_EQ((*device)->rail(), 3);
+    EXPECT_EQ((*device)->address().substr(0, 10), "127.0.0.1:");
+    EXPECT_TRUE((*device)->carrier());
+    const auto named = open("tcp:lo?rail=blue&family=4");
+    ASSERT_TRUE(named.ok());
+    EXPECT_EQ((*named)->name(), "blue");
+    EXPECT_NE((*named)->address(), (*device)->address());
+  }
+  const auto absent = open("tcp:no-such-if");
+  EXPECT_TRUE(absl::IsNotFound(absent.status()));
+  EXPECT_NE(absent.status().message().find("lo"), absl::string_view::npos) << "those there are";
+}
+
+}  // namespace
+}  // namespace nezha

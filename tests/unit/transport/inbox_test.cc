@@ -1,0 +1,429 @@
+#include "transport/inbox.h"
+
+#include <cstring>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace nezha {
+namespace {
+
+struct FakeOwner final : InboxOwner {
+  std::vector<uint64_t> grants;
+  std::vector<Rail> dropped;
+  void send_grant(uint64_t number) override { grants.push_back(number); }
+  void drop_incoming(Rail rail) override { dropped.push_back(rail); }
+};
+
+struct FakeReceiver final : Receiver {
+  std::string memory;
+  std::vector<std::pair<uint64_t, size_t>> placed, landings;
+  std::vector<absl::Status> failures;
+  std::vector<wire::MessageInfo> mismatches;
+  std::function<void()> on_landed = [] {};
+  std::function<void()> on_failed = [] {};
+
+  explicit FakeReceiver(size_t bytes) : memory(bytes, '.') {}
+  std::byte* place(uint64_t offset, size_t length) override {
+    placed.emplace_back(offset, length);
+    return reinterpret_cast<std::byte*>(memory.data()) + offset;
+  }
+  void landed(uint64_t offset, size_t length, Rail) override {
+    landings.emplace_back(offset, length);
+    on_landed();
+  }
+  void failed(const absl::Status& why) override {
+    failures.push_back(why);
+    on_failed();
+  }
+  void mismatched(const wire::MessageInfo& theirs) override { mismatches.push_back(theirs); }
+};
+
+wire::MessageInfo info(uint64_t tag, uint64_t total) {
+  wire::MessageInfo result;
+  result.context = 5;
+  result.tag = tag;
+  result.signature = 9;
+  result.total = total;
+  return result;
+}
+
+class InboxTest : public ::testing::Test {
+ protected:
+  // A segment's header; where its payload goes.
+  absl::StatusOr<std::byte*> arrive(Rail rail, const wire::MessageInfo& message, uint64_t number,
+                                    uint64_t offset, size_t length,
+                                    uint8_t flags = wire::kFlagCharged, uint32_t previous = 0,
+                                    uint32_t attempt = 0) {
+    wire::FrameHeader frame;
+    frame.type = wire::FrameType::kData;
+    frame.flags = flags;
+    frame.length = static_cast<uint32_t>(length);
+    wire::DataHeader data;
+    data.info = message;
+    data.number = number;
+    data.offset = offset;
+    data.previous = previous;
+    data.attempt = attempt;
+    return inbox_.arrive(rail, frame, data);
+  }
+  // A whole segment.
+  absl::Status deliver(const wire::MessageInfo& message, uint64_t number, uint64_t offset,
+                       const std::string& payload, uint8_t flags = wire::kFlagCharged,
+                       uint32_t previous = 0, Rail rail = 0) {
+    const auto place = arrive(rail, message, number, offset, payload.size(), flags, previous);
+    if (!place.ok()) return place.status();
+    if (*place != nullptr) std::memcpy(*place, payload.data(), payload.size());
+    inbox_.landed(rail);
+    return absl::OkStatus();
+  }
+  uint64_t consumed() const { return inbox_.credit() - Inbox::kCredit; }
+
+  FakeOwner owner_;
+  BufferPool pool_;
+  Inbox inbox_{owner_, pool_};
+};
+
+TEST_F(InboxTest, PostedMessageLandsInPlaceFromItsSegmentsInAnyOrder) {
+  FakeReceiver receiver(10);
+  inbox_.post(info(1, 10), &receiver);
+  ASSERT_TRUE(deliver(info(1, 10), 1, 6, "ghij").ok());
+  EXPECT_TRUE(inbox_.wanted());
+  ASSERT_TRUE(deliver(info(1, 10), 1, 0, "abcdef").ok());
+  EXPECT_EQ(receiver.memory, "abcdefghij");
+  const std::vector<std::pair<uint64_t, size_t>> expected{{6, 4}, {0, 6}};
+  EXPECT_EQ(receiver.landings, expected);
+  EXPECT_EQ(receiver.placed, expected);
+  EXPECT_FALSE(inbox_.wanted());
+  EXPECT_EQ(consumed(), 10u);
+  EXPECT_EQ(pool_.bytes_in_use(), 0u);
+}
+
+TEST_F(InboxTest, UnaskedMessageIsHeldAndLandsWhenAskedFor) {
+  ASSERT_TRUE(deliver(info(1, 6), 1, 3, "def").ok());
+  ASSERT_TRUE(deliver(info(1, 6), 1, 0, "abc").ok());
+  EXPECT_EQ(consumed(), 0u);
+  EXPECT_GT(pool_.bytes_in_use(), 0u);
+  FakeReceiver receiver(6);
+  inbox_.post(info(1, 6), &receiver);
+  EXPECT_EQ(receiver.memory, "abcdef");
+  EXPECT_EQ(receiver.landings.size(), 2u);
+  EXPECT_EQ(consumed(), 6u);
+  EXPECT_EQ(pool_.bytes_in_use(), 0u);
+  EXPECT_FALSE(inbox_.wanted());
+}
+
+TEST_F(InboxTest, MessagesOfOneTagMatchInOrderOfUseEvenWhenLinksOvertake) {
+  FakeReceiver first(1), second(1);
+  inbox_.post(info(1, 1), &first);
+  inbox_.post(info(1, 1), &second);
+  // Message 2 before message 1; it says that the one before it, by that tag, is 1 back.
+  ASSERT_TRUE(deliver(info(1, 1), 2, 0, "2", wire::kFlagCharged, 1).ok());
+  EXPECT_EQ(first.landings.size() + second.landings.size(), 0u);
+  ASSERT_TRUE(deliver(info(1, 1), 1, 0, "1").ok());
+  EXPECT_EQ(first.memory, "1");
+  EXPECT_EQ(second.memory, "2");
+}
+
+TEST_F(InboxTest, AMessageWithoutPreviousDoesNotWaitForOthers) {
+  FakeReceiver receiver(1);
+  inbox_.post(info(1, 1), &receiver);
+  ASSERT_TRUE(deliver(info(1, 1), 9, 0, "9").ok());
+  EXPECT_EQ(receiver.memory, "9");
+}
+
+TEST_F(InboxTest, MessagesOfDifferentTagsDoNotWaitForEachOther) {
+  FakeReceiver receiver(1);
+  inbox_.post(info(2, 1), &receiver);
+  ASSERT_TRUE(deliver(info(1, 1), 1, 0, "x").ok());
+  ASSERT_TRUE(deliver(info(2, 1), 2, 0, "y").ok());
+  EXPECT_EQ(receiver.memory, "y");
+}
+
+TEST_F(InboxTest, PreviousMayBeCompleteAlready) {
+  FakeReceiver first(1), second(1);
+  inbox_.post(info(1, 1), &first);
+  ASSERT_TRUE(deliver(info(1, 1), 3, 0, "a").ok());
+  inbox_.post(info(1, 1), &second);
+  ASSERT_TRUE(deliver(info(1, 1), 5, 0, "b", wire::kFlagCharged, 2).ok());
+  EXPECT_EQ(second.memory, "b");
+}
+
+TEST_F(InboxTest, DuplicatesGoNowhereAndAreConsumedOnce) {
+  FakeReceiver receiver(4);
+  inbox_.post(info(1, 4), &receiver);
+  ASSERT_TRUE(deliver(info(1, 4), 1, 0, "ab").ok());
+  auto place = arrive(1, info(1, 4), 1, 0, 2);
+  ASSERT_TRUE(place.ok());
+  EXPECT_EQ(*place, nullptr);
+  inbox_.landed(1);
+  ASSERT_TRUE(deliver(info(1, 4), 1, 2, "cd").ok());
+  // Also when the message is complete.
+  place = arrive(1, info(1, 4), 1, 2, 2);
+  ASSERT_TRUE(place.ok());
+  EXPECT_EQ(*place, nullptr);
+  inbox_.landed(1);
+  EXPECT_EQ(receiver.memory, "abcd");
+  EXPECT_EQ(receiver.landings.size(), 2u);
+  EXPECT_EQ(consumed(), 4u);
+}
+
+TEST_F(InboxTest, ADuplicateOfWhatIsHeldNeedsNoCredit) {
+  const std::string half(Inbox::kCredit / 2 + 1, 'x');
+  ASSERT_TRUE(deliver(info(1, half.size()), 1, 0, half).ok());
+  EXPECT_TRUE(deliver(info(1, half.size()), 1, 0, half, wire::kFlagCharged, 0, 1).ok());
+  FakeReceiver receiver(half.size());
+  inbox_.post(info(1, half.size()), &receiver);
+  EXPECT_EQ(receiver.memory, half);
+  EXPECT_EQ(receiver.landings.size(), 1u);
+  EXPECT_EQ(consumed(), half.size());
+}
+
+TEST_F(InboxTest, WhatNobodyAskedForIsBoundedByTheCredit) {
+  const std::string all(Inbox::kCredit, 'x');
+  ASSERT_TRUE(deliver(info(1, all.size()), 1, 0, all).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(deliver(info(2, 1), 2, 0, "y")));
+  EXPECT_LE(pool_.bytes_in_use(), Inbox::kCredit);
+  // Asking makes room.
+  FakeReceiver receiver(all.size());
+  inbox_.post(info(1, all.size()), &receiver);
+  EXPECT_EQ(consumed(), Inbox::kCredit);
+  EXPECT_TRUE(deliver(info(2, 1), 2, 0, "y").ok());
+}
+
+TEST_F(InboxTest, WhatNobodyAskedForMustBeCharged) {
+  EXPECT_TRUE(absl::IsResourceExhausted(deliver(info(1, 1), 1, 0, "x", 0)));
+  FakeReceiver receiver(1);
+  inbox_.post(info(2, 1), &receiver);
+  EXPECT_TRUE(deliver(info(2, 1), 2, 0, "x", 0).ok());
+  EXPECT_EQ(consumed(), 0u);
+}
+
+TEST_F(InboxTest, AnAnnouncedMessageIsGrantedWhenAskedFor) {
+  ASSERT_TRUE(deliver(info(1, 1 << 20), 1, 0, "", wire::kFlagWantGrant).ok());
+  EXPECT_TRUE(owner_.grants.empty());
+  FakeReceiver receiver(1 << 20);
+  inbox_.post(info(1, 1 << 20), &receiver);
+  EXPECT_EQ(owner_.grants, std::vector<uint64_t>{1});
+  EXPECT_TRUE(receiver.landings.empty());
+  EXPECT_TRUE(inbox_.wanted());
+}
+
+TEST_F(InboxTest, AMessageThatWasAskedForIsGrantedWhenAnnounced) {
+  FakeReceiver receiver(1 << 20);
+  inbox_.post(info(1, 1 << 20), &receiver);
+  ASSERT_TRUE(deliver(info(1, 1 << 20), 1, 0, "", wire::kFlagWantGrant).ok());
+  EXPECT_EQ(owner_.grants, std::vector<uint64_t>{1});
+}
+
+TEST_F(InboxTest, AnEmptyMessageLandsOnce) {
+  FakeReceiver early(0), late(0);
+  inbox_.post(info(1, 0), &early);
+  ASSERT_TRUE(deliver(info(1, 0), 1, 0, "", 0).ok());
+  ASSERT_TRUE(deliver(info(1, 0), 1, 0, "", 0, 0, 1).ok());  // again
+  const std::vector<std::pair<uint64_t, size_t>> once{{0, 0}};
+  EXPECT_EQ(early.landings, once);
+  EXPECT_TRUE(early.placed.empty());
+  ASSERT_TRUE(deliver(info(1, 0), 2, 0, "", 0, 1).ok());
+  inbox_.post(info(1, 0), &late);
+  EXPECT_EQ(late.landings, once);
+  EXPECT_FALSE(inbox_.wanted());
+}
+
+TEST_F(InboxTest, AMismatchIsToldToTheReceiverAndTheMessageIsDropped) {
+  FakeReceiver posted_first(4), posted_last(4);
+  inbox_.post(info(1, 4), &posted_first);
+  ASSERT_TRUE(deliver(info(1, 2), 1, 0, "ab").ok());
+  ASSERT_EQ(posted_first.mismatches.size(), 1u);
+  EXPECT_EQ(posted_first.mismatches[0], info(1, 2));
+  EXPECT_FALSE(inbox_.wanted());
+  EXPECT_EQ(consumed(), 2u);
+  ASSERT_TRUE(deliver(info(1, 2), 2, 0, "cd", wire::kFlagCharged, 1).ok());
+  wire::MessageInfo other = info(1, 2);
+  other.signature = 10;
+  inbox_.post(other, &posted_last);
+  ASSERT_EQ(posted_last.mismatches.size(), 1u);
+  EXPECT_TRUE(posted_last.placed.empty());
+  EXPECT_EQ(consumed(), 4u);
+  EXPECT_EQ(pool_.bytes_in_use(), 0u);
+}
+
+TEST_F(InboxTest, SegmentsThatContradictEachOtherAreErrors) {
+  FakeReceiver receiver(10);
+  inbox_.post(info(1, 10), &receiver);
+  ASSERT_TRUE(deliver(info(1, 10), 1, 0, "abc").ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(deliver(info(1, 11), 1, 3, "x")));
+  EXPECT_TRUE(absl::IsInvalidArgument(deliver(info(2, 10), 1, 3, "x")));
+  EXPECT_TRUE(absl::IsInvalidArgument(deliver(info(1, 10), 1, 2, "cd")));
+  EXPECT_EQ(receiver.landings.size(), 1u);
+}
+
+TEST_F(InboxTest, NothingIsPlacedOrLandedAfterCancel) {
+  FakeReceiver receiver(6);
+  Inbox::Ticket* ticket = inbox_.post(info(1, 6), &receiver);
+  ASSERT_TRUE(deliver(info(1, 6), 1, 0, "ab").ok());
+  const auto place = arrive(3, info(1, 6), 1, 2, 2);
+  ASSERT_TRUE(place.ok());
+  EXPECT_NE(*place, nullptr);
+  inbox_.cancel(ticket);
+  EXPECT_EQ(owner_.dropped, std::vector<Rail>{3});
+  inbox_.landed(3);
+  ASSERT_TRUE(deliver(info(1, 6), 1, 4, "ef").ok());
+  EXPECT_EQ(receiver.landings.size(), 1u);
+  EXPECT_EQ(receiver.placed.size(), 2u);
+  EXPECT_FALSE(inbox_.wanted());
+  EXPECT_EQ(consumed(), 6u);  // the sender gets its credit back
+  // The message is complete, as far as its order is concerned.
+  FakeReceiver next(1);
+  inbox_.post(info(1, 1), &next);
+  ASSERT_TRUE(deliver(info(1, 1), 2, 0, "n", wire::kFlagCharged, 1).ok());
+  EXPECT_EQ(next.memory, "n");
+}
+
+TEST_F(InboxTest, CancelBeforeAnythingCame) {
+  FakeReceiver cancelled(1), next(1);
+  Inbox::Ticket* ticket = inbox_.post(info(1, 1), &cancelled);
+  inbox_.cancel(ticket);
+  EXPECT_FALSE(inbox_.wanted());
+  inbox_.post(info(1, 1), &next);
+  ASSERT_TRUE(deliver(info(1, 1), 1, 0, "x").ok());
+  EXPECT_TRUE(cancelled.placed.empty());
+  EXPECT_EQ(next.memory, "x");
+}
+
+TEST_F(InboxTest, AReceiverMayCancelFromInsideOfLanded) {
+  ASSERT_TRUE(deliver(info(1, 4), 1, 0, "ab").ok());
+  ASSERT_TRUE(deliver(info(1, 4), 1, 2, "cd").ok());
+  ASSERT_TRUE(deliver(info(2, 1), 2, 0, "x").ok());
+  FakeReceiver other(1), receiver(4);
+  // As the first segment lands, the operation fails for another reason.
+  Inbox::Ticket* cancelled = inbox_.post(info(3, 4), &receiver);
+  receiver.on_landed = [&] { inbox_.cancel(cancelled); };
+  ASSERT_TRUE(deliver(info(3, 4), 3, 0, "AB").ok());
+  ASSERT_TRUE(deliver(info(3, 4), 3, 2, "CD").ok());
+  EXPECT_EQ(receiver.landings.size(), 1u);
+  EXPECT_FALSE(inbox_.wanted());
+}
+
+TEST_F(InboxTest, ACancelledMessageIsGrantedSoThatTheSenderIsRidOfIt) {
+  FakeReceiver receiver(1 << 20);
+  Inbox::Ticket* ticket = inbox_.post(info(1, 1 << 20), &receiver);
+  ASSERT_TRUE(deliver(info(1, 1 << 20), 1, 0, "ab").ok());
+  inbox_.cancel(ticket);
+  ASSERT_TRUE(deliver(info(1, 1 << 20), 1, 0, "", wire::kFlagWantGrant).ok());
+  EXPECT_EQ(owner_.grants, std::vector<uint64_t>{1});
+}
+
+TEST_F(InboxTest, AMessageOfAClosedContextIsGrantedSoThatTheSenderIsRidOfIt) {
+  inbox_.close_context(5);
+  ASSERT_TRUE(deliver(info(1, 1 << 20), 1, 0, "", wire::kFlagWantGrant).ok());
+  EXPECT_EQ(owner_.grants, std::vector<uint64_t>{1});
+}
+
+TEST_F(InboxTest, MessagesOfAClosedContextAreDropped) {
+  ASSERT_TRUE(deliver(info(1, 2), 1, 0, "ab").ok());
+  inbox_.close_context(5);
+  EXPECT_EQ(consumed(), 2u);
+  EXPECT_EQ(pool_.bytes_in_use(), 0u);
+  ASSERT_TRUE(deliver(info(1, 2), 2, 0, "cd").ok());
+  EXPECT_EQ(consumed(), 4u);
+  EXPECT_EQ(pool_.bytes_in_use(), 0u);
+  // Another context goes on.
+  wire::MessageInfo other = info(1, 1);
+  other.context = 6;
+  FakeReceiver receiver(1);
+  inbox_.post(other, &receiver);
+  ASSERT_TRUE(deliver(other, 3, 0, "x").ok());
+  EXPECT_EQ(receiver.memory, "x");
+}
+
+TEST_F(InboxTest, ALinkThatDiesInASegmentMakesRoomForItToComeAgain) {
+  FakeReceiver receiver(4);
+  inbox_.post(info(1, 4), &receiver);
+  ASSERT_TRUE(arrive(0, info(1, 4), 1, 0, 4).ok());
+  inbox_.link_gone(0);
+  ASSERT_TRUE(deliver(info(1, 4), 1, 0, "abcd", wire::kFlagCharged, 0, 1).ok());
+  EXPECT_EQ(receiver.memory, "abcd");
+  EXPECT_EQ(receiver.placed.size(), 1u);  // once for each segment
+  EXPECT_EQ(receiver.landings.size(), 1u);
+}
+
+TEST_F(InboxTest, HeldMemoryOfALinkThatDiesIsNotCounted) {
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(arrive(0, info(1, Inbox::kCredit), 1, 0, Inbox::kCredit).ok());
+    inbox_.link_gone(0);
+  }
+  EXPECT_EQ(pool_.bytes_in_use(), 0u);
+}
+
+// Of two links in the middle of one segment the sender has given one up, and nothing says which.
+// Here the first goes on and the second breaks off.
+TEST_F(InboxTest, OfTwoAttemptsAtOnceTheLaterOneLandsThoughItCameFirst) {
+  FakeReceiver receiver(4);
+  inbox_.post(info(1, 4), &receiver);
+  const auto live = arrive(0, info(1, 4), 1, 0, 4, wire::kFlagCharged, 0, /*attempt=*/1);
+  ASSERT_TRUE(live.ok());
+  std::memcpy(*live, "ab", 2);
+  const auto stale = arrive(1, info(1, 4), 1, 0, 4, wire::kFlagCharged, 0, /*attempt=*/0);
+  ASSERT_TRUE(stale.ok());
+  EXPECT_EQ(*stale, nullptr);
+  EXPECT_TRUE(owner_.dropped.empty());
+  inbox_.landed(1);
+  EXPECT_TRUE(receiver.landings.empty());
+  std::memcpy(*live + 2, "cd", 2);
+  inbox_.landed(0);
+  EXPECT_EQ(receiver.landings.size(), 1u);
+  EXPECT_EQ(receiver.memory, "abcd");
+}
+
+TEST_F(InboxTest, OfTwoAttemptsAtOnceTheLaterOneTakesTheEarlierOnesPlace) {
+  for (const bool first_breaks_off : {true, false}) {
+    const uint64_t number = first_breaks_off ? 1 : 2;
+    FakeReceiver receiver(4);
+    inbox_.post(info(number, 4), &receiver);
+    const auto stale = arrive(0, info(number, 4), number, 0, 4);
+    ASSERT_TRUE(stale.ok());
+    std::memcpy(*stale, "xx", 2);
+    const auto live = arrive(1, info(number, 4), number, 0, 4, wire::kFlagCharged, 0, 1);
+    ASSERT_TRUE(live.ok());
+    EXPECT_EQ(owner_.dropped, std::vector<Rail>{0});  // it writes nothing any more
+    owner_.dropped.clear();
+    if (first_breaks_off) {
+      inbox_.link_gone(0);
+    } else {
+      inbox_.landed(0);
+    }
+    EXPECT_TRUE(receiver.landings.empty());
+    std::memcpy(*live, "abcd", 4);
+    inbox_.landed(1);
+    EXPECT_EQ(receiver.memory, "abcd");
+    EXPECT_EQ(receiver.placed.size(), 1u);
+    EXPECT_EQ(receiver.landings.size(), 1u);
+    EXPECT_EQ(pool_.bytes_in_use(), 0u);
+  }
+}
+
+TEST_F(InboxTest, AllReceiversFailOnceWhateverTheyCancelMeanwhile) {
+  std::vector<std::unique_ptr<FakeReceiver>> receivers;
+  std::vector<Inbox::Ticket*> tickets;
+  for (uint64_t i = 0; i < 3; ++i) {
+    receivers.push_back(std::make_unique<FakeReceiver>(1));
+    tickets.push_back(inbox_.post(info(i, 1), receivers.back().get()));
+  }
+  // The last cancels the first, and leaves its own to the inbox.
+  receivers[2]->on_failed = [&] {
+    if (receivers[2]->failures.size() == 1) inbox_.cancel(tickets[0]);
+  };
+  inbox_.fail(absl::UnavailableError("gone"));
+  EXPECT_EQ(receivers[0]->failures.size(), 0u);
+  EXPECT_EQ(receivers[1]->failures.size(), 1u);
+  EXPECT_EQ(receivers[2]->failures.size(), 1u);
+  EXPECT_FALSE(inbox_.wanted());
+}
+
+}  // namespace
+}  // namespace nezha

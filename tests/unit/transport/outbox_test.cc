@@ -1,0 +1,360 @@
+#include "transport/outbox.h"
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace nezha {
+namespace {
+
+// Takes all; what becomes of it is the test's choice.
+class RecordingLink final : public Link {
+ public:
+  void start(LinkOwner*, Rail, uint64_t) override {}
+  void submit(OutSegment& segment) override { unacked_.push_back(&segment); }
+  void send(wire::FrameType, absl::string_view) override {}
+  void flush_ack() override {}
+  void drop_incoming() override {}
+  const std::deque<OutSegment*>& unacked() const override { return unacked_; }
+  void shut_down() override {}
+
+  std::deque<OutSegment*> unacked_;
+};
+
+struct FakeSender final : Sender {
+  std::vector<std::pair<uint64_t, size_t>> releases;
+  int settlements = 0;
+  std::vector<absl::Status> failures;
+  void released(uint64_t offset, size_t length) override { releases.emplace_back(offset, length); }
+  void settled() override { ++settlements; }
+  void failed(const absl::Status& why) override { failures.push_back(why); }
+  size_t released_bytes() const {
+    size_t sum = 0;
+    for (const auto& part : releases) sum += part.second;
+    return sum;
+  }
+};
+
+wire::MessageInfo info(uint64_t tag, uint64_t total) {
+  wire::MessageInfo result;
+  result.tag = tag;
+  result.total = total;
+  return result;
+}
+
+class OutboxTest : public ::testing::Test {
+ protected:
+  OutboxTest() { outbox_.on_credit(uint64_t{1} << 30); }
+
+  OutMessage* send(uint64_t tag, const std::string& text, FakeSender* sender) {
+    OutMessage* message = outbox_.open(info(tag, text.size()), Route(), sender);
+    if (!text.empty()) {
+      outbox_.push(*message, 0, reinterpret_cast<const std::byte*>(text.data()), text.size(),
+                   kAnyRail);
+    }
+    scheduler_.pump();
+    return message;
+  }
+  void up(Rail rail) {
+    auto& link = links_.emplace_back(std::make_unique<RecordingLink>());
+    at_.resize(std::max(at_.size(), static_cast<size_t>(rail) + 1));
+    at_[static_cast<size_t>(rail)] = link.get();
+    // Fast, so that little is held back.
+    scheduler_.link_up(rail, link.get(), 1e10);
+    scheduler_.pump();
+  }
+  RecordingLink& link(Rail rail) { return *at_[static_cast<size_t>(rail)]; }
+  size_t down(Rail rail) {
+    std::deque<OutSegment*> orphans;
+    scheduler_.link_down(rail, orphans);
+    const size_t resent = outbox_.resend(orphans);
+    scheduler_.pump();
+    return resent;
+  }
+  void write_all(Rail rail) {
+    const std::deque<OutSegment*> segments = link(rail).unacked_;
+    for (OutSegment* segment : segments) outbox_.on_written(*segment);
+  }
+  void ack_one(Rail rail) {
+    OutSegment* segment = link(rail).unacked_.front();
+    link(rail).unacked_.pop_front();
+    scheduler_.acknowledged(*segment);
+    outbox_.on_acked(*segment);
+    scheduler_.pump();
+  }
+  void ack_all(Rail rail) {
+    while (!link(rail).unacked_.empty()) ack_one(rail);
+  }
+  static std::string text_of(const OutSegment& segment) {
+    return {reinterpret_cast<const char*>(segment.data), segment.length};
+  }
+
+  Scheduler scheduler_;
+  BufferPool pool_;
+  std::vector<std::unique_ptr<RecordingLink>> links_;
+  std::vector<RecordingLink*> at_;
+  Outbox outbox_{scheduler_, pool_};
+};
+
+TEST_F(OutboxTest, MessagesAreNumberedAndSayWhichOfTheirTagCameBefore) {
+  up(0);
+  FakeSender sender;
+  send(1, "a", &sender);
+  send(2, "b", &sender);
+  send(1, "c", &sender);
+  ASSERT_EQ(link(0).unacked_.size(), 3u);
+  EXPECT_EQ(link(0).unacked_[0]->header.number, 1u);
+  EXPECT_EQ(link(0).unacked_[0]->header.previous, 0u);
+  EXPECT_EQ(link(0).unacked_[1]->header.previous, 0u);
+  EXPECT_EQ(link(0).unacked_[2]->header.number, 3u);
+  EXPECT_EQ(link(0).unacked_[2]->header.previous, 2u);
+}
+
+TEST_F(OutboxTest, AcknowledgedMemoryIsReleasedAndTheMessageSettles) {
+  up(0);
+  FakeSender sender;
+  const std::string text(1000, 'x');
+  OutMessage* message = send(1, text, &sender);
+  EXPECT_TRUE(outbox_.pending());
+  EXPECT_TRUE(outbox_.wanted());
+  write_all(0);
+  ack_all(0);
+  EXPECT_EQ(sender.released_bytes(), text.size());
+  EXPECT_EQ(sender.settlements, 0);
+  outbox_.settle(*message);
+  EXPECT_EQ(sender.settlements, 1);
+  EXPECT_FALSE(outbox_.pending());
+  EXPECT_FALSE(outbox_.wanted());
+}
+
+TEST_F(OutboxTest, AWrittenMessageSettlesByCopyingAndItsMemoryIsNotReadAgain) {
+  up(0);
+  FakeSender sender;
+  auto text = std::make_unique<std::string>(5000, 'x');
+  OutMessage* message = send(1, *text, &sender);
+  outbox_.settle(*message);
+  EXPECT_EQ(sender.settlements, 0) << "it has not been written";
+  write_all(0);
+  EXPECT_EQ(sender.settlements, 1);
+  EXPECT_EQ(sender.released_bytes(), 5000u);
+  EXPECT_EQ(outbox_.retained_bytes(), 5000u);
+  text.reset();
+  EXPECT_GT(down(0), 0u);
+  up(1);
+  std::string arrived;
+  for (const OutSegment* segment : link(1).unacked_) arrived += text_of(*segment);
+  EXPECT_EQ(arrived, std::string(5000, 'x'));
+  ack_all(1);
+  EXPECT_EQ(outbox_.retained_bytes(), 0u);
+  EXPECT_EQ(pool_.bytes_in_use(), 0u);
+  EXPECT_FALSE(outbox_.pending());
+  EXPECT_EQ(sender.settlements, 1);
+}
+
+TEST_F(OutboxTest, CopiesAreLimited) {
+  up(0);
+  FakeSender sender;
+  const std::string text(Outbox::kMaxRetained + 1, 'x');
+  OutMessage* message = send(1, text, &sender);
+  outbox_.settle(*message);
+  write_all(0);
+  EXPECT_EQ(sender.settlements, 0);
+  EXPECT_EQ(outbox_.retained_bytes(), 0u);
+  ack_one(0);  // what is left now fits
+  EXPECT_EQ(sender.settlements, 1);
+  EXPECT_LE(outbox_.retained_bytes(), Outbox::kMaxRetained);
+  EXPECT_EQ(sender.released_bytes(), text.size());
+}
+
+TEST_F(OutboxTest, AMessageThatWaitsForRoomForItsCopySettlesWhenThereIsRoom) {
+  up(0);
+  FakeSender large, small;
+  const std::string large_text(Outbox::kMaxRetained, 'x'), small_text(1000, 'y');
+  OutMessage* first = send(1, large_text, &large);
+  outbox_.settle(*first);
+  write_all(0);
+  ASSERT_EQ(large.settlements, 1);
+  OutMessage* second = send(2, small_text, &small);
+  outbox_.settle(*second);
+  write_all(0);
+  EXPECT_EQ(small.settlements, 0);
+  // The first message is acknowledged; the second, which is small, with whatever comes next.
+  while (link(0).unacked_.size() > 1) ack_one(0);
+  ASSERT_EQ(link(0).unacked_.front()->header.number, 2u);
+  EXPECT_EQ(outbox_.retained_bytes(), small.settlements == 1 ? 1000u : 0u);
+  EXPECT_EQ(small.settlements, 1) << "there is room for its copy";
+}
+
+TEST_F(OutboxTest, AnAcknowledgedMessageSettlesWhateverTheRoomForCopies) {
+  up(0);
+  FakeSender abandoned, acknowledged;
+  const std::string large_text(2 * Outbox::kMaxRetained, 'x'), small_text(5000, 'y');
+  OutMessage* second = send(2, small_text, &acknowledged);
+  write_all(0);
+  ack_all(0);
+  OutMessage* first = send(1, large_text, &abandoned);
+  outbox_.abandon(*first);
+  outbox_.settle(*second);
+  EXPECT_EQ(acknowledged.settlements, 1);
+}
+
+TEST_F(OutboxTest, AfterAbandonTheMemoryIsNotReadAndNothingIsCalled) {
+  up(0);
+  FakeSender sender;
+  auto text = std::make_unique<std::string>(20000, 'x');
+  OutMessage* message = send(1, *text, &sender);
+  outbox_.abandon(*message);
+  text->assign(20000, '!');
+  text.reset();
+  for (const OutSegment* segment : link(0).unacked_) {
+    EXPECT_EQ(text_of(*segment), std::string(segment->length, 'x'));
+  }
+  EXPECT_FALSE(outbox_.wanted());
+  write_all(0);
+  ack_all(0);
+  EXPECT_FALSE(outbox_.pending());
+  EXPECT_TRUE(sender.releases.empty());
+  EXPECT_EQ(sender.settlements, 0);
+  EXPECT_EQ(pool_.bytes_in_use(), 0u);
+}
+
+TEST_F(OutboxTest, AbandonWithNothingUnderWayEndsTheMessage) {
+  up(0);
+  FakeSender sender;
+  const std::string text(5000, 'x');
+  OutMessage* message = send(1, text, &sender);
+  write_all(0);
+  ack_all(0);
+  outbox_.abandon(*message);
+  EXPECT_FALSE(outbox_.pending());
+  outbox_.abandon(*outbox_.open(info(2, 10), Route(), &sender));
+  EXPECT_FALSE(outbox_.pending());
+}
+
+TEST_F(OutboxTest, ResendKeepsBoundariesAndOrder) {
+  up(0);
+  FakeSender sender;
+  std::string text;
+  for (int i = 0; i < 300'000; ++i) text += static_cast<char>('a' + i % 26);
+  send(1, text, &sender);
+  std::vector<std::pair<uint64_t, uint32_t>> sent, resent;
+  for (const auto* segment : link(0).unacked_) {
+    sent.emplace_back(segment->header.offset, segment->length);
+  }
+  ASSERT_GT(sent.size(), 1u);
+  write_all(0);
+  EXPECT_EQ(down(0), sent.size());
+  up(2);
+  for (const auto* segment : link(2).unacked_) {
+    resent.emplace_back(segment->header.offset, segment->length);
+    EXPECT_EQ(text_of(*segment), text.substr(segment->header.offset, segment->length));
+  }
+  EXPECT_EQ(resent, sent);
+  ack_all(2);
+  EXPECT_EQ(sender.released_bytes(), text.size());
+}
+
+TEST_F(OutboxTest, PushesOfNothingKnownAreCutWithinTheWiresLimit) {
+  FakeSender sender;
+  const std::string text(3 << 20, 'x');
+  send(1, text, &sender);
+  up(0);
+  uint64_t next = 0;
+  while (!link(0).unacked_.empty()) {
+    const OutSegment& segment = *link(0).unacked_.front();
+    EXPECT_LE(segment.length, Outbox::kMaxBlindSegment);
+    EXPECT_EQ(segment.header.offset, next);
+    next += segment.length;
+    ack_one(0);
+  }
+  EXPECT_EQ(next, text.size());
+}
+
+TEST_F(OutboxTest, AllSendersFailOnce) {
+  up(0);
+  FakeSender one, two;
+  const std::string text(100, 'x');
+  send(1, text, &one);
+  send(2, text, &two);
+  outbox_.fail(absl::UnavailableError("gone"));
+  EXPECT_EQ(one.failures.size(), 1u);
+  EXPECT_EQ(two.failures.size(), 1u);
+  EXPECT_FALSE(outbox_.wanted());
+}
+
+// With the credit a channel begins with.
+class OutboxCreditTest : public OutboxTest {
+ protected:
+  Outbox outbox_{scheduler_, pool_};
+  OutMessage* send(uint64_t tag, const std::string& text, FakeSender* sender) {
+    OutMessage* message = outbox_.open(info(tag, text.size()), Route(), sender);
+    outbox_.push(*message, 0, reinterpret_cast<const std::byte*>(text.data()), text.size(), 0);
+    scheduler_.pump();
+    return message;
+  }
+};
+
+TEST_F(OutboxCreditTest, WithoutCreditAMessageIsAnnouncedAndWaitsForItsGrant) {
+  up(0);
+  FakeSender sender;
+  const std::string fits(wire::kInitialCredit, 'x'), more(10, 'y');
+  send(1, fits, &sender);
+  OutMessage* waits = send(2, more, &sender);
+  ASSERT_EQ(link(0).unacked_.size(), 2u);
+  EXPECT_TRUE(link(0).unacked_[0]->flags & wire::kFlagCharged);
+  const OutSegment& announcement = *link(0).unacked_[1];
+  EXPECT_EQ(announcement.length, 0u);
+  EXPECT_TRUE(announcement.flags & wire::kFlagWantGrant);
+  EXPECT_EQ(announcement.header.number, waits->number());
+  outbox_.on_grant(waits->number());
+  scheduler_.pump();
+  ASSERT_EQ(link(0).unacked_.size(), 3u);
+  EXPECT_EQ(link(0).unacked_[2]->length, more.size());
+  EXPECT_FALSE(link(0).unacked_[2]->flags & wire::kFlagCharged);
+}
+
+TEST_F(OutboxCreditTest, CreditThatComesBackLetsMessagesGoInOrder) {
+  up(0);
+  FakeSender sender;
+  const std::string fits(wire::kInitialCredit, 'x'), more(10, 'y');
+  send(1, fits, &sender);
+  send(2, more, &sender);
+  send(3, more, &sender);
+  const size_t before = link(0).unacked_.size();
+  outbox_.on_credit(wire::kInitialCredit + 15);
+  scheduler_.pump();
+  ASSERT_EQ(link(0).unacked_.size(), before + 1);
+  EXPECT_EQ(link(0).unacked_.back()->header.number, 2u);
+  EXPECT_TRUE(link(0).unacked_.back()->flags & wire::kFlagCharged);
+  outbox_.on_credit(wire::kInitialCredit + 5);  // late: credit only grows
+  outbox_.on_credit(wire::kInitialCredit + 20);
+  scheduler_.pump();
+  ASSERT_EQ(link(0).unacked_.size(), before + 2);
+  EXPECT_EQ(link(0).unacked_.back()->header.number, 3u);
+}
+
+TEST_F(OutboxCreditTest, AbandonDropsWhatIsBlocked) {
+  up(0);
+  FakeSender sender;
+  const std::string large(wire::kInitialCredit + 1, 'x');
+  OutMessage* message = send(1, large, &sender);
+  outbox_.abandon(*message);
+  ASSERT_EQ(link(0).unacked_.size(), 1u);  // the announcement
+  // No grant, and no credit, makes anything of it go.
+  outbox_.on_grant(1);
+  outbox_.on_credit(uint64_t{1} << 40);
+  scheduler_.pump();
+  EXPECT_EQ(link(0).unacked_.size(), 1u);
+  OutSegment* announcement = link(0).unacked_.front();
+  link(0).unacked_.clear();
+  scheduler_.acknowledged(*announcement);
+  outbox_.on_acked(*announcement);
+  EXPECT_FALSE(outbox_.pending());
+}
+
+}  // namespace
+}  // namespace nezha

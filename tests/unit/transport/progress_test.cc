@@ -1,0 +1,308 @@
+#include "transport/progress.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace nezha {
+namespace {
+
+constexpr Nanos kLong = 60 * kSecond;
+
+// Something that can be made readable from anywhere.
+class Bell final : public EventHandler {
+ public:
+  Bell(Progress& progress, std::function<void()> rung)
+      : progress_(progress), rung_(std::move(rung)), fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    EXPECT_TRUE(progress_.add(fd_, this, EPOLLIN).ok());
+  }
+  ~Bell() override {
+    remove();
+    close(fd_);
+  }
+  void ring() const {
+    const uint64_t one = 1;
+    EXPECT_EQ(write(fd_, &one, sizeof one), static_cast<ssize_t>(sizeof one));
+  }
+  void remove() {
+    if (!removed_) progress_.remove(fd_);
+    removed_ = true;
+  }
+  void on_events(uint32_t events) override {
+    EXPECT_FALSE(removed_) << "called after it was removed";
+    EXPECT_TRUE(events & EPOLLIN);
+    uint64_t count = 0;
+    EXPECT_EQ(read(fd_, &count, sizeof count), static_cast<ssize_t>(sizeof count));
+    rung_();
+  }
+
+ private:
+  Progress& progress_;
+  std::function<void()> rung_;
+  int fd_;
+  bool removed_ = false;
+};
+
+class ProgressTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Progress> progress_ = *Progress::create();
+};
+
+TEST_F(ProgressTest, AWaiterThatIsDoneReturnsAtOnce) {
+  Waiter waiter;
+  Progress::Guard guard(*progress_);
+  progress_->finish(waiter);
+  EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong));
+}
+
+TEST_F(ProgressTest, TheDeadlineIsHonoured) {
+  Waiter waiter;
+  Progress::Guard guard(*progress_);
+  const Nanos deadline = now() + 20 * kMillisecond;
+  EXPECT_FALSE(progress_->wait(guard, waiter, deadline));
+  EXPECT_GE(now(), deadline);
+  EXPECT_FALSE(progress_->wait(guard, waiter, now() - kSecond)) << "one that is past";
+}
+
+TEST_F(ProgressTest, AWaiterDrivesEvents) {
+  Waiter waiter;
+  Progress::Guard guard(*progress_);
+  Bell bell(*progress_, [&] { progress_->finish(waiter); });
+  bell.ring();
+  EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong));
+}
+
+TEST_F(ProgressTest, OneOfManyWaitersDrivesAndHandsOn) {
+  constexpr int kThreads = 8;
+  std::vector<std::unique_ptr<Bell>> bells;
+  std::vector<Waiter> waiters(kThreads);
+  {
+    Progress::Guard guard(*progress_);
+    for (auto& waiter : waiters) {
+      bells.push_back(std::make_unique<Bell>(*progress_, [&] { progress_->finish(waiter); }));
+    }
+  }
+  std::atomic<int> waiting{0}, done{0};
+  std::vector<std::thread> threads;
+  for (auto& waiter : waiters) {
+    threads.emplace_back([&] {
+      Progress::Guard guard(*progress_);
+      ++waiting;
+      EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong));
+      ++done;
+    });
+  }
+  while (waiting < kThreads) std::this_thread::yield();
+  // Each is let go only when the one before it is: whoever drove has left by then.
+  for (int i = 0; i < kThreads; ++i) {
+    bells[static_cast<size_t>(i)]->ring();
+    while (done <= i) std::this_thread::yield();
+  }
+  for (auto& thread : threads) thread.join();
+  Progress::Guard guard(*progress_);
+  bells.clear();
+}
+
+TEST_F(ProgressTest, AWaiterThatTimesOutHandsOn) {
+  Waiter never, rung;
+  std::unique_ptr<Bell> bell;
+  {
+    Progress::Guard guard(*progress_);
+    bell = std::make_unique<Bell>(*progress_, [&] { progress_->finish(rung); });
+  }
+  std::atomic<int> entered{0};
+  std::thread first([&] {
+    Progress::Guard guard(*progress_);
+    ++entered;
+    EXPECT_FALSE(progress_->wait(guard, never, now() + 50 * kMillisecond));
+  });
+  while (entered < 1) std::this_thread::yield();
+  std::thread second([&] {
+    Progress::Guard guard(*progress_);
+    ++entered;
+    EXPECT_TRUE(progress_->wait(guard, rung, now() + kLong));
+  });
+  first.join();
+  while (entered < 2) std::this_thread::yield();
+  bell->ring();
+  second.join();
+  Progress::Guard guard(*progress_);
+  bell.reset();
+}
+
+TEST_F(ProgressTest, TheThreadDrivesWhenNobodyWaits) {
+  std::atomic<int> rings{0};
+  std::unique_ptr<Bell> bell;
+  {
+    Progress::Guard guard(*progress_);
+    bell = std::make_unique<Bell>(*progress_, [&] { ++rings; });
+  }
+  for (int i = 1; i <= 5; ++i) {
+    bell->ring();
+    while (rings < i) std::this_thread::yield();
+  }
+  // Also after somebody has waited.
+  {
+    Waiter waiter;
+    Progress::Guard guard(*progress_);
+    EXPECT_FALSE(progress_->wait(guard, waiter, now() + kMillisecond));
+  }
+  bell->ring();
+  while (rings < 6) std::this_thread::yield();
+  Progress::Guard guard(*progress_);
+  bell.reset();
+}
+
+TEST_F(ProgressTest, TheThreadRunsTimersThatAreStartedWhileItSleeps) {
+  std::atomic<int> fired{0};
+  std::unique_ptr<Timer> timer;
+  {
+    Progress::Guard guard(*progress_);
+    timer = std::make_unique<Timer>(*progress_, [&] { ++fired; });
+  }
+  for (int i = 1; i <= 3; ++i) {
+    Nanos due = 0;
+    {
+      Progress::Guard guard(*progress_);
+      due = now() + 2 * kMillisecond;
+      timer->start(due);
+    }
+    while (fired < i) std::this_thread::yield();
+    EXPECT_GE(now(), due);
+  }
+  Progress::Guard guard(*progress_);
+  EXPECT_FALSE(timer->armed());
+  timer.reset();
+}
+
+TEST_F(ProgressTest, TimersFireInTheWaitAndOnceOnly) {
+  Waiter waiter;
+  Progress::Guard guard(*progress_);
+  int early = 0, late = 0;
+  Timer first(*progress_, [&] { ++early; });
+  Timer last(*progress_, [&] {
+    ++late;
+    progress_->finish(waiter);
+  });
+  first.start(now() + kMillisecond);
+  last.start(now() + 10 * kMillisecond);
+  EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong));
+  EXPECT_EQ(early, 1);
+  EXPECT_EQ(late, 1);
+  EXPECT_FALSE(first.armed());
+}
+
+TEST_F(ProgressTest, TimersMayStartAndCancelOthers) {
+  Waiter waiter;
+  Progress::Guard guard(*progress_);
+  int wrong = 0, rounds = 0;
+  Timer cancelled(*progress_, [&] { ++wrong; });
+  std::unique_ptr<Timer> again;
+  again = std::make_unique<Timer>(*progress_, [&] {
+    cancelled.cancel();
+    if (++rounds == 3) return progress_->finish(waiter);
+    again->start(now() + kMillisecond);
+  });
+  const Nanos time = now();
+  again->start(time);
+  cancelled.start(time + kMillisecond / 2);
+  EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong));
+  EXPECT_EQ(rounds, 3);
+  // Starting again replaces the deadline.
+  cancelled.start(now());
+  cancelled.start(now() + kLong);
+  Waiter other;
+  EXPECT_FALSE(progress_->wait(guard, other, now() + 2 * kMillisecond));
+  EXPECT_EQ(wrong, 0);
+  EXPECT_TRUE(cancelled.armed());
+}
+
+TEST_F(ProgressTest, HandlersThatWereRemovedAreNotCalled) {
+  Waiter waiter;
+  Progress::Guard guard(*progress_);
+  // Both are ready at once; whichever is called first removes the other.
+  int calls = 0;
+  std::unique_ptr<Bell> one, two;
+  one = std::make_unique<Bell>(*progress_, [&] {
+    ++calls;
+    two.reset();
+  });
+  two = std::make_unique<Bell>(*progress_, [&] {
+    ++calls;
+    one.reset();
+  });
+  one->ring();
+  two->ring();
+  EXPECT_FALSE(progress_->wait(guard, waiter, now() + 5 * kMillisecond));
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_F(ProgressTest, EventsOfADescriptorWhoseNumberIsTakenAgainGoNowhere) {
+  Waiter waiter;
+  Progress::Guard guard(*progress_);
+  std::unique_ptr<Bell> one, two, heir;
+  int heirs_calls = 0;
+  const auto replace = [&](std::unique_ptr<Bell>& other) {
+    other.reset();  // its number is the lowest that is free
+    heir = std::make_unique<Bell>(*progress_, [&] { ++heirs_calls; });
+  };
+  one = std::make_unique<Bell>(*progress_, [&] { replace(two); });
+  two = std::make_unique<Bell>(*progress_, [&] { replace(one); });
+  one->ring();
+  two->ring();
+  EXPECT_FALSE(progress_->wait(guard, waiter, now() + 5 * kMillisecond));
+  EXPECT_EQ(heirs_calls, 0);
+}
+
+TEST_F(ProgressTest, DeferredWorkRunsBeforeTheWaitSleepsAndMayDeferMore) {
+  Waiter waiter;
+  Progress::Guard guard(*progress_);
+  std::vector<int> order;
+  progress_->defer([&] {
+    order.push_back(1);
+    progress_->defer([&] {
+      order.push_back(3);
+      progress_->finish(waiter);
+    });
+  });
+  progress_->defer([&] { order.push_back(2); });
+  EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong));
+  EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
+  progress_->defer([&] { order.push_back(4); });
+  progress_->run_deferred();
+  EXPECT_EQ(order.back(), 4);
+}
+
+TEST_F(ProgressTest, AThreadThatWantsTheLockGetsItFromABusyDriver) {
+  Waiter waiter;
+  std::atomic<bool> driving{false};
+  std::thread driver([&] {
+    Progress::Guard guard(*progress_);
+    // Events without end.
+    std::unique_ptr<Bell> busy;
+    busy = std::make_unique<Bell>(*progress_, [&] {
+      driving = true;
+      busy->ring();
+    });
+    busy->ring();
+    EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong));
+  });
+  while (!driving) std::this_thread::yield();
+  for (int i = 0; i < 100; ++i) Progress::Guard guard(*progress_);
+  {
+    Progress::Guard guard(*progress_);
+    progress_->finish(waiter);
+  }
+  driver.join();
+}
+
+}  // namespace
+}  // namespace nezha

@@ -1,0 +1,78 @@
+#include "transport/rate.h"
+
+#include "gtest/gtest.h"
+
+namespace nezha {
+namespace {
+
+TEST(RateEstimator, LearnsBytesOverBusyTime) {
+  RateEstimator rate(1e6);
+  EXPECT_DOUBLE_EQ(rate.rate(), 1e6);
+  // 100,000 bytes a millisecond, with long idle times that do not count.
+  Nanos time = kSecond;
+  int changes = 0;
+  for (int i = 0; i < 100; ++i) {
+    rate.submitted(100'000, time);
+    time += kMillisecond;
+    changes += rate.acknowledged(100'000, time) ? 1 : 0;
+    time += kSecond;
+  }
+  EXPECT_NEAR(rate.rate(), 1e8, 1);
+  EXPECT_GT(changes, 0);
+  EXPECT_LT(changes, 100);
+  EXPECT_EQ(rate.in_flight(), 0u);
+}
+
+// A small message takes the network's delay, whatever its rate is.
+TEST(RateEstimator, SmallBusyPeriodsTellNothing) {
+  RateEstimator rate(1e8);
+  Nanos time = kSecond;
+  for (int i = 0; i < 1000; ++i) {
+    rate.submitted(4096, time);
+    time += kMillisecond;
+    EXPECT_FALSE(rate.acknowledged(4096, time));
+  }
+  EXPECT_DOUBLE_EQ(rate.rate(), 1e8);
+}
+
+TEST(RateEstimator, OverlappingSegmentsShareTheBusyTime) {
+  RateEstimator rate(1);
+  rate.submitted(1000, kSecond);
+  rate.submitted(1000, kSecond + 5 * kMillisecond);
+  EXPECT_EQ(rate.in_flight(), 2000u);
+  EXPECT_FALSE(rate.acknowledged(1000, kSecond + 6 * kMillisecond));
+  EXPECT_TRUE(rate.acknowledged(1000, kSecond + 20 * kMillisecond));
+  EXPECT_NEAR(rate.rate(), 2000 / 0.020, 1);
+}
+
+TEST(RateEstimator, FollowsAChangeByAndBy) {
+  RateEstimator rate(1);
+  Nanos time = kSecond;
+  const auto run = [&](uint64_t bytes, int times) {
+    for (int i = 0; i < times; ++i) {
+      rate.submitted(bytes, time);
+      time += 20 * kMillisecond;
+      rate.acknowledged(bytes, time);
+    }
+  };
+  run(20'000, 3);
+  EXPECT_NEAR(rate.rate(), 1e6, 1);
+  run(10'000, 1);
+  EXPECT_LT(rate.rate(), 1e6);
+  EXPECT_GT(rate.rate(), 5e5);
+  run(10'000, 40);
+  EXPECT_NEAR(rate.rate(), 5e5, 1e3);
+}
+
+TEST(RateEstimator, ForgetsWhatWasInFlightOnADeadLink) {
+  RateEstimator rate(1);
+  rate.submitted(1000, kSecond);
+  rate.reset_in_flight();
+  EXPECT_EQ(rate.in_flight(), 0u);
+  rate.submitted(1000, 100 * kSecond);
+  EXPECT_TRUE(rate.acknowledged(1000, 100 * kSecond + 20 * kMillisecond));
+  EXPECT_NEAR(rate.rate(), 1000 / 0.020, 1);
+}
+
+}  // namespace
+}  // namespace nezha

@@ -1,0 +1,286 @@
+#include "transport/scheduler.h"
+
+#include <array>
+#include <deque>
+#include <list>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/unit/transport/virtual_clock.h"
+
+namespace nezha {
+namespace {
+
+class RecordingLink final : public Link {
+ public:
+  void start(LinkOwner*, Rail, uint64_t) override {}
+  void submit(OutSegment& segment) override { unacked_.push_back(&segment); }
+  void send(wire::FrameType, absl::string_view) override {}
+  void flush_ack() override {}
+  void drop_incoming() override {}
+  const std::deque<OutSegment*>& unacked() const override { return unacked_; }
+  void shut_down() override {}
+  std::deque<OutSegment*> unacked_;
+};
+
+class SchedulerTest : public ::testing::Test {
+ protected:
+  void up(Rail rail, double rate) {
+    scheduler_.link_up(rail, &links_[static_cast<size_t>(rail)], rate);
+  }
+  OutSegment& segment(uint32_t length, Rail rail = kAnyRail) {
+    OutSegment& made = segments_.emplace_back();
+    made.length = length;
+    made.rail = rail;
+    return made;
+  }
+  std::deque<OutSegment*>& on(Rail rail) { return links_[static_cast<size_t>(rail)].unacked_; }
+  void ack_all(Rail rail) {
+    while (!on(rail).empty()) {
+      OutSegment* done = on(rail).front();
+      on(rail).pop_front();
+      scheduler_.acknowledged(*done);
+    }
+  }
+  uint64_t bytes_on(Rail rail) {
+    uint64_t sum = 0;
+    for (const OutSegment* each : on(rail)) sum += each->length;
+    return sum;
+  }
+  std::map<Rail, uint64_t> shares(uint64_t length, RailMask allowed = kAllRails) {
+    std::map<Rail, uint64_t> result;
+    for (const auto& cut : scheduler_.cut(length, 64, 1, allowed)) result[cut.rail] += cut.length;
+    return result;
+  }
+
+  testing::VirtualClock clock_;
+  std::array<RecordingLink, kMaxRails> links_;
+  std::list<OutSegment> segments_;
+  Scheduler scheduler_;
+};
+
+TEST_F(SchedulerTest, CutsCoverTheMessageInGranules) {
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 3000; ++round) {
+    Scheduler scheduler;
+    const uint64_t rails = random() % 5;
+    for (uint64_t r = 0; r < rails; ++r) {
+      scheduler.link_up(static_cast<Rail>(r), &links_[r],
+                        1e6 * static_cast<double>(1 + random() % 5000));
+    }
+    const size_t granule = round % 3 == 0 ? 1 : 4 * (1 + random() % 20);
+    const uint64_t length = random() % (round % 2 == 0 ? 20'000 : 5'000'000);
+    const auto allowed = static_cast<RailMask>(random());
+    const auto cuts = scheduler.cut(length, granule, 1 + static_cast<int>(random() % 3), allowed);
+    uint64_t next = 0;
+    for (const auto& cut : cuts) {
+      ASSERT_EQ(cut.offset, next);
+      ASSERT_EQ(cut.offset % granule, 0u);
+      ASSERT_TRUE(cut.length > 0 || length == 0);
+      if (rails > 0) {
+        ASSERT_TRUE(scheduler.up() & rail_bit(cut.rail));
+        ASSERT_LE(cut.length, (256u << 10) + granule);
+        if ((scheduler.up() & allowed) != 0) {
+          ASSERT_TRUE(allowed & rail_bit(cut.rail));
+        }
+      } else {
+        ASSERT_EQ(cut.rail, kAnyRail);
+      }
+      next += cut.length;
+    }
+    ASSERT_EQ(next, length);
+  }
+}
+
+TEST_F(SchedulerTest, SharesAreInProportionToTheRates) {
+  up(0, 100e6);
+  up(1, 300e6);
+  up(2, 600e6);
+  const auto got = shares(10'000'000);
+  EXPECT_NEAR(static_cast<double>(got.at(0)), 1e6, 200);
+  EXPECT_NEAR(static_cast<double>(got.at(1)), 3e6, 200);
+  EXPECT_NEAR(static_cast<double>(got.at(2)), 6e6, 200);
+}
+
+TEST_F(SchedulerTest, SmallMessagesTakeTheFastestRailAlone) {
+  up(0, 100e6);
+  up(1, 300e6);
+  EXPECT_EQ(shares(4000), (std::map<Rail, uint64_t>{{1, 4000}}));
+  EXPECT_EQ(shares(4000, rail_bit(0)), (std::map<Rail, uint64_t>{{0, 4000}}));
+  EXPECT_EQ(shares(4000, rail_bit(7)), (std::map<Rail, uint64_t>{{1, 4000}})) << "it is not up";
+}
+
+TEST_F(SchedulerTest, ARailWhosePartIsTooSmallGetsNone) {
+  up(0, 1e6);
+  up(1, 1000e6);
+  EXPECT_EQ(shares(100'000).count(0), 0u);
+  EXPECT_EQ(shares(20'000'000).count(0), 1u);
+}
+
+TEST_F(SchedulerTest, EachRailGetsTheSegmentsThatAreAskedFor) {
+  up(0, 100e6);
+  up(1, 100e6);
+  std::map<Rail, int> count;
+  for (const auto& cut : scheduler_.cut(32 << 10, 64, 2, kAllRails)) ++count[cut.rail];
+  EXPECT_EQ(count[0], 2);
+  EXPECT_EQ(count[1], 2);
+}
+
+TEST_F(SchedulerTest, ASegmentTakesTheRailItNames) {
+  up(0, 100e6);
+  up(1, 1000e6);
+  scheduler_.enqueue(segment(5000, 0), kAllRails);
+  scheduler_.enqueue(segment(5000, 1), kAllRails);
+  scheduler_.enqueue(segment(5000, 3), rail_bit(1));  // not up
+  scheduler_.pump();
+  EXPECT_EQ(on(0).size(), 1u);
+  EXPECT_EQ(on(1).size(), 2u);
+  EXPECT_EQ(segments_.front().rail, 0);
+}
+
+TEST_F(SchedulerTest, ASegmentOfNoRailTakesTheOneThatIsDoneSoonest) {
+  up(0, 100e6);
+  up(1, 100e6);
+  scheduler_.enqueue(segment(10'000, 0), kAllRails);
+  scheduler_.enqueue(segment(5000), kAllRails);
+  scheduler_.enqueue(segment(4000), kAllRails);
+  scheduler_.pump();
+  EXPECT_EQ(bytes_on(0), 10'000u);
+  EXPECT_EQ(bytes_on(1), 9000u);
+}
+
+TEST_F(SchedulerTest, WhatIsInFlightIsLimitedByTime) {
+  up(0, 100e6);  // 2 ms: 200 kB
+  up(1, 1e6);    // 2 kB, but at least 16 KiB
+  for (int i = 0; i < 100; ++i) {
+    scheduler_.enqueue(segment(10'000, 0), rail_bit(0));
+    scheduler_.enqueue(segment(10'000, 1), rail_bit(1));
+  }
+  scheduler_.pump();
+  EXPECT_EQ(on(0).size(), 20u);
+  EXPECT_EQ(on(1).size(), 2u);
+  EXPECT_FALSE(scheduler_.idle());
+  OutSegment* first = on(0).front();
+  on(0).pop_front();
+  scheduler_.acknowledged(*first);
+  scheduler_.pump();
+  EXPECT_EQ(on(0).size(), 20u);
+}
+
+TEST_F(SchedulerTest, SmallSegmentsAreAcknowledgedNowAndThen) {
+  up(0, 1e9);
+  uint64_t lazy = 0;
+  for (int i = 0; i < 200; ++i) {
+    OutSegment& small = segment(500, 0);
+    scheduler_.enqueue(small, kAllRails);
+    scheduler_.pump();
+    lazy = small.counted() ? 0 : lazy + small.length;
+    EXPECT_LE(lazy, 8u << 10);
+  }
+  EXPECT_TRUE([&] {
+    OutSegment& large = segment(4 << 10, 0);
+    scheduler_.enqueue(large, kAllRails);
+    scheduler_.pump();
+    return large.counted();
+  }());
+  ack_all(0);
+  EXPECT_TRUE(scheduler_.idle());
+}
+
+TEST_F(SchedulerTest, AnIdleRailTakesWorkFromTheTailOfALateOne) {
+  up(0, 10e6);
+  up(1, 100e6);
+  for (int i = 0; i < 40; ++i) scheduler_.enqueue(segment(20'000, 0), kAllRails);
+  scheduler_.pump();
+  ASSERT_FALSE(on(1).empty());
+  EXPECT_EQ(on(1).front(), &segments_.back());
+  EXPECT_EQ(on(1).front()->rail, 1);
+  EXPECT_EQ(on(0).front(), &segments_.front());
+}
+
+TEST_F(SchedulerTest, NothingIsTakenWithoutAClearGain) {
+  up(0, 100e6);
+  up(1, 100e6);
+  // 2.5 ms of work: 2 ms of it in flight. Taking 0.2 ms' worth would gain some, but little.
+  for (int i = 0; i < 8; ++i) scheduler_.enqueue(segment(20'000, 0), kAllRails);
+  EXPECT_GT(20'000 * 8, 100'000);
+  for (int i = 0; i < 7; ++i) scheduler_.enqueue(segment(20'000, 1), kAllRails);
+  scheduler_.pump();
+  EXPECT_EQ(bytes_on(1), 140'000u);
+  EXPECT_EQ(bytes_on(0), 160'000u);
+}
+
+TEST_F(SchedulerTest, NothingIsTakenToARailThatIsNotAllowed) {
+  up(0, 10e6);
+  up(1, 100e6);
+  for (int i = 0; i < 40; ++i) scheduler_.enqueue(segment(20'000, 0), rail_bit(0));
+  scheduler_.pump();
+  EXPECT_TRUE(on(1).empty());
+}
+
+TEST_F(SchedulerTest, ADeadLinkGivesBackWhatIsUnacknowledgedAndThenWhatIsQueued) {
+  up(0, 100e6);
+  std::vector<OutSegment*> all;
+  for (int i = 0; i < 40; ++i) {
+    all.push_back(&segment(10'000, 0));
+    scheduler_.enqueue(*all.back(), kAllRails);
+  }
+  scheduler_.pump();
+  OutSegment* done = on(0).front();
+  on(0).pop_front();
+  scheduler_.acknowledged(*done);
+  std::deque<OutSegment*> orphans;
+  scheduler_.link_down(0, orphans);
+  EXPECT_EQ(std::vector<OutSegment*>(orphans.begin(), orphans.end()),
+            std::vector<OutSegment*>(all.begin() + 1, all.end()));
+  EXPECT_EQ(scheduler_.up(), 0u);
+  EXPECT_TRUE(scheduler_.idle());
+}
+
+TEST_F(SchedulerTest, WhatIsParkedGoesInOrderWhenALinkComes) {
+  std::vector<OutSegment*> all;
+  for (int i = 0; i < 5; ++i) {
+    all.push_back(&segment(1000, i % 2 == 0 ? kAnyRail : 3));
+    scheduler_.enqueue(*all.back(), kAllRails);
+  }
+  scheduler_.pump();
+  EXPECT_FALSE(scheduler_.idle());
+  up(2, 100e6);
+  scheduler_.pump();
+  EXPECT_EQ(std::vector<OutSegment*>(on(2).begin(), on(2).end()), all);
+}
+
+TEST_F(SchedulerTest, TheFrontIsForWhatIsSentAgain) {
+  up(0, 1e6);
+  for (int i = 0; i < 5; ++i) scheduler_.enqueue(segment(16 << 10, 0), kAllRails);
+  scheduler_.pump();
+  ASSERT_EQ(on(0).size(), 1u);
+  OutSegment& urgent = segment(100, 0);
+  scheduler_.enqueue(urgent, kAllRails, /*at_front=*/true);
+  ack_all(0);
+  scheduler_.pump();
+  EXPECT_EQ(on(0).front(), &urgent);
+}
+
+TEST_F(SchedulerTest, WaitingSinceTellsOfTheLastProgress) {
+  up(0, 100e6);
+  EXPECT_EQ(scheduler_.waiting_since(0), 0);
+  scheduler_.enqueue(segment(5000, 0), kAllRails);
+  scheduler_.enqueue(segment(5000, 0), kAllRails);
+  scheduler_.pump();
+  const Nanos first = scheduler_.waiting_since(0);
+  EXPECT_GT(first, 0);
+  clock_.advance(kSecond);
+  EXPECT_EQ(scheduler_.waiting_since(0), first);
+  OutSegment* done = on(0).front();
+  on(0).pop_front();
+  scheduler_.acknowledged(*done);
+  EXPECT_GE(scheduler_.waiting_since(0), first + kSecond);
+  ack_all(0);
+  EXPECT_EQ(scheduler_.waiting_since(0), 0);
+}
+
+}  // namespace
+}  // namespace nezha
