@@ -81,13 +81,20 @@ class Task {
 
   // The fence: from here on nothing reads or writes the caller's memory. A task that was running
   // has failed, and its owner is not told.
-  virtual void freeze() = 0;
+  void freeze() {
+    detach();
+    if (state_ != State::kRunning) return;
+    state_ = State::kFailed;
+    status_ = absl::CancelledError("frozen");
+  }
 
   // Whom it waits for and what it has so far, for the error of a timeout.
   virtual std::string describe() const = 0;
 
  protected:
   explicit Task(TaskOwner& owner) : owner_(owner) {}
+  // Gives up all messages. The destructors of those who implement it call it too.
+  virtual void detach() = 0;
   void finish(State state, absl::Status status = absl::OkStatus()) {
     if (state_ != State::kRunning) return;
     state_ = state;

@@ -318,7 +318,7 @@ void ContextImpl::start(Running& running, const Operation& operation, const Engi
 
 void ContextImpl::Running::on_finished(Task& task) {
   if (task.poll() == Task::State::kFailed) {
-    context_.break_context(task.status(), static_cast<uint32_t>(context_.options_.rank));
+    context.break_context(task.status(), static_cast<uint32_t>(context.options_.rank));
   } else {
     finish_if_done();
   }
@@ -329,13 +329,13 @@ void ContextImpl::Running::finish_if_done() {
   const bool done = std::all_of(tasks.begin(), tasks.end(), [](const auto& task) {
     return task->poll() == Task::State::kDone;
   });
-  if (done) context_.endpoint_->progress().finish(waiter);
+  if (done) context.endpoint_->progress().finish(waiter);
 }
 
 void ContextImpl::Running::fail(const absl::Status& why) {
   for (auto& task : tasks) task->freeze();
   if (status.ok()) status = why;
-  context_.endpoint_->progress().finish(waiter);
+  context.endpoint_->progress().finish(waiter);
 }
 
 // ---- Failure

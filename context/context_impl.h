@@ -40,12 +40,12 @@ class ContextImpl final : AbortListener {
   // One operation in flight: its tasks, and the thread that waits for them.
   class Running final : public TaskOwner {
    public:
-    explicit Running(ContextImpl& context) : context_(context) {}
+    explicit Running(ContextImpl& of) : context(of) {}
     void on_finished(Task& task) override;
     // The fence for all tasks; the operation has failed.
     void fail(const absl::Status& why);
 
-    ContextImpl& context_;
+    ContextImpl& context;
     std::vector<std::unique_ptr<Task>> tasks;
     Waiter waiter;
     bool started = false;

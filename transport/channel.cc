@@ -41,7 +41,11 @@ void Channel::push(OutMessage& message, uint64_t offset, const std::byte* data, 
 }
 
 void Channel::settle(OutMessage& message) { outbox_.settle(message); }
-void Channel::abandon(OutMessage& message) { outbox_.abandon(message); }
+
+void Channel::abandon(OutMessage& message) {
+  outbox_.abandon(message);
+  pump_soon();
+}
 
 Inbox::Ticket* Channel::post(const wire::MessageInfo& info, Receiver* receiver) {
   // A peer whose links are gone is looked for: it may be dead, and this rank only listens.

@@ -17,13 +17,7 @@ constexpr size_t kMaxOpenMessages = 1 << 16;
 // ---- What the user does -------------------------------------------------------------------------
 
 Inbox::Ticket* Inbox::post(const wire::MessageInfo& info, Receiver* receiver) {
-  std::unique_ptr<Ticket> made;
-  if (spare_tickets_.empty()) {
-    made = std::make_unique<Ticket>();
-  } else {
-    made = std::move(spare_tickets_.back());
-    spare_tickets_.pop_back();
-  }
+  std::unique_ptr<Ticket> made = spare_tickets_.take();
   Ticket* ticket = made.get();
   ticket->info_ = info;
   ticket->receiver_ = receiver;
@@ -112,12 +106,7 @@ absl::StatusOr<Inbox::Message*> Inbox::find_or_add(const wire::DataHeader& data)
     return absl::ResourceExhaustedError(
         absl::StrCat("more than ", kMaxOpenMessages, " messages that nobody has asked for"));
   }
-  if (spare_messages_.empty()) {
-    entry->second = std::make_unique<Message>();
-  } else {
-    entry->second = std::move(spare_messages_.back());
-    spare_messages_.pop_back();
-  }
+  entry->second = spare_messages_.take();
   Message* message = entry->second.get();
   message->info = data.info;
   message->number = data.number;
@@ -299,7 +288,7 @@ bool Inbox::finish_if_complete(uint64_t number) {
   std::unique_ptr<Message> done = std::move(entry->second);
   messages_.erase(entry);
   retire(*done);
-  spare_messages_.push_back(std::move(done));
+  spare_messages_.put_back(std::move(done));
   return true;
 }
 
@@ -325,7 +314,7 @@ void Inbox::discard(Message& message) {
 
 void Inbox::retire(Ticket* ticket) {
   const size_t index = ticket->index_;
-  spare_tickets_.push_back(std::move(tickets_[index]));
+  spare_tickets_.put_back(std::move(tickets_[index]));
   if (index + 1 < tickets_.size()) {
     tickets_[index] = std::move(tickets_.back());
     tickets_[index]->index_ = index;

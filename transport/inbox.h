@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "common/buffer_pool.h"
 #include "common/interval_set.h"
+#include "common/spares.h"
 #include "transport/message.h"
 #include "transport/wire.h"
 
@@ -132,8 +133,9 @@ class Inbox {
   std::array<Incoming, kMaxRails> incoming_;
   uint64_t consumed_ = 0;    // charged bytes that were used or dropped
   uint64_t held_bytes_ = 0;  // charged bytes that were not
-  std::vector<std::unique_ptr<Message>> spare_messages_;
-  std::vector<std::unique_ptr<Ticket>> tickets_, spare_tickets_;
+  Spares<Message> spare_messages_;
+  std::vector<std::unique_ptr<Ticket>> tickets_;
+  Spares<Ticket> spare_tickets_;
 };
 
 class Inbox::Ticket {

@@ -11,13 +11,7 @@ Outbox::~Outbox() = default;
 // ---- What the user does -------------------------------------------------------------------------
 
 OutMessage* Outbox::open(const wire::MessageInfo& info, const Route& route, Sender* sender) {
-  std::unique_ptr<OutMessage> made;
-  if (spare_messages_.empty()) {
-    made = std::make_unique<OutMessage>();
-  } else {
-    made = std::move(spare_messages_.back());
-    spare_messages_.pop_back();
-  }
+  std::unique_ptr<OutMessage> made = spare_messages_.take();
   OutMessage* message = made.get();
   const uint64_t number = next_number_++;
   message->header_ = {.info = info, .number = number};
@@ -25,7 +19,7 @@ OutMessage* Outbox::open(const wire::MessageInfo& info, const Route& route, Send
   message->sender_ = sender;
   message->pushed_ = message->unacked_ = 0;
   message->unwritten_ = 0;
-  message->granted_ = message->announced_ = message->settling_ = false;
+  message->granted_ = message->announced_ = message->scheduled_ = message->settling_ = false;
   ++open_;
   const auto [last, is_first] = last_.try_emplace(Key{info.context, info.tag}, number);
   if (!is_first) {
@@ -79,6 +73,9 @@ void Outbox::abandon(OutMessage& message) {
   message.sender_ = nullptr;
   --open_;
   drop_blocked(message);
+  // The receiver hears of it in any case: others of its tag come after it, and what it was may
+  // differ from what the receiver waits for.
+  if (!message.scheduled_) announce(message);
   // What a link has begun to write must go on as it began; the rest is not sent. Either way
   // nothing reads the sender's memory any more.
   for (size_t i = message.live_.size(); i > 0; --i) {
@@ -208,6 +205,7 @@ OutSegment* Outbox::make_segment(OutMessage& message, uint64_t offset, const std
 }
 
 void Outbox::schedule(OutSegment& segment, bool at_front) {
+  segment.message->scheduled_ = true;
   scheduler_.enqueue(segment, segment.message->route_.rails, at_front);
 }
 
@@ -284,7 +282,7 @@ void Outbox::finish_if_acked(OutMessage& message) {
   const auto last = last_.find(Key{message.header_.info.context, message.header_.info.tag});
   if (last != last_.end() && last->second == number) last_.erase(last);
   const auto entry = messages_.find(number);
-  spare_messages_.push_back(std::move(entry->second));
+  spare_messages_.put_back(std::move(entry->second));
   messages_.erase(entry);
 }
 

@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "common/buffer_pool.h"
+#include "common/spares.h"
 #include "transport/message.h"
 #include "transport/scheduler.h"
 
@@ -40,6 +41,7 @@ class OutMessage {
   size_t unwritten_ = 0;      // segments of live_
   bool granted_ = false;
   bool announced_ = false;
+  bool scheduled_ = false;  // any segment of it
   bool settling_ = false;
   std::vector<OutSegment*> live_;    // scheduled or submitted, not acknowledged
   std::deque<OutSegment*> blocked_;  // for want of credit
@@ -107,7 +109,7 @@ class Outbox {
   std::vector<uint64_t> settling_;                                       // numbers
   std::vector<std::unique_ptr<OutSegment>> segments_;                    // all ever made
   std::vector<OutSegment*> spare_segments_;
-  std::vector<std::unique_ptr<OutMessage>> spare_messages_;
+  Spares<OutMessage> spare_messages_;
 };
 
 }  // namespace nezha

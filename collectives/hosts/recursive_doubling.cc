@@ -63,7 +63,7 @@ void RecursiveDoubling::start(const EnginePlan& plan) {
   current_ = op.input + range_.offset;
   // In place, the last sum overwrites the input, which a link that dies may have to send again. (A
   // rank that was folded in gets the result only after its input has arrived.)
-  if (op.input == op.output && !exchanges_.front()->is_result) {
+  if (op.input == op.output && !exchanges_.front()->is_result && range_.length > 0) {
     input_copy_ = group_.pool->take(range_.length);
     std::memcpy(input_copy_.data(), current_, range_.length);
     current_ = input_copy_.data();
@@ -116,13 +116,6 @@ void RecursiveDoubling::check_complete() {
     if (exchange->outgoing != nullptr) return;
   }
   finish(State::kDone);
-}
-
-void RecursiveDoubling::freeze() {
-  detach();
-  if (state_ != State::kRunning) return;
-  state_ = State::kFailed;
-  status_ = absl::CancelledError("frozen");
 }
 
 void RecursiveDoubling::detach() {

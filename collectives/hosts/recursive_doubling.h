@@ -23,7 +23,6 @@ class RecursiveDoubling final : public Task {
   static std::vector<int> peers(int rank, int size);
 
   void start(const EnginePlan& plan);
-  void freeze() override;
   std::string describe() const override;
 
  private:
@@ -56,7 +55,7 @@ class RecursiveDoubling final : public Task {
   void send(Exchange& exchange);
   void combine(Exchange& exchange);
   void check_complete();
-  void detach();
+  void detach() override;
 
   const Group& group_;
   Slice slice_;

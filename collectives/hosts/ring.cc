@@ -51,7 +51,7 @@ Ring::Place Ring::locate(uint64_t offset) const {
 }
 
 uint64_t Ring::forward_offset(const Place& at) const {
-  return send_offsets_[static_cast<size_t>(at.step + 1)] + at.in_chunk;
+  return send_offsets_[static_cast<size_t>(at.step) + 1] + at.in_chunk;
 }
 
 std::byte* Ring::place(uint64_t offset, size_t length) {
@@ -124,13 +124,6 @@ void Ring::mismatched(const wire::MessageInfo& theirs) {
   const int left = (group_.rank + group_.size - 1) % group_.size;
   failed(
       mismatch_error(left, message_info(group_, slice_, plan_, receive_offsets_.back()), theirs));
-}
-
-void Ring::freeze() {
-  detach();
-  if (state_ != State::kRunning) return;
-  state_ = State::kFailed;
-  status_ = absl::CancelledError("frozen");
 }
 
 void Ring::detach() {

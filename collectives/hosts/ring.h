@@ -26,7 +26,6 @@ class Ring final : public Task, Receiver, Sender {
   ~Ring() override { detach(); }
 
   void start(const EnginePlan& plan);
-  void freeze() override;
   std::string describe() const override;
 
  private:
@@ -55,7 +54,7 @@ class Ring final : public Task, Receiver, Sender {
   }
   void inject();
   void check_complete();
-  void detach();
+  void detach() override;
 
   static constexpr uint64_t kWindow = 1 << 20;  // bytes
 

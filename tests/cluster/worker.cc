@@ -482,6 +482,7 @@ class Job {
     nezha::AllreduceOptions allreduce(context_);
     allreduce.setOutput(&flag, 1);
     allreduce.setTag(kStopTag);
+    allreduce.setAlgorithm(options_.algorithm);
     nezha::allreduce(allreduce);
     return flag != 0;
   }

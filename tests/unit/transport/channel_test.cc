@@ -21,7 +21,6 @@
 namespace nezha {
 namespace {
 
-using testing::FakeConnection;
 using testing::FakeDevice;
 using testing::FakeNetwork;
 using testing::FakeProcess;

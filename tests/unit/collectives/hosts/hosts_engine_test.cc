@@ -226,6 +226,7 @@ void allreduce(Rank& rank, Algorithm algorithm, size_t elements, uint32_t tag, b
 template <typename F>
 void on_all_ranks(World& world, F f) {
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<size_t>(world.size()));
   for (int r = 0; r < world.size(); ++r)
     threads.emplace_back([&world, &f, r] { f(world.rank(r)); });
   for (auto& thread : threads) thread.join();

@@ -1,0 +1,26 @@
+// Objects that are used again, so that the steady state does not allocate.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace nezha {
+
+// Not thread-safe. Objects come as they were put back: whoever takes one sets it up.
+template <typename T>
+class Spares {
+ public:
+  std::unique_ptr<T> take() {
+    if (spares_.empty()) return std::make_unique<T>();
+    std::unique_ptr<T> object = std::move(spares_.back());
+    spares_.pop_back();
+    return object;
+  }
+  void put_back(std::unique_ptr<T> object) { spares_.push_back(std::move(object)); }
+
+ private:
+  std::vector<std::unique_ptr<T>> spares_;
+};
+
+}  // namespace nezha
