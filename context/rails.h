@@ -19,8 +19,8 @@ struct RailUri {
   static absl::StatusOr<RailUri> parse(absl::string_view text);
 };
 
-// What opens the device that the URI `text` names. Unknown kinds and options are errors that name the
-// known ones.
+// What opens the device that the URI `text` names. Unknown kinds and options are errors that name
+// the known ones.
 absl::StatusOr<Endpoint::DeviceFactory> device_factory(absl::string_view text);
 
 }  // namespace nezha
