@@ -78,8 +78,7 @@ ContextImpl::~ContextImpl() {
   endpoint_->progress().run_deferred();
 }
 
-// ---- Joining
-// --------------------------------------------------------------------------------------
+// ---- Joining -----------------------------------------------------------------------------------
 
 void ContextImpl::join() {
   const Nanos deadline = now() + to_nanos(options_.timeout);
@@ -105,7 +104,6 @@ void ContextImpl::join() {
               .pool = &endpoint_->pool()};
     group_.rails = 0;
     for (const Rail rail : rails_) group_.rails |= rail_bit(rail);
-    processes_.resize(size);
   }
   const std::string record = own_record().encode();
   const std::lock_guard lock(store_mutex_);
@@ -222,12 +220,10 @@ absl::Status ContextImpl::resolve(int rank, Nanos deadline) {
   channel.set_peer(absl::StrCat("rank ", rank, " (", record->host, ", pid ", record->pid, ")"),
                    job_, record->devices);
   group_.channels[static_cast<size_t>(rank)] = &channel;
-  processes_[static_cast<size_t>(rank)] = record->process;
   return absl::OkStatus();
 }
 
-// ---- Running
-// ----------------------------------------------------------------------------------------
+// ---- Running -----------------------------------------------------------------------------------
 
 Operation ContextImpl::check(const AllreduceOptions& options) const {
   const auto refuse = [&](const std::string& why) {
@@ -338,8 +334,7 @@ void ContextImpl::Running::fail(const absl::Status& why) {
   context.endpoint_->progress().finish(waiter);
 }
 
-// ---- Failure
-// ----------------------------------------------------------------------------------------
+// ---- Failure -----------------------------------------------------------------------------------
 
 void ContextImpl::break_context(const absl::Status& why, uint32_t first_rank) {
   if (!broken_.ok()) return;
@@ -350,7 +345,7 @@ void ContextImpl::break_context(const absl::Status& why, uint32_t first_rank) {
       first_rank == static_cast<uint32_t>(options_.rank)
           ? absl::StrCat("rank ", first_rank, ": ", std::string(why.message()))
           : std::string(why.message());
-  endpoint_->broadcast_abort({job_, first_rank, reason}, processes_);
+  endpoint_->broadcast_abort({job_, first_rank, reason});
 }
 
 void ContextImpl::on_abort(const wire::Abort& abort) {

@@ -83,7 +83,6 @@ class ContextImpl final : AbortListener {
 
   // Under Progress's lock:
   Group group_;
-  std::vector<UniqueId> processes_;  // by rank; zero while unknown
   std::list<Running*> running_;
   absl::Status broken_;
   HostsEngine hosts_;

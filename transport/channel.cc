@@ -20,12 +20,15 @@ Channel::~Channel() = default;
 void Channel::set_peer(std::string description, const UniqueId& job,
                        const std::map<std::string, std::string>& addresses) {
   description_ = std::move(description);
-  if (std::find(jobs_.begin(), jobs_.end(), job) == jobs_.end()) jobs_.push_back(job);
+  add_job(job);
   for (const auto& [rail, address] : addresses) addresses_[rail] = address;
 }
 
-// ---- Sending and receiving
-// ------------------------------------------------------------------------
+// ---- Sending and receiving ---------------------------------------------------------------------
+
+void Channel::add_job(const UniqueId& job) {
+  if (std::find(jobs_.begin(), jobs_.end(), job) == jobs_.end()) jobs_.push_back(job);
+}
 
 OutMessage* Channel::open(const wire::MessageInfo& info, const Route& route, Sender* sender) {
   OutMessage* message = outbox_.open(info, route, sender);
@@ -82,8 +85,7 @@ void Channel::ack_soon(Port& port) {
   });
 }
 
-// ---- What the links report
-// ------------------------------------------------------------------------
+// ---- What the links report ---------------------------------------------------------------------
 
 absl::StatusOr<std::byte*> Channel::on_segment(Link& link, const wire::FrameHeader& frame,
                                                const wire::DataHeader& data) {
@@ -156,6 +158,7 @@ void Channel::drop_incoming(Rail rail) {
 }
 
 void Channel::send_abort(const wire::Abort& abort) {
+  if (std::find(jobs_.begin(), jobs_.end(), abort.context) == jobs_.end()) return;
   if (Link* link = best_link()) link->send(wire::FrameType::kAbort, wire::encode(abort));
 }
 
@@ -170,8 +173,7 @@ Link* Channel::best_link() {
   return best;
 }
 
-// ---- Making links
-// -----------------------------------------------------------------------------------
+// ---- Making links ------------------------------------------------------------------------------
 
 void Channel::need_links() {
   if (failed()) return;
@@ -238,6 +240,7 @@ wire::Welcome Channel::on_hello(Rail rail, const wire::Hello& hello) {
 
 void Channel::on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link) {
   Port& to = port(rail);
+  add_job(hello.job);  // this rank may not have spoken to the peer yet
   to.attempt.reset();
   if (to.link != nullptr) {
     link_down(rail, absl::UnavailableError("the peer made the link anew"), false);
@@ -308,8 +311,7 @@ void Channel::on_carrier(Rail rail, bool up) {
   link_down(rail, absl::UnavailableError("the interface lost its carrier"), true);
 }
 
-// ---- Failure
-// ----------------------------------------------------------------------------------------
+// ---- Failure -----------------------------------------------------------------------------------
 
 // The peer is gone when nobody listens for it on any rail where it could be asked.
 void Channel::check_peer() {
@@ -396,8 +398,7 @@ void Channel::check_stalls(Nanos time) {
   }
 }
 
-// ---- The end
-// ------------------------------------------------------------------------------------------
+// ---- The end -----------------------------------------------------------------------------------
 
 void Channel::say_goodbye() {
   if (Link* link = best_link()) link->send(wire::FrameType::kGoodbye, {});

@@ -55,7 +55,7 @@ class Channel final : LinkOwner, InboxOwner {
   // The context of that id is closed here: no connection is made in its name any more.
   void leave(const UniqueId& job) { std::erase(jobs_, job); }
 
-  // Tells the peer that a context is broken, if the two are connected.
+  // Tells the peer that a context is broken, if the two are connected and both in it.
   void send_abort(const wire::Abort& abort);
 
   // A connection the peer made: whether to keep it, and, if so, the connection.
@@ -132,6 +132,8 @@ class Channel final : LinkOwner, InboxOwner {
 
   ChannelOwner& owner_;
   UniqueId peer_;
+  void add_job(const UniqueId& job);
+
   std::vector<UniqueId> jobs_;  // the open contexts that both are in
   std::string description_;
   std::map<std::string, std::string> addresses_;

@@ -78,11 +78,8 @@ Channel& Endpoint::channel(const UniqueId& peer) {
   return *channel;
 }
 
-void Endpoint::broadcast_abort(const wire::Abort& abort, const std::vector<UniqueId>& peers) {
-  for (const UniqueId& peer : peers) {
-    const auto entry = channels_.find(peer);
-    if (entry != channels_.end()) entry->second->send_abort(abort);
-  }
+void Endpoint::broadcast_abort(const wire::Abort& abort) {
+  for (auto& [id, channel] : channels_) channel->send_abort(abort);
 }
 
 void Endpoint::on_abort(const wire::Abort& abort) {

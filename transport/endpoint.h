@@ -53,7 +53,8 @@ class Endpoint final : ChannelOwner, Acceptor {
   // Connections that name this job are accepted, and its aborts reported, until `leave`.
   void join(const UniqueId& job, AbortListener* listener) { jobs_[job] = listener; }
   void leave(const UniqueId& job);
-  void broadcast_abort(const wire::Abort& abort, const std::vector<UniqueId>& peers);
+  // Tells all who are connected and in the context.
+  void broadcast_abort(const wire::Abort& abort);
 
  private:
   explicit Endpoint(std::unique_ptr<Progress> progress);

@@ -14,7 +14,7 @@ constexpr size_t kMaxOpenMessages = 1 << 16;
 
 }  // namespace
 
-// ---- What the user does -------------------------------------------------------------------------
+// ---- What the user does ------------------------------------------------------------------------
 
 Inbox::Ticket* Inbox::post(const wire::MessageInfo& info, Receiver* receiver) {
   std::unique_ptr<Ticket> made = spare_tickets_.take();
@@ -63,7 +63,7 @@ void Inbox::fail(const absl::Status& why) {
   }
 }
 
-// ---- What the links do --------------------------------------------------------------------------
+// ---- What the links do -------------------------------------------------------------------------
 
 absl::StatusOr<std::byte*> Inbox::arrive(Rail rail, const wire::FrameHeader& frame,
                                          const wire::DataHeader& data) {
@@ -202,7 +202,7 @@ void Inbox::link_gone(Rail rail) {
   }
 }
 
-// ---- Matching -----------------------------------------------------------------------------------
+// ---- Matching ----------------------------------------------------------------------------------
 
 void Inbox::match(const Key& key) {
   auto entry = queues_.find(key);

@@ -8,7 +8,7 @@ namespace nezha {
 
 Outbox::~Outbox() = default;
 
-// ---- What the user does -------------------------------------------------------------------------
+// ---- What the user does ------------------------------------------------------------------------
 
 OutMessage* Outbox::open(const wire::MessageInfo& info, const Route& route, Sender* sender) {
   std::unique_ptr<OutMessage> made = spare_messages_.take();
@@ -102,7 +102,7 @@ void Outbox::fail(const absl::Status& why) {
   }
 }
 
-// ---- What the links report ----------------------------------------------------------------------
+// ---- What the links report ---------------------------------------------------------------------
 
 void Outbox::on_written(OutSegment& segment) {
   if (segment.written) return;
@@ -179,7 +179,7 @@ size_t Outbox::resend(std::deque<OutSegment*>& orphans) {
   return resent;
 }
 
-// ---- Segments -----------------------------------------------------------------------------------
+// ---- Segments ----------------------------------------------------------------------------------
 
 OutSegment* Outbox::make_segment(OutMessage& message, uint64_t offset, const std::byte* data,
                                  size_t length, Rail rail) {

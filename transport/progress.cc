@@ -32,7 +32,7 @@ uint64_t token(int fd, uint32_t generation) {
 
 }  // namespace
 
-// ---- Timer --------------------------------------------------------------------------------------
+// ---- Timer -------------------------------------------------------------------------------------
 
 void Timer::start(Nanos deadline) {
   deadline_ = deadline;
@@ -47,7 +47,7 @@ void Timer::cancel() {
   std::erase(progress_.timers_, this);
 }
 
-// ---- Set-up -------------------------------------------------------------------------------------
+// ---- Set-up ------------------------------------------------------------------------------------
 
 absl::StatusOr<std::unique_ptr<Progress>> Progress::create() {
   std::unique_ptr<Progress> progress(new Progress);
@@ -103,8 +103,7 @@ void Progress::remove(int fd) {
   registrations_[static_cast<size_t>(fd)].handler = nullptr;
 }
 
-// ---- The lock and the driver
-// ----------------------------------------------------------------------
+// ---- The lock and the driver -------------------------------------------------------------------
 
 Progress::Guard::Guard(Progress& progress) : lock_(progress.mutex_, std::defer_lock) {
   progress.contenders_.fetch_add(1, std::memory_order_relaxed);
@@ -234,7 +233,7 @@ void Progress::run_deferred() {
   }
 }
 
-// ---- The thread for when nobody waits -----------------------------------------------------------
+// ---- The thread for when nobody waits ----------------------------------------------------------
 
 void Progress::kick_thread() {
   const uint64_t one = 1;

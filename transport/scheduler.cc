@@ -17,8 +17,7 @@ void for_each_rail(RailMask rails, F f) {
 
 }  // namespace
 
-// ---- Links come and go
-// ----------------------------------------------------------------------------
+// ---- Links come and go -------------------------------------------------------------------------
 
 void Scheduler::link_up(Rail rail, Link* link, double initial_rate) {
   Queue& queue = at(rail);
@@ -44,8 +43,7 @@ void Scheduler::link_down(Rail rail, std::deque<OutSegment*>& orphans) {
   up_ &= ~rail_bit(rail);
 }
 
-// ---- Shares
-// ---------------------------------------------------------------------------------------
+// ---- Shares ------------------------------------------------------------------------------------
 
 // Others than the allowed ones carry a message only when none of the allowed is up.
 RailMask Scheduler::usable(RailMask allowed) const {
@@ -114,8 +112,7 @@ Scheduler::Cuts Scheduler::cut(uint64_t length, size_t granule, int segments_per
   return cuts;
 }
 
-// ---- Queues
-// -----------------------------------------------------------------------------------------
+// ---- Queues ------------------------------------------------------------------------------------
 
 double Scheduler::backlog_seconds(const Queue& queue, uint64_t more) const {
   return static_cast<double>(queue.rate.in_flight() + queue.bytes + more) / queue.rate.rate();

@@ -56,7 +56,7 @@ constexpr size_t kMaxRailName = 31;                  // bytes
 // Charged bytes that a channel's two ends may send each other before they hear of each other.
 constexpr uint64_t kInitialCredit = 64 << 10;
 
-// ---- Handshake --------------------------------------------------------------------------------
+// ---- Handshake ---------------------------------------------------------------------------------
 
 constexpr size_t kHelloSize = 128;
 constexpr size_t kWelcomeSize = 32;
@@ -97,7 +97,7 @@ WelcomeBytes encode(const Welcome& welcome);
 absl::StatusOr<Hello> decode_hello(const HelloBytes& bytes);
 absl::StatusOr<Welcome> decode_welcome(const WelcomeBytes& bytes);
 
-// ---- Frames -----------------------------------------------------------------------------------
+// ---- Frames ------------------------------------------------------------------------------------
 
 enum class FrameType : uint8_t {
   kData = 1,
@@ -153,7 +153,7 @@ absl::StatusOr<FrameHeader> decode_frame(const std::byte* bytes);
 // `length` is the frame's: the range must lie inside the message.
 absl::StatusOr<DataHeader> decode_data(const std::byte* bytes, uint32_t length);
 
-// ---- Control frames -----------------------------------------------------------------------------
+// ---- Control frames ----------------------------------------------------------------------------
 
 struct Abort {
   UniqueId context;

@@ -69,6 +69,12 @@ void RecursiveDoubling::start(const EnginePlan& plan) {
     current_ = input_copy_.data();
   }
   const wire::MessageInfo info = message_info(group_, slice_, plan_, range_.length);
+  const size_t granule = Partition(1, op.element_size, 1).granule();
+  // All are opened at once: should this rank give up, each peer hears of its message.
+  for (auto& exchange : exchanges_) {
+    if (!exchange->sends) continue;
+    exchange->outgoing = exchange->channel->open(info, {slice_.rails, granule, 1}, exchange.get());
+  }
   for (auto& exchange : exchanges_) {
     if (!exchange->receives) continue;
     Inbox::Ticket* ticket = exchange->channel->post(info, exchange.get());
@@ -92,9 +98,6 @@ void RecursiveDoubling::advance() {
 
 void RecursiveDoubling::send(Exchange& exchange) {
   exchange.sent = true;
-  const size_t granule = Partition(1, slice_.operation.element_size, 1).granule();
-  exchange.outgoing = exchange.channel->open(message_info(group_, slice_, plan_, range_.length),
-                                             {slice_.rails, granule, 1}, &exchange);
   if (range_.length > 0) exchange.channel->push(*exchange.outgoing, 0, current_, range_.length);
   exchange.channel->settle(*exchange.outgoing);
 }
@@ -146,7 +149,7 @@ std::string RecursiveDoubling::describe() const {
   return "recursive doubling: complete";
 }
 
-// ---- One exchange -------------------------------------------------------------------------------
+// ---- One exchange ------------------------------------------------------------------------------
 
 std::byte* RecursiveDoubling::Exchange::place(uint64_t offset, size_t) {
   if (is_result) return task->slice_.operation.output + task->range_.offset + offset;

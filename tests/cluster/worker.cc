@@ -43,7 +43,7 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-// ---- Options ------------------------------------------------------------------------------------
+// ---- Options -----------------------------------------------------------------------------------
 
 struct Span {  // of milliseconds
   int least = 0;
@@ -195,7 +195,7 @@ Options parse(int argc, char** argv) {
   return options;
 }
 
-// ---- Events -------------------------------------------------------------------------------------
+// ---- Events ------------------------------------------------------------------------------------
 
 std::string json_string(const std::string& text) {
   std::string out = "\"";
@@ -256,7 +256,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// ---- What is summed -----------------------------------------------------------------------------
+// ---- What is summed ----------------------------------------------------------------------------
 
 uint32_t mix(uint32_t x) {
   x ^= x >> 16;
@@ -293,7 +293,7 @@ class Input {
   uint32_t base_;
 };
 
-// ---- The job ------------------------------------------------------------------------------------
+// ---- The job -----------------------------------------------------------------------------------
 
 // The operations of one tag run one after the other, whichever threads run them.
 class Turns {

@@ -60,7 +60,7 @@ absl::Status explain(const wire::Welcome& welcome) {
   return absl::InternalError("unreachable");
 }
 
-// ---- Connecting ---------------------------------------------------------------------------------
+// ---- Connecting --------------------------------------------------------------------------------
 
 class Outgoing final : public Device::Attempt, EventHandler {
  public:
@@ -158,7 +158,7 @@ class Outgoing final : public Device::Attempt, EventHandler {
 
 }  // namespace
 
-// ---- Accepting ----------------------------------------------------------------------------------
+// ---- Accepting ---------------------------------------------------------------------------------
 
 class TcpDevice::Incoming final : public EventHandler {
  public:
@@ -236,7 +236,7 @@ void TcpDevice::finish(Incoming& incoming) {
                         std::make_unique<TcpLink>(progress_, std::move(socket), counters()));
 }
 
-// ---- The device ---------------------------------------------------------------------------------
+// ---- The device --------------------------------------------------------------------------------
 
 TcpDevice::TcpDevice(Progress& progress, Acceptor& acceptor, Rail rail,
                      const DeviceOptions& options)

@@ -47,7 +47,7 @@ bool TcpLink::fail(absl::Status why) {
   return false;
 }
 
-// ---- Reading ------------------------------------------------------------------------------------
+// ---- Reading -----------------------------------------------------------------------------------
 
 void TcpLink::read() {
   read_this_turn_ = 0;
@@ -181,7 +181,7 @@ absl::Status TcpLink::take_acks(uint64_t acked) {
   return absl::OkStatus();
 }
 
-// ---- Writing ------------------------------------------------------------------------------------
+// ---- Writing -----------------------------------------------------------------------------------
 
 void TcpLink::submit(OutSegment& segment) {
   unacked_.push_back(&segment);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdlib>
 #include <functional>
 #include <list>
@@ -21,6 +22,7 @@
 namespace nezha {
 namespace {
 
+using testing::FakeConnection;
 using testing::FakeDevice;
 using testing::FakeNetwork;
 using testing::FakeProcess;
@@ -202,7 +204,7 @@ class ChannelTest : public ::testing::Test {
   VirtualClock clock_;
 };
 
-// ---- The random test ----------------------------------------------------------------------------
+// ---- The random test ---------------------------------------------------------------------------
 
 // One case: what a seed makes of it.
 class RandomCase {
@@ -602,6 +604,220 @@ TEST_F(ChannelTest, RandomTrafficOverLinksThatBreak) {
         .run();
     if (HasFailure()) return;
   }
+}
+
+// ---- What the random test meets too rarely, one by one -----------------------------------------
+
+class ChannelScript : public ChannelTest {
+ protected:
+  // Two sides joined by links on all of their rails.
+  void connect(int rails) {
+    network_ = std::make_unique<FakeNetwork>(*progress_, 1, rails);
+    auto& first = send(0, 90, 1);
+    auto& answer = receive(1, 90, 1);
+    network_->settle_down();
+    ASSERT_TRUE(first.is_settled);
+    ASSERT_TRUE(answer.complete);
+    for (const int side : {0, 1}) ASSERT_EQ(std::popcount(channel(side).up()), rails);
+  }
+  ~ChannelScript() override { network_.reset(); }
+
+  Channel& channel(int side) { return network_->channel(side); }
+  uint64_t failures(int side) {
+    uint64_t sum = 0;
+    for (const auto& device : network_->side(side).devices) sum += device->counters().failures;
+    return sum;
+  }
+  static wire::MessageInfo info(uint64_t tag, uint64_t total) {
+    wire::MessageInfo result;
+    result.tag = tag;
+    result.total = total;
+    return result;
+  }
+  // All of a message at once.
+  TestSender& send(int side, uint64_t tag, size_t bytes) {
+    TestSender& sender = *senders_.emplace_back(std::make_unique<TestSender>(tag, bytes));
+    sender.message = channel(side).open(info(tag, bytes), Route(), &sender);
+    channel(side).push(*sender.message, 0, sender.memory.data(), bytes);
+    sender.settling = true;
+    channel(side).settle(*sender.message);
+    return sender;
+  }
+  TestReceiver& receive(int side, uint64_t tag, size_t bytes) {
+    TestReceiver& receiver =
+        *receivers_.emplace_back(std::make_unique<TestReceiver>(tag, info(tag, bytes)));
+    Inbox::Ticket* ticket = channel(side).post(receiver.info, &receiver);
+    if (!receiver.over()) receiver.ticket = ticket;
+    return receiver;
+  }
+  // Breaks all connections; nothing that is under way arrives.
+  void cut_all(bool silent = false) {
+    for (const auto& connection : network_->connections()) {
+      network_->break_connection(*connection, silent);
+      for (auto& end : connection->ends) end.readable = 0;
+    }
+  }
+  void pass(Nanos time) {
+    for (const Nanos end = now() + time; now() < end;) {
+      network_->settle_down();
+      clock_.advance(5 * kMillisecond);
+      run_timers();
+    }
+    network_->settle_down();
+  }
+
+  std::vector<std::unique_ptr<TestSender>> senders_;
+  std::vector<std::unique_ptr<TestReceiver>> receivers_;
+  std::unique_ptr<FakeNetwork> network_;
+};
+
+constexpr size_t kLarge = 1 << 20;  // beyond the credit
+
+TEST_F(ChannelScript, AGrantThatIsLostWithItsLinkIsSentAgain) {
+  connect(2);
+  TestSender& sender = send(0, 1, kLarge);
+  network_->settle_down();
+  TestReceiver& receiver = receive(1, 1, kLarge);  // grants
+  cut_all();
+  pass(kSecond);
+  EXPECT_TRUE(receiver.complete);
+  EXPECT_TRUE(sender.is_settled);
+}
+
+TEST_F(ChannelScript, AGrantThatFindsNoLinkIsSentWhenThereIsOne) {
+  connect(2);
+  TestSender& sender = send(0, 1, kLarge);
+  network_->settle_down();
+  cut_all();
+  network_->allow = [](int, Rail) { return false; };
+  pass(kSecond / 2);
+  ASSERT_EQ(channel(1).up(), 0u);
+  TestReceiver& receiver = receive(1, 1, kLarge);
+  network_->allow = [](int, Rail) { return true; };
+  pass(5 * kSecond);
+  EXPECT_TRUE(receiver.complete);
+  EXPECT_TRUE(sender.is_settled);
+}
+
+TEST_F(ChannelScript, ALinkThatIsSilentWhileAnotherOneIsNotIsGivenUp) {
+  for (const Rail silent : {0, 1}) {
+    connect(2);
+    FakeConnection* connection = network_->connection(silent);
+    ASSERT_NE(connection, nullptr);
+    network_->break_connection(*connection, /*silent=*/true);
+    TestReceiver& receiver = receive(1, 1, kLarge);
+    TestSender& sender = send(0, 1, kLarge);
+    pass(2 * kSecond);
+    EXPECT_TRUE(receiver.complete);
+    EXPECT_TRUE(sender.is_settled);
+    EXPECT_GE(failures(0) + failures(1), 1u);
+    // It is made again when there is something to send.
+    receive(1, 2, 10);
+    send(0, 2, 10);
+    network_->settle_down();
+    EXPECT_EQ(channel(0).up(), 3u);
+    network_.reset();
+  }
+}
+
+TEST_F(ChannelScript, AGrantThatIsLostInSilenceIsSentAgain) {
+  for (const Rail silent : {0, 1}) {
+    connect(2);
+    TestSender& sender = send(0, 1, kLarge);
+    network_->settle_down();
+    network_->break_connection(*network_->connection(silent), /*silent=*/true);
+    TestReceiver& receiver = receive(1, 1, kLarge);
+    pass(2 * kSecond);
+    EXPECT_TRUE(receiver.complete) << "rail " << silent;
+    EXPECT_TRUE(sender.is_settled);
+    network_.reset();
+  }
+}
+
+TEST_F(ChannelScript, SilenceOfAllLinksIsNoReasonToGiveOneUp) {
+  connect(2);
+  receive(1, 1, kLarge);
+  cut_all(/*silent=*/true);
+  send(0, 1, kLarge);
+  pass(2 * kSecond);  // as with a peer that is stopped
+  EXPECT_EQ(failures(0) + failures(1), 0u);
+}
+
+TEST_F(ChannelScript, ConnectionsThatCrossLeaveOneLinkAndCostNothing) {
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(seed);
+    network_ = std::make_unique<FakeNetwork>(*progress_, seed, 3);
+    TestSender& there = send(0, 1, 10);
+    TestSender& back = send(1, 1, 10);
+    TestReceiver& at_one = receive(1, 1, 10);
+    TestReceiver& at_zero = receive(0, 1, 10);
+    network_->settle_down();  // no time passes: nobody tries twice
+    for (const int side : {0, 1}) {
+      EXPECT_EQ(channel(side).up(), 7u);
+      EXPECT_EQ(failures(side), 0u);
+    }
+    EXPECT_TRUE(there.is_settled && back.is_settled && at_one.complete && at_zero.complete);
+    network_.reset();
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(ChannelScript, APeerThatNobodyAnswersForIsGone) {
+  connect(2);
+  TestSender& sender = send(0, 1, kLarge);
+  TestReceiver& receiver = receive(0, 2, 10);
+  network_->settle_down();
+  cut_all();
+  network_->allow = [](int, Rail) { return false; };
+  network_->refusal = absl::UnavailableError("nobody listens");
+  pass(kSecond);
+  EXPECT_TRUE(channel(0).failed());
+  for (const absl::Status& failure : {sender.failure, receiver.failure}) {
+    EXPECT_TRUE(absl::IsUnavailable(failure)) << failure;
+    EXPECT_NE(failure.message().find("side 1"), absl::string_view::npos) << failure;
+    EXPECT_NE(failure.message().find("nobody listens"), absl::string_view::npos) << failure;
+  }
+}
+
+TEST_F(ChannelScript, ARailThatIsOnlyUnreachableIsTriedAgain) {
+  connect(2);
+  TestSender& sender = send(0, 1, kLarge);
+  TestReceiver& receiver = receive(1, 1, kLarge);
+  cut_all();
+  network_->allow = [](int, Rail) { return false; };  // an error, but nobody refuses
+  pass(3 * kSecond);
+  EXPECT_FALSE(channel(0).failed());
+  EXPECT_FALSE(receiver.over());
+  network_->allow = [](int, Rail rail) { return rail == 1; };
+  pass(5 * kSecond);
+  EXPECT_TRUE(receiver.complete);
+  EXPECT_TRUE(sender.is_settled);
+}
+
+TEST_F(ChannelScript, APeerThatSaidGoodbyeHasLeftWhenItsLinksEnd) {
+  connect(2);
+  TestReceiver& receiver = receive(0, 1, 10);
+  channel(1).say_goodbye();
+  network_->settle_down();
+  EXPECT_TRUE(receiver.failure.ok());
+  cut_all();
+  pass(kSecond);
+  EXPECT_TRUE(absl::IsUnavailable(receiver.failure)) << receiver.failure;
+  EXPECT_NE(receiver.failure.message().find("has left"), absl::string_view::npos);
+  EXPECT_EQ(failures(0), 0u) << "no failure of the rail";
+}
+
+TEST_F(ChannelScript, AGoodbyeBringsTheAcknowledgementsOfSmallMessages) {
+  connect(2);
+  TestSender& sender = send(0, 1, 100);
+  TestReceiver& receiver = receive(1, 1, 100);
+  network_->settle_down();
+  EXPECT_TRUE(receiver.complete);
+  EXPECT_TRUE(sender.is_settled);
+  channel(0).say_goodbye();
+  network_->settle_down();
+  EXPECT_TRUE(channel(0).drained());
+  EXPECT_EQ(network_->side(0).pool().bytes_in_use(), 0u);
 }
 
 }  // namespace

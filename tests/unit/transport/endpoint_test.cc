@@ -215,8 +215,8 @@ TEST(Endpoint, AbortsReachTheContextTheyAreFor) {
   exchange(one, two, 1, 10);
   {
     Progress::Guard guard(one.endpoint->progress());
-    one.endpoint->broadcast_abort({kJob, 3, "it broke"}, {two.endpoint->process()});
-    one.endpoint->broadcast_abort({UniqueId{9, 9}, 4, "not yours"}, {two.endpoint->process()});
+    one.endpoint->broadcast_abort({kJob, 3, "it broke"});
+    one.endpoint->broadcast_abort({UniqueId{9, 9}, 4, "not yours"});
   }
   exchange(one, two, 2, 10);
   Progress::Guard guard(two.endpoint->progress());
@@ -230,7 +230,7 @@ TEST(Endpoint, AbortsReachTheContextTheyAreFor) {
   EXPECT_EQ(two.listener.aborts[0].reason, "it broke");
 }
 
-// ---- Strangers ----------------------------------------------------------------------------------
+// ---- Strangers ---------------------------------------------------------------------------------
 
 class Stranger {
  public:
@@ -452,7 +452,7 @@ TEST_F(EndpointStrangers, RandomFramesDoNoHarm) {
   expect_well();
 }
 
-// ---- Contexts -----------------------------------------------------------------------------------
+// ---- Contexts ----------------------------------------------------------------------------------
 
 // A channel serves all contexts of the two processes: when the context that was joined last is
 // left, a link that dies comes back for the others.

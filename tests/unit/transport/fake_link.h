@@ -258,7 +258,7 @@ class FakeNetwork {
   std::vector<std::shared_ptr<Connecting>> attempts_;
 };
 
-// ---- FakeLink -----------------------------------------------------------------------------------
+// ---- FakeLink ----------------------------------------------------------------------------------
 
 inline FakeLink::FakeLink(FakeNetwork& network, std::shared_ptr<FakeConnection> connection,
                           int side)
@@ -424,7 +424,7 @@ inline void FakeLink::fail(absl::Status why) {
   });
 }
 
-// ---- Processes and devices ----------------------------------------------------------------------
+// ---- Processes and devices ---------------------------------------------------------------------
 
 inline FakeProcess::FakeProcess(FakeNetwork& network, int side, int rails)
     : id_{1, static_cast<uint64_t>(side) + 1} {
@@ -448,7 +448,7 @@ inline std::unique_ptr<Device::Attempt> FakeDevice::connect(absl::string_view,
   return std::make_unique<FakeNetwork::FakeAttempt>(state);
 }
 
-// ---- FakeNetwork --------------------------------------------------------------------------------
+// ---- FakeNetwork -------------------------------------------------------------------------------
 
 inline void FakeNetwork::go_on(const std::shared_ptr<Connecting>& attempt) {
   if (!attempt->answered) {

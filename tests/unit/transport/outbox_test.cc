@@ -342,6 +342,18 @@ TEST_F(OutboxCreditTest, CreditThatComesBackLetsMessagesGoInOrder) {
   EXPECT_EQ(link(0).unacked_.back()->header.number, 3u);
 }
 
+TEST_F(OutboxCreditTest, CreditThatComesLateTakesNoneAway) {
+  up(0);
+  FakeSender sender;
+  const std::string fits(wire::kInitialCredit, 'x'), more(10, 'y');
+  send(1, fits, &sender);
+  outbox_.on_credit(wire::kInitialCredit + 10);
+  outbox_.on_credit(wire::kInitialCredit + 5);  // by a slower link
+  send(2, more, &sender);
+  ASSERT_EQ(link(0).unacked_.size(), 2u);
+  EXPECT_EQ(link(0).unacked_.back()->length, more.size());
+}
+
 TEST_F(OutboxCreditTest, AbandonDropsWhatIsBlocked) {
   up(0);
   FakeSender sender;

@@ -63,7 +63,7 @@ absl::Span<const std::byte> span(const std::string& text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
-// ---- The frozen layout --------------------------------------------------------------------------
+// ---- The frozen layout -------------------------------------------------------------------------
 
 TEST(WireLayout, Hello) {
   EXPECT_EQ(hex(encode(some_hello())),
@@ -141,7 +141,7 @@ TEST(WireLayout, NumbersOfTypesAndCodes) {
   EXPECT_EQ(kFlagWantGrant, 4);
 }
 
-// ---- Hello and welcome --------------------------------------------------------------------------
+// ---- Hello and welcome -------------------------------------------------------------------------
 
 TEST(Wire, HelloComesBack) {
   const auto hello = decode_hello(encode(some_hello()));
@@ -194,7 +194,7 @@ TEST(Wire, WelcomeComesBackAndGarbledOnesAreRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(decode_welcome(bad).status()));
 }
 
-// ---- Frames -------------------------------------------------------------------------------------
+// ---- Frames ------------------------------------------------------------------------------------
 
 TEST(Wire, FrameHeadersComeBack) {
   for (uint8_t type = 1; type <= 7; ++type) {

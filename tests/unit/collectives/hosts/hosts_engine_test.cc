@@ -366,7 +366,7 @@ TEST(HostsEngine, AFrozenTaskLeavesTheMemoryAlone) {
     RankRun run(other, algorithm, 50'000, 1, true, {kWhole});
     Progress::Guard guard(progress);
     run.start();
-    EXPECT_FALSE(progress.wait(guard, run.waiter, now() + 100 * kMillisecond));
+    EXPECT_FALSE(progress.wait(guard, run.waiter, now() + 20 * kMillisecond));
     run.freeze();
     progress.run_deferred();
   }
