@@ -20,7 +20,9 @@ namespace nezha {
 namespace {
 
 Nanos to_nanos(std::chrono::milliseconds time) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+  // A deadline that is further away than any run lasts: what is larger would overflow.
+  constexpr std::chrono::hours kForever{24 * 365};
+  return std::chrono::nanoseconds(std::min<std::chrono::milliseconds>(time, kForever)).count();
 }
 
 // All contexts of the process share one, so that they share devices and connections.
@@ -55,6 +57,9 @@ ContextImpl::ContextImpl(std::shared_ptr<Store> store, ContextOptions options)
   if (options_.size < 1 || options_.rank < 0 || options_.rank >= options_.size) {
     refuse(absl::StrCat("rank ", options_.rank, " of a context of ", options_.size, " ranks"));
   }
+  if (options_.timeout.count() <= 0) {
+    refuse(absl::StrCat("a timeout of ", options_.timeout.count(), " ms; give a positive one"));
+  }
   if (options_.rails.empty()) refuse("no rails; name them, such as tcp:eth0");
   if (!options_.shares.empty() && options_.plan != Plan::kSlice) {
     refuse("shares are for the slice plan; stripes learn theirs");
@@ -72,9 +77,6 @@ ContextImpl::~ContextImpl() {
   if (endpoint_ == nullptr) return;
   Progress::Guard guard(endpoint_->progress());
   endpoint_->leave(job_);
-  for (Channel* channel : group_.channels) {
-    if (channel != nullptr) channel->close_context(group_.context);
-  }
   endpoint_->progress().run_deferred();
 }
 
@@ -263,11 +265,10 @@ void ContextImpl::allreduce(const AllreduceOptions& options) {
                        : options.algorithm_;
   const absl::Status resolved = resolve(hosts_.peers(group_, plan), deadline);
 
-  Running running(*this);
   Progress::Guard guard(endpoint_->progress());
   if (!resolved.ok()) break_context(resolved, static_cast<uint32_t>(options_.rank));
   if (!broken_.ok()) raise(broken_);
-  running_.push_back(&running);
+  Running running(*this);
   start(running, op, plan);
   if (!endpoint_->progress().wait(guard, running.waiter, deadline)) {
     std::string waiting;
@@ -279,7 +280,6 @@ void ContextImpl::allreduce(const AllreduceOptions& options) {
                       " bytes) was not complete after ", timeout.count(), " ms", waiting)),
                   static_cast<uint32_t>(options_.rank));
   }
-  running_.remove(&running);
   running.tasks.clear();
   endpoint_->progress().run_deferred();
   if (!running.status.ok()) raise(running.status);
@@ -307,6 +307,7 @@ void ContextImpl::start(Running& running, const Operation& operation, const Engi
     auto task = hosts_.start(group_, slice, plan, running);
     if (!task.ok()) return break_context(task.status(), static_cast<uint32_t>(options_.rank));
     running.tasks.push_back(*std::move(task));
+    if (!running.status.ok()) return;  // it failed at once
   }
   running.started = true;
   running.finish_if_done();

@@ -40,7 +40,11 @@ class ContextImpl final : AbortListener {
   // One operation in flight: its tasks, and the thread that waits for them.
   class Running final : public TaskOwner {
    public:
-    explicit Running(ContextImpl& of) : context(of) {}
+    // Both under the lock.
+    explicit Running(ContextImpl& of) : context(of) { of.running_.push_back(this); }
+    ~Running() { context.running_.remove(this); }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
     void on_finished(Task& task) override;
     // The fence for all tasks; the operation has failed.
     void fail(const absl::Status& why);

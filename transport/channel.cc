@@ -34,6 +34,7 @@ OutMessage* Channel::open(const wire::MessageInfo& info, const Route& route, Sen
   OutMessage* message = outbox_.open(info, route, sender);
   need_links();
   pump_soon();
+  if (failed()) fail_soon();
   return message;
 }
 
@@ -51,9 +52,10 @@ void Channel::abandon(OutMessage& message) {
 }
 
 Inbox::Ticket* Channel::post(const wire::MessageInfo& info, Receiver* receiver) {
-  // A peer whose links are gone is looked for: it may be dead, and this rank only listens.
-  if (scheduler_.up() == 0) pump_soon();
-  return inbox_.post(info, receiver);
+  Inbox::Ticket* ticket = inbox_.post(info, receiver);
+  pump_soon();  // a rank that only listens looks after its links too
+  if (failed()) fail_soon();
+  return ticket;
 }
 
 void Channel::cancel(Inbox::Ticket* ticket) { inbox_.cancel(ticket); }
@@ -132,7 +134,7 @@ void Channel::on_frame(Link& link, const wire::FrameHeader& frame,
       break;
     }
     case wire::FrameType::kPing:
-      link.send(wire::FrameType::kAck, {});
+      link.answer();
       break;
     case wire::FrameType::kGoodbye:
       peer_left_ = true;
@@ -323,7 +325,7 @@ void Channel::check_peer() {
   bool asked = false;
   for (Rail rail = 0; rail < kMaxRails; ++rail) {
     const Device* device = owner_.device(rail);
-    if (device == nullptr || addresses_.count(device->name()) == 0) continue;
+    if (device == nullptr || !addresses_.contains(device->name())) continue;
     if (port(rail).attempt != nullptr) return;
     if (!device->carrier()) continue;
     if (!port(rail).refused) return;
@@ -340,7 +342,7 @@ std::string Channel::describe() const {
     if (device == nullptr) continue;
     const absl::Status& error = ports_[static_cast<size_t>(rail)].last_error;
     absl::StrAppend(&text, text.empty() ? "" : "; ", device->name(), ": ",
-                    addresses_.count(device->name()) == 0 ? "the peer has no such rail"
+                    !addresses_.contains(device->name()) ? "the peer has no such rail"
                     : ports_[static_cast<size_t>(rail)].link != nullptr ? "connected"
                     : error.ok()                                        ? "connecting"
                                                                         : error.message());
@@ -351,7 +353,11 @@ std::string Channel::describe() const {
 void Channel::fail(const absl::Status& why) {
   failure_ = why;
   housekeeping_.cancel();
-  // The callers' code runs in what follows: not from inside of the caller of this.
+  fail_soon();
+}
+
+// The users' code runs in what follows: not from inside of the caller.
+void Channel::fail_soon() {
   owner_.progress().defer([this] {
     inbox_.fail(failure_);
     outbox_.fail(failure_);

@@ -51,9 +51,12 @@ class Channel final : LinkOwner, InboxOwner {
   void abandon(OutMessage& message);
   Inbox::Ticket* post(const wire::MessageInfo& info, Receiver* receiver);
   void cancel(Inbox::Ticket* ticket);
-  void close_context(uint64_t context) { inbox_.close_context(context); }
-  // The context of that id is closed here: no connection is made in its name any more.
-  void leave(const UniqueId& job) { std::erase(jobs_, job); }
+  // The context of that id is closed here: no connection is made in its name any more, and what
+  // comes for it is dropped.
+  void leave(const UniqueId& job) {
+    std::erase(jobs_, job);
+    inbox_.close_context(job.low);
+  }
 
   // Tells the peer that a context is broken, if the two are connected and both in it.
   void send_abort(const wire::Abort& abort);
@@ -117,6 +120,7 @@ class Channel final : LinkOwner, InboxOwner {
   void retry_later(Rail rail, const absl::Status& why);
   void check_peer();
   void fail(const absl::Status& why);
+  void fail_soon();
   void pump_soon();
   void ack_soon(Port& port);
   void housekeeping();

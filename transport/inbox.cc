@@ -32,7 +32,9 @@ Inbox::Ticket* Inbox::post(const wire::MessageInfo& info, Receiver* receiver) {
 
 void Inbox::cancel(Ticket* ticket) {
   if (ticket->message_ != nullptr) {
-    discard(*ticket->message_);
+    Message& message = *ticket->message_;
+    discard(message);
+    finish_if_complete(message.number);
   } else {
     const Key key{ticket->info_.context, ticket->info_.tag};
     Queue& queue = queues_[key];
@@ -46,21 +48,25 @@ void Inbox::close_context(uint64_t context) {
   closed_contexts_.insert(context);
   absl::erase_if(queues_, [&](auto& entry) {
     if (entry.first.first != context) return false;
-    for (Message* message : entry.second.arrived) discard(*message);
+    for (Message* message : entry.second.arrived) {
+      discard(*message);
+      finish_if_complete(message->number);
+    }
     entry.second.arrived.clear();
     return entry.second.posted.empty();
   });
 }
 
 void Inbox::fail(const absl::Status& why) {
-  // A receiver that fails may cancel this ticket and others of its operation.
-  while (!tickets_.empty()) {
-    Ticket* ticket = tickets_.back().get();
-    ticket->receiver_->failed(why);
-    const bool is_there =
-        ticket->index_ < tickets_.size() && tickets_[ticket->index_].get() == ticket;
-    if (is_there) cancel(ticket);
-  }
+  while (!tickets_.empty()) fail(tickets_.back().get(), why);
+}
+
+// A receiver that fails may cancel this ticket and others of its operation.
+void Inbox::fail(Ticket* ticket, const absl::Status& why) {
+  ticket->receiver_->failed(why);
+  const bool is_there =
+      ticket->index_ < tickets_.size() && tickets_[ticket->index_].get() == ticket;
+  if (is_there) cancel(ticket);
 }
 
 // ---- What the links do -------------------------------------------------------------------------
@@ -77,9 +83,14 @@ absl::StatusOr<std::byte*> Inbox::arrive(Rail rail, const wire::FrameHeader& fra
   // lower attempt: it may break off, and what is left of it must not be written any more.
   for (Rail other = 0; other < kMaxRails; ++other) {
     const Incoming& reading = incoming_[static_cast<size_t>(other)];
-    if (other == rail || reading.message != &message || reading.offset != data.offset ||
-        reading.length == 0 || frame.length == 0) {
+    if (other == rail || reading.message != &message || frame.length == 0 ||
+        reading.offset >= data.offset + frame.length ||
+        data.offset >= reading.offset + reading.length) {
       continue;
+    }
+    if (reading.offset != data.offset || reading.length != frame.length) {
+      return absl::InvalidArgumentError(absl::StrCat("a segment of message ", data.number,
+                                                     " that overlaps another that is coming"));
     }
     if (reading.attempt >= data.attempt) return nullptr;
     owner_.drop_incoming(other);
@@ -94,6 +105,7 @@ absl::StatusOr<std::byte*> Inbox::arrive(Rail rail, const wire::FrameHeader& fra
   incoming.length = frame.length;
   incoming.attempt = data.attempt;
   incoming.charged = (frame.flags & wire::kFlagCharged) != 0;
+  incoming.abandons = frame.length == 0 && (frame.flags & wire::kFlagAbandoned) != 0;
   if (frame.length == 0) return nullptr;
   return place(message, incoming);
 }
@@ -101,7 +113,7 @@ absl::StatusOr<std::byte*> Inbox::arrive(Rail rail, const wire::FrameHeader& fra
 absl::StatusOr<Inbox::Message*> Inbox::find_or_add(const wire::DataHeader& data) {
   auto [entry, is_new] = messages_.try_emplace(data.number);
   if (!is_new) return entry->second.get();
-  if (messages_.size() > kMaxOpenMessages) {
+  if (messages_.size() > kMaxOpenMessages || completed_.intervals() > kMaxOpenMessages) {
     messages_.erase(entry);
     return absl::ResourceExhaustedError(
         absl::StrCat("more than ", kMaxOpenMessages, " messages that nobody has asked for"));
@@ -147,7 +159,7 @@ absl::Status Inbox::check(const Message& message, const wire::FrameHeader& frame
   return absl::OkStatus();
 }
 
-std::byte* Inbox::place(Message& message, Incoming& incoming) {
+absl::StatusOr<std::byte*> Inbox::place(Message& message, Incoming& incoming) {
   if (message.discard) return nullptr;
   if (message.ticket == nullptr) {
     held_bytes_ += incoming.length;
@@ -163,6 +175,13 @@ std::byte* Inbox::place(Message& message, Incoming& incoming) {
   } else {
     incoming.memory = message.ticket->receiver_->place(incoming.offset, incoming.length);
   }
+  if (incoming.memory == nullptr) {
+    const absl::Status why = absl::InvalidArgumentError(
+        absl::StrCat("a segment [", incoming.offset, ", +", incoming.length, ") of message ",
+                     message.number, " that no correct peer sends"));
+    incoming = Incoming();
+    return why;
+  }
   return incoming.memory;
 }
 
@@ -173,7 +192,8 @@ void Inbox::landed(Rail rail) {
   Message& message = *incoming.message;
   const uint64_t number = message.number;
   message.got.add(incoming.offset, incoming.offset + incoming.length);
-  message.announced_empty |= message.info.total == 0;
+  message.announced_empty |= message.info.total == 0 && !incoming.abandons;
+  message.abandoned |= incoming.abandons;
   if (incoming.held) {
     message.held.push_back(
         {incoming.offset, incoming.length, incoming.charged, rail, std::move(incoming.held)});
@@ -186,7 +206,7 @@ void Inbox::landed(Rail rail) {
   consume(incoming.charged, incoming.length);
   const Ticket* ticket = message.ticket;
   Receiver* receiver = ticket == nullptr ? nullptr : ticket->receiver_;
-  const bool is_news = incoming.length > 0 || message.info.total == 0;
+  const bool is_news = incoming.length > 0 || (message.info.total == 0 && !incoming.abandons);
   if (receiver != nullptr || message.discard) grant_if_wanted(message);
   finish_if_complete(number);  // before the receiver is told: it may go on to anything
   if (receiver != nullptr && is_news) receiver->landed(incoming.offset, incoming.length, rail);
@@ -228,6 +248,7 @@ void Inbox::bind(Message& message, Ticket* ticket) {
     Receiver* receiver = ticket->receiver_;
     const wire::MessageInfo theirs = message.info;
     discard(message);
+    finish_if_complete(message.number);
     retire(ticket);
     receiver->mismatched(theirs);
     return;
@@ -254,8 +275,14 @@ void Inbox::deliver_held(Message& message) {
   }
   const Ticket* ticket = message.ticket;
   for (const Held& segment : held) {
-    std::memcpy(receiver->place(segment.offset, segment.length), segment.bytes.data(),
-                segment.length);
+    std::byte* to = receiver->place(segment.offset, segment.length);
+    if (to == nullptr) {  // the link it came by is not at hand: the operation fails
+      fail(message.ticket, absl::InvalidArgumentError(
+                               absl::StrCat("the peer sent a segment [", segment.offset, ", +",
+                                            segment.length, ") that no correct peer sends")));
+      return;
+    }
+    std::memcpy(to, segment.bytes.data(), segment.length);
     message.received += segment.length;
     const bool complete = finish_if_complete(number);
     receiver->landed(segment.offset, segment.length, segment.rail);
@@ -282,9 +309,17 @@ bool Inbox::finish_if_complete(uint64_t number) {
   Message& message = *entry->second;
   const bool all =
       message.received == message.info.total && (message.info.total > 0 || message.announced_empty);
-  if (!all || (message.ticket == nullptr && !message.discard)) return false;
+  // Of what was abandoned the receiver must let go first: its operation ends by other means.
+  const bool rest = message.abandoned && message.discard;
+  if ((!all && !rest) || (message.ticket == nullptr && !message.discard)) return false;
   if (message.ticket != nullptr) retire(message.ticket);
   completed_.add(number, number + 1);
+  // Links that still read parts of it (an abandoned one, or twice) read them into nowhere.
+  for (Incoming& incoming : incoming_) {
+    if (incoming.message != &message) continue;
+    if (incoming.held) held_bytes_ -= incoming.length;
+    incoming.message = nullptr;
+  }
   std::unique_ptr<Message> done = std::move(entry->second);
   messages_.erase(entry);
   retire(*done);
@@ -327,6 +362,7 @@ void Inbox::retire(Message& message) {
   message.wants_grant = false;
   message.granted = false;
   message.announced_empty = false;
+  message.abandoned = false;
   message.discard = false;
   message.ticket = nullptr;
   message.got.clear();

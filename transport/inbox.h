@@ -86,6 +86,7 @@ class Inbox {
     bool wants_grant = false;
     bool granted = false;
     bool announced_empty = false;  // a message of no bytes has come
+    bool abandoned = false;        // the rest of it will not come
     bool discard = false;
     Ticket* ticket = nullptr;
     IntervalSet got;
@@ -98,6 +99,7 @@ class Inbox {
     uint32_t length = 0;
     uint32_t attempt = 0;
     bool charged = false;
+    bool abandons = false;
     std::byte* memory = nullptr;  // the receiver's
     Buffer held;                  // or the inbox's
   };
@@ -110,7 +112,7 @@ class Inbox {
   absl::StatusOr<Message*> find_or_add(const wire::DataHeader& data);
   absl::Status check(const Message& message, const wire::FrameHeader& frame,
                      const wire::DataHeader& data) const;
-  std::byte* place(Message& message, Incoming& incoming);
+  absl::StatusOr<std::byte*> place(Message& message, Incoming& incoming);
   void match(const Key& key);
   void bind(Message& message, Ticket* ticket);
   void deliver_held(Message& message);
@@ -118,6 +120,7 @@ class Inbox {
   bool finish_if_complete(uint64_t number);
   void discard(Message& message);
   void consume(bool charged, uint64_t bytes) { consumed_ += charged ? bytes : 0; }
+  void fail(Ticket* ticket, const absl::Status& why);
   void retire(Ticket* ticket);
   void retire(Message& message);
   bool known(uint64_t number) const {

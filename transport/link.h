@@ -56,11 +56,14 @@ class Link {
   // destroyed. Segments are delivered and acknowledged in order.
   virtual void submit(OutSegment& segment) = 0;
 
-  // Sends a control frame, ahead of segments that were not begun yet.
+  // Sends a control frame, ahead of most segments that were not begun yet.
   virtual void send(wire::FrameType type, absl::string_view body) = 0;
 
   // Sends an acknowledgement if anything was received since the last frame that went out.
   virtual void flush_ack() = 0;
+
+  // Sends an acknowledgement in any case: the answer to a ping. Without room for it, later.
+  virtual void answer() = 0;
 
   // Reads what is left of the segment at hand into nowhere. on_landed is still called.
   virtual void drop_incoming() = 0;

@@ -27,7 +27,9 @@ constexpr RailMask rail_bit(Rail rail) { return RailMask{1} << rail; }
 class Receiver {
  public:
   // Where the segment's `length` bytes are to be put; called once for each segment. The memory
-  // must stay until `landed` was called for it or the message was cancelled.
+  // must stay until `landed` was called for it or the message was cancelled. Null if no correct
+  // peer cuts a segment so: offset and length come from the network, and all that is known of them
+  // is that they lie inside the message.
   virtual std::byte* place(uint64_t offset, size_t length) = 0;
   // The segment is there, having come by `rail`. A message of no bytes lands once, with length 0.
   virtual void landed(uint64_t offset, size_t length, Rail rail) = 0;
@@ -65,6 +67,7 @@ struct OutSegment {
   const std::byte* data = nullptr;
   uint32_t length = 0;  // bytes
   uint8_t flags = 0;
+  bool queued = false;   // in the scheduler: no link has it
   bool written = false;  // handed to the kernel, or to the NIC
   Rail rail = kAnyRail;  // the queue or link it is on
   RailMask allowed = kAllRails;

@@ -72,16 +72,24 @@ void Outbox::abandon(OutMessage& message) {
   if (message.sender_ == nullptr) return;
   message.sender_ = nullptr;
   --open_;
-  drop_blocked(message);
-  // The receiver hears of it in any case: others of its tag come after it, and what it was may
-  // differ from what the receiver waits for.
-  if (!message.scheduled_) announce(message);
-  // What a link has begun to write must go on as it began; the rest is not sent. Either way
-  // nothing reads the sender's memory any more.
+  bool all = message.pushed_ == message.header_.info.total && message.scheduled_ &&
+             message.blocked_.empty();
+  for (OutSegment* segment : message.blocked_) drop(segment);
+  message.blocked_.clear();
   for (size_t i = message.live_.size(); i > 0; --i) {
     OutSegment* segment = message.live_[i - 1];
-    if (segment->length > 0 && !segment->retained) retain(*segment);
+    if (!segment->queued) {
+      // What a link has begun to write must go on as it began, from memory that stays.
+      if (segment->length > 0 && !segment->retained) retain(*segment);
+      continue;
+    }
+    scheduler_.remove(*segment);
+    all = false;
+    drop(segment);
   }
+  // The receiver hears of it in any case: others of its tag come after it, and what it was may
+  // differ from what the receiver waits for.
+  if (!all) end(message);
   finish_if_acked(message);
 }
 
@@ -164,8 +172,9 @@ void Outbox::on_credit(uint64_t credit) {
 size_t Outbox::resend(std::deque<OutSegment*>& orphans) {
   size_t resent = 0;
   // From the last to the first, each to the front: they go out in the order they had.
-  for (auto segment = orphans.rbegin(); segment != orphans.rend(); ++segment) {
-    OutSegment& orphan = **segment;
+  std::reverse(orphans.begin(), orphans.end());
+  for (OutSegment* segment : orphans) {
+    OutSegment& orphan = *segment;
     if (orphan.written) {
       orphan.written = false;
       ++orphan.message->unwritten_;
@@ -194,6 +203,7 @@ OutSegment* Outbox::make_segment(OutMessage& message, uint64_t offset, const std
   segment->data = data;
   segment->length = static_cast<uint32_t>(length);
   segment->flags = 0;
+  segment->queued = false;
   segment->written = false;
   segment->rail = rail;
   segment->message = &message;
@@ -218,6 +228,13 @@ void Outbox::announce(OutMessage& message) {
   schedule(*segment, true);
 }
 
+// Tells the receiver that the rest of the message will not come.
+void Outbox::end(OutMessage& message) {
+  OutSegment* segment = make_segment(message, 0, nullptr, 0, kAnyRail);
+  segment->flags |= wire::kFlagAbandoned;
+  schedule(*segment);
+}
+
 bool Outbox::charge(uint64_t bytes) {
   if (charged_ + bytes > credit_) return false;
   charged_ += bytes;
@@ -237,17 +254,20 @@ void Outbox::unblock(OutMessage& message) {
   if (message.settling_) try_settle(message);
 }
 
-void Outbox::drop_blocked(OutMessage& message) {
-  for (OutSegment* segment : message.blocked_) {
-    OutSegment* last = message.live_.back();
-    last->index_in_message = segment->index_in_message;
-    message.live_[segment->index_in_message] = last;
-    message.live_.pop_back();
+// Forgets a segment that no link has.
+void Outbox::drop(OutSegment* segment) {
+  OutMessage& message = *segment->message;
+  OutSegment* last = message.live_.back();
+  last->index_in_message = segment->index_in_message;
+  message.live_[segment->index_in_message] = last;
+  message.live_.pop_back();
+  if (segment->retained) {
+    retained_ -= segment->length;
+  } else {
     message.unacked_ -= segment->length;
-    --message.unwritten_;
-    recycle(segment);
   }
-  message.blocked_.clear();
+  if (!segment->written) --message.unwritten_;
+  recycle(segment);
 }
 
 void Outbox::retain(OutSegment& segment) {

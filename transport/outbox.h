@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "common/buffer_pool.h"
 #include "common/spares.h"
 #include "transport/message.h"
@@ -92,7 +91,8 @@ class Outbox {
   void unblock(OutMessage& message);
   void retain(OutSegment& segment);
   bool try_settle(OutMessage& message);
-  void drop_blocked(OutMessage& message);
+  void drop(OutSegment* segment);
+  void end(OutMessage& message);
   void recycle(OutSegment* segment);
   void finish_if_acked(OutMessage& message);
 

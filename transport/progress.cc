@@ -22,7 +22,7 @@ constexpr Nanos kForever = std::numeric_limits<Nanos>::max();
 // epoll's milliseconds: rounded up, so that a timer is due when the sleep ends.
 int to_epoll_timeout(Nanos timeout) {
   if (timeout <= 0) return 0;
-  if (timeout > 1000 * kSecond) return -1;
+  timeout = std::min(timeout, 1000 * kSecond);  // who sleeps looks again
   return static_cast<int>((timeout + kMillisecond - 1) / kMillisecond);
 }
 
@@ -99,6 +99,7 @@ void Progress::modify(int fd, uint32_t events) {
 }
 
 void Progress::remove(int fd) {
+  if (fd < 0 || static_cast<size_t>(fd) >= registrations_.size()) return;  // was never added
   epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
   registrations_[static_cast<size_t>(fd)].handler = nullptr;
 }
@@ -151,16 +152,17 @@ bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline) {
   }
   driver_ = &waiter;
   driving_.store(true, std::memory_order_relaxed);
-  Nanos poll_until = now() + poll_;
+  Nanos poll_until = now() + kPoll;
   while (!waiter.done_) {
     const Nanos time = now();
     if (time >= deadline) break;
     const bool polling = time < poll_until;
-    const Nanos sleep = polling ? 0 : std::min(until_next_timer(), deadline - time);
+    // Not for ever: a timer that another thread starts meanwhile does not wake this one.
+    const Nanos sleep =
+        polling ? 0 : std::min({until_next_timer(), deadline - time, kLongestSleep});
     const bool active = round(lock, sleep);
-    if (!polling) adapt_poll(now() - time);
     if (active) {
-      poll_until = now() + poll_;
+      poll_until = now() + kPoll;
     } else if (polling) {
       lock.unlock();
       sched_yield();  // more ranks than cores: the data this one waits for may need this core
@@ -170,11 +172,6 @@ bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline) {
   }
   hand_on();
   return waiter.done_;
-}
-
-void Progress::adapt_poll(Nanos slept) {
-  if (slept > 2 * kMaxPoll) poll_ = std::max(poll_ / 2, kMinPoll);
-  if (slept < kMaxPoll) poll_ = std::min(poll_ * 2, kMaxPoll);
 }
 
 bool Progress::round(std::unique_lock<std::mutex>& lock, Nanos timeout) {

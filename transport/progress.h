@@ -122,16 +122,14 @@ class Progress {
   void dispatch(const epoll_event* events, int count);
   void run_timers();
   Nanos until_next_timer() const;
-  void adapt_poll(Nanos slept);
   void make_way(std::unique_lock<std::mutex>& lock);
   void hand_on();
   void kick_thread();
 
-  // A waiter polls before it sleeps, since to be woken takes longer than a small message does. How
-  // long, follows from how long the sleeps turn out: they shrink it when they are long, so that
-  // a large message on a slow network does not cost a core, and grow it when they are short.
-  static constexpr Nanos kMaxPoll = 100 * kMicrosecond;
-  static constexpr Nanos kMinPoll = 30 * kMicrosecond;
+  // How long a waiter that drives polls, after each event, before it sleeps: to be woken takes
+  // longer than a small message does.
+  static constexpr Nanos kPoll = 100 * kMicrosecond;
+  static constexpr Nanos kLongestSleep = 25 * kMillisecond;
   // How long the thread leaves a process alone that has just left `wait`: it may come back at once.
   static constexpr Nanos kIdle = 4 * kMillisecond;
 
@@ -141,7 +139,6 @@ class Progress {
   std::atomic<Nanos> last_driven_{0};
   std::list<Waiter*> sleepers_;  // waiters that do not drive
   Waiter* driver_ = nullptr;
-  Nanos poll_ = kMaxPoll;
 
   int epoll_fd_ = -1;
   int wake_fd_ = -1;           // an eventfd: ends the thread's sleep

@@ -130,6 +130,7 @@ Rail Scheduler::soonest(RailMask rails, uint64_t bytes) const {
 
 void Scheduler::enqueue(OutSegment& segment, RailMask allowed, bool at_front) {
   segment.allowed = allowed;
+  segment.queued = true;
   if (segment.rail == kAnyRail || !is_up(segment.rail)) {
     segment.rail = soonest(usable(allowed), segment.length);
   }
@@ -148,6 +149,7 @@ void Scheduler::remove(OutSegment& segment) {
   if (entry == queue.segments.end()) return;
   queue.bytes -= segment.length;
   queue.segments.erase(entry);
+  segment.queued = false;
 }
 
 bool Scheduler::has_room(const Queue& queue) const {
@@ -159,6 +161,7 @@ bool Scheduler::has_room(const Queue& queue) const {
 void Scheduler::submit(Rail rail, OutSegment& segment) {
   Queue& queue = at(rail);
   segment.rail = rail;
+  segment.queued = false;
   queue.lazy_bytes += segment.length;
   if (segment.length >= kAckNow || queue.lazy_bytes > kMaxLazy) {
     segment.flags |= wire::kFlagAckNow;

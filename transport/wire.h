@@ -116,6 +116,7 @@ constexpr size_t kDataHeaderSize = 64;
 constexpr uint8_t kFlagCharged = 1;    // the payload was charged against the credit
 constexpr uint8_t kFlagAckNow = 2;     // acknowledge at once, not with the next frame that goes out
 constexpr uint8_t kFlagWantGrant = 4;  // the sender has more than its credit allows
+constexpr uint8_t kFlagAbandoned = 8;  // no payload: what is missing of the message will not come
 
 struct FrameHeader {
   FrameType type = FrameType::kAck;

@@ -50,7 +50,7 @@ struct RailStats {
   uint64_t bytes_sent = 0;
   /// Payload bytes read from it.
   uint64_t bytes_received = 0;
-  /// Segments that were sent again on this rail because another link had died.
+  /// Segments that were sent again by other rails because a link on this one had died.
   uint64_t segments_resent = 0;
   /// Links that died on this rail.
   uint64_t failures = 0;

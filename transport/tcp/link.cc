@@ -78,7 +78,7 @@ bool TcpLink::read_once() {
     return fail(absl::UnavailableError(absl::StrCat("reading: ", strerror(errno))));
   }
   if (got == 0) return fail(absl::UnavailableError("the peer closed the connection"));
-  size_t bytes = static_cast<size_t>(got);
+  auto bytes = static_cast<size_t>(got);
   read_this_turn_ += bytes;
   const size_t capacity = (direct == 0 ? 0 : parts[0].iov_len) + (reaches_end ? room : 0);
   const bool drained = bytes < capacity;
@@ -199,7 +199,12 @@ void TcpLink::send(wire::FrameType type, absl::string_view body) {
 
 void TcpLink::flush_ack() {
   // Without room it waits, so that a peer that does not read cannot make the queue grow.
-  if (!watching_ && received_ != ack_sent_) send(wire::FrameType::kAck, {});
+  if (!watching_ && (received_ != ack_sent_ || answer_due_)) send(wire::FrameType::kAck, {});
+}
+
+void TcpLink::answer() {
+  answer_due_ = true;
+  flush_ack();
 }
 
 TcpLink::OutFrame& TcpLink::append_frame(wire::FrameType type, uint8_t flags, size_t length) {
@@ -209,6 +214,7 @@ TcpLink::OutFrame& TcpLink::append_frame(wire::FrameType type, uint8_t flags, si
   header.flags = flags;
   header.length = static_cast<uint32_t>(length);
   header.acked = ack_sent_ = received_;
+  answer_due_ = false;
   header.credit = owner_->credit();
   wire::encode(header, frame.head.data());
   frame.head_size = wire::kFrameHeaderSize;

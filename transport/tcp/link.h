@@ -24,6 +24,7 @@ class TcpLink final : public Link, EventHandler {
   void submit(OutSegment& segment) override;
   void send(wire::FrameType type, absl::string_view body) override;
   void flush_ack() override;
+  void answer() override;
   void drop_incoming() override { destination_ = nullptr; }
   const std::deque<OutSegment*>& unacked() const override { return unacked_; }
   void shut_down() override;
@@ -95,9 +96,10 @@ class TcpLink final : public Link, EventHandler {
   uint64_t written_ = 0;             // segments
   uint64_t acked_ = 0;               // segments
   uint64_t ack_sent_ = 0;            // what the peer has been told of received_
-  bool writing_ = false;             // inside of write()
-  bool watching_ = false;            // for room in the socket
-  bool write_broken_ = false;        // failed, as soon as what the peer had said is read
+  bool answer_due_ = false;
+  bool writing_ = false;       // inside of write()
+  bool watching_ = false;      // for room in the socket
+  bool write_broken_ = false;  // failed, as soon as what the peer had said is read
 };
 
 }  // namespace nezha::tcp

@@ -119,7 +119,7 @@ absl::StatusOr<Address> interface_address(const std::string& interface, int fami
     best_score = score;
   }
   if (best_score > 0) return best;
-  if (names.count(interface) == 0) {
+  if (!names.contains(interface)) {
     return absl::NotFoundError(absl::StrCat("there is no interface '", interface,
                                             "' (there are: ", absl::StrJoin(names, ", "), ")"));
   }

@@ -479,7 +479,7 @@ class RandomCase {
       cancel_all(*flow);
     }
     for (const int side : {0, 1}) {
-      for (const auto& flow : flows_) network_.channel(side).close_context(flow->info.context);
+      for (const auto& flow : flows_) network_.channel(side).leave({0, flow->info.context});
     }
     // Links that broke are noticed, and made again if something is left to send.
     for (int i = 0; i < 10; ++i) {

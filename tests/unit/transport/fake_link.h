@@ -68,6 +68,7 @@ class FakeLink final : public Link {
   void flush_ack() override {
     if (received_ != ack_sent_) send(wire::FrameType::kAck, {});
   }
+  void answer() override { send(wire::FrameType::kAck, {}); }
   void drop_incoming() override { destination_ = nullptr; }
   const std::deque<OutSegment*>& unacked() const override { return unacked_; }
   void shut_down() override {}
@@ -120,16 +121,16 @@ class FakeProcess final : public ChannelOwner {
   ~FakeProcess() = default;
 
   Progress& progress() override;
-  BufferPool& pool() override { return pool_; }
-  const UniqueId& process() const override { return id_; }
+  BufferPool& pool() override { return buffers; }
+  const UniqueId& process() const override { return own_id; }
   Device* device(Rail rail) override {
     const auto index = static_cast<size_t>(rail);
     return index < devices.size() ? devices[index].get() : nullptr;
   }
   void on_abort(const wire::Abort& abort) override { aborts.push_back(abort); }
 
-  BufferPool pool_;
-  UniqueId id_;
+  BufferPool buffers;
+  UniqueId own_id;
   std::vector<std::unique_ptr<Device>> devices;
   std::unique_ptr<Channel> channel;
   std::vector<wire::Abort> aborts;
@@ -427,7 +428,7 @@ inline void FakeLink::fail(absl::Status why) {
 // ---- Processes and devices ---------------------------------------------------------------------
 
 inline FakeProcess::FakeProcess(FakeNetwork& network, int side, int rails)
-    : id_{1, static_cast<uint64_t>(side) + 1} {
+    : own_id{1, static_cast<uint64_t>(side) + 1} {
   progress_ = &network.progress();
   for (Rail rail = 0; rail < rails; ++rail) {
     devices.push_back(std::make_unique<FakeDevice>(network, side, rail));

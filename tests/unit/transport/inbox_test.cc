@@ -407,6 +407,52 @@ TEST_F(InboxTest, OfTwoAttemptsAtOnceTheLaterOneTakesTheEarlierOnesPlace) {
   }
 }
 
+// A receiver's memory would be written after its message was complete.
+TEST_F(InboxTest, SegmentThatOverlapsOneThatIsComingIsRefused) {
+  FakeReceiver receiver(150);
+  inbox_.post(info(1, 150), &receiver);
+  ASSERT_TRUE(arrive(0, info(1, 150), 1, 10, 50).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(arrive(1, info(1, 150), 1, 0, 20).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(arrive(2, info(1, 150), 1, 20, 130).status()));
+}
+
+TEST_F(InboxTest, SegmentThatItsReceiverRefusesFailsTheLink) {
+  struct Refusing final : Receiver {
+    int failures = 0;
+    std::byte* place(uint64_t, size_t) override { return nullptr; }
+    void landed(uint64_t, size_t, Rail) override { ADD_FAILURE(); }
+    void failed(const absl::Status&) override { ++failures; }
+    void mismatched(const wire::MessageInfo&) override { ADD_FAILURE(); }
+  } refusing;
+  Inbox::Ticket* ticket = inbox_.post(info(1, 10), &refusing);
+  EXPECT_TRUE(absl::IsInvalidArgument(deliver(info(1, 10), 1, 0, "abc")));
+  inbox_.link_gone(0);
+  inbox_.cancel(ticket);
+  // What was held already, when the link cannot be told any more, fails the receiver.
+  ASSERT_TRUE(deliver(info(2, 10), 2, 0, "abc").ok());
+  inbox_.post(info(2, 10), &refusing);
+  EXPECT_EQ(refusing.failures, 1);
+  EXPECT_FALSE(inbox_.wanted());
+  EXPECT_EQ(pool_.bytes_in_use(), 0u);
+}
+
+TEST_F(InboxTest, AbandonedMessageEndsOnceNobodyWantsIt) {
+  FakeReceiver receiver(10), next(3);
+  Inbox::Ticket* ticket = inbox_.post(info(1, 10), &receiver);
+  ASSERT_TRUE(deliver(info(1, 10), 1, 0, "abc").ok());
+  ASSERT_TRUE(deliver(info(1, 10), 1, 0, "", wire::kFlagAbandoned).ok());
+  EXPECT_TRUE(receiver.failures.empty());  // its operation ends by other means
+  inbox_.cancel(ticket);
+  // Nothing of it is left: a late segment is dropped, and the next message takes its course.
+  const auto late = arrive(1, info(1, 10), 1, 3, 7);
+  ASSERT_TRUE(late.ok());
+  EXPECT_EQ(*late, nullptr);
+  inbox_.landed(1);
+  inbox_.post(info(1, 3), &next);
+  ASSERT_TRUE(deliver(info(1, 3), 2, 0, "xyz", wire::kFlagCharged, 1).ok());
+  EXPECT_EQ(next.memory, "xyz");
+}
+
 TEST_F(InboxTest, AllReceiversFailOnceWhateverTheyCancelMeanwhile) {
   std::vector<std::unique_ptr<FakeReceiver>> receivers;
   std::vector<Inbox::Ticket*> tickets;

@@ -15,14 +15,15 @@ namespace {
 class RecordingLink final : public Link {
  public:
   void start(LinkOwner*, Rail, uint64_t) override {}
-  void submit(OutSegment& segment) override { unacked_.push_back(&segment); }
+  void submit(OutSegment& segment) override { unacked_segments.push_back(&segment); }
   void send(wire::FrameType, absl::string_view) override {}
   void flush_ack() override {}
+  void answer() override {}
   void drop_incoming() override {}
-  const std::deque<OutSegment*>& unacked() const override { return unacked_; }
+  const std::deque<OutSegment*>& unacked() const override { return unacked_segments; }
   void shut_down() override {}
 
-  std::deque<OutSegment*> unacked_;
+  std::deque<OutSegment*> unacked_segments;
 };
 
 struct FakeSender final : Sender {
@@ -76,18 +77,18 @@ class OutboxTest : public ::testing::Test {
     return resent;
   }
   void write_all(Rail rail) {
-    const std::deque<OutSegment*> segments = link(rail).unacked_;
+    const std::deque<OutSegment*> segments = link(rail).unacked_segments;
     for (OutSegment* segment : segments) outbox_.on_written(*segment);
   }
   void ack_one(Rail rail) {
-    OutSegment* segment = link(rail).unacked_.front();
-    link(rail).unacked_.pop_front();
+    OutSegment* segment = link(rail).unacked_segments.front();
+    link(rail).unacked_segments.pop_front();
     scheduler_.acknowledged(*segment);
     outbox_.on_acked(*segment);
     scheduler_.pump();
   }
   void ack_all(Rail rail) {
-    while (!link(rail).unacked_.empty()) ack_one(rail);
+    while (!link(rail).unacked_segments.empty()) ack_one(rail);
   }
   static std::string text_of(const OutSegment& segment) {
     return {reinterpret_cast<const char*>(segment.data), segment.length};
@@ -106,12 +107,12 @@ TEST_F(OutboxTest, MessagesAreNumberedAndSayWhichOfTheirTagCameBefore) {
   send(1, "a", &sender);
   send(2, "b", &sender);
   send(1, "c", &sender);
-  ASSERT_EQ(link(0).unacked_.size(), 3u);
-  EXPECT_EQ(link(0).unacked_[0]->header.number, 1u);
-  EXPECT_EQ(link(0).unacked_[0]->header.previous, 0u);
-  EXPECT_EQ(link(0).unacked_[1]->header.previous, 0u);
-  EXPECT_EQ(link(0).unacked_[2]->header.number, 3u);
-  EXPECT_EQ(link(0).unacked_[2]->header.previous, 2u);
+  ASSERT_EQ(link(0).unacked_segments.size(), 3u);
+  EXPECT_EQ(link(0).unacked_segments[0]->header.number, 1u);
+  EXPECT_EQ(link(0).unacked_segments[0]->header.previous, 0u);
+  EXPECT_EQ(link(0).unacked_segments[1]->header.previous, 0u);
+  EXPECT_EQ(link(0).unacked_segments[2]->header.number, 3u);
+  EXPECT_EQ(link(0).unacked_segments[2]->header.previous, 2u);
 }
 
 TEST_F(OutboxTest, AcknowledgedMemoryIsReleasedAndTheMessageSettles) {
@@ -146,7 +147,7 @@ TEST_F(OutboxTest, AWrittenMessageSettlesByCopyingAndItsMemoryIsNotReadAgain) {
   EXPECT_GT(down(0), 0u);
   up(1);
   std::string arrived;
-  for (const OutSegment* segment : link(1).unacked_) arrived += text_of(*segment);
+  for (const OutSegment* segment : link(1).unacked_segments) arrived += text_of(*segment);
   EXPECT_EQ(arrived, std::string(5000, 'x'));
   ack_all(1);
   EXPECT_EQ(outbox_.retained_bytes(), 0u);
@@ -183,8 +184,8 @@ TEST_F(OutboxTest, AMessageThatWaitsForRoomForItsCopySettlesWhenThereIsRoom) {
   write_all(0);
   EXPECT_EQ(small.settlements, 0);
   // The first message is acknowledged; the second, which is small, with whatever comes next.
-  while (link(0).unacked_.size() > 1) ack_one(0);
-  ASSERT_EQ(link(0).unacked_.front()->header.number, 2u);
+  while (link(0).unacked_segments.size() > 1) ack_one(0);
+  ASSERT_EQ(link(0).unacked_segments.front()->header.number, 2u);
   EXPECT_EQ(outbox_.retained_bytes(), small.settlements == 1 ? 1000u : 0u);
   EXPECT_EQ(small.settlements, 1) << "there is room for its copy";
 }
@@ -210,7 +211,7 @@ TEST_F(OutboxTest, AfterAbandonTheMemoryIsNotReadAndNothingIsCalled) {
   outbox_.abandon(*message);
   text->assign(20000, '!');
   text.reset();
-  for (const OutSegment* segment : link(0).unacked_) {
+  for (const OutSegment* segment : link(0).unacked_segments) {
     EXPECT_EQ(text_of(*segment), std::string(segment->length, 'x'));
   }
   EXPECT_FALSE(outbox_.wanted());
@@ -247,14 +248,14 @@ TEST_F(OutboxTest, ResendKeepsBoundariesAndOrder) {
   for (int i = 0; i < 300'000; ++i) text += static_cast<char>('a' + i % 26);
   send(1, text, &sender);
   std::vector<std::pair<uint64_t, uint32_t>> sent, resent;
-  for (const auto* segment : link(0).unacked_) {
+  for (const auto* segment : link(0).unacked_segments) {
     sent.emplace_back(segment->header.offset, segment->length);
   }
   ASSERT_GT(sent.size(), 1u);
   write_all(0);
   EXPECT_EQ(down(0), sent.size());
   up(2);
-  for (const auto* segment : link(2).unacked_) {
+  for (const auto* segment : link(2).unacked_segments) {
     resent.emplace_back(segment->header.offset, segment->length);
     EXPECT_EQ(text_of(*segment), text.substr(segment->header.offset, segment->length));
   }
@@ -269,8 +270,8 @@ TEST_F(OutboxTest, PushesOfNothingKnownAreCutWithinTheWiresLimit) {
   send(1, text, &sender);
   up(0);
   uint64_t next = 0;
-  while (!link(0).unacked_.empty()) {
-    const OutSegment& segment = *link(0).unacked_.front();
+  while (!link(0).unacked_segments.empty()) {
+    const OutSegment& segment = *link(0).unacked_segments.front();
     EXPECT_LE(segment.length, Outbox::kMaxBlindSegment);
     EXPECT_EQ(segment.header.offset, next);
     next += segment.length;
@@ -309,17 +310,17 @@ TEST_F(OutboxCreditTest, WithoutCreditAMessageIsAnnouncedAndWaitsForItsGrant) {
   const std::string fits(wire::kInitialCredit, 'x'), more(10, 'y');
   send(1, fits, &sender);
   OutMessage* waits = send(2, more, &sender);
-  ASSERT_EQ(link(0).unacked_.size(), 2u);
-  EXPECT_TRUE(link(0).unacked_[0]->flags & wire::kFlagCharged);
-  const OutSegment& announcement = *link(0).unacked_[1];
+  ASSERT_EQ(link(0).unacked_segments.size(), 2u);
+  EXPECT_TRUE(link(0).unacked_segments[0]->flags & wire::kFlagCharged);
+  const OutSegment& announcement = *link(0).unacked_segments[1];
   EXPECT_EQ(announcement.length, 0u);
   EXPECT_TRUE(announcement.flags & wire::kFlagWantGrant);
   EXPECT_EQ(announcement.header.number, waits->number());
   outbox_.on_grant(waits->number());
   scheduler_.pump();
-  ASSERT_EQ(link(0).unacked_.size(), 3u);
-  EXPECT_EQ(link(0).unacked_[2]->length, more.size());
-  EXPECT_FALSE(link(0).unacked_[2]->flags & wire::kFlagCharged);
+  ASSERT_EQ(link(0).unacked_segments.size(), 3u);
+  EXPECT_EQ(link(0).unacked_segments[2]->length, more.size());
+  EXPECT_FALSE(link(0).unacked_segments[2]->flags & wire::kFlagCharged);
 }
 
 TEST_F(OutboxCreditTest, CreditThatComesBackLetsMessagesGoInOrder) {
@@ -329,17 +330,17 @@ TEST_F(OutboxCreditTest, CreditThatComesBackLetsMessagesGoInOrder) {
   send(1, fits, &sender);
   send(2, more, &sender);
   send(3, more, &sender);
-  const size_t before = link(0).unacked_.size();
+  const size_t before = link(0).unacked_segments.size();
   outbox_.on_credit(wire::kInitialCredit + 15);
   scheduler_.pump();
-  ASSERT_EQ(link(0).unacked_.size(), before + 1);
-  EXPECT_EQ(link(0).unacked_.back()->header.number, 2u);
-  EXPECT_TRUE(link(0).unacked_.back()->flags & wire::kFlagCharged);
+  ASSERT_EQ(link(0).unacked_segments.size(), before + 1);
+  EXPECT_EQ(link(0).unacked_segments.back()->header.number, 2u);
+  EXPECT_TRUE(link(0).unacked_segments.back()->flags & wire::kFlagCharged);
   outbox_.on_credit(wire::kInitialCredit + 5);  // late: credit only grows
   outbox_.on_credit(wire::kInitialCredit + 20);
   scheduler_.pump();
-  ASSERT_EQ(link(0).unacked_.size(), before + 2);
-  EXPECT_EQ(link(0).unacked_.back()->header.number, 3u);
+  ASSERT_EQ(link(0).unacked_segments.size(), before + 2);
+  EXPECT_EQ(link(0).unacked_segments.back()->header.number, 3u);
 }
 
 TEST_F(OutboxCreditTest, CreditThatComesLateTakesNoneAway) {
@@ -350,8 +351,8 @@ TEST_F(OutboxCreditTest, CreditThatComesLateTakesNoneAway) {
   outbox_.on_credit(wire::kInitialCredit + 10);
   outbox_.on_credit(wire::kInitialCredit + 5);  // by a slower link
   send(2, more, &sender);
-  ASSERT_EQ(link(0).unacked_.size(), 2u);
-  EXPECT_EQ(link(0).unacked_.back()->length, more.size());
+  ASSERT_EQ(link(0).unacked_segments.size(), 2u);
+  EXPECT_EQ(link(0).unacked_segments.back()->length, more.size());
 }
 
 TEST_F(OutboxCreditTest, AbandonDropsWhatIsBlocked) {
@@ -360,16 +361,20 @@ TEST_F(OutboxCreditTest, AbandonDropsWhatIsBlocked) {
   const std::string large(wire::kInitialCredit + 1, 'x');
   OutMessage* message = send(1, large, &sender);
   outbox_.abandon(*message);
-  ASSERT_EQ(link(0).unacked_.size(), 1u);  // the announcement
-  // No grant, and no credit, makes anything of it go.
+  // No grant, and no credit, makes anything of it go but its announcement and its end.
   outbox_.on_grant(1);
   outbox_.on_credit(uint64_t{1} << 40);
   scheduler_.pump();
-  EXPECT_EQ(link(0).unacked_.size(), 1u);
-  OutSegment* announcement = link(0).unacked_.front();
-  link(0).unacked_.clear();
-  scheduler_.acknowledged(*announcement);
-  outbox_.on_acked(*announcement);
+  ASSERT_EQ(link(0).unacked_segments.size(), 2u);
+  EXPECT_EQ(link(0).unacked_segments[0]->length, 0u);
+  EXPECT_EQ(link(0).unacked_segments[1]->length, 0u);
+  EXPECT_NE(link(0).unacked_segments[1]->flags & wire::kFlagAbandoned, 0);
+  while (!link(0).unacked_segments.empty()) {
+    OutSegment* segment = link(0).unacked_segments.front();
+    link(0).unacked_segments.pop_front();
+    scheduler_.acknowledged(*segment);
+    outbox_.on_acked(*segment);
+  }
   EXPECT_FALSE(outbox_.pending());
 }
 

@@ -92,6 +92,7 @@ TEST_F(ProgressTest, OneOfManyWaitersDrivesAndHandsOn) {
   }
   std::atomic<int> waiting{0}, done{0};
   std::vector<std::thread> threads;
+  threads.reserve(waiters.size());
   for (auto& waiter : waiters) {
     threads.emplace_back([&] {
       Progress::Guard guard(*progress_);
