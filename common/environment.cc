@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace nezha {
 namespace {
@@ -38,7 +39,10 @@ const EnvironmentVariable* find(absl::string_view name) {
 
 const std::vector<EnvironmentVariable>& environment_table() {
   static const auto& table = *new std::vector<EnvironmentVariable>{
-      {"NEZHA_LOG", "warning", "log level: trace, debug, info, warning, error, critical, off"},
+      {"NEZHA_LOG",
+       "warning",
+       "the log's level",
+       {"trace", "debug", "info", "warning", "error", "critical", "off"}},
   };
   return table;
 }
@@ -62,6 +66,14 @@ absl::Status check_environment() {
         });
     return absl::InvalidArgumentError(
         absl::StrCat("unknown environment variable ", name, "; did you mean ", nearest->name, "?"));
+  }
+  for (const EnvironmentVariable& variable : environment_table()) {
+    const std::string value = environment(variable.name);
+    const auto& values = variable.values;
+    if (values.empty() || std::find(values.begin(), values.end(), value) != values.end()) continue;
+    return absl::InvalidArgumentError(absl::StrCat("the environment variable ", variable.name,
+                                                   " is '", value, "'; it may be ",
+                                                   absl::StrJoin(values, ", ")));
   }
   return absl::OkStatus();
 }

@@ -13,6 +13,7 @@ struct EnvironmentVariable {
   absl::string_view name;
   absl::string_view default_value;
   absl::string_view help;
+  std::vector<absl::string_view> values;  // those it may have; empty: any
 };
 
 const std::vector<EnvironmentVariable>& environment_table();
@@ -21,7 +22,7 @@ const std::vector<EnvironmentVariable>& environment_table();
 std::string environment(absl::string_view name);
 
 // An error if the process's environment has a NEZHA_ variable that the table lacks; it names the
-// nearest known one. Bad values are reported where they are read.
+// nearest known one. Likewise if a known one has a value that it may not have.
 absl::Status check_environment();
 
 }  // namespace nezha

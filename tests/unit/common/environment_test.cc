@@ -50,6 +50,14 @@ TEST_F(EnvironmentTest, AValueThatIsSetReplacesTheDefault) {
   EXPECT_EQ(environment("NEZHA_LOG"), "warning");
 }
 
+TEST_F(EnvironmentTest, AValueThatMayNotBeIsAnErrorThatNamesThoseThatMay) {
+  const Setting setting("NEZHA_LOG", "loud");
+  const absl::Status status = check_environment();
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_NE(status.message().find("loud"), absl::string_view::npos);
+  EXPECT_NE(status.message().find("debug"), absl::string_view::npos);
+}
+
 TEST_F(EnvironmentTest, AnUnknownNameIsAnErrorThatNamesTheNearest) {
   EXPECT_TRUE(check_environment().ok());
   const Setting other("NEZHAX", "1");
