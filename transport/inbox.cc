@@ -274,21 +274,29 @@ void Inbox::deliver_held(Message& message) {
     consume(segment.charged, segment.length);
   }
   const Ticket* ticket = message.ticket;
+  uint64_t undelivered = 0;
+  for (const Held& segment : held) undelivered += segment.length;
   for (const Held& segment : held) {
     std::byte* to = receiver->place(segment.offset, segment.length);
     if (to == nullptr) {  // the link it came by is not at hand: the operation fails
       fail(message.ticket, absl::InvalidArgumentError(
                                absl::StrCat("the peer sent a segment [", segment.offset, ", +",
                                             segment.length, ") that no correct peer sends")));
-      return;
+      break;
     }
     std::memcpy(to, segment.bytes.data(), segment.length);
+    undelivered -= segment.length;
     message.received += segment.length;
-    const bool complete = finish_if_complete(number);
+    if (finish_if_complete(number)) {
+      receiver->landed(segment.offset, segment.length, segment.rail);
+      return;
+    }
     receiver->landed(segment.offset, segment.length, segment.rail);
-    // The receiver may have cancelled, and the message may be gone.
-    if (complete || !messages_.contains(number) || message.ticket != ticket) return;
+    if (message.ticket != ticket) break;  // the receiver has cancelled
   }
+  if (message.ticket == ticket || !messages_.contains(number)) return;
+  message.received += undelivered;  // dropped
+  finish_if_complete(number);
 }
 
 void Inbox::grant_if_wanted(Message& message) {

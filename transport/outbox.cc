@@ -160,11 +160,11 @@ void Outbox::on_credit(uint64_t credit) {
   if (credit <= credit_) return;
   credit_ = credit;
   while (!blocked_.empty()) {
-    const auto entry = messages_.find(blocked_.front());
-    if (entry != messages_.end()) {
-      unblock(*entry->second);
-      if (!entry->second->blocked_.empty()) return;
-    }
+    const uint64_t number = blocked_.front();
+    const auto entry = messages_.find(number);
+    if (entry != messages_.end()) unblock(*entry->second);
+    const auto after = messages_.find(number);  // that may have been its end
+    if (after != messages_.end() && !after->second->blocked_.empty()) return;
     blocked_.pop_front();
   }
 }

@@ -436,6 +436,24 @@ TEST_F(InboxTest, SegmentThatItsReceiverRefusesFailsTheLink) {
   EXPECT_EQ(pool_.bytes_in_use(), 0u);
 }
 
+TEST_F(InboxTest, CancelWhileHeldSegmentsLandEndsTheMessage) {
+  FakeReceiver receiver(6), next(1);
+  ASSERT_TRUE(deliver(info(1, 6), 1, 0, "abc").ok());
+  ASSERT_TRUE(deliver(info(1, 6), 1, 3, "def").ok());
+  inbox_.post(info(9, 1), &next);
+  receiver.on_landed = [&] { inbox_.fail(absl::CancelledError("enough")); };
+  inbox_.post(info(1, 6), &receiver);
+  EXPECT_EQ(receiver.landings.size(), 1u);
+  EXPECT_EQ(next.failures.size(), 1u);
+  EXPECT_FALSE(inbox_.wanted());
+  // The message is over: what comes of it again is dropped.
+  const auto late = arrive(1, info(1, 6), 1, 3, 3);
+  ASSERT_TRUE(late.ok());
+  EXPECT_EQ(*late, nullptr);
+  EXPECT_EQ(consumed(), 6u);
+  EXPECT_EQ(pool_.bytes_in_use(), 0u);
+}
+
 TEST_F(InboxTest, AbandonedMessageEndsOnceNobodyWantsIt) {
   FakeReceiver receiver(10), next(3);
   Inbox::Ticket* ticket = inbox_.post(info(1, 10), &receiver);
