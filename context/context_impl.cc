@@ -244,6 +244,9 @@ Operation ContextImpl::check(const AllreduceOptions& options) const {
     refuse(absl::StrCat("an input of ", options.elements_, " elements and an output of ",
                         op.elements));
   }
+  if (options.input_ != nullptr && options.type_ != options.output_type_) {
+    refuse("the input and the output have different element types");
+  }
   if (op.input != op.output && op.input < op.output + op.bytes() &&
       op.output < op.input + op.bytes()) {
     refuse("the input and the output overlap without being the same");

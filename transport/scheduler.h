@@ -34,7 +34,6 @@ class Scheduler {
   void link_down(Rail rail, std::deque<OutSegment*>& orphans);
 
   RailMask up() const { return up_; }
-  Link* link(Rail rail) const { return at(rail).link; }
   double rate(Rail rail) const { return at(rail).rate.rate(); }
 
   // Cuts `length` bytes over the rails of `allowed` that are up, each part a multiple of

@@ -8,23 +8,13 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/unit/transport/recording_link.h"
 #include "tests/unit/transport/virtual_clock.h"
 
 namespace nezha {
 namespace {
 
-class RecordingLink final : public Link {
- public:
-  void start(LinkOwner*, Rail, uint64_t) override {}
-  void submit(OutSegment& segment) override { unacked_segments.push_back(&segment); }
-  void send(wire::FrameType, absl::string_view) override {}
-  void flush_ack() override {}
-  void answer() override {}
-  void drop_incoming() override {}
-  const std::deque<OutSegment*>& unacked() const override { return unacked_segments; }
-  void shut_down() override {}
-  std::deque<OutSegment*> unacked_segments;
-};
+using testing::RecordingLink;
 
 class SchedulerTest : public ::testing::Test {
  protected:

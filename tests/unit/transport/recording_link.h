@@ -1,0 +1,24 @@
+// A link that takes all that is submitted; what becomes of it is the test's choice.
+#pragma once
+
+#include <deque>
+
+#include "transport/link.h"
+
+namespace nezha::testing {
+
+class RecordingLink final : public Link {
+ public:
+  void start(LinkOwner*, Rail, uint64_t) override {}
+  void submit(OutSegment& segment) override { unacked_segments.push_back(&segment); }
+  void send(wire::FrameType, absl::string_view) override {}
+  void flush_ack() override {}
+  void answer() override {}
+  void drop_incoming() override {}
+  const std::deque<OutSegment*>& unacked() const override { return unacked_segments; }
+  void shut_down() override {}
+
+  std::deque<OutSegment*> unacked_segments;
+};
+
+}  // namespace nezha::testing
