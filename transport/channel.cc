@@ -44,7 +44,10 @@ void Channel::push(OutMessage& message, uint64_t offset, const std::byte* data, 
   scheduler_.pump();
 }
 
-void Channel::settle(OutMessage& message) { outbox_.settle(message); }
+void Channel::settle(OutMessage& message) {
+  outbox_.settle(message);
+  scheduler_.pump();
+}
 
 void Channel::abandon(OutMessage& message) {
   outbox_.abandon(message);

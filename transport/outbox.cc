@@ -28,7 +28,6 @@ OutMessage* Outbox::open(const wire::MessageInfo& info, const Route& route, Send
     last->second = number;
   }
   messages_.emplace(number, std::move(made));
-  if (info.total == 0) announce(*message);
   return message;
 }
 
@@ -65,6 +64,7 @@ void Outbox::push(OutMessage& message, uint64_t offset, const std::byte* data, s
 void Outbox::settle(OutMessage& message) {
   message.settling_ = true;
   const uint64_t number = message.number();
+  if (message.header_.info.total == 0) announce(message);
   if (!try_settle(message)) settling_.push_back(number);
 }
 

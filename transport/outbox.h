@@ -63,6 +63,7 @@ class Outbox {
   // `rail` if it is up, or cut over all of them (kAnyRail). The caller pumps the scheduler.
   void push(OutMessage& message, uint64_t offset, const std::byte* data, size_t length, Rail rail);
   // All has been pushed: release the memory as soon as it can be, by copying if that is little.
+  // A message of no bytes is sent by this.
   void settle(OutMessage& message);
   // The sender's memory is released now, whatever that costs. The message may never arrive.
   void abandon(OutMessage& message);

@@ -33,6 +33,7 @@ Range Ring::chunk_received(int step) const {
 
 void Ring::start(const EnginePlan& plan) {
   plan_ = plan;
+  if (receive_offsets_.back() == 0) return finish(State::kDone);  // other slices have all of it
   // The outgoing message first: what has come already is forwarded while it is posted for.
   outgoing_ = right_->open(message_info(group_, slice_, plan, send_offsets_.back()),
                            {slice_.rails, partition_.granule(), 2}, this);
@@ -67,24 +68,21 @@ std::byte* Ring::place(uint64_t offset, size_t length) {
 
 void Ring::landed(uint64_t offset, size_t length, Rail rail) {
   received_ += length;
-  empty_came_ |= receive_offsets_.back() == 0;
   if (all_received()) incoming_ = nullptr;  // the inbox's ticket is gone
-  if (length > 0) {
-    const Place at = locate(offset);
-    const Operation& op = slice_.operation;
-    const size_t in_vector = chunk_received(at.step).offset + at.in_chunk;
-    const uint64_t forward = forward_offset(at);
-    std::byte* data = op.output + in_vector;
-    if (is_reduced(at.step)) {
-      const auto partial = scratch_.find(forward);
-      if (is_partial_sum(at.step)) data = partial->second.data();
-      reduce_(data, partial->second.data(), op.input + in_vector, length / op.element_size);
-      if (!is_partial_sum(at.step)) scratch_.erase(partial);
-    }
-    if (at.step == group_.size - 1) returned_ += length;
-    if (at.step + 1 < steps()) right_->push(*outgoing_, forward, data, length, rail);
-    inject();
+  const Place at = locate(offset);
+  const Operation& op = slice_.operation;
+  const size_t in_vector = chunk_received(at.step).offset + at.in_chunk;
+  const uint64_t forward = forward_offset(at);
+  std::byte* data = op.output + in_vector;
+  if (is_reduced(at.step)) {
+    const auto partial = scratch_.find(forward);
+    if (is_partial_sum(at.step)) data = partial->second.data();
+    reduce_(data, partial->second.data(), op.input + in_vector, length / op.element_size);
+    if (!is_partial_sum(at.step)) scratch_.erase(partial);
   }
+  if (at.step == group_.size - 1) returned_ += length;
+  if (at.step + 1 < steps()) right_->push(*outgoing_, forward, data, length, rail);
+  inject();
   check_complete();
 }
 

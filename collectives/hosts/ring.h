@@ -49,9 +49,7 @@ class Ring final : public Task, Receiver, Sender {
   Range chunk_received(int step) const;
   Place locate(uint64_t offset) const;
   uint64_t forward_offset(const Place& at) const;
-  bool all_received() const {
-    return received_ == receive_offsets_.back() && (received_ > 0 || empty_came_);
-  }
+  bool all_received() const { return received_ == receive_offsets_.back(); }
   void inject();
   void check_complete();
   void detach() override;
@@ -67,7 +65,6 @@ class Ring final : public Task, Receiver, Sender {
   Channel* right_ = nullptr;
   std::vector<uint64_t> receive_offsets_, send_offsets_;  // of each step's chunk in its message
   uint64_t injected_ = 0, returned_ = 0, received_ = 0;   // bytes
-  bool empty_came_ = false;                               // a message of no bytes
   bool settling_ = false;
   Inbox::Ticket* incoming_ = nullptr;
   OutMessage* outgoing_ = nullptr;

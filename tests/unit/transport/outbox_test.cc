@@ -103,6 +103,19 @@ TEST_F(OutboxTest, MessagesAreNumberedAndSayWhichOfTheirTagCameBefore) {
   EXPECT_EQ(link(0).unacked_segments[2]->header.previous, 2u);
 }
 
+TEST_F(OutboxTest, AMessageOfNoBytesIsSentOnceItIsSettled) {
+  up(0);
+  FakeSender sender;
+  OutMessage* message = send(1, "", &sender);
+  EXPECT_TRUE(link(0).unacked_segments.empty()) << "its sender has nothing to say yet";
+  outbox_.settle(*message);
+  scheduler_.pump();
+  ASSERT_EQ(link(0).unacked_segments.size(), 1u);
+  EXPECT_EQ(link(0).unacked_segments[0]->length, 0u);
+  write_all(0);
+  EXPECT_EQ(sender.settlements, 1);
+}
+
 TEST_F(OutboxTest, AcknowledgedMemoryIsReleasedAndTheMessageSettles) {
   up(0);
   FakeSender sender;

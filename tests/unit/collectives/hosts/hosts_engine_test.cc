@@ -276,6 +276,38 @@ INSTANTIATE_TEST_SUITE_P(, HostsEngineTest,
                                std::get<1>(param.param));
                          });
 
+TEST(HostsEngine, NoRankIsDoneBeforeTheLastHasBegun) {
+  constexpr std::pair<Algorithm, size_t> kCases[] = {{Algorithm::kRecursiveDoubling, 0},
+                                                     {Algorithm::kRecursiveDoubling, 1000},
+                                                     {Algorithm::kRing, 1000}};
+  for (const auto& [algorithm, elements] : kCases) {
+    World world(4);
+    std::vector<std::unique_ptr<RankRun>> runs;
+    for (int r = 0; r < 4; ++r) {
+      runs.push_back(std::make_unique<RankRun>(world.rank(r), algorithm, elements, 1, false,
+                                               std::vector<Lane>{kWhole}));
+    }
+    const auto progress_of = [&](int r) -> Progress& { return world.rank(r).endpoint->progress(); };
+    const auto start = [&](int r) {
+      Progress::Guard guard(progress_of(r));
+      runs[static_cast<size_t>(r)]->start();
+    };
+    const auto is_done = [&](int r, Nanos within) {
+      Progress::Guard guard(progress_of(r));
+      return progress_of(r).wait(guard, runs[static_cast<size_t>(r)]->waiter, now() + within);
+    };
+    for (int r = 0; r < 3; ++r) start(r);
+    for (int r = 0; r < 3; ++r) EXPECT_FALSE(is_done(r, 50 * kMillisecond)) << "rank " << r;
+    start(3);
+    for (int r = 0; r < 4; ++r) EXPECT_TRUE(is_done(r, 60 * kSecond)) << "rank " << r;
+    for (int r = 0; r < 4; ++r) {
+      Progress::Guard guard(progress_of(r));
+      runs[static_cast<size_t>(r)].reset();
+      progress_of(r).run_deferred();
+    }
+  }
+}
+
 TEST(HostsEngine, MegabytesThroughTheRingsWindow) {
   World world(3);
   on_all_ranks(world, [](Rank& rank) {
