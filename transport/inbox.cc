@@ -152,7 +152,8 @@ absl::Status Inbox::check(const Message& message, const wire::FrameHeader& frame
   const bool unasked = message.ticket == nullptr && !message.discard &&
                        !message.got.contains(data.offset, end);  // else it came twice
   if (unasked && frame.length > 0 &&
-      ((frame.flags & wire::kFlagCharged) == 0 || held_bytes_ + frame.length > kCredit)) {
+      ((frame.flags & wire::kFlagCharged) == 0 ||
+       held_bytes_ + wire::charge(frame.length) > kCredit)) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "a segment of ", frame.length, " bytes that nobody has asked for, beyond the credit"));
   }
@@ -162,7 +163,7 @@ absl::Status Inbox::check(const Message& message, const wire::FrameHeader& frame
 absl::StatusOr<std::byte*> Inbox::place(Message& message, Incoming& incoming) {
   if (message.discard) return nullptr;
   if (message.ticket == nullptr) {
-    held_bytes_ += incoming.length;
+    held_bytes_ += wire::charge(incoming.length);
     incoming.held = pool_.take(incoming.length);
     return incoming.held.data();
   }
@@ -216,7 +217,7 @@ void Inbox::link_gone(Rail rail) {
   Incoming incoming = std::move(incoming_[static_cast<size_t>(rail)]);
   incoming_[static_cast<size_t>(rail)] = Incoming();
   if (incoming.message == nullptr) return;
-  if (incoming.held) held_bytes_ -= incoming.length;
+  if (incoming.held) held_bytes_ -= wire::charge(incoming.length);
   if (incoming.memory != nullptr && incoming.message->ticket != nullptr) {
     incoming.message->placed.push_back({incoming.offset, incoming.length, incoming.memory});
   }
@@ -270,7 +271,7 @@ void Inbox::deliver_held(Message& message) {
   std::vector<Held> held = std::move(message.held);
   message.held.clear();
   for (const Held& segment : held) {
-    held_bytes_ -= segment.length;
+    held_bytes_ -= wire::charge(segment.length);
     consume(segment.charged, segment.length);
   }
   const Ticket* ticket = message.ticket;
@@ -325,7 +326,7 @@ bool Inbox::finish_if_complete(uint64_t number) {
   // Links that still read parts of it (an abandoned one, or twice) read them into nowhere.
   for (Incoming& incoming : incoming_) {
     if (incoming.message != &message) continue;
-    if (incoming.held) held_bytes_ -= incoming.length;
+    if (incoming.held) held_bytes_ -= wire::charge(incoming.length);
     incoming.message = nullptr;
   }
   std::unique_ptr<Message> done = std::move(entry->second);
@@ -340,7 +341,7 @@ void Inbox::discard(Message& message) {
   message.ticket = nullptr;
   message.placed.clear();
   for (const Held& segment : message.held) {
-    held_bytes_ -= segment.length;
+    held_bytes_ -= wire::charge(segment.length);
     consume(segment.charged, segment.length);
     message.received += segment.length;
   }

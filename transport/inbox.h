@@ -119,7 +119,7 @@ class Inbox {
   void grant_if_wanted(Message& message);
   bool finish_if_complete(uint64_t number);
   void discard(Message& message);
-  void consume(bool charged, uint64_t bytes) { consumed_ += charged ? bytes : 0; }
+  void consume(bool charged, uint64_t length) { consumed_ += charged ? wire::charge(length) : 0; }
   void fail(Ticket* ticket, const absl::Status& why);
   void retire(Ticket* ticket);
   void retire(Message& message);

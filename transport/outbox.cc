@@ -235,9 +235,9 @@ void Outbox::end(OutMessage& message) {
   schedule(*segment);
 }
 
-bool Outbox::charge(uint64_t bytes) {
-  if (charged_ + bytes > credit_) return false;
-  charged_ += bytes;
+bool Outbox::charge(uint64_t length) {
+  if (charged_ + wire::charge(length) > credit_) return false;
+  charged_ += wire::charge(length);
   return true;
 }
 

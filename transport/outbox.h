@@ -88,7 +88,7 @@ class Outbox {
                            size_t length, Rail rail);
   void schedule(OutSegment& segment, bool at_front = false);
   void announce(OutMessage& message);
-  bool charge(uint64_t bytes);
+  bool charge(uint64_t length);
   void unblock(OutMessage& message);
   void retain(OutSegment& segment);
   bool try_settle(OutMessage& message);

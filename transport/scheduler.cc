@@ -153,8 +153,7 @@ void Scheduler::remove(OutSegment& segment) {
 }
 
 bool Scheduler::has_room(const Queue& queue) const {
-  const Nanos time = std::has_single_bit(up_) ? kInFlightTimeAlone : kInFlightTime;
-  const double by_time = queue.rate.rate() * static_cast<double>(time) / kSecond;
+  const double by_time = queue.rate.rate() * static_cast<double>(kInFlightTime) / kSecond;
   return queue.rate.in_flight() < std::max(kMinInFlight, static_cast<uint64_t>(by_time));
 }
 
@@ -196,17 +195,21 @@ OutSegment* Scheduler::steal(Rail thief) {
 }
 
 void Scheduler::pump() {
-  // All submit their own before any steals: else the first would take what the others are about to
-  // send.
-  for_each_rail(up_, [&](Rail rail) {
-    Queue& queue = at(rail);
-    while (has_room(queue) && !queue.segments.empty()) {
+  // By turns, since a link writes while it is given a segment, and the others must not wait for
+  // all that one of them has.
+  for (bool progress = true; progress;) {
+    progress = false;
+    for_each_rail(up_, [&](Rail rail) {
+      Queue& queue = at(rail);
+      if (!has_room(queue) || queue.segments.empty()) return;
       OutSegment* segment = queue.segments.front();
       queue.segments.pop_front();
       queue.bytes -= segment->length;
       submit(rail, *segment);
-    }
-  });
+      progress = true;
+    });
+  }
+  // Only then does any steal: else the first would take what the others are about to send.
   for_each_rail(up_, [&](Rail rail) {
     Queue& queue = at(rail);
     while (has_room(queue) && queue.segments.empty()) {

@@ -78,10 +78,9 @@ class Scheduler {
   static constexpr size_t kMinSpread = 8 << 10;
   static constexpr size_t kMinPart = 2 << 10;
   static constexpr Nanos kSegmentTime = 500 * kMicrosecond;
-  // What is in flight can no longer be stolen; a link without siblings has nothing to lose by more,
-  // and rides out the delays of a busy machine with it.
-  static constexpr Nanos kInFlightTime = 2 * kMillisecond;
-  static constexpr Nanos kInFlightTimeAlone = 6 * kMillisecond;
+  // What is in flight can no longer be stolen. Less than this, and a link runs dry whenever one of
+  // the two processes is not scheduled for a moment.
+  static constexpr Nanos kInFlightTime = 6 * kMillisecond;
   static constexpr uint64_t kMinInFlight = 16 << 10;
   static constexpr Nanos kStealMargin = kMillisecond;
   // Smaller segments are acknowledged with whatever goes back next.

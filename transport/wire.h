@@ -28,7 +28,8 @@
 // (`previous`), unless all of that one had been acknowledged when this one began (0).
 //
 // Flow control: segments that the receiver has not granted are `charged` against a credit, a
-// cumulative count of bytes that the receiver raises as it consumes them. A sender without credit
+// cumulative count of bytes (a segment's length rounded up to 256, about what holding it takes)
+// that the receiver raises as it consumes them. A sender without credit
 // announces its message by a segment without payload, which costs nothing, and waits for the
 // grant.
 #pragma once
@@ -53,8 +54,11 @@ constexpr uint64_t kMaxMessage = uint64_t{1} << 60;  // bytes
 constexpr uint32_t kMaxControlBody = 1024;           // bytes, of any frame but kData
 constexpr size_t kMaxRailName = 31;                  // bytes
 
-// Charged bytes that a channel's two ends may send each other before they hear of each other.
-constexpr uint64_t kInitialCredit = 64 << 10;
+// Charged bytes that a channel's two ends may send each other before they hear of each other. Ranks
+// leave an operation and enter the next up to a millisecond apart: what two gigabit rails carry in
+// twice that, so that who is early need not wait for who is late.
+constexpr uint64_t kInitialCredit = 512 << 10;
+constexpr uint64_t charge(uint64_t length) { return (length + 255) / 256 * 256; }
 
 // ---- Handshake ---------------------------------------------------------------------------------
 

@@ -82,9 +82,9 @@ def test_long_pauses(bed: Testbed) -> None:
 
 # A rank that does not call makes the others wait, and not buffer. Beside what the same run without
 # the late rank takes at its peak, a rank may need the unposted data that its two neighbours may send
-# without asking (64 KiB each), the copies that it retains for them (256 KiB each), and what the
+# without asking (512 KiB each), the copies that it retains for them (256 KiB each), and what the
 # allocator makes of it. A message is 32 MiB.
-LATE_MAY_TAKE = 2048  # KiB
+LATE_MAY_TAKE = 3072  # KiB
 # And, by a ring of three, the partial sums of one window for each operation, which cannot go on.
 RING_WINDOW = 1024  # KiB
 

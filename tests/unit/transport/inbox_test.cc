@@ -43,6 +43,9 @@ struct FakeReceiver final : Receiver {
   void mismatched(const wire::MessageInfo& theirs) override { mismatches.push_back(theirs); }
 };
 
+// What a segment of a few bytes takes of the credit.
+constexpr uint64_t kCharge = wire::charge(1);
+
 wire::MessageInfo info(uint64_t tag, uint64_t total) {
   wire::MessageInfo result;
   result.context = 5;
@@ -99,7 +102,7 @@ TEST_F(InboxTest, PostedMessageLandsInPlaceFromItsSegmentsInAnyOrder) {
   EXPECT_EQ(receiver.landings, expected);
   EXPECT_EQ(receiver.placed, expected);
   EXPECT_FALSE(inbox_.wanted());
-  EXPECT_EQ(consumed(), 10u);
+  EXPECT_EQ(consumed(), 2 * kCharge);
   EXPECT_EQ(pool_.bytes_in_use(), 0u);
 }
 
@@ -112,7 +115,7 @@ TEST_F(InboxTest, UnaskedMessageIsHeldAndLandsWhenAskedFor) {
   inbox_.post(info(1, 6), &receiver);
   EXPECT_EQ(receiver.memory, "abcdef");
   EXPECT_EQ(receiver.landings.size(), 2u);
-  EXPECT_EQ(consumed(), 6u);
+  EXPECT_EQ(consumed(), 2 * kCharge);
   EXPECT_EQ(pool_.bytes_in_use(), 0u);
   EXPECT_FALSE(inbox_.wanted());
 }
@@ -169,7 +172,7 @@ TEST_F(InboxTest, DuplicatesGoNowhereAndAreConsumedOnce) {
   inbox_.landed(1);
   EXPECT_EQ(receiver.memory, "abcd");
   EXPECT_EQ(receiver.landings.size(), 2u);
-  EXPECT_EQ(consumed(), 4u);
+  EXPECT_EQ(consumed(), 2 * kCharge);
 }
 
 TEST_F(InboxTest, ADuplicateOfWhatIsHeldNeedsNoCredit) {
@@ -180,7 +183,7 @@ TEST_F(InboxTest, ADuplicateOfWhatIsHeldNeedsNoCredit) {
   inbox_.post(info(1, half.size()), &receiver);
   EXPECT_EQ(receiver.memory, half);
   EXPECT_EQ(receiver.landings.size(), 1u);
-  EXPECT_EQ(consumed(), half.size());
+  EXPECT_EQ(consumed(), wire::charge(half.size()));
 }
 
 TEST_F(InboxTest, WhatNobodyAskedForIsBoundedByTheCredit) {
@@ -241,14 +244,14 @@ TEST_F(InboxTest, AMismatchIsToldToTheReceiverAndTheMessageIsDropped) {
   ASSERT_EQ(posted_first.mismatches.size(), 1u);
   EXPECT_EQ(posted_first.mismatches[0], info(1, 2));
   EXPECT_FALSE(inbox_.wanted());
-  EXPECT_EQ(consumed(), 2u);
+  EXPECT_EQ(consumed(), kCharge);
   ASSERT_TRUE(deliver(info(1, 2), 2, 0, "cd", wire::kFlagCharged, 1).ok());
   wire::MessageInfo other = info(1, 2);
   other.signature = 10;
   inbox_.post(other, &posted_last);
   ASSERT_EQ(posted_last.mismatches.size(), 1u);
   EXPECT_TRUE(posted_last.placed.empty());
-  EXPECT_EQ(consumed(), 4u);
+  EXPECT_EQ(consumed(), 2 * kCharge);
   EXPECT_EQ(pool_.bytes_in_use(), 0u);
 }
 
@@ -276,7 +279,7 @@ TEST_F(InboxTest, NothingIsPlacedOrLandedAfterCancel) {
   EXPECT_EQ(receiver.landings.size(), 1u);
   EXPECT_EQ(receiver.placed.size(), 2u);
   EXPECT_FALSE(inbox_.wanted());
-  EXPECT_EQ(consumed(), 6u);  // the sender gets its credit back
+  EXPECT_EQ(consumed(), 3 * kCharge);  // the sender gets its credit back
   // The message is complete, as far as its order is concerned.
   FakeReceiver next(1);
   inbox_.post(info(1, 1), &next);
@@ -327,10 +330,10 @@ TEST_F(InboxTest, AMessageOfAClosedContextIsGrantedSoThatTheSenderIsRidOfIt) {
 TEST_F(InboxTest, MessagesOfAClosedContextAreDropped) {
   ASSERT_TRUE(deliver(info(1, 2), 1, 0, "ab").ok());
   inbox_.close_context(5);
-  EXPECT_EQ(consumed(), 2u);
+  EXPECT_EQ(consumed(), kCharge);
   EXPECT_EQ(pool_.bytes_in_use(), 0u);
   ASSERT_TRUE(deliver(info(1, 2), 2, 0, "cd").ok());
-  EXPECT_EQ(consumed(), 4u);
+  EXPECT_EQ(consumed(), 2 * kCharge);
   EXPECT_EQ(pool_.bytes_in_use(), 0u);
   // Another context goes on.
   wire::MessageInfo other = info(1, 1);
@@ -450,7 +453,7 @@ TEST_F(InboxTest, CancelWhileHeldSegmentsLandEndsTheMessage) {
   const auto late = arrive(1, info(1, 6), 1, 3, 3);
   ASSERT_TRUE(late.ok());
   EXPECT_EQ(*late, nullptr);
-  EXPECT_EQ(consumed(), 6u);
+  EXPECT_EQ(consumed(), 2 * kCharge);
   EXPECT_EQ(pool_.bytes_in_use(), 0u);
 }
 

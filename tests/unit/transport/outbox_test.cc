@@ -28,6 +28,9 @@ struct FakeSender final : Sender {
   }
 };
 
+// What a segment of a few bytes takes of the credit.
+constexpr uint64_t kCharge = wire::charge(1);
+
 wire::MessageInfo info(uint64_t tag, uint64_t total) {
   wire::MessageInfo result;
   result.tag = tag;
@@ -332,13 +335,13 @@ TEST_F(OutboxCreditTest, CreditThatComesBackLetsMessagesGoInOrder) {
   send(2, more, &sender);
   send(3, more, &sender);
   const size_t before = link(0).unacked_segments.size();
-  outbox_.on_credit(wire::kInitialCredit + 15);
+  outbox_.on_credit(wire::kInitialCredit + kCharge * 3 / 2);
   scheduler_.pump();
   ASSERT_EQ(link(0).unacked_segments.size(), before + 1);
   EXPECT_EQ(link(0).unacked_segments.back()->header.number, 2u);
   EXPECT_TRUE(link(0).unacked_segments.back()->flags & wire::kFlagCharged);
-  outbox_.on_credit(wire::kInitialCredit + 5);  // late: credit only grows
-  outbox_.on_credit(wire::kInitialCredit + 20);
+  outbox_.on_credit(wire::kInitialCredit + kCharge / 2);  // late: credit only grows
+  outbox_.on_credit(wire::kInitialCredit + 2 * kCharge);
   scheduler_.pump();
   ASSERT_EQ(link(0).unacked_segments.size(), before + 2);
   EXPECT_EQ(link(0).unacked_segments.back()->header.number, 3u);
@@ -349,8 +352,8 @@ TEST_F(OutboxCreditTest, CreditThatComesLateTakesNoneAway) {
   FakeSender sender;
   const std::string fits(wire::kInitialCredit, 'x'), more(10, 'y');
   send(1, fits, &sender);
-  outbox_.on_credit(wire::kInitialCredit + 10);
-  outbox_.on_credit(wire::kInitialCredit + 5);  // by a slower link
+  outbox_.on_credit(wire::kInitialCredit + kCharge);
+  outbox_.on_credit(wire::kInitialCredit + kCharge / 2);  // by a slower link
   send(2, more, &sender);
   ASSERT_EQ(link(0).unacked_segments.size(), 2u);
   EXPECT_EQ(link(0).unacked_segments.back()->length, more.size());
