@@ -19,6 +19,9 @@
 namespace nezha {
 namespace {
 
+// How long one question to the store may take.
+constexpr Nanos kStorePatience = 200 * kMillisecond;
+
 Nanos to_nanos(std::chrono::milliseconds time) {
   // A deadline that is further away than any run lasts: what is larger would overflow.
   constexpr std::chrono::hours kForever{24 * 365};
@@ -163,17 +166,25 @@ absl::StatusOr<Record> ContextImpl::read_record(int rank, Nanos deadline) {
     return absl::DeadlineExceededError(
         absl::StrCat("rank ", rank, " has not appeared in the store (key '", key, "'): ", why));
   };
+  const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(deadline)};
+  const std::unique_lock lock(store_mutex_, until);
+  if (!lock.owns_lock()) return absent("other threads were waiting for other ranks");
   std::vector<char> text;
-  {
-    const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(deadline)};
-    const std::unique_lock lock(store_mutex_, until);
-    if (!lock.owns_lock()) return absent("other threads were waiting for other ranks");
-    const Nanos left = std::max<Nanos>(deadline - now(), kMillisecond);
+  for (bool found = false; !found;) {
+    // Not all of it at once: another rank may tell meanwhile that the context is broken.
+    {
+      Progress::Guard guard(endpoint_->progress());
+      if (!broken_.ok()) return broken_;
+    }
+    const Nanos begin = now();
+    const Nanos patience = std::clamp<Nanos>(deadline - begin, kMillisecond, kStorePatience);
     try {
-      store_->wait({key}, std::chrono::milliseconds(left / kMillisecond));
+      store_->wait({key}, std::chrono::milliseconds(patience / kMillisecond));
       text = store_->get(key);
+      found = true;
     } catch (const std::exception& error) {
-      return absent(error.what());
+      const bool failed_early = now() - begin < patience / 2;
+      if (failed_early || now() >= deadline) return absent(error.what());
     }
   }
   auto record = Record::decode(absl::string_view(text.data(), text.size()));

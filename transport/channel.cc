@@ -258,7 +258,7 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   Device* device = owner_.device(rail);
   to.attempt.reset();
   to.generation = generation;
-  to.refused = false;
+  to.refusals = 0;
   to.backoff = 0;
   to.last_heard = now();
   to.asked_at = 0;
@@ -266,6 +266,7 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   to.link->start(this, rail, id);
   scheduler_.link_up(rail, to.link.get(), device->counters().rate);
   inbox_.grant_again();
+  for (const auto& [job, abort] : owner_.aborts()) send_abort(abort);
   log().debug("{}: link up on {}", description_, device->name());
   pump_soon();
 }
@@ -300,7 +301,7 @@ void Channel::link_down(Rail rail, const absl::Status& why, bool tell_peer) {
 void Channel::retry_later(Rail rail, const absl::Status& why) {
   Port& to = port(rail);
   to.last_error = why;
-  to.refused = absl::IsUnavailable(why) && to.backoff > 0;
+  to.refusals = absl::IsUnavailable(why) || absl::IsNotFound(why) ? to.refusals + 1 : 0;
   to.backoff = to.backoff == 0 ? kFirstBackoff : std::min(2 * to.backoff, kMaxBackoff);
   to.retry_at = now() + to.backoff;
   if (!housekeeping_.armed()) housekeeping_.start(now() + kHousekeeping);
@@ -331,7 +332,8 @@ void Channel::check_peer() {
     if (device == nullptr || !addresses_.contains(device->name())) continue;
     if (port(rail).attempt != nullptr) return;
     if (!device->carrier()) continue;
-    if (!port(rail).refused) return;
+    // Each attempt names another of the contexts that both were in.
+    if (port(rail).refusals <= std::max<size_t>(1, jobs_.size())) return;
     asked = true;
   }
   if (!asked) return;

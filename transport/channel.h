@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "common/buffer_pool.h"
 #include "common/unique_id.h"
 #include "transport/device.h"
@@ -27,6 +28,8 @@ class ChannelOwner {
   virtual const UniqueId& process() const = 0;
   virtual Device* device(Rail rail) = 0;  // null: there is none of that number
   virtual void on_abort(const wire::Abort& abort) = 0;
+  // The contexts of this process that are broken: whoever connects is told.
+  virtual const absl::flat_hash_map<UniqueId, wire::Abort>& aborts() const = 0;
 
  protected:
   ~ChannelOwner() = default;
@@ -89,7 +92,7 @@ class Channel final : LinkOwner, InboxOwner {
     Nanos backoff = 0;
     Nanos last_heard = 0;
     Nanos asked_at = 0;            // a ping that is not answered yet
-    bool refused = false;          // nobody listens there any more
+    size_t refusals = 0;           // in a row: nobody listens there, or not for the context
     bool ack_when_landed = false;  // the segment at hand
     bool ack_due = false;
     absl::Status last_error;

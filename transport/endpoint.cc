@@ -63,6 +63,7 @@ absl::StatusOr<Rail> Endpoint::open_device(const std::string& uri, const DeviceF
 
 void Endpoint::leave(const UniqueId& job) {
   jobs_.erase(job);
+  aborts_.erase(job);
   for (auto& [id, channel] : channels_) channel->leave(job);
 }
 
@@ -79,6 +80,7 @@ Channel& Endpoint::channel(const UniqueId& peer) {
 }
 
 void Endpoint::broadcast_abort(const wire::Abort& abort) {
+  if (jobs_.contains(abort.context)) aborts_[abort.context] = abort;
   for (auto& [id, channel] : channels_) channel->send_abort(abort);
 }
 

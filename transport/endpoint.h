@@ -53,13 +53,14 @@ class Endpoint final : ChannelOwner, Acceptor {
   // Connections that name this job are accepted, and its aborts reported, until `leave`.
   void join(const UniqueId& job, AbortListener* listener) { jobs_[job] = listener; }
   void leave(const UniqueId& job);
-  // Tells all who are connected and in the context.
+  // Tells all who are connected and in the context, and those who connect before `leave`.
   void broadcast_abort(const wire::Abort& abort);
 
  private:
   explicit Endpoint(std::unique_ptr<Progress> progress);
 
   void on_abort(const wire::Abort& abort) override;
+  const absl::flat_hash_map<UniqueId, wire::Abort>& aborts() const override { return aborts_; }
   wire::Welcome on_hello(Rail rail, const wire::Hello& hello) override;
   void on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link) override;
   void on_carrier(Rail rail, bool up) override;
@@ -74,6 +75,7 @@ class Endpoint final : ChannelOwner, Acceptor {
   std::vector<std::unique_ptr<Device>> devices_;  // by rail
   std::map<std::string, Rail> rails_by_uri_;
   absl::flat_hash_map<UniqueId, AbortListener*> jobs_;
+  absl::flat_hash_map<UniqueId, wire::Abort> aborts_;  // by job
   absl::flat_hash_map<UniqueId, std::unique_ptr<Channel>> channels_;
 };
 

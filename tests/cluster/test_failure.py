@@ -278,12 +278,17 @@ def test_rank_that_never_enters_behind_others(bed: Testbed, algorithm: str) -> N
             assert re.search(r"\brank \d", without_prefix(error["what"])), errors
 
 
-def test_rank_that_never_joins_behind_others(bed: Testbed) -> None:
+@pytest.mark.parametrize(
+    ("soon", "late"), [([1, 3], [0, 4]), ([1], [0, 3])], ids=["who sends", "who asks the store"]
+)
+def test_rank_that_never_joins_behind_others(
+    bed: Testbed, soon: list[int], late: list[int]
+) -> None:
     """The ranks that know tell the others, whose own deadlines are far away."""
-    with job.Job(bed, 5) as work:
+    with job.Job(bed, len(soon + late) + 1) as work:
         options: dict[str, Any] = {"elements": 1000, "algorithm": "ring", "rails": BOTH}
-        work.start([1, 3], timeout=1000, **options)
-        work.start([0, 4], timeout=20000, **options)
+        work.start(soon, timeout=1000, **options)
+        work.start(late, timeout=20000, **options)
         for rank in work.ranks:
             what = rank.wait_for("error", timeout=10)["what"]
             assert re.search(r"\brank 2\b", without_prefix(what)), work.told()

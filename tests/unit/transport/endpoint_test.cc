@@ -57,6 +57,14 @@ struct Host {
     }
     endpoint->join(job, &listener);
   }
+  // It may come by another link than what follows it.
+  void wait_for_abort() {
+    Progress::Guard guard(endpoint->progress());
+    for (int i = 0; i < 10'000 && listener.aborts.empty(); ++i) {
+      Waiter tick;
+      endpoint->progress().wait(guard, tick, now() + kMillisecond);
+    }
+  }
   Channel& channel_to(const Host& peer, UniqueId job = kJob) {
     Channel& channel = endpoint->channel(peer.endpoint->process());
     channel.set_peer("the peer", job, peer.addresses);
@@ -219,15 +227,40 @@ TEST(Endpoint, AbortsReachTheContextTheyAreFor) {
     one.endpoint->broadcast_abort({UniqueId{9, 9}, 4, "not yours"});
   }
   exchange(one, two, 2, 10);
-  Progress::Guard guard(two.endpoint->progress());
-  // An abort may come by another link than what follows it.
-  for (int i = 0; i < 10'000 && two.listener.aborts.empty(); ++i) {
-    Waiter tick;
-    two.endpoint->progress().wait(guard, tick, now() + kMillisecond);
-  }
+  two.wait_for_abort();
   ASSERT_EQ(two.listener.aborts.size(), 1u);
   EXPECT_EQ(two.listener.aborts[0].rank, 3u);
   EXPECT_EQ(two.listener.aborts[0].reason, "it broke");
+}
+
+TEST(Endpoint, WhoConnectsToABrokenContextIsTold) {
+  Host one, two;
+  {
+    Progress::Guard guard(one.endpoint->progress());
+    one.endpoint->broadcast_abort({kJob, 3, "it broke"});
+  }
+  exchange(one, two, 1, 10);
+  two.wait_for_abort();
+  ASSERT_FALSE(two.listener.aborts.empty());
+  EXPECT_EQ(two.listener.aborts[0].reason, "it broke");
+}
+
+TEST(Endpoint, WhoConnectsForAClosedContextFails) {
+  Host one, two;
+  {
+    Progress::Guard guard(one.endpoint->progress());
+    one.endpoint->leave(kJob);
+  }
+  Progress& progress = two.endpoint->progress();
+  Transfer transfer(progress);
+  Progress::Guard guard(progress);
+  Channel& channel = two.channel_to(one);
+  transfer.receive(channel, 1, 100);
+  transfer.send(channel, 1, 100, 1);
+  ASSERT_TRUE(progress.wait(guard, transfer.waiter, now() + 60 * kSecond));
+  EXPECT_TRUE(absl::IsUnavailable(transfer.failure)) << transfer.failure;
+  EXPECT_NE(transfer.failure.message().find("context is closed"), absl::string_view::npos)
+      << transfer.failure;
 }
 
 // ---- Strangers ---------------------------------------------------------------------------------

@@ -127,13 +127,14 @@ class FakeProcess final : public ChannelOwner {
     const auto index = static_cast<size_t>(rail);
     return index < devices.size() ? devices[index].get() : nullptr;
   }
-  void on_abort(const wire::Abort& abort) override { aborts.push_back(abort); }
+  void on_abort(const wire::Abort&) override {}
+  const absl::flat_hash_map<UniqueId, wire::Abort>& aborts() const override { return none; }
 
   BufferPool buffers;
   UniqueId own_id;
   std::vector<std::unique_ptr<Device>> devices;
   std::unique_ptr<Channel> channel;
-  std::vector<wire::Abort> aborts;
+  absl::flat_hash_map<UniqueId, wire::Abort> none;
 
  private:
   Progress* progress_ = nullptr;
