@@ -329,7 +329,7 @@ std::shared_ptr<RunningOperation> ContextImpl::start(const AllreduceOptions& opt
   Progress::Guard guard(endpoint_->progress());
   if (!broken_.ok()) raise(rank_of_, broken_);
   running_.push_back(operation);
-  operation->begin();
+  operation->begin(roll_call_.enter(operation->request().operation.tag));
   // Operations of one tag match in the order of their calls: none overtakes one that waits.
   if (to_start_.empty() && unknown_peer(*operation) < 0) {
     launch(*operation);
@@ -440,6 +440,27 @@ void ContextImpl::on_operation_failed(const absl::Status& why) {
 
 void ContextImpl::on_operation_over(RunningOperation& operation) {
   std::erase_if(running_, [&](const auto& running) { return running.get() == &operation; });
+}
+
+void ContextImpl::on_operation_overdue(RunningOperation& operation) {
+  const auto& request = operation.request();
+  on_roll_call({.context = job_, .tag = request.operation.tag, .ordinal = request.ordinal});
+}
+
+std::string ContextImpl::absent(const RunningOperation& operation) const {
+  const auto& request = operation.request();
+  return roll_call_.absent(request.operation.tag, request.ordinal);
+}
+
+void ContextImpl::on_roll_call(const wire::RollCall& call) {
+  const bool is_question = call.absent == wire::RollCall::kWhoIsAbsent;
+  if (!is_question && call.absent >= static_cast<uint32_t>(options_.size)) return;
+  if (!roll_call_.hear(call)) return;
+  endpoint_->broadcast_roll_call(call);
+  if (!is_question || roll_call_.has_entered(call)) return;
+  wire::RollCall answer = call;
+  answer.absent = static_cast<uint32_t>(options_.rank);
+  on_roll_call(answer);
 }
 
 void ContextImpl::on_abort(const wire::Abort& abort) {

@@ -12,6 +12,7 @@
 #include "collectives/engine.h"
 #include "collectives/hosts/hosts_engine.h"
 #include "context/record.h"
+#include "context/roll_call.h"
 #include "context/running_operation.h"
 #include "nezha/context.h"
 #include "nezha/handle.h"
@@ -23,7 +24,7 @@ class Store;
 
 namespace nezha {
 
-class ContextImpl final : AbortListener, RunningOperationOwner {
+class ContextImpl final : JobListener, RunningOperationOwner {
  public:
   using Store = ::gloo::rendezvous::Store;
 
@@ -41,10 +42,14 @@ class ContextImpl final : AbortListener, RunningOperationOwner {
   std::vector<RailStats> rails() const;
 
  private:
+  // JobListener
   void on_abort(const wire::Abort& abort) override;
+  void on_roll_call(const wire::RollCall& call) override;
 
   // RunningOperationOwner
   void on_operation_failed(const absl::Status& why) override;
+  void on_operation_overdue(RunningOperation& operation) override;
+  std::string absent(const RunningOperation& operation) const override;
   void on_operation_over(RunningOperation& operation) override;
 
   void open_devices();
@@ -84,6 +89,7 @@ class ContextImpl final : AbortListener, RunningOperationOwner {
   bool starting_ = false;                                   // starter_ has work
   bool closing_ = false;
   absl::Status broken_;
+  RollCall roll_call_;
   HostsEngine hosts_;
 
   std::thread starter_;

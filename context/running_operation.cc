@@ -8,6 +8,12 @@
 #include "context/raise.h"
 
 namespace nezha {
+namespace {
+
+// How long before its deadline an operation asks who has not entered it.
+constexpr Nanos kRollCallTime = 200 * kMillisecond;
+
+}  // namespace
 
 RunningOperation::RunningOperation(RunningOperationOwner& owner,
                                    const std::shared_ptr<Endpoint>& endpoint, std::string rank_of,
@@ -17,9 +23,15 @@ RunningOperation::RunningOperation(RunningOperationOwner& owner,
       endpoint_(endpoint),
       rank_of_(std::move(rank_of)),
       request_(std::move(request)),
+      overdue_(progress_, [this] { on_overdue(); }),
       deadline_(progress_, [this] { on_deadline(); }) {}
 
-void RunningOperation::begin() { deadline_.start(request_.deadline); }
+void RunningOperation::begin(uint64_t ordinal) {
+  request_.ordinal = ordinal;
+  const Nanos time = now();
+  const Nanos left = std::max<Nanos>(0, request_.deadline - time);
+  overdue_.start(request_.deadline - std::min(left / 4, kRollCallTime));
+}
 
 void RunningOperation::start(Engine& engine, const Group& group, const std::vector<Slice>& slices) {
   waits_for_.clear();
@@ -64,6 +76,7 @@ void RunningOperation::fail(const absl::Status& why) {
 }
 
 void RunningOperation::finish() {
+  overdue_.cancel();
   deadline_.cancel();
   progress_.finish(waiter_);
   // Not from inside of a task.
@@ -74,13 +87,21 @@ void RunningOperation::finish() {
   std::exchange(owner_, nullptr)->on_operation_over(*this);
 }
 
+void RunningOperation::on_overdue() {
+  deadline_.start(request_.deadline);
+  owner_->on_operation_overdue(*this);
+}
+
 void RunningOperation::on_deadline() {
   owner_->on_operation_failed(absl::DeadlineExceededError(
       absl::StrCat(request_.name, " was not complete after ", request_.timeout, describe())));
 }
 
 std::string RunningOperation::describe() const {
-  std::string text = waits_for_.empty() ? "" : absl::StrCat("; ", waits_for_);
+  std::string text;
+  for (const std::string& reason : {owner_->absent(*this), waits_for_}) {
+    if (!reason.empty()) absl::StrAppend(&text, "; ", reason);
+  }
   for (const auto& task : tasks_) {
     if (task->poll() == Task::State::kRunning) absl::StrAppend(&text, "; ", task->describe());
   }

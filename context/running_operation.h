@@ -13,9 +13,15 @@
 namespace nezha {
 
 // Who hears that an operation cannot go on: its context, which breaks.
+class RunningOperation;
+
 class RunningOperationOwner {
  public:
   virtual void on_operation_failed(const absl::Status& why) = 0;
+  // It is about to time out: what can be found out about why should be.
+  virtual void on_operation_overdue(RunningOperation& operation) = 0;
+  // What is known of the ranks that keep it waiting; "" if nothing.
+  virtual std::string absent(const RunningOperation& operation) const = 0;
   // No callback follows, and what it needed of the context is released.
   virtual void on_operation_over(RunningOperation& operation) = 0;
 
@@ -35,6 +41,7 @@ class RunningOperation final : public TaskOwner,
     EnginePlan plan;
     std::vector<std::byte*> copies;  // where the result goes too
     Buffer folded;                   // the sum of several inputs, if it has several
+    uint64_t ordinal = 0;            // among the operations of its tag
     Nanos deadline = 0;
     std::string timeout;  // as text
   };
@@ -44,7 +51,7 @@ class RunningOperation final : public TaskOwner,
   ~RunningOperation() = default;
 
   // Starts the deadline.
-  void begin();
+  void begin(uint64_t ordinal);
   // Starts the slices' tasks. The engine's error fails it.
   void start(Engine& engine, const Group& group, const std::vector<Slice>& slices);
   // The fence: nothing reads or writes the caller's memory any more. The first reason counts.
@@ -65,6 +72,7 @@ class RunningOperation final : public TaskOwner,
   void on_finished(Task& task) override;
   void finish_if_done();
   void finish();
+  void on_overdue();
   void on_deadline();
   std::string describe() const;
 
@@ -77,6 +85,7 @@ class RunningOperation final : public TaskOwner,
   std::vector<std::unique_ptr<Task>> tasks_;
   bool started_ = false;
   Waiter waiter_;
+  Timer overdue_;
   Timer deadline_;
   absl::Status status_;
 };

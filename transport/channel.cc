@@ -148,6 +148,11 @@ void Channel::on_frame(Link& link, const wire::FrameHeader& frame,
       if (abort.ok()) owner_.on_abort(*abort);
       break;
     }
+    case wire::FrameType::kRollCall: {
+      const auto call = wire::decode_roll_call(body);
+      if (call.ok()) owner_.on_roll_call(*call);
+      break;
+    }
   }
   pump_soon();
 }
@@ -165,6 +170,11 @@ void Channel::drop_incoming(Rail rail) {
 void Channel::send_abort(const wire::Abort& abort) {
   if (std::find(jobs_.begin(), jobs_.end(), abort.context) == jobs_.end()) return;
   if (Link* link = best_link()) link->send(wire::FrameType::kAbort, wire::encode(abort));
+}
+
+void Channel::send_roll_call(const wire::RollCall& call) {
+  if (std::find(jobs_.begin(), jobs_.end(), call.context) == jobs_.end()) return;
+  if (Link* link = best_link()) link->send(wire::FrameType::kRollCall, wire::encode(call));
 }
 
 Link* Channel::best_link() {

@@ -28,6 +28,7 @@ class ChannelOwner {
   virtual const UniqueId& process() const = 0;
   virtual Device* device(Rail rail) = 0;  // null: there is none of that number
   virtual void on_abort(const wire::Abort& abort) = 0;
+  virtual void on_roll_call(const wire::RollCall& call) = 0;
   // The contexts of this process that are broken: whoever connects is told.
   virtual const absl::flat_hash_map<UniqueId, wire::Abort>& aborts() const = 0;
 
@@ -63,6 +64,7 @@ class Channel final : LinkOwner, InboxOwner {
 
   // Tells the peer that a context is broken, if the two are connected and both in it.
   void send_abort(const wire::Abort& abort);
+  void send_roll_call(const wire::RollCall& call);
 
   // A connection the peer made: whether to keep it, and, if so, the connection.
   wire::Welcome on_hello(Rail rail, const wire::Hello& hello);

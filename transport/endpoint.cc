@@ -89,6 +89,15 @@ void Endpoint::on_abort(const wire::Abort& abort) {
   if (entry != jobs_.end()) entry->second->on_abort(abort);
 }
 
+void Endpoint::broadcast_roll_call(const wire::RollCall& call) {
+  for (auto& [id, channel] : channels_) channel->send_roll_call(call);
+}
+
+void Endpoint::on_roll_call(const wire::RollCall& call) {
+  const auto entry = jobs_.find(call.context);
+  if (entry != jobs_.end()) entry->second->on_roll_call(call);
+}
+
 wire::Welcome Endpoint::on_hello(Rail rail, const wire::Hello& hello) {
   const auto refuse = [&](wire::WelcomeCode code) {
     return wire::Welcome{code, wire::kVersion, hello.generation};

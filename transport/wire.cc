@@ -83,7 +83,7 @@ absl::Status check_magic(Reader& reader) {
   return absl::OkStatus();
 }
 
-bool is_known(FrameType type) { return type >= FrameType::kData && type <= FrameType::kAbort; }
+bool is_known(FrameType type) { return type >= FrameType::kData && type <= FrameType::kRollCall; }
 
 }  // namespace
 
@@ -262,6 +262,33 @@ absl::StatusOr<Abort> decode_abort(absl::Span<const std::byte> body) {
     abort.reason += c >= ' ' && c < 127 ? c : '?';
   }
   return abort;
+}
+
+namespace {
+constexpr size_t kRollCallSize = 32;
+}  // namespace
+
+std::string encode(const RollCall& call) {
+  std::string body(kRollCallSize, '\0');
+  Writer(reinterpret_cast<std::byte*>(body.data()))
+      .put(call.context)
+      .put(call.tag)
+      .put(call.ordinal)
+      .put(call.absent);
+  return body;
+}
+
+absl::StatusOr<RollCall> decode_roll_call(absl::Span<const std::byte> body) {
+  if (body.size() != kRollCallSize) {
+    return absl::InvalidArgumentError(absl::StrCat("a roll call of ", body.size(), " bytes"));
+  }
+  Reader reader(body.data());
+  RollCall call;
+  call.context = reader.get_id();
+  call.tag = reader.get<uint32_t>();
+  call.ordinal = reader.get<uint64_t>();
+  call.absent = reader.get<uint32_t>();
+  return call;
 }
 
 }  // namespace nezha::wire

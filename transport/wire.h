@@ -16,6 +16,8 @@
 //   kPing      nothing; the answer is a kAck
 //   kGoodbye   nothing: the process leaves in good order; acknowledge all at once
 //   kAbort     u64 context high, u64 context low, u32 rank that failed first, then a text
+//   kRollCall  u64 context high, u64 context low, u32 tag, u64 which operation of that tag, counted
+//              from 1, u32 a rank that has not entered it, or 2^32-1: who has not?
 //
 // A message is a run of bytes from one process to another, cut into segments (kData frames) that
 // may take any of the links between the two, in any order, and more than once: what a dead link
@@ -111,6 +113,7 @@ enum class FrameType : uint8_t {
   kPing = 5,
   kGoodbye = 6,
   kAbort = 7,
+  kRollCall = 8,
 };
 
 constexpr size_t kFrameHeaderSize = 24;
@@ -166,10 +169,20 @@ struct Abort {
   std::string reason;
 };
 
+struct RollCall {
+  static constexpr uint32_t kWhoIsAbsent = ~uint32_t{0};
+  UniqueId context;
+  uint32_t tag = 0;
+  uint64_t ordinal = 0;
+  uint32_t absent = kWhoIsAbsent;
+};
+
 // Bodies; the caller puts the header in front.
 std::string encode_number(uint64_t number);  // kGrant, kLinkDown
 std::string encode(const Abort& abort);
+std::string encode(const RollCall& call);
 absl::StatusOr<uint64_t> decode_number(absl::Span<const std::byte> body);
 absl::StatusOr<Abort> decode_abort(absl::Span<const std::byte> body);
+absl::StatusOr<RollCall> decode_roll_call(absl::Span<const std::byte> body);
 
 }  // namespace nezha::wire

@@ -25,9 +25,10 @@ namespace {
 
 constexpr UniqueId kJob{11, 22};
 
-struct Listener final : AbortListener {
+struct Listener final : JobListener {
   std::vector<wire::Abort> aborts;
   void on_abort(const wire::Abort& abort) override { aborts.push_back(abort); }
+  void on_roll_call(const wire::RollCall&) override {}
 };
 
 // A process with two devices on lo.

@@ -128,6 +128,7 @@ class FakeProcess final : public ChannelOwner {
     return index < devices.size() ? devices[index].get() : nullptr;
   }
   void on_abort(const wire::Abort&) override {}
+  void on_roll_call(const wire::RollCall&) override {}
   const absl::flat_hash_map<UniqueId, wire::Abort>& aborts() const override { return none; }
 
   BufferPool buffers;

@@ -21,11 +21,12 @@ namespace {
 
 constexpr UniqueId kJob{5, 6};
 
-struct Rank final : AbortListener {
+struct Rank final : JobListener {
   std::shared_ptr<Endpoint> endpoint;
   Group group;
   std::map<std::string, std::string> addresses;
   void on_abort(const wire::Abort&) override {}
+  void on_roll_call(const wire::RollCall&) override {}
 };
 
 // `size` ranks, each with rails "a" and "b" on lo.
