@@ -61,6 +61,14 @@ void Inbox::fail(const absl::Status& why) {
   while (!tickets_.empty()) fail(tickets_.back().get(), why);
 }
 
+void Inbox::fail_context(uint64_t context, const absl::Status& why) {
+  const auto next = [&] {
+    return std::find_if(tickets_.begin(), tickets_.end(),
+                        [&](const auto& ticket) { return ticket->info_.context == context; });
+  };
+  for (auto ticket = next(); ticket != tickets_.end(); ticket = next()) fail(ticket->get(), why);
+}
+
 // A receiver that fails may cancel this ticket and others of its operation.
 void Inbox::fail(Ticket* ticket, const absl::Status& why) {
   ticket->receiver_->failed(why);

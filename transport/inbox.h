@@ -57,6 +57,8 @@ class Inbox {
   void close_context(uint64_t context);
   // All receivers fail.
   void fail(const absl::Status& why);
+  // Those that wait for this context's messages do.
+  void fail_context(uint64_t context, const absl::Status& why);
 
   // Charged bytes that the peer may have sent since the channel began.
   uint64_t credit() const { return consumed_ + kCredit; }

@@ -78,7 +78,8 @@ class Outbox {
   void fail(const absl::Status& why);
 
   bool pending() const { return !messages_.empty(); }  // not wholly acknowledged
-  bool wanted() const { return open_ > 0; }            // somebody waits for its progress
+  bool pending(uint64_t context) const;
+  bool wanted() const { return open_ > 0; }  // somebody waits for its progress
   uint64_t retained_bytes() const { return retained_; }
 
  private:

@@ -83,7 +83,7 @@ absl::Status check_magic(Reader& reader) {
   return absl::OkStatus();
 }
 
-bool is_known(FrameType type) { return type >= FrameType::kData && type <= FrameType::kRollCall; }
+bool is_known(FrameType type) { return type >= FrameType::kData && type <= FrameType::kLeave; }
 
 }  // namespace
 
@@ -234,6 +234,20 @@ absl::StatusOr<uint64_t> decode_number(absl::Span<const std::byte> body) {
         absl::StrCat("a control frame of ", body.size(), " bytes where 8 are due"));
   }
   return Reader(body.data()).get<uint64_t>();
+}
+
+std::string encode_id(const UniqueId& id) {
+  std::string body(sizeof id.high + sizeof id.low, '\0');
+  Writer(reinterpret_cast<std::byte*>(body.data())).put(id);
+  return body;
+}
+
+absl::StatusOr<UniqueId> decode_id(absl::Span<const std::byte> body) {
+  if (body.size() != sizeof(uint64_t) * 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a control frame of ", body.size(), " bytes where 16 are due"));
+  }
+  return Reader(body.data()).get_id();
 }
 
 std::string encode(const Abort& abort) {

@@ -18,6 +18,8 @@
 //   kAbort     u64 context high, u64 context low, u32 rank that failed first, then a text
 //   kRollCall  u64 context high, u64 context low, u32 tag, u64 which operation of that tag, counted
 //              from 1, u32 a rank that has not entered it, or 2^32-1: who has not?
+//   kLeave     u64 context high, u64 context low: the sender has closed that context, and all that
+//              it had sent for it has been acknowledged
 //
 // A message is a run of bytes from one process to another, cut into segments (kData frames) that
 // may take any of the links between the two, in any order, and more than once: what a dead link
@@ -114,6 +116,7 @@ enum class FrameType : uint8_t {
   kGoodbye = 6,
   kAbort = 7,
   kRollCall = 8,
+  kLeave = 9,
 };
 
 constexpr size_t kFrameHeaderSize = 24;
@@ -179,9 +182,11 @@ struct RollCall {
 
 // Bodies; the caller puts the header in front.
 std::string encode_number(uint64_t number);  // kGrant, kLinkDown
+std::string encode_id(const UniqueId& id);   // kLeave
 std::string encode(const Abort& abort);
 std::string encode(const RollCall& call);
 absl::StatusOr<uint64_t> decode_number(absl::Span<const std::byte> body);
+absl::StatusOr<UniqueId> decode_id(absl::Span<const std::byte> body);
 absl::StatusOr<Abort> decode_abort(absl::Span<const std::byte> body);
 absl::StatusOr<RollCall> decode_roll_call(absl::Span<const std::byte> body);
 

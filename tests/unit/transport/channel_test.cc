@@ -630,6 +630,7 @@ class ChannelScript : public ChannelTest {
   }
   static wire::MessageInfo info(uint64_t tag, uint64_t total) {
     wire::MessageInfo result;
+    result.context = FakeNetwork::kJob.low;
     result.tag = tag;
     result.total = total;
     return result;
@@ -818,6 +819,46 @@ TEST_F(ChannelScript, AGoodbyeBringsTheAcknowledgementsOfSmallMessages) {
   network_->settle_down();
   EXPECT_TRUE(channel(0).drained());
   EXPECT_EQ(network_->side(0).pool().bytes_in_use(), 0u);
+}
+
+TEST_F(ChannelScript, AnAbortThatIsLostInSilenceIsSaidAgain) {
+  connect(2);
+  receive(1, 1, 10);
+  const wire::Abort abort{FakeNetwork::kJob, 0, "it broke"};
+  network_->side(0).own_aborts.push_back(abort);
+  network_->break_connection(*network_->connection(0), /*silent=*/true);
+  channel(0).send_abort(abort);
+  pass(kSecond);
+  EXPECT_FALSE(network_->side(1).heard_aborts.empty());
+}
+
+// A process that leaves at once: what its only link lost goes by the next one.
+TEST_F(ChannelScript, WhatIsNotAcknowledgedIsHandedOverAfterLeaving) {
+  connect(1);
+  TestReceiver& receiver = receive(1, 1, 100);
+  cut_all(/*silent=*/true);
+  const TestSender& sender = send(0, 1, 100);
+  network_->settle_down();
+  ASSERT_TRUE(sender.is_settled);
+  channel(0).leave(FakeNetwork::kJob);
+  EXPECT_FALSE(channel(0).drained());
+  network_->end_silence();
+  pass(5 * kSecond);
+  EXPECT_TRUE(receiver.complete) << receiver.failure;
+  EXPECT_TRUE(channel(0).drained());
+  // And then it has left.
+  const TestReceiver& late = receive(1, 2, 100);
+  pass(kSecond);
+  EXPECT_TRUE(absl::IsUnavailable(late.failure)) << late.failure;
+}
+
+TEST_F(ChannelScript, LeavingThatIsLostInSilenceIsSaidAgain) {
+  connect(2);
+  const TestReceiver& receiver = receive(1, 1, 10);
+  network_->break_connection(*network_->connection(0), /*silent=*/true);
+  channel(0).leave(FakeNetwork::kJob);
+  pass(kSecond);
+  EXPECT_TRUE(absl::IsUnavailable(receiver.failure)) << receiver.failure;
 }
 
 }  // namespace

@@ -75,6 +75,7 @@ struct Host {
 
 wire::MessageInfo info(uint64_t tag, uint64_t total) {
   wire::MessageInfo result;
+  result.context = kJob.low;
   result.tag = tag;
   result.total = total;
   return result;
@@ -260,7 +261,50 @@ TEST(Endpoint, WhoConnectsForAClosedContextFails) {
   transfer.send(channel, 1, 100, 1);
   ASSERT_TRUE(progress.wait(guard, transfer.waiter, now() + 60 * kSecond));
   EXPECT_TRUE(absl::IsUnavailable(transfer.failure)) << transfer.failure;
-  EXPECT_NE(transfer.failure.message().find("context is closed"), absl::string_view::npos)
+  EXPECT_NE(transfer.failure.message().find("closed its context"), absl::string_view::npos)
+      << transfer.failure;
+}
+
+TEST(Endpoint, AContextThatIsClosedLeavesTheNextOneUsable) {
+  constexpr UniqueId kNext{33, 44};
+  Host one, two;
+  {
+    Progress::Guard guard(one.endpoint->progress());
+    one.endpoint->leave(kJob);
+  }
+  Progress& progress = two.endpoint->progress();
+  {
+    Transfer refused(progress);
+    Progress::Guard guard(progress);
+    refused.receive(two.channel_to(one), 1, 100);
+    ASSERT_TRUE(progress.wait(guard, refused.waiter, now() + 60 * kSecond));
+    EXPECT_TRUE(absl::IsUnavailable(refused.failure)) << refused.failure;
+  }
+  for (Host* host : {&one, &two}) {
+    Progress::Guard guard(host->endpoint->progress());
+    host->endpoint->join(kNext, &host->listener);
+  }
+  Transfer transfer(progress);
+  Progress::Guard guard(progress);
+  transfer.send(two.channel_to(one, kNext), 2, 100, 1);
+  ASSERT_TRUE(progress.wait(guard, transfer.waiter, now() + 60 * kSecond));
+  EXPECT_TRUE(transfer.failure.ok()) << transfer.failure;
+}
+
+TEST(Endpoint, WhoWaitsForOneThatLeavesTheContextIsTold) {
+  Host one, two;
+  exchange(one, two, 1, 10);
+  Progress& progress = two.endpoint->progress();
+  Transfer transfer(progress);
+  Progress::Guard guard(progress);
+  transfer.receive(two.channel_to(one), 2, 100);
+  {
+    Progress::Guard other(one.endpoint->progress());
+    one.endpoint->leave(kJob);
+    one.endpoint->progress().run_deferred();
+  }
+  ASSERT_TRUE(progress.wait(guard, transfer.waiter, now() + 60 * kSecond));
+  EXPECT_NE(transfer.failure.message().find("has left"), absl::string_view::npos)
       << transfer.failure;
 }
 

@@ -127,15 +127,16 @@ class FakeProcess final : public ChannelOwner {
     const auto index = static_cast<size_t>(rail);
     return index < devices.size() ? devices[index].get() : nullptr;
   }
-  void on_abort(const wire::Abort&) override {}
+  void on_abort(const wire::Abort& abort) override { heard_aborts.push_back(abort); }
   void on_roll_call(const wire::RollCall&) override {}
-  const absl::flat_hash_map<UniqueId, wire::Abort>& aborts() const override { return none; }
+  const std::deque<wire::Abort>& aborts() const override { return own_aborts; }
 
   BufferPool buffers;
   UniqueId own_id;
   std::vector<std::unique_ptr<Device>> devices;
   std::unique_ptr<Channel> channel;
-  absl::flat_hash_map<UniqueId, wire::Abort> none;
+  std::deque<wire::Abort> own_aborts;
+  std::vector<wire::Abort> heard_aborts;
 
  private:
   Progress* progress_ = nullptr;
@@ -163,6 +164,7 @@ class FakeDevice final : public Device {
 class FakeNetwork {
  public:
   using Random = std::mt19937_64;
+  static constexpr UniqueId kJob{7, 7};
 
   FakeNetwork(Progress& progress, uint64_t seed, int rails) : progress_(progress), random_(seed) {
     for (const int side : {0, 1}) {
@@ -172,7 +174,7 @@ class FakeNetwork {
     for (const auto& device : side(0).devices) addresses[device->name()] = device->address();
     for (const int i : {0, 1}) {
       side(i).channel = std::make_unique<Channel>(side(i), side(1 - i).process());
-      side(i).channel->set_peer(absl::StrCat("side ", 1 - i), UniqueId{7, 7}, addresses);
+      side(i).channel->set_peer(absl::StrCat("side ", 1 - i), kJob, addresses);
     }
   }
   ~FakeNetwork() {

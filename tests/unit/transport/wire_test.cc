@@ -137,6 +137,7 @@ TEST(WireLayout, NumbersOfTypesAndCodes) {
   EXPECT_EQ(static_cast<int>(FrameType::kGoodbye), 6);
   EXPECT_EQ(static_cast<int>(FrameType::kAbort), 7);
   EXPECT_EQ(static_cast<int>(FrameType::kRollCall), 8);
+  EXPECT_EQ(static_cast<int>(FrameType::kLeave), 9);
   EXPECT_EQ(kFlagCharged, 1);
   EXPECT_EQ(kFlagAckNow, 2);
   EXPECT_EQ(kFlagWantGrant, 4);
@@ -217,7 +218,7 @@ TEST(Wire, FrameHeadersComeBack) {
 
 TEST(Wire, FrameHeadersBeyondTheLimitsAreRefused) {
   FrameHeader frame;
-  for (const int type : {0, 9, 99, 255}) {
+  for (const int type : {0, 10, 99, 255}) {
     frame.type = static_cast<FrameType>(type);
     EXPECT_TRUE(absl::IsInvalidArgument(decode_frame(encoded(frame).data()).status())) << type;
   }
@@ -285,6 +286,13 @@ TEST(Wire, ControlBodiesComeBackAndOthersAreRefused) {
     EXPECT_FALSE(decode_abort(span(std::string(size, 'x'))).ok()) << size;
   }
   EXPECT_EQ(decode_abort(span(std::string(20, 'x')))->reason, "");
+}
+
+TEST(Wire, IdsComeBackAsTheyWere) {
+  const std::string body = encode_id({1, 2});
+  EXPECT_EQ(*decode_id(span(body)), (UniqueId{1, 2}));
+  EXPECT_FALSE(decode_id(span(body.substr(1))).ok());
+  EXPECT_FALSE(decode_id(span(body + "x")).ok());
 }
 
 TEST(Wire, RollCallsComeBackAsTheyWere) {
