@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -352,3 +353,46 @@ def test_rank_and_size_of_the_environment() -> None:
         )
         assert done.returncode == 2
         assert f"{name}='{value}' in the environment" in done.stderr
+
+
+# ---- bench/run --------------------------------------------------------------------------------
+
+RUN = str(Path(__file__).parents[2] / "bench" / "run")
+SMALL = [RUN, "--no-build", "--hosts", "2", "--rail", "eth0=1gbit", "--compare", "one"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--hosts", "251"], "'251' is not a number from 2 to 250"),
+        (["--rail", "eth0"], "--rail 'eth0': give NAME=RATE"),
+        (["--rail", "eth0=fast"], "fast"),
+        (["--sizes", "4,1K,1X"], "'1X' is no size"),
+        (["--sizes", "1048576G"], "of memory"),
+        (["--out", "/dev/null/out"], "cannot write to --out /dev/null/out"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_command_lines_of_run(arguments: list[str], reason: str) -> None:
+    done = call(RUN, "--no-build", *arguments)
+    assert done.returncode == 2
+    assert reason in done.stderr.splitlines()[-1] and not done.stdout
+
+
+def test_an_interrupted_run(tmp_path: Path) -> None:
+    """It says so in one line, and leaves no picture of an earlier run."""
+    for name in ("allreduce.png", "allreduce.svg"):
+        (tmp_path / name).touch()
+    command = [*SMALL, "--repeat", "1000", "--out", str(tmp_path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr
+            first = process.stderr.readline()
+            assert "nezha, one rail" in first, first + process.stderr.read()
+            process.send_signal(signal.SIGINT)
+            said = process.stderr.read()
+            assert process.wait(job.PATIENCE) == 128 + signal.SIGINT, said
+        finally:
+            process.kill()
+    assert said.splitlines()[-1] == "bench/run: interrupted" and "Traceback" not in said
+    assert not list(tmp_path.iterdir())
