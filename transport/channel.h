@@ -80,6 +80,9 @@ class Channel final : LinkOwner, InboxOwner {
   bool failed() const { return !failure_.ok(); }
   const absl::Status& failure() const { return failure_; }
   RailMask up() const { return scheduler_.up(); }
+  // Equal to the peer's `consumed` when nothing is under way or held.
+  uint64_t charged() const { return outbox_.charged(); }
+  uint64_t consumed() const { return inbox_.consumed(); }
 
  private:
   // This channel's end of one rail, whether a link is up on it or not.

@@ -60,6 +60,7 @@ class Inbox {
 
   // Charged bytes that the peer may have sent since the channel began.
   uint64_t credit() const { return consumed_ + kCredit; }
+  uint64_t consumed() const { return consumed_; }  // charged bytes
   bool wanted() const { return !tickets_.empty(); }
 
   // Unasked-for payload that a peer may have here, bytes.
@@ -83,10 +84,11 @@ class Inbox {
     uint64_t number = 0;
     uint32_t previous = 0;
     uint64_t received = 0;  // bytes that landed and are not held
+    uint64_t coming = 0;    // bytes in all; less than its total if it was abandoned
     bool wants_grant = false;
     bool granted = false;
     bool announced_empty = false;  // a message of no bytes has come
-    bool abandoned = false;        // the rest of it will not come
+    bool abandoned = false;
     bool discard = false;
     Ticket* ticket = nullptr;
     IntervalSet got;

@@ -120,7 +120,8 @@ constexpr size_t kDataHeaderSize = 64;
 constexpr uint8_t kFlagCharged = 1;    // the payload was charged against the credit
 constexpr uint8_t kFlagAckNow = 2;     // acknowledge at once, not with the next frame that goes out
 constexpr uint8_t kFlagWantGrant = 4;  // the sender has more than its credit allows
-constexpr uint8_t kFlagAbandoned = 8;  // no payload: what is missing of the message will not come
+// No payload: the sender has given the message up; `offset` says how many of its bytes come in all.
+constexpr uint8_t kFlagAbandoned = 8;
 
 struct FrameHeader {
   FrameType type = FrameType::kAck;
@@ -145,7 +146,7 @@ struct MessageInfo {
 struct DataHeader {
   MessageInfo info;
   uint64_t number = 0;    // of the message, in this direction of the pair
-  uint64_t offset = 0;    // of the payload in the message, bytes
+  uint64_t offset = 0;    // of the payload in the message, bytes; see kFlagAbandoned
   uint32_t previous = 0;  // see above
   // How often the segment was sent before, by links that the sender has given up since. Of two
   // that are under way at once the higher one is the one that will be complete.

@@ -268,7 +268,7 @@ class RandomCase {
       case 0:
         return below(2);
       case 1:
-        return 64 << 10;  // the credit
+        return wire::kInitialCredit;
       case 2:
         return below(700 << 10);
       case 3:
@@ -497,6 +497,8 @@ class RandomCase {
       EXPECT_FALSE(network_.channel(side).failed()) << network_.channel(side).failure();
       EXPECT_EQ(network_.side(side).pool().bytes_in_use(), 0u)
           << "side " << side << " keeps memory for messages that are over";
+      EXPECT_EQ(network_.channel(side).charged(), network_.channel(1 - side).consumed())
+          << "side " << side << " has lost credit";
     }
   }
   bool drained(int side) { return network_.channel(side).drained(); }

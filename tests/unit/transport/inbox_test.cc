@@ -461,7 +461,7 @@ TEST_F(InboxTest, AbandonedMessageEndsOnceNobodyWantsIt) {
   FakeReceiver receiver(10), next(3);
   Inbox::Ticket* ticket = inbox_.post(info(1, 10), &receiver);
   ASSERT_TRUE(deliver(info(1, 10), 1, 0, "abc").ok());
-  ASSERT_TRUE(deliver(info(1, 10), 1, 0, "", wire::kFlagAbandoned).ok());
+  ASSERT_TRUE(deliver(info(1, 10), 1, /*in all*/ 3, "", wire::kFlagAbandoned).ok());
   EXPECT_TRUE(receiver.failures.empty());  // its operation ends by other means
   inbox_.cancel(ticket);
   // Nothing of it is left: a late segment is dropped, and the next message takes its course.
@@ -469,9 +469,37 @@ TEST_F(InboxTest, AbandonedMessageEndsOnceNobodyWantsIt) {
   ASSERT_TRUE(late.ok());
   EXPECT_EQ(*late, nullptr);
   inbox_.landed(1);
+  EXPECT_EQ(consumed(), kCharge);
   inbox_.post(info(1, 3), &next);
   ASSERT_TRUE(deliver(info(1, 3), 2, 0, "xyz", wire::kFlagCharged, 1).ok());
   EXPECT_EQ(next.memory, "xyz");
+}
+
+// What other links carry may come after an abandoned message's end, and was charged all the same.
+TEST_F(InboxTest, TheCreditOfWhatAnEndOvertakesComesBack) {
+  for (const bool closed : {false, true}) {
+    const uint64_t number = closed ? 2 : 1;
+    const uint64_t before = consumed();
+    FakeReceiver receiver(8);
+    Inbox::Ticket* ticket = inbox_.post(info(number, 8), &receiver);
+    ASSERT_TRUE(deliver(info(number, 8), number, 0, "ab").ok());
+    inbox_.cancel(ticket);
+    if (closed) inbox_.close_context(5);
+    ASSERT_TRUE(deliver(info(number, 8), number, 6, "", wire::kFlagAbandoned, 0, 1).ok());
+    ASSERT_TRUE(deliver(info(number, 8), number, 4, "ef").ok());
+    ASSERT_TRUE(deliver(info(number, 8), number, 2, "cd").ok());
+    EXPECT_EQ(consumed(), before + 3 * kCharge);
+    // That was all of it.
+    ASSERT_TRUE(deliver(info(number, 8), number, 6, "gh").ok());
+    EXPECT_EQ(consumed(), before + 3 * kCharge);
+  }
+}
+
+TEST_F(InboxTest, AMessageOfAClosedContextWhoseEndComesFirstIsConsumed) {
+  inbox_.close_context(5);
+  ASSERT_TRUE(deliver(info(1, 8), 1, 2, "", wire::kFlagAbandoned, 0, 1).ok());
+  ASSERT_TRUE(deliver(info(1, 8), 1, 6, "gh").ok());
+  EXPECT_EQ(consumed(), kCharge);
 }
 
 TEST_F(InboxTest, AllReceiversFailOnceWhateverTheyCancelMeanwhile) {
