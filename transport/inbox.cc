@@ -45,7 +45,11 @@ void Inbox::cancel(Ticket* ticket) {
 }
 
 void Inbox::close_context(uint64_t context) {
-  closed_contexts_.insert(context);
+  if (closed_contexts_.insert(context).second) closed_order_.push_back(context);
+  if (closed_order_.size() > kMaxClosed) {
+    closed_contexts_.erase(closed_order_.front());
+    closed_order_.pop_front();
+  }
   absl::erase_if(queues_, [&](auto& entry) {
     if (entry.first.first != context) return false;
     for (Message* message : entry.second.arrived) {

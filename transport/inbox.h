@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -53,7 +54,8 @@ class Inbox {
   // those again whose messages are not complete.
   void grant_again();
 
-  // Nobody will ask for this context's messages any more: they are dropped as they come.
+  // Nobody will ask for this context's messages any more: they are dropped as they come. The last
+  // kMaxClosed contexts are remembered: a peer's late messages are of one that has just ended.
   void close_context(uint64_t context);
   // All receivers fail.
   void fail(const absl::Status& why);
@@ -65,6 +67,7 @@ class Inbox {
 
   // Unasked-for payload that a peer may have here, bytes.
   static constexpr uint64_t kCredit = wire::kInitialCredit;
+  static constexpr size_t kMaxClosed = 64;
 
  private:
   struct Held {  // a segment that came before it was asked for
@@ -135,6 +138,7 @@ class Inbox {
   IntervalSet completed_;                                             // numbers
   absl::flat_hash_map<Key, Queue> queues_;
   absl::flat_hash_set<uint64_t> closed_contexts_;
+  std::deque<uint64_t> closed_order_;  // the same, oldest first
   std::array<Incoming, kMaxRails> incoming_;
   uint64_t consumed_ = 0;    // charged bytes that were used or dropped
   uint64_t held_bytes_ = 0;  // charged bytes that were not

@@ -344,6 +344,22 @@ TEST_F(InboxTest, MessagesOfAClosedContextAreDropped) {
   EXPECT_EQ(receiver.memory, "x");
 }
 
+TEST_F(InboxTest, TheContextsThatWereClosedLastAreRemembered) {
+  for (uint64_t context = 1; context <= Inbox::kMaxClosed + 1; ++context) {
+    inbox_.close_context(context);
+    inbox_.close_context(context);  // counts once
+  }
+  wire::MessageInfo late = info(1, 1);
+  for (uint64_t context = 2; context <= Inbox::kMaxClosed + 1; ++context) {
+    late.context = context;
+    ASSERT_TRUE(deliver(late, context, 0, "x").ok());
+    EXPECT_EQ(pool_.bytes_in_use(), 0u);
+  }
+  late.context = 1;  // forgotten
+  ASSERT_TRUE(deliver(late, 1, 0, "x").ok());
+  EXPECT_GT(pool_.bytes_in_use(), 0u);
+}
+
 TEST_F(InboxTest, ALinkThatDiesInASegmentMakesRoomForItToComeAgain) {
   FakeReceiver receiver(4);
   inbox_.post(info(1, 4), &receiver);
