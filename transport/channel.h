@@ -95,6 +95,8 @@ class Channel final : LinkOwner, InboxOwner {
     Nanos backoff = 0;
     Nanos last_heard = 0;
     Nanos asked_at = 0;            // a ping that is not answered yet
+    uint64_t moved = 0;            // Link::moved, when last looked at
+    Nanos moved_at = 0;            // when that was seen to have grown
     size_t refusals = 0;           // in a row: nobody listens there, or not for the context
     bool ack_when_landed = false;  // the segment at hand
     bool ack_due = false;
@@ -131,6 +133,7 @@ class Channel final : LinkOwner, InboxOwner {
   void ack_soon(Port& port);
   void housekeeping();
   void check_stalls(Nanos time);
+  Nanos silent_since(Rail rail, Nanos time);
   Link* best_link();
 
   // A link that stands still that long while a sibling progresses is dead. Longer than a peer's

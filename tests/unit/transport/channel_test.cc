@@ -713,6 +713,11 @@ TEST_F(ChannelScript, ALinkThatIsSilentWhileAnotherOneIsNotIsGivenUp) {
     EXPECT_TRUE(receiver.complete);
     EXPECT_TRUE(sender.is_settled);
     EXPECT_GE(failures(0) + failures(1), 1u);
+    // It may have been given too much: it starts again at half of what was assumed.
+    const auto rate = [&](int side) {
+      return network_->side(side).device(silent)->counters().rate;
+    };
+    EXPECT_EQ(std::max(rate(0), rate(1)), Scheduler::kInitialRate / 2);
     // It is made again when there is something to send.
     receive(1, 2, 10);
     send(0, 2, 10);
@@ -720,6 +725,28 @@ TEST_F(ChannelScript, ALinkThatIsSilentWhileAnotherOneIsNotIsGivenUp) {
     EXPECT_EQ(channel(0).up(), 3u);
     network_.reset();
   }
+}
+
+// A segment takes longer than a silent link is given: it is slow, and not silent.
+TEST_F(ChannelScript, ASlowLinkThatMovesIsNotGivenUp) {
+  connect(2);
+  FakeConnection* slow = network_->connection(1);
+  ASSERT_NE(slow, nullptr);
+  TestReceiver& receiver = receive(1, 1, kLarge);
+  slow->weight = 0;  // moves by what is done here
+  TestSender& sender = send(0, 1, kLarge);
+  for (int i = 0; i < 200; ++i) {
+    slow->ends[0].link->write(1000);
+    slow->ends[1].link->read(1000);
+    pass(5 * kMillisecond);
+  }
+  EXPECT_FALSE(receiver.complete) << "it is not slow";
+  EXPECT_EQ(failures(0) + failures(1), 0u);
+  slow->weight = 10;
+  pass(kSecond);
+  EXPECT_TRUE(receiver.complete);
+  EXPECT_TRUE(sender.is_settled);
+  EXPECT_EQ(failures(0) + failures(1), 0u);
 }
 
 TEST_F(ChannelScript, AGrantThatIsLostInSilenceIsSentAgain) {
