@@ -28,13 +28,14 @@
 // (`previous`), unless all of that one had been acknowledged when this one began (0).
 //
 // Flow control: segments that the receiver has not granted are `charged` against a credit, a
-// cumulative count of bytes (a segment's length rounded up to 256, about what holding it takes)
-// that the receiver raises as it consumes them. A sender without credit
-// announces its message by a segment without payload, which costs nothing, and waits for the
-// grant.
+// cumulative count of bytes (a segment's length rounded up to a power of two, at least 256, which
+// is what holding it takes) that the receiver raises as it consumes them. A sender without credit
+// announces its message by a segment without payload, which costs nothing, and waits for the grant.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -58,7 +59,10 @@ constexpr size_t kMaxRailName = 31;                  // bytes
 // leave an operation and enter the next up to a millisecond apart: what two gigabit rails carry in
 // twice that, so that who is early need not wait for who is late.
 constexpr uint64_t kInitialCredit = 512 << 10;
-constexpr uint64_t charge(uint64_t length) { return (length + 255) / 256 * 256; }
+// What holding a segment of that length takes, bytes: memory comes in powers of two, from 256.
+constexpr uint64_t charge(uint64_t length) {
+  return length == 0 ? 0 : std::bit_ceil(std::max<uint64_t>(length, 256));
+}
 
 // ---- Handshake ---------------------------------------------------------------------------------
 

@@ -198,6 +198,26 @@ TEST_F(InboxTest, WhatNobodyAskedForIsBoundedByTheCredit) {
   EXPECT_TRUE(deliver(info(2, 1), 2, 0, "y").ok());
 }
 
+// Whatever the segments' size: what the pool takes for one is what it is charged.
+TEST_F(InboxTest, HeldMemoryIsBoundedByTheCredit) {
+  for (const size_t size : {1u, 255u, 256u, 257u, 4096u, 4097u, 65535u, 65537u, 131073u}) {
+    BufferPool pool;
+    Inbox inbox(owner_, pool);
+    wire::FrameHeader frame;
+    frame.type = wire::FrameType::kData;
+    frame.flags = wire::kFlagCharged;
+    frame.length = static_cast<uint32_t>(size);
+    wire::DataHeader data;
+    data.info = info(1, size);
+    for (data.number = 1; inbox.arrive(0, frame, data).ok(); ++data.number) {
+      inbox.landed(0);
+      ASSERT_EQ(pool.bytes_in_use(), data.number * wire::charge(size));
+    }
+    EXPECT_LE(pool.bytes_in_use(), Inbox::kCredit);
+    EXPECT_GT(pool.bytes_in_use(), Inbox::kCredit / 2);
+  }
+}
+
 TEST_F(InboxTest, WhatNobodyAskedForMustBeCharged) {
   EXPECT_TRUE(absl::IsResourceExhausted(deliver(info(1, 1), 1, 0, "x", 0)));
   FakeReceiver receiver(1);
