@@ -473,20 +473,29 @@ void Channel::housekeeping() {
   if (!failed()) housekeeping_.start(time + kHousekeeping);
 }
 
+// Since when a link has moved nothing though something is expected of it; 0: nothing is.
+Nanos Channel::silent_since(Rail rail, Nanos time) {
+  Port& silent = port(rail);
+  // Not all that a link can lose is acknowledged at once, or at all (a grant): so one is asked
+  // that has said nothing while somebody waits.
+  if (silent.asked_at == 0 && time - silent.last_heard > kHousekeeping) {
+    silent.asked_at = time;
+    silent.link->send(wire::FrameType::kPing, {});
+  }
+  const uint64_t moved = silent.link->moved();
+  if (moved != silent.moved) silent.moved_at = time;
+  silent.moved = moved;
+  Nanos since = scheduler_.waiting_since(rail);
+  if (since == 0 || (silent.asked_at != 0 && silent.asked_at < since)) since = silent.asked_at;
+  return since == 0 ? 0 : std::max(since, silent.moved_at);
+}
+
 // Silence: frames vanish, and no error says so. Only a link's siblings can tell that from a peer
 // that is merely busy.
 void Channel::check_stalls(Nanos time) {
   for (Rail rail = 0; rail < kMaxRails; ++rail) {
-    Port& silent = port(rail);
-    if (silent.link == nullptr) continue;
-    // Not all that a link can lose is acknowledged at once, or at all (a grant): so one is asked
-    // that has said nothing while somebody waits.
-    if (silent.asked_at == 0 && time - silent.last_heard > kHousekeeping) {
-      silent.asked_at = time;
-      silent.link->send(wire::FrameType::kPing, {});
-    }
-    Nanos since = scheduler_.waiting_since(rail);
-    if (since == 0 || (silent.asked_at != 0 && silent.asked_at < since)) since = silent.asked_at;
+    if (port(rail).link == nullptr) continue;
+    const Nanos since = silent_since(rail, time);
     if (since == 0 || time - since < kStall / 2) continue;
     bool sibling_progresses = false;
     for (Rail other = 0; other < kMaxRails; ++other) {
@@ -495,6 +504,8 @@ void Channel::check_stalls(Nanos time) {
       port(other).link->send(wire::FrameType::kPing, {});
     }
     if (time - since > kStall && sibling_progresses) {
+      // Should it have choked on what it was given, it gets less when it is back.
+      owner_.device(rail)->counters().rate = scheduler_.rate(rail) / 2;
       link_down(rail,
                 absl::DeadlineExceededError(absl::StrCat("nothing was acknowledged for ",
                                                          (time - since) / kMillisecond,

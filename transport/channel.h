@@ -83,6 +83,9 @@ class Channel final : LinkOwner, InboxOwner {
   bool failed() const { return !failure_.ok(); }
   const absl::Status& failure() const { return failure_; }
   RailMask up() const { return scheduler_.up(); }
+  // Equal to the peer's `consumed` when nothing is under way or held.
+  uint64_t charged() const { return outbox_.charged(); }
+  uint64_t consumed() const { return inbox_.consumed(); }
 
  private:
   // This channel's end of one rail, whether a link is up on it or not.
@@ -96,6 +99,8 @@ class Channel final : LinkOwner, InboxOwner {
     Nanos backoff = 0;
     Nanos last_heard = 0;
     Nanos asked_at = 0;            // a ping that is not answered yet
+    uint64_t moved = 0;            // Link::moved, when last looked at
+    Nanos moved_at = 0;            // when that was seen to have grown
     bool refused = false;          // nobody listens there any more
     bool ack_when_landed = false;  // the segment at hand
     bool ack_due = false;
@@ -150,6 +155,7 @@ class Channel final : LinkOwner, InboxOwner {
   void ack_soon(Port& port);
   void housekeeping();
   void check_stalls(Nanos time);
+  Nanos silent_since(Rail rail, Nanos time);
   Link* best_link();
 
   // A link that stands still that long while a sibling progresses is dead. Longer than a peer's

@@ -32,13 +32,14 @@
 // (`previous`), unless all of that one had been acknowledged when this one began (0).
 //
 // Flow control: segments that the receiver has not granted are `charged` against a credit, a
-// cumulative count of bytes (a segment's length rounded up to 256, about what holding it takes)
-// that the receiver raises as it consumes them. A sender without credit
-// announces its message by a segment without payload, which costs nothing, and waits for the
-// grant.
+// cumulative count of bytes (a segment's length rounded up to a power of two, at least 256, which
+// is what holding it takes) that the receiver raises as it consumes them. A sender without credit
+// announces its message by a segment without payload, which costs nothing, and waits for the grant.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -62,7 +63,10 @@ constexpr size_t kMaxRailName = 31;                  // bytes
 // leave an operation and enter the next up to a millisecond apart: what two gigabit rails carry in
 // twice that, so that who is early need not wait for who is late.
 constexpr uint64_t kInitialCredit = 512 << 10;
-constexpr uint64_t charge(uint64_t length) { return (length + 255) / 256 * 256; }
+// What holding a segment of that length takes, bytes: memory comes in powers of two, from 256.
+constexpr uint64_t charge(uint64_t length) {
+  return length == 0 ? 0 : std::bit_ceil(std::max<uint64_t>(length, 256));
+}
 
 // ---- Handshake ---------------------------------------------------------------------------------
 
@@ -126,7 +130,8 @@ constexpr size_t kDataHeaderSize = 64;
 constexpr uint8_t kFlagCharged = 1;    // the payload was charged against the credit
 constexpr uint8_t kFlagAckNow = 2;     // acknowledge at once, not with the next frame that goes out
 constexpr uint8_t kFlagWantGrant = 4;  // the sender has more than its credit allows
-constexpr uint8_t kFlagAbandoned = 8;  // no payload: what is missing of the message will not come
+// No payload: the sender has given the message up; `offset` says how many of its bytes come in all.
+constexpr uint8_t kFlagAbandoned = 8;
 
 struct FrameHeader {
   FrameType type = FrameType::kAck;
@@ -151,7 +156,7 @@ struct MessageInfo {
 struct DataHeader {
   MessageInfo info;
   uint64_t number = 0;    // of the message, in this direction of the pair
-  uint64_t offset = 0;    // of the payload in the message, bytes
+  uint64_t offset = 0;    // of the payload in the message, bytes; see kFlagAbandoned
   uint32_t previous = 0;  // see above
   // How often the segment was sent before, by links that the sender has given up since. Of two
   // that are under way at once the higher one is the one that will be complete.

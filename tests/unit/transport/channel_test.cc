@@ -268,7 +268,7 @@ class RandomCase {
       case 0:
         return below(2);
       case 1:
-        return 64 << 10;  // the credit
+        return wire::kInitialCredit;
       case 2:
         return below(700 << 10);
       case 3:
@@ -497,6 +497,8 @@ class RandomCase {
       EXPECT_FALSE(network_.channel(side).failed()) << network_.channel(side).failure();
       EXPECT_EQ(network_.side(side).pool().bytes_in_use(), 0u)
           << "side " << side << " keeps memory for messages that are over";
+      EXPECT_EQ(network_.channel(side).charged(), network_.channel(1 - side).consumed())
+          << "side " << side << " has lost credit";
     }
   }
   bool drained(int side) { return network_.channel(side).drained(); }
@@ -712,6 +714,11 @@ TEST_F(ChannelScript, ALinkThatIsSilentWhileAnotherOneIsNotIsGivenUp) {
     EXPECT_TRUE(receiver.complete);
     EXPECT_TRUE(sender.is_settled);
     EXPECT_GE(failures(0) + failures(1), 1u);
+    // It may have been given too much: it starts again at half of what was assumed.
+    const auto rate = [&](int side) {
+      return network_->side(side).device(silent)->counters().rate;
+    };
+    EXPECT_EQ(std::max(rate(0), rate(1)), Scheduler::kInitialRate / 2);
     // It is made again when there is something to send.
     receive(1, 2, 10);
     send(0, 2, 10);
@@ -719,6 +726,28 @@ TEST_F(ChannelScript, ALinkThatIsSilentWhileAnotherOneIsNotIsGivenUp) {
     EXPECT_EQ(channel(0).up(), 3u);
     network_.reset();
   }
+}
+
+// A segment takes longer than a silent link is given: it is slow, and not silent.
+TEST_F(ChannelScript, ASlowLinkThatMovesIsNotGivenUp) {
+  connect(2);
+  FakeConnection* slow = network_->connection(1);
+  ASSERT_NE(slow, nullptr);
+  TestReceiver& receiver = receive(1, 1, kLarge);
+  slow->weight = 0;  // moves by what is done here
+  TestSender& sender = send(0, 1, kLarge);
+  for (int i = 0; i < 200; ++i) {
+    slow->ends[0].link->write(1000);
+    slow->ends[1].link->read(1000);
+    pass(5 * kMillisecond);
+  }
+  EXPECT_FALSE(receiver.complete) << "it is not slow";
+  EXPECT_EQ(failures(0) + failures(1), 0u);
+  slow->weight = 10;
+  pass(kSecond);
+  EXPECT_TRUE(receiver.complete);
+  EXPECT_TRUE(sender.is_settled);
+  EXPECT_EQ(failures(0) + failures(1), 0u);
 }
 
 TEST_F(ChannelScript, AGrantThatIsLostInSilenceIsSentAgain) {

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -381,6 +382,51 @@ class EndpointStrangers : public ::testing::Test {
   Host host_;
   uint64_t tag_ = 0;
 };
+
+// No descriptor is free beyond those that are open while one lives.
+class NoFreeDescriptors {
+ public:
+  NoFreeDescriptors() {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const int next = dup(STDIN_FILENO);  // the lowest that is free
+    EXPECT_GE(next, 0);
+    close(next);
+    rlimit none = before_;
+    none.rlim_cur = static_cast<rlim_t>(next);
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  }
+  ~NoFreeDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+  NoFreeDescriptors(const NoFreeDescriptors&) = delete;
+  NoFreeDescriptors& operator=(const NoFreeDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(EndpointStrangers, WithoutFreeDescriptorsTheyWaitAndNothingSpins) {
+  Progress& progress = host_.endpoint->progress();
+  std::unique_ptr<Stranger> stranger;
+  {
+    Progress::Guard guard(progress);  // nobody is let in meanwhile
+    stranger = std::make_unique<Stranger>(host_.addresses["a"]);
+    const NoFreeDescriptors none;
+    // This thread drives, and would be the one that spins. What counts is CPU time: to look now and
+    // then takes a small part of it, whatever else the machine does.
+    const auto cpu = [] {
+      timespec time{};
+      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+      return Nanos{time.tv_sec} * kSecond + time.tv_nsec;
+    };
+    const Nanos before = cpu();
+    Waiter never;
+    EXPECT_FALSE(progress.wait(guard, never, now() + kSecond));
+    EXPECT_LT(cpu() - before, kSecond / 4);
+  }
+  // When there are descriptors again it is let in: what is no hello is hung up on.
+  stranger->write(wire::HelloBytes{});
+  EXPECT_TRUE(stranger->is_closed());
+  expect_well();
+}
 
 TEST_F(EndpointStrangers, GarbageIsHungUpOn) {
   {

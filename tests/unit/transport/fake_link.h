@@ -71,6 +71,7 @@ class FakeLink final : public Link {
   void answer() override { send(wire::FrameType::kAck, {}); }
   void drop_incoming() override { destination_ = nullptr; }
   const std::deque<OutSegment*>& unacked() const override { return unacked_; }
+  uint64_t moved() const override { return moved_; }
   void shut_down() override {}
 
   bool started() const { return owner_ != nullptr; }
@@ -106,6 +107,7 @@ class FakeLink final : public Link {
   std::deque<OutFrame> out_;
   std::deque<OutSegment*> pending_, unacked_;
   uint64_t written_ = 0, acked_ = 0, ack_sent_ = 0, received_ = 0;
+  uint64_t moved_ = 0;  // payload bytes, read by either end
   bool writing_ = false;
 
   bool in_payload_ = false;
@@ -369,6 +371,8 @@ inline void FakeLink::read(size_t bytes) {
       destination_ += count;
     }
     payload_read_ += count;
+    moved_ += count;
+    if (there().link != nullptr) there().link->moved_ += count;
     payload_left_ -= static_cast<uint32_t>(count);
     bytes -= count;
     if (here().readable != SIZE_MAX) here().readable -= count;

@@ -16,6 +16,7 @@ class RecordingLink final : public Link {
   void answer() override {}
   void drop_incoming() override {}
   const std::deque<OutSegment*>& unacked() const override { return unacked_segments; }
+  uint64_t moved() const override { return 0; }
   void shut_down() override {}
 
   std::deque<OutSegment*> unacked_segments;
