@@ -176,7 +176,7 @@ struct TestReceiver final : Receiver {
   }
 };
 
-constexpr uint64_t kCasesByDefault = 4000;
+constexpr uint64_t kCasesByDefault = 1000;
 
 uint64_t number_from_environment(const char* name, uint64_t otherwise) {
   const char* text = std::getenv(name);
