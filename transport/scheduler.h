@@ -60,8 +60,6 @@ class Scheduler {
   // is none.
   Nanos waiting_since(Rail rail) const;
 
-  bool idle() const;  // nothing queued, nothing in flight that is acknowledged at once
-
  private:
   struct Queue {
     Link* link = nullptr;

@@ -97,8 +97,8 @@ class TcpLink final : public Link, EventHandler {
   std::deque<OutSegment*> unacked_;  // all that were submitted
   uint64_t written_ = 0;             // segments
   uint64_t bytes_written_ = 0;
-  uint64_t acked_ = 0;               // segments
-  uint64_t ack_sent_ = 0;            // what the peer has been told of received_
+  uint64_t acked_ = 0;     // segments
+  uint64_t ack_sent_ = 0;  // what the peer has been told of received_
   bool answer_due_ = false;
   bool writing_ = false;       // inside of write()
   bool watching_ = false;      // for room in the socket

@@ -7,7 +7,7 @@
 
 namespace nezha::testing {
 
-class RecordingLink final : public Link {
+class RecordingLink : public Link {
  public:
   void start(LinkOwner*, Rail, uint64_t) override {}
   void submit(OutSegment& segment) override { unacked_segments.push_back(&segment); }
