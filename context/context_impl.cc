@@ -245,12 +245,25 @@ Operation ContextImpl::check(const AllreduceOptions& options) const {
   Operation op;
   op.type = options.output_type_;
   op.operation = options.operation_;
+  op.commutative = options.commutative_;
   op.element_size = size_of(op.type);
   op.elements = options.output_elements_;
   op.tag = options.tag_;
   op.output = static_cast<std::byte*>(options.output_);
   op.input = options.input_ == nullptr ? op.output : static_cast<const std::byte*>(options.input_);
   if (op.output == nullptr && op.elements > 0) refuse("no output");
+  if (name_of(op.operation) == nullptr) {
+    refuse(absl::StrCat("there is no operation ", static_cast<int>(op.operation)));
+  }
+  if (op.operation == ReduceOperation::kCustom) {
+    if (options.function_ == nullptr) refuse("the operation is custom and has no reduce function");
+    op.function = &options.function_;
+    if (!op.commutative) {
+      refuse(
+          "a reduce function that is not commutative needs the direct algorithm, which is not "
+          "there yet");
+    }
+  }
   if (options.input_ != nullptr && options.elements_ != op.elements) {
     refuse(absl::StrCat("an input of ", options.elements_, " elements and an output of ",
                         op.elements));
