@@ -127,19 +127,49 @@ HWY_INLINE Shorts narrow(Words words) {
   return hn::DemoteTo(Short(), hn::BitCast(hn::RebindToSigned<FloatBits>(), words));
 }
 
-// By our own arithmetic: Highway's truncates.
+// Rounded to what the upper half of a word holds; the lower half is undefined. By our own
+// arithmetic, as Highway's truncates.
+HWY_INLINE Words round_to_upper_half(Floats value) {
+  const FloatBits d;
+  const Words bits = hn::BitCast(d, value);
+  const Words is_odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1));
+  // The one NaN has no bits that carry into its exponent.
+  return hn::Add(bits, hn::Add(is_odd, hn::Set(d, 0x7fff)));
+}
+
+#if HWY_TARGET == HWY_SCALAR
 struct BrainConversion {
   static HWY_INLINE Floats to_float(Shorts brains) {
     return hn::BitCast(Float(), hn::ShiftLeft<16>(hn::PromoteTo(FloatBits(), brains)));
   }
   static HWY_INLINE Shorts from_float(Floats value) {
-    const FloatBits d;
-    const Words bits = hn::BitCast(d, value);
-    const Words is_odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1));
-    // The one NaN has no bits that carry into its exponent.
-    return narrow(hn::ShiftRight<16>(hn::Add(bits, hn::Add(is_odd, hn::Set(d, 0x7fff)))));
+    return narrow(hn::ShiftRight<16>(round_to_upper_half(value)));
   }
 };
+using Brain = Converted<BrainConversion>;
+#else
+// In pairs, each in its half of a word: this is faster than moving them between lanes.
+struct Brain {
+  using Tag = hn::ScalableTag<uint16_t>;
+  template <class F, class V, class... Vs>
+  static HWY_INLINE V apply(const F& f, V v, Vs... vs) {
+    const Words even = round_to_upper_half(one_nan(f(even_of(v), even_of(vs)...)));
+    const Words odd = round_to_upper_half(one_nan(f(odd_of(v), odd_of(vs)...)));
+    return hn::OddEven(hn::BitCast(Tag(), odd), hn::BitCast(Tag(), hn::ShiftRight<16>(even)));
+  }
+
+ private:
+  template <class V>
+  static HWY_INLINE Floats even_of(V v) {
+    return hn::BitCast(Float(), hn::ShiftLeft<16>(hn::BitCast(FloatBits(), v)));
+  }
+  template <class V>
+  static HWY_INLINE Floats odd_of(V v) {
+    const Words words = hn::BitCast(FloatBits(), v);
+    return hn::BitCast(Float(), hn::And(words, hn::Set(FloatBits(), 0xffff0000U)));
+  }
+};
+#endif
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)
 // The CPU converts, and rounds to the nearest, ties to even.
@@ -189,7 +219,6 @@ struct HalfConversion {
 };
 #endif
 
-using Brain = Converted<BrainConversion>;
 using Half = Converted<HalfConversion>;
 
 // ---- Kernels -----------------------------------------------------------------------------------
