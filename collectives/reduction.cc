@@ -8,6 +8,7 @@
 
 #include "collectives/integer_division.h"
 #include "collectives/reduction.h"
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -46,15 +47,34 @@ struct Product {
   }
 };
 
-// IEEE 754-2019, 9.6: minimum and maximum, of which Highway's have neither the NaN nor the order
-// of zeros. Of equal numbers that are not the same bits, one is -0 and the other +0.
+// The second if either is NaN, or if both are zeros: as x86's instructions, and so Highway's there,
+// have it.
+template <class V>
+HWY_INLINE V smaller(V a, V b) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+  return hn::Min(a, b);
+#else
+  return hn::IfThenElse(hn::Lt(a, b), a, b);
+#endif
+}
+
+template <class V>
+HWY_INLINE V larger(V a, V b) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+  return hn::Max(a, b);
+#else
+  return hn::IfThenElse(hn::Lt(b, a), a, b);
+#endif
+}
+
+// IEEE 754-2019, 9.6: minimum and maximum. The smaller (or larger) one, taken both ways round, is
+// the same bits twice, but for +0 and -0, which Or makes -0 and And +0; and for a NaN, which Or
+// keeps one.
 struct Min {
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {
     if constexpr (kIsFloat<V>) {
-      const V less = hn::IfThenElse(hn::Lt(a, b), a, b);  // b if either is NaN
-      const V least = hn::IfThenElse(hn::Eq(a, b), hn::Or(a, b), less);
-      return hn::IfThenElse(hn::IsNaN(a), a, least);
+      return hn::Or(smaller(a, b), smaller(b, a));
     } else {
       return hn::Min(a, b);
     }
@@ -65,9 +85,10 @@ struct Max {
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {
     if constexpr (kIsFloat<V>) {
-      const V more = hn::IfThenElse(hn::Lt(b, a), a, b);  // b if either is NaN
-      const V most = hn::IfThenElse(hn::Eq(a, b), hn::And(a, b), more);
-      return hn::IfThenElse(hn::IsNaN(a), a, most);
+      const V one = larger(a, b);
+      const V other = larger(b, a);
+      const V either = hn::Or(one, other);
+      return hn::IfThenElse(hn::IsNaN(either), either, hn::And(one, other));
     } else {
       return hn::Max(a, b);
     }
@@ -238,6 +259,10 @@ HWY_INLINE void store_part(hn::Vec<D> v, D d, hn::TFromD<D>* to, size_t count) {
   std::memcpy(to, buffer, count * sizeof *to);
 }
 
+// How far ahead memory is fetched, bytes, also beyond the end: without it the CPU's own fetching
+// falls behind kernels of many instructions.
+constexpr size_t kAhead = 1024;
+
 // out[i] = f(in[i]...)
 template <class Format, class F, typename T, typename... In>
 HWY_INLINE void map(const F& f, T* out, size_t elements, const In*... in) {
@@ -245,6 +270,7 @@ HWY_INLINE void map(const F& f, T* out, size_t elements, const In*... in) {
   const size_t lanes = hn::Lanes(d);
   size_t i = 0;
   for (; i + lanes <= elements; i += lanes) {
+    (hwy::Prefetch(reinterpret_cast<const std::byte*>(in + i) + kAhead), ...);
     hn::StoreU(Format::apply(f, hn::LoadU(d, in + i)...), d, out + i);
   }
   const size_t rest = elements - i;

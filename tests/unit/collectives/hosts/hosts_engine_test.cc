@@ -209,7 +209,8 @@ class RankRun final : public TaskOwner {
   }
   const std::vector<T>& result() const { return in_place_ ? in_ : out_; }
   bool input_is_intact() const {
-    return in_place_ || std::memcmp(in_.data(), original_.data(), in_.size() * sizeof(T)) == 0;
+    return in_place_ || in_.empty() ||
+           std::memcmp(in_.data(), original_.data(), in_.size() * sizeof(T)) == 0;
   }
   void freeze() {
     for (auto& task : tasks_) task->freeze();
