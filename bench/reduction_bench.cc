@@ -74,7 +74,7 @@ double seconds(const Kernel& kernel, Vectors& v) {
 void measure(benchmark::State& state, const Kernel& kernel, size_t size, int64_t streams) {
   Vectors v(size);
   std::vector<double> ratios;
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     const double plain_time = seconds(plain<float>, v);
     const double time = seconds(kernel, v);
     state.SetIterationTime(time);

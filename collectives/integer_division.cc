@@ -31,6 +31,7 @@ template <typename T>
 T quotient(T value, const Divisor& divisor) {
   using Magnitude = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
   const bool is_negative = value < 0;
+  // NOLINTNEXTLINE(bugprone-signed-char-misuse): the sign is to be extended
   const auto bits = static_cast<Magnitude>(value);
   const Magnitude magnitude = divisor(is_negative ? Magnitude{0} - bits : bits);
   return static_cast<T>(is_negative ? Magnitude{0} - magnitude : magnitude);

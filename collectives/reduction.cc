@@ -47,8 +47,8 @@ struct Product {
   }
 };
 
-// The second if either is NaN, or if both are zeros: as x86's instructions, and so Highway's there,
-// have it.
+// The second if either is NaN, or if both are zeros: as x86's instruction has it, and so Highway
+// there.
 template <class V>
 HWY_INLINE V smaller(V a, V b) {
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
@@ -58,18 +58,8 @@ HWY_INLINE V smaller(V a, V b) {
 #endif
 }
 
-template <class V>
-HWY_INLINE V larger(V a, V b) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
-  return hn::Max(a, b);
-#else
-  return hn::IfThenElse(hn::Lt(b, a), a, b);
-#endif
-}
-
-// IEEE 754-2019, 9.6: minimum and maximum. The smaller (or larger) one, taken both ways round, is
-// the same bits twice, but for +0 and -0, which Or makes -0 and And +0; and for a NaN, which Or
-// keeps one.
+// IEEE 754-2019, 9.6: minimum and maximum. The smaller one, taken both ways round, is the same bits
+// twice, but for +0 and -0, which Or makes -0, and for a NaN, which Or keeps one.
 struct Min {
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {
@@ -85,10 +75,7 @@ struct Max {
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {
     if constexpr (kIsFloat<V>) {
-      const V one = larger(a, b);
-      const V other = larger(b, a);
-      const V either = hn::Or(one, other);
-      return hn::IfThenElse(hn::IsNaN(either), either, hn::And(one, other));
+      return hn::Neg(Min()(hn::Neg(a), hn::Neg(b)));
     } else {
       return hn::Max(a, b);
     }

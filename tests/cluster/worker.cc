@@ -634,8 +634,15 @@ class Job {
   }
 
   template <typename T>
+  static uint64_t bits_of(T value) {
+    uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof value);
+    return bits;
+  }
+
+  template <typename T>
   static bool same(T a, T b) {
-    return std::memcmp(&a, &b, sizeof a) == 0;
+    return bits_of(a) == bits_of(b);
   }
 
   // What is not as it ought to be; empty if all is.

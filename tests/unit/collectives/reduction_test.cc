@@ -17,6 +17,8 @@
 namespace nezha {
 namespace {
 
+using reference::bits_of;
+
 constexpr std::array kOperations = {ReduceOperation::kSum, ReduceOperation::kProduct,
                                     ReduceOperation::kMin, ReduceOperation::kMax,
                                     ReduceOperation::kAverage};
@@ -51,13 +53,6 @@ struct Block {
     }
   }
 };
-
-template <typename T>
-uint64_t bits_of(T value) {
-  uint64_t bits = 0;
-  std::memcpy(&bits, &value, sizeof value);
-  return bits;
-}
 
 // Numbers that have their own rules, else any bits.
 template <typename T>

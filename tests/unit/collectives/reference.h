@@ -4,12 +4,20 @@
 #include <cmath>
 #include <concepts>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 
 #include "nezha/types.h"
 
 namespace nezha::reference {
+
+template <typename T>
+uint64_t bits_of(T value) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  return bits;
+}
 
 template <typename T>
 constexpr bool kIsShort = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;

@@ -257,7 +257,7 @@ void allreduce(Rank& rank, Algorithm algorithm, const Work& work, const std::vec
   ASSERT_TRUE(run.status.ok()) << run.status;
   EXPECT_TRUE(run.input_is_intact());
   for (size_t i = 0; i < work.elements; ++i) {
-    ASSERT_EQ(std::memcmp(&run.result()[i], &wanted[i], sizeof(T)), 0)
+    ASSERT_EQ(reference::bits_of(run.result()[i]), reference::bits_of(wanted[i]))
         << name_of(data_type_of<T>()) << " " << name_of(work.operation) << ": element " << i
         << " of " << work.elements << " at rank " << rank.group.rank;
   }
@@ -369,6 +369,7 @@ TEST(HostsEngine, NoRankIsDoneBeforeTheLastHasBegun) {
   for (const auto& [algorithm, elements] : kCases) {
     World world(4);
     std::vector<std::unique_ptr<RankRun<>>> runs;
+    runs.reserve(4);
     for (int r = 0; r < 4; ++r) {
       runs.push_back(std::make_unique<RankRun<>>(world.rank(r), algorithm, Work{elements, 1},
                                                  std::vector<Lane>{kWhole}));
