@@ -8,7 +8,6 @@
 
 #include "collectives/integer_division.h"
 #include "collectives/reduction.h"
-#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -246,10 +245,6 @@ HWY_INLINE void store_part(hn::Vec<D> v, D d, hn::TFromD<D>* to, size_t count) {
   std::memcpy(to, buffer, count * sizeof *to);
 }
 
-// How far ahead memory is fetched, bytes, also beyond the end: without it the CPU's own fetching
-// falls behind kernels of many instructions.
-constexpr size_t kAhead = 1024;
-
 // out[i] = f(in[i]...)
 template <class Format, class F, typename T, typename... In>
 HWY_INLINE void map(const F& f, T* out, size_t elements, const In*... in) {
@@ -257,7 +252,6 @@ HWY_INLINE void map(const F& f, T* out, size_t elements, const In*... in) {
   const size_t lanes = hn::Lanes(d);
   size_t i = 0;
   for (; i + lanes <= elements; i += lanes) {
-    (hwy::Prefetch(reinterpret_cast<const std::byte*>(in + i) + kAhead), ...);
     hn::StoreU(Format::apply(f, hn::LoadU(d, in + i)...), d, out + i);
   }
   const size_t rest = elements - i;

@@ -59,7 +59,8 @@ enum class ReduceOperation : uint8_t {
 /// It is called by any thread that waits in nezha, also for another operation, by one at a time,
 /// and under a lock of nezha's. So it must not call nezha, not wait for another thread, and take no
 /// longer than its work does: meanwhile nothing of the process is sent or received. If it throws,
-/// the operation fails on all ranks, as it does when a rank dies (IoError).
+/// the operation fails as it does when a rank dies (IoError): on all ranks but those that needed
+/// nothing of this one any more, and whose next operation fails instead.
 using ReduceFunction =
     std::function<void(void* out, const void* a, const void* b, size_t elements)>;
 

@@ -113,10 +113,10 @@ def test_types_and_operations(bed: Testbed, ranks: int, way: str) -> None:
 
 @pytest.mark.parametrize("algorithm", ["ring", "recursive-doubling"])
 def test_function_that_throws(bed: Testbed, algorithm: str) -> None:
-    """At one rank: it fails the operation on all of them, with what it threw and where. The sum
-    before it makes the links by which they learn of it."""
+    """At one rank: all fail, with what it threw and where. The sum before it makes the links by
+    which they learn of it; in the one after it those fail that had all they needed already."""
     with job.Job(bed, 4) as work:
-        work.start(elements=5000, operation="sum,throwing", rails=TWO, algorithm=algorithm)
+        work.start(elements=5000, operation="sum,throwing,average", rails=TWO, algorithm=algorithm)
         work.wait()
         for rank in work.ranks:
             error = rank.wait_for("error")
