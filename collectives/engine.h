@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "collectives/partition.h"
-#include "collectives/reduction.h"
+#include "collectives/reducer.h"
 #include "nezha/allreduce.h"
 #include "nezha/types.h"
 #include "transport/channel.h"
@@ -35,6 +35,8 @@ struct Operation {
   size_t element_size = 0;  // bytes
   DataType type = DataType::kFloat32;
   ReduceOperation operation = ReduceOperation::kSum;
+  const ReduceFunction* function = nullptr;  // the caller's, of kCustom
+  bool commutative = true;                   // `function` is
   uint32_t tag = 0;
 
   size_t bytes() const { return elements * element_size; }
@@ -42,6 +44,7 @@ struct Operation {
   bool is_whole(uint64_t offset, uint64_t length) const {
     return offset % element_size == 0 && length % element_size == 0;
   }
+  Reducer reducer(int ranks) const { return {type, operation, function, ranks}; }
 };
 
 // What all ranks agree on for an operation.

@@ -250,6 +250,17 @@ void ContextImpl::check(const AllreduceOptions& options) const {
   const auto& inputs = options.inputs_;
   const auto& outputs = options.outputs_;
   if (outputs.empty()) refuse("no output; set one");
+  if (name_of(options.operation_) == nullptr) {
+    refuse(absl::StrCat("there is no operation ", static_cast<int>(options.operation_)));
+  }
+  if (options.operation_ == ReduceOperation::kCustom) {
+    if (options.function_ == nullptr) refuse("the operation is custom and has no reduce function");
+    if (!options.commutative_) {
+      refuse(
+          "a reduce function that is not commutative needs the direct algorithm, which is not "
+          "there yet");
+    }
+  }
   if (!inputs.empty() && options.elements_ != options.output_elements_) {
     refuse(absl::StrCat("inputs of ", options.elements_, " elements and outputs of ",
                         options.output_elements_));
@@ -287,9 +298,11 @@ RunningOperation::Request ContextImpl::request(const AllreduceOptions& options) 
   Operation& op = request.operation;
   op.type = options.output_type_;
   op.operation = options.operation_;
+  op.commutative = options.commutative_;
   op.element_size = size_of(op.type);
   op.elements = options.output_elements_;
   op.tag = options.tag_;
+  if (op.operation == ReduceOperation::kCustom) request.function = options.function_;
   op.output = static_cast<std::byte*>(options.outputs_.front());
   for (size_t i = 1; i < options.outputs_.size(); ++i) {
     request.copies.push_back(static_cast<std::byte*>(options.outputs_[i]));
@@ -315,10 +328,13 @@ void ContextImpl::fold_inputs(const AllreduceOptions& options,
   op.input = static_cast<const std::byte*>(inputs.front());
   if (inputs.size() == 1 || op.elements == 0) return;
   request.folded = endpoint_->pool().take(op.bytes());
-  const Reduction reduce = reduction(op.type, op.operation);
+  const Reducer reducer(op.type, op.operation, request.function ? &request.function : nullptr,
+                        options_.size);
   std::byte* sum = request.folded.data();
-  reduce(sum, inputs[0], inputs[1], op.elements);
-  for (size_t i = 2; i < inputs.size(); ++i) reduce(sum, sum, inputs[i], op.elements);
+  request.prepared = reducer.combine(sum, inputs[0], inputs[1], op.elements);
+  for (size_t i = 2; i < inputs.size(); ++i) {
+    request.prepared.Update(reducer.combine(sum, sum, inputs[i], op.elements));
+  }
   op.input = sum;
 }
 
@@ -331,7 +347,9 @@ std::shared_ptr<RunningOperation> ContextImpl::start(const AllreduceOptions& opt
   running_.push_back(operation);
   operation->begin(roll_call_.enter(operation->request().operation.tag));
   // Operations of one tag match in the order of their calls: none overtakes one that waits.
-  if (to_start_.empty() && unknown_peer(*operation) < 0) {
+  if (!operation->request().prepared.ok()) {
+    on_operation_failed(operation->request().prepared);
+  } else if (to_start_.empty() && unknown_peer(*operation) < 0) {
     launch(*operation);
   } else {
     start_later(operation);

@@ -24,7 +24,9 @@ RunningOperation::RunningOperation(RunningOperationOwner& owner,
       rank_of_(std::move(rank_of)),
       request_(std::move(request)),
       overdue_(progress_, [this] { on_overdue(); }),
-      deadline_(progress_, [this] { on_deadline(); }) {}
+      deadline_(progress_, [this] { on_deadline(); }) {
+  if (request_.function != nullptr) request_.operation.function = &request_.function;
+}
 
 void RunningOperation::begin(uint64_t ordinal) {
   request_.ordinal = ordinal;

@@ -41,6 +41,8 @@ class RunningOperation final : public TaskOwner,
     EnginePlan plan;
     std::vector<std::byte*> copies;  // where the result goes too
     Buffer folded;                   // the sum of several inputs, if it has several
+    absl::Status prepared;           // whether they could be summed
+    ReduceFunction function;         // of a custom operation
     uint64_t ordinal = 0;            // among the operations of its tag
     Nanos deadline = 0;
     std::string timeout;  // as text

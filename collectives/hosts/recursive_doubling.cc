@@ -31,7 +31,7 @@ RecursiveDoubling::RecursiveDoubling(const Group& group, const Slice& slice, Tas
       slice_(slice),
       range_(Partition(slice.operation.elements, slice.operation.element_size, 1)
                  .chunk(0, slice.bounds)),
-      reduce_(reduction(slice.operation.type, slice.operation.operation)) {
+      reducer_(slice.operation.reducer(group.size)) {
   const int power = largest_power_of_two(group_.size);
   if (group_.rank >= power) {
     add_exchange(group_.rank - power, /*sends=*/true, /*receives=*/true, /*is_result=*/true);
@@ -91,7 +91,8 @@ void RecursiveDoubling::advance() {
     Exchange& exchange = *exchanges_[next_];
     if (exchange.sends && !exchange.sent) send(exchange);
     if (exchange.receives && !exchange.complete) return;
-    if (exchange.receives && !exchange.is_result) combine(exchange);
+    if (!exchange.receives || exchange.is_result) continue;
+    if (absl::Status status = combine(exchange); !status.ok()) return fail(status);
   }
   check_complete();
 }
@@ -102,15 +103,23 @@ void RecursiveDoubling::send(Exchange& exchange) {
   exchange.channel->settle(*exchange.outgoing);
 }
 
-void RecursiveDoubling::combine(Exchange& exchange) {
+absl::Status RecursiveDoubling::combine(Exchange& exchange) {
   bool is_last = true;
   for (size_t i = next_ + 1; i < exchanges_.size(); ++i) is_last &= !exchanges_[i]->receives;
-  const std::byte* theirs = exchange.buffer.data();
+  std::byte* scratch = exchange.buffer.data();
   const bool mine_first = group_.rank < exchange.peer;
-  std::byte* sum = is_last ? slice_.operation.output + range_.offset : exchange.buffer.data();
-  reduce_(sum, mine_first ? current_ : theirs, mine_first ? theirs : current_,
-          range_.length / slice_.operation.element_size);
-  current_ = sum;
+  const std::byte* a = mine_first ? current_ : scratch;
+  const std::byte* b = mine_first ? scratch : current_;
+  const size_t elements = range_.length / slice_.operation.element_size;
+  std::byte* output = slice_.operation.output + range_.offset;
+  current_ = is_last ? output : scratch;
+  return is_last ? reducer_.finish(output, scratch, a, b, elements)
+                 : reducer_.combine(scratch, a, b, elements);
+}
+
+void RecursiveDoubling::fail(const absl::Status& why) {
+  detach();
+  finish(State::kFailed, why);
 }
 
 void RecursiveDoubling::check_complete() {
@@ -170,10 +179,7 @@ void RecursiveDoubling::Exchange::settled() {
   task->check_complete();
 }
 
-void RecursiveDoubling::Exchange::failed(const absl::Status& why) {
-  task->detach();
-  task->finish(State::kFailed, why);
-}
+void RecursiveDoubling::Exchange::failed(const absl::Status& why) { task->fail(why); }
 
 void RecursiveDoubling::Exchange::mismatched(const wire::MessageInfo& theirs) {
   incoming = nullptr;  // the inbox's ticket is gone

@@ -3,7 +3,7 @@
 // With a power of two of ranks, at level k rank r exchanges its partial result with rank r XOR 2^k
 // and both add the two. Ranks beyond the largest power of two p fold in first: rank p+i sends its
 // input to rank i, and gets the result back at the end. Both partners add the lower rank's operand
-// first, so that all get the same bits.
+// first, so that all get the same bits. An average is divided at the last level, by all of them.
 // (R. Thakur, R. Rabenseifner, W. Gropp: Optimization of collective communication operations in
 // MPICH, section 4.4.)
 #pragma once
@@ -53,14 +53,15 @@ class RecursiveDoubling final : public Task {
   void add_exchange(int peer, bool sends, bool receives, bool is_result = false);
   void advance();
   void send(Exchange& exchange);
-  void combine(Exchange& exchange);
+  absl::Status combine(Exchange& exchange);
+  void fail(const absl::Status& why);
   void check_complete();
   void detach() override;
 
   const Group& group_;
   Slice slice_;
   Range range_;  // of the vector
-  Reduction reduce_;
+  Reducer reducer_;
   EnginePlan plan_;
   std::vector<std::unique_ptr<Exchange>> exchanges_;
   size_t next_ = 0;                     // exchange

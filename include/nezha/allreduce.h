@@ -1,4 +1,5 @@
-/// allreduce: every rank contributes a vector and every rank gets the element-wise sum.
+/// allreduce: every rank contributes a vector and every rank gets the element-wise sum, or another
+/// reduction.
 /// The options read like Gloo's (`gloo/allreduce.h`).
 #pragma once
 
@@ -6,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "nezha/context.h"
@@ -66,7 +68,19 @@ class AllreduceOptions {
     output_type_ = data_type_of<T>();
   }
 
+  /// Default: the sum. The same on every rank, as the element type is.
   void setOperation(ReduceOperation operation) { operation_ = operation; }
+
+  /// Reduces by a function of the caller's own (see ReduceFunction for what it may do), and so sets
+  /// the operation to kCustom. It is copied, and called until the allreduce returns or throws.
+  void setReduceFunction(ReduceFunction function) {
+    function_ = std::move(function);
+    operation_ = ReduceOperation::kCustom;
+  }
+
+  /// Whether the function is commutative (the default). If it is not, operands are to be combined
+  /// in the order of the ranks, which no algorithm does yet: InvalidArgument.
+  void setCommutative(bool commutative) { commutative_ = commutative; }
 
   /// Tells operations apart that run at the same time on one context. Operations of one tag match
   /// in the order each rank starts them, which must be the same order on all ranks.
@@ -91,6 +105,8 @@ class AllreduceOptions {
   DataType type_ = DataType::kFloat32;
   DataType output_type_ = DataType::kFloat32;
   ReduceOperation operation_ = ReduceOperation::kSum;
+  ReduceFunction function_;
+  bool commutative_ = true;
   Algorithm algorithm_ = Algorithm::kAuto;
   uint32_t tag_ = 0;
   std::chrono::milliseconds timeout_{0};  // 0: the context's
