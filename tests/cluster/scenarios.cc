@@ -133,6 +133,8 @@ void many_in_flight(World& world) {
   const auto context = world.join();
   std::vector<Vector> vectors;
   std::vector<nezha::Handle> handles;
+  vectors.reserve(60);
+  handles.reserve(60);
   for (int i = 0; i < 60; ++i) vectors.emplace_back(world, kSizes[i % 5], i);
   for (int i = 0; i < 60; ++i) {
     handles.push_back(vectors[static_cast<size_t>(i)].start(context, static_cast<uint32_t>(i % 3)));
@@ -245,6 +247,8 @@ void early_start(World& world) {
   const auto context = world.join();
   std::vector<Vector> vectors;
   std::vector<nezha::Handle> handles;
+  vectors.reserve(5);
+  handles.reserve(5);
   for (int i = 0; i < 5; ++i) vectors.emplace_back(world, kSizes[i], i);
   for (auto& vector : vectors) handles.push_back(vector.start(context, 1));
   if (world.rank == 0) {
