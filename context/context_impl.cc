@@ -23,12 +23,6 @@ namespace {
 // How long one question to the store may take.
 constexpr Nanos kStorePatience = 200 * kMillisecond;
 
-Nanos to_nanos(std::chrono::milliseconds time) {
-  // A deadline that is further away than any run lasts: what is larger would overflow.
-  constexpr std::chrono::hours kForever{24 * 365};
-  return std::chrono::nanoseconds(std::min<std::chrono::milliseconds>(time, kForever)).count();
-}
-
 // All contexts of the process share one, so that they share devices and connections.
 std::shared_ptr<Endpoint> shared_endpoint() {
   static std::mutex mutex;
