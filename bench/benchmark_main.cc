@@ -5,20 +5,34 @@
 
 #include <cstdio>
 #include <exception>
+#include <string>
 
 #include "bench/measure.h"
 #include "bench/report.h"
+#include "nezha/redis_store.h"
 
 namespace nezha::bench {
 namespace {
 
-std::shared_ptr<::gloo::rendezvous::Store> open_store(const Options& options) {
-  struct PrefixedFiles {  // the one refers to the other, so both live equally long
-    explicit PrefixedFiles(const Options& o) : files(o.shared_path), store(o.prefix, files) {}
-    ::gloo::rendezvous::FileStore files;
+using ::gloo::rendezvous::Store;
+
+std::unique_ptr<Store> open_meeting_place(const Options& options) {
+  if (!options.shared_path.empty()) {
+    return std::make_unique<::gloo::rendezvous::FileStore>(options.shared_path);
+  }
+  if (!options.store_url.empty()) return std::make_unique<RedisStore>(options.store_url);
+  const bool is_ipv6 = options.redis_host.find(':') != std::string::npos;
+  const std::string host = is_ipv6 ? "[" + options.redis_host + "]" : options.redis_host;
+  return std::make_unique<RedisStore>("redis://" + host + ":" + std::to_string(options.redis_port));
+}
+
+std::shared_ptr<Store> open_store(const Options& options) {
+  struct Prefixed {  // the one refers to the other, so both live equally long
+    explicit Prefixed(const Options& o) : whole(open_meeting_place(o)), store(o.prefix, *whole) {}
+    std::unique_ptr<Store> whole;
     ::gloo::rendezvous::PrefixStore store;
   };
-  const auto both = std::make_shared<PrefixedFiles>(options);
+  const auto both = std::make_shared<Prefixed>(options);
   return {both, &both->store};
 }
 

@@ -18,7 +18,9 @@ namespace nezha {
 ///
 /// Every call has a deadline: that of the URL, or its own. Within it a connection that is lost is
 /// made again, and a server that restarts, loads its data or has too many clients is waited for. A
-/// server that comes back without its data gets back the keys that this process has set.
+/// server that comes back without its data gets back the keys that this process has set, at the
+/// process's next call: a rank that calls no more leaves its keys lost, so let a server that may
+/// restart keep its data (`appendonly yes`).
 ///
 /// Errors (each names the server, the key, and what to do; none has the password in it):
 ///   - InvalidArgument: a bad URL, key, value or timeout; nothing was sent
