@@ -25,16 +25,17 @@ struct LaunchEnvironment {
 /// Reads the environment. The first of these launchers that has left its mark counts, as one may
 /// run inside another (mpirun in a Slurm allocation, torchrun under srun):
 ///
-/// | launcher  | mark                | rank, size, local rank, local size              | job     |
-/// | --------- | ------------------- | ----------------------------------------------- | ------- |
-/// | torchrun  | WORLD_SIZE          | RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE  |
-/// TORCHELASTIC_RUN_ID and _RESTART_COUNT | | Horovod   | HOROVOD_RANK        | HOROVOD_RANK,
-/// _SIZE, _LOCAL_RANK, _LOCAL_SIZE   | -       | | Open MPI  | OMPI_COMM_WORLD_RANK |
-/// OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE | PMIX_NAMESPACE | | MVAPICH   |
-/// MV2_COMM_WORLD_RANK | MV2_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE | -  | | PMI (MPICH,
-/// Intel MPI) | PMI_RANK | PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS | - | | Slurm     |
-/// SLURM_PROCID        | SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, -    | SLURM_JOB_ID and
-/// SLURM_STEP_ID | | PMIx      | PMIX_RANK           | PMIX_RANK, -, -, - | PMIX_NAMESPACE |
+///   - torchrun, if WORLD_SIZE is set: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE; the job is
+///     TORCHELASTIC_RUN_ID with TORCHELASTIC_RESTART_COUNT
+///   - Horovod, if HOROVOD_RANK is: HOROVOD_ with RANK, SIZE, LOCAL_RANK, LOCAL_SIZE
+///   - Open MPI, if OMPI_COMM_WORLD_RANK is: OMPI_COMM_WORLD_ with the same; the job is
+///     PMIX_NAMESPACE
+///   - MVAPICH, if MV2_COMM_WORLD_RANK is: MV2_COMM_WORLD_ with the same
+///   - PMI (MPICH, Intel MPI), if PMI_RANK is: PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS
+///   - Slurm, if SLURM_PROCID is: SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID; the job is
+///   SLURM_JOB_ID
+///     with SLURM_STEP_ID
+///   - PMIx, if PMIX_RANK is: PMIX_RANK; the job is PMIX_NAMESPACE
 ///
 /// A variable that is empty counts as not set. Thread-safe as long as nobody changes the
 /// environment.
