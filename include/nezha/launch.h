@@ -33,8 +33,7 @@ struct LaunchEnvironment {
 ///   - MVAPICH, if MV2_COMM_WORLD_RANK is: MV2_COMM_WORLD_ with the same
 ///   - PMI (MPICH, Intel MPI), if PMI_RANK is: PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS
 ///   - Slurm, if SLURM_PROCID is: SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID; the job is
-///   SLURM_JOB_ID
-///     with SLURM_STEP_ID
+///     SLURM_JOB_ID with SLURM_STEP_ID
 ///   - PMIx, if PMIX_RANK is: PMIX_RANK; the job is PMIX_NAMESPACE
 ///
 /// A variable that is empty counts as not set. Thread-safe as long as nobody changes the
