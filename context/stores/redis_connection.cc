@@ -112,8 +112,8 @@ absl::StatusOr<RedisConnection> RedisConnection::open(const RedisUrl& url, Nanos
 absl::Status RedisConnection::log_in(const RedisUrl& url, Nanos deadline) {
   if (!url.password.empty()) {
     std::vector<absl::string_view> words{"AUTH"};
-    if (!url.user.empty()) words.push_back(url.user);
-    words.push_back(url.password);
+    if (!url.user.empty()) words.emplace_back(url.user);
+    words.emplace_back(url.password);
     if (const auto reply = command(words, deadline); !reply.ok()) return reply.status();
   }
   if (url.database != 0) {

@@ -49,7 +49,7 @@ TEST(RedisStore, KeepsWhatIsSet) {
   const RedisServer server;
   RedisStore one(server.url());
   RedisStore other(server.url());
-  const std::vector<char> odd = bytes(std::string("a\r\nb\0c \xff", 9));
+  const std::vector<char> odd = bytes(std::string("a\r\nb\0c \xff", 8));
   one.set("odd", odd);
   one.set("empty", {});
   one.set("a key/with :all& kinds\n", bytes("1"));
@@ -68,7 +68,9 @@ TEST(RedisStore, GoesByTcpToo) {
   const RedisServer server({}, /*tcp=*/true);
   const std::string port = std::to_string(server.port());
   for (const std::string host : {"127.0.0.1", "localhost"}) {
-    RedisStore store("redis://" + host + ":" + port + "/1?prefix=" + host);
+    std::string url = "redis://";
+    url.append(host).append(":").append(port).append("/1?prefix=").append(host);
+    RedisStore store(url);
     store.set("key", bytes("value"));
     EXPECT_EQ(store.get("key"), bytes("value"));
   }
@@ -119,6 +121,7 @@ TEST(RedisStore, AWaitThatFailsNamesTheKeysThatAreMissing) {
   EXPECT_EQ(message.find("rank0"), std::string::npos);
 
   std::vector<std::string> many;
+  many.reserve(1000);
   for (int i = 0; i < 1000; ++i) many.push_back("many" + std::to_string(i));
   const std::string of_many = error_of<TimeoutError>([&] { store.wait(many, milliseconds(200)); });
   expect_texts(of_many, {"many0", "and up to 936 more"});
@@ -128,6 +131,7 @@ TEST(RedisStore, ManyKeysAreWaitedFor) {
   const RedisServer server;
   RedisStore store(server.url());
   std::vector<std::string> many;
+  many.reserve(200);
   for (int i = 0; i < 200; ++i) many.push_back("many" + std::to_string(i));
   std::jthread other([&] {
     for (size_t i = many.size(); i-- > 0;) store.set(many[i], bytes("x"));
@@ -355,6 +359,7 @@ TEST(RedisStore, ThreadsMayShareIt) {
   const RedisServer server;
   RedisStore store(server.url());
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int thread = 0; thread < 4; ++thread) {
     threads.emplace_back([&store, thread] {
       const auto key = [](int of, int i) {

@@ -126,6 +126,7 @@ class RedisServer {
         "no",           "--dir",  folder_.file(""), "--logfile", folder_.file("log")};
     words.insert(words.end(), options_.begin(), options_.end());
     std::vector<char*> argv;
+    argv.reserve(words.size() + 1);
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
     const pid_t parent = getpid();
