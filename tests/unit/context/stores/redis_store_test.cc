@@ -75,7 +75,7 @@ TEST(RedisStore, GoesByTcpToo) {
     EXPECT_EQ(store.get("key"), bytes("value"));
   }
   const std::string message =
-      error_of<TimeoutError>([&] { RedisStore("redis://[::1]:" + port + "?timeout=50ms"); });
+      error_of<TimeoutError>([&] { RedisStore("redis://[::1]:" + port + "?timeout=500ms"); });
   expect_texts(message, {"[::1]:" + port, "is a Redis server running there"});
 }
 
@@ -114,10 +114,10 @@ TEST(RedisStore, AWaitThatFailsNamesTheKeysThatAreMissing) {
   store.set("rank0", bytes("0"));
   const Nanos begin = now();
   const std::string message = error_of<TimeoutError>([&] {
-    store.wait({"rank0", "rank1", "rank2"}, milliseconds(60));
+    store.wait({"rank0", "rank1", "rank2"}, milliseconds(1000));
   });
   EXPECT_LT(now() - begin, kPatience);
-  expect_texts(message, {server.socket(), "60 ms", "'run7/rank1', 'run7/rank2'", "prefix"});
+  expect_texts(message, {server.socket(), "1000 ms", "'run7/rank1', 'run7/rank2'", "prefix"});
   EXPECT_EQ(message.find("rank0"), std::string::npos);
 
   std::vector<std::string> many;
@@ -300,27 +300,27 @@ TEST(RedisStore, AServerThatStartsLateIsWaitedFor) {
 
 TEST(RedisStore, AServerThatStaysAwayIsATimeout) {
   RedisServer server;
-  RedisStore store(server.url("timeout=60ms"));
+  RedisStore store(server.url("timeout=500ms"));
   server.kill();
   expect_texts(error_of<TimeoutError>([&] { store.set("key", {}); }),
                {server.socket(), "nezha/key", "is a Redis server running there"});
-  expect_texts(error_of<TimeoutError>([&] { store.wait({"other"}, milliseconds(30)); }),
+  expect_texts(error_of<TimeoutError>([&] { store.wait({"other"}, milliseconds(500)); }),
                {"nezha/other", "is a Redis server running there"});
 }
 
 TEST(RedisStore, ASilentServerIsATimeout) {
   const FakeServer server({""});
   const Nanos begin = now();
-  expect_texts(error_of<TimeoutError>([&] { RedisStore(server.url("timeout=50ms")); }),
+  expect_texts(error_of<TimeoutError>([&] { RedisStore(server.url("timeout=500ms")); }),
                {server.socket(), "no answer in time"});
-  EXPECT_GE(now() - begin, 50 * kMillisecond);
+  EXPECT_GE(now() - begin, 500 * kMillisecond);
   const FakeServer once({":0\r\n", ""});
-  RedisStore store(once.url("timeout=20ms"));
+  RedisStore store(once.url("timeout=500ms"));
   expect_texts(error_of<TimeoutError>([&] { store.set("key", {}); }), {"nezha/key", "no answer"});
   expect_texts(error_of<TimeoutError>([&] {
-                 store.wait({"a", "b"}, milliseconds(50));
+                 store.wait({"a", "b"}, milliseconds(700));
                }),
-               {"'nezha/a', 'nezha/b'", "50 ms"});
+               {"'nezha/a', 'nezha/b'", "700 ms"});
 }
 
 TEST(RedisStore, AServerThatLoadsItsDataIsWaitedFor) {
@@ -329,7 +329,7 @@ TEST(RedisStore, AServerThatLoadsItsDataIsWaitedFor) {
   RedisStore store(server.url());
   store.set("key", {});
   const FakeServer always({loading});
-  expect_texts(error_of<TimeoutError>([&] { RedisStore(always.url("timeout=50ms")); }),
+  expect_texts(error_of<TimeoutError>([&] { RedisStore(always.url("timeout=500ms")); }),
                {always.socket(), "loading its data"});
 }
 
