@@ -62,9 +62,13 @@ struct Options {
   Format format = Format::kTable;
 };
 
+// The shares as the command line has them; of equal parts, a 1 for each rail.
+std::string shares_text(const Options& options);
+
 // Reads the command line. A rank and a number of ranks that it does not give are RANK and SIZE of
 // the environment, if both are there; else the launcher's (nezha/launch.h); else what there is of
-// RANK and SIZE. Returns nothing if the user asked for the help, which has then been printed.
+// RANK and SIZE. Makes the shared path, if one is given. Returns nothing if the user asked for the
+// help or the version, which has then been printed.
 // Throws UsageError.
 std::optional<Options> parse_options(int argc, char** argv, const Dialect& dialect);
 

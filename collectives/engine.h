@@ -38,6 +38,10 @@ struct Operation {
   uint32_t tag = 0;
 
   size_t bytes() const { return elements * element_size; }
+  // Whether a part of it, in bytes, cuts no element.
+  bool is_whole(uint64_t offset, uint64_t length) const {
+    return offset % element_size == 0 && length % element_size == 0;
+  }
 };
 
 // What all ranks agree on for an operation.

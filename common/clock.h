@@ -21,7 +21,7 @@ inline Nanos now() {
       .count();
 }
 
-// As a span that may be added to now(): nothing is further away than any run lasts.
+// A deadline that is further away than any run lasts would overflow: it is a year away instead.
 inline Nanos to_nanos(std::chrono::milliseconds time) {
   constexpr std::chrono::hours kForever{24 * 365};
   return std::chrono::nanoseconds(std::min<std::chrono::milliseconds>(time, kForever)).count();

@@ -151,7 +151,8 @@ std::string RecursiveDoubling::describe() const {
 
 // ---- One exchange ------------------------------------------------------------------------------
 
-std::byte* RecursiveDoubling::Exchange::place(uint64_t offset, size_t) {
+std::byte* RecursiveDoubling::Exchange::place(uint64_t offset, size_t length) {
+  if (!task->slice_.operation.is_whole(offset, length)) return nullptr;
   if (is_result) return task->slice_.operation.output + task->range_.offset + offset;
   return buffer.data() + offset;
 }

@@ -59,7 +59,7 @@ std::byte* Ring::place(uint64_t offset, size_t length) {
   const Place at = locate(offset);
   const Range chunk = chunk_received(at.step);
   const bool is_inside = at.in_chunk + length <= chunk.length;
-  if (!is_inside || length % slice_.operation.element_size != 0) return nullptr;
+  if (!is_inside || !slice_.operation.is_whole(at.in_chunk, length)) return nullptr;
   if (!is_reduced(at.step)) return slice_.operation.output + chunk.offset + at.in_chunk;
   Buffer& buffer = scratch_[forward_offset(at)];
   buffer = group_.pool->take(length);

@@ -150,5 +150,20 @@ def test_a_rank_that_never_comes_is_named(bed: Testbed, redis: Redis) -> None:
     command = [*PROGRAMS["nezha"], "--store", redis.url(), "--timeout", "1s"]
     ranks = bed.start([*command, "--elements", "1", "allreduce"], on=[1])
     assert ranks[0].wait(job.PATIENCE) == 1
-    assert "rank 0 has not appeared" in ranks[0].stderr
-    assert "'nezha/prefix/rank0'" in ranks[0].stderr
+    assert "rank 0 has not come to the server of --store, --prefix prefix" in ranks[0].stderr
+    assert "'nezha/prefix/benchmark-options-0'" in ranks[0].stderr
+    assert PASSWORD not in ranks[0].stderr
+
+
+def test_command_lines_that_differ_on_redis(bed: Testbed, redis: Redis) -> None:
+    """Every rank says so, also those that come when the others have ended."""
+    command = [*PROGRAMS["nezha"], "--store", redis.url(), *QUICK]
+    ranks = bed.start([*command, "--threads", "2"], on=[1]) + bed.start(command, on=[0])
+    assert [rank.wait(job.PATIENCE) for rank in ranks] == [1, 1]
+    ranks += bed.start(command, on=[2, 3])
+    assert [rank.wait(job.PATIENCE) for rank in ranks[2:]] == [1, 1]
+    for rank in ranks:
+        assert "the ranks' command lines differ: --threads is" in rank.stderr, rank.stderr
+    again = bed.start([*command, "--in-place"], on=[0])
+    assert again[0].wait(job.PATIENCE) == 1
+    assert "run used --prefix prefix in the server of --store: take a new" in again[0].stderr

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "collectives/signature.h"
 #include "gtest/gtest.h"
 #include "transport/endpoint.h"
 #include "transport/tcp/device.h"
@@ -21,11 +22,12 @@ namespace {
 
 constexpr UniqueId kJob{5, 6};
 
-struct Rank final : AbortListener {
+struct Rank final : JobListener {
   std::shared_ptr<Endpoint> endpoint;
   Group group;
   std::map<std::string, std::string> addresses;
   void on_abort(const wire::Abort&) override {}
+  void on_roll_call(const wire::RollCall&) override {}
 };
 
 // `size` ranks, each with rails "a" and "b" on lo.
@@ -350,6 +352,60 @@ TEST(HostsEngine, RanksThatDisagreeAreTold) {
       EXPECT_NE(run.status.message().find(absl::StrCat("rank ", 1 - rank.group.rank)),
                 absl::string_view::npos);
     });
+  }
+}
+
+// A peer that sends parts of elements breaks the protocol: nothing of it is used.
+TEST(HostsEngine, SegmentsThatCutElementsAreRefused) {
+  struct Mute final : Sender {
+    void released(uint64_t, size_t) override {}
+    void settled() override {}
+    void failed(const absl::Status&) override {}
+  } mute;
+  constexpr size_t kElements = 100;
+  const std::vector<std::byte> data(8);
+  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kRecursiveDoubling}) {
+    for (const auto& [offset, length] : {std::pair<uint64_t, size_t>{2, 4}, {4, 3}}) {
+      SCOPED_TRACE(absl::StrCat("offset ", offset, ", length ", length));
+      World world(2);
+      Progress& progress = world.rank(0).endpoint->progress();
+      RankRun run(world.rank(0), algorithm, kElements, 1, false, {kWhole});
+      {
+        Progress::Guard guard(progress);
+        run.start();
+      }
+      {
+        Rank& rogue = world.rank(1);
+        Progress::Guard guard(rogue.endpoint->progress());
+        Operation op;
+        op.elements = kElements;
+        op.element_size = sizeof(float);
+        op.tag = 1;
+        EnginePlan plan;
+        plan.algorithm = algorithm;
+        Channel& channel = *rogue.group.channels[0];
+        OutMessage* message = channel.open(
+            message_info(rogue.group, {op, {}, 0}, plan, kElements * sizeof(float)), {}, &mute);
+        channel.push(*message, offset, data.data(), length);
+        rogue.endpoint->progress().run_deferred();
+      }
+      Progress::Guard guard(progress);
+      const auto refused = [&] {
+        uint64_t failures = 0;
+        for (const Rail rail : {0, 1}) {
+          failures += world.rank(0).endpoint->device(rail)->counters().failures;
+        }
+        return failures > 0;
+      };
+      for (int i = 0; i < 10'000 && !refused(); ++i) {
+        Waiter tick;
+        progress.wait(guard, tick, now() + kMillisecond);
+      }
+      EXPECT_TRUE(refused());
+      EXPECT_FALSE(run.waiter.done());
+      run.freeze();
+      progress.run_deferred();
+    }
   }
 }
 

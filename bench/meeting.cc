@@ -1,0 +1,131 @@
+#include "bench/meeting.h"
+
+#include <gloo/rendezvous/file_store.h>
+#include <gloo/rendezvous/prefix_store.h>
+
+#include <memory>
+#include <set>
+#include <stdexcept>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "nezha/redis_store.h"
+
+namespace nezha::bench {
+namespace {
+
+constexpr char kSeparator = '\n';
+
+using ::gloo::rendezvous::Store;
+
+std::unique_ptr<Store> open_meeting_place(const Options& options) {
+  if (!options.shared_path.empty()) {
+    return std::make_unique<::gloo::rendezvous::FileStore>(options.shared_path);
+  }
+  if (!options.store_url.empty()) return std::make_unique<RedisStore>(options.store_url);
+  const bool is_ipv6 = absl::StrContains(options.redis_host, ':');
+  const std::string host = is_ipv6 ? "[" + options.redis_host + "]" : options.redis_host;
+  return std::make_unique<RedisStore>(absl::StrCat("redis://", host, ":", options.redis_port));
+}
+
+std::shared_ptr<Store> open_store(const Options& options) {
+  struct Prefixed {  // the one refers to the other, so both live equally long
+    explicit Prefixed(const Options& o) : whole(open_meeting_place(o)), store(o.prefix, *whole) {}
+    std::unique_ptr<Store> whole;
+    ::gloo::rendezvous::PrefixStore store;
+  };
+  const auto both = std::make_shared<Prefixed>(options);
+  return {both, &both->store};
+}
+
+// As the command line has it, but for a URL, which may have a password.
+std::string meeting_place(const Options& options) {
+  if (!options.shared_path.empty()) return "--shared-path " + options.shared_path;
+  if (!options.store_url.empty()) return "the server of --store";
+  return "--redis-host " + options.redis_host;
+}
+
+// A Redis store takes its keys with it, and the other ranks have yet to see them: this process
+// leaves them to expire.
+void keep_for_the_others(const std::shared_ptr<Store>& store) {
+  static auto* const kKept = new std::vector<std::shared_ptr<Store>>;
+  kKept->push_back(store);
+}
+
+std::string key_of(const std::string& topic, int rank) {
+  return absl::StrCat("benchmark-", topic, "-", rank);
+}
+
+std::vector<std::string> values_of(const Settings& settings) {
+  std::vector<std::string> values;
+  for (const auto& [name, value] : settings) values.push_back(value);
+  return values;
+}
+
+}  // namespace
+
+Meeting::Meeting(const Options& options) : options_(options), store_(open_store(options)) {}
+
+void Meeting::agree(const std::string& topic, const Settings& settings) {
+  const std::vector<std::string> mine = values_of(settings);
+  publish(topic, absl::StrJoin(mine, std::string(1, kSeparator)));
+  // One by one, as those beyond the first that differs may not exist: the size is a setting too.
+  for (int rank = 0; rank < options_.size; ++rank) {
+    const std::vector<std::string> theirs = absl::StrSplit(read(topic, rank), kSeparator);
+    if (theirs.size() != mine.size()) {
+      throw std::runtime_error(absl::StrCat("rank ", rank, " is another version of the program"));
+    }
+    for (size_t i = 0; i < mine.size(); ++i) {
+      if (mine[i] == theirs[i]) continue;
+      keep_for_the_others(store_);
+      throw std::runtime_error(absl::StrCat("the ranks' command lines differ: ", settings[i].first,
+                                            " is ", mine[i], " here and ", theirs[i], " at rank ",
+                                            rank));
+    }
+  }
+}
+
+std::vector<std::string> Meeting::union_of(const std::string& topic,
+                                           const std::vector<std::string>& names) {
+  publish(topic, absl::StrJoin(names, std::string(1, kSeparator)));
+  std::set<std::string> all;
+  for (int rank = 0; rank < options_.size; ++rank) {
+    const std::vector<std::string> theirs = absl::StrSplit(read(topic, rank), kSeparator);
+    all.insert(theirs.begin(), theirs.end());
+  }
+  return {all.begin(), all.end()};
+}
+
+void Meeting::publish(const std::string& topic, const std::string& text) {
+  const std::string place = meeting_place(options_);
+  try {
+    store_->set(key_of(topic, options_.rank), {text.begin(), text.end()});
+  } catch (const std::exception& error) {
+    // as the file store says it, and the Redis store
+    if (absl::StrContains(error.what(), "already exists") ||
+        absl::StrContains(error.what(), "there already")) {
+      throw std::runtime_error(absl::StrCat("an earlier run used --prefix ", options_.prefix,
+                                            " in ", place, ": take a new --prefix"));
+    }
+    throw std::runtime_error(absl::StrCat("cannot write to ", place, ": ", error.what()));
+  }
+}
+
+std::string Meeting::read(const std::string& topic, int rank) {
+  const std::string key = key_of(topic, rank);
+  try {
+    store_->wait({key}, options_.timeout);
+  } catch (const std::exception& error) {
+    // The Redis store's may be that the server has gone; the file store's says no more than this.
+    const std::string reason = options_.shared_path.empty() ? absl::StrCat(": ", error.what()) : "";
+    throw std::runtime_error(absl::StrCat("rank ", rank, " has not come to ",
+                                          meeting_place(options_), ", --prefix ", options_.prefix,
+                                          ", within ", options_.timeout.count(), " ms", reason));
+  }
+  const auto text = store_->get(key);
+  return {text.begin(), text.end()};
+}
+
+}  // namespace nezha::bench
