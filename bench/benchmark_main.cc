@@ -14,7 +14,8 @@
 namespace nezha::bench {
 namespace {
 
-// All but what each rank may have of its own: rank, rails, timeout, format, checks.
+// All but what each rank may have of its own: rank, way to the store, rails, timeout,
+// format, checks.
 Settings settings_of(const Dialect& dialect, const Options& o) {
   const auto count = [](size_t number) { return std::to_string(number); };
   return {

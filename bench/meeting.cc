@@ -3,6 +3,7 @@
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/rendezvous/prefix_store.h>
 
+#include <memory>
 #include <set>
 #include <stdexcept>
 
@@ -10,20 +11,47 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "nezha/redis_store.h"
 
 namespace nezha::bench {
 namespace {
 
 constexpr char kSeparator = '\n';
 
-std::shared_ptr<::gloo::rendezvous::Store> open_store(const Options& options) {
-  struct PrefixedFiles {  // the one refers to the other, so both live equally long
-    explicit PrefixedFiles(const Options& o) : files(o.shared_path), store(o.prefix, files) {}
-    ::gloo::rendezvous::FileStore files;
+using ::gloo::rendezvous::Store;
+
+std::unique_ptr<Store> open_meeting_place(const Options& options) {
+  if (!options.shared_path.empty()) {
+    return std::make_unique<::gloo::rendezvous::FileStore>(options.shared_path);
+  }
+  if (!options.store_url.empty()) return std::make_unique<RedisStore>(options.store_url);
+  const bool is_ipv6 = absl::StrContains(options.redis_host, ':');
+  const std::string host = is_ipv6 ? "[" + options.redis_host + "]" : options.redis_host;
+  return std::make_unique<RedisStore>(absl::StrCat("redis://", host, ":", options.redis_port));
+}
+
+std::shared_ptr<Store> open_store(const Options& options) {
+  struct Prefixed {  // the one refers to the other, so both live equally long
+    explicit Prefixed(const Options& o) : whole(open_meeting_place(o)), store(o.prefix, *whole) {}
+    std::unique_ptr<Store> whole;
     ::gloo::rendezvous::PrefixStore store;
   };
-  const auto both = std::make_shared<PrefixedFiles>(options);
+  const auto both = std::make_shared<Prefixed>(options);
   return {both, &both->store};
+}
+
+// As the command line has it, but for a URL, which may have a password.
+std::string meeting_place(const Options& options) {
+  if (!options.shared_path.empty()) return "--shared-path " + options.shared_path;
+  if (!options.store_url.empty()) return "the server of --store";
+  return "--redis-host " + options.redis_host;
+}
+
+// A Redis store takes its keys with it, and the other ranks have yet to see them: this process
+// leaves them to expire.
+void keep_for_the_others(const std::shared_ptr<Store>& store) {
+  static auto* const kKept = new std::vector<std::shared_ptr<Store>>;
+  kKept->push_back(store);
 }
 
 std::string key_of(const std::string& topic, int rank) {
@@ -51,6 +79,7 @@ void Meeting::agree(const std::string& topic, const Settings& settings) {
     }
     for (size_t i = 0; i < mine.size(); ++i) {
       if (mine[i] == theirs[i]) continue;
+      keep_for_the_others(store_);
       throw std::runtime_error(absl::StrCat("the ranks' command lines differ: ", settings[i].first,
                                             " is ", mine[i], " here and ", theirs[i], " at rank ",
                                             rank));
@@ -70,16 +99,17 @@ std::vector<std::string> Meeting::union_of(const std::string& topic,
 }
 
 void Meeting::publish(const std::string& topic, const std::string& text) {
+  const std::string place = meeting_place(options_);
   try {
     store_->set(key_of(topic, options_.rank), {text.begin(), text.end()});
   } catch (const std::exception& error) {
-    if (absl::StrContains(error.what(), "already exists")) {
+    // as the file store says it, and the Redis store
+    if (absl::StrContains(error.what(), "already exists") ||
+        absl::StrContains(error.what(), "there already")) {
       throw std::runtime_error(absl::StrCat("an earlier run used --prefix ", options_.prefix,
-                                            " in --shared-path ", options_.shared_path,
-                                            ": take a new --prefix"));
+                                            " in ", place, ": take a new --prefix"));
     }
-    throw std::runtime_error(
-        absl::StrCat("cannot write to --shared-path ", options_.shared_path, ": ", error.what()));
+    throw std::runtime_error(absl::StrCat("cannot write to ", place, ": ", error.what()));
   }
 }
 
@@ -87,10 +117,12 @@ std::string Meeting::read(const std::string& topic, int rank) {
   const std::string key = key_of(topic, rank);
   try {
     store_->wait({key}, options_.timeout);
-  } catch (const std::exception&) {
-    throw std::runtime_error(absl::StrCat("rank ", rank, " has not come to --shared-path ",
-                                          options_.shared_path, ", --prefix ", options_.prefix,
-                                          ", within ", options_.timeout.count(), " ms"));
+  } catch (const std::exception& error) {
+    // The Redis store's may be that the server has gone; the file store's says no more than this.
+    const std::string reason = options_.shared_path.empty() ? absl::StrCat(": ", error.what()) : "";
+    throw std::runtime_error(absl::StrCat("rank ", rank, " has not come to ",
+                                          meeting_place(options_), ", --prefix ", options_.prefix,
+                                          ", within ", options_.timeout.count(), " ms", reason));
   }
   const auto text = store_->get(key);
   return {text.begin(), text.end()};

@@ -22,7 +22,7 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 // one use.
 class Meeting {
  public:
-  // Opens the store in the shared path, under the prefix.
+  // Opens the store that the options name, under their prefix.
   explicit Meeting(const Options& options);
 
   // Where the library under test joins the ranks.

@@ -19,6 +19,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "nezha/errors.h"
+#include "nezha/launch.h"
 
 namespace nezha::bench {
 namespace {
@@ -132,13 +134,21 @@ void add_rendezvous_options(OptionTable& table, Options& o) {
   table.insert(
       table.end(),
       {{0, "", "", "Ranks and how they meet", {}},
-       {'s', "size", "N", "number of ranks (default: $SIZE)",
+       {'s', "size", "N", "number of ranks (default: $SIZE, or the launcher's: mpirun, srun, ...)",
         [&o](const auto& v) { o.size = to_number(v, 1); }},
-       {'r', "rank", "N", "this process's rank, from 0 (default: $RANK)",
+       {'r', "rank", "N", "this process's rank, from 0 (default: $RANK, or the launcher's)",
         [&o](const auto& v) { o.rank = to_number(v, 0); }},
        {0, "shared-path", "DIR", "a directory that all ranks see; made if its parent exists",
         [&o](const auto& v) { o.shared_path = v; }},
-       {'x', "prefix", "NAME", "rendezvous prefix, unique for each run (default: prefix)",
+       {0, "store", "URL", "or a Redis server: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]",
+        [&o](const auto& v) { o.store_url = v; }},
+       {0, "redis-host", "HOST", "or a Redis server that has no password",
+        [&o](const auto& v) { o.redis_host = v; }},
+       {0, "redis-port", "PORT", "its port (default: 6379)",
+        [&o](const auto& v) { o.redis_port = to_number(v, 1, 65535); }},
+       {'x', "prefix", "NAME",
+        "rendezvous prefix, unique for each run (default: the launcher's name of the job, or"
+        " prefix)",
         [&o](const auto& v) { o.prefix = v; }},
        {0, "timeout", "TIME", "the deadline of each operation (default: 30s)", [&o](const auto& v) {
           o.timeout = absl::ToChronoMilliseconds(absl::Ceil(to_duration(v), absl::Milliseconds(1)));
@@ -274,13 +284,47 @@ void from_environment(const char* name, const std::function<void(const std::stri
   }
 }
 
+// What the command line has not given.
+void take_from_environment(Options& o) {
+  LaunchEnvironment launch;
+  const bool needed = o.rank < 0 || o.size < 1;
+  // RANK and SIZE are nobody's but ours; a launcher may be around all that is run here.
+  if (needed && (std::getenv("RANK") == nullptr || std::getenv("SIZE") == nullptr)) {
+    try {
+      launch = launch_environment();
+    } catch (const InvalidArgument& error) {
+      throw UsageError(error.what());
+    }
+  }
+  if (o.prefix.empty()) o.prefix = launch.job.empty() ? "prefix" : launch.job;
+  if (launch.launcher.empty()) {
+    const auto set_size = [&](const auto& v) { o.size = to_number(v, 1); };
+    const auto set_rank = [&](const auto& v) { o.rank = to_number(v, 0); };
+    if (o.size < 1) from_environment("SIZE", set_size);
+    if (o.rank < 0) from_environment("RANK", set_rank);
+  }
+  if (o.size < 1) o.size = launch.size;
+  if (o.rank < 0) o.rank = launch.rank;
+}
+
+void check_meeting_place(const Options& o) {
+  const int given =
+      int{!o.shared_path.empty()} + int{!o.store_url.empty()} + int{!o.redis_host.empty()};
+  if (given != 1) {
+    throw UsageError("one of --shared-path, --store, --redis-host is needed, for the rendezvous");
+  }
+}
+
 void check_together(const Options& o, const Dialect& dialect) {
-  if (o.size == 0) throw UsageError("--size is needed, or SIZE in the environment");
-  if (o.rank < 0) throw UsageError("--rank is needed, or RANK in the environment");
+  constexpr const char* kOr =
+      " is needed, or a launcher such as mpirun, or RANK and SIZE in the"
+      " environment";
+  if (o.size < 1) throw UsageError(std::string("--size") + kOr);
+  if (o.rank < 0) throw UsageError(std::string("--rank") + kOr);
   if (o.rank >= o.size) {
     throw UsageError(absl::StrCat("rank ", o.rank, " of ", o.size, ": ranks are 0 to size - 1"));
   }
-  if (o.shared_path.empty()) throw UsageError("--shared-path is needed");
+  check_meeting_place(o);
   if (o.rails.empty()) throw UsageError("--" + dialect.rails_option + " is needed");
   if (!o.shares.empty() && o.plan != "slice") throw UsageError("--share is for --plan slice only");
   if (!o.shares.empty() && o.shares.size() != o.rails.size()) {
@@ -332,8 +376,6 @@ std::optional<Options> parse_options(int argc, char** argv, const Dialect& diale
   table.push_back({'h', "help", "", "this text", [&help](const auto&) { help = true; }});
   table.push_back({0, "version", "", "the version", [&version](const auto&) { version = true; }});
 
-  from_environment("SIZE", [&](const auto& v) { options.size = to_number(v, 1); });
-  from_environment("RANK", [&](const auto& v) { options.rank = to_number(v, 0); });
   const auto words = apply(table, argc, argv);
   if (help) {
     print_help(table, dialect);
@@ -347,8 +389,9 @@ std::optional<Options> parse_options(int argc, char** argv, const Dialect& diale
   if (options.elements.empty()) {
     for (size_t n = 1; n <= 16 * 1024 * 1024; n *= 4) options.elements.push_back(n);
   }
+  take_from_environment(options);
   check_together(options, dialect);
-  make_shared_path(options.shared_path);
+  if (!options.shared_path.empty()) make_shared_path(options.shared_path);
   return options;
 }
 

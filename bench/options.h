@@ -35,8 +35,12 @@ struct Dialect {
 struct Options {
   int rank = -1;  // not given
   int size = 0;   // not given
+  // Where the ranks meet: one of the three.
   std::string shared_path;
-  std::string prefix = "prefix";
+  std::string store_url;
+  std::string redis_host;
+  int redis_port = 6379;
+  std::string prefix;
   std::chrono::milliseconds timeout = std::chrono::seconds(30);
 
   std::string collective;
@@ -61,8 +65,10 @@ struct Options {
 // The shares as the command line has them; of equal parts, a 1 for each rail.
 std::string shares_text(const Options& options);
 
-// Reads the command line; the rank and the number of ranks default to the environment's RANK and
-// SIZE. Returns nothing if the user asked for the help or the version, which has then been printed.
+// Reads the command line. A rank and a number of ranks that it does not give are RANK and SIZE of
+// the environment, if both are there; else the launcher's (nezha/launch.h); else what there is of
+// RANK and SIZE. Makes the shared path, if one is given. Returns nothing if the user asked for the
+// help or the version, which has then been printed.
 // Throws UsageError.
 std::optional<Options> parse_options(int argc, char** argv, const Dialect& dialect);
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/environment.h"
+#include "common/launch.h"
 #include "common/log.h"
 #include "context/rails.h"
 #include "context/raise.h"
@@ -54,8 +55,9 @@ ContextImpl::ContextImpl(std::shared_ptr<Store> store, ContextOptions options)
     refuse(std::string(status.message()));
   }
   if (store_ == nullptr) refuse("Context::create: no store");
-  if (options_.size < 1 || options_.rank < 0 || options_.rank >= options_.size) {
-    refuse(absl::StrCat("rank ", options_.rank, " of a context of ", options_.size, " ranks"));
+  if (const absl::Status status = complete_rank_and_size(options_.rank, options_.size);
+      !status.ok()) {
+    refuse(std::string(status.message()));
   }
   if (options_.timeout.count() <= 0) {
     refuse(absl::StrCat("a timeout of ", options_.timeout.count(), " ms; give a positive one"));

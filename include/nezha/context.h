@@ -25,10 +25,14 @@ enum class Plan {
 };
 
 struct ContextOptions {
-  /// This process's rank, 0 <= rank < size.
-  int rank = 0;
+  /// A rank or a size that the program does not give: the launcher's, of the environment
+  /// (nezha/launch.h says which variables, and which come first).
+  static constexpr int kFromEnvironment = -1;
+
+  /// This process's rank, 0 <= rank < size. What is given here goes before the environment.
+  int rank = kFromEnvironment;
   /// How many ranks the context has, at least 1.
-  int size = 1;
+  int size = kFromEnvironment;
   /// This rank's devices, as URIs: `tcp:eth0`, `tcp:eth1?rail=blue&family=6`. Two devices on two
   /// ranks are on the same rail if they have the same rail name, which is the interface's name
   /// unless `rail=` gives another. A rank may lack a rail that others have, as long as each pair
@@ -68,7 +72,8 @@ class NEZHA_EXPORT Context {
   /// prefix). The store is used during this call only, and afterwards when a rank is first spoken
   /// to: it is shared and kept alive as long as the context. Connections are made on first use.
   ///
-  /// Throws InvalidArgument on bad options (an unknown interface, a rank out of range),
+  /// Throws InvalidArgument on bad options (an unknown interface, a rank out of range, no rank
+  /// given and none in the environment),
   /// TimeoutError if rank 0 does not appear within `options.timeout`, and IoError if this rank's
   /// options disagree with rank 0's.
   static std::shared_ptr<Context> create(std::shared_ptr<::gloo::rendezvous::Store> store,

@@ -29,7 +29,8 @@ ELEMENTS = [1, 1000, 1 << 18]
 QUICK = ["--elements", "1,1000,256K", "--warmup-iters", "2", "--iteration-count", "3"]
 
 SHARED_OPTIONS = [
-    *("size", "rank", "shared-path", "prefix", "timeout", "elements", "warmup-iters"),
+    *("size", "rank", "shared-path", "store", "redis-host", "redis-port", "prefix", "timeout"),
+    *("elements", "warmup-iters"),
     *("iteration-count", "iteration-time", "no-verify", "in-place", "threads", "format"),
     *("share", "algorithm", "help", "version"),
 ]
@@ -255,7 +256,7 @@ def test_a_failing_run(bed: Testbed, tmp_path: Path) -> None:
 
 
 def call(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    env = {name: value for name, value in os.environ.items() if name not in ("RANK", "SIZE")}
+    env = {name: value for name, value in os.environ.items() if name not in ("RANK", "SIZE", "WORLD_SIZE")}
     return subprocess.run(
         [program, *arguments], capture_output=True, text=True, timeout=20, env=env
     )
@@ -312,7 +313,9 @@ GOOD = ["--size", "2", "--rank", "0", "--shared-path", "/"]
         (["allreduce"], "--size is needed"),
         (["--size", "2", "allreduce"], "--rank is needed"),
         (["--size", "2", "--rank", "2", "allreduce"], "rank 2 of 2"),
-        (["--size", "2", "--rank", "0", "allreduce"], "--shared-path is needed"),
+        (["--size", "2", "--rank", "0", "allreduce"], "one of --shared-path, --store, --redis-host is needed"),
+        ([*GOOD, "--store", "redis://h", "allreduce"], "one of --shared-path, --store"),
+        (["--redis-port", "65536"], "at most 65535"),
         ([*GOOD, "allreduce"], "is needed"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -347,12 +350,21 @@ def test_bad_command_lines_of_nezha() -> None:
 
 
 def test_rank_and_size_of_the_environment() -> None:
-    for name, value in [("RANK", "x"), ("SIZE", "0")]:
+    mpirun = {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "2"}
+    for env, reason in [
+        ({"RANK": "x"}, "RANK='x' in the environment"),
+        ({"SIZE": "0"}, "SIZE='0' in the environment"),
+        ({"RANK": "4", "SIZE": "4"}, "rank 4 of 4"),
+        (mpirun, "OMPI_COMM_WORLD_RANK is 2"),
+        (mpirun | {"RANK": "5", "SIZE": "5"}, "rank 5 of 5"),
+        (mpirun | {"OMPI_COMM_WORLD_RANK": "1", "RANK": "7"}, "--shared-path"),  # what comes next
+        ({"PMIX_RANK": "1"}, "--size is needed"),
+    ]:
         done = subprocess.run(
-            [NEZHA, "allreduce"], capture_output=True, text=True, env={name: value}, timeout=20
+            [NEZHA, "allreduce"], capture_output=True, text=True, env=env, timeout=20
         )
         assert done.returncode == 2
-        assert f"{name}='{value}' in the environment" in done.stderr
+        assert reason in done.stderr, done.stderr
 
 
 # ---- bench/run --------------------------------------------------------------------------------

@@ -1,0 +1,36 @@
+// A byte stream to a server, by TCP or a Unix socket, on which nothing waits beyond a deadline.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/clock.h"
+#include "transport/tcp/socket.h"
+
+namespace nezha {
+
+// Errors: Unavailable if trying again may help (refused, lost, the name server is not there),
+// DeadlineExceeded, or NotFound for a host that does not exist. A stream that gave an error is not
+// to be used again. Not thread-safe.
+class Stream {
+ public:
+  // Tries all the host's addresses.
+  static absl::StatusOr<Stream> to_host(const std::string& host, uint16_t port, Nanos deadline);
+  static absl::StatusOr<Stream> to_socket(const std::string& path, Nanos deadline);
+
+  absl::Status send(absl::string_view bytes, Nanos deadline);
+  // At least one byte; how many there are in `buffer`.
+  absl::StatusOr<size_t> receive(absl::Span<char> buffer, Nanos deadline);
+
+ private:
+  explicit Stream(tcp::Socket socket) : socket_(std::move(socket)) {}
+  static absl::StatusOr<Stream> connect(const sockaddr* address, socklen_t length, Nanos deadline);
+
+  tcp::Socket socket_;
+};
+
+}  // namespace nezha

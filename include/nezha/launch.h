@@ -1,0 +1,46 @@
+/// What the program that started this process says of the job: torchrun, mpirun, srun, horovodrun.
+#pragma once
+
+#include <string>
+
+#include "nezha/export.h"
+
+namespace nezha {
+
+/// This process's place in its job. A member that the launcher does not tell is -1 or empty.
+struct LaunchEnvironment {
+  /// Who started the process ("Open MPI", "Slurm", ...); empty if nobody that we know did.
+  std::string launcher;
+  /// 0 <= rank < size.
+  int rank = -1;
+  int size = -1;
+  /// The rank among the processes of this host, and how many those are.
+  int local_rank = -1;
+  int local_size = -1;
+  /// A name of this run of the job, the same on all ranks: a prefix for the rendezvous. Launchers
+  /// may use a name again for a later run. A torchrun job that is restarted gets a new one.
+  std::string job;
+};
+
+/// Reads the environment. The first of these launchers that has left its mark counts, as one may
+/// run inside another (mpirun in a Slurm allocation, torchrun under srun):
+///
+///   - torchrun, if WORLD_SIZE is set: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE; the job is
+///     TORCHELASTIC_RUN_ID with TORCHELASTIC_RESTART_COUNT
+///   - Horovod, if HOROVOD_RANK is: HOROVOD_ with RANK, SIZE, LOCAL_RANK, LOCAL_SIZE
+///   - Open MPI, if OMPI_COMM_WORLD_RANK is: OMPI_COMM_WORLD_ with the same; the job is
+///     PMIX_NAMESPACE
+///   - MVAPICH, if MV2_COMM_WORLD_RANK is: MV2_COMM_WORLD_ with the same
+///   - PMI (MPICH, Intel MPI), if PMI_RANK is: PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS
+///   - Slurm, if SLURM_PROCID is: SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID; the job is
+///     SLURM_JOB_ID with SLURM_STEP_ID
+///   - PMIx, if PMIX_RANK is: PMIX_RANK; the job is PMIX_NAMESPACE
+///
+/// A variable that is empty counts as not set. Thread-safe as long as nobody changes the
+/// environment.
+///
+/// Throws InvalidArgument, naming the variables, if one is no whole number in its range, if the
+/// rank is there and not the size or the reverse (but for PMIx), or if they contradict each other.
+NEZHA_EXPORT LaunchEnvironment launch_environment();
+
+}  // namespace nezha

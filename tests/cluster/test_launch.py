@@ -1,0 +1,169 @@
+"""Ranks that a launcher starts, and that meet on a Redis server: mpirun over two rails."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import job
+import pytest
+from testbed import Testbed, tool
+
+RAILS = {"eth0": "1gbit", "eth1": "500mbit"}
+HOSTS = 4
+PASSWORD = "s3cret/word"
+PROGRAMS = {
+    "nezha": [str(job.BUILD / "bench" / "nezha-bench"), "--rails", job.rails_option(RAILS)],
+    "gloo": [str(job.BUILD / "bench" / "gloo-bench"), "--tcp-device", ",".join(RAILS)],
+}
+QUICK = [
+    *("--elements", "1,1000,256K", "--warmup-iters", "2", "--iteration-count", "3"),
+    *("--timeout", "20s", "--format", "json", "allreduce"),
+]
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Testbed]:
+    with Testbed(hosts=HOSTS, rails=RAILS, prefix="ct_launch", mgmt=True) as bed:
+        yield bed
+
+
+@dataclasses.dataclass
+class Redis:
+    """A server on the management network, with a password. It keeps its data when it is killed."""
+
+    bed: Testbed
+    folder: Path
+    host: str = "10.250.0.254"  # the switch's
+    port: int = 6379
+
+    def url(self, options: str = "") -> str:
+        return f"redis://:{PASSWORD.replace('/', '%2F')}@{self.host}:{self.port}/2?{options}"
+
+    def ask(self, *words: str) -> str:
+        login = ["-h", self.host, "-a", PASSWORD, "--no-auth-warning", "-n", "2"]
+        return self.bed.exec("sw", ["redis-cli", *login, *words]).stdout.strip()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        command = [
+            *("redis-server", "--bind", self.host, "--port", str(self.port)),
+            *("--requirepass", PASSWORD, "--save", "", "--appendonly", "yes"),
+            *("--dir", str(self.folder)),
+        ]
+        process = subprocess.Popen(
+            self.bed.exec_argv("sw", command), stdout=subprocess.DEVNULL
+        )
+        job.await_that("redis-server answers", lambda: self._answers(process))
+        return process
+
+    def _answers(self, process: subprocess.Popen[bytes]) -> bool:
+        assert process.poll() is None, "redis-server has ended"
+        login = ["-h", self.host, "-a", PASSWORD, "--no-auth-warning"]
+        done = self.bed.exec("sw", ["redis-cli", *login, "ping"], check=False)
+        return done.stdout.strip() == "PONG"
+
+
+@pytest.fixture
+def redis(bed: Testbed, tmp_path: Path) -> Iterator[Redis]:
+    server = Redis(bed, tmp_path)
+    process = server.start()
+    yield server
+    process.kill()
+    process.wait(job.PATIENCE)
+
+
+def mpirun(bed: Testbed, folder: Path, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """As on a cluster, but for a wrapper that puts each rank on its host."""
+    wrapper = folder / "on-host"
+    wrapper.write_text(
+        "#!/bin/sh\n"
+        f'exec {tool("ip")} netns exec {bed.prefix}-h$OMPI_COMM_WORLD_RANK "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    launch = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(HOSTS)]
+    return subprocess.run(
+        [*launch, str(wrapper), *command], capture_output=True, text=True, timeout=job.PATIENCE
+    )
+
+
+def check(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["elements"] for row in rows] == [1, 1000, 1 << 18]
+    assert all(row["size"] == HOSTS for row in rows)
+    assert [rail["name"] for rail in rows[-1]["rails"]] == list(RAILS)
+    assert all(rail["bytes"] > 0 for rail in rows[-1]["rails"])
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_mpirun_with_a_shared_folder(bed: Testbed, tmp_path: Path, program: str) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    command = [*PROGRAMS[program], "--shared-path", str(store), *QUICK]
+    # in one folder, and with no prefix: each run of mpirun has a name of its own
+    for _ in range(2):
+        check(mpirun(bed, tmp_path, command))
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_mpirun_with_redis(bed: Testbed, tmp_path: Path, redis: Redis, program: str) -> None:
+    command = [*PROGRAMS[program], "--store", redis.url("prefix=job&ttl=1h"), *QUICK]
+    check(mpirun(bed, tmp_path, command))
+    assert redis.ask("dbsize") == "0"  # each rank has taken its keys with it
+
+
+def test_ranks_that_a_password_keeps_out(bed: Testbed, tmp_path: Path, redis: Redis) -> None:
+    where = ["--redis-host", redis.host, "--redis-port", str(redis.port)]
+    done = mpirun(bed, tmp_path, [*PROGRAMS["nezha"], *where, *QUICK])
+    assert done.returncode == 1
+    assert f"Redis server {redis.host}:{redis.port}" in done.stderr
+    assert "NOAUTH" in done.stderr and "password" in done.stderr
+
+
+def test_ranks_of_the_testbed_meet_on_redis(bed: Testbed, redis: Redis) -> None:
+    ranks = bed.run([*PROGRAMS["nezha"], "--store", redis.url(), *QUICK], timeout=job.PATIENCE)
+    assert len(ranks[0].stdout.splitlines()) == 3
+    assert redis.ask("dbsize") == "0"
+
+
+def test_a_server_that_restarts_while_ranks_wait(bed: Testbed, tmp_path: Path) -> None:
+    """Three ranks wait for the fourth."""
+    server = Redis(bed, tmp_path)
+    command = [*PROGRAMS["nezha"], "--store", server.url("prefix=late"), *QUICK]
+    process = server.start()
+    early = bed.start(command, on=[0, 1, 2])
+    job.await_that("three have written", lambda: server.ask("dbsize") == "3")
+    process.kill()
+    process.wait(job.PATIENCE)
+    process = server.start()
+    late = bed.start(command, on=[3])
+    for rank in [*early, *late]:
+        assert rank.wait(job.PATIENCE) == 0, rank.output
+    process.kill()
+    process.wait(job.PATIENCE)
+
+
+def test_a_rank_that_never_comes_is_named(bed: Testbed, redis: Redis) -> None:
+    command = [*PROGRAMS["nezha"], "--store", redis.url(), "--timeout", "1s"]
+    ranks = bed.start([*command, "--elements", "1", "allreduce"], on=[1])
+    assert ranks[0].wait(job.PATIENCE) == 1
+    assert "rank 0 has not come to the server of --store, --prefix prefix" in ranks[0].stderr
+    assert "'nezha/prefix/benchmark-options-0'" in ranks[0].stderr
+    assert PASSWORD not in ranks[0].stderr
+
+
+def test_command_lines_that_differ_on_redis(bed: Testbed, redis: Redis) -> None:
+    """Every rank says so, also those that come when the others have ended."""
+    command = [*PROGRAMS["nezha"], "--store", redis.url(), *QUICK]
+    ranks = bed.start([*command, "--threads", "2"], on=[1]) + bed.start(command, on=[0])
+    assert [rank.wait(job.PATIENCE) for rank in ranks] == [1, 1]
+    ranks += bed.start(command, on=[2, 3])
+    assert [rank.wait(job.PATIENCE) for rank in ranks[2:]] == [1, 1]
+    for rank in ranks:
+        assert "the ranks' command lines differ: --threads is" in rank.stderr, rank.stderr
+    again = bed.start([*command, "--in-place"], on=[0])
+    assert again[0].wait(job.PATIENCE) == 1
+    assert "run used --prefix prefix in the server of --store: take a new" in again[0].stderr
