@@ -35,6 +35,7 @@ struct Operation {
   size_t element_size = 0;  // bytes
   DataType type = DataType::kFloat32;
   ReduceOperation operation = ReduceOperation::kSum;
+  bool commutative = true;  // the function; else operands stay in the order of ranks
   uint32_t tag = 0;
 
   size_t bytes() const { return elements * element_size; }

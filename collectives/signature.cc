@@ -1,23 +1,9 @@
 #include "collectives/signature.h"
 
-#include <string>
-
 #include "absl/strings/str_cat.h"
 
 namespace nezha {
 namespace {
-
-std::string algorithm_name(uint64_t number) {
-  switch (static_cast<Algorithm>(number)) {
-    case Algorithm::kAuto:
-      break;
-    case Algorithm::kRing:
-      return "ring";
-    case Algorithm::kRecursiveDoubling:
-      return "recursive doubling";
-  }
-  return absl::StrCat("algorithm ", number);
-}
 
 // As a user would say it. The count is exact below 2^32 elements.
 std::string describe(const wire::MessageInfo& info) {
@@ -31,11 +17,29 @@ std::string describe(const wire::MessageInfo& info) {
       type == static_cast<uint64_t>(DataType::kFloat32) ? "float32" : absl::StrCat(type),
       ", operation ",
       operation == static_cast<uint64_t>(ReduceOperation::kSum) ? "sum" : absl::StrCat(operation),
-      ", by ", algorithm_name(byte(48)), ", ", info.total, " bytes on the way to this rank, plan ",
-      info.plan, ", epoch ", info.epoch);
+      ", by ", algorithm_name(static_cast<Algorithm>(byte(48))), ", ", info.total,
+      " bytes on the way to this rank, plan ", info.plan, ", epoch ", info.epoch);
 }
 
 }  // namespace
+
+std::string algorithm_name(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::kAuto:
+      break;
+    case Algorithm::kRing:
+      return "ring";
+    case Algorithm::kRecursiveDoubling:
+      return "recursive doubling";
+    case Algorithm::kHalvingDoubling:
+      return "halving-doubling";
+    case Algorithm::kDirect:
+      return "direct";
+    case Algorithm::kBcube:
+      return "bcube";
+  }
+  return absl::StrCat("algorithm ", static_cast<int>(algorithm));
+}
 
 absl::Status mismatch_error(int peer, const wire::MessageInfo& ours,
                             const wire::MessageInfo& theirs) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "collectives/engine.h"
 #include "transport/wire.h"
@@ -30,6 +31,9 @@ inline wire::MessageInfo message_info(const Group& group, const Slice& slice,
           .plan = plan.version,
           .epoch = plan.epoch};
 }
+
+// As a user would say it.
+std::string algorithm_name(Algorithm algorithm);
 
 // The error of two ranks that call different things: names the peer and both calls.
 absl::Status mismatch_error(int peer, const wire::MessageInfo& ours,

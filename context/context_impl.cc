@@ -274,9 +274,7 @@ void ContextImpl::allreduce(const AllreduceOptions& options) {
     return;
   }
   EnginePlan plan;
-  // Around a ring of nothing no rank would wait for any but its neighbours.
-  const bool is_free = options.algorithm_ == Algorithm::kAuto || op.elements == 0;
-  plan.algorithm = is_free ? HostsEngine::choose(options_.size, op.bytes()) : options.algorithm_;
+  plan.algorithm = HostsEngine::choose(options.algorithm_, options_.size, op);
   const absl::Status resolved = resolve(hosts_.peers(group_, plan), deadline);
 
   Progress::Guard guard(endpoint_->progress());

@@ -3,15 +3,19 @@
 
 #include <algorithm>
 #include <bit>
+#include <cctype>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "collectives/signature.h"
 #include "gtest/gtest.h"
 #include "transport/endpoint.h"
 #include "transport/tcp/device.h"
@@ -125,10 +129,50 @@ std::vector<float> doubling_sum(int size, size_t elements, uint32_t tag) {
   return result;
 }
 
-std::vector<float> expected(Algorithm algorithm, int size, size_t elements, uint32_t tag) {
-  return algorithm == Algorithm::kRing ? ring_sum(size, elements, tag)
-                                       : doubling_sum(size, elements, tag);
+// Groups of neighbours first, then groups of these; in each of them from left to right.
+std::vector<float> bcube_sum(const std::vector<int>& groups, size_t elements, uint32_t tag) {
+  const int size = std::accumulate(groups.begin(), groups.end(), 1, std::multiplies<>());
+  std::vector<float> result(elements);
+  for (size_t i = 0; i < elements; ++i) {
+    std::vector<float> parts;
+    parts.reserve(static_cast<size_t>(size));
+    for (int r = 0; r < size; ++r) parts.push_back(input(r, i, tag));
+    for (const int group : groups) {
+      const auto members = static_cast<size_t>(group);
+      for (size_t g = 0; g < parts.size() / members; ++g) {
+        float sum = parts[g * members];
+        for (size_t j = 1; j < members; ++j) sum += parts[g * members + j];
+        parts[g] = sum;
+      }
+      parts.resize(parts.size() / members);
+    }
+    result[i] = parts[0];
+  }
+  return result;
 }
+
+// As bcube.h says.
+const std::map<int, std::vector<int>> kBcubeGroups = {
+    {1, {}},    {2, {2}},     {3, {3}},     {4, {4}},     {5, {5}},   {6, {3, 2}},
+    {7, {7}},   {8, {4, 2}},  {9, {3, 3}},  {10, {2, 5}}, {11, {11}}, {12, {4, 3}},
+    {13, {13}}, {14, {2, 7}}, {15, {3, 5}}, {16, {4, 4}}};
+
+std::vector<float> expected(Algorithm algorithm, int size, size_t elements, uint32_t tag) {
+  switch (algorithm) {
+    case Algorithm::kRing:
+      return ring_sum(size, elements, tag);
+    case Algorithm::kDirect:
+      return bcube_sum({size}, elements, tag);
+    case Algorithm::kBcube:
+      return bcube_sum(kBcubeGroups.at(size), elements, tag);
+    default:
+      return doubling_sum(size, elements, tag);
+  }
+}
+
+constexpr Algorithm kAlgorithms[] = {Algorithm::kRing, Algorithm::kRecursiveDoubling,
+                                     Algorithm::kHalvingDoubling, Algorithm::kDirect,
+                                     Algorithm::kBcube};
 
 struct Lane {
   SliceBounds bounds;
@@ -267,19 +311,27 @@ TEST_P(HostsEngineTest, SlicesDoNotChangeTheBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, HostsEngineTest,
-                         ::testing::Combine(::testing::Values(Algorithm::kRing,
-                                                              Algorithm::kRecursiveDoubling),
-                                            ::testing::Values(2, 3, 4, 5, 7, 8, 16)),
+                         ::testing::Combine(::testing::ValuesIn(kAlgorithms),
+                                            ::testing::Range(1, 17)),
                          [](const auto& param) {
-                           return absl::StrCat(
-                               std::get<0>(param.param) == Algorithm::kRing ? "Ring" : "Doubling",
-                               std::get<1>(param.param));
+                           std::string name = algorithm_name(std::get<0>(param.param));
+                           std::erase_if(name, [](char c) { return !std::isalpha(c); });
+                           return absl::StrCat(name, "_", std::get<1>(param.param));
                          });
 
 TEST(HostsEngine, NoRankIsDoneBeforeTheLastHasBegun) {
   constexpr std::pair<Algorithm, size_t> kCases[] = {{Algorithm::kRecursiveDoubling, 0},
                                                      {Algorithm::kRecursiveDoubling, 1000},
-                                                     {Algorithm::kRing, 1000}};
+                                                     {Algorithm::kRing, 1000},
+                                                     {Algorithm::kHalvingDoubling, 0},
+                                                     {Algorithm::kHalvingDoubling, 1},
+                                                     {Algorithm::kHalvingDoubling, 1000},
+                                                     {Algorithm::kDirect, 0},
+                                                     {Algorithm::kDirect, 1},
+                                                     {Algorithm::kDirect, 1000},
+                                                     {Algorithm::kBcube, 0},
+                                                     {Algorithm::kBcube, 1},
+                                                     {Algorithm::kBcube, 1000}};
   for (const auto& [algorithm, elements] : kCases) {
     World world(4);
     std::vector<std::unique_ptr<RankRun>> runs;
@@ -308,12 +360,18 @@ TEST(HostsEngine, NoRankIsDoneBeforeTheLastHasBegun) {
   }
 }
 
-TEST(HostsEngine, MegabytesThroughTheRingsWindow) {
-  World world(3);
-  on_all_ranks(world, [](Rank& rank) {
-    allreduce(rank, Algorithm::kRing, (6 << 20) + 1, 1, false, {kWhole});
-    allreduce(rank, Algorithm::kRing, (3 << 20) + 7, 2, true, {kWhole});
-  });
+// The ring's window, and several rounds of the others.
+TEST(HostsEngine, Megabytes) {
+  for (const int size : {3, 4}) {
+    World world(size);
+    on_all_ranks(world, [](Rank& rank) {
+      uint32_t tag = 0;
+      for (const Algorithm algorithm : kAlgorithms) {
+        allreduce(rank, algorithm, (4 << 20) + 1, ++tag, false, {kWhole});
+        allreduce(rank, algorithm, (3 << 20) + 7, ++tag, true, {kWhole});
+      }
+    });
+  }
 }
 
 TEST(HostsEngine, OperationsOfDifferentTagsRunAtOnceInAnyOrder) {
@@ -325,9 +383,8 @@ TEST(HostsEngine, OperationsOfDifferentTagsRunAtOnceInAnyOrder) {
         for (uint32_t i = 0; i < 10; ++i) {
           // Another order on each rank.
           const uint32_t tag = (t + static_cast<uint32_t>(rank.group.rank)) % 4;
-          const Algorithm algorithm =
-              tag % 2 == 0 ? Algorithm::kRing : Algorithm::kRecursiveDoubling;
-          allreduce(rank, algorithm, 1000 * (tag + 1) + i, tag, false, {kWhole});
+          allreduce(rank, kAlgorithms[(tag + i) % std::size(kAlgorithms)], 1000 * (tag + 1) + i,
+                    tag, false, {kWhole});
         }
       });
     }
@@ -336,7 +393,7 @@ TEST(HostsEngine, OperationsOfDifferentTagsRunAtOnceInAnyOrder) {
 }
 
 TEST(HostsEngine, RanksThatDisagreeAreTold) {
-  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kRecursiveDoubling}) {
+  for (const Algorithm algorithm : kAlgorithms) {
     World world(2);
     on_all_ranks(world, [algorithm](Rank& rank) {
       Progress& progress = rank.endpoint->progress();
@@ -354,15 +411,13 @@ TEST(HostsEngine, RanksThatDisagreeAreTold) {
 }
 
 TEST(HostsEngine, ADeadRankFailsTheOthersTask) {
-  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kRecursiveDoubling}) {
+  for (const Algorithm algorithm : kAlgorithms) {
     for (const size_t elements : {size_t{10}, size_t{200'000}}) {
       World world(3);
-      on_all_ranks(world, [](Rank& rank) {
-        allreduce(rank, Algorithm::kRing, 1000, 1, false, {kWhole});
-        allreduce(rank, Algorithm::kRecursiveDoubling, 1000, 2, false, {kWhole});
-      });
+      on_all_ranks(
+          world, [algorithm](Rank& rank) { allreduce(rank, algorithm, 1000, 1, false, {kWhole}); });
       world.kill(2);
-      // Rank 0 is joined to rank 2 in both algorithms.
+      // Rank 0 is joined to rank 2 in all algorithms.
       Rank& rank = world.rank(0);
       Progress& progress = rank.endpoint->progress();
       RankRun run(rank, algorithm, elements, 3, true, {kWhole});
@@ -378,7 +433,7 @@ TEST(HostsEngine, ADeadRankFailsTheOthersTask) {
 }
 
 TEST(HostsEngine, AFrozenTaskLeavesTheMemoryAlone) {
-  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kRecursiveDoubling}) {
+  for (const Algorithm algorithm : kAlgorithms) {
     World world(2);
     {
       Rank& rank = world.rank(0);
@@ -404,15 +459,30 @@ TEST(HostsEngine, AFrozenTaskLeavesTheMemoryAlone) {
   }
 }
 
+Algorithm chosen(Algorithm asked, int ranks, size_t elements, bool commutative = true) {
+  Operation op;
+  op.elements = elements;
+  op.element_size = 4;
+  op.commutative = commutative;
+  return HostsEngine::choose(asked, ranks, op);
+}
+
 TEST(HostsEngine, ChoosesByRanksAndSize) {
-  EXPECT_EQ(HostsEngine::choose(8, 64), Algorithm::kRecursiveDoubling);
-  EXPECT_EQ(HostsEngine::choose(8, 64 << 20), Algorithm::kRing);
-  EXPECT_EQ(HostsEngine::choose(2, 64 << 20), Algorithm::kRing);
+  EXPECT_EQ(chosen(Algorithm::kAuto, 8, 16), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(chosen(Algorithm::kAuto, 8, 16 << 20), Algorithm::kRing);
+}
+
+TEST(HostsEngine, TakesWhatWasAskedForUnlessThatCannotServe) {
+  for (const Algorithm asked : kAlgorithms) {
+    EXPECT_EQ(chosen(asked, 8, 1000), asked);
+    EXPECT_EQ(chosen(asked, 8, 0), Algorithm::kRecursiveDoubling);
+    EXPECT_EQ(chosen(asked, 8, 1000, /*commutative=*/false), Algorithm::kDirect);
+  }
 }
 
 TEST(HostsEngine, PeersAreMutual) {
   const HostsEngine engine;
-  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kRecursiveDoubling}) {
+  for (const Algorithm algorithm : kAlgorithms) {
     for (int size = 1; size <= 33; ++size) {
       const auto peers = [&](int rank) {
         Group group;
