@@ -27,6 +27,26 @@ Schedule schedule_of(Algorithm algorithm, int rank, int size) {
   }
 }
 
+std::vector<int> peers_of(const Schedule& schedule) {
+  std::vector<int> peers;
+  const auto add = [&](const Transfer& transfer) { peers.push_back(transfer.peer); };
+  for (const Step& step : schedule.steps) {
+    std::for_each(step.sends.begin(), step.sends.end(), add);
+    std::for_each(step.receives.begin(), step.receives.end(), add);
+  }
+  std::sort(peers.begin(), peers.end());
+  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  return peers;
+}
+
+absl::Status first_failure(const Group& group, const std::vector<int>& peers) {
+  for (const int peer : peers) {
+    const Channel* channel = group.channels[static_cast<size_t>(peer)];
+    if (channel->failed()) return channel->failure();
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Algorithm HostsEngine::choose(Algorithm asked, int ranks, const Operation& operation) {
@@ -38,33 +58,23 @@ Algorithm HostsEngine::choose(Algorithm asked, int ranks, const Operation& opera
 
 std::vector<int> HostsEngine::peers(const Group& group, const EnginePlan& plan) const {
   if (group.size == 1) return {};
-  if (plan.algorithm == Algorithm::kRing) {
-    return {(group.rank + 1) % group.size, (group.rank + group.size - 1) % group.size};
-  }
-  std::vector<int> peers;
-  const auto add = [&](const Transfer& transfer) { peers.push_back(transfer.peer); };
-  for (const Step& step : schedule_of(plan.algorithm, group.rank, group.size).steps) {
-    std::for_each(step.sends.begin(), step.sends.end(), add);
-    std::for_each(step.receives.begin(), step.receives.end(), add);
-  }
-  std::sort(peers.begin(), peers.end());
-  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
-  return peers;
+  if (plan.algorithm == Algorithm::kRing) return Ring::peers(group.rank, group.size);
+  return peers_of(schedule_of(plan.algorithm, group.rank, group.size));
 }
 
 absl::StatusOr<std::unique_ptr<Task>> HostsEngine::start(const Group& group, const Slice& slice,
                                                          const EnginePlan& plan, TaskOwner& owner) {
-  for (const int peer : peers(group, plan)) {
-    const Channel* channel = group.channels[static_cast<size_t>(peer)];
-    if (channel->failed()) return channel->failure();
-  }
   if (plan.algorithm == Algorithm::kRing && group.size > 1) {
+    if (absl::Status dead = first_failure(group, Ring::peers(group.rank, group.size)); !dead.ok()) {
+      return dead;
+    }
     auto task = std::make_unique<Ring>(group, slice, owner);
     task->start(plan);
     return task;
   }
-  auto task = std::make_unique<ScheduledTask>(schedule_of(plan.algorithm, group.rank, group.size),
-                                              group, slice, owner);
+  const Schedule schedule = schedule_of(plan.algorithm, group.rank, group.size);
+  if (absl::Status dead = first_failure(group, peers_of(schedule)); !dead.ok()) return dead;
+  auto task = std::make_unique<ScheduledTask>(schedule, group, slice, owner);
   task->start(plan);
   return task;
 }

@@ -20,8 +20,7 @@ if job.LONG:
 # name: rails, and what else is said
 WAYS: dict[str, dict[str, Any]] = {
     "one": {"rails": ONE},
-    "two-ring": {"rails": TWO, "algorithm": "ring"},
-    "two-doubling": {"rails": TWO, "algorithm": "recursive-doubling"},
+    **{f"two-{name}": {"rails": TWO, "algorithm": name} for name in job.ALGORITHMS},
     "two-slices": {"rails": TWO, "plan": "slice", "shares": "1000,400"},
     "four": {"rails": FOUR},
     "four-slices-ring": {
@@ -30,11 +29,17 @@ WAYS: dict[str, dict[str, Any]] = {
         "shares": "10,4,2,1",
         "algorithm": "ring",
     },
-    "four-slices-doubling": {
+    "four-slices-recursive-doubling": {
         "rails": FOUR,
         "plan": "slice",
         "shares": "0.5,1e-3,7,0.1",
         "algorithm": "recursive-doubling",
+    },
+    "four-slices-halving-doubling": {
+        "rails": FOUR,
+        "plan": "slice",
+        "shares": "1,2,1,1",
+        "algorithm": "halving-doubling",
     },
 }
 
@@ -68,7 +73,7 @@ def test_one_rank(bed: Testbed) -> None:
     job.run(bed, 1, elements=sizes(ELEMENTS), **WAYS["two-ring"])
 
 
-@pytest.mark.parametrize("algorithm", ["auto", "ring", "recursive-doubling"])
+@pytest.mark.parametrize("algorithm", ["auto", *job.ALGORITHMS])
 @pytest.mark.parametrize("ranks", [2, 3, 5] + ([4, 8] if job.LONG else []))
 def test_same_bits(bed: Testbed, ranks: int, algorithm: str) -> None:
     """On all ranks; by one rail, by several, in slices of any shares; in place and not."""
