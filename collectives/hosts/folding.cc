@@ -6,7 +6,7 @@ namespace nezha {
 
 Schedule folded(int rank, int size, Schedule (*core)(int rank, int power)) {
   const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
-  Schedule schedule = core(rank % power, power);
+  Schedule schedule = core(rank & (power - 1), power);
   const Chunks whole{0, schedule.chunks};
   auto& steps = schedule.steps;
   if (rank >= power) {

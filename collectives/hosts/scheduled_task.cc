@@ -106,8 +106,8 @@ uint64_t ScheduledTask::total(Chunks chunks) const {
 }
 
 ScheduledTask::Place ScheduledTask::locate(const Message& message, uint64_t offset) const {
-  if (rounds_ == 1) return {0, offset};
   const size_t length = range(0, message.chunks).length;
+  if (length == 0) return {0, offset};  // a single round, and nothing of it
   const size_t round = std::min(offset / length, rounds_ - 1);
   return {round, offset - round * length};
 }
