@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "collectives/signature.h"
 
 namespace nezha {
@@ -273,27 +272,29 @@ void ScheduledTask::detach() {
 }
 
 std::string ScheduledTask::describe() const {
-  std::vector<std::string> waiting;
-  const auto oldest = live_.find(completed_);
-  const size_t step = oldest == live_.end() ? 0 : oldest->second.stage;
-  if (completed_ < rounds_) {
-    for (const Incoming& in : stages_[step].incoming) {
-      if (oldest != live_.end() && oldest->second.parts[in.index].missing == 0) continue;
-      waiting.push_back(absl::StrCat("received ", in.received, " of ", in.total,
-                                     " bytes from rank ", in.peer, " (", in.channel->describe(),
-                                     ")"));
-    }
-  } else {
+  std::string text = algorithm_name(plan_.algorithm);
+  const char* separator = ": ";
+  const auto add = [&](const auto&... words) {
+    absl::StrAppend(&text, std::exchange(separator, ", "), words...);
+  };
+  if (completed_ == rounds_) {
     for (const Stage& stage : stages_) {
       for (const Outgoing& out : stage.outgoing) {
         if (out.message == nullptr) continue;
-        waiting.push_back(absl::StrCat("waiting for rank ", out.peer, " to acknowledge (",
-                                       out.channel->describe(), ")"));
+        add("waiting for rank ", out.peer, " to acknowledge (", out.channel->describe(), ")");
       }
     }
+    return text;
   }
-  return absl::StrCat(algorithm_name(plan_.algorithm), ", step ", step + 1, " of ", stages_.size(),
-                      ": ", absl::StrJoin(waiting, ", "));
+  const auto oldest = live_.find(completed_);
+  const size_t step = oldest == live_.end() ? 0 : oldest->second.stage;
+  absl::StrAppend(&text, ", step ", step + 1, " of ", stages_.size());
+  for (const Incoming& in : stages_[step].incoming) {
+    if (oldest != live_.end() && oldest->second.parts[in.index].missing == 0) continue;
+    add("received ", in.received, " of ", in.total, " bytes from rank ", in.peer, " (",
+        in.channel->describe(), ")");
+  }
+  return text;
 }
 
 // ---- One message -------------------------------------------------------------------------------
