@@ -1,36 +1,63 @@
 #include "bench/benchmark_main.h"
 
-#include <gloo/rendezvous/file_store.h>
-#include <gloo/rendezvous/prefix_store.h>
-
 #include <cstdio>
 #include <exception>
+#include <new>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "absl/time/time.h"
 #include "bench/measure.h"
 #include "bench/report.h"
 
 namespace nezha::bench {
 namespace {
 
-std::shared_ptr<::gloo::rendezvous::Store> open_store(const Options& options) {
-  struct PrefixedFiles {  // the one refers to the other, so both live equally long
-    explicit PrefixedFiles(const Options& o) : files(o.shared_path), store(o.prefix, files) {}
-    ::gloo::rendezvous::FileStore files;
-    ::gloo::rendezvous::PrefixStore store;
-  };
-  const auto both = std::make_shared<PrefixedFiles>(options);
-  return {both, &both->store};
+// All but what each rank may have of its own: rank, rails, timeout, format, checks.
+Settings settings_of(const Dialect& dialect, const Options& o) {
+  const auto count = [](size_t number) { return std::to_string(number); };
+  return {
+      {"the program", dialect.program},
+      {"the collective", o.collective},
+      {"--size", std::to_string(o.size)},
+      {"--elements", absl::StrJoin(o.elements, ",")},
+      {"--warmup-iters", count(o.warmup_iterations)},
+      {"--iteration-count", o.iteration_count > 0 ? count(o.iteration_count) : "not given"},
+      {"--iteration-time", absl::FormatDuration(absl::FromChrono(o.iteration_time))},
+      {"--in-place", o.in_place ? "given" : "not given"},
+      {"--threads", count(o.threads)},
+      {"--plan", o.plan},
+      {"--share (by default 1 for each rail)", o.plan == "slice" ? shares_text(o) : "not given"},
+      {"--algorithm", o.algorithm}};
+}
+
+std::vector<std::string> rail_names(const Runner& runner) {
+  std::vector<std::string> names;
+  for (const auto& rail : runner.bytes_sent()) names.push_back(rail.name);
+  return names;
 }
 
 void run(const Dialect& dialect, const Options& options, const Connect& connect) {
-  const auto runner = connect(options, open_store(options));
-  Benchmark benchmark(*runner, options);
+  Meeting meeting(options);
+  meeting.agree("options", settings_of(dialect, options));
+  const auto runner = connect(options, meeting);
+  const auto rails = meeting.union_of("rails", rail_names(*runner));
+  Benchmark benchmark(*runner, options, rails);
   const bool prints = options.rank == 0;
-  if (prints) print_header(dialect, options);
+  if (prints) print_header(dialect, options, rails);
   for (const size_t elements : options.elements) {
     const Measurement result = benchmark.measure(elements);
     if (prints) print_row(dialect, options, result);
   }
+}
+
+// The library may have said already who speaks.
+std::string with_rank(const Options& options, absl::string_view text) {
+  absl::ConsumePrefix(&text, "nezha: ");
+  const std::string rank = absl::StrCat("rank ", options.rank);
+  absl::ConsumePrefix(&text, absl::StrCat(rank, " of ", options.size, ": "));
+  return absl::StrCat(rank, " of ", options.size, ": ", text);
 }
 
 }  // namespace
@@ -48,10 +75,13 @@ int benchmark_main(int argc, char** argv, const Dialect& dialect, const Connect&
   try {
     run(dialect, *options, connect);
     return 0;
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "%s: %s\n", program,
+                 with_rank(*options, "not enough memory for so many --elements").c_str());
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s: rank %d: %s\n", program, options->rank, error.what());
-    return 1;
+    std::fprintf(stderr, "%s: %s\n", program, with_rank(*options, error.what()).c_str());
   }
+  return 1;
 }
 
 }  // namespace nezha::bench

@@ -5,18 +5,24 @@ usage: bench/figure.py RESULTS.json    draws again, next to the file
 """
 
 import math
+import os
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import matplotlib
+# Matplotlib warns where it finds no home of its own to write to, as in a user namespace.
+_cache = tempfile.TemporaryDirectory()
+os.environ.setdefault("MPLCONFIGDIR", _cache.name)
+
+import matplotlib  # noqa: E402
 
 matplotlib.use("Agg")  # no display is needed
 import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: E402
 
-from results import Config, Results, megabytes_per_second  # noqa: E402
+from results import PICTURES, Config, Results, megabytes_per_second  # noqa: E402
 from units import size_text, time_text  # noqa: E402
 
 # by configuration: a colour, told apart by the colour-blind too, and a marker
@@ -53,7 +59,7 @@ def draw(results: Results, out: Path) -> list[Path]:
             _size_axis(axes, results)
         runs = f"; median and range of {results.repeat} runs" if results.repeat > 1 else ""
         figure.suptitle(results.title() + runs, x=0.007, ha="left", fontsize=13)
-        paths = [out / "allreduce.png", out / "allreduce.svg"]
+        paths = [out / name for name in PICTURES]
         for path in paths:
             figure.savefig(path, dpi=120)
         plt.close(figure)

@@ -139,9 +139,8 @@ class GlooRunner : public Runner {
   std::vector<ContextPointer> contexts_;
 };
 
-std::unique_ptr<Runner> connect(const Options& options,
-                                const std::shared_ptr<::gloo::rendezvous::Store>& store) {
-  return std::make_unique<GlooRunner>(options, *store);
+std::unique_ptr<Runner> connect(const Options& options, Meeting& meeting) {
+  return std::make_unique<GlooRunner>(options, *meeting.store());
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/options.h"
@@ -26,7 +28,9 @@ struct Measurement {
 
 class Benchmark {
  public:
-  Benchmark(Runner& runner, const Options& options) : runner_(runner), options_(options) {}
+  // `rails`: the names of those that any rank has, in the same order on every rank.
+  Benchmark(Runner& runner, const Options& options, std::vector<std::string> rails)
+      : runner_(runner), options_(options), rails_(std::move(rails)) {}
 
   // Measures one size. Collective: every rank calls it, and every rank gets the same result.
   // Throws WrongResult and what the library throws.
@@ -44,11 +48,14 @@ class Benchmark {
   size_t agree(double wish);
   // As many as the options say, or fit into their time. Returns on all ranks at about once.
   size_t choose_iterations(std::vector<Job>& jobs);
+  // What this rank has sent so far, on each of rails_.
+  std::vector<RailBytes> bytes_sent() const;
   Measurement run_timed(std::vector<Job>& jobs, size_t iterations);
   Measurement combine(const Measurement& mine);
 
   Runner& runner_;
   const Options& options_;
+  const std::vector<std::string> rails_;
   uint64_t next_number_ = 0;
 };
 

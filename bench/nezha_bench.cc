@@ -1,4 +1,5 @@
 // nezha-bench: the speed of nezha's collectives.
+#include "absl/strings/str_join.h"
 #include "bench/benchmark_main.h"
 #include "nezha/allreduce.h"
 #include "nezha/context.h"
@@ -11,7 +12,7 @@ const Dialect kDialect = {
     "the speed of nezha's collectives",
     "rails",
     "LIST",
-    "the rails, such as tcp:eth0,tcp:eth1, in the same order on all ranks",
+    "this rank's rails, such as tcp:eth0,tcp:eth1; with --plan slice the same on all ranks",
     {"auto", "ring", "recursive-doubling", "halving-doubling", "direct", "bcube"},
     {"stripe", "slice"},
 };
@@ -62,16 +63,22 @@ class NezhaRunner : public Runner {
   const Algorithm algorithm_;
 };
 
-std::unique_ptr<Runner> connect(const Options& options,
-                                const std::shared_ptr<::gloo::rendezvous::Store>& store) {
-  ContextOptions context;
-  context.rank = options.rank;
-  context.size = options.size;
-  context.rails = options.rails;
-  context.timeout = options.timeout;
-  context.plan = options.plan == "slice" ? Plan::kSlice : Plan::kStripe;
-  context.shares = options.shares;
-  return std::make_unique<NezhaRunner>(Context::create(store, context), algorithm_of(options));
+std::unique_ptr<Runner> connect(const Options& options, Meeting& meeting) {
+  ContextOptions wanted;
+  wanted.rank = options.rank;
+  wanted.size = options.size;
+  wanted.rails = options.rails;
+  wanted.timeout = options.timeout;
+  wanted.plan = options.plan == "slice" ? Plan::kSlice : Plan::kStripe;
+  wanted.shares = options.shares;
+  auto context = Context::create(meeting.store(), wanted);
+  if (wanted.plan == Plan::kSlice) {  // slices go by a rail's place in the list
+    std::vector<std::string> names;
+    for (const auto& rail : context->rails()) names.push_back(rail.name);
+    meeting.agree("slices", {{"with --plan slice, the order of the rails",  //
+                              absl::StrJoin(names, ",")}});
+  }
+  return std::make_unique<NezhaRunner>(std::move(context), algorithm_of(options));
 }
 
 }  // namespace

@@ -47,10 +47,15 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return row.back();
 }
 
-std::string nearest(const std::string& name, const std::vector<std::string>& known) {
-  return *std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
-    return edit_distance(name, a) < edit_distance(name, b);
-  });
+// "; did you mean NAME?" of the nearest known name, or nothing if none is near.
+std::string suggestion(const std::string& name, const std::vector<std::string>& known,
+                       absl::string_view before, absl::string_view after) {
+  const auto nearest =
+      std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
+        return edit_distance(name, a) < edit_distance(name, b);
+      });
+  if (3 * edit_distance(name, *nearest) > std::max(name.size(), nearest->size())) return "";
+  return absl::StrCat("; did you mean ", before, *nearest, after, "?");
 }
 
 // The setters throw UsageError with the reason alone; whoever calls them knows the option's name.
@@ -63,22 +68,35 @@ T to_number(const std::string& text, T least, T most = std::numeric_limits<T>::m
   throw UsageError("not " + wanted);
 }
 
-// A count such as 65536, 64K or 16M (multiples of 1024).
-size_t to_count(std::string text) {
+// A count such as 65536, 64K, 16M or 1G (multiples of 1024).
+size_t to_count(const std::string& text) {
+  constexpr size_t kMost = size_t{1} << 40;
   size_t unit = 1;
-  if (absl::EndsWith(text, "K")) unit = 1024;
-  if (absl::EndsWith(text, "M")) unit = 1024 * 1024;
-  if (unit > 1) text.pop_back();
-  return to_number<size_t>(text, 1, (size_t{1} << 40) / unit) * unit;
+  if (absl::EndsWith(text, "K")) unit = size_t{1} << 10;
+  if (absl::EndsWith(text, "M")) unit = size_t{1} << 20;
+  if (absl::EndsWith(text, "G")) unit = size_t{1} << 30;
+  size_t number = 0;
+  if (absl::SimpleAtoi(text.substr(0, text.size() - (unit > 1 ? 1 : 0)), &number) && number > 0 &&
+      number <= kMost / unit) {
+    return number * unit;
+  }
+  throw UsageError("'" + text + "' is not a whole number from 1 to 1024G, plain or with K, M or G");
+}
+
+std::vector<size_t> to_counts(const std::string& text) {
+  std::vector<size_t> counts;
+  for (const auto part : absl::StrSplit(text, ',')) counts.push_back(to_count(std::string(part)));
+  return counts;
 }
 
 absl::Duration to_duration(const std::string& text) {
   absl::Duration duration;
-  if (absl::ParseDuration(text, &duration) && duration > absl::ZeroDuration() &&
-      duration <= absl::Hours(24)) {
-    return duration;
+  if (!absl::ParseDuration(text, &duration)) {
+    throw UsageError("not a duration, such as 500ms or 2s");
   }
-  throw UsageError("not a duration of at most a day, such as 500ms or 2s");
+  if (duration <= absl::ZeroDuration()) throw UsageError("a duration must be positive");
+  if (duration > absl::Hours(24)) throw UsageError("a duration is at most a day, 24h");
+  return duration;
 }
 
 std::vector<double> to_shares(const std::string& text) {
@@ -101,7 +119,7 @@ std::vector<std::string> to_names(const std::string& text) {
 
 std::string one_of(const std::string& text, const std::vector<std::string>& known) {
   if (std::find(known.begin(), known.end(), text) != known.end()) return text;
-  throw UsageError("unknown; did you mean '" + nearest(text, known) + "'? (there are " +
+  throw UsageError("unknown" + suggestion(text, known, "'", "'") + " (there are " +
                    absl::StrJoin(known, ", ") + ")");
 }
 
@@ -118,7 +136,7 @@ void add_rendezvous_options(OptionTable& table, Options& o) {
         [&o](const auto& v) { o.size = to_number(v, 1); }},
        {'r', "rank", "N", "this process's rank, from 0 (default: $RANK)",
         [&o](const auto& v) { o.rank = to_number(v, 0); }},
-       {0, "shared-path", "DIR", "a directory that all ranks see, for the rendezvous",
+       {0, "shared-path", "DIR", "a directory that all ranks see; made if its parent exists",
         [&o](const auto& v) { o.shared_path = v; }},
        {'x', "prefix", "NAME", "rendezvous prefix, unique for each run (default: prefix)",
         [&o](const auto& v) { o.prefix = v; }},
@@ -133,11 +151,7 @@ void add_measurement_options(OptionTable& table, Options& o) {
       {{0, "", "", "What is measured", {}},
        {0, "elements", "LIST",
         "element counts, such as 1,64K,16M (default: 1 to 16M by factors of 4)",
-        [&o](const auto& v) {
-          for (const auto count : absl::StrSplit(v, ',')) {
-            o.elements.push_back(to_count(std::string(count)));
-          }
-        }},
+        [&o](const auto& v) { o.elements = to_counts(v); }},
        {0, "warmup-iters", "N", "iterations before the clock runs (default: 5)",
         [&o](const auto& v) { o.warmup_iterations = to_number<size_t>(v, 0); }},
        {0, "iteration-count", "N",
@@ -217,10 +231,10 @@ const Option* find(const OptionTable& table, int value) {
   if (optopt != 0) throw UsageError(std::string("unknown option -") + static_cast<char>(optopt));
   std::vector<std::string> known;
   for (const auto& entry : table) {
-    if (!entry.name.empty()) known.push_back("--" + entry.name);
+    if (!entry.name.empty()) known.push_back(entry.name);
   }
   const std::string name(word, std::strcspn(word, "="));
-  throw UsageError("unknown option " + name + "; did you mean " + nearest(name, known) + "?");
+  throw UsageError("unknown option " + name + suggestion(name.substr(2), known, "--", ""));
 }
 
 // Calls the setters; returns what is not an option.
@@ -267,10 +281,6 @@ void check_together(const Options& o, const Dialect& dialect) {
     throw UsageError(absl::StrCat("rank ", o.rank, " of ", o.size, ": ranks are 0 to size - 1"));
   }
   if (o.shared_path.empty()) throw UsageError("--shared-path is needed");
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(o.shared_path, ignored)) {
-    throw UsageError("--shared-path '" + o.shared_path + "': not a directory");
-  }
   if (o.rails.empty()) throw UsageError("--" + dialect.rails_option + " is needed");
   if (!o.shares.empty() && o.plan != "slice") throw UsageError("--share is for --plan slice only");
   if (!o.shares.empty() && o.shares.size() != o.rails.size()) {
@@ -280,6 +290,17 @@ void check_together(const Options& o, const Dialect& dialect) {
   if (o.warmup_iterations == 0 && o.iteration_count == 0) {
     throw UsageError("without a warm-up to learn from, --iteration-count is needed");
   }
+}
+
+// Whichever rank is first makes the directory, in one that must exist: a name that is mistyped is
+// likelier there.
+void make_shared_path(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directory(path, error);
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return;
+  throw UsageError("--shared-path '" + path +
+                   "': not a directory, and it cannot be made: " + error.message());
 }
 
 std::string the_collective(const std::vector<std::string>& words) {
@@ -293,16 +314,23 @@ std::string the_collective(const std::vector<std::string>& words) {
 
 }  // namespace
 
+std::string shares_text(const Options& options) {
+  return options.shares.empty() ? absl::StrJoin(std::vector<int>(options.rails.size(), 1), ",")
+                                : absl::StrJoin(options.shares, ",");
+}
+
 std::optional<Options> parse_options(int argc, char** argv, const Dialect& dialect) {
   Options options;
   options.plan = dialect.plans.front();
   options.algorithm = dialect.algorithms.front();
   bool help = false;
+  bool version = false;
   OptionTable table;
   add_rendezvous_options(table, options);
   add_measurement_options(table, options);
   add_rail_options(table, options, dialect);
   table.push_back({'h', "help", "", "this text", [&help](const auto&) { help = true; }});
+  table.push_back({0, "version", "", "the version", [&version](const auto&) { version = true; }});
 
   from_environment("SIZE", [&](const auto& v) { options.size = to_number(v, 1); });
   from_environment("RANK", [&](const auto& v) { options.rank = to_number(v, 0); });
@@ -311,11 +339,16 @@ std::optional<Options> parse_options(int argc, char** argv, const Dialect& diale
     print_help(table, dialect);
     return std::nullopt;
   }
+  if (version) {
+    std::printf("%s %s\n", dialect.program.c_str(), NEZHA_VERSION);
+    return std::nullopt;
+  }
   options.collective = the_collective(words);
   if (options.elements.empty()) {
     for (size_t n = 1; n <= 16 * 1024 * 1024; n *= 4) options.elements.push_back(n);
   }
   check_together(options, dialect);
+  make_shared_path(options.shared_path);
   return options;
 }
 

@@ -58,9 +58,12 @@ struct Options {
   Format format = Format::kTable;
 };
 
+// The shares as the command line has them; of equal parts, a 1 for each rail.
+std::string shares_text(const Options& options);
+
 // Reads the command line; the rank and the number of ranks default to the environment's RANK and
-// SIZE. Returns nothing if the user asked for the help, which has then been printed. Throws
-// UsageError.
+// SIZE. Returns nothing if the user asked for the help or the version, which has then been printed.
+// Throws UsageError.
 std::optional<Options> parse_options(int argc, char** argv, const Dialect& dialect);
 
 }  // namespace nezha::bench

@@ -6,6 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
 namespace nezha::bench {
 namespace {
 
@@ -92,10 +95,10 @@ void print_csv(const Dialect& dialect, const Options& options, const Measurement
   std::puts(line.c_str());
 }
 
-void print_csv_header(const Dialect& dialect, const Options& options) {
+void print_csv_header(const Dialect& dialect, const Options& options, size_t rails) {
   std::string line;
   for (const auto& [name, value] : common_fields(dialect, options, {})) line += name + ",";
-  for (size_t i = 0; i < options.rails.size(); ++i) {
+  for (size_t i = 0; i < rails; ++i) {
     for (const auto& [name, value] : rail_fields({}, {})) {
       line += "rail" + std::to_string(i) + "_" + name + ",";
     }
@@ -114,12 +117,14 @@ void print_table_row(const Measurement& result, double gigabytes) {
   std::printf("\n");
 }
 
-void print_table_header(const Dialect& dialect, const Options& o) {
-  std::string rails;
-  for (const auto& rail : o.rails) rails += " " + rail;
-  std::printf("%s %s: float32 sum, ranks %d, threads %zu, plan %s, algorithm %s, %s, rails%s\n\n",
+void print_table_header(const Dialect& dialect, const Options& o,
+                        const std::vector<std::string>& rails) {
+  const std::string shares =  // which belong to the rails in the order of the command line
+      o.plan == "slice" ? absl::StrCat(absl::StrJoin(o.rails, ","), " in parts ", shares_text(o))
+                        : absl::StrJoin(rails, ",");
+  std::printf("%s %s: float32 sum, ranks %d, threads %zu, plan %s, algorithm %s, %s, rails %s\n\n",
               dialect.program.c_str(), o.collective.c_str(), o.size, o.threads, o.plan.c_str(),
-              o.algorithm.c_str(), o.verify ? "verified" : "not verified", rails.c_str());
+              o.algorithm.c_str(), o.verify ? "verified" : "not verified", shares.c_str());
   std::printf("%12s %12s %11s %11s %11s %11s %17s %11s   %s\n", "size (B)", "elements", "min (us)",
               "p50 (us)", "p99 (us)", "max (us)", "bandwidth (GB/s)", "iterations",
               "sent on each rail");
@@ -127,9 +132,10 @@ void print_table_header(const Dialect& dialect, const Options& o) {
 
 }  // namespace
 
-void print_header(const Dialect& dialect, const Options& options) {
-  if (options.format == Format::kTable) print_table_header(dialect, options);
-  if (options.format == Format::kCsv) print_csv_header(dialect, options);
+void print_header(const Dialect& dialect, const Options& options,
+                  const std::vector<std::string>& rails) {
+  if (options.format == Format::kTable) print_table_header(dialect, options, rails);
+  if (options.format == Format::kCsv) print_csv_header(dialect, options, rails.size());
   std::fflush(stdout);
 }
 

@@ -1,13 +1,17 @@
 // The results on standard output: a table for people, JSON Lines or CSV for programs.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "bench/measure.h"
 #include "bench/options.h"
 
 namespace nezha::bench {
 
-// What comes before the first row.
-void print_header(const Dialect& dialect, const Options& options);
+// What comes before the first row. `rails`: the names of those that any rank has.
+void print_header(const Dialect& dialect, const Options& options,
+                  const std::vector<std::string>& rails);
 
 // One size, printed at once.
 void print_row(const Dialect& dialect, const Options& options, const Measurement& result);

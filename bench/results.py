@@ -12,6 +12,8 @@ from units import size_text
 # What TCP's payload has of a full frame, 1514 bytes at MTU 1500: more of a wire it cannot use.
 TCP_CEILING = 1448 / 1514
 
+PICTURES = ["allreduce.png", "allreduce.svg"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Config:

@@ -32,7 +32,7 @@ class Runner {
   virtual std::unique_ptr<Operation> prepare_allreduce(float* input, float* output, size_t elements,
                                                        uint32_t tag) = 0;
 
-  // What this rank has sent so far, by rail: as many rails, in the same order, on every rank.
+  // What this rank has sent so far, by rail, always in the same order.
   virtual std::vector<RailBytes> bytes_sent() const = 0;
 };
 

@@ -24,6 +24,7 @@ CONFIGS = {
 }
 SMALL = 1 << 16  # bytes; up to here several sizes share a launch
 GROUP = 4  # that many
+SLOW = 5e6  # microseconds; launches that take longer are announced in a pipe too
 FAILURES_ALLOWED = 2  # after as many failed launches a configuration is left out
 
 
@@ -110,7 +111,9 @@ class Sweep:
 
     def _measure(self, config: Config, sizes: list[int], repeat: int) -> None:
         if self._failed_launches[config.key] < FAILURES_ALLOWED:
-            self._progress.show(self._line(config, sizes[0], "..."))
+            least = (warm_up(sizes[-1]) + 3) * (self._results.wire_limit(config, sizes[-1]) or 0)
+            tell = self._progress.say if least > SLOW else self._progress.show
+            tell(self._line(config, sizes[0], "..."))
             rows, errors = self._launch(config, sizes)
             for row in rows:
                 self._results.measurements.append({"config": config.key, "repeat": repeat, **row})

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "collectives/partition.h"
-#include "collectives/reduction.h"
+#include "collectives/reducer.h"
 #include "nezha/allreduce.h"
 #include "nezha/types.h"
 #include "transport/channel.h"
@@ -35,10 +35,16 @@ struct Operation {
   size_t element_size = 0;  // bytes
   DataType type = DataType::kFloat32;
   ReduceOperation operation = ReduceOperation::kSum;
-  bool commutative = true;  // the function; else operands stay in the order of ranks
+  const ReduceFunction* function = nullptr;  // the caller's, of kCustom
+  bool commutative = true;                   // else operands stay in the order of ranks
   uint32_t tag = 0;
 
   size_t bytes() const { return elements * element_size; }
+  // Whether a part of it, in bytes, cuts no element.
+  bool is_whole(uint64_t offset, uint64_t length) const {
+    return offset % element_size == 0 && length % element_size == 0;
+  }
+  Reducer reducer(int ranks) const { return {type, operation, function, ranks}; }
 };
 
 // What all ranks agree on for an operation.

@@ -5,20 +5,25 @@
 namespace nezha {
 namespace {
 
+// The number comes from a peer.
+template <typename Enum>
+std::string name_or_number(uint64_t number) {
+  const char* name = name_of(static_cast<Enum>(number));
+  return name == nullptr ? absl::StrCat(number) : name;
+}
+
 // As a user would say it. The count is exact below 2^32 elements.
 std::string describe(const wire::MessageInfo& info) {
   const auto byte = [&](int shift) { return (info.signature >> shift) & 0xff; };
-  const uint64_t collective = byte(56), type = byte(40), operation = byte(32);
-  return absl::StrCat(
-      collective == static_cast<uint64_t>(Collective::kAllreduce)
-          ? "allreduce"
-          : absl::StrCat("collective ", collective),
-      " of ", info.signature & 0xffffffff, " elements, type ",
-      type == static_cast<uint64_t>(DataType::kFloat32) ? "float32" : absl::StrCat(type),
-      ", operation ",
-      operation == static_cast<uint64_t>(ReduceOperation::kSum) ? "sum" : absl::StrCat(operation),
-      ", by ", algorithm_name(static_cast<Algorithm>(byte(48))), ", ", info.total,
-      " bytes on the way to this rank, plan ", info.plan, ", epoch ", info.epoch);
+  const uint64_t collective = byte(56);
+  return absl::StrCat(collective == static_cast<uint64_t>(Collective::kAllreduce)
+                          ? "allreduce"
+                          : absl::StrCat("collective ", collective),
+                      " of ", info.signature & 0xffffffff, " elements, type ",
+                      name_or_number<DataType>(byte(40)), ", operation ",
+                      name_or_number<ReduceOperation>(byte(32)), ", by ",
+                      algorithm_name(static_cast<Algorithm>(byte(48))), ", ", info.total,
+                      " bytes on the way to this rank, plan ", info.plan, ", epoch ", info.epoch);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // What an operation is, in 64 bits that go with each of its messages: ranks that call different
-// things by the same tag find out instead of summing garbage.
+// things by the same tag find out instead of summing garbage. Whether the function is commutative
+// is not in it: the algorithm tells what that decides.
 #pragma once
 
 #include <cstdint>

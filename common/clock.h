@@ -1,6 +1,7 @@
 // The one clock of the data path.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 
@@ -18,6 +19,12 @@ inline Nanos now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
+}
+
+// A deadline that is further away than any run lasts would overflow: it is a year away instead.
+inline Nanos to_nanos(std::chrono::milliseconds time) {
+  constexpr std::chrono::hours kForever{24 * 365};
+  return std::chrono::nanoseconds(std::min<std::chrono::milliseconds>(time, kForever)).count();
 }
 
 }  // namespace nezha

@@ -22,6 +22,10 @@ int Context::size() const { return impl_->options().size; }
 std::chrono::milliseconds Context::timeout() const { return impl_->options().timeout; }
 std::vector<RailStats> Context::rails() const { return impl_->rails(); }
 
+Handle allreduceAsync(const AllreduceOptions& options) {
+  return options.context_->impl().allreduce_async(options);
+}
+
 void allreduce(const AllreduceOptions& options) { options.context_->impl().allreduce(options); }
 
 }  // namespace nezha

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -14,6 +14,7 @@
 #include "common/environment.h"
 #include "common/log.h"
 #include "context/rails.h"
+#include "context/raise.h"
 #include "nezha/errors.h"
 
 namespace nezha {
@@ -21,12 +22,6 @@ namespace {
 
 // How long one question to the store may take.
 constexpr Nanos kStorePatience = 200 * kMillisecond;
-
-Nanos to_nanos(std::chrono::milliseconds time) {
-  // A deadline that is further away than any run lasts: what is larger would overflow.
-  constexpr std::chrono::hours kForever{24 * 365};
-  return std::chrono::nanoseconds(std::min<std::chrono::milliseconds>(time, kForever)).count();
-}
 
 // All contexts of the process share one, so that they share devices and connections.
 std::shared_ptr<Endpoint> shared_endpoint() {
@@ -51,7 +46,9 @@ absl::string_view plan_name(Plan plan) { return plan == Plan::kStripe ? "stripe"
 }  // namespace
 
 ContextImpl::ContextImpl(std::shared_ptr<Store> store, ContextOptions options)
-    : store_(std::move(store)), options_(std::move(options)) {
+    : store_(std::move(store)),
+      options_(std::move(options)),
+      rank_of_(absl::StrCat("rank ", options_.rank, " of ", options_.size)) {
   const auto refuse = [](const std::string& why) { throw InvalidArgument("nezha: " + why); };
   if (const absl::Status status = check_environment(); !status.ok()) {
     refuse(std::string(status.message()));
@@ -78,6 +75,15 @@ ContextImpl::ContextImpl(std::shared_ptr<Store> store, ContextOptions options)
 
 ContextImpl::~ContextImpl() {
   if (endpoint_ == nullptr) return;
+  {
+    Progress::Guard guard(endpoint_->progress());
+    if (!running_.empty()) {
+      break_context(absl::CancelledError("the context was destroyed with operations in flight"),
+                    static_cast<uint32_t>(options_.rank));
+    }
+    closing_ = true;
+  }
+  if (starter_.joinable()) starter_.join();
   Progress::Guard guard(endpoint_->progress());
   endpoint_->leave(job_);
   endpoint_->progress().run_deferred();
@@ -94,7 +100,7 @@ void ContextImpl::join() {
     job_ = UniqueId::random();
   } else {
     const auto rank0 = read_record(0, deadline);
-    if (!rank0.ok()) raise(rank0.status());
+    if (!rank0.ok()) raise(rank_of_, rank0.status());
     check_agreement(*rank0);
     job_ = rank0->job;
   }
@@ -115,7 +121,8 @@ void ContextImpl::join() {
   try {
     store_->set(Record::key(options_.rank), std::vector<char>(record.begin(), record.end()));
   } catch (const std::exception& error) {
-    throw IoError(prefixed(absl::StrCat("publishing this rank in the store: ", error.what())));
+    throw IoError(
+        prefixed(rank_of_, absl::StrCat("publishing this rank in the store: ", error.what())));
   }
 }
 
@@ -126,11 +133,11 @@ void ContextImpl::open_devices() {
     const absl::StatusOr<Rail> rail =
         make.ok() ? endpoint_->open_device(uri, *make) : absl::StatusOr<Rail>(make.status());
     if (!rail.ok()) {
-      throw InvalidArgument(
-          prefixed(absl::StrCat("rail '", uri, "': ", std::string(rail.status().message()))));
+      throw InvalidArgument(prefixed(
+          rank_of_, absl::StrCat("rail '", uri, "': ", std::string(rail.status().message()))));
     }
     if (std::find(rails_.begin(), rails_.end(), *rail) != rails_.end()) {
-      throw InvalidArgument(prefixed(absl::StrCat("rail '", uri, "' is named twice")));
+      throw InvalidArgument(prefixed(rank_of_, absl::StrCat("rail '", uri, "' is named twice")));
     }
     rails_.push_back(*rail);
   }
@@ -195,25 +202,13 @@ absl::StatusOr<Record> ContextImpl::read_record(int rank, Nanos deadline) {
 
 void ContextImpl::check_agreement(const Record& rank0) const {
   const auto differ = [&](absl::string_view what, absl::string_view here, absl::string_view there) {
-    throw IoError(prefixed(absl::StrCat("the ranks' options differ: ", what, " is '", here,
-                                        "' here and '", there, "' at rank 0")));
+    throw IoError(prefixed(rank_of_, absl::StrCat("the ranks' options differ: ", what, " is '",
+                                                  here, "' here and '", there, "' at rank 0")));
   };
   if (rank0.size != options_.size) {
     differ("the size", std::to_string(options_.size), std::to_string(rank0.size));
   }
   if (rank0.settings != settings()) differ("the plan", settings(), rank0.settings);
-}
-
-absl::Status ContextImpl::resolve(const std::vector<int>& peers, Nanos deadline) {
-  const auto known = [&](int rank) {
-    Progress::Guard guard(endpoint_->progress());
-    return group_.channels[static_cast<size_t>(rank)] != nullptr;
-  };
-  for (const int rank : peers) {
-    if (known(rank)) continue;
-    if (absl::Status status = resolve(rank, deadline); !status.ok()) return status;
-  }
-  return absl::OkStatus();
 }
 
 absl::Status ContextImpl::resolve(int rank, Nanos deadline) {
@@ -238,67 +233,188 @@ absl::Status ContextImpl::resolve(int rank, Nanos deadline) {
 
 // ---- Running -----------------------------------------------------------------------------------
 
-Operation ContextImpl::check(const AllreduceOptions& options) const {
+namespace {
+
+bool overlap(const void* a, const void* b, size_t bytes) {
+  const auto* x = static_cast<const std::byte*>(a);
+  const auto* y = static_cast<const std::byte*>(b);
+  return x < y + bytes && y < x + bytes;
+}
+
+}  // namespace
+
+void ContextImpl::check(const AllreduceOptions& options) const {
   const auto refuse = [&](const std::string& why) {
-    throw InvalidArgument(prefixed(absl::StrCat("allreduce: ", why)));
+    throw InvalidArgument(prefixed(rank_of_, absl::StrCat("allreduce: ", why)));
   };
-  Operation op;
+  const auto& inputs = options.inputs_;
+  const auto& outputs = options.outputs_;
+  if (outputs.empty()) refuse("no output; set one");
+  if (name_of(options.operation_) == nullptr) {
+    refuse(absl::StrCat("there is no operation ", static_cast<int>(options.operation_)));
+  }
+  if (options.operation_ == ReduceOperation::kCustom && options.function_ == nullptr) {
+    refuse("the operation is custom and has no reduce function");
+  }
+  if (!inputs.empty() && options.elements_ != options.output_elements_) {
+    refuse(absl::StrCat("inputs of ", options.elements_, " elements and outputs of ",
+                        options.output_elements_));
+  }
+  if (!inputs.empty() && options.type_ != options.output_type_) {
+    refuse("the inputs and the outputs have different element types");
+  }
+  if (options.output_elements_ == 0) return;
+  const size_t size = size_of(options.output_type_);
+  if (options.output_elements_ > std::numeric_limits<ptrdiff_t>::max() / size) {
+    refuse(absl::StrCat(options.output_elements_, " elements of ", size,
+                        " bytes are more than memory has"));
+  }
+  const size_t bytes = options.output_elements_ * size;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] == nullptr) refuse(absl::StrCat("input ", i, " is a null pointer"));
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i] == nullptr) refuse(absl::StrCat("output ", i, " is a null pointer"));
+    for (size_t j = 0; j < i; ++j) {
+      if (overlap(outputs[i], outputs[j], bytes)) {
+        refuse(absl::StrCat("outputs ", j, " and ", i, " overlap"));
+      }
+    }
+    for (size_t j = 0; j < inputs.size(); ++j) {
+      if (inputs[j] != outputs[i] && overlap(inputs[j], outputs[i], bytes)) {
+        refuse(absl::StrCat("input ", j, " and output ", i, " overlap without being the same"));
+      }
+    }
+  }
+}
+
+RunningOperation::Request ContextImpl::request(const AllreduceOptions& options) const {
+  RunningOperation::Request request;
+  Operation& op = request.operation;
   op.type = options.output_type_;
   op.operation = options.operation_;
+  op.commutative = options.commutative_;
   op.element_size = size_of(op.type);
   op.elements = options.output_elements_;
   op.tag = options.tag_;
-  op.output = static_cast<std::byte*>(options.output_);
-  op.input = options.input_ == nullptr ? op.output : static_cast<const std::byte*>(options.input_);
-  if (op.output == nullptr && op.elements > 0) refuse("no output");
-  if (options.input_ != nullptr && options.elements_ != op.elements) {
-    refuse(absl::StrCat("an input of ", options.elements_, " elements and an output of ",
-                        op.elements));
+  if (op.operation == ReduceOperation::kCustom) request.function = options.function_;
+  op.output = static_cast<std::byte*>(options.outputs_.front());
+  for (size_t i = 1; i < options.outputs_.size(); ++i) {
+    request.copies.push_back(static_cast<std::byte*>(options.outputs_[i]));
   }
-  if (options.input_ != nullptr && options.type_ != options.output_type_) {
-    refuse("the input and the output have different element types");
+  fold_inputs(options, request);
+  request.plan.algorithm = HostsEngine::choose(options.algorithm_, options_.size, op);
+  request.name = absl::StrCat("allreduce (tag ", op.tag, ", ", op.bytes(), " bytes)");
+  const auto timeout = options.timeout_.count() > 0 ? options.timeout_ : options_.timeout;
+  request.deadline = now() + to_nanos(timeout);
+  request.timeout = absl::StrCat(timeout.count(), " ms");
+  return request;
+}
+
+// Several inputs become one: their sum, in the order in which they were given.
+void ContextImpl::fold_inputs(const AllreduceOptions& options,
+                              RunningOperation::Request& request) const {
+  Operation& op = request.operation;
+  std::vector<const void*> inputs = options.inputs_;
+  if (inputs.empty()) inputs.assign(options.outputs_.begin(), options.outputs_.end());
+  op.input = static_cast<const std::byte*>(inputs.front());
+  if (inputs.size() == 1 || op.elements == 0) return;
+  request.folded = endpoint_->pool().take(op.bytes());
+  const Reducer reducer(op.type, op.operation, request.function ? &request.function : nullptr,
+                        options_.size);
+  std::byte* sum = request.folded.data();
+  request.prepared = reducer.combine(sum, inputs[0], inputs[1], op.elements);
+  for (size_t i = 2; i < inputs.size(); ++i) {
+    request.prepared.Update(reducer.combine(sum, sum, inputs[i], op.elements));
   }
-  if (op.input != op.output && op.input < op.output + op.bytes() &&
-      op.output < op.input + op.bytes()) {
-    refuse("the input and the output overlap without being the same");
+  op.input = sum;
+}
+
+std::shared_ptr<RunningOperation> ContextImpl::start(const AllreduceOptions& options) {
+  check(options);
+  RunningOperationOwner& owner = *this;
+  auto operation = std::make_shared<RunningOperation>(owner, endpoint_, rank_of_, request(options));
+  Progress::Guard guard(endpoint_->progress());
+  if (!broken_.ok()) raise(rank_of_, broken_);
+  running_.push_back(operation);
+  operation->begin(roll_call_.enter(operation->request().operation.tag));
+  // Operations of one tag match in the order of their calls: none overtakes one that waits.
+  if (!operation->request().prepared.ok()) {
+    on_operation_failed(operation->request().prepared);
+  } else if (to_start_.empty() && unknown_peer(*operation) < 0) {
+    launch(*operation);
+  } else {
+    start_later(operation);
   }
-  return op;
+  endpoint_->progress().run_deferred();
+  return operation;
 }
 
 void ContextImpl::allreduce(const AllreduceOptions& options) {
-  const Operation op = check(options);
-  const auto timeout = options.timeout_.count() > 0 ? options.timeout_ : options_.timeout;
-  const Nanos deadline = now() + to_nanos(timeout);
-  if (options_.size == 1) {
-    if (op.input != op.output && op.bytes() > 0) std::memcpy(op.output, op.input, op.bytes());
-    return;
-  }
-  EnginePlan plan;
-  plan.algorithm = HostsEngine::choose(options.algorithm_, options_.size, op);
-  const absl::Status resolved = resolve(hosts_.peers(group_, plan), deadline);
+  Handle handle(start(options));
+  handle.wait();
+}
 
-  Progress::Guard guard(endpoint_->progress());
-  if (!resolved.ok()) break_context(resolved, static_cast<uint32_t>(options_.rank));
-  if (!broken_.ok()) raise(broken_);
-  Running running(*this);
-  start(running, op, plan);
-  if (!endpoint_->progress().wait(guard, running.waiter, deadline)) {
-    std::string waiting;
-    for (const auto& task : running.tasks) {
-      if (task->poll() == Task::State::kRunning) absl::StrAppend(&waiting, "; ", task->describe());
-    }
-    break_context(absl::DeadlineExceededError(absl::StrCat(
-                      "allreduce (tag ", op.tag, ", ", op.bytes(),
-                      " bytes) was not complete after ", timeout.count(), " ms", waiting)),
-                  static_cast<uint32_t>(options_.rank));
+Handle ContextImpl::allreduce_async(const AllreduceOptions& options) {
+  auto operation = start(options);
+  endpoint_->progress().nobody_waits();
+  return Handle(std::move(operation));
+}
+
+void ContextImpl::launch(RunningOperation& operation) {
+  operation.start(hosts_, group_, slices(operation.request().operation));
+}
+
+int ContextImpl::unknown_peer(const RunningOperation& operation) const {
+  for (const int rank : hosts_.peers(group_, operation.request().plan)) {
+    if (group_.channels[static_cast<size_t>(rank)] == nullptr) return rank;
   }
-  running.tasks.clear();
-  endpoint_->progress().run_deferred();
-  if (!running.status.ok()) raise(running.status);
+  return -1;
+}
+
+// ---- Operations whose peers are not known yet --------------------------------------------------
+
+void ContextImpl::start_later(const std::shared_ptr<RunningOperation>& operation) {
+  to_start_.push_back(operation);
+  if (starting_) return;
+  starting_ = true;
+  if (starter_.joinable()) starter_.join();  // it has ended
+  starter_ = std::thread([this] { run_starter(); });
+}
+
+// Asks the store, which may take long, for the peers of one operation after the other.
+void ContextImpl::run_starter() {
+  for (;;) {
+    std::shared_ptr<RunningOperation> next;
+    int peer = -1;
+    {
+      Progress::Guard guard(endpoint_->progress());
+      while (!to_start_.empty()) {
+        next = to_start_.front();
+        peer = next->over() ? -1 : unknown_peer(*next);
+        if (peer >= 0) break;
+        to_start_.pop_front();
+        if (!next->over()) launch(*next);
+      }
+      endpoint_->progress().run_deferred();
+      if (to_start_.empty() || closing_) {
+        starting_ = false;
+        return;
+      }
+      next->waits_for(absl::StrCat("rank ", peer, " has not appeared in the store (key '",
+                                   Record::key(peer), "')"));
+    }
+    const absl::Status resolved = resolve(peer, next->request().deadline);
+    if (resolved.ok()) continue;
+    Progress::Guard guard(endpoint_->progress());
+    break_context(resolved, static_cast<uint32_t>(options_.rank));
+    endpoint_->progress().run_deferred();
+  }
 }
 
 std::vector<Slice> ContextImpl::slices(const Operation& operation) const {
-  if (options_.plan == Plan::kStripe) return {{operation, {}, 0, group_.rails}};
+  if (options_.plan == Plan::kStripe || options_.size == 1)
+    return {{operation, {}, 0, group_.rails}};
   std::vector<Slice> slices;
   const double total = std::accumulate(options_.shares.begin(), options_.shares.end(), 0.0);
   double sum = 0;
@@ -314,46 +430,13 @@ std::vector<Slice> ContextImpl::slices(const Operation& operation) const {
   return slices;
 }
 
-void ContextImpl::start(Running& running, const Operation& operation, const EnginePlan& plan) {
-  for (const Slice& slice : slices(operation)) {
-    auto task = hosts_.start(group_, slice, plan, running);
-    if (!task.ok()) return break_context(task.status(), static_cast<uint32_t>(options_.rank));
-    running.tasks.push_back(*std::move(task));
-    if (!running.status.ok()) return;  // it failed at once
-  }
-  running.started = true;
-  running.finish_if_done();
-}
-
-void ContextImpl::Running::on_finished(Task& task) {
-  if (task.poll() == Task::State::kFailed) {
-    context.break_context(task.status(), static_cast<uint32_t>(context.options_.rank));
-  } else {
-    finish_if_done();
-  }
-}
-
-void ContextImpl::Running::finish_if_done() {
-  if (!started) return;
-  const bool done = std::all_of(tasks.begin(), tasks.end(), [](const auto& task) {
-    return task->poll() == Task::State::kDone;
-  });
-  if (done) context.endpoint_->progress().finish(waiter);
-}
-
-void ContextImpl::Running::fail(const absl::Status& why) {
-  for (auto& task : tasks) task->freeze();
-  if (status.ok()) status = why;
-  context.endpoint_->progress().finish(waiter);
-}
-
 // ---- Failure -----------------------------------------------------------------------------------
 
 void ContextImpl::break_context(const absl::Status& why, uint32_t first_rank) {
   if (!broken_.ok()) return;
   broken_ = why;
-  log().info("{}", prefixed(why.ToString()));
-  for (Running* running : running_) running->fail(why);
+  log().info("{}", prefixed(rank_of_, why.ToString()));
+  for (const auto& operation : std::exchange(running_, {})) operation->fail(why);
   const std::string reason =
       first_rank == static_cast<uint32_t>(options_.rank)
           ? absl::StrCat("rank ", first_rank, ": ", std::string(why.message()))
@@ -361,18 +444,37 @@ void ContextImpl::break_context(const absl::Status& why, uint32_t first_rank) {
   endpoint_->broadcast_abort({job_, first_rank, reason});
 }
 
+void ContextImpl::on_operation_failed(const absl::Status& why) {
+  break_context(why, static_cast<uint32_t>(options_.rank));
+}
+
+void ContextImpl::on_operation_over(RunningOperation& operation) {
+  std::erase_if(running_, [&](const auto& running) { return running.get() == &operation; });
+}
+
+void ContextImpl::on_operation_overdue(RunningOperation& operation) {
+  const auto& request = operation.request();
+  on_roll_call({.context = job_, .tag = request.operation.tag, .ordinal = request.ordinal});
+}
+
+std::string ContextImpl::absent(const RunningOperation& operation) const {
+  const auto& request = operation.request();
+  return roll_call_.absent(request.operation.tag, request.ordinal);
+}
+
+void ContextImpl::on_roll_call(const wire::RollCall& call) {
+  const bool is_question = call.absent == wire::RollCall::kWhoIsAbsent;
+  if (!is_question && call.absent >= static_cast<uint32_t>(options_.size)) return;
+  if (!roll_call_.hear(call)) return;
+  endpoint_->broadcast_roll_call(call);
+  if (!is_question || roll_call_.has_entered(call)) return;
+  wire::RollCall answer = call;
+  answer.absent = static_cast<uint32_t>(options_.rank);
+  on_roll_call(answer);
+}
+
 void ContextImpl::on_abort(const wire::Abort& abort) {
   break_context(absl::AbortedError(abort.reason), abort.rank);
-}
-
-void ContextImpl::raise(const absl::Status& why) const {
-  const std::string text = prefixed(std::string(why.message()));
-  if (absl::IsDeadlineExceeded(why)) throw TimeoutError(text);
-  throw IoError(text);
-}
-
-std::string ContextImpl::prefixed(absl::string_view text) const {
-  return absl::StrCat("nezha: rank ", options_.rank, " of ", options_.size, ": ", text);
 }
 
 std::vector<RailStats> ContextImpl::rails() const {

@@ -1,17 +1,21 @@
 // What is behind nezha::Context.
 #pragma once
 
-#include <list>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "collectives/engine.h"
 #include "collectives/hosts/hosts_engine.h"
 #include "context/record.h"
+#include "context/roll_call.h"
+#include "context/running_operation.h"
 #include "nezha/context.h"
+#include "nezha/handle.h"
 #include "transport/endpoint.h"
 
 namespace gloo::rendezvous {
@@ -20,7 +24,7 @@ class Store;
 
 namespace nezha {
 
-class ContextImpl final : AbortListener {
+class ContextImpl final : JobListener, RunningOperationOwner {
  public:
   using Store = ::gloo::rendezvous::Store;
 
@@ -30,66 +34,65 @@ class ContextImpl final : AbortListener {
   // Opens the devices, agrees with rank 0, publishes this rank's record. Throws.
   void join();
 
-  // Runs one allreduce. Throws.
+  // Run one allreduce. Throw.
   void allreduce(const AllreduceOptions& options);
+  Handle allreduce_async(const AllreduceOptions& options);
 
   const ContextOptions& options() const { return options_; }
   std::vector<RailStats> rails() const;
 
  private:
-  // One operation in flight: its tasks, and the thread that waits for them.
-  class Running final : public TaskOwner {
-   public:
-    // Both under the lock.
-    explicit Running(ContextImpl& of) : context(of) { of.running_.push_back(this); }
-    ~Running() { context.running_.remove(this); }
-    Running(const Running&) = delete;
-    Running& operator=(const Running&) = delete;
-    void on_finished(Task& task) override;
-    // The fence for all tasks; the operation has failed.
-    void fail(const absl::Status& why);
-
-    ContextImpl& context;
-    std::vector<std::unique_ptr<Task>> tasks;
-    Waiter waiter;
-    bool started = false;
-    absl::Status status;
-
-   private:
-    friend class ContextImpl;
-    void finish_if_done();
-  };
-
+  // JobListener
   void on_abort(const wire::Abort& abort) override;
+  void on_roll_call(const wire::RollCall& call) override;
 
-  Operation check(const AllreduceOptions& options) const;
+  // RunningOperationOwner
+  void on_operation_failed(const absl::Status& why) override;
+  void on_operation_overdue(RunningOperation& operation) override;
+  std::string absent(const RunningOperation& operation) const override;
+  void on_operation_over(RunningOperation& operation) override;
+
   void open_devices();
   Record own_record() const;
   absl::StatusOr<Record> read_record(int rank, Nanos deadline);
   void check_agreement(const Record& rank0) const;
   std::string settings() const;
-  // Makes the channels to those ranks. Reads the store, so not under the lock.
-  absl::Status resolve(const std::vector<int>& peers, Nanos deadline);
+  // Makes the channel to that rank. Reads the store, so not under the lock.
   absl::Status resolve(int rank, Nanos deadline);
+
+  void check(const AllreduceOptions& options) const;
+  RunningOperation::Request request(const AllreduceOptions& options) const;
+  void fold_inputs(const AllreduceOptions& options, RunningOperation::Request& request) const;
+  std::shared_ptr<RunningOperation> start(const AllreduceOptions& options);
+  // Under the lock:
+  void launch(RunningOperation& operation);
+  int unknown_peer(const RunningOperation& operation) const;  // -1: its peers are known
   std::vector<Slice> slices(const Operation& operation) const;
-  void start(Running& running, const Operation& operation, const EnginePlan& plan);
+  void start_later(const std::shared_ptr<RunningOperation>& operation);
+
+  void run_starter();
   // Under the lock: all operations fail, and the other ranks are told.
   void break_context(const absl::Status& why, uint32_t first_rank);
-  [[noreturn]] void raise(const absl::Status& why) const;
-  std::string prefixed(absl::string_view text) const;
 
   std::shared_ptr<Endpoint> endpoint_;
   std::shared_ptr<Store> store_;
   std::timed_mutex store_mutex_;  // Gloo's stores are not thread-safe
   ContextOptions options_;
+  std::string rank_of_;  // "rank 1 of 4"
   UniqueId job_;
   std::vector<Rail> rails_;  // in the order of options_.rails
 
   // Under Progress's lock:
   Group group_;
-  std::list<Running*> running_;
+  std::vector<std::shared_ptr<RunningOperation>> running_;
+  std::deque<std::shared_ptr<RunningOperation>> to_start_;  // of running_; in order
+  bool starting_ = false;                                   // starter_ has work
+  bool closing_ = false;
   absl::Status broken_;
+  RollCall roll_call_;
   HostsEngine hosts_;
+
+  std::thread starter_;
 };
 
 }  // namespace nezha

@@ -24,11 +24,68 @@ void Channel::set_peer(std::string description, const UniqueId& job,
   for (const auto& [rail, address] : addresses) addresses_[rail] = address;
 }
 
-// ---- Sending and receiving ---------------------------------------------------------------------
+// ---- The contexts that both are in -------------------------------------------------------------
 
 void Channel::add_job(const UniqueId& job) {
-  if (std::find(jobs_.begin(), jobs_.end(), job) == jobs_.end()) jobs_.push_back(job);
+  if (find(job) == nullptr) jobs_.push_back({job});
 }
+
+const Channel::Job* Channel::find(const UniqueId& job) const {
+  const auto found =
+      std::find_if(jobs_.begin(), jobs_.end(), [&](const Job& each) { return each.id == job; });
+  return found == jobs_.end() ? nullptr : &*found;
+}
+
+// Each attempt names another: the peer may have closed one of them already.
+const Channel::Job* Channel::next_job(uint32_t turn) const {
+  for (size_t i = 0; i < jobs_.size(); ++i) {
+    const Job& job = jobs_[(turn + i) % jobs_.size()];
+    if (!job.left) return &job;
+  }
+  return nullptr;
+}
+
+void Channel::leave(const UniqueId& job) {
+  inbox_.close_context(job.low);
+  for (Job& each : jobs_) each.closing |= each.id == job;
+  finish_leaving();
+}
+
+void Channel::finish_leaving() {
+  for (size_t i = 0; i < jobs_.size();) {
+    const Job job = jobs_[i];
+    if (!job.closing || outbox_.pending(job.id.low)) {
+      ++i;
+      continue;
+    }
+    jobs_.erase(jobs_.begin() + static_cast<ptrdiff_t>(i));
+    if (job.left) continue;
+    for (Port& each : ports_) {
+      if (each.link != nullptr) each.link->flush_ack();  // the peer may wait for no more than that
+    }
+    if (closed_.size() == kMaxClosed) closed_.pop_front();
+    closed_.push_back(job.id);
+    send_leave(job.id);
+  }
+}
+
+void Channel::on_left(const UniqueId& job) {
+  // This process may come to speak in that context only later.
+  if (jobs_.size() < kMaxJobs) add_job(job);
+  for (Job& each : jobs_) each.left |= each.id == job;
+  inbox_.fail_context(job.low, left_error());
+}
+
+bool Channel::has_left(uint64_t context) const {
+  return std::any_of(jobs_.begin(), jobs_.end(),
+                     [&](const Job& job) { return job.left && job.id.low == context; });
+}
+
+absl::Status Channel::left_error() const {
+  return absl::UnavailableError(absl::StrCat(description_, " has left: it closed its context"));
+}
+
+// ---- Sending and receiving ---------------------------------------------------------------------
 
 OutMessage* Channel::open(const wire::MessageInfo& info, const Route& route, Sender* sender) {
   OutMessage* message = outbox_.open(info, route, sender);
@@ -58,6 +115,11 @@ Inbox::Ticket* Channel::post(const wire::MessageInfo& info, Receiver* receiver) 
   Inbox::Ticket* ticket = inbox_.post(info, receiver);
   pump_soon();  // a rank that only listens looks after its links too
   if (failed()) fail_soon();
+  if (has_left(info.context)) {
+    owner_.progress().defer([this, context = info.context] {
+      if (has_left(context)) inbox_.fail_context(context, left_error());
+    });
+  }
   return ticket;
 }
 
@@ -71,6 +133,7 @@ void Channel::pump_soon() {
   owner_.progress().defer([this] {
     pump_due_ = false;
     scheduler_.pump();
+    finish_leaving();
     if (!failed() && wanted() && !housekeeping_.armed()) {
       housekeeping_.start(now() + kHousekeeping);
     }
@@ -148,6 +211,16 @@ void Channel::on_frame(Link& link, const wire::FrameHeader& frame,
       if (abort.ok()) owner_.on_abort(*abort);
       break;
     }
+    case wire::FrameType::kLeave: {
+      const auto job = wire::decode_id(body);
+      if (job.ok()) on_left(*job);
+      break;
+    }
+    case wire::FrameType::kRollCall: {
+      const auto call = wire::decode_roll_call(body);
+      if (call.ok()) owner_.on_roll_call(*call);
+      break;
+    }
   }
   pump_soon();
 }
@@ -163,8 +236,29 @@ void Channel::drop_incoming(Rail rail) {
 }
 
 void Channel::send_abort(const wire::Abort& abort) {
-  if (std::find(jobs_.begin(), jobs_.end(), abort.context) == jobs_.end()) return;
+  const bool was_in = std::find(closed_.begin(), closed_.end(), abort.context) != closed_.end();
+  if (!is_in(abort.context) && !was_in) return;
   if (Link* link = best_link()) link->send(wire::FrameType::kAbort, wire::encode(abort));
+}
+
+// Of a context that broke the peer hears otherwise, and better.
+void Channel::send_leave(const UniqueId& job) {
+  const auto& aborts = owner_.aborts();
+  const bool broke = std::any_of(aborts.begin(), aborts.end(),
+                                 [&](const wire::Abort& abort) { return abort.context == job; });
+  Link* link = best_link();
+  if (!broke && link != nullptr) link->send(wire::FrameType::kLeave, wire::encode_id(job));
+}
+
+// What went by a link that died may have been lost, and who connects has heard nothing yet.
+void Channel::repeat_news() {
+  for (const wire::Abort& abort : owner_.aborts()) send_abort(abort);
+  for (const UniqueId& job : closed_) send_leave(job);
+}
+
+void Channel::send_roll_call(const wire::RollCall& call) {
+  if (!is_in(call.context)) return;
+  if (Link* link = best_link()) link->send(wire::FrameType::kRollCall, wire::encode(call));
 }
 
 Link* Channel::best_link() {
@@ -193,14 +287,14 @@ void Channel::need_links() {
 void Channel::connect(Rail rail) {
   Port& to = port(rail);
   Device* device = owner_.device(rail);
-  if (device == nullptr || !device->carrier() || jobs_.empty()) return;
+  const Job* job = next_job(to.generation + 1);
+  if (device == nullptr || !device->carrier() || job == nullptr) return;
   const auto address = addresses_.find(device->name());
   if (address == addresses_.end()) return;
   to.generation += 1;
   to.attempt_id = UniqueId::random().low;
   wire::Hello hello;
-  // The peer may have closed one of them already: the next attempt names another.
-  hello.job = jobs_[to.generation % jobs_.size()];
+  hello.job = to.attempt_job = job->id;
   hello.source = owner_.process();
   hello.target = peer_;
   hello.link_id = to.attempt_id;
@@ -222,6 +316,7 @@ void Channel::on_connected(Rail rail, absl::StatusOr<std::unique_ptr<Link>> link
     return;
   }
   retry_later(rail, link.status());
+  if (absl::IsNotFound(link.status())) on_left(to.attempt_job);
   check_peer();
 }
 
@@ -258,7 +353,7 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   Device* device = owner_.device(rail);
   to.attempt.reset();
   to.generation = generation;
-  to.refusals = 0;
+  to.refused = false;
   to.backoff = 0;
   to.last_heard = now();
   to.asked_at = 0;
@@ -266,7 +361,7 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   to.link->start(this, rail, id);
   scheduler_.link_up(rail, to.link.get(), device->counters().rate);
   inbox_.grant_again();
-  for (const auto& [job, abort] : owner_.aborts()) send_abort(abort);
+  repeat_news();
   log().debug("{}: link up on {}", description_, device->name());
   pump_soon();
 }
@@ -292,6 +387,7 @@ void Channel::link_down(Rail rail, const absl::Status& why, bool tell_peer) {
       link->send(wire::FrameType::kLinkDown, wire::encode_number(id));
     }
   }
+  repeat_news();
   inbox_.grant_again();
   if (wanted()) need_links();
   check_peer();
@@ -301,7 +397,7 @@ void Channel::link_down(Rail rail, const absl::Status& why, bool tell_peer) {
 void Channel::retry_later(Rail rail, const absl::Status& why) {
   Port& to = port(rail);
   to.last_error = why;
-  to.refusals = absl::IsUnavailable(why) || absl::IsNotFound(why) ? to.refusals + 1 : 0;
+  to.refused = absl::IsUnavailable(why) && to.backoff > 0;
   to.backoff = to.backoff == 0 ? kFirstBackoff : std::min(2 * to.backoff, kMaxBackoff);
   to.retry_at = now() + to.backoff;
   if (!housekeeping_.armed()) housekeeping_.start(now() + kHousekeeping);
@@ -323,7 +419,7 @@ void Channel::on_carrier(Rail rail, bool up) {
 void Channel::check_peer() {
   if (failed() || scheduler_.up() != 0) return;
   if (peer_left_) {
-    fail(absl::UnavailableError(absl::StrCat(description_, " has left: it closed its context")));
+    fail(left_error());
     return;
   }
   bool asked = false;
@@ -332,8 +428,7 @@ void Channel::check_peer() {
     if (device == nullptr || !addresses_.contains(device->name())) continue;
     if (port(rail).attempt != nullptr) return;
     if (!device->carrier()) continue;
-    // Each attempt names another of the contexts that both were in.
-    if (port(rail).refusals <= std::max<size_t>(1, jobs_.size())) return;
+    if (!port(rail).refused) return;
     asked = true;
   }
   if (!asked) return;
@@ -378,20 +473,29 @@ void Channel::housekeeping() {
   if (!failed()) housekeeping_.start(time + kHousekeeping);
 }
 
+// Since when a link has moved nothing though something is expected of it; 0: nothing is.
+Nanos Channel::silent_since(Rail rail, Nanos time) {
+  Port& silent = port(rail);
+  // Not all that a link can lose is acknowledged at once, or at all (a grant): so one is asked
+  // that has said nothing while somebody waits.
+  if (silent.asked_at == 0 && time - silent.last_heard > kHousekeeping) {
+    silent.asked_at = time;
+    silent.link->send(wire::FrameType::kPing, {});
+  }
+  const uint64_t moved = silent.link->moved();
+  if (moved != silent.moved) silent.moved_at = time;
+  silent.moved = moved;
+  Nanos since = scheduler_.waiting_since(rail);
+  if (since == 0 || (silent.asked_at != 0 && silent.asked_at < since)) since = silent.asked_at;
+  return since == 0 ? 0 : std::max(since, silent.moved_at);
+}
+
 // Silence: frames vanish, and no error says so. Only a link's siblings can tell that from a peer
 // that is merely busy.
 void Channel::check_stalls(Nanos time) {
   for (Rail rail = 0; rail < kMaxRails; ++rail) {
-    Port& silent = port(rail);
-    if (silent.link == nullptr) continue;
-    // Not all that a link can lose is acknowledged at once, or at all (a grant): so one is asked
-    // that has said nothing while somebody waits.
-    if (silent.asked_at == 0 && time - silent.last_heard > kHousekeeping) {
-      silent.asked_at = time;
-      silent.link->send(wire::FrameType::kPing, {});
-    }
-    Nanos since = scheduler_.waiting_since(rail);
-    if (since == 0 || (silent.asked_at != 0 && silent.asked_at < since)) since = silent.asked_at;
+    if (port(rail).link == nullptr) continue;
+    const Nanos since = silent_since(rail, time);
     if (since == 0 || time - since < kStall / 2) continue;
     bool sibling_progresses = false;
     for (Rail other = 0; other < kMaxRails; ++other) {
@@ -400,6 +504,8 @@ void Channel::check_stalls(Nanos time) {
       port(other).link->send(wire::FrameType::kPing, {});
     }
     if (time - since > kStall && sibling_progresses) {
+      // Should it have choked on what it was given, it gets less when it is back.
+      owner_.device(rail)->counters().rate = scheduler_.rate(rail) / 2;
       link_down(rail,
                 absl::DeadlineExceededError(absl::StrCat("nothing was acknowledged for ",
                                                          (time - since) / kMillisecond,

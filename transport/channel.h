@@ -3,12 +3,12 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "common/buffer_pool.h"
 #include "common/unique_id.h"
 #include "transport/device.h"
@@ -28,8 +28,9 @@ class ChannelOwner {
   virtual const UniqueId& process() const = 0;
   virtual Device* device(Rail rail) = 0;  // null: there is none of that number
   virtual void on_abort(const wire::Abort& abort) = 0;
-  // The contexts of this process that are broken: whoever connects is told.
-  virtual const absl::flat_hash_map<UniqueId, wire::Abort>& aborts() const = 0;
+  virtual void on_roll_call(const wire::RollCall& call) = 0;
+  // The contexts of this process that broke lately: whoever connects is told.
+  virtual const std::deque<wire::Abort>& aborts() const = 0;
 
  protected:
   ~ChannelOwner() = default;
@@ -54,15 +55,14 @@ class Channel final : LinkOwner, InboxOwner {
   void abandon(OutMessage& message);
   Inbox::Ticket* post(const wire::MessageInfo& info, Receiver* receiver);
   void cancel(Inbox::Ticket* ticket);
-  // The context of that id is closed here: no connection is made in its name any more, and what
-  // comes for it is dropped.
-  void leave(const UniqueId& job) {
-    std::erase(jobs_, job);
-    inbox_.close_context(job.low);
-  }
+  // The context of that id is closed here: what comes for it is dropped. The peer is told once it
+  // has acknowledged all that was sent for it; until then connections are made in its name.
+  void leave(const UniqueId& job);
+  bool is_in(const UniqueId& job) const { return find(job) != nullptr; }
 
   // Tells the peer that a context is broken, if the two are connected and both in it.
   void send_abort(const wire::Abort& abort);
+  void send_roll_call(const wire::RollCall& call);
 
   // A connection the peer made: whether to keep it, and, if so, the connection.
   wire::Welcome on_hello(Rail rail, const wire::Hello& hello);
@@ -71,7 +71,10 @@ class Channel final : LinkOwner, InboxOwner {
 
   // Says goodbye. `drained` says whether the peer has acknowledged all it was sent, or never will.
   void say_goodbye();
-  bool drained() const { return !outbox_.pending() || failed() || scheduler_.up() == 0; }
+  bool drained() const {
+    const bool reachable = up() != 0 || next_job(0) != nullptr;
+    return !outbox_.pending() || failed() || peer_left_ || !reachable;
+  }
   void shut_down();
 
   // The state of each rail, and why there is no link on it, for errors.
@@ -80,6 +83,9 @@ class Channel final : LinkOwner, InboxOwner {
   bool failed() const { return !failure_.ok(); }
   const absl::Status& failure() const { return failure_; }
   RailMask up() const { return scheduler_.up(); }
+  // Equal to the peer's `consumed` when nothing is under way or held.
+  uint64_t charged() const { return outbox_.charged(); }
+  uint64_t consumed() const { return inbox_.consumed(); }
 
  private:
   // This channel's end of one rail, whether a link is up on it or not.
@@ -87,12 +93,15 @@ class Channel final : LinkOwner, InboxOwner {
     std::unique_ptr<Link> link;
     std::unique_ptr<Device::Attempt> attempt;
     uint64_t attempt_id = 0;
+    UniqueId attempt_job;
     uint32_t generation = 0;  // of the link or the attempt
     Nanos retry_at = 0;
     Nanos backoff = 0;
     Nanos last_heard = 0;
     Nanos asked_at = 0;            // a ping that is not answered yet
-    size_t refusals = 0;           // in a row: nobody listens there, or not for the context
+    uint64_t moved = 0;            // Link::moved, when last looked at
+    Nanos moved_at = 0;            // when that was seen to have grown
+    bool refused = false;          // nobody listens there any more
     bool ack_when_landed = false;  // the segment at hand
     bool ack_due = false;
     absl::Status last_error;
@@ -112,9 +121,27 @@ class Channel final : LinkOwner, InboxOwner {
   void send_grant(uint64_t number) override;
   void drop_incoming(Rail rail) override;
 
+  // A context that both are in.
+  struct Job {
+    UniqueId id;
+    bool closing = false;  // here; the peer has not acknowledged all of it
+    bool left = false;     // the peer has closed it
+  };
+  static constexpr size_t kMaxJobs = 256;  // that a peer may make this end remember
+  static constexpr size_t kMaxClosed = 64;
+
   Port& port(Rail rail) { return ports_[static_cast<size_t>(rail)]; }
   // Whether there is anything to look after.
   bool wanted() const { return outbox_.wanted() || inbox_.wanted() || outbox_.pending(); }
+  void add_job(const UniqueId& job);
+  const Job* find(const UniqueId& job) const;
+  const Job* next_job(uint32_t turn) const;  // to connect for; null: there is none
+  void finish_leaving();
+  void on_left(const UniqueId& job);
+  bool has_left(uint64_t context) const;
+  absl::Status left_error() const;
+  void send_leave(const UniqueId& job);
+  void repeat_news();
   void need_links();
   void connect(Rail rail);
   void on_connected(Rail rail, absl::StatusOr<std::unique_ptr<Link>> link, uint32_t generation);
@@ -128,6 +155,7 @@ class Channel final : LinkOwner, InboxOwner {
   void ack_soon(Port& port);
   void housekeeping();
   void check_stalls(Nanos time);
+  Nanos silent_since(Rail rail, Nanos time);
   Link* best_link();
 
   // A link that stands still that long while a sibling progresses is dead. Longer than a peer's
@@ -139,9 +167,8 @@ class Channel final : LinkOwner, InboxOwner {
 
   ChannelOwner& owner_;
   UniqueId peer_;
-  void add_job(const UniqueId& job);
-
-  std::vector<UniqueId> jobs_;  // the open contexts that both are in
+  std::vector<Job> jobs_;        // that both are, or were just, in
+  std::deque<UniqueId> closed_;  // those closed here, lately
   std::string description_;
   std::map<std::string, std::string> addresses_;
   std::array<Port, kMaxRails> ports_;

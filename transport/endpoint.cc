@@ -63,7 +63,6 @@ absl::StatusOr<Rail> Endpoint::open_device(const std::string& uri, const DeviceF
 
 void Endpoint::leave(const UniqueId& job) {
   jobs_.erase(job);
-  aborts_.erase(job);
   for (auto& [id, channel] : channels_) channel->leave(job);
 }
 
@@ -80,7 +79,8 @@ Channel& Endpoint::channel(const UniqueId& peer) {
 }
 
 void Endpoint::broadcast_abort(const wire::Abort& abort) {
-  if (jobs_.contains(abort.context)) aborts_[abort.context] = abort;
+  if (aborts_.size() == kMaxAborts) aborts_.pop_front();
+  aborts_.push_back(abort);
   for (auto& [id, channel] : channels_) channel->send_abort(abort);
 }
 
@@ -89,16 +89,28 @@ void Endpoint::on_abort(const wire::Abort& abort) {
   if (entry != jobs_.end()) entry->second->on_abort(abort);
 }
 
+void Endpoint::broadcast_roll_call(const wire::RollCall& call) {
+  for (auto& [id, channel] : channels_) channel->send_roll_call(call);
+}
+
+void Endpoint::on_roll_call(const wire::RollCall& call) {
+  const auto entry = jobs_.find(call.context);
+  if (entry != jobs_.end()) entry->second->on_roll_call(call);
+}
+
 wire::Welcome Endpoint::on_hello(Rail rail, const wire::Hello& hello) {
   const auto refuse = [&](wire::WelcomeCode code) {
     return wire::Welcome{code, wire::kVersion, hello.generation};
   };
   if (hello.target != process_) return refuse(wire::WelcomeCode::kWrongTarget);
-  if (!jobs_.contains(hello.job)) return refuse(wire::WelcomeCode::kUnknownJob);
+  const auto known = channels_.find(hello.source);
+  const bool is_wanted =
+      jobs_.contains(hello.job) || (known != channels_.end() && known->second->is_in(hello.job));
+  if (!is_wanted) return refuse(wire::WelcomeCode::kUnknownJob);
   if (hello.source == process_ || hello.rail != device(rail)->name()) {
     return refuse(wire::WelcomeCode::kNoRail);
   }
-  if (channels_.size() >= kMaxChannels && !channels_.contains(hello.source)) {
+  if (channels_.size() >= kMaxChannels && known == channels_.end()) {
     return refuse(wire::WelcomeCode::kClosing);
   }
   return channel(hello.source).on_hello(rail, hello);

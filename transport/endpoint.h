@@ -2,6 +2,7 @@
 // processes, which all contexts of the process share.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -17,13 +18,14 @@
 
 namespace nezha {
 
-// Who hears of an abort: a context.
-class AbortListener {
+// Who hears what other ranks say of a context: the context. Under Progress's lock.
+class JobListener {
  public:
-  virtual void on_abort(const wire::Abort& abort) = 0;  // under Progress's lock
+  virtual void on_abort(const wire::Abort& abort) = 0;
+  virtual void on_roll_call(const wire::RollCall& call) = 0;
 
  protected:
-  ~AbortListener() = default;
+  ~JobListener() = default;
 };
 
 class Endpoint final : ChannelOwner, Acceptor {
@@ -50,23 +52,27 @@ class Endpoint final : ChannelOwner, Acceptor {
   Device* device(Rail rail) override;
   // The channel to a process; made if there is none.
   Channel& channel(const UniqueId& peer);
-  // Connections that name this job are accepted, and its aborts reported, until `leave`.
-  void join(const UniqueId& job, AbortListener* listener) { jobs_[job] = listener; }
+  // Connections that name this job are accepted, and what peers say of it reported, until `leave`.
+  void join(const UniqueId& job, JobListener* listener) { jobs_[job] = listener; }
   void leave(const UniqueId& job);
-  // Tells all who are connected and in the context, and those who connect before `leave`.
+  // Tells all who are connected and in the context, and those who connect later.
   void broadcast_abort(const wire::Abort& abort);
+  // Tells all who are connected and in the context.
+  void broadcast_roll_call(const wire::RollCall& call);
 
  private:
   explicit Endpoint(std::unique_ptr<Progress> progress);
 
   void on_abort(const wire::Abort& abort) override;
-  const absl::flat_hash_map<UniqueId, wire::Abort>& aborts() const override { return aborts_; }
+  void on_roll_call(const wire::RollCall& call) override;
+  const std::deque<wire::Abort>& aborts() const override { return aborts_; }
   wire::Welcome on_hello(Rail rail, const wire::Hello& hello) override;
   void on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link) override;
   void on_carrier(Rail rail, bool up) override;
   void drain(Progress::Guard& guard);
 
   static constexpr Nanos kLinger = kSecond;
+  static constexpr size_t kMaxAborts = 64;
   static constexpr size_t kMaxChannels = 1 << 16;
 
   UniqueId process_ = UniqueId::random();
@@ -74,8 +80,8 @@ class Endpoint final : ChannelOwner, Acceptor {
   std::unique_ptr<Progress> progress_;
   std::vector<std::unique_ptr<Device>> devices_;  // by rail
   std::map<std::string, Rail> rails_by_uri_;
-  absl::flat_hash_map<UniqueId, AbortListener*> jobs_;
-  absl::flat_hash_map<UniqueId, wire::Abort> aborts_;  // by job
+  absl::flat_hash_map<UniqueId, JobListener*> jobs_;
+  std::deque<wire::Abort> aborts_;  // of the contexts that broke lately
   absl::flat_hash_map<UniqueId, std::unique_ptr<Channel>> channels_;
 };
 

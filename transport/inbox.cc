@@ -45,7 +45,11 @@ void Inbox::cancel(Ticket* ticket) {
 }
 
 void Inbox::close_context(uint64_t context) {
-  closed_contexts_.insert(context);
+  if (closed_contexts_.insert(context).second) closed_order_.push_back(context);
+  if (closed_order_.size() > kMaxClosed) {
+    closed_contexts_.erase(closed_order_.front());
+    closed_order_.pop_front();
+  }
   absl::erase_if(queues_, [&](auto& entry) {
     if (entry.first.first != context) return false;
     for (Message* message : entry.second.arrived) {
@@ -59,6 +63,14 @@ void Inbox::close_context(uint64_t context) {
 
 void Inbox::fail(const absl::Status& why) {
   while (!tickets_.empty()) fail(tickets_.back().get(), why);
+}
+
+void Inbox::fail_context(uint64_t context, const absl::Status& why) {
+  const auto next = [&] {
+    return std::find_if(tickets_.begin(), tickets_.end(),
+                        [&](const auto& ticket) { return ticket->info_.context == context; });
+  };
+  for (auto ticket = next(); ticket != tickets_.end(); ticket = next()) fail(ticket->get(), why);
 }
 
 // A receiver that fails may cancel this ticket and others of its operation.
@@ -83,7 +95,7 @@ absl::StatusOr<std::byte*> Inbox::arrive(Rail rail, const wire::FrameHeader& fra
   // lower attempt: it may break off, and what is left of it must not be written any more.
   for (Rail other = 0; other < kMaxRails; ++other) {
     const Incoming& reading = incoming_[static_cast<size_t>(other)];
-    if (other == rail || reading.message != &message || frame.length == 0 ||
+    if (other == rail || reading.message != &message || frame.length == 0 || reading.length == 0 ||
         reading.offset >= data.offset + frame.length ||
         data.offset >= reading.offset + reading.length) {
       continue;
@@ -123,6 +135,7 @@ absl::StatusOr<Inbox::Message*> Inbox::find_or_add(const wire::DataHeader& data)
   message->info = data.info;
   message->number = data.number;
   message->previous = data.previous;
+  message->coming = data.info.total;
   if (closed_contexts_.contains(data.info.context)) {
     message->discard = true;
     return message;
@@ -194,7 +207,10 @@ void Inbox::landed(Rail rail) {
   const uint64_t number = message.number;
   message.got.add(incoming.offset, incoming.offset + incoming.length);
   message.announced_empty |= message.info.total == 0 && !incoming.abandons;
-  message.abandoned |= incoming.abandons;
+  if (incoming.abandons) {
+    message.abandoned = true;
+    message.coming = incoming.offset;
+  }
   if (incoming.held) {
     message.held.push_back(
         {incoming.offset, incoming.length, incoming.charged, rail, std::move(incoming.held)});
@@ -318,12 +334,13 @@ bool Inbox::finish_if_complete(uint64_t number) {
   Message& message = *entry->second;
   const bool all =
       message.received == message.info.total && (message.info.total > 0 || message.announced_empty);
-  // Of what was abandoned the receiver must let go first: its operation ends by other means.
-  const bool rest = message.abandoned && message.discard;
+  // Of what was abandoned the receiver must let go first: its operation ends by other means. And
+  // all that was charged must have come, since what comes later is not counted.
+  const bool rest = message.abandoned && message.discard && message.received >= message.coming;
   if ((!all && !rest) || (message.ticket == nullptr && !message.discard)) return false;
   if (message.ticket != nullptr) retire(message.ticket);
   completed_.add(number, number + 1);
-  // Links that still read parts of it (an abandoned one, or twice) read them into nowhere.
+  // Links that still read parts of it, which come twice, read them into nowhere.
   for (Incoming& incoming : incoming_) {
     if (incoming.message != &message) continue;
     if (incoming.held) held_bytes_ -= wire::charge(incoming.length);
@@ -368,6 +385,7 @@ void Inbox::retire(Ticket* ticket) {
 
 void Inbox::retire(Message& message) {
   message.received = 0;
+  message.coming = 0;
   message.wants_grant = false;
   message.granted = false;
   message.announced_empty = false;

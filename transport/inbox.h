@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -53,17 +54,22 @@ class Inbox {
   // those again whose messages are not complete.
   void grant_again();
 
-  // Nobody will ask for this context's messages any more: they are dropped as they come.
+  // Nobody will ask for this context's messages any more: they are dropped as they come. The last
+  // kMaxClosed contexts are remembered: a peer's late messages are of one that has just ended.
   void close_context(uint64_t context);
   // All receivers fail.
   void fail(const absl::Status& why);
+  // Those that wait for this context's messages do.
+  void fail_context(uint64_t context, const absl::Status& why);
 
   // Charged bytes that the peer may have sent since the channel began.
   uint64_t credit() const { return consumed_ + kCredit; }
+  uint64_t consumed() const { return consumed_; }  // charged bytes
   bool wanted() const { return !tickets_.empty(); }
 
   // Unasked-for payload that a peer may have here, bytes.
   static constexpr uint64_t kCredit = wire::kInitialCredit;
+  static constexpr size_t kMaxClosed = 64;
 
  private:
   struct Held {  // a segment that came before it was asked for
@@ -83,10 +89,11 @@ class Inbox {
     uint64_t number = 0;
     uint32_t previous = 0;
     uint64_t received = 0;  // bytes that landed and are not held
+    uint64_t coming = 0;    // bytes in all; less than its total if it was abandoned
     bool wants_grant = false;
     bool granted = false;
     bool announced_empty = false;  // a message of no bytes has come
-    bool abandoned = false;        // the rest of it will not come
+    bool abandoned = false;
     bool discard = false;
     Ticket* ticket = nullptr;
     IntervalSet got;
@@ -133,6 +140,7 @@ class Inbox {
   IntervalSet completed_;                                             // numbers
   absl::flat_hash_map<Key, Queue> queues_;
   absl::flat_hash_set<uint64_t> closed_contexts_;
+  std::deque<uint64_t> closed_order_;  // the same, oldest first
   std::array<Incoming, kMaxRails> incoming_;
   uint64_t consumed_ = 0;    // charged bytes that were used or dropped
   uint64_t held_bytes_ = 0;  // charged bytes that were not

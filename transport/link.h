@@ -71,6 +71,10 @@ class Link {
   // The segments that were submitted and not acknowledged, oldest first.
   virtual const std::deque<OutSegment*>& unacked() const = 0;
 
+  // Grows while the link moves anything: bytes that were read, and bytes written that the peer's
+  // machine has. A large segment on a slow link takes long to be complete.
+  virtual uint64_t moved() const = 0;
+
   // Tells the peer what was sent before, then that nothing more comes. For a clean end.
   virtual void shut_down() = 0;
 

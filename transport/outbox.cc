@@ -74,12 +74,14 @@ void Outbox::abandon(OutMessage& message) {
   --open_;
   bool all = message.pushed_ == message.header_.info.total && message.scheduled_ &&
              message.blocked_.empty();
+  if (!message.blocked_.empty()) std::erase(blocked_, message.number());
   for (OutSegment* segment : message.blocked_) drop(segment);
   message.blocked_.clear();
   for (size_t i = message.live_.size(); i > 0; --i) {
     OutSegment* segment = message.live_[i - 1];
-    if (!segment->queued) {
-      // What a link has begun to write must go on as it began, from memory that stays.
+    if (!segment->queued || segment->header.attempt > 0) {
+      // What a link has begun to write must go on as it began, from memory that stays; and what a
+      // dead one may have delivered must be sent again, or the two ends' counts part.
       if (segment->length > 0 && !segment->retained) retain(*segment);
       continue;
     }
@@ -91,6 +93,7 @@ void Outbox::abandon(OutMessage& message) {
   // differ from what the receiver waits for.
   if (!all) end(message);
   finish_if_acked(message);
+  unblock_all();  // others have the credit of what was dropped
 }
 
 void Outbox::fail(const absl::Status& why) {
@@ -108,6 +111,12 @@ void Outbox::fail(const absl::Status& why) {
     entry = messages_.find(number);
     if (entry != messages_.end()) abandon(*entry->second);
   }
+}
+
+bool Outbox::pending(uint64_t context) const {
+  return std::any_of(messages_.begin(), messages_.end(), [&](const auto& entry) {
+    return entry.second->header_.info.context == context;
+  });
 }
 
 // ---- What the links report ---------------------------------------------------------------------
@@ -152,21 +161,17 @@ void Outbox::on_acked(OutSegment& segment) {
 void Outbox::on_grant(uint64_t number) {
   const auto entry = messages_.find(number);
   if (entry == messages_.end()) return;
-  entry->second->granted_ = true;
-  unblock(*entry->second);
+  OutMessage& message = *entry->second;
+  message.granted_ = true;
+  if (message.blocked_.empty()) return;
+  std::erase(blocked_, number);
+  unblock(message);
 }
 
 void Outbox::on_credit(uint64_t credit) {
   if (credit <= credit_) return;
   credit_ = credit;
-  while (!blocked_.empty()) {
-    const uint64_t number = blocked_.front();
-    const auto entry = messages_.find(number);
-    if (entry != messages_.end()) unblock(*entry->second);
-    const auto after = messages_.find(number);  // that may have been its end
-    if (after != messages_.end() && !after->second->blocked_.empty()) return;
-    blocked_.pop_front();
-  }
+  unblock_all();
 }
 
 size_t Outbox::resend(std::deque<OutSegment*>& orphans) {
@@ -181,7 +186,7 @@ size_t Outbox::resend(std::deque<OutSegment*>& orphans) {
       ++resent;
     }
     orphan.rail = kAnyRail;
-    ++orphan.header.attempt;
+    if (!orphan.queued) ++orphan.header.attempt;
     orphan.flags &= static_cast<uint8_t>(~wire::kFlagAckNow);
     schedule(orphan, true);
   }
@@ -228,9 +233,9 @@ void Outbox::announce(OutMessage& message) {
   schedule(*segment, true);
 }
 
-// Tells the receiver that the rest of the message will not come.
+// Tells the receiver how much of the message comes in all. This may overtake what it counts.
 void Outbox::end(OutMessage& message) {
-  OutSegment* segment = make_segment(message, 0, nullptr, 0, kAnyRail);
+  OutSegment* segment = make_segment(message, message.pushed_, nullptr, 0, kAnyRail);
   segment->flags |= wire::kFlagAbandoned;
   schedule(*segment);
 }
@@ -251,12 +256,22 @@ void Outbox::unblock(OutMessage& message) {
     message.blocked_.pop_front();
     schedule(segment);
   }
-  if (message.settling_) try_settle(message);
 }
 
-// Forgets a segment that no link has.
+void Outbox::unblock_all() {
+  while (!blocked_.empty()) {
+    OutMessage& message = *messages_.at(blocked_.front());
+    unblock(message);
+    if (!message.blocked_.empty()) return;
+    blocked_.pop_front();
+  }
+}
+
+// Forgets a segment that no link has or had.
 void Outbox::drop(OutSegment* segment) {
   OutMessage& message = *segment->message;
+  message.pushed_ -= segment->length;
+  if ((segment->flags & wire::kFlagCharged) != 0) charged_ -= wire::charge(segment->length);
   OutSegment* last = message.live_.back();
   last->index_in_message = segment->index_in_message;
   message.live_[segment->index_in_message] = last;

@@ -35,7 +35,7 @@ class OutMessage {
   wire::DataHeader header_;
   Route route_;
   Sender* sender_ = nullptr;  // null: settled or abandoned
-  uint64_t pushed_ = 0;       // bytes
+  uint64_t pushed_ = 0;       // bytes, less what was dropped
   uint64_t unacked_ = 0;      // bytes of live_ that still are the sender's memory
   size_t unwritten_ = 0;      // segments of live_
   bool granted_ = false;
@@ -78,8 +78,13 @@ class Outbox {
   void fail(const absl::Status& why);
 
   bool pending() const { return !messages_.empty(); }  // not wholly acknowledged
-  bool wanted() const { return open_ > 0; }            // somebody waits for its progress
+  bool pending(uint64_t context) const;
+  bool wanted() const { return open_ > 0; }  // somebody waits for its progress
   uint64_t retained_bytes() const { return retained_; }
+  // What the receiver consumes in the end of what it was sent: once all is acknowledged and used,
+  // the two are equal.
+  uint64_t charged() const { return charged_; }       // bytes
+  size_t blocked() const { return blocked_.size(); }  // messages that wait for credit
 
  private:
   using Key = std::pair<uint64_t, uint64_t>;  // context, tag
@@ -90,6 +95,7 @@ class Outbox {
   void announce(OutMessage& message);
   bool charge(uint64_t length);
   void unblock(OutMessage& message);
+  void unblock_all();
   void retain(OutSegment& segment);
   bool try_settle(OutMessage& message);
   void drop(OutSegment* segment);

@@ -125,6 +125,14 @@ void Progress::finish(Waiter& waiter) {
   if (driver_ != &waiter) waiter.wake_.notify_one();
 }
 
+void Progress::nobody_waits() {
+  {
+    const std::lock_guard lock(stop_mutex_);
+    last_driven_.store(0, std::memory_order_relaxed);
+  }
+  stop_wake_.notify_all();
+}
+
 void Progress::hand_on() {
   driver_ = nullptr;
   last_driven_.store(now(), std::memory_order_relaxed);
@@ -249,7 +257,10 @@ void Progress::run_thread() {
     const Nanos idle = now() - last_driven_.load(std::memory_order_relaxed);
     if (driving_.load(std::memory_order_relaxed) || idle < kIdle) {
       std::unique_lock stop_lock(stop_mutex_);
-      stop_wake_.wait_for(stop_lock, std::chrono::nanoseconds(kIdle), [this] { return stop_; });
+      stop_wake_.wait_for(stop_lock, std::chrono::nanoseconds(kIdle), [this] {
+        return stop_ || (!driving_.load(std::memory_order_relaxed) &&
+                         last_driven_.load(std::memory_order_relaxed) == 0);
+      });
       continue;
     }
     lock.lock();

@@ -92,6 +92,8 @@ class Progress {
   // is reached (false). `guard` is held before and after, and released meanwhile.
   bool wait(Guard& guard, Waiter& waiter, Nanos deadline);
   void finish(Waiter& waiter);  // under the lock
+  // Something was started that nobody waits for now: the thread goes to it at once. Thread-safe.
+  void nobody_waits();
 
   // Under the lock. `events` as for epoll (level-triggered). Errors are the kernel's.
   absl::Status add(int fd, EventHandler* handler, uint32_t events);

@@ -231,12 +231,4 @@ Nanos Scheduler::waiting_since(Rail rail) const {
   return at(rail).rate.in_flight() > 0 ? at(rail).last_progress : 0;
 }
 
-bool Scheduler::idle() const {
-  bool idle = parked_.segments.empty();
-  for_each_rail(up_, [&](Rail rail) {
-    idle = idle && at(rail).segments.empty() && at(rail).rate.in_flight() == 0;
-  });
-  return idle;
-}
-
 }  // namespace nezha

@@ -28,6 +28,8 @@ class Scheduler {
   };
   using Cuts = absl::InlinedVector<Cut, 32>;
 
+  static constexpr double kInitialRate = 125e6;  // 1 Gbit/s, until something is known
+
   // Called under Progress's lock, as all of this class. `link` stays until link_down.
   void link_up(Rail rail, Link* link, double initial_rate);
   // Takes the link's work back: what was not acknowledged, oldest first, then what was queued.
@@ -58,8 +60,6 @@ class Scheduler {
   // is none.
   Nanos waiting_since(Rail rail) const;
 
-  bool idle() const;  // nothing queued, nothing in flight that is acknowledged at once
-
  private:
   struct Queue {
     Link* link = nullptr;
@@ -70,7 +70,6 @@ class Scheduler {
     Nanos last_progress = 0;
   };
 
-  static constexpr double kInitialRate = 125e6;  // 1 Gbit/s, until something is known
   // Small enough for two a rail in the chunks of a small ring, large enough for few system calls.
   static constexpr size_t kMinSegment = 4 << 10;
   static constexpr size_t kMaxSegment = 256 << 10;

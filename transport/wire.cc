@@ -83,7 +83,7 @@ absl::Status check_magic(Reader& reader) {
   return absl::OkStatus();
 }
 
-bool is_known(FrameType type) { return type >= FrameType::kData && type <= FrameType::kAbort; }
+bool is_known(FrameType type) { return type >= FrameType::kData && type <= FrameType::kLeave; }
 
 }  // namespace
 
@@ -236,6 +236,20 @@ absl::StatusOr<uint64_t> decode_number(absl::Span<const std::byte> body) {
   return Reader(body.data()).get<uint64_t>();
 }
 
+std::string encode_id(const UniqueId& id) {
+  std::string body(sizeof id.high + sizeof id.low, '\0');
+  Writer(reinterpret_cast<std::byte*>(body.data())).put(id);
+  return body;
+}
+
+absl::StatusOr<UniqueId> decode_id(absl::Span<const std::byte> body) {
+  if (body.size() != sizeof(uint64_t) * 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a control frame of ", body.size(), " bytes where 16 are due"));
+  }
+  return Reader(body.data()).get_id();
+}
+
 std::string encode(const Abort& abort) {
   constexpr size_t kFixed = 20;
   const absl::string_view reason =
@@ -262,6 +276,33 @@ absl::StatusOr<Abort> decode_abort(absl::Span<const std::byte> body) {
     abort.reason += c >= ' ' && c < 127 ? c : '?';
   }
   return abort;
+}
+
+namespace {
+constexpr size_t kRollCallSize = 32;
+}  // namespace
+
+std::string encode(const RollCall& call) {
+  std::string body(kRollCallSize, '\0');
+  Writer(reinterpret_cast<std::byte*>(body.data()))
+      .put(call.context)
+      .put(call.tag)
+      .put(call.ordinal)
+      .put(call.absent);
+  return body;
+}
+
+absl::StatusOr<RollCall> decode_roll_call(absl::Span<const std::byte> body) {
+  if (body.size() != kRollCallSize) {
+    return absl::InvalidArgumentError(absl::StrCat("a roll call of ", body.size(), " bytes"));
+  }
+  Reader reader(body.data());
+  RollCall call;
+  call.context = reader.get_id();
+  call.tag = reader.get<uint32_t>();
+  call.ordinal = reader.get<uint64_t>();
+  call.absent = reader.get<uint32_t>();
+  return call;
 }
 
 }  // namespace nezha::wire

@@ -16,6 +16,10 @@
 //   kPing      nothing; the answer is a kAck
 //   kGoodbye   nothing: the process leaves in good order; acknowledge all at once
 //   kAbort     u64 context high, u64 context low, u32 rank that failed first, then a text
+//   kRollCall  u64 context high, u64 context low, u32 tag, u64 which operation of that tag, counted
+//              from 1, u32 a rank that has not entered it, or 2^32-1: who has not?
+//   kLeave     u64 context high, u64 context low: the sender has closed that context, and all that
+//              it had sent for it has been acknowledged
 //
 // A message is a run of bytes from one process to another, cut into segments (kData frames) that
 // may take any of the links between the two, in any order, and more than once: what a dead link
@@ -28,13 +32,14 @@
 // (`previous`), unless all of that one had been acknowledged when this one began (0).
 //
 // Flow control: segments that the receiver has not granted are `charged` against a credit, a
-// cumulative count of bytes (a segment's length rounded up to 256, about what holding it takes)
-// that the receiver raises as it consumes them. A sender without credit
-// announces its message by a segment without payload, which costs nothing, and waits for the
-// grant.
+// cumulative count of bytes (a segment's length rounded up to a power of two, at least 256, which
+// is what holding it takes) that the receiver raises as it consumes them. A sender without credit
+// announces its message by a segment without payload, which costs nothing, and waits for the grant.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -58,7 +63,10 @@ constexpr size_t kMaxRailName = 31;                  // bytes
 // leave an operation and enter the next up to a millisecond apart: what two gigabit rails carry in
 // twice that, so that who is early need not wait for who is late.
 constexpr uint64_t kInitialCredit = 512 << 10;
-constexpr uint64_t charge(uint64_t length) { return (length + 255) / 256 * 256; }
+// What holding a segment of that length takes, bytes: memory comes in powers of two, from 256.
+constexpr uint64_t charge(uint64_t length) {
+  return length == 0 ? 0 : std::bit_ceil(std::max<uint64_t>(length, 256));
+}
 
 // ---- Handshake ---------------------------------------------------------------------------------
 
@@ -111,6 +119,8 @@ enum class FrameType : uint8_t {
   kPing = 5,
   kGoodbye = 6,
   kAbort = 7,
+  kRollCall = 8,
+  kLeave = 9,
 };
 
 constexpr size_t kFrameHeaderSize = 24;
@@ -120,7 +130,8 @@ constexpr size_t kDataHeaderSize = 64;
 constexpr uint8_t kFlagCharged = 1;    // the payload was charged against the credit
 constexpr uint8_t kFlagAckNow = 2;     // acknowledge at once, not with the next frame that goes out
 constexpr uint8_t kFlagWantGrant = 4;  // the sender has more than its credit allows
-constexpr uint8_t kFlagAbandoned = 8;  // no payload: what is missing of the message will not come
+// No payload: the sender has given the message up; `offset` says how many of its bytes come in all.
+constexpr uint8_t kFlagAbandoned = 8;
 
 struct FrameHeader {
   FrameType type = FrameType::kAck;
@@ -145,7 +156,7 @@ struct MessageInfo {
 struct DataHeader {
   MessageInfo info;
   uint64_t number = 0;    // of the message, in this direction of the pair
-  uint64_t offset = 0;    // of the payload in the message, bytes
+  uint64_t offset = 0;    // of the payload in the message, bytes; see kFlagAbandoned
   uint32_t previous = 0;  // see above
   // How often the segment was sent before, by links that the sender has given up since. Of two
   // that are under way at once the higher one is the one that will be complete.
@@ -166,10 +177,22 @@ struct Abort {
   std::string reason;
 };
 
+struct RollCall {
+  static constexpr uint32_t kWhoIsAbsent = ~uint32_t{0};
+  UniqueId context;
+  uint32_t tag = 0;
+  uint64_t ordinal = 0;
+  uint32_t absent = kWhoIsAbsent;
+};
+
 // Bodies; the caller puts the header in front.
 std::string encode_number(uint64_t number);  // kGrant, kLinkDown
+std::string encode_id(const UniqueId& id);   // kLeave
 std::string encode(const Abort& abort);
+std::string encode(const RollCall& call);
 absl::StatusOr<uint64_t> decode_number(absl::Span<const std::byte> body);
+absl::StatusOr<UniqueId> decode_id(absl::Span<const std::byte> body);
 absl::StatusOr<Abort> decode_abort(absl::Span<const std::byte> body);
+absl::StatusOr<RollCall> decode_roll_call(absl::Span<const std::byte> body);
 
 }  // namespace nezha::wire

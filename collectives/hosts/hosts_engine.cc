@@ -1,6 +1,7 @@
 #include "collectives/hosts/hosts_engine.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "collectives/hosts/bcube.h"
 #include "collectives/hosts/choice.h"
@@ -12,6 +13,23 @@
 
 namespace nezha {
 namespace {
+
+// A group of one: the result is the input.
+class Alone final : public Task {
+ public:
+  Alone(const Operation& op, TaskOwner& owner) : Task(owner), op_(op) {}
+  void start() {
+    if (op_.input != op_.output && op_.bytes() > 0) {
+      std::memcpy(op_.output, op_.input, op_.bytes());
+    }
+    finish(State::kDone);
+  }
+  std::string describe() const override { return "alone: complete"; }
+
+ private:
+  void detach() override {}
+  Operation op_;
+};
 
 // Of any algorithm but the ring.
 Schedule schedule_of(Algorithm algorithm, int rank, int size) {
@@ -64,7 +82,12 @@ std::vector<int> HostsEngine::peers(const Group& group, const EnginePlan& plan) 
 
 absl::StatusOr<std::unique_ptr<Task>> HostsEngine::start(const Group& group, const Slice& slice,
                                                          const EnginePlan& plan, TaskOwner& owner) {
-  if (plan.algorithm == Algorithm::kRing && group.size > 1) {
+  if (group.size == 1) {
+    auto task = std::make_unique<Alone>(slice.operation, owner);
+    task->start();
+    return task;
+  }
+  if (plan.algorithm == Algorithm::kRing) {
     if (absl::Status dead = first_failure(group, Ring::peers(group.rank, group.size)); !dead.ok()) {
       return dead;
     }

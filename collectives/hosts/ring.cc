@@ -12,7 +12,7 @@ Ring::Ring(const Group& group, const Slice& slice, TaskOwner& owner)
       group_(group),
       slice_(slice),
       partition_(slice.operation.elements, slice.operation.element_size, group.size),
-      reduce_(reduction(slice.operation.type, slice.operation.operation)) {
+      reducer_(slice.operation.reducer(group.size)) {
   const int n = group_.size;
   const auto channel = [&](int rank) { return group_.channels[static_cast<size_t>(rank)]; };
   left_ = channel((group_.rank + n - 1) % n);
@@ -41,6 +41,8 @@ void Ring::start(const EnginePlan& plan) {
   Inbox::Ticket* ticket = left_->post(message_info(group_, slice_, plan, total), this);
   if (state_ != State::kRunning) return;
   if (!all_received()) incoming_ = ticket;  // else it is gone again
+  posted_ = true;
+  if (!failure_.ok()) return failed(failure_);
   inject();
   check_complete();
 }
@@ -51,6 +53,10 @@ Ring::Place Ring::locate(uint64_t offset) const {
   return {step, offset - receive_offsets_[static_cast<size_t>(step)]};
 }
 
+size_t Ring::offset_in_vector(const Place& at) const {
+  return chunk_received(at.step).offset + at.in_chunk;
+}
+
 uint64_t Ring::forward_offset(const Place& at) const {
   return send_offsets_[static_cast<size_t>(at.step) + 1] + at.in_chunk;
 }
@@ -59,8 +65,8 @@ std::byte* Ring::place(uint64_t offset, size_t length) {
   const Place at = locate(offset);
   const Range chunk = chunk_received(at.step);
   const bool is_inside = at.in_chunk + length <= chunk.length;
-  if (!is_inside || length % slice_.operation.element_size != 0) return nullptr;
-  if (!is_reduced(at.step)) return slice_.operation.output + chunk.offset + at.in_chunk;
+  if (!is_inside || !slice_.operation.is_whole(at.in_chunk, length)) return nullptr;
+  if (!is_reduced(at.step)) return slice_.operation.output + offset_in_vector(at);
   Buffer& buffer = scratch_[forward_offset(at)];
   buffer = group_.pool->take(length);
   return buffer.data();
@@ -69,21 +75,41 @@ std::byte* Ring::place(uint64_t offset, size_t length) {
 void Ring::landed(uint64_t offset, size_t length, Rail rail) {
   received_ += length;
   if (all_received()) incoming_ = nullptr;  // the inbox's ticket is gone
+  if (!failure_.ok()) return;               // this is inside of post()
   const Place at = locate(offset);
-  const Operation& op = slice_.operation;
-  const size_t in_vector = chunk_received(at.step).offset + at.in_chunk;
-  const uint64_t forward = forward_offset(at);
-  std::byte* data = op.output + in_vector;
+  const std::byte* data = slice_.operation.output + offset_in_vector(at);
   if (is_reduced(at.step)) {
-    const auto partial = scratch_.find(forward);
-    if (is_partial_sum(at.step)) data = partial->second.data();
-    reduce_(data, partial->second.data(), op.input + in_vector, length / op.element_size);
-    if (!is_partial_sum(at.step)) scratch_.erase(partial);
+    const absl::StatusOr<const std::byte*> reduced = reduce(at, length);
+    if (!reduced.ok()) {
+      failure_ = reduced.status();
+      if (posted_) failed(failure_);  // else start() does, once it has the ticket
+      return;
+    }
+    data = *reduced;
   }
   if (at.step == group_.size - 1) returned_ += length;
-  if (at.step + 1 < steps()) right_->push(*outgoing_, forward, data, length, rail);
+  if (at.step + 1 < steps()) right_->push(*outgoing_, forward_offset(at), data, length, rail);
   inject();
   check_complete();
+}
+
+// Adds this rank's part to what has landed; where it is now.
+absl::StatusOr<const std::byte*> Ring::reduce(const Place& at, size_t length) {
+  const Operation& op = slice_.operation;
+  const auto partial = scratch_.find(forward_offset(at));
+  std::byte* scratch = partial->second.data();
+  const std::byte* own = op.input + offset_in_vector(at);
+  const size_t elements = length / op.element_size;
+  if (is_partial_sum(at.step)) {
+    const absl::Status status = reducer_.combine(scratch, scratch, own, elements);
+    if (!status.ok()) return status;
+    return scratch;
+  }
+  std::byte* output = op.output + offset_in_vector(at);
+  const absl::Status status = reducer_.finish(output, scratch, scratch, own, elements);
+  scratch_.erase(partial);
+  if (!status.ok()) return status;
+  return output;
 }
 
 void Ring::inject() {

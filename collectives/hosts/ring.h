@@ -4,8 +4,9 @@
 // travel around the ring, each rank adding its own part, until rank r holds the final chunk r+1; in
 // n-1 more steps (allgather) the final chunks travel on until all ranks have all of them. At step t
 // rank r sends chunk r-t and receives chunk r-t-1 (modulo n) throughout, so all a rank does is:
-// inject its own chunk, and forward what comes, reduced on the way if t < n-1.
-// (P. Patarasuk, X. Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations.)
+// inject its own chunk, and forward what comes, reduced on the way if t < n-1. An average is
+// divided by the rank that completes the chunk, before it is forwarded. (P. Patarasuk, X. Yuan:
+// Bandwidth optimal all-reduce algorithms for clusters of workstations.)
 //
 // It runs in segments: each is reduced and forwarded as it lands, on the rail it came by. What is
 // in circulation is bounded where it begins: a rank injects only kWindow bytes more of its chunk
@@ -52,8 +53,10 @@ class Ring final : public Task, Receiver, Sender {
   bool is_reduced(int step) const { return step < group_.size - 1; }      // by the receiver
   Range chunk_received(int step) const;
   Place locate(uint64_t offset) const;
+  size_t offset_in_vector(const Place& at) const;
   uint64_t forward_offset(const Place& at) const;
   bool all_received() const { return received_ == receive_offsets_.back(); }
+  absl::StatusOr<const std::byte*> reduce(const Place& at, size_t length);
   void inject();
   void check_complete();
   void detach() override;
@@ -63,13 +66,15 @@ class Ring final : public Task, Receiver, Sender {
   const Group& group_;
   Slice slice_;
   Partition partition_;
-  Reduction reduce_;
+  Reducer reducer_;
   EnginePlan plan_;
   Channel* left_ = nullptr;
   Channel* right_ = nullptr;
   std::vector<uint64_t> receive_offsets_, send_offsets_;  // of each step's chunk in its message
   uint64_t injected_ = 0, returned_ = 0, received_ = 0;   // bytes
   bool settling_ = false;
+  bool posted_ = false;
+  absl::Status failure_;  // of a reduction
   Inbox::Ticket* incoming_ = nullptr;
   OutMessage* outgoing_ = nullptr;
   // Partial sums, by where they are in the outgoing message.

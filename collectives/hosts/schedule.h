@@ -22,7 +22,7 @@ struct Step {
   // What becomes of what is received.
   enum class Use {
     kPartialSum,  // with what this rank has of these chunks it is summed, in the order of ranks
-    kFinalSum,    // so, too; and the sum is the result
+    kFinalSum,    // so, too; and the sum is the result, an average once it is divided
     kResult,      // it is the result already
   };
   Use use = Use::kResult;

@@ -16,7 +16,7 @@ ScheduledTask::ScheduledTask(const Schedule& schedule, const Group& group, const
       slice_(slice),
       range_(Partition(slice.operation.elements, slice.operation.element_size, 1)
                  .chunk(0, slice.bounds)),
-      reduce_(reduction(slice.operation.type, slice.operation.operation)),
+      reducer_(slice.operation.reducer(group.size)),
       full_(0, slice.operation.element_size, schedule.chunks),
       last_(full_) {
   const size_t element_size = slice.operation.element_size;
@@ -66,13 +66,6 @@ bool ScheduledTask::overwrites_what_it_sends() const {
 
 void ScheduledTask::start(const EnginePlan& plan) {
   plan_ = plan;
-  const Operation& op = slice_.operation;
-  if (group_.size == 1) {
-    if (op.input != op.output && range_.length > 0) {
-      std::memcpy(op.output + range_.offset, op.input + range_.offset, range_.length);
-    }
-    return finish(State::kDone);
-  }
   // All are opened at once: should this rank give up, each peer hears of its message.
   for (Stage& stage : stages_) {
     for (Outgoing& out : stage.outgoing) {
@@ -149,7 +142,7 @@ void ScheduledTask::advance(size_t index) {
     for (const Incoming& in : stage.incoming) {
       if (round.parts[in.index].missing > 0) return;
     }
-    combine(index, stage);
+    if (absl::Status status = combine(index, stage); !status.ok()) return fail(status);
     round.sent = false;
   }
 }
@@ -186,44 +179,56 @@ void ScheduledTask::send(size_t index, Stage& stage) {
   }
 }
 
-// Sums what has come at a step and what this rank has, in the order of ranks.
-void ScheduledTask::combine(size_t index, const Stage& stage) {
-  if (stage.incoming.empty()) return;
+// What has come at a step becomes what this rank has.
+absl::Status ScheduledTask::combine(size_t index, const Stage& stage) {
+  if (stage.incoming.empty()) return absl::OkStatus();
   Round& round = this->round(index);
-  const Operation& op = slice_.operation;
-  const Range part = range(index, stage.incoming.front().chunks);
+  const Incoming& first = stage.incoming.front();
+  const Range part = range(index, first.chunks);
   if (stage.use != Step::Use::kResult && part.length > 0) {
-    const std::byte* own = round.own + (part.offset - round.own_offset);
-    const auto buffer = [&](const Incoming& in) { return round.parts[in.index].buffer.data(); };
-    std::byte* scratch = buffer(stage.incoming.front());
-    std::byte* target = stage.use == Step::Use::kFinalSum ? op.output + part.offset : scratch;
-    const std::byte* sum = nullptr;
-    size_t left = stage.incoming.size() + 1;
-    const auto add = [&](const std::byte* operand) {
-      --left;
-      if (sum == nullptr) {
-        sum = operand;
-        return;
-      }
-      // The input, which may be where the result goes, is overwritten last.
-      std::byte* to = left == 0 ? target : scratch;
-      reduce_(to, sum, operand, part.length / op.element_size);
-      sum = to;
-    };
-    bool own_is_added = false;
-    for (const Incoming& in : stage.incoming) {
-      if (in.peer > group_.rank && !std::exchange(own_is_added, true)) add(own);
-      add(buffer(in));
-    }
-    if (!own_is_added) add(own);
+    if (absl::Status status = sum(round, stage, part); !status.ok()) return status;
   }
   if (stage.use == Step::Use::kPartialSum) {
-    round.own = round.parts[stage.incoming.front().index].buffer.data();
+    round.own = round.parts[first.index].buffer.data();
     round.own_offset = part.offset;
   } else {
-    round.own = op.output;
+    round.own = slice_.operation.output;
     round.own_offset = 0;
   }
+  return absl::OkStatus();
+}
+
+// Adds up what has come at a step and what this rank has, in the order of ranks. Partial sums are
+// in the buffer of what came first, which the first addition uses up.
+absl::Status ScheduledTask::sum(const Round& round, const Stage& stage, const Range& part) {
+  const Operation& op = slice_.operation;
+  const size_t elements = part.length / op.element_size;
+  const auto buffer = [&](const Incoming& in) { return round.parts[in.index].buffer.data(); };
+  const std::byte* own = round.own + (part.offset - round.own_offset);
+  std::byte* scratch = buffer(stage.incoming.front());
+  const std::byte* sum = nullptr;
+  size_t left = stage.incoming.size() + 1;
+  absl::Status status;
+  const auto add = [&](const std::byte* operand) {
+    --left;
+    if (sum == nullptr) {
+      sum = operand;
+      return;
+    }
+    if (!status.ok()) return;
+    // Only the last addition writes to the output, which may be the input.
+    status = left == 0 && stage.use == Step::Use::kFinalSum
+                 ? reducer_.finish(op.output + part.offset, scratch, sum, operand, elements)
+                 : reducer_.combine(scratch, sum, operand, elements);
+    sum = scratch;
+  };
+  bool own_is_added = false;
+  for (const Incoming& in : stage.incoming) {
+    if (in.peer > group_.rank && !std::exchange(own_is_added, true)) add(own);
+    add(buffer(in));
+  }
+  if (!own_is_added) add(own);
+  return status;
 }
 
 void ScheduledTask::forget_if_done(size_t index) {
@@ -304,9 +309,7 @@ std::byte* ScheduledTask::Incoming::place(uint64_t offset, size_t length) {
   const Range part = task->range(at.round, chunks);
   const Operation& op = task->slice_.operation;
   const bool is_inside = at.offset + length <= part.length;
-  if (!is_inside || at.offset % op.element_size != 0 || length % op.element_size != 0) {
-    return nullptr;
-  }
+  if (!is_inside || !op.is_whole(at.offset, length)) return nullptr;
   if (use == Step::Use::kResult) return op.output + part.offset + at.offset;
   // A peer begins no round before this rank has begun the one kWindow rounds earlier.
   if (at.round >= task->completed_ + 2 * kWindow) return nullptr;

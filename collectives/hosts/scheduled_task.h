@@ -85,7 +85,8 @@ class ScheduledTask final : public Task {
   void advance(size_t index);
   void proceed();
   void send(size_t index, Stage& stage);
-  void combine(size_t index, const Stage& stage);
+  absl::Status combine(size_t index, const Stage& stage);
+  absl::Status sum(const Round& round, const Stage& stage, const Range& part);
   bool is_complete(const Round& round) const { return round.stage == stages_.size(); }
   void forget_if_done(size_t index);
   void settle();
@@ -99,7 +100,7 @@ class ScheduledTask final : public Task {
   const Group& group_;
   Slice slice_;
   Range range_;  // of the vector
-  Reduction reduce_;
+  Reducer reducer_;
   EnginePlan plan_;
   size_t round_bytes_;
   size_t rounds_;

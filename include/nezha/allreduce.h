@@ -1,4 +1,5 @@
-/// allreduce: every rank contributes a vector and every rank gets the element-wise sum.
+/// allreduce: every rank contributes a vector and every rank gets the element-wise sum, or another
+/// reduction.
 /// The options read like Gloo's (`gloo/allreduce.h`).
 #pragma once
 
@@ -6,9 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "nezha/context.h"
 #include "nezha/export.h"
+#include "nezha/handle.h"
 #include "nezha/types.h"
 
 namespace nezha {
@@ -39,25 +43,56 @@ class AllreduceOptions {
   explicit AllreduceOptions(std::shared_ptr<Context> context) : context_(std::move(context)) {}
 
   /// The vector this rank contributes: `elements` elements at `data`. The memory belongs to the
-  /// caller, must stay valid and unwritten until the call returns, and is not written (unless it
-  /// is the output too). Without an input the output's contents are the input (in place).
+  /// caller, must stay valid and unwritten until the operation is over, and is not written (unless
+  /// it is an output too). Without an input the outputs' contents are the inputs (in place).
   template <typename T>
   void setInput(const T* data, size_t elements) {
-    input_ = data;
+    setInputs(std::vector<const T*>{data}, elements);
+  }
+
+  /// Several vectors of `elements` elements that this rank contributes: their reduction, in this
+  /// order, is its contribution (it takes memory for one more vector). They may be one another.
+  template <typename T>
+  void setInputs(const std::vector<const T*>& data, size_t elements) {
+    inputs_.assign(data.begin(), data.end());
     elements_ = elements;
     type_ = data_type_of<T>();
   }
+  template <typename T>
+  void setInputs(const std::vector<T*>& data, size_t elements) {
+    setInputs(std::vector<const T*>(data.begin(), data.end()), elements);
+  }
 
   /// Where the result goes: as many elements as the input. May be the input itself; may not
-  /// overlap it otherwise.
+  /// overlap it otherwise. Undefined after an error.
   template <typename T>
   void setOutput(T* data, size_t elements) {
-    output_ = data;
+    setOutputs(std::vector<T*>{data}, elements);
+  }
+
+  /// Several places that the result goes to. They may be inputs; they may not overlap otherwise,
+  /// nor each other.
+  template <typename T>
+  void setOutputs(const std::vector<T*>& data, size_t elements) {
+    outputs_.assign(data.begin(), data.end());
     output_elements_ = elements;
     output_type_ = data_type_of<T>();
   }
 
+  /// Default: the sum. The same on every rank, as the element type is.
   void setOperation(ReduceOperation operation) { operation_ = operation; }
+
+  /// Reduces by a function of the caller's own (see ReduceFunction for what it may do), and so sets
+  /// the operation to kCustom. It is copied, and called until the allreduce returns or throws.
+  void setReduceFunction(ReduceFunction function) {
+    function_ = std::move(function);
+    operation_ = ReduceOperation::kCustom;
+  }
+
+  /// Whether the operation is commutative (the default). If it is not, operands are combined in the
+  /// order of the ranks, and of each rank's inputs, which takes Algorithm::kDirect whatever
+  /// setAlgorithm says. The same on every rank.
+  void setCommutative(bool commutative) { commutative_ = commutative; }
 
   /// Tells operations apart that run at the same time on one context. Operations of one tag match
   /// in the order each rank starts them, which must be the same order on all ranks.
@@ -66,21 +101,25 @@ class AllreduceOptions {
   /// The deadline of the whole operation, from the call on. Default: the context's.
   void setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
-  /// Must be the same on every rank.
+  /// Must be the same on every rank. Operations of no elements, and those that are not commutative,
+  /// choose their own.
   void setAlgorithm(Algorithm algorithm) { algorithm_ = algorithm; }
 
  private:
   friend NEZHA_EXPORT void allreduce(const AllreduceOptions&);
+  friend NEZHA_EXPORT Handle allreduceAsync(const AllreduceOptions&);
   friend class ContextImpl;
 
   std::shared_ptr<Context> context_;
-  const void* input_ = nullptr;
-  void* output_ = nullptr;
+  std::vector<const void*> inputs_;
+  std::vector<void*> outputs_;
   size_t elements_ = 0;
   size_t output_elements_ = 0;
   DataType type_ = DataType::kFloat32;
   DataType output_type_ = DataType::kFloat32;
   ReduceOperation operation_ = ReduceOperation::kSum;
+  ReduceFunction function_;
+  bool commutative_ = true;
   Algorithm algorithm_ = Algorithm::kAuto;
   uint32_t tag_ = 0;
   std::chrono::milliseconds timeout_{0};  // 0: the context's
@@ -94,5 +133,13 @@ class AllreduceOptions {
 /// the rank, the rail and what was tried. A rail that dies is no error while another one joins the
 /// same ranks.
 NEZHA_EXPORT void allreduce(const AllreduceOptions& options);
+
+/// Starts one allreduce and returns. It goes on by itself; several may be in flight, those of one
+/// tag in the order of these calls. The first operation with a rank may wait, by itself, for that
+/// rank to appear in the store.
+///
+/// Throws InvalidArgument (nothing was started), and IoError if the context is broken; what goes
+/// wrong later is the handle's.
+[[nodiscard]] NEZHA_EXPORT Handle allreduceAsync(const AllreduceOptions& options);
 
 }  // namespace nezha

@@ -94,6 +94,42 @@ def test_same_bits(bed: Testbed, ranks: int, algorithm: str) -> None:
         assert result == results[0], f"{way} differs from {ways[0]}"
 
 
+TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
+TYPES += ("float16", "bfloat16", "float32", "float64")
+
+
+@pytest.mark.parametrize("way", [*(f"two-{name}" for name in job.ALGORITHMS), "two-slices"])
+@pytest.mark.parametrize("ranks", [2, 3] + ([5, 8] if job.LONG else []))
+def test_types_and_operations(bed: Testbed, ranks: int, way: str) -> None:
+    """Each type by each operation, a user's own function too; out of place, then in place."""
+    elements, operations = [1, 1001, 65537], "sum,product,min,max,average,custom"
+    count = 2 * len(elements) * len(TYPES) * (operations.count(",") + 1)
+    work = job.run(
+        bed,
+        ranks,
+        elements=sizes(elements),
+        type=",".join(TYPES),
+        operation=operations,
+        operations=count,
+        **WAYS[way],
+    )
+    assert all(rank.done == count for rank in work.ranks)
+
+
+@pytest.mark.parametrize("algorithm", job.ALGORITHMS)
+def test_function_that_throws(bed: Testbed, algorithm: str) -> None:
+    """At one rank: all fail, with what it threw and where. The sum before it makes the links by
+    which they learn of it; in the one after it those fail that had all they needed already."""
+    with job.Job(bed, 4) as work:
+        work.start(elements=5000, operation="sum,throwing,average", rails=TWO, algorithm=algorithm)
+        work.wait()
+        for rank in work.ranks:
+            error = rank.wait_for("error")
+            assert error["type"] == "IoError", error
+            assert "this function throws" in error["what"], error
+            assert "rank 1" in error["what"], error
+
+
 def test_both_rails_carry(bed: Testbed) -> None:
     """A large message goes by all rails, and in slices by their shares."""
     elements = 4 * MIB

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import job
 import pytest
-from testbed import Testbed
+from testbed import Process, Testbed
 
 RAILS = {"eth0": "1gbit", "eth1": "500mbit"}
 NEZHA = str(job.BUILD / "bench" / "nezha-bench")
@@ -30,7 +31,7 @@ QUICK = ["--elements", "1,1000,256K", "--warmup-iters", "2", "--iteration-count"
 SHARED_OPTIONS = [
     *("size", "rank", "shared-path", "prefix", "timeout", "elements", "warmup-iters"),
     *("iteration-count", "iteration-time", "no-verify", "in-place", "threads", "format"),
-    *("share", "algorithm", "help"),
+    *("share", "algorithm", "help", "version"),
 ]
 OPTIONS = {NEZHA: [*SHARED_OPTIONS, "rails", "plan"], GLOO: [*SHARED_OPTIONS, "tcp-device"]}
 
@@ -95,6 +96,7 @@ def test_csv(bed: Testbed, tmp_path: Path, program: str) -> None:
 def test_table(bed: Testbed, tmp_path: Path, program: str) -> None:
     lines = run(bed, tmp_path, program, *ON_BOTH[program], *QUICK).splitlines()
     assert "allreduce" in lines[0] and "verified" in lines[0]
+    assert lines[0].endswith("rails eth0,eth1" + (" in parts 1,1" if program == GLOO else ""))
     head = next(index for index, line in enumerate(lines) if line.lstrip().startswith("size (B)"))
     rows = [line.split() for line in lines[head + 1 :]]
     assert [int(row[1]) for row in rows] == ELEMENTS
@@ -144,13 +146,109 @@ def test_options_of_gloo(bed: Testbed, tmp_path: Path, options: Sequence[str]) -
     assert [json.loads(line)["elements"] for line in text.splitlines()] == ELEMENTS
 
 
+# ---- ranks that differ ------------------------------------------------------------------------
+
+
+def start(bed: Testbed, store: Path, options: Sequence[Sequence[str]]) -> list[Process]:
+    """Each host's own options."""
+    ranks = []
+    for host, own in enumerate(options):
+        command = [own[0], "--shared-path", str(store), *own[1:], "allreduce"]
+        ranks += bed.start(command, on=[host])
+    return ranks
+
+
+def refused(bed: Testbed, store: Path, *options: Sequence[str]) -> list[str]:
+    """What the ranks say, each in a line; rank 0 has printed nothing."""
+    ranks = start(bed, store, options)
+    assert [rank.wait(job.PATIENCE) for rank in ranks] == [1] * len(options)
+    assert not any(rank.stdout for rank in ranks)
+    said = [rank.stderr.splitlines() for rank in ranks]
+    for number, lines in enumerate(said):
+        assert len(lines) == 1 and lines[0].count(f"rank {number} of") == 1, lines
+    return [line for [line] in said]
+
+
+@pytest.mark.parametrize(
+    "rails",
+    [
+        ["tcp:eth0,tcp:eth1", "tcp:eth1,tcp:eth0", "tcp:eth0,tcp:eth1"],
+        ["tcp:eth0,tcp:eth1", "tcp:eth0", "tcp:eth1,tcp:eth0"],
+        ["tcp:eth1", "tcp:eth1", "tcp:eth1,tcp:eth0"],
+    ],
+    ids=["other order", "one lacks a rail", "one has a rail more"],
+)
+def test_rails_of_the_ranks_own(bed: Testbed, tmp_path: Path, rails: list[str]) -> None:
+    """What each rail has sent goes by its name, whatever its place on the rank."""
+    options = [
+        [NEZHA, "--rails", own, "--elements", "1M", "--iteration-count", "3", "--format", "json"]
+        for own in rails
+    ]
+    ranks = start(bed, tmp_path, options)
+    assert [rank.wait(job.PATIENCE) for rank in ranks] == [0, 0, 0], [r.stderr for r in ranks]
+    sent = {rail["name"]: rail["bytes"] for rail in json.loads(ranks[0].stdout)["rails"]}
+    assert list(sent) == ["eth0", "eth1"]
+    # a ring of three sends 4/3 of the message from each rank
+    whole = 3 * 3 * 4 / 3 * 4 * 2**20
+    assert whole <= sum(sent.values()) <= 1.2 * whole
+    if rails[0] == "tcp:eth1":
+        assert sent["eth0"] == 0  # the others have no port there
+    elif rails[1] == "tcp:eth0":
+        assert sent["eth0"] >= 2 * whole / 3  # all that goes to or from rank 1
+
+
+SLICES = ["--plan", "slice"]
+SHARES = [*SLICES, "--share", "3,1"]
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "reason"),
+    [
+        (["--threads", "2"], [], "--threads is 2 here and 1"),
+        (["--elements", "1,2"], ["--elements", "1"], "--elements is 1,2 here and 1"),
+        (["--in-place"], [], "--in-place is given here and not given"),
+        (["--warmup-iters", "4"], [], "--warmup-iters is 4 here and 5"),
+        (["--iteration-count", "4"], [], "--iteration-count is 4 here and not given"),
+        (["--iteration-time", "3s"], [], "--iteration-time is 3s here and 2s"),
+        (["--algorithm", "ring"], [], "--algorithm is ring here and auto"),
+        (["--size", "2"], [], "--size is 2 here and 3"),
+        (SLICES, [], "--plan is slice here and stripe"),
+        (SHARES, SLICES, "for each rail) is 3,1 here and 1,1"),
+        (["--rails", "tcp:eth1,tcp:eth0", *SHARES], SHARES, "eth1,eth0 here and eth0,eth1"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_command_lines_that_differ(
+    bed: Testbed, tmp_path: Path, here: list[str], there: list[str], reason: str
+) -> None:
+    """Every rank says so before anything is measured, also one that is as rank 0."""
+    usual = [NEZHA, *ON_BOTH[NEZHA]]
+    said = refused(bed, tmp_path, [*usual, *there], [*usual, *here], [*usual, *there])
+    assert all("the ranks' command lines differ: " in line for line in said)
+    assert reason + " at rank 0" in said[1]
+    assert all(line.endswith(" at rank 1") for line in (said[0], said[2]))
+
+
+def test_a_prefix_that_was_used(bed: Testbed, tmp_path: Path) -> None:
+    """Each rank says what to do; a directory that is not there is made."""
+    store = tmp_path / "new"
+    run(bed, store, NEZHA, *ON_BOTH[NEZHA], *QUICK, "--prefix", "once")
+    again = [NEZHA, *ON_BOTH[NEZHA], *QUICK, "--prefix", "once"]
+    for line in refused(bed, store, again, again, again):
+        assert f"earlier run used --prefix once in --shared-path {store}: take a new" in line
+
+
+def test_a_rank_that_does_not_come(bed: Testbed, tmp_path: Path) -> None:
+    alone = [NEZHA, *ON_BOTH[NEZHA], "--timeout", "200ms", "--prefix", "p"]
+    [line] = refused(bed, tmp_path, alone)
+    assert f"rank 1 has not come to --shared-path {tmp_path}, --prefix p, within 200 ms" in line
+
+
 def test_a_failing_run(bed: Testbed, tmp_path: Path) -> None:
     """An interface that is not there: status 1, and why."""
-    command = [NEZHA, "--shared-path", str(tmp_path), "--rails", "tcp:eth7", "allreduce"]
-    [rank] = bed.start(command, on=[0])
-    assert rank.wait(job.PATIENCE) == 1
-    assert "eth7" in rank.stderr and "rank 0" in rank.stderr
-    assert not rank.stdout
+    command = [NEZHA, "--rails", "tcp:eth7", "--timeout", "5s"]
+    for line in refused(bed, tmp_path, command, command, command):
+        assert "eth7" in line or "rank 0 has not appeared" in line
 
 
 # ---- the command line -------------------------------------------------------------------------
@@ -175,7 +273,7 @@ def test_help_mentions_every_option(program: str) -> None:
 def test_every_option_is_known(program: str) -> None:
     """Each of them without what it needs, or with what it does not take, is refused by name."""
     for option in OPTIONS[program]:
-        if option in ("no-verify", "in-place", "help"):
+        if option in ("no-verify", "in-place", "help", "version"):
             done = call(program, f"--{option}=1")
             assert f"--{option} takes no value" in done.stderr
         else:
@@ -197,9 +295,14 @@ GOOD = ["--size", "2", "--rank", "0", "--shared-path", "/"]
         (["--algorithm", "rong"], "did you mean 'ring'"),
         (["--size", "0"], "whole number of at least 1"),
         (["--rank", "-1"], "whole number of at least 0"),
-        (["--elements", "1,,2"], "--elements"),
-        (["--elements", "0"], "--elements"),
-        (["--elements", "1G"], "--elements"),
+        (["--xyzzy"], "unknown option --xyzzy\n"),
+        (["--format", "pdf"], "unknown (there are"),
+        (["--elements", "1,,2"], "--elements '1,,2': '' is not a whole number"),
+        (["--elements", "0"], "--elements '0': '0' is not a whole number"),
+        (["--elements", "4,1T"], "'1T' is not a whole number from 1 to 1024G"),
+        (["--elements", "1025G"], "'1025G' is not a whole number from 1 to 1024G"),
+        (["--timeout", "0s"], "must be positive"),
+        (["--timeout", "25h"], "at most a day"),
         (["--iteration-time", "2"], "not a duration"),
         (["--threads", "0"], "at least 1 and at most 1024"),
         (["--share", "1,0"], "'0' is not a positive number"),
@@ -210,7 +313,6 @@ GOOD = ["--size", "2", "--rank", "0", "--shared-path", "/"]
         (["--size", "2", "allreduce"], "--rank is needed"),
         (["--size", "2", "--rank", "2", "allreduce"], "rank 2 of 2"),
         (["--size", "2", "--rank", "0", "allreduce"], "--shared-path is needed"),
-        ([*GOOD[:5], "/no/such/folder", "allreduce"], "not a directory"),
         ([*GOOD, "allreduce"], "is needed"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -223,8 +325,17 @@ def test_bad_command_lines(program: str, arguments: list[str], reason: str) -> N
     assert "--help" in done.stderr and not done.stdout
 
 
+@PROGRAMS
+def test_version(program: str) -> None:
+    done = call(program, "--version")
+    assert done.returncode == 0 and not done.stderr
+    assert re.fullmatch(rf"{Path(program).name} \d+\.\d+\.\d+\n", done.stdout)
+
+
 def test_bad_command_lines_of_nezha() -> None:
     for arguments, reason in [
+        (["--shared-path", "/no/such/folder"], "'/no/such/folder': not a directory"),
+        (["--shared-path", "/dev/null"], "'/dev/null': not a directory"),
         (["--plan", "slise"], "did you mean 'slice'"),
         (["--share", "1,2", "--plan", "stripe"], "for --plan slice only"),
         (["--share", "1,2,3", "--plan", "slice"], "--share has 3 parts, --rails has 2"),
@@ -242,3 +353,46 @@ def test_rank_and_size_of_the_environment() -> None:
         )
         assert done.returncode == 2
         assert f"{name}='{value}' in the environment" in done.stderr
+
+
+# ---- bench/run --------------------------------------------------------------------------------
+
+RUN = str(Path(__file__).parents[2] / "bench" / "run")
+SMALL = [RUN, "--no-build", "--hosts", "2", "--rail", "eth0=1gbit", "--compare", "one"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--hosts", "251"], "'251' is not a number from 2 to 250"),
+        (["--rail", "eth0"], "--rail 'eth0': give NAME=RATE"),
+        (["--rail", "eth0=fast"], "fast"),
+        (["--sizes", "4,1K,1X"], "'1X' is no size"),
+        (["--sizes", "1048576G"], "of memory"),
+        (["--out", "/dev/null/out"], "cannot write to --out /dev/null/out"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_command_lines_of_run(arguments: list[str], reason: str) -> None:
+    done = call(RUN, "--no-build", *arguments)
+    assert done.returncode == 2
+    assert reason in done.stderr.splitlines()[-1] and not done.stdout
+
+
+def test_an_interrupted_run(tmp_path: Path) -> None:
+    """It says so in one line, and leaves no picture of an earlier run."""
+    for name in ("allreduce.png", "allreduce.svg"):
+        (tmp_path / name).touch()
+    command = [*SMALL, "--repeat", "1000", "--out", str(tmp_path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr
+            first = process.stderr.readline()
+            assert "nezha, one rail" in first, first + process.stderr.read()
+            process.send_signal(signal.SIGINT)
+            said = process.stderr.read()
+            assert process.wait(job.PATIENCE) == 128 + signal.SIGINT, said
+        finally:
+            process.kill()
+    assert said.splitlines()[-1] == "bench/run: interrupted" and "Traceback" not in said
+    assert not list(tmp_path.iterdir())

@@ -290,11 +290,22 @@ def test_rank_that_never_enters_behind_others(bed: Testbed, algorithm: str) -> N
     with job.Job(bed, 5) as work:
         options: dict[str, Any] = WAITING_FOR_ALL | {"algorithm": algorithm}
         work.start(operations=3, late="2:2:30000", **options)
-        errors = [rank.wait_for("error", timeout=12) for rank in work.ranks if rank.number != 2]
-        assert any(error["type"] == "TimeoutError" for error in errors), errors
-        for error in errors:
-            assert error["seconds"] < 2 + SLACK, errors
-            assert re.search(r"\brank \d", without_prefix(error["what"])), errors
+        others = [rank for rank in work.ranks if rank.number != 2]
+        check_timeouts_name(others, 2, 2)
+        for rank in others:
+            assert "rank 2 has not entered" in rank.wait_for("error")["what"], rank.told()
+
+
+def test_ranks_that_never_enter(bed: Testbed) -> None:
+    """Whoever times out names all who are missing, also those it exchanges nothing with."""
+    with job.Job(bed, 5) as work:
+        options: dict[str, Any] = WAITING_FOR_ALL | {"operations": 3}
+        work.start([0, 3], **options)
+        for rank in (1, 2, 4):
+            work.start([rank], late=f"{rank}:2:30000", **options)
+        for rank in (work.ranks[0], work.ranks[3]):
+            what = rank.wait_for("error", timeout=12)["what"]
+            assert "ranks 1, 2, 4 have not entered" in what, work.told()
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -31,6 +32,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -65,7 +67,9 @@ struct Options {
   nezha::ContextOptions context;
   nezha::Algorithm algorithm = nezha::Algorithm::kAuto;
   std::vector<size_t> elements;
-  int operations = 0;  // 0: one of each size
+  std::vector<nezha::DataType> types = {nezha::DataType::kFloat32};
+  std::vector<std::string> reductions = {"sum"};
+  int operations = 0;  // 0: one of each size, type and reduction
   std::string until;
   int threads = 1;
   Place place = Place::kBoth;
@@ -127,6 +131,36 @@ const std::map<std::string, nezha::Algorithm> kAlgorithms = {
     {"halving-doubling", nezha::Algorithm::kHalvingDoubling},
     {"direct", nezha::Algorithm::kDirect},
     {"bcube", nezha::Algorithm::kBcube}};
+
+// All that have a name.
+template <typename Enum>
+std::map<std::string, Enum> by_name() {
+  std::map<std::string, Enum> known;
+  for (int number = 0; number < 256; ++number) {
+    const auto value = static_cast<Enum>(number);
+    if (const char* name = name_of(value)) known[name] = value;
+  }
+  return known;
+}
+
+// "custom" is a sum. "throwing", too, but at rank 1, where it throws.
+const std::string kThrowing = "throwing";
+
+std::vector<std::string> to_reductions(const std::string& text) {
+  auto names = split(text, ',');
+  for (const auto& name : names) {
+    if (name != kThrowing) choose(by_name<nezha::ReduceOperation>(), name);
+  }
+  return names;
+}
+
+std::vector<nezha::DataType> to_types(const std::string& text) {
+  std::vector<nezha::DataType> types;
+  for (const auto& name : split(text, ','))
+    types.push_back(choose(by_name<nezha::DataType>(), name));
+  return types;
+}
+
 const std::map<std::string, Place> kPlaces = {
     {"out", Place::kOut}, {"in", Place::kIn}, {"both", Place::kBoth}};
 
@@ -141,7 +175,11 @@ std::vector<Option> option_table(Options& o) {
        [&o](Text v) { o.algorithm = choose(kAlgorithms, v); }},
       {"elements", "the operations' sizes, in turn",
        [&o](Text v) { o.elements = to_list<size_t>(v); }},
-      {"operations", "how many of each thread (default: one of each size)",
+      {"type", "the element types, in turn for all sizes (float32)",
+       [&o](Text v) { o.types = to_types(v); }},
+      {"operation", "sum, ..., custom, throwing: in turn for all sizes and types (sum)",
+       [&o](Text v) { o.reductions = to_reductions(v); }},
+      {"operations", "how many of each thread (default: one of each size, type and operation)",
        [&o](Text v) { o.operations = to<int>(v); }},
       {"until", "go on until rank 0 sees this file (one thread)", [&o](Text v) { o.until = v; }},
       {"threads", "on one context, with as many tags, in an order of the rank's own (1)",
@@ -190,11 +228,18 @@ Options parse(int argc, char** argv) {
       throw std::invalid_argument("--elements, --store");
     }
     if (options.threads > 1 && !options.until.empty()) throw std::invalid_argument("--until");
+    const bool is_usual =
+        options.types == Options().types && options.reductions == Options().reductions;
+    if (options.floats && !is_usual)
+      throw std::invalid_argument("--float with --type, --operation");
   } catch (const std::logic_error& error) {
     std::fprintf(stderr, "worker: bad: %s\n", error.what());
     usage(table);
   }
-  if (options.operations == 0) options.operations = static_cast<int>(options.elements.size());
+  if (options.operations == 0) {
+    options.operations = static_cast<int>(options.elements.size() * options.types.size() *
+                                          options.reductions.size());
+  }
   return options;
 }
 
@@ -276,8 +321,10 @@ class Input {
       : base_(mix(mix(mix(static_cast<uint32_t>(rank) + 1) + static_cast<uint32_t>(operation)) +
                   static_cast<uint32_t>(tag))) {}
 
-  // 1 to 1024, so that sums are exact in any order.
-  float small(size_t element) const { return static_cast<float>((bits(element) >> 22) + 1); }
+  // 1 to `most`, a power of two.
+  uint32_t small(size_t element, uint32_t most) const {
+    return (bits(element) >> 8) / ((1U << 24) / most) + 1;
+  }
 
   // Of many magnitudes and both signs, so that the order of summation shows in the sum's bits.
   float any(size_t element) const {
@@ -327,6 +374,102 @@ class Turns {
   bool stopped_ = false;
 };
 
+template <typename T>
+constexpr bool kIsShort = std::is_same_v<T, nezha::Float16> || std::is_same_v<T, nezha::BFloat16>;
+
+// What T is computed with here. Inputs are such that no operation rounds, in any order; integers
+// wrap around.
+template <typename T>
+using Wide = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
+
+template <typename T>
+T narrow(Wide<T> value) {
+  if constexpr (kIsShort<T>) {
+    return T(static_cast<float>(value));
+  } else {
+    return static_cast<T>(value);
+  }
+}
+
+template <typename T>
+Wide<T> wide(T value) {
+  if constexpr (kIsShort<T>) {
+    return static_cast<float>(value);
+  } else {
+    return static_cast<Wide<T>>(value);
+  }
+}
+
+template <typename T>
+Wide<T> combine(const std::string& reduction, Wide<T> a, Wide<T> b) {
+  if (reduction == "min") return std::min(a, b);
+  if (reduction == "max") return std::max(a, b);
+  return reduction == "product" ? a * b : a + b;
+}
+
+// All inputs are positive. So that a quotient is rounded as it is there, it is computed in the
+// same precision.
+template <typename T>
+T average(Wide<T> sum, int ranks) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(sum / static_cast<uint64_t>(ranks));
+  } else if constexpr (std::is_same_v<T, double>) {
+    return sum / ranks;
+  } else {
+    return narrow<T>(static_cast<double>(static_cast<float>(sum) / static_cast<float>(ranks)));
+  }
+}
+
+// A rank's element. Sums of 8 ranks' are exact in all types.
+template <typename T>
+T element_of(const Input& input, const std::string& reduction, size_t element) {
+  if (reduction == "product" && !std::is_integral_v<T>) {
+    return narrow<T>(static_cast<Wide<T>>(input.small(element, 2)));  // 1 or 2
+  }
+  constexpr uint32_t kMost = sizeof(T) == 1 ? 8 : sizeof(T) == 2 ? 16 : 1024;
+  return narrow<T>(static_cast<Wide<T>>(input.small(element, kMost)));
+}
+
+template <typename T>
+void add(void* out, const void* a, const void* b, size_t elements) {
+  for (size_t i = 0; i < elements; ++i) {
+    const T x = static_cast<const T*>(a)[i];
+    const T y = static_cast<const T*>(b)[i];
+    static_cast<T*>(out)[i] = narrow<T>(wide(x) + wide(y));
+  }
+}
+
+// The C++ types by their DataType.
+template <typename F>
+void with_type(nezha::DataType type, const F& f) {
+  switch (type) {
+    case nezha::DataType::kUint8:
+      return f(uint8_t{});
+    case nezha::DataType::kInt8:
+      return f(int8_t{});
+    case nezha::DataType::kUint16:
+      return f(uint16_t{});
+    case nezha::DataType::kInt16:
+      return f(int16_t{});
+    case nezha::DataType::kUint32:
+      return f(uint32_t{});
+    case nezha::DataType::kInt32:
+      return f(int32_t{});
+    case nezha::DataType::kUint64:
+      return f(uint64_t{});
+    case nezha::DataType::kInt64:
+      return f(int64_t{});
+    case nezha::DataType::kFloat16:
+      return f(nezha::Float16{});
+    case nezha::DataType::kBFloat16:
+      return f(nezha::BFloat16{});
+    case nezha::DataType::kFloat32:
+      return f(float{});
+    case nezha::DataType::kFloat64:
+      return f(double{});
+  }
+}
+
 class Job {
  public:
   explicit Job(const Options& options) : options_(options), turns_(options.threads) {
@@ -355,13 +498,13 @@ class Job {
 
  private:
   static constexpr size_t kGuard = 7;  // elements around each buffer; odd, so that it is unaligned
-  static constexpr float kUntouched = -12345.0F;
+  static constexpr auto kUntouched = std::byte{0xa5};
   static constexpr uint32_t kStopTag = 1U << 31;
 
   void run_thread(int thread) {
     Clock::time_point start;
-    std::vector<float> input;
-    std::vector<float> output;
+    std::vector<std::byte> input;
+    std::vector<std::byte> output;
     bool stop = false;
     for (int operation = 0; ok_ && !stop; ++operation) {
       const size_t tag = tag_of(thread, operation);
@@ -405,75 +548,151 @@ class Job {
     std::this_thread::sleep_for(milliseconds(ms));
   }
 
-  void run_operation(int operation, int tag, std::vector<float>& input,
-                     std::vector<float>& output) {
-    const auto index = static_cast<size_t>(operation);
-    const size_t elements = options_.elements[index % options_.elements.size()];
-    const bool again = index / options_.elements.size() % 2 == 1;
-    const bool in_place = options_.place == Place::kIn || (options_.place == Place::kBoth && again);
-    output.assign(elements + 2 * kGuard, kUntouched);
-    input.resize(in_place ? 0 : elements);
-    float* result = output.data() + kGuard;
-    float* contribution = in_place ? result : input.data();
-    const Input own(options_.rank, operation, tag);
-    for (size_t i = 0; i < elements; ++i) contribution[i] = value(own, i);
+  // What an operation is: sizes are taken in turn, for each type, for each reduction.
+  struct Work {
+    Work(const Options& options, int number, int its_tag) : operation(number), tag(its_tag) {
+      auto index = static_cast<size_t>(operation);
+      const auto in_turn = [&index](const auto& list) {
+        const auto& chosen = list[index % list.size()];
+        index /= list.size();
+        return chosen;
+      };
+      elements = in_turn(options.elements);
+      type = in_turn(options.types);
+      reduction = in_turn(options.reductions);
+      in_place = options.place == Place::kIn || (options.place == Place::kBoth && index % 2 == 1);
+    }
+    int operation;
+    int tag;
+    size_t elements;
+    nezha::DataType type;
+    std::string reduction;
+    bool in_place;
+  };
+
+  void run_operation(int operation, int tag, std::vector<std::byte>& input,
+                     std::vector<std::byte>& output) {
+    const Work work(options_, operation, tag);
+    with_type(work.type, [&](auto t) { run_work<decltype(t)>(work, input, output); });
+  }
+
+  template <typename T>
+  void run_work(const Work& work, std::vector<std::byte>& input, std::vector<std::byte>& output) {
+    constexpr size_t kGuardBytes = kGuard * sizeof(T);
+    output.assign(work.elements * sizeof(T) + 2 * kGuardBytes, kUntouched);
+    input.resize(work.in_place ? 0 : work.elements * sizeof(T));
+    auto* result = reinterpret_cast<T*>(output.data() + kGuardBytes);
+    T* contribution = work.in_place ? result : reinterpret_cast<T*>(input.data());
+    const Input own(options_.rank, work.operation, work.tag);
+    for (size_t i = 0; i < work.elements; ++i) contribution[i] = value<T>(work, own, i);
 
     nezha::AllreduceOptions allreduce(context_);
-    if (!in_place) allreduce.setInput(contribution, elements);
-    allreduce.setOutput(result, elements);
-    allreduce.setTag(static_cast<uint32_t>(tag));
+    if (!work.in_place) allreduce.setInput(contribution, work.elements);
+    allreduce.setOutput(result, work.elements);
+    allreduce.setTag(static_cast<uint32_t>(work.tag));
     allreduce.setAlgorithm(options_.algorithm);
-    const bool reports = operation % options_.report == 0;
-    if (reports) emit("start", name(operation, tag));
+    set_reduction<T>(allreduce, work.reduction);
+    const bool reports = work.operation % options_.report == 0;
+    if (reports) emit("start", name(work.operation, work.tag));
     const auto start = Clock::now();
     nezha::allreduce(allreduce);
     const double seconds = seconds_since(start);
 
-    bool right = check_result(operation, tag, result, elements);
-    for (size_t i = 0; i < kGuard; ++i) {
+    bool right = check_result(work, result);
+    for (size_t i = 0; i < kGuardBytes; ++i) {
       right &= output[i] == kUntouched && output[output.size() - 1 - i] == kUntouched;
     }
-    for (size_t i = 0; i < input.size(); ++i) right &= input[i] == value(own, i);
+    for (size_t i = 0; i < input.size() / sizeof(T); ++i) {
+      right &= same(contribution[i], value<T>(work, own, i));
+    }
     if (!right) {
-      emit("wrong", name(operation, tag));
+      emit("wrong", name(work.operation, work.tag));
       ok_ = false;
     }
     if (reports) {
-      emit("done", name(operation, tag) + member("seconds", seconds) +
+      emit("done", name(work.operation, work.tag) + member("seconds", seconds) +
                        member("rails", rails_of(*context_)) +
-                       (options_.floats ? member("hash", hash(result, elements)) : ""));
+                       (options_.floats ? member("hash", hash(output)) : ""));
     }
   }
 
-  float value(const Input& input, size_t element) const {
-    return options_.floats ? input.any(element) : input.small(element);
+  template <typename T>
+  void set_reduction(nezha::AllreduceOptions& allreduce, const std::string& reduction) const {
+    if (reduction == kThrowing && options_.rank == 1) {
+      allreduce.setReduceFunction([](void*, const void*, const void*, size_t) {
+        throw std::runtime_error("this function throws");
+      });
+    } else if (reduction == kThrowing || reduction == "custom") {
+      allreduce.setReduceFunction(&add<T>);
+    } else {
+      allreduce.setOperation(choose(by_name<nezha::ReduceOperation>(), reduction));
+    }
+  }
+
+  template <typename T>
+  T value(const Work& work, const Input& input, size_t element) const {
+    if constexpr (std::is_same_v<T, float>) {
+      if (options_.floats) return input.any(element);
+    }
+    return element_of<T>(input, work.reduction, element);
+  }
+
+  template <typename T>
+  static uint64_t bits_of(T value) {
+    uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof value);
+    return bits;
+  }
+
+  template <typename T>
+  static bool same(T a, T b) {
+    return bits_of(a) == bits_of(b);
+  }
+
+  // What is not as it ought to be; empty if all is.
+  template <typename T>
+  std::string compare(const Work& work, const std::vector<Input>& inputs, size_t element,
+                      T is) const {
+    Wide<T> all = wide(value<T>(work, inputs[0], element));
+    double magnitude = std::abs(static_cast<double>(all));
+    for (size_t rank = 1; rank < inputs.size(); ++rank) {
+      const Wide<T> one = wide(value<T>(work, inputs[rank], element));
+      all = combine<T>(work.reduction, all, one);
+      magnitude += std::abs(static_cast<double>(one));
+    }
+    const T expected =
+        work.reduction == "average" ? average<T>(all, options_.size) : narrow<T>(all);
+    // What rounding to float at each addition may cost.
+    const double error = magnitude * 6e-8 * options_.size;
+    const bool right =
+        options_.floats
+            ? std::abs(static_cast<double>(wide(is)) - static_cast<double>(all)) <= error
+            : same(is, expected);
+    if (right) return "";
+    return member("is", json_string(std::to_string(wide(is)))) +
+           member("expected", json_string(std::to_string(wide(expected))));
   }
 
   // Says where the first wrong element is.
-  bool check_result(int operation, int tag, const float* result, size_t elements) const {
+  template <typename T>
+  bool check_result(const Work& work, const T* result) const {
     std::vector<Input> inputs;
     inputs.reserve(static_cast<size_t>(options_.size));
-    for (int rank = 0; rank < options_.size; ++rank) inputs.emplace_back(rank, operation, tag);
+    for (int rank = 0; rank < options_.size; ++rank) {
+      inputs.emplace_back(rank, work.operation, work.tag);
+    }
     size_t wrong = 0;
-    for (size_t i = 0; i < elements; ++i) {
-      double sum = 0;
-      double magnitude = 0;
-      for (const auto& input : inputs) {
-        const auto v = static_cast<double>(value(input, i));
-        sum += v;
-        magnitude += std::abs(v);
-      }
-      // What rounding to float at each addition may cost.
-      const double error = options_.floats ? magnitude * 6e-8 * options_.size : 0;
-      if (std::abs(static_cast<double>(result[i]) - sum) <= error) continue;
-      if (wrong++ == 0) {
-        emit("wrong", name(operation, tag) + member("element", static_cast<double>(i)) +
-                          member("is", json_string(std::to_string(result[i]))) +
-                          member("expected", sum));
-      }
+    for (size_t i = 0; i < work.elements; ++i) {
+      const std::string difference = compare(work, inputs, i, result[i]);
+      if (difference.empty() || wrong++ > 0) continue;
+      emit("wrong", name(work.operation, work.tag) +
+                        member("type", json_string(name_of(work.type))) +
+                        member("reduction", json_string(work.reduction)) +
+                        member("element", static_cast<double>(i)) + difference);
     }
     if (wrong > 0) {
-      emit("wrong", name(operation, tag) + member("elements", static_cast<double>(wrong)));
+      emit("wrong",
+           name(work.operation, work.tag) + member("elements", static_cast<double>(wrong)));
     }
     return wrong == 0;
   }
@@ -494,13 +713,11 @@ class Job {
     return member("operation", operation) + member("tag", tag);
   }
 
-  // FNV-1a, of words.
-  static std::string hash(const float* data, size_t elements) {
+  // FNV-1a.
+  static std::string hash(const std::vector<std::byte>& bytes) {
     uint64_t hash = 0xcbf29ce484222325U;
-    for (size_t i = 0; i < elements; ++i) {
-      uint32_t word = 0;
-      std::memcpy(&word, data + i, sizeof word);
-      hash = (hash ^ word) * 0x100000001b3U;
+    for (const std::byte byte : bytes) {
+      hash = (hash ^ std::to_integer<uint64_t>(byte)) * 0x100000001b3U;
     }
     return json_string(std::to_string(hash));
   }

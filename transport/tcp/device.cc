@@ -60,6 +60,11 @@ absl::Status explain(const wire::Welcome& welcome) {
   return absl::InternalError("unreachable");
 }
 
+// What accept says when it is this process or machine that has no room, and the connection stays.
+bool is_shortage(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
 // ---- Connecting --------------------------------------------------------------------------------
 
 class Outgoing final : public Device::Attempt, EventHandler {
@@ -204,13 +209,29 @@ class TcpDevice::Incoming final : public EventHandler {
 void TcpDevice::on_events(uint32_t) {
   for (;;) {
     Socket socket(accept4(listener_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (socket.fd() < 0) return;
+    if (socket.fd() < 0) {
+      if (is_shortage(errno)) stop_accepting(errno);
+      return;
+    }
+    short_of_means_ = false;
     if (incoming_.size() >= kMaxIncoming) continue;
     set_stream_options(socket.fd());
     auto incoming = std::make_unique<Incoming>(*this, std::move(socket));
     if (!incoming->start().ok()) continue;
     incoming_.emplace(incoming.get(), std::move(incoming));
   }
+}
+
+// The listener stays readable: to go on watching it would be to spin.
+void TcpDevice::stop_accepting(int error) {
+  if (!short_of_means_) {
+    log().warn(
+        "{}: connections have to wait: accept: {}; raise the limit (ulimit -n) or close files",
+        name(), strerror(error));
+  }
+  short_of_means_ = true;
+  progress_.modify(listener_.fd(), 0);
+  accept_again_.start(now() + kAcceptPause);
 }
 
 void TcpDevice::drop(const Incoming& incoming) { incoming_.erase(&incoming); }
@@ -240,7 +261,11 @@ void TcpDevice::finish(Incoming& incoming) {
 
 TcpDevice::TcpDevice(Progress& progress, Acceptor& acceptor, Rail rail,
                      const DeviceOptions& options)
-    : Device(options.rail, rail), progress_(progress), acceptor_(acceptor), options_(options) {}
+    : Device(options.rail, rail),
+      progress_(progress),
+      acceptor_(acceptor),
+      options_(options),
+      accept_again_(progress, [this] { progress_.modify(listener_.fd(), EPOLLIN); }) {}
 
 absl::StatusOr<std::unique_ptr<TcpDevice>> TcpDevice::create(Progress& progress, Acceptor& acceptor,
                                                              Rail rail,

@@ -36,12 +36,15 @@ class TcpDevice final : public Device, EventHandler {
 
   TcpDevice(Progress& progress, Acceptor& acceptor, Rail rail, const DeviceOptions& options);
   absl::Status listen(int family);
+  void stop_accepting(int error);
   void on_events(uint32_t events) override;
   void finish(Incoming& incoming);
   void drop(const Incoming& incoming);
 
   // Strangers may connect: neither many nor for long.
   static constexpr size_t kMaxIncoming = 1024;
+  // How long connections wait in the kernel when there is no descriptor or memory for them.
+  static constexpr Nanos kAcceptPause = 100 * kMillisecond;
 
   Progress& progress_;
   Acceptor& acceptor_;
@@ -49,6 +52,8 @@ class TcpDevice final : public Device, EventHandler {
   Address address_;  // of the interface; port 0
   std::string published_;
   Socket listener_;
+  Timer accept_again_;
+  bool short_of_means_ = false;  // to accept with, since the last connection
   bool carrier_ = false;
   std::unique_ptr<CarrierMonitor> monitor_;
   // By address, so that each can be found by what it calls back with.

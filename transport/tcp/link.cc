@@ -1,6 +1,8 @@
 #include "transport/tcp/link.h"
 
+#include <linux/sockios.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -80,6 +82,7 @@ bool TcpLink::read_once() {
   if (got == 0) return fail(absl::UnavailableError("the peer closed the connection"));
   auto bytes = static_cast<size_t>(got);
   read_this_turn_ += bytes;
+  bytes_read_ += bytes;
   const size_t capacity = (direct == 0 ? 0 : parts[0].iov_len) + (reaches_end ? room : 0);
   const bool drained = bytes < capacity;
   if (direct > 0) {
@@ -284,6 +287,7 @@ bool TcpLink::write_once() {
 }
 
 void TcpLink::written(size_t bytes) {
+  bytes_written_ += bytes;
   while (!frames_.empty()) {
     OutFrame& frame = frames_.front();
     const size_t now_done = std::min(bytes, frame.size() - frame.done);
@@ -303,6 +307,12 @@ void TcpLink::watch_for_room(bool on) {
   if (watching_ == on || failed_) return;
   watching_ = on;
   progress_.modify(socket_.fd(), on ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+uint64_t TcpLink::moved() const {
+  int queued = 0;  // bytes that the peer's kernel has not acknowledged
+  if (ioctl(socket_.fd(), SIOCOUTQ, &queued) != 0) queued = 0;
+  return bytes_read_ + bytes_written_ - static_cast<uint64_t>(queued);
 }
 
 void TcpLink::shut_down() {

@@ -27,6 +27,7 @@ class TcpLink final : public Link, EventHandler {
   void answer() override;
   void drop_incoming() override { destination_ = nullptr; }
   const std::deque<OutSegment*>& unacked() const override { return unacked_; }
+  uint64_t moved() const override;
   void shut_down() override;
 
  private:
@@ -88,14 +89,16 @@ class TcpLink final : public Link, EventHandler {
   std::unique_ptr<std::byte[]> bin_;
   uint64_t received_ = 0;      // segments
   size_t read_this_turn_ = 0;  // bytes
+  uint64_t bytes_read_ = 0;
 
   // Writing.
   std::deque<OutFrame> frames_;      // begun, or about to be
   std::deque<OutSegment*> pending_;  // not in frames_ yet
   std::deque<OutSegment*> unacked_;  // all that were submitted
   uint64_t written_ = 0;             // segments
-  uint64_t acked_ = 0;               // segments
-  uint64_t ack_sent_ = 0;            // what the peer has been told of received_
+  uint64_t bytes_written_ = 0;
+  uint64_t acked_ = 0;     // segments
+  uint64_t ack_sent_ = 0;  // what the peer has been told of received_
   bool answer_due_ = false;
   bool writing_ = false;       // inside of write()
   bool watching_ = false;      // for room in the socket

@@ -54,5 +54,20 @@ TEST(Signature, AMismatchNamesThePeerAndBothCalls) {
   }
 }
 
+TEST(Signature, AMismatchNamesTypesAndOperations) {
+  Slice slice;
+  slice.operation = operation(5);
+  slice.operation.type = DataType::kBFloat16;
+  slice.operation.operation = ReduceOperation::kAverage;
+  const wire::MessageInfo ours = message_info({}, slice, {Algorithm::kRing, 0, 0}, 20);
+  slice.operation.type = static_cast<DataType>(200);  // as a peer may send it
+  slice.operation.operation = static_cast<ReduceOperation>(201);
+  const wire::MessageInfo theirs = message_info({}, slice, {Algorithm::kRing, 0, 0}, 20);
+  const std::string text(mismatch_error(4, ours, theirs).message());
+  for (const char* part : {"type bfloat16", "operation average", "type 200", "operation 201"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
+  }
+}
+
 }  // namespace
 }  // namespace nezha

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -25,9 +26,10 @@ namespace {
 
 constexpr UniqueId kJob{11, 22};
 
-struct Listener final : AbortListener {
+struct Listener final : JobListener {
   std::vector<wire::Abort> aborts;
   void on_abort(const wire::Abort& abort) override { aborts.push_back(abort); }
+  void on_roll_call(const wire::RollCall&) override {}
 };
 
 // A process with two devices on lo.
@@ -74,6 +76,7 @@ struct Host {
 
 wire::MessageInfo info(uint64_t tag, uint64_t total) {
   wire::MessageInfo result;
+  result.context = kJob.low;
   result.tag = tag;
   result.total = total;
   return result;
@@ -259,7 +262,50 @@ TEST(Endpoint, WhoConnectsForAClosedContextFails) {
   transfer.send(channel, 1, 100, 1);
   ASSERT_TRUE(progress.wait(guard, transfer.waiter, now() + 60 * kSecond));
   EXPECT_TRUE(absl::IsUnavailable(transfer.failure)) << transfer.failure;
-  EXPECT_NE(transfer.failure.message().find("context is closed"), absl::string_view::npos)
+  EXPECT_NE(transfer.failure.message().find("closed its context"), absl::string_view::npos)
+      << transfer.failure;
+}
+
+TEST(Endpoint, AContextThatIsClosedLeavesTheNextOneUsable) {
+  constexpr UniqueId kNext{33, 44};
+  Host one, two;
+  {
+    Progress::Guard guard(one.endpoint->progress());
+    one.endpoint->leave(kJob);
+  }
+  Progress& progress = two.endpoint->progress();
+  {
+    Transfer refused(progress);
+    Progress::Guard guard(progress);
+    refused.receive(two.channel_to(one), 1, 100);
+    ASSERT_TRUE(progress.wait(guard, refused.waiter, now() + 60 * kSecond));
+    EXPECT_TRUE(absl::IsUnavailable(refused.failure)) << refused.failure;
+  }
+  for (Host* host : {&one, &two}) {
+    Progress::Guard guard(host->endpoint->progress());
+    host->endpoint->join(kNext, &host->listener);
+  }
+  Transfer transfer(progress);
+  Progress::Guard guard(progress);
+  transfer.send(two.channel_to(one, kNext), 2, 100, 1);
+  ASSERT_TRUE(progress.wait(guard, transfer.waiter, now() + 60 * kSecond));
+  EXPECT_TRUE(transfer.failure.ok()) << transfer.failure;
+}
+
+TEST(Endpoint, WhoWaitsForOneThatLeavesTheContextIsTold) {
+  Host one, two;
+  exchange(one, two, 1, 10);
+  Progress& progress = two.endpoint->progress();
+  Transfer transfer(progress);
+  Progress::Guard guard(progress);
+  transfer.receive(two.channel_to(one), 2, 100);
+  {
+    Progress::Guard other(one.endpoint->progress());
+    one.endpoint->leave(kJob);
+    one.endpoint->progress().run_deferred();
+  }
+  ASSERT_TRUE(progress.wait(guard, transfer.waiter, now() + 60 * kSecond));
+  EXPECT_NE(transfer.failure.message().find("has left"), absl::string_view::npos)
       << transfer.failure;
 }
 
@@ -336,6 +382,57 @@ class EndpointStrangers : public ::testing::Test {
   Host host_;
   uint64_t tag_ = 0;
 };
+
+// No descriptor is free beyond those that are open while one lives.
+class NoFreeDescriptors {
+ public:
+  NoFreeDescriptors() {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const int next = dup(STDIN_FILENO);  // the lowest that is free
+    EXPECT_GE(next, 0);
+    close(next);
+    rlimit none = before_;
+    none.rlim_cur = static_cast<rlim_t>(next);
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  }
+  ~NoFreeDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+  NoFreeDescriptors(const NoFreeDescriptors&) = delete;
+  NoFreeDescriptors& operator=(const NoFreeDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(EndpointStrangers, WithoutFreeDescriptorsTheyWaitAndNothingSpins) {
+  Progress& progress = host_.endpoint->progress();
+  const auto hung_up_on = [](Stranger& stranger) {
+    stranger.write(wire::HelloBytes{});
+    return stranger.is_closed();
+  };
+  // A sanitizer needs descriptors itself where a type comes by for the first time.
+  Stranger first(host_.addresses["a"]);
+  EXPECT_TRUE(hung_up_on(first));
+  std::unique_ptr<Stranger> stranger;
+  {
+    Progress::Guard guard(progress);  // nobody is let in meanwhile
+    stranger = std::make_unique<Stranger>(host_.addresses["a"]);
+    const NoFreeDescriptors none;
+    // This thread drives, and would be the one that spins. What counts is CPU time: to look now and
+    // then takes a small part of it, whatever else the machine does.
+    const auto cpu = [] {
+      timespec time{};
+      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+      return Nanos{time.tv_sec} * kSecond + time.tv_nsec;
+    };
+    const Nanos before = cpu();
+    Waiter never;
+    EXPECT_FALSE(progress.wait(guard, never, now() + kSecond));
+    EXPECT_LT(cpu() - before, kSecond / 4);
+  }
+  // When there are descriptors again it is let in: what is no hello is hung up on.
+  EXPECT_TRUE(hung_up_on(*stranger));
+  expect_well();
+}
 
 TEST_F(EndpointStrangers, GarbageIsHungUpOn) {
   {

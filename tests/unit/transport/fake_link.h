@@ -71,6 +71,7 @@ class FakeLink final : public Link {
   void answer() override { send(wire::FrameType::kAck, {}); }
   void drop_incoming() override { destination_ = nullptr; }
   const std::deque<OutSegment*>& unacked() const override { return unacked_; }
+  uint64_t moved() const override { return moved_; }
   void shut_down() override {}
 
   bool started() const { return owner_ != nullptr; }
@@ -106,6 +107,7 @@ class FakeLink final : public Link {
   std::deque<OutFrame> out_;
   std::deque<OutSegment*> pending_, unacked_;
   uint64_t written_ = 0, acked_ = 0, ack_sent_ = 0, received_ = 0;
+  uint64_t moved_ = 0;  // payload bytes, read by either end
   bool writing_ = false;
 
   bool in_payload_ = false;
@@ -127,14 +129,16 @@ class FakeProcess final : public ChannelOwner {
     const auto index = static_cast<size_t>(rail);
     return index < devices.size() ? devices[index].get() : nullptr;
   }
-  void on_abort(const wire::Abort&) override {}
-  const absl::flat_hash_map<UniqueId, wire::Abort>& aborts() const override { return none; }
+  void on_abort(const wire::Abort& abort) override { heard_aborts.push_back(abort); }
+  void on_roll_call(const wire::RollCall&) override {}
+  const std::deque<wire::Abort>& aborts() const override { return own_aborts; }
 
   BufferPool buffers;
   UniqueId own_id;
   std::vector<std::unique_ptr<Device>> devices;
   std::unique_ptr<Channel> channel;
-  absl::flat_hash_map<UniqueId, wire::Abort> none;
+  std::deque<wire::Abort> own_aborts;
+  std::vector<wire::Abort> heard_aborts;
 
  private:
   Progress* progress_ = nullptr;
@@ -162,6 +166,7 @@ class FakeDevice final : public Device {
 class FakeNetwork {
  public:
   using Random = std::mt19937_64;
+  static constexpr UniqueId kJob{7, 7};
 
   FakeNetwork(Progress& progress, uint64_t seed, int rails) : progress_(progress), random_(seed) {
     for (const int side : {0, 1}) {
@@ -171,7 +176,7 @@ class FakeNetwork {
     for (const auto& device : side(0).devices) addresses[device->name()] = device->address();
     for (const int i : {0, 1}) {
       side(i).channel = std::make_unique<Channel>(side(i), side(1 - i).process());
-      side(i).channel->set_peer(absl::StrCat("side ", 1 - i), UniqueId{7, 7}, addresses);
+      side(i).channel->set_peer(absl::StrCat("side ", 1 - i), kJob, addresses);
     }
   }
   ~FakeNetwork() {
@@ -366,6 +371,8 @@ inline void FakeLink::read(size_t bytes) {
       destination_ += count;
     }
     payload_read_ += count;
+    moved_ += count;
+    if (there().link != nullptr) there().link->moved_ += count;
     payload_left_ -= static_cast<uint32_t>(count);
     bytes -= count;
     if (here().readable != SIZE_MAX) here().readable -= count;

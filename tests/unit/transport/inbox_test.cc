@@ -198,6 +198,26 @@ TEST_F(InboxTest, WhatNobodyAskedForIsBoundedByTheCredit) {
   EXPECT_TRUE(deliver(info(2, 1), 2, 0, "y").ok());
 }
 
+// Whatever the segments' size: what the pool takes for one is what it is charged.
+TEST_F(InboxTest, HeldMemoryIsBoundedByTheCredit) {
+  for (const size_t size : {1u, 255u, 256u, 257u, 4096u, 4097u, 65535u, 65537u, 131073u}) {
+    BufferPool pool;
+    Inbox inbox(owner_, pool);
+    wire::FrameHeader frame;
+    frame.type = wire::FrameType::kData;
+    frame.flags = wire::kFlagCharged;
+    frame.length = static_cast<uint32_t>(size);
+    wire::DataHeader data;
+    data.info = info(1, size);
+    for (data.number = 1; inbox.arrive(0, frame, data).ok(); ++data.number) {
+      inbox.landed(0);
+      ASSERT_EQ(pool.bytes_in_use(), data.number * wire::charge(size));
+    }
+    EXPECT_LE(pool.bytes_in_use(), Inbox::kCredit);
+    EXPECT_GT(pool.bytes_in_use(), Inbox::kCredit / 2);
+  }
+}
+
 TEST_F(InboxTest, WhatNobodyAskedForMustBeCharged) {
   EXPECT_TRUE(absl::IsResourceExhausted(deliver(info(1, 1), 1, 0, "x", 0)));
   FakeReceiver receiver(1);
@@ -344,6 +364,22 @@ TEST_F(InboxTest, MessagesOfAClosedContextAreDropped) {
   EXPECT_EQ(receiver.memory, "x");
 }
 
+TEST_F(InboxTest, TheContextsThatWereClosedLastAreRemembered) {
+  for (uint64_t context = 1; context <= Inbox::kMaxClosed + 1; ++context) {
+    inbox_.close_context(context);
+    inbox_.close_context(context);  // counts once
+  }
+  wire::MessageInfo late = info(1, 1);
+  for (uint64_t context = 2; context <= Inbox::kMaxClosed + 1; ++context) {
+    late.context = context;
+    ASSERT_TRUE(deliver(late, context, 0, "x").ok());
+    EXPECT_EQ(pool_.bytes_in_use(), 0u);
+  }
+  late.context = 1;  // forgotten
+  ASSERT_TRUE(deliver(late, 1, 0, "x").ok());
+  EXPECT_GT(pool_.bytes_in_use(), 0u);
+}
+
 TEST_F(InboxTest, ALinkThatDiesInASegmentMakesRoomForItToComeAgain) {
   FakeReceiver receiver(4);
   inbox_.post(info(1, 4), &receiver);
@@ -461,7 +497,7 @@ TEST_F(InboxTest, AbandonedMessageEndsOnceNobodyWantsIt) {
   FakeReceiver receiver(10), next(3);
   Inbox::Ticket* ticket = inbox_.post(info(1, 10), &receiver);
   ASSERT_TRUE(deliver(info(1, 10), 1, 0, "abc").ok());
-  ASSERT_TRUE(deliver(info(1, 10), 1, 0, "", wire::kFlagAbandoned).ok());
+  ASSERT_TRUE(deliver(info(1, 10), 1, /*in all*/ 3, "", wire::kFlagAbandoned).ok());
   EXPECT_TRUE(receiver.failures.empty());  // its operation ends by other means
   inbox_.cancel(ticket);
   // Nothing of it is left: a late segment is dropped, and the next message takes its course.
@@ -469,9 +505,37 @@ TEST_F(InboxTest, AbandonedMessageEndsOnceNobodyWantsIt) {
   ASSERT_TRUE(late.ok());
   EXPECT_EQ(*late, nullptr);
   inbox_.landed(1);
+  EXPECT_EQ(consumed(), kCharge);
   inbox_.post(info(1, 3), &next);
   ASSERT_TRUE(deliver(info(1, 3), 2, 0, "xyz", wire::kFlagCharged, 1).ok());
   EXPECT_EQ(next.memory, "xyz");
+}
+
+// What other links carry may come after an abandoned message's end, and was charged all the same.
+TEST_F(InboxTest, TheCreditOfWhatAnEndOvertakesComesBack) {
+  for (const bool closed : {false, true}) {
+    const uint64_t number = closed ? 2 : 1;
+    const uint64_t before = consumed();
+    FakeReceiver receiver(8);
+    Inbox::Ticket* ticket = inbox_.post(info(number, 8), &receiver);
+    ASSERT_TRUE(deliver(info(number, 8), number, 0, "ab").ok());
+    inbox_.cancel(ticket);
+    if (closed) inbox_.close_context(5);
+    ASSERT_TRUE(deliver(info(number, 8), number, 6, "", wire::kFlagAbandoned, 0, 1).ok());
+    ASSERT_TRUE(deliver(info(number, 8), number, 4, "ef").ok());
+    ASSERT_TRUE(deliver(info(number, 8), number, 2, "cd").ok());
+    EXPECT_EQ(consumed(), before + 3 * kCharge);
+    // That was all of it.
+    ASSERT_TRUE(deliver(info(number, 8), number, 6, "gh").ok());
+    EXPECT_EQ(consumed(), before + 3 * kCharge);
+  }
+}
+
+TEST_F(InboxTest, AMessageOfAClosedContextWhoseEndComesFirstIsConsumed) {
+  inbox_.close_context(5);
+  ASSERT_TRUE(deliver(info(1, 8), 1, 2, "", wire::kFlagAbandoned, 0, 1).ok());
+  ASSERT_TRUE(deliver(info(1, 8), 1, 6, "gh").ok());
+  EXPECT_EQ(consumed(), kCharge);
 }
 
 TEST_F(InboxTest, AllReceiversFailOnceWhateverTheyCancelMeanwhile) {

@@ -40,7 +40,7 @@ wire::MessageInfo info(uint64_t tag, uint64_t total) {
 
 class OutboxTest : public ::testing::Test {
  protected:
-  OutboxTest() { outbox_.on_credit(uint64_t{1} << 30); }
+  explicit OutboxTest(uint64_t credit = uint64_t{1} << 30) { outbox_.on_credit(credit); }
 
   OutMessage* send(uint64_t tag, const std::string& text, FakeSender* sender) {
     OutMessage* message = outbox_.open(info(tag, text.size()), Route(), sender);
@@ -299,7 +299,7 @@ TEST_F(OutboxTest, AllSendersFailOnce) {
 // With the credit a channel begins with.
 class OutboxCreditTest : public OutboxTest {
  protected:
-  Outbox outbox_{scheduler_, pool_};
+  OutboxCreditTest() : OutboxTest(wire::kInitialCredit) {}
   OutMessage* send(uint64_t tag, const std::string& text, FakeSender* sender) {
     OutMessage* message = outbox_.open(info(tag, text.size()), Route(), sender);
     outbox_.push(*message, 0, reinterpret_cast<const std::byte*>(text.data()), text.size(), 0);
@@ -373,13 +373,95 @@ TEST_F(OutboxCreditTest, AbandonDropsWhatIsBlocked) {
   EXPECT_EQ(link(0).unacked_segments[0]->length, 0u);
   EXPECT_EQ(link(0).unacked_segments[1]->length, 0u);
   EXPECT_NE(link(0).unacked_segments[1]->flags & wire::kFlagAbandoned, 0);
-  while (!link(0).unacked_segments.empty()) {
-    OutSegment* segment = link(0).unacked_segments.front();
-    link(0).unacked_segments.pop_front();
-    scheduler_.acknowledged(*segment);
-    outbox_.on_acked(*segment);
-  }
+  ack_all(0);
   EXPECT_FALSE(outbox_.pending());
+}
+
+TEST_F(OutboxCreditTest, AbandonGivesTheCreditOfWhatNoLinkHadToOthers) {
+  FakeSender sender;  // no link is up
+  const std::string fits(wire::kInitialCredit, 'x'), more(10, 'y');
+  OutMessage* abandoned = send(1, fits, &sender);
+  OutMessage* waits = send(2, more, &sender);
+  EXPECT_EQ(outbox_.blocked(), 1u);
+  outbox_.abandon(*abandoned);
+  EXPECT_EQ(outbox_.blocked(), 0u);
+  EXPECT_EQ(outbox_.charged(), kCharge);
+  up(0);
+  std::vector<uint64_t> sent;  // by which messages, bytes that count
+  for (const OutSegment* segment : link(0).unacked_segments) {
+    if (segment->length == 0) continue;
+    sent.push_back(segment->header.number);
+    EXPECT_NE(segment->flags & wire::kFlagCharged, 0);
+  }
+  EXPECT_EQ(sent, std::vector<uint64_t>{waits->number()});
+}
+
+TEST_F(OutboxCreditTest, TheEndOfAnAbandonedMessageSaysHowMuchOfItComes) {
+  up(0);
+  FakeSender sender;
+  const std::string text(5000, 'x');
+  OutMessage* message = outbox_.open(info(1, 2 * text.size()), Route(), &sender);
+  const auto* data = reinterpret_cast<const std::byte*>(text.data());
+  outbox_.push(*message, 0, data, text.size(), 0);
+  scheduler_.pump();  // the link has this part, and not the next
+  outbox_.push(*message, text.size(), data, text.size(), 0);
+  outbox_.abandon(*message);
+  scheduler_.pump();
+  ASSERT_EQ(link(0).unacked_segments.size(), 2u);
+  const OutSegment& end = *link(0).unacked_segments.back();
+  EXPECT_NE(end.flags & wire::kFlagAbandoned, 0);
+  EXPECT_EQ(end.header.offset, text.size());
+  EXPECT_EQ(outbox_.charged(), wire::charge(text.size()));
+  ack_all(0);
+  EXPECT_FALSE(outbox_.pending());
+}
+
+// Whether the peer has counted it is not known: it must come again, so that both ends agree.
+TEST_F(OutboxCreditTest, WhatADeadLinkHadIsSentThoughItIsAbandoned) {
+  up(0);
+  FakeSender sender;
+  auto text = std::make_unique<std::string>(5000, 'x');
+  OutMessage* message = send(1, *text, &sender);
+  down(0);
+  outbox_.abandon(*message);
+  text.reset();
+  up(1);
+  ASSERT_FALSE(link(1).unacked_segments.empty());
+  const OutSegment& again = *link(1).unacked_segments.front();
+  EXPECT_EQ(text_of(again), std::string(5000, 'x'));
+  EXPECT_EQ(again.header.attempt, 1u);
+  EXPECT_EQ(outbox_.charged(), wire::charge(5000));
+  ack_all(1);
+  EXPECT_FALSE(outbox_.pending());
+  EXPECT_EQ(pool_.bytes_in_use(), 0u);
+}
+
+TEST_F(OutboxCreditTest, WhatADeadLinkOnlyHadQueuedIsDropped) {
+  up(0);
+  FakeSender sender;
+  const std::string text(5000, 'x');
+  OutMessage* message = outbox_.open(info(1, text.size()), Route(), &sender);
+  outbox_.push(*message, 0, reinterpret_cast<const std::byte*>(text.data()), text.size(), 0);
+  down(0);  // before anything was submitted
+  outbox_.abandon(*message);
+  EXPECT_EQ(outbox_.charged(), 0u);
+}
+
+TEST_F(OutboxCreditTest, AGrantedMessageNoLongerWaitsForCredit) {
+  up(0);
+  FakeSender sender;
+  const std::string fits(wire::kInitialCredit, 'x'), more(10, 'y');
+  send(1, fits, &sender);
+  for (int i = 0; i < 100; ++i) {
+    OutMessage* message = send(2, more, &sender);
+    EXPECT_EQ(outbox_.blocked(), 1u);
+    outbox_.on_grant(message->number());
+    EXPECT_EQ(outbox_.blocked(), 0u);
+    scheduler_.pump();
+    outbox_.settle(*message);
+    ack_all(0);
+  }
+  EXPECT_EQ(outbox_.charged(), wire::kInitialCredit);
 }
 
 }  // namespace

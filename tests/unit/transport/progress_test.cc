@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/unit/transport/virtual_clock.h"
 
 namespace nezha {
 namespace {
@@ -114,16 +115,20 @@ TEST_F(ProgressTest, OneOfManyWaitersDrivesAndHandsOn) {
 
 TEST_F(ProgressTest, AWaiterThatTimesOutHandsOn) {
   Waiter never, rung;
-  std::unique_ptr<Bell> bell;
+  std::unique_ptr<Bell> bell, late;
+  testing::VirtualClock* clock = nullptr;  // the first thread's: its time passes when `late` rings
   {
     Progress::Guard guard(*progress_);
     bell = std::make_unique<Bell>(*progress_, [&] { progress_->finish(rung); });
+    late = std::make_unique<Bell>(*progress_, [&] { clock->advance(kLong); });
   }
   std::atomic<int> entered{0};
   std::thread first([&] {
+    testing::VirtualClock its_time;
     Progress::Guard guard(*progress_);
+    clock = &its_time;
     ++entered;
-    EXPECT_FALSE(progress_->wait(guard, never, now() + 50 * kMillisecond));
+    EXPECT_FALSE(progress_->wait(guard, never, now() + kLong));
   });
   while (entered < 1) std::this_thread::yield();
   std::thread second([&] {
@@ -131,12 +136,16 @@ TEST_F(ProgressTest, AWaiterThatTimesOutHandsOn) {
     ++entered;
     EXPECT_TRUE(progress_->wait(guard, rung, now() + kLong));
   });
-  first.join();
   while (entered < 2) std::this_thread::yield();
+  // Who gets the lock now knows that the second one sleeps, as the first one drives.
+  { Progress::Guard guard(*progress_); }
+  late->ring();
+  first.join();
   bell->ring();
   second.join();
   Progress::Guard guard(*progress_);
   bell.reset();
+  late.reset();
 }
 
 TEST_F(ProgressTest, TheThreadDrivesWhenNobodyWaits) {

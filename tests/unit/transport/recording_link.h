@@ -7,7 +7,7 @@
 
 namespace nezha::testing {
 
-class RecordingLink final : public Link {
+class RecordingLink : public Link {
  public:
   void start(LinkOwner*, Rail, uint64_t) override {}
   void submit(OutSegment& segment) override { unacked_segments.push_back(&segment); }
@@ -16,6 +16,7 @@ class RecordingLink final : public Link {
   void answer() override {}
   void drop_incoming() override {}
   const std::deque<OutSegment*>& unacked() const override { return unacked_segments; }
+  uint64_t moved() const override { return 0; }
   void shut_down() override {}
 
   std::deque<OutSegment*> unacked_segments;

@@ -136,6 +136,8 @@ TEST(WireLayout, NumbersOfTypesAndCodes) {
   EXPECT_EQ(static_cast<int>(FrameType::kPing), 5);
   EXPECT_EQ(static_cast<int>(FrameType::kGoodbye), 6);
   EXPECT_EQ(static_cast<int>(FrameType::kAbort), 7);
+  EXPECT_EQ(static_cast<int>(FrameType::kRollCall), 8);
+  EXPECT_EQ(static_cast<int>(FrameType::kLeave), 9);
   EXPECT_EQ(kFlagCharged, 1);
   EXPECT_EQ(kFlagAckNow, 2);
   EXPECT_EQ(kFlagWantGrant, 4);
@@ -216,7 +218,7 @@ TEST(Wire, FrameHeadersComeBack) {
 
 TEST(Wire, FrameHeadersBeyondTheLimitsAreRefused) {
   FrameHeader frame;
-  for (const int type : {0, 8, 99, 255}) {
+  for (const int type : {0, 10, 99, 255}) {
     frame.type = static_cast<FrameType>(type);
     EXPECT_TRUE(absl::IsInvalidArgument(decode_frame(encoded(frame).data()).status())) << type;
   }
@@ -284,6 +286,25 @@ TEST(Wire, ControlBodiesComeBackAndOthersAreRefused) {
     EXPECT_FALSE(decode_abort(span(std::string(size, 'x'))).ok()) << size;
   }
   EXPECT_EQ(decode_abort(span(std::string(20, 'x')))->reason, "");
+}
+
+TEST(Wire, IdsComeBackAsTheyWere) {
+  const std::string body = encode_id({1, 2});
+  EXPECT_EQ(*decode_id(span(body)), (UniqueId{1, 2}));
+  EXPECT_FALSE(decode_id(span(body.substr(1))).ok());
+  EXPECT_FALSE(decode_id(span(body + "x")).ok());
+}
+
+TEST(Wire, RollCallsComeBackAsTheyWere) {
+  const std::string body = encode(RollCall{{1, 2}, 3, uint64_t{1} << 40, 5});
+  const auto call = decode_roll_call(span(body));
+  ASSERT_TRUE(call.ok()) << call.status();
+  EXPECT_EQ(call->context, (UniqueId{1, 2}));
+  EXPECT_EQ(call->tag, 3u);
+  EXPECT_EQ(call->ordinal, uint64_t{1} << 40);
+  EXPECT_EQ(call->absent, 5u);
+  EXPECT_FALSE(decode_roll_call(span(body.substr(1))).ok());
+  EXPECT_FALSE(decode_roll_call(span(body + "x")).ok());
 }
 
 TEST(Wire, AbortReasonsAreBoundedAndPrintable) {

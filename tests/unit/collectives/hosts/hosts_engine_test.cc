@@ -5,10 +5,12 @@
 #include <bit>
 #include <cctype>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
 #include <numeric>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -17,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "collectives/signature.h"
 #include "gtest/gtest.h"
+#include "tests/unit/collectives/reference.h"
 #include "transport/endpoint.h"
 #include "transport/tcp/device.h"
 
@@ -25,11 +28,12 @@ namespace {
 
 constexpr UniqueId kJob{5, 6};
 
-struct Rank final : AbortListener {
+struct Rank final : JobListener {
   std::shared_ptr<Endpoint> endpoint;
   Group group;
   std::map<std::string, std::string> addresses;
   void on_abort(const wire::Abort&) override {}
+  void on_roll_call(const wire::RollCall&) override {}
 };
 
 // `size` ranks, each with rails "a" and "b" on lo.
@@ -84,26 +88,35 @@ class World {
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
 
-// Depends on rank, element and operation. Sizes differ much, so that the order of summation shows.
-float input(int rank, size_t element, uint32_t tag) {
+// Depends on rank, element and operation. Sizes of floating-point numbers differ much, so that the
+// order of summation shows.
+template <typename T = float>
+T input(int rank, size_t element, uint32_t tag) {
   uint64_t x = (static_cast<uint64_t>(rank) + 1) * 0x9e3779b97f4a7c15u +
                element * 0xbf58476d1ce4e5b9u + tag * 0x94d049bb133111ebu;
   x ^= x >> 31;
   x *= 0xd6e8feb86659fd93u;
   x ^= x >> 32;
-  return std::ldexp(static_cast<float>(x % 16'777'213) - 8'000'000,
-                    static_cast<int>((x >> 40) % 24) - 12);
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(x);
+  } else {
+    return T(std::ldexp(static_cast<float>(x % 16'777'213) - 8'000'000,
+                        static_cast<int>((x >> 40) % 24) - 24));
+  }
 }
 
 // The ring's order: chunk c begins at rank c; each next rank adds its own: (partial) + input.
-std::vector<float> ring_sum(int size, size_t elements, uint32_t tag) {
-  std::vector<float> result(elements);
-  const Partition partition(elements, sizeof(float), size);
+template <typename T>
+std::vector<T> by_ring(ReduceOperation operation, int size, size_t elements, uint32_t tag) {
+  std::vector<T> result(elements);
+  const Partition partition(elements, sizeof(T), size);
   for (int chunk = 0; chunk < size; ++chunk) {
     const Range range = partition.chunk(chunk, {});
-    for (size_t i = range.offset / 4; i < (range.offset + range.length) / 4; ++i) {
-      float sum = input(chunk, i, tag);
-      for (int step = 1; step < size; ++step) sum += input((chunk + step) % size, i, tag);
+    for (size_t i = range.offset / sizeof(T); i < (range.offset + range.length) / sizeof(T); ++i) {
+      T sum = input<T>(chunk, i, tag);
+      for (int step = 1; step < size; ++step) {
+        sum = reference::combine(operation, sum, input<T>((chunk + step) % size, i, tag));
+      }
       result[i] = sum;
     }
   }
@@ -111,18 +124,23 @@ std::vector<float> ring_sum(int size, size_t elements, uint32_t tag) {
 }
 
 // Ranks beyond the power of two fold in first, then a binary tree by rank, lower operand first.
-std::vector<float> doubling_sum(int size, size_t elements, uint32_t tag) {
+template <typename T>
+std::vector<T> by_doubling(ReduceOperation operation, int size, size_t elements, uint32_t tag) {
   const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
-  std::vector<float> result(elements);
-  std::vector<float> parts(static_cast<size_t>(power));
+  std::vector<T> result(elements);
+  std::vector<T> parts(static_cast<size_t>(power));
   for (size_t i = 0; i < elements; ++i) {
     for (int r = 0; r < power; ++r) {
-      float& part = parts[static_cast<size_t>(r)];
-      part = input(r, i, tag);
-      if (r + power < size) part += input(r + power, i, tag);
+      T& part = parts[static_cast<size_t>(r)];
+      part = input<T>(r, i, tag);
+      if (r + power < size) {
+        part = reference::combine(operation, part, input<T>(r + power, i, tag));
+      }
     }
     for (size_t width = parts.size(); width > 1; width /= 2) {
-      for (size_t r = 0; r < width / 2; ++r) parts[r] = parts[2 * r] + parts[2 * r + 1];
+      for (size_t r = 0; r < width / 2; ++r) {
+        parts[r] = reference::combine(operation, parts[2 * r], parts[2 * r + 1]);
+      }
     }
     result[i] = parts[0];
   }
@@ -130,18 +148,22 @@ std::vector<float> doubling_sum(int size, size_t elements, uint32_t tag) {
 }
 
 // Groups of neighbours first, then groups of these; in each of them from left to right.
-std::vector<float> bcube_sum(const std::vector<int>& groups, size_t elements, uint32_t tag) {
+template <typename T>
+std::vector<T> by_bcube(ReduceOperation operation, const std::vector<int>& groups, size_t elements,
+                        uint32_t tag) {
   const int size = std::accumulate(groups.begin(), groups.end(), 1, std::multiplies<>());
-  std::vector<float> result(elements);
+  std::vector<T> result(elements);
   for (size_t i = 0; i < elements; ++i) {
-    std::vector<float> parts;
+    std::vector<T> parts;
     parts.reserve(static_cast<size_t>(size));
-    for (int r = 0; r < size; ++r) parts.push_back(input(r, i, tag));
+    for (int r = 0; r < size; ++r) parts.push_back(input<T>(r, i, tag));
     for (const int group : groups) {
       const auto members = static_cast<size_t>(group);
       for (size_t g = 0; g < parts.size() / members; ++g) {
-        float sum = parts[g * members];
-        for (size_t j = 1; j < members; ++j) sum += parts[g * members + j];
+        T sum = parts[g * members];
+        for (size_t j = 1; j < members; ++j) {
+          sum = reference::combine(operation, sum, parts[g * members + j]);
+        }
         parts[g] = sum;
       }
       parts.resize(parts.size() / members);
@@ -157,17 +179,29 @@ const std::map<int, std::vector<int>> kBcubeGroups = {
     {7, {7}},   {8, {4, 2}},  {9, {3, 3}},  {10, {2, 5}}, {11, {11}}, {12, {4, 3}},
     {13, {13}}, {14, {2, 7}}, {15, {3, 5}}, {16, {4, 4}}};
 
-std::vector<float> expected(Algorithm algorithm, int size, size_t elements, uint32_t tag) {
+template <typename T>
+std::vector<T> combined(Algorithm algorithm, ReduceOperation operation, int size, size_t elements,
+                        uint32_t tag) {
   switch (algorithm) {
     case Algorithm::kRing:
-      return ring_sum(size, elements, tag);
+      return by_ring<T>(operation, size, elements, tag);
     case Algorithm::kDirect:
-      return bcube_sum({size}, elements, tag);
+      return by_bcube<T>(operation, {size}, elements, tag);
     case Algorithm::kBcube:
-      return bcube_sum(kBcubeGroups.at(size), elements, tag);
+      return by_bcube<T>(operation, kBcubeGroups.at(size), elements, tag);
     default:
-      return doubling_sum(size, elements, tag);
+      return by_doubling<T>(operation, size, elements, tag);
   }
+}
+
+template <typename T>
+std::vector<T> expected(Algorithm algorithm, ReduceOperation operation, int size, size_t elements,
+                        uint32_t tag) {
+  auto result = combined<T>(algorithm, operation, size, elements, tag);
+  if (operation == ReduceOperation::kAverage) {
+    for (T& value : result) value = reference::divide(value, size);
+  }
+  return result;
 }
 
 constexpr Algorithm kAlgorithms[] = {Algorithm::kRing, Algorithm::kRecursiveDoubling,
@@ -179,25 +213,36 @@ struct Lane {
   RailMask rails = kAllRails;
 };
 
+// What is reduced, and how.
+struct Work {
+  size_t elements = 0;
+  uint32_t tag = 0;
+  bool in_place = false;
+  ReduceOperation operation = ReduceOperation::kSum;
+  const ReduceFunction* function = nullptr;
+};
+
 // One rank's allreduce.
+template <typename T = float>
 class RankRun final : public TaskOwner {
  public:
-  RankRun(Rank& rank, Algorithm algorithm, size_t elements, uint32_t tag, bool in_place,
-          const std::vector<Lane>& lanes)
-      : rank_(rank), in_(elements), out_(elements, -1.0f) {
-    for (size_t i = 0; i < elements; ++i) in_[i] = input(rank.group.rank, i, tag);
+  RankRun(Rank& rank, Algorithm algorithm, const Work& work, const std::vector<Lane>& lanes)
+      : rank_(rank), in_(work.elements), out_(work.elements), in_place_(work.in_place) {
+    for (size_t i = 0; i < work.elements; ++i) in_[i] = input<T>(rank.group.rank, i, work.tag);
     original_ = in_;
     Operation op;
     op.input = reinterpret_cast<const std::byte*>(in_.data());
-    op.output = reinterpret_cast<std::byte*>(in_place ? in_.data() : out_.data());
-    op.elements = elements;
-    op.element_size = sizeof(float);
-    op.tag = tag;
+    op.output = reinterpret_cast<std::byte*>(in_place_ ? in_.data() : out_.data());
+    op.elements = work.elements;
+    op.element_size = sizeof(T);
+    op.type = data_type_of<T>();
+    op.operation = work.operation;
+    op.function = work.function;
+    op.tag = work.tag;
     for (size_t i = 0; i < lanes.size(); ++i) {
       slices_.push_back({op, lanes[i].bounds, static_cast<uint8_t>(i), lanes[i].rails});
     }
     plan_.algorithm = algorithm;
-    in_place_ = in_place;
   }
 
   // Under the lock.
@@ -217,8 +262,11 @@ class RankRun final : public TaskOwner {
     if (task.poll() == Task::State::kFailed) status = task.status();
     finish_if_over();
   }
-  const std::vector<float>& result() const { return in_place_ ? in_ : out_; }
-  bool input_is_intact() const { return in_place_ || in_ == original_; }
+  const std::vector<T>& result() const { return in_place_ ? in_ : out_; }
+  bool input_is_intact() const {
+    return in_place_ || in_.empty() ||
+           std::memcmp(in_.data(), original_.data(), in_.size() * sizeof(T)) == 0;
+  }
   void freeze() {
     for (auto& task : tasks_) task->freeze();
   }
@@ -239,19 +287,19 @@ class RankRun final : public TaskOwner {
 
   Rank& rank_;
   HostsEngine engine_;
-  std::vector<float> in_, out_, original_;
+  std::vector<T> in_, out_, original_;
+  bool in_place_;
   std::vector<Slice> slices_;
   EnginePlan plan_;
-  bool in_place_ = false;
   bool started_ = false;
   std::vector<std::unique_ptr<Task>> tasks_;
 };
 
-void allreduce(Rank& rank, Algorithm algorithm, size_t elements, uint32_t tag, bool in_place,
-               const std::vector<Lane>& lanes) {
+template <typename T>
+void check_allreduce(Rank& rank, Algorithm algorithm, const Work& work,
+                     const std::vector<Lane>& lanes, const std::vector<T>& wanted) {
   Progress& progress = rank.endpoint->progress();
-  const std::vector<float> wanted = expected(algorithm, rank.group.size, elements, tag);
-  RankRun run(rank, algorithm, elements, tag, in_place, lanes);
+  RankRun<T> run(rank, algorithm, work, lanes);
   {
     Progress::Guard guard(progress);
     run.start();
@@ -261,10 +309,19 @@ void allreduce(Rank& rank, Algorithm algorithm, size_t elements, uint32_t tag, b
   }
   ASSERT_TRUE(run.status.ok()) << run.status;
   EXPECT_TRUE(run.input_is_intact());
-  for (size_t i = 0; i < elements; ++i) {
-    ASSERT_EQ(std::bit_cast<uint32_t>(run.result()[i]), std::bit_cast<uint32_t>(wanted[i]))
-        << "element " << i << " of " << elements << " at rank " << rank.group.rank;
+  for (size_t i = 0; i < work.elements; ++i) {
+    ASSERT_EQ(reference::bits_of(run.result()[i]), reference::bits_of(wanted[i]))
+        << name_of(data_type_of<T>()) << " " << name_of(work.operation) << ": element " << i
+        << " of " << work.elements << " at rank " << rank.group.rank;
   }
+}
+
+template <typename T = float>
+void allreduce(Rank& rank, Algorithm algorithm, const Work& work, const std::vector<Lane>& lanes) {
+  // A function of the user's own is a sum.
+  const auto operation = work.function == nullptr ? work.operation : ReduceOperation::kSum;
+  check_allreduce(rank, algorithm, work, lanes,
+                  expected<T>(algorithm, operation, rank.group.size, work.elements, work.tag));
 }
 
 template <typename F>
@@ -288,7 +345,7 @@ TEST_P(HostsEngineTest, EveryRankGetsTheBitsOfTheDocumentedOrder) {
     for (const size_t elements :
          {size_t{0}, size_t{1}, size_t{3}, size_t{16}, size_t{1001}, size_t{40'009}}) {
       for (const bool in_place : {false, true}) {
-        allreduce(rank, algorithm, elements, ++tag, in_place, {kWhole});
+        allreduce(rank, algorithm, {elements, ++tag, in_place}, {kWhole});
         if (::testing::Test::HasFailure()) return;
       }
     }
@@ -303,11 +360,94 @@ TEST_P(HostsEngineTest, SlicesDoNotChangeTheBits) {
     const std::vector<Lane> lanes{{{0, kCut}, rail_bit(0)},
                                   {{kCut, SliceBounds::kWhole}, rail_bit(1)}};
     for (const size_t elements : {size_t{0}, size_t{5}, size_t{30'011}}) {
-      allreduce(rank, algorithm, elements, static_cast<uint32_t>(elements), elements % 2 == 0,
+      allreduce(rank, algorithm, {elements, static_cast<uint32_t>(elements), elements % 2 == 0},
                 lanes);
       if (::testing::Test::HasFailure()) return;
     }
   });
+}
+
+template <typename T>
+void allreduce_by_each(Rank& rank, Algorithm algorithm, uint32_t& tag) {
+  for (const ReduceOperation operation :
+       {ReduceOperation::kSum, ReduceOperation::kProduct, ReduceOperation::kMin,
+        ReduceOperation::kMax, ReduceOperation::kAverage}) {
+    for (const size_t elements : {size_t{1}, size_t{1003}}) {
+      const bool in_place = ++tag % 2 == 0;
+      allreduce<T>(rank, algorithm, {elements, tag, in_place, operation}, {kWhole});
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(HostsEngineTest, OtherTypesAndOperations) {
+  const auto [algorithm, size] = GetParam();
+  World world(size);
+  on_all_ranks(world, [algorithm = algorithm](Rank& rank) {
+    uint32_t tag = 0;
+    allreduce_by_each<int8_t>(rank, algorithm, tag);
+    allreduce_by_each<Float16>(rank, algorithm, tag);
+    allreduce_by_each<BFloat16>(rank, algorithm, tag);
+    allreduce_by_each<float>(rank, algorithm, tag);
+    allreduce_by_each<uint64_t>(rank, algorithm, tag);
+    allreduce_by_each<double>(rank, algorithm, tag);
+  });
+}
+
+TEST_P(HostsEngineTest, TheUsersOwnFunction) {
+  const auto [algorithm, size] = GetParam();
+  World world(size);
+  const ReduceFunction sum = [](void* out, const void* a, const void* b, size_t elements) {
+    for (size_t i = 0; i < elements; ++i) {
+      static_cast<float*>(out)[i] =
+          static_cast<const float*>(a)[i] + static_cast<const float*>(b)[i];
+    }
+  };
+  on_all_ranks(world, [&sum, algorithm = algorithm](Rank& rank) {
+    uint32_t tag = 0;
+    for (const size_t elements : {size_t{0}, size_t{1}, size_t{5003}}) {
+      const bool in_place = ++tag % 2 == 0;
+      allreduce(rank, algorithm, {elements, tag, in_place, ReduceOperation::kCustom, &sum},
+                {kWhole});
+    }
+  });
+}
+
+// Of x -> m·x + c, modulo 2^32, which are associative and do not commute: first a, then b. The
+// upper half is m.
+uint64_t compose(uint64_t a, uint64_t b) {
+  const uint64_t m = b >> 32;
+  const uint64_t c = m * (a & 0xffffffff) + b;
+  return ((a >> 32) * m) << 32 | (c & 0xffffffff);
+}
+
+TEST(HostsEngine, DirectKeepsOperandsInTheOrderOfRanks) {
+  const ReduceFunction function = [](void* out, const void* a, const void* b, size_t elements) {
+    for (size_t i = 0; i < elements; ++i) {
+      static_cast<uint64_t*>(out)[i] =
+          compose(static_cast<const uint64_t*>(a)[i], static_cast<const uint64_t*>(b)[i]);
+    }
+  };
+  for (const int size : {2, 3, 5, 8}) {
+    World world(size);
+    on_all_ranks(world, [&function](Rank& rank) {
+      for (const size_t elements : {size_t{1}, size_t{5003}}) {
+        const Work work{.elements = elements,
+                        .tag = static_cast<uint32_t>(elements),
+                        .in_place = elements == 1,
+                        .operation = ReduceOperation::kCustom,
+                        .function = &function};
+        std::vector<uint64_t> wanted(elements);
+        for (size_t i = 0; i < elements; ++i) {
+          wanted[i] = input<uint64_t>(0, i, work.tag);
+          for (int r = 1; r < rank.group.size; ++r) {
+            wanted[i] = compose(wanted[i], input<uint64_t>(r, i, work.tag));
+          }
+        }
+        check_allreduce(rank, Algorithm::kDirect, work, {kWhole}, wanted);
+      }
+    });
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(, HostsEngineTest,
@@ -329,11 +469,11 @@ TEST(HostsEngine, NoRankIsDoneBeforeTheLastHasBegun) {
   }
   for (const auto& [algorithm, elements] : cases) {
     World world(4);
-    std::vector<std::unique_ptr<RankRun>> runs;
+    std::vector<std::unique_ptr<RankRun<>>> runs;
     runs.reserve(4);
     for (int r = 0; r < 4; ++r) {
-      runs.push_back(std::make_unique<RankRun>(world.rank(r), algorithm, elements, 1, false,
-                                               std::vector<Lane>{kWhole}));
+      runs.push_back(std::make_unique<RankRun<>>(world.rank(r), algorithm, Work{elements, 1},
+                                                 std::vector<Lane>{kWhole}));
     }
     const auto progress_of = [&](int r) -> Progress& { return world.rank(r).endpoint->progress(); };
     const auto start = [&](int r) {
@@ -363,8 +503,8 @@ TEST(HostsEngine, Megabytes) {
     on_all_ranks(world, [](Rank& rank) {
       uint32_t tag = 0;
       for (const Algorithm algorithm : kAlgorithms) {
-        allreduce(rank, algorithm, (2 << 20) + 1, ++tag, false, {kWhole});
-        allreduce(rank, algorithm, (1 << 20) + 7, ++tag, true, {kWhole});
+        allreduce(rank, algorithm, {(2 << 20) + 1, ++tag}, {kWhole});
+        allreduce(rank, algorithm, {(1 << 20) + 7, ++tag, true}, {kWhole});
       }
     });
   }
@@ -379,8 +519,8 @@ TEST(HostsEngine, OperationsOfDifferentTagsRunAtOnceInAnyOrder) {
         for (uint32_t i = 0; i < 10; ++i) {
           // Another order on each rank.
           const uint32_t tag = (t + static_cast<uint32_t>(rank.group.rank)) % 4;
-          allreduce(rank, kAlgorithms[(tag + i) % std::size(kAlgorithms)], 1000 * (tag + 1) + i,
-                    tag, false, {kWhole});
+          allreduce(rank, kAlgorithms[(tag + i) % std::size(kAlgorithms)],
+                    {1000 * (tag + 1) + i, tag}, {kWhole});
         }
       });
     }
@@ -393,7 +533,7 @@ TEST(HostsEngine, RanksThatDisagreeAreTold) {
     World world(2);
     on_all_ranks(world, [algorithm](Rank& rank) {
       Progress& progress = rank.endpoint->progress();
-      RankRun run(rank, algorithm, rank.group.rank == 0 ? 100 : 101, 1, false, {kWhole});
+      RankRun run(rank, algorithm, {rank.group.rank == 0 ? size_t{100} : 101, 1}, {kWhole});
       Progress::Guard guard(progress);
       run.start();
       EXPECT_TRUE(progress.wait(guard, run.waiter, now() + 60 * kSecond));
@@ -406,17 +546,72 @@ TEST(HostsEngine, RanksThatDisagreeAreTold) {
   }
 }
 
+// A peer that sends parts of elements breaks the protocol: nothing of it is used.
+TEST(HostsEngine, SegmentsThatCutElementsAreRefused) {
+  struct Mute final : Sender {
+    void released(uint64_t, size_t) override {}
+    void settled() override {}
+    void failed(const absl::Status&) override {}
+  } mute;
+  constexpr size_t kElements = 100;
+  const std::vector<std::byte> data(8);
+  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kRecursiveDoubling}) {
+    for (const auto& [offset, length] : {std::pair<uint64_t, size_t>{2, 4}, {4, 3}}) {
+      SCOPED_TRACE(absl::StrCat("offset ", offset, ", length ", length));
+      World world(2);
+      Progress& progress = world.rank(0).endpoint->progress();
+      RankRun run(world.rank(0), algorithm, {kElements, 1}, {kWhole});
+      {
+        Progress::Guard guard(progress);
+        run.start();
+      }
+      {
+        Rank& rogue = world.rank(1);
+        Progress::Guard guard(rogue.endpoint->progress());
+        Operation op;
+        op.elements = kElements;
+        op.element_size = sizeof(float);
+        op.tag = 1;
+        EnginePlan plan;
+        plan.algorithm = algorithm;
+        Channel& channel = *rogue.group.channels[0];
+        OutMessage* message = channel.open(
+            message_info(rogue.group, {op, {}, 0}, plan, kElements * sizeof(float)), {}, &mute);
+        channel.push(*message, offset, data.data(), length);
+        rogue.endpoint->progress().run_deferred();
+      }
+      Progress::Guard guard(progress);
+      const auto refused = [&] {
+        uint64_t failures = 0;
+        for (const Rail rail : {0, 1}) {
+          failures += world.rank(0).endpoint->device(rail)->counters().failures;
+        }
+        return failures > 0;
+      };
+      for (int i = 0; i < 10'000 && !refused(); ++i) {
+        Waiter tick;
+        progress.wait(guard, tick, now() + kMillisecond);
+      }
+      EXPECT_TRUE(refused());
+      EXPECT_FALSE(run.waiter.done());
+      run.freeze();
+      progress.run_deferred();
+    }
+  }
+}
+
 TEST(HostsEngine, ADeadRankFailsTheOthersTask) {
   for (const Algorithm algorithm : kAlgorithms) {
     for (const size_t elements : {size_t{10}, size_t{200'000}}) {
       World world(3);
-      on_all_ranks(
-          world, [algorithm](Rank& rank) { allreduce(rank, algorithm, 1000, 1, false, {kWhole}); });
+      on_all_ranks(world, [algorithm](Rank& rank) {
+        allreduce(rank, algorithm, {1000, 1}, {kWhole});
+      });
       world.kill(2);
       // Rank 0 is joined to rank 2 in all algorithms.
       Rank& rank = world.rank(0);
       Progress& progress = rank.endpoint->progress();
-      RankRun run(rank, algorithm, elements, 3, true, {kWhole});
+      RankRun run(rank, algorithm, {elements, 3, true}, {kWhole});
       Progress::Guard guard(progress);
       run.start();
       EXPECT_TRUE(progress.wait(guard, run.waiter, now() + 60 * kSecond));
@@ -428,14 +623,67 @@ TEST(HostsEngine, ADeadRankFailsTheOthersTask) {
   }
 }
 
+// Rank 0's, in a partial sum if there are three ranks. Also when the data has come before it is
+// asked for, and is reduced while the task starts.
+void check_function_that_throws(Algorithm algorithm, int size, bool data_is_there) {
+  const ReduceFunction nothing = [](void*, const void*, const void*, size_t) {};
+  const ReduceFunction throws = [](void*, const void*, const void*, size_t) {
+    throw std::runtime_error("out of luck");
+  };
+  const std::vector<Lane> one_rail{{{}, rail_bit(0)}};
+  World world(size);
+  std::vector<std::unique_ptr<RankRun<>>> runs;
+  for (int r = 0; r < size; ++r) {
+    const Work work{.elements = 3000,
+                    .tag = 1,
+                    .operation = ReduceOperation::kCustom,
+                    .function = r == 0 ? &throws : &nothing};
+    runs.push_back(std::make_unique<RankRun<>>(world.rank(r), algorithm, work, one_rail));
+  }
+  const auto start = [&](int rank) {
+    Progress::Guard guard(world.rank(rank).endpoint->progress());
+    runs[static_cast<size_t>(rank)]->start();
+  };
+  if (!data_is_there) start(0);
+  for (int r = 1; r < size; ++r) start(r);
+  if (data_is_there) {  // what the same link carries later has come, too
+    on_all_ranks(world, [&](Rank& rank) { allreduce(rank, algorithm, {1000, 2}, one_rail); });
+    start(0);
+  }
+  for (int r = 0; r < size; ++r) {
+    RankRun<>& run = *runs[static_cast<size_t>(r)];
+    Progress& progress = world.rank(r).endpoint->progress();
+    Progress::Guard guard(progress);
+    if (r == 0) {
+      EXPECT_TRUE(progress.wait(guard, run.waiter, now() + 60 * kSecond));
+      EXPECT_TRUE(absl::IsInternal(run.status)) << run.status;
+      EXPECT_NE(run.status.message().find("out of luck"), absl::string_view::npos);
+    }
+    run.freeze();
+    progress.run_deferred();
+  }
+}
+
+TEST(HostsEngine, AFunctionThatThrowsFailsTheTask) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    for (const int size : {2, 3}) {
+      for (const bool data_is_there : {false, true}) {
+        SCOPED_TRACE(absl::StrCat(algorithm_name(algorithm), ", ", size, " ranks, ",
+                                  data_is_there ? "late" : "early"));
+        check_function_that_throws(algorithm, size, data_is_there);
+      }
+    }
+  }
+}
+
 TEST(HostsEngine, AFrozenTaskLeavesTheMemoryAlone) {
   for (const Algorithm algorithm : kAlgorithms) {
     World world(2);
     {
       Rank& rank = world.rank(0);
       Progress& progress = rank.endpoint->progress();
-      auto run =
-          std::make_unique<RankRun>(rank, algorithm, 50'000, 1, true, std::vector<Lane>{kWhole});
+      auto run = std::make_unique<RankRun<>>(rank, algorithm, Work{50'000, 1, true},
+                                             std::vector<Lane>{kWhole});
       Progress::Guard guard(progress);
       run->start();
       run->freeze();
@@ -446,7 +694,7 @@ TEST(HostsEngine, AFrozenTaskLeavesTheMemoryAlone) {
     }
     Rank& other = world.rank(1);
     Progress& progress = other.endpoint->progress();
-    RankRun run(other, algorithm, 50'000, 1, true, {kWhole});
+    RankRun run(other, algorithm, {50'000, 1, true}, {kWhole});
     Progress::Guard guard(progress);
     run.start();
     EXPECT_FALSE(progress.wait(guard, run.waiter, now() + 20 * kMillisecond));

@@ -1,0 +1,46 @@
+// What the ranks of a benchmark tell each other before they measure, through the rendezvous store.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/options.h"
+
+namespace gloo::rendezvous {
+class Store;
+}
+
+namespace nezha::bench {
+
+// Names and values that must be the same on all ranks.
+using Settings = std::vector<std::pair<std::string, std::string>>;
+
+// Its functions are collective: they return when every rank has called them with the same topic,
+// or throw once the timeout of the options is over, naming the rank that is missing. A topic is for
+// one use.
+class Meeting {
+ public:
+  // Opens the store in the shared path, under the prefix.
+  explicit Meeting(const Options& options);
+
+  // Where the library under test joins the ranks.
+  const std::shared_ptr<::gloo::rendezvous::Store>& store() const { return store_; }
+
+  // Throws on every rank if the ranks' settings differ. They all have the same names.
+  void agree(const std::string& topic, const Settings& settings);
+
+  // The names that any rank has, each once, sorted.
+  std::vector<std::string> union_of(const std::string& topic,
+                                    const std::vector<std::string>& names);
+
+ private:
+  void publish(const std::string& topic, const std::string& text);
+  std::string read(const std::string& topic, int rank);
+
+  const Options& options_;
+  std::shared_ptr<::gloo::rendezvous::Store> store_;
+};
+
+}  // namespace nezha::bench

@@ -1,0 +1,145 @@
+#include "context/running_operation.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "context/raise.h"
+
+namespace nezha {
+namespace {
+
+// How long before its deadline an operation asks who has not entered it.
+constexpr Nanos kRollCallTime = 200 * kMillisecond;
+
+}  // namespace
+
+RunningOperation::RunningOperation(RunningOperationOwner& owner,
+                                   const std::shared_ptr<Endpoint>& endpoint, std::string rank_of,
+                                   Request request)
+    : owner_(&owner),
+      progress_(endpoint->progress()),
+      endpoint_(endpoint),
+      rank_of_(std::move(rank_of)),
+      request_(std::move(request)),
+      overdue_(progress_, [this] { on_overdue(); }),
+      deadline_(progress_, [this] { on_deadline(); }) {
+  if (request_.function != nullptr) request_.operation.function = &request_.function;
+}
+
+void RunningOperation::begin(uint64_t ordinal) {
+  request_.ordinal = ordinal;
+  const Nanos time = now();
+  const Nanos left = std::max<Nanos>(0, request_.deadline - time);
+  overdue_.start(request_.deadline - std::min(left / 4, kRollCallTime));
+}
+
+void RunningOperation::start(Engine& engine, const Group& group, const std::vector<Slice>& slices) {
+  waits_for_.clear();
+  for (const Slice& slice : slices) {
+    auto task = engine.start(group, slice, request_.plan, *this);
+    if (!task.ok()) return owner_->on_operation_failed(task.status());
+    tasks_.push_back(*std::move(task));
+    if (over()) {  // it failed at once
+      tasks_.back()->freeze();
+      return;
+    }
+  }
+  started_ = true;
+  finish_if_done();
+}
+
+// ---- The end -----------------------------------------------------------------------------------
+
+void RunningOperation::on_finished(Task& task) {
+  if (task.poll() == Task::State::kFailed) {
+    owner_->on_operation_failed(task.status());
+  } else {
+    finish_if_done();
+  }
+}
+
+void RunningOperation::finish_if_done() {
+  const bool done = started_ && std::all_of(tasks_.begin(), tasks_.end(), [](const auto& task) {
+                      return task->poll() == Task::State::kDone;
+                    });
+  if (!done || over()) return;
+  const Operation& op = request_.operation;
+  for (std::byte* copy : request_.copies) std::memcpy(copy, op.output, op.bytes());
+  finish();
+}
+
+void RunningOperation::fail(const absl::Status& why) {
+  if (over()) return;
+  for (auto& task : tasks_) task->freeze();
+  status_ = why;
+  finish();
+}
+
+void RunningOperation::finish() {
+  overdue_.cancel();
+  deadline_.cancel();
+  progress_.finish(waiter_);
+  // Not from inside of a task.
+  progress_.defer([self = shared_from_this()] {
+    self->tasks_.clear();
+    self->request_.folded.reset();
+  });
+  std::exchange(owner_, nullptr)->on_operation_over(*this);
+}
+
+void RunningOperation::on_overdue() {
+  deadline_.start(request_.deadline);
+  owner_->on_operation_overdue(*this);
+}
+
+void RunningOperation::on_deadline() {
+  owner_->on_operation_failed(absl::DeadlineExceededError(
+      absl::StrCat(request_.name, " was not complete after ", request_.timeout, describe())));
+}
+
+std::string RunningOperation::describe() const {
+  std::string text;
+  for (const std::string& reason : {owner_->absent(*this), waits_for_}) {
+    if (!reason.empty()) absl::StrAppend(&text, "; ", reason);
+  }
+  for (const auto& task : tasks_) {
+    if (task->poll() == Task::State::kRunning) absl::StrAppend(&text, "; ", task->describe());
+  }
+  return text;
+}
+
+// ---- For the handle ----------------------------------------------------------------------------
+
+bool RunningOperation::test() const {
+  const auto endpoint = endpoint_.lock();
+  if (endpoint == nullptr) return true;
+  Progress::Guard guard(endpoint->progress());
+  return over();
+}
+
+bool RunningOperation::wait(Nanos deadline) {
+  const auto endpoint = endpoint_.lock();
+  if (endpoint == nullptr) return true;
+  Progress::Guard guard(endpoint->progress());
+  const bool is_over = endpoint->progress().wait(guard, waiter_, deadline);
+  endpoint->progress().run_deferred();
+  return is_over;
+}
+
+void RunningOperation::cancel() {
+  const auto endpoint = endpoint_.lock();
+  if (endpoint == nullptr) return;
+  Progress::Guard guard(endpoint->progress());
+  if (over()) return;
+  owner_->on_operation_failed(
+      absl::CancelledError(absl::StrCat(request_.name, " was cancelled by its caller")));
+  endpoint->progress().run_deferred();
+}
+
+void RunningOperation::raise_if_failed() const {
+  if (!status_.ok()) raise(rank_of_, status_);
+}
+
+}  // namespace nezha

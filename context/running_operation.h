@@ -1,0 +1,95 @@
+// An operation of a context, from its start to its end.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "collectives/engine.h"
+#include "transport/endpoint.h"
+
+namespace nezha {
+
+// Who hears that an operation cannot go on: its context, which breaks.
+class RunningOperation;
+
+class RunningOperationOwner {
+ public:
+  virtual void on_operation_failed(const absl::Status& why) = 0;
+  // It is about to time out: what can be found out about why should be.
+  virtual void on_operation_overdue(RunningOperation& operation) = 0;
+  // What is known of the ranks that keep it waiting; "" if nothing.
+  virtual std::string absent(const RunningOperation& operation) const = 0;
+  // No callback follows, and what it needed of the context is released.
+  virtual void on_operation_over(RunningOperation& operation) = 0;
+
+ protected:
+  ~RunningOperationOwner() = default;
+};
+
+// What the caller holds by its handle, and the context while it is not over. All but the waiting
+// part under Progress's lock.
+class RunningOperation final : public TaskOwner,
+                               public std::enable_shared_from_this<RunningOperation> {
+ public:
+  // What the context was asked to do.
+  struct Request {
+    std::string name;  // of the operation, for errors: "allreduce (tag 0, 4 bytes)"
+    Operation operation;
+    EnginePlan plan;
+    std::vector<std::byte*> copies;  // where the result goes too
+    Buffer folded;                   // the sum of several inputs, if it has several
+    absl::Status prepared;           // whether they could be summed
+    ReduceFunction function;         // of a custom operation
+    uint64_t ordinal = 0;            // among the operations of its tag
+    Nanos deadline = 0;
+    std::string timeout;  // as text
+  };
+
+  RunningOperation(RunningOperationOwner& owner, const std::shared_ptr<Endpoint>& endpoint,
+                   std::string rank_of, Request request);
+  ~RunningOperation() = default;
+
+  // Starts the deadline.
+  void begin(uint64_t ordinal);
+  // Starts the slices' tasks. The engine's error fails it.
+  void start(Engine& engine, const Group& group, const std::vector<Slice>& slices);
+  // The fence: nothing reads or writes the caller's memory any more. The first reason counts.
+  void fail(const absl::Status& why);
+  bool over() const { return waiter_.done(); }
+  const Request& request() const { return request_; }
+  // Whom it waits for before its tasks can start.
+  void waits_for(std::string what) { waits_for_ = std::move(what); }
+
+  // For the handle: these take the lock.
+  bool test() const;
+  bool wait(Nanos deadline);  // false: not over by then
+  void cancel();
+  // Once it is over.
+  void raise_if_failed() const;
+
+ private:
+  void on_finished(Task& task) override;
+  void finish_if_done();
+  void finish();
+  void on_overdue();
+  void on_deadline();
+  std::string describe() const;
+
+  RunningOperationOwner* owner_;      // null once it is over: the context may be gone
+  Progress& progress_;                // while it is not over
+  std::weak_ptr<Endpoint> endpoint_;  // the context's; without a context it is over
+  std::string rank_of_;               // "rank 1 of 4"
+  Request request_;
+  std::string waits_for_;
+  std::vector<std::unique_ptr<Task>> tasks_;
+  bool started_ = false;
+  Waiter waiter_;
+  Timer overdue_;
+  Timer deadline_;
+  absl::Status status_;
+};
+
+}  // namespace nezha

@@ -1,0 +1,72 @@
+/// The two 16-bit floating-point types, which C++17 has no names for.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace nezha {
+namespace internal {
+
+inline uint32_t float_bits(float value) {
+  uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+inline float float_of(uint32_t bits) {
+  float value = 0;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+}  // namespace internal
+
+/// IEEE 754 binary16: 1 bit of sign, 5 of exponent, 10 of fraction. Conversions round to the
+/// nearest, ties to even; a NaN stays a NaN. No arithmetic: convert to float.
+struct Float16 {
+  uint16_t bits;
+
+  Float16() = default;  // trivial: nothing is set
+  explicit Float16(float value) {
+    const uint32_t all = internal::float_bits(value);
+    const uint32_t sign = (all >> 16) & 0x8000;
+    const uint32_t magnitude = all & 0x7fffffff;
+    uint32_t half = 0x7c00;  // infinity, which 65520 and more become
+    if (magnitude > 0x7f800000) {
+      half = 0x7e00 | ((magnitude >> 13) & 0x3ff);
+    } else if (magnitude < 0x38800000) {
+      // Below the least normal one, 2^-14. To floats from 0.5 to 1 the last place is 2^-24, as it
+      // is to subnormal halves: so the addition rounds.
+      half = internal::float_bits(internal::float_of(magnitude) + 0.5F) & 0x7fffff;
+    } else if (magnitude < 0x477ff000) {
+      half = (magnitude - 0x38000000 + 0xfff + ((magnitude >> 13) & 1)) >> 13;
+    }
+    bits = static_cast<uint16_t>(sign | half);
+  }
+  explicit operator float() const {
+    constexpr float kScale = 0x1p112F;  // from the one bias of exponents to the other
+    const uint32_t magnitude = static_cast<uint32_t>(bits & 0x7fff) << 13;
+    const float value = internal::float_of(magnitude) * kScale;
+    const uint32_t special = (bits & 0x7c00) == 0x7c00 ? 0x7f800000 : 0;
+    const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16;
+    return internal::float_of(internal::float_bits(value) | special | sign);
+  }
+};
+
+/// bfloat16: the upper half of a float. Conversions round to the nearest, ties to even; a NaN
+/// stays a NaN. No arithmetic: convert to float.
+struct BFloat16 {
+  uint16_t bits;
+
+  BFloat16() = default;  // trivial: nothing is set
+  explicit BFloat16(float value) {
+    const uint32_t all = internal::float_bits(value);
+    const bool is_nan = (all & 0x7fffffff) > 0x7f800000;
+    // A NaN is not rounded, lest it become an infinity, but made quiet.
+    const uint32_t rounded = is_nan ? all | 0x400000 : all + 0x7fff + ((all >> 16) & 1);
+    bits = static_cast<uint16_t>(rounded >> 16);
+  }
+  explicit operator float() const { return internal::float_of(static_cast<uint32_t>(bits) << 16); }
+};
+
+}  // namespace nezha

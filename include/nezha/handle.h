@@ -1,0 +1,55 @@
+/// A handle of an operation that runs while its caller does something else.
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <memory>
+
+#include "nezha/export.h"
+
+namespace nezha {
+
+class ContextImpl;
+class RunningOperation;
+
+/// An operation in flight. It goes on whether or not anybody waits for it. Its buffers belong to it
+/// until it is over: until `test` or `wait` has returned true or thrown, `cancel` has returned, or
+/// the handle or the context is gone.
+///
+/// `test`, `error` and `cancel` may be called from any thread; one thread at a time may wait. The
+/// handle outlives its context at will: what was in flight when the context went has failed.
+class NEZHA_EXPORT Handle {
+ public:
+  /// Of no operation: over, and without error.
+  Handle();
+  /// As `cancel`, which a finished operation does not mind: memory that goes out of scope with the
+  /// handle is never written to. Does not block.
+  ~Handle();
+  Handle(Handle&& other) noexcept;
+  Handle& operator=(Handle&& other) noexcept;
+
+  /// Whether it is over, well or not. Never blocks, and never throws the operation's error.
+  bool test() const;
+
+  /// Until it is over, which it is by its own deadline (`AllreduceOptions::setTimeout`). Throws
+  /// IoError or TimeoutError if it failed.
+  void wait();
+
+  /// As above, but gives up after `patience`, which does the operation no harm: false if it is not
+  /// over yet.
+  bool wait(std::chrono::milliseconds patience);
+
+  /// What `wait` would throw; null while it is not over, and after success.
+  std::exception_ptr error() const;
+
+  /// Gives the buffers back now. An operation that was not over fails, on all ranks: the others
+  /// cannot complete it, so the context is broken, and their errors name this rank.
+  void cancel();
+
+ private:
+  friend class ContextImpl;
+  explicit Handle(std::shared_ptr<RunningOperation> running);
+  std::shared_ptr<RunningOperation> running_;
+};
+
+}  // namespace nezha

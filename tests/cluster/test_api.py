@@ -1,0 +1,32 @@
+"""The public API, between processes: each scenario of scenarios.cc, over two rails."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import job
+import pytest
+from testbed import Testbed
+
+RAILS = {"eth0": "1gbit", "eth1": "1gbit"}
+SCENARIOS = str(job.BUILD / "tests" / "cluster_scenarios")
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Testbed]:
+    with Testbed(hosts=2, rails=RAILS, prefix="ct_api") as bed:
+        yield bed
+
+
+def names() -> list[str]:
+    listed = subprocess.run([SCENARIOS], capture_output=True, text=True, check=True)
+    return listed.stdout.split()
+
+
+@pytest.mark.parametrize("name", names())
+def test_scenario(bed: Testbed, name: str, tmp_path: Path) -> None:
+    bed.run(
+        [SCENARIOS, name, str(tmp_path), job.rails_option(RAILS)], env={"SIZE": str(bed.hosts)}
+    )

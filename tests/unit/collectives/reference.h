@@ -1,0 +1,87 @@
+// What reductions are, one element at a time, with nothing of nezha's kernels.
+#pragma once
+
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "nezha/types.h"
+
+namespace nezha::reference {
+
+template <typename T>
+uint64_t bits_of(T value) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  return bits;
+}
+
+template <typename T>
+constexpr bool kIsShort = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
+
+template <std::floating_point T>
+T one_nan(T value) {
+  return std::isnan(value) ? std::numeric_limits<T>::quiet_NaN() : value;
+}
+
+template <std::floating_point T>
+T combine(ReduceOperation operation, T a, T b) {
+  constexpr T kNan = std::numeric_limits<T>::quiet_NaN();
+  const bool any_nan = std::isnan(a) || std::isnan(b);
+  const bool a_is_less = a < b || (a == b && std::signbit(a));
+  switch (operation) {
+    case ReduceOperation::kSum:
+    case ReduceOperation::kAverage:
+      return one_nan(a + b);
+    case ReduceOperation::kProduct:
+      return one_nan(a * b);
+    case ReduceOperation::kMin:
+      return any_nan ? kNan : a_is_less ? a : b;
+    case ReduceOperation::kMax:
+      return any_nan ? kNan : a_is_less ? b : a;
+    case ReduceOperation::kCustom:
+      break;
+  }
+  return -1;
+}
+
+template <std::integral T>
+T combine(ReduceOperation operation, T a, T b) {
+  switch (operation) {
+    case ReduceOperation::kSum:
+    case ReduceOperation::kAverage:
+      return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+    case ReduceOperation::kProduct:
+      return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+    case ReduceOperation::kMin:
+      return a < b ? a : b;
+    case ReduceOperation::kMax:
+      return a < b ? b : a;
+    case ReduceOperation::kCustom:
+      break;
+  }
+  return 0;
+}
+
+template <typename T>
+requires kIsShort<T> T combine(ReduceOperation operation, T a, T b) {
+  return T(combine(operation, static_cast<float>(a), static_cast<float>(b)));
+}
+
+template <typename T>
+T divide(T value, int ranks) {
+  if constexpr (kIsShort<T>) {
+    return T(divide(static_cast<float>(value), ranks));
+  } else if constexpr (std::floating_point<T>) {
+    return one_nan(value / static_cast<T>(ranks));
+  } else if constexpr (std::is_signed_v<T>) {
+    return static_cast<T>(int64_t{value} / ranks);
+  } else {
+    return static_cast<T>(uint64_t{value} / static_cast<uint64_t>(ranks));
+  }
+}
+
+}  // namespace nezha::reference
