@@ -13,13 +13,16 @@ const Dialect kDialect = {
     "rails",
     "LIST",
     "this rank's rails, such as tcp:eth0,tcp:eth1; with --plan slice the same on all ranks",
-    {"auto", "ring", "recursive-doubling"},
+    {"auto", "ring", "recursive-doubling", "halving-doubling", "direct", "bcube"},
     {"stripe", "slice"},
 };
 
 Algorithm algorithm_of(const Options& options) {
   if (options.algorithm == "ring") return Algorithm::kRing;
   if (options.algorithm == "recursive-doubling") return Algorithm::kRecursiveDoubling;
+  if (options.algorithm == "halving-doubling") return Algorithm::kHalvingDoubling;
+  if (options.algorithm == "direct") return Algorithm::kDirect;
+  if (options.algorithm == "bcube") return Algorithm::kBcube;
   return Algorithm::kAuto;
 }
 

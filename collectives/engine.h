@@ -36,7 +36,7 @@ struct Operation {
   DataType type = DataType::kFloat32;
   ReduceOperation operation = ReduceOperation::kSum;
   const ReduceFunction* function = nullptr;  // the caller's, of kCustom
-  bool commutative = true;                   // `function` is
+  bool commutative = true;                   // else operands stay in the order of ranks
   uint32_t tag = 0;
 
   size_t bytes() const { return elements * element_size; }

@@ -1,23 +1,9 @@
 #include "collectives/signature.h"
 
-#include <string>
-
 #include "absl/strings/str_cat.h"
 
 namespace nezha {
 namespace {
-
-std::string algorithm_name(uint64_t number) {
-  switch (static_cast<Algorithm>(number)) {
-    case Algorithm::kAuto:
-      break;
-    case Algorithm::kRing:
-      return "ring";
-    case Algorithm::kRecursiveDoubling:
-      return "recursive doubling";
-  }
-  return absl::StrCat("algorithm ", number);
-}
 
 // The number comes from a peer.
 template <typename Enum>
@@ -30,16 +16,35 @@ std::string name_or_number(uint64_t number) {
 std::string describe(const wire::MessageInfo& info) {
   const auto byte = [&](int shift) { return (info.signature >> shift) & 0xff; };
   const uint64_t collective = byte(56);
-  return absl::StrCat(
-      collective == static_cast<uint64_t>(Collective::kAllreduce)
-          ? "allreduce"
-          : absl::StrCat("collective ", collective),
-      " of ", info.signature & 0xffffffff, " elements, type ", name_or_number<DataType>(byte(40)),
-      ", operation ", name_or_number<ReduceOperation>(byte(32)), ", by ", algorithm_name(byte(48)),
-      ", ", info.total, " bytes on the way to this rank, plan ", info.plan, ", epoch ", info.epoch);
+  return absl::StrCat(collective == static_cast<uint64_t>(Collective::kAllreduce)
+                          ? "allreduce"
+                          : absl::StrCat("collective ", collective),
+                      " of ", info.signature & 0xffffffff, " elements, type ",
+                      name_or_number<DataType>(byte(40)), ", operation ",
+                      name_or_number<ReduceOperation>(byte(32)), ", by ",
+                      algorithm_name(static_cast<Algorithm>(byte(48))), ", ", info.total,
+                      " bytes on the way to this rank, plan ", info.plan, ", epoch ", info.epoch);
 }
 
 }  // namespace
+
+std::string algorithm_name(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::kAuto:
+      break;
+    case Algorithm::kRing:
+      return "ring";
+    case Algorithm::kRecursiveDoubling:
+      return "recursive doubling";
+    case Algorithm::kHalvingDoubling:
+      return "halving-doubling";
+    case Algorithm::kDirect:
+      return "direct";
+    case Algorithm::kBcube:
+      return "bcube";
+  }
+  return absl::StrCat("algorithm ", static_cast<int>(algorithm));
+}
 
 absl::Status mismatch_error(int peer, const wire::MessageInfo& ours,
                             const wire::MessageInfo& theirs) {

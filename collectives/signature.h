@@ -1,8 +1,10 @@
 // What an operation is, in 64 bits that go with each of its messages: ranks that call different
-// things by the same tag find out instead of summing garbage.
+// things by the same tag find out instead of summing garbage. Whether the function is commutative
+// is not in it: the algorithm tells what that decides.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "collectives/engine.h"
 #include "transport/wire.h"
@@ -30,6 +32,9 @@ inline wire::MessageInfo message_info(const Group& group, const Slice& slice,
           .plan = plan.version,
           .epoch = plan.epoch};
 }
+
+// As a user would say it.
+std::string algorithm_name(Algorithm algorithm);
 
 // The error of two ranks that call different things: names the peer and both calls.
 absl::Status mismatch_error(int peer, const wire::MessageInfo& ours,

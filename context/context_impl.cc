@@ -255,13 +255,8 @@ void ContextImpl::check(const AllreduceOptions& options) const {
   if (name_of(options.operation_) == nullptr) {
     refuse(absl::StrCat("there is no operation ", static_cast<int>(options.operation_)));
   }
-  if (options.operation_ == ReduceOperation::kCustom) {
-    if (options.function_ == nullptr) refuse("the operation is custom and has no reduce function");
-    if (!options.commutative_) {
-      refuse(
-          "a reduce function that is not commutative needs the direct algorithm, which is not "
-          "there yet");
-    }
+  if (options.operation_ == ReduceOperation::kCustom && options.function_ == nullptr) {
+    refuse("the operation is custom and has no reduce function");
   }
   if (!inputs.empty() && options.elements_ != options.output_elements_) {
     refuse(absl::StrCat("inputs of ", options.elements_, " elements and outputs of ",
@@ -310,10 +305,7 @@ RunningOperation::Request ContextImpl::request(const AllreduceOptions& options) 
     request.copies.push_back(static_cast<std::byte*>(options.outputs_[i]));
   }
   fold_inputs(options, request);
-  // Around a ring of nothing no rank would wait for any but its neighbours.
-  const bool is_free = options.algorithm_ == Algorithm::kAuto || op.elements == 0;
-  request.plan.algorithm =
-      is_free ? HostsEngine::choose(options_.size, op.bytes()) : options.algorithm_;
+  request.plan.algorithm = HostsEngine::choose(options.algorithm_, options_.size, op);
   request.name = absl::StrCat("allreduce (tag ", op.tag, ", ", op.bytes(), " bytes)");
   const auto timeout = options.timeout_.count() > 0 ? options.timeout_ : options_.timeout;
   request.deadline = now() + to_nanos(timeout);

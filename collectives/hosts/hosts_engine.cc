@@ -1,10 +1,15 @@
 #include "collectives/hosts/hosts_engine.h"
 
+#include <algorithm>
 #include <cstring>
 
-#include "absl/strings/str_cat.h"
+#include "collectives/hosts/bcube.h"
+#include "collectives/hosts/choice.h"
+#include "collectives/hosts/direct.h"
+#include "collectives/hosts/halving_doubling.h"
 #include "collectives/hosts/recursive_doubling.h"
 #include "collectives/hosts/ring.h"
+#include "collectives/hosts/scheduled_task.h"
 
 namespace nezha {
 namespace {
@@ -26,20 +31,53 @@ class Alone final : public Task {
   Operation op_;
 };
 
+// Of any algorithm but the ring.
+Schedule schedule_of(Algorithm algorithm, int rank, int size) {
+  switch (algorithm) {
+    case Algorithm::kHalvingDoubling:
+      return halving_doubling(rank, size);
+    case Algorithm::kDirect:
+      return direct(rank, size);
+    case Algorithm::kBcube:
+      return bcube(rank, size);
+    default:
+      return recursive_doubling(rank, size);
+  }
+}
+
+std::vector<int> peers_of(const Schedule& schedule) {
+  std::vector<int> peers;
+  const auto add = [&](const Transfer& transfer) { peers.push_back(transfer.peer); };
+  for (const Step& step : schedule.steps) {
+    std::for_each(step.sends.begin(), step.sends.end(), add);
+    std::for_each(step.receives.begin(), step.receives.end(), add);
+  }
+  std::sort(peers.begin(), peers.end());
+  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  return peers;
+}
+
+absl::Status first_failure(const Group& group, const std::vector<int>& peers) {
+  for (const int peer : peers) {
+    const Channel* channel = group.channels[static_cast<size_t>(peer)];
+    if (channel->failed()) return channel->failure();
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-Algorithm HostsEngine::choose(int ranks, size_t bytes) {
-  // With two ranks both move the same bytes; the ring's are in segments.
-  const size_t limit = ranks == 2 ? size_t{64} << 10 : size_t{16} << 10;
-  return bytes <= limit ? Algorithm::kRecursiveDoubling : Algorithm::kRing;
+Algorithm HostsEngine::choose(Algorithm asked, int ranks, const Operation& operation) {
+  if (!operation.commutative) return Algorithm::kDirect;
+  // Around a ring of nothing no rank would wait for any but its neighbours.
+  const bool is_free = asked == Algorithm::kAuto || operation.elements == 0;
+  return is_free ? best_algorithm(ranks, operation.bytes()) : asked;
 }
 
 std::vector<int> HostsEngine::peers(const Group& group, const EnginePlan& plan) const {
   if (group.size == 1) return {};
-  if (plan.algorithm == Algorithm::kRecursiveDoubling) {
-    return RecursiveDoubling::peers(group.rank, group.size);
-  }
-  return {(group.rank + 1) % group.size, (group.rank + group.size - 1) % group.size};
+  if (plan.algorithm == Algorithm::kRing) return Ring::peers(group.rank, group.size);
+  return peers_of(schedule_of(plan.algorithm, group.rank, group.size));
 }
 
 absl::StatusOr<std::unique_ptr<Task>> HostsEngine::start(const Group& group, const Slice& slice,
@@ -49,16 +87,17 @@ absl::StatusOr<std::unique_ptr<Task>> HostsEngine::start(const Group& group, con
     task->start();
     return task;
   }
-  for (const int peer : peers(group, plan)) {
-    const Channel* channel = group.channels[static_cast<size_t>(peer)];
-    if (channel->failed()) return channel->failure();
-  }
-  if (plan.algorithm == Algorithm::kRecursiveDoubling) {
-    auto task = std::make_unique<RecursiveDoubling>(group, slice, owner);
+  if (plan.algorithm == Algorithm::kRing) {
+    if (absl::Status dead = first_failure(group, Ring::peers(group.rank, group.size)); !dead.ok()) {
+      return dead;
+    }
+    auto task = std::make_unique<Ring>(group, slice, owner);
     task->start(plan);
     return task;
   }
-  auto task = std::make_unique<Ring>(group, slice, owner);
+  const Schedule schedule = schedule_of(plan.algorithm, group.rank, group.size);
+  if (absl::Status dead = first_failure(group, peers_of(schedule)); !dead.ok()) return dead;
+  auto task = std::make_unique<ScheduledTask>(schedule, group, slice, owner);
   task->start(plan);
   return task;
 }

@@ -15,8 +15,8 @@ class HostsEngine final : public Engine {
   absl::StatusOr<std::unique_ptr<Task>> start(const Group& group, const Slice& slice,
                                               const EnginePlan& plan, TaskOwner& owner) override;
 
-  // The algorithm for kAuto, from where the two cross when measured.
-  static Algorithm choose(int ranks, size_t bytes);
+  // The algorithm of the plan, given what was asked for.
+  static Algorithm choose(Algorithm asked, int ranks, const Operation& operation);
 };
 
 }  // namespace nezha

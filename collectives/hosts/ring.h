@@ -26,6 +26,10 @@ class Ring final : public Task, Receiver, Sender {
   Ring(const Group& group, const Slice& slice, TaskOwner& owner);
   ~Ring() override { detach(); }
 
+  static std::vector<int> peers(int rank, int size) {
+    return {(rank + 1) % size, (rank + size - 1) % size};
+  }
+
   void start(const EnginePlan& plan);
   std::string describe() const override;
 

@@ -17,14 +17,25 @@
 
 namespace nezha {
 
-/// The algorithms of allreduce over point-to-point connections.
-enum class Algorithm {
+/// The algorithms of allreduce over point-to-point connections. Any number of ranks will do for
+/// each. Numbers are part of the wire format and never change meaning.
+enum class Algorithm : uint8_t {
   /// By size and rank count.
-  kAuto,
+  kAuto = 0,
   /// Reduce-scatter and allgather around a ring; moves the fewest bytes. For large messages.
-  kRing,
+  kRing = 1,
   /// log2(ranks) exchanges of the whole message. For small messages.
-  kRecursiveDoubling,
+  kRecursiveDoubling = 2,
+  /// Reduce-scatter by halving, allgather by doubling, with one peer at a time (Rabenseifner's
+  /// algorithm): as few bytes as a ring in 2·log2(ranks) steps if the ranks are a power of two;
+  /// other ranks send all they have to one of those first. For medium messages.
+  kHalvingDoubling = 3,
+  /// Each rank sums one part of the message for all, in the order of ranks: as few bytes as a ring
+  /// in two steps, over connections of all with all. For few ranks, and for functions that do not
+  /// commute.
+  kDirect = 4,
+  /// Reduce-scatter and allgather in groups of 4 or fewer: between the two above. Gloo has it, too.
+  kBcube = 5,
 };
 
 class AllreduceOptions {
@@ -78,8 +89,9 @@ class AllreduceOptions {
     operation_ = ReduceOperation::kCustom;
   }
 
-  /// Whether the function is commutative (the default). If it is not, operands are to be combined
-  /// in the order of the ranks, which no algorithm does yet: InvalidArgument.
+  /// Whether the operation is commutative (the default). If it is not, operands are combined in the
+  /// order of the ranks, and of each rank's inputs, which takes Algorithm::kDirect whatever
+  /// setAlgorithm says. The same on every rank.
   void setCommutative(bool commutative) { commutative_ = commutative; }
 
   /// Tells operations apart that run at the same time on one context. Operations of one tag match
@@ -89,7 +101,8 @@ class AllreduceOptions {
   /// The deadline of the whole operation, from the call on. Default: the context's.
   void setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
-  /// Must be the same on every rank.
+  /// Must be the same on every rank. Operations of no elements, and those that are not commutative,
+  /// choose their own.
   void setAlgorithm(Algorithm algorithm) { algorithm_ = algorithm; }
 
  private:

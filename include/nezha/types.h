@@ -53,8 +53,9 @@ enum class ReduceOperation : uint8_t {
 };
 
 /// A user's own reduction, as Gloo's are: out[i] = a[i] op b[i] for `elements` elements of the
-/// operation's type. It must be associative and commutative, and the same on every rank. `out` may
-/// be the same memory as `a` or as `b`, and the memory may be aligned to elements only.
+/// operation's type. It must be associative, commutative too unless
+/// AllreduceOptions::setCommutative(false) says otherwise, and the same on every rank. `out` may be
+/// the same memory as `a` or as `b`, and the memory may be aligned to elements only.
 ///
 /// It is called by any thread that waits in nezha, also for another operation, by one at a time,
 /// and under a lock of nezha's. So it must not call nezha, not wait for another thread, and take no

@@ -15,6 +15,7 @@ from testbed import Process, Testbed, end_sessions
 BUILD = Path(os.environ.get("TEST_BUILD_DIR", Path(__file__).parents[2] / "build" / "release"))
 LONG = os.environ.get("TEST_LONG") == "1"
 WORKER = str(BUILD / "tests" / "cluster_worker")
+ALGORITHMS = ["ring", "recursive-doubling", "halving-doubling", "direct", "bcube"]
 PATIENCE = 60.0  # seconds: the deadline of what ought to take a second or two
 
 Event = dict[str, Any]

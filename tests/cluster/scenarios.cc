@@ -4,6 +4,7 @@
 #include <gloo/rendezvous/file_store.h>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -293,6 +294,51 @@ void several_inputs_and_outputs(World& world) {
   }
 }
 
+// A rank's and its input's x -> m·x + c, modulo 2^32: associative, but not commutative. The upper
+// half is m.
+uint64_t line(int rank, size_t input, size_t i) {
+  const uint64_t x = (i + 1) * 0x9e3779b97f4a7c15U + (static_cast<size_t>(rank) * 2 + input) * 977;
+  return x ^ x >> 29;
+}
+
+// First a, then b.
+uint64_t compose(uint64_t a, uint64_t b) {
+  const uint64_t m = b >> 32;
+  const uint64_t c = m * (a & 0xffffffff) + b;
+  return ((a >> 32) * m) << 32 | (c & 0xffffffff);
+}
+
+// In the order of ranks and their inputs, whatever algorithm is asked for.
+void not_commutative(World& world) {
+  const auto context = world.join();
+  for (const auto algorithm : {nezha::Algorithm::kAuto, nezha::Algorithm::kRing}) {
+    for (const size_t elements : kSizes) {
+      std::vector<uint64_t> first(elements), second(elements), expected(elements);
+      for (size_t i = 0; i < elements; ++i) {
+        first[i] = line(world.rank, 0, i);
+        second[i] = line(world.rank, 1, i);
+        expected[i] = compose(line(0, 0, i), line(0, 1, i));
+        for (int rank = 1; rank < world.size; ++rank) {
+          expected[i] = compose(compose(expected[i], line(rank, 0, i)), line(rank, 1, i));
+        }
+      }
+      nezha::AllreduceOptions options(context);
+      options.setInputs(std::vector<uint64_t*>{first.data(), second.data()}, elements);
+      options.setOutput(first.data(), elements);
+      options.setAlgorithm(algorithm);
+      options.setCommutative(false);
+      options.setReduceFunction([](void* out, const void* a, const void* b, size_t count) {
+        for (size_t i = 0; i < count; ++i) {
+          static_cast<uint64_t*>(out)[i] =
+              compose(static_cast<const uint64_t*>(a)[i], static_cast<const uint64_t*>(b)[i]);
+        }
+      });
+      nezha::allreduce(options);
+      check(first == expected, std::to_string(elements) + " elements are combined out of order");
+    }
+  }
+}
+
 void bad_arguments(World& world) {
   const auto context = world.join();
   Vector vector(world, 100, 1);
@@ -338,6 +384,7 @@ const std::map<std::string, void (*)(World&)> kScenarios = {
     {"early-start", early_start},
     {"destroyed-early", destroyed_early},
     {"several-inputs-and-outputs", several_inputs_and_outputs},
+    {"not-commutative", not_commutative},
     {"bad-arguments", bad_arguments},
 };
 

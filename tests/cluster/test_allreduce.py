@@ -20,8 +20,7 @@ if job.LONG:
 # name: rails, and what else is said
 WAYS: dict[str, dict[str, Any]] = {
     "one": {"rails": ONE},
-    "two-ring": {"rails": TWO, "algorithm": "ring"},
-    "two-doubling": {"rails": TWO, "algorithm": "recursive-doubling"},
+    **{f"two-{name}": {"rails": TWO, "algorithm": name} for name in job.ALGORITHMS},
     "two-slices": {"rails": TWO, "plan": "slice", "shares": "1000,400"},
     "four": {"rails": FOUR},
     "four-slices-ring": {
@@ -30,11 +29,17 @@ WAYS: dict[str, dict[str, Any]] = {
         "shares": "10,4,2,1",
         "algorithm": "ring",
     },
-    "four-slices-doubling": {
+    "four-slices-recursive-doubling": {
         "rails": FOUR,
         "plan": "slice",
         "shares": "0.5,1e-3,7,0.1",
         "algorithm": "recursive-doubling",
+    },
+    "four-slices-halving-doubling": {
+        "rails": FOUR,
+        "plan": "slice",
+        "shares": "1,2,1,1",
+        "algorithm": "halving-doubling",
     },
 }
 
@@ -68,7 +73,7 @@ def test_one_rank(bed: Testbed) -> None:
     job.run(bed, 1, elements=sizes(ELEMENTS), **WAYS["two-ring"])
 
 
-@pytest.mark.parametrize("algorithm", ["auto", "ring", "recursive-doubling"])
+@pytest.mark.parametrize("algorithm", ["auto", *job.ALGORITHMS])
 @pytest.mark.parametrize("ranks", [2, 3, 5] + ([4, 8] if job.LONG else []))
 def test_same_bits(bed: Testbed, ranks: int, algorithm: str) -> None:
     """On all ranks; by one rail, by several, in slices of any shares; in place and not."""
@@ -93,7 +98,7 @@ TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64
 TYPES += ("float16", "bfloat16", "float32", "float64")
 
 
-@pytest.mark.parametrize("way", ["two-ring", "two-doubling", "two-slices"])
+@pytest.mark.parametrize("way", [*(f"two-{name}" for name in job.ALGORITHMS), "two-slices"])
 @pytest.mark.parametrize("ranks", [2, 3] + ([5, 8] if job.LONG else []))
 def test_types_and_operations(bed: Testbed, ranks: int, way: str) -> None:
     """Each type by each operation, a user's own function too; out of place, then in place."""
@@ -111,7 +116,7 @@ def test_types_and_operations(bed: Testbed, ranks: int, way: str) -> None:
     assert all(rank.done == count for rank in work.ranks)
 
 
-@pytest.mark.parametrize("algorithm", ["ring", "recursive-doubling"])
+@pytest.mark.parametrize("algorithm", job.ALGORITHMS)
 def test_function_that_throws(bed: Testbed, algorithm: str) -> None:
     """At one rank: all fail, with what it threw and where. The sum before it makes the links by
     which they learn of it; in the one after it those fail that had all they needed already."""

@@ -78,6 +78,25 @@ def test_cut_in_the_middle(bed: Testbed, undisturbed: list[str], how: str, plan:
         assert any(rank.rail("eth1")["failures"] for rank in work.ranks)
 
 
+@pytest.mark.parametrize("place", ["out", "in"])
+@pytest.mark.parametrize("algorithm", job.ALGORITHMS[1:])
+def test_cut_in_the_middle_of_other_algorithms(bed: Testbed, algorithm: str, place: str) -> None:
+    """Of a large operation, in place and not: each has its own order of summation."""
+    options: dict[str, Any] = LARGE | {"algorithm": algorithm, "place": place}
+    options |= {"elements": 16 * MIB}
+    undisturbed = job.run(bed, 4, **options).hashes()
+    with job.Job(bed, 4) as work:
+        work.start(**options)
+        for rank in work.ranks:
+            rank.wait_for("start", operation=0)
+        time.sleep(0.1)  # well into it
+        bed.cut(1, "eth1", "silent")
+        assert not work.ranks[1].done, "the cut came too late"
+        work.succeed()
+        assert work.hashes() == undisturbed
+        assert any(rank.rail("eth1")["failures"] for rank in work.ranks)
+
+
 def test_cut_one_after_the_other(bed: Testbed, undisturbed: list[str]) -> None:
     """Both rails of different hosts in one operation: each pair still has one."""
     with job.Job(bed, 3) as work:
@@ -178,7 +197,7 @@ def check_errors_name(ranks: list[job.Rank], dead: int, within: float) -> None:
         assert rank.process.wait(5) == 1  # and ends in peace
 
 
-@pytest.mark.parametrize("algorithm", ["ring", "recursive-doubling"])
+@pytest.mark.parametrize("algorithm", ["ring", "recursive-doubling", "bcube"])
 @pytest.mark.parametrize("elements", [100, 16 * MIB])
 @pytest.mark.parametrize("victim", [0, 3])
 def test_killed_rank(bed: Testbed, victim: int, elements: int, algorithm: str) -> None:
@@ -265,7 +284,7 @@ def test_rank_that_never_enters(bed: Testbed, ranks: int, missing: int) -> None:
         check_timeouts_name(others, missing, 2)
 
 
-@pytest.mark.parametrize("algorithm", ["ring", "recursive-doubling"])
+@pytest.mark.parametrize("algorithm", job.ALGORITHMS)
 def test_rank_that_never_enters_behind_others(bed: Testbed, algorithm: str) -> None:
     """Some ranks wait for it by way of others: an error by the deadline, on all of them."""
     with job.Job(bed, 5) as work:
@@ -324,6 +343,11 @@ def test_rank_that_never_joins_behind_others(
             {"elements": MIB, "algorithm": "recursive-doubling"},
             {"elements": MIB, "algorithm": "ring"},
         ),
+        (
+            {"elements": MIB, "algorithm": "direct"},
+            {"elements": MIB, "algorithm": "halving-doubling"},
+        ),
+        ({"elements": 1, "algorithm": "bcube"}, {"elements": 0}),
     ],
     ids=lambda options: "-".join(map(str, options.values())),
 )

@@ -127,7 +127,11 @@ const std::map<std::string, nezha::Plan> kPlans = {{"stripe", nezha::Plan::kStri
 const std::map<std::string, nezha::Algorithm> kAlgorithms = {
     {"auto", nezha::Algorithm::kAuto},
     {"ring", nezha::Algorithm::kRing},
-    {"recursive-doubling", nezha::Algorithm::kRecursiveDoubling}};
+    {"recursive-doubling", nezha::Algorithm::kRecursiveDoubling},
+    {"halving-doubling", nezha::Algorithm::kHalvingDoubling},
+    {"direct", nezha::Algorithm::kDirect},
+    {"bcube", nezha::Algorithm::kBcube}};
+
 // All that have a name.
 template <typename Enum>
 std::map<std::string, Enum> by_name() {
@@ -167,7 +171,7 @@ std::vector<Option> option_table(Options& o) {
       {"rails", "URI,...", [&o](Text v) { o.context.rails = split(v, ','); }},
       {"plan", "stripe, slice", [&o](Text v) { o.context.plan = choose(kPlans, v); }},
       {"shares", "of the slices", [&o](Text v) { o.context.shares = to_list<double>(v); }},
-      {"algorithm", "auto, ring, recursive-doubling",
+      {"algorithm", "auto, ring, recursive-doubling, halving-doubling, direct, bcube",
        [&o](Text v) { o.algorithm = choose(kAlgorithms, v); }},
       {"elements", "the operations' sizes, in turn",
        [&o](Text v) { o.elements = to_list<size_t>(v); }},

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <cctype>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -144,16 +147,66 @@ std::vector<T> by_doubling(ReduceOperation operation, int size, size_t elements,
   return result;
 }
 
+// Groups of neighbours first, then groups of these; in each of them from left to right.
+template <typename T>
+std::vector<T> by_bcube(ReduceOperation operation, const std::vector<int>& groups, size_t elements,
+                        uint32_t tag) {
+  const int size = std::accumulate(groups.begin(), groups.end(), 1, std::multiplies<>());
+  std::vector<T> result(elements);
+  for (size_t i = 0; i < elements; ++i) {
+    std::vector<T> parts;
+    parts.reserve(static_cast<size_t>(size));
+    for (int r = 0; r < size; ++r) parts.push_back(input<T>(r, i, tag));
+    for (const int group : groups) {
+      const auto members = static_cast<size_t>(group);
+      for (size_t g = 0; g < parts.size() / members; ++g) {
+        T sum = parts[g * members];
+        for (size_t j = 1; j < members; ++j) {
+          sum = reference::combine(operation, sum, parts[g * members + j]);
+        }
+        parts[g] = sum;
+      }
+      parts.resize(parts.size() / members);
+    }
+    result[i] = parts[0];
+  }
+  return result;
+}
+
+// As bcube.h says.
+const std::map<int, std::vector<int>> kBcubeGroups = {
+    {1, {}},    {2, {2}},     {3, {3}},     {4, {4}},     {5, {5}},   {6, {3, 2}},
+    {7, {7}},   {8, {4, 2}},  {9, {3, 3}},  {10, {2, 5}}, {11, {11}}, {12, {4, 3}},
+    {13, {13}}, {14, {2, 7}}, {15, {3, 5}}, {16, {4, 4}}};
+
+template <typename T>
+std::vector<T> combined(Algorithm algorithm, ReduceOperation operation, int size, size_t elements,
+                        uint32_t tag) {
+  switch (algorithm) {
+    case Algorithm::kRing:
+      return by_ring<T>(operation, size, elements, tag);
+    case Algorithm::kDirect:
+      return by_bcube<T>(operation, {size}, elements, tag);
+    case Algorithm::kBcube:
+      return by_bcube<T>(operation, kBcubeGroups.at(size), elements, tag);
+    default:
+      return by_doubling<T>(operation, size, elements, tag);
+  }
+}
+
 template <typename T>
 std::vector<T> expected(Algorithm algorithm, ReduceOperation operation, int size, size_t elements,
                         uint32_t tag) {
-  auto result = algorithm == Algorithm::kRing ? by_ring<T>(operation, size, elements, tag)
-                                              : by_doubling<T>(operation, size, elements, tag);
+  auto result = combined<T>(algorithm, operation, size, elements, tag);
   if (operation == ReduceOperation::kAverage) {
     for (T& value : result) value = reference::divide(value, size);
   }
   return result;
 }
+
+constexpr Algorithm kAlgorithms[] = {Algorithm::kRing, Algorithm::kRecursiveDoubling,
+                                     Algorithm::kHalvingDoubling, Algorithm::kDirect,
+                                     Algorithm::kBcube};
 
 struct Lane {
   SliceBounds bounds;
@@ -242,12 +295,10 @@ class RankRun final : public TaskOwner {
   std::vector<std::unique_ptr<Task>> tasks_;
 };
 
-template <typename T = float>
-void allreduce(Rank& rank, Algorithm algorithm, const Work& work, const std::vector<Lane>& lanes) {
+template <typename T>
+void check_allreduce(Rank& rank, Algorithm algorithm, const Work& work,
+                     const std::vector<Lane>& lanes, const std::vector<T>& wanted) {
   Progress& progress = rank.endpoint->progress();
-  // A function of the user's own is a sum.
-  const auto operation = work.function == nullptr ? work.operation : ReduceOperation::kSum;
-  const auto wanted = expected<T>(algorithm, operation, rank.group.size, work.elements, work.tag);
   RankRun<T> run(rank, algorithm, work, lanes);
   {
     Progress::Guard guard(progress);
@@ -263,6 +314,14 @@ void allreduce(Rank& rank, Algorithm algorithm, const Work& work, const std::vec
         << name_of(data_type_of<T>()) << " " << name_of(work.operation) << ": element " << i
         << " of " << work.elements << " at rank " << rank.group.rank;
   }
+}
+
+template <typename T = float>
+void allreduce(Rank& rank, Algorithm algorithm, const Work& work, const std::vector<Lane>& lanes) {
+  // A function of the user's own is a sum.
+  const auto operation = work.function == nullptr ? work.operation : ReduceOperation::kSum;
+  check_allreduce(rank, algorithm, work, lanes,
+                  expected<T>(algorithm, operation, rank.group.size, work.elements, work.tag));
 }
 
 template <typename F>
@@ -354,21 +413,61 @@ TEST_P(HostsEngineTest, TheUsersOwnFunction) {
   });
 }
 
+// Of x -> m·x + c, modulo 2^32, which are associative and do not commute: first a, then b. The
+// upper half is m.
+uint64_t compose(uint64_t a, uint64_t b) {
+  const uint64_t m = b >> 32;
+  const uint64_t c = m * (a & 0xffffffff) + b;
+  return ((a >> 32) * m) << 32 | (c & 0xffffffff);
+}
+
+TEST(HostsEngine, DirectKeepsOperandsInTheOrderOfRanks) {
+  const ReduceFunction function = [](void* out, const void* a, const void* b, size_t elements) {
+    for (size_t i = 0; i < elements; ++i) {
+      static_cast<uint64_t*>(out)[i] =
+          compose(static_cast<const uint64_t*>(a)[i], static_cast<const uint64_t*>(b)[i]);
+    }
+  };
+  for (const int size : {2, 3, 5, 8}) {
+    World world(size);
+    on_all_ranks(world, [&function](Rank& rank) {
+      for (const size_t elements : {size_t{1}, size_t{5003}}) {
+        const Work work{.elements = elements,
+                        .tag = static_cast<uint32_t>(elements),
+                        .in_place = elements == 1,
+                        .operation = ReduceOperation::kCustom,
+                        .function = &function};
+        std::vector<uint64_t> wanted(elements);
+        for (size_t i = 0; i < elements; ++i) {
+          wanted[i] = input<uint64_t>(0, i, work.tag);
+          for (int r = 1; r < rank.group.size; ++r) {
+            wanted[i] = compose(wanted[i], input<uint64_t>(r, i, work.tag));
+          }
+        }
+        check_allreduce(rank, Algorithm::kDirect, work, {kWhole}, wanted);
+      }
+    });
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(, HostsEngineTest,
-                         ::testing::Combine(::testing::Values(Algorithm::kRing,
-                                                              Algorithm::kRecursiveDoubling),
-                                            ::testing::Values(2, 3, 4, 5, 7, 8, 16)),
+                         ::testing::Combine(::testing::ValuesIn(kAlgorithms),
+                                            ::testing::Range(1, 17)),
                          [](const auto& param) {
-                           return absl::StrCat(
-                               std::get<0>(param.param) == Algorithm::kRing ? "Ring" : "Doubling",
-                               std::get<1>(param.param));
+                           std::string name = algorithm_name(std::get<0>(param.param));
+                           std::erase_if(name, [](char c) { return !std::isalpha(c); });
+                           return absl::StrCat(name, "_", std::get<1>(param.param));
                          });
 
 TEST(HostsEngine, NoRankIsDoneBeforeTheLastHasBegun) {
-  constexpr std::pair<Algorithm, size_t> kCases[] = {{Algorithm::kRecursiveDoubling, 0},
-                                                     {Algorithm::kRecursiveDoubling, 1000},
-                                                     {Algorithm::kRing, 1000}};
-  for (const auto& [algorithm, elements] : kCases) {
+  std::vector<std::pair<Algorithm, size_t>> cases;
+  for (const Algorithm algorithm : kAlgorithms) {
+    for (const size_t elements : {0, 1, 1000}) {
+      // Around a ring of nothing a rank waits for nobody: the engine does not choose it.
+      if (algorithm != Algorithm::kRing || elements > 0) cases.emplace_back(algorithm, elements);
+    }
+  }
+  for (const auto& [algorithm, elements] : cases) {
     World world(4);
     std::vector<std::unique_ptr<RankRun<>>> runs;
     runs.reserve(4);
@@ -397,12 +496,18 @@ TEST(HostsEngine, NoRankIsDoneBeforeTheLastHasBegun) {
   }
 }
 
-TEST(HostsEngine, MegabytesThroughTheRingsWindow) {
-  World world(3);
-  on_all_ranks(world, [](Rank& rank) {
-    allreduce(rank, Algorithm::kRing, {(6 << 20) + 1, 1}, {kWhole});
-    allreduce(rank, Algorithm::kRing, {(3 << 20) + 7, 2, true}, {kWhole});
-  });
+// The ring's window, and several rounds of the others.
+TEST(HostsEngine, Megabytes) {
+  for (const int size : {3, 4}) {
+    World world(size);
+    on_all_ranks(world, [](Rank& rank) {
+      uint32_t tag = 0;
+      for (const Algorithm algorithm : kAlgorithms) {
+        allreduce(rank, algorithm, {(2 << 20) + 1, ++tag}, {kWhole});
+        allreduce(rank, algorithm, {(1 << 20) + 7, ++tag, true}, {kWhole});
+      }
+    });
+  }
 }
 
 TEST(HostsEngine, OperationsOfDifferentTagsRunAtOnceInAnyOrder) {
@@ -414,9 +519,8 @@ TEST(HostsEngine, OperationsOfDifferentTagsRunAtOnceInAnyOrder) {
         for (uint32_t i = 0; i < 10; ++i) {
           // Another order on each rank.
           const uint32_t tag = (t + static_cast<uint32_t>(rank.group.rank)) % 4;
-          const Algorithm algorithm =
-              tag % 2 == 0 ? Algorithm::kRing : Algorithm::kRecursiveDoubling;
-          allreduce(rank, algorithm, {1000 * (tag + 1) + i, tag}, {kWhole});
+          allreduce(rank, kAlgorithms[(tag + i) % std::size(kAlgorithms)],
+                    {1000 * (tag + 1) + i, tag}, {kWhole});
         }
       });
     }
@@ -425,7 +529,7 @@ TEST(HostsEngine, OperationsOfDifferentTagsRunAtOnceInAnyOrder) {
 }
 
 TEST(HostsEngine, RanksThatDisagreeAreTold) {
-  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kRecursiveDoubling}) {
+  for (const Algorithm algorithm : kAlgorithms) {
     World world(2);
     on_all_ranks(world, [algorithm](Rank& rank) {
       Progress& progress = rank.endpoint->progress();
@@ -497,15 +601,14 @@ TEST(HostsEngine, SegmentsThatCutElementsAreRefused) {
 }
 
 TEST(HostsEngine, ADeadRankFailsTheOthersTask) {
-  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kRecursiveDoubling}) {
+  for (const Algorithm algorithm : kAlgorithms) {
     for (const size_t elements : {size_t{10}, size_t{200'000}}) {
       World world(3);
-      on_all_ranks(world, [](Rank& rank) {
-        allreduce(rank, Algorithm::kRing, {1000, 1}, {kWhole});
-        allreduce(rank, Algorithm::kRecursiveDoubling, {1000, 2}, {kWhole});
+      on_all_ranks(world, [algorithm](Rank& rank) {
+        allreduce(rank, algorithm, {1000, 1}, {kWhole});
       });
       world.kill(2);
-      // Rank 0 is joined to rank 2 in both algorithms.
+      // Rank 0 is joined to rank 2 in all algorithms.
       Rank& rank = world.rank(0);
       Progress& progress = rank.endpoint->progress();
       RankRun run(rank, algorithm, {elements, 3, true}, {kWhole});
@@ -520,49 +623,61 @@ TEST(HostsEngine, ADeadRankFailsTheOthersTask) {
   }
 }
 
-// Also when the data has come before it is asked for, and is reduced while the task starts.
-TEST(HostsEngine, AFunctionThatThrowsFailsTheTask) {
+// Rank 0's, in a partial sum if there are three ranks. Also when the data has come before it is
+// asked for, and is reduced while the task starts.
+void check_function_that_throws(Algorithm algorithm, int size, bool data_is_there) {
   const ReduceFunction nothing = [](void*, const void*, const void*, size_t) {};
   const ReduceFunction throws = [](void*, const void*, const void*, size_t) {
     throw std::runtime_error("out of luck");
   };
   const std::vector<Lane> one_rail{{{}, rail_bit(0)}};
-  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kRecursiveDoubling}) {
-    for (const bool data_is_there : {false, true}) {
-      World world(2);
-      Work work{.elements = 3000, .tag = 1, .operation = ReduceOperation::kCustom};
-      work.function = &nothing;
-      RankRun peer(world.rank(0), algorithm, work, one_rail);
-      work.function = &throws;
-      RankRun run(world.rank(1), algorithm, work, one_rail);
-      const auto start = [&](int rank, RankRun<>& its_run) {
-        Progress::Guard guard(world.rank(rank).endpoint->progress());
-        its_run.start();
-      };
-      if (!data_is_there) start(1, run);
-      start(0, peer);
-      if (data_is_there) {  // what the same link carries later has come, too
-        on_all_ranks(world, [&](Rank& rank) { allreduce(rank, algorithm, {1000, 2}, one_rail); });
-        start(1, run);
+  World world(size);
+  std::vector<std::unique_ptr<RankRun<>>> runs;
+  for (int r = 0; r < size; ++r) {
+    const Work work{.elements = 3000,
+                    .tag = 1,
+                    .operation = ReduceOperation::kCustom,
+                    .function = r == 0 ? &throws : &nothing};
+    runs.push_back(std::make_unique<RankRun<>>(world.rank(r), algorithm, work, one_rail));
+  }
+  const auto start = [&](int rank) {
+    Progress::Guard guard(world.rank(rank).endpoint->progress());
+    runs[static_cast<size_t>(rank)]->start();
+  };
+  if (!data_is_there) start(0);
+  for (int r = 1; r < size; ++r) start(r);
+  if (data_is_there) {  // what the same link carries later has come, too
+    on_all_ranks(world, [&](Rank& rank) { allreduce(rank, algorithm, {1000, 2}, one_rail); });
+    start(0);
+  }
+  for (int r = 0; r < size; ++r) {
+    RankRun<>& run = *runs[static_cast<size_t>(r)];
+    Progress& progress = world.rank(r).endpoint->progress();
+    Progress::Guard guard(progress);
+    if (r == 0) {
+      EXPECT_TRUE(progress.wait(guard, run.waiter, now() + 60 * kSecond));
+      EXPECT_TRUE(absl::IsInternal(run.status)) << run.status;
+      EXPECT_NE(run.status.message().find("out of luck"), absl::string_view::npos);
+    }
+    run.freeze();
+    progress.run_deferred();
+  }
+}
+
+TEST(HostsEngine, AFunctionThatThrowsFailsTheTask) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    for (const int size : {2, 3}) {
+      for (const bool data_is_there : {false, true}) {
+        SCOPED_TRACE(absl::StrCat(algorithm_name(algorithm), ", ", size, " ranks, ",
+                                  data_is_there ? "late" : "early"));
+        check_function_that_throws(algorithm, size, data_is_there);
       }
-      {
-        Progress& progress = world.rank(1).endpoint->progress();
-        Progress::Guard guard(progress);
-        EXPECT_TRUE(progress.wait(guard, run.waiter, now() + 60 * kSecond));
-        EXPECT_TRUE(absl::IsInternal(run.status)) << run.status;
-        EXPECT_NE(run.status.message().find("out of luck"), absl::string_view::npos);
-        progress.run_deferred();
-      }
-      Progress& progress = world.rank(0).endpoint->progress();
-      Progress::Guard guard(progress);
-      peer.freeze();
-      progress.run_deferred();
     }
   }
 }
 
 TEST(HostsEngine, AFrozenTaskLeavesTheMemoryAlone) {
-  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kRecursiveDoubling}) {
+  for (const Algorithm algorithm : kAlgorithms) {
     World world(2);
     {
       Rank& rank = world.rank(0);
@@ -588,15 +703,33 @@ TEST(HostsEngine, AFrozenTaskLeavesTheMemoryAlone) {
   }
 }
 
+Algorithm chosen(Algorithm asked, int ranks, size_t elements, bool commutative = true) {
+  Operation op;
+  op.elements = elements;
+  op.element_size = 4;
+  op.commutative = commutative;
+  return HostsEngine::choose(asked, ranks, op);
+}
+
 TEST(HostsEngine, ChoosesByRanksAndSize) {
-  EXPECT_EQ(HostsEngine::choose(8, 64), Algorithm::kRecursiveDoubling);
-  EXPECT_EQ(HostsEngine::choose(8, 64 << 20), Algorithm::kRing);
-  EXPECT_EQ(HostsEngine::choose(2, 64 << 20), Algorithm::kRing);
+  EXPECT_EQ(chosen(Algorithm::kAuto, 8, 16), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(chosen(Algorithm::kAuto, 8, 64 << 10), Algorithm::kHalvingDoubling);
+  EXPECT_EQ(chosen(Algorithm::kAuto, 8, 16 << 20), Algorithm::kRing);
+  EXPECT_EQ(chosen(Algorithm::kAuto, 2, 64 << 10), Algorithm::kRing);
+  EXPECT_EQ(chosen(Algorithm::kAuto, 1000, 16), Algorithm::kRecursiveDoubling);
+}
+
+TEST(HostsEngine, TakesWhatWasAskedForUnlessThatCannotServe) {
+  for (const Algorithm asked : kAlgorithms) {
+    EXPECT_EQ(chosen(asked, 8, 1000), asked);
+    EXPECT_EQ(chosen(asked, 8, 0), Algorithm::kRecursiveDoubling);
+    EXPECT_EQ(chosen(asked, 8, 1000, /*commutative=*/false), Algorithm::kDirect);
+  }
 }
 
 TEST(HostsEngine, PeersAreMutual) {
   const HostsEngine engine;
-  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kRecursiveDoubling}) {
+  for (const Algorithm algorithm : kAlgorithms) {
     for (int size = 1; size <= 33; ++size) {
       const auto peers = [&](int rank) {
         Group group;

@@ -1,0 +1,37 @@
+#include "collectives/hosts/choice.h"
+
+#include <algorithm>
+#include <bit>
+#include <iterator>
+#include <limits>
+
+namespace nezha {
+namespace {
+
+// The last size class, floor(log2(bytes)), that each algorithm serves. Beyond: the ring.
+struct Row {
+  int most_ranks;
+  int recursive_doubling;
+  int halving_doubling;
+};
+
+// Where the algorithms cross, for 2 to 8 ranks over two rails of 1 Gbit/s: nezha-bench in
+// tests/cluster/testbed, all algorithms in turn, medians of the p50 of five to seven runs, from
+// 256 bytes to 16 MiB by factors of 2 to 4. (8 hosts on 4 cores that others used too: differences
+// below a tenth are noise.) Beyond 8 ranks it is a guess. Direct and bcube were nowhere better than
+// the best of these by more than that, but for bcube with 6 ranks and 256 KiB.
+constexpr Row kTable[] = {
+    {2, 15, 15}, {3, 16, 16}, {4, 15, 18}, {7, 16, 17}, {std::numeric_limits<int>::max(), 16, 19}};
+
+}  // namespace
+
+Algorithm best_algorithm(int ranks, size_t bytes) {
+  const int size_class = static_cast<int>(std::bit_width(bytes)) - 1;
+  const Row& row = *std::find_if(std::begin(kTable), std::end(kTable),
+                                 [&](const Row& r) { return ranks <= r.most_ranks; });
+  if (size_class <= row.recursive_doubling) return Algorithm::kRecursiveDoubling;
+  if (size_class <= row.halving_doubling) return Algorithm::kHalvingDoubling;
+  return Algorithm::kRing;
+}
+
+}  // namespace nezha

@@ -1,0 +1,38 @@
+// What one rank does in a collective: steps, in each of which it exchanges parts of the vector with
+// other ranks. The algorithms make schedules, and ScheduledTask carries them out.
+#pragma once
+
+#include <vector>
+
+namespace nezha {
+
+// Chunks [begin, end) of the vector.
+struct Chunks {
+  int begin = 0;
+  int end = 0;
+};
+
+struct Transfer {
+  int peer = 0;
+  Chunks chunks;
+};
+
+// Nothing of a step is sent before the one before it is complete.
+struct Step {
+  // What becomes of what is received.
+  enum class Use {
+    kPartialSum,  // with what this rank has of these chunks it is summed, in the order of ranks
+    kFinalSum,    // so, too; and the sum is the result, an average once it is divided
+    kResult,      // it is the result already
+  };
+  Use use = Use::kResult;
+  std::vector<Transfer> sends;     // of what this rank has when the step begins
+  std::vector<Transfer> receives;  // by rank; of what is summed, all the same chunks
+};
+
+struct Schedule {
+  int chunks = 1;  // equal parts that the vector is cut into; the same on all ranks
+  std::vector<Step> steps;
+};
+
+}  // namespace nezha

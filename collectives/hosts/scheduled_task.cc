@@ -1,0 +1,348 @@
+#include "collectives/hosts/scheduled_task.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "collectives/signature.h"
+
+namespace nezha {
+
+ScheduledTask::ScheduledTask(const Schedule& schedule, const Group& group, const Slice& slice,
+                             TaskOwner& owner)
+    : Task(owner),
+      group_(group),
+      slice_(slice),
+      range_(Partition(slice.operation.elements, slice.operation.element_size, 1)
+                 .chunk(0, slice.bounds)),
+      reducer_(slice.operation.reducer(group.size)),
+      full_(0, slice.operation.element_size, schedule.chunks),
+      last_(full_) {
+  const size_t element_size = slice.operation.element_size;
+  const size_t unit = full_.granule() * static_cast<size_t>(schedule.chunks);
+  round_bytes_ = std::max<size_t>(1, kRoundBytes / unit) * unit;
+  rounds_ = std::max<size_t>(1, (range_.length + round_bytes_ - 1) / round_bytes_);
+  const size_t last_bytes = range_.length - (rounds_ - 1) * round_bytes_;
+  full_ = Partition(round_bytes_ / element_size, element_size, schedule.chunks);
+  last_ = Partition(last_bytes / element_size, element_size, schedule.chunks);
+  stages_.reserve(schedule.steps.size());
+  for (const Step& step : schedule.steps) {
+    Stage& stage = stages_.emplace_back();
+    stage.use = step.use;
+    const auto add = [&](auto& messages, const Transfer& transfer) -> auto& {
+      auto& message = messages.emplace_back();
+      message.task = this;
+      message.peer = transfer.peer;
+      message.chunks = transfer.chunks;
+      message.channel = group.channels[static_cast<size_t>(transfer.peer)];
+      message.total = total(transfer.chunks);
+      return message;
+    };
+    stage.outgoing.reserve(step.sends.size());
+    for (const Transfer& transfer : step.sends) add(stage.outgoing, transfer);
+    stage.incoming.reserve(step.receives.size());
+    for (const Transfer& transfer : step.receives) {
+      Incoming& incoming = add(stage.incoming, transfer);
+      incoming.use = step.use;
+      incoming.index = parts_++;
+    }
+  }
+  copies_input_ = slice_.operation.input == slice_.operation.output && overwrites_what_it_sends();
+}
+
+// A sum that is final overwrites the input when the operation is in place, and a link that dies may
+// have to send that again. (What others sum up comes back only after it has arrived there.)
+bool ScheduledTask::overwrites_what_it_sends() const {
+  for (const Stage& stage : stages_) {
+    if (stage.incoming.empty() || stage.use == Step::Use::kResult) continue;
+    const Chunks& summed = stage.incoming.front().chunks;
+    return std::any_of(stage.outgoing.begin(), stage.outgoing.end(), [&](const Outgoing& out) {
+      return out.chunks.begin < summed.end && summed.begin < out.chunks.end;
+    });
+  }
+  return false;
+}
+
+void ScheduledTask::start(const EnginePlan& plan) {
+  plan_ = plan;
+  // All are opened at once: should this rank give up, each peer hears of its message.
+  for (Stage& stage : stages_) {
+    for (Outgoing& out : stage.outgoing) {
+      out.message = out.channel->open(message_info(group_, slice_, plan_, out.total),
+                                      {slice_.rails, full_.granule(), 1}, &out);
+    }
+  }
+  for (Stage& stage : stages_) {
+    for (Incoming& in : stage.incoming) {
+      Inbox::Ticket* ticket = in.channel->post(message_info(group_, slice_, plan_, in.total), &in);
+      if (state_ != State::kRunning) return;
+      if (!in.complete) in.ticket = ticket;  // else it is gone again
+    }
+  }
+  started_ = true;
+  proceed();
+}
+
+// ---- Where things are --------------------------------------------------------------------------
+
+Range ScheduledTask::range(size_t round, Chunks chunks) const {
+  const Partition& partition = round + 1 < rounds_ ? full_ : last_;
+  const size_t begin = partition.chunk(chunks.begin, {}).offset;
+  const Range last = partition.chunk(chunks.end - 1, {});
+  return {range_.offset + round * round_bytes_ + begin, last.offset + last.length - begin};
+}
+
+uint64_t ScheduledTask::total(Chunks chunks) const {
+  return (rounds_ - 1) * range(0, chunks).length + range(rounds_ - 1, chunks).length;
+}
+
+ScheduledTask::Place ScheduledTask::locate(const Message& message, uint64_t offset) const {
+  const size_t length = range(0, message.chunks).length;
+  if (length == 0) return {0, offset};  // a single round, and nothing of it
+  const size_t round = std::min(offset / length, rounds_ - 1);
+  return {round, offset - round * length};
+}
+
+ScheduledTask::Round& ScheduledTask::round(size_t index) {
+  const auto [entry, is_new] = live_.try_emplace(index);
+  Round& round = entry->second;
+  if (!is_new) return round;
+  round.parts.resize(parts_);
+  for (const Stage& stage : stages_) {
+    for (const Incoming& in : stage.incoming) {
+      round.parts[in.index].missing = in.total == 0 ? 1 : range(index, in.chunks).length;
+    }
+  }
+  return round;
+}
+
+// ---- Rounds ------------------------------------------------------------------------------------
+
+void ScheduledTask::begin(size_t index) {
+  Round& round = this->round(index);
+  round.begun = true;
+  const Range whole{range_.offset + index * round_bytes_,
+                    std::min(round_bytes_, range_.length - index * round_bytes_)};
+  round.own = slice_.operation.input + whole.offset;
+  round.own_offset = whole.offset;
+  if (!copies_input_ || whole.length == 0) return;
+  round.input_copy = group_.pool->take(whole.length);
+  std::memcpy(round.input_copy.data(), round.own, whole.length);
+  round.own = round.input_copy.data();
+}
+
+// As far as what has come allows.
+void ScheduledTask::advance(size_t index) {
+  Round& round = this->round(index);
+  if (!round.begun) return;
+  for (; !is_complete(round) && state_ == State::kRunning; ++round.stage) {
+    Stage& stage = stages_[round.stage];
+    if (!std::exchange(round.sent, true)) send(index, stage);
+    for (const Incoming& in : stage.incoming) {
+      if (round.parts[in.index].missing > 0) return;
+    }
+    if (absl::Status status = combine(index, stage); !status.ok()) return fail(status);
+    round.sent = false;
+  }
+}
+
+void ScheduledTask::proceed() {
+  if (!started_) return;
+  for (bool progress = true; progress && state_ == State::kRunning;) {
+    progress = false;
+    if (begun_ < rounds_ && begun_ < completed_ + kWindow) {
+      begin(begun_);
+      advance(begun_++);
+      progress = true;
+    }
+    while (completed_ < begun_) {
+      const auto entry = live_.find(completed_);
+      if (entry != live_.end() && !is_complete(entry->second)) break;
+      forget_if_done(completed_++);
+      progress = true;
+    }
+  }
+  if (completed_ == rounds_) settle();
+}
+
+void ScheduledTask::send(size_t index, Stage& stage) {
+  Round& round = this->round(index);
+  for (Outgoing& out : stage.outgoing) {
+    const Range part = range(index, out.chunks);
+    if (out.total == 0) out.channel->settle(*out.message);  // which is what sends it
+    if (part.length == 0) continue;
+    round.unreleased += part.length;
+    const uint64_t offset = index * range(0, out.chunks).length;
+    out.channel->push(*out.message, offset, round.own + (part.offset - round.own_offset),
+                      part.length);
+  }
+}
+
+// What has come at a step becomes what this rank has.
+absl::Status ScheduledTask::combine(size_t index, const Stage& stage) {
+  if (stage.incoming.empty()) return absl::OkStatus();
+  Round& round = this->round(index);
+  const Incoming& first = stage.incoming.front();
+  const Range part = range(index, first.chunks);
+  if (stage.use != Step::Use::kResult && part.length > 0) {
+    if (absl::Status status = sum(round, stage, part); !status.ok()) return status;
+  }
+  if (stage.use == Step::Use::kPartialSum) {
+    round.own = round.parts[first.index].buffer.data();
+    round.own_offset = part.offset;
+  } else {
+    round.own = slice_.operation.output;
+    round.own_offset = 0;
+  }
+  return absl::OkStatus();
+}
+
+// Adds up what has come at a step and what this rank has, in the order of ranks. Partial sums are
+// in the buffer of what came first, which the first addition uses up.
+absl::Status ScheduledTask::sum(const Round& round, const Stage& stage, const Range& part) {
+  const Operation& op = slice_.operation;
+  const size_t elements = part.length / op.element_size;
+  const auto buffer = [&](const Incoming& in) { return round.parts[in.index].buffer.data(); };
+  const std::byte* own = round.own + (part.offset - round.own_offset);
+  std::byte* scratch = buffer(stage.incoming.front());
+  const std::byte* sum = nullptr;
+  size_t left = stage.incoming.size() + 1;
+  absl::Status status;
+  const auto add = [&](const std::byte* operand) {
+    --left;
+    if (sum == nullptr) {
+      sum = operand;
+      return;
+    }
+    if (!status.ok()) return;
+    // Only the last addition writes to the output, which may be the input.
+    status = left == 0 && stage.use == Step::Use::kFinalSum
+                 ? reducer_.finish(op.output + part.offset, scratch, sum, operand, elements)
+                 : reducer_.combine(scratch, sum, operand, elements);
+    sum = scratch;
+  };
+  bool own_is_added = false;
+  for (const Incoming& in : stage.incoming) {
+    if (in.peer > group_.rank && !std::exchange(own_is_added, true)) add(own);
+    add(buffer(in));
+  }
+  if (!own_is_added) add(own);
+  return status;
+}
+
+void ScheduledTask::forget_if_done(size_t index) {
+  const auto entry = live_.find(index);
+  if (entry == live_.end() || !is_complete(entry->second)) return;
+  if (entry->second.unreleased == 0) live_.erase(entry);
+}
+
+// ---- The end -----------------------------------------------------------------------------------
+
+// Only now, as it may copy what is not acknowledged yet.
+void ScheduledTask::settle() {
+  if (std::exchange(settling_, true)) return;
+  for (Stage& stage : stages_) {
+    for (Outgoing& out : stage.outgoing) {
+      if (out.message != nullptr && out.total > 0) out.channel->settle(*out.message);
+    }
+  }
+  check_settled();
+}
+
+void ScheduledTask::check_settled() {
+  if (!settling_) return;
+  for (const Stage& stage : stages_) {
+    for (const Outgoing& out : stage.outgoing) {
+      if (out.message != nullptr) return;
+    }
+  }
+  finish(State::kDone);
+}
+
+void ScheduledTask::fail(const absl::Status& why) {
+  detach();
+  finish(State::kFailed, why);
+}
+
+void ScheduledTask::detach() {
+  for (Stage& stage : stages_) {
+    for (Incoming& in : stage.incoming) {
+      if (in.ticket != nullptr) in.channel->cancel(std::exchange(in.ticket, nullptr));
+    }
+    for (Outgoing& out : stage.outgoing) {
+      if (out.message != nullptr) out.channel->abandon(*std::exchange(out.message, nullptr));
+    }
+  }
+}
+
+std::string ScheduledTask::describe() const {
+  std::string text = algorithm_name(plan_.algorithm);
+  const char* separator = ": ";
+  const auto add = [&](const auto&... words) {
+    absl::StrAppend(&text, std::exchange(separator, ", "), words...);
+  };
+  if (completed_ == rounds_) {
+    for (const Stage& stage : stages_) {
+      for (const Outgoing& out : stage.outgoing) {
+        if (out.message == nullptr) continue;
+        add("waiting for rank ", out.peer, " to acknowledge (", out.channel->describe(), ")");
+      }
+    }
+    return text;
+  }
+  const auto oldest = live_.find(completed_);
+  const size_t step = oldest == live_.end() ? 0 : oldest->second.stage;
+  absl::StrAppend(&text, ", step ", step + 1, " of ", stages_.size());
+  for (const Incoming& in : stages_[step].incoming) {
+    if (oldest != live_.end() && oldest->second.parts[in.index].missing == 0) continue;
+    add("received ", in.received, " of ", in.total, " bytes from rank ", in.peer, " (",
+        in.channel->describe(), ")");
+  }
+  return text;
+}
+
+// ---- One message -------------------------------------------------------------------------------
+
+std::byte* ScheduledTask::Incoming::place(uint64_t offset, size_t length) {
+  const Place at = task->locate(*this, offset);
+  const Range part = task->range(at.round, chunks);
+  const Operation& op = task->slice_.operation;
+  const bool is_inside = at.offset + length <= part.length;
+  if (!is_inside || !op.is_whole(at.offset, length)) return nullptr;
+  if (use == Step::Use::kResult) return op.output + part.offset + at.offset;
+  // A peer begins no round before this rank has begun the one kWindow rounds earlier.
+  if (at.round >= task->completed_ + 2 * kWindow) return nullptr;
+  Buffer& buffer = task->round(at.round).parts[index].buffer;
+  if (!buffer) buffer = task->group_.pool->take(part.length);
+  return buffer.data() + at.offset;
+}
+
+void ScheduledTask::Incoming::landed(uint64_t offset, size_t length, Rail) {
+  received += length;
+  complete = received == total;
+  if (complete) ticket = nullptr;  // the inbox's is gone
+  const size_t index_of_round = task->locate(*this, offset).round;
+  task->round(index_of_round).parts[index].missing -= std::max<size_t>(length, 1);
+  task->advance(index_of_round);
+  task->proceed();
+}
+
+void ScheduledTask::Incoming::mismatched(const wire::MessageInfo& theirs) {
+  ticket = nullptr;  // the inbox's is gone
+  task->fail(
+      mismatch_error(peer, message_info(task->group_, task->slice_, task->plan_, total), theirs));
+}
+
+void ScheduledTask::Outgoing::released(uint64_t offset, size_t length) {
+  const size_t index = task->locate(*this, offset).round;
+  task->round(index).unreleased -= length;
+  task->forget_if_done(index);
+}
+
+void ScheduledTask::Outgoing::settled() {
+  message = nullptr;
+  task->check_settled();
+}
+
+}  // namespace nezha

@@ -1,0 +1,116 @@
+// Carries out a schedule on a slice: the messages, the scratch and the sums of all algorithms that
+// go in steps.
+//
+// The slice is cut into rounds, each of which goes through the steps by itself: while one receives,
+// another reduces. No more than kWindow of them are at work, so that partial sums take a few rounds
+// of scratch and not the size of the vector. Nothing depends on where in the vector an element is
+// but which ranks add it up, so rounds and slices do not change its order of summation.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "collectives/engine.h"
+#include "collectives/hosts/schedule.h"
+
+namespace nezha {
+
+class ScheduledTask final : public Task {
+ public:
+  ScheduledTask(const Schedule& schedule, const Group& group, const Slice& slice, TaskOwner& owner);
+  ~ScheduledTask() override { detach(); }
+
+  void start(const EnginePlan& plan);
+  std::string describe() const override;
+
+ private:
+  // A transfer's message: what it moves in all rounds, one after the other.
+  struct Message {
+    ScheduledTask* task = nullptr;
+    int peer = 0;
+    Chunks chunks;
+    Channel* channel = nullptr;
+    uint64_t total = 0;  // bytes
+  };
+  struct Incoming final : Message, Receiver {
+    Step::Use use = Step::Use::kResult;
+    size_t index = 0;  // in Round::parts
+    uint64_t received = 0;
+    bool complete = false;
+    Inbox::Ticket* ticket = nullptr;
+
+    std::byte* place(uint64_t offset, size_t length) override;
+    void landed(uint64_t offset, size_t length, Rail rail) override;
+    void failed(const absl::Status& why) override { task->fail(why); }
+    void mismatched(const wire::MessageInfo& theirs) override;
+  };
+  struct Outgoing final : Message, Sender {
+    OutMessage* message = nullptr;
+
+    void released(uint64_t offset, size_t length) override;
+    void settled() override;
+    void failed(const absl::Status& why) override { task->fail(why); }
+  };
+  struct Stage {  // a step
+    Step::Use use = Step::Use::kResult;
+    std::vector<Incoming> incoming;
+    std::vector<Outgoing> outgoing;
+  };
+
+  struct Part {            // of an incoming message
+    uint64_t missing = 0;  // bytes; of a message that is empty, 1 until it has come
+    Buffer buffer;         // for what is to be summed
+  };
+  struct Round {
+    std::vector<Part> parts;
+    bool begun = false;
+    bool sent = false;               // what the step at hand sends
+    size_t stage = 0;                // the step at hand
+    const std::byte* own = nullptr;  // what this rank has, from `own_offset` of the vector on
+    size_t own_offset = 0;
+    Buffer input_copy;
+    uint64_t unreleased = 0;  // bytes that links may read
+  };
+  struct Place {
+    size_t round;
+    size_t offset;  // in the round's part of the message
+  };
+
+  bool overwrites_what_it_sends() const;
+  Range range(size_t round, Chunks chunks) const;
+  uint64_t total(Chunks chunks) const;
+  Place locate(const Message& message, uint64_t offset) const;
+  Round& round(size_t index);
+  void begin(size_t index);
+  void advance(size_t index);
+  void proceed();
+  void send(size_t index, Stage& stage);
+  absl::Status combine(size_t index, const Stage& stage);
+  absl::Status sum(const Round& round, const Stage& stage, const Range& part);
+  bool is_complete(const Round& round) const { return round.stage == stages_.size(); }
+  void forget_if_done(size_t index);
+  void settle();
+  void check_settled();
+  void fail(const absl::Status& why);
+  void detach() override;
+
+  static constexpr size_t kRoundBytes = 1 << 20;
+  static constexpr size_t kWindow = 4;  // rounds
+
+  const Group& group_;
+  Slice slice_;
+  Range range_;  // of the vector
+  Reducer reducer_;
+  EnginePlan plan_;
+  size_t round_bytes_;
+  size_t rounds_;
+  Partition full_, last_;  // of a round: all of them but the last, and that one
+  std::vector<Stage> stages_;
+  size_t parts_ = 0;
+  bool copies_input_ = false;
+  bool started_ = false, settling_ = false;
+  size_t begun_ = 0, completed_ = 0;  // rounds; these have been from the first one on
+  std::map<size_t, Round> live_;
+};
+
+}  // namespace nezha
