@@ -1,0 +1,91 @@
+// How the ranks of a context change their plan, so that all of them run an operation by the same
+// one although each starts operations in an order of its own, as threads do. No I/O.
+// tests/model/plan_change.pml is the model of it.
+//
+// The coordinator, rank 0, takes one step at a time. It asks all ranks to prepare. Each reports the
+// operations that it has started by its current plan and that are not over, and starts none from
+// then on until the commit, which names what any rank has reported. Those operations keep the plan
+// that they were started by, on every rank; all others run by the new one. Operations that are over
+// need not be named: one is over on a rank only when all have started it. What goes from the
+// coordinator to a rank arrives in order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace nezha {
+
+// An operation of a context: which of its tag it is, counted from 1. The same on every rank.
+struct OperationId {
+  uint32_t tag = 0;
+  uint64_t ordinal = 0;
+
+  friend bool operator==(const OperationId&, const OperationId&) = default;
+  template <typename H>
+  friend H AbslHashValue(H hash, const OperationId& id) {
+    return H::combine(std::move(hash), id.tag, id.ordinal);
+  }
+};
+
+// A rank's part. Plans are numbered from 0 on, as they follow each other.
+class PlanFollower {
+ public:
+  // The number of the plan that the operation, which this rank has entered, starts by; none while a
+  // step is under way: it must be started again after the commit.
+  std::optional<uint32_t> start(const OperationId& operation);
+  // The operation is over, one way or the other.
+  void finish(const OperationId& operation) { in_flight_.erase(operation); }
+
+  // A step towards the plan of that number: what this rank reports. An error if a step is under
+  // way, or if the plan is not the next one.
+  absl::StatusOr<std::vector<OperationId>> prepare(uint32_t plan);
+  // The end of the step: `keep` are the operations of the commit, `has_entered` says of which of
+  // them this rank knows. An error if there is no such step.
+  absl::Status commit(uint32_t plan, const std::vector<OperationId>& keep,
+                      absl::FunctionRef<bool(const OperationId&)> has_entered);
+
+  uint32_t current() const { return current_; }
+  bool is_waiting() const { return waiting_; }
+
+ private:
+  uint32_t current_ = 0;
+  bool waiting_ = false;                             // between the report and the commit
+  absl::flat_hash_set<OperationId> in_flight_;       // started by the current plan
+  absl::flat_hash_set<OperationId> held_;            // entered in this step, not started
+  absl::flat_hash_map<OperationId, uint32_t> keep_;  // not started here: the plan each keeps
+};
+
+// The coordinator's part, beside its own as a follower.
+class PlanCoordinator {
+ public:
+  explicit PlanCoordinator(int ranks) : reported_(static_cast<size_t>(ranks)) {}
+
+  // Begins the step to the next plan, whose number it returns: all ranks are to be told to prepare.
+  // Only when no step is under way.
+  uint32_t begin();
+  bool is_stepping() const { return missing_ > 0; }
+
+  // A rank's report. Once all are there, the operations of the commit, which is to be sent to all
+  // ranks; the step is over then. An error if the report is none that was asked for.
+  absl::StatusOr<std::optional<std::vector<OperationId>>> report(
+      int rank, uint32_t plan, const std::vector<OperationId>& operations);
+  // The ranks whose reports are missing, for errors.
+  std::vector<int> missing() const;
+
+ private:
+  uint32_t plan_ = 0;
+  size_t missing_ = 0;
+  std::vector<bool> reported_;  // by rank
+  absl::flat_hash_set<OperationId> union_;
+};
+
+}  // namespace nezha
