@@ -362,7 +362,7 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   scheduler_.link_up(rail, to.link.get(), device->counters().rate);
   inbox_.grant_again();
   repeat_news();
-  log().debug("{}: link up on {}", description_, device->name());
+  log().info("{}: link on {} is up", description_, device->name());
   pump_soon();
 }
 

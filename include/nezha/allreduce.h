@@ -38,8 +38,11 @@ enum class Algorithm : uint8_t {
   kBcube = 5,
 };
 
+/// One allreduce: what it reduces, how, and by when. May be used again, also while an operation
+/// that was started with it runs. Not thread-safe itself.
 class AllreduceOptions {
  public:
+  /// On this context, which must not be null.
   explicit AllreduceOptions(std::shared_ptr<Context> context) : context_(std::move(context)) {}
 
   /// The vector this rank contributes: `elements` elements at `data`. The memory belongs to the
@@ -58,6 +61,7 @@ class AllreduceOptions {
     elements_ = elements;
     type_ = data_type_of<T>();
   }
+  /// Likewise.
   template <typename T>
   void setInputs(const std::vector<T*>& data, size_t elements) {
     setInputs(std::vector<const T*>(data.begin(), data.end()), elements);

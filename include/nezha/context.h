@@ -24,6 +24,7 @@ enum class Plan {
   kSlice,
 };
 
+/// What Context::create() wants to know.
 struct ContextOptions {
   /// A rank or a size that the program does not give: the launcher's, of the environment
   /// (nezha/launch.h says which variables, and which come first).
@@ -40,6 +41,7 @@ struct ContextOptions {
   std::vector<std::string> rails;
   /// The default deadline of an operation, for the whole of it, and the deadline of creation.
   std::chrono::milliseconds timeout = std::chrono::seconds(30);
+  /// Must be the same on every rank.
   Plan plan = Plan::kStripe;
   /// Plan::kSlice only: the part of each message that each rail carries, in the order of `rails`;
   /// any positive scale (`{1000, 400}`). Empty: equal parts. Must be the same on every rank.
@@ -85,8 +87,11 @@ class NEZHA_EXPORT Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
+  /// This process's rank, whoever gave it: 0 <= rank() < size().
   int rank() const;
+  /// How many ranks there are.
   int size() const;
+  /// `ContextOptions::timeout`.
   std::chrono::milliseconds timeout() const;
 
   /// One entry per rail of this rank, in the order of `ContextOptions::rails`. Counters belong to

@@ -14,6 +14,7 @@ namespace nezha {
 /// it. Nothing was sent and no memory was written; the context stays usable.
 class NEZHA_EXPORT InvalidArgument : public ::gloo::InvalidOperationException {
  public:
+  /// With this `what()`.
   explicit InvalidArgument(const std::string& what) : InvalidOperationException(what) {}
 };
 
@@ -23,12 +24,14 @@ class NEZHA_EXPORT InvalidArgument : public ::gloo::InvalidOperationException {
 /// contents are undefined.
 class NEZHA_EXPORT IoError : public ::gloo::IoException {
  public:
+  /// With this `what()`.
   explicit IoError(const std::string& what) : IoException(what) {}
 };
 
 /// An IoError whose cause is a deadline; `what()` names whom the operation waited for.
 class NEZHA_EXPORT TimeoutError : public IoError {
  public:
+  /// With this `what()`.
   explicit TimeoutError(const std::string& what) : IoError(what) {}
 };
 

@@ -24,9 +24,11 @@ inline float float_of(uint32_t bits) {
 /// IEEE 754 binary16: 1 bit of sign, 5 of exponent, 10 of fraction. Conversions round to the
 /// nearest, ties to even; a NaN stays a NaN. No arithmetic: convert to float.
 struct Float16 {
+  /// The encoding: the sign is the highest bit.
   uint16_t bits;
 
   Float16() = default;  // trivial: nothing is set
+  /// Rounds; 65520 and more become infinity.
   explicit Float16(float value) {
     const uint32_t all = internal::float_bits(value);
     const uint32_t sign = (all >> 16) & 0x8000;
@@ -43,6 +45,7 @@ struct Float16 {
     }
     bits = static_cast<uint16_t>(sign | half);
   }
+  /// The same number: every one is a float.
   explicit operator float() const {
     constexpr float kScale = 0x1p112F;  // from the one bias of exponents to the other
     const uint32_t magnitude = static_cast<uint32_t>(bits & 0x7fff) << 13;
@@ -56,9 +59,11 @@ struct Float16 {
 /// bfloat16: the upper half of a float. Conversions round to the nearest, ties to even; a NaN
 /// stays a NaN. No arithmetic: convert to float.
 struct BFloat16 {
+  /// The upper 16 bits of the float's encoding.
   uint16_t bits;
 
   BFloat16() = default;  // trivial: nothing is set
+  /// Rounds; what rounds to more than the largest finite number becomes infinity.
   explicit BFloat16(float value) {
     const uint32_t all = internal::float_bits(value);
     const bool is_nan = (all & 0x7fffffff) > 0x7f800000;
@@ -66,6 +71,7 @@ struct BFloat16 {
     const uint32_t rounded = is_nan ? all | 0x400000 : all + 0x7fff + ((all >> 16) & 1);
     bits = static_cast<uint16_t>(rounded >> 16);
   }
+  /// The same number: every one is a float.
   explicit operator float() const { return internal::float_of(static_cast<uint32_t>(bits) << 16); }
 };
 

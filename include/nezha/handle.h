@@ -25,7 +25,9 @@ class NEZHA_EXPORT Handle {
   /// As `cancel`, which a finished operation does not mind: memory that goes out of scope with the
   /// handle is never written to. Does not block.
   ~Handle();
+  /// Takes the operation over; `other` has none any more.
   Handle(Handle&& other) noexcept;
+  /// Takes the operation over; the one that this handle had is `other`'s, until that goes.
   Handle& operator=(Handle&& other) noexcept;
 
   /// Whether it is over, well or not. Never blocks, and never throws the operation's error.

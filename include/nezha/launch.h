@@ -13,9 +13,11 @@ struct LaunchEnvironment {
   std::string launcher;
   /// 0 <= rank < size.
   int rank = -1;
+  /// How many ranks the job has.
   int size = -1;
-  /// The rank among the processes of this host, and how many those are.
+  /// The rank among the processes of this host: 0 <= local_rank < local_size.
   int local_rank = -1;
+  /// How many of the job's ranks are on this host.
   int local_size = -1;
   /// A name of this run of the job, the same on all ranks: a prefix for the rendezvous. Launchers
   /// may use a name again for a later run. A torchrun job that is restarted gets a new one.

@@ -45,14 +45,14 @@ class NEZHA_EXPORT RedisStore final : public ::gloo::rendezvous::Store {
   ///     redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE][?OPTION=VALUE[&OPTION=VALUE]...]
   ///     redis+unix://[[USER]:PASSWORD@]/PATH[?database=N][&OPTION=VALUE]...
   ///
-  /// An IPv6 address is in brackets. %XX stands for a byte, as in all URLs. The port is 6379 and
-  /// the database 0 unless given. The options:
-  ///   - prefix: a name of the job; keys on the server are PREFIX/KEY. Must be the same on all
-  ///   ranks
-  ///     and another for each run. Default: nezha
-  ///   - ttl: the time after which a key expires, such as 90m. A rank may read another's keys when
-  ///     it first speaks to it, so not less than the job's time. Default: 24h
-  ///   - timeout: the deadline of each command, with the time to connect again. Default: 10s
+  /// An IPv6 address is in brackets. A percent sign and two hexadecimal digits stand for a byte
+  /// (RFC 3986, section 2.1). The port is 6379 and the database 0 unless given. The options:
+  ///
+  /// - prefix: a name of the job; keys on the server are PREFIX/KEY. Must be the same on all ranks
+  ///   and another for each run. Default: nezha
+  /// - ttl: the time after which a key expires, such as 90m. A rank may read another's keys when it
+  ///   first speaks to it, so not less than the job's time. Default: 24h
+  /// - timeout: the deadline of each command, with the time to connect again. Default: 10s
   explicit RedisStore(const std::string& url);
 
   /// Removes the keys that this process has set, which takes one second at most; those of a server

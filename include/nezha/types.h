@@ -12,22 +12,23 @@ namespace gloo {
 struct float16;
 }
 
+/// All that the library offers to programs.
 namespace nezha {
 
 /// The element types. Numbers are part of the wire format and never change meaning.
 enum class DataType : uint8_t {
-  kFloat32 = 1,
-  kUint8 = 2,
-  kInt8 = 3,
-  kInt16 = 4,
-  kUint16 = 5,
-  kInt32 = 6,
-  kUint32 = 7,
-  kInt64 = 8,
-  kUint64 = 9,
-  kFloat16 = 10,
-  kBFloat16 = 11,
-  kFloat64 = 12,
+  kFloat32 = 1,    ///< float: IEEE 754 binary32
+  kUint8 = 2,      ///< unsigned, 1 byte
+  kInt8 = 3,       ///< signed, two's complement as all signed ones are, 1 byte
+  kInt16 = 4,      ///< signed, 2 bytes
+  kUint16 = 5,     ///< unsigned, 2 bytes
+  kInt32 = 6,      ///< signed, 4 bytes
+  kUint32 = 7,     ///< unsigned, 4 bytes
+  kInt64 = 8,      ///< signed, 8 bytes
+  kUint64 = 9,     ///< unsigned, 8 bytes
+  kFloat16 = 10,   ///< Float16: IEEE 754 binary16
+  kBFloat16 = 11,  ///< BFloat16: the upper half of a binary32
+  kFloat64 = 12,   ///< double: IEEE 754 binary64
 };
 
 /// The reductions, element by element. Numbers are part of the wire format and never change
@@ -39,11 +40,13 @@ enum class DataType : uint8_t {
 /// whose other bits are zero; so NaNs, too, are the same bits on all ranks, whatever their CPUs.
 /// The floating-point environment is taken to be the default one.
 enum class ReduceOperation : uint8_t {
+  /// The elements' sum, in the order of the algorithm.
   kSum = 1,
+  /// Their product, likewise.
   kProduct = 2,
   /// Of floating-point numbers the IEEE 754-2019 minimum: NaN if any element is, and -0 < +0.
   kMin = 3,
-  /// Likewise.
+  /// Likewise the IEEE 754-2019 maximum: NaN if any element is, and +0 > -0.
   kMax = 4,
   /// The sum, as kSum has it, divided by the number of ranks once at the end. Integers: towards
   /// zero. What overflows in the sum is lost: float16 above 65504, integers by wrapping.

@@ -115,8 +115,14 @@ def test_cut_one_after_the_other(bed: Testbed, undisturbed: list[str]) -> None:
 
 @pytest.mark.parametrize("rail", RAILS)
 @pytest.mark.parametrize("how", WAYS_TO_CUT)
-def test_cut_and_heal_between(bed: Testbed, how: str, rail: str) -> None:
-    """Small operations go on over the other rail, and come back to the healed one."""
+def test_cut_and_heal_between(
+    bed: Testbed, monkeypatch: pytest.MonkeyPatch, how: str, rail: str
+) -> None:
+    """Small operations go on over the other rail, and come back to the healed one.
+
+    The log tells both, and of which ranks.
+    """
+    monkeypatch.setenv("NEZHA_LOG", "info")
     with job.Job(bed, 4) as work:
         sizes = f"1,1000,{MIB // 4}"
         work.start(
@@ -134,6 +140,8 @@ def test_cut_and_heal_between(bed: Testbed, how: str, rail: str) -> None:
         )
         work.stop()
         work.succeed()
+        link = rf"nezha info: rank \d \(.*\): link on {rail} is "
+        assert re.search(f"(?s){link}down: .*{link}up\n", work.ranks[1].process.stderr)
 
 
 def test_cut_while_nobody_calls(bed: Testbed) -> None:
