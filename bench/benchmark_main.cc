@@ -71,6 +71,9 @@ int benchmark_main(int argc, char** argv, const Dialect& dialect, const Connect&
   } catch (const UsageError& error) {
     std::fprintf(stderr, "%s: %s\nTry %s --help.\n", program, error.what(), program);
     return 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", program, error.what());
+    return 1;
   }
   if (!options) return 0;
   try {

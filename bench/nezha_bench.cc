@@ -1,6 +1,7 @@
 // nezha-bench: the speed of nezha's collectives.
 #include "absl/strings/str_join.h"
 #include "bench/benchmark_main.h"
+#include "bench/list_rails.h"
 #include "nezha/allreduce.h"
 #include "nezha/context.h"
 
@@ -12,9 +13,11 @@ const Dialect kDialect = {
     "the speed of nezha's collectives",
     "rails",
     "LIST",
-    "this rank's rails, such as tcp:eth0,tcp:eth1; with --plan slice the same on all ranks",
+    "this rank's rails, such as tcp:eth0,tcp:eth1, or auto, which finds them; with --plan slice the"
+    " same on all ranks",
     {"auto", "ring", "recursive-doubling", "halving-doubling", "direct", "bcube"},
     {"stripe", "slice"},
+    &list_rails,
 };
 
 Algorithm algorithm_of(const Options& options) {

@@ -177,10 +177,15 @@ void add_measurement_options(OptionTable& table, Options& o) {
         [&o](const auto& v) { o.format = to_format(v); }}});
 }
 
-void add_rail_options(OptionTable& table, Options& o, const Dialect& dialect) {
+void add_rail_options(OptionTable& table, Options& o, const Dialect& dialect, bool& list_rails) {
   table.push_back({0, "", "", "How", {}});
   table.push_back({0, dialect.rails_option, dialect.rails_value, dialect.rails_help,
                    [&o](const auto& v) { o.rails = to_names(v); }});
+  if (dialect.list_rails != nullptr) {
+    table.push_back({0, "list-rails", "",
+                     "show this host's interfaces, and what auto takes and why",
+                     [&](const auto&) { list_rails = true; }});
+  }
   if (dialect.plans.size() > 1) {
     table.push_back(
         {0, "plan", "NAME",
@@ -327,7 +332,8 @@ void check_together(const Options& o, const Dialect& dialect) {
   check_meeting_place(o);
   if (o.rails.empty()) throw UsageError("--" + dialect.rails_option + " is needed");
   if (!o.shares.empty() && o.plan != "slice") throw UsageError("--share is for --plan slice only");
-  if (!o.shares.empty() && o.shares.size() != o.rails.size()) {
+  const bool known = o.rails != std::vector<std::string>{"auto"};  // else the context knows
+  if (known && !o.shares.empty() && o.shares.size() != o.rails.size()) {
     throw UsageError(absl::StrCat("--share has ", o.shares.size(), " parts, --",
                                   dialect.rails_option, " has ", o.rails.size()));
   }
@@ -369,10 +375,11 @@ std::optional<Options> parse_options(int argc, char** argv, const Dialect& diale
   options.algorithm = dialect.algorithms.front();
   bool help = false;
   bool version = false;
+  bool list_rails = false;
   OptionTable table;
   add_rendezvous_options(table, options);
   add_measurement_options(table, options);
-  add_rail_options(table, options, dialect);
+  add_rail_options(table, options, dialect, list_rails);
   table.push_back({'h', "help", "", "this text", [&help](const auto&) { help = true; }});
   table.push_back({0, "version", "", "the version", [&version](const auto&) { version = true; }});
 
@@ -383,6 +390,10 @@ std::optional<Options> parse_options(int argc, char** argv, const Dialect& diale
   }
   if (version) {
     std::printf("%s %s\n", dialect.program.c_str(), NEZHA_VERSION);
+    return std::nullopt;
+  }
+  if (list_rails) {
+    dialect.list_rails();
     return std::nullopt;
   }
   options.collective = the_collective(words);

@@ -30,6 +30,8 @@ struct Dialect {
   // The known names; the first is the default. A program with a single plan has no --plan.
   std::vector<std::string> algorithms;
   std::vector<std::string> plans;
+  // --list-rails prints what there are; null: the program has no such option.
+  void (*list_rails)() = nullptr;
 };
 
 struct Options {
@@ -68,7 +70,7 @@ std::string shares_text(const Options& options);
 // Reads the command line. A rank and a number of ranks that it does not give are RANK and SIZE of
 // the environment, if both are there; else the launcher's (nezha/launch.h); else what there is of
 // RANK and SIZE. Makes the shared path, if one is given. Returns nothing if the user asked for the
-// help or the version, which has then been printed.
+// help, the version or a list of rails, which has then been printed.
 // Throws UsageError.
 std::optional<Options> parse_options(int argc, char** argv, const Dialect& dialect);
 

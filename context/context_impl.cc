@@ -14,6 +14,7 @@
 #include "common/environment.h"
 #include "common/launch.h"
 #include "common/log.h"
+#include "context/auto_rails.h"
 #include "context/rails.h"
 #include "context/raise.h"
 #include "nezha/errors.h"
@@ -62,7 +63,8 @@ ContextImpl::ContextImpl(std::shared_ptr<Store> store, ContextOptions options)
   if (options_.timeout.count() <= 0) {
     refuse(absl::StrCat("a timeout of ", options_.timeout.count(), " ms; give a positive one"));
   }
-  if (options_.rails.empty()) refuse("no rails; name them, such as tcp:eth0");
+  if (options_.rails.empty()) refuse("no rails; name them, such as tcp:eth0, or give auto");
+  find_rails();
   if (!options_.shares.empty() && options_.plan != Plan::kSlice) {
     refuse("shares are for the slice plan; stripes learn theirs");
   }
@@ -73,6 +75,16 @@ ContextImpl::ContextImpl(std::shared_ptr<Store> store, ContextOptions options)
     refuse(absl::StrCat("shares ", absl::StrJoin(options_.shares, ","), " for ",
                         options_.rails.size(), " rails: one positive number for each"));
   }
+}
+
+void ContextImpl::find_rails() {
+  const auto& rails = options_.rails;
+  if (std::find(rails.begin(), rails.end(), "auto") == rails.end()) return;
+  if (rails.size() > 1) throw InvalidArgument("nezha: rails: auto is not for lists; give it alone");
+  auto found = nezha::find_rails();
+  if (!found.ok()) throw InvalidArgument(prefixed(rank_of_, std::string(found.status().message())));
+  options_.rails = std::move(found->uris);
+  chosen_ = std::move(found->interfaces);
 }
 
 ContextImpl::~ContextImpl() {
@@ -104,6 +116,7 @@ void ContextImpl::join() {
     const auto rank0 = read_record(0, deadline);
     if (!rank0.ok()) raise(rank_of_, rank0.status());
     check_agreement(*rank0);
+    check_slices(*rank0);
     job_ = rank0->job;
   }
   {
@@ -166,6 +179,7 @@ Record ContextImpl::own_record() const {
     const Device* device = endpoint_->device(rail);
     record.devices[device->name()] = device->address();
   }
+  record.interfaces = chosen_;
   return record;
 }
 
@@ -213,22 +227,36 @@ void ContextImpl::check_agreement(const Record& rank0) const {
   if (rank0.settings != settings()) differ("the plan", settings(), rank0.settings);
 }
 
+// A slice goes by its rail's place in the list, which for users who name their rails is in order.
+void ContextImpl::check_slices(const Record& rank0) const {
+  const auto rails_of = [](const ChosenInterfaces& chosen) {
+    return absl::StrJoin(chosen, ",",
+                         [](std::string* out, const auto& entry) { *out += entry.first; });
+  };
+  const std::string here = rails_of(chosen_);
+  const std::string there = rails_of(rank0.interfaces);
+  if (options_.plan != Plan::kSlice || here == there) return;
+  throw IoError(prefixed(
+      rank_of_, absl::StrCat("slices need the same rails on every rank, and auto finds '", here,
+                             "' here and '", there, "' at rank 0; name them, or take stripes")));
+}
+
 absl::Status ContextImpl::resolve(int rank, Nanos deadline) {
   const auto record = read_record(rank, deadline);
   if (!record.ok()) return record.status();
-  Progress::Guard guard(endpoint_->progress());
-  const bool in_common = std::any_of(rails_.begin(), rails_.end(), [&](Rail rail) {
-    return record->devices.contains(endpoint_->device(rail)->name());
-  });
-  if (!in_common) {
+  const auto pairs = pair_rails(own_record().rails(), record->rails());
+  if (pairs.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "no rail in common with rank ", rank, " (", record->host,
         "), which has: ", absl::StrJoin(record->devices, ", ", absl::PairFormatter(" at ")),
-        "; rails are matched by name (?rail=NAME)"));
+        "; rails are matched by name (?rail=NAME); nezha-bench --list-rails says what auto finds"));
   }
+  std::map<std::string, std::string> addresses;
+  for (const auto& [here, there] : pairs) addresses[here] = record->devices.at(there);
+  Progress::Guard guard(endpoint_->progress());
   Channel& channel = endpoint_->channel(record->process);
   channel.set_peer(absl::StrCat("rank ", rank, " (", record->host, ", pid ", record->pid, ")"),
-                   job_, record->devices);
+                   job_, addresses, pairs);
   group_.channels[static_cast<size_t>(rank)] = &channel;
   return absl::OkStatus();
 }

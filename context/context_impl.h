@@ -52,10 +52,12 @@ class ContextImpl final : JobListener, RunningOperationOwner {
   std::string absent(const RunningOperation& operation) const override;
   void on_operation_over(RunningOperation& operation) override;
 
+  void find_rails();
   void open_devices();
   Record own_record() const;
   absl::StatusOr<Record> read_record(int rank, Nanos deadline);
   void check_agreement(const Record& rank0) const;
+  void check_slices(const Record& rank0) const;
   std::string settings() const;
   // Makes the channel to that rank. Reads the store, so not under the lock.
   absl::Status resolve(int rank, Nanos deadline);
@@ -78,7 +80,8 @@ class ContextImpl final : JobListener, RunningOperationOwner {
   std::shared_ptr<Store> store_;
   std::timed_mutex store_mutex_;  // Gloo's stores are not thread-safe
   ContextOptions options_;
-  std::string rank_of_;  // "rank 1 of 4"
+  std::string rank_of_;      // "rank 1 of 4"
+  ChosenInterfaces chosen_;  // by rail name, if the rails are "auto"
   UniqueId job_;
   std::vector<Rail> rails_;  // in the order of options_.rails
 

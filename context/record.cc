@@ -3,6 +3,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "transport/wire.h"
 
 namespace nezha {
 namespace {
@@ -21,18 +22,26 @@ absl::Status set(Record& record, absl::string_view key, absl::string_view value)
                ? absl::OkStatus()
                : absl::InvalidArgumentError(absl::StrCat("'", value, "' is no number"));
   };
+  const auto set_entry = [&](std::map<std::string, std::string>& map) {
+    const std::pair<absl::string_view, absl::string_view> pair =
+        absl::StrSplit(value, absl::MaxSplits(' ', 1));
+    const bool is_name = !pair.first.empty() && pair.first.size() <= wire::kMaxRailName;
+    if (!is_name || pair.second.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("'", value, "' is no rail and what it has"));
+    }
+    map[std::string(pair.first)] = std::string(pair.second);
+    return absl::OkStatus();
+  };
   if (key == "job") return set_id(record.job);
   if (key == "process") return set_id(record.process);
+  if (key == "device") return set_entry(record.devices);
+  if (key == "interface") return set_entry(record.interfaces);
   if (key == "pid") return set_int(record.pid);
   if (key == "size") return set_int(record.size);
   if (key == "host") {
     record.host = std::string(value);
   } else if (key == "settings") {
     record.settings = std::string(value);
-  } else if (key == "device") {
-    const std::pair<absl::string_view, absl::string_view> pair =
-        absl::StrSplit(value, absl::MaxSplits(' ', 1));
-    record.devices[std::string(pair.first)] = std::string(pair.second);
   } else {
     return absl::InvalidArgumentError(absl::StrCat("unknown key '", key, "'"));
   }
@@ -50,7 +59,19 @@ std::string Record::encode() const {
   for (const auto& [rail, address] : devices) {
     absl::StrAppend(&text, "device ", rail, " ", address, "\n");
   }
+  for (const auto& [rail, interface] : interfaces) {
+    absl::StrAppend(&text, "interface ", rail, " ", interface, "\n");
+  }
   return text;
+}
+
+ChosenInterfaces Record::rails() const {
+  ChosenInterfaces rails;
+  for (const auto& [rail, address] : devices) {
+    const auto chosen = interfaces.find(rail);
+    rails[rail] = chosen == interfaces.end() ? "" : chosen->second;
+  }
+  return rails;
 }
 
 absl::StatusOr<Record> Record::decode(absl::string_view text) {

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/unique_id.h"
+#include "control/nic_selector.h"
 
 namespace nezha {
 
@@ -17,13 +18,17 @@ struct Record {
   UniqueId process;
   std::string host;
   int pid = 0;
-  int size = 0;                                // of the context
-  std::string settings;                        // what must be the same on all ranks
-  std::map<std::string, std::string> devices;  // address by rail name
+  int size = 0;                                   // of the context
+  std::string settings;                           // what must be the same on all ranks
+  std::map<std::string, std::string> devices;     // address by rail name
+  std::map<std::string, std::string> interfaces;  // by rail name, where the NIC selector chose it
 
   std::string encode() const;
   // The store is not trusted: sizes are bounded, and unknown keys are errors.
   static absl::StatusOr<Record> decode(absl::string_view text);
+
+  // Of each rail its interface, or nothing if that was not the NIC selector's choice.
+  ChosenInterfaces rails() const;
 
   static std::string key(int rank);
 };

@@ -18,10 +18,12 @@ Channel::Channel(ChannelOwner& owner, const UniqueId& peer)
 Channel::~Channel() = default;
 
 void Channel::set_peer(std::string description, const UniqueId& job,
-                       const std::map<std::string, std::string>& addresses) {
+                       const std::map<std::string, std::string>& addresses,
+                       const std::map<std::string, std::string>& peer_names) {
   description_ = std::move(description);
   add_job(job);
   for (const auto& [rail, address] : addresses) addresses_[rail] = address;
+  for (const auto& [rail, name] : peer_names) peer_names_[rail] = name;
 }
 
 // ---- The contexts that both are in -------------------------------------------------------------
@@ -299,7 +301,8 @@ void Channel::connect(Rail rail) {
   hello.target = peer_;
   hello.link_id = to.attempt_id;
   hello.generation = to.generation;
-  hello.rail = device->name();
+  const auto peer_name = peer_names_.find(device->name());
+  hello.rail = peer_name == peer_names_.end() ? device->name() : peer_name->second;
   to.attempt = device->connect(
       address->second, hello,
       [this, rail](absl::StatusOr<std::unique_ptr<Link>> link, uint32_t generation) {

@@ -42,10 +42,12 @@ class Channel final : LinkOwner, InboxOwner {
   Channel(ChannelOwner& owner, const UniqueId& peer);
   ~Channel();
 
-  // What the peer published: who it is, for messages; a context both are in; and, by rail name,
-  // where its devices are. May come again, from another context.
+  // What the peer published: who it is, for messages; a context both are in; and, by this end's
+  // name of the rail, where its devices are, and what it calls the rail if that is another name.
+  // May come again, from another context.
   void set_peer(std::string description, const UniqueId& job,
-                const std::map<std::string, std::string>& addresses);
+                const std::map<std::string, std::string>& addresses,
+                const std::map<std::string, std::string>& peer_names = {});
 
   // Sending and receiving; see Outbox and Inbox.
   OutMessage* open(const wire::MessageInfo& info, const Route& route, Sender* sender);
@@ -171,6 +173,7 @@ class Channel final : LinkOwner, InboxOwner {
   std::deque<UniqueId> closed_;  // those closed here, lately
   std::string description_;
   std::map<std::string, std::string> addresses_;
+  std::map<std::string, std::string> peer_names_;  // of rails, by this end's names
   std::array<Port, kMaxRails> ports_;
   Scheduler scheduler_;
   Outbox outbox_;

@@ -81,7 +81,7 @@ struct Hello {
   // Counts the connections of this pair on this rail, so that of two connections that cross each
   // other both sides keep the same one, and a new one replaces a dead one.
   uint32_t generation = 0;
-  std::string rail;
+  std::string rail;  // as the process it means to reach calls it
 };
 
 enum class WelcomeCode : uint16_t {

@@ -38,6 +38,12 @@ struct ContextOptions {
   /// ranks are on the same rail if they have the same rail name, which is the interface's name
   /// unless `rail=` gives another. A rank may lack a rail that others have, as long as each pair
   /// that exchanges data has one in common. At least one, at most 16.
+  ///
+  /// {"auto"} stands for the devices that nezha finds on this host: nezha/interfaces.h says which,
+  /// and the log (NEZHA_LOG=info) why. Two such devices on two ranks are on the same rail if they
+  /// are on one subnet, or, where that is left over on both (routed networks, in which each host
+  /// has a subnet of its own), if their interfaces have the same name. Ranks that name their rails
+  /// and ranks that leave it to nezha share only those of the same name.
   std::vector<std::string> rails;
   /// The default deadline of an operation, for the whole of it, and the deadline of creation.
   std::chrono::milliseconds timeout = std::chrono::seconds(30);

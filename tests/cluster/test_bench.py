@@ -34,7 +34,7 @@ SHARED_OPTIONS = [
     *("iteration-count", "iteration-time", "no-verify", "in-place", "threads", "format"),
     *("share", "algorithm", "help", "version"),
 ]
-OPTIONS = {NEZHA: [*SHARED_OPTIONS, "rails", "plan"], GLOO: [*SHARED_OPTIONS, "tcp-device"]}
+OPTIONS = {NEZHA: [*SHARED_OPTIONS, "rails", "list-rails", "plan"], GLOO: [*SHARED_OPTIONS, "tcp-device"]}
 
 
 @pytest.fixture(scope="module")
@@ -274,7 +274,7 @@ def test_help_mentions_every_option(program: str) -> None:
 def test_every_option_is_known(program: str) -> None:
     """Each of them without what it needs, or with what it does not take, is refused by name."""
     for option in OPTIONS[program]:
-        if option in ("no-verify", "in-place", "help", "version"):
+        if option in ("no-verify", "in-place", "list-rails", "help", "version"):
             done = call(program, f"--{option}=1")
             assert f"--{option} takes no value" in done.stderr
         else:

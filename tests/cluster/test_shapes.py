@@ -40,6 +40,7 @@ def check_carried(work: job.Job, *rails: str) -> None:
 def test_ipv6_only() -> None:
     with Testbed(hosts=3, rails=RAILS, prefix="ct_shapes6", ipv4=False, ipv6=True) as bed:
         check_carried(job.run(bed, rails=BOTH, **USUAL), *RAILS)
+        check_carried(job.run(bed, rails="auto", **USUAL), "fd00::/64", "fd01::/64")
 
 
 @pytest.mark.parametrize("families", ["66", "46"])

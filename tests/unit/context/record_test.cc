@@ -17,6 +17,7 @@ Record some_record() {
   record.size = 16;
   record.settings = "plan=slice shares=1000,400";
   record.devices = {{"blue", "10.0.0.1:4000"}, {"red", "[fd00::1]:4001"}};
+  record.interfaces = {{"red", "eth1"}};
   return record;
 }
 
@@ -30,7 +31,8 @@ TEST(Record, IsText) {
             "size 16\n"
             "settings plan=slice shares=1000,400\n"
             "device blue 10.0.0.1:4000\n"
-            "device red [fd00::1]:4001\n");
+            "device red [fd00::1]:4001\n"
+            "interface red eth1\n");
   EXPECT_EQ(Record::key(12), "rank12");
 }
 
@@ -44,6 +46,14 @@ TEST(Record, ComesBack) {
   EXPECT_EQ(record->size, 16);
   EXPECT_EQ(record->settings, some_record().settings);
   EXPECT_EQ(record->devices, some_record().devices);
+  EXPECT_EQ(record->interfaces, some_record().interfaces);
+}
+
+TEST(Record, TellsWhichRailsTheSelectorChose) {
+  Record record = some_record();
+  record.interfaces["green"] = "eth9";  // no device of it
+  const ChosenInterfaces rails{{"blue", ""}, {"red", "eth1"}};
+  EXPECT_EQ(record.rails(), rails);
 }
 
 TEST(Record, OthersAreRefused) {
@@ -52,8 +62,10 @@ TEST(Record, OthersAreRefused) {
   EXPECT_TRUE(absl::IsFailedPrecondition(Record::decode("hello").status()));
   EXPECT_FALSE(Record::decode("").ok());
   EXPECT_FALSE(Record::decode("nezha 1\n").ok()) << "it names no process";
-  for (const std::string line : {"colour red", "pid -1", "pid x", "size 99999999999", "job 12",
-                                 "process 0000000000000003000000000000000g"}) {
+  for (const std::string line :
+       {"device blue", "device  10.0.0.1:4", "interface red",
+        "device 12345678901234567890123456789012 10.0.0.1:4", "colour red", "pid -1", "pid x",
+        "size 99999999999", "job 12", "process 0000000000000003000000000000000g"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(Record::decode(good + line + "\n").status())) << line;
   }
   EXPECT_TRUE(absl::IsInvalidArgument(Record::decode(good + std::string(20'000, '\n')).status()));

@@ -37,6 +37,7 @@ struct Host {
   Listener listener;  // the endpoint's thread calls it until the endpoint is gone
   std::shared_ptr<Endpoint> endpoint;
   std::map<std::string, std::string> addresses;
+  std::map<std::string, std::string> peer_names;  // of the rails, where they have others there
 
   explicit Host(const std::vector<std::string>& rails = {"a", "b"}, UniqueId job = kJob) {
     endpoint = *Endpoint::create();
@@ -70,7 +71,13 @@ struct Host {
   }
   Channel& channel_to(const Host& peer, UniqueId job = kJob) {
     Channel& channel = endpoint->channel(peer.endpoint->process());
-    channel.set_peer("the peer", job, peer.addresses);
+    if (peer_names.empty()) {
+      channel.set_peer("the peer", job, peer.addresses);
+      return channel;
+    }
+    std::map<std::string, std::string> by_name_here;
+    for (const auto& [here, there] : peer_names) by_name_here[here] = peer.addresses.at(there);
+    channel.set_peer("the peer", job, by_name_here, peer_names);
     return channel;
   }
 };
@@ -183,6 +190,22 @@ TEST(Endpoint, TransfersBothWaysBeyondTheSocketsBuffers) {
       received += counters.bytes_received;
     }
     EXPECT_EQ(received, (64u << 20) + 5 + 3'000'001);
+  }
+}
+
+TEST(Endpoint, RailsMayHaveOtherNamesAtThePeer) {
+  Host one({"a", "b"}), two({"b", "c"});
+  one.peer_names = {{"a", "b"}, {"b", "c"}};
+  two.peer_names = {{"b", "a"}, {"c", "b"}};
+  exchange(one, two, 1, 4 << 20);
+  for (Host* host : {&one, &two}) {
+    Progress::Guard guard(host->endpoint->progress());
+    for (const Rail rail : {0, 1}) {
+      const RailCounters& counters = host->endpoint->device(rail)->counters();
+      EXPECT_EQ(counters.failures, 0u);
+      EXPECT_GT(counters.bytes_sent, 0u) << "rail " << rail << " carries nothing";
+      EXPECT_GT(counters.bytes_received, 0u) << "rail " << rail << " carries nothing";
+    }
   }
 }
 

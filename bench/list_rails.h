@@ -1,0 +1,9 @@
+// nezha-bench --list-rails: the interfaces of this host, and what --rails auto makes of them.
+#pragma once
+
+namespace nezha::bench {
+
+// Prints a table. Throws IoError if the kernel does not answer.
+void list_rails();
+
+}  // namespace nezha::bench

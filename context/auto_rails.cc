@@ -1,0 +1,68 @@
+#include "context/auto_rails.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/log.h"
+#include "control/nic_probe.h"
+#include "nezha/errors.h"
+#include "nezha/interfaces.h"
+#include "transport/message.h"
+
+namespace nezha {
+
+absl::StatusOr<std::vector<Choice>> probe_and_select() {
+  const auto interfaces = probe_interfaces();
+  if (!interfaces.ok()) return interfaces.status();
+  return select_nics(*interfaces, near_numa_nodes(), kMaxRails);
+}
+
+std::string uri_of(const Choice& choice) {
+  if (choice.rail.empty()) return "";
+  const std::string& name = choice.interface.name;
+  return choice.rail == name ? absl::StrCat("tcp:", name)
+                             : absl::StrCat("tcp:", name, "?rail=", choice.rail);
+}
+
+absl::StatusOr<AutoRails> find_rails() {
+  const auto choices = probe_and_select();
+  if (!choices.ok()) return choices.status();
+  AutoRails found;
+  std::vector<std::string> left;
+  for (const Choice& choice : *choices) {
+    const std::string& name = choice.interface.name;
+    if (choice.rail.empty()) {
+      left.push_back(absl::StrCat(name, ": ", choice.why));
+      log().info("rails = auto: {} is left: {}", name, choice.why);
+      continue;
+    }
+    found.uris.push_back(uri_of(choice));
+    found.interfaces[choice.rail] = name;
+    log().info("rails = auto: {} is rail {}: {}", name, choice.rail, choice.why);
+  }
+  if (!found.uris.empty()) return found;
+  return absl::NotFoundError(absl::StrCat(
+      "rails = auto finds no interface to use (", absl::StrJoin(left, "; "),
+      "); name the rails, such as tcp:eth0, or tcp:lo for ranks that are all on one host"));
+}
+
+std::vector<NetworkInterface> network_interfaces() {
+  const auto choices = probe_and_select();
+  if (!choices.ok()) throw IoError("nezha: " + std::string(choices.status().message()));
+  std::vector<NetworkInterface> all;
+  for (const Choice& choice : *choices) {
+    const Interface& from = choice.interface;
+    NetworkInterface& to = all.emplace_back();
+    to.name = from.name;
+    to.kind = from.kind;
+    for (const InterfaceAddress& address : from.addresses) to.addresses.push_back(address.str());
+    to.mtu = from.mtu;
+    to.speed = from.speed;
+    to.pci = from.pci;
+    to.numa_node = from.numa_node;
+    to.uri = uri_of(choice);
+    to.reason = choice.why;
+  }
+  return all;
+}
+
+}  // namespace nezha

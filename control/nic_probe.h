@@ -1,0 +1,19 @@
+// Asks the kernel for the description of this host's network interfaces.
+#pragma once
+
+#include <set>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "control/interface.h"
+
+namespace nezha {
+
+// All interfaces of this network namespace: links by rtnetlink(7), addresses by getifaddrs(3);
+// speed, PCI address and NUMA node from sysfs, as far as that tells.
+absl::StatusOr<std::vector<Interface>> probe_interfaces();
+
+// The NUMA nodes whose CPUs the calling thread may run on. Empty if sysfs does not tell.
+std::set<int> near_numa_nodes();
+
+}  // namespace nezha
