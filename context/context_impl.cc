@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "collectives/signature.h"
 #include "common/environment.h"
 #include "common/launch.h"
 #include "common/log.h"
@@ -23,6 +25,9 @@ namespace {
 
 // How long one question to the store may take.
 constexpr Nanos kStorePatience = 200 * kMillisecond;
+// Of how many operations that take long the other ranks are told: what blocks the others is an old
+// one.
+constexpr ptrdiff_t kTellsOf = 16;
 
 // All contexts of the process share one, so that they share devices and connections.
 std::shared_ptr<Endpoint> shared_endpoint() {
@@ -306,6 +311,7 @@ RunningOperation::Request ContextImpl::request(const AllreduceOptions& options) 
   }
   fold_inputs(options, request);
   request.plan.algorithm = HostsEngine::choose(options.algorithm_, options_.size, op);
+  request.signature = signature(Collective::kAllreduce, request.plan.algorithm, op);
   request.name = absl::StrCat("allreduce (tag ", op.tag, ", ", op.bytes(), " bytes)");
   const auto timeout = options.timeout_.count() > 0 ? options.timeout_ : options_.timeout;
   request.deadline = now() + to_nanos(timeout);
@@ -339,9 +345,14 @@ std::shared_ptr<RunningOperation> ContextImpl::start(const AllreduceOptions& opt
   Progress::Guard guard(endpoint_->progress());
   if (!broken_.ok()) raise(rank_of_, broken_);
   running_.push_back(operation);
-  operation->begin(roll_call_.enter(operation->request().operation.tag));
+  const uint32_t tag = operation->request().operation.tag;
+  const uint64_t ordinal = roll_call_.enter(tag, operation->request().signature);
+  operation->begin(ordinal);
+  check_roll_call(tag, ordinal);
   // Operations of one tag match in the order of their calls: none overtakes one that waits.
-  if (!operation->request().prepared.ok()) {
+  if (operation->over()) {
+    // Another rank calls another one.
+  } else if (!operation->request().prepared.ok()) {
     on_operation_failed(operation->request().prepared);
   } else if (to_start_.empty() && unknown_peer(*operation) < 0) {
     launch(*operation);
@@ -454,9 +465,32 @@ void ContextImpl::on_operation_over(RunningOperation& operation) {
   std::erase_if(running_, [&](const auto& running) { return running.get() == &operation; });
 }
 
+void ContextImpl::on_operation_slow(RunningOperation& operation) {
+  const auto oldest_end = running_.begin() + std::min(std::ssize(running_), kTellsOf);
+  const bool is_old = std::any_of(running_.begin(), oldest_end,
+                                  [&](const auto& old) { return old.get() == &operation; });
+  if (is_old) tell(operation, wire::RollCallKind::kEntered);
+}
+
 void ContextImpl::on_operation_overdue(RunningOperation& operation) {
+  tell(operation, wire::RollCallKind::kWhoIsAbsent);
+}
+
+void ContextImpl::tell(const RunningOperation& operation, wire::RollCallKind kind) {
   const auto& request = operation.request();
-  on_roll_call({.context = job_, .tag = request.operation.tag, .ordinal = request.ordinal});
+  on_roll_call({.context = job_,
+                .tag = request.operation.tag,
+                .rank = static_cast<uint32_t>(options_.rank),
+                .ordinal = request.ordinal,
+                .signature = request.signature,
+                .kind = kind});
+}
+
+void ContextImpl::check_roll_call(uint32_t tag, uint64_t ordinal) {
+  const auto other = roll_call_.other(tag, ordinal);
+  if (!other.has_value()) return;
+  on_operation_failed(
+      disagreement_error(other->rank, tag, roll_call_.signature(tag, ordinal), other->signature));
 }
 
 std::string ContextImpl::absent(const RunningOperation& operation) const {
@@ -465,14 +499,18 @@ std::string ContextImpl::absent(const RunningOperation& operation) const {
 }
 
 void ContextImpl::on_roll_call(const wire::RollCall& call) {
-  const bool is_question = call.absent == wire::RollCall::kWhoIsAbsent;
-  if (!is_question && call.absent >= static_cast<uint32_t>(options_.size)) return;
+  if (!broken_.ok() || call.rank >= static_cast<uint32_t>(options_.size)) return;
   if (!roll_call_.hear(call)) return;
   endpoint_->broadcast_roll_call(call);
-  if (!is_question || roll_call_.has_entered(call)) return;
-  wire::RollCall answer = call;
-  answer.absent = static_cast<uint32_t>(options_.rank);
-  on_roll_call(answer);
+  if (roll_call_.has_entered(call)) {
+    check_roll_call(call.tag, call.ordinal);
+  } else if (call.kind == wire::RollCallKind::kWhoIsAbsent) {
+    on_roll_call({.context = job_,
+                  .tag = call.tag,
+                  .rank = static_cast<uint32_t>(options_.rank),
+                  .ordinal = call.ordinal,
+                  .kind = wire::RollCallKind::kAbsent});
+  }
 }
 
 void ContextImpl::on_abort(const wire::Abort& abort) {

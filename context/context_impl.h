@@ -48,6 +48,7 @@ class ContextImpl final : JobListener, RunningOperationOwner {
 
   // RunningOperationOwner
   void on_operation_failed(const absl::Status& why) override;
+  void on_operation_slow(RunningOperation& operation) override;
   void on_operation_overdue(RunningOperation& operation) override;
   std::string absent(const RunningOperation& operation) const override;
   void on_operation_over(RunningOperation& operation) override;
@@ -71,6 +72,10 @@ class ContextImpl final : JobListener, RunningOperationOwner {
   void start_later(const std::shared_ptr<RunningOperation>& operation);
 
   void run_starter();
+  // Under the lock:
+  void tell(const RunningOperation& operation, wire::RollCallKind kind);
+  // Fails if a rank is known to call another one by this operation's tag.
+  void check_roll_call(uint32_t tag, uint64_t ordinal);
   // Under the lock: all operations fail, and the other ranks are told.
   void break_context(const absl::Status& why, uint32_t first_rank);
 
