@@ -3,6 +3,7 @@
 #include "bench/benchmark_main.h"
 #include "nezha/allreduce.h"
 #include "nezha/context.h"
+#include "nezha/environment.h"
 
 namespace nezha::bench {
 namespace {
@@ -15,6 +16,7 @@ const Dialect kDialect = {
     "this rank's rails, such as tcp:eth0,tcp:eth1; with --plan slice the same on all ranks",
     {"auto", "ring", "recursive-doubling", "halving-doubling", "direct", "bcube"},
     {"stripe", "slice"},
+    environment_help(),
 };
 
 Algorithm algorithm_of(const Options& options) {

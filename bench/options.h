@@ -30,6 +30,8 @@ struct Dialect {
   // The known names; the first is the default. A program with a single plan has no --plan.
   std::vector<std::string> algorithms;
   std::vector<std::string> plans;
+  // What --help-env prints, of a library whose environment variables give defaults; else empty.
+  std::string environment_help = {};
 };
 
 struct Options {
@@ -41,7 +43,7 @@ struct Options {
   std::string redis_host;
   int redis_port = 6379;
   std::string prefix;
-  std::chrono::milliseconds timeout = std::chrono::seconds(30);
+  std::chrono::milliseconds timeout{0};  // until it is known
 
   std::string collective;
   std::vector<size_t> elements;

@@ -14,6 +14,7 @@
 #include "context/record.h"
 #include "context/roll_call.h"
 #include "context/running_operation.h"
+#include "context/settings.h"
 #include "nezha/context.h"
 #include "nezha/handle.h"
 #include "transport/endpoint.h"
@@ -31,7 +32,8 @@ class ContextImpl final : JobListener, RunningOperationOwner {
   ContextImpl(std::shared_ptr<Store> store, ContextOptions options);
   ~ContextImpl();
 
-  // Opens the devices, agrees with rank 0, publishes this rank's record. Throws.
+  // Opens the devices, agrees with rank 0, publishes this rank's record. Throws, and tells the
+  // other ranks why.
   void join();
 
   // Run one allreduce. Throw.
@@ -53,11 +55,12 @@ class ContextImpl final : JobListener, RunningOperationOwner {
   std::string absent(const RunningOperation& operation) const override;
   void on_operation_over(RunningOperation& operation) override;
 
+  void join_group();
+  void refuse_unless(const absl::Status& status) const;
   void open_devices();
   Record own_record() const;
   absl::StatusOr<Record> read_record(int rank, Nanos deadline);
-  void check_agreement(const Record& rank0) const;
-  std::string settings() const;
+  void agree(const Record& rank0, AgreedSettings& settings) const;
   // Makes the channel to that rank. Reads the store, so not under the lock.
   absl::Status resolve(int rank, Nanos deadline);
 
@@ -81,9 +84,10 @@ class ContextImpl final : JobListener, RunningOperationOwner {
 
   std::shared_ptr<Endpoint> endpoint_;
   std::shared_ptr<Store> store_;
-  std::timed_mutex store_mutex_;  // Gloo's stores are not thread-safe
-  ContextOptions options_;
-  std::string rank_of_;  // "rank 1 of 4"
+  std::timed_mutex store_mutex_;            // Gloo's stores are not thread-safe
+  ContextOptions options_;                  // with all that was not given
+  Algorithm algorithm_ = Algorithm::kAuto;  // of operations that choose none
+  std::string rank_of_;                     // "rank 1 of 4"
   UniqueId job_;
   std::vector<Rail> rails_;  // in the order of options_.rails
 
