@@ -4,6 +4,7 @@
 #include "bench/list_rails.h"
 #include "nezha/allreduce.h"
 #include "nezha/context.h"
+#include "nezha/environment.h"
 
 namespace nezha::bench {
 namespace {
@@ -18,6 +19,7 @@ const Dialect kDialect = {
     {"auto", "ring", "recursive-doubling", "halving-doubling", "direct", "bcube"},
     {"stripe", "slice"},
     &list_rails,
+    environment_help(),
 };
 
 Algorithm algorithm_of(const Options& options) {

@@ -281,12 +281,40 @@ std::vector<std::string> apply(const OptionTable& table, int argc, char** argv) 
 
 void from_environment(const char* name, const std::function<void(const std::string&)>& set) {
   const char* text = std::getenv(name);
-  if (text == nullptr) return;
+  if (text == nullptr || *text == '\0') return;
   try {
     set(text);
   } catch (const UsageError& error) {
     throw UsageError(std::string(name) + "='" + text + "' in the environment: " + error.what());
   }
+}
+
+// What the command line has not given and the library would take from its environment: reports and
+// comparisons of the ranks' options are to have it, too.
+void take_from_library_environment(const OptionTable& table, const Dialect& dialect,
+                                   const Options& o) {
+  struct Variable {
+    const char* name;
+    std::string option;
+    bool is_given;
+  };
+  const Variable variables[] = {{"NEZHA_RAILS", dialect.rails_option, !o.rails.empty()},
+                                {"NEZHA_TIMEOUT", "timeout", o.timeout.count() > 0},
+                                {"NEZHA_PLAN", "plan", !o.plan.empty()},
+                                {"NEZHA_SHARES", "share", !o.shares.empty()},
+                                {"NEZHA_ALGORITHM", "algorithm", !o.algorithm.empty()}};
+  for (const Variable& variable : variables) {
+    if (variable.is_given) continue;
+    const auto option = std::find_if(
+        table.begin(), table.end(), [&](const auto& each) { return each.name == variable.option; });
+    from_environment(variable.name, option->set);
+  }
+}
+
+void take_defaults(const Dialect& dialect, Options& o) {
+  if (o.timeout.count() == 0) o.timeout = std::chrono::seconds(30);
+  if (o.plan.empty()) o.plan = dialect.plans.front();
+  if (o.algorithm.empty()) o.algorithm = dialect.algorithms.front();
 }
 
 // What the command line has not given.
@@ -371,9 +399,8 @@ std::string shares_text(const Options& options) {
 
 std::optional<Options> parse_options(int argc, char** argv, const Dialect& dialect) {
   Options options;
-  options.plan = dialect.plans.front();
-  options.algorithm = dialect.algorithms.front();
   bool help = false;
+  bool help_environment = false;
   bool version = false;
   bool list_rails = false;
   OptionTable table;
@@ -381,11 +408,19 @@ std::optional<Options> parse_options(int argc, char** argv, const Dialect& diale
   add_measurement_options(table, options);
   add_rail_options(table, options, dialect, list_rails);
   table.push_back({'h', "help", "", "this text", [&help](const auto&) { help = true; }});
+  if (!dialect.environment_help.empty()) {
+    table.push_back({0, "help-env", "", "the environment variables, which give defaults",
+                     [&](const auto&) { help_environment = true; }});
+  }
   table.push_back({0, "version", "", "the version", [&version](const auto&) { version = true; }});
 
   const auto words = apply(table, argc, argv);
   if (help) {
     print_help(table, dialect);
+    return std::nullopt;
+  }
+  if (help_environment) {
+    std::fputs(dialect.environment_help.c_str(), stdout);
     return std::nullopt;
   }
   if (version) {
@@ -400,7 +435,9 @@ std::optional<Options> parse_options(int argc, char** argv, const Dialect& diale
   if (options.elements.empty()) {
     for (size_t n = 1; n <= 16 * 1024 * 1024; n *= 4) options.elements.push_back(n);
   }
+  if (!dialect.environment_help.empty()) take_from_library_environment(table, dialect, options);
   take_from_environment(options);
+  take_defaults(dialect, options);
   check_together(options, dialect);
   if (!options.shared_path.empty()) make_shared_path(options.shared_path);
   return options;

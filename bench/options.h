@@ -32,6 +32,8 @@ struct Dialect {
   std::vector<std::string> plans;
   // --list-rails prints what there are; null: the program has no such option.
   void (*list_rails)() = nullptr;
+  // What --help-env prints, of a library whose environment variables give defaults; else empty.
+  std::string environment_help = {};
 };
 
 struct Options {
@@ -43,7 +45,7 @@ struct Options {
   std::string redis_host;
   int redis_port = 6379;
   std::string prefix;
-  std::chrono::milliseconds timeout = std::chrono::seconds(30);
+  std::chrono::milliseconds timeout{0};  // until it is known
 
   std::string collective;
   std::vector<size_t> elements;

@@ -13,17 +13,29 @@ std::string name_or_number(uint64_t number) {
 }
 
 // As a user would say it. The count is exact below 2^32 elements.
-std::string describe(const wire::MessageInfo& info) {
-  const auto byte = [&](int shift) { return (info.signature >> shift) & 0xff; };
+std::string describe(uint64_t signature) {
+  const auto byte = [&](int shift) { return (signature >> shift) & 0xff; };
   const uint64_t collective = byte(56);
   return absl::StrCat(collective == static_cast<uint64_t>(Collective::kAllreduce)
                           ? "allreduce"
                           : absl::StrCat("collective ", collective),
-                      " of ", info.signature & 0xffffffff, " elements, type ",
+                      " of ", signature & 0xffffffff, " elements, type ",
                       name_or_number<DataType>(byte(40)), ", operation ",
                       name_or_number<ReduceOperation>(byte(32)), ", by ",
-                      algorithm_name(static_cast<Algorithm>(byte(48))), ", ", info.total,
+                      algorithm_name(static_cast<Algorithm>(byte(48))));
+}
+
+std::string describe(const wire::MessageInfo& info) {
+  return absl::StrCat(describe(info.signature), ", ", info.total,
                       " bytes on the way to this rank, plan ", info.plan, ", epoch ", info.epoch);
+}
+
+absl::Status other_operation(int64_t rank, uint64_t tag, absl::string_view ours,
+                             absl::string_view theirs) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("rank ", rank, " calls another operation by the tag ", tag, ": this rank an ",
+                   ours, "; rank ", rank, " an ", theirs,
+                   ". All ranks must call the same operations of one tag in the same order"));
 }
 
 }  // namespace
@@ -48,10 +60,11 @@ std::string algorithm_name(Algorithm algorithm) {
 
 absl::Status mismatch_error(int peer, const wire::MessageInfo& ours,
                             const wire::MessageInfo& theirs) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("rank ", peer, " calls another operation by the tag ", ours.tag & 0xffffffff,
-                   ": this rank an ", describe(ours), "; rank ", peer, " an ", describe(theirs),
-                   ". All ranks must call the same operations of one tag in the same order"));
+  return other_operation(peer, ours.tag & 0xffffffff, describe(ours), describe(theirs));
+}
+
+absl::Status disagreement_error(uint32_t rank, uint32_t tag, uint64_t ours, uint64_t theirs) {
+  return other_operation(rank, tag, describe(ours), describe(theirs));
 }
 
 }  // namespace nezha

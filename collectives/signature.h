@@ -39,5 +39,7 @@ std::string algorithm_name(Algorithm algorithm);
 // The error of two ranks that call different things: names the peer and both calls.
 absl::Status mismatch_error(int peer, const wire::MessageInfo& ours,
                             const wire::MessageInfo& theirs);
+// Likewise of any two ranks, by the signatures of the operation of that tag.
+absl::Status disagreement_error(uint32_t rank, uint32_t tag, uint64_t ours, uint64_t theirs);
 
 }  // namespace nezha

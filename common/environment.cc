@@ -5,13 +5,23 @@
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
+#include <optional>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+#include "nezha/environment.h"
 
 namespace nezha {
 namespace {
+
+using Kind = EnvironmentVariable::Kind;
+
+constexpr absl::Duration kShortest = absl::Milliseconds(1);
+constexpr absl::Duration kLongest = absl::Hours(24 * 365);
 
 size_t edit_distance(absl::string_view a, absl::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -35,47 +45,219 @@ const EnvironmentVariable* find(absl::string_view name) {
   return nullptr;
 }
 
+std::optional<int64_t> parse_number(const EnvironmentVariable& variable, absl::string_view text) {
+  int64_t number = 0;
+  if (absl::SimpleAtoi(text, &number) && number >= variable.least && number <= variable.most) {
+    return number;
+  }
+  return std::nullopt;
+}
+
+bool is_list(absl::string_view text) {
+  const std::vector<std::string> names = parse_list(text);
+  return std::find(names.begin(), names.end(), "") == names.end();
+}
+
+// What it may be, as a user would say it.
+std::string may_be(const EnvironmentVariable& variable) {
+  switch (variable.kind) {
+    case Kind::kChoice:
+      return absl::StrCat("one of ", absl::StrJoin(variable.choices, ", "));
+    case Kind::kNumber:
+      return absl::StrCat("a whole number from ", variable.least, " to ", variable.most);
+    case Kind::kDuration:
+      return "a time such as 500ms, 30s or 1.5h, from 1ms to 8760h";
+    case Kind::kList:
+      return "names separated by commas";
+    case Kind::kNumbers:
+      return "positive numbers separated by commas, such as 70,30";
+  }
+  return "";
+}
+
+bool is_valid(const EnvironmentVariable& variable, absl::string_view value) {
+  const auto& choices = variable.choices;
+  switch (variable.kind) {
+    case Kind::kChoice:
+      return std::find(choices.begin(), choices.end(), value) != choices.end();
+    case Kind::kNumber:
+      return parse_number(variable, value).has_value();
+    case Kind::kDuration:
+      return parse_duration(value).ok();
+    case Kind::kList:
+      return is_list(value);
+    case Kind::kNumbers:
+      return parse_numbers(value).ok();
+  }
+  return false;
+}
+
+absl::Status check_name(absl::string_view name) {
+  if (find(name) != nullptr) return absl::OkStatus();
+  const auto& table = environment_table();
+  const auto nearest =
+      std::min_element(table.begin(), table.end(), [&](const auto& a, const auto& b) {
+        return edit_distance(a.name, name) < edit_distance(b.name, name);
+      });
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown environment variable ", name, "; did you mean ", nearest->name, "?"));
+}
+
+// Breaks lines at spaces.
+void append_wrapped(std::string& out, absl::string_view text, absl::string_view indent) {
+  constexpr size_t kColumns = 80;
+  size_t column = kColumns;
+  for (const absl::string_view word : absl::StrSplit(text, ' ')) {
+    const bool fits = column + 1 + word.size() <= kColumns;
+    column = fits ? column + 1 + word.size() : indent.size() + word.size();
+    absl::StrAppend(&out, fits ? " " : absl::StrCat(out.empty() ? "" : "\n", indent), word);
+  }
+}
+
 }  // namespace
 
 const std::vector<EnvironmentVariable>& environment_table() {
   static const auto& table = *new std::vector<EnvironmentVariable>{
-      {"NEZHA_LOG",
-       "warning",
-       "the log's level",
-       {"trace", "debug", "info", "warning", "error", "critical", "off"}},
+      {.name = "NEZHA_LOG",
+       .kind = Kind::kChoice,
+       .default_value = "warning",
+       .help = "What is logged, on standard error: messages of this level and of those after it. "
+               "info shows links that come and go.",
+       .choices = {"trace", "debug", "info", "warning", "error", "critical", "off"}},
+      {.name = "NEZHA_RAILS",
+       .kind = Kind::kList,
+       .help = "This rank's devices, such as tcp:eth0,tcp:eth1, or auto, which finds them "
+               "(ContextOptions::rails)."},
+      {.name = "NEZHA_TIMEOUT",
+       .kind = Kind::kDuration,
+       .default_value = "30s",
+       .help = "The deadline of each operation that has none of its own, and of joining a context "
+               "(ContextOptions::timeout)."},
+      {.name = "NEZHA_PLAN",
+       .kind = Kind::kChoice,
+       .default_value = "stripe",
+       .agreed = true,
+       .help =
+           "How one operation is spread over the rails (ContextOptions::plan): all its segments "
+           "over all rails, by the rates that they show, or a slice of the message for each "
+           "rail, cut by NEZHA_SHARES.",
+       .choices = {"stripe", "slice"}},
+      {.name = "NEZHA_SHARES",
+       .kind = Kind::kNumbers,
+       .agreed = true,
+       .help =
+           "With the plan slice: the part of each message that each rail carries, on any scale, "
+           "in the order of the rails (ContextOptions::shares). Not set: equal parts."},
+      {.name = "NEZHA_ALGORITHM",
+       .kind = Kind::kChoice,
+       .default_value = "auto",
+       .agreed = true,
+       .help = "The algorithm of each allreduce that chooses none "
+               "(AllreduceOptions::setAlgorithm). auto: by its size and the number of ranks.",
+       .choices = {"auto", "ring", "recursive-doubling", "halving-doubling", "direct", "bcube"}},
+      {.name = "NEZHA_POLL",
+       .kind = Kind::kNumber,
+       .default_value = "100",
+       .help = "For how many microseconds after each event a caller that waits polls, before it "
+               "sleeps. More makes small messages faster where every process has a core to itself; "
+               "0 leaves the core to others at once. Read when the first context of the process "
+               "is made.",
+       .least = 0,
+       .most = 1'000'000},
   };
   return table;
 }
 
-std::string environment(absl::string_view name) {
-  const EnvironmentVariable* variable = find(name);
+// ---- Values ------------------------------------------------------------------------------------
+
+std::string environment_value(absl::string_view name) {
   const char* value = std::getenv(std::string(name).c_str());
-  if (value != nullptr && *value != '\0') return value;
-  return variable == nullptr ? std::string() : std::string(variable->default_value);
+  return value == nullptr ? "" : value;
+}
+
+std::string environment(absl::string_view name) {
+  std::string value = environment_value(name);
+  return value.empty() ? std::string(find(name)->default_value) : value;
+}
+
+int64_t environment_number(absl::string_view name) {
+  const EnvironmentVariable& variable = *find(name);
+  const auto number = parse_number(variable, environment(name));
+  return number.has_value() ? *number : *parse_number(variable, variable.default_value);
 }
 
 absl::Status check_environment() {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     absl::string_view name(*entry);
     name = name.substr(0, name.find('='));
-    if (!absl::StartsWith(name, "NEZHA_") || find(name) != nullptr) continue;
-    const auto& table = environment_table();
-    const auto nearest =
-        std::min_element(table.begin(), table.end(), [&](const auto& a, const auto& b) {
-          return edit_distance(a.name, name) < edit_distance(b.name, name);
-        });
-    return absl::InvalidArgumentError(
-        absl::StrCat("unknown environment variable ", name, "; did you mean ", nearest->name, "?"));
+    if (!absl::StartsWith(name, "NEZHA_")) continue;
+    if (absl::Status status = check_name(name); !status.ok()) return status;
   }
   for (const EnvironmentVariable& variable : environment_table()) {
-    const std::string value = environment(variable.name);
-    const auto& values = variable.values;
-    if (values.empty() || std::find(values.begin(), values.end(), value) != values.end()) continue;
-    return absl::InvalidArgumentError(absl::StrCat("the environment variable ", variable.name,
-                                                   " is '", value, "'; it may be ",
-                                                   absl::StrJoin(values, ", ")));
+    const std::string value = environment_value(variable.name);
+    if (value.empty()) continue;
+    if (absl::Status status = check_value(variable.name, value); !status.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the environment variable ", status.message()));
+    }
   }
   return absl::OkStatus();
+}
+
+absl::Status check_value(absl::string_view name, absl::string_view value) {
+  const EnvironmentVariable& variable = *find(name);
+  if (is_valid(variable, value)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " is '", value.substr(0, 80), "'; it may be ", may_be(variable)));
+}
+
+absl::StatusOr<std::chrono::milliseconds> parse_duration(absl::string_view text) {
+  absl::Duration duration;
+  if (absl::ParseDuration(text, &duration) && duration >= kShortest && duration <= kLongest) {
+    return absl::ToChronoMilliseconds(duration);
+  }
+  return absl::InvalidArgumentError("not a time");
+}
+
+absl::StatusOr<std::vector<double>> parse_numbers(absl::string_view text) {
+  constexpr double kMost = 1e12;
+  std::vector<double> numbers;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    double number = 0;
+    if (!absl::SimpleAtod(part, &number) || !(number > 0 && number < kMost)) {
+      return absl::InvalidArgumentError("not positive numbers");
+    }
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+std::vector<std::string> parse_list(absl::string_view text) { return absl::StrSplit(text, ','); }
+
+// ---- The help ----------------------------------------------------------------------------------
+
+std::string environment_help() {
+  std::string text;
+  append_wrapped(text,
+                 "The environment variables of nezha. What the program sets itself goes before "
+                 "them. An empty one counts as not set; an unknown name that begins with NEZHA_, "
+                 "or a value that a variable may not have, is an error.",
+                 "");
+  for (const EnvironmentVariable& variable : environment_table()) {
+    absl::StrAppend(&text, "\n\n", variable.name);
+    append_wrapped(text, variable.help, "    ");
+    append_wrapped(
+        text,
+        absl::StrCat("It may be ", may_be(variable), ". Default: ",
+                     variable.default_value.empty() ? "none" : variable.default_value, "."),
+        "    ");
+    append_wrapped(text,
+                   variable.agreed ? "The same on all ranks: rank 0's is taken by those that are "
+                                     "given none, and another one is an error."
+                                   : "Each rank may have its own.",
+                   "    ");
+  }
+  return text + "\n";
 }
 
 }  // namespace nezha

@@ -4,6 +4,7 @@
 
 #include "context/context_impl.h"
 #include "nezha/allreduce.h"
+#include "nezha/errors.h"
 
 namespace nezha {
 
@@ -19,13 +20,22 @@ std::shared_ptr<Context> Context::create(std::shared_ptr<::gloo::rendezvous::Sto
 
 int Context::rank() const { return impl_->options().rank; }
 int Context::size() const { return impl_->options().size; }
-std::chrono::milliseconds Context::timeout() const { return impl_->options().timeout; }
+std::chrono::milliseconds Context::timeout() const { return *impl_->options().timeout; }
 std::vector<RailStats> Context::rails() const { return impl_->rails(); }
 
-Handle allreduceAsync(const AllreduceOptions& options) {
-  return options.context_->impl().allreduce_async(options);
+namespace {
+
+ContextImpl& impl_of(const std::shared_ptr<Context>& context) {
+  if (context == nullptr) throw InvalidArgument("nezha: allreduce: no context");
+  return context->impl();
 }
 
-void allreduce(const AllreduceOptions& options) { options.context_->impl().allreduce(options); }
+}  // namespace
+
+Handle allreduceAsync(const AllreduceOptions& options) {
+  return impl_of(options.context_).allreduce_async(options);
+}
+
+void allreduce(const AllreduceOptions& options) { impl_of(options.context_).allreduce(options); }
 
 }  // namespace nezha

@@ -5,18 +5,22 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "collectives/signature.h"
 #include "common/environment.h"
 #include "common/launch.h"
 #include "common/log.h"
 #include "context/auto_rails.h"
 #include "context/rails.h"
 #include "context/raise.h"
+#include "context/refusal.h"
 #include "nezha/errors.h"
 
 namespace nezha {
@@ -24,6 +28,9 @@ namespace {
 
 // How long one question to the store may take.
 constexpr Nanos kStorePatience = 200 * kMillisecond;
+// Of how many operations that take long the other ranks are told: what blocks the others is an old
+// one.
+constexpr ptrdiff_t kTellsOf = 16;
 
 // All contexts of the process share one, so that they share devices and connections.
 std::shared_ptr<Endpoint> shared_endpoint() {
@@ -43,38 +50,16 @@ std::string host_name() {
   return name.data();
 }
 
-absl::string_view plan_name(Plan plan) { return plan == Plan::kStripe ? "stripe" : "slice"; }
-
 }  // namespace
 
 ContextImpl::ContextImpl(std::shared_ptr<Store> store, ContextOptions options)
-    : store_(std::move(store)),
-      options_(std::move(options)),
-      rank_of_(absl::StrCat("rank ", options_.rank, " of ", options_.size)) {
-  const auto refuse = [](const std::string& why) { throw InvalidArgument("nezha: " + why); };
-  if (const absl::Status status = check_environment(); !status.ok()) {
-    refuse(std::string(status.message()));
-  }
-  if (store_ == nullptr) refuse("Context::create: no store");
+    : store_(std::move(store)), options_(std::move(options)) {
+  if (store_ == nullptr) throw InvalidArgument("nezha: Context::create: no store");
   if (const absl::Status status = complete_rank_and_size(options_.rank, options_.size);
       !status.ok()) {
-    refuse(std::string(status.message()));
+    throw InvalidArgument("nezha: " + std::string(status.message()));
   }
-  if (options_.timeout.count() <= 0) {
-    refuse(absl::StrCat("a timeout of ", options_.timeout.count(), " ms; give a positive one"));
-  }
-  if (options_.rails.empty()) refuse("no rails; name them, such as tcp:eth0, or give auto");
-  find_rails();
-  if (!options_.shares.empty() && options_.plan != Plan::kSlice) {
-    refuse("shares are for the slice plan; stripes learn theirs");
-  }
-  if (options_.shares.empty()) options_.shares.assign(options_.rails.size(), 1.0);
-  if (options_.shares.size() != options_.rails.size() ||
-      std::any_of(options_.shares.begin(), options_.shares.end(),
-                  [](double share) { return !(share > 0 && share < 1e12); })) {
-    refuse(absl::StrCat("shares ", absl::StrJoin(options_.shares, ","), " for ",
-                        options_.rails.size(), " rails: one positive number for each"));
-  }
+  rank_of_ = absl::StrCat("rank ", options_.rank, " of ", options_.size);
 }
 
 void ContextImpl::find_rails() {
@@ -106,19 +91,46 @@ ContextImpl::~ContextImpl() {
 // ---- Joining -----------------------------------------------------------------------------------
 
 void ContextImpl::join() {
-  const Nanos deadline = now() + to_nanos(options_.timeout);
+  try {
+    join_group();
+  } catch (const TimeoutError&) {
+    throw;  // it may be the store that does not answer
+  } catch (const std::exception& error) {
+    absl::string_view why(error.what());
+    absl::ConsumePrefix(&why, prefixed(rank_of_, ""));
+    const std::lock_guard lock(store_mutex_);
+    leave_refusal(store_, options_.rank, why);
+    throw;
+  }
+}
+
+void ContextImpl::refuse_unless(const absl::Status& status) const {
+  if (status.ok()) return;
+  throw InvalidArgument(prefixed(rank_of_, absl::string_view(status.message())));
+}
+
+void ContextImpl::join_group() {
+  refuse_unless(check_environment());
+  refuse_unless(complete_own_options(options_));
+  find_rails();
+  const Nanos deadline = now() + to_nanos(*options_.timeout);
   endpoint_ = shared_endpoint();
   open_devices();
   // The id of the context is rank 0's choice; until it is known nobody's connection is accepted.
+  AgreedSettings settings(options_);
+  Record rank0;
   if (options_.rank == 0) {
+    settings.complete(options_.rails.size());
     job_ = UniqueId::random();
   } else {
-    const auto rank0 = read_record(0, deadline);
-    if (!rank0.ok()) raise(rank_of_, rank0.status());
-    check_agreement(*rank0);
-    check_slices(*rank0);
-    job_ = rank0->job;
+    auto read = read_record(0, deadline);
+    if (!read.ok()) raise(rank_of_, read.status());
+    rank0 = *std::move(read);
+    agree(rank0, settings);
+    job_ = rank0.job;
   }
+  refuse_unless(settings.apply(options_, algorithm_));
+  if (options_.rank != 0) check_slices(rank0);
   {
     Progress::Guard guard(endpoint_->progress());
     endpoint_->join(job_, this);
@@ -131,7 +143,9 @@ void ContextImpl::join() {
     group_.rails = 0;
     for (const Rail rail : rails_) group_.rails |= rail_bit(rail);
   }
-  const std::string record = own_record().encode();
+  Record own = own_record();
+  own.settings = settings.encode();
+  const std::string record = own.encode();
   const std::lock_guard lock(store_mutex_);
   try {
     store_->set(Record::key(options_.rank), std::vector<char>(record.begin(), record.end()));
@@ -158,14 +172,6 @@ void ContextImpl::open_devices() {
   }
 }
 
-std::string ContextImpl::settings() const {
-  std::string text = absl::StrCat("plan=", plan_name(options_.plan));
-  if (options_.plan == Plan::kSlice) {
-    absl::StrAppend(&text, " shares=", absl::StrJoin(options_.shares, ","));
-  }
-  return text;
-}
-
 Record ContextImpl::own_record() const {
   Record record;
   record.job = job_;
@@ -173,7 +179,6 @@ Record ContextImpl::own_record() const {
   record.host = host_name();
   record.pid = getpid();
   record.size = options_.size;
-  record.settings = settings();
   Progress::Guard guard(endpoint_->progress());
   for (const Rail rail : rails_) {
     const Device* device = endpoint_->device(rail);
@@ -206,6 +211,7 @@ absl::StatusOr<Record> ContextImpl::read_record(int rank, Nanos deadline) {
       text = store_->get(key);
       found = true;
     } catch (const std::exception& error) {
+      if (const auto refusal = find_refusal(*store_)) return absl::AbortedError(*refusal);
       const bool failed_early = now() - begin < patience / 2;
       if (failed_early || now() >= deadline) return absent(error.what());
     }
@@ -216,15 +222,14 @@ absl::StatusOr<Record> ContextImpl::read_record(int rank, Nanos deadline) {
       "the record of rank ", rank, " in the store is bad: ", record.status().message()));
 }
 
-void ContextImpl::check_agreement(const Record& rank0) const {
-  const auto differ = [&](absl::string_view what, absl::string_view here, absl::string_view there) {
-    throw IoError(prefixed(rank_of_, absl::StrCat("the ranks' options differ: ", what, " is '",
-                                                  here, "' here and '", there, "' at rank 0")));
-  };
+void ContextImpl::agree(const Record& rank0, AgreedSettings& settings) const {
+  absl::Status status = settings.adopt(rank0.settings, options_.rank);
   if (rank0.size != options_.size) {
-    differ("the size", std::to_string(options_.size), std::to_string(rank0.size));
+    status = absl::FailedPreconditionError(absl::StrCat("the ranks' settings differ: the size is ",
+                                                        options_.size, " at rank ", options_.rank,
+                                                        " and ", rank0.size, " at rank 0"));
   }
-  if (rank0.settings != settings()) differ("the plan", settings(), rank0.settings);
+  if (!status.ok()) raise(rank_of_, status);
 }
 
 // A slice goes by its rail's place in the list, which for users who name their rails is in order.
@@ -279,6 +284,9 @@ void ContextImpl::check(const AllreduceOptions& options) const {
   };
   const auto& inputs = options.inputs_;
   const auto& outputs = options.outputs_;
+  if (options.timeout_.has_value() && options.timeout_->count() <= 0) {
+    refuse(absl::StrCat("a timeout of ", options.timeout_->count(), " ms; give a positive one"));
+  }
   if (outputs.empty()) refuse("no output; set one");
   if (name_of(options.operation_) == nullptr) {
     refuse(absl::StrCat("there is no operation ", static_cast<int>(options.operation_)));
@@ -333,9 +341,11 @@ RunningOperation::Request ContextImpl::request(const AllreduceOptions& options) 
     request.copies.push_back(static_cast<std::byte*>(options.outputs_[i]));
   }
   fold_inputs(options, request);
-  request.plan.algorithm = HostsEngine::choose(options.algorithm_, options_.size, op);
+  request.plan.algorithm =
+      HostsEngine::choose(options.algorithm_.value_or(algorithm_), options_.size, op);
+  request.signature = signature(Collective::kAllreduce, request.plan.algorithm, op);
   request.name = absl::StrCat("allreduce (tag ", op.tag, ", ", op.bytes(), " bytes)");
-  const auto timeout = options.timeout_.count() > 0 ? options.timeout_ : options_.timeout;
+  const auto timeout = options.timeout_.value_or(*options_.timeout);
   request.deadline = now() + to_nanos(timeout);
   request.timeout = absl::StrCat(timeout.count(), " ms");
   return request;
@@ -367,9 +377,14 @@ std::shared_ptr<RunningOperation> ContextImpl::start(const AllreduceOptions& opt
   Progress::Guard guard(endpoint_->progress());
   if (!broken_.ok()) raise(rank_of_, broken_);
   running_.push_back(operation);
-  operation->begin(roll_call_.enter(operation->request().operation.tag));
+  const uint32_t tag = operation->request().operation.tag;
+  const uint64_t ordinal = roll_call_.enter(tag, operation->request().signature);
+  operation->begin(ordinal);
+  check_roll_call(tag, ordinal);
   // Operations of one tag match in the order of their calls: none overtakes one that waits.
-  if (!operation->request().prepared.ok()) {
+  if (operation->over()) {
+    // Another rank calls another one.
+  } else if (!operation->request().prepared.ok()) {
     on_operation_failed(operation->request().prepared);
   } else if (to_start_.empty() && unknown_peer(*operation) < 0) {
     launch(*operation);
@@ -482,9 +497,32 @@ void ContextImpl::on_operation_over(RunningOperation& operation) {
   std::erase_if(running_, [&](const auto& running) { return running.get() == &operation; });
 }
 
+void ContextImpl::on_operation_slow(RunningOperation& operation) {
+  const auto oldest_end = running_.begin() + std::min(std::ssize(running_), kTellsOf);
+  const bool is_old = std::any_of(running_.begin(), oldest_end,
+                                  [&](const auto& old) { return old.get() == &operation; });
+  if (is_old) tell(operation, wire::RollCallKind::kEntered);
+}
+
 void ContextImpl::on_operation_overdue(RunningOperation& operation) {
+  tell(operation, wire::RollCallKind::kWhoIsAbsent);
+}
+
+void ContextImpl::tell(const RunningOperation& operation, wire::RollCallKind kind) {
   const auto& request = operation.request();
-  on_roll_call({.context = job_, .tag = request.operation.tag, .ordinal = request.ordinal});
+  on_roll_call({.context = job_,
+                .tag = request.operation.tag,
+                .rank = static_cast<uint32_t>(options_.rank),
+                .ordinal = request.ordinal,
+                .signature = request.signature,
+                .kind = kind});
+}
+
+void ContextImpl::check_roll_call(uint32_t tag, uint64_t ordinal) {
+  const auto other = roll_call_.other(tag, ordinal);
+  if (!other.has_value()) return;
+  on_operation_failed(
+      disagreement_error(other->rank, tag, roll_call_.signature(tag, ordinal), other->signature));
 }
 
 std::string ContextImpl::absent(const RunningOperation& operation) const {
@@ -493,14 +531,18 @@ std::string ContextImpl::absent(const RunningOperation& operation) const {
 }
 
 void ContextImpl::on_roll_call(const wire::RollCall& call) {
-  const bool is_question = call.absent == wire::RollCall::kWhoIsAbsent;
-  if (!is_question && call.absent >= static_cast<uint32_t>(options_.size)) return;
+  if (!broken_.ok() || call.rank >= static_cast<uint32_t>(options_.size)) return;
   if (!roll_call_.hear(call)) return;
   endpoint_->broadcast_roll_call(call);
-  if (!is_question || roll_call_.has_entered(call)) return;
-  wire::RollCall answer = call;
-  answer.absent = static_cast<uint32_t>(options_.rank);
-  on_roll_call(answer);
+  if (roll_call_.has_entered(call)) {
+    check_roll_call(call.tag, call.ordinal);
+  } else if (call.kind == wire::RollCallKind::kWhoIsAbsent) {
+    on_roll_call({.context = job_,
+                  .tag = call.tag,
+                  .rank = static_cast<uint32_t>(options_.rank),
+                  .ordinal = call.ordinal,
+                  .kind = wire::RollCallKind::kAbsent});
+  }
 }
 
 void ContextImpl::on_abort(const wire::Abort& abort) {

@@ -7,34 +7,70 @@
 
 namespace nezha {
 
+uint64_t RollCall::enter(uint32_t tag, uint64_t signature) {
+  const uint64_t ordinal = ++entered_[tag];
+  entries_[slot(tag, ordinal)] = {tag, ordinal, signature};
+  return ordinal;
+}
+
 bool RollCall::has_entered(const wire::RollCall& call) const {
   const auto entry = entered_.find(call.tag);
   return entry != entered_.end() && entry->second >= call.ordinal;
 }
 
-bool RollCall::hear(const wire::RollCall& call) {
-  auto known = std::find_if(calls_.begin(), calls_.end(), [&](const Call& c) {
-    return c.tag == call.tag && c.ordinal == call.ordinal;
+size_t RollCall::find(uint32_t tag, uint64_t ordinal) const {
+  const auto known = std::find_if(calls_.begin(), calls_.end(), [&](const Call& call) {
+    return call.tag == tag && call.ordinal == ordinal;
   });
-  const bool is_new = known == calls_.end();
-  if (is_new) {
+  return static_cast<size_t>(known - calls_.begin());
+}
+
+bool RollCall::hear(const wire::RollCall& call) {
+  const size_t index = find(call.tag, call.ordinal);
+  if (index == calls_.size()) {
     if (calls_.size() == kMaxCalls) calls_.pop_front();
-    calls_.push_back({call.tag, call.ordinal, {}});
-    known = std::prev(calls_.end());
+    calls_.push_back({call.tag, call.ordinal, false, {}, {}});
   }
-  if (call.absent == wire::RollCall::kWhoIsAbsent) return is_new;
-  return known->absent.size() < kMaxAbsent && known->absent.insert(call.absent).second;
+  Call& known = calls_[std::min(index, calls_.size() - 1)];
+  if (call.kind == wire::RollCallKind::kAbsent) {
+    return known.absent.size() < kMaxAbsent && known.absent.insert(call.rank).second;
+  }
+  bool is_news = call.kind == wire::RollCallKind::kWhoIsAbsent && !known.asked;
+  known.asked |= is_news;
+  auto& callers = known.callers;
+  const bool is_known = std::any_of(callers.begin(), callers.end(), [&](const auto& caller) {
+    return caller.signature == call.signature;
+  });
+  if (!is_known && callers.size() < kMaxCallers) {
+    callers.push_back(call);
+    is_news = true;
+  }
+  return is_news;
+}
+
+uint64_t RollCall::signature(uint32_t tag, uint64_t ordinal) const {
+  const Entry& entry = entries_[slot(tag, ordinal)];
+  return entry.tag == tag && entry.ordinal == ordinal ? entry.signature : 0;
+}
+
+std::optional<wire::RollCall> RollCall::other(uint32_t tag, uint64_t ordinal) const {
+  const size_t index = find(tag, ordinal);
+  const uint64_t own = signature(tag, ordinal);
+  if (index == calls_.size() || own == 0) return std::nullopt;
+  const auto& callers = calls_[index].callers;
+  const auto other = std::find_if(callers.begin(), callers.end(),
+                                  [&](const auto& caller) { return caller.signature != own; });
+  if (other == callers.end()) return std::nullopt;
+  return *other;
 }
 
 std::string RollCall::absent(uint32_t tag, uint64_t ordinal) const {
-  for (const Call& call : calls_) {
-    if (call.tag != tag || call.ordinal != ordinal || call.absent.empty()) continue;
-    const bool one = call.absent.size() == 1;
-    return absl::StrCat(one ? "rank " : "ranks ", absl::StrJoin(call.absent, ", "),
-                        one ? " has" : " have", " not entered it",
-                        call.absent.size() == kMaxAbsent ? ", nor may others have" : "");
-  }
-  return "";
+  const size_t index = find(tag, ordinal);
+  if (index == calls_.size() || calls_[index].absent.empty()) return "";
+  const std::set<uint32_t>& ranks = calls_[index].absent;
+  const bool one = ranks.size() == 1;
+  return absl::StrCat(one ? "rank " : "ranks ", absl::StrJoin(ranks, ", "), one ? " has" : " have",
+                      " not entered it", ranks.size() == kMaxAbsent ? ", nor may others have" : "");
 }
 
 }  // namespace nezha

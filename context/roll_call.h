@@ -1,14 +1,19 @@
-// Who has not entered an operation that is about to time out.
+// Who has entered an operation, and who calls another one by its tag.
 //
-// A rank knows only whom it waits for, who may be waiting for another itself. So it asks all ranks,
-// by flooding: each passes on to all it is connected to what it hears for the first time, and a
-// rank that has not entered the operation says so in the same way.
+// A rank knows only whom it waits for, who may be waiting for another itself. So ranks tell all, by
+// flooding: each passes on to all it is connected to what it hears for the first time. An operation
+// that takes long tells what it is, and whoever calls another one by the same tag and ordinal
+// knows. One that is about to time out asks who is absent, and a rank that has not entered it says
+// so in the same way.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "transport/wire.h"
@@ -18,11 +23,17 @@ namespace nezha {
 class RollCall {
  public:
   // This rank enters an operation: which of its tag that is, from 1.
-  uint64_t enter(uint32_t tag) { return ++entered_[tag]; }
+  uint64_t enter(uint32_t tag, uint64_t signature);
   bool has_entered(const wire::RollCall& call) const;
 
   // Whether it is news, which is to be passed on.
   bool hear(const wire::RollCall& call);
+
+  // A rank that calls this operation otherwise than this rank does, as it was heard. Nothing if
+  // this rank has not entered it, or so many after it that it has forgotten what it was.
+  std::optional<wire::RollCall> other(uint32_t tag, uint64_t ordinal) const;
+  // This rank's signature of the operation; 0 if other() has nothing to compare with.
+  uint64_t signature(uint32_t tag, uint64_t ordinal) const;
 
   // Those heard of, for an error: "ranks 2, 5 have not entered it"; "" if there are none.
   std::string absent(uint32_t tag, uint64_t ordinal) const;
@@ -31,12 +42,30 @@ class RollCall {
   struct Call {
     uint32_t tag;
     uint64_t ordinal;
+    bool asked;  // who is absent
     std::set<uint32_t> absent;
+    std::vector<wire::RollCall> callers;  // the first of each signature
   };
-  static constexpr size_t kMaxCalls = 64;   // the latest
-  static constexpr size_t kMaxAbsent = 16;  // that are told of
+  struct Entry {
+    uint32_t tag = 0;
+    uint64_t ordinal = 0;  // 0: none
+    uint64_t signature = 0;
+  };
+  // What is forgotten while it is still passed on would be news again, for ever: so these are many
+  // more than ranks tell of at a time.
+  static constexpr size_t kMaxCalls = 256;   // the latest
+  static constexpr size_t kMaxAbsent = 16;   // that are told of
+  static constexpr size_t kMaxCallers = 16;  // signatures
+  static constexpr size_t kEntries = 256;
+
+  static size_t slot(uint32_t tag, uint64_t ordinal) {
+    return (uint64_t{tag} * 0x9e3779b97f4a7c15U + ordinal) % kEntries;
+  }
+  // Its index; calls_.size() if it is not there.
+  size_t find(uint32_t tag, uint64_t ordinal) const;
 
   absl::flat_hash_map<uint32_t, uint64_t> entered_;  // operations, by tag
+  std::array<Entry, kEntries> entries_;              // the latest of each slot
   std::deque<Call> calls_;
 };
 

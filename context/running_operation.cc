@@ -10,7 +10,9 @@
 namespace nezha {
 namespace {
 
-// How long before its deadline an operation asks who has not entered it.
+// How often an operation that takes long tells all ranks what it is.
+constexpr Nanos kSlow = 500 * kMillisecond;
+// How long before its deadline it asks who has not entered it.
 constexpr Nanos kRollCallTime = 200 * kMillisecond;
 
 }  // namespace
@@ -23,7 +25,7 @@ RunningOperation::RunningOperation(RunningOperationOwner& owner,
       endpoint_(endpoint),
       rank_of_(std::move(rank_of)),
       request_(std::move(request)),
-      overdue_(progress_, [this] { on_overdue(); }),
+      slow_(progress_, [this] { on_slow(); }),
       deadline_(progress_, [this] { on_deadline(); }) {
   if (request_.function != nullptr) request_.operation.function = &request_.function;
 }
@@ -32,7 +34,8 @@ void RunningOperation::begin(uint64_t ordinal) {
   request_.ordinal = ordinal;
   const Nanos time = now();
   const Nanos left = std::max<Nanos>(0, request_.deadline - time);
-  overdue_.start(request_.deadline - std::min(left / 4, kRollCallTime));
+  overdue_at_ = request_.deadline - std::min(left / 4, kRollCallTime);
+  slow_.start(std::min(time + kSlow, overdue_at_));
 }
 
 void RunningOperation::start(Engine& engine, const Group& group, const std::vector<Slice>& slices) {
@@ -78,7 +81,7 @@ void RunningOperation::fail(const absl::Status& why) {
 }
 
 void RunningOperation::finish() {
-  overdue_.cancel();
+  slow_.cancel();
   deadline_.cancel();
   progress_.finish(waiter_);
   // Not from inside of a task.
@@ -89,9 +92,15 @@ void RunningOperation::finish() {
   std::exchange(owner_, nullptr)->on_operation_over(*this);
 }
 
-void RunningOperation::on_overdue() {
-  deadline_.start(request_.deadline);
-  owner_->on_operation_overdue(*this);
+void RunningOperation::on_slow() {
+  const Nanos time = now();
+  if (time < overdue_at_) {
+    slow_.start(std::min(time + kSlow, overdue_at_));
+    owner_->on_operation_slow(*this);
+  } else {
+    deadline_.start(request_.deadline);
+    owner_->on_operation_overdue(*this);
+  }
 }
 
 void RunningOperation::on_deadline() {

@@ -18,6 +18,8 @@ class RunningOperation;
 class RunningOperationOwner {
  public:
   virtual void on_operation_failed(const absl::Status& why) = 0;
+  // It takes long: the other ranks may call another operation by its tag.
+  virtual void on_operation_slow(RunningOperation& operation) = 0;
   // It is about to time out: what can be found out about why should be.
   virtual void on_operation_overdue(RunningOperation& operation) = 0;
   // What is known of the ranks that keep it waiting; "" if nothing.
@@ -39,6 +41,7 @@ class RunningOperation final : public TaskOwner,
     std::string name;  // of the operation, for errors: "allreduce (tag 0, 4 bytes)"
     Operation operation;
     EnginePlan plan;
+    uint64_t signature = 0;          // of the two; collectives/signature.h
     std::vector<std::byte*> copies;  // where the result goes too
     Buffer folded;                   // the sum of several inputs, if it has several
     absl::Status prepared;           // whether they could be summed
@@ -74,7 +77,7 @@ class RunningOperation final : public TaskOwner,
   void on_finished(Task& task) override;
   void finish_if_done();
   void finish();
-  void on_overdue();
+  void on_slow();
   void on_deadline();
   std::string describe() const;
 
@@ -87,7 +90,8 @@ class RunningOperation final : public TaskOwner,
   std::vector<std::unique_ptr<Task>> tasks_;
   bool started_ = false;
   Waiter waiter_;
-  Timer overdue_;
+  Nanos overdue_at_ = 0;
+  Timer slow_;  // and then overdue
   Timer deadline_;
   absl::Status status_;
 };

@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "absl/status/statusor.h"
+#include "common/environment.h"
 #include "common/log.h"
 
 namespace nezha {
@@ -48,6 +49,8 @@ void Timer::cancel() {
 }
 
 // ---- Set-up ------------------------------------------------------------------------------------
+
+Progress::Progress() : poll_(environment_number("NEZHA_POLL") * kMicrosecond) {}
 
 absl::StatusOr<std::unique_ptr<Progress>> Progress::create() {
   std::unique_ptr<Progress> progress(new Progress);
@@ -160,7 +163,7 @@ bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline) {
   }
   driver_ = &waiter;
   driving_.store(true, std::memory_order_relaxed);
-  Nanos poll_until = now() + kPoll;
+  Nanos poll_until = now() + poll_;
   while (!waiter.done_) {
     const Nanos time = now();
     if (time >= deadline) break;
@@ -170,7 +173,7 @@ bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline) {
         polling ? 0 : std::min({until_next_timer(), deadline - time, kLongestSleep});
     const bool active = round(lock, sleep);
     if (active) {
-      poll_until = now() + kPoll;
+      poll_until = now() + poll_;
     } else if (polling) {
       lock.unlock();
       sched_yield();  // more ranks than cores: the data this one waits for may need this core

@@ -115,7 +115,7 @@ class Progress {
   };
   static constexpr int kMaxEvents = 64;
 
-  Progress() = default;
+  Progress();
   void run_thread();
   // One round: waits for events up to `timeout`, with the lock released, and handles them. Returns
   // whether there were any.
@@ -128,12 +128,13 @@ class Progress {
   void hand_on();
   void kick_thread();
 
-  // How long a waiter that drives polls, after each event, before it sleeps: to be woken takes
-  // longer than a small message does.
-  static constexpr Nanos kPoll = 100 * kMicrosecond;
   static constexpr Nanos kLongestSleep = 25 * kMillisecond;
   // How long the thread leaves a process alone that has just left `wait`: it may come back at once.
   static constexpr Nanos kIdle = 4 * kMillisecond;
+
+  // How long a waiter that drives polls, after each event, before it sleeps: to be woken takes
+  // longer than a small message does. NEZHA_POLL.
+  const Nanos poll_;
 
   std::mutex mutex_;
   std::atomic<int> contenders_{0};  // threads that want the lock and do not drive

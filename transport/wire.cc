@@ -279,7 +279,7 @@ absl::StatusOr<Abort> decode_abort(absl::Span<const std::byte> body) {
 }
 
 namespace {
-constexpr size_t kRollCallSize = 32;
+constexpr size_t kRollCallSize = 41;
 }  // namespace
 
 std::string encode(const RollCall& call) {
@@ -287,8 +287,10 @@ std::string encode(const RollCall& call) {
   Writer(reinterpret_cast<std::byte*>(body.data()))
       .put(call.context)
       .put(call.tag)
+      .put(call.rank)
       .put(call.ordinal)
-      .put(call.absent);
+      .put(call.signature)
+      .put(static_cast<uint8_t>(call.kind));
   return body;
 }
 
@@ -300,8 +302,14 @@ absl::StatusOr<RollCall> decode_roll_call(absl::Span<const std::byte> body) {
   RollCall call;
   call.context = reader.get_id();
   call.tag = reader.get<uint32_t>();
+  call.rank = reader.get<uint32_t>();
   call.ordinal = reader.get<uint64_t>();
-  call.absent = reader.get<uint32_t>();
+  call.signature = reader.get<uint64_t>();
+  call.kind = static_cast<RollCallKind>(reader.get<uint8_t>());
+  if (call.kind < RollCallKind::kEntered || call.kind > RollCallKind::kAbsent) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a roll call of the unknown kind ", static_cast<int>(call.kind)));
+  }
   return call;
 }
 

@@ -16,8 +16,9 @@
 //   kPing      nothing; the answer is a kAck
 //   kGoodbye   nothing: the process leaves in good order; acknowledge all at once
 //   kAbort     u64 context high, u64 context low, u32 rank that failed first, then a text
-//   kRollCall  u64 context high, u64 context low, u32 tag, u64 which operation of that tag, counted
-//              from 1, u32 a rank that has not entered it, or 2^32-1: who has not?
+//   kRollCall  u64 context high, u64 context low, u32 tag, u32 the rank that speaks, u64 which
+//              operation of that tag, counted from 1, u64 the operation's signature there (0 where
+//              it is not known), u8 what is said of it (RollCallKind)
 //   kLeave     u64 context high, u64 context low: the sender has closed that context, and all that
 //              it had sent for it has been acknowledged
 //
@@ -177,12 +178,19 @@ struct Abort {
   std::string reason;
 };
 
+enum class RollCallKind : uint8_t {
+  kEntered = 1,      // the rank has entered the operation
+  kWhoIsAbsent = 2,  // it has, and asks who has not
+  kAbsent = 3,       // it has not
+};
+
 struct RollCall {
-  static constexpr uint32_t kWhoIsAbsent = ~uint32_t{0};
   UniqueId context;
   uint32_t tag = 0;
+  uint32_t rank = 0;
   uint64_t ordinal = 0;
-  uint32_t absent = kWhoIsAbsent;
+  uint64_t signature = 0;
+  RollCallKind kind = RollCallKind::kEntered;
 };
 
 // Bodies; the caller puts the header in front.

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -102,11 +103,12 @@ class AllreduceOptions {
   /// in the order each rank starts them, which must be the same order on all ranks.
   void setTag(uint32_t tag) { tag_ = tag; }
 
-  /// The deadline of the whole operation, from the call on. Default: the context's.
+  /// The deadline of the whole operation, from the call on: more than 0, or the operation is
+  /// InvalidArgument; and a year if it is longer. Default: the context's.
   void setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
   /// Must be the same on every rank. Operations of no elements, and those that are not commutative,
-  /// choose their own.
+  /// choose their own. Default: NEZHA_ALGORITHM of the environment of rank 0, or kAuto.
   void setAlgorithm(Algorithm algorithm) { algorithm_ = algorithm; }
 
  private:
@@ -124,26 +126,35 @@ class AllreduceOptions {
   ReduceOperation operation_ = ReduceOperation::kSum;
   ReduceFunction function_;
   bool commutative_ = true;
-  Algorithm algorithm_ = Algorithm::kAuto;
+  std::optional<Algorithm> algorithm_;
   uint32_t tag_ = 0;
-  std::chrono::milliseconds timeout_{0};  // 0: the context's
+  std::optional<std::chrono::milliseconds> timeout_;
 };
 
 /// Runs one allreduce and returns when this rank's result is complete. Every rank gets the same
 /// bits; for given inputs, algorithm and number of ranks they do not depend on the rails, their
 /// shares or their failures. Thread-safe.
 ///
-/// Throws InvalidArgument (nothing was started), or IoError / TimeoutError (see there), which name
-/// the rank, the rail and what was tried. A rail that dies is no error while another one joins the
-/// same ranks.
+/// Throws InvalidArgument (nothing was started; a null context is one, too), or IoError /
+/// TimeoutError (see there), which name the rank, the rail and what was tried. A rail that dies is
+/// no error while another one joins the same ranks.
+///
+/// Where a rank dies or gives up late in an operation, some ranks may have completed it, with the
+/// right result, while it fails on others: their next operation fails. A program that goes on after
+/// an error has the ranks agree on which operation was the last.
+///
+/// Ranks that call different things by one tag (size, type, operation, algorithm) all get an
+/// IoError that says which rank called what: at once where they exchange data with each other, and
+/// else after half a second. (A rank that comes when those that know have closed their contexts
+/// learns no more than that they are gone.)
 NEZHA_EXPORT void allreduce(const AllreduceOptions& options);
 
 /// Starts one allreduce and returns. It goes on by itself; several may be in flight, those of one
 /// tag in the order of these calls. The first operation with a rank may wait, by itself, for that
 /// rank to appear in the store.
 ///
-/// Throws InvalidArgument (nothing was started), and IoError if the context is broken; what goes
-/// wrong later is the handle's.
+/// Throws InvalidArgument (nothing was started; a null context is one, too), and IoError if the
+/// context is broken; what goes wrong later is the handle's.
 [[nodiscard]] NEZHA_EXPORT Handle allreduceAsync(const AllreduceOptions& options);
 
 }  // namespace nezha

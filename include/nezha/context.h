@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,19 +26,26 @@ enum class Plan {
 };
 
 /// What Context::create() wants to know.
+///
+/// What is given here goes before the environment (nezha/environment.h); what neither gives has the
+/// default that is told there. `plan` and `shares`, and the environment's NEZHA_ALGORITHM, are the
+/// same on all ranks: a rank that is given none of its own takes rank 0's, and a rank that is given
+/// another one fails to join. Its error names the variable or option, both values and both ranks,
+/// and so do the errors of the other ranks, at their first operation with it or sooner.
 struct ContextOptions {
   /// A rank or a size that the program does not give: the launcher's, of the environment
   /// (nezha/launch.h says which variables, and which come first).
   static constexpr int kFromEnvironment = -1;
 
-  /// This process's rank, 0 <= rank < size. What is given here goes before the environment.
+  /// This process's rank, 0 <= rank < size.
   int rank = kFromEnvironment;
   /// How many ranks the context has, at least 1.
   int size = kFromEnvironment;
   /// This rank's devices, as URIs: `tcp:eth0`, `tcp:eth1?rail=blue&family=6`. Two devices on two
   /// ranks are on the same rail if they have the same rail name, which is the interface's name
   /// unless `rail=` gives another. A rank may lack a rail that others have, as long as each pair
-  /// that exchanges data has one in common. At least one, at most 16.
+  /// that exchanges data has one in common. At least one, at most 16. Empty: not given
+  /// (NEZHA_RAILS).
   ///
   /// {"auto"} stands for the devices that nezha finds on this host: nezha/interfaces.h says which,
   /// and the log (NEZHA_LOG=info) why. Two such devices on two ranks are on the same rail if they
@@ -45,12 +53,14 @@ struct ContextOptions {
   /// has a subnet of its own), if their interfaces have the same name. Ranks that name their rails
   /// and ranks that leave it to nezha share only those of the same name.
   std::vector<std::string> rails;
-  /// The default deadline of an operation, for the whole of it, and the deadline of creation.
-  std::chrono::milliseconds timeout = std::chrono::seconds(30);
-  /// Must be the same on every rank.
-  Plan plan = Plan::kStripe;
+  /// The default deadline of an operation, for the whole of it, and the deadline of creation: more
+  /// than 0, and a year if it is longer. Not given: NEZHA_TIMEOUT, or 30 s. Each rank may have its
+  /// own.
+  std::optional<std::chrono::milliseconds> timeout;
+  /// Not given: NEZHA_PLAN, or Plan::kStripe.
+  std::optional<Plan> plan;
   /// Plan::kSlice only: the part of each message that each rail carries, in the order of `rails`;
-  /// any positive scale (`{1000, 400}`). Empty: equal parts. Must be the same on every rank.
+  /// any positive scale (`{1000, 400}`). Empty: not given (NEZHA_SHARES, or equal parts).
   std::vector<double> shares;
 };
 
@@ -77,13 +87,25 @@ class ContextImpl;
 class NEZHA_EXPORT Context {
  public:
   /// Joins the group. Collective: every rank of 0 .. size-1 calls it with the same store (and
-  /// prefix). The store is used during this call only, and afterwards when a rank is first spoken
-  /// to: it is shared and kept alive as long as the context. Connections are made on first use.
+  /// prefix). Connections are made on first use.
   ///
-  /// Throws InvalidArgument on bad options (an unknown interface, a rank out of range, no rank
-  /// given and none in the environment),
-  /// TimeoutError if rank 0 does not appear within `options.timeout`, and IoError if this rank's
-  /// options disagree with rank 0's.
+  /// The store is used during this call, and afterwards when a rank is first spoken to; the context
+  /// shares it, and keeps it alive. Each context needs keys of its own in it ("rank0" and so on,
+  /// and "refusal"): give each another prefix (gloo::rendezvous::PrefixStore). A context calls its
+  /// store from any thread that uses the context and from one of its own, but one call at a time.
+  /// So a store that several contexts, or a context and the program, use at the same time must be
+  /// thread-safe: RedisStore and Gloo's HashStore are, its FileStore is not, so give each context
+  /// another one of the same directory. A store of your own must heed the timeout of `wait`.
+  ///
+  /// A rank that fails in this call leaves the reason in the store, unless it is a timeout: ranks
+  /// that are waiting for another one in the store find it within half a second, and fail with it.
+  /// For them to find it the store is kept alive after such an error, with up to 7 others.
+  ///
+  /// Throws InvalidArgument on bad options (no store, an unknown interface, a rank out of range, no
+  /// rank given and none in the environment, a timeout of 0 or less, a NEZHA_ variable that is
+  /// unknown or has a value that it may not have), TimeoutError if rank 0 does not appear within
+  /// `options.timeout`, and IoError if this rank's options disagree with rank 0's, or if another
+  /// rank has failed to join.
   static std::shared_ptr<Context> create(std::shared_ptr<::gloo::rendezvous::Store> store,
                                          const ContextOptions& options);
 

@@ -22,6 +22,8 @@ class NEZHA_EXPORT InvalidArgument : public ::gloo::InvalidOperationException {
 /// is broken from here on: each later call on it throws the same error. The process may make a new
 /// one. When a call throws, nothing writes to or reads from its buffers any more; the output's
 /// contents are undefined.
+///
+/// An operation that fails on one rank may have completed on others, whose next one then fails.
 class NEZHA_EXPORT IoError : public ::gloo::IoException {
  public:
   /// With this `what()`.

@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,14 +111,22 @@ class Job:
         end_sessions([rank.process for rank in self.ranks], gently=False)
         self._folder.cleanup()
 
-    def start(self, hosts: Sequence[int] | None = None, **options: Any) -> list[Rank]:
+    def start(
+        self,
+        hosts: Sequence[int] | None = None,
+        env: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> list[Rank]:
         """Starts the ranks of all hosts, or of these."""
         on = range(self.size // self.ranks_per_host) if hosts is None else hosts
         argv = [WORKER, "--store", str(self._store)]
         for name, value in options.items():
             argv += [f"--{name.replace('_', '-')}", str(value)]
         processes = self.bed.start(
-            argv, on=on, ranks_per_host=self.ranks_per_host, env={"SIZE": str(self.size)}
+            argv,
+            on=on,
+            ranks_per_host=self.ranks_per_host,
+            env={"SIZE": str(self.size)} | dict(env or {}),
         )
         started = [Rank(process) for process in processes]
         self.ranks = sorted(self.ranks + started, key=lambda rank: rank.number)

@@ -373,6 +373,42 @@ void bad_arguments(World& world) {
   vector.check_sum();
 }
 
+void bad_contexts(World& world) {
+  const auto refused = [&](const std::string& what, const std::function<void()>& call) {
+    check_mentions(thrown<nezha::InvalidArgument>(call), what);
+  };
+  refused("no store", [] { nezha::Context::create(nullptr, {}); });
+  nezha::AllreduceOptions nowhere(nullptr);
+  refused("no context", [&] { nezha::allreduce(nowhere); });
+  refused("no context", [&] { const auto handle = nezha::allreduceAsync(nowhere); });
+
+  const auto context = world.join();
+  Vector vector(world, 100, 1);
+  for (const int ms : {0, -1}) {
+    refused("a timeout of " + std::to_string(ms) + " ms",
+            [&] { nezha::allreduce(vector.options(context, 1, milliseconds(ms))); });
+  }
+  check(vector.is_untouched(), "the memory was written to");
+  vector.start(context, 1, milliseconds::max()).wait();
+  vector.check_sum();
+}
+
+// A rank that gives no rank a time to join fails, and the other one learns why.
+void bad_timeout(World& world) {
+  constexpr const char* kReason = "a timeout of -5 ms";
+  if (world.rank == 0) {
+    check_mentions(thrown<nezha::InvalidArgument>([&] { world.join(milliseconds(-5)); }), kReason);
+    world.tell("refused");
+    world.await("heard");
+    return;
+  }
+  world.await("refused");
+  const std::string text = thrown<nezha::IoError>([&] { world.join(); });
+  check_mentions(text, "rank 0 cannot join");
+  check_mentions(text, kReason);
+  world.tell("heard");
+}
+
 const std::map<std::string, void (*)(World&)> kScenarios = {
     {"many-in-flight", many_in_flight},
     {"nobody-waits", nobody_waits},
@@ -386,6 +422,8 @@ const std::map<std::string, void (*)(World&)> kScenarios = {
     {"several-inputs-and-outputs", several_inputs_and_outputs},
     {"not-commutative", not_commutative},
     {"bad-arguments", bad_arguments},
+    {"bad-contexts", bad_contexts},
+    {"bad-timeout", bad_timeout},
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""A dead rail costs nothing but time; a dead, late or disagreeing rank is an error on every rank.
+"""A dead rail costs nothing but time; a dead or late rank is an error on every rank.
 
 All faults come from outside the ranks' processes.
 """
@@ -330,65 +330,6 @@ def test_rank_that_never_joins_behind_others(
         for rank in work.ranks:
             what = rank.wait_for("error", timeout=10)["what"]
             assert re.search(r"\brank 2\b", without_prefix(what)), work.told()
-
-
-# ---- disagreement -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("usual", "other"),
-    [
-        ({"elements": 1000}, {"elements": 1001}),
-        ({"elements": 1000}, {"elements": 0}),
-        ({"elements": 0}, {"elements": 1}),
-        ({"elements": MIB}, {"elements": MIB + 1}),
-        ({"elements": 16 * MIB}, {"elements": 1}),
-        (
-            {"elements": 1000, "algorithm": "ring"},
-            {"elements": 1000, "algorithm": "recursive-doubling"},
-        ),
-        (
-            {"elements": MIB, "algorithm": "recursive-doubling"},
-            {"elements": MIB, "algorithm": "ring"},
-        ),
-        (
-            {"elements": MIB, "algorithm": "direct"},
-            {"elements": MIB, "algorithm": "halving-doubling"},
-        ),
-        ({"elements": 1, "algorithm": "bcube"}, {"elements": 0}),
-    ],
-    ids=lambda options: "-".join(map(str, options.values())),
-)
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_disagreement(
-    bed: Testbed, ranks: int, usual: dict[str, Any], other: dict[str, Any]
-) -> None:
-    """One rank calls something else: an error on every rank, long before the deadline."""
-    with job.Job(bed, ranks) as work:
-        work.start([*range(ranks - 1)], rails=BOTH, timeout=20000, **usual)
-        work.start([ranks - 1], rails=BOTH, timeout=20000, **other)
-        work.wait(timeout=15)
-        errors = [rank.wait_for("error") for rank in work.ranks]
-        assert any("another operation" in error["what"] for error in errors), errors
-        for rank in work.ranks:
-            assert rank.process.code == 1
-
-
-@pytest.mark.parametrize(
-    ("usual", "other"),
-    [
-        ({"plan": "stripe"}, {"plan": "slice"}),
-        ({"plan": "slice", "shares": "1,1"}, {"plan": "slice", "shares": "2,1"}),
-    ],
-)
-def test_disagreement_of_plans(bed: Testbed, usual: dict[str, Any], other: dict[str, Any]) -> None:
-    with job.Job(bed, 2) as work:
-        work.start([0], elements=1000, rails=BOTH, timeout=2000, **usual)
-        [differing] = work.start([1], elements=1000, rails=BOTH, timeout=2000, **other)
-        error = differing.wait_for("error")
-        assert error["type"] == "IoError"
-        assert "differ" in error["what"] and "plan" in error["what"], error
-        work.ranks[0].wait_for("error")
 
 
 # ---- strangers --------------------------------------------------------------------------------

@@ -27,6 +27,7 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <sstream>
 #include <stdexcept>
@@ -65,12 +66,13 @@ struct Options {
   int size = 0;
   std::string store;
   nezha::ContextOptions context;
-  nezha::Algorithm algorithm = nezha::Algorithm::kAuto;
+  std::optional<nezha::Algorithm> algorithm;
   std::vector<size_t> elements;
   std::vector<nezha::DataType> types = {nezha::DataType::kFloat32};
   std::vector<std::string> reductions = {"sum"};
   int operations = 0;  // 0: one of each size, type and reduction
   std::string until;
+  std::string stay;
   int threads = 1;
   Place place = Place::kBoth;
   bool floats = false;
@@ -182,6 +184,8 @@ std::vector<Option> option_table(Options& o) {
       {"operations", "how many of each thread (default: one of each size, type and operation)",
        [&o](Text v) { o.operations = to<int>(v); }},
       {"until", "go on until rank 0 sees this file (one thread)", [&o](Text v) { o.until = v; }},
+      {"stay", "after an error, do not end before this file is there (a minute at most)",
+       [&o](Text v) { o.stay = v; }},
       {"threads", "on one context, with as many tags, in an order of the rank's own (1)",
        [&o](Text v) { o.threads = to<int>(v); }},
       {"place", "out, in (the output is the input), both (each size in turn; the default)",
@@ -521,9 +525,19 @@ class Job {
                           member("seconds", seconds_since(start)));
         ok_ = false;
         turns_.stop();
+        stay();
         return;
       }
       turns_.pass(tag);
+    }
+  }
+
+  // A process that has ended tells nobody why.
+  void stay() const {
+    const auto limit = Clock::now() + std::chrono::minutes(1);
+    while (!options_.stay.empty() && !std::filesystem::exists(options_.stay) &&
+           Clock::now() < limit) {
+      std::this_thread::sleep_for(milliseconds(5));
     }
   }
 
@@ -590,7 +604,7 @@ class Job {
     if (!work.in_place) allreduce.setInput(contribution, work.elements);
     allreduce.setOutput(result, work.elements);
     allreduce.setTag(static_cast<uint32_t>(work.tag));
-    allreduce.setAlgorithm(options_.algorithm);
+    if (options_.algorithm.has_value()) allreduce.setAlgorithm(*options_.algorithm);
     set_reduction<T>(allreduce, work.reduction);
     const bool reports = work.operation % options_.report == 0;
     if (reports) emit("start", name(work.operation, work.tag));
@@ -704,7 +718,7 @@ class Job {
     nezha::AllreduceOptions allreduce(context_);
     allreduce.setOutput(&flag, 1);
     allreduce.setTag(kStopTag);
-    allreduce.setAlgorithm(options_.algorithm);
+    if (options_.algorithm.has_value()) allreduce.setAlgorithm(*options_.algorithm);
     nezha::allreduce(allreduce);
     return flag != 0;
   }

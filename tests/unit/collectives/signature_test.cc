@@ -54,6 +54,15 @@ TEST(Signature, AMismatchNamesThePeerAndBothCalls) {
   }
 }
 
+TEST(Signature, ADisagreementNamesTheRankAndBothCalls) {
+  const uint64_t ours = signature(Collective::kAllreduce, Algorithm::kRing, operation(5));
+  const uint64_t theirs = signature(Collective::kAllreduce, Algorithm::kDirect, operation(6));
+  const std::string text(disagreement_error(4, 0x80000007, ours, theirs).message());
+  for (const char* part : {"rank 4", "5 elements", "6 elements", "ring", "direct", "2147483655"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
+  }
+}
+
 TEST(Signature, AMismatchNamesTypesAndOperations) {
   Slice slice;
   slice.operation = operation(5);

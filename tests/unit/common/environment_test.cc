@@ -1,13 +1,22 @@
 #include "common/environment.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
+#include "nezha/environment.h"
 
 namespace nezha {
 namespace {
+
+using std::chrono::milliseconds;
 
 // A variable for as long as it lives.
 class Setting {
@@ -35,8 +44,26 @@ TEST_F(EnvironmentTest, TheTableIsComplete) {
     EXPECT_FALSE(variable.help.empty()) << variable.name;
     EXPECT_TRUE(names.insert(std::string(variable.name)).second) << variable.name;
     EXPECT_EQ(environment(variable.name), variable.default_value);
+    EXPECT_EQ(environment_value(variable.name), "");
+    if (variable.default_value.empty()) continue;
+    EXPECT_TRUE(check_value(variable.name, variable.default_value).ok()) << variable.name;
   }
   EXPECT_EQ(names.count("NEZHA_LOG"), 1u);
+}
+
+TEST_F(EnvironmentTest, TheHelpTellsOfEachVariableInLinesThatFitATerminal) {
+  const std::string help = environment_help();
+  for (const auto& variable : environment_table()) {
+    EXPECT_TRUE(absl::StrContains(help, absl::StrCat("\n", variable.name, "\n"))) << help;
+    for (const absl::string_view choice : variable.choices) {
+      EXPECT_TRUE(absl::StrContains(help, choice)) << choice;
+    }
+  }
+  for (const absl::string_view line : absl::StrSplit(help, '\n')) {
+    EXPECT_LE(line.size(), 80u) << line;
+    EXPECT_FALSE(absl::EndsWith(line, " ")) << line;
+  }
+  EXPECT_TRUE(absl::StrContains(help, "from 0 to 1000000. Default: 100."));
 }
 
 TEST_F(EnvironmentTest, AValueThatIsSetReplacesTheDefault) {
@@ -48,14 +75,56 @@ TEST_F(EnvironmentTest, AValueThatIsSetReplacesTheDefault) {
   }
   const Setting empty("NEZHA_LOG", "");
   EXPECT_EQ(environment("NEZHA_LOG"), "warning");
+  EXPECT_TRUE(check_environment().ok());
 }
 
-TEST_F(EnvironmentTest, AValueThatMayNotBeIsAnErrorThatNamesThoseThatMay) {
-  const Setting setting("NEZHA_LOG", "loud");
-  const absl::Status status = check_environment();
-  EXPECT_TRUE(absl::IsInvalidArgument(status));
-  EXPECT_NE(status.message().find("loud"), absl::string_view::npos);
-  EXPECT_NE(status.message().find("debug"), absl::string_view::npos);
+TEST_F(EnvironmentTest, ANumberIsItsDefaultUntilItIsOne) {
+  EXPECT_EQ(environment_number("NEZHA_POLL"), 100);
+  for (const char* bad : {"-1", "1000001", "ten", "1.5", "10 us", "99999999999999999999"}) {
+    const Setting setting("NEZHA_POLL", bad);
+    EXPECT_EQ(environment_number("NEZHA_POLL"), 100) << bad;
+  }
+  const Setting setting("NEZHA_POLL", "0");
+  EXPECT_EQ(environment_number("NEZHA_POLL"), 0);
+}
+
+TEST_F(EnvironmentTest, ABadValueIsAnErrorThatSaysWhatItMayBe) {
+  struct Case {
+    const char* variable;
+    const char* value;
+    const char* may_be;
+  };
+  for (const Case& bad :
+       {Case{"NEZHA_LOG", "loud", "one of trace, debug"}, Case{"NEZHA_PLAN", "Stripe", "slice"},
+        Case{"NEZHA_ALGORITHM", "tree", "bcube"},
+        Case{"NEZHA_POLL", "-1", "a whole number from 0 to 1000000"},
+        Case{"NEZHA_TIMEOUT", "30", "500ms"}, Case{"NEZHA_TIMEOUT", "0s", "from 1ms"},
+        Case{"NEZHA_TIMEOUT", "-1s", "from 1ms"}, Case{"NEZHA_TIMEOUT", "inf", "8760h"},
+        Case{"NEZHA_TIMEOUT", "9000h", "8760h"}, Case{"NEZHA_RAILS", "tcp:eth0,", "commas"},
+        Case{"NEZHA_SHARES", "1,0", "positive numbers"}, Case{"NEZHA_SHARES", "1,,2", "commas"},
+        Case{"NEZHA_SHARES", "nan", "positive"}, Case{"NEZHA_SHARES", "1,inf", "positive"}}) {
+    const Setting setting(bad.variable, bad.value);
+    const absl::Status status = check_environment();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << bad.variable << "=" << bad.value;
+    for (const absl::string_view part : {bad.variable, bad.value, bad.may_be}) {
+      EXPECT_TRUE(absl::StrContains(status.message(), part)) << part << ": " << status;
+    }
+  }
+}
+
+TEST_F(EnvironmentTest, GoodValuesAreTaken) {
+  for (const auto& [variable, value] :
+       {std::pair{"NEZHA_PLAN", "slice"}, std::pair{"NEZHA_ALGORITHM", "halving-doubling"},
+        std::pair{"NEZHA_POLL", "1000000"}, std::pair{"NEZHA_TIMEOUT", "1ms"},
+        std::pair{"NEZHA_TIMEOUT", "8760h"}, std::pair{"NEZHA_RAILS", "tcp:eth0?rail=a,tcp:eth1"},
+        std::pair{"NEZHA_SHARES", "70,30.5,1e3"}}) {
+    const Setting setting(variable, value);
+    EXPECT_TRUE(check_environment().ok()) << variable << "=" << value;
+    EXPECT_EQ(environment_value(variable), value);
+  }
+  EXPECT_EQ(*parse_duration("1.5s"), milliseconds(1500));
+  EXPECT_EQ(*parse_numbers("70,30.5"), (std::vector<double>{70, 30.5}));
+  EXPECT_EQ(parse_list("a,b"), (std::vector<std::string>{"a", "b"}));
 }
 
 TEST_F(EnvironmentTest, AnUnknownNameIsAnErrorThatNamesTheNearest) {

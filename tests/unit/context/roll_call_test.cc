@@ -5,50 +5,111 @@
 namespace nezha {
 namespace {
 
-wire::RollCall call(uint32_t tag, uint64_t ordinal,
-                    uint32_t absent = wire::RollCall::kWhoIsAbsent) {
-  return {.context = {1, 2}, .tag = tag, .ordinal = ordinal, .absent = absent};
+using wire::RollCallKind;
+
+constexpr uint64_t kOurs = 100;  // a signature
+
+wire::RollCall entered(uint32_t tag, uint64_t ordinal, uint32_t rank, uint64_t signature = kOurs) {
+  return {.context = {1, 2},
+          .tag = tag,
+          .rank = rank,
+          .ordinal = ordinal,
+          .signature = signature,
+          .kind = RollCallKind::kEntered};
+}
+
+wire::RollCall question(uint32_t tag, uint64_t ordinal, uint32_t rank) {
+  wire::RollCall call = entered(tag, ordinal, rank);
+  call.kind = RollCallKind::kWhoIsAbsent;
+  return call;
+}
+
+wire::RollCall absent(uint32_t tag, uint64_t ordinal, uint32_t rank) {
+  wire::RollCall call = entered(tag, ordinal, rank, 0);
+  call.kind = RollCallKind::kAbsent;
+  return call;
 }
 
 TEST(RollCall, CountsTheOperationsOfEachTag) {
   RollCall roll_call;
-  EXPECT_FALSE(roll_call.has_entered(call(7, 1)));
-  EXPECT_EQ(roll_call.enter(7), 1u);
-  EXPECT_EQ(roll_call.enter(8), 1u);
-  EXPECT_EQ(roll_call.enter(7), 2u);
-  EXPECT_TRUE(roll_call.has_entered(call(7, 2)));
-  EXPECT_FALSE(roll_call.has_entered(call(7, 3)));
-  EXPECT_FALSE(roll_call.has_entered(call(9, 1)));
+  EXPECT_FALSE(roll_call.has_entered(question(7, 1, 0)));
+  EXPECT_EQ(roll_call.enter(7, kOurs), 1u);
+  EXPECT_EQ(roll_call.enter(8, kOurs), 1u);
+  EXPECT_EQ(roll_call.enter(7, kOurs), 2u);
+  EXPECT_TRUE(roll_call.has_entered(question(7, 2, 0)));
+  EXPECT_FALSE(roll_call.has_entered(question(7, 3, 0)));
+  EXPECT_FALSE(roll_call.has_entered(question(9, 1, 0)));
 }
 
 TEST(RollCall, PassesNewsOnOnce) {
   RollCall roll_call;
-  EXPECT_TRUE(roll_call.hear(call(7, 1)));
-  EXPECT_FALSE(roll_call.hear(call(7, 1)));
-  EXPECT_TRUE(roll_call.hear(call(7, 1, 3)));
-  EXPECT_FALSE(roll_call.hear(call(7, 1, 3)));
-  EXPECT_TRUE(roll_call.hear(call(7, 2)));
-  EXPECT_TRUE(roll_call.hear(call(8, 1, 3))) << "an answer may overtake its question";
-  EXPECT_FALSE(roll_call.hear(call(7, 1)));
+  EXPECT_TRUE(roll_call.hear(question(7, 1, 0)));
+  EXPECT_FALSE(roll_call.hear(question(7, 1, 0)));
+  EXPECT_FALSE(roll_call.hear(question(7, 1, 2))) << "the same question";
+  EXPECT_TRUE(roll_call.hear(absent(7, 1, 3)));
+  EXPECT_FALSE(roll_call.hear(absent(7, 1, 3)));
+  EXPECT_TRUE(roll_call.hear(question(7, 2, 0)));
+  EXPECT_TRUE(roll_call.hear(absent(8, 1, 3))) << "an answer may overtake its question";
+  EXPECT_FALSE(roll_call.hear(question(7, 1, 0)));
+}
+
+TEST(RollCall, PassesOnTheFirstOfEachSignature) {
+  RollCall roll_call;
+  EXPECT_TRUE(roll_call.hear(entered(7, 1, 0)));
+  EXPECT_FALSE(roll_call.hear(entered(7, 1, 1)));
+  EXPECT_TRUE(roll_call.hear(entered(7, 1, 2, 200)));
+  EXPECT_TRUE(roll_call.hear(question(7, 1, 0))) << "it asks what nobody has asked";
 }
 
 TEST(RollCall, NamesWhoIsAbsent) {
   RollCall roll_call;
   EXPECT_EQ(roll_call.absent(7, 1), "");
-  roll_call.hear(call(7, 1));
+  roll_call.hear(question(7, 1, 0));
   EXPECT_EQ(roll_call.absent(7, 1), "");
-  roll_call.hear(call(7, 1, 5));
+  roll_call.hear(absent(7, 1, 5));
   EXPECT_EQ(roll_call.absent(7, 1), "rank 5 has not entered it");
-  roll_call.hear(call(7, 1, 2));
+  roll_call.hear(absent(7, 1, 2));
   EXPECT_EQ(roll_call.absent(7, 1), "ranks 2, 5 have not entered it");
   EXPECT_EQ(roll_call.absent(7, 2), "");
 }
 
+TEST(RollCall, KnowsWhoCallsAnotherOperation) {
+  RollCall roll_call;
+  roll_call.hear(entered(7, 1, 3, 200));
+  EXPECT_FALSE(roll_call.other(7, 1).has_value()) << "this rank has not entered it";
+  roll_call.enter(7, kOurs);
+  ASSERT_TRUE(roll_call.other(7, 1).has_value());
+  EXPECT_EQ(roll_call.other(7, 1)->rank, 3u);
+  EXPECT_EQ(roll_call.other(7, 1)->signature, 200u);
+  EXPECT_EQ(roll_call.signature(7, 1), kOurs);
+
+  roll_call.enter(7, kOurs);
+  roll_call.hear(entered(7, 2, 3));
+  EXPECT_FALSE(roll_call.other(7, 2).has_value()) << "they agree";
+  roll_call.hear(question(7, 2, 4));
+  EXPECT_FALSE(roll_call.other(7, 2).has_value());
+  roll_call.hear(entered(7, 2, 5, 300));
+  ASSERT_TRUE(roll_call.other(7, 2).has_value()) << "though it is not the first that was heard";
+  EXPECT_EQ(roll_call.other(7, 2)->rank, 5u);
+}
+
+TEST(RollCall, ForgetsWhatItEnteredLongAgo) {
+  RollCall roll_call;
+  roll_call.hear(entered(7, 1, 3, 200));
+  for (int i = 0; i < 1000; ++i) roll_call.enter(7, kOurs);
+  EXPECT_EQ(roll_call.signature(7, 1), 0u);
+  EXPECT_FALSE(roll_call.other(7, 1).has_value());
+  EXPECT_EQ(roll_call.signature(7, 1000), kOurs);
+}
+
 TEST(RollCall, KeepsABoundedAmount) {
   RollCall roll_call;
-  for (uint32_t rank = 0; rank < 1000; ++rank) roll_call.hear(call(1, 1, rank));
+  for (uint32_t rank = 0; rank < 1000; ++rank) roll_call.hear(absent(1, 1, rank));
   EXPECT_LT(roll_call.absent(1, 1).size(), 120u);
-  for (uint64_t ordinal = 2; ordinal < 1000; ++ordinal) roll_call.hear(call(1, ordinal));
+  int passed_on = 0;
+  for (uint32_t rank = 0; rank < 1000; ++rank) passed_on += roll_call.hear(entered(1, 1, 0, rank));
+  EXPECT_LT(passed_on, 100);
+  for (uint64_t ordinal = 2; ordinal < 1000; ++ordinal) roll_call.hear(question(1, ordinal, 0));
   EXPECT_EQ(roll_call.absent(1, 1), "") << "forgotten";
 }
 

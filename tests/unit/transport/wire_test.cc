@@ -296,13 +296,19 @@ TEST(Wire, IdsComeBackAsTheyWere) {
 }
 
 TEST(Wire, RollCallsComeBackAsTheyWere) {
-  const std::string body = encode(RollCall{{1, 2}, 3, uint64_t{1} << 40, 5});
+  const RollCall sent{{1, 2}, 3, 5, uint64_t{1} << 40, uint64_t{7} << 50, RollCallKind::kAbsent};
+  const std::string body = encode(sent);
   const auto call = decode_roll_call(span(body));
   ASSERT_TRUE(call.ok()) << call.status();
   EXPECT_EQ(call->context, (UniqueId{1, 2}));
   EXPECT_EQ(call->tag, 3u);
   EXPECT_EQ(call->ordinal, uint64_t{1} << 40);
-  EXPECT_EQ(call->absent, 5u);
+  EXPECT_EQ(call->rank, 5u);
+  EXPECT_EQ(call->signature, uint64_t{7} << 50);
+  EXPECT_EQ(call->kind, RollCallKind::kAbsent);
+  for (const char kind : {'\0', '\4', '\377'}) {
+    EXPECT_FALSE(decode_roll_call(span(body.substr(0, body.size() - 1) + kind)).ok());
+  }
   EXPECT_FALSE(decode_roll_call(span(body.substr(1))).ok());
   EXPECT_FALSE(decode_roll_call(span(body + "x")).ok());
 }

@@ -1,0 +1,59 @@
+#include "context/refusal.h"
+
+#include <gloo/rendezvous/store.h>
+
+#include <algorithm>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+
+namespace nezha {
+namespace {
+
+using ::gloo::rendezvous::Store;
+
+constexpr char kKey[] = "refusal";
+constexpr size_t kMaxText = 800;  // an abort has room for it
+constexpr size_t kMaxKept = 8;
+
+void keep(const std::shared_ptr<Store>& store) {
+  static std::mutex mutex;
+  static auto& kept = *new std::deque<std::shared_ptr<Store>>;  // beyond the process's end
+  const std::lock_guard lock(mutex);
+  if (kept.size() == kMaxKept) kept.pop_front();
+  kept.push_back(store);
+}
+
+}  // namespace
+
+void leave_refusal(const std::shared_ptr<Store>& store, int rank, absl::string_view why) {
+  const std::string text = absl::StrCat("rank ", rank, " cannot join: ", why).substr(0, kMaxText);
+  try {
+    store->set(kKey, std::vector<char>(text.begin(), text.end()));
+    keep(store);
+  } catch (const std::exception& error) {
+    // Another rank was first, or the store is not to be reached.
+    log().debug("leaving word in the store that {}: {}", text, error.what());
+  }
+}
+
+std::optional<std::string> find_refusal(Store& store) {
+  try {
+    store.wait({kKey}, std::chrono::milliseconds(1));
+    const std::vector<char> bytes = store.get(kKey);
+    std::string text(bytes.begin(),
+                     bytes.begin() + std::min<ptrdiff_t>(std::ssize(bytes), kMaxText));
+    // It ends up in logs and exceptions: nothing that moves a terminal's cursor.
+    std::replace_if(
+        text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+    return text;
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace nezha

@@ -1,0 +1,147 @@
+#include "context/settings.h"
+
+#include <array>
+#include <charconv>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/environment.h"
+
+namespace nezha {
+namespace {
+
+const std::map<absl::string_view, Plan>& plans() {
+  static const auto& plans =
+      *new std::map<absl::string_view, Plan>{{"stripe", Plan::kStripe}, {"slice", Plan::kSlice}};
+  return plans;
+}
+
+const std::map<absl::string_view, Algorithm>& algorithms() {
+  static const auto& algorithms = *new std::map<absl::string_view, Algorithm>{
+      {"auto", Algorithm::kAuto},
+      {"ring", Algorithm::kRing},
+      {"recursive-doubling", Algorithm::kRecursiveDoubling},
+      {"halving-doubling", Algorithm::kHalvingDoubling},
+      {"direct", Algorithm::kDirect},
+      {"bcube", Algorithm::kBcube}};
+  return algorithms;
+}
+
+// As short as can be read back without loss: all ranks must cut a message at the same place.
+std::string to_text(const std::vector<double>& numbers) {
+  return absl::StrJoin(numbers, ",", [](std::string* out, double number) {
+    std::array<char, 32> text{};
+    const auto end = std::to_chars(text.data(), text.data() + text.size(), number);
+    out->append(text.data(), end.ptr);
+  });
+}
+
+absl::Status bad(absl::string_view why) { return absl::InvalidArgumentError(why); }
+
+}  // namespace
+
+absl::Status complete_own_options(ContextOptions& options) {
+  if (options.rails.empty()) {
+    if (const std::string rails = environment("NEZHA_RAILS"); !rails.empty()) {
+      options.rails = parse_list(rails);
+    }
+  }
+  if (options.rails.empty()) {
+    return bad(
+        "no rails; name them, such as tcp:eth0, or give auto, in ContextOptions::rails or "
+        "NEZHA_RAILS");
+  }
+  if (!options.timeout.has_value()) {
+    const auto timeout = parse_duration(environment("NEZHA_TIMEOUT"));
+    if (!timeout.ok()) return timeout.status();
+    options.timeout = *timeout;
+  }
+  if (options.timeout->count() > 0) return absl::OkStatus();
+  return bad(absl::StrCat("a timeout of ", options.timeout->count(), " ms; give a positive one"));
+}
+
+AgreedSettings::AgreedSettings(const ContextOptions& options) {
+  const auto from_environment = [](absl::string_view variable) -> Setting {
+    const std::string value = environment_value(variable);
+    return {std::string(variable), value, value.empty() ? "" : std::string(variable)};
+  };
+  plan_ = from_environment("NEZHA_PLAN");
+  shares_ = from_environment("NEZHA_SHARES");
+  algorithm_ = from_environment("NEZHA_ALGORITHM");
+  if (options.plan.has_value()) {
+    plan_.value = *options.plan == Plan::kSlice ? "slice" : "stripe";
+    plan_.source = "ContextOptions::plan";
+  }
+  if (!options.shares.empty()) {
+    shares_.value = to_text(options.shares);
+    shares_.source = "ContextOptions::shares";
+  }
+}
+
+void AgreedSettings::complete(size_t rails) {
+  if (plan_.value.empty()) plan_.value = environment(plan_.variable);
+  if (algorithm_.value.empty()) algorithm_.value = environment(algorithm_.variable);
+  if (shares_.value.empty() && plan_.value == "slice") {
+    shares_.value = to_text(std::vector<double>(rails, 1));
+  }
+}
+
+std::string AgreedSettings::encode() const {
+  return absl::StrCat("plan=", plan_.value, " shares=", shares_.value,
+                      " algorithm=", algorithm_.value);
+}
+
+absl::Status AgreedSettings::adopt(absl::string_view rank0, int rank) {
+  std::map<absl::string_view, absl::string_view> theirs;
+  for (const absl::string_view word : absl::StrSplit(rank0, ' ', absl::SkipEmpty())) {
+    theirs.insert(absl::StrSplit(word, absl::MaxSplits('=', 1)));
+  }
+  const auto take = [&](absl::string_view key, Setting& setting) {
+    const auto entry = theirs.find(key);
+    if (entry == theirs.end()) {
+      return bad(absl::StrCat("rank 0's settings, '", rank0.substr(0, 80), "', have no ", key));
+    }
+    const std::string value(entry->second);
+    if (!value.empty()) {
+      if (absl::Status status = check_value(setting.variable, value); !status.ok()) {
+        return bad(absl::StrCat("at rank 0 ", status.message()));
+      }
+    }
+    if (!setting.source.empty() && setting.value != value) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the ranks' settings differ: ", setting.source, " is '", setting.value,
+                       "' at rank ", rank, " and '", value, "' at rank 0"));
+    }
+    setting.value = value;
+    return absl::OkStatus();
+  };
+  absl::Status status = take("plan", plan_);
+  status.Update(take("shares", shares_));
+  status.Update(take("algorithm", algorithm_));
+  return status;
+}
+
+absl::Status AgreedSettings::apply(ContextOptions& options, Algorithm& algorithm) const {
+  const auto plan = plans().find(plan_.value);
+  const auto named = algorithms().find(algorithm_.value);
+  if (plan == plans().end() || named == algorithms().end()) {
+    return bad(absl::StrCat("the settings '", encode(), "' make no sense"));
+  }
+  options.plan = plan->second;
+  algorithm = named->second;
+  if (plan->second != Plan::kSlice) {
+    return shares_.value.empty() ? absl::OkStatus()
+                                 : bad("shares are for the slice plan; stripes learn theirs");
+  }
+  const auto shares = parse_numbers(shares_.value);
+  if (!shares.ok() || shares->size() != options.rails.size()) {
+    return bad(absl::StrCat("shares ", shares_.value, " for ", options.rails.size(),
+                            " rails: one positive number for each"));
+  }
+  options.shares = *shares;
+  return absl::OkStatus();
+}
+
+}  // namespace nezha

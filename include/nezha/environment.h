@@ -1,0 +1,15 @@
+/// The environment variables that nezha reads.
+#pragma once
+
+#include <string>
+
+#include "nezha/export.h"
+
+namespace nezha {
+
+/// Every NEZHA_ variable: its name, what it does, what it may be, its default, and whether it must
+/// be the same on all ranks. Lines of at most 80 characters; `nezha-bench --help-env` prints it.
+/// Thread-safe.
+NEZHA_EXPORT std::string environment_help();
+
+}  // namespace nezha

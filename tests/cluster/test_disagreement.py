@@ -1,0 +1,162 @@
+"""Ranks that disagree: an error on every rank, long before the deadline, that says who wants what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import job
+import pytest
+from testbed import Testbed
+
+RAILS = ["eth0", "eth1"]
+BOTH = job.rails_option(RAILS)
+MIB = 1 << 18  # elements
+DEADLINE = 40_000  # ms
+LONG_BEFORE = 20  # seconds, on a machine with other work
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Testbed]:
+    with Testbed(hosts=7, rails=dict.fromkeys(RAILS, "1gbit"), prefix="ct_disagree") as bed:
+        yield bed
+
+
+def options_for(work: job.Job, **others: Any) -> dict[str, Any]:
+    """Whoever fails first stays until all have: a rank that comes late is to find it."""
+    return {"rails": BOTH, "timeout": DEADLINE, "stay": work.stop_file} | others
+
+
+def check_errors(work: job.Job, *parts: str) -> None:
+    """Every rank's error has all of these."""
+    for rank in work.ranks:
+        what = rank.wait_for("error", timeout=LONG_BEFORE)["what"]
+        assert all(part in what for part in parts), f"{parts}\n{work.told()}"
+    work.stop()
+    work.wait()
+    assert all(rank.process.code == 1 for rank in work.ranks)
+
+
+# ---- operations -------------------------------------------------------------------------------
+
+
+def call(elements: int, algorithm: str = "auto") -> dict[str, Any]:
+    return {"elements": elements, "algorithm": algorithm}
+
+
+@pytest.mark.parametrize(
+    ("usual", "other"),
+    [
+        (call(1000), call(1001)),
+        (call(1000), call(0)),
+        (call(0), call(1)),
+        (call(MIB), call(MIB + 1)),
+        (call(16 * MIB), call(1)),
+        (call(1000, "ring"), call(1000, "recursive-doubling")),
+        (call(MIB, "recursive-doubling"), call(MIB, "ring")),
+        (call(MIB, "direct"), call(MIB, "halving-doubling")),
+        (call(1, "bcube"), call(0)),
+        (call(1000), call(1000) | {"type": "int32"}),
+        (call(1000), call(1000) | {"operation": "max"}),
+    ],
+    ids=lambda options: "-".join(map(str, options.values())),
+)
+@pytest.mark.parametrize("ranks", [2, 4, 6, 7])
+def test_operations(bed: Testbed, ranks: int, usual: dict[str, Any], other: dict[str, Any]) -> None:
+    """One rank calls something else, whether or not the others exchange anything with it."""
+    with job.Job(bed, ranks) as work:
+        work.start([*range(ranks - 1)], **options_for(work, **usual))
+        work.start([ranks - 1], **options_for(work, **other))
+        check_errors(work, "another operation", "same order")
+
+
+@pytest.mark.parametrize("ranks", [6, 7])
+@pytest.mark.parametrize("differing", [0, 2])
+def test_algorithms_of_any_rank(bed: Testbed, ranks: int, differing: int) -> None:
+    with job.Job(bed, ranks) as work:
+        options = options_for(work, elements=1000)
+        usual = [rank for rank in range(ranks) if rank != differing]
+        work.start(usual, algorithm="recursive-doubling", **options)
+        work.start([differing], algorithm="ring", **options)
+        check_errors(work, "another operation", "by ring", "by recursive doubling")
+
+
+# ---- settings ---------------------------------------------------------------------------------
+
+
+def test_settings_of_rank_0(bed: Testbed) -> None:
+    """Ranks that are given none take them."""
+    given = {"NEZHA_PLAN": "slice", "NEZHA_SHARES": "7,1", "NEZHA_ALGORITHM": "ring"}
+    with job.Job(bed, 3) as work:
+        options: dict[str, Any] = {"elements": 4 * MIB, "operations": 2, "rails": BOTH}
+        work.start([0], env=given, **options)
+        work.start([1], env={"NEZHA_ALGORITHM": "ring"}, **options)
+        work.start([2], **options)
+        work.succeed()
+        for rank in work.ranks:
+            # of the second operation: in the first, links are still made
+            before, after = (event["rails"] for event in rank.all("done"))
+            large, small = (b["sent"] - a["sent"] for a, b in zip(before, after))
+            assert 6 <= large / small <= 8, work.told()
+
+
+def test_what_the_code_gives_goes_first(bed: Testbed) -> None:
+    with job.Job(bed, 2) as work:
+        env = {"NEZHA_PLAN": "slice", "NEZHA_ALGORITHM": "direct", "NEZHA_RAILS": "tcp:nowhere"}
+        options: dict[str, Any] = {"elements": 1000, "rails": BOTH, "plan": "stripe"}
+        work.start([0], env=env, algorithm="ring", **options)
+        work.start([1], algorithm="ring", **options)
+        # The algorithm of rank 0's environment is the default of rank 1's operations, too.
+        work.succeed()
+
+
+def test_rails_and_timeout_of_the_environment(bed: Testbed) -> None:
+    with job.Job(bed, 2) as work:
+        [rank] = work.start([0], env={"NEZHA_RAILS": BOTH, "NEZHA_TIMEOUT": "300ms"}, elements=1)
+        error = rank.wait_for("error")
+        assert error["type"] == "TimeoutError" and "300 ms" in error["what"], error
+
+
+@pytest.mark.parametrize(
+    ("rank0", "other", "parts"),
+    [
+        (
+            {},
+            {"env": {"NEZHA_ALGORITHM": "direct"}},
+            ("NEZHA_ALGORITHM", "'direct' at rank 2", "'auto' at rank 0"),
+        ),
+        (
+            {"env": {"NEZHA_PLAN": "slice"}},
+            {"plan": "stripe"},
+            ("ContextOptions::plan", "'stripe' at rank 2", "'slice' at rank 0"),
+        ),
+        (
+            {"plan": "slice", "shares": "1,1"},
+            {"plan": "slice", "shares": "2,1"},
+            ("ContextOptions::shares", "'2,1' at rank 2", "'1,1' at rank 0"),
+        ),
+        ({}, {"env": {"SIZE": "6"}}, ("size is 6 at rank 2", "5 at rank 0")),
+        ({}, {"env": {"NEZHA_POLL": "soon"}}, ("rank 2 ", "NEZHA_POLL is 'soon'")),
+        ({}, {"rails": "tcp:eth7"}, ("rank 2 ", "eth7")),
+    ],
+    ids=["variable", "option", "shares", "size", "bad value", "bad rail"],
+)
+def test_settings(
+    bed: Testbed, rank0: dict[str, Any], other: dict[str, Any], parts: tuple[str, ...]
+) -> None:
+    """Every rank learns which rank cannot join and why, also those that need nothing of it."""
+    with job.Job(bed, 5) as work:
+        options = options_for(work, elements=1000)
+        work.start([0], **options | rank0)
+        work.start([1, 3, 4], **options)
+        work.start([2], **options | other)
+        check_errors(work, *parts)
+
+
+def test_rank_0_that_cannot_join(bed: Testbed) -> None:
+    """Those that wait for its settings learn why there are none."""
+    with job.Job(bed, 3) as work:
+        options = options_for(work, elements=1000)
+        work.start([1, 2], **options)
+        work.start([0], env={"NEZHA_PLAM": "slice"}, **options)
+        check_errors(work, "NEZHA_PLAM; did you mean NEZHA_PLAN?")
