@@ -17,10 +17,18 @@ std::shared_ptr<Context> Context::create(std::shared_ptr<::gloo::rendezvous::Sto
   return std::shared_ptr<Context>(new Context(std::move(impl)));
 }
 
+std::shared_ptr<Context> Context::split(int color, int key) {
+  auto made = impl().split(color, key);
+  if (made == nullptr) return nullptr;
+  return std::shared_ptr<Context>(new Context(std::move(made)));
+}
+
+std::shared_ptr<Context> Context::dup() { return split(0, rank()); }
+
 int Context::rank() const { return impl_->options().rank; }
 int Context::size() const { return impl_->options().size; }
 std::chrono::milliseconds Context::timeout() const { return impl_->options().timeout; }
-std::vector<RailStats> Context::rails() const { return impl_->rails(); }
+std::vector<RailStats> Context::rails() const { return impl().rails(); }
 
 Handle allreduceAsync(const AllreduceOptions& options) {
   return options.context_->impl().allreduce_async(options);

@@ -1,6 +1,5 @@
 #include "context/context_impl.h"
 
-#include <gloo/rendezvous/store.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,13 +15,14 @@
 #include "common/log.h"
 #include "context/rails.h"
 #include "context/raise.h"
+#include "context/split.h"
 #include "nezha/errors.h"
 
 namespace nezha {
 namespace {
 
-// How long one question to the store may take.
-constexpr Nanos kStorePatience = 200 * kMillisecond;
+// Of nezha's own operations. Operations of users have others.
+constexpr uint32_t kOwnTag = std::numeric_limits<uint32_t>::max();
 
 // All contexts of the process share one, so that they share devices and connections.
 std::shared_ptr<Endpoint> shared_endpoint() {
@@ -47,18 +47,17 @@ absl::string_view plan_name(Plan plan) { return plan == Plan::kStripe ? "stripe"
 }  // namespace
 
 ContextImpl::ContextImpl(std::shared_ptr<Store> store, ContextOptions options)
-    : store_(std::move(store)),
-      options_(std::move(options)),
-      rank_of_(absl::StrCat("rank ", options_.rank, " of ", options_.size)) {
+    : options_(std::move(options)) {
   const auto refuse = [](const std::string& why) { throw InvalidArgument("nezha: " + why); };
   if (const absl::Status status = check_environment(); !status.ok()) {
     refuse(std::string(status.message()));
   }
-  if (store_ == nullptr) refuse("Context::create: no store");
+  if (store == nullptr) refuse("Context::create: no store");
   if (const absl::Status status = complete_rank_and_size(options_.rank, options_.size);
       !status.ok()) {
     refuse(std::string(status.message()));
   }
+  rank_of_ = absl::StrCat("rank ", options_.rank, " of ", options_.size);
   if (options_.timeout.count() <= 0) {
     refuse(absl::StrCat("a timeout of ", options_.timeout.count(), " ms; give a positive one"));
   }
@@ -73,6 +72,22 @@ ContextImpl::ContextImpl(std::shared_ptr<Store> store, ContextOptions options)
     refuse(absl::StrCat("shares ", absl::StrJoin(options_.shares, ","), " for ",
                         options_.rails.size(), " rails: one positive number for each"));
   }
+  directory_ = std::make_shared<Directory>(std::move(store));
+}
+
+ContextImpl::ContextImpl(const ContextImpl& parent, const std::vector<int>& group, UniqueId job)
+    : endpoint_(parent.endpoint_),
+      directory_(parent.directory_),
+      options_(parent.options_),
+      job_(job),
+      rails_(parent.rails_) {
+  const auto self = std::find(group.begin(), group.end(), parent.options_.rank);
+  options_.rank = static_cast<int>(self - group.begin());
+  options_.size = static_cast<int>(group.size());
+  rank_of_ = absl::StrCat("rank ", options_.rank, " of ", options_.size, " (split from ",
+                          parent.rank_of_, ")");
+  listed_.reserve(group.size());
+  for (const int rank : group) listed_.push_back(parent.listed(rank));
 }
 
 ContextImpl::~ContextImpl() {
@@ -106,26 +121,23 @@ void ContextImpl::join() {
     check_agreement(*rank0);
     job_ = rank0->job;
   }
-  {
-    Progress::Guard guard(endpoint_->progress());
-    endpoint_->join(job_, this);
-    const auto size = static_cast<size_t>(options_.size);
-    group_ = {.rank = options_.rank,
-              .size = options_.size,
-              .context = job_.low,
-              .channels = std::vector<Channel*>(size, nullptr),
-              .pool = &endpoint_->pool()};
-    group_.rails = 0;
-    for (const Rail rail : rails_) group_.rails |= rail_bit(rail);
+  enter();
+  if (const absl::Status status = directory_->publish(options_.rank, own_record()); !status.ok()) {
+    raise(rank_of_, status);
   }
-  const std::string record = own_record().encode();
-  const std::lock_guard lock(store_mutex_);
-  try {
-    store_->set(Record::key(options_.rank), std::vector<char>(record.begin(), record.end()));
-  } catch (const std::exception& error) {
-    throw IoError(
-        prefixed(rank_of_, absl::StrCat("publishing this rank in the store: ", error.what())));
-  }
+}
+
+// From here on other ranks may connect for this context.
+void ContextImpl::enter() {
+  Progress::Guard guard(endpoint_->progress());
+  group_ = {.rank = options_.rank,
+            .size = options_.size,
+            .context = job_.low,
+            .channels = std::vector<Channel*>(static_cast<size_t>(options_.size), nullptr),
+            .pool = &endpoint_->pool()};
+  group_.rails = 0;
+  for (const Rail rail : rails_) group_.rails |= rail_bit(rail);
+  endpoint_->join(job_, this);
 }
 
 void ContextImpl::open_devices() {
@@ -170,36 +182,10 @@ Record ContextImpl::own_record() const {
 }
 
 absl::StatusOr<Record> ContextImpl::read_record(int rank, Nanos deadline) {
-  const std::string key = Record::key(rank);
-  const auto absent = [&](absl::string_view why) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("rank ", rank, " has not appeared in the store (key '", key, "'): ", why));
-  };
-  const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(deadline)};
-  const std::unique_lock lock(store_mutex_, until);
-  if (!lock.owns_lock()) return absent("other threads were waiting for other ranks");
-  std::vector<char> text;
-  for (bool found = false; !found;) {
-    // Not all of it at once: another rank may tell meanwhile that the context is broken.
-    {
-      Progress::Guard guard(endpoint_->progress());
-      if (!broken_.ok()) return broken_;
-    }
-    const Nanos begin = now();
-    const Nanos patience = std::clamp<Nanos>(deadline - begin, kMillisecond, kStorePatience);
-    try {
-      store_->wait({key}, std::chrono::milliseconds(patience / kMillisecond));
-      text = store_->get(key);
-      found = true;
-    } catch (const std::exception& error) {
-      const bool failed_early = now() - begin < patience / 2;
-      if (failed_early || now() >= deadline) return absent(error.what());
-    }
-  }
-  auto record = Record::decode(absl::string_view(text.data(), text.size()));
-  if (record.ok()) return record;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the record of rank ", rank, " in the store is bad: ", record.status().message()));
+  return directory_->read(listed(rank), deadline, [this] {
+    Progress::Guard guard(endpoint_->progress());
+    return broken_;
+  });
 }
 
 void ContextImpl::check_agreement(const Record& rank0) const {
@@ -227,10 +213,54 @@ absl::Status ContextImpl::resolve(int rank, Nanos deadline) {
         "; rails are matched by name (?rail=NAME)"));
   }
   Channel& channel = endpoint_->channel(record->process);
-  channel.set_peer(absl::StrCat("rank ", rank, " (", record->host, ", pid ", record->pid, ")"),
+  // One name for all contexts that share the channel.
+  channel.set_peer(absl::StrCat("rank ", listed(rank), " of ", record->size, " (", record->host,
+                                ", pid ", record->pid, ")"),
                    job_, record->devices);
   group_.channels[static_cast<size_t>(rank)] = &channel;
   return absl::OkStatus();
+}
+
+// ---- Splitting ---------------------------------------------------------------------------------
+
+std::unique_ptr<ContextImpl> ContextImpl::split(int color, int key) {
+  const Nanos deadline = now() + to_nanos(options_.timeout);
+  SplitTable table(options_.size);
+  table.set(options_.rank, {color, key, UniqueId::random()});
+  sum(table.words(), deadline);
+  std::unique_ptr<ContextImpl> child;
+  if (color >= 0) {
+    const std::vector<int> group = table.group_of(options_.rank);
+    child.reset(new ContextImpl(*this, group, table.vote(group.front()).id));
+    child->enter();
+    child->take_channels(*this, group);
+  }
+  // Who connects for a context that the other has not entered is turned away: nobody goes on before
+  // all have.
+  std::vector<uint64_t> nothing(1);
+  sum(nothing, deadline);
+  return child;
+}
+
+// Those that the parent has made. By them, too, a peer hears if this context breaks before it has
+// spoken to that peer itself.
+void ContextImpl::take_channels(const ContextImpl& parent, const std::vector<int>& group) {
+  Progress::Guard guard(endpoint_->progress());
+  for (size_t i = 0; i < group.size(); ++i) {
+    Channel* channel = parent.group_.channels[static_cast<size_t>(group[i])];
+    if (channel != nullptr) channel->join(job_);
+    group_.channels[i] = channel;
+  }
+}
+
+// Over the ranks, in place.
+void ContextImpl::sum(std::vector<uint64_t>& words, Nanos deadline) {
+  AllreduceOptions options(nullptr);
+  options.setOutput(words.data(), words.size());
+  options.setTag(kOwnTag);
+  const Nanos left = std::max(deadline - now(), kMillisecond);
+  options.setTimeout(std::chrono::milliseconds(left / kMillisecond));
+  Handle(start(options)).wait();
 }
 
 // ---- Running -----------------------------------------------------------------------------------
@@ -244,6 +274,11 @@ bool overlap(const void* a, const void* b, size_t bytes) {
 }
 
 }  // namespace
+
+void ContextImpl::check_tag(uint32_t tag) const {
+  if (tag != kOwnTag) return;
+  throw InvalidArgument(prefixed(rank_of_, absl::StrCat("the tag ", tag, " is nezha's own")));
+}
 
 void ContextImpl::check(const AllreduceOptions& options) const {
   const auto refuse = [&](const std::string& why) {
@@ -306,7 +341,9 @@ RunningOperation::Request ContextImpl::request(const AllreduceOptions& options) 
   }
   fold_inputs(options, request);
   request.plan.algorithm = HostsEngine::choose(options.algorithm_, options_.size, op);
-  request.name = absl::StrCat("allreduce (tag ", op.tag, ", ", op.bytes(), " bytes)");
+  request.name = op.tag == kOwnTag
+                     ? "split"
+                     : absl::StrCat("allreduce (tag ", op.tag, ", ", op.bytes(), " bytes)");
   const auto timeout = options.timeout_.count() > 0 ? options.timeout_ : options_.timeout;
   request.deadline = now() + to_nanos(timeout);
   request.timeout = absl::StrCat(timeout.count(), " ms");
@@ -353,11 +390,13 @@ std::shared_ptr<RunningOperation> ContextImpl::start(const AllreduceOptions& opt
 }
 
 void ContextImpl::allreduce(const AllreduceOptions& options) {
+  check_tag(options.tag_);
   Handle handle(start(options));
   handle.wait();
 }
 
 Handle ContextImpl::allreduce_async(const AllreduceOptions& options) {
+  check_tag(options.tag_);
   auto operation = start(options);
   endpoint_->progress().nobody_waits();
   return Handle(std::move(operation));
@@ -404,7 +443,7 @@ void ContextImpl::run_starter() {
         return;
       }
       next->waits_for(absl::StrCat("rank ", peer, " has not appeared in the store (key '",
-                                   Record::key(peer), "')"));
+                                   Record::key(listed(peer)), "')"));
     }
     const absl::Status resolved = resolve(peer, next->request().deadline);
     if (resolved.ok()) continue;

@@ -3,7 +3,6 @@
 
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "collectives/engine.h"
 #include "collectives/hosts/hosts_engine.h"
+#include "context/directory.h"
 #include "context/record.h"
 #include "context/roll_call.h"
 #include "context/running_operation.h"
@@ -18,21 +18,20 @@
 #include "nezha/handle.h"
 #include "transport/endpoint.h"
 
-namespace gloo::rendezvous {
-class Store;
-}
-
 namespace nezha {
 
 class ContextImpl final : JobListener, RunningOperationOwner {
  public:
-  using Store = ::gloo::rendezvous::Store;
+  using Store = Directory::Store;
 
   ContextImpl(std::shared_ptr<Store> store, ContextOptions options);
   ~ContextImpl();
 
   // Opens the devices, agrees with rank 0, publishes this rank's record. Throws.
   void join();
+
+  // See Context::split. Null if the color is negative. Throws.
+  std::unique_ptr<ContextImpl> split(int color, int key);
 
   // Run one allreduce. Throw.
   void allreduce(const AllreduceOptions& options);
@@ -42,6 +41,9 @@ class ContextImpl final : JobListener, RunningOperationOwner {
   std::vector<RailStats> rails() const;
 
  private:
+  // Of those ranks of `parent`, which this one is among.
+  ContextImpl(const ContextImpl& parent, const std::vector<int>& group, UniqueId job);
+
   // JobListener
   void on_abort(const wire::Abort& abort) override;
   void on_roll_call(const wire::RollCall& call) override;
@@ -53,13 +55,20 @@ class ContextImpl final : JobListener, RunningOperationOwner {
   void on_operation_over(RunningOperation& operation) override;
 
   void open_devices();
+  void enter();
   Record own_record() const;
   absl::StatusOr<Record> read_record(int rank, Nanos deadline);
   void check_agreement(const Record& rank0) const;
   std::string settings() const;
   // Makes the channel to that rank. Reads the store, so not under the lock.
   absl::Status resolve(int rank, Nanos deadline);
+  // A rank's number in the directory.
+  int listed(int rank) const { return listed_.empty() ? rank : listed_[static_cast<size_t>(rank)]; }
 
+  void sum(std::vector<uint64_t>& words, Nanos deadline);
+  void take_channels(const ContextImpl& parent, const std::vector<int>& group);
+
+  void check_tag(uint32_t tag) const;
   void check(const AllreduceOptions& options) const;
   RunningOperation::Request request(const AllreduceOptions& options) const;
   void fold_inputs(const AllreduceOptions& options, RunningOperation::Request& request) const;
@@ -75,8 +84,8 @@ class ContextImpl final : JobListener, RunningOperationOwner {
   void break_context(const absl::Status& why, uint32_t first_rank);
 
   std::shared_ptr<Endpoint> endpoint_;
-  std::shared_ptr<Store> store_;
-  std::timed_mutex store_mutex_;  // Gloo's stores are not thread-safe
+  std::shared_ptr<Directory> directory_;
+  std::vector<int> listed_;  // the ranks' numbers there, if this context is a part of another
   ContextOptions options_;
   std::string rank_of_;  // "rank 1 of 4"
   UniqueId job_;

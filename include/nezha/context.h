@@ -79,6 +79,31 @@ class NEZHA_EXPORT Context {
   static std::shared_ptr<Context> create(std::shared_ptr<::gloo::rendezvous::Store> store,
                                          const ContextOptions& options);
 
+  /// The color of a rank that is to be in no new context.
+  static constexpr int kNoColor = -1;
+
+  /// Splits the group, as MPI_Comm_split does (MPI 4.0, section 7.4.2): the ranks of one `color`
+  /// form a new context, in the order of their keys, and of their ranks here where keys are equal.
+  /// A negative color takes part and gets a null pointer. The new context has this one's options,
+  /// but for rank and size, its devices and its connections: two processes have one of each,
+  /// however many contexts they share. Either may be destroyed first, and if one breaks the other
+  /// does not. Errors of the new context name a process that is gone, or has left, by its rank in
+  /// the context that `create` made, with that one's size ("rank 3 of 4").
+  ///
+  /// Collective: every rank calls it, and calls it in the same order as its other splits and
+  /// duplicates of this context, by one thread at a time. Operations may run on this context
+  /// meanwhile. It takes the time of two small allreduces and returns when all ranks have formed
+  /// their contexts.
+  ///
+  /// Throws IoError or TimeoutError, as an allreduce of this context does, whose timeout is the
+  /// deadline.
+  std::shared_ptr<Context> split(int color, int key);
+
+  /// A context of the same ranks, whose operations match none of this one's: for a library that is
+  /// handed a context and must not meet its caller's tags (MPI_Comm_dup, section 7.4.2 there). As
+  /// `split` of one color.
+  std::shared_ptr<Context> dup();
+
   /// Leaves the group. Data that peers still need is handed over first, which takes as long as
   /// an acknowledgement does and one second at most.
   ~Context();
