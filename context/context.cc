@@ -8,7 +8,15 @@
 namespace nezha {
 
 Context::Context(std::unique_ptr<ContextImpl> impl) : impl_(std::move(impl)) {}
-Context::~Context() = default;
+
+Context::~Context() {
+  if (impl_->is_inherited()) static_cast<void>(impl_.release());
+}
+
+ContextImpl& Context::impl() const {
+  impl_->check_process();
+  return *impl_;
+}
 
 std::shared_ptr<Context> Context::create(std::shared_ptr<::gloo::rendezvous::Store> store,
                                          const ContextOptions& options) {

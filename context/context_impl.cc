@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/environment.h"
+#include "common/fork.h"
 #include "common/launch.h"
 #include "common/log.h"
 #include "context/rails.h"
@@ -26,13 +27,17 @@ constexpr uint32_t kOwnTag = std::numeric_limits<uint32_t>::max();
 
 // All contexts of the process share one, so that they share devices and connections.
 std::shared_ptr<Endpoint> shared_endpoint() {
-  static std::mutex mutex;
-  static std::weak_ptr<Endpoint> shared;
-  const std::lock_guard lock(mutex);
-  if (auto endpoint = shared.lock()) return endpoint;
+  struct Shared {
+    std::mutex mutex;
+    std::weak_ptr<Endpoint> endpoint;
+  };
+  static PerProcess<Shared> per_process;
+  Shared& shared = per_process.get();
+  const std::lock_guard lock(shared.mutex);
+  if (auto endpoint = shared.endpoint.lock()) return endpoint;
   auto made = Endpoint::create();
   if (!made.ok()) throw IoError(made.status().ToString());
-  shared = *made;
+  shared.endpoint = *made;
   return *made;
 }
 
@@ -109,6 +114,10 @@ ContextImpl::~ContextImpl() {
 // ---- Joining -----------------------------------------------------------------------------------
 
 void ContextImpl::join() {
+void ContextImpl::check_process() const {
+  if (is_inherited()) throw InvalidArgument(prefixed(rank_of_, kInherited));
+}
+
   const Nanos deadline = now() + to_nanos(options_.timeout);
   endpoint_ = shared_endpoint();
   open_devices();

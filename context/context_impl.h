@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "collectives/engine.h"
 #include "collectives/hosts/hosts_engine.h"
+#include "common/fork.h"
 #include "context/directory.h"
 #include "context/record.h"
 #include "context/roll_call.h"
@@ -36,6 +37,12 @@ class ContextImpl final : JobListener, RunningOperationOwner {
   // Run one allreduce. Throw.
   void allreduce(const AllreduceOptions& options);
   Handle allreduce_async(const AllreduceOptions& options);
+
+  // Whether this process is a fork of the one that it was made by: then nothing here may be
+  // touched, not even to destroy it. Its locks may be held by threads that this process does not
+  // have.
+  bool is_inherited() const { return mark_.is_inherited(); }
+  void check_process() const;  // throws if so
 
   const ContextOptions& options() const { return options_; }
   std::vector<RailStats> rails() const;
@@ -85,6 +92,7 @@ class ContextImpl final : JobListener, RunningOperationOwner {
 
   std::shared_ptr<Endpoint> endpoint_;
   std::shared_ptr<Directory> directory_;
+  ForkMark mark_;
   std::vector<int> listed_;  // the ranks' numbers there, if this context is a part of another
   ContextOptions options_;
   std::string rank_of_;  // "rank 1 of 4"

@@ -66,6 +66,11 @@ class ContextImpl;
 
 /// A group of ranks. Thread-safe: several threads may run operations on one context at once, each
 /// with its own tag. Several contexts of one process share its devices, links and connections.
+///
+/// A child of fork() has no part in its parent's contexts and handles, whose operations go on in
+/// the parent: it may destroy them, which does nothing, and ask for `rank`, `size` and `timeout`.
+/// All else throws InvalidArgument. It may make contexts of its own. (Children that are made by
+/// clone() without fork()'s handlers must not use them at all.)
 class NEZHA_EXPORT Context {
  public:
   /// Joins the group. Collective: every rank of 0 .. size-1 calls it with the same store (and
@@ -118,8 +123,8 @@ class NEZHA_EXPORT Context {
   /// the process: contexts that share a device share them.
   std::vector<RailStats> rails() const;
 
-  /// For nezha's own entry points.
-  ContextImpl& impl() const { return *impl_; }
+  /// For nezha's own entry points. Throws InvalidArgument in a child of fork().
+  ContextImpl& impl() const;
 
  private:
   explicit Context(std::unique_ptr<ContextImpl> impl);
