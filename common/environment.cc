@@ -43,6 +43,10 @@ const std::vector<EnvironmentVariable>& environment_table() {
        "warning",
        "the log's level",
        {"trace", "debug", "info", "warning", "error", "critical", "off"}},
+      {"NEZHA_CHECK_POINTERS",
+       "0",
+       "1: before an operation starts, all its memory is checked: unmapped, protected, a device's",
+       {"0", "1"}},
   };
   return table;
 }

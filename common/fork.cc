@@ -36,7 +36,7 @@ void in_child() {
   descriptors().mutex.unlock();
 }
 
-[[maybe_unused]] const int registered = pthread_atfork(before_fork, in_parent, in_child);
+[[maybe_unused]] const int kRegistered = pthread_atfork(before_fork, in_parent, in_child);
 
 void mark(int fd, bool is_ours) {
   const auto slot = static_cast<size_t>(fd);

@@ -14,6 +14,7 @@
 #include "common/fork.h"
 #include "common/launch.h"
 #include "common/log.h"
+#include "context/memory.h"
 #include "context/rails.h"
 #include "context/raise.h"
 #include "context/split.h"
@@ -77,6 +78,7 @@ ContextImpl::ContextImpl(std::shared_ptr<Store> store, ContextOptions options)
     refuse(absl::StrCat("shares ", absl::StrJoin(options_.shares, ","), " for ",
                         options_.rails.size(), " rails: one positive number for each"));
   }
+  checks_pointers_ = environment("NEZHA_CHECK_POINTERS") == "1";
   directory_ = std::make_shared<Directory>(std::move(store));
 }
 
@@ -84,6 +86,7 @@ ContextImpl::ContextImpl(const ContextImpl& parent, const std::vector<int>& grou
     : endpoint_(parent.endpoint_),
       directory_(parent.directory_),
       options_(parent.options_),
+      checks_pointers_(parent.checks_pointers_),
       job_(job),
       rails_(parent.rails_) {
   const auto self = std::find(group.begin(), group.end(), parent.options_.rank);
@@ -111,13 +114,13 @@ ContextImpl::~ContextImpl() {
   endpoint_->progress().run_deferred();
 }
 
-// ---- Joining -----------------------------------------------------------------------------------
-
-void ContextImpl::join() {
 void ContextImpl::check_process() const {
   if (is_inherited()) throw InvalidArgument(prefixed(rank_of_, kInherited));
 }
 
+// ---- Joining -----------------------------------------------------------------------------------
+
+void ContextImpl::join() {
   const Nanos deadline = now() + to_nanos(options_.timeout);
   endpoint_ = shared_endpoint();
   open_devices();
@@ -332,6 +335,22 @@ void ContextImpl::check(const AllreduceOptions& options) const {
       }
     }
   }
+  if (!checks_pointers_) return;
+  if (const absl::Status status = check_pointers(options); !status.ok()) {
+    refuse(std::string(status.message()));
+  }
+}
+
+absl::Status ContextImpl::check_pointers(const AllreduceOptions& options) const {
+  const size_t bytes = options.output_elements_ * size_of(options.output_type_);
+  std::vector<MemoryRange> ranges;
+  const auto add = [&](absl::string_view kind, size_t i, const void* begin, bool is_written) {
+    ranges.push_back(
+        {absl::StrCat(kind, i), reinterpret_cast<uintptr_t>(begin), bytes, is_written});
+  };
+  for (size_t i = 0; i < options.inputs_.size(); ++i) add("input ", i, options.inputs_[i], false);
+  for (size_t i = 0; i < options.outputs_.size(); ++i) add("output ", i, options.outputs_[i], true);
+  return check_memory(ranges);
 }
 
 RunningOperation::Request ContextImpl::request(const AllreduceOptions& options) const {

@@ -77,6 +77,8 @@ class ContextImpl final : JobListener, RunningOperationOwner {
 
   void check_tag(uint32_t tag) const;
   void check(const AllreduceOptions& options) const;
+  // NEZHA_CHECK_POINTERS
+  absl::Status check_pointers(const AllreduceOptions& options) const;
   RunningOperation::Request request(const AllreduceOptions& options) const;
   void fold_inputs(const AllreduceOptions& options, RunningOperation::Request& request) const;
   std::shared_ptr<RunningOperation> start(const AllreduceOptions& options);
@@ -90,11 +92,12 @@ class ContextImpl final : JobListener, RunningOperationOwner {
   // Under the lock: all operations fail, and the other ranks are told.
   void break_context(const absl::Status& why, uint32_t first_rank);
 
+  ForkMark mark_;
   std::shared_ptr<Endpoint> endpoint_;
   std::shared_ptr<Directory> directory_;
-  ForkMark mark_;
   std::vector<int> listed_;  // the ranks' numbers there, if this context is a part of another
   ContextOptions options_;
+  bool checks_pointers_ = false;
   std::string rank_of_;  // "rank 1 of 4"
   UniqueId job_;
   std::vector<Rail> rails_;  // in the order of options_.rails

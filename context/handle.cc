@@ -13,7 +13,7 @@ Handle::Handle(std::shared_ptr<RunningOperation> running) : running_(std::move(r
 Handle::~Handle() {
   if (running_ == nullptr) return;
   if (running_->is_inherited()) {
-    new std::shared_ptr<RunningOperation>(std::move(running_));  // not to be destroyed, ever
+    running_->keep();
   } else {
     cancel();
   }

@@ -63,6 +63,7 @@ class RunningOperation final : public TaskOwner,
   const Request& request() const { return request_; }
   // As ContextImpl's.
   bool is_inherited() const { return mark_.is_inherited(); }
+  void keep() { self_ = shared_from_this(); }  // it is never destroyed
   // Whom it waits for before its tasks can start.
   void waits_for(std::string what) { waits_for_ = std::move(what); }
 
@@ -83,6 +84,7 @@ class RunningOperation final : public TaskOwner,
   std::string describe() const;
 
   ForkMark mark_;
+  std::shared_ptr<RunningOperation> self_;
   RunningOperationOwner* owner_;      // null once it is over: the context may be gone
   Progress& progress_;                // while it is not over
   std::weak_ptr<Endpoint> endpoint_;  // the context's; without a context it is over

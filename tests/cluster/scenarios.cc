@@ -3,6 +3,7 @@
 // status 0 if all went as it should.
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/rendezvous/prefix_store.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -699,6 +700,46 @@ void killed_with_children(World& world) {
   world.await("missed");
 }
 
+// ---- NEZHA_CHECK_POINTERS ----------------------------------------------------------------------
+
+void checked_pointers(World& world) {
+  check(setenv("NEZHA_CHECK_POINTERS", "1", 1) == 0, "no environment");
+  const Context context = world.join();
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t elements = 3 * page / sizeof(float);
+  void* mapped =
+      mmap(nullptr, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  check(mapped != MAP_FAILED, "no memory");
+  auto* pages = static_cast<float*>(mapped);
+  Vector vector(world, elements, 1);
+  const auto protect = [&](int protection) {
+    check(mprotect(pages + elements / 3, page, protection) == 0, "mprotect");
+  };
+  const auto refused = [&](const std::string& what, bool as_output) {
+    nezha::AllreduceOptions options = vector.options(context, 1);
+    if (as_output) {
+      options.setInput(vector.values.data(), elements);
+      options.setOutput(pages, elements);
+    } else {
+      options.setInput(pages, elements);
+    }
+    const std::string text = thrown<nezha::InvalidArgument>([&] { nezha::allreduce(options); });
+    check_mentions(text, as_output ? "output 0" : "input 0");
+    check_mentions(text, "from byte " + std::to_string(page) + " on " + what);
+  };
+  protect(PROT_NONE);
+  refused("may not be read", false);
+  refused("may not be read", true);
+  protect(PROT_READ);
+  refused("may not be written to", true);
+  check(munmap(pages + elements / 3, page) == 0, "munmap");
+  refused("is not mapped", false);
+  check(vector.is_untouched(), "it was started");
+  // And the context is as it was.
+  vector.start(context, 1).wait();
+  vector.check_sum();
+}
+
 const std::map<std::string, void (*)(World&)> kScenarios = {
     {"many-in-flight", many_in_flight},
     {"nobody-waits", nobody_waits},
@@ -721,6 +762,7 @@ const std::map<std::string, void (*)(World&)> kScenarios = {
     {"harmless-children", harmless_children},
     {"children-with-contexts", children_with_contexts},
     {"killed-with-children", killed_with_children},
+    {"checked-pointers", checked_pointers},
 };
 
 }  // namespace
