@@ -164,6 +164,12 @@ const std::vector<EnvironmentVariable>& environment_table() {
                "is made.",
        .least = 0,
        .most = 1'000'000},
+      {.name = "NEZHA_CHECK_POINTERS",
+       .kind = Kind::kChoice,
+       .default_value = "0",
+       .help = "1: before an operation starts, all its memory is checked. What is not mapped, may "
+               "not be read or written, or is a GPU's is an error that says so.",
+       .choices = {"0", "1"}},
   };
   return table;
 }

@@ -9,7 +9,15 @@
 namespace nezha {
 
 Context::Context(std::unique_ptr<ContextImpl> impl) : impl_(std::move(impl)) {}
-Context::~Context() = default;
+
+Context::~Context() {
+  if (impl_->is_inherited()) static_cast<void>(impl_.release());
+}
+
+ContextImpl& Context::impl() const {
+  impl_->check_process();
+  return *impl_;
+}
 
 std::shared_ptr<Context> Context::create(std::shared_ptr<::gloo::rendezvous::Store> store,
                                          const ContextOptions& options) {
@@ -18,10 +26,18 @@ std::shared_ptr<Context> Context::create(std::shared_ptr<::gloo::rendezvous::Sto
   return std::shared_ptr<Context>(new Context(std::move(impl)));
 }
 
+std::shared_ptr<Context> Context::split(int color, int key) {
+  auto made = impl().split(color, key);
+  if (made == nullptr) return nullptr;
+  return std::shared_ptr<Context>(new Context(std::move(made)));
+}
+
+std::shared_ptr<Context> Context::dup() { return split(0, rank()); }
+
 int Context::rank() const { return impl_->options().rank; }
 int Context::size() const { return impl_->options().size; }
 std::chrono::milliseconds Context::timeout() const { return *impl_->options().timeout; }
-std::vector<RailStats> Context::rails() const { return impl_->rails(); }
+std::vector<RailStats> Context::rails() const { return impl().rails(); }
 
 namespace {
 

@@ -1,6 +1,5 @@
 #include "context/context_impl.h"
 
-#include <gloo/rendezvous/store.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,32 +14,38 @@
 #include "absl/strings/strip.h"
 #include "collectives/signature.h"
 #include "common/environment.h"
+#include "common/fork.h"
 #include "common/launch.h"
 #include "common/log.h"
 #include "context/auto_rails.h"
+#include "context/memory.h"
 #include "context/rails.h"
 #include "context/raise.h"
-#include "context/refusal.h"
+#include "context/split.h"
 #include "nezha/errors.h"
 
 namespace nezha {
 namespace {
 
-// How long one question to the store may take.
-constexpr Nanos kStorePatience = 200 * kMillisecond;
+// Of nezha's own operations. Operations of users have others.
+constexpr uint32_t kOwnTag = std::numeric_limits<uint32_t>::max();
 // Of how many operations that take long the other ranks are told: what blocks the others is an old
 // one.
 constexpr ptrdiff_t kTellsOf = 16;
 
 // All contexts of the process share one, so that they share devices and connections.
 std::shared_ptr<Endpoint> shared_endpoint() {
-  static std::mutex mutex;
-  static std::weak_ptr<Endpoint> shared;
-  const std::lock_guard lock(mutex);
-  if (auto endpoint = shared.lock()) return endpoint;
+  struct Shared {
+    std::mutex mutex;
+    std::weak_ptr<Endpoint> endpoint;
+  };
+  static PerProcess<Shared> per_process;
+  Shared& shared = per_process.get();
+  const std::lock_guard lock(shared.mutex);
+  if (auto endpoint = shared.endpoint.lock()) return endpoint;
   auto made = Endpoint::create();
   if (!made.ok()) throw IoError(made.status().ToString());
-  shared = *made;
+  shared.endpoint = *made;
   return *made;
 }
 
@@ -53,13 +58,32 @@ std::string host_name() {
 }  // namespace
 
 ContextImpl::ContextImpl(std::shared_ptr<Store> store, ContextOptions options)
-    : store_(std::move(store)), options_(std::move(options)) {
-  if (store_ == nullptr) throw InvalidArgument("nezha: Context::create: no store");
+    : options_(std::move(options)) {
+  if (store == nullptr) throw InvalidArgument("nezha: Context::create: no store");
   if (const absl::Status status = complete_rank_and_size(options_.rank, options_.size);
       !status.ok()) {
     throw InvalidArgument("nezha: " + std::string(status.message()));
   }
   rank_of_ = absl::StrCat("rank ", options_.rank, " of ", options_.size);
+  directory_ = std::make_shared<Directory>(std::move(store));
+}
+
+ContextImpl::ContextImpl(const ContextImpl& parent, const std::vector<int>& group, UniqueId job)
+    : endpoint_(parent.endpoint_),
+      directory_(parent.directory_),
+      options_(parent.options_),
+      algorithm_(parent.algorithm_),
+      checks_pointers_(parent.checks_pointers_),
+      chosen_(parent.chosen_),
+      job_(job),
+      rails_(parent.rails_) {
+  const auto self = std::find(group.begin(), group.end(), parent.options_.rank);
+  options_.rank = static_cast<int>(self - group.begin());
+  options_.size = static_cast<int>(group.size());
+  rank_of_ = absl::StrCat("rank ", options_.rank, " of ", options_.size, " (split from ",
+                          parent.rank_of_, ")");
+  listed_.reserve(group.size());
+  for (const int rank : group) listed_.push_back(parent.listed(rank));
 }
 
 void ContextImpl::find_rails() {
@@ -88,6 +112,10 @@ ContextImpl::~ContextImpl() {
   endpoint_->progress().run_deferred();
 }
 
+void ContextImpl::check_process() const {
+  if (is_inherited()) throw InvalidArgument(prefixed(rank_of_, kInherited));
+}
+
 // ---- Joining -----------------------------------------------------------------------------------
 
 void ContextImpl::join() {
@@ -98,8 +126,7 @@ void ContextImpl::join() {
   } catch (const std::exception& error) {
     absl::string_view why(error.what());
     absl::ConsumePrefix(&why, prefixed(rank_of_, ""));
-    const std::lock_guard lock(store_mutex_);
-    leave_refusal(store_, options_.rank, why);
+    directory_->refuse(options_.rank, why);
     throw;
   }
 }
@@ -113,6 +140,7 @@ void ContextImpl::join_group() {
   refuse_unless(check_environment());
   refuse_unless(complete_own_options(options_));
   find_rails();
+  checks_pointers_ = environment("NEZHA_CHECK_POINTERS") == "1";
   const Nanos deadline = now() + to_nanos(*options_.timeout);
   endpoint_ = shared_endpoint();
   open_devices();
@@ -131,28 +159,25 @@ void ContextImpl::join_group() {
   }
   refuse_unless(settings.apply(options_, algorithm_));
   if (options_.rank != 0) check_slices(rank0);
-  {
-    Progress::Guard guard(endpoint_->progress());
-    endpoint_->join(job_, this);
-    const auto size = static_cast<size_t>(options_.size);
-    group_ = {.rank = options_.rank,
-              .size = options_.size,
-              .context = job_.low,
-              .channels = std::vector<Channel*>(size, nullptr),
-              .pool = &endpoint_->pool()};
-    group_.rails = 0;
-    for (const Rail rail : rails_) group_.rails |= rail_bit(rail);
-  }
+  enter();
   Record own = own_record();
   own.settings = settings.encode();
-  const std::string record = own.encode();
-  const std::lock_guard lock(store_mutex_);
-  try {
-    store_->set(Record::key(options_.rank), std::vector<char>(record.begin(), record.end()));
-  } catch (const std::exception& error) {
-    throw IoError(
-        prefixed(rank_of_, absl::StrCat("publishing this rank in the store: ", error.what())));
+  if (const absl::Status status = directory_->publish(options_.rank, own); !status.ok()) {
+    raise(rank_of_, status);
   }
+}
+
+// From here on other ranks may connect for this context.
+void ContextImpl::enter() {
+  Progress::Guard guard(endpoint_->progress());
+  group_ = {.rank = options_.rank,
+            .size = options_.size,
+            .context = job_.low,
+            .channels = std::vector<Channel*>(static_cast<size_t>(options_.size), nullptr),
+            .pool = &endpoint_->pool()};
+  group_.rails = 0;
+  for (const Rail rail : rails_) group_.rails |= rail_bit(rail);
+  endpoint_->join(job_, this);
 }
 
 void ContextImpl::open_devices() {
@@ -189,37 +214,10 @@ Record ContextImpl::own_record() const {
 }
 
 absl::StatusOr<Record> ContextImpl::read_record(int rank, Nanos deadline) {
-  const std::string key = Record::key(rank);
-  const auto absent = [&](absl::string_view why) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("rank ", rank, " has not appeared in the store (key '", key, "'): ", why));
-  };
-  const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(deadline)};
-  const std::unique_lock lock(store_mutex_, until);
-  if (!lock.owns_lock()) return absent("other threads were waiting for other ranks");
-  std::vector<char> text;
-  for (bool found = false; !found;) {
-    // Not all of it at once: another rank may tell meanwhile that the context is broken.
-    {
-      Progress::Guard guard(endpoint_->progress());
-      if (!broken_.ok()) return broken_;
-    }
-    const Nanos begin = now();
-    const Nanos patience = std::clamp<Nanos>(deadline - begin, kMillisecond, kStorePatience);
-    try {
-      store_->wait({key}, std::chrono::milliseconds(patience / kMillisecond));
-      text = store_->get(key);
-      found = true;
-    } catch (const std::exception& error) {
-      if (const auto refusal = find_refusal(*store_)) return absl::AbortedError(*refusal);
-      const bool failed_early = now() - begin < patience / 2;
-      if (failed_early || now() >= deadline) return absent(error.what());
-    }
-  }
-  auto record = Record::decode(absl::string_view(text.data(), text.size()));
-  if (record.ok()) return record;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the record of rank ", rank, " in the store is bad: ", record.status().message()));
+  return directory_->read(listed(rank), deadline, [this] {
+    Progress::Guard guard(endpoint_->progress());
+    return broken_;
+  });
 }
 
 void ContextImpl::agree(const Record& rank0, AgreedSettings& settings) const {
@@ -260,10 +258,54 @@ absl::Status ContextImpl::resolve(int rank, Nanos deadline) {
   for (const auto& [here, there] : pairs) addresses[here] = record->devices.at(there);
   Progress::Guard guard(endpoint_->progress());
   Channel& channel = endpoint_->channel(record->process);
-  channel.set_peer(absl::StrCat("rank ", rank, " (", record->host, ", pid ", record->pid, ")"),
+  // One name for all contexts that share the channel.
+  channel.set_peer(absl::StrCat("rank ", listed(rank), " of ", record->size, " (", record->host,
+                                ", pid ", record->pid, ")"),
                    job_, addresses, pairs);
   group_.channels[static_cast<size_t>(rank)] = &channel;
   return absl::OkStatus();
+}
+
+// ---- Splitting ---------------------------------------------------------------------------------
+
+std::unique_ptr<ContextImpl> ContextImpl::split(int color, int key) {
+  const Nanos deadline = now() + to_nanos(*options_.timeout);
+  SplitTable table(options_.size);
+  table.set(options_.rank, {color, key, UniqueId::random()});
+  sum(table.words(), deadline);
+  std::unique_ptr<ContextImpl> child;
+  if (color >= 0) {
+    const std::vector<int> group = table.group_of(options_.rank);
+    child.reset(new ContextImpl(*this, group, table.vote(group.front()).id));
+    child->enter();
+    child->take_channels(*this, group);
+  }
+  // Who connects for a context that the other has not entered is turned away: nobody goes on before
+  // all have.
+  std::vector<uint64_t> nothing(1);
+  sum(nothing, deadline);
+  return child;
+}
+
+// Those that the parent has made. By them, too, a peer hears if this context breaks before it has
+// spoken to that peer itself.
+void ContextImpl::take_channels(const ContextImpl& parent, const std::vector<int>& group) {
+  Progress::Guard guard(endpoint_->progress());
+  for (size_t i = 0; i < group.size(); ++i) {
+    Channel* channel = parent.group_.channels[static_cast<size_t>(group[i])];
+    if (channel != nullptr) channel->join(job_);
+    group_.channels[i] = channel;
+  }
+}
+
+// Over the ranks, in place.
+void ContextImpl::sum(std::vector<uint64_t>& words, Nanos deadline) {
+  AllreduceOptions options(nullptr);
+  options.setOutput(words.data(), words.size());
+  options.setTag(kOwnTag);
+  const Nanos left = std::max(deadline - now(), kMillisecond);
+  options.setTimeout(std::chrono::milliseconds(left / kMillisecond));
+  Handle(start(options)).wait();
 }
 
 // ---- Running -----------------------------------------------------------------------------------
@@ -277,6 +319,11 @@ bool overlap(const void* a, const void* b, size_t bytes) {
 }
 
 }  // namespace
+
+void ContextImpl::check_tag(uint32_t tag) const {
+  if (tag != kOwnTag) return;
+  throw InvalidArgument(prefixed(rank_of_, absl::StrCat("the tag ", tag, " is nezha's own")));
+}
 
 void ContextImpl::check(const AllreduceOptions& options) const {
   const auto refuse = [&](const std::string& why) {
@@ -324,6 +371,22 @@ void ContextImpl::check(const AllreduceOptions& options) const {
       }
     }
   }
+  if (!checks_pointers_) return;
+  if (const absl::Status status = check_pointers(options); !status.ok()) {
+    refuse(std::string(status.message()));
+  }
+}
+
+absl::Status ContextImpl::check_pointers(const AllreduceOptions& options) const {
+  const size_t bytes = options.output_elements_ * size_of(options.output_type_);
+  std::vector<MemoryRange> ranges;
+  const auto add = [&](absl::string_view kind, size_t i, const void* begin, bool is_written) {
+    ranges.push_back(
+        {absl::StrCat(kind, i), reinterpret_cast<uintptr_t>(begin), bytes, is_written});
+  };
+  for (size_t i = 0; i < options.inputs_.size(); ++i) add("input ", i, options.inputs_[i], false);
+  for (size_t i = 0; i < options.outputs_.size(); ++i) add("output ", i, options.outputs_[i], true);
+  return check_memory(ranges);
 }
 
 RunningOperation::Request ContextImpl::request(const AllreduceOptions& options) const {
@@ -344,7 +407,9 @@ RunningOperation::Request ContextImpl::request(const AllreduceOptions& options) 
   request.plan.algorithm =
       HostsEngine::choose(options.algorithm_.value_or(algorithm_), options_.size, op);
   request.signature = signature(Collective::kAllreduce, request.plan.algorithm, op);
-  request.name = absl::StrCat("allreduce (tag ", op.tag, ", ", op.bytes(), " bytes)");
+  request.name = op.tag == kOwnTag
+                     ? "split"
+                     : absl::StrCat("allreduce (tag ", op.tag, ", ", op.bytes(), " bytes)");
   const auto timeout = options.timeout_.value_or(*options_.timeout);
   request.deadline = now() + to_nanos(timeout);
   request.timeout = absl::StrCat(timeout.count(), " ms");
@@ -396,11 +461,13 @@ std::shared_ptr<RunningOperation> ContextImpl::start(const AllreduceOptions& opt
 }
 
 void ContextImpl::allreduce(const AllreduceOptions& options) {
+  check_tag(options.tag_);
   Handle handle(start(options));
   handle.wait();
 }
 
 Handle ContextImpl::allreduce_async(const AllreduceOptions& options) {
+  check_tag(options.tag_);
   auto operation = start(options);
   endpoint_->progress().nobody_waits();
   return Handle(std::move(operation));
@@ -447,7 +514,7 @@ void ContextImpl::run_starter() {
         return;
       }
       next->waits_for(absl::StrCat("rank ", peer, " has not appeared in the store (key '",
-                                   Record::key(peer), "')"));
+                                   Record::key(listed(peer)), "')"));
     }
     const absl::Status resolved = resolve(peer, next->request().deadline);
     if (resolved.ok()) continue;

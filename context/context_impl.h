@@ -3,7 +3,6 @@
 
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -11,6 +10,8 @@
 #include "absl/status/statusor.h"
 #include "collectives/engine.h"
 #include "collectives/hosts/hosts_engine.h"
+#include "common/fork.h"
+#include "context/directory.h"
 #include "context/record.h"
 #include "context/roll_call.h"
 #include "context/running_operation.h"
@@ -19,15 +20,11 @@
 #include "nezha/handle.h"
 #include "transport/endpoint.h"
 
-namespace gloo::rendezvous {
-class Store;
-}
-
 namespace nezha {
 
 class ContextImpl final : JobListener, RunningOperationOwner {
  public:
-  using Store = ::gloo::rendezvous::Store;
+  using Store = Directory::Store;
 
   ContextImpl(std::shared_ptr<Store> store, ContextOptions options);
   ~ContextImpl();
@@ -36,14 +33,26 @@ class ContextImpl final : JobListener, RunningOperationOwner {
   // other ranks why.
   void join();
 
+  // See Context::split. Null if the color is negative. Throws.
+  std::unique_ptr<ContextImpl> split(int color, int key);
+
   // Run one allreduce. Throw.
   void allreduce(const AllreduceOptions& options);
   Handle allreduce_async(const AllreduceOptions& options);
+
+  // Whether this process is a fork of the one that it was made by: then nothing here may be
+  // touched, not even to destroy it. Its locks may be held by threads that this process does not
+  // have.
+  bool is_inherited() const { return mark_.is_inherited(); }
+  void check_process() const;  // throws if so
 
   const ContextOptions& options() const { return options_; }
   std::vector<RailStats> rails() const;
 
  private:
+  // Of those ranks of `parent`, which this one is among.
+  ContextImpl(const ContextImpl& parent, const std::vector<int>& group, UniqueId job);
+
   // JobListener
   void on_abort(const wire::Abort& abort) override;
   void on_roll_call(const wire::RollCall& call) override;
@@ -59,14 +68,23 @@ class ContextImpl final : JobListener, RunningOperationOwner {
   void find_rails();
   void refuse_unless(const absl::Status& status) const;
   void open_devices();
+  void enter();
   Record own_record() const;
   absl::StatusOr<Record> read_record(int rank, Nanos deadline);
   void agree(const Record& rank0, AgreedSettings& settings) const;
   void check_slices(const Record& rank0) const;
   // Makes the channel to that rank. Reads the store, so not under the lock.
   absl::Status resolve(int rank, Nanos deadline);
+  // A rank's number in the directory.
+  int listed(int rank) const { return listed_.empty() ? rank : listed_[static_cast<size_t>(rank)]; }
 
+  void sum(std::vector<uint64_t>& words, Nanos deadline);
+  void take_channels(const ContextImpl& parent, const std::vector<int>& group);
+
+  void check_tag(uint32_t tag) const;
   void check(const AllreduceOptions& options) const;
+  // NEZHA_CHECK_POINTERS
+  absl::Status check_pointers(const AllreduceOptions& options) const;
   RunningOperation::Request request(const AllreduceOptions& options) const;
   void fold_inputs(const AllreduceOptions& options, RunningOperation::Request& request) const;
   std::shared_ptr<RunningOperation> start(const AllreduceOptions& options);
@@ -84,13 +102,15 @@ class ContextImpl final : JobListener, RunningOperationOwner {
   // Under the lock: all operations fail, and the other ranks are told.
   void break_context(const absl::Status& why, uint32_t first_rank);
 
+  ForkMark mark_;
   std::shared_ptr<Endpoint> endpoint_;
-  std::shared_ptr<Store> store_;
-  std::timed_mutex store_mutex_;            // Gloo's stores are not thread-safe
-  ContextOptions options_;                  // with all that was not given
+  std::shared_ptr<Directory> directory_;
+  std::vector<int> listed_;  // the ranks' numbers there, if this context is a part of another
+  ContextOptions options_;   // with all that was not given
   Algorithm algorithm_ = Algorithm::kAuto;  // of operations that choose none
-  std::string rank_of_;                     // "rank 1 of 4"
-  ChosenInterfaces chosen_;                 // by rail name, if the rails are "auto"
+  bool checks_pointers_ = false;
+  std::string rank_of_;      // "rank 1 of 4"
+  ChosenInterfaces chosen_;  // by rail name, if the rails are "auto"
   UniqueId job_;
   std::vector<Rail> rails_;  // in the order of options_.rails
 

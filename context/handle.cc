@@ -9,7 +9,16 @@ namespace nezha {
 
 Handle::Handle() = default;
 Handle::Handle(std::shared_ptr<RunningOperation> running) : running_(std::move(running)) {}
-Handle::~Handle() { cancel(); }
+
+Handle::~Handle() {
+  if (running_ == nullptr) return;
+  if (running_->is_inherited()) {
+    running_->keep();
+  } else {
+    cancel();
+  }
+}
+
 Handle::Handle(Handle&& other) noexcept = default;
 
 Handle& Handle::operator=(Handle&& other) noexcept {

@@ -11,6 +11,11 @@ namespace nezha {
 // "nezha: rank 1 of 4: text"
 std::string prefixed(absl::string_view rank_of, absl::string_view text);
 
+// What a child of fork() is told that uses what its parent has made.
+constexpr absl::string_view kInherited =
+    "this process is a child that fork() has made since, and it has no part in its parent's "
+    "connections; it may make a context of its own";
+
 // Throws what the status stands for.
 [[noreturn]] void raise(absl::string_view rank_of, const absl::Status& why);
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "context/raise.h"
+#include "nezha/errors.h"
 
 namespace nezha {
 namespace {
@@ -121,15 +122,20 @@ std::string RunningOperation::describe() const {
 
 // ---- For the handle ----------------------------------------------------------------------------
 
+std::shared_ptr<Endpoint> RunningOperation::endpoint() const {
+  if (is_inherited()) throw InvalidArgument(prefixed(rank_of_, kInherited));
+  return endpoint_.lock();
+}
+
 bool RunningOperation::test() const {
-  const auto endpoint = endpoint_.lock();
+  const auto endpoint = this->endpoint();
   if (endpoint == nullptr) return true;
   Progress::Guard guard(endpoint->progress());
   return over();
 }
 
 bool RunningOperation::wait(Nanos deadline) {
-  const auto endpoint = endpoint_.lock();
+  const auto endpoint = this->endpoint();
   if (endpoint == nullptr) return true;
   Progress::Guard guard(endpoint->progress());
   const bool is_over = endpoint->progress().wait(guard, waiter_, deadline);
@@ -138,7 +144,7 @@ bool RunningOperation::wait(Nanos deadline) {
 }
 
 void RunningOperation::cancel() {
-  const auto endpoint = endpoint_.lock();
+  const auto endpoint = this->endpoint();
   if (endpoint == nullptr) return;
   Progress::Guard guard(endpoint->progress());
   if (over()) return;

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "collectives/engine.h"
+#include "common/fork.h"
 #include "transport/endpoint.h"
 
 namespace nezha {
@@ -63,10 +64,13 @@ class RunningOperation final : public TaskOwner,
   void fail(const absl::Status& why);
   bool over() const { return waiter_.done(); }
   const Request& request() const { return request_; }
+  // As ContextImpl's.
+  bool is_inherited() const { return mark_.is_inherited(); }
+  void keep() { self_ = shared_from_this(); }  // it is never destroyed
   // Whom it waits for before its tasks can start.
   void waits_for(std::string what) { waits_for_ = std::move(what); }
 
-  // For the handle: these take the lock.
+  // For the handle: these take the lock. They throw if it is inherited.
   bool test() const;
   bool wait(Nanos deadline);  // false: not over by then
   void cancel();
@@ -74,6 +78,7 @@ class RunningOperation final : public TaskOwner,
   void raise_if_failed() const;
 
  private:
+  std::shared_ptr<Endpoint> endpoint() const;  // null: it is over
   void on_finished(Task& task) override;
   void finish_if_done();
   void finish();
@@ -81,6 +86,8 @@ class RunningOperation final : public TaskOwner,
   void on_deadline();
   std::string describe() const;
 
+  ForkMark mark_;
+  std::shared_ptr<RunningOperation> self_;
   RunningOperationOwner* owner_;      // null once it is over: the context may be gone
   Progress& progress_;                // while it is not over
   std::weak_ptr<Endpoint> endpoint_;  // the context's; without a context it is over

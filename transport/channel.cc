@@ -21,14 +21,14 @@ void Channel::set_peer(std::string description, const UniqueId& job,
                        const std::map<std::string, std::string>& addresses,
                        const std::map<std::string, std::string>& peer_names) {
   description_ = std::move(description);
-  add_job(job);
+  join(job);
   for (const auto& [rail, address] : addresses) addresses_[rail] = address;
   for (const auto& [rail, name] : peer_names) peer_names_[rail] = name;
 }
 
 // ---- The contexts that both are in -------------------------------------------------------------
 
-void Channel::add_job(const UniqueId& job) {
+void Channel::join(const UniqueId& job) {
   if (find(job) == nullptr) jobs_.push_back({job});
 }
 
@@ -73,7 +73,7 @@ void Channel::finish_leaving() {
 
 void Channel::on_left(const UniqueId& job) {
   // This process may come to speak in that context only later.
-  if (jobs_.size() < kMaxJobs) add_job(job);
+  if (jobs_.size() < kMaxJobs) join(job);
   for (Job& each : jobs_) each.left |= each.id == job;
   inbox_.fail_context(job.low, left_error());
 }
@@ -343,7 +343,7 @@ wire::Welcome Channel::on_hello(Rail rail, const wire::Hello& hello) {
 
 void Channel::on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link) {
   Port& to = port(rail);
-  add_job(hello.job);  // this rank may not have spoken to the peer yet
+  join(hello.job);  // this rank may not have spoken to the peer yet
   to.attempt.reset();
   if (to.link != nullptr) {
     link_down(rail, absl::UnavailableError("the peer made the link anew"), false);

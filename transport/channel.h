@@ -49,6 +49,9 @@ class Channel final : LinkOwner, InboxOwner {
                 const std::map<std::string, std::string>& addresses,
                 const std::map<std::string, std::string>& peer_names = {});
 
+  // A context that both are in, if it is not known yet.
+  void join(const UniqueId& job);
+
   // Sending and receiving; see Outbox and Inbox.
   OutMessage* open(const wire::MessageInfo& info, const Route& route, Sender* sender);
   void push(OutMessage& message, uint64_t offset, const std::byte* data, size_t length,
@@ -135,7 +138,6 @@ class Channel final : LinkOwner, InboxOwner {
   Port& port(Rail rail) { return ports_[static_cast<size_t>(rail)]; }
   // Whether there is anything to look after.
   bool wanted() const { return outbox_.wanted() || inbox_.wanted() || outbox_.pending(); }
-  void add_job(const UniqueId& job);
   const Job* find(const UniqueId& job) const;
   const Job* next_job(uint32_t turn) const;  // to connect for; null: there is none
   void finish_leaving();

@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "common/clock.h"
+#include "common/fork.h"
 #include "common/log.h"
 #include "context/stores/redis_connection.h"
 #include "context/stores/redis_url.h"
@@ -72,6 +73,10 @@ absl::Status unexpected(absl::string_view what) {
 class RedisStore::Impl {
  public:
   explicit Impl(RedisUrl url) : url_(std::move(url)) {}
+
+  bool is_inherited() const { return mark_.is_inherited(); }
+  // Itself, if it is not.
+  Impl& own();
   ~Impl() { remove_keys(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -105,6 +110,7 @@ class RedisStore::Impl {
 
   [[noreturn]] void raise(const absl::Status& status, absl::string_view what) const;
 
+  const ForkMark mark_;
   const RedisUrl url_;
   const std::string ttl_ms_ = std::to_string(url_.ttl / kMillisecond);
   TimedMutex mutex_;
@@ -112,6 +118,13 @@ class RedisStore::Impl {
   std::mutex own_mutex_;                       // never held while the server is asked
   std::map<std::string, std::string> own_;     // what this process has set, by the full key
 };
+
+RedisStore::Impl& RedisStore::Impl::own() {
+  if (!is_inherited()) return *this;
+  throw InvalidArgument(absl::StrCat("nezha: Redis server ", url_.server(), ": ",
+                                     "this process is a child that fork() has made since; it may ",
+                                     "make a store of its own"));
+}
 
 // ---- The calls ---------------------------------------------------------------------------------
 
@@ -304,19 +317,24 @@ RedisStore::RedisStore(const std::string& url) {
   impl_->greet();
 }
 
-RedisStore::~RedisStore() = default;
-
-void RedisStore::set(const std::string& key, const std::vector<char>& data) {
-  impl_->set(key, data);
+RedisStore::~RedisStore() {
+  // Connection and keys are the parent's.
+  if (impl_->is_inherited()) static_cast<void>(impl_.release());
 }
 
-std::vector<char> RedisStore::get(const std::string& key) { return impl_->get(key); }
+void RedisStore::set(const std::string& key, const std::vector<char>& data) {
+  impl_->own().set(key, data);
+}
 
-void RedisStore::wait(const std::vector<std::string>& keys) { impl_->wait(keys, kDefaultTimeout); }
+std::vector<char> RedisStore::get(const std::string& key) { return impl_->own().get(key); }
+
+void RedisStore::wait(const std::vector<std::string>& keys) {
+  impl_->own().wait(keys, kDefaultTimeout);
+}
 
 void RedisStore::wait(const std::vector<std::string>& keys,
                       const std::chrono::milliseconds& timeout) {
-  impl_->wait(keys, timeout);
+  impl_->own().wait(keys, timeout);
 }
 
 }  // namespace nezha

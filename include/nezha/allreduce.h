@@ -100,7 +100,8 @@ class AllreduceOptions {
   void setCommutative(bool commutative) { commutative_ = commutative; }
 
   /// Tells operations apart that run at the same time on one context. Operations of one tag match
-  /// in the order each rank starts them, which must be the same order on all ranks.
+  /// in the order each rank starts them, which must be the same order on all ranks. Any number but
+  /// 2^32 - 1, which is nezha's own.
   void setTag(uint32_t tag) { tag_ = tag; }
 
   /// The deadline of the whole operation, from the call on: more than 0, or the operation is

@@ -84,6 +84,11 @@ class ContextImpl;
 
 /// A group of ranks. Thread-safe: several threads may run operations on one context at once, each
 /// with its own tag. Several contexts of one process share its devices, links and connections.
+///
+/// A child of fork() has no part in its parent's contexts and handles, whose operations go on in
+/// the parent: it may destroy them, which does nothing, and ask for `rank`, `size` and `timeout`.
+/// All else throws InvalidArgument. It may make contexts of its own. (Children that are made by
+/// clone() without fork()'s handlers must not use them at all.)
 class NEZHA_EXPORT Context {
  public:
   /// Joins the group. Collective: every rank of 0 .. size-1 calls it with the same store (and
@@ -109,6 +114,31 @@ class NEZHA_EXPORT Context {
   static std::shared_ptr<Context> create(std::shared_ptr<::gloo::rendezvous::Store> store,
                                          const ContextOptions& options);
 
+  /// The color of a rank that is to be in no new context.
+  static constexpr int kNoColor = -1;
+
+  /// Splits the group, as MPI_Comm_split does (MPI 4.0, section 7.4.2): the ranks of one `color`
+  /// form a new context, in the order of their keys, and of their ranks here where keys are equal.
+  /// A negative color takes part and gets a null pointer. The new context has this one's options,
+  /// but for rank and size, its devices and its connections: two processes have one of each,
+  /// however many contexts they share. Either may be destroyed first, and if one breaks the other
+  /// does not. Errors of the new context name a process that is gone, or has left, by its rank in
+  /// the context that `create` made, with that one's size ("rank 3 of 4").
+  ///
+  /// Collective: every rank calls it, and calls it in the same order as its other splits and
+  /// duplicates of this context, by one thread at a time. Operations may run on this context
+  /// meanwhile. It takes the time of two small allreduces and returns when all ranks have formed
+  /// their contexts.
+  ///
+  /// Throws IoError or TimeoutError, as an allreduce of this context does, whose timeout is the
+  /// deadline.
+  std::shared_ptr<Context> split(int color, int key);
+
+  /// A context of the same ranks, whose operations match none of this one's: for a library that is
+  /// handed a context and must not meet its caller's tags (MPI_Comm_dup, section 7.4.2 there). As
+  /// `split` of one color.
+  std::shared_ptr<Context> dup();
+
   /// Leaves the group. Data that peers still need is handed over first, which takes as long as
   /// an acknowledgement does and one second at most.
   ~Context();
@@ -126,8 +156,8 @@ class NEZHA_EXPORT Context {
   /// the process: contexts that share a device share them.
   std::vector<RailStats> rails() const;
 
-  /// For nezha's own entry points.
-  ContextImpl& impl() const { return *impl_; }
+  /// For nezha's own entry points. Throws InvalidArgument in a child of fork().
+  ContextImpl& impl() const;
 
  private:
   explicit Context(std::unique_ptr<ContextImpl> impl);

@@ -18,6 +18,9 @@ class RunningOperation;
 ///
 /// `test`, `error` and `cancel` may be called from any thread; one thread at a time may wait. The
 /// handle outlives its context at will: what was in flight when the context went has failed.
+///
+/// In a child of fork() a handle of the parent's can be destroyed only, which does nothing; all
+/// else throws InvalidArgument.
 class NEZHA_EXPORT Handle {
  public:
   /// Of no operation: over, and without error.

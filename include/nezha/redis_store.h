@@ -29,7 +29,8 @@ namespace nezha {
 ///     key is there already with another value
 ///
 /// Thread-safe: the calls of several threads share one connection and take turns command by
-/// command. Not for use in a child process of fork().
+/// command. In a child of fork() the parent's store can be destroyed only, which does nothing; its
+/// calls throw InvalidArgument.
 ///
 /// Nothing is encrypted: for a trusted network. A password on a command line is seen by all users
 /// of the host.

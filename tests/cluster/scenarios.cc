@@ -2,19 +2,32 @@
 // in its own process. `scenarios NAME STORE RAIL,...` with RANK and SIZE in the environment; exit
 // status 0 if all went as it should.
 #include <gloo/rendezvous/file_store.h>
+#include <gloo/rendezvous/prefix_store.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -33,11 +46,16 @@ void check(bool holds, const std::string& what) {
   if (!holds) throw std::logic_error(what);
 }
 
-class World {
+// A rank of a group.
+struct Place {
+  int rank;
+  int size;
+};
+
+class World : public Place {
  public:
   World(const std::string& store, const std::string& rails)
-      : rank(std::atoi(std::getenv("RANK"))),
-        size(std::atoi(std::getenv("SIZE"))),
+      : Place{std::atoi(std::getenv("RANK")), std::atoi(std::getenv("SIZE"))},
         store_(std::make_shared<gloo::rendezvous::FileStore>(store)) {
     std::istringstream stream(rails);
     for (std::string rail; std::getline(stream, rail, ',');) options_.rails.push_back(rail);
@@ -48,12 +66,15 @@ class World {
     options_.timeout = timeout;
     return nezha::Context::create(store_, options_);
   }
+  // Another context of the same ranks.
+  std::shared_ptr<nezha::Context> join_again(const std::string& name) {
+    options_.timeout = kPatience;
+    auto store = std::make_shared<gloo::rendezvous::PrefixStore>(name, *store_);
+    return nezha::Context::create(store, options_);
+  }
   // From rank to rank, past nezha.
   void tell(const std::string& what) { store_->set("told-" + what, {'y'}); }
   void await(const std::string& what) { store_->wait({"told-" + what}, kPatience); }
-
-  const int rank;
-  const int size;
 
  private:
   std::shared_ptr<gloo::rendezvous::FileStore> store_;
@@ -63,13 +84,13 @@ class World {
 // A vector of this rank's, and what its sum over all ranks is.
 class Vector {
  public:
-  Vector(const World& world, size_t elements, int seed) : world_(world), seed_(seed) {
-    for (size_t i = 0; i < elements; ++i) values.push_back(value(world.rank, i));
+  Vector(const Place& place, size_t elements, int seed) : place_(place), seed_(seed) {
+    for (size_t i = 0; i < elements; ++i) values.push_back(value(place.rank, i));
   }
   void check_sum(int times = 1) const {
     for (size_t i = 0; i < values.size(); ++i) {
       float sum = 0;
-      for (int rank = 0; rank < world_.size; ++rank) sum += value(rank, i);
+      for (int rank = 0; rank < place_.size; ++rank) sum += value(rank, i);
       if (values[i] == sum * static_cast<float>(times)) continue;
       throw std::logic_error("element " + std::to_string(i) + " of " +
                              std::to_string(values.size()) + " is wrong");
@@ -77,7 +98,7 @@ class Vector {
   }
   bool is_untouched() const {
     for (size_t i = 0; i < values.size(); ++i) {
-      if (values[i] != value(world_.rank, i)) return false;
+      if (values[i] != value(place_.rank, i)) return false;
     }
     return true;
   }
@@ -99,7 +120,7 @@ class Vector {
   float value(int rank, size_t i) const {
     return static_cast<float>((i * 31 + static_cast<size_t>(rank * 7 + seed_)) % 1000);
   }
-  const World& world_;
+  Place place_;
   int seed_;
 };
 
@@ -129,6 +150,7 @@ void await_end(const nezha::Handle& handle) {
 // ---- The scenarios -----------------------------------------------------------------------------
 
 constexpr size_t kSizes[] = {0, 1, 1000, 70'000, 300'001};
+constexpr size_t kLarge = 2'000'000;
 
 void many_in_flight(World& world) {
   const auto context = world.join();
@@ -367,6 +389,10 @@ void bad_arguments(World& world) {
     o.setInput(data, 10);
     o.setOutput(data + 20, 11);
   });
+  refused("nezha's own", [&](Options& o) {
+    o.setOutput(data, 10);
+    o.setTag(0xffffffff);
+  });
   refused("more than memory has", [&](Options& o) { o.setOutput(data, size_t{1} << 62); });
   // And the context is as it was.
   vector.start(context, 1).wait();
@@ -409,6 +435,347 @@ void bad_timeout(World& world) {
   world.tell("heard");
 }
 
+// ---- Several contexts --------------------------------------------------------------------------
+
+using Context = std::shared_ptr<nezha::Context>;
+
+Place place_in(const Context& context) { return {context->rank(), context->size()}; }
+
+void check_works(const Context& context, int seed, size_t elements = 1000) {
+  Vector vector(place_in(context), elements, seed);
+  vector.start(context, 1).wait();
+  vector.check_sum();
+}
+
+// This process's TCP connections.
+size_t connections() {
+  std::set<std::string> own;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;  // the one that lists them
+    const std::string target = std::filesystem::read_symlink(entry.path(), gone);
+    if (target.rfind("socket:[", 0) == 0) own.insert(target.substr(8, target.size() - 9));
+  }
+  size_t count = 0;
+  std::ifstream table("/proc/self/net/tcp");
+  for (std::string line; std::getline(table, line);) {
+    std::istringstream words(line);
+    const std::vector<std::string> fields{std::istream_iterator<std::string>(words), {}};
+    const bool established = fields.size() > 9 && fields[3] == "01";
+    if (established && own.contains(fields[9])) ++count;
+  }
+  return count;
+}
+
+void await_connections(size_t count) {
+  const auto limit = Clock::now() + kPatience;
+  while (connections() != count) {
+    check(Clock::now() < limit, std::to_string(connections()) + " connections");
+    std::this_thread::yield();
+  }
+}
+
+// As Horovod makes them: of all ranks, of those of one host, and of those of one place on their
+// hosts. And a second one of all ranks that is created by itself.
+void horovods_contexts(World& world) {
+  const Context global = world.join();
+  const Context local = global->split(world.rank / 2, world.rank % 2);
+  const Context cross = global->split(world.rank % 2, world.rank / 2);
+  const Context again = world.join_again("again");
+  check(local->size() == 2 && local->rank() == world.rank % 2, "local is wrong");
+  check(cross->size() == 2 && cross->rank() == world.rank / 2, "cross is wrong");
+  std::vector<std::thread> threads;
+  std::vector<std::exception_ptr> errors(4);
+  for (size_t c = 0; c < errors.size(); ++c) {
+    threads.emplace_back([&, c] {
+      const Context& context = *std::array{&global, &local, &cross, &again}[c];
+      try {
+        for (int i = 0; i < 20; ++i) {
+          Vector vector(place_in(context), kSizes[(i + c) % 4], i + 50 * static_cast<int>(c));
+          nezha::AllreduceOptions options = vector.options(context, 1);
+          options.setAlgorithm(nezha::Algorithm::kDirect);  // all with all
+          nezha::allreduce(options);
+          vector.check_sum();
+        }
+      } catch (...) {
+        errors[c] = std::current_exception();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& error : errors) {
+    if (error != nullptr) std::rethrow_exception(error);
+  }
+  // One with each other rank on each of the two rails, and no more.
+  await_connections(static_cast<size_t>(world.size - 1) * global->rails().size());
+  global->dup();  // a rank that is through earlier closes what another still counts
+}
+
+void splits(World& world) {
+  Context parent = world.join();
+  const int last = world.size - 1;
+  // By descending rank.
+  const Context reversed = parent->split(5, -world.rank);
+  check(reversed->size() == world.size && reversed->rank() == last - world.rank, "not reversed");
+  check_works(reversed, 1);
+  // Without the last.
+  const int color = world.rank == last ? nezha::Context::kNoColor : 0;
+  Context others = reversed->split(color, world.rank);
+  check((others == nullptr) == (world.rank == last), "who has no color is in a context");
+  if (others != nullptr) {
+    check(others->size() == last && others->rank() == world.rank, "the order is wrong");
+    check_works(others, 2, 100'000);
+  }
+  // Each by itself.
+  const Context alone = parent->split(world.rank, 0);
+  check(alone->size() == 1 && alone->rank() == 0, "not alone");
+  check_works(alone, 3);
+  // It outlives the one that it was made of, and of its own parts some outlive it.
+  const Context copy = parent->dup();
+  parent.reset();
+  check_works(copy, 4, 100'000);
+  others.reset();
+  const Context part = copy->split(world.rank % 2, 0);
+  check_works(part, 5);
+  check_works(copy, 6);
+  check_works(reversed, 7);
+}
+
+// Ranks that have not spoken to each other connect for the new context, at once.
+void strangers(World& world) {
+  for (int i = 0; i < 30; ++i) {
+    const Context whole = world.join_again(std::to_string(i));
+    // By recursive doubling neither 0 and 3 speak to each other nor 1 and 2.
+    const Context part = whole->split(std::min(world.rank, 3 - world.rank), 0);
+    check_works(part, i);
+  }
+}
+
+// The same tag on both, in another order on each rank.
+void duplicates(World& world) {
+  const Context one = world.join();
+  const Context two = one->dup();
+  check(two->rank() == one->rank() && two->size() == one->size(), "it is another group");
+  check(two->timeout() == one->timeout(), "it has other options");
+  for (int i = 0; i < 10; ++i) {
+    Vector a(world, kSizes[i % 5], i), b(world, kSizes[(i + 1) % 5], 100 + i);
+    const bool first = (world.rank + i) % 2 == 0;
+    nezha::Handle x = first ? a.start(one, 1) : b.start(two, 1);
+    nezha::Handle y = first ? b.start(two, 1) : a.start(one, 1);
+    x.wait();
+    y.wait();
+    a.check_sum();
+    b.check_sum();
+  }
+}
+
+// If one breaks, the other does not.
+void broken_part(World& world) {
+  const Context whole = world.join();
+  const Context part = whole->dup();
+  check_works(whole, 1);
+  if (world.rank == 0) {
+    Vector vector(world, kLarge, 2);
+    vector.start(part, 1).cancel();
+  }
+  const std::string text = thrown<nezha::IoError>([&] { check_works(part, 2, kLarge); });
+  check_mentions(text, "split from rank " + std::to_string(world.rank));
+  check_mentions(text, "cancelled");
+  check_mentions(thrown<nezha::IoError>([&] { part->dup(); }), "cancelled");
+  check_works(whole, 4);
+  check_works(whole->dup(), 5);
+}
+
+// A rank that goes instead.
+void split_without_a_rank(World& world) {
+  Context context = world.join();
+  check_works(context, 1);
+  if (world.rank == 0) return;
+  check_mentions(thrown<nezha::IoError>([&] { context->split(0, 0); }), "rank 0");
+}
+
+// ---- Children of fork() ------------------------------------------------------------------------
+
+// A child that runs `part`, and how it ended.
+class Child {
+ public:
+  // `part` returns the exit status, or does not return.
+  explicit Child(const std::function<int()>& part) : pid_(fork()) {
+    if (pid_ != 0) return;
+    try {
+      _exit(part());
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "in the child: %s\n", error.what());
+      _exit(1);
+    }
+  }
+  ~Child() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  // As waitpid tells it.
+  int end() {
+    const auto limit = Clock::now() + kPatience;
+    int status = 0;
+    while (waitpid(pid_, &status, WNOHANG) == 0) {
+      check(Clock::now() < limit, "the child never ends");
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    pid_ = -1;
+    return status;
+  }
+
+ private:
+  pid_t pid_;
+};
+
+// While operations run: one child after the other that inherits them, and does with them what
+// children do that mean no harm.
+void harmless_children(World& world) {
+  // Static: also destroyed by who calls exit().
+  static Context context = world.join();
+  static nezha::Handle finished;
+  check_works(context, 1);
+  Vector first(world, 1000, 2);
+  finished = first.start(context, 2);
+  finished.wait();
+  std::atomic<bool> through{false};
+  std::string trouble;
+  // So that locks are held at any time, until both ranks are through.
+  std::thread busy([&] {
+    trouble = thrown<std::exception>([&] {
+      for (int i = 0, ranks_through = 0; ranks_through < world.size; ++i) {
+        check_works(context, i, kSizes[i % 4]);
+        ranks_through = through ? 1 : 0;
+        nezha::AllreduceOptions options(context);
+        options.setOutput(&ranks_through, 1);
+        options.setTag(2);
+        nezha::allreduce(options);
+      }
+    });
+  });
+  for (int i = 0; i < 30; ++i) {
+    Vector vector(world, 100'000, i);
+    nezha::Handle handle = vector.start(context, 3);
+    Child child([&]() -> int {
+      if (i % 3 == 0) return 0;
+      if (i % 3 == 1) std::exit(0);
+      handle = nezha::Handle();
+      finished = nezha::Handle();
+      context.reset();
+      return 0;
+    });
+    check(child.end() == 0, "a child has failed");
+    handle.wait();
+    vector.check_sum();
+  }
+  through = true;
+  busy.join();
+  check(trouble.empty(), trouble);
+  check_works(context, 3);
+  finished = nezha::Handle();
+  context.reset();
+}
+
+// One that uses what is not its own, and then makes what is.
+void children_with_contexts(World& world) {
+  const Context context = world.join();
+  check_works(context, 1);
+  Vector vector(world, kLarge, 2);
+  nezha::Handle handle = vector.start(context, 1);
+  Child child([&] {
+    const auto refused = [](const std::function<void()>& call) {
+      check_mentions(thrown<nezha::InvalidArgument>(call), "fork()");
+    };
+    refused([&] { handle.test(); });
+    refused([&] { handle.wait(); });
+    refused([&] { handle.error(); });
+    refused([&] { handle.cancel(); });
+    refused([&] { check_works(context, 1); });
+    refused([&] { context->dup(); });
+    refused([&] { context->rails(); });
+    check(context->rank() == world.rank && context->size() == world.size, "who am I?");
+    check(connections() == 0, "it has kept connections");
+    const Context own = world.join_again("again");
+    for (int i = 0; i < 5; ++i) check_works(own, i, kLarge);
+    return 0;
+  });
+  handle.wait();
+  vector.check_sum();
+  check(child.end() == 0, "the child has failed");
+  check_works(context, 3);
+}
+
+// A rank that is killed is missed though it leaves children behind.
+void killed_with_children(World& world) {
+  if (world.rank == 0) {
+    const Context context = world.join();
+    check_works(context, 1);
+    const std::string text = thrown<nezha::IoError>([&] { check_works(context, 2, kLarge); });
+    check_mentions(text, "rank 1");
+    check(text.find("was not complete") == std::string::npos, "not noticed: " + text);
+    world.tell("missed");
+    return;
+  }
+  std::array<int, 2> pipe_ends{};
+  check(pipe(pipe_ends.data()) == 0, "no pipe");
+  Child rank([&]() -> int {
+    const Context context = world.join();
+    check_works(context, 1);
+    if (fork() == 0) {  // until whoever started the rank is through
+      close(pipe_ends[1]);
+      char nothing;
+      _exit(read(pipe_ends[0], &nothing, 1) == 0 ? 0 : 1);
+    }
+    return raise(SIGKILL);
+  });
+  check(WIFSIGNALED(rank.end()), "it was not killed");
+  world.await("missed");
+}
+
+// ---- NEZHA_CHECK_POINTERS ----------------------------------------------------------------------
+
+void checked_pointers(World& world) {
+  check(setenv("NEZHA_CHECK_POINTERS", "1", 1) == 0, "no environment");
+  const Context context = world.join();
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t elements = 3 * page / sizeof(float);
+  void* mapped =
+      mmap(nullptr, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  check(mapped != MAP_FAILED, "no memory");
+  auto* pages = static_cast<float*>(mapped);
+  Vector vector(world, elements, 1);
+  const auto protect = [&](int protection) {
+    check(mprotect(pages + elements / 3, page, protection) == 0, "mprotect");
+  };
+  const auto refused = [&](const std::string& what, bool as_output) {
+    nezha::AllreduceOptions options = vector.options(context, 1);
+    if (as_output) {
+      options.setInput(vector.values.data(), elements);
+      options.setOutput(pages, elements);
+    } else {
+      options.setInput(pages, elements);
+    }
+    const std::string text = thrown<nezha::InvalidArgument>([&] { nezha::allreduce(options); });
+    check_mentions(text, as_output ? "output 0" : "input 0");
+    check_mentions(text, "from byte " + std::to_string(page) + " on " + what);
+  };
+  protect(PROT_NONE);
+  refused("may not be read", false);
+  refused("may not be read", true);
+  protect(PROT_READ);
+  refused("may not be written to", true);
+  check(munmap(pages + elements / 3, page) == 0, "munmap");
+  refused("is not mapped", false);
+  check(vector.is_untouched(), "it was started");
+  // And the context is as it was.
+  vector.start(context, 1).wait();
+  vector.check_sum();
+}
+
 const std::map<std::string, void (*)(World&)> kScenarios = {
     {"many-in-flight", many_in_flight},
     {"nobody-waits", nobody_waits},
@@ -424,6 +791,16 @@ const std::map<std::string, void (*)(World&)> kScenarios = {
     {"bad-arguments", bad_arguments},
     {"bad-contexts", bad_contexts},
     {"bad-timeout", bad_timeout},
+    {"horovods-contexts", horovods_contexts},
+    {"splits", splits},
+    {"strangers", strangers},
+    {"duplicates", duplicates},
+    {"broken-part", broken_part},
+    {"split-without-a-rank", split_without_a_rank},
+    {"harmless-children", harmless_children},
+    {"children-with-contexts", children_with_contexts},
+    {"killed-with-children", killed_with_children},
+    {"checked-pointers", checked_pointers},
 };
 
 }  // namespace

@@ -11,6 +11,8 @@ import pytest
 from testbed import Testbed
 
 RAILS = {"eth0": "1gbit", "eth1": "1gbit"}
+# A rank on each host, but for those that are about groups of ranks.
+RANKS_PER_HOST = {"horovods-contexts": 2, "splits": 2, "strangers": 2}
 SCENARIOS = str(job.BUILD / "tests" / "cluster_scenarios")
 
 
@@ -27,6 +29,9 @@ def names() -> list[str]:
 
 @pytest.mark.parametrize("name", names())
 def test_scenario(bed: Testbed, name: str, tmp_path: Path) -> None:
+    ranks_per_host = RANKS_PER_HOST.get(name, 1)
     bed.run(
-        [SCENARIOS, name, str(tmp_path), job.rails_option(RAILS)], env={"SIZE": str(bed.hosts)}
+        [SCENARIOS, name, str(tmp_path), job.rails_option(RAILS)],
+        ranks_per_host=ranks_per_host,
+        env={"SIZE": str(bed.hosts * ranks_per_host)},
     )

@@ -17,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/fork.h"
 
 namespace nezha::tcp {
 namespace {
@@ -40,8 +41,14 @@ void set_option(int fd, int level, int name, int value) {
 
 }  // namespace
 
+Socket::Socket(int fd) : fd_(fd) {
+  if (fd_ >= 0) close_in_children(fd_);
+}
+
 Socket::~Socket() {
-  if (fd_ >= 0) close(fd_);
+  if (fd_ < 0) return;
+  forget_in_children(fd_);
+  close(fd_);
 }
 
 absl::StatusOr<Address> Address::parse(absl::string_view text) {

@@ -13,11 +13,11 @@
 
 namespace nezha::tcp {
 
-// A file descriptor that is closed when it goes.
+// A file descriptor that is closed when it goes, and in children of fork() at once.
 class Socket {
  public:
   Socket() = default;
-  explicit Socket(int fd) : fd_(fd) {}
+  explicit Socket(int fd);
   Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Socket& operator=(Socket&& other) noexcept {
     std::swap(fd_, other.fd_);

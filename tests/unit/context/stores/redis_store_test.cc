@@ -1,5 +1,8 @@
 #include "nezha/redis_store.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -372,6 +375,28 @@ TEST(RedisStore, ThreadsMayShareIt) {
     });
   }
   for (auto& thread : threads) thread.join();
+}
+
+// A child of fork() leaves its parent's keys and connection alone, and may have a store of its own.
+TEST(RedisStore, IsItsProcessesOwn) {
+  const RedisServer server;
+  auto store = std::make_unique<RedisStore>(server.url());
+  store->set("key", bytes("parent's"));
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool refused =
+        error_of<InvalidArgument>([&] { store->get("key"); }).find("fork()") != std::string::npos;
+    store.reset();
+    RedisStore own(server.url());
+    const bool there = own.get("key") == bytes("parent's");
+    own.set("other key", bytes("child's"));
+    _exit(refused && there ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(store->get("key"), bytes("parent's"));
+  EXPECT_EQ(store->get("other key"), bytes("child's"));
 }
 
 }  // namespace

@@ -1,0 +1,71 @@
+#include "context/directory.h"
+
+#include <gloo/rendezvous/store.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "context/refusal.h"
+
+namespace nezha {
+namespace {
+
+// How long one question to the store may take.
+constexpr Nanos kPatience = 200 * kMillisecond;
+
+}  // namespace
+
+absl::Status Directory::publish(int rank, const Record& record) {
+  const std::string text = record.encode();
+  const std::lock_guard lock(mutex_);
+  try {
+    store_->set(Record::key(rank), std::vector<char>(text.begin(), text.end()));
+  } catch (const std::exception& error) {
+    return absl::UnavailableError(
+        absl::StrCat("publishing this rank in the store: ", error.what()));
+  }
+  return absl::OkStatus();
+}
+
+void Directory::refuse(int rank, absl::string_view why) {
+  const std::lock_guard lock(mutex_);
+  leave_refusal(store_, rank, why);
+}
+
+absl::StatusOr<Record> Directory::read(int rank, Nanos deadline,
+                                       const std::function<absl::Status()>& given_up) {
+  const std::string key = Record::key(rank);
+  const auto absent = [&](absl::string_view why) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("rank ", rank, " has not appeared in the store (key '", key, "'): ", why));
+  };
+  const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(deadline)};
+  const std::unique_lock lock(mutex_, until);
+  if (!lock.owns_lock()) return absent("other threads were waiting for other ranks");
+  std::vector<char> text;
+  for (bool found = false; !found;) {
+    // Not all of it at once: another rank may tell meanwhile that the context is broken.
+    if (absl::Status why = given_up(); !why.ok()) return why;
+    const Nanos begin = now();
+    const Nanos patience = std::clamp<Nanos>(deadline - begin, kMillisecond, kPatience);
+    try {
+      store_->wait({key}, std::chrono::milliseconds(patience / kMillisecond));
+      text = store_->get(key);
+      found = true;
+    } catch (const std::exception& error) {
+      if (const auto refusal = find_refusal(*store_)) return absl::AbortedError(*refusal);
+      const bool failed_early = now() - begin < patience / 2;
+      if (failed_early || now() >= deadline) return absent(error.what());
+    }
+  }
+  auto record = Record::decode(absl::string_view(text.data(), text.size()));
+  if (record.ok()) return record;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the record of rank ", rank, " in the store is bad: ", record.status().message()));
+}
+
+}  // namespace nezha

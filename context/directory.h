@@ -1,0 +1,41 @@
+// Where the ranks of a context, and of those that were split from it, have published who they are.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/clock.h"
+#include "context/record.h"
+
+namespace gloo::rendezvous {
+class Store;
+}
+
+namespace nezha {
+
+// The records in one rendezvous store. Ranks are those of the context that published them.
+// Thread-safe, which Gloo's stores are not. Not to be called under Progress's lock: stores block.
+class Directory {
+ public:
+  using Store = ::gloo::rendezvous::Store;
+
+  explicit Directory(std::shared_ptr<Store> store) : store_(std::move(store)) {}
+
+  absl::Status publish(int rank, const Record& record);
+  // Leaves word that `rank` cannot join; see leave_refusal.
+  void refuse(int rank, absl::string_view why);
+  // Waits for the record of `rank` until the deadline, until a rank has refused, or until
+  // `given_up` is an error, which is asked now and then.
+  absl::StatusOr<Record> read(int rank, Nanos deadline,
+                              const std::function<absl::Status()>& given_up);
+
+ private:
+  std::shared_ptr<Store> store_;
+  std::timed_mutex mutex_;
+};
+
+}  // namespace nezha

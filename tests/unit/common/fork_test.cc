@@ -1,0 +1,93 @@
+#include "common/fork.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "gtest/gtest.h"
+
+namespace nezha {
+namespace {
+
+// Whether it is true in a child of fork().
+bool holds_in_a_child(const std::function<bool()>& test) {
+  const pid_t child = fork();
+  if (child == 0) _exit(test() ? 0 : 1);
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return status == 0;
+}
+
+bool is_open(int fd) { return fcntl(fd, F_GETFD) >= 0; }
+
+TEST(Fork, MarksWhatAChildInherits) {
+  const ForkMark mark;
+  EXPECT_FALSE(mark.is_inherited());
+  EXPECT_TRUE(holds_in_a_child([&] {
+    const ForkMark own;
+    const bool grandchild = holds_in_a_child([&] { return own.is_inherited(); });
+    return mark.is_inherited() && !own.is_inherited() && grandchild;
+  }));
+  EXPECT_FALSE(mark.is_inherited());
+}
+
+TEST(Fork, ChildrenDoNotKeepWhatIsOurs) {
+  const int ours = eventfd(0, EFD_CLOEXEC);
+  const int others = eventfd(0, EFD_CLOEXEC);
+  close_in_children(ours);
+  EXPECT_TRUE(holds_in_a_child([&] { return !is_open(ours) && is_open(others); }));
+  EXPECT_TRUE(is_open(ours));
+  // The number may be anybody's afterwards: also in the child, and in its children.
+  EXPECT_TRUE(holds_in_a_child([&] {
+    const int again = eventfd(0, EFD_CLOEXEC);
+    return again == ours && holds_in_a_child([&] { return is_open(again); });
+  }));
+  forget_in_children(ours);
+  EXPECT_TRUE(holds_in_a_child([&] { return is_open(ours); }));
+  close(ours);
+  close(others);
+}
+
+TEST(Fork, MakesOneForEachProcess) {
+  static PerProcess<std::mutex> mutexes;
+  std::mutex& first = mutexes.get();
+  EXPECT_EQ(&mutexes.get(), &first);
+  // In the child nobody is left who would unlock it.
+  const std::lock_guard lock(first);
+  EXPECT_TRUE(holds_in_a_child([&] {
+    const std::lock_guard own(mutexes.get());
+    return &mutexes.get() != &first;
+  }));
+  EXPECT_EQ(&mutexes.get(), &first);
+}
+
+// Forking waits for those who are about to open or close, and they for it.
+TEST(Fork, WhileOthersOpenAndClose) {
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    while (!stop) {
+      const int fd = eventfd(0, EFD_CLOEXEC);
+      close_in_children(fd);
+      forget_in_children(fd);
+      close(fd);
+    }
+  });
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_TRUE(holds_in_a_child([] {
+      close_in_children(0);
+      forget_in_children(0);
+      return true;
+    }));
+  }
+  stop = true;
+  other.join();
+}
+
+}  // namespace
+}  // namespace nezha
