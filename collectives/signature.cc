@@ -15,20 +15,41 @@ std::string name_or_number(uint64_t number) {
 // As a user would say it. The count is exact below 2^32 elements.
 std::string describe(const wire::MessageInfo& info) {
   const auto byte = [&](int shift) { return (info.signature >> shift) & 0xff; };
-  const uint64_t collective = byte(56);
-  return absl::StrCat(collective == static_cast<uint64_t>(Collective::kAllreduce)
-                          ? "allreduce"
-                          : absl::StrCat("collective ", collective),
-                      " of ", info.signature & 0xffffffff, " elements, type ",
-                      name_or_number<DataType>(byte(40)), ", operation ",
-                      name_or_number<ReduceOperation>(byte(32)), ", by ",
-                      algorithm_name(static_cast<Algorithm>(byte(48))), ", ", info.total,
-                      " bytes on the way to this rank, plan ", info.plan, ", epoch ", info.epoch);
+  const auto collective = static_cast<Collective>(byte(56));
+  std::string text = collective_name(collective, info.root);
+  if (collective != Collective::kBarrier) {
+    absl::StrAppend(&text, " of ", info.signature & 0xffffffff, " elements, type ",
+                    name_or_number<DataType>(byte(40)));
+  }
+  if (collective == Collective::kAllreduce || collective == Collective::kReduce) {
+    absl::StrAppend(&text, ", operation ", name_or_number<ReduceOperation>(byte(32)));
+  }
+  absl::StrAppend(&text, ", by ", algorithm_name(static_cast<Algorithm>(byte(48))), ", ",
+                  info.total, " bytes on the way to this rank, plan ", info.plan, ", epoch ",
+                  info.epoch);
+  return text;
 }
 
 }  // namespace
 
+std::string collective_name(Collective collective, uint64_t root) {
+  switch (collective) {
+    case Collective::kAllreduce:
+      return "allreduce";
+    case Collective::kReduce:
+      return absl::StrCat("reduce to rank ", root);
+    case Collective::kBroadcast:
+      return absl::StrCat("broadcast from rank ", root);
+    case Collective::kBarrier:
+      return "barrier";
+  }
+  return absl::StrCat("collective ", static_cast<int>(collective));
+}
+
 std::string algorithm_name(Algorithm algorithm) {
+  if (algorithm == kDissemination) return "dissemination";
+  if (algorithm == kTree) return "binomial tree";
+  if (algorithm == kOrderedTree) return "binomial tree in the order of ranks";
   switch (algorithm) {
     case Algorithm::kAuto:
       break;
@@ -50,7 +71,7 @@ absl::Status mismatch_error(int peer, const wire::MessageInfo& ours,
                             const wire::MessageInfo& theirs) {
   return absl::FailedPreconditionError(
       absl::StrCat("rank ", peer, " calls another operation by the tag ", ours.tag & 0xffffffff,
-                   ": this rank an ", describe(ours), "; rank ", peer, " an ", describe(theirs),
+                   ": this rank ", describe(ours), "; rank ", peer, " ", describe(theirs),
                    ". All ranks must call the same operations of one tag in the same order"));
 }
 

@@ -4,6 +4,9 @@
 
 #include "context/context_impl.h"
 #include "nezha/allreduce.h"
+#include "nezha/barrier.h"
+#include "nezha/broadcast.h"
+#include "nezha/reduce.h"
 
 namespace nezha {
 
@@ -23,9 +26,23 @@ std::chrono::milliseconds Context::timeout() const { return impl_->options().tim
 std::vector<RailStats> Context::rails() const { return impl_->rails(); }
 
 Handle allreduceAsync(const AllreduceOptions& options) {
-  return options.context_->impl().allreduce_async(options);
+  return options.context_->impl().run_async(options);
 }
+void allreduce(const AllreduceOptions& options) { options.context_->impl().run(options); }
 
-void allreduce(const AllreduceOptions& options) { options.context_->impl().allreduce(options); }
+Handle barrierAsync(const BarrierOptions& options) {
+  return options.context_->impl().run_async(options);
+}
+void barrier(const BarrierOptions& options) { options.context_->impl().run(options); }
+
+Handle broadcastAsync(const BroadcastOptions& options) {
+  return options.context_->impl().run_async(options);
+}
+void broadcast(const BroadcastOptions& options) { options.context_->impl().run(options); }
+
+Handle reduceAsync(const ReduceOptions& options) {
+  return options.context_->impl().run_async(options);
+}
+void reduce(const ReduceOptions& options) { options.context_->impl().run(options); }
 
 }  // namespace nezha

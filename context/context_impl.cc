@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "collectives/signature.h"
 #include "common/environment.h"
 #include "common/launch.h"
 #include "common/log.h"
@@ -245,33 +246,54 @@ bool overlap(const void* a, const void* b, size_t bytes) {
 
 }  // namespace
 
+void ContextImpl::refuse(absl::string_view collective, absl::string_view why) const {
+  throw InvalidArgument(prefixed(rank_of_, absl::StrCat(collective, ": ", why)));
+}
+
 void ContextImpl::check(const AllreduceOptions& options) const {
-  const auto refuse = [&](const std::string& why) {
-    throw InvalidArgument(prefixed(rank_of_, absl::StrCat("allreduce: ", why)));
-  };
-  const auto& inputs = options.inputs_;
-  const auto& outputs = options.outputs_;
-  if (outputs.empty()) refuse("no output; set one");
+  constexpr absl::string_view kName = "allreduce";
+  if (options.outputs_.empty()) refuse(kName, "no output; set one");
+  check_reduction(kName, options);
+  if (!options.inputs_.empty()) {
+    check_alike(kName, options.elements_, options.output_elements_, options.type_,
+                options.output_type_);
+  }
+  check_memory(kName, options.inputs_, options.outputs_, options.output_elements_,
+               options.output_type_);
+}
+
+void ContextImpl::check_reduction(absl::string_view collective,
+                                  const ReductionOptions& options) const {
   if (name_of(options.operation_) == nullptr) {
-    refuse(absl::StrCat("there is no operation ", static_cast<int>(options.operation_)));
+    refuse(collective,
+           absl::StrCat("there is no operation ", static_cast<int>(options.operation_)));
   }
   if (options.operation_ == ReduceOperation::kCustom && options.function_ == nullptr) {
-    refuse("the operation is custom and has no reduce function");
+    refuse(collective, "the operation is custom and has no reduce function");
   }
-  if (!inputs.empty() && options.elements_ != options.output_elements_) {
-    refuse(absl::StrCat("inputs of ", options.elements_, " elements and outputs of ",
-                        options.output_elements_));
+}
+
+void ContextImpl::check_alike(absl::string_view collective, size_t elements, size_t output_elements,
+                              DataType type, DataType output_type) const {
+  if (elements != output_elements) {
+    refuse(collective,
+           absl::StrCat("inputs of ", elements, " elements and outputs of ", output_elements));
   }
-  if (!inputs.empty() && options.type_ != options.output_type_) {
-    refuse("the inputs and the outputs have different element types");
+  if (type != output_type) {
+    refuse(collective, "the inputs and the outputs have different element types");
   }
-  if (options.output_elements_ == 0) return;
-  const size_t size = size_of(options.output_type_);
-  if (options.output_elements_ > std::numeric_limits<ptrdiff_t>::max() / size) {
-    refuse(absl::StrCat(options.output_elements_, " elements of ", size,
-                        " bytes are more than memory has"));
+}
+
+void ContextImpl::check_memory(absl::string_view collective, const std::vector<const void*>& inputs,
+                               const std::vector<void*>& outputs, size_t elements,
+                               DataType type) const {
+  if (elements == 0) return;
+  const auto refuse = [&](const std::string& why) { this->refuse(collective, why); };
+  const size_t size = size_of(type);
+  if (elements > std::numeric_limits<ptrdiff_t>::max() / size) {
+    refuse(absl::StrCat(elements, " elements of ", size, " bytes are more than memory has"));
   }
-  const size_t bytes = options.output_elements_ * size;
+  const size_t bytes = elements * size;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i] == nullptr) refuse(absl::StrCat("input ", i, " is a null pointer"));
   }
@@ -291,6 +313,7 @@ void ContextImpl::check(const AllreduceOptions& options) const {
 }
 
 RunningOperation::Request ContextImpl::request(const AllreduceOptions& options) const {
+  check(options);
   RunningOperation::Request request;
   Operation& op = request.operation;
   op.type = options.output_type_;
@@ -298,19 +321,27 @@ RunningOperation::Request ContextImpl::request(const AllreduceOptions& options) 
   op.commutative = options.commutative_;
   op.element_size = size_of(op.type);
   op.elements = options.output_elements_;
-  op.tag = options.tag_;
   if (op.operation == ReduceOperation::kCustom) request.function = options.function_;
   op.output = static_cast<std::byte*>(options.outputs_.front());
   for (size_t i = 1; i < options.outputs_.size(); ++i) {
     request.copies.push_back(static_cast<std::byte*>(options.outputs_[i]));
   }
   fold_inputs(options, request);
-  request.plan.algorithm = HostsEngine::choose(options.algorithm_, options_.size, op);
-  request.name = absl::StrCat("allreduce (tag ", op.tag, ", ", op.bytes(), " bytes)");
+  complete(request, options, options.algorithm_);
+  return request;
+}
+
+// By what the options of all collectives have.
+void ContextImpl::complete(RunningOperation::Request& request, const CollectiveOptions& options,
+                           Algorithm asked) const {
+  Operation& op = request.operation;
+  op.tag = options.tag_;
+  request.plan.algorithm = HostsEngine::choose(asked, options_.size, op);
+  request.name = absl::StrCat(collective_name(op.collective, static_cast<uint32_t>(op.root)),
+                              " (tag ", op.tag, ", ", op.bytes(), " bytes)");
   const auto timeout = options.timeout_.count() > 0 ? options.timeout_ : options_.timeout;
   request.deadline = now() + to_nanos(timeout);
   request.timeout = absl::StrCat(timeout.count(), " ms");
-  return request;
 }
 
 // Several inputs become one: their sum, in the order in which they were given.
@@ -332,10 +363,10 @@ void ContextImpl::fold_inputs(const AllreduceOptions& options,
   op.input = sum;
 }
 
-std::shared_ptr<RunningOperation> ContextImpl::start(const AllreduceOptions& options) {
-  check(options);
+std::shared_ptr<RunningOperation> ContextImpl::start(RunningOperation::Request request) {
   RunningOperationOwner& owner = *this;
-  auto operation = std::make_shared<RunningOperation>(owner, endpoint_, rank_of_, request(options));
+  auto operation =
+      std::make_shared<RunningOperation>(owner, endpoint_, rank_of_, std::move(request));
   Progress::Guard guard(endpoint_->progress());
   if (!broken_.ok()) raise(rank_of_, broken_);
   running_.push_back(operation);
@@ -352,23 +383,13 @@ std::shared_ptr<RunningOperation> ContextImpl::start(const AllreduceOptions& opt
   return operation;
 }
 
-void ContextImpl::allreduce(const AllreduceOptions& options) {
-  Handle handle(start(options));
-  handle.wait();
-}
-
-Handle ContextImpl::allreduce_async(const AllreduceOptions& options) {
-  auto operation = start(options);
-  endpoint_->progress().nobody_waits();
-  return Handle(std::move(operation));
-}
-
 void ContextImpl::launch(RunningOperation& operation) {
   operation.start(hosts_, group_, slices(operation.request().operation));
 }
 
 int ContextImpl::unknown_peer(const RunningOperation& operation) const {
-  for (const int rank : hosts_.peers(group_, operation.request().plan)) {
+  for (const int rank :
+       hosts_.peers(group_, operation.request().operation, operation.request().plan)) {
     if (group_.channels[static_cast<size_t>(rank)] == nullptr) return rank;
   }
   return -1;

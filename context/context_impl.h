@@ -9,13 +9,18 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "collectives/engine.h"
 #include "collectives/hosts/hosts_engine.h"
 #include "context/record.h"
 #include "context/roll_call.h"
 #include "context/running_operation.h"
+#include "nezha/allreduce.h"
+#include "nezha/barrier.h"
+#include "nezha/broadcast.h"
 #include "nezha/context.h"
 #include "nezha/handle.h"
+#include "nezha/reduce.h"
 #include "transport/endpoint.h"
 
 namespace gloo::rendezvous {
@@ -34,9 +39,17 @@ class ContextImpl final : JobListener, RunningOperationOwner {
   // Opens the devices, agrees with rank 0, publishes this rank's record. Throws.
   void join();
 
-  // Run one allreduce. Throw.
-  void allreduce(const AllreduceOptions& options);
-  Handle allreduce_async(const AllreduceOptions& options);
+  // Run the operation that the options are of. Throw.
+  template <typename Options>
+  void run(const Options& options) {
+    Handle(start(request(options))).wait();
+  }
+  template <typename Options>
+  Handle run_async(const Options& options) {
+    Handle handle(start(request(options)));
+    endpoint_->progress().nobody_waits();
+    return handle;
+  }
 
   const ContextOptions& options() const { return options_; }
   std::vector<RailStats> rails() const;
@@ -60,10 +73,25 @@ class ContextImpl final : JobListener, RunningOperationOwner {
   // Makes the channel to that rank. Reads the store, so not under the lock.
   absl::Status resolve(int rank, Nanos deadline);
 
-  void check(const AllreduceOptions& options) const;
+  // What the options ask for. Throw.
   RunningOperation::Request request(const AllreduceOptions& options) const;
+  RunningOperation::Request request(const ReduceOptions& options) const;
+  RunningOperation::Request request(const BroadcastOptions& options) const;
+  RunningOperation::Request request(const BarrierOptions& options) const;
+  // `contributes`, `has_result`: whether this rank does and has.
+  RunningOperation::Request request_rooted(const RootedOptions& options, Collective collective,
+                                           bool contributes, bool has_result) const;
+  [[noreturn]] void refuse(absl::string_view collective, absl::string_view why) const;
+  void check(const AllreduceOptions& options) const;
+  void check_reduction(absl::string_view collective, const ReductionOptions& options) const;
+  void check_alike(absl::string_view collective, size_t elements, size_t output_elements,
+                   DataType type, DataType output_type) const;
+  void check_memory(absl::string_view collective, const std::vector<const void*>& inputs,
+                    const std::vector<void*>& outputs, size_t elements, DataType type) const;
+  void complete(RunningOperation::Request& request, const CollectiveOptions& options,
+                Algorithm asked = Algorithm::kAuto) const;
   void fold_inputs(const AllreduceOptions& options, RunningOperation::Request& request) const;
-  std::shared_ptr<RunningOperation> start(const AllreduceOptions& options);
+  std::shared_ptr<RunningOperation> start(RunningOperation::Request request);
   // Under the lock:
   void launch(RunningOperation& operation);
   int unknown_peer(const RunningOperation& operation) const;  // -1: its peers are known
