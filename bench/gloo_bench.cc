@@ -23,6 +23,7 @@ namespace {
 const Dialect kDialect = {
     "gloo-bench",
     "the speed of Gloo's collectives, measured as nezha-bench does",
+    {"allreduce"},
     "tcp-device",
     "LIST",
     "network interfaces, such as eth0,eth1; each gets a slice of the buffer",
@@ -80,8 +81,8 @@ class GlooRunner : public Runner {
     }
   }
 
-  std::unique_ptr<Operation> prepare_allreduce(float* input, float* output, size_t elements,
-                                               uint32_t tag) override {
+  std::unique_ptr<Operation> prepare(const std::string&, float* input, float* output,
+                                     size_t elements, uint32_t tag) override {
     std::vector<GlooOptions> slices;
     const auto ends = slice_ends(elements);
     for (size_t i = 0, begin = 0; i < ends.size(); begin = ends[i++]) {

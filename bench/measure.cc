@@ -89,7 +89,8 @@ void Benchmark::prepare(Job& job, size_t elements, uint32_t tag) {
   job.input.resize(elements);
   // not a number, so that an element that is never written shows
   if (!options_.in_place) job.separate_output.assign(elements, std::nanf(""));
-  job.operation = runner_.prepare_allreduce(job.input.data(), job.output().data(), elements, tag);
+  job.operation =
+      runner_.prepare(options_.collective, job.input.data(), job.output().data(), elements, tag);
 }
 
 void Benchmark::fill(Job& job) {
@@ -98,7 +99,11 @@ void Benchmark::fill(Job& job) {
 }
 
 void Benchmark::check(Job& job) {
-  if (options_.verify) check_sum(job.output(), options_.size, job.number);
+  if (!options_.verify) return;
+  const std::string& collective = options_.collective;
+  const bool has_sum = collective == "allreduce" || (collective == "reduce" && options_.rank == 0);
+  if (has_sum) check_sum(job.output(), options_.size, job.number);
+  if (collective == "broadcast") check_copy(job.output(), /*rank=*/0, job.number);
 }
 
 void Benchmark::warm_up(Job& job) {

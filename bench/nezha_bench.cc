@@ -1,10 +1,15 @@
 // nezha-bench: the speed of nezha's collectives.
+#include <utility>
+
 #include "absl/strings/str_join.h"
 #include "bench/benchmark_main.h"
 #include "bench/list_rails.h"
 #include "nezha/allreduce.h"
+#include "nezha/barrier.h"
+#include "nezha/broadcast.h"
 #include "nezha/context.h"
 #include "nezha/environment.h"
+#include "nezha/reduce.h"
 
 namespace nezha::bench {
 namespace {
@@ -12,6 +17,7 @@ namespace {
 const Dialect kDialect = {
     "nezha-bench",
     "the speed of nezha's collectives",
+    {"allreduce", "reduce", "broadcast", "barrier"},
     "rails",
     "LIST",
     "this rank's rails, such as tcp:eth0,tcp:eth1, or auto, which finds them; with --plan slice the"
@@ -31,13 +37,14 @@ Algorithm algorithm_of(const Options& options) {
   return Algorithm::kAuto;
 }
 
-class Allreduce : public Operation {
+template <typename CollectiveOptions, void (*kCollective)(const CollectiveOptions&)>
+class Repeated : public Operation {
  public:
-  explicit Allreduce(AllreduceOptions options) : options_(std::move(options)) {}
-  void run() override { allreduce(options_); }
+  explicit Repeated(CollectiveOptions options) : options_(std::move(options)) {}
+  void run() override { kCollective(options_); }
 
  private:
-  const AllreduceOptions options_;
+  const CollectiveOptions options_;
 };
 
 class NezhaRunner : public Runner {
@@ -45,14 +52,32 @@ class NezhaRunner : public Runner {
   NezhaRunner(std::shared_ptr<Context> context, Algorithm algorithm)
       : context_(std::move(context)), algorithm_(algorithm) {}
 
-  std::unique_ptr<Operation> prepare_allreduce(float* input, float* output, size_t elements,
-                                               uint32_t tag) override {
-    AllreduceOptions options(context_);
-    options.setInput(input, elements);
-    options.setOutput(output, elements);
+  std::unique_ptr<Operation> prepare(const std::string& collective, float* input, float* output,
+                                     size_t elements, uint32_t tag) override {
+    if (collective == "barrier") {
+      BarrierOptions options(context_);
+      options.setTag(tag);
+      return std::make_unique<Repeated<BarrierOptions, barrier>>(options);
+    }
+    const auto set = [&](auto&& options) {
+      options.setInput(input, elements);
+      options.setOutput(output, elements);
+      options.setTag(tag);
+      return options;
+    };
+    if (collective == "reduce") {
+      auto options = set(ReduceOptions(context_));
+      options.setRoot(0);
+      return std::make_unique<Repeated<ReduceOptions, reduce>>(options);
+    }
+    if (collective == "broadcast") {
+      auto options = set(BroadcastOptions(context_));
+      options.setRoot(0);
+      return std::make_unique<Repeated<BroadcastOptions, broadcast>>(options);
+    }
+    auto options = set(AllreduceOptions(context_));
     options.setAlgorithm(algorithm_);
-    options.setTag(tag);
-    return std::make_unique<Allreduce>(options);
+    return std::make_unique<Repeated<AllreduceOptions, allreduce>>(options);
   }
 
   std::vector<RailBytes> bytes_sent() const override {

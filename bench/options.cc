@@ -202,8 +202,8 @@ void add_rail_options(OptionTable& table, Options& o, const Dialect& dialect, bo
 }
 
 void print_help(const OptionTable& table, const Dialect& dialect) {
-  std::printf("%s - %s\n\nusage: %s [options] allreduce\n", dialect.program.c_str(),
-              dialect.about.c_str(), dialect.program.c_str());
+  std::printf("%s - %s\n\nusage: %s [options] %s\n", dialect.program.c_str(), dialect.about.c_str(),
+              dialect.program.c_str(), absl::StrJoin(dialect.collectives, "|").c_str());
   for (const auto& option : table) {
     if (option.name.empty()) {
       std::printf("\n%s:\n", option.help.c_str());
@@ -222,7 +222,7 @@ void print_help(const OptionTable& table, const Dialect& dialect) {
       "GB/s (2^30 bytes); json and csv call it bandwidth_gbps, and cpu_s is the CPU seconds of "
       "all\n"
       "ranks during the timed iterations. Every element of each warm-up result is checked, and of\n"
-      "the last result.\n"
+      "the last result. The root of a reduce or a broadcast is rank 0.\n"
       "Exit status: 0; 1 an error or a wrong result; 2 a bad command line.\n");
 }
 
@@ -381,13 +381,30 @@ void make_shared_path(const std::string& path) {
                    "': not a directory, and it cannot be made: " + error.message());
 }
 
-std::string the_collective(const std::vector<std::string>& words) {
-  if (words.empty()) throw UsageError("which collective? (there is allreduce)");
+std::string the_collective(const std::vector<std::string>& words, const Dialect& dialect) {
+  const auto& known = dialect.collectives;
+  const std::string there_are = " (there are " + absl::StrJoin(known, ", ") + ")";
+  if (words.empty()) throw UsageError("which collective?" + there_are);
   if (words.size() > 1) throw UsageError("one collective at a time, not also '" + words[1] + "'");
-  if (words[0] != "allreduce") {
-    throw UsageError("unknown collective '" + words[0] + "' (there is allreduce)");
+  if (std::find(known.begin(), known.end(), words[0]) == known.end()) {
+    throw UsageError("unknown collective '" + words[0] + "'" +
+                     suggestion(words[0], known, "'", "'") + there_are);
   }
   return words[0];
+}
+
+// What the collectives do not have in common.
+void complete_for_collective(Options& o, const Dialect& dialect) {
+  if (o.collective != "allreduce" && o.algorithm != dialect.algorithms.front()) {
+    throw UsageError("--algorithm is for allreduce only");
+  }
+  if (o.collective == "barrier") {
+    if (!o.elements.empty()) throw UsageError("a barrier has no --elements");
+    o.elements = {0};
+  }
+  if (o.elements.empty()) {
+    for (size_t n = 1; n <= 16 * 1024 * 1024; n *= 4) o.elements.push_back(n);
+  }
 }
 
 }  // namespace
@@ -431,10 +448,8 @@ std::optional<Options> parse_options(int argc, char** argv, const Dialect& diale
     dialect.list_rails();
     return std::nullopt;
   }
-  options.collective = the_collective(words);
-  if (options.elements.empty()) {
-    for (size_t n = 1; n <= 16 * 1024 * 1024; n *= 4) options.elements.push_back(n);
-  }
+  options.collective = the_collective(words, dialect);
+  complete_for_collective(options, dialect);
   if (!dialect.environment_help.empty()) take_from_library_environment(table, dialect, options);
   take_from_environment(options);
   take_defaults(dialect, options);

@@ -23,6 +23,8 @@ struct Dialect {
   std::string program;
   // What it measures, for the help.
   std::string about;
+  // The known collectives; allreduce is one.
+  std::vector<std::string> collectives;
   // The option that lists the rails: its name, what the help calls its value, and its help.
   std::string rails_option;
   std::string rails_value;

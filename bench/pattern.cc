@@ -30,6 +30,20 @@ Period sum_period(int size, uint64_t operation) {
   return sum;
 }
 
+void check(const std::vector<float>& values, const Period& want) {
+  size_t wrong = 0;
+  size_t first = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i] == want[i % kPeriod]) continue;
+    if (wrong++ == 0) first = i;
+  }
+  if (wrong == 0) return;
+  throw WrongResult(absl::StrCat("wrong result at ", values.size() * sizeof(float),
+                                 " bytes: element ", first, " is ", values[first], ", want ",
+                                 want[first % kPeriod], " (", wrong, " of ", values.size(),
+                                 " elements are wrong)"));
+}
+
 }  // namespace
 
 void fill_input(std::vector<float>& input, int rank, uint64_t operation) {
@@ -38,17 +52,11 @@ void fill_input(std::vector<float>& input, int rank, uint64_t operation) {
 }
 
 void check_sum(const std::vector<float>& sum, int size, uint64_t operation) {
-  const Period want = sum_period(size, operation);
-  size_t wrong = 0;
-  size_t first = 0;
-  for (size_t i = 0; i < sum.size(); ++i) {
-    if (sum[i] == want[i % kPeriod]) continue;
-    if (wrong++ == 0) first = i;
-  }
-  if (wrong == 0) return;
-  throw WrongResult(absl::StrCat("wrong result at ", sum.size() * sizeof(float), " bytes: element ",
-                                 first, " is ", sum[first], ", want ", want[first % kPeriod], " (",
-                                 wrong, " of ", sum.size(), " elements are wrong)"));
+  check(sum, sum_period(size, operation));
+}
+
+void check_copy(const std::vector<float>& copy, int rank, uint64_t operation) {
+  check(copy, input_period(rank, operation));
 }
 
 }  // namespace nezha::bench

@@ -20,4 +20,7 @@ void fill_input(std::vector<float>& input, int rank, uint64_t operation);
 // Checks every element of the sum over ranks 0 .. size-1. Throws WrongResult.
 void check_sum(const std::vector<float>& sum, int size, uint64_t operation);
 
+// Likewise, that it is that rank's input.
+void check_copy(const std::vector<float>& copy, int rank, uint64_t operation);
+
 }  // namespace nezha::bench

@@ -122,9 +122,13 @@ void print_table_header(const Dialect& dialect, const Options& o,
   const std::string shares =  // which belong to the rails in the order of the command line
       o.plan == "slice" ? absl::StrCat(absl::StrJoin(o.rails, ","), " in parts ", shares_text(o))
                         : absl::StrJoin(rails, ",");
-  std::printf("%s %s: float32 sum, ranks %d, threads %zu, plan %s, algorithm %s, %s, rails %s\n\n",
-              dialect.program.c_str(), o.collective.c_str(), o.size, o.threads, o.plan.c_str(),
-              o.algorithm.c_str(), o.verify ? "verified" : "not verified", shares.c_str());
+  const char* what = o.collective == "barrier"     ? "no data"
+                     : o.collective == "broadcast" ? "float32"
+                                                   : "float32 sum";
+  std::printf("%s %s: %s, ranks %d, threads %zu, plan %s, algorithm %s, %s, rails %s\n\n",
+              dialect.program.c_str(), o.collective.c_str(), what, o.size, o.threads,
+              o.plan.c_str(), o.algorithm.c_str(), o.verify ? "verified" : "not verified",
+              shares.c_str());
   std::printf("%12s %12s %11s %11s %11s %11s %17s %11s   %s\n", "size (B)", "elements", "min (us)",
               "p50 (us)", "p99 (us)", "max (us)", "bandwidth (GB/s)", "iterations",
               "sent on each rail");

@@ -27,10 +27,11 @@ class Runner {
  public:
   virtual ~Runner() = default;
 
-  // The float32 sum over all ranks, from `input` to `output`, which may be the same. Operations
-  // of different tags may run at the same time.
-  virtual std::unique_ptr<Operation> prepare_allreduce(float* input, float* output, size_t elements,
-                                                       uint32_t tag) = 0;
+  // One of the program's collectives (Dialect::collectives), of float32 and, where it reduces, the
+  // sum, from `input` to `output`, which may be the same. The root is rank 0. Operations of
+  // different tags may run at the same time.
+  virtual std::unique_ptr<Operation> prepare(const std::string& collective, float* input,
+                                             float* output, size_t elements, uint32_t tag) = 0;
 
   // What this rank has sent so far, by rail, always in the same order.
   virtual std::vector<RailBytes> bytes_sent() const = 0;

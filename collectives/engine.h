@@ -27,10 +27,20 @@ struct Group {
   RailMask rails = kAllRails;  // the context's
 };
 
-// One allreduce. The memory is the caller's, and stays until the operation is over.
+// Numbers are part of the wire format and never change meaning.
+enum class Collective : uint8_t { kAllreduce = 1, kReduce = 2, kBroadcast = 3, kBarrier = 4 };
+
+// Algorithms that no user chooses. Numbers as those of Algorithm.
+constexpr auto kDissemination = static_cast<Algorithm>(64);
+constexpr auto kTree = static_cast<Algorithm>(65);
+constexpr auto kOrderedTree = static_cast<Algorithm>(66);
+
+// One collective operation. The memory is the caller's, and stays until the operation is over.
 struct Operation {
-  const std::byte* input = nullptr;
-  std::byte* output = nullptr;  // may be the input
+  Collective collective = Collective::kAllreduce;
+  int root = 0;                      // of a reduce or a broadcast
+  const std::byte* input = nullptr;  // null where nothing comes from
+  std::byte* output = nullptr;       // may be the input; null where no result goes
   size_t elements = 0;
   size_t element_size = 0;  // bytes
   DataType type = DataType::kFloat32;
@@ -125,7 +135,8 @@ class Engine {
   virtual ~Engine() = default;
   virtual Traits traits() const = 0;
   // The ranks it will exchange data with: their channels must be in the group before start.
-  virtual std::vector<int> peers(const Group& group, const EnginePlan& plan) const = 0;
+  virtual std::vector<int> peers(const Group& group, const Operation& operation,
+                                 const EnginePlan& plan) const = 0;
   // Never blocks. The task may be finished when this returns.
   virtual absl::StatusOr<std::unique_ptr<Task>> start(const Group& group, const Slice& slice,
                                                       const EnginePlan& plan, TaskOwner& owner) = 0;

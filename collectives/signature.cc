@@ -13,34 +13,53 @@ std::string name_or_number(uint64_t number) {
 }
 
 // As a user would say it. The count is exact below 2^32 elements.
-std::string describe(uint64_t signature) {
+std::string describe(uint64_t signature, std::optional<uint64_t> root) {
   const auto byte = [&](int shift) { return (signature >> shift) & 0xff; };
-  const uint64_t collective = byte(56);
-  return absl::StrCat(collective == static_cast<uint64_t>(Collective::kAllreduce)
-                          ? "allreduce"
-                          : absl::StrCat("collective ", collective),
-                      " of ", signature & 0xffffffff, " elements, type ",
-                      name_or_number<DataType>(byte(40)), ", operation ",
-                      name_or_number<ReduceOperation>(byte(32)), ", by ",
-                      algorithm_name(static_cast<Algorithm>(byte(48))));
+  const auto collective = static_cast<Collective>(byte(56));
+  std::string text = collective_name(collective, root);
+  if (collective != Collective::kBarrier) {
+    absl::StrAppend(&text, " of ", signature & 0xffffffff, " elements, type ",
+                    name_or_number<DataType>(byte(40)));
+  }
+  if (collective == Collective::kAllreduce || collective == Collective::kReduce) {
+    absl::StrAppend(&text, ", operation ", name_or_number<ReduceOperation>(byte(32)));
+  }
+  absl::StrAppend(&text, ", by ", algorithm_name(static_cast<Algorithm>(byte(48))));
+  return text;
 }
 
 std::string describe(const wire::MessageInfo& info) {
-  return absl::StrCat(describe(info.signature), ", ", info.total,
+  return absl::StrCat(describe(info.signature, info.root), ", ", info.total,
                       " bytes on the way to this rank, plan ", info.plan, ", epoch ", info.epoch);
 }
 
 absl::Status other_operation(int64_t rank, uint64_t tag, absl::string_view ours,
                              absl::string_view theirs) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("rank ", rank, " calls another operation by the tag ", tag, ": this rank an ",
-                   ours, "; rank ", rank, " an ", theirs,
-                   ". All ranks must call the same operations of one tag in the same order"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "rank ", rank, " calls another operation by the tag ", tag, ": this rank ", ours, "; rank ",
+      rank, " ", theirs, ". All ranks must call the same operations of one tag in the same order"));
 }
 
 }  // namespace
 
+std::string collective_name(Collective collective, std::optional<uint64_t> root) {
+  switch (collective) {
+    case Collective::kAllreduce:
+      return "allreduce";
+    case Collective::kReduce:
+      return root.has_value() ? absl::StrCat("reduce to rank ", *root) : "reduce";
+    case Collective::kBroadcast:
+      return root.has_value() ? absl::StrCat("broadcast from rank ", *root) : "broadcast";
+    case Collective::kBarrier:
+      return "barrier";
+  }
+  return absl::StrCat("collective ", static_cast<int>(collective));
+}
+
 std::string algorithm_name(Algorithm algorithm) {
+  if (algorithm == kDissemination) return "dissemination";
+  if (algorithm == kTree) return "binomial tree";
+  if (algorithm == kOrderedTree) return "binomial tree in the order of ranks";
   switch (algorithm) {
     case Algorithm::kAuto:
       break;
@@ -64,7 +83,7 @@ absl::Status mismatch_error(int peer, const wire::MessageInfo& ours,
 }
 
 absl::Status disagreement_error(uint32_t rank, uint32_t tag, uint64_t ours, uint64_t theirs) {
-  return other_operation(rank, tag, describe(ours), describe(theirs));
+  return other_operation(rank, tag, describe(ours, {}), describe(theirs, {}));
 }
 
 }  // namespace nezha

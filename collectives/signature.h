@@ -1,9 +1,10 @@
-// What an operation is, in 64 bits that go with each of its messages: ranks that call different
-// things by the same tag find out instead of summing garbage. Whether the function is commutative
-// is not in it: the algorithm tells what that decides.
+// What an operation is, but for its root, in 64 bits that go with each of its messages: ranks that
+// call different things by the same tag find out instead of summing garbage. Whether the function
+// is commutative is not in it: the algorithm tells what that decides.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "collectives/engine.h"
@@ -11,12 +12,10 @@
 
 namespace nezha {
 
-enum class Collective : uint8_t { kAllreduce = 1 };
-
 // From the low bits: the number of elements (32), operation (8), type (8), algorithm (8),
 // collective (8).
-constexpr uint64_t signature(Collective collective, Algorithm algorithm, const Operation& op) {
-  return (uint64_t{static_cast<uint8_t>(collective)} << 56) |
+constexpr uint64_t signature(Algorithm algorithm, const Operation& op) {
+  return (uint64_t{static_cast<uint8_t>(op.collective)} << 56) |
          (uint64_t{static_cast<uint8_t>(algorithm)} << 48) |
          (uint64_t{static_cast<uint8_t>(op.type)} << 40) |
          (uint64_t{static_cast<uint8_t>(op.operation)} << 32) | (op.elements & 0xffffffff);
@@ -27,19 +26,24 @@ inline wire::MessageInfo message_info(const Group& group, const Slice& slice,
                                       const EnginePlan& plan, uint64_t total) {
   return {.context = group.context,
           .tag = (uint64_t{slice.lane} << 32) | slice.operation.tag,
-          .signature = signature(Collective::kAllreduce, plan.algorithm, slice.operation),
+          .signature = signature(plan.algorithm, slice.operation),
           .total = total,
           .plan = plan.version,
-          .epoch = plan.epoch};
+          .epoch = plan.epoch,
+          .root = static_cast<uint32_t>(slice.operation.root)};
 }
 
 // As a user would say it.
 std::string algorithm_name(Algorithm algorithm);
 
+// As a user would say it: "reduce to rank 2", or "reduce" if the root is not known.
+std::string collective_name(Collective collective, std::optional<uint64_t> root);
+
 // The error of two ranks that call different things: names the peer and both calls.
 absl::Status mismatch_error(int peer, const wire::MessageInfo& ours,
                             const wire::MessageInfo& theirs);
-// Likewise of any two ranks, by the signatures of the operation of that tag.
+// Likewise of any two ranks, whose roots are not known, by the signatures of the operation of that
+// tag.
 absl::Status disagreement_error(uint32_t rank, uint32_t tag, uint64_t ours, uint64_t theirs);
 
 }  // namespace nezha

@@ -4,7 +4,9 @@
 
 #include "context/context_impl.h"
 #include "nezha/allreduce.h"
-#include "nezha/errors.h"
+#include "nezha/barrier.h"
+#include "nezha/broadcast.h"
+#include "nezha/reduce.h"
 
 namespace nezha {
 
@@ -39,19 +41,24 @@ int Context::size() const { return impl_->options().size; }
 std::chrono::milliseconds Context::timeout() const { return *impl_->options().timeout; }
 std::vector<RailStats> Context::rails() const { return impl().rails(); }
 
-namespace {
-
-ContextImpl& impl_of(const std::shared_ptr<Context>& context) {
-  if (context == nullptr) throw InvalidArgument("nezha: allreduce: no context");
-  return context->impl();
-}
-
-}  // namespace
-
+void allreduce(const AllreduceOptions& options) { ContextImpl::of(options).run(options); }
 Handle allreduceAsync(const AllreduceOptions& options) {
-  return impl_of(options.context_).allreduce_async(options);
+  return ContextImpl::of(options).run_async(options);
 }
 
-void allreduce(const AllreduceOptions& options) { impl_of(options.context_).allreduce(options); }
+void barrier(const BarrierOptions& options) { ContextImpl::of(options).run(options); }
+Handle barrierAsync(const BarrierOptions& options) {
+  return ContextImpl::of(options).run_async(options);
+}
+
+void broadcast(const BroadcastOptions& options) { ContextImpl::of(options).run(options); }
+Handle broadcastAsync(const BroadcastOptions& options) {
+  return ContextImpl::of(options).run_async(options);
+}
+
+void reduce(const ReduceOptions& options) { ContextImpl::of(options).run(options); }
+Handle reduceAsync(const ReduceOptions& options) {
+  return ContextImpl::of(options).run_async(options);
+}
 
 }  // namespace nezha

@@ -18,7 +18,6 @@
 #include "common/launch.h"
 #include "common/log.h"
 #include "context/auto_rails.h"
-#include "context/memory.h"
 #include "context/rails.h"
 #include "context/raise.h"
 #include "context/split.h"
@@ -27,8 +26,6 @@
 namespace nezha {
 namespace {
 
-// Of nezha's own operations. Operations of users have others.
-constexpr uint32_t kOwnTag = std::numeric_limits<uint32_t>::max();
 // Of how many operations that take long the other ranks are told: what blocks the others is an old
 // one.
 constexpr ptrdiff_t kTellsOf = 16;
@@ -305,140 +302,25 @@ void ContextImpl::sum(std::vector<uint64_t>& words, Nanos deadline) {
   options.setTag(kOwnTag);
   const Nanos left = std::max(deadline - now(), kMillisecond);
   options.setTimeout(std::chrono::milliseconds(left / kMillisecond));
-  Handle(start(options)).wait();
+  Handle(start(request(options))).wait();
 }
 
 // ---- Running -----------------------------------------------------------------------------------
 
-namespace {
-
-bool overlap(const void* a, const void* b, size_t bytes) {
-  const auto* x = static_cast<const std::byte*>(a);
-  const auto* y = static_cast<const std::byte*>(b);
-  return x < y + bytes && y < x + bytes;
+ContextImpl& ContextImpl::of(const CollectiveOptions& options) {
+  if (options.context_ == nullptr) throw InvalidArgument("nezha: no context in the options");
+  return options.context_->impl();
 }
 
-}  // namespace
-
-void ContextImpl::check_tag(uint32_t tag) const {
-  if (tag != kOwnTag) return;
-  throw InvalidArgument(prefixed(rank_of_, absl::StrCat("the tag ", tag, " is nezha's own")));
+void ContextImpl::check_tag(const CollectiveOptions& options) const {
+  if (options.tag_ != kOwnTag) return;
+  throw InvalidArgument(prefixed(rank_of_, absl::StrCat("the tag ", kOwnTag, " is nezha's own")));
 }
 
-void ContextImpl::check(const AllreduceOptions& options) const {
-  const auto refuse = [&](const std::string& why) {
-    throw InvalidArgument(prefixed(rank_of_, absl::StrCat("allreduce: ", why)));
-  };
-  const auto& inputs = options.inputs_;
-  const auto& outputs = options.outputs_;
-  if (options.timeout_.has_value() && options.timeout_->count() <= 0) {
-    refuse(absl::StrCat("a timeout of ", options.timeout_->count(), " ms; give a positive one"));
-  }
-  if (outputs.empty()) refuse("no output; set one");
-  if (name_of(options.operation_) == nullptr) {
-    refuse(absl::StrCat("there is no operation ", static_cast<int>(options.operation_)));
-  }
-  if (options.operation_ == ReduceOperation::kCustom && options.function_ == nullptr) {
-    refuse("the operation is custom and has no reduce function");
-  }
-  if (!inputs.empty() && options.elements_ != options.output_elements_) {
-    refuse(absl::StrCat("inputs of ", options.elements_, " elements and outputs of ",
-                        options.output_elements_));
-  }
-  if (!inputs.empty() && options.type_ != options.output_type_) {
-    refuse("the inputs and the outputs have different element types");
-  }
-  if (options.output_elements_ == 0) return;
-  const size_t size = size_of(options.output_type_);
-  if (options.output_elements_ > std::numeric_limits<ptrdiff_t>::max() / size) {
-    refuse(absl::StrCat(options.output_elements_, " elements of ", size,
-                        " bytes are more than memory has"));
-  }
-  const size_t bytes = options.output_elements_ * size;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i] == nullptr) refuse(absl::StrCat("input ", i, " is a null pointer"));
-  }
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    if (outputs[i] == nullptr) refuse(absl::StrCat("output ", i, " is a null pointer"));
-    for (size_t j = 0; j < i; ++j) {
-      if (overlap(outputs[i], outputs[j], bytes)) {
-        refuse(absl::StrCat("outputs ", j, " and ", i, " overlap"));
-      }
-    }
-    for (size_t j = 0; j < inputs.size(); ++j) {
-      if (inputs[j] != outputs[i] && overlap(inputs[j], outputs[i], bytes)) {
-        refuse(absl::StrCat("input ", j, " and output ", i, " overlap without being the same"));
-      }
-    }
-  }
-  if (!checks_pointers_) return;
-  if (const absl::Status status = check_pointers(options); !status.ok()) {
-    refuse(std::string(status.message()));
-  }
-}
-
-absl::Status ContextImpl::check_pointers(const AllreduceOptions& options) const {
-  const size_t bytes = options.output_elements_ * size_of(options.output_type_);
-  std::vector<MemoryRange> ranges;
-  const auto add = [&](absl::string_view kind, size_t i, const void* begin, bool is_written) {
-    ranges.push_back(
-        {absl::StrCat(kind, i), reinterpret_cast<uintptr_t>(begin), bytes, is_written});
-  };
-  for (size_t i = 0; i < options.inputs_.size(); ++i) add("input ", i, options.inputs_[i], false);
-  for (size_t i = 0; i < options.outputs_.size(); ++i) add("output ", i, options.outputs_[i], true);
-  return check_memory(ranges);
-}
-
-RunningOperation::Request ContextImpl::request(const AllreduceOptions& options) const {
-  RunningOperation::Request request;
-  Operation& op = request.operation;
-  op.type = options.output_type_;
-  op.operation = options.operation_;
-  op.commutative = options.commutative_;
-  op.element_size = size_of(op.type);
-  op.elements = options.output_elements_;
-  op.tag = options.tag_;
-  if (op.operation == ReduceOperation::kCustom) request.function = options.function_;
-  op.output = static_cast<std::byte*>(options.outputs_.front());
-  for (size_t i = 1; i < options.outputs_.size(); ++i) {
-    request.copies.push_back(static_cast<std::byte*>(options.outputs_[i]));
-  }
-  fold_inputs(options, request);
-  request.plan.algorithm =
-      HostsEngine::choose(options.algorithm_.value_or(algorithm_), options_.size, op);
-  request.signature = signature(Collective::kAllreduce, request.plan.algorithm, op);
-  request.name = op.tag == kOwnTag
-                     ? "split"
-                     : absl::StrCat("allreduce (tag ", op.tag, ", ", op.bytes(), " bytes)");
-  const auto timeout = options.timeout_.value_or(*options_.timeout);
-  request.deadline = now() + to_nanos(timeout);
-  request.timeout = absl::StrCat(timeout.count(), " ms");
-  return request;
-}
-
-// Several inputs become one: their sum, in the order in which they were given.
-void ContextImpl::fold_inputs(const AllreduceOptions& options,
-                              RunningOperation::Request& request) const {
-  Operation& op = request.operation;
-  std::vector<const void*> inputs = options.inputs_;
-  if (inputs.empty()) inputs.assign(options.outputs_.begin(), options.outputs_.end());
-  op.input = static_cast<const std::byte*>(inputs.front());
-  if (inputs.size() == 1 || op.elements == 0) return;
-  request.folded = endpoint_->pool().take(op.bytes());
-  const Reducer reducer(op.type, op.operation, request.function ? &request.function : nullptr,
-                        options_.size);
-  std::byte* sum = request.folded.data();
-  request.prepared = reducer.combine(sum, inputs[0], inputs[1], op.elements);
-  for (size_t i = 2; i < inputs.size(); ++i) {
-    request.prepared.Update(reducer.combine(sum, sum, inputs[i], op.elements));
-  }
-  op.input = sum;
-}
-
-std::shared_ptr<RunningOperation> ContextImpl::start(const AllreduceOptions& options) {
-  check(options);
+std::shared_ptr<RunningOperation> ContextImpl::start(RunningOperation::Request request) {
   RunningOperationOwner& owner = *this;
-  auto operation = std::make_shared<RunningOperation>(owner, endpoint_, rank_of_, request(options));
+  auto operation =
+      std::make_shared<RunningOperation>(owner, endpoint_, rank_of_, std::move(request));
   Progress::Guard guard(endpoint_->progress());
   if (!broken_.ok()) raise(rank_of_, broken_);
   running_.push_back(operation);
@@ -460,25 +342,13 @@ std::shared_ptr<RunningOperation> ContextImpl::start(const AllreduceOptions& opt
   return operation;
 }
 
-void ContextImpl::allreduce(const AllreduceOptions& options) {
-  check_tag(options.tag_);
-  Handle handle(start(options));
-  handle.wait();
-}
-
-Handle ContextImpl::allreduce_async(const AllreduceOptions& options) {
-  check_tag(options.tag_);
-  auto operation = start(options);
-  endpoint_->progress().nobody_waits();
-  return Handle(std::move(operation));
-}
-
 void ContextImpl::launch(RunningOperation& operation) {
   operation.start(hosts_, group_, slices(operation.request().operation));
 }
 
 int ContextImpl::unknown_peer(const RunningOperation& operation) const {
-  for (const int rank : hosts_.peers(group_, operation.request().plan)) {
+  for (const int rank :
+       hosts_.peers(group_, operation.request().operation, operation.request().plan)) {
     if (group_.channels[static_cast<size_t>(rank)] == nullptr) return rank;
   }
   return -1;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "collectives/engine.h"
 #include "collectives/hosts/hosts_engine.h"
 #include "common/fork.h"
@@ -16,8 +17,12 @@
 #include "context/roll_call.h"
 #include "context/running_operation.h"
 #include "context/settings.h"
+#include "nezha/allreduce.h"
+#include "nezha/barrier.h"
+#include "nezha/broadcast.h"
 #include "nezha/context.h"
 #include "nezha/handle.h"
+#include "nezha/reduce.h"
 #include "transport/endpoint.h"
 
 namespace nezha {
@@ -36,9 +41,21 @@ class ContextImpl final : JobListener, RunningOperationOwner {
   // See Context::split. Null if the color is negative. Throws.
   std::unique_ptr<ContextImpl> split(int color, int key);
 
-  // Run one allreduce. Throw.
-  void allreduce(const AllreduceOptions& options);
-  Handle allreduce_async(const AllreduceOptions& options);
+  // The context that the options are for. Throws if there is none.
+  static ContextImpl& of(const CollectiveOptions& options);
+  // Run the operation that the options are of. Throw.
+  template <typename Options>
+  void run(const Options& options) {
+    check_tag(options);
+    Handle(start(request(options))).wait();
+  }
+  template <typename Options>
+  Handle run_async(const Options& options) {
+    check_tag(options);
+    Handle handle(start(request(options)));
+    endpoint_->progress().nobody_waits();
+    return handle;
+  }
 
   // Whether this process is a fork of the one that it was made by: then nothing here may be
   // touched, not even to destroy it. Its locks may be held by threads that this process does not
@@ -81,13 +98,29 @@ class ContextImpl final : JobListener, RunningOperationOwner {
   void sum(std::vector<uint64_t>& words, Nanos deadline);
   void take_channels(const ContextImpl& parent, const std::vector<int>& group);
 
-  void check_tag(uint32_t tag) const;
-  void check(const AllreduceOptions& options) const;
-  // NEZHA_CHECK_POINTERS
-  absl::Status check_pointers(const AllreduceOptions& options) const;
+  void check_tag(const CollectiveOptions& options) const;
+  // What the options ask for. Throw.
   RunningOperation::Request request(const AllreduceOptions& options) const;
+  RunningOperation::Request request(const ReduceOptions& options) const;
+  RunningOperation::Request request(const BroadcastOptions& options) const;
+  RunningOperation::Request request(const BarrierOptions& options) const;
+  // `contributes`, `has_result`: whether this rank does and has.
+  RunningOperation::Request request_rooted(const RootedOptions& options, Collective collective,
+                                           bool contributes, bool has_result) const;
+  [[noreturn]] void refuse(absl::string_view collective, absl::string_view why) const;
+  void check(const AllreduceOptions& options) const;
+  void check_reduction(absl::string_view collective, const ReductionOptions& options) const;
+  void check_alike(absl::string_view collective, size_t elements, size_t output_elements,
+                   DataType type, DataType output_type) const;
+  void check_vectors(absl::string_view collective, const std::vector<const void*>& inputs,
+                     const std::vector<void*>& outputs, size_t elements, DataType type) const;
+  // NEZHA_CHECK_POINTERS
+  static absl::Status check_pointers(const std::vector<const void*>& inputs,
+                                     const std::vector<void*>& outputs, size_t bytes);
+  void complete(RunningOperation::Request& request, const CollectiveOptions& options,
+                Algorithm asked = Algorithm::kAuto) const;
   void fold_inputs(const AllreduceOptions& options, RunningOperation::Request& request) const;
-  std::shared_ptr<RunningOperation> start(const AllreduceOptions& options);
+  std::shared_ptr<RunningOperation> start(RunningOperation::Request request);
   // Under the lock:
   void launch(RunningOperation& operation);
   int unknown_peer(const RunningOperation& operation) const;  // -1: its peers are known

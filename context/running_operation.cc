@@ -70,7 +70,8 @@ void RunningOperation::finish_if_done() {
                     });
   if (!done || over()) return;
   const Operation& op = request_.operation;
-  for (std::byte* copy : request_.copies) std::memcpy(copy, op.output, op.bytes());
+  const std::byte* result = op.output == nullptr ? op.input : op.output;
+  for (std::byte* copy : request_.copies) std::memcpy(copy, result, op.bytes());
   finish();
 }
 

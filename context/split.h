@@ -2,11 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "common/unique_id.h"
 
 namespace nezha {
+
+// Of nezha's own operations. Those of users have others.
+constexpr uint32_t kOwnTag = std::numeric_limits<uint32_t>::max();
 
 // What one rank says in a split, as all ranks hear it.
 struct SplitVote {

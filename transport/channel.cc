@@ -97,6 +97,11 @@ OutMessage* Channel::open(const wire::MessageInfo& info, const Route& route, Sen
   return message;
 }
 
+void Channel::announce(OutMessage& message) {
+  outbox_.announce(message);
+  scheduler_.pump();
+}
+
 void Channel::push(OutMessage& message, uint64_t offset, const std::byte* data, size_t length,
                    Rail rail) {
   outbox_.push(message, offset, data, length, rail);

@@ -54,6 +54,7 @@ class Channel final : LinkOwner, InboxOwner {
 
   // Sending and receiving; see Outbox and Inbox.
   OutMessage* open(const wire::MessageInfo& info, const Route& route, Sender* sender);
+  void announce(OutMessage& message);
   void push(OutMessage& message, uint64_t offset, const std::byte* data, size_t length,
             Rail rail = kAnyRail);
   void settle(OutMessage& message);

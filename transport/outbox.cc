@@ -224,7 +224,6 @@ void Outbox::schedule(OutSegment& segment, bool at_front) {
   scheduler_.enqueue(segment, segment.message->route_.rails, at_front);
 }
 
-// Tells the receiver of a message that must wait for its grant, or that has no bytes.
 void Outbox::announce(OutMessage& message) {
   if (message.announced_) return;
   message.announced_ = true;

@@ -59,6 +59,8 @@ class Outbox {
   // Begins a message of info.total bytes. Messages of one (context, tag) are received in the
   // order in which they were opened.
   OutMessage* open(const wire::MessageInfo& info, const Route& route, Sender* sender);
+  // Tells the receiver of it now: for who has nothing to push yet. The caller pumps the scheduler.
+  void announce(OutMessage& message);
   // Sends [offset, offset + length) of it, which is at `data` and stays there until released; by
   // `rail` if it is up, or cut over all of them (kAnyRail). The caller pumps the scheduler.
   void push(OutMessage& message, uint64_t offset, const std::byte* data, size_t length, Rail rail);
@@ -92,7 +94,6 @@ class Outbox {
   OutSegment* make_segment(OutMessage& message, uint64_t offset, const std::byte* data,
                            size_t length, Rail rail);
   void schedule(OutSegment& segment, bool at_front = false);
-  void announce(OutMessage& message);
   bool charge(uint64_t length);
   void unblock(OutMessage& message);
   void unblock_all();

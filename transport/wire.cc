@@ -192,7 +192,9 @@ void encode(const DataHeader& header, std::byte* out) {
       .put(header.info.plan)
       .put(header.info.epoch)
       .put(header.previous)
-      .put(header.attempt);
+      .put(header.attempt)
+      .put(header.info.root)
+      .put(uint32_t{0});
 }
 
 absl::StatusOr<DataHeader> decode_data(const std::byte* bytes, uint32_t length) {
@@ -208,6 +210,7 @@ absl::StatusOr<DataHeader> decode_data(const std::byte* bytes, uint32_t length) 
   header.info.epoch = reader.get<uint32_t>();
   header.previous = reader.get<uint32_t>();
   header.attempt = reader.get<uint32_t>();
+  header.info.root = reader.get<uint32_t>();
   if (header.number == 0 || header.previous >= header.number) {
     return absl::InvalidArgumentError(absl::StrCat("a segment of message ", header.number,
                                                    " that follows one ", header.previous,

@@ -1,6 +1,6 @@
 // The wire format between two nezha processes: all of it is in this file.
 //
-// Version 1. Integers are little-endian and unsigned; reserved fields are sent as zero and ignored
+// Version 2. Integers are little-endian and unsigned; reserved fields are sent as zero and ignored
 // when received. Nothing read from a socket is used before it passed a `decode` of this file, and
 // what those cannot know (whether a message exists, whether a range fits it) the channel checks.
 //
@@ -9,7 +9,7 @@
 // kAccepted. After that both sides send frames. A frame is a FrameHeader (24 bytes) and a body
 // whose length the header gives:
 //
-//   kData      DataHeader (64 bytes), then `length` bytes of payload
+//   kData      DataHeader (72 bytes), then `length` bytes of payload
 //   kAck       nothing: the acknowledgement and the credit are in every frame's header
 //   kGrant     u64 message number: the receiver has entered; the whole message may be sent
 //   kLinkDown  u64 link id: the sender gave that link up and resends what it had not acknowledged
@@ -52,7 +52,7 @@
 
 namespace nezha::wire {
 
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
 
 // Limits on what a peer may make this process believe.
 constexpr uint32_t kMaxSegment = 4u << 20;           // bytes of payload in one frame
@@ -125,7 +125,7 @@ enum class FrameType : uint8_t {
 };
 
 constexpr size_t kFrameHeaderSize = 24;
-constexpr size_t kDataHeaderSize = 64;
+constexpr size_t kDataHeaderSize = 72;
 
 // Flags of a kData frame.
 constexpr uint8_t kFlagCharged = 1;    // the payload was charged against the credit
@@ -150,6 +150,7 @@ struct MessageInfo {
   uint64_t total = 0;      // bytes in all
   uint32_t plan = 0;       // the plan's version
   uint32_t epoch = 0;
+  uint32_t root = 0;  // of an operation that has one: a rank
 
   friend bool operator==(const MessageInfo&, const MessageInfo&) = default;
 };

@@ -34,4 +34,8 @@ Algorithm best_algorithm(int ranks, size_t bytes) {
   return Algorithm::kRing;
 }
 
+// About where the two cross with 4 ranks over two rails of 1 Gbit/s: nezha-bench in
+// tests/cluster/testbed, on a busy machine.
+bool suits_tree(size_t bytes) { return bytes < (size_t{32} << 10); }
+
 }  // namespace nezha

@@ -10,4 +10,7 @@ namespace nezha {
 // For an allreduce of so many bytes.
 Algorithm best_algorithm(int ranks, size_t bytes);
 
+// Whether a broadcast or a reduce of so many bytes goes over a tree, and not along the ring.
+bool suits_tree(size_t bytes);
+
 }  // namespace nezha

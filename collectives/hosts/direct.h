@@ -12,4 +12,7 @@ namespace nezha {
 
 Schedule direct(int rank, int size);
 
+// A reduce: the results go to the root alone.
+Schedule direct_reduce(int rank, int root, int size);
+
 }  // namespace nezha

@@ -6,10 +6,12 @@
 #include "collectives/hosts/bcube.h"
 #include "collectives/hosts/choice.h"
 #include "collectives/hosts/direct.h"
+#include "collectives/hosts/dissemination.h"
 #include "collectives/hosts/halving_doubling.h"
 #include "collectives/hosts/recursive_doubling.h"
 #include "collectives/hosts/ring.h"
 #include "collectives/hosts/scheduled_task.h"
+#include "collectives/hosts/tree.h"
 
 namespace nezha {
 namespace {
@@ -19,7 +21,7 @@ class Alone final : public Task {
  public:
   Alone(const Operation& op, TaskOwner& owner) : Task(owner), op_(op) {}
   void start() {
-    if (op_.input != op_.output && op_.bytes() > 0) {
+    if (op_.output != nullptr && op_.input != op_.output && op_.bytes() > 0) {
       std::memcpy(op_.output, op_.input, op_.bytes());
     }
     finish(State::kDone);
@@ -32,7 +34,14 @@ class Alone final : public Task {
 };
 
 // Of any algorithm but the ring.
-Schedule schedule_of(Algorithm algorithm, int rank, int size) {
+Schedule schedule_of(const Operation& op, Algorithm algorithm, int rank, int size) {
+  if (op.collective == Collective::kBarrier) return dissemination(rank, size);
+  if (op.collective == Collective::kBroadcast) return tree_broadcast(rank, op.root, size);
+  if (op.collective == Collective::kReduce) {
+    if (algorithm == Algorithm::kDirect) return direct_reduce(rank, op.root, size);
+    return algorithm == kTree ? tree_reduce(rank, op.root, size)
+                              : ordered_tree_reduce(rank, op.root, size);
+  }
   switch (algorithm) {
     case Algorithm::kHalvingDoubling:
       return halving_doubling(rank, size);
@@ -57,27 +66,29 @@ std::vector<int> peers_of(const Schedule& schedule) {
   return peers;
 }
 
-absl::Status first_failure(const Group& group, const std::vector<int>& peers) {
-  for (const int peer : peers) {
-    const Channel* channel = group.channels[static_cast<size_t>(peer)];
-    if (channel->failed()) return channel->failure();
-  }
-  return absl::OkStatus();
+// Of a collective but allreduce.
+Algorithm algorithm_of_other(const Operation& op) {
+  if (op.collective == Collective::kBarrier) return kDissemination;
+  const bool is_small = suits_tree(op.bytes());
+  if (op.commutative) return is_small ? kTree : Algorithm::kRing;
+  return is_small ? kOrderedTree : Algorithm::kDirect;
 }
 
 }  // namespace
 
 Algorithm HostsEngine::choose(Algorithm asked, int ranks, const Operation& operation) {
+  if (operation.collective != Collective::kAllreduce) return algorithm_of_other(operation);
   if (!operation.commutative) return Algorithm::kDirect;
   // Around a ring of nothing no rank would wait for any but its neighbours.
   const bool is_free = asked == Algorithm::kAuto || operation.elements == 0;
   return is_free ? best_algorithm(ranks, operation.bytes()) : asked;
 }
 
-std::vector<int> HostsEngine::peers(const Group& group, const EnginePlan& plan) const {
+std::vector<int> HostsEngine::peers(const Group& group, const Operation& operation,
+                                    const EnginePlan& plan) const {
   if (group.size == 1) return {};
   if (plan.algorithm == Algorithm::kRing) return Ring::peers(group.rank, group.size);
-  return peers_of(schedule_of(plan.algorithm, group.rank, group.size));
+  return peers_of(schedule_of(operation, plan.algorithm, group.rank, group.size));
 }
 
 absl::StatusOr<std::unique_ptr<Task>> HostsEngine::start(const Group& group, const Slice& slice,
@@ -88,15 +99,11 @@ absl::StatusOr<std::unique_ptr<Task>> HostsEngine::start(const Group& group, con
     return task;
   }
   if (plan.algorithm == Algorithm::kRing) {
-    if (absl::Status dead = first_failure(group, Ring::peers(group.rank, group.size)); !dead.ok()) {
-      return dead;
-    }
     auto task = std::make_unique<Ring>(group, slice, owner);
     task->start(plan);
     return task;
   }
-  const Schedule schedule = schedule_of(plan.algorithm, group.rank, group.size);
-  if (absl::Status dead = first_failure(group, peers_of(schedule)); !dead.ok()) return dead;
+  const Schedule schedule = schedule_of(slice.operation, plan.algorithm, group.rank, group.size);
   auto task = std::make_unique<ScheduledTask>(schedule, group, slice, owner);
   task->start(plan);
   return task;

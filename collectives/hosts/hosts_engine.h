@@ -11,7 +11,8 @@ namespace nezha {
 class HostsEngine final : public Engine {
  public:
   Traits traits() const override { return {.name = "hosts", .reproducible = true}; }
-  std::vector<int> peers(const Group& group, const EnginePlan& plan) const override;
+  std::vector<int> peers(const Group& group, const Operation& operation,
+                         const EnginePlan& plan) const override;
   absl::StatusOr<std::unique_ptr<Task>> start(const Group& group, const Slice& slice,
                                               const EnginePlan& plan, TaskOwner& owner) override;
 

@@ -11,63 +11,52 @@ Ring::Ring(const Group& group, const Slice& slice, TaskOwner& owner)
     : Task(owner),
       group_(group),
       slice_(slice),
-      partition_(slice.operation.elements, slice.operation.element_size, group.size),
-      reducer_(slice.operation.reducer(group.size)) {
+      granule_(Partition(0, slice.operation.element_size, 1).granule()),
+      reducer_(slice.operation.reducer(group.size)),
+      course_(course_of(slice.operation, slice.bounds, group.rank, group.size)) {
   const int n = group_.size;
   const auto channel = [&](int rank) { return group_.channels[static_cast<size_t>(rank)]; };
   left_ = channel((group_.rank + n - 1) % n);
   right_ = channel((group_.rank + 1) % n);
+  to_send_ = course_.begun.length + course_.tokens;
   receive_offsets_.push_back(0);
-  send_offsets_.push_back(0);
-  for (int step = 0; step < steps(); ++step) {
-    receive_offsets_.push_back(receive_offsets_.back() + chunk_received(step).length);
-    // What is sent at a step is what was received at the one before, and first this rank's own.
-    send_offsets_.push_back(send_offsets_.back() + chunk_received(step - 1).length);
+  for (const Leg& leg : course_.legs) {
+    receive_offsets_.push_back(receive_offsets_.back() + leg.range.length);
+    if (leg.forwarded) to_send_ += leg.range.length;
   }
-}
-
-Range Ring::chunk_received(int step) const {
-  const int n = group_.size;
-  return partition_.chunk((group_.rank - step - 1 + 2 * n) % n, slice_.bounds);
 }
 
 void Ring::start(const EnginePlan& plan) {
   plan_ = plan;
   if (receive_offsets_.back() == 0) return finish(State::kDone);  // other slices have all of it
   // The outgoing message first: what has come already is forwarded while it is posted for.
-  outgoing_ = right_->open(message_info(group_, slice_, plan, send_offsets_.back()),
-                           {slice_.rails, partition_.granule(), 2}, this);
+  outgoing_ =
+      right_->open(message_info(group_, slice_, plan, to_send_), {slice_.rails, granule_, 2}, this);
+  // Ranks that disagree on the root may all wait for their left neighbours.
+  if (course_.begun.length == 0) right_->announce(*outgoing_);
   const uint64_t total = receive_offsets_.back();
   Inbox::Ticket* ticket = left_->post(message_info(group_, slice_, plan, total), this);
   if (state_ != State::kRunning) return;
   if (!all_received()) incoming_ = ticket;  // else it is gone again
   posted_ = true;
   if (!failure_.ok()) return failed(failure_);
-  inject();
+  begin();
   check_complete();
 }
 
 Ring::Place Ring::locate(uint64_t offset) const {
   const auto next = std::upper_bound(receive_offsets_.begin(), receive_offsets_.end(), offset);
-  const auto step = static_cast<int>(next - receive_offsets_.begin()) - 1;
-  return {step, offset - receive_offsets_[static_cast<size_t>(step)]};
-}
-
-size_t Ring::offset_in_vector(const Place& at) const {
-  return chunk_received(at.step).offset + at.in_chunk;
-}
-
-uint64_t Ring::forward_offset(const Place& at) const {
-  return send_offsets_[static_cast<size_t>(at.step) + 1] + at.in_chunk;
+  const auto leg = static_cast<size_t>(next - receive_offsets_.begin()) - 1;
+  return {course_.legs[leg], offset - receive_offsets_[leg]};
 }
 
 std::byte* Ring::place(uint64_t offset, size_t length) {
-  const Place at = locate(offset);
-  const Range chunk = chunk_received(at.step);
-  const bool is_inside = at.in_chunk + length <= chunk.length;
-  if (!is_inside || !slice_.operation.is_whole(at.in_chunk, length)) return nullptr;
-  if (!is_reduced(at.step)) return slice_.operation.output + offset_in_vector(at);
-  Buffer& buffer = scratch_[forward_offset(at)];
+  const auto [leg, in_leg] = locate(offset);
+  if (in_leg + length > leg.range.length) return nullptr;
+  if (leg.use == Leg::Use::kTokens) return length <= tokens_.size() ? tokens_.data() : nullptr;
+  if (!slice_.operation.is_whole(in_leg, length)) return nullptr;
+  if (leg.use == Leg::Use::kResult) return slice_.operation.output + leg.range.offset + in_leg;
+  Buffer& buffer = scratch_[offset];
   buffer = group_.pool->take(length);
   return buffer.data();
 }
@@ -76,59 +65,73 @@ void Ring::landed(uint64_t offset, size_t length, Rail rail) {
   received_ += length;
   if (all_received()) incoming_ = nullptr;  // the inbox's ticket is gone
   if (!failure_.ok()) return;               // this is inside of post()
-  const Place at = locate(offset);
-  const std::byte* data = slice_.operation.output + offset_in_vector(at);
-  if (is_reduced(at.step)) {
-    const absl::StatusOr<const std::byte*> reduced = reduce(at, length);
-    if (!reduced.ok()) {
-      failure_ = reduced.status();
+  const auto [leg, in_leg] = locate(offset);
+  if (leg.use == Leg::Use::kTokens) {
+    came_around_ = std::min(course_.begun.length, received_ * Course::kTokenBytes);
+  } else {
+    const absl::StatusOr<const std::byte*> data = take_in(offset, length);
+    if (!data.ok()) {
+      failure_ = data.status();
       if (posted_) failed(failure_);  // else start() does, once it has the ticket
       return;
     }
-    data = *reduced;
+    if (leg.came_around) came_around_ += length;
+    if (leg.forwarded) right_->push(*outgoing_, forward_offset(offset), *data, length, rail);
   }
-  if (at.step == group_.size - 1) returned_ += length;
-  if (at.step + 1 < steps()) right_->push(*outgoing_, forward_offset(at), data, length, rail);
-  inject();
+  send_tokens();
+  begin();
   check_complete();
 }
 
-// Adds this rank's part to what has landed; where it is now.
-absl::StatusOr<const std::byte*> Ring::reduce(const Place& at, size_t length) {
+// Adds this rank's part to what has landed, if it is to be; where it is now.
+absl::StatusOr<const std::byte*> Ring::take_in(uint64_t offset, size_t length) {
+  const auto [leg, in_leg] = locate(offset);
   const Operation& op = slice_.operation;
-  const auto partial = scratch_.find(forward_offset(at));
+  if (leg.use == Leg::Use::kResult) return op.output + leg.range.offset + in_leg;
+  const auto partial = scratch_.find(offset);
   std::byte* scratch = partial->second.data();
-  const std::byte* own = op.input + offset_in_vector(at);
+  const std::byte* own = op.input + leg.range.offset + in_leg;
   const size_t elements = length / op.element_size;
-  if (is_partial_sum(at.step)) {
+  if (leg.use == Leg::Use::kPartialSum) {
     const absl::Status status = reducer_.combine(scratch, scratch, own, elements);
     if (!status.ok()) return status;
     return scratch;
   }
-  std::byte* output = op.output + offset_in_vector(at);
+  std::byte* output = op.output + leg.range.offset + in_leg;
   const absl::Status status = reducer_.finish(output, scratch, scratch, own, elements);
   scratch_.erase(partial);
   if (!status.ok()) return status;
   return output;
 }
 
-void Ring::inject() {
-  const Range own = partition_.chunk(group_.rank, slice_.bounds);
-  const uint64_t room = kWindow - (injected_ - returned_);
-  const uint64_t left = own.length - injected_;
+void Ring::send_tokens() {
+  const size_t due = all_received() ? course_.tokens : received_ / Course::kTokenBytes;
+  while (tokens_sent_ < std::min(due, course_.tokens)) {
+    const size_t count = std::min(due - tokens_sent_, tokens_.size());
+    right_->push(*outgoing_, tokens_sent_, tokens_.data(), count);
+    tokens_sent_ += count;
+  }
+}
+
+void Ring::begin() {
+  const Range own = course_.begun;
+  const uint64_t room = course_.window - (begun_ - came_around_);
+  const uint64_t left = own.length - begun_;
   // Not in crumbs: a piece is to be worth spreading.
-  if (left == 0 || (room < kWindow / 4 && room < left)) return;
-  const size_t granule = partition_.granule();
-  const size_t length = std::min(left, room / granule * granule);
-  const uint64_t offset = injected_;
-  injected_ += length;
+  if (left == 0 || (room < kCrumb && room < left)) return;
+  const size_t length = std::min(left, room / granule_ * granule_);
+  const uint64_t offset = begun_;
+  begun_ += length;
   right_->push(*outgoing_, offset, slice_.operation.input + own.offset + offset, length);
 }
 
-void Ring::released(uint64_t offset, size_t) { scratch_.erase(offset); }
+void Ring::released(uint64_t offset, size_t) {
+  const bool is_forwarded = offset >= course_.begun.length && course_.tokens == 0;
+  if (is_forwarded) scratch_.erase(offset - course_.begun.length);
+}
 
 void Ring::check_complete() {
-  const bool all_sent = injected_ == partition_.chunk(group_.rank, slice_.bounds).length;
+  const bool all_sent = begun_ == course_.begun.length && tokens_sent_ == course_.tokens;
   if (state_ != State::kRunning || settling_ || !all_received() || !all_sent) return;
   settling_ = true;
   right_->settle(*outgoing_);

@@ -6,7 +6,7 @@
 
 namespace nezha {
 
-// Chunks [begin, end) of the vector.
+// Chunks [begin, end) of the vector. May be empty.
 struct Chunks {
   int begin = 0;
   int end = 0;
@@ -24,6 +24,9 @@ struct Step {
     kPartialSum,  // with what this rank has of these chunks it is summed, in the order of ranks
     kFinalSum,    // so, too; and the sum is the result, an average once it is divided
     kResult,      // it is the result already
+    // Nothing is sent, as soon as the operation begins and ahead of all else, and nothing received:
+    // that the peer has come, and calls the same. Only the last step may be one.
+    kAgreement,
   };
   Use use = Use::kResult;
   std::vector<Transfer> sends;     // of what this rank has when the step begins

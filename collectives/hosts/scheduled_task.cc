@@ -66,15 +66,22 @@ bool ScheduledTask::overwrites_what_it_sends() const {
 
 void ScheduledTask::start(const EnginePlan& plan) {
   plan_ = plan;
-  // All are opened at once: should this rank give up, each peer hears of its message.
+  // The agreement comes first, and so is what the peer hears first, whatever that calls.
+  const auto is_agreement = [](const Stage& stage) { return stage.use == Step::Use::kAgreement; };
+  std::vector<Stage*> in_order;
   for (Stage& stage : stages_) {
-    for (Outgoing& out : stage.outgoing) {
+    in_order.insert(is_agreement(stage) ? in_order.begin() : in_order.end(), &stage);
+  }
+  // All are opened at once: should this rank give up, each peer hears of its message.
+  for (Stage* stage : in_order) {
+    for (Outgoing& out : stage->outgoing) {
       out.message = out.channel->open(message_info(group_, slice_, plan_, out.total),
                                       {slice_.rails, full_.granule(), 1}, &out);
+      if (is_agreement(*stage)) out.channel->settle(*out.message);  // which is what sends it
     }
   }
-  for (Stage& stage : stages_) {
-    for (Incoming& in : stage.incoming) {
+  for (Stage* stage : in_order) {
+    for (Incoming& in : stage->incoming) {
       Inbox::Ticket* ticket = in.channel->post(message_info(group_, slice_, plan_, in.total), &in);
       if (state_ != State::kRunning) return;
       if (!in.complete) in.ticket = ticket;  // else it is gone again
@@ -87,6 +94,7 @@ void ScheduledTask::start(const EnginePlan& plan) {
 // ---- Where things are --------------------------------------------------------------------------
 
 Range ScheduledTask::range(size_t round, Chunks chunks) const {
+  if (chunks.begin == chunks.end) return {range_.offset, 0};
   const Partition& partition = round + 1 < rounds_ ? full_ : last_;
   const size_t begin = partition.chunk(chunks.begin, {}).offset;
   const Range last = partition.chunk(chunks.end - 1, {});
@@ -111,7 +119,8 @@ ScheduledTask::Round& ScheduledTask::round(size_t index) {
   round.parts.resize(parts_);
   for (const Stage& stage : stages_) {
     for (const Incoming& in : stage.incoming) {
-      round.parts[in.index].missing = in.total == 0 ? 1 : range(index, in.chunks).length;
+      const bool is_empty = in.total == 0 && index == 0;
+      round.parts[in.index].missing = is_empty ? 1 : range(index, in.chunks).length;
     }
   }
   return round;
@@ -124,8 +133,9 @@ void ScheduledTask::begin(size_t index) {
   round.begun = true;
   const Range whole{range_.offset + index * round_bytes_,
                     std::min(round_bytes_, range_.length - index * round_bytes_)};
-  round.own = slice_.operation.input + whole.offset;
   round.own_offset = whole.offset;
+  if (slice_.operation.input == nullptr) return;  // it begins by receiving
+  round.own = slice_.operation.input + whole.offset;
   if (!copies_input_ || whole.length == 0) return;
   round.input_copy = group_.pool->take(whole.length);
   std::memcpy(round.input_copy.data(), round.own, whole.length);
@@ -167,6 +177,7 @@ void ScheduledTask::proceed() {
 }
 
 void ScheduledTask::send(size_t index, Stage& stage) {
+  if (stage.use == Step::Use::kAgreement) return;
   Round& round = this->round(index);
   for (Outgoing& out : stage.outgoing) {
     const Range part = range(index, out.chunks);
@@ -181,18 +192,21 @@ void ScheduledTask::send(size_t index, Stage& stage) {
 
 // What has come at a step becomes what this rank has.
 absl::Status ScheduledTask::combine(size_t index, const Stage& stage) {
-  if (stage.incoming.empty()) return absl::OkStatus();
+  if (stage.incoming.empty() || stage.use == Step::Use::kAgreement) return absl::OkStatus();
+  const Operation& op = slice_.operation;
   Round& round = this->round(index);
   const Incoming& first = stage.incoming.front();
   const Range part = range(index, first.chunks);
   if (stage.use != Step::Use::kResult && part.length > 0) {
     if (absl::Status status = sum(round, stage, part); !status.ok()) return status;
   }
-  if (stage.use == Step::Use::kPartialSum) {
+  const bool is_in_scratch = stage.use == Step::Use::kPartialSum ||
+                             (stage.use == Step::Use::kFinalSum && op.output == nullptr);
+  if (is_in_scratch) {
     round.own = round.parts[first.index].buffer.data();
     round.own_offset = part.offset;
   } else {
-    round.own = slice_.operation.output;
+    round.own = op.output;
     round.own_offset = 0;
   }
   return absl::OkStatus();
@@ -218,7 +232,8 @@ absl::Status ScheduledTask::sum(const Round& round, const Stage& stage, const Ra
     if (!status.ok()) return;
     // Only the last addition writes to the output, which may be the input.
     status = left == 0 && stage.use == Step::Use::kFinalSum
-                 ? reducer_.finish(op.output + part.offset, scratch, sum, operand, elements)
+                 ? reducer_.finish(op.output == nullptr ? scratch : op.output + part.offset,
+                                   scratch, sum, operand, elements)
                  : reducer_.combine(scratch, sum, operand, elements);
     sum = scratch;
   };

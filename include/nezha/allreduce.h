@@ -3,15 +3,12 @@
 /// The options read like Gloo's (`gloo/allreduce.h`).
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
-#include <utility>
 #include <vector>
 
-#include "nezha/context.h"
+#include "nezha/collective_options.h"
 #include "nezha/export.h"
 #include "nezha/handle.h"
 #include "nezha/types.h"
@@ -41,10 +38,9 @@ enum class Algorithm : uint8_t {
 
 /// One allreduce: what it reduces, how, and by when. May be used again, also while an operation
 /// that was started with it runs. Not thread-safe itself.
-class AllreduceOptions {
+class AllreduceOptions : public CollectiveOptions, public ReductionOptions {
  public:
-  /// On this context, which must not be null.
-  explicit AllreduceOptions(std::shared_ptr<Context> context) : context_(std::move(context)) {}
+  using CollectiveOptions::CollectiveOptions;
 
   /// The vector this rank contributes: `elements` elements at `data`. The memory belongs to the
   /// caller, must stay valid and unwritten until the operation is over, and is not written (unless
@@ -84,52 +80,20 @@ class AllreduceOptions {
     output_type_ = data_type_of<T>();
   }
 
-  /// Default: the sum. The same on every rank, as the element type is.
-  void setOperation(ReduceOperation operation) { operation_ = operation; }
-
-  /// Reduces by a function of the caller's own (see ReduceFunction for what it may do), and so sets
-  /// the operation to kCustom. It is copied, and called until the allreduce returns or throws.
-  void setReduceFunction(ReduceFunction function) {
-    function_ = std::move(function);
-    operation_ = ReduceOperation::kCustom;
-  }
-
-  /// Whether the operation is commutative (the default). If it is not, operands are combined in the
-  /// order of the ranks, and of each rank's inputs, which takes Algorithm::kDirect whatever
-  /// setAlgorithm says. The same on every rank.
-  void setCommutative(bool commutative) { commutative_ = commutative; }
-
-  /// Tells operations apart that run at the same time on one context. Operations of one tag match
-  /// in the order each rank starts them, which must be the same order on all ranks. Any number but
-  /// 2^32 - 1, which is nezha's own.
-  void setTag(uint32_t tag) { tag_ = tag; }
-
-  /// The deadline of the whole operation, from the call on: more than 0, or the operation is
-  /// InvalidArgument; and a year if it is longer. Default: the context's.
-  void setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
-
   /// Must be the same on every rank. Operations of no elements, and those that are not commutative,
   /// choose their own. Default: NEZHA_ALGORITHM of the environment of rank 0, or kAuto.
   void setAlgorithm(Algorithm algorithm) { algorithm_ = algorithm; }
 
  private:
-  friend NEZHA_EXPORT void allreduce(const AllreduceOptions&);
-  friend NEZHA_EXPORT Handle allreduceAsync(const AllreduceOptions&);
   friend class ContextImpl;
 
-  std::shared_ptr<Context> context_;
   std::vector<const void*> inputs_;
   std::vector<void*> outputs_;
   size_t elements_ = 0;
   size_t output_elements_ = 0;
   DataType type_ = DataType::kFloat32;
   DataType output_type_ = DataType::kFloat32;
-  ReduceOperation operation_ = ReduceOperation::kSum;
-  ReduceFunction function_;
-  bool commutative_ = true;
   std::optional<Algorithm> algorithm_;
-  uint32_t tag_ = 0;
-  std::optional<std::chrono::milliseconds> timeout_;
 };
 
 /// Runs one allreduce and returns when this rank's result is complete. Every rank gets the same

@@ -36,7 +36,7 @@ class NEZHA_EXPORT Handle {
   /// Whether it is over, well or not. Never blocks, and never throws the operation's error.
   bool test() const;
 
-  /// Until it is over, which it is by its own deadline (`AllreduceOptions::setTimeout`). Throws
+  /// Until it is over, which it is by its own deadline (`CollectiveOptions::setTimeout`). Throws
   /// IoError or TimeoutError if it failed.
   void wait();
 

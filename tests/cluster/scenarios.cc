@@ -33,8 +33,11 @@
 #include <vector>
 
 #include "nezha/allreduce.h"
+#include "nezha/barrier.h"
+#include "nezha/broadcast.h"
 #include "nezha/context.h"
 #include "nezha/errors.h"
+#include "nezha/reduce.h"
 
 namespace {
 
@@ -101,6 +104,12 @@ class Vector {
       if (values[i] != value(place_.rank, i)) return false;
     }
     return true;
+  }
+  // What that rank's is.
+  std::vector<float> of(int rank) const {
+    std::vector<float> its;
+    for (size_t i = 0; i < values.size(); ++i) its.push_back(value(rank, i));
+    return its;
   }
   nezha::Handle start(const std::shared_ptr<nezha::Context>& context, uint32_t tag,
                       milliseconds timeout = kPatience) {
@@ -776,6 +785,120 @@ void checked_pointers(World& world) {
   vector.check_sum();
 }
 
+// Rank 0 knows when rank 1 comes.
+void barrier(World& world) {
+  const auto context = world.join();
+  const nezha::BarrierOptions options(context);
+  nezha::barrier(options);
+  if (world.rank == 1) {
+    world.await("waiting");
+    return nezha::barrier(options);
+  }
+  nezha::Handle handle = nezha::barrierAsync(options);
+  check(!handle.wait(milliseconds(50)), "over without rank 1");
+  world.tell("waiting");
+  handle.wait();
+}
+
+// Among others in flight, with and without an input or an output of its own.
+void rooted(World& world) {
+  const auto context = world.join();
+  for (const size_t elements : kSizes) {
+    for (int root = 0; root < world.size; ++root) {
+      const bool is_root = world.rank == root;
+      const Vector input(world, elements, 1);
+      Vector sum(world, elements, 1), copy(world, elements, root + 2), other(world, elements, 3);
+      const std::vector<float> roots_own = copy.values;
+      nezha::Handle allreduce = other.start(context, 3);
+
+      nezha::ReduceOptions reduce(context);
+      reduce.setRoot(root);
+      reduce.setTag(1);
+      if (!is_root) reduce.setInput(input.values.data(), elements);
+      if (is_root) reduce.setOutput(sum.values.data(), elements);
+      nezha::Handle reduced = nezha::reduceAsync(reduce);
+
+      nezha::BroadcastOptions broadcast(context);
+      broadcast.setRoot(root);
+      broadcast.setTag(2);
+      if (is_root) broadcast.setInput(input.values.data(), elements);
+      if (!is_root || root == 0) broadcast.setOutput(copy.values.data(), elements);
+      nezha::broadcast(broadcast);
+      reduced.wait();
+      allreduce.wait();
+
+      check(input.is_untouched(), "the input was written to");
+      if (is_root) sum.check_sum();
+      other.check_sum();
+      const bool has_copy = !is_root || root == 0;
+      check(copy.values == (has_copy ? input.of(root) : roots_own), "the copy is wrong");
+    }
+  }
+}
+
+void check_roots_that_differ(World& world, size_t elements) {
+  const auto context = world.join();
+  Vector vector(world, elements, 1);
+  nezha::BroadcastOptions options(context);
+  options.setOutput(vector.values.data(), elements);
+  options.setRoot(world.rank);
+  const std::string text = thrown<nezha::IoError>([&] { nezha::broadcast(options); });
+  check_mentions(text, "broadcast from rank 0");
+  check_mentions(text, "broadcast from rank 1");
+}
+
+void roots_that_differ(World& world) { check_roots_that_differ(world, 1); }
+void roots_that_differ_large(World& world) { check_roots_that_differ(world, 300'000); }
+
+void bad_rooted_arguments(World& world) {
+  const auto context = world.join();
+  Vector vector(world, 100, 1);
+  float* data = vector.values.data();
+  const auto refused = [](const std::string& what, const auto& call) {
+    check_mentions(thrown<nezha::InvalidArgument>(call), what);
+  };
+  const auto reduce = [&](const std::string& what,
+                          const std::function<void(nezha::ReduceOptions&)>& set) {
+    nezha::ReduceOptions options(context);
+    options.setRoot(world.rank);
+    set(options);
+    refused("reduce: " + what, [&] { nezha::reduce(options); });
+  };
+  const auto broadcast = [&](const std::string& what,
+                             const std::function<void(nezha::BroadcastOptions&)>& set) {
+    nezha::BroadcastOptions options(context);
+    options.setRoot(world.rank);
+    set(options);
+    refused("broadcast: " + what, [&] { nezha::broadcast(options); });
+  };
+  reduce("the root is rank 2 of 2", [&](auto& o) { o.setRoot(2); });
+  reduce("the root is rank -1 of 2", [&](auto& o) { o.setRoot(-1); });
+  reduce("no input", [](auto&) {});
+  reduce("no output", [&](auto& o) { o.setInput(data, 10); });
+  reduce("there is no operation 99", [&](auto& o) {
+    o.setOutput(data, 10);
+    o.setOperation(static_cast<nezha::ReduceOperation>(99));
+  });
+  reduce("inputs of 10 elements and outputs of 11", [&](auto& o) {
+    o.setInput(data, 10);
+    o.setOutput(data + 20, 11);
+  });
+  reduce("output 0 is a null pointer",
+         [](auto& o) { o.setOutput(static_cast<float*>(nullptr), 1); });
+  broadcast("no input", [](auto&) {});
+  broadcast("input 0 and output 0 overlap", [&](auto& o) {
+    o.setInput(data, 10);
+    o.setOutput(data + 5, 10);
+  });
+  broadcast("no output", [&](auto& o) { o.setRoot(1 - world.rank); });
+  broadcast("the inputs and the outputs have different element types", [&](auto& o) {
+    o.setInput(data, 10);
+    o.setOutput(reinterpret_cast<int*>(data + 20), 10);
+  });
+  // And the context is as it was.
+  nezha::barrier(nezha::BarrierOptions(context));
+}
+
 const std::map<std::string, void (*)(World&)> kScenarios = {
     {"many-in-flight", many_in_flight},
     {"nobody-waits", nobody_waits},
@@ -801,6 +924,11 @@ const std::map<std::string, void (*)(World&)> kScenarios = {
     {"children-with-contexts", children_with_contexts},
     {"killed-with-children", killed_with_children},
     {"checked-pointers", checked_pointers},
+    {"barrier", barrier},
+    {"rooted", rooted},
+    {"roots-that-differ", roots_that_differ},
+    {"roots-that-differ-large", roots_that_differ_large},
+    {"bad-rooted-arguments", bad_rooted_arguments},
 };
 
 }  // namespace

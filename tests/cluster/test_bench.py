@@ -46,9 +46,11 @@ def bed() -> Iterator[Testbed]:
         yield bed
 
 
-def run(bed: Testbed, store: Path, program: str, *options: str) -> str:
+def run(
+    bed: Testbed, store: Path, program: str, *options: str, collective: str = "allreduce"
+) -> str:
     """What rank 0 prints; the others print nothing."""
-    command = [program, "--shared-path", str(store), *options, "allreduce"]
+    command = [program, "--shared-path", str(store), *options, collective]
     ranks = bed.run(command, timeout=job.PATIENCE)
     assert not any(rank.stdout for rank in ranks[1:])
     return ranks[0].stdout
@@ -148,6 +150,21 @@ def test_options_of_nezha(bed: Testbed, tmp_path: Path, options: Sequence[str]) 
 def test_options_of_gloo(bed: Testbed, tmp_path: Path, options: Sequence[str]) -> None:
     text = run(bed, tmp_path, GLOO, *ON_BOTH[GLOO], *QUICK, *options, "--format", "json")
     assert [json.loads(line)["elements"] for line in text.splitlines()] == ELEMENTS
+
+
+@pytest.mark.parametrize("in_place", [[], ["--in-place"]], ids=["out", "in"])
+@pytest.mark.parametrize("collective", ["reduce", "broadcast", "barrier"])
+def test_other_collectives(
+    bed: Testbed, tmp_path: Path, collective: str, in_place: list[str]
+) -> None:
+    sizes = QUICK if collective != "barrier" else QUICK[2:]
+    options = [*ON_BOTH[NEZHA], *sizes, *in_place, "--threads", "2", "--format", "json"]
+    rows = [json.loads(line) for line in run(bed, tmp_path, NEZHA, *options, collective=collective).splitlines()]
+    assert [row["elements"] for row in rows] == (ELEMENTS if collective != "barrier" else [0])
+    assert all(row["collective"] == collective and row["min_us"] > 0 for row in rows)
+    if collective != "barrier":  # along a chain of three: two ranks send it, three times, two threads
+        sent = sum(rail["bytes"] for rail in rows[-1]["rails"])
+        assert sent == pytest.approx(3 * 2 * 2 * 4 * ELEMENTS[-1], rel=0.01)
 
 
 # ---- ranks that differ ------------------------------------------------------------------------
@@ -328,8 +345,8 @@ GOOD = ["--size", "2", "--rank", "0", "--shared-path", "/"]
         (["--threads", "0"], "at least 1 and at most 1024"),
         (["--share", "1,0"], "'0' is not a positive number"),
         ([], "which collective"),
-        (["allreduce", "broadcast"], "one collective at a time"),
-        (["broadcast"], "unknown collective 'broadcast'"),
+        (["allreduce", "allgather"], "one collective at a time"),
+        (["allgather"], "unknown collective 'allgather'"),
         (["allreduce"], "--size is needed"),
         (["--size", "2", "allreduce"], "--rank is needed"),
         (["--size", "2", "--rank", "2", "allreduce"], "rank 2 of 2"),
@@ -365,6 +382,14 @@ def test_bad_command_lines_of_nezha() -> None:
         (["--tcp-device", "eth0"], "unknown option --tcp-device"),
     ]:
         done = call(NEZHA, *GOOD, *ON_BOTH[NEZHA], *arguments, "allreduce")
+        assert done.returncode == 2
+        assert reason in done.stderr, done.stderr
+    for arguments, reason in [
+        (["--algorithm", "ring", "broadcast"], "--algorithm is for allreduce only"),
+        (["--elements", "1", "barrier"], "a barrier has no --elements"),
+        (["brodcast"], "unknown collective 'brodcast'; did you mean 'broadcast'?"),
+    ]:
+        done = call(NEZHA, *GOOD, *ON_BOTH[NEZHA], *arguments)
         assert done.returncode == 2
         assert reason in done.stderr, done.stderr
 

@@ -1,4 +1,4 @@
-// One rank of a test job: allreduces whose inputs it can recompute, and whose results it checks
+// One rank of a test job: collectives whose inputs it can recompute, and whose results it checks
 // element by element. It prints what happens as JSON lines, so that a test can act in the middle
 // of an operation. The rank and the number of ranks come from RANK and SIZE in the environment;
 // usage() lists the options.
@@ -38,8 +38,11 @@
 #include <vector>
 
 #include "nezha/allreduce.h"
+#include "nezha/barrier.h"
+#include "nezha/broadcast.h"
 #include "nezha/context.h"
 #include "nezha/errors.h"
+#include "nezha/reduce.h"
 
 namespace {
 
@@ -61,11 +64,14 @@ struct Late {
 
 enum class Place { kOut, kIn, kBoth };
 
+enum class Collective { kAllreduce, kReduce, kBroadcast, kBarrier };
+
 struct Options {
   int rank = 0;
   int size = 0;
   std::string store;
   nezha::ContextOptions context;
+  Collective collective = Collective::kAllreduce;
   std::optional<nezha::Algorithm> algorithm;
   std::vector<size_t> elements;
   std::vector<nezha::DataType> types = {nezha::DataType::kFloat32};
@@ -124,6 +130,10 @@ struct Option {
   std::function<void(const std::string&)> set;
 };
 
+const std::map<std::string, Collective> kCollectives = {{"allreduce", Collective::kAllreduce},
+                                                        {"reduce", Collective::kReduce},
+                                                        {"broadcast", Collective::kBroadcast},
+                                                        {"barrier", Collective::kBarrier}};
 const std::map<std::string, nezha::Plan> kPlans = {{"stripe", nezha::Plan::kStripe},
                                                    {"slice", nezha::Plan::kSlice}};
 const std::map<std::string, nezha::Algorithm> kAlgorithms = {
@@ -173,6 +183,8 @@ std::vector<Option> option_table(Options& o) {
       {"rails", "URI,...", [&o](Text v) { o.context.rails = split(v, ','); }},
       {"plan", "stripe, slice", [&o](Text v) { o.context.plan = choose(kPlans, v); }},
       {"shares", "of the slices", [&o](Text v) { o.context.shares = to_list<double>(v); }},
+      {"collective", "allreduce, reduce, broadcast (each rank in turn is the root), barrier",
+       [&o](Text v) { o.collective = choose(kCollectives, v); }},
       {"algorithm", "auto, ring, recursive-doubling, halving-doubling, direct, bcube",
        [&o](Text v) { o.algorithm = choose(kAlgorithms, v); }},
       {"elements", "the operations' sizes, in turn",
@@ -575,6 +587,11 @@ class Job {
       type = in_turn(options.types);
       reduction = in_turn(options.reductions);
       in_place = options.place == Place::kIn || (options.place == Place::kBoth && index % 2 == 1);
+      root = operation % options.size;
+      const bool is_root = root == options.rank;
+      has_result = options.collective == Collective::kAllreduce ||
+                   options.collective == Collective::kBroadcast ||
+                   (options.collective == Collective::kReduce && is_root);
     }
     int operation;
     int tag;
@@ -582,6 +599,8 @@ class Job {
     nezha::DataType type;
     std::string reduction;
     bool in_place;
+    int root;
+    bool has_result;
   };
 
   void run_operation(int operation, int tag, std::vector<std::byte>& input,
@@ -600,19 +619,14 @@ class Job {
     const Input own(options_.rank, work.operation, work.tag);
     for (size_t i = 0; i < work.elements; ++i) contribution[i] = value<T>(work, own, i);
 
-    nezha::AllreduceOptions allreduce(context_);
-    if (!work.in_place) allreduce.setInput(contribution, work.elements);
-    allreduce.setOutput(result, work.elements);
-    allreduce.setTag(static_cast<uint32_t>(work.tag));
-    if (options_.algorithm.has_value()) allreduce.setAlgorithm(*options_.algorithm);
-    set_reduction<T>(allreduce, work.reduction);
     const bool reports = work.operation % options_.report == 0;
     if (reports) emit("start", name(work.operation, work.tag));
     const auto start = Clock::now();
-    nezha::allreduce(allreduce);
+    run_collective(work, contribution, result);
     const double seconds = seconds_since(start);
 
-    bool right = check_result(work, result);
+    bool right = work.has_result ? check_result(work, result)
+                                 : is_untouched<T>(work, own, output.data() + kGuardBytes);
     for (size_t i = 0; i < kGuardBytes; ++i) {
       right &= output[i] == kUntouched && output[output.size() - 1 - i] == kUntouched;
     }
@@ -631,15 +645,66 @@ class Job {
   }
 
   template <typename T>
-  void set_reduction(nezha::AllreduceOptions& allreduce, const std::string& reduction) const {
+  void run_collective(const Work& work, const T* input, T* output) {
+    const auto set = [&](auto& options) {
+      if (!work.in_place) options.setInput(input, work.elements);
+      options.setOutput(output, work.elements);
+      options.setTag(static_cast<uint32_t>(work.tag));
+    };
+    switch (options_.collective) {
+      case Collective::kAllreduce: {
+        nezha::AllreduceOptions options(context_);
+        set(options);
+        if (options_.algorithm.has_value()) options.setAlgorithm(*options_.algorithm);
+        set_reduction<T>(options, work.reduction);
+        return nezha::allreduce(options);
+      }
+      case Collective::kReduce: {
+        nezha::ReduceOptions options(context_);
+        set(options);
+        options.setRoot(work.root);
+        set_reduction<T>(options, work.reduction);
+        return nezha::reduce(options);
+      }
+      case Collective::kBroadcast: {
+        nezha::BroadcastOptions options(context_);
+        set(options);
+        options.setRoot(work.root);
+        return nezha::broadcast(options);
+      }
+      case Collective::kBarrier: {
+        nezha::BarrierOptions options(context_);
+        options.setTag(static_cast<uint32_t>(work.tag));
+        return nezha::barrier(options);
+      }
+    }
+  }
+
+  // The output of a rank that has no result.
+  template <typename T>
+  bool is_untouched(const Work& work, const Input& own, const std::byte* output) const {
+    for (size_t i = 0; i < work.elements * sizeof(T); i += sizeof(T)) {
+      T is;
+      std::memcpy(&is, output + i, sizeof is);
+      const bool right = work.in_place
+                             ? same(is, value<T>(work, own, i / sizeof(T)))
+                             : std::all_of(output + i, output + i + sizeof is,
+                                           [](std::byte byte) { return byte == kUntouched; });
+      if (!right) return false;
+    }
+    return true;
+  }
+
+  template <typename T>
+  void set_reduction(nezha::ReductionOptions& options, const std::string& reduction) const {
     if (reduction == kThrowing && options_.rank == 1) {
-      allreduce.setReduceFunction([](void*, const void*, const void*, size_t) {
+      options.setReduceFunction([](void*, const void*, const void*, size_t) {
         throw std::runtime_error("this function throws");
       });
     } else if (reduction == kThrowing || reduction == "custom") {
-      allreduce.setReduceFunction(&add<T>);
+      options.setReduceFunction(&add<T>);
     } else {
-      allreduce.setOperation(choose(by_name<nezha::ReduceOperation>(), reduction));
+      options.setOperation(choose(by_name<nezha::ReduceOperation>(), reduction));
     }
   }
 
@@ -693,6 +758,7 @@ class Job {
     std::vector<Input> inputs;
     inputs.reserve(static_cast<size_t>(options_.size));
     for (int rank = 0; rank < options_.size; ++rank) {
+      if (options_.collective == Collective::kBroadcast && rank != work.root) continue;
       inputs.emplace_back(rank, work.operation, work.tag);
     }
     size_t wrong = 0;

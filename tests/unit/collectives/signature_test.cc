@@ -1,6 +1,7 @@
 #include "collectives/signature.h"
 
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -16,12 +17,10 @@ Operation operation(size_t elements) {
 }
 
 TEST(Signature, HasEachFieldInItsPlace) {
-  EXPECT_EQ(signature(Collective::kAllreduce, Algorithm::kRing, operation(5)), 0x0101010100000005u);
-  EXPECT_EQ(signature(Collective::kAllreduce, Algorithm::kRecursiveDoubling, operation(5)),
-            0x0102010100000005u);
+  EXPECT_EQ(signature(Algorithm::kRing, operation(5)), 0x0101010100000005u);
+  EXPECT_EQ(signature(Algorithm::kRecursiveDoubling, operation(5)), 0x0102010100000005u);
   // Beyond 32 bits the count wraps; the message's total tells them apart.
-  EXPECT_EQ(signature(Collective::kAllreduce, Algorithm::kRing, operation((size_t{1} << 32) + 5)),
-            0x0101010100000005u);
+  EXPECT_EQ(signature(Algorithm::kRing, operation((size_t{1} << 32) + 5)), 0x0101010100000005u);
 }
 
 TEST(Signature, MessagesOfSlicesDifferByTheirLane) {
@@ -55,12 +54,37 @@ TEST(Signature, AMismatchNamesThePeerAndBothCalls) {
 }
 
 TEST(Signature, ADisagreementNamesTheRankAndBothCalls) {
-  const uint64_t ours = signature(Collective::kAllreduce, Algorithm::kRing, operation(5));
-  const uint64_t theirs = signature(Collective::kAllreduce, Algorithm::kDirect, operation(6));
+  const uint64_t ours = signature(Algorithm::kRing, operation(5));
+  const uint64_t theirs = signature(Algorithm::kDirect, operation(6));
   const std::string text(disagreement_error(4, 0x80000007, ours, theirs).message());
   for (const char* part : {"rank 4", "5 elements", "6 elements", "ring", "direct", "2147483655"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
   }
+}
+
+TEST(Signature, AMismatchNamesCollectivesAndRoots) {
+  Slice slice;
+  slice.operation = operation(5);
+  slice.operation.collective = Collective::kReduce;
+  slice.operation.root = 70'000;
+  const wire::MessageInfo ours = message_info({}, slice, {kTree, 0, 0}, 20);
+  slice.operation.root = 2;
+  const wire::MessageInfo other_root = message_info({}, slice, {kTree, 0, 0}, 20);
+  EXPECT_NE(ours, other_root);
+  const auto expect_parts = [&](const wire::MessageInfo& theirs,
+                                const std::vector<std::string>& all) {
+    const std::string text(mismatch_error(4, ours, theirs).message());
+    for (const std::string& part : all) {
+      EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
+    }
+  };
+  expect_parts(other_root, {"reduce to rank 70000", "reduce to rank 2", "binomial tree"});
+  slice.operation.collective = Collective::kBroadcast;
+  expect_parts(message_info({}, slice, {kTree, 0, 0}, 20), {"broadcast from rank 2"});
+  slice.operation.collective = Collective::kBarrier;
+  expect_parts(message_info({}, slice, {kDissemination, 0, 0}, 0), {"barrier, by dissemination"});
+  slice.operation.collective = static_cast<Collective>(200);  // as a peer may send it
+  expect_parts(message_info({}, slice, {kTree, 0, 0}, 20), {"collective 200"});
 }
 
 TEST(Signature, AMismatchNamesTypesAndOperations) {

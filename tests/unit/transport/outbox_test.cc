@@ -119,6 +119,28 @@ TEST_F(OutboxTest, AMessageOfNoBytesIsSentOnceItIsSettled) {
   EXPECT_EQ(sender.settlements, 1);
 }
 
+TEST_F(OutboxTest, AnAnnouncedMessageIsHeardOfOnceAndBeforeThereIsAnyOfIt) {
+  up(0);
+  FakeSender sender;
+  OutMessage* message = outbox_.open(info(1, 5), Route(), &sender);
+  outbox_.announce(*message);
+  outbox_.announce(*message);
+  scheduler_.pump();
+  ASSERT_EQ(link(0).unacked_segments.size(), 1u);
+  EXPECT_EQ(link(0).unacked_segments[0]->length, 0u);
+  EXPECT_EQ(link(0).unacked_segments[0]->header.info.total, 5u);
+  write_all(0);
+  ack_all(0);
+  EXPECT_EQ(sender.settlements, 0);
+  const std::string text = "hello";
+  outbox_.push(*message, 0, reinterpret_cast<const std::byte*>(text.data()), 5, kAnyRail);
+  outbox_.settle(*message);
+  scheduler_.pump();
+  EXPECT_EQ(text_of(*link(0).unacked_segments.front()), text);
+  ack_all(0);
+  EXPECT_EQ(sender.settlements, 1);
+}
+
 TEST_F(OutboxTest, AcknowledgedMemoryIsReleasedAndTheMessageSettles) {
   up(0);
   FakeSender sender;

@@ -40,7 +40,8 @@ DataHeader some_data() {
                .signature = 0x2122232425262728,
                .total = 0x0032333435363738,
                .plan = 0x41424344,
-               .epoch = 0x51525354};
+               .epoch = 0x51525354,
+               .root = 0x91929394};
   data.number = 0x6162636465666768;
   data.offset = 0x0002737475767778;
   data.previous = 0x81828384;
@@ -68,7 +69,7 @@ absl::Span<const std::byte> span(const std::string& text) {
 TEST(WireLayout, Hello) {
   EXPECT_EQ(hex(encode(some_hello())),
             "4e455a48410d0a00"
-            "0100"
+            "0200"
             "0000"
             "74737271"
             "08070605040302011817161514131211"
@@ -113,6 +114,8 @@ TEST(WireLayout, DataFrame) {
             "44434241"
             "54535251"
             "84838281"
+            "00000000"
+            "94939291"
             "00000000");
 }
 

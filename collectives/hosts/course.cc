@@ -1,0 +1,61 @@
+#include "collectives/hosts/course.h"
+
+namespace nezha {
+namespace {
+
+constexpr size_t kWindow = 1 << 20;  // bytes for each rank that begins
+
+Course allreduce_course(const Operation& op, const SliceBounds& bounds, int rank, int size) {
+  const Partition partition(op.elements, op.element_size, size);
+  Course course;
+  course.begun = partition.chunk(rank, bounds);
+  course.window = kWindow;
+  const int legs = 2 * size - 2;
+  course.legs.reserve(static_cast<size_t>(legs));
+  for (int leg = 0; leg < legs; ++leg) {
+    const auto use = leg < size - 2    ? Leg::Use::kPartialSum
+                     : leg == size - 2 ? Leg::Use::kFinalSum
+                                       : Leg::Use::kResult;
+    course.legs.push_back({.range = partition.chunk((rank - leg - 1 + 2 * size) % size, bounds),
+                           .use = use,
+                           .forwarded = leg + 1 < legs,
+                           .came_around = leg == size - 1});
+  }
+  return course;
+}
+
+// Of a broadcast or a reduce: from `first` on around the ring.
+Course chain_course(const Operation& op, const SliceBounds& bounds, int first, int rank, int size) {
+  const Range all = Partition(op.elements, op.element_size, 1).chunk(0, bounds);
+  const size_t tokens = (all.length + Course::kTokenBytes - 1) / Course::kTokenBytes;
+  const int place = (rank - first + size) % size;
+  Course course;
+  if (place == 0) {
+    course.begun = all;
+    course.window = kWindow * static_cast<size_t>(size);  // nobody else begins
+    course.legs = {{.range = {0, tokens}, .use = Leg::Use::kTokens}};
+    return course;
+  }
+  const bool is_last = place == size - 1;
+  const auto sum = is_last ? Leg::Use::kFinalSum : Leg::Use::kPartialSum;
+  const bool is_broadcast = op.collective == Collective::kBroadcast;
+  course.legs = {
+      {.range = all, .use = is_broadcast ? Leg::Use::kResult : sum, .forwarded = !is_last}};
+  if (is_last) course.tokens = tokens;
+  return course;
+}
+
+}  // namespace
+
+Course course_of(const Operation& op, const SliceBounds& bounds, int rank, int size) {
+  switch (op.collective) {
+    case Collective::kBroadcast:
+      return chain_course(op, bounds, op.root, rank, size);
+    case Collective::kReduce:
+      return chain_course(op, bounds, (op.root + 1) % size, rank, size);
+    default:
+      return allreduce_course(op, bounds, rank, size);
+  }
+}
+
+}  // namespace nezha

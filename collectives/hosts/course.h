@@ -1,0 +1,50 @@
+// What one rank does around a ring, where each rank receives from its left neighbour and sends to
+// its right one only: it sends what it begins with, and passes on what comes.
+//
+// Allreduce: the vector is cut into n chunks. In the first n-1 legs (reduce-scatter) partial sums
+// of chunks travel around the ring, each rank adding its own part, until rank r holds the final
+// chunk r+1; in n-1 more legs (allgather) the final chunks travel on until all ranks have all of
+// them. In its t-th leg rank r sends chunk r-t and receives chunk r-t-1 (modulo n) throughout. An
+// average is divided by the rank that completes the chunk, before it is forwarded. (P. Patarasuk,
+// X. Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.)
+//
+// Broadcast: the vector travels from the root to its right, to the rank that is left of the root.
+// Reduce: it begins right of the root, and each rank adds its own part, at last the root. So one
+// message's time does for any number of ranks, but for the first segment's way. Order of summation:
+// ((root+1) + (root+2)) + ... + root, modulo n. (J. Pjesivac-Grbovic et al.: Performance analysis
+// of MPI collective operations, 2007: the pipeline, or chain.)
+//
+// A rank begins no more than a window ahead of what has come around, which bounds what all ranks
+// together hold of partial sums. In an allreduce that is its own chunk. The others' last rank sends
+// tokens around, a byte for each kTokenBytes it has, to the first one.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "collectives/engine.h"
+#include "collectives/partition.h"
+
+namespace nezha {
+
+struct Leg {
+  enum class Use { kPartialSum, kFinalSum, kResult, kTokens };
+  Range range;             // of the vector; of tokens: how many
+  Use use = Use::kResult;  // of what is received; if a sum, of it and this rank's input
+  bool forwarded = false;
+  bool came_around = false;  // this rank began with it
+};
+
+struct Course {
+  static constexpr size_t kTokenBytes = 256 << 10;
+
+  Range begun;            // of the input: what this rank begins with
+  std::vector<Leg> legs;  // what it receives, in turn; those that are forwarded come first
+  size_t tokens = 0;      // that it sends
+  size_t window = 0;      // bytes
+};
+
+// Of a slice of the operation. Nothing at all if the slice is empty.
+Course course_of(const Operation& operation, const SliceBounds& bounds, int rank, int size);
+
+}  // namespace nezha

@@ -1,0 +1,14 @@
+// Dissemination barrier: at step k rank r tells rank r + 2^k (modulo n) that it has come, once it
+// has heard from rank r - 2^(k-1), and with it from the 2^k - 1 ranks before itself. So after
+// ceil(log2(n)) steps, for any n, a rank knows that all have come.
+// (D. Hensgen, R. Finkel, U. Manber: Two algorithms for barrier synchronization, 1988.)
+#pragma once
+
+#include "collectives/hosts/schedule.h"
+
+namespace nezha {
+
+// Of messages without bytes: for an operation of no elements.
+Schedule dissemination(int rank, int size);
+
+}  // namespace nezha

@@ -1,0 +1,239 @@
+// What the options of the collectives ask a context for.
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "collectives/signature.h"
+#include "context/context_impl.h"
+#include "context/memory.h"
+#include "context/raise.h"
+#include "context/split.h"
+#include "nezha/errors.h"
+
+namespace nezha {
+
+// ---- Checks ------------------------------------------------------------------------------------
+
+namespace {
+
+bool overlap(const void* a, const void* b, size_t bytes) {
+  const auto* x = static_cast<const std::byte*>(a);
+  const auto* y = static_cast<const std::byte*>(b);
+  return x < y + bytes && y < x + bytes;
+}
+
+}  // namespace
+
+void ContextImpl::refuse(absl::string_view collective, absl::string_view why) const {
+  throw InvalidArgument(prefixed(rank_of_, absl::StrCat(collective, ": ", why)));
+}
+
+void ContextImpl::check(const AllreduceOptions& options) const {
+  constexpr absl::string_view kName = "allreduce";
+  if (options.outputs_.empty()) refuse(kName, "no output; set one");
+  check_reduction(kName, options);
+  if (!options.inputs_.empty()) {
+    check_alike(kName, options.elements_, options.output_elements_, options.type_,
+                options.output_type_);
+  }
+  check_vectors(kName, options.inputs_, options.outputs_, options.output_elements_,
+                options.output_type_);
+}
+
+void ContextImpl::check_reduction(absl::string_view collective,
+                                  const ReductionOptions& options) const {
+  if (name_of(options.operation_) == nullptr) {
+    refuse(collective,
+           absl::StrCat("there is no operation ", static_cast<int>(options.operation_)));
+  }
+  if (options.operation_ == ReduceOperation::kCustom && options.function_ == nullptr) {
+    refuse(collective, "the operation is custom and has no reduce function");
+  }
+}
+
+void ContextImpl::check_alike(absl::string_view collective, size_t elements, size_t output_elements,
+                              DataType type, DataType output_type) const {
+  if (elements != output_elements) {
+    refuse(collective,
+           absl::StrCat("inputs of ", elements, " elements and outputs of ", output_elements));
+  }
+  if (type != output_type) {
+    refuse(collective, "the inputs and the outputs have different element types");
+  }
+}
+
+void ContextImpl::check_vectors(absl::string_view collective,
+                                const std::vector<const void*>& inputs,
+                                const std::vector<void*>& outputs, size_t elements,
+                                DataType type) const {
+  if (elements == 0) return;
+  const auto refuse = [&](const std::string& why) { this->refuse(collective, why); };
+  const size_t size = size_of(type);
+  if (elements > std::numeric_limits<ptrdiff_t>::max() / size) {
+    refuse(absl::StrCat(elements, " elements of ", size, " bytes are more than memory has"));
+  }
+  const size_t bytes = elements * size;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] == nullptr) refuse(absl::StrCat("input ", i, " is a null pointer"));
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i] == nullptr) refuse(absl::StrCat("output ", i, " is a null pointer"));
+    for (size_t j = 0; j < i; ++j) {
+      if (overlap(outputs[i], outputs[j], bytes)) {
+        refuse(absl::StrCat("outputs ", j, " and ", i, " overlap"));
+      }
+    }
+    for (size_t j = 0; j < inputs.size(); ++j) {
+      if (inputs[j] != outputs[i] && overlap(inputs[j], outputs[i], bytes)) {
+        refuse(absl::StrCat("input ", j, " and output ", i, " overlap without being the same"));
+      }
+    }
+  }
+  if (!checks_pointers_) return;
+  const absl::Status status = check_pointers(inputs, outputs, bytes);
+  if (!status.ok()) refuse(std::string(status.message()));
+}
+
+absl::Status ContextImpl::check_pointers(const std::vector<const void*>& inputs,
+                                         const std::vector<void*>& outputs, size_t bytes) {
+  std::vector<MemoryRange> ranges;
+  const auto add = [&](absl::string_view kind, size_t i, const void* begin, bool is_written) {
+    ranges.push_back(
+        {absl::StrCat(kind, i), reinterpret_cast<uintptr_t>(begin), bytes, is_written});
+  };
+  for (size_t i = 0; i < inputs.size(); ++i) add("input ", i, inputs[i], false);
+  for (size_t i = 0; i < outputs.size(); ++i) add("output ", i, outputs[i], true);
+  return check_memory(ranges);
+}
+
+RunningOperation::Request ContextImpl::request(const AllreduceOptions& options) const {
+  check(options);
+  RunningOperation::Request request;
+  Operation& op = request.operation;
+  op.type = options.output_type_;
+  op.operation = options.operation_;
+  op.commutative = options.commutative_;
+  op.element_size = size_of(op.type);
+  op.elements = options.output_elements_;
+  if (op.operation == ReduceOperation::kCustom) request.function = options.function_;
+  op.output = static_cast<std::byte*>(options.outputs_.front());
+  for (size_t i = 1; i < options.outputs_.size(); ++i) {
+    request.copies.push_back(static_cast<std::byte*>(options.outputs_[i]));
+  }
+  fold_inputs(options, request);
+  complete(request, options, options.algorithm_.value_or(algorithm_));
+  return request;
+}
+
+// By what the options of all collectives have.
+void ContextImpl::complete(RunningOperation::Request& request, const CollectiveOptions& options,
+                           Algorithm asked) const {
+  Operation& op = request.operation;
+  op.tag = options.tag_;
+  const std::string name = collective_name(op.collective, static_cast<uint32_t>(op.root));
+  const auto timeout = options.timeout_.value_or(*options_.timeout);
+  if (timeout.count() <= 0) {
+    refuse(name, absl::StrCat("a timeout of ", timeout.count(), " ms; give a positive one"));
+  }
+  request.plan.algorithm = HostsEngine::choose(asked, options_.size, op);
+  request.signature = signature(request.plan.algorithm, op);
+  request.name = op.tag == kOwnTag
+                     ? "split"
+                     : absl::StrCat(name, " (tag ", op.tag, ", ", op.bytes(), " bytes)");
+  request.deadline = now() + to_nanos(timeout);
+  request.timeout = absl::StrCat(timeout.count(), " ms");
+}
+
+// Several inputs become one: their sum, in the order in which they were given.
+void ContextImpl::fold_inputs(const AllreduceOptions& options,
+                              RunningOperation::Request& request) const {
+  Operation& op = request.operation;
+  std::vector<const void*> inputs = options.inputs_;
+  if (inputs.empty()) inputs.assign(options.outputs_.begin(), options.outputs_.end());
+  op.input = static_cast<const std::byte*>(inputs.front());
+  if (inputs.size() == 1 || op.elements == 0) return;
+  request.folded = endpoint_->pool().take(op.bytes());
+  const Reducer reducer(op.type, op.operation, request.function ? &request.function : nullptr,
+                        options_.size);
+  std::byte* sum = request.folded.data();
+  request.prepared = reducer.combine(sum, inputs[0], inputs[1], op.elements);
+  for (size_t i = 2; i < inputs.size(); ++i) {
+    request.prepared.Update(reducer.combine(sum, sum, inputs[i], op.elements));
+  }
+  op.input = sum;
+}
+
+// ---- Those with a root, and the barrier --------------------------------------------------------
+
+RunningOperation::Request ContextImpl::request(const ReduceOptions& options) const {
+  check_reduction("reduce", options);
+  auto request = request_rooted(options, Collective::kReduce, /*contributes=*/true,
+                                /*has_result=*/options.root_ == options_.rank);
+  Operation& op = request.operation;
+  op.operation = options.operation_;
+  op.commutative = options.commutative_;
+  if (op.operation == ReduceOperation::kCustom) request.function = options.function_;
+  complete(request, options);
+  return request;
+}
+
+RunningOperation::Request ContextImpl::request(const BroadcastOptions& options) const {
+  const bool is_root = options.root_ == options_.rank;
+  auto request = request_rooted(options, Collective::kBroadcast, /*contributes=*/is_root,
+                                /*has_result=*/!is_root);
+  // The engine has no result for the root.
+  const Operation& op = request.operation;
+  auto* output = static_cast<std::byte*>(options.output_.data);
+  if (is_root && op.elements > 0 && options.output_.is_set && output != op.input) {
+    request.copies.push_back(output);
+  }
+  complete(request, options);
+  return request;
+}
+
+RunningOperation::Request ContextImpl::request_rooted(const RootedOptions& options,
+                                                      Collective collective, bool contributes,
+                                                      bool has_result) const {
+  const absl::string_view name = collective == Collective::kReduce ? "reduce" : "broadcast";
+  if (options.root_ < 0 || options.root_ >= options_.size) {
+    refuse(name, absl::StrCat("the root is rank ", options.root_, " of ", options_.size,
+                              "; set one of 0 to ", options_.size - 1));
+  }
+  const auto& input = options.input_;
+  const auto& output = options.output_;
+  if (contributes && !input.is_set && !output.is_set) refuse(name, "no input; set one");
+  if (has_result && !output.is_set) refuse(name, "no output; set one");
+
+  const bool uses_input = contributes && input.is_set;
+  // Other outputs than a result's may be what is broadcast, or where the root wants it too.
+  const bool uses_output = has_result || !uses_input || collective == Collective::kBroadcast;
+  if (uses_input && uses_output && output.is_set) {
+    check_alike(name, input.elements, output.elements, input.type, output.type);
+  }
+  RunningOperation::Request request;
+  Operation& op = request.operation;
+  op.collective = collective;
+  op.root = options.root_;
+  op.elements = uses_input ? input.elements : output.elements;
+  op.type = uses_input ? input.type : output.type;
+  op.element_size = size_of(op.type);
+  std::vector<const void*> inputs;
+  std::vector<void*> outputs;
+  if (uses_input) inputs.push_back(input.data);
+  if (uses_output && output.is_set) outputs.push_back(output.data);
+  check_vectors(name, inputs, outputs, op.elements, op.type);
+  if (contributes) {
+    op.input = static_cast<const std::byte*>(uses_input ? input.data : output.data);
+  }
+  if (has_result) op.output = static_cast<std::byte*>(output.data);
+  return request;
+}
+
+RunningOperation::Request ContextImpl::request(const BarrierOptions& options) const {
+  RunningOperation::Request request;
+  request.operation.collective = Collective::kBarrier;
+  request.operation.element_size = 1;
+  complete(request, options);
+  return request;
+}
+
+}  // namespace nezha

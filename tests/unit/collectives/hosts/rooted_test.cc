@@ -1,0 +1,494 @@
+// Reduce, broadcast and barrier of the hosts engine, over loopback.
+#include <algorithm>
+#include <cctype>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "collectives/hosts/course.h"
+#include "collectives/hosts/hosts_engine.h"
+#include "collectives/signature.h"
+#include "gtest/gtest.h"
+#include "tests/unit/collectives/hosts/world.h"
+#include "tests/unit/collectives/reference.h"
+
+namespace nezha {
+namespace {
+
+constexpr auto kChain = Algorithm::kRing;
+
+// What an element is, in the documented order of each algorithm.
+template <typename T>
+using Combine = std::function<T(T, T)>;
+
+// course.h: from the root's right on, around the ring.
+template <typename T>
+T by_chain(const Combine<T>& combine, const std::vector<T>& operands, size_t root) {
+  const size_t n = operands.size();
+  T sum = operands[(root + 1) % n];
+  for (size_t i = 2; i <= n; ++i) sum = combine(sum, operands[(root + i) % n]);
+  return sum;
+}
+
+// tree.h: of `count` ranks, the first of which is the top of a part of the tree.
+template <typename T>
+T by_tree(const Combine<T>& combine, const std::vector<T>& operands, size_t first, size_t count) {
+  T sum = operands[first];
+  for (size_t bit = 1; bit < count; bit *= 2) {
+    sum = combine(sum, by_tree(combine, operands, first + bit, std::min(bit, count - bit)));
+  }
+  return sum;
+}
+
+template <typename T>
+T by_order(const Combine<T>& combine, const std::vector<T>& operands) {
+  T sum = operands[0];
+  for (size_t i = 1; i < operands.size(); ++i) sum = combine(sum, operands[i]);
+  return sum;
+}
+
+template <typename T>
+std::vector<T> expected(Algorithm algorithm, const Work& work, int size) {
+  std::vector<T> result(work.elements);
+  const auto n = static_cast<size_t>(size);
+  const auto root = static_cast<size_t>(work.root);
+  const auto operation = work.function == nullptr ? work.operation : ReduceOperation::kSum;
+  const Combine<T> combine = [&](T a, T b) { return reference::combine(operation, a, b); };
+  std::vector<T> operands(n);
+  for (size_t i = 0; i < work.elements; ++i) {
+    for (int r = 0; r < size; ++r) operands[static_cast<size_t>(r)] = input<T>(r, i, work.tag);
+    if (work.collective == Collective::kBroadcast) {
+      result[i] = operands[root];
+      continue;
+    }
+    if (algorithm == kTree)
+      std::rotate(operands.begin(), operands.begin() + work.root, operands.end());
+    result[i] = algorithm == kChain               ? by_chain(combine, operands, root)
+                : algorithm == Algorithm::kDirect ? by_order(combine, operands)
+                                                  : by_tree(combine, operands, 0, n);
+    if (operation == ReduceOperation::kAverage) result[i] = reference::divide(result[i], size);
+  }
+  return result;
+}
+
+template <typename T = float>
+void run(Rank& rank, Algorithm algorithm, const Work& work,
+         const std::vector<Lane>& lanes = {kWhole}) {
+  SCOPED_TRACE(absl::StrCat(collective_name(work.collective, static_cast<uint64_t>(work.root)),
+                            " by ", algorithm_name(algorithm), ", ", work.elements, " elements of ",
+                            name_of(data_type_of<T>()), ", ", name_of(work.operation), ", rank ",
+                            rank.group.rank, work.in_place ? ", in place" : ""));
+  Progress& progress = rank.endpoint->progress();
+  RankRun<T> part(rank, algorithm, work, lanes);
+  {
+    Progress::Guard guard(progress);
+    part.start();
+    EXPECT_TRUE(progress.wait(guard, part.waiter, now() + 60 * kSecond)) << "it hangs";
+    part.freeze();
+    progress.run_deferred();
+  }
+  ASSERT_TRUE(part.status.ok()) << part.status;
+  EXPECT_TRUE(part.input_is_intact());
+  if (!part.has_result()) return;
+  const std::vector<T> wanted = expected<T>(algorithm, work, rank.group.size);
+  for (size_t i = 0; i < work.elements; ++i) {
+    ASSERT_EQ(reference::bits_of(part.result()[i]), reference::bits_of(wanted[i]))
+        << "element " << i;
+  }
+}
+
+using Way = std::pair<Collective, Algorithm>;
+const Way kWays[] = {{Collective::kBroadcast, kTree}, {Collective::kBroadcast, kChain},
+                     {Collective::kReduce, kTree},    {Collective::kReduce, kOrderedTree},
+                     {Collective::kReduce, kChain},   {Collective::kReduce, Algorithm::kDirect}};
+
+// Around a ring of nothing a rank waits for nobody: the engine does not choose it.
+size_t least_elements(Algorithm algorithm) { return algorithm == kChain ? 1 : 0; }
+
+class RootedTest : public ::testing::TestWithParam<std::tuple<Way, int>> {
+ protected:
+  Way way() const { return std::get<0>(GetParam()); }
+  int size() const { return std::get<1>(GetParam()); }
+  // On each rank, for each root; of many, for some.
+  void for_each_root(const std::function<void(Rank&, Work)>& f) const {
+    std::vector<int> roots = {0, 1, size() / 2, size() - 1};
+    if (size() <= 4) {
+      roots.resize(static_cast<size_t>(size()));
+      std::iota(roots.begin(), roots.end(), 0);
+    }
+    World world(size());
+    on_all_ranks(world, [&](Rank& rank) {
+      for (const int root : roots) {
+        f(rank, {.tag = static_cast<uint32_t>(root), .collective = way().first, .root = root});
+        if (::testing::Test::HasFailure()) return;
+      }
+    });
+  }
+};
+
+TEST_P(RootedTest, HasTheBitsOfTheDocumentedOrder) {
+  for_each_root([this](Rank& rank, Work work) {
+    for (const size_t elements : {size_t{0}, size_t{1}, size_t{16}, size_t{1001}, size_t{20'009}}) {
+      if (elements < least_elements(way().second)) continue;
+      work.elements = elements;
+      work.in_place = (elements + static_cast<size_t>(work.root)) % 2 == 0;
+      run(rank, way().second, work);
+    }
+  });
+}
+
+TEST_P(RootedTest, SlicesDoNotChangeTheBits) {
+  for_each_root([this](Rank& rank, Work work) {
+    constexpr uint32_t kCut = 300'001;
+    const std::vector<Lane> lanes{{{0, kCut}, rail_bit(0)},
+                                  {{kCut, SliceBounds::kWhole}, rail_bit(1)}};
+    for (const size_t elements : {size_t{5}, size_t{3011}}) {
+      work.elements = elements;
+      work.in_place = elements == 5;
+      run(rank, way().second, work, lanes);
+    }
+  });
+}
+
+template <typename T>
+void run_each(Rank& rank, Algorithm algorithm, Work work) {
+  for (const ReduceOperation operation :
+       {ReduceOperation::kSum, ReduceOperation::kProduct, ReduceOperation::kMin,
+        ReduceOperation::kMax, ReduceOperation::kAverage}) {
+    work.operation = operation;
+    work.in_place = !work.in_place;
+    run<T>(rank, algorithm, work);
+    if (work.collective == Collective::kBroadcast || ::testing::Test::HasFailure()) return;
+  }
+}
+
+TEST_P(RootedTest, OtherTypesAndOperations) {
+  for_each_root([this](Rank& rank, Work work) {
+    work.elements = 1003;
+    run_each<int8_t>(rank, way().second, work);
+    run_each<Float16>(rank, way().second, work);
+    run_each<BFloat16>(rank, way().second, work);
+    run_each<uint64_t>(rank, way().second, work);
+    run_each<double>(rank, way().second, work);
+  });
+}
+
+std::string name_of_case(const ::testing::TestParamInfo<std::tuple<Way, int>>& info) {
+  const auto& [way, size] = info.param;
+  std::string name = absl::StrCat(way.first == Collective::kReduce ? "reduce" : "broadcast", " by ",
+                                  algorithm_name(way.second));
+  std::erase_if(name, [](char c) { return !std::isalpha(c); });
+  return absl::StrCat(name, "_", size);
+}
+
+INSTANTIATE_TEST_SUITE_P(, RootedTest,
+                         ::testing::Combine(::testing::ValuesIn(kWays), ::testing::Range(1, 17)),
+                         name_of_case);
+
+// The chain's window, and several rounds of the others.
+TEST(Rooted, Megabytes) {
+  for (const int size : {2, 3, 4}) {
+    World world(size);
+    on_all_ranks(world, [](Rank& rank) {
+      uint32_t tag = 0;
+      for (const auto& [collective, algorithm] : kWays) {
+        const int root = static_cast<int>(++tag) % rank.group.size;
+        const size_t elements = algorithm == kChain ? (5 << 20) + 1 : (1 << 20) + 7;
+        run(rank, algorithm,
+            {.elements = elements, .tag = tag, .collective = collective, .root = root});
+      }
+    });
+  }
+}
+
+TEST(Rooted, OperandsStayInTheOrderOfRanks) {
+  const ReduceFunction function = [](void* out, const void* a, const void* b, size_t elements) {
+    for (size_t i = 0; i < elements; ++i) {
+      static_cast<uint64_t*>(out)[i] =
+          compose(static_cast<const uint64_t*>(a)[i], static_cast<const uint64_t*>(b)[i]);
+    }
+  };
+  for (const int size : {2, 3, 5, 8}) {
+    World world(size);
+    on_all_ranks(world, [&](Rank& rank) {
+      for (const Algorithm algorithm : {kOrderedTree, Algorithm::kDirect}) {
+        for (int root = 0; root < size; ++root) {
+          const Work work{.elements = 1003,
+                          .tag = static_cast<uint32_t>(root),
+                          .in_place = root % 2 == 0,
+                          .operation = ReduceOperation::kCustom,
+                          .function = &function,
+                          .collective = Collective::kReduce,
+                          .root = root};
+          RankRun<uint64_t> part(rank, algorithm, work, {kWhole});
+          Progress& progress = rank.endpoint->progress();
+          Progress::Guard guard(progress);
+          part.start();
+          EXPECT_TRUE(progress.wait(guard, part.waiter, now() + 60 * kSecond)) << "it hangs";
+          part.freeze();
+          progress.run_deferred();
+          ASSERT_TRUE(part.status.ok()) << part.status;
+          for (size_t i = 0; part.has_result() && i < work.elements; ++i) {
+            auto wanted = input<uint64_t>(0, i, work.tag);
+            for (int r = 1; r < size; ++r) {
+              wanted = compose(wanted, input<uint64_t>(r, i, work.tag));
+            }
+            ASSERT_EQ(part.result()[i], wanted) << "element " << i << ", root " << root;
+          }
+        }
+      }
+    });
+  }
+}
+
+// Runs of one operation, started by hand.
+class Parts {
+ public:
+  explicit Parts(World& world) : world_(world), parts_(static_cast<size_t>(world.size())) {}
+  ~Parts() {
+    for (int r = 0; r < world_.size(); ++r) end(r);
+  }
+  void end(int r) {
+    if (parts_[static_cast<size_t>(r)] == nullptr) return;
+    Progress::Guard guard(progress(r));
+    parts_[static_cast<size_t>(r)].reset();
+    progress(r).run_deferred();
+  }
+  RankRun<>& start(int r, Algorithm algorithm, const Work& work) {
+    auto& part = parts_[static_cast<size_t>(r)];
+    part = std::make_unique<RankRun<>>(world_.rank(r), algorithm, work, std::vector<Lane>{kWhole});
+    Progress::Guard guard(progress(r));
+    part->start();
+    progress(r).run_deferred();
+    return *part;
+  }
+  bool is_over(int r, Nanos within = 60 * kSecond) {
+    Progress::Guard guard(progress(r));
+    return progress(r).wait(guard, parts_[static_cast<size_t>(r)]->waiter, now() + within);
+  }
+
+ private:
+  Progress& progress(int r) { return world_.rank(r).endpoint->progress(); }
+  World& world_;
+  std::vector<std::unique_ptr<RankRun<>>> parts_;
+};
+
+TEST(Barrier, NoRankLeavesBeforeTheLastHasCome) {
+  for (int size = 2; size <= 9; ++size) {
+    World world(size);
+    for (int last = 0; last < size; ++last) {
+      Parts parts(world);
+      const Work work{.tag = static_cast<uint32_t>(last), .collective = Collective::kBarrier};
+      for (int r = 0; r < size; ++r) {
+        if (r != last) parts.start(r, kDissemination, work);
+      }
+      for (int r = 0; r < size; ++r) {
+        if (r == last) continue;
+        EXPECT_FALSE(parts.is_over(r, 3 * kMillisecond)) << r << " of " << size;
+      }
+      parts.start(last, kDissemination, work);
+      for (int r = 0; r < size; ++r) EXPECT_TRUE(parts.is_over(r)) << r << " of " << size;
+    }
+  }
+}
+
+// Whoever disagrees with whom: in the end nobody has succeeded in silence, and who fails names the
+// other and both calls.
+void check_disagreement(int size, int odd_one, std::pair<Algorithm, Work> its,
+                        std::pair<Algorithm, Work> others, const std::vector<std::string>& named) {
+  SCOPED_TRACE(absl::StrCat(named[0], " at rank ", odd_one, " of ", size, ", else ", named[1]));
+  World world(size);
+  Parts parts(world);
+  std::vector<RankRun<>*> all;
+  for (int r = 0; r < size; ++r) {
+    const auto& [algorithm, work] = r == odd_one ? its : others;
+    all.push_back(&parts.start(r, algorithm, work));
+  }
+  // Its right neighbour hears of it at once.
+  const int right = (odd_one + 1) % size;
+  ASSERT_TRUE(parts.is_over(right));
+  const absl::Status status = all[static_cast<size_t>(right)]->status;
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  for (const std::string& what : named) {
+    EXPECT_NE(status.message().find(what), absl::string_view::npos) << what << ": " << status;
+  }
+}
+
+TEST(Rooted, RanksThatDisagreeAreTold) {
+  const auto work = [](Collective collective, int root, size_t elements) {
+    return Work{.elements = elements, .tag = 1, .collective = collective, .root = root};
+  };
+  for (const int size : {2, 4, 5}) {
+    for (int odd_one = 0; odd_one < size; ++odd_one) {
+      for (const auto& [collective, algorithm] : kWays) {
+        const bool is_reduce = collective == Collective::kReduce;
+        const size_t elements = algorithm == kChain ? 100'000 : 100;
+        const std::string name = is_reduce ? "reduce to rank " : "broadcast from rank ";
+        check_disagreement(size, odd_one, {algorithm, work(collective, 1, elements)},
+                           {algorithm, work(collective, 0, elements)},
+                           {absl::StrCat(name, 1), absl::StrCat(name, 0)});
+        check_disagreement(size, odd_one, {kDissemination, work(Collective::kBarrier, 0, 0)},
+                           {algorithm, work(collective, 1, elements)},
+                           {"barrier", absl::StrCat(name, 1)});
+      }
+    }
+  }
+}
+
+TEST(Rooted, ADeadRankFailsTheOthersTask) {
+  for (const auto& [collective, algorithm] : kWays) {
+    for (const size_t elements : {size_t{10}, size_t{200'000}}) {
+      World world(3);
+      const Work work{.elements = elements, .tag = 1, .collective = collective, .root = 1};
+      on_all_ranks(world, [&, algorithm = algorithm](Rank& rank) { run(rank, algorithm, work); });
+      world.kill(2);
+      Rank& rank = world.rank(0);  // which is its right neighbour
+      Progress& progress = rank.endpoint->progress();
+      RankRun part(rank, algorithm, work, {kWhole});
+      Progress::Guard guard(progress);
+      part.start();
+      EXPECT_TRUE(progress.wait(guard, part.waiter, now() + 60 * kSecond));
+      part.freeze();
+      progress.run_deferred();
+      EXPECT_TRUE(absl::IsUnavailable(part.status)) << part.status;
+      EXPECT_NE(part.status.message().find("rank 2"), absl::string_view::npos) << part.status;
+    }
+  }
+}
+
+// It is done before others, as none of them does in an allreduce.
+TEST(Rooted, ARankMayLeaveBeforeThoseThatItSentToHaveCome) {
+  World world(3);
+  on_all_ranks(world, [](Rank& rank) {  // joins them all
+    run(rank, Algorithm::kDirect, {.elements = 1000, .collective = Collective::kReduce});
+  });
+  Parts parts(world);
+  const Work work{.elements = 100, .tag = 1, .collective = Collective::kReduce, .root = 0};
+  parts.start(1, kTree, work);
+  parts.start(2, kTree, work);
+  ASSERT_TRUE(parts.is_over(2));
+  parts.end(2);
+  world.kill(2);
+  // Rank 0 has heard of it.
+  Rank& root = world.rank(0);
+  const Nanos deadline = now() + 60 * kSecond;
+  for (bool linked = true; linked && now() < deadline;) {
+    Waiter tick;
+    Progress::Guard guard(root.endpoint->progress());
+    root.endpoint->progress().wait(guard, tick, now() + kMillisecond);
+    linked = root.group.channels[2]->up() != 0;
+  }
+  const RankRun<>& its = parts.start(0, kTree, work);
+  EXPECT_TRUE(parts.is_over(0));
+  EXPECT_TRUE(its.status.ok()) << its.status;
+  EXPECT_TRUE(parts.is_over(1));
+}
+
+TEST(Rooted, AFunctionThatThrowsFailsTheTask) {
+  const ReduceFunction throws = [](void*, const void*, const void*, size_t) {
+    throw std::runtime_error("out of luck");
+  };
+  for (const auto& [collective, algorithm] : kWays) {
+    if (collective == Collective::kBroadcast) continue;
+    World world(3);
+    Parts parts(world);
+    const Work work{.elements = 3000,
+                    .tag = 1,
+                    .operation = ReduceOperation::kCustom,
+                    .function = &throws,
+                    .collective = collective,
+                    .root = 0};
+    RankRun<>* root = nullptr;
+    // The root last: what others send may have come before it asks.
+    for (int r = 2; r >= 0; --r) root = &parts.start(r, algorithm, work);
+    // Along the chain it is rank 2 that fails first, and rank 0 has nothing to add to.
+    const int failing = algorithm == kChain ? 2 : 0;
+    EXPECT_TRUE(parts.is_over(failing));
+    if (failing == 0) {
+      EXPECT_TRUE(absl::IsInternal(root->status)) << root->status;
+    }
+  }
+}
+
+// However late a rank is, the ranks before it hold no more than the window of partial sums.
+TEST(Rooted, ALateRankCostsTheOthersABoundedAmountOfScratch) {
+  constexpr size_t kElements = 16 << 20;
+  World world(3);
+  Parts parts(world);
+  const Work work{.elements = kElements, .tag = 1, .collective = Collective::kReduce, .root = 2};
+  const Operation op{.collective = Collective::kReduce,
+                     .root = 2,
+                     .elements = kElements,
+                     .element_size = sizeof(float)};
+  const size_t window = course_of(op, {}, 0, 3).window;
+  ASSERT_LT(8 * window, op.bytes()) << "too little to tell";
+  parts.start(0, kChain, work);
+  parts.start(1, kChain, work);
+  const auto scratch = [&] { return world.rank(1).group.pool->bytes_in_use(); };
+  const Nanos deadline = now() + 60 * kSecond;
+  while (scratch() < window / 2 && now() < deadline) parts.is_over(1, kMillisecond);
+  EXPECT_GE(scratch(), window / 2) << "it never begins";
+  for (int i = 0; i < 100; ++i) {  // time for all of it to come if nothing held it up
+    EXPECT_FALSE(parts.is_over(1, 2 * kMillisecond));
+    ASSERT_LE(scratch(), 3 * window);  // segments take up to twice their size
+  }
+  parts.start(2, kChain, work);
+  for (int r = 0; r < 3; ++r) EXPECT_TRUE(parts.is_over(r));
+}
+
+TEST(HostsEngine, ChoosesForOtherCollectives) {
+  const auto chosen = [](Collective collective, size_t bytes, bool commutative = true) {
+    Operation op;
+    op.collective = collective;
+    op.elements = bytes;
+    op.element_size = 1;
+    op.commutative = commutative;
+    return HostsEngine::choose(Algorithm::kAuto, 8, op);
+  };
+  EXPECT_EQ(chosen(Collective::kBarrier, 0), kDissemination);
+  EXPECT_EQ(chosen(Collective::kBroadcast, 0), kTree);
+  EXPECT_EQ(chosen(Collective::kReduce, 1000), kTree);
+  EXPECT_EQ(chosen(Collective::kReduce, 1000, false), kOrderedTree);
+  EXPECT_EQ(chosen(Collective::kBroadcast, 10 << 20), kChain);
+  EXPECT_EQ(chosen(Collective::kReduce, 10 << 20), kChain);
+  EXPECT_EQ(chosen(Collective::kReduce, 10 << 20, false), Algorithm::kDirect);
+}
+
+TEST(HostsEngine, PeersOfOtherCollectivesAreMutual) {
+  const HostsEngine engine;
+  auto ways = std::vector<Way>(std::begin(kWays), std::end(kWays));
+  ways.emplace_back(Collective::kBarrier, kDissemination);
+  for (const auto& [collective, algorithm] : ways) {
+    for (int size = 1; size <= 17; ++size) {
+      for (int root = 0; root < size; ++root) {
+        const auto peers = [&, &collective = collective, &algorithm = algorithm](int rank) {
+          Group group;
+          group.rank = rank;
+          group.size = size;
+          Operation op;
+          op.collective = collective;
+          op.root = root;
+          return engine.peers(group, op, {algorithm, 0, 0});
+        };
+        for (int rank = 0; rank < size; ++rank) {
+          for (const int peer : peers(rank)) {
+            ASSERT_NE(peer, rank);
+            ASSERT_TRUE(peer >= 0 && peer < size);
+            const auto back = peers(peer);
+            ASSERT_NE(std::find(back.begin(), back.end(), rank), back.end());
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nezha

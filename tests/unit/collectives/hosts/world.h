@@ -1,0 +1,221 @@
+// Ranks of the hosts engine's tests: each an endpoint and a thread of this process, over loopback.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "collectives/engine.h"
+#include "collectives/hosts/hosts_engine.h"
+#include "gtest/gtest.h"
+#include "transport/endpoint.h"
+#include "transport/tcp/device.h"
+
+namespace nezha {
+
+constexpr UniqueId kJob{5, 6};
+
+struct Rank final : JobListener {
+  std::shared_ptr<Endpoint> endpoint;
+  Group group;
+  std::map<std::string, std::string> addresses;
+  void on_abort(const wire::Abort&) override {}
+  void on_roll_call(const wire::RollCall&) override {}
+};
+
+// `size` ranks, each with rails "a" and "b" on lo.
+class World {
+ public:
+  explicit World(int size) {
+    for (int r = 0; r < size; ++r) ranks_.push_back(make());
+    for (int r = 0; r < size; ++r) {
+      Rank& rank = *ranks_[static_cast<size_t>(r)];
+      Progress::Guard guard(rank.endpoint->progress());
+      rank.group.rank = r;
+      rank.group.size = size;
+      rank.group.context = 99;
+      rank.group.pool = &rank.endpoint->pool();
+      rank.group.channels.resize(static_cast<size_t>(size));
+      for (int p = 0; p < size; ++p) {
+        if (p == r) continue;
+        const Rank& peer = *ranks_[static_cast<size_t>(p)];
+        Channel& channel = rank.endpoint->channel(peer.endpoint->process());
+        channel.set_peer(absl::StrCat("rank ", p), kJob, peer.addresses);
+        rank.group.channels[static_cast<size_t>(p)] = &channel;
+      }
+    }
+  }
+  int size() const { return static_cast<int>(ranks_.size()); }
+  Rank& rank(int r) { return *ranks_[static_cast<size_t>(r)]; }
+  void kill(int r) { ranks_[static_cast<size_t>(r)]->endpoint.reset(); }
+
+ private:
+  static std::unique_ptr<Rank> make() {
+    auto rank = std::make_unique<Rank>();
+    rank->endpoint = *Endpoint::create();
+    Progress::Guard guard(rank->endpoint->progress());
+    for (const std::string name : {"a", "b"}) {
+      const auto opened = rank->endpoint->open_device(
+          name,
+          [&](Progress& progress, Acceptor& acceptor,
+              Rail number) -> absl::StatusOr<std::unique_ptr<Device>> {
+            tcp::DeviceOptions options;
+            options.interface = "lo";
+            options.rail = name;
+            auto device = tcp::TcpDevice::create(progress, acceptor, number, options);
+            if (!device.ok()) return device.status();
+            return std::unique_ptr<Device>(*std::move(device));
+          });
+      EXPECT_TRUE(opened.ok()) << opened.status();
+      rank->addresses[name] = rank->endpoint->device(*opened)->address();
+    }
+    rank->endpoint->join(kJob, rank.get());
+    return rank;
+  }
+  std::vector<std::unique_ptr<Rank>> ranks_;
+};
+
+// Depends on rank, element and operation. Sizes of floating-point numbers differ much, so that the
+// order of summation shows.
+template <typename T = float>
+T input(int rank, size_t element, uint32_t tag) {
+  uint64_t x = (static_cast<uint64_t>(rank) + 1) * 0x9e3779b97f4a7c15u +
+               element * 0xbf58476d1ce4e5b9u + tag * 0x94d049bb133111ebu;
+  x ^= x >> 31;
+  x *= 0xd6e8feb86659fd93u;
+  x ^= x >> 32;
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(x);
+  } else {
+    return T(std::ldexp(static_cast<float>(x % 16'777'213) - 8'000'000,
+                        static_cast<int>((x >> 40) % 24) - 24));
+  }
+}
+
+// Of x -> m·x + c, modulo 2^32, which are associative and do not commute: first a, then b. The
+// upper half is m.
+inline uint64_t compose(uint64_t a, uint64_t b) {
+  const uint64_t m = b >> 32;
+  const uint64_t c = m * (a & 0xffffffff) + b;
+  return ((a >> 32) * m) << 32 | (c & 0xffffffff);
+}
+
+struct Lane {
+  SliceBounds bounds;
+  RailMask rails = kAllRails;
+};
+
+// What is done, and how.
+struct Work {
+  size_t elements = 0;
+  uint32_t tag = 0;
+  bool in_place = false;
+  ReduceOperation operation = ReduceOperation::kSum;
+  const ReduceFunction* function = nullptr;
+  Collective collective = Collective::kAllreduce;
+  int root = 0;
+};
+
+// One rank's part in it.
+template <typename T = float>
+class RankRun final : public TaskOwner {
+ public:
+  RankRun(Rank& rank, Algorithm algorithm, const Work& work, const std::vector<Lane>& lanes)
+      : rank_(rank), in_(work.elements), out_(work.elements), in_place_(work.in_place) {
+    for (size_t i = 0; i < work.elements; ++i) in_[i] = input<T>(rank.group.rank, i, work.tag);
+    original_ = in_;
+    const bool is_root = rank.group.rank == work.root;
+    const bool contributes = work.collective != Collective::kBroadcast || is_root;
+    has_result_ = work.collective == Collective::kAllreduce ||
+                  (work.collective == Collective::kReduce) == is_root;
+    Operation op;
+    op.collective = work.collective;
+    op.root = work.root;
+    if (contributes) op.input = reinterpret_cast<const std::byte*>(in_.data());
+    if (has_result_) {
+      op.output = reinterpret_cast<std::byte*>(in_place_ ? in_.data() : out_.data());
+    }
+    op.elements = work.elements;
+    op.element_size = sizeof(T);
+    op.type = data_type_of<T>();
+    op.operation = work.operation;
+    op.function = work.function;
+    op.tag = work.tag;
+    for (size_t i = 0; i < lanes.size(); ++i) {
+      slices_.push_back({op, lanes[i].bounds, static_cast<uint8_t>(i), lanes[i].rails});
+    }
+    plan_.algorithm = algorithm;
+  }
+
+  // Under the lock.
+  void start() {
+    for (const Slice& slice : slices_) {
+      auto task = engine_.start(rank_.group, slice, plan_, *this);
+      if (!task.ok()) {
+        status = task.status();
+        break;
+      }
+      tasks_.push_back(*std::move(task));
+    }
+    started_ = true;
+    finish_if_over();
+  }
+  void on_finished(Task& task) override {
+    if (task.poll() == Task::State::kFailed) status = task.status();
+    finish_if_over();
+  }
+  bool has_result() const { return has_result_; }
+  const std::vector<T>& result() const { return in_place_ ? in_ : out_; }
+  bool input_is_intact() const {
+    return (in_place_ && has_result_) || in_.empty() ||
+           std::memcmp(in_.data(), original_.data(), in_.size() * sizeof(T)) == 0;
+  }
+  void freeze() {
+    for (auto& task : tasks_) task->freeze();
+  }
+
+  Waiter waiter;
+  absl::Status status;
+
+ private:
+  void finish_if_over() {
+    if (!started_) return;
+    bool over = !status.ok();
+    if (!over) {
+      over = true;
+      for (const auto& task : tasks_) over &= task->poll() == Task::State::kDone;
+    }
+    if (over) rank_.endpoint->progress().finish(waiter);
+  }
+
+  Rank& rank_;
+  HostsEngine engine_;
+  std::vector<T> in_, out_, original_;
+  bool in_place_;
+  bool has_result_ = false;
+  std::vector<Slice> slices_;
+  EnginePlan plan_;
+  bool started_ = false;
+  std::vector<std::unique_ptr<Task>> tasks_;
+};
+
+template <typename F>
+void on_all_ranks(World& world, F f) {
+  std::vector<std::thread> threads;
+  threads.reserve(static_cast<size_t>(world.size()));
+  for (int r = 0; r < world.size(); ++r)
+    threads.emplace_back([&world, &f, r] { f(world.rank(r)); });
+  for (auto& thread : threads) thread.join();
+}
+
+inline const Lane kWhole{};
+
+}  // namespace nezha
