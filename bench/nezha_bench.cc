@@ -15,6 +15,7 @@ const Dialect kDialect = {
     "this rank's rails, such as tcp:eth0,tcp:eth1; with --plan slice the same on all ranks",
     {"auto", "ring", "recursive-doubling", "halving-doubling", "direct", "bcube"},
     {"stripe", "slice"},
+    /*has_reproducible=*/true,
 };
 
 Algorithm algorithm_of(const Options& options) {
@@ -37,8 +38,10 @@ class Allreduce : public Operation {
 
 class NezhaRunner : public Runner {
  public:
-  NezhaRunner(std::shared_ptr<Context> context, Algorithm algorithm)
-      : context_(std::move(context)), algorithm_(algorithm) {}
+  NezhaRunner(std::shared_ptr<Context> context, const Options& options)
+      : context_(std::move(context)),
+        algorithm_(algorithm_of(options)),
+        reproducible_(options.reproducible) {}
 
   std::unique_ptr<Operation> prepare_allreduce(float* input, float* output, size_t elements,
                                                uint32_t tag) override {
@@ -46,6 +49,7 @@ class NezhaRunner : public Runner {
     options.setInput(input, elements);
     options.setOutput(output, elements);
     options.setAlgorithm(algorithm_);
+    options.setReproducible(reproducible_);
     options.setTag(tag);
     return std::make_unique<Allreduce>(options);
   }
@@ -61,6 +65,7 @@ class NezhaRunner : public Runner {
  private:
   const std::shared_ptr<Context> context_;
   const Algorithm algorithm_;
+  const bool reproducible_;
 };
 
 std::unique_ptr<Runner> connect(const Options& options, Meeting& meeting) {
@@ -78,7 +83,7 @@ std::unique_ptr<Runner> connect(const Options& options, Meeting& meeting) {
     meeting.agree("slices", {{"with --plan slice, the order of the rails",  //
                               absl::StrJoin(names, ",")}});
   }
-  return std::make_unique<NezhaRunner>(std::move(context), algorithm_of(options));
+  return std::make_unique<NezhaRunner>(std::move(context), options);
 }
 
 }  // namespace

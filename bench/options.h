@@ -30,6 +30,7 @@ struct Dialect {
   // The known names; the first is the default. A program with a single plan has no --plan.
   std::vector<std::string> algorithms;
   std::vector<std::string> plans;
+  bool has_reproducible;  // whether there is --reproducible
 };
 
 struct Options {
@@ -58,6 +59,7 @@ struct Options {
   // The part of each message that each rail carries, on any scale; empty: equal parts.
   std::vector<double> shares;
   std::string algorithm;
+  bool reproducible = false;
 
   Format format = Format::kTable;
 };

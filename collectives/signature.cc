@@ -22,7 +22,8 @@ std::string describe(const wire::MessageInfo& info) {
                       " of ", info.signature & 0xffffffff, " elements, type ",
                       name_or_number<DataType>(byte(40)), ", operation ",
                       name_or_number<ReduceOperation>(byte(32)), ", by ",
-                      algorithm_name(static_cast<Algorithm>(byte(48))), ", ", info.total,
+                      algorithm_name(static_cast<Algorithm>(byte(48) & 0x7f)),
+                      (byte(48) & 0x80) != 0 ? ", reproducible, " : ", ", info.total,
                       " bytes on the way to this rank, plan ", info.plan, ", epoch ", info.epoch);
 }
 

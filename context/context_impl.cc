@@ -296,16 +296,22 @@ RunningOperation::Request ContextImpl::request(const AllreduceOptions& options) 
   op.type = options.output_type_;
   op.operation = options.operation_;
   op.commutative = options.commutative_;
+  op.reproducible = options.reproducible_;
   op.element_size = size_of(op.type);
   op.elements = options.output_elements_;
   op.tag = options.tag_;
+  const auto algorithm = HostsEngine::choose(options.algorithm_, options_.size, op);
+  if (!algorithm.ok()) {
+    const std::string why = absl::StrCat("allreduce: ", algorithm.status().message());
+    throw InvalidArgument(prefixed(rank_of_, why));
+  }
+  request.plan.algorithm = *algorithm;
   if (op.operation == ReduceOperation::kCustom) request.function = options.function_;
   op.output = static_cast<std::byte*>(options.outputs_.front());
   for (size_t i = 1; i < options.outputs_.size(); ++i) {
     request.copies.push_back(static_cast<std::byte*>(options.outputs_[i]));
   }
   fold_inputs(options, request);
-  request.plan.algorithm = HostsEngine::choose(options.algorithm_, options_.size, op);
   request.name = absl::StrCat("allreduce (tag ", op.tag, ", ", op.bytes(), " bytes)");
   const auto timeout = options.timeout_.count() > 0 ? options.timeout_ : options_.timeout;
   request.deadline = now() + to_nanos(timeout);

@@ -8,7 +8,8 @@
 namespace nezha {
 namespace {
 
-// The last size class, floor(log2(bytes)), that each algorithm serves. Beyond: the ring.
+// The last size class, floor(log2(bytes)), that each algorithm serves. Beyond: what moves the
+// fewest bytes.
 struct Row {
   int most_ranks;
   int recursive_doubling;
@@ -25,13 +26,20 @@ constexpr Row kTable[] = {
 
 }  // namespace
 
-Algorithm best_algorithm(int ranks, size_t bytes) {
+Algorithm best_algorithm(int ranks, size_t bytes, bool over_tree) {
   const int size_class = static_cast<int>(std::bit_width(bytes)) - 1;
   const Row& row = *std::find_if(std::begin(kTable), std::end(kTable),
                                  [&](const Row& r) { return ranks <= r.most_ranks; });
   if (size_class <= row.recursive_doubling) return Algorithm::kRecursiveDoubling;
   if (size_class <= row.halving_doubling) return Algorithm::kHalvingDoubling;
-  return Algorithm::kRing;
+  if (!over_tree) return Algorithm::kRing;
+  const bool is_power_of_two = std::has_single_bit(static_cast<unsigned>(ranks));
+  return is_power_of_two ? Algorithm::kHalvingDoubling : Algorithm::kDirect;
+}
+
+bool sums_over_tree(Algorithm algorithm) {
+  return algorithm == Algorithm::kRecursiveDoubling || algorithm == Algorithm::kHalvingDoubling ||
+         algorithm == Algorithm::kDirect;
 }
 
 }  // namespace nezha

@@ -7,7 +7,11 @@
 
 namespace nezha {
 
-// For an allreduce of so many bytes.
-Algorithm best_algorithm(int ranks, size_t bytes);
+// For an allreduce of so many bytes. `over_tree`: of those that sum over the tree of ranks.
+Algorithm best_algorithm(int ranks, size_t bytes, bool over_tree);
+
+// Whether each element is summed over the tree of ranks (recursive_doubling.h), so that it has the
+// same bits whichever of these algorithms sums it.
+bool sums_over_tree(Algorithm algorithm);
 
 }  // namespace nezha

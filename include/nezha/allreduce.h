@@ -30,9 +30,8 @@ enum class Algorithm : uint8_t {
   /// algorithm): as few bytes as a ring in 2·log2(ranks) steps if the ranks are a power of two;
   /// other ranks send all they have to one of those first. For medium messages.
   kHalvingDoubling = 3,
-  /// Each rank sums one part of the message for all, in the order of ranks: as few bytes as a ring
-  /// in two steps, over connections of all with all. For few ranks, and for functions that do not
-  /// commute.
+  /// Each rank sums one part of the message for all: as few bytes as a ring in two steps, over
+  /// connections of all with all. For few ranks.
   kDirect = 4,
   /// Reduce-scatter and allgather in groups of 4 or fewer: between the two above. Gloo has it, too.
   kBcube = 5,
@@ -90,9 +89,26 @@ class AllreduceOptions {
   }
 
   /// Whether the operation is commutative (the default). If it is not, operands are combined in the
-  /// order of the ranks, and of each rank's inputs, which takes Algorithm::kDirect whatever
-  /// setAlgorithm says. The same on every rank.
+  /// order of the ranks, and of each rank's inputs: over setReproducible's tree. The same on every
+  /// rank.
   void setCommutative(bool commutative) { commutative_ = commutative; }
+
+  /// Whether an element's bits depend on nothing but the ranks' values of this element, the type,
+  /// the operation and the number of ranks (by default they may depend on the algorithm, too, and
+  /// by that on the message's length and the element's place in it). So they are the same in every
+  /// run, however a vector is cut into messages. The same on every rank, or it is an error.
+  ///
+  /// The order is that of a binary tree over the ranks, from left to right: with p the largest
+  /// power of two <= n, first the first n-p pairs of neighbours are combined (0 and 1, 2 and 3,
+  /// ...); of the p operands that leaves, neighbours are, until there is one. With 6 ranks:
+  /// ((0+1)+(2+3))+(4+5). Before that a rank's inputs are combined from the first to the last;
+  /// after it an average is divided. Each combination is rounded as ReduceOperation says. A
+  /// function of the user's own must give an element the same bits wherever in its call it is.
+  ///
+  /// It takes kRecursiveDoubling, kHalvingDoubling or kDirect, which kAuto then chooses from: about
+  /// as fast as without, but for connections of all ranks with all where large messages meet a
+  /// number of ranks that is no power of two.
+  void setReproducible(bool reproducible) { reproducible_ = reproducible; }
 
   /// Tells operations apart that run at the same time on one context. Operations of one tag match
   /// in the order each rank starts them, which must be the same order on all ranks.
@@ -101,8 +117,8 @@ class AllreduceOptions {
   /// The deadline of the whole operation, from the call on. Default: the context's.
   void setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
-  /// Must be the same on every rank. Operations of no elements, and those that are not commutative,
-  /// choose their own.
+  /// Must be the same on every rank. Operations of no elements choose their own. If the operation
+  /// is reproducible, or not commutative, kRing and kBcube are InvalidArgument.
   void setAlgorithm(Algorithm algorithm) { algorithm_ = algorithm; }
 
  private:
@@ -120,6 +136,7 @@ class AllreduceOptions {
   ReduceOperation operation_ = ReduceOperation::kSum;
   ReduceFunction function_;
   bool commutative_ = true;
+  bool reproducible_ = false;
   Algorithm algorithm_ = Algorithm::kAuto;
   uint32_t tag_ = 0;
   std::chrono::milliseconds timeout_{0};  // 0: the context's
@@ -127,7 +144,7 @@ class AllreduceOptions {
 
 /// Runs one allreduce and returns when this rank's result is complete. Every rank gets the same
 /// bits; for given inputs, algorithm and number of ranks they do not depend on the rails, their
-/// shares or their failures. Thread-safe.
+/// shares or their failures (and see AllreduceOptions::setReproducible). Thread-safe.
 ///
 /// Throws InvalidArgument (nothing was started), or IoError / TimeoutError (see there), which name
 /// the rank, the rail and what was tried. A rail that dies is no error while another one joins the

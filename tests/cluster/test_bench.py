@@ -34,7 +34,7 @@ SHARED_OPTIONS = [
     *("iteration-count", "iteration-time", "no-verify", "in-place", "threads", "format"),
     *("share", "algorithm", "help", "version"),
 ]
-OPTIONS = {NEZHA: [*SHARED_OPTIONS, "rails", "plan"], GLOO: [*SHARED_OPTIONS, "tcp-device"]}
+OPTIONS = {NEZHA: [*SHARED_OPTIONS, "rails", "plan", "reproducible"], GLOO: [*SHARED_OPTIONS, "tcp-device"]}
 
 
 @pytest.fixture(scope="module")
@@ -124,9 +124,10 @@ def test_shares(bed: Testbed, tmp_path: Path, program: str) -> None:
     [
         ["--threads", "3", "--in-place", "--algorithm", "ring"],
         ["--plan", "slice", "--no-verify", "--algorithm", "recursive-doubling"],
+        ["--reproducible"],
         ["--prefix", "another", "--timeout", "20s", "--iteration-time", "50ms"],
     ],
-    ids=["threads", "slices", "times"],
+    ids=["threads", "slices", "reproducible", "times"],
 )
 def test_options_of_nezha(bed: Testbed, tmp_path: Path, options: Sequence[str]) -> None:
     text = run(bed, tmp_path, NEZHA, *ON_BOTH[NEZHA], *QUICK, *options, "--format", "json")
@@ -212,6 +213,7 @@ SHARES = [*SLICES, "--share", "3,1"]
         (["--iteration-count", "4"], [], "--iteration-count is 4 here and not given"),
         (["--iteration-time", "3s"], [], "--iteration-time is 3s here and 2s"),
         (["--algorithm", "ring"], [], "--algorithm is ring here and auto"),
+        (["--reproducible"], [], "--reproducible is given here and not given"),
         (["--size", "2"], [], "--size is 2 here and 3"),
         (SLICES, [], "--plan is slice here and stripe"),
         (SHARES, SLICES, "for each rail) is 3,1 here and 1,1"),

@@ -66,6 +66,7 @@ struct Options {
   std::string store;
   nezha::ContextOptions context;
   nezha::Algorithm algorithm = nezha::Algorithm::kAuto;
+  bool reproducible = false;
   std::vector<size_t> elements;
   std::vector<nezha::DataType> types = {nezha::DataType::kFloat32};
   std::vector<std::string> reductions = {"sum"};
@@ -173,6 +174,8 @@ std::vector<Option> option_table(Options& o) {
       {"shares", "of the slices", [&o](Text v) { o.context.shares = to_list<double>(v); }},
       {"algorithm", "auto, ring, recursive-doubling, halving-doubling, direct, bcube",
        [&o](Text v) { o.algorithm = choose(kAlgorithms, v); }},
+      {"reproducible", "1: one order of summation for all sizes and algorithms",
+       [&o](Text v) { o.reproducible = to<int>(v) != 0; }},
       {"elements", "the operations' sizes, in turn",
        [&o](Text v) { o.elements = to_list<size_t>(v); }},
       {"type", "the element types, in turn for all sizes (float32)",
@@ -591,6 +594,7 @@ class Job {
     allreduce.setOutput(result, work.elements);
     allreduce.setTag(static_cast<uint32_t>(work.tag));
     allreduce.setAlgorithm(options_.algorithm);
+    allreduce.setReproducible(options_.reproducible);
     set_reduction<T>(allreduce, work.reduction);
     const bool reports = work.operation % options_.report == 0;
     if (reports) emit("start", name(work.operation, work.tag));
