@@ -227,9 +227,9 @@ absl::Status ScheduledTask::sum(const Round& round, const Stage& stage, const Ra
       const auto [a, a_scratch] = operands[2 * i];
       const auto [b, b_scratch] = operands[2 * i + 1];
       std::byte* scratch = a_scratch != nullptr ? a_scratch : b_scratch;
-      const absl::Status status =
-          is_final ? reducer_.finish(op.output + part.offset, scratch, a, b, elements)
-                   : reducer_.combine(scratch, a, b, elements);
+      absl::Status status = is_final
+                                ? reducer_.finish(op.output + part.offset, scratch, a, b, elements)
+                                : reducer_.combine(scratch, a, b, elements);
       if (!status.ok()) return status;
       operands[i] = {scratch, scratch};
     }
