@@ -30,7 +30,8 @@ Settings settings_of(const Dialect& dialect, const Options& o) {
       {"--threads", count(o.threads)},
       {"--plan", o.plan},
       {"--share (by default 1 for each rail)", o.plan == "slice" ? shares_text(o) : "not given"},
-      {"--algorithm", o.algorithm}};
+      {"--algorithm", o.algorithm},
+      {"--reproducible", o.reproducible ? "given" : "not given"}};
 }
 
 std::vector<std::string> rail_names(const Runner& runner) {

@@ -24,6 +24,7 @@ const Dialect kDialect = {
     " same on all ranks",
     {"auto", "ring", "recursive-doubling", "halving-doubling", "direct", "bcube"},
     {"stripe", "slice"},
+    /*has_reproducible=*/true,
     &list_rails,
     environment_help(),
 };
@@ -49,8 +50,10 @@ class Repeated : public Operation {
 
 class NezhaRunner : public Runner {
  public:
-  NezhaRunner(std::shared_ptr<Context> context, Algorithm algorithm)
-      : context_(std::move(context)), algorithm_(algorithm) {}
+  NezhaRunner(std::shared_ptr<Context> context, const Options& options)
+      : context_(std::move(context)),
+        algorithm_(algorithm_of(options)),
+        reproducible_(options.reproducible) {}
 
   std::unique_ptr<Operation> prepare(const std::string& collective, float* input, float* output,
                                      size_t elements, uint32_t tag) override {
@@ -77,6 +80,7 @@ class NezhaRunner : public Runner {
     }
     auto options = set(AllreduceOptions(context_));
     options.setAlgorithm(algorithm_);
+    options.setReproducible(reproducible_);
     return std::make_unique<Repeated<AllreduceOptions, allreduce>>(options);
   }
 
@@ -91,6 +95,7 @@ class NezhaRunner : public Runner {
  private:
   const std::shared_ptr<Context> context_;
   const Algorithm algorithm_;
+  const bool reproducible_;
 };
 
 std::unique_ptr<Runner> connect(const Options& options, Meeting& meeting) {
@@ -108,7 +113,7 @@ std::unique_ptr<Runner> connect(const Options& options, Meeting& meeting) {
     meeting.agree("slices", {{"with --plan slice, the order of the rails",  //
                               absl::StrJoin(names, ",")}});
   }
-  return std::make_unique<NezhaRunner>(std::move(context), algorithm_of(options));
+  return std::make_unique<NezhaRunner>(std::move(context), options);
 }
 
 }  // namespace

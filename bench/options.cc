@@ -199,6 +199,9 @@ void add_rail_options(OptionTable& table, Options& o, const Dialect& dialect, bo
   table.push_back({0, "algorithm", "NAME",
                    absl::StrJoin(algorithms, ", ") + " (default: " + algorithms.front() + ")",
                    [&](const auto& v) { o.algorithm = one_of(v, algorithms); }});
+  if (!dialect.has_reproducible) return;
+  table.push_back({0, "reproducible", "", "one order of summation for all sizes and algorithms",
+                   [&o](const auto&) { o.reproducible = true; }});
 }
 
 void print_help(const OptionTable& table, const Dialect& dialect) {

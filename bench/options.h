@@ -32,6 +32,7 @@ struct Dialect {
   // The known names; the first is the default. A program with a single plan has no --plan.
   std::vector<std::string> algorithms;
   std::vector<std::string> plans;
+  bool has_reproducible;  // whether there is --reproducible
   // --list-rails prints what there are; null: the program has no such option.
   void (*list_rails)() = nullptr;
   // What --help-env prints, of a library whose environment variables give defaults; else empty.
@@ -64,6 +65,7 @@ struct Options {
   // The part of each message that each rail carries, on any scale; empty: equal parts.
   std::vector<double> shares;
   std::string algorithm;
+  bool reproducible = false;
 
   Format format = Format::kTable;
 };

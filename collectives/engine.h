@@ -47,6 +47,7 @@ struct Operation {
   ReduceOperation operation = ReduceOperation::kSum;
   const ReduceFunction* function = nullptr;  // the caller's, of kCustom
   bool commutative = true;                   // else operands stay in the order of ranks
+  bool reproducible = false;                 // summed over the tree of ranks
   uint32_t tag = 0;
 
   size_t bytes() const { return elements * element_size; }
@@ -125,15 +126,9 @@ class Task {
   TaskOwner& owner_;
 };
 
-struct Traits {
-  std::string name;
-  bool reproducible = true;  // the same bits for any arrival order
-};
-
 class Engine {
  public:
   virtual ~Engine() = default;
-  virtual Traits traits() const = 0;
   // The ranks it will exchange data with: their channels must be in the group before start.
   virtual std::vector<int> peers(const Group& group, const Operation& operation,
                                  const EnginePlan& plan) const = 0;

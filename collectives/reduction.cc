@@ -8,6 +8,7 @@
 
 #include "collectives/integer_division.h"
 #include "collectives/reduction.h"
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -134,38 +135,59 @@ HWY_INLINE Shorts narrow(Words words) {
   return hn::DemoteTo(Short(), hn::BitCast(hn::RebindToSigned<FloatBits>(), words));
 }
 
-// Rounded to what the upper half of a word holds; the lower half is undefined. By our own
-// arithmetic, as Highway's truncates.
-HWY_INLINE Words round_to_upper_half(Floats value) {
-  const FloatBits d;
-  const Words bits = hn::BitCast(d, value);
-  const Words is_odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1));
-  // The one NaN has no bits that carry into its exponent.
-  return hn::Add(bits, hn::Add(is_odd, hn::Set(d, 0x7fff)));
-}
-
 #if HWY_TARGET == HWY_SCALAR
 struct BrainConversion {
   static HWY_INLINE Floats to_float(Shorts brains) {
     return hn::BitCast(Float(), hn::ShiftLeft<16>(hn::PromoteTo(FloatBits(), brains)));
   }
+  // By our own arithmetic, as Highway's truncates.
   static HWY_INLINE Shorts from_float(Floats value) {
-    return narrow(hn::ShiftRight<16>(round_to_upper_half(value)));
+    const FloatBits d;
+    const Words bits = hn::BitCast(d, value);
+    const Words is_odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1));
+    // The one NaN has no bits that carry into its exponent.
+    const Words rounded = hn::Add(bits, hn::Add(is_odd, hn::Set(d, 0x7fff)));
+    return narrow(hn::ShiftRight<16>(rounded));
   }
 };
 using Brain = Converted<BrainConversion>;
 #else
-// In pairs, each in its half of a word: this is faster than moving them between lanes.
+// In pairs, each in its half of a word: this is faster than moving them between lanes. Rounded as
+// 16-bit numbers again, so that it takes one vector's work and not two.
 struct Brain {
   using Tag = hn::ScalableTag<uint16_t>;
-  template <class F, class V, class... Vs>
-  static HWY_INLINE V apply(const F& f, V v, Vs... vs) {
-    const Words even = round_to_upper_half(one_nan(f(even_of(v), even_of(vs)...)));
-    const Words odd = round_to_upper_half(one_nan(f(odd_of(v), odd_of(vs)...)));
-    return hn::OddEven(hn::BitCast(Tag(), odd), hn::BitCast(Tag(), hn::ShiftRight<16>(even)));
+  template <class F, class... Vs>
+  static HWY_INLINE hn::Vec<Tag> apply(const F& f, Vs... vs) {
+    return rounded_pairs(f, loaded(vs)...);
   }
 
  private:
+  template <class F, class... Vs>
+  static HWY_INLINE hn::Vec<Tag> rounded_pairs(const F& f, Vs... vs) {
+    const Words even = hn::BitCast(FloatBits(), f(even_of(vs)...));
+    const Words odd = hn::BitCast(FloatBits(), f(odd_of(vs)...));
+    const Tag d;
+    const hn::RebindToSigned<Tag> signed_d;
+    const auto upper = hn::OddEven(hn::BitCast(d, odd), hn::BitCast(d, hn::ShiftRight<16>(even)));
+    const auto lower = hn::OddEven(hn::BitCast(d, hn::ShiftLeft<16>(odd)), hn::BitCast(d, even));
+    // To the nearest, ties to even: up where `lower` is more than half, or half and `upper` odd.
+    const auto one = hn::Set(d, 1);
+    const auto is_up = hn::Gt(hn::SaturatedAdd(lower, hn::And(upper, one)), hn::Set(d, 0x8000));
+    const auto rounded = hn::IfThenElse(is_up, hn::Add(upper, one), upper);
+    // A NaN shows in its upper half: an operand's is there, and a CPU's own is quiet.
+    const auto magnitude = hn::BitCast(signed_d, hn::And(upper, hn::Set(d, 0x7fff)));
+    const auto is_nan = hn::RebindMask(d, hn::Gt(magnitude, hn::Set(signed_d, 0x7f80)));
+    return hn::IfThenElse(is_nan, hn::Set(d, 0x7fc0), rounded);
+  }
+
+  // Keeps it in a register: of two uses the compiler makes two loads, which often cross a line.
+  template <class V>
+  static HWY_INLINE V loaded(V v) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128
+    asm("" : "+v"(v.raw));
+#endif
+    return v;
+  }
   template <class V>
   static HWY_INLINE Floats even_of(V v) {
     return hn::BitCast(Float(), hn::ShiftLeft<16>(hn::BitCast(FloatBits(), v)));
@@ -245,6 +267,10 @@ HWY_INLINE void store_part(hn::Vec<D> v, D d, hn::TFromD<D>* to, size_t count) {
   std::memcpy(to, buffer, count * sizeof *to);
 }
 
+// How many bytes before it is needed memory is asked for: the CPU's own prefetching leaves it idle
+// while a kernel computes. Half or twice as many are slower, and so is asking for what is written.
+constexpr size_t kAhead = 512;
+
 // out[i] = f(in[i]...)
 template <class Format, class F, typename T, typename... In>
 HWY_INLINE void map(const F& f, T* out, size_t elements, const In*... in) {
@@ -252,6 +278,7 @@ HWY_INLINE void map(const F& f, T* out, size_t elements, const In*... in) {
   const size_t lanes = hn::Lanes(d);
   size_t i = 0;
   for (; i + lanes <= elements; i += lanes) {
+    (hwy::Prefetch(in + i + kAhead / sizeof(In)), ...);
     hn::StoreU(Format::apply(f, hn::LoadU(d, in + i)...), d, out + i);
   }
   const size_t rest = elements - i;

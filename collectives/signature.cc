@@ -24,7 +24,8 @@ std::string describe(uint64_t signature, std::optional<uint64_t> root) {
   if (collective == Collective::kAllreduce || collective == Collective::kReduce) {
     absl::StrAppend(&text, ", operation ", name_or_number<ReduceOperation>(byte(32)));
   }
-  absl::StrAppend(&text, ", by ", algorithm_name(static_cast<Algorithm>(byte(48))));
+  absl::StrAppend(&text, ", by ", algorithm_name(static_cast<Algorithm>(byte(48) & 0x7f)),
+                  (byte(48) & 0x80) != 0 ? ", reproducible" : "");
   return text;
 }
 

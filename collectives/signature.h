@@ -12,10 +12,10 @@
 
 namespace nezha {
 
-// From the low bits: the number of elements (32), operation (8), type (8), algorithm (8),
-// collective (8).
+// From the low bits: the number of elements (32), operation (8), type (8), algorithm (7), whether
+// it is reproducible (1), collective (8).
 constexpr uint64_t signature(Algorithm algorithm, const Operation& op) {
-  return (uint64_t{static_cast<uint8_t>(op.collective)} << 56) |
+  return (uint64_t{static_cast<uint8_t>(op.collective)} << 56) | (uint64_t{op.reproducible} << 55) |
          (uint64_t{static_cast<uint8_t>(algorithm)} << 48) |
          (uint64_t{static_cast<uint8_t>(op.type)} << 40) |
          (uint64_t{static_cast<uint8_t>(op.operation)} << 32) | (op.elements & 0xffffffff);

@@ -112,6 +112,7 @@ RunningOperation::Request ContextImpl::request(const AllreduceOptions& options) 
   op.type = options.output_type_;
   op.operation = options.operation_;
   op.commutative = options.commutative_;
+  op.reproducible = options.reproducible_;
   op.element_size = size_of(op.type);
   op.elements = options.output_elements_;
   if (op.operation == ReduceOperation::kCustom) request.function = options.function_;
@@ -134,7 +135,9 @@ void ContextImpl::complete(RunningOperation::Request& request, const CollectiveO
   if (timeout.count() <= 0) {
     refuse(name, absl::StrCat("a timeout of ", timeout.count(), " ms; give a positive one"));
   }
-  request.plan.algorithm = HostsEngine::choose(asked, options_.size, op);
+  const auto algorithm = HostsEngine::choose(asked, options_.size, op);
+  if (!algorithm.ok()) refuse(name, absl::string_view(algorithm.status().message()));
+  request.plan.algorithm = *algorithm;
   request.signature = signature(request.plan.algorithm, op);
   request.name = op.tag == kOwnTag
                      ? "split"

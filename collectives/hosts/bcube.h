@@ -8,9 +8,10 @@
 // (C. Guo et al.: BCube: A High Performance, Server-centric Network Architecture for Modular Data
 // Centers, 2009, for the network that has such groups; Gloo's allreduce_bcube for the algorithm.)
 //
-// Order of summation: in each group by rank. As the groups of the first step are neighbours, and
-// those of the next one neighbouring groups, operands stand in the order of ranks; the groups set
-// the parentheses: 12 ranks in groups of 4 and 3 give (0+1+2+3)+(4+5+6+7)+(8+9+10+11).
+// Order of summation: in each group over its tree, as recursive doubling has it. As the groups of
+// the first step are neighbours, and those of the next one neighbouring groups, operands stand in
+// the order of ranks; the groups set the parentheses: 6 ranks in groups of 3 and 2 give
+// ((0+1)+2)+((3+4)+5).
 #pragma once
 
 #include <vector>

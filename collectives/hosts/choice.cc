@@ -8,7 +8,8 @@
 namespace nezha {
 namespace {
 
-// The last size class, floor(log2(bytes)), that each algorithm serves. Beyond: the ring.
+// The last size class, floor(log2(bytes)), that each algorithm serves. Beyond: what moves the
+// fewest bytes.
 struct Row {
   int most_ranks;
   int recursive_doubling;
@@ -19,19 +20,28 @@ struct Row {
 // tests/cluster/testbed, all algorithms in turn, medians of the p50 of five to seven runs, from
 // 256 bytes to 16 MiB by factors of 2 to 4. (8 hosts on 4 cores that others used too: differences
 // below a tenth are noise.) Beyond 8 ranks it is a guess. Direct and bcube were nowhere better than
-// the best of these by more than that, but for bcube with 6 ranks and 256 KiB.
+// the best of these by more than that, but for bcube with 6 ranks and 256 KiB. Over the tree, 8 and
+// 64 MiB took 0.95 to 1.3 times the ring's time: of 3 ranks by direct, of 4 by halving-doubling, on
+// a busy machine.
 constexpr Row kTable[] = {
     {2, 15, 15}, {3, 16, 16}, {4, 15, 18}, {7, 16, 17}, {std::numeric_limits<int>::max(), 16, 19}};
 
 }  // namespace
 
-Algorithm best_algorithm(int ranks, size_t bytes) {
+Algorithm best_algorithm(int ranks, size_t bytes, bool over_tree) {
   const int size_class = static_cast<int>(std::bit_width(bytes)) - 1;
   const Row& row = *std::find_if(std::begin(kTable), std::end(kTable),
                                  [&](const Row& r) { return ranks <= r.most_ranks; });
   if (size_class <= row.recursive_doubling) return Algorithm::kRecursiveDoubling;
   if (size_class <= row.halving_doubling) return Algorithm::kHalvingDoubling;
-  return Algorithm::kRing;
+  if (!over_tree) return Algorithm::kRing;
+  const bool is_power_of_two = std::has_single_bit(static_cast<unsigned>(ranks));
+  return is_power_of_two ? Algorithm::kHalvingDoubling : Algorithm::kDirect;
+}
+
+bool sums_over_tree(Algorithm algorithm) {
+  return algorithm == Algorithm::kRecursiveDoubling || algorithm == Algorithm::kHalvingDoubling ||
+         algorithm == Algorithm::kDirect;
 }
 
 // About where the two cross with 4 ranks over two rails of 1 Gbit/s: nezha-bench in

@@ -2,8 +2,7 @@
 // to all. Two steps and as few bytes as a ring, but connections of each rank with each other one:
 // for few ranks. This is a BCube of a single group.
 //
-// Order of summation: by rank, from the left: ((0+1)+2)+3. So it serves functions that do not
-// commute.
+// Order of summation: recursive doubling's.
 #pragma once
 
 #include "collectives/hosts/schedule.h"

@@ -6,15 +6,23 @@ namespace nezha {
 
 Schedule folded(int rank, int size, Schedule (*core)(int rank, int power)) {
   const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
-  Schedule schedule = core(rank & (power - 1), power);
-  const Chunks whole{0, schedule.chunks};
+  const int pairs = size - power;
+  const bool is_paired = rank < 2 * pairs;
+  Schedule schedule = core(is_paired ? rank / 2 : rank - pairs, power);
   auto& steps = schedule.steps;
-  if (rank >= power) {
-    const Transfer other{rank - power, whole};
+  for (Step& step : steps) {
+    for (auto* transfers : {&step.sends, &step.receives}) {
+      for (Transfer& transfer : *transfers) {
+        transfer.peer = transfer.peer < pairs ? 2 * transfer.peer : transfer.peer + pairs;
+      }
+    }
+  }
+  if (!is_paired) return schedule;
+  const Transfer other{rank ^ 1, {0, schedule.chunks}};
+  if (rank % 2 == 1) {
     steps = {{.use = Step::Use::kResult, .sends = {other}, .receives = {}},
              {.use = Step::Use::kResult, .sends = {}, .receives = {other}}};
-  } else if (rank + power < size) {
-    const Transfer other{rank + power, whole};
+  } else {
     steps.insert(steps.begin(), {.use = Step::Use::kPartialSum, .sends = {}, .receives = {other}});
     steps.push_back({.use = Step::Use::kResult, .sends = {other}, .receives = {}});
   }

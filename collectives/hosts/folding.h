@@ -1,15 +1,15 @@
-// Makes an algorithm for powers of two of ranks one for any number: with the largest power of two
-// p <= n, rank p+i first sends its input to rank i, which adds it to its own, and in the end gets
-// the result back from there.
-// (R. Thakur, R. Rabenseifner, W. Gropp: Optimization of Collective Communication Operations in
-// MPICH, 2005, section 4.5, with other pairs.)
+// Makes an algorithm for powers of two of ranks one for any number: with p the largest power of two
+// <= n, the first n-p pairs of neighbours, 0 and 1, 2 and 3, ..., become one rank each: the odd one
+// sends its input to the even one, which adds it to its own, takes the pair's part in the
+// algorithm, and in the end sends the result back. (R. Thakur, R. Rabenseifner, W. Gropp:
+// Optimization of Collective Communication Operations in MPICH, 2005, section 4.5.)
 #pragma once
 
 #include "collectives/hosts/schedule.h"
 
 namespace nezha {
 
-// `core` is the algorithm among ranks 0 to p-1.
+// `core` is the algorithm among p ranks, 0 to p-1.
 Schedule folded(int rank, int size, Schedule (*core)(int rank, int power));
 
 }  // namespace nezha

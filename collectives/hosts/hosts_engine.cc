@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
 #include "collectives/hosts/bcube.h"
 #include "collectives/hosts/choice.h"
 #include "collectives/hosts/direct.h"
@@ -12,6 +13,7 @@
 #include "collectives/hosts/ring.h"
 #include "collectives/hosts/scheduled_task.h"
 #include "collectives/hosts/tree.h"
+#include "collectives/signature.h"
 
 namespace nezha {
 namespace {
@@ -76,12 +78,20 @@ Algorithm algorithm_of_other(const Operation& op) {
 
 }  // namespace
 
-Algorithm HostsEngine::choose(Algorithm asked, int ranks, const Operation& operation) {
+absl::StatusOr<Algorithm> HostsEngine::choose(Algorithm asked, int ranks,
+                                              const Operation& operation) {
   if (operation.collective != Collective::kAllreduce) return algorithm_of_other(operation);
-  if (!operation.commutative) return Algorithm::kDirect;
+  const bool over_tree = operation.reproducible || !operation.commutative;
+  if (over_tree && asked != Algorithm::kAuto && !sums_over_tree(asked)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        algorithm_name(asked), " has an order of summation of its own, and the operation is ",
+        operation.reproducible ? "reproducible" : "not commutative", ", which takes ",
+        algorithm_name(Algorithm::kRecursiveDoubling), ", ",
+        algorithm_name(Algorithm::kHalvingDoubling), " or ", algorithm_name(Algorithm::kDirect)));
+  }
   // Around a ring of nothing no rank would wait for any but its neighbours.
   const bool is_free = asked == Algorithm::kAuto || operation.elements == 0;
-  return is_free ? best_algorithm(ranks, operation.bytes()) : asked;
+  return is_free ? best_algorithm(ranks, operation.bytes(), over_tree) : asked;
 }
 
 std::vector<int> HostsEngine::peers(const Group& group, const Operation& operation,

@@ -5,8 +5,10 @@
 // (R. Thakur, R. Rabenseifner, W. Gropp: Optimization of Collective Communication Operations in
 // MPICH, 2005, section 4.5.)
 //
-// Order of summation: the lower rank's operand comes first, so an element is the sum over a
-// balanced binary tree, from left to right: ((0+1)+(2+3))+((4+5)+(6+7)).
+// Order of summation, "the tree of ranks": what fold are neighbours, and the lower rank's operand
+// comes first; so an element is the sum over a binary tree, as balanced as can be, of the operands
+// in the order of ranks: of 8 ranks' ((0+1)+(2+3))+((4+5)+(6+7)), of 6 ranks' ((0+1)+(2+3))+(4+5).
+// It depends on the number of ranks alone, and serves functions that do not commute.
 #pragma once
 
 #include "collectives/hosts/schedule.h"

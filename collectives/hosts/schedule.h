@@ -21,7 +21,7 @@ struct Transfer {
 struct Step {
   // What becomes of what is received.
   enum class Use {
-    kPartialSum,  // with what this rank has of these chunks it is summed, in the order of ranks
+    kPartialSum,  // with what this rank has of these chunks it is summed, over the tree of ranks
     kFinalSum,    // so, too; and the sum is the result, an average once it is divided
     kResult,      // it is the result already
     // Nothing is sent, as soon as the operation begins and ahead of all else, and nothing received:

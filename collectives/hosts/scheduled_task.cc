@@ -1,9 +1,11 @@
 #include "collectives/hosts/scheduled_task.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "collectives/signature.h"
 
@@ -212,38 +214,43 @@ absl::Status ScheduledTask::combine(size_t index, const Stage& stage) {
   return absl::OkStatus();
 }
 
-// Adds up what has come at a step and what this rank has, in the order of ranks. Partial sums are
-// in the buffer of what came first, which the first addition uses up.
+// Adds up what has come at a step and what this rank has, over the tree of ranks. Partial sums are
+// in the buffers of what has come; the last one's is that of what came first.
 absl::Status ScheduledTask::sum(const Round& round, const Stage& stage, const Range& part) {
   const Operation& op = slice_.operation;
   const size_t elements = part.length / op.element_size;
-  const auto buffer = [&](const Incoming& in) { return round.parts[in.index].buffer.data(); };
-  const std::byte* own = round.own + (part.offset - round.own_offset);
-  std::byte* scratch = buffer(stage.incoming.front());
-  const std::byte* sum = nullptr;
-  size_t left = stage.incoming.size() + 1;
-  absl::Status status;
-  const auto add = [&](const std::byte* operand) {
-    --left;
-    if (sum == nullptr) {
-      sum = operand;
-      return;
-    }
-    if (!status.ok()) return;
-    // Only the last addition writes to the output, which may be the input.
-    status = left == 0 && stage.use == Step::Use::kFinalSum
-                 ? reducer_.finish(op.output == nullptr ? scratch : op.output + part.offset,
-                                   scratch, sum, operand, elements)
-                 : reducer_.combine(scratch, sum, operand, elements);
-    sum = scratch;
+  struct Operand {
+    const std::byte* data;
+    std::byte* scratch;  // where its sum with another may be; null for what this rank has
   };
-  bool own_is_added = false;
+  absl::InlinedVector<Operand, 4> operands;
+  size_t lower_ranks = 0;
   for (const Incoming& in : stage.incoming) {
-    if (in.peer > group_.rank && !std::exchange(own_is_added, true)) add(own);
-    add(buffer(in));
+    std::byte* data = round.parts[in.index].buffer.data();
+    operands.push_back({data, data});
+    if (in.peer < group_.rank) ++lower_ranks;
   }
-  if (!own_is_added) add(own);
-  return status;
+  const std::byte* own = round.own + (part.offset - round.own_offset);
+  operands.insert(operands.begin() + static_cast<ptrdiff_t>(lower_ranks), {own, nullptr});
+  // As ranks fold: first as many pairs of neighbours as leave a power of two.
+  for (size_t pairs = operands.size() - std::bit_floor(operands.size()); operands.size() > 1;
+       pairs = operands.size() / 2) {
+    // Only the last addition writes to the output, which may be the input.
+    const bool is_final = operands.size() == 2 && stage.use == Step::Use::kFinalSum;
+    for (size_t i = 0; i < pairs; ++i) {
+      const auto [a, a_scratch] = operands[2 * i];
+      const auto [b, b_scratch] = operands[2 * i + 1];
+      std::byte* scratch = a_scratch != nullptr ? a_scratch : b_scratch;
+      std::byte* result = op.output == nullptr ? scratch : op.output + part.offset;
+      absl::Status status = is_final ? reducer_.finish(result, scratch, a, b, elements)
+                                     : reducer_.combine(scratch, a, b, elements);
+      if (!status.ok()) return status;
+      operands[i] = {scratch, scratch};
+    }
+    const auto first = operands.begin() + static_cast<ptrdiff_t>(pairs);
+    operands.erase(first, first + static_cast<ptrdiff_t>(pairs));
+  }
+  return absl::OkStatus();
 }
 
 void ScheduledTask::forget_if_done(size_t index) {

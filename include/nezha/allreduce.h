@@ -28,9 +28,8 @@ enum class Algorithm : uint8_t {
   /// algorithm): as few bytes as a ring in 2·log2(ranks) steps if the ranks are a power of two;
   /// other ranks send all they have to one of those first. For medium messages.
   kHalvingDoubling = 3,
-  /// Each rank sums one part of the message for all, in the order of ranks: as few bytes as a ring
-  /// in two steps, over connections of all with all. For few ranks, and for functions that do not
-  /// commute.
+  /// Each rank sums one part of the message for all: as few bytes as a ring in two steps, over
+  /// connections of all with all. For few ranks.
   kDirect = 4,
   /// Reduce-scatter and allgather in groups of 4 or fewer: between the two above. Gloo has it, too.
   kBcube = 5,
@@ -80,8 +79,27 @@ class AllreduceOptions : public CollectiveOptions, public ReductionOptions {
     output_type_ = data_type_of<T>();
   }
 
-  /// Must be the same on every rank. Operations of no elements, and those that are not commutative,
-  /// choose their own. Default: NEZHA_ALGORITHM of the environment of rank 0, or kAuto.
+  /// Whether an element's bits depend on nothing but the ranks' values of this element, the type,
+  /// the operation and the number of ranks (by default they may depend on the algorithm, too, and
+  /// by that on the message's length and the element's place in it). So they are the same in every
+  /// run, however a vector is cut into messages. The same on every rank, or it is an error.
+  ///
+  /// The order is that of a binary tree over the ranks, from left to right: with p the largest
+  /// power of two <= n, first the first n-p pairs of neighbours are combined (0 and 1, 2 and 3,
+  /// ...); of the p operands that leaves, neighbours are, until there is one. With 6 ranks:
+  /// ((0+1)+(2+3))+(4+5). Before that a rank's inputs are combined from the first to the last;
+  /// after it an average is divided. Each combination is rounded as ReduceOperation says. A
+  /// function of the user's own must give an element the same bits wherever in its call it is.
+  ///
+  /// It takes kRecursiveDoubling, kHalvingDoubling or kDirect, which kAuto then chooses from: as
+  /// fast as without for small messages, and slower for large ones (by a third where it was
+  /// measured), which the ring serves best. Where the number of ranks is no power of two, these
+  /// take connections of all ranks with all.
+  void setReproducible(bool reproducible) { reproducible_ = reproducible; }
+
+  /// Must be the same on every rank. Operations of no elements choose their own. If the operation
+  /// is reproducible, or not commutative, kRing and kBcube are InvalidArgument. Default:
+  /// NEZHA_ALGORITHM of the environment of rank 0, or kAuto.
   void setAlgorithm(Algorithm algorithm) { algorithm_ = algorithm; }
 
  private:
@@ -93,12 +111,13 @@ class AllreduceOptions : public CollectiveOptions, public ReductionOptions {
   size_t output_elements_ = 0;
   DataType type_ = DataType::kFloat32;
   DataType output_type_ = DataType::kFloat32;
+  bool reproducible_ = false;
   std::optional<Algorithm> algorithm_;
 };
 
 /// Runs one allreduce and returns when this rank's result is complete. Every rank gets the same
 /// bits; for given inputs, algorithm and number of ranks they do not depend on the rails, their
-/// shares or their failures. Thread-safe.
+/// shares or their failures (and see AllreduceOptions::setReproducible). Thread-safe.
 ///
 /// Throws InvalidArgument (nothing was started; a null context is one, too), or IoError /
 /// TimeoutError (see there), which name the rank, the rail and what was tried. A rail that dies is

@@ -50,8 +50,8 @@ class ReductionOptions {
   }
 
   /// Whether the operation is commutative (the default). If it is not, operands are combined in the
-  /// order of the ranks, and of each rank's inputs: an allreduce takes Algorithm::kDirect for that,
-  /// whatever setAlgorithm says. The same on every rank.
+  /// order of the ranks, and of each rank's inputs: in an allreduce over the tree of
+  /// AllreduceOptions::setReproducible. The same on every rank.
   void setCommutative(bool commutative) { commutative_ = commutative; }
 
  private:

@@ -38,6 +38,7 @@ enum class DataType : uint8_t {
 /// Floating point: kFloat16 and kBFloat16 are computed in float, and each operation's result is
 /// rounded to the nearest, ties to even. A result that is NaN is always the positive quiet NaN
 /// whose other bits are zero; so NaNs, too, are the same bits on all ranks, whatever their CPUs.
+/// (The one input of a context's only rank is its result as it is.)
 /// The floating-point environment is taken to be the default one.
 enum class ReduceOperation : uint8_t {
   /// The elements' sum, in the order of the algorithm.

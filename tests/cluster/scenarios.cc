@@ -339,10 +339,10 @@ uint64_t compose(uint64_t a, uint64_t b) {
   return ((a >> 32) * m) << 32 | (c & 0xffffffff);
 }
 
-// In the order of ranks and their inputs, whatever algorithm is asked for.
+// In the order of ranks and their inputs.
 void not_commutative(World& world) {
   const auto context = world.join();
-  for (const auto algorithm : {nezha::Algorithm::kAuto, nezha::Algorithm::kRing}) {
+  for (const auto algorithm : {nezha::Algorithm::kAuto, nezha::Algorithm::kHalvingDoubling}) {
     for (const size_t elements : kSizes) {
       std::vector<uint64_t> first(elements), second(elements), expected(elements);
       for (size_t i = 0; i < elements; ++i) {
@@ -403,6 +403,16 @@ void bad_arguments(World& world) {
     o.setTag(0xffffffff);
   });
   refused("more than memory has", [&](Options& o) { o.setOutput(data, size_t{1} << 62); });
+  refused("recursive doubling, halving-doubling or direct", [&](Options& o) {
+    o.setOutput(data, 10);
+    o.setAlgorithm(nezha::Algorithm::kRing);
+    o.setReproducible(true);
+  });
+  refused("not commutative", [&](Options& o) {
+    o.setOutput(data, 10);
+    o.setAlgorithm(nezha::Algorithm::kBcube);
+    o.setCommutative(false);
+  });
   // And the context is as it was.
   vector.start(context, 1).wait();
   vector.check_sum();

@@ -35,7 +35,7 @@ SHARED_OPTIONS = [
     *("share", "algorithm", "help", "version"),
 ]
 OPTIONS = {
-    NEZHA: [*SHARED_OPTIONS, "rails", "list-rails", "plan", "help-env"],
+    NEZHA: [*SHARED_OPTIONS, "rails", "list-rails", "plan", "reproducible", "help-env"],
     GLOO: [*SHARED_OPTIONS, "tcp-device"],
 }
 
@@ -129,9 +129,10 @@ def test_shares(bed: Testbed, tmp_path: Path, program: str) -> None:
     [
         ["--threads", "3", "--in-place", "--algorithm", "ring"],
         ["--plan", "slice", "--no-verify", "--algorithm", "recursive-doubling"],
+        ["--reproducible"],
         ["--prefix", "another", "--timeout", "20s", "--iteration-time", "50ms"],
     ],
-    ids=["threads", "slices", "times"],
+    ids=["threads", "slices", "reproducible", "times"],
 )
 def test_options_of_nezha(bed: Testbed, tmp_path: Path, options: Sequence[str]) -> None:
     text = run(bed, tmp_path, NEZHA, *ON_BOTH[NEZHA], *QUICK, *options, "--format", "json")
@@ -232,6 +233,7 @@ SHARES = [*SLICES, "--share", "3,1"]
         (["--iteration-count", "4"], [], "--iteration-count is 4 here and not given"),
         (["--iteration-time", "3s"], [], "--iteration-time is 3s here and 2s"),
         (["--algorithm", "ring"], [], "--algorithm is ring here and auto"),
+        (["--reproducible"], [], "--reproducible is given here and not given"),
         (["--size", "2"], [], "--size is 2 here and 3"),
         (SLICES, [], "--plan is slice here and stripe"),
         (SHARES, SLICES, "for each rail) is 3,1 here and 1,1"),

@@ -97,6 +97,25 @@ def test_cut_in_the_middle_of_other_algorithms(bed: Testbed, algorithm: str, pla
         assert any(rank.rail("eth1")["failures"] for rank in work.ranks)
 
 
+def test_reproducible(bed: Testbed) -> None:
+    """The same bits by each algorithm that keeps the one order, and with a cable cut in the middle."""
+    options: dict[str, Any] = LARGE | {"elements": 16 * MIB, "reproducible": 1}
+    results = [
+        job.run(bed, 3, algorithm=algorithm, **options).hashes()
+        for algorithm in ("recursive-doubling", "halving-doubling")
+    ]
+    with job.Job(bed, 3) as work:
+        work.start(**options)
+        for rank in work.ranks:
+            rank.wait_for("start", operation=0)
+        time.sleep(0.1)  # well into it
+        bed.cut(1, "eth1", "silent")
+        assert not work.ranks[1].done, "the cut came too late"
+        work.succeed()
+        assert [work.hashes()] * 2 == results
+        assert any(rank.rail("eth1")["failures"] for rank in work.ranks)
+
+
 def test_cut_one_after_the_other(bed: Testbed, undisturbed: list[str]) -> None:
     """Both rails of different hosts in one operation: each pair still has one."""
     with job.Job(bed, 3) as work:

@@ -73,6 +73,7 @@ struct Options {
   nezha::ContextOptions context;
   Collective collective = Collective::kAllreduce;
   std::optional<nezha::Algorithm> algorithm;
+  bool reproducible = false;
   std::vector<size_t> elements;
   std::vector<nezha::DataType> types = {nezha::DataType::kFloat32};
   std::vector<std::string> reductions = {"sum"};
@@ -187,6 +188,8 @@ std::vector<Option> option_table(Options& o) {
        [&o](Text v) { o.collective = choose(kCollectives, v); }},
       {"algorithm", "auto, ring, recursive-doubling, halving-doubling, direct, bcube",
        [&o](Text v) { o.algorithm = choose(kAlgorithms, v); }},
+      {"reproducible", "1: one order of summation for all sizes and algorithms",
+       [&o](Text v) { o.reproducible = to<int>(v) != 0; }},
       {"elements", "the operations' sizes, in turn",
        [&o](Text v) { o.elements = to_list<size_t>(v); }},
       {"type", "the element types, in turn for all sizes (float32)",
@@ -656,6 +659,7 @@ class Job {
         nezha::AllreduceOptions options(context_);
         set(options);
         if (options_.algorithm.has_value()) options.setAlgorithm(*options_.algorithm);
+        options.setReproducible(options_.reproducible);
         set_reduction<T>(options, work.reduction);
         return nezha::allreduce(options);
       }

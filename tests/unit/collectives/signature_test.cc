@@ -23,6 +23,21 @@ TEST(Signature, HasEachFieldInItsPlace) {
   EXPECT_EQ(signature(Algorithm::kRing, operation((size_t{1} << 32) + 5)), 0x0101010100000005u);
 }
 
+TEST(Signature, TellsWhatIsReproducible) {
+  Operation reproducible = operation(5);
+  reproducible.reproducible = true;
+  EXPECT_EQ(signature(Algorithm::kDirect, reproducible), 0x0184010100000005u);
+  Slice slice;
+  slice.operation = reproducible;
+  const EnginePlan plan{Algorithm::kDirect, 0, 0};
+  const wire::MessageInfo ours = message_info({}, slice, plan, 20);
+  slice.operation.reproducible = false;
+  const wire::MessageInfo theirs = message_info({}, slice, plan, 20);
+  const std::string text(mismatch_error(4, ours, theirs).message());
+  EXPECT_NE(text.find("by direct, reproducible, 20 bytes"), std::string::npos) << text;
+  EXPECT_NE(text.find("by direct, 20 bytes"), std::string::npos) << text;
+}
+
 TEST(Signature, MessagesOfSlicesDifferByTheirLane) {
   Group group;
   group.context = 77;

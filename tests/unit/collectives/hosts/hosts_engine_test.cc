@@ -2,11 +2,13 @@
 #include "collectives/hosts/hosts_engine.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cctype>
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -14,9 +16,12 @@
 #include <string>
 #include <thread>
 #include <tuple>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "collectives/hosts/choice.h"
 #include "collectives/signature.h"
 #include "gtest/gtest.h"
 #include "tests/unit/collectives/hosts/world.h"
@@ -43,34 +48,10 @@ std::vector<T> by_ring(ReduceOperation operation, int size, size_t elements, uin
   return result;
 }
 
-// Ranks beyond the power of two fold in first, then a binary tree by rank, lower operand first.
+// Groups of neighbours first, then groups of these; in each of them over its tree.
 template <typename T>
-std::vector<T> by_doubling(ReduceOperation operation, int size, size_t elements, uint32_t tag) {
-  const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
-  std::vector<T> result(elements);
-  std::vector<T> parts(static_cast<size_t>(power));
-  for (size_t i = 0; i < elements; ++i) {
-    for (int r = 0; r < power; ++r) {
-      T& part = parts[static_cast<size_t>(r)];
-      part = input<T>(r, i, tag);
-      if (r + power < size) {
-        part = reference::combine(operation, part, input<T>(r + power, i, tag));
-      }
-    }
-    for (size_t width = parts.size(); width > 1; width /= 2) {
-      for (size_t r = 0; r < width / 2; ++r) {
-        parts[r] = reference::combine(operation, parts[2 * r], parts[2 * r + 1]);
-      }
-    }
-    result[i] = parts[0];
-  }
-  return result;
-}
-
-// Groups of neighbours first, then groups of these; in each of them from left to right.
-template <typename T>
-std::vector<T> by_bcube(ReduceOperation operation, const std::vector<int>& groups, size_t elements,
-                        uint32_t tag) {
+std::vector<T> by_groups(ReduceOperation operation, const std::vector<int>& groups, size_t elements,
+                         uint32_t tag) {
   const int size = std::accumulate(groups.begin(), groups.end(), 1, std::multiplies<>());
   std::vector<T> result(elements);
   for (size_t i = 0; i < elements; ++i) {
@@ -78,15 +59,11 @@ std::vector<T> by_bcube(ReduceOperation operation, const std::vector<int>& group
     parts.reserve(static_cast<size_t>(size));
     for (int r = 0; r < size; ++r) parts.push_back(input<T>(r, i, tag));
     for (const int group : groups) {
-      const auto members = static_cast<size_t>(group);
-      for (size_t g = 0; g < parts.size() / members; ++g) {
-        T sum = parts[g * members];
-        for (size_t j = 1; j < members; ++j) {
-          sum = reference::combine(operation, sum, parts[g * members + j]);
-        }
-        parts[g] = sum;
+      std::vector<T> sums;
+      for (auto first = parts.begin(); first != parts.end(); first += group) {
+        sums.push_back(over_tree(operation, std::vector<T>(first, first + group)));
       }
-      parts.resize(parts.size() / members);
+      parts = sums;
     }
     result[i] = parts[0];
   }
@@ -105,12 +82,10 @@ std::vector<T> combined(Algorithm algorithm, ReduceOperation operation, int size
   switch (algorithm) {
     case Algorithm::kRing:
       return by_ring<T>(operation, size, elements, tag);
-    case Algorithm::kDirect:
-      return by_bcube<T>(operation, {size}, elements, tag);
     case Algorithm::kBcube:
-      return by_bcube<T>(operation, kBcubeGroups.at(size), elements, tag);
+      return by_groups<T>(operation, kBcubeGroups.at(size), elements, tag);
     default:
-      return by_doubling<T>(operation, size, elements, tag);
+      return by_groups<T>(operation, {size}, elements, tag);
   }
 }
 
@@ -128,11 +103,16 @@ constexpr Algorithm kAlgorithms[] = {Algorithm::kRing, Algorithm::kRecursiveDoub
                                      Algorithm::kHalvingDoubling, Algorithm::kDirect,
                                      Algorithm::kBcube};
 
+constexpr ReduceOperation kOperations[] = {ReduceOperation::kSum, ReduceOperation::kProduct,
+                                           ReduceOperation::kMin, ReduceOperation::kMax,
+                                           ReduceOperation::kAverage};
+
 template <typename T>
 void check_allreduce(Rank& rank, Algorithm algorithm, const Work& work,
-                     const std::vector<Lane>& lanes, const std::vector<T>& wanted) {
+                     const std::vector<Lane>& lanes, const std::vector<T>& wanted,
+                     const std::vector<T>& in) {
   Progress& progress = rank.endpoint->progress();
-  RankRun<T> run(rank, algorithm, work, lanes);
+  RankRun<T> run(rank, algorithm, work, lanes, in);
   {
     Progress::Guard guard(progress);
     run.start();
@@ -154,10 +134,12 @@ void allreduce(Rank& rank, Algorithm algorithm, const Work& work, const std::vec
   // A function of the user's own is a sum.
   const auto operation = work.function == nullptr ? work.operation : ReduceOperation::kSum;
   check_allreduce(rank, algorithm, work, lanes,
-                  expected<T>(algorithm, operation, rank.group.size, work.elements, work.tag));
+                  expected<T>(algorithm, operation, rank.group.size, work.elements, work.tag),
+                  inputs<T>(rank.group.rank, work));
 }
 
 class HostsEngineTest : public ::testing::TestWithParam<std::tuple<Algorithm, int>> {};
+using HostsEngineTreeTest = HostsEngineTest;  // of those that sum over the tree of ranks
 
 TEST_P(HostsEngineTest, EveryRankGetsTheBitsOfTheDocumentedOrder) {
   const auto [algorithm, size] = GetParam();
@@ -189,11 +171,61 @@ TEST_P(HostsEngineTest, SlicesDoNotChangeTheBits) {
   });
 }
 
+// Whatever the message, its place there, the slices and the algorithm.
+TEST_P(HostsEngineTreeTest, AnElementHasOneResult) {
+  const auto [algorithm, size] = GetParam();
+  // Of which any first few differ by their order of summation.
+  constexpr std::array kValues = {11.1F, -0.7F,  33e6F, 1.0F, 2e7F,  -3e-9F, -1.5F, -2e7F,
+                                  -3e7F, 0.001F, 3e-9F, 1e8F, 5e-5F, -7e3F,  0.1F,  -1e8F};
+  const std::vector<float> operands(kValues.begin(), kValues.begin() + size);
+  const float one = over_tree(ReduceOperation::kSum, operands);
+  if (size > 3) {
+    EXPECT_NE(one, std::accumulate(operands.begin(), operands.end(), 0.0F));
+  }
+  World world(size);
+  on_all_ranks(world, [&, algorithm = algorithm](Rank& rank) {
+    const float own = operands[static_cast<size_t>(rank.group.rank)];
+    const std::vector<Lane> cut{{{0, 700'001}, rail_bit(0)},
+                                {{700'001, SliceBounds::kWhole}, rail_bit(1)}};
+    uint32_t tag = 0;
+    for (const size_t elements : {1, 2, 17, 1000, 50'021}) {
+      for (const auto& lanes : {std::vector<Lane>{kWhole}, cut}) {
+        const Work work{.elements = elements, .tag = ++tag, .in_place = tag % 2 == 0};
+        const std::vector<float> wanted(elements, one);
+        check_allreduce(rank, algorithm, work, lanes, wanted, std::vector<float>(elements, own));
+        if (HasFailure()) return;
+      }
+    }
+  });
+}
+
+template <typename T>
+void allreduce_of_special_values(Rank& rank, Algorithm algorithm, uint32_t& tag) {
+  for (const ReduceOperation operation : kOperations) {
+    const bool in_place = ++tag % 2 == 0;
+    allreduce<T>(rank, algorithm, {301, tag | kSpecialValues, in_place, operation}, {kWhole});
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+// A CPU's additions and minima return the NaN, or the zero, of one of their operands: which one
+// must not show.
+TEST_P(HostsEngineTest, NansAndZerosAreTheSameBitsOnEveryRank) {
+  const auto [algorithm, size] = GetParam();
+  World world(size);
+  on_all_ranks(world, [algorithm = algorithm](Rank& rank) {
+    if (rank.group.size == 1) return;  // nothing is added up
+    uint32_t tag = 0;
+    allreduce_of_special_values<Float16>(rank, algorithm, tag);
+    allreduce_of_special_values<BFloat16>(rank, algorithm, tag);
+    allreduce_of_special_values<float>(rank, algorithm, tag);
+    allreduce_of_special_values<double>(rank, algorithm, tag);
+  });
+}
+
 template <typename T>
 void allreduce_by_each(Rank& rank, Algorithm algorithm, uint32_t& tag) {
-  for (const ReduceOperation operation :
-       {ReduceOperation::kSum, ReduceOperation::kProduct, ReduceOperation::kMin,
-        ReduceOperation::kMax, ReduceOperation::kAverage}) {
+  for (const ReduceOperation operation : kOperations) {
     for (const size_t elements : {size_t{1}, size_t{1003}}) {
       const bool in_place = ++tag % 2 == 0;
       allreduce<T>(rank, algorithm, {elements, tag, in_place, operation}, {kWhole});
@@ -235,7 +267,7 @@ TEST_P(HostsEngineTest, TheUsersOwnFunction) {
   });
 }
 
-TEST(HostsEngine, DirectKeepsOperandsInTheOrderOfRanks) {
+TEST(HostsEngine, TheTreeKeepsOperandsInTheOrderOfRanks) {
   const ReduceFunction function = [](void* out, const void* a, const void* b, size_t elements) {
     for (size_t i = 0; i < elements; ++i) {
       static_cast<uint64_t*>(out)[i] =
@@ -245,9 +277,12 @@ TEST(HostsEngine, DirectKeepsOperandsInTheOrderOfRanks) {
   for (const int size : {2, 3, 5, 8}) {
     World world(size);
     on_all_ranks(world, [&function](Rank& rank) {
-      for (const size_t elements : {size_t{1}, size_t{5003}}) {
+      uint32_t tag = 0;
+      for (const Algorithm algorithm : kAlgorithms) {
+        if (!sums_over_tree(algorithm)) continue;
+        const size_t elements = algorithm == Algorithm::kRecursiveDoubling ? 1 : 5003;
         const Work work{.elements = elements,
-                        .tag = static_cast<uint32_t>(elements),
+                        .tag = ++tag,
                         .in_place = elements == 1,
                         .operation = ReduceOperation::kCustom,
                         .function = &function};
@@ -258,20 +293,29 @@ TEST(HostsEngine, DirectKeepsOperandsInTheOrderOfRanks) {
             wanted[i] = compose(wanted[i], input<uint64_t>(r, i, work.tag));
           }
         }
-        check_allreduce(rank, Algorithm::kDirect, work, {kWhole}, wanted);
+        check_allreduce(rank, algorithm, work, {kWhole}, wanted,
+                        inputs<uint64_t>(rank.group.rank, work));
       }
     });
   }
 }
 
+std::string name_of_case(const ::testing::TestParamInfo<HostsEngineTest::ParamType>& param) {
+  std::string name = algorithm_name(std::get<0>(param.param));
+  std::erase_if(name, [](char c) { return !std::isalpha(c); });
+  return absl::StrCat(name, "_", std::get<1>(param.param));
+}
+
 INSTANTIATE_TEST_SUITE_P(, HostsEngineTest,
                          ::testing::Combine(::testing::ValuesIn(kAlgorithms),
                                             ::testing::Range(1, 17)),
-                         [](const auto& param) {
-                           std::string name = algorithm_name(std::get<0>(param.param));
-                           std::erase_if(name, [](char c) { return !std::isalpha(c); });
-                           return absl::StrCat(name, "_", std::get<1>(param.param));
-                         });
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(, HostsEngineTreeTest,
+                         ::testing::Combine(::testing::Values(Algorithm::kRecursiveDoubling,
+                                                              Algorithm::kHalvingDoubling,
+                                                              Algorithm::kDirect),
+                                            ::testing::Range(1, 17)),
+                         name_of_case);
 
 TEST(HostsEngine, NoRankIsDoneBeforeTheLastHasBegun) {
   std::vector<std::pair<Algorithm, size_t>> cases;
@@ -517,27 +561,70 @@ TEST(HostsEngine, AFrozenTaskLeavesTheMemoryAlone) {
   }
 }
 
-Algorithm chosen(Algorithm asked, int ranks, size_t elements, bool commutative = true) {
+Operation operation_of(size_t elements) {
   Operation op;
   op.elements = elements;
   op.element_size = 4;
-  op.commutative = commutative;
-  return HostsEngine::choose(asked, ranks, op);
+  return op;
+}
+
+Algorithm chosen(Algorithm asked, int ranks, const Operation& operation) {
+  return HostsEngine::choose(asked, ranks, operation).value_or(Algorithm::kAuto);
+}
+
+Algorithm chosen(int ranks, size_t elements) {
+  return chosen(Algorithm::kAuto, ranks, operation_of(elements));
 }
 
 TEST(HostsEngine, ChoosesByRanksAndSize) {
-  EXPECT_EQ(chosen(Algorithm::kAuto, 8, 16), Algorithm::kRecursiveDoubling);
-  EXPECT_EQ(chosen(Algorithm::kAuto, 8, 64 << 10), Algorithm::kHalvingDoubling);
-  EXPECT_EQ(chosen(Algorithm::kAuto, 8, 16 << 20), Algorithm::kRing);
-  EXPECT_EQ(chosen(Algorithm::kAuto, 2, 64 << 10), Algorithm::kRing);
-  EXPECT_EQ(chosen(Algorithm::kAuto, 1000, 16), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(chosen(8, 16), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(chosen(8, 64 << 10), Algorithm::kHalvingDoubling);
+  EXPECT_EQ(chosen(8, 16 << 20), Algorithm::kRing);
+  EXPECT_EQ(chosen(2, 64 << 10), Algorithm::kRing);
+  EXPECT_EQ(chosen(1000, 16), Algorithm::kRecursiveDoubling);
 }
 
-TEST(HostsEngine, TakesWhatWasAskedForUnlessThatCannotServe) {
+std::vector<Operation> bound_to_the_tree(size_t elements) {
+  std::vector<Operation> operations(2, operation_of(elements));
+  operations[0].reproducible = true;
+  operations[1].commutative = false;
+  return operations;
+}
+
+TEST(HostsEngine, ChoosesAmongThoseThatSumOverTheTree) {
+  for (int ranks = 1; ranks <= 33; ++ranks) {
+    for (size_t elements = 0; elements < (16 << 20); elements = elements * 2 + 1) {
+      for (const Operation& operation : bound_to_the_tree(elements)) {
+        EXPECT_TRUE(sums_over_tree(chosen(Algorithm::kAuto, ranks, operation)))
+            << ranks << " ranks, " << elements << " elements";
+      }
+    }
+  }
+}
+
+TEST(HostsEngine, TakesWhatWasAskedFor) {
   for (const Algorithm asked : kAlgorithms) {
-    EXPECT_EQ(chosen(asked, 8, 1000), asked);
-    EXPECT_EQ(chosen(asked, 8, 0), Algorithm::kRecursiveDoubling);
-    EXPECT_EQ(chosen(asked, 8, 1000, /*commutative=*/false), Algorithm::kDirect);
+    EXPECT_EQ(chosen(asked, 8, operation_of(1000)), asked);
+    EXPECT_EQ(chosen(asked, 8, operation_of(0)), Algorithm::kRecursiveDoubling);
+    for (const size_t elements : {0, 1000}) {
+      for (const Operation& operation : bound_to_the_tree(elements)) {
+        const auto choice = HostsEngine::choose(asked, 8, operation);
+        EXPECT_EQ(choice.ok(), sums_over_tree(asked)) << choice.status();
+        if (choice.ok() && elements > 0) {
+          EXPECT_EQ(*choice, asked);
+        }
+      }
+    }
+  }
+}
+
+TEST(HostsEngine, RefusesAnOrderThatTheOperationDoesNotAllow) {
+  const Operation reproducible = bound_to_the_tree(10)[0];
+  const absl::Status status = HostsEngine::choose(Algorithm::kRing, 4, reproducible).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  for (const char* part :
+       {"ring", "reproducible", "recursive doubling", "halving-doubling", "direct"}) {
+    EXPECT_NE(status.message().find(part), absl::string_view::npos) << part << ": " << status;
   }
 }
 

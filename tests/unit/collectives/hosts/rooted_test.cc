@@ -48,13 +48,6 @@ T by_tree(const Combine<T>& combine, const std::vector<T>& operands, size_t firs
 }
 
 template <typename T>
-T by_order(const Combine<T>& combine, const std::vector<T>& operands) {
-  T sum = operands[0];
-  for (size_t i = 1; i < operands.size(); ++i) sum = combine(sum, operands[i]);
-  return sum;
-}
-
-template <typename T>
 std::vector<T> expected(Algorithm algorithm, const Work& work, int size) {
   std::vector<T> result(work.elements);
   const auto n = static_cast<size_t>(size);
@@ -71,7 +64,7 @@ std::vector<T> expected(Algorithm algorithm, const Work& work, int size) {
     if (algorithm == kTree)
       std::rotate(operands.begin(), operands.begin() + work.root, operands.end());
     result[i] = algorithm == kChain               ? by_chain(combine, operands, root)
-                : algorithm == Algorithm::kDirect ? by_order(combine, operands)
+                : algorithm == Algorithm::kDirect ? over_tree(operation, operands)
                                                   : by_tree(combine, operands, 0, n);
     if (operation == ReduceOperation::kAverage) result[i] = reference::divide(result[i], size);
   }
@@ -450,7 +443,7 @@ TEST(HostsEngine, ChoosesForOtherCollectives) {
     op.elements = bytes;
     op.element_size = 1;
     op.commutative = commutative;
-    return HostsEngine::choose(Algorithm::kAuto, 8, op);
+    return *HostsEngine::choose(Algorithm::kAuto, 8, op);
   };
   EXPECT_EQ(chosen(Collective::kBarrier, 0), kDissemination);
   EXPECT_EQ(chosen(Collective::kBroadcast, 0), kTree);

@@ -1,9 +1,12 @@
 // Ranks of the hosts engine's tests: each an endpoint and a thread of this process, over loopback.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -16,6 +19,7 @@
 #include "collectives/engine.h"
 #include "collectives/hosts/hosts_engine.h"
 #include "gtest/gtest.h"
+#include "tests/unit/collectives/reference.h"
 #include "transport/endpoint.h"
 #include "transport/tcp/device.h"
 
@@ -83,6 +87,28 @@ class World {
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
 
+// Operations whose tags have this bit have NaNs of many payloads, infinities and zeros of both
+// signs.
+constexpr uint32_t kSpecialValues = 1U << 20;
+
+template <typename T>
+T special_value(uint64_t random) {
+  if (random % 2 == 0) return T(random % 4 == 0 ? 0.0F : -0.0F);
+  // Infinities, NaNs that are quiet and NaNs that signal, all of both signs.
+  constexpr int kFractionBits = std::is_same_v<T, double>     ? 52
+                                : std::is_same_v<T, float>    ? 23
+                                : std::is_same_v<T, BFloat16> ? 7
+                                                              : 10;
+  const uint64_t infinity = reference::bits_of(T(std::numeric_limits<float>::infinity()));
+  const uint64_t sign = (random >> 1) % 2 << (8 * sizeof(T) - 1);
+  const uint64_t payload =
+      (random >> 2) % 4 == 0 ? 0 : (random >> 4) % (uint64_t{1} << kFractionBits);
+  const uint64_t bits = sign | infinity | payload;
+  T value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
 // Depends on rank, element and operation. Sizes of floating-point numbers differ much, so that the
 // order of summation shows.
 template <typename T = float>
@@ -92,12 +118,31 @@ T input(int rank, size_t element, uint32_t tag) {
   x ^= x >> 31;
   x *= 0xd6e8feb86659fd93u;
   x ^= x >> 32;
+  if constexpr (!std::is_integral_v<T>) {
+    if ((tag & kSpecialValues) != 0) return special_value<T>(x);
+  }
   if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(x);
   } else {
     return T(std::ldexp(static_cast<float>(x % 16'777'213) - 8'000'000,
                         static_cast<int>((x >> 40) % 24) - 24));
   }
+}
+
+// The tree of ranks, of these operands in their order.
+template <typename T>
+T over_tree(ReduceOperation operation, const std::vector<T>& operands) {
+  const size_t leaves = std::bit_floor(operands.size());
+  const size_t folded = operands.size() - leaves;
+  const auto leaf = [&](size_t i) {
+    return i < folded ? reference::combine(operation, operands[2 * i], operands[2 * i + 1])
+                      : operands[i + folded];
+  };
+  const std::function<T(size_t, size_t)> sum = [&](size_t first, size_t count) {
+    if (count == 1) return leaf(first);
+    return reference::combine(operation, sum(first, count / 2), sum(first + count / 2, count / 2));
+  };
+  return sum(0, leaves);
 }
 
 // Of x -> m·x + c, modulo 2^32, which are associative and do not commute: first a, then b. The
@@ -124,14 +169,26 @@ struct Work {
   int root = 0;
 };
 
+template <typename T>
+std::vector<T> inputs(int rank, const Work& work) {
+  std::vector<T> values(work.elements);
+  for (size_t i = 0; i < work.elements; ++i) values[i] = input<T>(rank, i, work.tag);
+  return values;
+}
+
 // One rank's part in it.
 template <typename T = float>
 class RankRun final : public TaskOwner {
  public:
   RankRun(Rank& rank, Algorithm algorithm, const Work& work, const std::vector<Lane>& lanes)
-      : rank_(rank), in_(work.elements), out_(work.elements), in_place_(work.in_place) {
-    for (size_t i = 0; i < work.elements; ++i) in_[i] = input<T>(rank.group.rank, i, work.tag);
-    original_ = in_;
+      : RankRun(rank, algorithm, work, lanes, inputs<T>(rank.group.rank, work)) {}
+  RankRun(Rank& rank, Algorithm algorithm, const Work& work, const std::vector<Lane>& lanes,
+          std::vector<T> in)
+      : rank_(rank),
+        in_(std::move(in)),
+        out_(work.elements),
+        original_(in_),
+        in_place_(work.in_place) {
     const bool is_root = rank.group.rank == work.root;
     const bool contributes = work.collective != Collective::kBroadcast || is_root;
     has_result_ = work.collective == Collective::kAllreduce ||
