@@ -1,0 +1,106 @@
+#include "control/data_length_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace nezha {
+namespace {
+
+// "8 MiB": the least of the class.
+std::string size_name(SizeClass size_class) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  return absl::StrCat(1 << size_class % 10, " ", kUnits[size_class / 10]);
+}
+
+std::string time_name(Nanos time) {
+  if (time >= kSecond) return absl::StrFormat("%.2f s", static_cast<double>(time) / kSecond);
+  if (time >= kMillisecond) {
+    return absl::StrFormat("%.2f ms", static_cast<double>(time) / kMillisecond);
+  }
+  return absl::StrFormat("%.1f us", static_cast<double>(time) / kMicrosecond);
+}
+
+// What a lane carries, and what it took for that.
+std::string lane_cell(const TableEntry& entry, size_t lane) {
+  if (entry.allocation[lane] == 0) return "-";
+  const double percent = 100.0 * entry.allocation[lane] / SliceBounds::kWhole;
+  const bool took_part = lane < entry.times.size() && entry.times[lane] > 0;
+  return absl::StrFormat("%.1f%% %s", percent, took_part ? time_name(entry.times[lane]) : "");
+}
+
+}  // namespace
+
+void TableEntry::change(Allocation to, Cause cause) {
+  allocation = std::move(to);
+  ++number;
+  record(cause);
+}
+
+void TableEntry::record(Cause cause) {
+  ++changes;
+  history.push_back({windows, cause, allocation});
+  if (history.size() > kHistory) history.pop_front();
+}
+
+std::string DataLengthTable::to_string() const {
+  std::string out = absl::StrFormat("%9s  %-9s  %7s  %7s", "size", "state", "windows", "changes");
+  for (const std::string& lane : lanes) absl::StrAppendFormat(&out, "  %-16s", lane);
+  for (const auto& [size_class, entry] : entries) {
+    absl::StrAppendFormat(&out, "\n%9s  %-9s  %7d  %7d", size_name(size_class),
+                          name_of(entry.state), entry.windows, entry.changes);
+    for (size_t lane = 0; lane < lanes.size(); ++lane) {
+      absl::StrAppendFormat(&out, "  %-16s", lane_cell(entry, lane));
+    }
+  }
+  return out + "\n";
+}
+
+std::string DataLengthTable::history(SizeClass size_class) const {
+  std::string out;
+  const auto found = entries.find(size_class);
+  if (found == entries.end()) return out;
+  for (const TableEntry::Change& change : found->second.history) {
+    absl::StrAppendFormat(&out, "after %d windows: %s by %s\n", change.windows,
+                          nezha::to_string(change.allocation), name_of(change.cause));
+  }
+  return out;
+}
+
+absl::string_view name_of(ClassState state) {
+  switch (state) {
+    case ClassState::kSearching:
+      return "searching";
+    case ClassState::kCold:
+      return "cold";
+    case ClassState::kHot:
+      return "hot";
+    case ClassState::kConverged:
+      return "converged";
+  }
+  return "";
+}
+
+absl::string_view name_of(Cause cause) {
+  switch (cause) {
+    case Cause::kStart:
+      return "start";
+    case Cause::kSearch:
+      return "search";
+    case Cause::kRebalance:
+      return "rebalance";
+    case Cause::kDrift:
+      return "drift";
+    case Cause::kProbe:
+      return "probe";
+    case Cause::kReturn:
+      return "return";
+    case Cause::kLanes:
+      return "lanes";
+  }
+  return "";
+}
+
+}  // namespace nezha

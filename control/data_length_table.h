@@ -1,0 +1,58 @@
+// The data length table (Nezha §IV-B): how the messages of each size class are divided, what its
+// lanes took, and how it came to that.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "control/allocation.h"
+#include "control/policy.h"
+#include "control/size_class.h"
+#include "control/timer.h"
+
+namespace nezha {
+
+struct TableEntry {
+  struct Change {
+    uint64_t windows = 0;  // how many the class had had
+    Cause cause = Cause::kStart;
+    Allocation allocation;
+
+    friend bool operator==(const Change&, const Change&) = default;
+  };
+  static constexpr size_t kHistory = 16;  // changes that are kept, the latest
+
+  ClassState state = ClassState::kSearching;
+  Allocation allocation;
+  uint32_t number = 0;  // the allocation's. Of this run: not saved
+  uint64_t windows = 0;
+  uint64_t bytes = 0;        // the mean of the last window
+  Allocation ran_by;         // the last window
+  std::vector<Nanos> times;  // of the last window, by lane
+  uint64_t changes = 0;
+  std::deque<Change> history;  // the latest last
+
+  // The class goes on by that allocation.
+  void change(Allocation to, Cause cause);
+  // It goes on by the one it has, for another reason.
+  void record(Cause cause);
+};
+
+struct DataLengthTable {
+  std::vector<std::string> lanes;  // their names
+  std::map<SizeClass, TableEntry> entries;
+
+  // A line for each class, to be read by people.
+  std::string to_string() const;
+  // And the history of one.
+  std::string history(SizeClass size_class) const;
+};
+
+absl::string_view name_of(ClassState state);
+absl::string_view name_of(Cause cause);
+
+}  // namespace nezha

@@ -1,0 +1,58 @@
+// The load balancer: the data length table, kept by a policy. It is the coordinator's alone.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "control/data_length_table.h"
+#include "control/policy.h"
+
+namespace nezha {
+
+// What the ranks are to be told: how messages of the class are divided from an agreed step on.
+struct AllocationChange {
+  SizeClass size_class = 0;
+  uint32_t number = 0;
+  Allocation allocation;
+};
+
+class LoadBalancer {
+ public:
+  // Lanes by name, at most kMaxLanes; the policy is of as many.
+  LoadBalancer(std::vector<std::string> lanes, std::unique_ptr<Policy> policy);
+
+  // By what messages of that size run: by their class's allocation, or, until it has one, by that
+  // of the nearest class; equal parts of all live lanes when there is none.
+  Allocation allocation(uint64_t bytes) const;
+  // A message of that size has been seen: gives its class an allocation of its own if it had none.
+  std::optional<AllocationChange> open(uint64_t bytes);
+  // The change that follows from a window, if one does. Windows by anything but their class's
+  // latest allocation are passed over.
+  std::optional<AllocationChange> on_window(const Window& window);
+  // Of how many operations the next window of a class is to be: for the Timer, after each call of
+  // on_window() and open().
+  int window_operations(SizeClass size_class) const {
+    return policy_->window_operations(size_class);
+  }
+
+  // The lanes that are live are others. Not empty.
+  std::vector<AllocationChange> set_live(LaneSet live);
+
+  const DataLengthTable& table() const { return table_; }
+  // Goes on from a table of the same lanes, before any class is open: what the ranks are to be
+  // told. An error, and nothing is changed, if the lanes' names are others.
+  absl::StatusOr<std::vector<AllocationChange>> resume(const DataLengthTable& table);
+
+ private:
+  AllocationChange change(SizeClass size_class, Decision decision);
+
+  DataLengthTable table_;
+  std::unique_ptr<Policy> policy_;
+  LaneSet live_;
+};
+
+}  // namespace nezha

@@ -1,0 +1,74 @@
+// The default policy: learns what lanes take and lets those that finish a message first finish it
+// together. Whether on one lane or on several falls out of the same computation, except for
+// messages too short for several.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "control/lane_model.h"
+#include "control/policy.h"
+
+namespace nezha {
+
+// A class's life: a *search*, in short windows, tries what the model says is best until it says
+// nothing better than what was measured. Then windows are long; the allocation changes when the
+// lanes' times have (a *drift*, which opens a search at once: a short window tells it from noise),
+// when a better balance shows, or when a *probe*, one short window by another set of lanes, found
+// that set to be better.
+class ModelPolicy final : public Policy {
+ public:
+  explicit ModelPolicy(int lanes) : Policy(lanes), model_(lanes) {}
+
+  Allocation open(SizeClass size_class) override;
+  void resume(const Window& last, const Allocation& ran_by, ClassState state) override;
+  std::optional<Decision> on_window(const Window& window, const Allocation& allocation) override;
+  Allocation on_lanes(SizeClass size_class, const Allocation& current) override;
+  ClassState state(SizeClass size_class) const override;
+  int window_operations(SizeClass size_class) const override;
+
+  // The part of the operations' time that probes took, as far as windows tell. At most kProbing.
+  double probing() const { return total_time_ == 0 ? 0 : probe_time_ / total_time_; }
+  static constexpr double kProbing = 0.01;
+
+ private:
+  struct Class {
+    ClassState state = ClassState::kSearching;
+    int searched = 0;                // windows of this search
+    bool is_first = true;            // no window yet
+    bool is_explored = false;        // what must be measured first has been
+    bool after_drift = false;        // what opened this search, or lanes came or went
+    bool is_cut = true;              // messages are long enough for each lane to get some
+    std::optional<Allocation> home;  // where a probe returns to
+  };
+
+  std::optional<Decision> on_search(Class& known, const Window& window, const Allocation& ran_by);
+  void learn_in_search(Class& known, const Window& window, const Allocation& ran_by);
+  std::optional<Decision> on_settled(Class& known, const Window& window, const Allocation& ran_by);
+  std::optional<Decision> on_probe(Class& known, const Window& window, const Allocation& ran_by);
+  static void open_search(Class& known, bool after_drift);
+  static Decision go_to(Class& known, const Split& split, LaneSet from, Cause cause);
+  static Cause cause_of(const Class& known, bool is_same_set);
+  static void settle(Class& known, LaneSet set);
+
+  // Lanes that did not take what the model said, and how many times that they did.
+  using Changes = std::vector<std::pair<int, double>>;
+  Changes changes(const Window& window, const Allocation& ran_by, LaneSet suspects) const;
+  void learn_changes(const Window& window, const Allocation& ran_by, const Changes& changes);
+  std::optional<Allocation> unexplored(SizeClass size_class, double bytes) const;
+  std::optional<int> promising_alone(SizeClass size_class, double bytes) const;
+  bool is_spread(SizeClass size_class) const;
+  std::optional<Split> best(SizeClass size_class, double bytes, bool only_measured) const;
+  std::optional<Allocation> next_probe(const Window& window, const Allocation& current) const;
+  std::optional<Split> probe_of(const Window& window, const Split& current, LaneSet set) const;
+  void account(const Window& window, bool is_probe);
+
+  LaneModel model_;
+  std::map<SizeClass, Class> classes_;
+  double total_time_ = 0;  // nanoseconds
+  double probe_time_ = 0;
+};
+
+}  // namespace nezha

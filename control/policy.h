@@ -1,0 +1,71 @@
+// What decides how the messages of a size class are divided among lanes, from how long windows of
+// them took. It runs at the coordinator alone, which sends the ranks what it decides: integers.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "control/allocation.h"
+#include "control/size_class.h"
+#include "control/timer.h"
+
+namespace nezha {
+
+enum class ClassState : uint8_t {
+  kSearching,  // which lanes are to carry it
+  kCold,       // all on one lane
+  kHot,        // several lanes; how much each is to carry is being found
+  kConverged,  // several lanes, which finish together
+};
+
+// Why an allocation changed.
+enum class Cause : uint8_t {
+  kStart,      // the class's first
+  kSearch,     // compares sets of lanes
+  kRebalance,  // lets the lanes of the set finish together
+  kDrift,      // the lanes do not take what they used to
+  kProbe,      // looks at what is not in use, for one window
+  kReturn,     // from a probe, or to the best that a search found
+  kLanes,      // a lane was lost or came back
+};
+
+struct Decision {
+  Allocation allocation;
+  Cause cause = Cause::kStart;
+};
+
+class Policy {
+ public:
+  // All lanes are live at first. At most kMaxLanes.
+  explicit Policy(int lanes) : lanes_(lanes), live_(all_lanes(lanes)) {}
+  virtual ~Policy() = default;
+  Policy(const Policy&) = delete;
+  Policy& operator=(const Policy&) = delete;
+
+  // The first allocation of a class.
+  virtual Allocation open(SizeClass size_class) = 0;
+  // Goes on where an earlier run left the class: its last window ran by that allocation.
+  virtual void resume(const Window& last, const Allocation& ran_by, ClassState state) = 0;
+  // What follows from a window that ran by that allocation: the next one, none if it stays. Some
+  // lane of the allocation took part.
+  virtual std::optional<Decision> on_window(const Window& window, const Allocation& ran_by) = 0;
+  // The lanes that are live are others: the allocation that follows `current` in an open class.
+  virtual Allocation on_lanes(SizeClass size_class, const Allocation& current) = 0;
+
+  virtual ClassState state(SizeClass size_class) const = 0;
+  // Of how many operations the class's next window is.
+  virtual int window_operations(SizeClass size_class) const = 0;
+
+  // At least one. on_lanes() is to follow for every open class.
+  void set_live(LaneSet live) { live_ = live; }
+
+ protected:
+  int lanes() const { return lanes_; }
+  LaneSet live() const { return live_; }
+
+ private:
+  int lanes_;
+  LaneSet live_;
+};
+
+}  // namespace nezha

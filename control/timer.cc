@@ -1,0 +1,170 @@
+#include "control/timer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace nezha {
+namespace {
+
+double robust_mean(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t left_out = std::min((3 * values.size() + 9) / 10, (values.size() - 1) / 2);
+  const auto first = values.begin() + static_cast<ptrdiff_t>(left_out);
+  const auto last = values.end() - static_cast<ptrdiff_t>(left_out);
+  return std::accumulate(first, last, 0.0) / static_cast<double>(last - first);
+}
+
+// The standard error of that mean. 1.5 times the typical deviation is the standard deviation of
+// normal values; leaving out three of ten at either end raises the error by a sixth.
+double robust_error(std::vector<double> values) {
+  const double mean = robust_mean(values);
+  for (double& value : values) value = std::fabs(value - mean);
+  return 1.75 * robust_mean(values) / std::sqrt(values.size());
+}
+
+LaneTime lane_time(const std::vector<Reading>& operations, size_t lane, double mean_bytes) {
+  std::vector<double> times;
+  std::vector<double> scaled;  // as if all operations were of the mean size
+  for (const Reading& operation : operations) {
+    times.push_back(static_cast<double>(operation.lanes[lane]));
+    scaled.push_back(times.back() * mean_bytes / static_cast<double>(operation.bytes));
+  }
+  // Whichever agrees better: start-up or bytes may decide what operations take.
+  const double error = robust_error(times);
+  const double scaled_error = robust_error(scaled);
+  const bool is_scaled = scaled_error < error;
+  return {std::llround(robust_mean(is_scaled ? scaled : times)),
+          std::llround(std::min(error, scaled_error))};
+}
+
+Window window_of(SizeClass size_class, const std::vector<Reading>& operations) {
+  std::vector<double> bytes;
+  bytes.reserve(operations.size());
+  for (const Reading& operation : operations) {
+    bytes.push_back(static_cast<double>(operation.bytes));
+  }
+  const double mean_bytes = robust_mean(bytes);
+  Window window;
+  window.size_class = size_class;
+  window.bytes = static_cast<uint64_t>(std::llround(mean_bytes));
+  window.allocation = operations.front().allocation;
+  window.operations = static_cast<int>(operations.size());
+  for (size_t lane = 0; lane < operations.front().lanes.size(); ++lane) {
+    window.lanes.push_back(lane_time(operations, lane, mean_bytes));
+  }
+  return window;
+}
+
+bool differ(const std::vector<Reading>& operations) {
+  for (size_t lane = 0; lane < operations.front().lanes.size(); ++lane) {
+    const auto [least, most] = std::minmax_element(
+        operations.begin(), operations.end(),
+        [lane](const Reading& a, const Reading& b) { return a.lanes[lane] < b.lanes[lane]; });
+    if (most->lanes[lane] > least->lanes[lane] + least->lanes[lane] / 2) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Nanos slowest(const Window& window) {
+  Nanos time = 0;
+  for (const LaneTime& lane : window.lanes) time = std::max(time, lane.mean);
+  return time;
+}
+
+LaneSet took_part(const Window& window) {
+  LaneSet set = 0;
+  for (size_t lane = 0; lane < window.lanes.size(); ++lane) {
+    if (window.lanes[lane].mean > 0) set |= lane_bit(static_cast<int>(lane));
+  }
+  return set;
+}
+
+Timer::Timer(int ranks, int lanes) : ranks_(ranks), lanes_(static_cast<size_t>(lanes)) {}
+
+void Timer::set_operations(SizeClass size_class, int operations) {
+  length_[size_class] = operations;
+}
+
+absl::StatusOr<std::optional<Window>> Timer::add(int rank, const Reading& reading) {
+  if (absl::Status valid = check(rank, reading); !valid.ok()) return valid;
+  const auto operation = find_or_add(reading);
+  operation->told[static_cast<size_t>(rank)] = true;
+  std::vector<Nanos>& lanes = operation->shortest.lanes;
+  for (size_t i = 0; i < lanes_; ++i) lanes[i] = std::min(lanes[i], reading.lanes[i]);
+  if (--operation->missing > 0) return std::nullopt;
+  const Reading joined = std::move(operation->shortest);
+  pending_.erase(operation);
+  by_id_.erase(joined.operation);
+  return gather(joined);
+}
+
+absl::Status Timer::check(int rank, const Reading& reading) const {
+  const auto wrong = [&](absl::string_view what) {
+    return absl::InvalidArgumentError(absl::StrCat("rank ", rank, "'s reading of operation ",
+                                                   reading.operation.ordinal, " of tag ",
+                                                   reading.operation.tag, " ", what));
+  };
+  if (rank < 0 || rank >= ranks_) return wrong("is of no rank of this context");
+  if (reading.lanes.size() != lanes_) {
+    return wrong(absl::StrCat("has ", reading.lanes.size(), " lanes, not ", lanes_));
+  }
+  if (std::any_of(reading.lanes.begin(), reading.lanes.end(), [](Nanos t) { return t < 0; })) {
+    return wrong("has a negative duration");
+  }
+  const auto found = by_id_.find(reading.operation);
+  if (found == by_id_.end()) return absl::OkStatus();
+  const Operation& operation = *found->second;
+  if (operation.told[static_cast<size_t>(rank)]) return wrong("came twice");
+  const Reading& other = operation.shortest;
+  if (reading.bytes != other.bytes || reading.allocation != other.allocation) {
+    return wrong(absl::StrCat("says ", reading.bytes, " bytes by allocation ", reading.allocation,
+                              ", another rank's ", other.bytes, " by ", other.allocation));
+  }
+  for (size_t lane = 0; lane < lanes_; ++lane) {
+    if ((reading.lanes[lane] == 0) != (other.lanes[lane] == 0)) {
+      return wrong(
+          absl::StrCat("differs from another rank's in whether lane ", lane, " took part"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+Timer::Pending::iterator Timer::find_or_add(const Reading& reading) {
+  const auto [found, is_new] = by_id_.try_emplace(reading.operation);
+  if (!is_new) return found->second;
+  pending_.push_back({reading, std::vector<bool>(static_cast<size_t>(ranks_)), ranks_});
+  found->second = std::prev(pending_.end());
+  if (pending_.size() > kPending) {
+    by_id_.erase(pending_.front().shortest.operation);
+    pending_.pop_front();
+    ++forgotten_;
+  }
+  return std::prev(pending_.end());
+}
+
+std::optional<Window> Timer::gather(const Reading& reading) {
+  const bool is_idle =
+      std::all_of(reading.lanes.begin(), reading.lanes.end(), [](Nanos time) { return time == 0; });
+  if (reading.allocation == 0 || reading.bytes == 0 || is_idle) return std::nullopt;
+  const SizeClass size_class = size_class_of(reading.bytes);
+  Gathering& gathering = gathering_[size_class];
+  if (reading.allocation < gathering.allocation) return std::nullopt;
+  if (reading.allocation > gathering.allocation) gathering = {reading.allocation, {}};
+  gathering.operations.push_back(reading);
+  const auto length = length_.find(size_class);
+  int wanted = length == length_.end() ? kOperations : length->second;
+  if (wanted < kOperations && differ(gathering.operations)) wanted += 2;
+  if (std::ssize(gathering.operations) < wanted) return std::nullopt;
+  Window window = window_of(size_class, gathering.operations);
+  gathering.operations.clear();
+  return window;
+}
+
+}  // namespace nezha

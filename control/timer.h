@@ -1,0 +1,106 @@
+// The Timer: how long the lanes of an operation took, from what every rank measured. No clock.
+#pragma once
+
+#include <cstdint>
+#include <iterator>
+#include <list>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "control/allocation.h"
+#include "control/plan_agreement.h"
+#include "control/size_class.h"
+
+namespace nezha {
+
+// What one rank measured of one operation.
+struct Reading {
+  OperationId operation;
+  uint64_t bytes = 0;
+  // Of the size class: allocations are numbered from 1 on as they follow each other; 0 says that
+  // the class had none of its own.
+  uint32_t allocation = 0;
+  // By lane: from when this rank entered the operation to when the lane was through on it. 0 for a
+  // lane that took no part.
+  std::vector<Nanos> lanes;
+};
+
+struct LaneTime {
+  Nanos mean = 0;   // 0: took no part
+  Nanos error = 0;  // the standard error of the mean
+};
+
+// What a run of operations of one size class by one allocation took.
+struct Window {
+  SizeClass size_class = 0;
+  uint64_t bytes = 0;  // the mean
+  uint32_t allocation = 0;
+  std::vector<LaneTime> lanes;
+  int operations = 0;
+};
+
+// How long the operations of a window took: as long as their slowest lanes.
+Nanos slowest(const Window& window);
+// The lanes that took part. One that has a part may take none: slices are cut at cache lines, and
+// a short message leaves it nothing.
+LaneSet took_part(const Window& window);
+
+// A rank's raw duration is full of other ranks' lateness. The last to enter waits for nobody: what
+// a lane took is the minimum over ranks.
+//
+// The mean of a window leaves out three of ten at either end. A rank that was not scheduled or a
+// packet that was lost makes an outlier ten times as long, a bucket of tokens that filled up in a
+// pause makes a short one; the middle four vary less than the median alone. A short window, of
+// which fewer may be left out, grows by two operations if some took half as long again as others.
+//
+// Sizes of a class differ by up to a factor of two. They are averaged in the same way, and
+// durations are those of that size: scaled in proportion where they then agree better, as they are
+// where start-up decides.
+class Timer {
+ public:
+  static constexpr int kOperations = 10;  // a window's, as in Nezha §IV-B
+  // Operations that some ranks have not told of. The oldest is forgotten when there are more.
+  static constexpr size_t kPending = 1024;
+
+  Timer(int ranks, int lanes);
+
+  // Of how many operations the windows of a class are. At least 1.
+  void set_operations(SizeClass size_class, int operations);
+
+  // Readings come in any order. The window that this one completes, if it does. An error if it is
+  // no reading of an operation of these ranks and lanes, or contradicts another rank's.
+  absl::StatusOr<std::optional<Window>> add(int rank, const Reading& reading);
+
+  size_t pending() const { return pending_.size(); }
+  uint64_t forgotten() const { return forgotten_; }
+
+ private:
+  struct Operation {
+    Reading shortest;        // by lane, of those that have told
+    std::vector<bool> told;  // by rank
+    int missing = 0;         // ranks
+  };
+  struct Gathering {
+    uint32_t allocation = 0;
+    std::vector<Reading> operations;
+  };
+  using Pending = std::list<Operation>;  // the oldest first
+
+  absl::Status check(int rank, const Reading& reading) const;
+  Pending::iterator find_or_add(const Reading& reading);
+  std::optional<Window> gather(const Reading& reading);
+
+  int ranks_;
+  size_t lanes_;
+  Pending pending_;
+  absl::flat_hash_map<OperationId, Pending::iterator> by_id_;
+  uint64_t forgotten_ = 0;
+  std::map<SizeClass, int> length_;  // of windows, in operations, where it is not kOperations
+  std::map<SizeClass, Gathering> gathering_;
+};
+
+}  // namespace nezha

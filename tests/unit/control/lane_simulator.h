@@ -1,0 +1,248 @@
+// Lanes as policies see them, and a job that runs allreduces over them, balanced by a policy. A
+// lane takes a start-up and a time for each byte; in a job with noise, one duration in twenty is
+// three times as long.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "control/load_balancer.h"
+#include "control/timer.h"
+#include "gtest/gtest.h"
+
+namespace nezha {
+
+struct SimulatedLane {
+  double start = 50'000;    // nanoseconds
+  double slope = 8;         // nanoseconds a byte: 1 Gbit/s
+  double start_beside = 0;  // more with each other lane
+  double slope_beside = 0;  // of itself, more with each other lane
+  double burst = 0;         // bytes that a bucket of tokens lets through
+  double burst_slope = 0;   // at this many nanoseconds a byte
+};
+
+inline SimulatedLane megabits(double rate) {
+  return {.start = 50'000, .slope = 8000 / rate, .start_beside = 10'000};
+}
+
+class LaneSimulator {
+ public:
+  std::vector<SimulatedLane> lanes;
+
+  // What a lane takes for its bytes beside `others` more.
+  double lane_time(size_t lane, double bytes, int others) const {
+    const SimulatedLane& it = lanes[lane];
+    const double burst = std::min(bytes, it.burst);
+    return it.start + others * it.start_beside +
+           (burst * it.burst_slope + (bytes - burst) * it.slope) * (1 + others * it.slope_beside);
+  }
+
+  double time(const Allocation& allocation, double bytes) const {
+    const LaneSet set = lanes_of(allocation);
+    double slowest = 0;
+    for (size_t lane = 0; lane < lanes.size(); ++lane) {
+      if (allocation[lane] == 0) continue;
+      slowest = std::max(slowest,
+                         lane_time(lane, part_of(bytes, allocation[lane]), std::popcount(set) - 1));
+    }
+    return slowest;
+  }
+
+  // The least time that any division among the lanes of `live` takes: for each set of them, the
+  // time in which they get through all the bytes.
+  double best_time(double bytes, LaneSet live) const {
+    double best = 1e300;
+    for (LaneSet set = 1; set <= live; ++set) {
+      if ((set & ~live) == 0) best = std::min(best, together(bytes, set));
+    }
+    return best;
+  }
+
+ private:
+  double together(double bytes, LaneSet set) const {
+    return bisect(1e18, [&](double time) {
+      double carried = 0;
+      for (size_t lane = 0; lane < lanes.size(); ++lane) {
+        if (!contains(set, static_cast<int>(lane))) continue;
+        carried += bisect(bytes, [&](double part) {
+          return lane_time(lane, part, std::popcount(set) - 1) > time;
+        });
+      }
+      return carried >= bytes * (1 - 1e-9);
+    });
+  }
+
+  // The least x in [0, limit] from which on `holds`.
+  template <typename Holds>
+  static double bisect(double limit, Holds holds) {
+    double low = 0;
+    double high = limit;
+    while (high - low > 1e-9 * high) {
+      const double middle = (low + high) / 2;
+      (holds(middle) ? high : low) = middle;
+    }
+    return high;
+  }
+};
+
+class SimulatedJob {
+ public:
+  static constexpr int kLag = 2;  // operations from a decision to the step that it announces
+
+  template <typename SomePolicy>
+  SimulatedJob(std::vector<SimulatedLane> lanes, SomePolicy*& policy, double noise = 0.02,
+               uint32_t seed = 1)
+      : network{std::move(lanes)},
+        noise_(noise),
+        random_(seed),
+        live_(all_lanes(count())),
+        timer_(1, count()),
+        balancer_(names(count()), adopt(policy, count())) {}
+
+  LaneSimulator network;
+
+  void run(uint64_t bytes, int operations) {
+    for (int i = 0; i < operations; ++i) run(bytes);
+  }
+
+  // How much slower than the best possible the class now is.
+  double excess(uint64_t bytes) const {
+    const auto size = static_cast<double>(bytes);
+    return network.time(allocation(bytes), size) / network.best_time(size, live_) - 1;
+  }
+
+  // What the class runs by, or returns to after a probe.
+  Allocation allocation(uint64_t bytes) const {
+    const TableEntry& it = entry(bytes);
+    return it.history.back().cause == Cause::kProbe ? it.ran_by : it.allocation;
+  }
+  const TableEntry& entry(uint64_t bytes) const {
+    return balancer_.table().entries.at(size_class_of(bytes));
+  }
+  // Changes for any other cause than probes.
+  int moves(uint64_t bytes) const {
+    const auto found = moves_.find(size_class_of(bytes));
+    return found == moves_.end() ? 0 : found->second;
+  }
+  double probing() const { return probe_time_ / total_time_; }
+
+  void set_live(LaneSet live) {
+    live_ = live;
+    for (const AllocationChange& change : balancer_.set_live(live)) apply(change);
+    announced_.clear();
+  }
+  std::vector<AllocationChange> resume(const DataLengthTable& table) {
+    auto changes = balancer_.resume(table);
+    EXPECT_TRUE(changes.ok()) << changes.status();
+    for (const AllocationChange& change : *changes) apply(change);
+    return *changes;
+  }
+  const LoadBalancer& balancer() const { return balancer_; }
+
+  // Operations until `holds`, at most `limit`.
+  template <typename Holds>
+  int operations_until(uint64_t bytes, int limit, Holds holds) {
+    int operations = 0;
+    while (operations < limit && !holds()) {
+      run(bytes);
+      ++operations;
+    }
+    return operations;
+  }
+
+ private:
+  int count() const { return static_cast<int>(network.lanes.size()); }
+  static std::vector<std::string> names(int lanes) {
+    std::vector<std::string> names(static_cast<size_t>(lanes));
+    for (size_t lane = 0; lane < names.size(); ++lane) names[lane] = "eth" + std::to_string(lane);
+    return names;
+  }
+  template <typename SomePolicy>
+  static std::unique_ptr<Policy> adopt(SomePolicy*& policy, int lanes) {
+    auto made = std::make_unique<SomePolicy>(lanes);
+    policy = made.get();
+    return made;
+  }
+
+  void run(uint64_t bytes) {
+    take_steps();
+    const SizeClass size_class = size_class_of(bytes);
+    if (const auto opened = balancer_.open(bytes)) announce(*opened);
+    const auto plan = plans_.find(size_class);
+    const Allocation by =
+        plan == plans_.end() ? balancer_.allocation(bytes) : plan->second.allocation;
+    const uint32_t number = plan == plans_.end() ? 0 : plan->second.number;
+    const Reading reading{{0, ++ordinal_}, bytes, number, times(by, bytes)};
+    const auto took =
+        static_cast<double>(*std::max_element(reading.lanes.begin(), reading.lanes.end()));
+    total_time_ += took;
+    const TableEntry& entry = balancer_.table().entries.at(size_class);
+    const bool is_probe = entry.history.back().cause == Cause::kProbe || number < entry.number;
+    if (is_probe && probes_.contains({size_class, number})) probe_time_ += took;
+    timer_.set_operations(size_class, balancer_.window_operations(size_class));
+    const auto window = timer_.add(0, reading);
+    ASSERT_TRUE(window.ok()) << window.status();
+    if (!*window) return;
+    if (const auto change = balancer_.on_window(**window)) announce(*change);
+  }
+
+  std::vector<Nanos> times(const Allocation& by, uint64_t bytes) {
+    std::vector<Nanos> times;
+    const int others = std::popcount(lanes_of(by)) - 1;
+    for (size_t lane = 0; lane < by.size(); ++lane) {
+      const double part = part_of(static_cast<double>(bytes), by[lane]);
+      const double noise = std::exp(noise_ * gauss_(random_));
+      const bool is_outlier = random_() % 20 == 0 && noise_ > 0;
+      const double time = network.lane_time(lane, part, others) * noise * (is_outlier ? 3 : 1);
+      times.push_back(by[lane] == 0 ? 0 : std::llround(time));
+    }
+    return times;
+  }
+
+  void announce(const AllocationChange& change) {
+    const Cause cause = balancer_.table().entries.at(change.size_class).history.back().cause;
+    if (cause == Cause::kProbe) {
+      probes_.emplace(change.size_class, change.number);
+    } else if (cause != Cause::kReturn && cause != Cause::kStart) {
+      ++moves_[change.size_class];
+    }
+    announced_.emplace_back(ordinal_ + kLag, change);
+  }
+  void take_steps() {
+    while (!announced_.empty() && announced_.front().first <= ordinal_) {
+      apply(announced_.front().second);
+      announced_.pop_front();
+    }
+  }
+  void apply(const AllocationChange& change) {
+    plans_[change.size_class] = change;
+    timer_.set_operations(change.size_class, balancer_.window_operations(change.size_class));
+  }
+
+  double noise_;
+  std::mt19937 random_;
+  std::normal_distribution<double> gauss_{0, 1};
+  LaneSet live_;
+  Timer timer_;
+  LoadBalancer balancer_;
+  uint64_t ordinal_ = 0;
+  std::deque<std::pair<uint64_t, AllocationChange>> announced_;  // from which operation on
+  std::map<SizeClass, AllocationChange> plans_;
+  std::set<std::pair<SizeClass, uint32_t>> probes_;
+  std::map<SizeClass, int> moves_;
+  double total_time_ = 0;
+  double probe_time_ = 0;
+};
+
+}  // namespace nezha

@@ -1,0 +1,141 @@
+#include "control/load_balancer.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "control/model_policy.h"
+#include "control/paper_policy.h"
+#include "control/table_file.h"
+#include "gtest/gtest.h"
+#include "tests/unit/control/lane_simulator.h"
+
+namespace nezha {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+TEST(Allocation, PartsAddUpWhateverTheWeights) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 1000; ++i) {
+    std::vector<double> weights(1 + random() % kMaxLanes);
+    for (double& weight : weights) weight = std::exp(static_cast<double>(random() % 60));
+    uint64_t sum = 0;
+    for (const uint32_t part : in_proportion(weights)) sum += part;
+    EXPECT_EQ(sum, SliceBounds::kWhole);
+  }
+  EXPECT_EQ(equal_parts(0b101, 3), (Allocation{1 << 19, 0, 1 << 19}));
+  EXPECT_EQ(all_on(1, 2), (Allocation{0, 1 << 20}));
+  EXPECT_EQ(lanes_of({5, 0, 7}), 0b101);
+  EXPECT_EQ(restricted_to(0b01, {1 << 19, 1 << 19}), all_on(0, 2));
+  EXPECT_EQ(to_string({1 << 18, 3 << 18}), "25.0 75.0");
+}
+
+std::unique_ptr<LoadBalancer> balancer() {
+  return std::make_unique<LoadBalancer>(std::vector<std::string>{"eth0", "eth1"},
+                                        std::make_unique<ModelPolicy>(2));
+}
+Window window(SizeClass size_class, uint32_t number, std::vector<LaneTime> lanes) {
+  return {size_class, typical_bytes(size_class), number, std::move(lanes), 3};
+}
+
+TEST(LoadBalancer, ClassesWithoutAnAllocationRunByTheNearest) {
+  const auto it = balancer();
+  EXPECT_EQ(it->allocation(kMiB), equal_parts(3, 2)) << "nothing is known yet";
+  const auto opened = it->open(kMiB);
+  ASSERT_TRUE(opened);
+  EXPECT_EQ(opened->size_class, 20);
+  EXPECT_EQ(opened->number, 1);
+  EXPECT_FALSE(it->open(kMiB + 1)) << "it has one";
+  const auto next = it->on_window(window(20, 1, {{1000, 0}, {90'000, 0}}));
+  ASSERT_TRUE(next);
+  EXPECT_EQ(next->number, 2);
+  EXPECT_EQ(it->allocation(kMiB), next->allocation);
+  EXPECT_EQ(it->allocation(5), next->allocation);
+}
+
+TEST(LoadBalancer, PassesOverWindowsByOtherAllocations) {
+  const auto it = balancer();
+  EXPECT_FALSE(it->on_window(window(20, 1, {{1000, 0}, {90'000, 0}}))) << "the class is not open";
+  it->open(kMiB);
+  EXPECT_FALSE(it->on_window(window(20, 2, {{1000, 0}, {90'000, 0}})));
+  EXPECT_FALSE(it->on_window(window(20, 1, {{0, 0}, {0, 0}}))) << "no lane took part";
+  EXPECT_EQ(it->table().entries.at(20).windows, 0);
+  EXPECT_TRUE(it->on_window(window(20, 1, {{1000, 0}, {90'000, 0}})));
+  EXPECT_FALSE(it->on_window(window(20, 1, {{1000, 0}, {90'000, 0}})));
+}
+
+// Slices are cut at cache lines: of equal parts of four bytes, one lane gets all.
+TEST(LoadBalancer, MessagesTooShortToBeCutAreComparedOnEachLaneAlone) {
+  const auto it = balancer();
+  auto change = it->open(4);
+  uint32_t number = change->number;
+  Allocation by = change->allocation;
+  for (int i = 0; i < 20; ++i) {
+    const bool on_first = by == all_on(0, 2);
+    change = it->on_window(window(2, number, {{on_first ? 30 : 0, 0}, {on_first ? 0 : 50, 0}}));
+    if (!change) continue;
+    number = change->number;
+    by = change->allocation;
+  }
+  EXPECT_EQ(by, all_on(0, 2));
+  EXPECT_EQ(it->table().entries.at(2).state, ClassState::kCold);
+  EXPECT_LE(it->table().entries.at(2).changes, 6);
+}
+
+TEST(LoadBalancer, TheTableIsForPeople) {
+  ModelPolicy* policy = nullptr;
+  SimulatedJob job({megabits(1000), megabits(400)}, policy, 0);
+  job.run(8 * kMiB, 60);
+  job.run(64, 60);
+  const std::string table = job.balancer().table().to_string();
+  EXPECT_NE(table.find("     size  state      windows  changes  eth0              eth1"),
+            std::string::npos)
+      << table;
+  EXPECT_NE(table.find("    8 MiB  converged"), std::string::npos) << table;
+  EXPECT_NE(table.find("71.4% 4"), std::string::npos) << table;
+  EXPECT_NE(table.find("     64 B  cold"), std::string::npos) << table;
+  EXPECT_NE(job.balancer().table().history(23).find("after 0 windows: 50.0 50.0 by start"),
+            std::string::npos)
+      << job.balancer().table().history(23);
+}
+
+template <typename SomePolicy>
+class Resumed : public testing::Test {};
+using Policies = testing::Types<ModelPolicy, PaperPolicy>;
+TYPED_TEST_SUITE(Resumed, Policies);
+
+TYPED_TEST(Resumed, GoesOnWhereItStopped) {
+  TypeParam* policy = nullptr;
+  SimulatedJob first({megabits(1000), megabits(400)}, policy);
+  first.run(8 * kMiB, 200);
+  SimulatedJob second({megabits(1000), megabits(400)}, policy);
+  const auto saved = parse_table(format_table(first.balancer().table()), "t");
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  const auto changes = second.resume(*saved);
+  ASSERT_EQ(changes.size(), 1);
+  EXPECT_EQ(changes[0].allocation, first.allocation(8 * kMiB));
+  EXPECT_EQ(changes[0].number, 1);
+  second.run(8 * kMiB, 100);
+  EXPECT_EQ(second.entry(8 * kMiB).state, ClassState::kConverged);
+  EXPECT_EQ(second.moves(8 * kMiB), 0) << second.balancer().table().history(23);
+  EXPECT_LT(second.excess(8 * kMiB), 0.03);
+  second.network.lanes[0].slope = 20;
+  second.run(8 * kMiB, 150);
+  EXPECT_LT(second.excess(8 * kMiB), 0.05) << "it goes on learning";
+}
+
+TYPED_TEST(Resumed, RefusesATableOfOtherLanes) {
+  LoadBalancer it({"eth0", "eth1"}, std::make_unique<TypeParam>(2));
+  for (const std::vector<std::string>& lanes :
+       {std::vector<std::string>{"eth0", "eth2"}, {"eth1", "eth0"}, {"eth0"}}) {
+    const auto resumed = it.resume({lanes, {}});
+    ASSERT_FALSE(resumed.ok());
+    EXPECT_NE(resumed.status().message().find("than this context's (eth0, eth1)"),
+              std::string::npos)
+        << resumed.status();
+  }
+}
+
+}  // namespace
+}  // namespace nezha

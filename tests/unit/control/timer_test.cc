@@ -1,0 +1,195 @@
+#include "control/timer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace nezha {
+namespace {
+
+constexpr uint64_t kBytes = 8 << 20;
+
+TEST(SizeClass, IsTheBinaryLogarithm) {
+  EXPECT_EQ(size_class_of(0), 0);
+  EXPECT_EQ(size_class_of(1), 0);
+  EXPECT_EQ(size_class_of(2), 1);
+  EXPECT_EQ(size_class_of(3), 1);
+  EXPECT_EQ(size_class_of((1 << 20) - 1), 19);
+  EXPECT_EQ(size_class_of(1 << 20), 20);
+  EXPECT_EQ(size_class_of(~uint64_t{0}), 63);
+}
+
+TEST(SizeClass, TheNearestIsTheSmallerOfTwo) {
+  const std::map<SizeClass, int> entries{{10, 1}, {14, 2}};
+  EXPECT_EQ(nearest(entries, 3)->second, 1);
+  EXPECT_EQ(nearest(entries, 12)->second, 1);
+  EXPECT_EQ(nearest(entries, 13)->second, 2);
+  EXPECT_EQ(nearest(entries, 14)->second, 2);
+  EXPECT_EQ(nearest(entries, 60)->second, 2);
+  const std::map<SizeClass, int> none;
+  EXPECT_EQ(nearest(none, 3), none.end());
+}
+
+Reading reading(uint64_t ordinal, std::vector<Nanos> lanes, uint32_t allocation = 1,
+                uint64_t bytes = kBytes) {
+  return {{7, ordinal}, bytes, allocation, std::move(lanes)};
+}
+
+// The windows of operations whose lanes take `lanes`, on ranks that enter each up to `spread`
+// apart; readings come in any order within a few operations.
+std::vector<Window> run(int ranks, int operations, Nanos spread, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::mt19937 work(1);  // the same whatever the ranks' lateness
+  Timer timer(ranks, 2);
+  std::vector<Window> windows;
+  std::vector<std::pair<int, Reading>> sent;
+  for (int i = 1; i <= operations; ++i) {
+    const std::vector<Nanos> lanes{50'000'000 + static_cast<Nanos>(work() % 1'000'000),
+                                   40'000'000 + static_cast<Nanos>(work() % 900'000)};
+    std::vector<Nanos> entered(static_cast<size_t>(ranks));
+    for (Nanos& time : entered) time = spread == 0 ? 0 : static_cast<Nanos>(random()) % spread;
+    const Nanos last = *std::max_element(entered.begin(), entered.end());
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Nanos waited = last - entered[static_cast<size_t>(rank)];
+      sent.emplace_back(rank,
+                        reading(static_cast<uint64_t>(i), {lanes[0] + waited, lanes[1] + waited}));
+    }
+    if (i % 10 != 0) continue;
+    std::shuffle(sent.begin(), sent.end(), random);
+    for (const auto& [rank, one] : sent) {
+      const auto window = timer.add(rank, one);
+      EXPECT_TRUE(window.ok()) << window.status();
+      if (window.ok() && *window) windows.push_back(**window);
+    }
+    sent.clear();
+  }
+  return windows;
+}
+
+TEST(Timer, LatenessOfRanksDoesNotCount) {
+  const std::vector<Window> punctual = run(5, 40, 0, 1);
+  const std::vector<Window> late = run(5, 40, 300 * kMillisecond, 2);
+  ASSERT_EQ(punctual.size(), 4);
+  ASSERT_EQ(late.size(), 4);
+  for (size_t i = 0; i < late.size(); ++i) {
+    EXPECT_EQ(late[i].operations, 10);
+    EXPECT_EQ(late[i].bytes, kBytes);
+    EXPECT_EQ(late[i].size_class, 23);
+    for (size_t lane = 0; lane < 2; ++lane) {
+      EXPECT_EQ(late[i].lanes[lane].mean, punctual[i].lanes[lane].mean);
+      EXPECT_EQ(late[i].lanes[lane].error, punctual[i].lanes[lane].error);
+    }
+    EXPECT_EQ(slowest(late[i]), late[i].lanes[0].mean);
+  }
+}
+
+// One window of operations that took `times` on the one rank's one lane.
+Window window_of(const std::vector<Nanos>& times, const std::vector<uint64_t>& bytes = {}) {
+  Timer timer(1, 1);
+  timer.set_operations(size_class_of(bytes.empty() ? kBytes : bytes[0]),
+                       static_cast<int>(times.size() == 5 ? 3 : times.size()));
+  for (size_t i = 0; i < times.size(); ++i) {
+    const auto window =
+        timer.add(0, reading(i + 1, {times[i]}, 1, bytes.empty() ? kBytes : bytes[i]));
+    if (window.ok() && *window) return **window;
+  }
+  ADD_FAILURE() << "no window";
+  return {};
+}
+
+TEST(Timer, ThreeOutliersOfTenDoNotCount) {
+  EXPECT_EQ(window_of({100, 5000, 100, 99, 9000, 100, 100, 7000, 99, 101}).lanes[0].mean, 100);
+  EXPECT_EQ(window_of({100, 1, 101, 100, 2, 100, 100, 3, 99, 101}).lanes[0].mean, 100);
+  const Window grown = window_of({100, 9000, 9000, 100, 100});
+  EXPECT_EQ(grown.lanes[0].mean, 100);
+  EXPECT_EQ(grown.operations, 5);
+  EXPECT_EQ(window_of({100}).lanes[0].mean, 100);
+}
+
+TEST(Timer, SizesAreAveragedAsTheirDurations) {
+  const uint64_t small = 9'000'000, large = 16'000'000;
+  const Window window =
+      window_of({90, 90, 90, 160, 90, 90, 90, 160, 90, 90},
+                {small, small, small, large, small, small, small, large, small, small});
+  EXPECT_EQ(window.bytes, small);
+  EXPECT_EQ(window.lanes[0].mean, 90);
+  EXPECT_EQ(window.lanes[0].error, 0);
+}
+
+TEST(Timer, TheErrorOfTheMeanIsThatOfManyWindows) {
+  std::mt19937 random(3);
+  std::normal_distribution<double> noise(1e6, 5e4);
+  double sum = 0, squares = 0, errors = 0;
+  constexpr int kWindows = 400;
+  for (int i = 0; i < kWindows; ++i) {
+    std::vector<Nanos> times(10);
+    for (Nanos& time : times) time = static_cast<Nanos>(noise(random));
+    const LaneTime lane = window_of(times).lanes[0];
+    sum += static_cast<double>(lane.mean);
+    squares += static_cast<double>(lane.mean) * static_cast<double>(lane.mean);
+    errors += static_cast<double>(lane.error);
+  }
+  const double deviation = std::sqrt(squares / kWindows - (sum / kWindows) * (sum / kWindows));
+  EXPECT_NEAR(errors / kWindows / deviation, 1, 0.25);
+}
+
+TEST(Timer, AWindowIsOfOneClassAndOneAllocation) {
+  Timer timer(1, 1);
+  timer.set_operations(10, 2);
+  timer.set_operations(11, 2);
+  uint64_t ordinal = 0;
+  const auto add = [&](uint64_t bytes, uint32_t allocation) {
+    return timer.add(0, reading(++ordinal, {5}, allocation, bytes))->has_value();
+  };
+  EXPECT_FALSE(add(1024, 1));
+  EXPECT_FALSE(add(2048, 1));
+  EXPECT_FALSE(add(1024, 2));
+  EXPECT_FALSE(add(1024, 1)) << "of an allocation that is over";
+  EXPECT_TRUE(add(2047, 2));
+  EXPECT_TRUE(add(4095, 1));
+  EXPECT_FALSE(add(0, 2));
+  EXPECT_FALSE(add(1024, 0)) << "the class had no allocation of its own";
+  EXPECT_FALSE(add(1024, 2));
+  EXPECT_TRUE(add(1024, 2));
+}
+
+TEST(Timer, ForgetsTheOldestOperationThatSomeRankDoesNotTellOf) {
+  Timer timer(2, 1);
+  for (uint64_t i = 1; i <= 3 * Timer::kPending + 1; ++i) {
+    ASSERT_TRUE(timer.add(0, reading(i, {5})).ok());
+    if (i % 3 == 0) {
+      ASSERT_TRUE(timer.add(1, reading(i, {5})).ok());
+    }
+  }
+  EXPECT_EQ(timer.pending(), Timer::kPending);
+  EXPECT_EQ(timer.forgotten(), Timer::kPending + 1);
+  EXPECT_TRUE(timer.add(1, reading(3 * Timer::kPending + 1, {5})).ok());
+  EXPECT_EQ(timer.pending(), Timer::kPending - 1);
+}
+
+TEST(Timer, RefusesWhatIsNoReadingOfTheOperation) {
+  Timer timer(2, 2);
+  ASSERT_TRUE(timer.add(0, reading(1, {5, 0})).ok());
+  const auto refused = [&](int rank, const Reading& one, const char* why) {
+    const auto added = timer.add(rank, one);
+    ASSERT_FALSE(added.ok());
+    EXPECT_NE(added.status().message().find(why), std::string::npos) << added.status();
+  };
+  refused(2, reading(1, {5, 0}), "no rank");
+  refused(-1, reading(1, {5, 0}), "no rank");
+  refused(0, reading(1, {5, 0}), "twice");
+  refused(1, reading(1, {5}), "has 1 lanes, not 2");
+  refused(1, reading(1, {5, -1}), "negative");
+  refused(1, reading(1, {5, 5}), "whether lane 1 took part");
+  refused(1, reading(1, {5, 0}, 2), "by allocation 2");
+  refused(1, reading(1, {5, 0}, 1, 9), "says 9 bytes");
+  EXPECT_TRUE(timer.add(1, reading(1, {5, 0})).ok());
+}
+
+}  // namespace
+}  // namespace nezha
