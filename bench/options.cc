@@ -398,8 +398,12 @@ std::string the_collective(const std::vector<std::string>& words, const Dialect&
 
 // What the collectives do not have in common.
 void complete_for_collective(Options& o, const Dialect& dialect) {
-  if (o.collective != "allreduce" && o.algorithm != dialect.algorithms.front()) {
+  if (o.collective != "allreduce" && !o.algorithm.empty() &&
+      o.algorithm != dialect.algorithms.front()) {
     throw UsageError("--algorithm is for allreduce only");
+  }
+  if (o.collective != "allreduce" && o.reproducible) {
+    throw UsageError("--reproducible is for allreduce only");
   }
   if (o.collective == "barrier") {
     if (!o.elements.empty()) throw UsageError("a barrier has no --elements");

@@ -153,7 +153,8 @@ const std::vector<EnvironmentVariable>& environment_table() {
        .default_value = "auto",
        .agreed = true,
        .help = "The algorithm of each allreduce that chooses none "
-               "(AllreduceOptions::setAlgorithm). auto: by its size and the number of ranks.",
+               "(AllreduceOptions::setAlgorithm), where it can serve. auto: by its size and the "
+               "number of ranks.",
        .choices = {"auto", "ring", "recursive-doubling", "halving-doubling", "direct", "bcube"}},
       {.name = "NEZHA_POLL",
        .kind = Kind::kNumber,

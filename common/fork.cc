@@ -38,19 +38,22 @@ void in_child() {
 
 [[maybe_unused]] const int kRegistered = pthread_atfork(before_fork, in_parent, in_child);
 
-void mark(int fd, bool is_ours) {
-  const auto slot = static_cast<size_t>(fd);
-  const std::lock_guard lock(descriptors().mutex);
-  std::vector<bool>& ours = descriptors().ours;
-  if (slot >= ours.size()) ours.resize(slot + 1);
-  ours[slot] = is_ours;
-}
-
 }  // namespace
 
 uint64_t process_generation() { return generation.load(std::memory_order_relaxed); }
 
-void close_in_children(int fd) { mark(fd, true); }
-void forget_in_children(int fd) { mark(fd, false); }
+void close_in_children(int fd) {
+  const auto slot = static_cast<size_t>(fd);
+  const std::lock_guard lock(descriptors().mutex);
+  std::vector<bool>& ours = descriptors().ours;
+  if (slot >= ours.size()) ours.resize(slot + 1);
+  ours[slot] = true;
+}
+
+void close_ours(int fd) {
+  const std::lock_guard lock(descriptors().mutex);
+  descriptors().ours[static_cast<size_t>(fd)] = false;
+  close(fd);
+}
 
 }  // namespace nezha

@@ -22,9 +22,10 @@ class ForkMark {
 };
 
 // Descriptors that children of fork() do not keep: a connection ends with the process that made it,
-// whatever children it leaves behind. Thread-safe. A descriptor is forgotten before it is closed.
+// whatever children it leaves behind. Thread-safe. Such a descriptor is closed by close_ours, while
+// no child is being made.
 void close_in_children(int fd);
-void forget_in_children(int fd);
+void close_ours(int fd);
 
 // One T for each process, made when it is first asked for and never destroyed. Static.
 template <typename T>

@@ -86,7 +86,9 @@ ContextImpl::ContextImpl(const ContextImpl& parent, const std::vector<int>& grou
 void ContextImpl::find_rails() {
   const auto& rails = options_.rails;
   if (std::find(rails.begin(), rails.end(), "auto") == rails.end()) return;
-  if (rails.size() > 1) throw InvalidArgument("nezha: rails: auto is not for lists; give it alone");
+  if (rails.size() > 1) {
+    throw InvalidArgument(prefixed(rank_of_, "rails: auto is not for lists; give it alone"));
+  }
   auto found = nezha::find_rails();
   if (!found.ok()) throw InvalidArgument(prefixed(rank_of_, std::string(found.status().message())));
   options_.rails = std::move(found->uris);
@@ -233,12 +235,15 @@ void ContextImpl::check_slices(const Record& rank0) const {
     return absl::StrJoin(chosen, ",",
                          [](std::string* out, const auto& entry) { *out += entry.first; });
   };
-  const std::string here = rails_of(chosen_);
-  const std::string there = rails_of(rank0.interfaces);
+  std::string here = rails_of(chosen_);
+  std::string there = rails_of(rank0.interfaces);
   if (options_.plan != Plan::kSlice || here == there) return;
+  for (std::string* rails : {&here, &there}) {
+    if (rails->empty()) *rails = "rails that are named";
+  }
   throw IoError(prefixed(
-      rank_of_, absl::StrCat("slices need the same rails on every rank, and auto finds '", here,
-                             "' here and '", there, "' at rank 0; name them, or take stripes")));
+      rank_of_, absl::StrCat("slices need the same rails on every rank, and auto finds ", here,
+                             " here and ", there, " at rank 0; name them, or take stripes")));
 }
 
 absl::Status ContextImpl::resolve(int rank, Nanos deadline) {

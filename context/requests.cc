@@ -30,6 +30,9 @@ void ContextImpl::refuse(absl::string_view collective, absl::string_view why) co
 void ContextImpl::check(const AllreduceOptions& options) const {
   constexpr absl::string_view kName = "allreduce";
   if (options.outputs_.empty()) refuse(kName, "no output; set one");
+  if (options.algorithm_.value_or(Algorithm::kAuto) > Algorithm::kBcube) {
+    refuse(kName, absl::StrCat("there is no algorithm ", static_cast<int>(*options.algorithm_)));
+  }
   check_reduction(kName, options);
   if (!options.inputs_.empty()) {
     check_alike(kName, options.elements_, options.output_elements_, options.type_,
@@ -120,8 +123,11 @@ RunningOperation::Request ContextImpl::request(const AllreduceOptions& options) 
   for (size_t i = 1; i < options.outputs_.size(); ++i) {
     request.copies.push_back(static_cast<std::byte*>(options.outputs_[i]));
   }
+  // What the environment prefers goes only where it can.
+  const Algorithm asked = options.algorithm_.value_or(algorithm_);
+  const bool serves = options.algorithm_ || HostsEngine::choose(asked, options_.size, op).ok();
+  complete(request, options, serves ? asked : Algorithm::kAuto);
   fold_inputs(options, request);
-  complete(request, options, options.algorithm_.value_or(algorithm_));
   return request;
 }
 

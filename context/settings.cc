@@ -69,6 +69,9 @@ AgreedSettings::AgreedSettings(const ContextOptions& options) {
   };
   plan_ = from_environment("NEZHA_PLAN");
   shares_ = from_environment("NEZHA_SHARES");
+  if (const auto shares = parse_numbers(shares_.value); shares.ok()) {
+    shares_.value = to_text(*shares);  // without blanks, and in the form that others compare with
+  }
   algorithm_ = from_environment("NEZHA_ALGORITHM");
   if (options.plan.has_value()) {
     plan_.value = *options.plan == Plan::kSlice ? "slice" : "stripe";
@@ -132,13 +135,18 @@ absl::Status AgreedSettings::apply(ContextOptions& options, Algorithm& algorithm
   options.plan = plan->second;
   algorithm = named->second;
   if (plan->second != Plan::kSlice) {
-    return shares_.value.empty() ? absl::OkStatus()
-                                 : bad("shares are for the slice plan; stripes learn theirs");
+    return shares_.value.empty()
+               ? absl::OkStatus()
+               : bad(absl::StrCat(shares_.source,
+                                  ": shares are for the slice plan; stripes learn "
+                                  "theirs"));
   }
   const auto shares = parse_numbers(shares_.value);
   if (!shares.ok() || shares->size() != options.rails.size()) {
-    return bad(absl::StrCat("shares ", shares_.value, " for ", options.rails.size(),
-                            " rails: one positive number for each"));
+    return bad(absl::StrCat("shares ", shares_.value, shares_.source.empty() ? " at rank 0" : "",
+                            " for ", options.rails.size(),
+                            " rails here: slices take one positive number ",
+                            "below 1e12 for each, and the same rails on every rank"));
   }
   options.shares = *shares;
   return absl::OkStatus();

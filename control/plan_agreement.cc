@@ -11,6 +11,7 @@ std::optional<uint32_t> PlanFollower::start(const OperationId& operation) {
     held_.insert(operation);
     return std::nullopt;
   }
+  held_.erase(operation);
   const auto kept = keep_.find(operation);
   if (kept == keep_.end()) {
     in_flight_.insert(operation);
@@ -41,7 +42,6 @@ absl::Status PlanFollower::commit(uint32_t plan, const std::vector<OperationId>&
     if (!started) keep_.emplace(operation, current_);
   }
   in_flight_.clear();
-  held_.clear();
   current_ = plan;
   waiting_ = false;
   return absl::OkStatus();

@@ -6,8 +6,9 @@
 // operations that it has started by its current plan and that are not over, and starts none from
 // then on until the commit, which names what any rank has reported. Those operations keep the plan
 // that they were started by, on every rank; all others run by the new one. Operations that are over
-// need not be named: one is over on a rank only when all have started it. What goes from the
-// coordinator to a rank arrives in order.
+// need not be named: one is over on a rank only when all have started it, which is so of allreduces
+// and barriers. (What a broadcast or a reduce runs by may not change so: a rank may be through with
+// one that another has not started.) What goes from the coordinator to a rank arrives in order.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +44,10 @@ class PlanFollower {
   // step is under way: it must be started again after the commit.
   std::optional<uint32_t> start(const OperationId& operation);
   // The operation is over, one way or the other.
-  void finish(const OperationId& operation) { in_flight_.erase(operation); }
+  void finish(const OperationId& operation) {
+    in_flight_.erase(operation);
+    held_.erase(operation);
+  }
 
   // A step towards the plan of that number: what this rank reports. An error if a step is under
   // way, or if the plan is not the next one.
@@ -60,7 +64,7 @@ class PlanFollower {
   uint32_t current_ = 0;
   bool waiting_ = false;                             // between the report and the commit
   absl::flat_hash_set<OperationId> in_flight_;       // started by the current plan
-  absl::flat_hash_set<OperationId> held_;            // entered in this step, not started
+  absl::flat_hash_set<OperationId> held_;            // entered in a step, not started yet
   absl::flat_hash_map<OperationId, uint32_t> keep_;  // not started here: the plan each keeps
 };
 

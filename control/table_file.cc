@@ -161,7 +161,8 @@ class Parser {
     entry.windows = number(rest("windows"), UINT64_MAX);
     if (entry.windows == 0) fail("has a class without windows");
     entry.bytes = number(rest("bytes"), UINT64_MAX);
-    if (size_class_of(entry.bytes) != size_class) fail("has a size of another class");
+    if (entry.bytes == 0 || size_class_of(entry.bytes) != size_class)
+      fail("has a size of another class");
     entry.ran_by = allocation(rest("ran-by"));
     read_times(entry);
     entry.changes = number(rest("changes"), UINT64_MAX);

@@ -1,9 +1,12 @@
 #include "collectives/hosts/course.h"
 
+#include <algorithm>
+
 namespace nezha {
 namespace {
 
 constexpr size_t kWindow = 1 << 20;  // bytes for each rank that begins
+constexpr size_t kMostOfChain = 16 << 20;
 
 Course allreduce_course(const Operation& op, const SliceBounds& bounds, int rank, int size) {
   const Partition partition(op.elements, op.element_size, size);
@@ -32,7 +35,8 @@ Course chain_course(const Operation& op, const SliceBounds& bounds, int first, i
   Course course;
   if (place == 0) {
     course.begun = all;
-    course.window = kWindow * static_cast<size_t>(size);  // nobody else begins
+    // Nobody else begins. All of it may end up at one rank, before one that is late.
+    course.window = std::min(kWindow * static_cast<size_t>(size), kMostOfChain);
     course.legs = {{.range = {0, tokens}, .use = Leg::Use::kTokens}};
     return course;
   }

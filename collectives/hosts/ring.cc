@@ -57,6 +57,7 @@ std::byte* Ring::place(uint64_t offset, size_t length) {
   if (!slice_.operation.is_whole(in_leg, length)) return nullptr;
   if (leg.use == Leg::Use::kResult) return slice_.operation.output + leg.range.offset + in_leg;
   Buffer& buffer = scratch_[offset];
+  if (buffer && buffer.size() != length) return nullptr;  // a link that died was reading into it
   buffer = group_.pool->take(length);
   return buffer.data();
 }

@@ -21,7 +21,8 @@ class CollectiveOptions {
 
   /// Tells operations apart that run at the same time on one context. Operations of one tag match
   /// in the order each rank starts them, whichever collectives they are; it must be the same order
-  /// on all ranks. Any number but 2^32 - 1, which is nezha's own.
+  /// on all ranks. Any number but 2^32 - 1, which is nezha's own. Each tag that is used takes a few
+  /// bytes for as long as the context lives.
   void setTag(uint32_t tag) { tag_ = tag; }
 
   /// The deadline of the whole operation, from the call on: more than 0, or the operation is

@@ -60,7 +60,8 @@ struct ContextOptions {
   /// Not given: NEZHA_PLAN, or Plan::kStripe.
   std::optional<Plan> plan;
   /// Plan::kSlice only: the part of each message that each rail carries, in the order of `rails`;
-  /// any positive scale (`{1000, 400}`). Empty: not given (NEZHA_SHARES, or equal parts).
+  /// any positive scale below 1e12 (`{1000, 400}`). Empty: not given (NEZHA_SHARES, or equal
+  /// parts).
   std::vector<double> shares;
 };
 
@@ -104,7 +105,10 @@ class NEZHA_EXPORT Context {
   ///
   /// A rank that fails in this call leaves the reason in the store, unless it is a timeout: ranks
   /// that are waiting for another one in the store find it within half a second, and fail with it.
-  /// For them to find it the store is kept alive after such an error, with up to 7 others.
+  /// For them to find it the store is kept alive after such an error, with up to 7 others (not what
+  /// a PrefixStore refers to: that must outlive the context, and the other ranks' waiting). So a
+  /// call that fails, whatever for, uses up its keys: the next one takes another prefix on every
+  /// rank.
   ///
   /// Throws InvalidArgument on bad options (no store, an unknown interface, a rank out of range, no
   /// rank given and none in the environment, a timeout of 0 or less, a NEZHA_ variable that is

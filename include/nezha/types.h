@@ -62,10 +62,12 @@ enum class ReduceOperation : uint8_t {
 /// the same memory as `a` or as `b`, and the memory may be aligned to elements only.
 ///
 /// It is called by any thread that waits in nezha, also for another operation, by one at a time,
-/// and under a lock of nezha's. So it must not call nezha, not wait for another thread, and take no
-/// longer than its work does: meanwhile nothing of the process is sent or received. If it throws,
-/// the operation fails as it does when a rank dies (IoError): on all ranks but those that needed
-/// nothing of this one any more, and whose next operation fails instead.
+/// and under a lock of nezha's; and to combine several inputs of this rank by the thread that
+/// starts the operation, while it may run in others. So it must not call nezha, not wait for
+/// another thread, and take no longer than its work does: meanwhile nothing of the process is sent
+/// or received. If it throws, the operation fails as it does when a rank dies (IoError): on all
+/// ranks but those that needed nothing of this one any more, and whose next operation fails
+/// instead.
 using ReduceFunction =
     std::function<void(void* out, const void* a, const void* b, size_t elements)>;
 

@@ -116,6 +116,25 @@ def test_types_and_operations(bed: Testbed, ranks: int, way: str) -> None:
     assert all(rank.done == count for rank in work.ranks)
 
 
+if job.LONG:  # gigabytes, and a minute for each
+
+    @pytest.mark.parametrize("algorithm", ["ring", "halving-doubling"])
+    def test_counts_of_more_than_31_bits(algorithm: str) -> None:
+        """Of elements, and so of bytes."""
+        with Testbed(hosts=2, rails={"eth0": "10gbit", "eth1": "10gbit"}, prefix="ct_huge") as bed:
+            with job.Job(bed, 2) as work:
+                work.start(
+                    elements=(1 << 31) + 5,
+                    type="uint8",
+                    operations=1,
+                    place="in",
+                    rails="tcp:eth0,tcp:eth1",
+                    algorithm=algorithm,
+                    timeout=300_000,
+                )
+                work.succeed(timeout=600)
+
+
 @pytest.mark.parametrize("algorithm", job.ALGORITHMS)
 def test_function_that_throws(bed: Testbed, algorithm: str) -> None:
     """At one rank: all fail, with what it threw and where. The sum before it makes the links by

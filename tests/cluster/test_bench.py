@@ -299,7 +299,7 @@ def test_help_mentions_every_option(program: str) -> None:
 def test_every_option_is_known(program: str) -> None:
     """Each of them without what it needs, or with what it does not take, is refused by name."""
     for option in OPTIONS[program]:
-        if option in ("no-verify", "in-place", "list-rails", "help", "help-env", "version"):
+        if option in ("no-verify", "in-place", "list-rails", "reproducible", "help", "help-env", "version"):
             done = call(program, f"--{option}=1")
             assert f"--{option} takes no value" in done.stderr
         else:

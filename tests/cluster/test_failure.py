@@ -83,7 +83,7 @@ def test_cut_in_the_middle(bed: Testbed, undisturbed: list[str], how: str, plan:
 def test_cut_in_the_middle_of_other_algorithms(bed: Testbed, algorithm: str, place: str) -> None:
     """Of a large operation, in place and not: each has its own order of summation."""
     options: dict[str, Any] = LARGE | {"algorithm": algorithm, "place": place}
-    options |= {"elements": 16 * MIB}
+    options |= {"elements": 32 * MIB}
     undisturbed = job.run(bed, 4, **options).hashes()
     with job.Job(bed, 4) as work:
         work.start(**options)
@@ -99,7 +99,7 @@ def test_cut_in_the_middle_of_other_algorithms(bed: Testbed, algorithm: str, pla
 
 def test_reproducible(bed: Testbed) -> None:
     """The same bits by each algorithm that keeps the one order, and with a cable cut in the middle."""
-    options: dict[str, Any] = LARGE | {"elements": 16 * MIB, "reproducible": 1}
+    options: dict[str, Any] = LARGE | {"elements": 32 * MIB, "reproducible": 1}
     results = [
         job.run(bed, 3, algorithm=algorithm, **options).hashes()
         for algorithm in ("recursive-doubling", "halving-doubling")
@@ -159,7 +159,7 @@ def test_cut_and_heal_between(
         )
         work.stop()
         work.succeed()
-        link = rf"nezha info: rank \d \(.*\): link on {rail} is "
+        link = rf"nezha info: rank \d of 4 \(.*\): link on {rail} is "
         assert re.search(f"(?s){link}down: .*{link}up\n", work.ranks[1].process.stderr)
 
 

@@ -46,9 +46,7 @@ Socket::Socket(int fd) : fd_(fd) {
 }
 
 Socket::~Socket() {
-  if (fd_ < 0) return;
-  forget_in_children(fd_);
-  close(fd_);
+  if (fd_ >= 0) close_ours(fd_);
 }
 
 absl::StatusOr<Address> Address::parse(absl::string_view text) {

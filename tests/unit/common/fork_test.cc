@@ -48,9 +48,12 @@ TEST(Fork, ChildrenDoNotKeepWhatIsOurs) {
     const int again = eventfd(0, EFD_CLOEXEC);
     return again == ours && holds_in_a_child([&] { return is_open(again); });
   }));
-  forget_in_children(ours);
-  EXPECT_TRUE(holds_in_a_child([&] { return is_open(ours); }));
-  close(ours);
+  close_ours(ours);
+  EXPECT_FALSE(is_open(ours));
+  const int again = eventfd(0, EFD_CLOEXEC);
+  ASSERT_EQ(again, ours);
+  EXPECT_TRUE(holds_in_a_child([&] { return is_open(again); }));
+  close(again);
   close(others);
 }
 
@@ -74,14 +77,13 @@ TEST(Fork, WhileOthersOpenAndClose) {
     while (!stop) {
       const int fd = eventfd(0, EFD_CLOEXEC);
       close_in_children(fd);
-      forget_in_children(fd);
-      close(fd);
+      close_ours(fd);
     }
   });
   for (int i = 0; i < 50; ++i) {
     EXPECT_TRUE(holds_in_a_child([] {
       close_in_children(0);
-      forget_in_children(0);
+      close_ours(0);
       return true;
     }));
   }
