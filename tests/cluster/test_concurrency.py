@@ -102,30 +102,31 @@ def test_memory_with_a_late_rank(bed: Testbed, algorithm: str, threads: int) -> 
         "algorithm": algorithm,
         "place": "out",
     }
-    punctual = job.run(bed, 3, **options)
+    punctual = [job.run(bed, 3, **options)]
     late = job.run(bed, 3, late="1:1:2000", **options)
     limit = LATE_MAY_TAKE + WINDOW.get(algorithm, OTHER_WINDOW) * threads
     check_growth(punctual, late, limit)
 
 
-def check_growth(punctual: job.Job, late: job.Job, limit: int) -> None:
-    for before, after in zip(punctual.ranks, late.ranks):
-        grown = after.wait_for("end")["peak_kib"] - before.wait_for("end")["peak_kib"]
-        assert grown < limit, f"rank {before.number} takes {grown:g} KiB more"
+def check_growth(punctual: list[job.Job], late: job.Job, limit: int) -> None:
+    for rank in late.ranks:
+        usual = [work.ranks[rank.number].wait_for("end")["peak_kib"] for work in punctual]
+        grown = rank.wait_for("end")["peak_kib"] - max(usual)
+        assert grown < limit, f"rank {rank.number} takes {grown:g} KiB more"
 
 
-@pytest.mark.parametrize("elements", [4000, 40000])
-def test_memory_of_many_messages_for_a_late_rank(bed: Testbed, elements: int) -> None:
-    """Many tags at once, each with data for a rank that comes late: of the larger ones 10 MiB."""
+def test_memory_of_many_messages_for_a_late_rank(bed: Testbed) -> None:
+    """Many tags at once, each with data for a rank that comes late: 16 MiB. How many are at work at
+    a time is chance, and the peaks of two punctual runs differ by up to 5 MiB."""
     algorithm = "recursive-doubling"
     options: dict[str, Any] = {
-        "elements": elements,
+        "elements": 64000,
         "operations": 20,
         "threads": 64,
         "rails": BOTH,
         "algorithm": algorithm,
         "report": 10,
     }
-    punctual = job.run(bed, 3, **options)
+    punctual = [job.run(bed, 3, **options) for _ in range(2)]
     late = job.run(bed, 3, late="1:10:1000", **options)
-    check_growth(punctual, late, LATE_MAY_TAKE)
+    check_growth(punctual, late, LATE_MAY_TAKE + 5120)
