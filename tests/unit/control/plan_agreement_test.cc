@@ -74,7 +74,7 @@ class Simulation {
   void propose() {
     if (coordinator_.is_stepping()) return;
     const uint32_t plan = coordinator_.begin();
-    for (Rank& rank : ranks_) rank.inbox.push_back(Prepare{plan});
+    for (Rank& rank : ranks_) rank.inbox.emplace_back(Prepare{plan});
   }
 
   void enter(Rank& rank) {
@@ -118,7 +118,7 @@ class Simulation {
           coordinator_.report(static_cast<int>(&rank - ranks_.data()), prepare->plan, *report);
       ASSERT_TRUE(commit.ok()) << commit.status();
       if (!*commit) return;
-      for (Rank& each : ranks_) each.inbox.push_back(Commit{prepare->plan, **commit});
+      for (Rank& each : ranks_) each.inbox.emplace_back(Commit{prepare->plan, **commit});
     } else {
       const auto& commit = std::get<Commit>(message);
       const absl::Status status =
