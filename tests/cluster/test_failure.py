@@ -62,17 +62,27 @@ def undisturbed(bed: Testbed) -> list[str]:
     return job.run(bed, 3, algorithm="ring", **LARGE).hashes()
 
 
+def cut_in_the_middle(bed: Testbed, work: job.Job, how: str) -> None:
+    """Cuts host 1 off one rail, once it has sent a megabyte there."""
+
+    def sent() -> int:
+        return bed.counters(1, "eth1")["tx_bytes"]
+
+    for rank in work.ranks:
+        rank.wait_for("start", operation=0)
+    before = sent()
+    job.await_that("host 1 is well into it", lambda: sent() > before + 4 * MIB, tell=work.told)
+    bed.cut(1, "eth1", how)
+    assert not work.ranks[1].done, "the cut came too late"
+
+
 @pytest.mark.parametrize("plan", ["stripe", "slice"])
 @pytest.mark.parametrize("how", WAYS_TO_CUT)
 def test_cut_in_the_middle(bed: Testbed, undisturbed: list[str], how: str, plan: str) -> None:
     """Of a large operation: the same bits as without."""
     with job.Job(bed, 3) as work:
         work.start(algorithm="ring", plan=plan, **LARGE)
-        for rank in work.ranks:
-            rank.wait_for("start", operation=0)
-        time.sleep(0.15)  # well into it
-        bed.cut(1, "eth1", how)
-        assert not work.ranks[1].done, "the cut came too late"
+        cut_in_the_middle(bed, work, how)
         work.succeed()
         assert work.hashes() == undisturbed
         assert any(rank.rail("eth1")["failures"] for rank in work.ranks)
@@ -87,11 +97,7 @@ def test_cut_in_the_middle_of_other_algorithms(bed: Testbed, algorithm: str, pla
     undisturbed = job.run(bed, 4, **options).hashes()
     with job.Job(bed, 4) as work:
         work.start(**options)
-        for rank in work.ranks:
-            rank.wait_for("start", operation=0)
-        time.sleep(0.1)  # well into it
-        bed.cut(1, "eth1", "silent")
-        assert not work.ranks[1].done, "the cut came too late"
+        cut_in_the_middle(bed, work, "silent")
         work.succeed()
         assert work.hashes() == undisturbed
         assert any(rank.rail("eth1")["failures"] for rank in work.ranks)
@@ -106,11 +112,7 @@ def test_reproducible(bed: Testbed) -> None:
     ]
     with job.Job(bed, 3) as work:
         work.start(**options)
-        for rank in work.ranks:
-            rank.wait_for("start", operation=0)
-        time.sleep(0.1)  # well into it
-        bed.cut(1, "eth1", "silent")
-        assert not work.ranks[1].done, "the cut came too late"
+        cut_in_the_middle(bed, work, "silent")
         work.succeed()
         assert [work.hashes()] * 2 == results
         assert any(rank.rail("eth1")["failures"] for rank in work.ranks)
