@@ -98,8 +98,8 @@ class RunningOperation final : public TaskOwner,
   bool started_ = false;
   Waiter waiter_;
   Nanos overdue_at_ = 0;
-  Timer slow_;  // and then overdue
-  Timer deadline_;
+  Alarm slow_;  // and then overdue
+  Alarm deadline_;
   absl::Status status_;
 };
 

@@ -132,6 +132,11 @@ Inbox::Ticket* Channel::post(const wire::MessageInfo& info, Receiver* receiver) 
 
 void Channel::cancel(Inbox::Ticket* ticket) { inbox_.cancel(ticket); }
 
+void Channel::set_awaited(Inbox::Ticket* ticket, bool is_awaited) {
+  inbox_.set_awaited(ticket, is_awaited);
+  if (is_awaited) pump_soon();
+}
+
 // What is to be done once for many events, and not from inside of a link's call: sending what the
 // acknowledgements made room for.
 void Channel::pump_soon() {

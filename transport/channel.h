@@ -61,6 +61,7 @@ class Channel final : LinkOwner, InboxOwner {
   void abandon(OutMessage& message);
   Inbox::Ticket* post(const wire::MessageInfo& info, Receiver* receiver);
   void cancel(Inbox::Ticket* ticket);
+  void set_awaited(Inbox::Ticket* ticket, bool is_awaited);
   // The context of that id is closed here: what comes for it is dropped. The peer is told once it
   // has acknowledged all that was sent for it; until then connections are made in its name.
   void leave(const UniqueId& job);
@@ -185,7 +186,7 @@ class Channel final : LinkOwner, InboxOwner {
   bool peer_left_ = false;
   bool pump_due_ = false;
   bool ack_due_ = false;
-  Timer housekeeping_;
+  Alarm housekeeping_;
 };
 
 }  // namespace nezha

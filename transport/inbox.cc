@@ -22,6 +22,8 @@ Inbox::Ticket* Inbox::post(const wire::MessageInfo& info, Receiver* receiver) {
   ticket->info_ = info;
   ticket->receiver_ = receiver;
   ticket->message_ = nullptr;
+  ticket->is_awaited_ = true;
+  ++awaited_;
   ticket->index_ = tickets_.size();
   tickets_.push_back(std::move(made));
   const Key key{info.context, info.tag};
@@ -42,6 +44,12 @@ void Inbox::cancel(Ticket* ticket) {
     if (queue.posted.empty() && queue.arrived.empty()) queues_.erase(key);
   }
   retire(ticket);
+}
+
+void Inbox::set_awaited(Ticket* ticket, bool is_awaited) {
+  if (ticket->is_awaited_) --awaited_;
+  ticket->is_awaited_ = is_awaited;
+  if (is_awaited) ++awaited_;
 }
 
 void Inbox::close_context(uint64_t context) {
@@ -374,6 +382,7 @@ void Inbox::discard(Message& message) {
 }
 
 void Inbox::retire(Ticket* ticket) {
+  set_awaited(ticket, false);
   const size_t index = ticket->index_;
   spare_tickets_.put_back(std::move(tickets_[index]));
   if (index + 1 < tickets_.size()) {

@@ -43,6 +43,8 @@ class Inbox {
   Ticket* post(const wire::MessageInfo& info, Receiver* receiver);
   // Nothing is placed or landed afterwards.
   void cancel(Ticket* ticket);
+  // Whether anybody waits for the message, which is so at first.
+  void set_awaited(Ticket* ticket, bool is_awaited);
 
   // What `rail`'s link reads: a segment's header, then, if that was no error, its end.
   absl::StatusOr<std::byte*> arrive(Rail rail, const wire::FrameHeader& frame,
@@ -65,7 +67,7 @@ class Inbox {
   // Charged bytes that the peer may have sent since the channel began.
   uint64_t credit() const { return consumed_ + kCredit; }
   uint64_t consumed() const { return consumed_; }  // charged bytes
-  bool wanted() const { return !tickets_.empty(); }
+  bool wanted() const { return awaited_ > 0; }
 
   // Unasked-for payload that a peer may have here, bytes.
   static constexpr uint64_t kCredit = wire::kInitialCredit;
@@ -146,6 +148,7 @@ class Inbox {
   uint64_t held_bytes_ = 0;  // charged bytes that were not
   Spares<Message> spare_messages_;
   std::vector<std::unique_ptr<Ticket>> tickets_;
+  size_t awaited_ = 0;  // of them
   Spares<Ticket> spare_tickets_;
 };
 
@@ -156,6 +159,7 @@ class Inbox::Ticket {
   Receiver* receiver_ = nullptr;
   Message* message_ = nullptr;  // once matched
   size_t index_ = 0;            // in tickets_
+  bool is_awaited_ = false;
 };
 
 }  // namespace nezha

@@ -34,6 +34,7 @@ OutMessage* Outbox::open(const wire::MessageInfo& info, const Route& route, Send
 void Outbox::push(OutMessage& message, uint64_t offset, const std::byte* data, size_t length,
                   Rail rail) {
   message.pushed_ += length;
+  const Route& route = message.route_;
   const auto add = [&](uint64_t at, size_t bytes, Rail by) {
     OutSegment* segment = make_segment(message, offset + at, data + at, bytes, by);
     if (!message.blocked_.empty() || !(message.granted_ || charge(bytes))) {
@@ -43,13 +44,12 @@ void Outbox::push(OutMessage& message, uint64_t offset, const std::byte* data, s
       return;
     }
     if (!message.granted_) segment->flags |= wire::kFlagCharged;
-    schedule(*segment);
+    schedule(*segment, route.is_urgent);
   };
   if (rail != kAnyRail) {
     add(0, length, rail);
     return;
   }
-  const Route& route = message.route_;
   for (const auto& cut :
        scheduler_.cut(length, route.granule, route.segments_per_rail, route.rails)) {
     // With no link up nothing is known of rates: cut no larger than the wire allows.

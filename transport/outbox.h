@@ -20,6 +20,7 @@ struct Route {
   RailMask rails = kAllRails;  // preferred; others are taken only when none of these is up
   size_t granule = 1;          // bytes; segments are cut at multiples of it
   int segments_per_rail = 1;   // at least; 2 where a next hop forwards while it receives
+  bool is_urgent = false;      // it goes before what is queued
 };
 
 // A message on its way out. The outbox's; gone after `settled`, `failed` or Outbox::abandon.

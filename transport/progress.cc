@@ -33,16 +33,16 @@ uint64_t token(int fd, uint32_t generation) {
 
 }  // namespace
 
-// ---- Timer -------------------------------------------------------------------------------------
+// ---- Alarm -------------------------------------------------------------------------------------
 
-void Timer::start(Nanos deadline) {
+void Alarm::start(Nanos deadline) {
   deadline_ = deadline;
   if (!armed_) progress_.timers_.push_back(this);
   armed_ = true;
   if (deadline < progress_.thread_wakes_at_) progress_.kick_thread();
 }
 
-void Timer::cancel() {
+void Alarm::cancel() {
   if (!armed_) return;
   armed_ = false;
   std::erase(progress_.timers_, this);
@@ -214,7 +214,7 @@ void Progress::run_timers() {
   if (timers_.empty()) return;
   const Nanos time = now();
   for (size_t i = 0; i < timers_.size();) {
-    Timer* timer = timers_[i];
+    Alarm* timer = timers_[i];
     if (timer->deadline_ > time) {
       ++i;
       continue;
@@ -227,7 +227,7 @@ void Progress::run_timers() {
 
 Nanos Progress::until_next_timer() const {
   Nanos next = kForever;
-  for (const Timer* timer : timers_) next = std::min(next, timer->deadline_);
+  for (const Alarm* timer : timers_) next = std::min(next, timer->deadline_);
   return next == kForever ? kForever : std::max<Nanos>(0, next - now());
 }
 

@@ -30,13 +30,13 @@ class EventHandler {
 
 // Calls back once, at or after its deadline, under the lock. Destroying it cancels it. All calls
 // are made under the lock.
-class Timer {
+class Alarm {
  public:
-  Timer(class Progress& progress, std::function<void()> callback)
+  Alarm(class Progress& progress, std::function<void()> callback)
       : progress_(progress), callback_(std::move(callback)) {}
-  ~Timer() { cancel(); }
-  Timer(const Timer&) = delete;
-  Timer& operator=(const Timer&) = delete;
+  ~Alarm() { cancel(); }
+  Alarm(const Alarm&) = delete;
+  Alarm& operator=(const Alarm&) = delete;
 
   void start(Nanos deadline);  // replaces an earlier deadline
   void cancel();
@@ -108,7 +108,7 @@ class Progress {
   void run_deferred();
 
  private:
-  friend class Timer;
+  friend class Alarm;
   struct Registration {
     EventHandler* handler = nullptr;
     uint32_t generation = 0;
@@ -147,7 +147,7 @@ class Progress {
   int wake_fd_ = -1;           // an eventfd: ends the thread's sleep
   Nanos thread_wakes_at_ = 0;  // when the thread's sleep ends by itself; 0: it does not sleep
   std::vector<Registration> registrations_;  // by file descriptor
-  std::vector<Timer*> timers_;               // armed ones; few
+  std::vector<Alarm*> timers_;               // armed ones; few
   std::vector<std::function<void()>> deferred_, running_;
 
   std::thread thread_;

@@ -152,7 +152,7 @@ class Outgoing final : public Device::Attempt, EventHandler {
   RailCounters& counters_;
   std::string address_;
   Device::Connected done_;
-  Timer timeout_;
+  Alarm timeout_;
   Socket socket_;
   bool registered_ = false;
   bool greeted_ = false;
@@ -201,7 +201,7 @@ class TcpDevice::Incoming final : public EventHandler {
 
   TcpDevice& device_;
   Socket socket_;
-  Timer timeout_;
+  Alarm timeout_;
   bool registered_ = false;
   ExactReader<wire::HelloBytes> hello_;
 };

@@ -52,7 +52,7 @@ class TcpDevice final : public Device, EventHandler {
   Address address_;  // of the interface; port 0
   std::string published_;
   Socket listener_;
-  Timer accept_again_;
+  Alarm accept_again_;
   bool short_of_means_ = false;  // to accept with, since the last connection
   bool carrier_ = false;
   std::unique_ptr<CarrierMonitor> monitor_;

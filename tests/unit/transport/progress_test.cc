@@ -173,10 +173,10 @@ TEST_F(ProgressTest, TheThreadDrivesWhenNobodyWaits) {
 
 TEST_F(ProgressTest, TheThreadRunsTimersThatAreStartedWhileItSleeps) {
   std::atomic<int> fired{0};
-  std::unique_ptr<Timer> timer;
+  std::unique_ptr<Alarm> timer;
   {
     Progress::Guard guard(*progress_);
-    timer = std::make_unique<Timer>(*progress_, [&] { ++fired; });
+    timer = std::make_unique<Alarm>(*progress_, [&] { ++fired; });
   }
   for (int i = 1; i <= 3; ++i) {
     Nanos due = 0;
@@ -197,8 +197,8 @@ TEST_F(ProgressTest, TimersFireInTheWaitAndOnceOnly) {
   Waiter waiter;
   Progress::Guard guard(*progress_);
   int early = 0, late = 0;
-  Timer first(*progress_, [&] { ++early; });
-  Timer last(*progress_, [&] {
+  Alarm first(*progress_, [&] { ++early; });
+  Alarm last(*progress_, [&] {
     ++late;
     progress_->finish(waiter);
   });
@@ -214,9 +214,9 @@ TEST_F(ProgressTest, TimersMayStartAndCancelOthers) {
   Waiter waiter;
   Progress::Guard guard(*progress_);
   int wrong = 0, rounds = 0;
-  Timer cancelled(*progress_, [&] { ++wrong; });
-  std::unique_ptr<Timer> again;
-  again = std::make_unique<Timer>(*progress_, [&] {
+  Alarm cancelled(*progress_, [&] { ++wrong; });
+  std::unique_ptr<Alarm> again;
+  again = std::make_unique<Alarm>(*progress_, [&] {
     cancelled.cancel();
     if (++rounds == 3) return progress_->finish(waiter);
     again->start(now() + kMillisecond);

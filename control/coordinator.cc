@@ -1,0 +1,100 @@
+#include "control/coordinator.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace nezha {
+
+Coordinator::Coordinator(int ranks, LoadBalancer balancer, Broadcast broadcast)
+    : ranks_(ranks),
+      balancer_(std::move(balancer)),
+      timer_(ranks, static_cast<int>(balancer_.table().lanes.size())),
+      plans_(ranks),
+      broadcast_(std::move(broadcast)),
+      all_live_(all_lanes(static_cast<int>(balancer_.table().lanes.size()))) {
+  live_.assign(static_cast<size_t>(ranks), all_live_);
+}
+
+void Coordinator::saw(uint64_t bytes) {
+  auto change = balancer_.open(bytes);
+  if (change) add(*std::move(change));
+}
+
+absl::Status Coordinator::on_lanes(int rank, LaneSet live) {
+  live_[static_cast<size_t>(rank)] = live;
+  LaneSet all = live;
+  for (const LaneSet lanes : live_) all &= lanes;
+  // Without a lane that works everywhere nothing is better than anything else.
+  if (all == 0 || all == all_live_) return absl::OkStatus();
+  all_live_ = all;
+  add_all(balancer_.set_live(all));
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::on_readings(int rank, const std::vector<Reading>& readings) {
+  for (const Reading& reading : readings) {
+    const auto window = timer_.add(rank, reading);
+    if (!window.ok()) return window.status();
+    if (!window->has_value()) continue;
+    const SizeClass size_class = (*window)->size_class;
+    auto change = balancer_.on_window(**window);
+    timer_.set_operations(size_class, balancer_.window_operations(size_class));
+    if (change) add(*std::move(change));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::on_report(int rank, const control_message::Report& report) {
+  auto keep = plans_.report(rank, report.plan, report.operations);
+  if (!keep.ok()) return keep.status();
+  if (!keep->has_value()) return absl::OkStatus();
+  broadcast_(control_message::Commit{report.plan, std::exchange(pending_, {}), **std::move(keep)});
+  return absl::OkStatus();
+}
+
+void Coordinator::lose(int rank) {
+  is_over_ = true;
+  for (const int missing : plans_.missing()) {
+    if (missing == rank) (void)on_report(rank, {plans_.plan(), {}});
+  }
+}
+
+absl::Status Coordinator::resume(const DataLengthTable& table) {
+  auto changes = balancer_.resume(table);
+  if (!changes.ok()) return changes.status();
+  add_all(*std::move(changes));
+  return absl::OkStatus();
+}
+
+void Coordinator::add(AllocationChange change) {
+  std::vector<AllocationChange> changes;
+  changes.push_back(std::move(change));
+  add_all(std::move(changes));
+}
+
+void Coordinator::add_all(std::vector<AllocationChange> changes) {
+  for (AllocationChange& change : changes) {
+    const SizeClass size_class = change.size_class;
+    timer_.set_operations(size_class, balancer_.window_operations(size_class));
+    const auto earlier = std::find_if(pending_.begin(), pending_.end(), [&](const auto& other) {
+      return other.size_class == size_class;
+    });
+    if (earlier == pending_.end()) {
+      pending_.push_back(std::move(change));
+    } else {
+      *earlier = std::move(change);
+    }
+  }
+  step();
+}
+
+void Coordinator::step() {
+  if (is_over_ || pending_.empty() || plans_.is_stepping()) return;
+  broadcast_(control_message::Prepare{plans_.begin()});
+}
+
+}  // namespace nezha

@@ -1,0 +1,58 @@
+// The coordinator, at rank 0: readings in, steps from plan to plan out. No I/O, no clock.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "control/control_message.h"
+#include "control/load_balancer.h"
+#include "control/plan_agreement.h"
+#include "control/timer.h"
+
+namespace nezha {
+
+class Coordinator {
+ public:
+  // Sends to every rank, this one too, in order.
+  using Broadcast = std::function<void(const control_message::Message&)>;
+
+  // Lanes by name. `alone`: those that carry a whole message or nothing of it.
+  Coordinator(int ranks, LoadBalancer balancer, Broadcast broadcast);
+
+  // A message of that size was seen.
+  void saw(uint64_t bytes);
+  // What ranks say. The error is theirs: what they said cannot be.
+  absl::Status on_lanes(int rank, LaneSet live);
+  absl::Status on_readings(int rank, const std::vector<Reading>& readings);
+  absl::Status on_report(int rank, const control_message::Report& report);
+  // The rank says nothing any more: a step that is under way ends without it, and none begins.
+  void lose(int rank);
+  // Goes on from what another run has learned. Before anything was seen.
+  absl::Status resume(const DataLengthTable& table);
+
+  const DataLengthTable& table() const { return balancer_.table(); }
+  bool is_stepping() const { return plans_.is_stepping(); }
+  // The ranks whose reports a step waits for.
+  std::vector<int> missing() const { return plans_.missing(); }
+
+ private:
+  void add(AllocationChange change);
+  void add_all(std::vector<AllocationChange> changes);
+  void step();
+
+  int ranks_;
+  LoadBalancer balancer_;
+  Timer timer_;
+  PlanCoordinator plans_;
+  Broadcast broadcast_;
+  std::vector<AllocationChange> pending_;  // the latest of each class; for the next commit
+  std::vector<LaneSet> live_;              // by rank
+  LaneSet all_live_;
+  bool is_over_ = false;
+};
+
+}  // namespace nezha

@@ -1,0 +1,108 @@
+#include "transport/message_stream.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace nezha {
+
+MessageStream::MessageStream(Channel& channel, uint64_t context, uint64_t tag, Callbacks callbacks)
+    : channel_(channel), context_(context), tag_(tag), callbacks_(std::move(callbacks)) {}
+
+MessageStream::~MessageStream() {
+  if (ticket_ != nullptr) channel_.cancel(ticket_);
+  for (Outgoing& outgoing : outgoing_) channel_.abandon(*outgoing.message);
+}
+
+wire::MessageInfo MessageStream::info(uint64_t total) const {
+  return {.context = context_, .tag = tag_, .total = total};
+}
+
+// ---- Sending -----------------------------------------------------------------------------------
+
+void MessageStream::send(const std::string& message) {
+  if (has_failed_) return;
+  send_part(wire::encode_number(message.size()));
+  send_part(message);
+}
+
+void MessageStream::send_part(std::string bytes) {
+  Outgoing& outgoing = outgoing_.emplace_back();
+  outgoing.stream = this;
+  outgoing.bytes = std::move(bytes);
+  const size_t length = outgoing.bytes.size();
+  outgoing.message = channel_.open(info(length), {.is_urgent = true}, &outgoing);
+  channel_.push(*outgoing.message, 0, reinterpret_cast<const std::byte*>(outgoing.bytes.data()),
+                length);
+  channel_.settle(*outgoing.message);
+}
+
+void MessageStream::forget(const Outgoing* outgoing) {
+  outgoing_.remove_if([&](const Outgoing& candidate) { return &candidate == outgoing; });
+}
+
+void MessageStream::Outgoing::failed(const absl::Status& why) {
+  MessageStream& owner = *stream;
+  // The channel still holds the message, and lets go of it after this.
+  owner.channel_.abandon(*message);
+  owner.forget(this);
+  owner.failed(why);
+}
+
+// ---- Receiving ---------------------------------------------------------------------------------
+
+void MessageStream::post(uint64_t total) {
+  is_header_ = !is_header_;
+  incoming_.assign(total, '\0');
+  received_ = 0;
+  const uint64_t number = ++posted_;
+  Inbox::Ticket* ticket = channel_.post(info(total), this);
+  // What has landed already is complete, and what follows it was posted.
+  if (has_failed_ || number != posted_ || received_ == total) return;
+  ticket_ = ticket;
+  channel_.set_awaited(ticket_, is_awaited_);
+}
+
+void MessageStream::set_awaited(bool is_awaited) {
+  is_awaited_ = is_awaited;
+  if (ticket_ != nullptr) channel_.set_awaited(ticket_, is_awaited);
+}
+
+std::byte* MessageStream::place(uint64_t offset, size_t /*length*/) {
+  return reinterpret_cast<std::byte*>(incoming_.data()) + offset;
+}
+
+void MessageStream::landed(uint64_t /*offset*/, size_t length, Rail /*rail*/) {
+  received_ += length;
+  if (received_ < incoming_.size()) return;
+  ticket_ = nullptr;  // the inbox's is gone
+  on_complete();
+}
+
+void MessageStream::on_complete() {
+  const std::string message = std::exchange(incoming_, {});
+  if (!is_header_) {
+    callbacks_.on_message(message);
+    if (!has_failed_) post(kHeaderBytes);
+    return;
+  }
+  const auto length = wire::decode_number(
+      {reinterpret_cast<const std::byte*>(message.data()), message.size()});
+  if (length.ok() && *length > 0 && *length <= kMaxBytes) return post(*length);
+  failed(absl::InvalidArgumentError(
+      absl::StrCat("a peer announces a message of ", length.value_or(0), " bytes, of at most ",
+                   kMaxBytes)));
+}
+
+void MessageStream::failed(const absl::Status& why) {
+  has_failed_ = true;
+  ticket_ = nullptr;  // the inbox cancels it
+  callbacks_.on_failed(why);
+}
+
+void MessageStream::mismatched(const wire::MessageInfo& theirs) {
+  failed(absl::InvalidArgumentError(
+      absl::StrCat("a peer sends ", theirs.total, " bytes where it announced others")));
+}
+
+}  // namespace nezha
