@@ -1,6 +1,7 @@
 #include "control/allocation.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <numeric>
 
@@ -21,6 +22,11 @@ Allocation equal_parts(LaneSet set, int lanes) {
     weights[static_cast<size_t>(lane)] = contains(set, lane) ? 1 : 0;
   }
   return in_proportion(weights);
+}
+
+Allocation unlearned(LaneSet live, LaneSet alone, int lanes) {
+  const LaneSet whole = live & alone;
+  return whole == 0 ? equal_parts(live, lanes) : all_on(std::countr_zero(whole), lanes);
 }
 
 Allocation in_proportion(absl::Span<const double> weights) {

@@ -27,6 +27,10 @@ using Allocation = std::vector<uint32_t>;
 Allocation all_on(int lane, int lanes);
 // `set` is not empty.
 Allocation equal_parts(LaneSet set, int lanes);
+// What messages run by while nothing is known: all on the first live lane of `alone`, which is
+// stripes and finds its way by itself; equal parts of the live lanes where there is none. `live` is
+// not empty.
+Allocation unlearned(LaneSet live, LaneSet alone, int lanes);
 // Weights are finite, none is negative, and one is positive. What rounding leaves goes to the
 // largest.
 Allocation in_proportion(absl::Span<const double> weights);

@@ -8,14 +8,12 @@
 namespace nezha {
 
 LoadBalancer::LoadBalancer(std::vector<std::string> lanes, std::unique_ptr<Policy> policy)
-    : table_{std::move(lanes), {}},
-      policy_(std::move(policy)),
-      live_(all_lanes(static_cast<int>(table_.lanes.size()))) {}
+    : table_{std::move(lanes), {}}, policy_(std::move(policy)) {}
 
 Allocation LoadBalancer::allocation(uint64_t bytes) const {
   const auto entry = nearest(table_.entries, size_class_of(bytes));
   if (entry != table_.entries.end()) return entry->second.allocation;
-  return equal_parts(live_, static_cast<int>(table_.lanes.size()));
+  return policy_->unlearned();
 }
 
 std::optional<AllocationChange> LoadBalancer::open(uint64_t bytes) {
@@ -46,7 +44,6 @@ std::optional<AllocationChange> LoadBalancer::on_window(const Window& window) {
 }
 
 std::vector<AllocationChange> LoadBalancer::set_live(LaneSet live) {
-  live_ = live;
   policy_->set_live(live);
   std::vector<AllocationChange> changes;
   for (const auto& [size_class, entry] : table_.entries) {

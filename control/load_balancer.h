@@ -26,7 +26,7 @@ class LoadBalancer {
   LoadBalancer(std::vector<std::string> lanes, std::unique_ptr<Policy> policy);
 
   // By what messages of that size run: by their class's allocation, or, until it has one, by that
-  // of the nearest class; equal parts of all live lanes when there is none.
+  // of the nearest class; as unlearned() has it when there is none.
   Allocation allocation(uint64_t bytes) const;
   // A message of that size has been seen: gives its class an allocation of its own if it had none.
   std::optional<AllocationChange> open(uint64_t bytes);
@@ -52,7 +52,6 @@ class LoadBalancer {
 
   DataLengthTable table_;
   std::unique_ptr<Policy> policy_;
-  LaneSet live_;
 };
 
 }  // namespace nezha

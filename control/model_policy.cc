@@ -50,7 +50,7 @@ Allocation ModelPolicy::open(SizeClass size_class) {
   const auto predicted = best(size_class, static_cast<double>(typical_bytes(size_class)), false);
   if (predicted) return predicted->allocation;
   return unexplored(size_class, static_cast<double>(typical_bytes(size_class)))
-      .value_or(equal_parts(live(), lanes()));
+      .value_or(unlearned());
 }
 
 void ModelPolicy::resume(const Window& last, const Allocation& ran_by, ClassState state) {
@@ -76,7 +76,7 @@ Allocation ModelPolicy::on_lanes(SizeClass size_class, const Allocation& /*curre
   open_search(known, true);
   known.is_explored = false;
   const auto split = best(size_class, static_cast<double>(typical_bytes(size_class)), false);
-  return split ? split->allocation : equal_parts(live(), lanes());
+  return split ? split->allocation : unlearned();
 }
 
 ClassState ModelPolicy::state(SizeClass size_class) const {
@@ -226,7 +226,13 @@ std::optional<Allocation> ModelPolicy::unexplored(SizeClass size_class, double b
     }
     return std::nullopt;
   }
-  const Allocation equal = equal_parts(live(), lanes());
+  for (int lane = 0; lane < lanes(); ++lane) {
+    const bool is_new =
+        contains(live() & alone(), lane) && !model_.knows(size_class, lane_bit(lane));
+    if (is_new) return all_on(lane, lanes());
+  }
+  if (sharing() == 0) return std::nullopt;
+  const Allocation equal = equal_parts(sharing(), lanes());
   if (!model_.predict(size_class, bytes, equal)) return equal;
   const auto lane = promising_alone(size_class, bytes);
   if (!lane) return std::nullopt;
@@ -238,9 +244,9 @@ std::optional<Allocation> ModelPolicy::unexplored(SizeClass size_class, double b
 std::optional<int> ModelPolicy::promising_alone(SizeClass size_class, double bytes) const {
   std::vector<std::pair<double, int>> beside;  // what lanes take for equal parts
   for (int lane = 0; lane < lanes(); ++lane) {
-    if (!contains(live(), lane)) continue;
-    const Line line = *model_.line(size_class, live(), lane);
-    beside.emplace_back(line.at(bytes / std::popcount(live())), lane);
+    if (!contains(sharing(), lane)) continue;
+    const Line line = *model_.line(size_class, sharing(), lane);
+    beside.emplace_back(line.at(bytes / std::popcount(sharing())), lane);
   }
   std::sort(beside.begin(), beside.end());
   const auto found = best(size_class, bytes, false);
@@ -262,8 +268,8 @@ std::optional<Split> ModelPolicy::best(SizeClass size_class, double bytes,
                                        bool only_measured) const {
   const bool is_spread = this->is_spread(size_class);
   std::optional<Split> best;
-  for (LaneSet set = 1; set <= live(); ++set) {
-    if ((set & ~live()) != 0 || (!is_spread && std::popcount(set) > 1)) continue;
+  for (const LaneSet set : usable_sets()) {
+    if (!is_spread && std::popcount(set) > 1) continue;
     if (only_measured && !model_.has_measured(size_class, set)) continue;
     const auto split = model_.finish_together(size_class, bytes, set);
     if (split && (!best || split->time < best->time)) best = split;
@@ -282,7 +288,7 @@ std::optional<Allocation> ModelPolicy::next_probe(const Window& window,
   for (int lane = 0; lane < lanes(); ++lane) {
     if (!contains(live(), lane)) continue;
     for (const LaneSet other : {set ^ lane_bit(lane), lane_bit(lane)}) {
-      if (other == 0 || other == set || (!is_spread && std::popcount(other) > 1)) continue;
+      if (!is_usable(other) || other == set || (!is_spread && std::popcount(other) > 1)) continue;
       const auto probe = probe_of(window, *now, other);
       if (probe && (!next || model_.last_measured(window.size_class, other) <
                                  model_.last_measured(window.size_class, next->set))) {

@@ -20,7 +20,7 @@ namespace nezha {
 // that set to be better.
 class ModelPolicy final : public Policy {
  public:
-  explicit ModelPolicy(int lanes) : Policy(lanes), model_(lanes) {}
+  explicit ModelPolicy(int lanes, LaneSet alone = 0) : Policy(lanes, alone), model_(lanes) {}
 
   Allocation open(SizeClass size_class) override;
   void resume(const Window& last, const Allocation& ran_by, ClassState state) override;

@@ -2,8 +2,10 @@
 // them took. It runs at the coordinator alone, which sends the ranks what it decides: integers.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "control/allocation.h"
 #include "control/size_class.h"
@@ -36,8 +38,10 @@ struct Decision {
 
 class Policy {
  public:
-  // All lanes are live at first. At most kMaxLanes.
-  explicit Policy(int lanes) : lanes_(lanes), live_(all_lanes(lanes)) {}
+  // All lanes are live at first. At most kMaxLanes. The lanes of `alone` carry a whole message or
+  // nothing of it, as stripes over all rails do: no allocation has one beside other lanes.
+  explicit Policy(int lanes, LaneSet alone = 0)
+      : lanes_(lanes), live_(all_lanes(lanes)), alone_(alone) {}
   virtual ~Policy() = default;
   Policy(const Policy&) = delete;
   Policy& operator=(const Policy&) = delete;
@@ -59,13 +63,26 @@ class Policy {
   // At least one. on_lanes() is to follow for every open class.
   void set_live(LaneSet live) { live_ = live; }
 
- protected:
   int lanes() const { return lanes_; }
   LaneSet live() const { return live_; }
+  LaneSet alone() const { return alone_; }
+  // What messages run by while nothing is known.
+  Allocation unlearned() const { return nezha::unlearned(live_, alone_, lanes_); }
+  // Whether an allocation may have these lanes, and no others.
+  bool is_usable(LaneSet set) const {
+    return set != 0 && (set & ~live_) == 0 && ((set & alone_) == 0 || std::has_single_bit(set));
+  }
+
+ protected:
+  // The live lanes that carry parts of a message.
+  LaneSet sharing() const { return live_ & ~alone_; }
+  // Every set that an allocation may have.
+  std::vector<LaneSet> usable_sets() const;
 
  private:
   int lanes_;
   LaneSet live_;
+  LaneSet alone_;
 };
 
 }  // namespace nezha
