@@ -29,7 +29,8 @@ Settings settings_of(const Dialect& dialect, const Options& o) {
       {"--in-place", o.in_place ? "given" : "not given"},
       {"--threads", count(o.threads)},
       {"--plan", o.plan},
-      {"--share (by default 1 for each rail)", o.plan == "slice" ? shares_text(o) : "not given"},
+      {"--share", o.plan == "slice" ? shares_text(o) : "not given"},
+      {"--policy", o.policy},
       {"--algorithm", o.algorithm},
       {"--reproducible", o.reproducible ? "given" : "not given"}};
 }

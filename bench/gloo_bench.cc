@@ -29,6 +29,7 @@ const Dialect kDialect = {
     "network interfaces, such as eth0,eth1; each gets a slice of the buffer",
     {"ring", "bcube"},
     {"slice"},
+    {},
     /*has_reproducible=*/false,
 };
 

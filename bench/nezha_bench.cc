@@ -23,7 +23,8 @@ const Dialect kDialect = {
     "this rank's rails, such as tcp:eth0,tcp:eth1, or auto, which finds them; with --plan slice the"
     " same on all ranks",
     {"auto", "ring", "recursive-doubling", "halving-doubling", "direct", "bcube"},
-    {"stripe", "slice"},
+    {"auto", "stripe", "slice"},
+    {"model", "paper", "none"},
     /*has_reproducible=*/true,
     &list_rails,
     environment_help(),
@@ -36,6 +37,16 @@ Algorithm algorithm_of(const Options& options) {
   if (options.algorithm == "direct") return Algorithm::kDirect;
   if (options.algorithm == "bcube") return Algorithm::kBcube;
   return Algorithm::kAuto;
+}
+
+Plan plan_of(const Options& options) {
+  if (options.plan == "slice") return Plan::kSlice;
+  return options.plan == "stripe" ? Plan::kStripe : Plan::kAuto;
+}
+
+BalancePolicy policy_of(const Options& options) {
+  if (options.policy == "paper") return BalancePolicy::kPaper;
+  return options.policy == "none" ? BalancePolicy::kNone : BalancePolicy::kModel;
 }
 
 template <typename CollectiveOptions, void (*kCollective)(const CollectiveOptions&)>
@@ -104,8 +115,10 @@ std::unique_ptr<Runner> connect(const Options& options, Meeting& meeting) {
   wanted.size = options.size;
   wanted.rails = options.rails;
   wanted.timeout = options.timeout;
-  wanted.plan = options.plan == "slice" ? Plan::kSlice : Plan::kStripe;
+  wanted.plan = plan_of(options);
   wanted.shares = options.shares;
+  wanted.policy = policy_of(options);
+  wanted.table = options.table;
   auto context = Context::create(meeting.store(), wanted);
   if (wanted.plan == Plan::kSlice) {  // slices go by a rail's place in the list
     std::vector<std::string> names;

@@ -177,6 +177,18 @@ void add_measurement_options(OptionTable& table, Options& o) {
         [&o](const auto& v) { o.format = to_format(v); }}});
 }
 
+void add_policy_options(OptionTable& table, Options& o, const Dialect& dialect) {
+  const auto& policies = dialect.policies;
+  if (policies.empty()) return;
+  table.push_back({0, "policy", "NAME",
+                   "what divides messages: " + absl::StrJoin(policies, ", ") +
+                       " (default: " + policies.front() + ", or none with --share)",
+                   [&](const auto& v) { o.policy = one_of(v, policies); }});
+  table.push_back({0, "table", "FILE",
+                   "rank 0's data length table: read if it is there, and written at the end",
+                   [&o](const auto& v) { o.table = v; }});
+}
+
 void add_rail_options(OptionTable& table, Options& o, const Dialect& dialect, bool& list_rails) {
   table.push_back({0, "", "", "How", {}});
   table.push_back({0, dialect.rails_option, dialect.rails_value, dialect.rails_help,
@@ -193,8 +205,9 @@ void add_rail_options(OptionTable& table, Options& o, const Dialect& dialect, bo
          [&](const auto& v) { o.plan = one_of(v, dialect.plans); }});
   }
   table.push_back({0, "share", "LIST",
-                   "the part of each slice, on any scale, such as 70,30 (default: equal)",
+                   "the part of each slice, on any scale, such as 70,30 (default: learned)",
                    [&o](const auto& v) { o.shares = to_shares(v); }});
+  add_policy_options(table, o, dialect);
   const auto& algorithms = dialect.algorithms;
   table.push_back({0, "algorithm", "NAME",
                    absl::StrJoin(algorithms, ", ") + " (default: " + algorithms.front() + ")",
@@ -305,6 +318,7 @@ void take_from_library_environment(const OptionTable& table, const Dialect& dial
                                 {"NEZHA_TIMEOUT", "timeout", o.timeout.count() > 0},
                                 {"NEZHA_PLAN", "plan", !o.plan.empty()},
                                 {"NEZHA_SHARES", "share", !o.shares.empty()},
+                                {"NEZHA_POLICY", "policy", !o.policy.empty()},
                                 {"NEZHA_ALGORITHM", "algorithm", !o.algorithm.empty()}};
   for (const Variable& variable : variables) {
     if (variable.is_given) continue;
@@ -317,6 +331,9 @@ void take_from_library_environment(const OptionTable& table, const Dialect& dial
 void take_defaults(const Dialect& dialect, Options& o) {
   if (o.timeout.count() == 0) o.timeout = std::chrono::seconds(30);
   if (o.plan.empty()) o.plan = dialect.plans.front();
+  if (o.policy.empty() && !dialect.policies.empty()) {
+    o.policy = o.shares.empty() ? dialect.policies.front() : "none";
+  }
   if (o.algorithm.empty()) o.algorithm = dialect.algorithms.front();
 }
 
@@ -417,8 +434,9 @@ void complete_for_collective(Options& o, const Dialect& dialect) {
 }  // namespace
 
 std::string shares_text(const Options& options) {
-  return options.shares.empty() ? absl::StrJoin(std::vector<int>(options.rails.size(), 1), ",")
-                                : absl::StrJoin(options.shares, ",");
+  if (!options.shares.empty()) return absl::StrJoin(options.shares, ",");
+  const bool learns = !options.policy.empty() && options.policy != "none";
+  return learns ? "learned" : absl::StrJoin(std::vector<int>(options.rails.size(), 1), ",");
 }
 
 std::optional<Options> parse_options(int argc, char** argv, const Dialect& dialect) {

@@ -32,6 +32,7 @@ struct Dialect {
   // The known names; the first is the default. A program with a single plan has no --plan.
   std::vector<std::string> algorithms;
   std::vector<std::string> plans;
+  std::vector<std::string> policies;  // none: the program has neither --policy nor --table
   bool has_reproducible;  // whether there is --reproducible
   // --list-rails prints what there are; null: the program has no such option.
   void (*list_rails)() = nullptr;
@@ -62,15 +63,17 @@ struct Options {
 
   std::vector<std::string> rails;
   std::string plan;
-  // The part of each message that each rail carries, on any scale; empty: equal parts.
+  // The part of each message that each rail carries, on any scale; empty: not given.
   std::vector<double> shares;
+  std::string policy;
+  std::string table;
   std::string algorithm;
   bool reproducible = false;
 
   Format format = Format::kTable;
 };
 
-// The shares as the command line has them; of equal parts, a 1 for each rail.
+// The shares as the command line has them; if it has none, "learned", or a 1 for each rail.
 std::string shares_text(const Options& options);
 
 // Reads the command line. A rank and a number of ranks that it does not give are RANK and SIZE of

@@ -69,6 +69,8 @@ std::string may_be(const EnvironmentVariable& variable) {
       return "a time such as 500ms, 30s or 1.5h, from 1ms to 8760h";
     case Kind::kList:
       return "names separated by commas";
+    case Kind::kPath:
+      return "the path of a file";
     case Kind::kNumbers:
       return "positive numbers separated by commas, such as 70,30";
   }
@@ -86,6 +88,8 @@ bool is_valid(const EnvironmentVariable& variable, absl::string_view value) {
       return parse_duration(value).ok();
     case Kind::kList:
       return is_list(value);
+    case Kind::kPath:
+      return !value.empty();
     case Kind::kNumbers:
       return parse_numbers(value).ok();
   }
@@ -135,19 +139,33 @@ const std::vector<EnvironmentVariable>& environment_table() {
                "(ContextOptions::timeout)."},
       {.name = "NEZHA_PLAN",
        .kind = Kind::kChoice,
-       .default_value = "stripe",
+       .default_value = "auto",
        .agreed = true,
        .help =
            "How one operation is spread over the rails (ContextOptions::plan): all its segments "
-           "over all rails, by the rates that they show, or a slice of the message for each "
-           "rail, cut by NEZHA_SHARES.",
-       .choices = {"stripe", "slice"}},
+           "over all rails, by the rates that they show; or a slice of the message for each "
+           "rail, cut by NEZHA_SHARES or as NEZHA_POLICY learns to; or whichever of these, and "
+           "of each rail alone, is best for messages of its size.",
+       .choices = {"stripe", "slice", "auto"}},
       {.name = "NEZHA_SHARES",
        .kind = Kind::kNumbers,
        .agreed = true,
        .help =
            "With the plan slice: the part of each message that each rail carries, on any scale, "
-           "in the order of the rails (ContextOptions::shares). Not set: equal parts."},
+           "in the order of the rails (ContextOptions::shares). Not set: equal parts, from which "
+           "NEZHA_POLICY goes on."},
+      {.name = "NEZHA_POLICY",
+       .kind = Kind::kChoice,
+       .default_value = "model",
+       .agreed = true,
+       .help = "How messages of each size come to be divided (ContextOptions::policy): by a model "
+               "of what each rail takes, as the Nezha paper has it, or not by what is learned, which "
+               "is also the default where shares are given.",
+       .choices = {"model", "paper", "none"}},
+      {.name = "NEZHA_TABLE",
+       .kind = Kind::kPath,
+       .help = "The file of rank 0's data length table (ContextOptions::table): read at the start, "
+               "if it is there, and written at the end."},
       {.name = "NEZHA_ALGORITHM",
        .kind = Kind::kChoice,
        .default_value = "auto",

@@ -20,6 +20,7 @@ struct EnvironmentVariable {
     kDuration,  // as absl::ParseDuration reads it, 1 ms to a year
     kList,      // names, separated by commas
     kNumbers,   // positive numbers, separated by commas
+    kPath,      // of a file
   };
   absl::string_view name = {};
   Kind kind = Kind::kChoice;

@@ -40,6 +40,7 @@ int Context::rank() const { return impl_->options().rank; }
 int Context::size() const { return impl_->options().size; }
 std::chrono::milliseconds Context::timeout() const { return *impl_->options().timeout; }
 std::vector<RailStats> Context::rails() const { return impl().rails(); }
+BalanceStats Context::balance() const { return impl().balance(); }
 
 void allreduce(const AllreduceOptions& options) { ContextImpl::of(options).run(options); }
 Handle allreduceAsync(const AllreduceOptions& options) {

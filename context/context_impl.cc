@@ -107,6 +107,7 @@ ContextImpl::~ContextImpl() {
   }
   if (starter_.joinable()) starter_.join();
   Progress::Guard guard(endpoint_->progress());
+  control_.reset();
   endpoint_->leave(job_);
   endpoint_->progress().run_deferred();
 }
@@ -148,6 +149,7 @@ void ContextImpl::join_group() {
   Record rank0;
   if (options_.rank == 0) {
     settings.complete(options_.rails.size());
+    refuse_unless(load_table());
     job_ = UniqueId::random();
   } else {
     auto read = read_record(0, deadline);
@@ -177,6 +179,7 @@ void ContextImpl::enter() {
   group_.rails = 0;
   for (const Rail rail : rails_) group_.rails |= rail_bit(rail);
   endpoint_->join(job_, this);
+  create_control();
 }
 
 void ContextImpl::open_devices() {
@@ -339,7 +342,7 @@ std::shared_ptr<RunningOperation> ContextImpl::start(RunningOperation::Request r
   } else if (!operation->request().prepared.ok()) {
     on_operation_failed(operation->request().prepared);
   } else if (to_start_.empty() && unknown_peer(*operation) < 0) {
-    launch(*operation);
+    launch(operation);
   } else {
     start_later(operation);
   }
@@ -347,8 +350,16 @@ std::shared_ptr<RunningOperation> ContextImpl::start(RunningOperation::Request r
   return operation;
 }
 
-void ContextImpl::launch(RunningOperation& operation) {
-  operation.start(hosts_, group_, slices(operation.request().operation));
+// One that waits for a plan makes the others wait, of its tag at least.
+void ContextImpl::launch(const std::shared_ptr<RunningOperation>& operation) {
+  const auto course = this->course(*operation);
+  if (!course || !held_.empty()) {
+    operation->waits_for(control_->why_held());
+    held_.push_back(operation);
+    return;
+  }
+  note_disturbance(*operation);
+  operation->start(hosts_, group_, *course);
 }
 
 int ContextImpl::unknown_peer(const RunningOperation& operation) const {
@@ -363,7 +374,11 @@ int ContextImpl::unknown_peer(const RunningOperation& operation) const {
 
 void ContextImpl::start_later(const std::shared_ptr<RunningOperation>& operation) {
   to_start_.push_back(operation);
-  if (starting_) return;
+  wake_starter();
+}
+
+void ContextImpl::wake_starter() {
+  if (starting_ || closing_) return;
   starting_ = true;
   if (starter_.joinable()) starter_.join();  // it has ended
   starter_ = std::thread([this] { run_starter(); });
@@ -374,22 +389,20 @@ void ContextImpl::run_starter() {
   for (;;) {
     std::shared_ptr<RunningOperation> next;
     int peer = -1;
+    bool wants_control = false;
     {
       Progress::Guard guard(endpoint_->progress());
-      while (!to_start_.empty()) {
-        next = to_start_.front();
-        peer = next->over() ? -1 : unknown_peer(*next);
-        if (peer >= 0) break;
-        to_start_.pop_front();
-        if (!next->over()) launch(*next);
-      }
+      next = next_to_start(peer);
       endpoint_->progress().run_deferred();
-      if (to_start_.empty() || closing_) {
+      wants_control = next == nullptr && std::exchange(wants_control_, false);
+      if (closing_ || (next == nullptr && !wants_control)) {
         starting_ = false;
         return;
       }
-      next->waits_for(absl::StrCat("rank ", peer, " has not appeared in the store (key '",
-                                   Record::key(listed(peer)), "')"));
+    }
+    if (wants_control) {
+      set_up_control();
+      continue;
     }
     const absl::Status resolved = resolve(peer, next->request().deadline);
     if (resolved.ok()) continue;
@@ -399,22 +412,20 @@ void ContextImpl::run_starter() {
   }
 }
 
-std::vector<Slice> ContextImpl::slices(const Operation& operation) const {
-  if (options_.plan == Plan::kStripe || options_.size == 1)
-    return {{operation, {}, 0, group_.rails}};
-  std::vector<Slice> slices;
-  const double total = std::accumulate(options_.shares.begin(), options_.shares.end(), 0.0);
-  double sum = 0;
-  uint32_t begin = 0;
-  for (size_t i = 0; i < rails_.size(); ++i) {
-    sum += options_.shares[i];
-    const auto end = i + 1 == rails_.size()
-                         ? SliceBounds::kWhole
-                         : static_cast<uint32_t>(sum / total * SliceBounds::kWhole);
-    slices.push_back({operation, {begin, end}, static_cast<uint8_t>(i), rail_bit(rails_[i])});
-    begin = end;
+// Starts those whose peers are known. The first of the others, if there is one, and its peer.
+std::shared_ptr<RunningOperation> ContextImpl::next_to_start(int& peer) {
+  while (!to_start_.empty()) {
+    auto next = to_start_.front();
+    peer = next->over() ? -1 : unknown_peer(*next);
+    if (peer >= 0) {
+      next->waits_for(absl::StrCat("rank ", peer, " has not appeared in the store (key '",
+                                   Record::key(listed(peer)), "')"));
+      return next;
+    }
+    to_start_.pop_front();
+    if (!next->over()) launch(next);
   }
-  return slices;
+  return nullptr;
 }
 
 // ---- Failure -----------------------------------------------------------------------------------
@@ -423,6 +434,7 @@ void ContextImpl::break_context(const absl::Status& why, uint32_t first_rank) {
   if (!broken_.ok()) return;
   broken_ = why;
   log().info("{}", prefixed(rank_of_, why.ToString()));
+  held_.clear();
   for (const auto& operation : std::exchange(running_, {})) operation->fail(why);
   const std::string reason =
       first_rank == static_cast<uint32_t>(options_.rank)
@@ -436,6 +448,7 @@ void ContextImpl::on_operation_failed(const absl::Status& why) {
 }
 
 void ContextImpl::on_operation_over(RunningOperation& operation) {
+  measure(operation);
   std::erase_if(running_, [&](const auto& running) { return running.get() == &operation; });
 }
 
@@ -476,7 +489,7 @@ void ContextImpl::on_roll_call(const wire::RollCall& call) {
   if (!broken_.ok() || call.rank >= static_cast<uint32_t>(options_.size)) return;
   if (!roll_call_.hear(call)) return;
   endpoint_->broadcast_roll_call(call);
-  if (roll_call_.has_entered(call)) {
+  if (roll_call_.has_entered(call.tag, call.ordinal)) {
     check_roll_call(call.tag, call.ordinal);
   } else if (call.kind == wire::RollCallKind::kWhoIsAbsent) {
     on_roll_call({.context = job_,

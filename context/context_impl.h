@@ -12,6 +12,7 @@
 #include "collectives/engine.h"
 #include "collectives/hosts/hosts_engine.h"
 #include "common/fork.h"
+#include "context/control_plane.h"
 #include "context/directory.h"
 #include "context/record.h"
 #include "context/roll_call.h"
@@ -27,7 +28,7 @@
 
 namespace nezha {
 
-class ContextImpl final : JobListener, RunningOperationOwner {
+class ContextImpl final : JobListener, RunningOperationOwner, ControlPlaneOwner {
  public:
   using Store = Directory::Store;
 
@@ -65,6 +66,7 @@ class ContextImpl final : JobListener, RunningOperationOwner {
 
   const ContextOptions& options() const { return options_; }
   std::vector<RailStats> rails() const;
+  BalanceStats balance() const;
 
  private:
   // Of those ranks of `parent`, which this one is among.
@@ -80,6 +82,11 @@ class ContextImpl final : JobListener, RunningOperationOwner {
   void on_operation_overdue(RunningOperation& operation) override;
   std::string absent(const RunningOperation& operation) const override;
   void on_operation_over(RunningOperation& operation) override;
+
+  // ControlPlaneOwner
+  bool has_started(const OperationId& operation) const override;
+  void on_released() override;
+  void on_nonsense(const absl::Status& why) override;
 
   void join_group();
   void find_rails();
@@ -122,12 +129,26 @@ class ContextImpl final : JobListener, RunningOperationOwner {
   void fold_inputs(const AllreduceOptions& options, RunningOperation::Request& request) const;
   std::shared_ptr<RunningOperation> start(RunningOperation::Request request);
   // Under the lock:
-  void launch(RunningOperation& operation);
+  void launch(const std::shared_ptr<RunningOperation>& operation);
   int unknown_peer(const RunningOperation& operation) const;  // -1: its peers are known
-  std::vector<Slice> slices(const Operation& operation) const;
   void start_later(const std::shared_ptr<RunningOperation>& operation);
+  void wake_starter();
+  std::shared_ptr<RunningOperation> next_to_start(int& peer);
 
   void run_starter();
+
+  // planning.cc. Those of the set-up not under the lock:
+  absl::Status load_table();
+  void set_up_control();
+  absl::Status find_lanes();
+  bool is_known(int rank);
+  void create_control();
+  bool is_planned(const Operation& operation) const;
+  std::optional<RunningOperation::Course> course(const RunningOperation& operation);
+  std::vector<Slice> unlearned_slices(const Operation& operation) const;
+  void note_disturbance(RunningOperation& operation);
+  void measure(const RunningOperation& operation);
+  RailMask failed_rails();
   // Under the lock:
   void tell(const RunningOperation& operation, wire::RollCallKind kind);
   // Fails if a rank is known to call another one by this operation's tag.
@@ -151,11 +172,17 @@ class ContextImpl final : JobListener, RunningOperationOwner {
   Group group_;
   std::vector<std::shared_ptr<RunningOperation>> running_;
   std::deque<std::shared_ptr<RunningOperation>> to_start_;  // of running_; in order
+  std::vector<std::shared_ptr<RunningOperation>> held_;     // likewise: until a plan is agreed on
   bool starting_ = false;                                   // starter_ has work
+  bool wants_control_ = false;                              // which starter_ is to set up
+  bool has_wanted_control_ = false;
   bool closing_ = false;
   absl::Status broken_;
   RollCall roll_call_;
   HostsEngine hosts_;
+  std::vector<RailMask> seen_;             // by rank: the rails that have had a link to it
+  std::unique_ptr<ControlPlane> control_;  // null: there is nothing to learn
+  std::optional<DataLengthTable> table_;   // that rank 0 begins with
 
   std::thread starter_;
 };

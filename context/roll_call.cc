@@ -13,9 +13,9 @@ uint64_t RollCall::enter(uint32_t tag, uint64_t signature) {
   return ordinal;
 }
 
-bool RollCall::has_entered(const wire::RollCall& call) const {
-  const auto entry = entered_.find(call.tag);
-  return entry != entered_.end() && entry->second >= call.ordinal;
+bool RollCall::has_entered(uint32_t tag, uint64_t ordinal) const {
+  const auto entry = entered_.find(tag);
+  return entry != entered_.end() && entry->second >= ordinal;
 }
 
 size_t RollCall::find(uint32_t tag, uint64_t ordinal) const {

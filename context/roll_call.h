@@ -24,7 +24,7 @@ class RollCall {
  public:
   // This rank enters an operation: which of its tag that is, from 1.
   uint64_t enter(uint32_t tag, uint64_t signature);
-  bool has_entered(const wire::RollCall& call) const;
+  bool has_entered(uint32_t tag, uint64_t ordinal) const;
 
   // Whether it is news, which is to be passed on.
   bool hear(const wire::RollCall& call);

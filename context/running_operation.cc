@@ -39,14 +39,24 @@ void RunningOperation::begin(uint64_t ordinal) {
   slow_.start(std::min(time + kSlow, overdue_at_));
 }
 
-void RunningOperation::start(Engine& engine, const Group& group, const std::vector<Slice>& slices) {
+void RunningOperation::start(Engine& engine, const Group& group, const Course& course) {
   waits_for_.clear();
-  for (const Slice& slice : slices) {
+  request_.plan.version = course.plan;
+  number_ = course.number;
+  started_at_ = now();
+  const Operation& op = request_.operation;
+  const Partition whole(op.elements, op.element_size, 1);
+  parts_.reserve(course.slices.size());
+  for (const Slice& slice : course.slices) {
+    Part& part = parts_.emplace_back();
+    part.lane = slice.lane;
+    part.is_empty = whole.chunk(0, slice.bounds).length == 0;
     auto task = engine.start(group, slice, request_.plan, *this);
     if (!task.ok()) return owner_->on_operation_failed(task.status());
-    tasks_.push_back(*std::move(task));
+    part.task = *std::move(task);
+    if (part.task->poll() == Task::State::kDone) part.finished_at = now();
     if (over()) {  // it failed at once
-      tasks_.back()->freeze();
+      part.task->freeze();
       return;
     }
   }
@@ -54,19 +64,29 @@ void RunningOperation::start(Engine& engine, const Group& group, const std::vect
   finish_if_done();
 }
 
+std::vector<Nanos> RunningOperation::lane_times(int lanes) const {
+  std::vector<Nanos> times(static_cast<size_t>(lanes));
+  if (is_disturbed_) return times;
+  for (const Part& part : parts_) {
+    if (part.is_empty || part.lane >= lanes) continue;
+    times[static_cast<size_t>(part.lane)] = std::max<Nanos>(1, part.finished_at - started_at_);
+  }
+  return times;
+}
+
 // ---- The end -----------------------------------------------------------------------------------
 
 void RunningOperation::on_finished(Task& task) {
-  if (task.poll() == Task::State::kFailed) {
-    owner_->on_operation_failed(task.status());
-  } else {
-    finish_if_done();
+  if (task.poll() == Task::State::kFailed) return owner_->on_operation_failed(task.status());
+  for (Part& part : parts_) {
+    if (part.task.get() == &task) part.finished_at = now();
   }
+  finish_if_done();
 }
 
 void RunningOperation::finish_if_done() {
-  const bool done = started_ && std::all_of(tasks_.begin(), tasks_.end(), [](const auto& task) {
-                      return task->poll() == Task::State::kDone;
+  const bool done = started_ && std::all_of(parts_.begin(), parts_.end(), [](const Part& part) {
+                      return part.task->poll() == Task::State::kDone;
                     });
   if (!done || over()) return;
   const Operation& op = request_.operation;
@@ -77,7 +97,9 @@ void RunningOperation::finish_if_done() {
 
 void RunningOperation::fail(const absl::Status& why) {
   if (over()) return;
-  for (auto& task : tasks_) task->freeze();
+  for (Part& part : parts_) {
+    if (part.task != nullptr) part.task->freeze();
+  }
   status_ = why;
   finish();
 }
@@ -88,7 +110,7 @@ void RunningOperation::finish() {
   progress_.finish(waiter_);
   // Not from inside of a task.
   progress_.defer([self = shared_from_this()] {
-    self->tasks_.clear();
+    self->parts_.clear();
     self->request_.folded.reset();
   });
   std::exchange(owner_, nullptr)->on_operation_over(*this);
@@ -115,8 +137,9 @@ std::string RunningOperation::describe() const {
   for (const std::string& reason : {owner_->absent(*this), waits_for_}) {
     if (!reason.empty()) absl::StrAppend(&text, "; ", reason);
   }
-  for (const auto& task : tasks_) {
-    if (task->poll() == Task::State::kRunning) absl::StrAppend(&text, "; ", task->describe());
+  for (const Part& part : parts_) {
+    const bool is_running = part.task != nullptr && part.task->poll() == Task::State::kRunning;
+    if (is_running) absl::StrAppend(&text, "; ", part.task->describe());
   }
   return text;
 }

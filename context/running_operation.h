@@ -58,8 +58,20 @@ class RunningOperation final : public TaskOwner,
 
   // Starts the deadline.
   void begin(uint64_t ordinal);
+  // How it is carried: by which plan, cut how, and where that came from.
+  struct Course {
+    uint32_t plan = 0;
+    uint32_t number = 0;  // the allocation's
+    std::vector<Slice> slices;
+  };
   // Starts the slices' tasks. The engine's error fails it.
-  void start(Engine& engine, const Group& group, const std::vector<Slice>& slices);
+  void start(Engine& engine, const Group& group, const Course& course);
+  // What its lanes took, once it has succeeded: by lane, since its tasks began; 0 for a lane that
+  // had nothing to carry. All are 0 if other operations ran beside it.
+  std::vector<Nanos> lane_times(int lanes) const;
+  uint32_t allocation_number() const { return number_; }
+  bool has_started() const { return started_at_ != 0; }
+  void set_disturbed() { is_disturbed_ = true; }
   // The fence: nothing reads or writes the caller's memory any more. The first reason counts.
   void fail(const absl::Status& why);
   bool over() const { return waiter_.done(); }
@@ -94,8 +106,17 @@ class RunningOperation final : public TaskOwner,
   std::string rank_of_;               // "rank 1 of 4"
   Request request_;
   std::string waits_for_;
-  std::vector<std::unique_ptr<Task>> tasks_;
+  struct Part {
+    std::unique_ptr<Task> task;
+    int lane = 0;
+    bool is_empty = false;
+    Nanos finished_at = 0;
+  };
+  std::vector<Part> parts_;
   bool started_ = false;
+  Nanos started_at_ = 0;
+  uint32_t number_ = 0;        // the allocation's
+  bool is_disturbed_ = false;  // another one ran meanwhile
   Waiter waiter_;
   Nanos overdue_at_ = 0;
   Alarm slow_;  // and then overdue

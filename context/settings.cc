@@ -13,9 +13,25 @@ namespace nezha {
 namespace {
 
 const std::map<absl::string_view, Plan>& plans() {
-  static const auto& plans =
-      *new std::map<absl::string_view, Plan>{{"stripe", Plan::kStripe}, {"slice", Plan::kSlice}};
+  static const auto& plans = *new std::map<absl::string_view, Plan>{
+      {"stripe", Plan::kStripe}, {"slice", Plan::kSlice}, {"auto", Plan::kAuto}};
   return plans;
+}
+
+const std::map<absl::string_view, BalancePolicy>& policies() {
+  static const auto& policies =
+      *new std::map<absl::string_view, BalancePolicy>{{"model", BalancePolicy::kModel},
+                                                      {"paper", BalancePolicy::kPaper},
+                                                      {"none", BalancePolicy::kNone}};
+  return policies;
+}
+
+template <typename Value>
+std::string name_of(const std::map<absl::string_view, Value>& names, Value value) {
+  for (const auto& [name, named] : names) {
+    if (named == value) return std::string(name);
+  }
+  return absl::StrCat(static_cast<int>(value));  // no name: it is refused as such
 }
 
 const std::map<absl::string_view, Algorithm>& algorithms() {
@@ -53,6 +69,7 @@ absl::Status complete_own_options(ContextOptions& options) {
         "no rails; name them, such as tcp:eth0, or give auto, in ContextOptions::rails or "
         "NEZHA_RAILS");
   }
+  if (options.table.empty()) options.table = environment("NEZHA_TABLE");
   if (!options.timeout.has_value()) {
     const auto timeout = parse_duration(environment("NEZHA_TIMEOUT"));
     if (!timeout.ok()) return timeout.status();
@@ -73,9 +90,14 @@ AgreedSettings::AgreedSettings(const ContextOptions& options) {
     shares_.value = to_text(*shares);  // without blanks, and in the form that others compare with
   }
   algorithm_ = from_environment("NEZHA_ALGORITHM");
+  policy_ = from_environment("NEZHA_POLICY");
   if (options.plan.has_value()) {
-    plan_.value = *options.plan == Plan::kSlice ? "slice" : "stripe";
+    plan_.value = name_of(plans(), *options.plan);
     plan_.source = "ContextOptions::plan";
+  }
+  if (options.policy.has_value()) {
+    policy_.value = name_of(policies(), *options.policy);
+    policy_.source = "ContextOptions::policy";
   }
   if (!options.shares.empty()) {
     shares_.value = to_text(options.shares);
@@ -84,8 +106,10 @@ AgreedSettings::AgreedSettings(const ContextOptions& options) {
 }
 
 void AgreedSettings::complete(size_t rails) {
-  if (plan_.value.empty()) plan_.value = environment(plan_.variable);
-  if (algorithm_.value.empty()) algorithm_.value = environment(algorithm_.variable);
+  if (policy_.value.empty() && !shares_.value.empty()) policy_.value = "none";
+  for (Setting* setting : {&plan_, &policy_, &algorithm_}) {
+    if (setting->value.empty()) setting->value = environment(setting->variable);
+  }
   if (shares_.value.empty() && plan_.value == "slice") {
     shares_.value = to_text(std::vector<double>(rails, 1));
   }
@@ -93,7 +117,7 @@ void AgreedSettings::complete(size_t rails) {
 
 std::string AgreedSettings::encode() const {
   return absl::StrCat("plan=", plan_.value, " shares=", shares_.value,
-                      " algorithm=", algorithm_.value);
+                      " policy=", policy_.value, " algorithm=", algorithm_.value);
 }
 
 absl::Status AgreedSettings::adopt(absl::string_view rank0, int rank) {
@@ -122,23 +146,26 @@ absl::Status AgreedSettings::adopt(absl::string_view rank0, int rank) {
   };
   absl::Status status = take("plan", plan_);
   status.Update(take("shares", shares_));
+  status.Update(take("policy", policy_));
   status.Update(take("algorithm", algorithm_));
   return status;
 }
 
 absl::Status AgreedSettings::apply(ContextOptions& options, Algorithm& algorithm) const {
   const auto plan = plans().find(plan_.value);
+  const auto policy = policies().find(policy_.value);
   const auto named = algorithms().find(algorithm_.value);
-  if (plan == plans().end() || named == algorithms().end()) {
+  if (plan == plans().end() || policy == policies().end() || named == algorithms().end()) {
     return bad(absl::StrCat("the settings '", encode(), "' make no sense"));
   }
   options.plan = plan->second;
+  options.policy = policy->second;
   algorithm = named->second;
   if (plan->second != Plan::kSlice) {
     return shares_.value.empty()
                ? absl::OkStatus()
                : bad(absl::StrCat(shares_.source,
-                                  ": shares are for the slice plan; stripes learn "
+                                  ": shares are for the slice plan; others learn "
                                   "theirs"));
   }
   const auto shares = parse_numbers(shares_.value);

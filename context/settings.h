@@ -13,11 +13,11 @@
 
 namespace nezha {
 
-// What the code does not give of the rails and the timeout, which are each rank's own. The error
+// What the code does not give of the rails, the table and the timeout, which are each rank's own. The error
 // says what is wrong with them.
 absl::Status complete_own_options(ContextOptions& options);
 
-// What must be the same on all ranks: the plan, the shares and the algorithm.
+// What must be the same on all ranks: the plan, the shares, the policy and the algorithm.
 class AgreedSettings {
  public:
   // What this rank was given. The environment must have been checked.
@@ -39,7 +39,7 @@ class AgreedSettings {
     std::string value;   // empty: not given, or none
     std::string source;  // what has given it: the variable or the option; empty: nothing
   };
-  Setting plan_, shares_, algorithm_;
+  Setting plan_, shares_, policy_, algorithm_;
 };
 
 }  // namespace nezha

@@ -47,6 +47,12 @@ absl::Status PlanFollower::commit(uint32_t plan, const std::vector<OperationId>&
   return absl::OkStatus();
 }
 
+uint32_t PlanFollower::oldest() const {
+  uint32_t oldest = current_;
+  for (const auto& [operation, plan] : keep_) oldest = std::min(oldest, plan);
+  return oldest;
+}
+
 uint32_t PlanCoordinator::begin() {
   missing_ = reported_.size();
   std::fill(reported_.begin(), reported_.end(), false);

@@ -57,7 +57,12 @@ class PlanFollower {
   absl::Status commit(uint32_t plan, const std::vector<OperationId>& keep,
                       absl::FunctionRef<bool(const OperationId&)> has_entered);
 
+  // The step's commit will never come: on by the plan there is.
+  void give_up_step() { waiting_ = false; }
+
   uint32_t current() const { return current_; }
+  // The oldest plan that an operation may still start by.
+  uint32_t oldest() const;
   bool is_waiting() const { return waiting_; }
 
  private:
@@ -77,6 +82,7 @@ class PlanCoordinator {
   // Only when no step is under way.
   uint32_t begin();
   bool is_stepping() const { return missing_ > 0; }
+  uint32_t plan() const { return plan_; }  // that of the latest step
 
   // A rank's report. Once all are there, the operations of the commit, which is to be sent to all
   // ranks; the step is over then. An error if the report is none that was asked for.

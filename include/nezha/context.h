@@ -18,18 +18,38 @@ namespace nezha {
 
 /// How one operation is spread over the rails.
 enum class Plan {
-  /// One algorithm over channels; its segments go over all rails, by learned rates. The default.
+  /// One algorithm over channels; its segments go over all rails, by learned rates.
   kStripe,
   /// An independent allreduce per rail, each on its own slice of the message (the Nezha paper,
-  /// section IV). The slices are cut by `ContextOptions::shares`.
+  /// section IV). The slices are cut by `ContextOptions::shares`, or, if those are not given, as
+  /// the load balancer learns to: equal parts at first.
   kSlice,
+  /// Each allreduce of 4 KiB or more as what is best for messages of its size: stripes, slices, or
+  /// one rail alone. The load balancer tries them while the program runs. The default.
+  kAuto,
+};
+
+/// How the load balancer divides the allreduces of a size class (sizes from one power of two to the
+/// next) among rails, from how long earlier ones took. Rank 0 decides, and all ranks change at the
+/// same operation.
+enum class BalancePolicy {
+  /// Each rail's start-up time and time per byte are learned for each set of rails, and those that
+  /// finish a message first finish it together. Looks at what it does not use for at most 1% of the
+  /// time. The default.
+  kModel,
+  /// The Nezha paper's (section IV-C): one rail below a threshold that it searches for (cold
+  /// start), above it equal parts, then parts by measured times, then steps of 1% (hot start).
+  /// It knows slices only: Plan::kAuto is Plan::kSlice with it, once it is under way.
+  kPaper,
+  /// Nothing is learned: Plan::kAuto is Plan::kStripe, Plan::kSlice has equal parts.
+  kNone,
 };
 
 /// What Context::create() wants to know.
 ///
 /// What is given here goes before the environment (nezha/environment.h); what neither gives has the
-/// default that is told there. `plan` and `shares`, and the environment's NEZHA_ALGORITHM, are the
-/// same on all ranks: a rank that is given none of its own takes rank 0's, and a rank that is given
+/// default that is told there. `plan`, `shares` and `policy`, and the environment's
+/// NEZHA_ALGORITHM, are the same on all ranks: a rank that is given none of its own takes rank 0's, and a rank that is given
 /// another one fails to join. Its error names the variable or option, both values and both ranks,
 /// and so do the errors of the other ranks, at their first operation with it or sooner.
 struct ContextOptions {
@@ -57,12 +77,21 @@ struct ContextOptions {
   /// than 0, and a year if it is longer. Not given: NEZHA_TIMEOUT, or 30 s. Each rank may have its
   /// own.
   std::optional<std::chrono::milliseconds> timeout;
-  /// Not given: NEZHA_PLAN, or Plan::kStripe.
+  /// Not given: NEZHA_PLAN, or Plan::kAuto.
   std::optional<Plan> plan;
   /// Plan::kSlice only: the part of each message that each rail carries, in the order of `rails`;
   /// any positive scale below 1e12 (`{1000, 400}`). Empty: not given (NEZHA_SHARES, or equal
   /// parts).
   std::vector<double> shares;
+  /// Not given: NEZHA_POLICY; else BalancePolicy::kNone if rank 0 is given shares, which stay then,
+  /// and BalancePolicy::kModel otherwise. Plan::kStripe leaves it nothing to decide. It needs two
+  /// rails that all ranks have, and decides about up to seven.
+  std::optional<BalancePolicy> policy;
+  /// Rank 0 only, elsewhere without effect: the file of the data length table. What an earlier run
+  /// left there is where this one starts, if the rails are the same; the table is written to it
+  /// when the context is destroyed. A file that is there and is no such table is InvalidArgument.
+  /// Empty: not given (NEZHA_TABLE, or none).
+  std::string table;
 };
 
 /// What one rail of a context's process has carried so far.
@@ -79,6 +108,39 @@ struct RailStats {
   uint64_t failures = 0;
   /// The learned rate of the rail's links, bytes per second; 0 while nothing is known.
   double rate = 0;
+};
+
+/// How the messages of one size class are divided, and what is known of it.
+struct SizeClassStats {
+  /// The class: messages of `least_bytes` to less than twice as many.
+  uint64_t least_bytes = 0;
+  /// One entry per lane of BalanceStats: its part of a message, 0 to 1; they add up to 1.
+  std::vector<double> shares;
+  /// How often the shares have changed, counted from 1.
+  uint32_t number = 0;
+
+  // Known at rank 0 only, empty or 0 elsewhere:
+
+  /// "searching" (which lanes are to carry it), "cold" (all on one lane), "hot" (several lanes; how
+  /// much each is to carry is being found) or "converged" (several, which finish together).
+  std::string state;
+  /// What each lane took in the last window, in microseconds; 0 for one that took no part.
+  std::vector<double> lane_us;
+  /// Windows so far; one is up to ten operations.
+  uint64_t windows = 0;
+  /// Of how many bytes the messages of the last window were, in the mean.
+  uint64_t bytes = 0;
+  /// How it came to be so, for people: a line for each of the latest changes.
+  std::string history;
+};
+
+/// What the load balancer does (the data length table of the Nezha paper, section IV-B).
+struct BalanceStats {
+  /// What carries parts of a message: rails by name, and "stripes", the whole message over all
+  /// rails. Empty until the balancer is under way, which takes an allreduce of 4 KiB.
+  std::vector<std::string> lanes;
+  /// The size classes that have occurred, the smallest first.
+  std::vector<SizeClassStats> classes;
 };
 
 class ContextImpl;
@@ -159,6 +221,9 @@ class NEZHA_EXPORT Context {
   /// One entry per rail of this rank, in the order of `ContextOptions::rails`. Counters belong to
   /// the process: contexts that share a device share them.
   std::vector<RailStats> rails() const;
+
+  /// How the load balancer divides messages of each size now.
+  BalanceStats balance() const;
 
   /// For nezha's own entry points. Throws InvalidArgument in a child of fork().
   ContextImpl& impl() const;

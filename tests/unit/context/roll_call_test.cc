@@ -32,13 +32,13 @@ wire::RollCall absent(uint32_t tag, uint64_t ordinal, uint32_t rank) {
 
 TEST(RollCall, CountsTheOperationsOfEachTag) {
   RollCall roll_call;
-  EXPECT_FALSE(roll_call.has_entered(question(7, 1, 0)));
+  EXPECT_FALSE(roll_call.has_entered(7, 1));
   EXPECT_EQ(roll_call.enter(7, kOurs), 1u);
   EXPECT_EQ(roll_call.enter(8, kOurs), 1u);
   EXPECT_EQ(roll_call.enter(7, kOurs), 2u);
-  EXPECT_TRUE(roll_call.has_entered(question(7, 2, 0)));
-  EXPECT_FALSE(roll_call.has_entered(question(7, 3, 0)));
-  EXPECT_FALSE(roll_call.has_entered(question(9, 1, 0)));
+  EXPECT_TRUE(roll_call.has_entered(7, 2));
+  EXPECT_FALSE(roll_call.has_entered(7, 3));
+  EXPECT_FALSE(roll_call.has_entered(9, 1));
 }
 
 TEST(RollCall, PassesNewsOnOnce) {

@@ -61,19 +61,19 @@ TEST_F(SettingsTest, TheCodeGoesBeforeTheEnvironmentAndThatBeforeTheDefault) {
   EXPECT_EQ(options.timeout, milliseconds(5));
   EXPECT_EQ(options.rails, std::vector<std::string>{"tcp:eth2"});
 
-  EXPECT_EQ(of_rank0({}, 2), "plan=stripe shares= algorithm=auto");
+  EXPECT_EQ(of_rank0({}, 2), "plan=auto shares= policy=model algorithm=auto");
   setenv("NEZHA_PLAN", "slice", 1);
   setenv("NEZHA_ALGORITHM", "ring", 1);
-  EXPECT_EQ(of_rank0({}, 2), "plan=slice shares=1,1 algorithm=ring");
+  EXPECT_EQ(of_rank0({}, 2), "plan=slice shares=1,1 policy=model algorithm=ring");
   setenv("NEZHA_SHARES", "3,1", 1);
-  EXPECT_EQ(of_rank0({}, 2), "plan=slice shares=3,1 algorithm=ring");
+  EXPECT_EQ(of_rank0({}, 2), "plan=slice shares=3,1 policy=none algorithm=ring");
   options = {};
   options.shares = {0.1, 1e6 / 3};
-  EXPECT_EQ(of_rank0(options, 2), "plan=slice shares=0.1,333333.3333333333 algorithm=ring");
+  EXPECT_EQ(of_rank0(options, 2), "plan=slice shares=0.1,333333.3333333333 policy=none algorithm=ring");
   options.plan = Plan::kStripe;
   options.shares = {};
   unsetenv("NEZHA_SHARES");
-  EXPECT_EQ(of_rank0(options, 2), "plan=stripe shares= algorithm=ring");
+  EXPECT_EQ(of_rank0(options, 2), "plan=stripe shares= policy=model algorithm=ring");
 }
 
 TEST_F(SettingsTest, ATimeoutMustBePositive) {
@@ -92,12 +92,12 @@ TEST_F(SettingsTest, ARankThatIsGivenNothingTakesRank0s) {
   options.rails = {"a", "b"};
   Algorithm algorithm = Algorithm::kAuto;
   const AgreedSettings settings =
-      adopted("plan=slice shares=0.1,333333.3333333333 algorithm=direct");
+      adopted("plan=slice shares=0.1,333333.3333333333 policy=none algorithm=direct");
   ASSERT_TRUE(settings.apply(options, algorithm).ok());
   EXPECT_EQ(options.plan, Plan::kSlice);
   EXPECT_EQ(options.shares, (std::vector<double>{0.1, 1e6 / 3})) << "to the last bit";
   EXPECT_EQ(algorithm, Algorithm::kDirect);
-  EXPECT_EQ(settings.encode(), "plan=slice shares=0.1,333333.3333333333 algorithm=direct");
+  EXPECT_EQ(settings.encode(), "plan=slice shares=0.1,333333.3333333333 policy=none algorithm=direct");
 }
 
 TEST_F(SettingsTest, ARankThatIsGivenTheSameAgrees) {
@@ -105,35 +105,35 @@ TEST_F(SettingsTest, ARankThatIsGivenTheSameAgrees) {
   ContextOptions own;
   own.plan = Plan::kSlice;
   own.shares = {2, 1};
-  adopted("plan=slice shares=2,1 algorithm=direct", own);
+  adopted("plan=slice shares=2,1 policy=none algorithm=direct", own);
 }
 
 TEST_F(SettingsTest, ARankThatIsGivenSomethingElseIsToldWhatAndByWhat) {
   ContextOptions own;
   own.plan = Plan::kSlice;
-  absl::Status status = refusal("plan=stripe shares= algorithm=auto", own);
+  absl::Status status = refusal("plan=stripe shares= policy=none algorithm=auto", own);
   EXPECT_TRUE(absl::IsFailedPrecondition(status));
   expect_mentions(status,
                   {"ContextOptions::plan", "'slice' at rank 3", "'stripe' at rank 0", "differ"});
   own = {};
   own.shares = {1, 2};
-  expect_mentions(refusal("plan=slice shares=2,1 algorithm=auto", own),
+  expect_mentions(refusal("plan=slice shares=2,1 policy=none algorithm=auto", own),
                   {"ContextOptions::shares", "'1,2' at rank 3", "'2,1' at rank 0"});
   setenv("NEZHA_ALGORITHM", "ring", 1);
-  expect_mentions(refusal("plan=stripe shares= algorithm=auto"),
+  expect_mentions(refusal("plan=stripe shares= policy=none algorithm=auto"),
                   {"NEZHA_ALGORITHM", "'ring' at rank 3", "'auto' at rank 0"});
 }
 
 TEST_F(SettingsTest, WhatRank0HasIsNotTrusted) {
   for (const char* bad :
-       {"", "plan", "plan=stripe", "plan=stripe shares=", "plan=x shares= algorithm=auto",
-        "plan=stripe shares=0 algorithm=auto", "plan=stripe shares= algorithm=x", "=== = =="}) {
+       {"", "plan", "plan=stripe", "plan=stripe shares=", "plan=x shares= policy=none algorithm=auto",
+        "plan=stripe shares=0 policy=none algorithm=auto", "plan=stripe shares= algorithm=x", "=== = =="}) {
     EXPECT_TRUE(absl::IsInvalidArgument(refusal(bad))) << bad;
   }
   for (const char* bad :
        {"plan= shares= algorithm=auto", "plan=stripe shares= algorithm=",
-        "plan=slice shares= algorithm=auto", "plan=slice shares=1 algorithm=auto",
-        "plan=slice shares=1,2,3 algorithm=auto", "plan=stripe shares=1,1 algorithm=auto"}) {
+        "plan=slice shares= policy=none algorithm=auto", "plan=slice shares=1 policy=none algorithm=auto",
+        "plan=slice shares=1,2,3 policy=none algorithm=auto", "plan=stripe shares=1,1 policy=none algorithm=auto"}) {
     ContextOptions options;
     options.rails = {"a", "b"};
     Algorithm algorithm = Algorithm::kAuto;

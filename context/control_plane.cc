@@ -1,0 +1,282 @@
+#include "context/control_plane.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/log.h"
+#include "context/raise.h"
+#include "control/model_policy.h"
+#include "control/paper_policy.h"
+#include "control/table_file.h"
+
+namespace nezha {
+namespace {
+
+// Beside the tags of operations, which are of 40 bits.
+constexpr uint64_t kStreamTag = uint64_t{1} << 63;
+
+// Of short operations not all are told of, once their class has run by its allocation for a while:
+// to tell takes longer, in proportion.
+constexpr uint64_t kAlwaysTold = 64 << 10;  // bytes
+constexpr int kToldAtFirst = 64;            // operations
+constexpr uint64_t kRun = 16;               // operations: one run of so many,
+constexpr uint64_t kOfRuns = 8;             // in as many
+
+constexpr const char* kStripes = "stripes";
+
+}  // namespace
+
+ControlPlane::ControlPlane(Progress& progress, ControlPlaneOwner& owner, Options options)
+    : progress_(progress),
+      owner_(owner),
+      options_(std::move(options)),
+      plans_({{0, {}}}),
+      flush_(progress, [this] { flush(); }),
+      self_(std::make_shared<ControlPlane*>(this)) {}
+
+ControlPlane::~ControlPlane() { save(); }
+
+// ---- Setting up --------------------------------------------------------------------------------
+
+void ControlPlane::set_lanes(const std::vector<std::string>& names,
+                             const std::vector<RailMask>& rails) {
+  names_ = names;
+  lanes_ = rails;
+  if (options_.has_stripes) {
+    names_.emplace_back(kStripes);
+    lanes_.push_back(kAllRails);
+  }
+}
+
+LaneSet ControlPlane::live() const {
+  LaneSet live = 0;
+  for (int lane = 0; lane < lanes(); ++lane) {
+    const bool is_stripes = rails(lane) == kAllRails;
+    if (is_stripes || (rails(lane) & ~down_) != 0) live |= lane_bit(lane);
+  }
+  return live;
+}
+
+void ControlPlane::connect(int rank, Channel& channel) {
+  Peer& peer = peers_[rank];
+  peer.rank = rank;
+  peer.stream = std::make_unique<MessageStream>(
+      channel, options_.context, kStreamTag,
+      MessageStream::Callbacks{
+          .on_message = [this, rank](const std::string& bytes) { on_bytes(rank, bytes); },
+          .on_failed = [this, rank](const absl::Status& why) { on_peer_gone(rank, why); }});
+  peer.stream->start();
+  const bool is_last = options_.rank != 0 || static_cast<int>(peers_.size()) == options_.size - 1;
+  if (!is_last) return;
+  told_live_ = live();
+  send(control_message::Lanes{told_live_});
+}
+
+void ControlPlane::create_coordinator() {
+  const int count = lanes();
+  LaneSet live = all_lanes(count);
+  for (const auto& [rank, lanes] : ready_) live &= lanes;
+  const LaneSet alone = options_.has_stripes ? lane_bit(count - 1) : 0;
+  if (std::popcount(live & ~alone) < 2) {
+    log().info("{}", prefixed(options_.rank_of, "no two rails that all ranks have: no balancing"));
+    return;
+  }
+  std::unique_ptr<Policy> policy;
+  if (options_.is_paper) {
+    policy = std::make_unique<PaperPolicy>(count);
+  } else {
+    policy = std::make_unique<ModelPolicy>(count, alone);
+  }
+  coordinator_ = std::make_unique<Coordinator>(
+      options_.size, LoadBalancer(names_, std::move(policy)),
+      [this](const control_message::Message& message) { broadcast(message); });
+  for (const auto& [rank, lanes] : ready_) (void)coordinator_->on_lanes(rank, lanes);
+  saves_ = !options_.table_path.empty();
+  if (!options_.table) return;
+  const absl::Status resumed = coordinator_->resume(*options_.table);
+  if (resumed.ok()) return;
+  log().warn("{}", prefixed(options_.rank_of,
+                               absl::StrCat(options_.table_path, ": ", resumed.message(),
+                                            "; it is left as it is, and this run starts anew")));
+  saves_ = false;
+}
+
+void ControlPlane::save() const {
+  if (coordinator_ == nullptr || !saves_) return;
+  const absl::Status saved = save_table(coordinator_->table(), options_.table_path);
+  if (!saved.ok()) log().error("{}", prefixed(options_.rank_of, std::string(saved.message())));
+}
+
+// ---- Operations --------------------------------------------------------------------------------
+
+std::optional<ControlPlane::Course> ControlPlane::start(const OperationId& operation,
+                                                        uint64_t bytes) {
+  const auto number = follower_.start(operation);
+  if (!number) return std::nullopt;
+  if (coordinator_ != nullptr) coordinator_->saw(bytes);
+  const auto plan = plans_.find(*number);
+  if (plan == plans_.end()) return Course{*number, 0, {}};
+  const SizeClass size_class = size_class_of(bytes);
+  const auto entry = nearest(plan->second, size_class);
+  if (entry == plan->second.end()) return Course{*number, 0, {}};
+  const bool is_own = entry->first == size_class;
+  return Course{*number, is_own ? entry->second.number : 0, entry->second.allocation};
+}
+
+// All ranks tell of the same operations, but for a few after a change.
+bool ControlPlane::is_sampled(const Reading& reading) {
+  if (reading.allocation == 0 || peers_.empty()) return false;
+  auto& [number, count] = counts_[size_class_of(reading.bytes)];
+  if (number != reading.allocation) count = 0;
+  number = reading.allocation;
+  count = std::min(count + 1, kToldAtFirst + 1);
+  return reading.bytes >= kAlwaysTold || count <= kToldAtFirst ||
+         reading.operation.ordinal / kRun % kOfRuns == 0;
+}
+
+void ControlPlane::add(Reading reading) {
+  if (!is_sampled(reading)) return;
+  readings_.push_back(std::move(reading));
+  if (readings_.size() >= kBatch || coordinator_ != nullptr) return flush();
+  if (!flush_.armed()) flush_.start(now() + kBatchTime);
+}
+
+void ControlPlane::flush() {
+  flush_.cancel();
+  send(control_message::Readings{std::exchange(readings_, {})});
+}
+
+void ControlPlane::set_down(RailMask down) {
+  if (down == down_ || peers_.empty()) return;
+  down_ = down;
+  if (live() == told_live_) return;
+  told_live_ = live();
+  send(control_message::Lanes{told_live_});
+}
+
+// ---- Messages ----------------------------------------------------------------------------------
+
+void ControlPlane::send(const control_message::Message& message) {
+  if (options_.rank != 0) {
+    const auto peer = peers_.find(0);
+    if (peer != peers_.end()) peer->second.stream->send(control_message::encode(message));
+    return;
+  }
+  // Not from inside of the coordinator or an operation.
+  progress_.defer([self = std::weak_ptr<ControlPlane*>(self_), message] {
+    const auto there = self.lock();
+    if (there == nullptr) return;
+    ControlPlane& plane = **there;
+    const absl::Status status = plane.on_message(0, message);
+    if (!status.ok()) plane.owner_.on_nonsense(status);
+  });
+}
+
+void ControlPlane::broadcast(const control_message::Message& message) {
+  const std::string bytes = control_message::encode(message);
+  for (auto& [rank, peer] : peers_) peer.stream->send(bytes);
+  send(message);
+}
+
+void ControlPlane::on_bytes(int from, const std::string& bytes) {
+  const auto message = control_message::decode(bytes, lanes());
+  const absl::Status status = message.ok() ? on_message(from, *message) : message.status();
+  if (status.ok()) return;
+  owner_.on_nonsense(absl::InternalError(
+      absl::StrCat("rank ", from, " does not follow the protocol: ", status.message())));
+}
+
+absl::Status ControlPlane::on_message(int from, const control_message::Message& message) {
+  namespace kind = control_message;
+  if (const auto* prepare = std::get_if<kind::Prepare>(&message); prepare && from == 0) {
+    return on_prepare(prepare->plan);
+  }
+  if (const auto* commit = std::get_if<kind::Commit>(&message); commit && from == 0) {
+    return on_commit(*commit);
+  }
+  if (options_.rank == 0) {
+    if (const auto* lanes = std::get_if<kind::Lanes>(&message)) return on_lanes(from, lanes->live);
+    if (coordinator_ == nullptr) return absl::OkStatus();  // two rails there are not
+    if (const auto* readings = std::get_if<kind::Readings>(&message)) {
+      return coordinator_->on_readings(from, readings->readings);
+    }
+    if (const auto* report = std::get_if<kind::Report>(&message)) {
+      return coordinator_->on_report(from, *report);
+    }
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("a control message of kind ", message.index(), " that is not for this rank"));
+}
+
+absl::Status ControlPlane::on_lanes(int from, LaneSet live) {
+  if (coordinator_ != nullptr) return coordinator_->on_lanes(from, live);
+  ready_[from] = live;
+  if (static_cast<int>(ready_.size()) == options_.size) create_coordinator();
+  return absl::OkStatus();
+}
+
+absl::Status ControlPlane::on_prepare(uint32_t plan) {
+  auto operations = follower_.prepare(plan);
+  if (!operations.ok()) return operations.status();
+  set_awaited(true);
+  send(control_message::Report{plan, *std::move(operations)});
+  return absl::OkStatus();
+}
+
+absl::Status ControlPlane::on_commit(const control_message::Commit& commit) {
+  Plan plan = plans_[follower_.current()];
+  absl::Status status =
+      follower_.commit(commit.plan, commit.keep, [this](const OperationId& operation) {
+        return owner_.has_started(operation);
+      });
+  if (!status.ok()) return status;
+  for (const AllocationChange& change : commit.changes) {
+    plan[change.size_class] = {change.number, change.allocation};
+  }
+  plans_[commit.plan] = std::move(plan);
+  plans_.erase(plans_.begin(), plans_.lower_bound(follower_.oldest()));
+  set_awaited(false);
+  owner_.on_released();
+  return absl::OkStatus();
+}
+
+// Those that are gone, or have closed the context, take no part in operations any more either:
+// nothing is to be agreed on.
+void ControlPlane::on_peer_gone(int rank, const absl::Status& why) {
+  log().debug("{}", prefixed(options_.rank_of,
+                             absl::StrCat("no balancing any more: ", why.message())));
+  if (coordinator_ != nullptr) return coordinator_->lose(rank);
+  if (!follower_.is_waiting()) return;
+  follower_.give_up_step();
+  owner_.on_released();
+}
+
+void ControlPlane::set_awaited(bool is_awaited) {
+  for (auto& [rank, peer] : peers_) peer.stream->set_awaited(is_awaited);
+}
+
+// ---- What is seen ------------------------------------------------------------------------------
+
+std::string ControlPlane::why_held() const {
+  if (coordinator_ == nullptr) return "rank 0 is to say by which plan it runs, and has not";
+  return absl::StrCat("it runs by a new plan once rank ",
+                      absl::StrJoin(coordinator_->missing(), ", "), " has answered");
+}
+
+DataLengthTable ControlPlane::table() const {
+  if (coordinator_ != nullptr) return coordinator_->table();
+  DataLengthTable table;
+  table.lanes = names_;
+  const auto current = plans_.find(follower_.current());
+  if (current == plans_.end()) return table;
+  for (const auto& [size_class, entry] : current->second) {
+    table.entries[size_class].allocation = entry.allocation;
+    table.entries[size_class].number = entry.number;
+  }
+  return table;
+}
+
+}  // namespace nezha

@@ -1,0 +1,236 @@
+// By which plan the operations of a context run, and what they tell of it.
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "context/context_impl.h"
+#include "context/raise.h"
+#include "context/split.h"
+#include "control/table_file.h"
+
+namespace nezha {
+namespace {
+
+// How long the set-up waits for a record. All were there when the first operation was over.
+constexpr Nanos kRecordTime = 5 * kSecond;
+
+}  // namespace
+
+// ---- Setting up --------------------------------------------------------------------------------
+
+absl::Status ContextImpl::load_table() {
+  if (options_.table.empty() || !std::filesystem::exists(options_.table)) return absl::OkStatus();
+  auto table = nezha::load_table(options_.table);
+  if (!table.ok()) return table.status();
+  table_ = *std::move(table);
+  return absl::OkStatus();
+}
+
+void ContextImpl::create_control() {
+  const bool is_fixed =
+      options_.policy == BalancePolicy::kNone || options_.plan == Plan::kStripe;
+  if (is_fixed || options_.size == 1) return;
+  const bool is_paper = options_.policy == BalancePolicy::kPaper;
+  ControlPlane::Options options;
+  options.rank = options_.rank;
+  options.size = options_.size;
+  options.context = group_.context;
+  options.rank_of = rank_of_;
+  options.is_paper = is_paper;
+  options.has_stripes = options_.plan == Plan::kAuto && !is_paper;
+  if (options_.rank == 0) options.table_path = options_.table;
+  options.table = table_;
+  ControlPlaneOwner& owner = *this;
+  control_ = std::make_unique<ControlPlane>(endpoint_->progress(), owner, std::move(options));
+}
+
+bool ContextImpl::is_known(int rank) {
+  Progress::Guard guard(endpoint_->progress());
+  return group_.channels[static_cast<size_t>(rank)] != nullptr;
+}
+
+// By a thread of the context's own, since it asks the store.
+void ContextImpl::set_up_control() {
+  absl::Status status = find_lanes();
+  const int end = options_.rank == 0 ? options_.size : 1;
+  for (int rank = options_.rank == 0 ? 1 : 0; rank < end && status.ok(); ++rank) {
+    if (!is_known(rank)) status = resolve(rank, now() + kRecordTime);
+    if (!status.ok()) break;
+    Progress::Guard guard(endpoint_->progress());
+    if (!broken_.ok() || closing_) return;
+    control_->connect(rank, *group_.channels[static_cast<size_t>(rank)]);
+    endpoint_->progress().run_deferred();
+  }
+  if (!status.ok()) {
+    log().warn("{}", prefixed(rank_of_, absl::StrCat("no balancing: ", status.message())));
+  }
+}
+
+// The coordinator's rails in the order of their names, and what each of them is here.
+absl::Status ContextImpl::find_lanes() {
+  const Record own = own_record();
+  const auto coordinator =
+      options_.rank == 0 ? absl::StatusOr<Record>(own) : read_record(0, now() + kRecordTime);
+  if (!coordinator.ok()) return coordinator.status();
+  const auto pairs = pair_rails(coordinator->rails(), own.rails());  // its names to those here
+  if (coordinator->devices.size() + 1 > kMaxLanes) {
+    return absl::OutOfRangeError(
+        absl::StrCat(coordinator->devices.size(), " rails are more than it can look at"));
+  }
+  Progress::Guard guard(endpoint_->progress());
+  std::map<std::string, RailMask> by_name;
+  for (const Rail rail : rails_) by_name[endpoint_->device(rail)->name()] = rail_bit(rail);
+  std::vector<std::string> names;
+  std::vector<RailMask> rails;
+  for (const auto& [name, address] : coordinator->devices) {
+    const auto here = pairs.find(name);
+    names.push_back(name);
+    rails.push_back(here == pairs.end() ? 0 : by_name[here->second]);
+  }
+  control_->set_lanes(names, rails);
+  return absl::OkStatus();
+}
+
+// ---- Operations --------------------------------------------------------------------------------
+
+// Only allreduces: one of them is over only when all ranks have started it. See plan_agreement.h.
+bool ContextImpl::is_planned(const Operation& operation) const {
+  return control_ != nullptr && operation.collective == Collective::kAllreduce &&
+         operation.bytes() >= ControlPlane::kLeastBytes && operation.tag != kOwnTag;
+}
+
+// None: it is to be held.
+std::optional<RunningOperation::Course> ContextImpl::course(const RunningOperation& operation) {
+  const Operation& op = operation.request().operation;
+  if (!is_planned(op)) return RunningOperation::Course{0, 0, unlearned_slices(op)};
+  const auto found = control_->start({op.tag, operation.request().ordinal}, op.bytes());
+  if (!found) return std::nullopt;
+  RunningOperation::Course course{found->plan, found->number, {}};
+  if (found->allocation.empty()) {
+    course.slices = unlearned_slices(op);
+    return course;
+  }
+  uint32_t begin = 0;
+  for (int lane = 0; lane < control_->lanes(); ++lane) {
+    const uint32_t part = found->allocation[static_cast<size_t>(lane)];
+    if (part == 0) continue;
+    const RailMask rails = control_->rails(lane) & group_.rails;
+    course.slices.push_back({op, {begin, begin + part}, static_cast<uint8_t>(lane), rails});
+    begin += part;
+  }
+  return course;
+}
+
+// By what the options say.
+std::vector<Slice> ContextImpl::unlearned_slices(const Operation& operation) const {
+  if (options_.plan != Plan::kSlice || options_.size == 1) {
+    return {{operation, {}, 0, group_.rails}};
+  }
+  const std::vector<double>& shares = options_.shares;
+  std::vector<Slice> slices;
+  const double total = std::accumulate(shares.begin(), shares.end(), 0.0);
+  double sum = 0;
+  uint32_t begin = 0;
+  for (size_t i = 0; i < rails_.size(); ++i) {
+    sum += shares[i];
+    const auto end = i + 1 == rails_.size()
+                         ? SliceBounds::kWhole
+                         : static_cast<uint32_t>(sum / total * SliceBounds::kWhole);
+    slices.push_back({operation, {begin, end}, static_cast<uint8_t>(i), rail_bit(rails_[i])});
+    begin = end;
+  }
+  return slices;
+}
+
+// Operations that run side by side tell of each other, not of the lanes.
+void ContextImpl::note_disturbance(RunningOperation& operation) {
+  for (const auto& other : running_) {
+    if (other.get() == &operation || !other->has_started()) continue;
+    other->set_disturbed();
+    operation.set_disturbed();
+  }
+}
+
+void ContextImpl::measure(const RunningOperation& operation) {
+  const auto& request = operation.request();
+  if (!is_planned(request.operation)) return;
+  const OperationId id{request.operation.tag, request.ordinal};
+  control_->finish(id);
+  if (!broken_.ok()) return;
+  if (control_->is_idle()) {
+    // All ranks are there, and there is something to learn.
+    if (rails_.size() > 1 && !std::exchange(has_wanted_control_, true)) {
+      wants_control_ = true;
+      wake_starter();
+    }
+    return;
+  }
+  control_->set_down(failed_rails());
+  control_->add({id, request.operation.bytes(), operation.allocation_number(),
+                 operation.lane_times(control_->lanes())});
+}
+
+// The rails on which a link to some rank is down that was up.
+RailMask ContextImpl::failed_rails() {
+  RailMask failed = 0;
+  seen_.resize(group_.channels.size());
+  for (size_t rank = 0; rank < seen_.size(); ++rank) {
+    const Channel* channel = group_.channels[rank];
+    if (channel == nullptr) continue;
+    seen_[rank] |= channel->up();
+    failed |= seen_[rank] & ~channel->up();
+  }
+  return failed;
+}
+
+// ---- ControlPlaneOwner -------------------------------------------------------------------------
+
+bool ContextImpl::has_started(const OperationId& operation) const {
+  if (!roll_call_.has_entered(operation.tag, operation.ordinal)) return false;
+  const auto is_it = [&](const auto& waiting) {
+    const auto& request = waiting->request();
+    return request.operation.tag == operation.tag && request.ordinal == operation.ordinal;
+  };
+  return std::none_of(to_start_.begin(), to_start_.end(), is_it) &&
+         std::none_of(held_.begin(), held_.end(), is_it);
+}
+
+void ContextImpl::on_released() {
+  for (const auto& operation : std::exchange(held_, {})) {
+    if (!operation->over()) launch(operation);
+  }
+}
+
+void ContextImpl::on_nonsense(const absl::Status& why) { on_operation_failed(why); }
+
+// ---- What is seen ------------------------------------------------------------------------------
+
+BalanceStats ContextImpl::balance() const {
+  BalanceStats stats;
+  if (control_ == nullptr) return stats;
+  Progress::Guard guard(endpoint_->progress());
+  const DataLengthTable table = control_->table();
+  stats.lanes = table.lanes;
+  for (const auto& [size_class, entry] : table.entries) {
+    SizeClassStats& known = stats.classes.emplace_back();
+    known.least_bytes = uint64_t{1} << size_class;
+    for (const uint32_t part : entry.allocation) {
+      known.shares.push_back(static_cast<double>(part) / SliceBounds::kWhole);
+    }
+    known.number = entry.number;
+    if (options_.rank != 0) continue;
+    known.state = std::string(name_of(entry.state));
+    for (const Nanos time : entry.times) {
+      known.lane_us.push_back(static_cast<double>(time) / kMicrosecond);
+    }
+    known.windows = entry.windows;
+    known.bytes = entry.bytes;
+    known.history = table.history(size_class);
+  }
+  return stats;
+}
+
+}  // namespace nezha
