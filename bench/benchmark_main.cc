@@ -18,21 +18,20 @@ namespace {
 // format, checks.
 Settings settings_of(const Dialect& dialect, const Options& o) {
   const auto count = [](size_t number) { return std::to_string(number); };
-  return {
-      {"the program", dialect.program},
-      {"the collective", o.collective},
-      {"--size", std::to_string(o.size)},
-      {"--elements", absl::StrJoin(o.elements, ",")},
-      {"--warmup-iters", count(o.warmup_iterations)},
-      {"--iteration-count", o.iteration_count > 0 ? count(o.iteration_count) : "not given"},
-      {"--iteration-time", absl::FormatDuration(absl::FromChrono(o.iteration_time))},
-      {"--in-place", o.in_place ? "given" : "not given"},
-      {"--threads", count(o.threads)},
-      {"--plan", o.plan},
-      {"--share", o.plan == "slice" ? shares_text(o) : "not given"},
-      {"--policy", o.policy},
-      {"--algorithm", o.algorithm},
-      {"--reproducible", o.reproducible ? "given" : "not given"}};
+  return {{"the program", dialect.program},
+          {"the collective", o.collective},
+          {"--size", std::to_string(o.size)},
+          {"--elements", absl::StrJoin(o.elements, ",")},
+          {"--warmup-iters", count(o.warmup_iterations)},
+          {"--iteration-count", o.iteration_count > 0 ? count(o.iteration_count) : "not given"},
+          {"--iteration-time", absl::FormatDuration(absl::FromChrono(o.iteration_time))},
+          {"--in-place", o.in_place ? "given" : "not given"},
+          {"--threads", count(o.threads)},
+          {"--plan", o.plan},
+          {"--share", o.plan == "slice" ? shares_text(o) : "not given"},
+          {"--policy", o.policy},
+          {"--algorithm", o.algorithm},
+          {"--reproducible", o.reproducible ? "given" : "not given"}};
 }
 
 std::vector<std::string> rail_names(const Runner& runner) {

@@ -24,7 +24,7 @@ const Dialect kDialect = {
     " same on all ranks",
     {"auto", "ring", "recursive-doubling", "halving-doubling", "direct", "bcube"},
     {"auto", "stripe", "slice"},
-    {"model", "paper", "none"},
+    {"model", "paper", "none", "shuffle"},
     /*has_reproducible=*/true,
     &list_rails,
     environment_help(),
@@ -46,6 +46,7 @@ Plan plan_of(const Options& options) {
 
 BalancePolicy policy_of(const Options& options) {
   if (options.policy == "paper") return BalancePolicy::kPaper;
+  if (options.policy == "shuffle") return BalancePolicy::kShuffle;
   return options.policy == "none" ? BalancePolicy::kNone : BalancePolicy::kModel;
 }
 

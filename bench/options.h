@@ -33,7 +33,7 @@ struct Dialect {
   std::vector<std::string> algorithms;
   std::vector<std::string> plans;
   std::vector<std::string> policies;  // none: the program has neither --policy nor --table
-  bool has_reproducible;  // whether there is --reproducible
+  bool has_reproducible;              // whether there is --reproducible
   // --list-rails prints what there are; null: the program has no such option.
   void (*list_rails)() = nullptr;
   // What --help-env prints, of a library whose environment variables give defaults; else empty.

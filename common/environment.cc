@@ -158,10 +158,11 @@ const std::vector<EnvironmentVariable>& environment_table() {
        .kind = Kind::kChoice,
        .default_value = "model",
        .agreed = true,
-       .help = "How messages of each size come to be divided (ContextOptions::policy): by a model "
-               "of what each rail takes, as the Nezha paper has it, or not by what is learned, which "
-               "is also the default where shares are given.",
-       .choices = {"model", "paper", "none"}},
+       .help =
+           "How messages of each size come to be divided (ContextOptions::policy): by a model "
+           "of what each rail takes, as the Nezha paper has it, or not by what is learned, which "
+           "is also the default where shares are given. shuffle is for tests: at random.",
+       .choices = {"model", "paper", "none", "shuffle"}},
       {.name = "NEZHA_TABLE",
        .kind = Kind::kPath,
        .help = "The file of rank 0's data length table (ContextOptions::table): read at the start, "

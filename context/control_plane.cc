@@ -10,6 +10,7 @@
 #include "context/raise.h"
 #include "control/model_policy.h"
 #include "control/paper_policy.h"
+#include "control/shuffle_policy.h"
 #include "control/table_file.h"
 
 namespace nezha {
@@ -75,23 +76,23 @@ void ControlPlane::connect(int rank, Channel& channel) {
   send(control_message::Lanes{told_live_});
 }
 
+std::unique_ptr<Policy> ControlPlane::make_policy() const {
+  if (options_.policy == BalancePolicy::kPaper) return std::make_unique<PaperPolicy>(lanes());
+  if (options_.policy == BalancePolicy::kShuffle) {
+    return std::make_unique<ShufflePolicy>(lanes(), alone());
+  }
+  return std::make_unique<ModelPolicy>(lanes(), alone());
+}
+
 void ControlPlane::create_coordinator() {
-  const int count = lanes();
-  LaneSet live = all_lanes(count);
+  LaneSet live = all_lanes(lanes());
   for (const auto& [rank, lanes] : ready_) live &= lanes;
-  const LaneSet alone = options_.has_stripes ? lane_bit(count - 1) : 0;
-  if (std::popcount(live & ~alone) < 2) {
+  if (std::popcount(live & ~alone()) < 2) {
     log().info("{}", prefixed(options_.rank_of, "no two rails that all ranks have: no balancing"));
     return;
   }
-  std::unique_ptr<Policy> policy;
-  if (options_.is_paper) {
-    policy = std::make_unique<PaperPolicy>(count);
-  } else {
-    policy = std::make_unique<ModelPolicy>(count, alone);
-  }
   coordinator_ = std::make_unique<Coordinator>(
-      options_.size, LoadBalancer(names_, std::move(policy)),
+      options_.size, LoadBalancer(names_, make_policy()),
       [this](const control_message::Message& message) { broadcast(message); });
   for (const auto& [rank, lanes] : ready_) (void)coordinator_->on_lanes(rank, lanes);
   saves_ = !options_.table_path.empty();
@@ -99,8 +100,8 @@ void ControlPlane::create_coordinator() {
   const absl::Status resumed = coordinator_->resume(*options_.table);
   if (resumed.ok()) return;
   log().warn("{}", prefixed(options_.rank_of,
-                               absl::StrCat(options_.table_path, ": ", resumed.message(),
-                                            "; it is left as it is, and this run starts anew")));
+                            absl::StrCat(options_.table_path, ": ", resumed.message(),
+                                         "; it is left as it is, and this run starts anew")));
   saves_ = false;
 }
 
@@ -228,12 +229,16 @@ absl::Status ControlPlane::on_prepare(uint32_t plan) {
 
 absl::Status ControlPlane::on_commit(const control_message::Commit& commit) {
   Plan plan = plans_[follower_.current()];
-  absl::Status status =
-      follower_.commit(commit.plan, commit.keep, [this](const OperationId& operation) {
-        return owner_.has_started(operation);
-      });
+  absl::Status status = follower_.commit(
+      commit.plan, commit.keep,
+      [this](const OperationId& operation) { return owner_.has_started(operation); });
   if (!status.ok()) return status;
   for (const AllocationChange& change : commit.changes) {
+    log().debug("{}",
+                prefixed(options_.rank_of,
+                         absl::StrCat("plan ", commit.plan, ": ", uint64_t{1} << change.size_class,
+                                      " bytes and more in parts of ", to_string(change.allocation),
+                                      " by ", absl::StrJoin(names_, " "))));
     plan[change.size_class] = {change.number, change.allocation};
   }
   plans_[commit.plan] = std::move(plan);
@@ -246,8 +251,8 @@ absl::Status ControlPlane::on_commit(const control_message::Commit& commit) {
 // Those that are gone, or have closed the context, take no part in operations any more either:
 // nothing is to be agreed on.
 void ControlPlane::on_peer_gone(int rank, const absl::Status& why) {
-  log().debug("{}", prefixed(options_.rank_of,
-                             absl::StrCat("no balancing any more: ", why.message())));
+  log().debug("{}",
+              prefixed(options_.rank_of, absl::StrCat("no balancing any more: ", why.message())));
   if (coordinator_ != nullptr) return coordinator_->lose(rank);
   if (!follower_.is_waiting()) return;
   follower_.give_up_step();

@@ -1,7 +1,7 @@
 // This rank's part in the control of its context: by which plan its operations run, what it tells
 // the coordinator, and, at rank 0, the coordinator itself.
 //
-// An operation of at least kLeastBytes runs by the plan: by its size class's allocation to lanes.
+// An allreduce that the plan covers runs by it: by its size class's allocation to lanes.
 // A lane is a rail that carries a slice, an allreduce of its own; one lane more, if the context has
 // it, is the whole message as stripes over all rails. All under Progress's lock.
 #pragma once
@@ -17,6 +17,7 @@
 #include "control/control_message.h"
 #include "control/coordinator.h"
 #include "control/plan_agreement.h"
+#include "nezha/context.h"
 #include "transport/message_stream.h"
 #include "transport/progress.h"
 
@@ -39,15 +40,17 @@ class ControlPlane {
  public:
   // Shorter messages are over before a second rail could help, and go by whatever link is best.
   static constexpr uint64_t kLeastBytes = 4 << 10;
+  // From here on stripes are as good as slices, and follow a change within an operation.
+  static constexpr uint64_t kStripesFrom = 512 << 10;
 
   struct Options {
     int rank = 0;
     int size = 1;
     uint64_t context = 0;
-    std::string rank_of;       // "rank 1 of 4"
-    bool is_paper = false;     // the policy; else the model
-    bool has_stripes = false;  // whether that is a lane
-    std::string table_path;    // of the data length table; "" for none
+    std::string rank_of;  // "rank 1 of 4"
+    BalancePolicy policy = BalancePolicy::kModel;
+    bool has_stripes = false;              // whether that is a lane
+    std::string table_path;                // of the data length table; "" for none
     std::optional<DataLengthTable> table;  // what it held
   };
 
@@ -64,6 +67,11 @@ class ControlPlane {
   void connect(int rank, Channel& channel);
 
   // ---- Operations
+
+  // Whether allreduces of that size run by the plan.
+  bool covers(uint64_t bytes) const {
+    return bytes >= kLeastBytes && !(options_.has_stripes && bytes >= kStripesFrom);
+  }
 
   // How an operation is carried.
   struct Course {
@@ -109,11 +117,13 @@ class ControlPlane {
   absl::Status on_prepare(uint32_t plan);
   absl::Status on_commit(const control_message::Commit& commit);
   void on_peer_gone(int rank, const absl::Status& why);
+  std::unique_ptr<Policy> make_policy() const;
   void create_coordinator();
   void set_awaited(bool is_awaited);
   void flush();
   void save() const;
   LaneSet live() const;
+  LaneSet alone() const { return options_.has_stripes ? lane_bit(lanes() - 1) : 0; }
   bool is_sampled(const Reading& reading);
 
   // Readings go in one message: so many, or those of that time.

@@ -30,17 +30,15 @@ absl::Status ContextImpl::load_table() {
 }
 
 void ContextImpl::create_control() {
-  const bool is_fixed =
-      options_.policy == BalancePolicy::kNone || options_.plan == Plan::kStripe;
+  const bool is_fixed = options_.policy == BalancePolicy::kNone || options_.plan == Plan::kStripe;
   if (is_fixed || options_.size == 1) return;
-  const bool is_paper = options_.policy == BalancePolicy::kPaper;
   ControlPlane::Options options;
   options.rank = options_.rank;
   options.size = options_.size;
   options.context = group_.context;
   options.rank_of = rank_of_;
-  options.is_paper = is_paper;
-  options.has_stripes = options_.plan == Plan::kAuto && !is_paper;
+  options.policy = *options_.policy;
+  options.has_stripes = options_.plan == Plan::kAuto && options_.policy != BalancePolicy::kPaper;
   if (options_.rank == 0) options.table_path = options_.table;
   options.table = table_;
   ControlPlaneOwner& owner = *this;
@@ -99,7 +97,7 @@ absl::Status ContextImpl::find_lanes() {
 // Only allreduces: one of them is over only when all ranks have started it. See plan_agreement.h.
 bool ContextImpl::is_planned(const Operation& operation) const {
   return control_ != nullptr && operation.collective == Collective::kAllreduce &&
-         operation.bytes() >= ControlPlane::kLeastBytes && operation.tag != kOwnTag;
+         operation.tag != kOwnTag && control_->covers(operation.bytes());
 }
 
 // None: it is to be held.
@@ -147,6 +145,7 @@ std::vector<Slice> ContextImpl::unlearned_slices(const Operation& operation) con
 
 // Operations that run side by side tell of each other, not of the lanes.
 void ContextImpl::note_disturbance(RunningOperation& operation) {
+  if (options_.policy == BalancePolicy::kShuffle) return;  // which looks at no times
   for (const auto& other : running_) {
     if (other.get() == &operation || !other->has_started()) continue;
     other->set_disturbed();

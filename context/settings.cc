@@ -22,7 +22,8 @@ const std::map<absl::string_view, BalancePolicy>& policies() {
   static const auto& policies =
       *new std::map<absl::string_view, BalancePolicy>{{"model", BalancePolicy::kModel},
                                                       {"paper", BalancePolicy::kPaper},
-                                                      {"none", BalancePolicy::kNone}};
+                                                      {"none", BalancePolicy::kNone},
+                                                      {"shuffle", BalancePolicy::kShuffle}};
   return policies;
 }
 
@@ -116,8 +117,8 @@ void AgreedSettings::complete(size_t rails) {
 }
 
 std::string AgreedSettings::encode() const {
-  return absl::StrCat("plan=", plan_.value, " shares=", shares_.value,
-                      " policy=", policy_.value, " algorithm=", algorithm_.value);
+  return absl::StrCat("plan=", plan_.value, " shares=", shares_.value, " policy=", policy_.value,
+                      " algorithm=", algorithm_.value);
 }
 
 absl::Status AgreedSettings::adopt(absl::string_view rank0, int rank) {
@@ -162,11 +163,10 @@ absl::Status AgreedSettings::apply(ContextOptions& options, Algorithm& algorithm
   options.policy = policy->second;
   algorithm = named->second;
   if (plan->second != Plan::kSlice) {
-    return shares_.value.empty()
-               ? absl::OkStatus()
-               : bad(absl::StrCat(shares_.source,
-                                  ": shares are for the slice plan; others learn "
-                                  "theirs"));
+    return shares_.value.empty() ? absl::OkStatus()
+                                 : bad(absl::StrCat(shares_.source,
+                                                    ": shares are for the slice plan; others learn "
+                                                    "theirs"));
   }
   const auto shares = parse_numbers(shares_.value);
   if (!shares.ok() || shares->size() != options.rails.size()) {

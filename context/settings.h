@@ -13,8 +13,8 @@
 
 namespace nezha {
 
-// What the code does not give of the rails, the table and the timeout, which are each rank's own. The error
-// says what is wrong with them.
+// What the code does not give of the rails, the table and the timeout, which are each rank's own.
+// The error says what is wrong with them.
 absl::Status complete_own_options(ContextOptions& options);
 
 // What must be the same on all ranks: the plan, the shares, the policy and the algorithm.

@@ -138,8 +138,7 @@ AllocationChange read_change(Reader& in, int lanes) {
   change.size_class = in.get<SizeClass>();
   change.number = in.get<uint32_t>();
   for (int lane = 0; lane < lanes; ++lane) change.allocation.push_back(in.get<uint32_t>());
-  const auto sum =
-      std::accumulate(change.allocation.begin(), change.allocation.end(), uint64_t{0});
+  const auto sum = std::accumulate(change.allocation.begin(), change.allocation.end(), uint64_t{0});
   in.require(change.size_class < kSizeClasses && change.number > 0 && sum == SliceBounds::kWhole);
   return change;
 }
@@ -188,9 +187,8 @@ absl::StatusOr<Message> decode(absl::string_view bytes, int lanes) {
       in.require(false);
   }
   if (!in.bad() && in.words_left() == 0) return message;
-  return absl::InvalidArgumentError(
-      absl::StrCat("a control message of kind ", kind, " and ", bytes.size(),
-                   " bytes makes no sense"));
+  return absl::InvalidArgumentError(absl::StrCat("a control message of kind ", kind, " and ",
+                                                 bytes.size(), " bytes makes no sense"));
 }
 
 }  // namespace nezha::control_message

@@ -86,12 +86,11 @@ void MessageStream::on_complete() {
     if (!has_failed_) post(kHeaderBytes);
     return;
   }
-  const auto length = wire::decode_number(
-      {reinterpret_cast<const std::byte*>(message.data()), message.size()});
+  const auto length =
+      wire::decode_number({reinterpret_cast<const std::byte*>(message.data()), message.size()});
   if (length.ok() && *length > 0 && *length <= kMaxBytes) return post(*length);
-  failed(absl::InvalidArgumentError(
-      absl::StrCat("a peer announces a message of ", length.value_or(0), " bytes, of at most ",
-                   kMaxBytes)));
+  failed(absl::InvalidArgumentError(absl::StrCat(
+      "a peer announces a message of ", length.value_or(0), " bytes, of at most ", kMaxBytes)));
 }
 
 void MessageStream::failed(const absl::Status& why) {

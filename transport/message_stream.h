@@ -69,9 +69,9 @@ class MessageStream final : Receiver {
   Callbacks callbacks_;
   std::list<Outgoing> outgoing_;  // that the channel reads
   std::string incoming_;
-  uint64_t received_ = 0;  // bytes of incoming_
-  bool is_header_ = false; // incoming_ is one
-  uint64_t posted_ = 0;    // how often something was
+  uint64_t received_ = 0;   // bytes of incoming_
+  bool is_header_ = false;  // incoming_ is one
+  uint64_t posted_ = 0;     // how often something was
   Inbox::Ticket* ticket_ = nullptr;
   bool is_awaited_ = false;
   bool has_failed_ = false;

@@ -24,8 +24,10 @@ enum class Plan {
   /// section IV). The slices are cut by `ContextOptions::shares`, or, if those are not given, as
   /// the load balancer learns to: equal parts at first.
   kSlice,
-  /// Each allreduce of 4 KiB or more as what is best for messages of its size: stripes, slices, or
-  /// one rail alone. The load balancer tries them while the program runs. The default.
+  /// Each allreduce of 4 KiB to 512 KiB as what is best for messages of its size: stripes, slices,
+  /// or one rail alone. The load balancer tries them while the program runs. Others as stripes:
+  /// shorter ones end before a second rail could help, longer ones adapt while they run. The
+  /// default.
   kAuto,
 };
 
@@ -41,17 +43,20 @@ enum class BalancePolicy {
   /// start), above it equal parts, then parts by measured times, then steps of 1% (hot start).
   /// It knows slices only: Plan::kAuto is Plan::kSlice with it, once it is under way.
   kPaper,
-  /// Nothing is learned: Plan::kAuto is Plan::kStripe, Plan::kSlice has equal parts.
+  /// Nothing is learned: Plan::kAuto is Plan::kStripe, Plan::kSlice has the given or equal parts.
   kNone,
+  /// For tests: other parts every few operations, at random.
+  kShuffle,
 };
 
 /// What Context::create() wants to know.
 ///
 /// What is given here goes before the environment (nezha/environment.h); what neither gives has the
 /// default that is told there. `plan`, `shares` and `policy`, and the environment's
-/// NEZHA_ALGORITHM, are the same on all ranks: a rank that is given none of its own takes rank 0's, and a rank that is given
-/// another one fails to join. Its error names the variable or option, both values and both ranks,
-/// and so do the errors of the other ranks, at their first operation with it or sooner.
+/// NEZHA_ALGORITHM, are the same on all ranks: a rank that is given none of its own takes rank 0's,
+/// and a rank that is given another one fails to join. Its error names the variable or option, both
+/// values and both ranks, and so do the errors of the other ranks, at their first operation with it
+/// or sooner.
 struct ContextOptions {
   /// A rank or a size that the program does not give: the launcher's, of the environment
   /// (nezha/launch.h says which variables, and which come first).

@@ -135,8 +135,8 @@ const std::map<std::string, Collective> kCollectives = {{"allreduce", Collective
                                                         {"reduce", Collective::kReduce},
                                                         {"broadcast", Collective::kBroadcast},
                                                         {"barrier", Collective::kBarrier}};
-const std::map<std::string, nezha::Plan> kPlans = {{"stripe", nezha::Plan::kStripe},
-                                                   {"slice", nezha::Plan::kSlice}};
+const std::map<std::string, nezha::Plan> kPlans = {
+    {"stripe", nezha::Plan::kStripe}, {"slice", nezha::Plan::kSlice}, {"auto", nezha::Plan::kAuto}};
 const std::map<std::string, nezha::Algorithm> kAlgorithms = {
     {"auto", nezha::Algorithm::kAuto},
     {"ring", nezha::Algorithm::kRing},
@@ -182,7 +182,7 @@ std::vector<Option> option_table(Options& o) {
   return {
       {"store", "the rendezvous' directory", [&o](Text v) { o.store = v; }},
       {"rails", "URI,...", [&o](Text v) { o.context.rails = split(v, ','); }},
-      {"plan", "stripe, slice", [&o](Text v) { o.context.plan = choose(kPlans, v); }},
+      {"plan", "stripe, slice, auto", [&o](Text v) { o.context.plan = choose(kPlans, v); }},
       {"shares", "of the slices", [&o](Text v) { o.context.shares = to_list<double>(v); }},
       {"collective", "allreduce, reduce, broadcast (each rank in turn is the root), barrier",
        [&o](Text v) { o.collective = choose(kCollectives, v); }},
@@ -300,6 +300,35 @@ std::string rails_of(const nezha::Context& context) {
             member("failures", static_cast<double>(rail.failures)) + "}";
   }
   return list + "]";
+}
+
+std::string list_of(const std::vector<double>& numbers) {
+  std::string list;
+  for (const double number : numbers) {
+    list += (list.empty() ? "[" : ",") + std::to_string(number);
+  }
+  return list.empty() ? "[]" : list + "]";
+}
+
+// How messages are divided, and what is known of it.
+std::string balance_of(const nezha::Context& context) {
+  const nezha::BalanceStats balance = context.balance();
+  std::string lanes;
+  for (const auto& lane : balance.lanes) {
+    lanes += (lanes.empty() ? "[" : ",") + json_string(lane);
+  }
+  std::string classes;
+  for (const auto& known : balance.classes) {
+    classes += std::string(classes.empty() ? "[" : ",") +
+               "{\"bytes\":" + std::to_string(known.least_bytes) +
+               member("shares", list_of(known.shares)) + member("number", known.number) +
+               member("state", json_string(known.state)) +
+               member("lane_us", list_of(known.lane_us)) +
+               member("windows", static_cast<double>(known.windows)) +
+               member("history", json_string(known.history)) + "}";
+  }
+  return "{\"lanes\":" + (lanes.empty() ? "[]" : lanes + "]") +
+         member("classes", classes.empty() ? "[]" : classes + "]") + "}";
 }
 
 // The members that say what was thrown.
@@ -509,9 +538,10 @@ class Job {
     }
     for (auto& thread : threads) thread.join();
     if (!ok_) return false;
-    const std::string rails = rails_of(*context_);
+    const std::string last = member("rails", rails_of(*context_)) +  //
+                             member("balance", balance_of(*context_));
     context_.reset();  // what is held for others counts, too
-    emit("end", member("peak_kib", peak_kib()) + member("rails", rails));
+    emit("end", member("peak_kib", peak_kib()) + last);
     return true;
   }
 
@@ -643,6 +673,7 @@ class Job {
     if (reports) {
       emit("done", name(work.operation, work.tag) + member("seconds", seconds) +
                        member("rails", rails_of(*context_)) +
+                       member("balance", balance_of(*context_)) +
                        (options_.floats ? member("hash", hash(output)) : ""));
     }
   }

@@ -69,7 +69,8 @@ TEST_F(SettingsTest, TheCodeGoesBeforeTheEnvironmentAndThatBeforeTheDefault) {
   EXPECT_EQ(of_rank0({}, 2), "plan=slice shares=3,1 policy=none algorithm=ring");
   options = {};
   options.shares = {0.1, 1e6 / 3};
-  EXPECT_EQ(of_rank0(options, 2), "plan=slice shares=0.1,333333.3333333333 policy=none algorithm=ring");
+  EXPECT_EQ(of_rank0(options, 2),
+            "plan=slice shares=0.1,333333.3333333333 policy=none algorithm=ring");
   options.plan = Plan::kStripe;
   options.shares = {};
   unsetenv("NEZHA_SHARES");
@@ -97,7 +98,8 @@ TEST_F(SettingsTest, ARankThatIsGivenNothingTakesRank0s) {
   EXPECT_EQ(options.plan, Plan::kSlice);
   EXPECT_EQ(options.shares, (std::vector<double>{0.1, 1e6 / 3})) << "to the last bit";
   EXPECT_EQ(algorithm, Algorithm::kDirect);
-  EXPECT_EQ(settings.encode(), "plan=slice shares=0.1,333333.3333333333 policy=none algorithm=direct");
+  EXPECT_EQ(settings.encode(),
+            "plan=slice shares=0.1,333333.3333333333 policy=none algorithm=direct");
 }
 
 TEST_F(SettingsTest, ARankThatIsGivenTheSameAgrees) {
@@ -125,15 +127,18 @@ TEST_F(SettingsTest, ARankThatIsGivenSomethingElseIsToldWhatAndByWhat) {
 }
 
 TEST_F(SettingsTest, WhatRank0HasIsNotTrusted) {
-  for (const char* bad :
-       {"", "plan", "plan=stripe", "plan=stripe shares=", "plan=x shares= policy=none algorithm=auto",
-        "plan=stripe shares=0 policy=none algorithm=auto", "plan=stripe shares= algorithm=x", "=== = =="}) {
+  for (const char* bad : {"", "plan", "plan=stripe",
+                          "plan=stripe shares=", "plan=x shares= policy=none algorithm=auto",
+                          "plan=stripe shares=0 policy=none algorithm=auto",
+                          "plan=stripe shares= algorithm=x", "=== = =="}) {
     EXPECT_TRUE(absl::IsInvalidArgument(refusal(bad))) << bad;
   }
   for (const char* bad :
-       {"plan= shares= algorithm=auto", "plan=stripe shares= algorithm=",
-        "plan=slice shares= policy=none algorithm=auto", "plan=slice shares=1 policy=none algorithm=auto",
-        "plan=slice shares=1,2,3 policy=none algorithm=auto", "plan=stripe shares=1,1 policy=none algorithm=auto"}) {
+       {"plan= shares= policy=none algorithm=auto", "plan=stripe shares= policy=none algorithm=",
+        "plan=slice shares= policy=none algorithm=auto",
+        "plan=slice shares=1 policy=none algorithm=auto",
+        "plan=slice shares=1,2,3 policy=none algorithm=auto",
+        "plan=stripe shares=1,1 policy=none algorithm=auto"}) {
     ContextOptions options;
     options.rails = {"a", "b"};
     Algorithm algorithm = Algorithm::kAuto;

@@ -1,0 +1,33 @@
+#include "control/shuffle_policy.h"
+
+#include <cstddef>
+#include <vector>
+
+namespace nezha {
+
+Allocation ShufflePolicy::open(SizeClass /*size_class*/) { return any(); }
+
+void ShufflePolicy::resume(const Window& /*last*/, const Allocation& /*ran_by*/,
+                           ClassState /*state*/) {}
+
+std::optional<Decision> ShufflePolicy::on_window(const Window& /*window*/,
+                                                 const Allocation& /*ran_by*/) {
+  return Decision{any(), Cause::kSearch};
+}
+
+Allocation ShufflePolicy::on_lanes(SizeClass /*size_class*/, const Allocation& /*current*/) {
+  return any();
+}
+
+Allocation ShufflePolicy::any() {
+  const std::vector<LaneSet> sets = usable_sets();
+  const LaneSet set = sets[std::uniform_int_distribution<size_t>(0, sets.size() - 1)(random_)];
+  std::vector<double> weights(static_cast<size_t>(lanes()));
+  std::uniform_real_distribution<double> weight(0.01, 1);
+  for (int lane = 0; lane < lanes(); ++lane) {
+    if (contains(set, lane)) weights[static_cast<size_t>(lane)] = weight(random_);
+  }
+  return in_proportion(weights);
+}
+
+}  // namespace nezha

@@ -1,0 +1,27 @@
+// For tests: other parts for each window, at random, so that plans change as often as they can.
+#pragma once
+
+#include <random>
+
+#include "control/policy.h"
+
+namespace nezha {
+
+class ShufflePolicy final : public Policy {
+ public:
+  using Policy::Policy;
+
+  Allocation open(SizeClass size_class) override;
+  void resume(const Window& last, const Allocation& ran_by, ClassState state) override;
+  std::optional<Decision> on_window(const Window& window, const Allocation& ran_by) override;
+  Allocation on_lanes(SizeClass size_class, const Allocation& current) override;
+  ClassState state(SizeClass /*size_class*/) const override { return ClassState::kSearching; }
+  int window_operations(SizeClass /*size_class*/) const override { return 1; }
+
+ private:
+  Allocation any();
+
+  std::mt19937 random_;
+};
+
+}  // namespace nezha
