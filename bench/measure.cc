@@ -72,6 +72,14 @@ struct Benchmark::Job {
   std::vector<float>& output() { return separate_output.empty() ? input : separate_output; }
 };
 
+Benchmark::Benchmark(Runner& runner, const Options& options, std::vector<std::string> rails)
+    : runner_(runner), options_(options), rails_(std::move(rails)) {
+  if (options.trace.empty() || options.rank != 0) return;
+  trace_.open(options.trace);
+  if (!trace_) throw std::runtime_error("--trace " + options.trace + ": cannot be written");
+  trace_ << "seconds,bytes,us,learned\n";
+}
+
 Measurement Benchmark::measure(size_t elements) {
   std::vector<Job> jobs(options_.threads);
   for (size_t i = 0; i < jobs.size(); ++i) prepare(jobs[i], elements, static_cast<uint32_t>(i));
@@ -117,8 +125,17 @@ void Benchmark::warm_up(Job& job) {
 void Benchmark::repeat(std::vector<Job>& jobs, size_t iterations) {
   for (auto& job : jobs) job.times.assign(iterations, 0);  // the pages are touched beforehand
   in_parallel(jobs.size(), [&](size_t i) {
-    for (double& time : jobs[i].times) time = timed_run(*jobs[i].operation);
+    for (double& time : jobs[i].times) {
+      time = timed_run(*jobs[i].operation);
+      if (i == 0 && trace_.is_open()) trace(jobs[i].input.size() * sizeof(float), time);
+    }
   });
+}
+
+// When the operation ended, and how the next one will be divided.
+void Benchmark::trace(size_t bytes, double time) {
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
+  trace_ << elapsed.count() << ',' << bytes << ',' << time << ',' << runner_.learned(bytes) << '\n';
 }
 
 size_t Benchmark::agree(double wish) {
@@ -164,6 +181,7 @@ Measurement Benchmark::run_timed(std::vector<Job>& jobs, size_t iterations) {
   for (size_t i = 0; i < mine.sent.size(); ++i) mine.sent[i].bytes -= sent_before[i].bytes;
 
   std::vector<double> times;
+  mine.learned = runner_.learned(mine.elements * sizeof(float));
   for (const auto& job : jobs) times.insert(times.end(), job.times.begin(), job.times.end());
   std::sort(times.begin(), times.end());
   mine.min = times.front();

@@ -1,8 +1,10 @@
 // The measurement of one collective, size by size.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,13 +26,14 @@ struct Measurement {
   // CPU seconds of all ranks during the timed iterations, and what they sent.
   double cpu_seconds = 0;
   std::vector<RailBytes> sent;
+  std::string learned;  // Runner::learned, at the end
 };
 
 class Benchmark {
  public:
-  // `rails`: the names of those that any rank has, in the same order on every rank.
-  Benchmark(Runner& runner, const Options& options, std::vector<std::string> rails)
-      : runner_(runner), options_(options), rails_(std::move(rails)) {}
+  // `rails`: the names of those that any rank has, in the same order on every rank. Throws if the
+  // trace cannot be written.
+  Benchmark(Runner& runner, const Options& options, std::vector<std::string> rails);
 
   // Measures one size. Collective: every rank calls it, and every rank gets the same result.
   // Throws WrongResult and what the library throws.
@@ -44,6 +47,7 @@ class Benchmark {
   void warm_up(Job& job);
   // Back to back, all threads at once; the jobs have the times then.
   void repeat(std::vector<Job>& jobs, size_t iterations);
+  void trace(size_t bytes, double time);
   // What rank 0 wishes, on all ranks. Also a barrier.
   size_t agree(double wish);
   // As many as the options say, or fit into their time. Returns on all ranks at about once.
@@ -57,6 +61,8 @@ class Benchmark {
   const Options& options_;
   const std::vector<std::string> rails_;
   uint64_t next_number_ = 0;
+  std::ofstream trace_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace nezha::bench

@@ -1,6 +1,7 @@
 // nezha-bench: the speed of nezha's collectives.
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "bench/benchmark_main.h"
 #include "bench/list_rails.h"
@@ -102,6 +103,20 @@ class NezhaRunner : public Runner {
       rails.push_back({rail.name, static_cast<double>(rail.bytes_sent)});
     }
     return rails;
+  }
+
+  std::string learned(size_t bytes) const override {
+    const BalanceStats balance = context_->balance();
+    for (const SizeClassStats& known : balance.classes) {
+      if (bytes < known.least_bytes || bytes >= 2 * known.least_bytes) continue;
+      std::string text = known.state;
+      for (size_t lane = 0; lane < known.shares.size(); ++lane) {
+        if (known.shares[lane] == 0) continue;
+        absl::StrAppendFormat(&text, " %s %.1f%%", balance.lanes[lane], 100 * known.shares[lane]);
+      }
+      return text;
+    }
+    return "";
   }
 
  private:

@@ -174,7 +174,10 @@ void add_measurement_options(OptionTable& table, Options& o) {
        {0, "threads", "N", "threads that use one context, each with its own tag (default: 1)",
         [&o](const auto& v) { o.threads = to_number<size_t>(v, 1, 1024); }},
        {0, "format", "NAME", "table, json (one object a line) or csv (default: table)",
-        [&o](const auto& v) { o.format = to_format(v); }}});
+        [&o](const auto& v) { o.format = to_format(v); }},
+       {0, "trace", "FILE",
+        "rank 0 writes a line for each operation (CSV): when it ended, its time, what is learned",
+        [&o](const auto& v) { o.trace = v; }}});
 }
 
 void add_policy_options(OptionTable& table, Options& o, const Dialect& dialect) {

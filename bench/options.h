@@ -71,6 +71,7 @@ struct Options {
   bool reproducible = false;
 
   Format format = Format::kTable;
+  std::string trace;  // rank 0's file; empty: none
 };
 
 // The shares as the command line has them; if it has none, "learned", or a 1 for each rail.

@@ -59,7 +59,8 @@ Fields common_fields(const Dialect& dialect, const Options& o, const Measurement
           {"p99_us", fixed(result.p99, 1)},
           {"max_us", fixed(result.max, 1)},
           {"bandwidth_gbps", fixed(bandwidth(o, result), 6)},
-          {"cpu_s", fixed(result.cpu_seconds, 6)}};
+          {"cpu_s", fixed(result.cpu_seconds, 6)},
+          {"learned", quoted(result.learned)}};
 }
 
 Fields rail_fields(const Measurement& result, const RailBytes& rail) {
@@ -114,7 +115,7 @@ void print_table_row(const Measurement& result, double gigabytes) {
   for (const auto& rail : result.sent) {
     std::printf(" %s %.1f%%", rail.name.c_str(), 100 * share(result, rail));
   }
-  std::printf("\n");
+  std::printf("%s%s\n", result.learned.empty() ? "" : "  ", result.learned.c_str());
 }
 
 void print_table_header(const Dialect& dialect, const Options& o,

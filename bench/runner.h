@@ -35,6 +35,10 @@ class Runner {
 
   // What this rank has sent so far, by rail, always in the same order.
   virtual std::vector<RailBytes> bytes_sent() const = 0;
+
+  // What rank 0 has learned of messages of that size, such as "converged eth0 70.1% eth1 29.9%";
+  // empty if nothing.
+  virtual std::string learned(size_t /*bytes*/) const { return ""; }
 };
 
 }  // namespace nezha::bench
