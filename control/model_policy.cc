@@ -57,7 +57,8 @@ void ModelPolicy::resume(const Window& last, const Allocation& ran_by, ClassStat
   Class& known = classes_[last.size_class];
   known.state = state;
   known.is_first = false;
-  model_.learn(last, ran_by);
+  known.is_cut = took_part(last) == lanes_of(ran_by);
+  model_.learn(last, restricted_to(took_part(last), ran_by));
 }
 
 std::optional<Decision> ModelPolicy::on_window(const Window& window, const Allocation& allocation) {

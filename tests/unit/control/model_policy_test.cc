@@ -89,6 +89,14 @@ TEST(ModelPolicy, ANewClassStartsFromItsNeighbours) {
   EXPECT_LT(job.excess(kMiB), 0.05);
 }
 
+// A lane with a part of which slices' cuts left it nothing is not infinitely fast.
+TEST(ModelPolicy, ResumesWithoutALaneThatTookNoPart) {
+  ModelPolicy policy(2);
+  const Allocation ran_by{(1 << 20) - 1, 1};
+  policy.resume({23, 8 * kMiB, 1, {{67'000'000, 0}, {0, 0}}, 10}, ran_by, ClassState::kCold);
+  EXPECT_EQ(policy.on_lanes(23, ran_by), all_on(0, 2));
+}
+
 TEST(ModelPolicy, OneLaneCarriesEverything) {
   for (const uint64_t bytes : {uint64_t{1}, kMiB}) {
     ModelPolicy* policy = nullptr;
