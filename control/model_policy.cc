@@ -26,8 +26,7 @@ constexpr double kSurprise = 0.25;  // where a prediction is less sure
 // The step away from a probe is taken while operations go on by it: it costs about twice its
 // window.
 constexpr double kProbeCharge = 2;
-// The part of a probed lane that the model would give nothing.
-constexpr double kProbePart = 1. / 256;
+constexpr double kMostProbePart = 1. / 16;
 constexpr double kProbeSlowest = 32;  // times what the current allocation takes
 
 // By which part a prediction must be better to be acted on: what is worth a change, and beyond what
@@ -57,13 +56,19 @@ void ModelPolicy::resume(const Window& last, const Allocation& ran_by, ClassStat
   Class& known = classes_[last.size_class];
   known.state = state;
   known.is_first = false;
-  model_.learn(last, ran_by);
+  known.is_cut = took_part(last) == lanes_of(ran_by);
+  model_.learn(last, restricted_to(took_part(last), ran_by));
 }
 
 std::optional<Decision> ModelPolicy::on_window(const Window& window, const Allocation& allocation) {
   Class& known = classes_[window.size_class];
   const LaneSet set = took_part(window) & lanes_of(allocation);
-  known.is_cut &= set == lanes_of(allocation);
+  const bool is_cut = set == lanes_of(allocation);
+  if (!known.home) {
+    known.is_cut &= is_cut;
+  } else if (!is_cut) {  // a probe's small part is too short where others may not be
+    known.probe_part = std::min(kMostProbePart, 2 * known.probe_part);
+  }
   const Allocation ran_by = restricted_to(set, allocation);
   account(window, known.home.has_value());
   if (known.home) return on_probe(known, window, ran_by);
@@ -172,6 +177,7 @@ std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window
 void ModelPolicy::open_search(Class& known, bool after_drift) {
   known.searched = 0;
   known.after_drift = after_drift;
+  known.is_cut = true;
   known.home.reset();
   known.state = ClassState::kSearching;
 }
@@ -314,9 +320,10 @@ std::optional<Split> ModelPolicy::probe_of(const Window& window, const Split& cu
   if (added == set || added == 0) return std::nullopt;
   const int lane = std::countr_zero(added);
   std::vector<double> weights(current.allocation.begin(), current.allocation.end());
-  weights[static_cast<size_t>(lane)] = kProbePart * SliceBounds::kWhole;
+  const double part = classes_.at(window.size_class).probe_part;
+  weights[static_cast<size_t>(lane)] = part * SliceBounds::kWhole;
   const auto line = model_.line(window.size_class, set, lane);
-  const double time = line ? line->at(kProbePart * bytes) : 2 * current.time;
+  const double time = line ? line->at(part * bytes) : 2 * current.time;
   return Split{set, in_proportion(weights), std::max(time, current.time)};
 }
 

@@ -41,6 +41,7 @@ class ModelPolicy final : public Policy {
     bool is_explored = false;        // what must be measured first has been
     bool after_drift = false;        // what opened this search, or lanes came or went
     bool is_cut = true;              // messages are long enough for each lane to get some
+    double probe_part = 1. / 256;    // of a probed lane that the model would give nothing
     std::optional<Allocation> home;  // where a probe returns to
   };
 

@@ -25,7 +25,8 @@ struct Reading {
   // the class had none of its own.
   uint32_t allocation = 0;
   // By lane: from when this rank entered the operation to when the lane was through on it. 0 for a
-  // lane that took no part.
+  // lane that took no part; 0 for all where the measurement says nothing, since this rank's
+  // operation overlapped another, say: then those of the other ranks do not count either.
   std::vector<Nanos> lanes;
 };
 
@@ -50,7 +51,8 @@ Nanos slowest(const Window& window);
 LaneSet took_part(const Window& window);
 
 // A rank's raw duration is full of other ranks' lateness. The last to enter waits for nobody: what
-// a lane took is the minimum over ranks.
+// a lane took is the minimum over ranks. It is so for the operations that plan_agreement.h names,
+// and for no others.
 //
 // The mean of a window leaves out three of ten at either end. A rank that was not scheduled or a
 // packet that was lost makes an outlier ten times as long, a bucket of tokens that filled up in a

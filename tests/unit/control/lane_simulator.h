@@ -39,6 +39,7 @@ inline SimulatedLane megabits(double rate) {
 class LaneSimulator {
  public:
   std::vector<SimulatedLane> lanes;
+  double least_slice = 0;  // bytes: a lane gets none of a shorter one
 
   // What a lane takes for its bytes beside `others` more.
   double lane_time(size_t lane, double bytes, int others) const {
@@ -205,7 +206,8 @@ class SimulatedJob {
       const double noise = std::exp(noise_ * gauss_(random_));
       const bool is_outlier = random_() % 20 == 0 && noise_ > 0;
       const double time = network.lane_time(lane, part, others) * noise * (is_outlier ? 3 : 1);
-      times.push_back(by[lane] == 0 ? 0 : std::llround(time));
+      const bool takes_part = by[lane] > 0 && part >= network.least_slice;
+      times.push_back(takes_part ? std::llround(time) : 0);
     }
     return times;
   }

@@ -89,6 +89,14 @@ TEST(ModelPolicy, ANewClassStartsFromItsNeighbours) {
   EXPECT_LT(job.excess(kMiB), 0.05);
 }
 
+// A lane with a part of which slices' cuts left it nothing is not infinitely fast.
+TEST(ModelPolicy, ResumesWithoutALaneThatTookNoPart) {
+  ModelPolicy policy(2);
+  const Allocation ran_by{(1 << 20) - 1, 1};
+  policy.resume({23, 8 * kMiB, 1, {{67'000'000, 0}, {0, 0}}, 10}, ran_by, ClassState::kCold);
+  EXPECT_EQ(policy.on_lanes(23, ran_by), all_on(0, 2));
+}
+
 TEST(ModelPolicy, OneLaneCarriesEverything) {
   for (const uint64_t bytes : {uint64_t{1}, kMiB}) {
     ModelPolicy* policy = nullptr;
@@ -178,6 +186,30 @@ TEST(ModelPolicy, AProbeFindsThatAnUnusedLaneBecameFast) {
   job.network.lanes[1] = megabits(1000);
   job.run(8 * kMiB, 4000);
   EXPECT_LT(job.excess(8 * kMiB), 0.03) << job.balancer().table().history(23);
+}
+
+// The least parts, that probes give to lanes, are too short for slices to be cut.
+TEST(ModelPolicy, AProbeThatIsTooShortToBeCutDoesNotHoldForLargerParts) {
+  ModelPolicy* policy = nullptr;
+  SimulatedJob job({megabits(1000), megabits(5)}, policy);
+  job.network.least_slice = 1024;
+  job.run(64 * kKiB, 3000);
+  ASSERT_EQ(job.allocation(64 * kKiB), all_on(0, 2));
+  ASSERT_GT(job.probing(), 0);
+  job.network.lanes[1] = megabits(1000);
+  job.run(64 * kKiB, 10'000);
+  EXPECT_LT(job.excess(64 * kKiB), 0.05) << job.balancer().table().history(16);
+}
+
+TEST(ModelPolicy, WhatWasTooShortToBeCutIsTriedAgainWhenLanesChange) {
+  ModelPolicy policy(2);
+  ASSERT_EQ(policy.open(14), equal_parts(0b11, 2));
+  const auto next =
+      policy.on_window({14, 16 * kKiB, 1, {{300'000, 0}, {0, 0}}, 3}, equal_parts(0b11, 2));
+  ASSERT_TRUE(next);
+  ASSERT_EQ(next->allocation, all_on(1, 2));
+  policy.on_window({14, 16 * kKiB, 2, {{0, 0}, {300'000, 0}}, 3}, all_on(1, 2));
+  EXPECT_EQ(lanes_of(policy.on_lanes(14, all_on(1, 2))), 0b11);
 }
 
 TEST(ModelPolicy, ADeadLaneCarriesNothingAndIsTakenBack) {
