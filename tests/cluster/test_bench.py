@@ -31,11 +31,12 @@ QUICK = ["--elements", "1,1000,256K", "--warmup-iters", "2", "--iteration-count"
 SHARED_OPTIONS = [
     *("size", "rank", "shared-path", "store", "redis-host", "redis-port", "prefix", "timeout"),
     *("elements", "warmup-iters"),
-    *("iteration-count", "iteration-time", "no-verify", "in-place", "threads", "format"),
+    *("iteration-count", "iteration-time", "no-verify", "in-place", "threads", "format", "trace"),
     *("share", "algorithm", "help", "version"),
 ]
 OPTIONS = {
-    NEZHA: [*SHARED_OPTIONS, "rails", "list-rails", "plan", "reproducible", "help-env"],
+    NEZHA: [*SHARED_OPTIONS, "rails", "list-rails", "plan", "policy", "table"]
+    + ["reproducible", "help-env"],
     GLOO: [*SHARED_OPTIONS, "tcp-device"],
 }
 
@@ -236,7 +237,7 @@ SHARES = [*SLICES, "--share", "3,1"]
         (["--reproducible"], [], "--reproducible is given here and not given"),
         (["--size", "2"], [], "--size is 2 here and 3"),
         (SLICES, [], "--plan is slice here and stripe"),
-        (SHARES, SLICES, "for each rail) is 3,1 here and 1,1"),
+        (SHARES, SLICES, "--share is 3,1 here and learned"),
         (["--rails", "tcp:eth1,tcp:eth0", *SHARES], SHARES, "eth1,eth0 here and eth0,eth1"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -319,7 +320,7 @@ def test_help_on_the_environment() -> None:
 def test_bad_values_in_the_environment() -> None:
     done = call(NEZHA, *GOOD, "allreduce", NEZHA_PLAN="circles")
     assert done.returncode == 2
-    assert "NEZHA_PLAN='circles' in the environment: unknown (there are stripe, slice)" in done.stderr
+    assert "NEZHA_PLAN='circles' in the environment: unknown (there are auto, stripe, slice)" in done.stderr
 
 
 GOOD = ["--size", "2", "--rank", "0", "--shared-path", "/"]
