@@ -18,20 +18,19 @@ namespace {
 // format, checks.
 Settings settings_of(const Dialect& dialect, const Options& o) {
   const auto count = [](size_t number) { return std::to_string(number); };
-  return {
-      {"the program", dialect.program},
-      {"the collective", o.collective},
-      {"--size", std::to_string(o.size)},
-      {"--elements", absl::StrJoin(o.elements, ",")},
-      {"--warmup-iters", count(o.warmup_iterations)},
-      {"--iteration-count", o.iteration_count > 0 ? count(o.iteration_count) : "not given"},
-      {"--iteration-time", absl::FormatDuration(absl::FromChrono(o.iteration_time))},
-      {"--in-place", o.in_place ? "given" : "not given"},
-      {"--threads", count(o.threads)},
-      {"--plan", o.plan},
-      {"--share (by default 1 for each rail)", o.plan == "slice" ? shares_text(o) : "not given"},
-      {"--algorithm", o.algorithm},
-      {"--reproducible", o.reproducible ? "given" : "not given"}};
+  return {{"the program", dialect.program},
+          {"the collective", o.collective},
+          {"--size", std::to_string(o.size)},
+          {"--elements", absl::StrJoin(o.elements, ",")},
+          {"--warmup-iters", count(o.warmup_iterations)},
+          {"--iteration-count", o.iteration_count > 0 ? count(o.iteration_count) : "not given"},
+          {"--iteration-time", absl::FormatDuration(absl::FromChrono(o.iteration_time))},
+          {"--in-place", o.in_place ? "given" : "not given"},
+          {"--threads", count(o.threads)},
+          {"--plan", o.plan},
+          {"--share (with slices 1 for each rail, if not given)", shares_text(o)},
+          {"--algorithm", o.algorithm},
+          {"--reproducible", o.reproducible ? "given" : "not given"}};
 }
 
 std::vector<std::string> rail_names(const Runner& runner) {
@@ -40,8 +39,20 @@ std::vector<std::string> rail_names(const Runner& runner) {
   return names;
 }
 
-void run(const Dialect& dialect, const Options& options, const Connect& connect) {
+// What rank 0 alone may be given, be it by its environment: a rank that is given none takes rank
+// 0's, as the library has it.
+void take_from_rank_0(Meeting& meeting, Options& o) {
+  const auto theirs = meeting.of_rank_0("given", {o.plan, o.algorithm, to_text(o.shares)});
+  if (o.plan.empty()) o.plan = theirs[0];
+  if (o.algorithm.empty()) o.algorithm = theirs[1];
+  if (!o.shares.empty() || theirs[2].empty()) return;
+  const std::vector<double> shares = to_shares(theirs[2]);
+  if (fit(shares, o.rails)) o.shares = shares;  // else the ranks are about to disagree
+}
+
+void run(const Dialect& dialect, Options options, const Connect& connect) {
   Meeting meeting(options);
+  take_from_rank_0(meeting, options);
   meeting.agree("options", settings_of(dialect, options));
   const auto runner = connect(options, meeting);
   const auto rails = meeting.union_of("rails", rail_names(*runner));

@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
@@ -99,18 +100,6 @@ absl::Duration to_duration(const std::string& text) {
   if (duration <= absl::ZeroDuration()) throw UsageError("a duration must be positive");
   if (duration > absl::Hours(24)) throw UsageError("a duration is at most a day, 24h");
   return duration;
-}
-
-std::vector<double> to_shares(const std::string& text) {
-  std::vector<double> shares;
-  for (const auto part : absl::StrSplit(text, ',')) {
-    double share = 0;
-    if (!absl::SimpleAtod(part, &share) || !std::isfinite(share) || share <= 0) {
-      throw UsageError(absl::StrCat("'", part, "' is not a positive number"));
-    }
-    shares.push_back(share);
-  }
-  return shares;
 }
 
 std::vector<std::string> to_names(const std::string& text) {
@@ -316,6 +305,7 @@ void take_from_library_environment(const OptionTable& table, const Dialect& dial
 
 void take_defaults(const Dialect& dialect, Options& o) {
   if (o.timeout.count() == 0) o.timeout = std::chrono::seconds(30);
+  if (o.rank != 0) return;  // the others take rank 0's
   if (o.plan.empty()) o.plan = dialect.plans.front();
   if (o.algorithm.empty()) o.algorithm = dialect.algorithms.front();
 }
@@ -362,9 +352,10 @@ void check_together(const Options& o, const Dialect& dialect) {
   }
   check_meeting_place(o);
   if (o.rails.empty()) throw UsageError("--" + dialect.rails_option + " is needed");
-  if (!o.shares.empty() && o.plan != "slice") throw UsageError("--share is for --plan slice only");
-  const bool known = o.rails != std::vector<std::string>{"auto"};  // else the context knows
-  if (known && !o.shares.empty() && o.shares.size() != o.rails.size()) {
+  if (!o.shares.empty() && !o.plan.empty() && o.plan != "slice") {
+    throw UsageError("--share is for --plan slice only");
+  }
+  if (!o.shares.empty() && !fit(o.shares, o.rails)) {
     throw UsageError(absl::StrCat("--share has ", o.shares.size(), " parts, --",
                                   dialect.rails_option, " has ", o.rails.size()));
   }
@@ -416,9 +407,33 @@ void complete_for_collective(Options& o, const Dialect& dialect) {
 
 }  // namespace
 
+std::vector<double> to_shares(const std::string& text) {
+  std::vector<double> shares;
+  for (const auto part : absl::StrSplit(text, ',')) {
+    double share = 0;
+    if (!absl::SimpleAtod(part, &share) || !std::isfinite(share) || share <= 0) {
+      throw UsageError(absl::StrCat("'", part, "' is not a positive number"));
+    }
+    shares.push_back(share);
+  }
+  return shares;
+}
+
+std::string to_text(const std::vector<double>& shares) {
+  constexpr auto kLossless = [](std::string* out, double share) {
+    absl::StrAppendFormat(out, "%.17g", share);
+  };
+  return absl::StrJoin(shares, ",", kLossless);
+}
+
+bool fit(const std::vector<double>& shares, const std::vector<std::string>& rails) {
+  return shares.size() == rails.size() || rails == std::vector<std::string>{"auto"};
+}
+
 std::string shares_text(const Options& options) {
-  return options.shares.empty() ? absl::StrJoin(std::vector<int>(options.rails.size(), 1), ",")
-                                : absl::StrJoin(options.shares, ",");
+  if (!options.shares.empty()) return absl::StrJoin(options.shares, ",");
+  if (options.plan != "slice") return "not given";
+  return absl::StrJoin(std::vector<int>(options.rails.size(), 1), ",");
 }
 
 std::optional<Options> parse_options(int argc, char** argv, const Dialect& dialect) {

@@ -61,6 +61,8 @@ struct Options {
   size_t threads = 1;
 
   std::vector<std::string> rails;
+  // The plan, the shares and the algorithm, where they are empty on another rank than 0, are as
+  // rank 0 has them.
   std::string plan;
   // The part of each message that each rail carries, on any scale; empty: equal parts.
   std::vector<double> shares;
@@ -70,7 +72,14 @@ struct Options {
   Format format = Format::kTable;
 };
 
-// The shares as the command line has them; of equal parts, a 1 for each rail.
+// Shares as the command line has them, and back, which throws UsageError.
+std::string to_text(const std::vector<double>& shares);
+std::vector<double> to_shares(const std::string& text);
+
+// Whether there is one for each rail; how many auto finds, the context knows.
+bool fit(const std::vector<double>& shares, const std::vector<std::string>& rails);
+
+// The shares in words: of equal slices, a 1 for each rail; "not given" of none without slices.
 std::string shares_text(const Options& options);
 
 // Reads the command line. A rank and a number of ranks that it does not give are RANK and SIZE of

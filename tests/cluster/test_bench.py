@@ -236,7 +236,8 @@ SHARES = [*SLICES, "--share", "3,1"]
         (["--reproducible"], [], "--reproducible is given here and not given"),
         (["--size", "2"], [], "--size is 2 here and 3"),
         (SLICES, [], "--plan is slice here and stripe"),
-        (SHARES, SLICES, "for each rail) is 3,1 here and 1,1"),
+        (SHARES, SLICES, "if not given) is 3,1 here and 1,1"),
+        (SHARES, [], "--plan is slice here and stripe"),
         (["--rails", "tcp:eth1,tcp:eth0", *SHARES], SHARES, "eth1,eth0 here and eth0,eth1"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -250,6 +251,27 @@ def test_command_lines_that_differ(
     assert all("the ranks' command lines differ: " in line for line in said)
     assert reason + " at rank 0" in said[1]
     assert all(line.endswith(" at rank 1") for line in (said[0], said[2]))
+
+
+@PROGRAMS
+def test_what_rank_0_alone_is_given(bed: Testbed, tmp_path: Path, program: str) -> None:
+    """The others take it, as those do that have the library alone."""
+    usual = [program, *ON_BOTH[program], *QUICK, "--format", "json"]
+    given = {"NEZHA_PLAN": "slice", "NEZHA_SHARES": "2,1", "NEZHA_ALGORITHM": "ring"}
+    own = ["--share", "2,1"] if program == GLOO else []
+    shared = ["--shared-path", str(tmp_path)]
+    ranks = bed.start([*usual, *shared, *own, "allreduce"], on=[0], env=given)
+    ranks += bed.start([*usual, *shared, "allreduce"], on=[1, 2])
+    assert [rank.wait(job.PATIENCE) for rank in ranks] == [0, 0, 0], [r.stderr for r in ranks]
+    row = json.loads(ranks[0].stdout.splitlines()[-1])
+    assert (row["plan"], row["algorithm"]) == ("slice", "ring")
+    assert [rail["share"] for rail in row["rails"]] == pytest.approx([2 / 3, 1 / 3], abs=0.02)
+
+
+def test_shares_of_rank_0_for_another_number_of_rails(bed: Testbed, tmp_path: Path) -> None:
+    here = [NEZHA, "--rails", "tcp:eth0"]
+    said = refused(bed, tmp_path, [NEZHA, *ON_BOTH[NEZHA], *SHARES], here, here)
+    assert "if not given) is 1 here and 3,1 at rank 0" in said[1]
 
 
 def test_a_prefix_that_was_used(bed: Testbed, tmp_path: Path) -> None:
