@@ -24,7 +24,7 @@ const Dialect kDialect = {
     " same on all ranks",
     {"auto", "ring", "recursive-doubling", "halving-doubling", "direct", "bcube"},
     {"stripe", "slice"},
-    /*has_reproducible=*/true,
+    {"auto", "recursive-doubling", "halving-doubling", "direct"},
     &list_rails,
     environment_help(),
 };

@@ -108,8 +108,12 @@ std::vector<std::string> to_names(const std::string& text) {
   return names;
 }
 
+bool is_one_of(const std::string& text, const std::vector<std::string>& known) {
+  return std::find(known.begin(), known.end(), text) != known.end();
+}
+
 std::string one_of(const std::string& text, const std::vector<std::string>& known) {
-  if (std::find(known.begin(), known.end(), text) != known.end()) return text;
+  if (is_one_of(text, known)) return text;
   throw UsageError("unknown" + suggestion(text, known, "'", "'") + " (there are " +
                    absl::StrJoin(known, ", ") + ")");
 }
@@ -188,7 +192,7 @@ void add_rail_options(OptionTable& table, Options& o, const Dialect& dialect, bo
   table.push_back({0, "algorithm", "NAME",
                    absl::StrJoin(algorithms, ", ") + " (default: " + algorithms.front() + ")",
                    [&](const auto& v) { o.algorithm = one_of(v, algorithms); }});
-  if (!dialect.has_reproducible) return;
+  if (dialect.reproducible_algorithms.empty()) return;
   table.push_back({0, "reproducible", "", "one order of summation for all sizes and algorithms",
                    [&o](const auto&) { o.reproducible = true; }});
 }
@@ -359,6 +363,11 @@ void check_together(const Options& o, const Dialect& dialect) {
     throw UsageError(absl::StrCat("--share has ", o.shares.size(), " parts, --",
                                   dialect.rails_option, " has ", o.rails.size()));
   }
+  const auto& reproducible = dialect.reproducible_algorithms;
+  if (o.reproducible && !o.algorithm.empty() && !is_one_of(o.algorithm, reproducible)) {
+    throw UsageError("--reproducible is not for --algorithm " + o.algorithm + ", but for " +
+                     absl::StrJoin(reproducible, ", "));
+  }
   if (o.warmup_iterations == 0 && o.iteration_count == 0) {
     throw UsageError("without a warm-up to learn from, --iteration-count is needed");
   }
@@ -380,7 +389,7 @@ std::string the_collective(const std::vector<std::string>& words, const Dialect&
   const std::string there_are = " (there are " + absl::StrJoin(known, ", ") + ")";
   if (words.empty()) throw UsageError("which collective?" + there_are);
   if (words.size() > 1) throw UsageError("one collective at a time, not also '" + words[1] + "'");
-  if (std::find(known.begin(), known.end(), words[0]) == known.end()) {
+  if (!is_one_of(words[0], known)) {
     throw UsageError("unknown collective '" + words[0] + "'" +
                      suggestion(words[0], known, "'", "'") + there_are);
   }

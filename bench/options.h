@@ -32,7 +32,8 @@ struct Dialect {
   // The known names; the first is the default. A program with a single plan has no --plan.
   std::vector<std::string> algorithms;
   std::vector<std::string> plans;
-  bool has_reproducible;  // whether there is --reproducible
+  // Those that --reproducible goes with; a program that has none has no such option.
+  std::vector<std::string> reproducible_algorithms = {};
   // --list-rails prints what there are; null: the program has no such option.
   void (*list_rails)() = nullptr;
   // What --help-env prints, of a library whose environment variables give defaults; else empty.

@@ -404,6 +404,8 @@ def test_bad_command_lines_of_nezha() -> None:
         (["--share", "1,2", "--plan", "stripe"], "for --plan slice only"),
         (["--share", "1,2,3", "--plan", "slice"], "--share has 3 parts, --rails has 2"),
         (["--tcp-device", "eth0"], "unknown option --tcp-device"),
+        (["--reproducible", "--algorithm", "ring"], "--reproducible is not for --algorithm ring"),
+        (["--reproducible", "--algorithm", "bcube"], "but for auto, recursive-doubling, halving"),
     ]:
         done = call(NEZHA, *GOOD, *ON_BOTH[NEZHA], *arguments, "allreduce")
         assert done.returncode == 2
