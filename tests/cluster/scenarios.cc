@@ -59,6 +59,7 @@ class World : public Place {
  public:
   World(const std::string& store, const std::string& rails)
       : Place{std::atoi(std::getenv("RANK")), std::atoi(std::getenv("SIZE"))},
+        folder_(store),
         store_(std::make_shared<gloo::rendezvous::FileStore>(store)) {
     std::istringstream stream(rails);
     for (std::string rail; std::getline(stream, rail, ',');) options_.rails.push_back(rail);
@@ -75,11 +76,22 @@ class World : public Place {
     auto store = std::make_shared<gloo::rendezvous::PrefixStore>(name, *store_);
     return nezha::Context::create(store, options_);
   }
+  // As that rank, of a context of that name. Thread-safe.
+  std::shared_ptr<nezha::Context> join_as(Place place, const std::string& name) const {
+    nezha::ContextOptions options = options_;
+    options.rank = place.rank;
+    options.size = place.size;
+    options.timeout = kPatience;
+    const std::string folder = folder_ + "/" + name;
+    std::filesystem::create_directory(folder);
+    return nezha::Context::create(std::make_shared<gloo::rendezvous::FileStore>(folder), options);
+  }
   // From rank to rank, past nezha.
   void tell(const std::string& what) { store_->set("told-" + what, {'y'}); }
   void await(const std::string& what) { store_->wait({"told-" + what}, kPatience); }
 
  private:
+  std::string folder_;
   std::shared_ptr<gloo::rendezvous::FileStore> store_;
   nezha::ContextOptions options_;
 };
@@ -452,6 +464,23 @@ void bad_timeout(World& world) {
   check_mentions(text, "rank 0 cannot join");
   check_mentions(text, kReason);
   world.tell("heard");
+}
+
+// A rank of which there is none, or that is not given, fails, and the other one learns why.
+void bad_ranks(World& world) {
+  const std::map<int, std::string> bad = {{2, "rank 2 of a context of 2 ranks"}, {-1, "no rank"}};
+  for (const auto& [rank, why] : bad) {
+    const std::string name = "bad" + std::to_string(rank);
+    if (world.rank == 1) {
+      const Place place{rank, 2};
+      check_mentions(thrown<nezha::InvalidArgument>([&] { world.join_as(place, name); }), why);
+      continue;
+    }
+    const auto context = world.join_as(world, name);
+    Vector vector(world, 1000, 1);
+    const std::string text = thrown<nezha::IoError>([&] { vector.start(context, 1).wait(); });
+    check_mentions(text, (rank < 0 ? "a rank cannot join: " : "rank 2 cannot join: ") + why);
+  }
 }
 
 // ---- Several contexts --------------------------------------------------------------------------
@@ -924,6 +953,7 @@ const std::map<std::string, void (*)(World&)> kScenarios = {
     {"bad-arguments", bad_arguments},
     {"bad-contexts", bad_contexts},
     {"bad-timeout", bad_timeout},
+    {"bad-ranks", bad_ranks},
     {"horovods-contexts", horovods_contexts},
     {"splits", splits},
     {"strangers", strangers},
