@@ -108,7 +108,7 @@ ContextImpl::~ContextImpl() {
   }
   if (starter_.joinable()) starter_.join();
   Progress::Guard guard(endpoint_->progress());
-  endpoint_->leave(job_);
+  endpoint_->leave(job_, this);
   endpoint_->progress().run_deferred();
 }
 
@@ -177,7 +177,7 @@ void ContextImpl::enter() {
             .pool = &endpoint_->pool()};
   group_.rails = 0;
   for (const Rail rail : rails_) group_.rails |= rail_bit(rail);
-  endpoint_->join(job_, this);
+  refuse_unless(endpoint_->join(job_, this));
 }
 
 void ContextImpl::open_devices() {

@@ -483,6 +483,30 @@ void bad_ranks(World& world) {
   }
 }
 
+// Ranks 1 and 2 are threads of one process: the one that comes second is refused, and the others
+// learn of it.
+void two_ranks_in_one_process(World& world) {
+  const auto error_of = [&](int rank) {
+    return thrown<std::exception>([&] {
+      const Place place{rank, 3};
+      Vector vector(place, 1000, 1);
+      vector.start(world.join_as(place, "three"), 1).wait();
+    });
+  };
+  constexpr const char* kWhy = "the context has a rank in this process already";
+  if (world.rank == 0) return check_mentions(error_of(0), std::string("cannot join: ") + kWhy);
+  std::string one, other;
+  std::thread thread([&] { one = error_of(1); });
+  other = error_of(2);
+  thread.join();
+  const std::string cannot_join = "cannot join";
+  const bool one_learns = one.find(cannot_join) != std::string::npos;
+  const bool other_learns = other.find(cannot_join) != std::string::npos;
+  check(one_learns != other_learns, "who was refused? " + one + "; " + other);
+  check_mentions(one, kWhy);
+  check_mentions(other, kWhy);
+}
+
 // ---- Several contexts --------------------------------------------------------------------------
 
 using Context = std::shared_ptr<nezha::Context>;
@@ -954,6 +978,7 @@ const std::map<std::string, void (*)(World&)> kScenarios = {
     {"bad-contexts", bad_contexts},
     {"bad-timeout", bad_timeout},
     {"bad-ranks", bad_ranks},
+    {"two-ranks-in-one-process", two_ranks_in_one_process},
     {"horovods-contexts", horovods_contexts},
     {"splits", splits},
     {"strangers", strangers},

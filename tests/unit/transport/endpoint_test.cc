@@ -58,7 +58,7 @@ struct Host {
       const Device& device = *endpoint->device(*rail);
       addresses[device.name()] = device.address();
     }
-    endpoint->join(job, &listener);
+    EXPECT_TRUE(endpoint->join(job, &listener).ok());
   }
   // It may come by another link than what follows it, and again by each link that comes up.
   std::vector<wire::Abort> wait_for_abort() {
@@ -278,7 +278,7 @@ TEST(Endpoint, WhoConnectsForAClosedContextFails) {
   Host one, two;
   {
     Progress::Guard guard(one.endpoint->progress());
-    one.endpoint->leave(kJob);
+    one.endpoint->leave(kJob, &one.listener);
   }
   Progress& progress = two.endpoint->progress();
   Transfer transfer(progress);
@@ -297,7 +297,7 @@ TEST(Endpoint, AContextThatIsClosedLeavesTheNextOneUsable) {
   Host one, two;
   {
     Progress::Guard guard(one.endpoint->progress());
-    one.endpoint->leave(kJob);
+    one.endpoint->leave(kJob, &one.listener);
   }
   Progress& progress = two.endpoint->progress();
   {
@@ -309,7 +309,7 @@ TEST(Endpoint, AContextThatIsClosedLeavesTheNextOneUsable) {
   }
   for (Host* host : {&one, &two}) {
     Progress::Guard guard(host->endpoint->progress());
-    host->endpoint->join(kNext, &host->listener);
+    EXPECT_TRUE(host->endpoint->join(kNext, &host->listener).ok());
   }
   Transfer transfer(progress);
   Progress::Guard guard(progress);
@@ -327,7 +327,7 @@ TEST(Endpoint, WhoWaitsForOneThatLeavesTheContextIsTold) {
   transfer.receive(two.channel_to(one), 2, 100);
   {
     Progress::Guard other(one.endpoint->progress());
-    one.endpoint->leave(kJob);
+    one.endpoint->leave(kJob, &one.listener);
     one.endpoint->progress().run_deferred();
   }
   ASSERT_TRUE(progress.wait(guard, transfer.waiter, now() + 60 * kSecond));
@@ -618,12 +618,12 @@ TEST(Endpoint, ALinkComesBackWhileAnyContextIsShared) {
   exchange(one, two, 1, 10);
   for (Host* host : {&one, &two}) {
     Progress::Guard guard(host->endpoint->progress());
-    host->endpoint->join(kSecond, &host->listener);
+    EXPECT_TRUE(host->endpoint->join(kSecond, &host->listener).ok());
     host->channel_to(host == &one ? two : one, kSecond);
   }
   for (Host* host : {&one, &two}) {
     Progress::Guard guard(host->endpoint->progress());
-    host->endpoint->leave(kSecond);
+    host->endpoint->leave(kSecond, &host->listener);
   }
   {
     // The cable is pulled for a moment, as far as `one` can tell.
@@ -643,6 +643,17 @@ TEST(Endpoint, ALinkComesBackWhileAnyContextIsShared) {
         host->endpoint->progress().wait(guard, transfer.waiter, now() + 30 * nezha::kSecond));
     EXPECT_TRUE(transfer.failure.ok()) << transfer.failure;
   }
+}
+
+TEST(Endpoint, AContextHasOneRankInAProcess) {
+  Host host({"a"});
+  Listener second;
+  Progress::Guard guard(host.endpoint->progress());
+  EXPECT_TRUE(absl::IsAlreadyExists(host.endpoint->join(kJob, &second)));
+  host.endpoint->leave(kJob, &second);
+  EXPECT_TRUE(absl::IsAlreadyExists(host.endpoint->join(kJob, &second)));
+  host.endpoint->leave(kJob, &host.listener);
+  EXPECT_TRUE(host.endpoint->join(kJob, &second).ok());
 }
 
 TEST(Endpoint, DevicesAreSharedAndRailsHaveOneDeviceEach) {
