@@ -15,7 +15,7 @@ from typing import Any
 
 import job
 import pytest
-from testbed import Process, Testbed
+from testbed import STATE_DIR, Process, Testbed
 
 RAILS = {"eth0": "1gbit", "eth1": "500mbit"}
 NEZHA = str(job.BUILD / "bench" / "nezha-bench")
@@ -462,20 +462,48 @@ def test_bad_command_lines_of_run(arguments: list[str], reason: str) -> None:
     assert reason in done.stderr.splitlines()[-1] and not done.stdout
 
 
-def test_an_interrupted_run(tmp_path: Path) -> None:
-    """It says so in one line, and leaves no picture of an earlier run."""
-    for name in ("allreduce.png", "allreduce.svg"):
-        (tmp_path / name).touch()
-    command = [*SMALL, "--repeat", "1000", "--out", str(tmp_path)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+def interrupt(sig: signal.Signals, out: Path, temporary: Path) -> tuple[int, str, Path]:
+    """How a run ends that gets a signal in the middle, what it says, and what is its testbed's."""
+    command = [*SMALL, "--repeat", "1000", "--out", str(out)]
+    env = os.environ | {"TMPDIR": str(temporary)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
         try:
             assert process.stderr
             first = process.stderr.readline()
             assert "nezha, one rail" in first, first + process.stderr.read()
-            process.send_signal(signal.SIGINT)
+            state = STATE_DIR / f"nz{process.pid}_0"
+            places = [temporary, state.with_suffix(".shared")]
+            job.await_that("ranks meet", lambda: any([*place.glob("*/*")] for place in places))
+            process.send_signal(sig)
             said = process.stderr.read()
-            assert process.wait(job.PATIENCE) == 128 + signal.SIGINT, said
+            return process.wait(job.PATIENCE), said, state
         finally:
             process.kill()
+
+
+@pytest.fixture
+def temporary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("temporary")
+
+
+def test_an_interrupted_run(tmp_path: Path, temporary: Path) -> None:
+    """It says so in one line, and leaves no picture of an earlier run."""
+    for name in ("allreduce.png", "allreduce.svg"):
+        (tmp_path / name).touch()
+    status, said, _ = interrupt(signal.SIGINT, tmp_path, temporary)
+    assert status == 128 + signal.SIGINT, said
     assert said.splitlines()[-1] == "bench/run: interrupted" and "Traceback" not in said
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_killed_run(tmp_path: Path, temporary: Path, sig: signal.Signals) -> None:
+    """It leaves no temporary files, wherever they are."""
+    status, said, state = interrupt(sig, tmp_path, temporary)
+    assert status == (-sig if sig == signal.SIGKILL else 128 + sig), said
+
+    def left() -> list[Path]:
+        return [*temporary.iterdir(), *STATE_DIR.glob(f"{state.name}.*")]
+
+    # one that is killed, its testbed's guard
+    job.await_that("all is removed", lambda: not left(), 20, lambda: str(left()))
