@@ -137,7 +137,7 @@ class Sweep:
         """One run of a program on all hosts: its rows, and what went wrong."""
         # an operation's deadline: far beyond what it should take
         seconds = 10 + 10 * (self._results.wire_limit(config, sizes[-1]) or 0) / 1e6
-        with tempfile.TemporaryDirectory() as store:
+        with tempfile.TemporaryDirectory(dir=self._bed.shared) as store:
             command = [
                 *config.command,
                 *("--shared-path", store, "--elements", ",".join(str(s // 4) for s in sizes)),
