@@ -272,7 +272,7 @@ def test_what_rank_0_alone_is_given(bed: Testbed, tmp_path: Path, program: str) 
 def test_shares_of_rank_0_for_another_number_of_rails(bed: Testbed, tmp_path: Path) -> None:
     here = [NEZHA, "--rails", "tcp:eth0"]
     said = refused(bed, tmp_path, [NEZHA, *ON_BOTH[NEZHA], *SHARES], here, here)
-    assert "if not given) is 1 here and 3,1 at rank 0" in said[1]
+    assert "for each rail) is 1 here and 3,1 at rank 0" in said[1]
 
 
 def test_a_prefix_that_was_used(bed: Testbed, tmp_path: Path) -> None:
