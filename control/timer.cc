@@ -64,12 +64,18 @@ bool says_nothing(const Reading& reading) {
   return std::all_of(reading.lanes.begin(), reading.lanes.end(), [](Nanos t) { return t == 0; });
 }
 
-bool differ(const std::vector<Reading>& operations) {
+// Whether so many operations disagree about a lane that one more that does could win the median.
+bool is_contested(const std::vector<Reading>& operations) {
+  const size_t middle = operations.size() / 2;
   for (size_t lane = 0; lane < operations.front().lanes.size(); ++lane) {
-    const auto [least, most] = std::minmax_element(
-        operations.begin(), operations.end(),
-        [lane](const Reading& a, const Reading& b) { return a.lanes[lane] < b.lanes[lane]; });
-    if (most->lanes[lane] > least->lanes[lane] + least->lanes[lane] / 2) return true;
+    std::vector<Nanos> times;
+    for (const Reading& operation : operations) times.push_back(operation.lanes[lane]);
+    std::nth_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(middle), times.end());
+    const Nanos median = times[middle];
+    const auto others = std::count_if(times.begin(), times.end(), [median](Nanos time) {
+      return time > median + median / 2 || median > time + time / 2;
+    });
+    if (others >= std::max<ptrdiff_t>(1, (std::ssize(times) - 1) / 2)) return true;
   }
   return false;
 }
@@ -162,9 +168,10 @@ std::optional<Window> Timer::gather(const Reading& reading) {
   if (reading.allocation > gathering.allocation) gathering = {reading.allocation, {}};
   gathering.operations.push_back(reading);
   const auto length = length_.find(size_class);
-  int wanted = length == length_.end() ? kOperations : length->second;
-  if (wanted < kOperations && differ(gathering.operations)) wanted += 2;
-  if (std::ssize(gathering.operations) < wanted) return std::nullopt;
+  const int wanted = length == length_.end() ? kOperations : length->second;
+  const auto gathered = std::ssize(gathering.operations);
+  if (gathered < wanted) return std::nullopt;
+  if (gathered < kOperations && is_contested(gathering.operations)) return std::nullopt;
   Window window = window_of(size_class, gathering.operations);
   gathering.operations.clear();
   return window;

@@ -57,7 +57,8 @@ LaneSet took_part(const Window& window);
 // The mean of a window leaves out three of ten at either end. A rank that was not scheduled or a
 // packet that was lost makes an outlier ten times as long, a bucket of tokens that filled up in a
 // pause makes a short one; the middle four vary less than the median alone. A short window, of
-// which fewer may be left out, grows by two operations if some took half as long again as others.
+// which fewer may be left out, grows while so many operations took half as long again as the
+// median, or as much less, that one more could win it.
 //
 // Sizes of a class differ by up to a factor of two. They are averaged in the same way, and
 // durations are those of that size: scaled in proportion where they then agree better, as they are
