@@ -13,6 +13,7 @@
 #include <numeric>
 #include <system_error>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -102,8 +103,16 @@ absl::Duration to_duration(const std::string& text) {
   return duration;
 }
 
+// As in NEZHA_RAILS: a name begins with no digit, so that tcp:eth0?cpus=0-3,8,tcp:eth1 has two.
 std::vector<std::string> to_names(const std::string& text) {
-  std::vector<std::string> names = absl::StrSplit(text, ',');
+  std::vector<std::string> names;
+  for (const auto part : absl::StrSplit(text, ',')) {
+    if (!names.empty() && !part.empty() && absl::ascii_isdigit(part.front())) {
+      absl::StrAppend(&names.back(), ",", part);
+    } else {
+      names.emplace_back(part);
+    }
+  }
   if (std::count(names.begin(), names.end(), "") > 0) throw UsageError("an empty name");
   return names;
 }

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -184,6 +185,16 @@ const std::vector<EnvironmentVariable>& environment_table() {
                "is made.",
        .least = 0,
        .most = 1'000'000},
+      {.name = "NEZHA_RAIL_THREADS",
+       .kind = Kind::kChoice,
+       .default_value = "0",
+       .help =
+           "1: each rail of a context gets a thread of its own, which handles what comes by it. "
+           "A rail that names cores (tcp:eth0?cpus=0-3,8) runs on those, and has such a thread "
+           "in any case; to the others are dealt out the cores near to their NICs, as far as "
+           "the kernel tells, of those that the thread which makes the context may use. For "
+           "hosts with cores to spare: by default the callers that wait do all.",
+       .choices = {"0", "1"}},
       {.name = "NEZHA_CHECK_POINTERS",
        .kind = Kind::kChoice,
        .default_value = "0",
@@ -258,7 +269,17 @@ absl::StatusOr<std::vector<double>> parse_numbers(absl::string_view text) {
   return numbers;
 }
 
-std::vector<std::string> parse_list(absl::string_view text) { return absl::StrSplit(text, ','); }
+std::vector<std::string> parse_list(absl::string_view text) {
+  std::vector<std::string> names;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    if (!names.empty() && !part.empty() && absl::ascii_isdigit(part.front())) {
+      absl::StrAppend(&names.back(), ",", part);
+    } else {
+      names.emplace_back(part);
+    }
+  }
+  return names;
+}
 
 // ---- The help ----------------------------------------------------------------------------------
 

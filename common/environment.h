@@ -50,6 +50,7 @@ absl::Status check_value(absl::string_view name, absl::string_view value);
 // The kinds' values.
 absl::StatusOr<std::chrono::milliseconds> parse_duration(absl::string_view text);
 absl::StatusOr<std::vector<double>> parse_numbers(absl::string_view text);
+// A name begins with no digit: in tcp:eth0?cpus=0-3,8,tcp:eth1 there are two.
 std::vector<std::string> parse_list(absl::string_view text);
 
 }  // namespace nezha

@@ -184,9 +184,11 @@ void ContextImpl::enter() {
 }
 
 void ContextImpl::open_devices() {
+  const std::vector<Cpus> cores = cores_for(options_.rails);
   Progress::Guard guard(endpoint_->progress());
-  for (const std::string& uri : options_.rails) {
-    const auto make = device_factory(uri);
+  for (size_t i = 0; i < options_.rails.size(); ++i) {
+    const std::string& uri = options_.rails[i];
+    const auto make = device_factory(uri, cores[i]);
     const absl::StatusOr<Rail> rail =
         make.ok() ? endpoint_->open_device(uri, *make) : absl::StatusOr<Rail>(make.status());
     if (!rail.ok()) {

@@ -5,6 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/environment.h"
+#include "control/affinity.h"
+#include "control/nic_probe.h"
 #include "transport/tcp/device.h"
 #include "transport/wire.h"
 
@@ -17,16 +20,21 @@ absl::Status bad(absl::string_view uri, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("rail '", uri, "': ", why));
 }
 
-Factory make_tcp(absl::string_view text, const RailUri& uri) {
-  tcp::DeviceOptions options{.interface = uri.interface, .rail = uri.interface};
+Factory make_tcp(absl::string_view text, const RailUri& uri, const Cpus& cpus) {
+  tcp::DeviceOptions options{.interface = uri.interface, .rail = uri.interface, .cpus = cpus};
   for (const auto& [key, value] : uri.options) {
     if (key == "rail") {
       options.rail = value;
     } else if (key == "family" && (value == "4" || value == "6")) {
       options.family = value == "6" ? AF_INET6 : AF_INET;
+    } else if (key == "cpus") {
+      const auto named = parse_cpus(value);
+      if (!named.ok()) return bad(text, named.status().message());
+      options.cpus = *named;
     } else {
       return bad(text, absl::StrCat("'", key, "=", value,
-                                    "' is none of tcp's options: rail=NAME, family=4, family=6"));
+                                    "' is none of tcp's options: rail=NAME, family=4, family=6, "
+                                    "cpus=LIST"));
     }
   }
   if (options.rail.empty() || options.rail.size() > wire::kMaxRailName ||
@@ -45,7 +53,7 @@ Factory make_tcp(absl::string_view text, const RailUri& uri) {
 // Adding a kind of network: a folder under transport/, and a line here.
 struct Kind {
   absl::string_view name;
-  Factory (*make)(absl::string_view text, const RailUri& uri);
+  Factory (*make)(absl::string_view text, const RailUri& uri, const Cpus& cpus);
 };
 constexpr Kind kKinds[] = {
     {"tcp", &make_tcp},
@@ -74,16 +82,39 @@ absl::StatusOr<RailUri> RailUri::parse(absl::string_view text) {
   return uri;
 }
 
-Factory device_factory(absl::string_view text) {
+Factory device_factory(absl::string_view text, const Cpus& cpus) {
   const auto uri = RailUri::parse(text);
   if (!uri.ok()) return uri.status();
   std::vector<absl::string_view> known;
   for (const Kind& kind : kKinds) {
-    if (kind.name == uri->kind) return kind.make(text, *uri);
+    if (kind.name == uri->kind) return kind.make(text, *uri, cpus);
     known.push_back(kind.name);
   }
   return bad(text, absl::StrCat("'", uri->kind, "' is no kind of rail (there are: ",
                                 absl::StrJoin(known, ", "), ")"));
+}
+
+std::vector<Cpus> cores_for(const std::vector<std::string>& uris) {
+  std::vector<Cpus> cores(uris.size());
+  if (environment("NEZHA_RAIL_THREADS") != "1") return cores;
+  const Cpus allowed = allowed_cpus();
+  Cpus free = allowed;
+  std::vector<size_t> unnamed;
+  std::vector<Cpus> near;
+  for (size_t i = 0; i < uris.size(); ++i) {
+    const auto uri = RailUri::parse(uris[i]);
+    if (!uri.ok()) continue;  // device_factory says why
+    const auto named = uri->options.find("cpus");
+    if (named == uri->options.end()) {
+      unnamed.push_back(i);
+      near.push_back(near_cpus(uri->interface));
+      continue;
+    }
+    for (const int cpu : parse_cpus(named->second).value_or(Cpus())) free.erase(cpu);
+  }
+  const std::vector<Cpus> dealt = deal_cores(near, free.empty() ? allowed : free);
+  for (size_t i = 0; i < unnamed.size(); ++i) cores[unnamed[i]] = dealt[i];
+  return cores;
 }
 
 }  // namespace nezha

@@ -3,9 +3,11 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/cpus.h"
 #include "transport/endpoint.h"
 
 namespace nezha {
@@ -20,7 +22,13 @@ struct RailUri {
 };
 
 // What opens the device that the URI `text` names. Unknown kinds and options are errors that name
-// the known ones.
-absl::StatusOr<Endpoint::DeviceFactory> device_factory(absl::string_view text);
+// the known ones. A device that names no cores gets a thread of its own on `cpus`, or, without
+// any, none.
+absl::StatusOr<Endpoint::DeviceFactory> device_factory(absl::string_view text,
+                                                       const Cpus& cpus = {});
+
+// The cores to give to each of these devices, which name none. Empty ones unless
+// NEZHA_RAIL_THREADS says that each is to have a thread.
+std::vector<Cpus> cores_for(const std::vector<std::string>& uris);
 
 }  // namespace nezha

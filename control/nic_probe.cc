@@ -240,4 +240,14 @@ std::set<int> near_numa_nodes() {
   return nodes;
 }
 
+Cpus near_cpus(const std::string& interface) {
+  Interface link;
+  link.name = interface;
+  probe_hardware(link);
+  std::ifstream file(absl::StrCat("/sys/devices/system/node/node", link.numa_node, "/cpulist"));
+  std::string list;
+  file >> list;
+  return parse_cpus(list).value_or(Cpus());
+}
+
 }  // namespace nezha

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <set>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/cpus.h"
 #include "control/interface.h"
 
 namespace nezha {
@@ -15,5 +17,8 @@ absl::StatusOr<std::vector<Interface>> probe_interfaces();
 
 // The NUMA nodes whose CPUs the calling thread may run on. Empty if sysfs does not tell.
 std::set<int> near_numa_nodes();
+
+// The CPUs of the NUMA node that the interface's NIC is at. Empty if sysfs does not tell.
+Cpus near_cpus(const std::string& interface);
 
 }  // namespace nezha

@@ -530,8 +530,11 @@ void Channel::check_stalls(Nanos time) {
 
 // ---- The end -----------------------------------------------------------------------------------
 
+// By every link: the peer may see the end of one before it reads what came by another.
 void Channel::say_goodbye() {
-  if (Link* link = best_link()) link->send(wire::FrameType::kGoodbye, {});
+  for (Port& open : ports_) {
+    if (open.link != nullptr) open.link->send(wire::FrameType::kGoodbye, {});
+  }
 }
 
 void Channel::shut_down() {

@@ -1,6 +1,7 @@
 #include "transport/progress.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -12,6 +13,7 @@
 #include <limits>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "common/environment.h"
 #include "common/log.h"
 
@@ -19,11 +21,12 @@ namespace nezha {
 namespace {
 
 constexpr Nanos kForever = std::numeric_limits<Nanos>::max();
+constexpr Nanos kLongestSleep = 1000 * kSecond;  // who sleeps looks again
 
 // epoll's milliseconds: rounded up, so that a timer is due when the sleep ends.
 int to_epoll_timeout(Nanos timeout) {
   if (timeout <= 0) return 0;
-  timeout = std::min(timeout, 1000 * kSecond);  // who sleeps looks again
+  timeout = std::min(timeout, kLongestSleep);
   return static_cast<int>((timeout + kMillisecond - 1) / kMillisecond);
 }
 
@@ -39,7 +42,8 @@ void Alarm::start(Nanos deadline) {
   deadline_ = deadline;
   if (!armed_) progress_.timers_.push_back(this);
   armed_ = true;
-  if (deadline < progress_.thread_wakes_at_) progress_.kick_thread();
+  if (deadline < progress_.driver_wakes_at_) progress_.driver_alarm_.ring();
+  if (deadline < progress_.thread_wakes_at_) progress_.thread_alarm_.ring();
 }
 
 void Alarm::cancel() {
@@ -48,6 +52,73 @@ void Alarm::cancel() {
   std::erase(progress_.timers_, this);
 }
 
+// ---- Alarm -------------------------------------------------------------------------------------
+
+Progress::Alarm::~Alarm() {
+  if (fd_ >= 0) close(fd_);
+}
+
+absl::Status Progress::Alarm::open() {
+  fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  return fd_ >= 0 ? absl::OkStatus() : absl::ErrnoToStatus(errno, "making an eventfd");
+}
+
+void Progress::Alarm::ring() const {
+  const uint64_t one = 1;
+  if (write(fd_, &one, sizeof one) < 0 && errno != EAGAIN) {
+    log().error("waking a thread failed: {}", strerror(errno));
+  }
+}
+
+void Progress::Alarm::on_events(uint32_t) {
+  uint64_t rings;
+  while (read(fd_, &rings, sizeof rings) < 0 && errno == EINTR) {
+  }
+}
+
+// ---- A rail's own thread -----------------------------------------------------------------------
+
+// What it owns may be asked for under the lock; it is destroyed without, or before it first sees an
+// event.
+class Progress::RailThread {
+ public:
+  ~RailThread() {
+    if (thread_.joinable()) {
+      end_.ring();
+      thread_.join();
+    }
+    if (epoll_fd_ >= 0) close(epoll_fd_);
+  }
+
+  absl::Status start(Progress& progress, absl::string_view name, const Cpus& cpus) {
+    epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
+    if (epoll_fd_ < 0) return absl::ErrnoToStatus(errno, "making an epoll instance");
+    if (absl::Status status = end_.open(); !status.ok()) return status;
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = kEnd;
+    if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, end_.fd(), &event) != 0) {
+      return absl::ErrnoToStatus(errno, "adding an eventfd to epoll");
+    }
+    thread_ = std::thread([this, &progress] { progress.run_rail_thread(*this); });
+    const std::string title =
+        absl::StrCat("nezha-", name.substr(name.size() - std::min(name.size(), kMaxName)));
+    pthread_setname_np(thread_.native_handle(), title.c_str());
+    return bind_thread(thread_.native_handle(), cpus);
+  }
+
+  int epoll_fd() const { return epoll_fd_; }
+  static bool is_end(const epoll_event& event) { return event.data.u64 == kEnd; }
+
+ private:
+  static constexpr uint64_t kEnd = std::numeric_limits<uint64_t>::max();  // no descriptor's token
+  static constexpr size_t kMaxName = 9;  // the kernel keeps 15 characters of a thread's name
+
+  int epoll_fd_ = -1;
+  Alarm end_;
+  std::thread thread_;
+};
+
 // ---- Set-up ------------------------------------------------------------------------------------
 
 Progress::Progress() : poll_(environment_number("NEZHA_POLL") * kMicrosecond) {}
@@ -55,10 +126,13 @@ Progress::Progress() : poll_(environment_number("NEZHA_POLL") * kMicrosecond) {}
 absl::StatusOr<std::unique_ptr<Progress>> Progress::create() {
   std::unique_ptr<Progress> progress(new Progress);
   progress->epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
-  progress->wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (progress->epoll_fd_ < 0 || progress->wake_fd_ < 0) {
-    return absl::ErrnoToStatus(errno, "making the epoll instance");
-  }
+  if (progress->epoll_fd_ < 0) return absl::ErrnoToStatus(errno, "making the epoll instance");
+  absl::Status status = progress->thread_alarm_.open();
+  status.Update(progress->driver_alarm_.open());
+  if (!status.ok()) return status;
+  Alarm& alarm = progress->driver_alarm_;
+  status = progress->add(alarm.fd(), &alarm, EPOLLIN);
+  if (!status.ok()) return status;
   progress->thread_ = std::thread([p = progress.get()] { p->run_thread(); });
   return progress;
 }
@@ -70,24 +144,25 @@ Progress::~Progress() {
       stop_ = true;
     }
     stop_wake_.notify_all();
-    kick_thread();
+    thread_alarm_.ring();
     thread_.join();
   }
-  if (wake_fd_ >= 0) close(wake_fd_);
+  rail_threads_.clear();
   if (epoll_fd_ >= 0) close(epoll_fd_);
 }
 
-absl::Status Progress::add(int fd, EventHandler* handler, uint32_t events) {
+absl::Status Progress::add(int fd, EventHandler* handler, uint32_t events, RailThread* thread) {
   const auto slot = static_cast<size_t>(fd);
   if (slot >= registrations_.size()) registrations_.resize(slot + 1);
   Registration& registration = registrations_[slot];
   registration.handler = handler;
+  registration.epoll_fd = thread == nullptr ? epoll_fd_ : thread->epoll_fd();
   // Events of an earlier descriptor of this number that are still on their way are told apart.
   ++registration.generation;
   epoll_event event{};
   event.events = events;
   event.data.u64 = token(fd, registration.generation);
-  if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) != 0) {
+  if (epoll_ctl(registration.epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
     registration.handler = nullptr;
     return absl::ErrnoToStatus(errno, "adding a descriptor to epoll");
   }
@@ -95,37 +170,52 @@ absl::Status Progress::add(int fd, EventHandler* handler, uint32_t events) {
 }
 
 void Progress::modify(int fd, uint32_t events) {
+  const Registration& registration = registrations_[static_cast<size_t>(fd)];
   epoll_event event{};
   event.events = events;
-  event.data.u64 = token(fd, registrations_[static_cast<size_t>(fd)].generation);
-  epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, fd, &event);
+  event.data.u64 = token(fd, registration.generation);
+  epoll_ctl(registration.epoll_fd, EPOLL_CTL_MOD, fd, &event);
 }
 
 void Progress::remove(int fd) {
   if (fd < 0 || static_cast<size_t>(fd) >= registrations_.size()) return;  // was never added
-  epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
-  registrations_[static_cast<size_t>(fd)].handler = nullptr;
+  Registration& registration = registrations_[static_cast<size_t>(fd)];
+  epoll_ctl(registration.epoll_fd, EPOLL_CTL_DEL, fd, nullptr);
+  registration.handler = nullptr;
 }
 
 // ---- The lock and the driver -------------------------------------------------------------------
 
-Progress::Guard::Guard(Progress& progress) : lock_(progress.mutex_, std::defer_lock) {
-  progress.contenders_.fetch_add(1, std::memory_order_relaxed);
-  lock_.lock();
-  progress.contenders_.fetch_sub(1, std::memory_order_relaxed);
+Progress::Guard::Guard(Progress& progress) {
+  progress.contend();
+  lock_ = std::unique_lock(progress.mutex_, std::adopt_lock);
+}
+
+void Progress::contend() {
+  contenders_.fetch_add(1, std::memory_order_relaxed);
+  mutex_.lock();
+  contenders_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 // A mutex is not fair: a driver that unlocks and locks again would shut the others out.
 void Progress::make_way(std::unique_lock<std::mutex>& lock) {
   if (contenders_.load(std::memory_order_relaxed) == 0) return;
   lock.unlock();
-  for (int i = 0; i < 100 && contenders_.load(std::memory_order_relaxed) > 0; ++i) sched_yield();
+  let_contenders_in();
   lock.lock();
+}
+
+void Progress::let_contenders_in() const {
+  for (int i = 0; i < 100 && contenders_.load(std::memory_order_relaxed) > 0; ++i) sched_yield();
 }
 
 void Progress::finish(Waiter& waiter) {
   waiter.done_ = true;
-  if (driver_ != &waiter) waiter.wake_.notify_one();
+  if (driver_ != &waiter) {
+    waiter.wake_.notify_one();
+  } else if (driver_wakes_at_ != 0) {
+    driver_alarm_.ring();
+  }
 }
 
 void Progress::nobody_waits() {
@@ -168,7 +258,6 @@ bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline) {
     const Nanos time = now();
     if (time >= deadline) break;
     const bool polling = time < poll_until;
-    // Not for ever: a timer that another thread starts meanwhile does not wake this one.
     const Nanos sleep =
         polling ? 0 : std::min({until_next_timer(), deadline - time, kLongestSleep});
     const bool active = round(lock, sleep);
@@ -187,9 +276,11 @@ bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline) {
 
 bool Progress::round(std::unique_lock<std::mutex>& lock, Nanos timeout) {
   std::array<epoll_event, kMaxEvents> events;
+  driver_wakes_at_ = timeout > 0 ? now() + timeout : 0;
   lock.unlock();
   const int count = epoll_wait(epoll_fd_, events.data(), kMaxEvents, to_epoll_timeout(timeout));
   lock.lock();
+  driver_wakes_at_ = 0;
   handle(events.data(), count);
   return count > 0;
 }
@@ -241,14 +332,30 @@ void Progress::run_deferred() {
   }
 }
 
-// ---- The thread for when nobody waits ----------------------------------------------------------
+// ---- Threads -----------------------------------------------------------------------------------
 
-void Progress::kick_thread() {
-  const uint64_t one = 1;
-  if (write(wake_fd_, &one, sizeof one) < 0 && errno != EAGAIN) {
-    log().error("waking the progress thread failed: {}", strerror(errno));
+absl::StatusOr<Progress::RailThread*> Progress::start_rail_thread(absl::string_view name,
+                                                                  const Cpus& cpus) {
+  auto thread = std::make_unique<RailThread>();
+  if (absl::Status status = thread->start(*this, name, cpus); !status.ok()) return status;
+  rail_threads_.push_back(std::move(thread));
+  return rail_threads_.back().get();
+}
+
+void Progress::run_rail_thread(const RailThread& thread) {
+  for (;;) {
+    std::array<epoll_event, kMaxEvents> events;
+    const int count = epoll_wait(thread.epoll_fd(), events.data(), kMaxEvents, -1);
+    if (std::any_of(events.data(), events.data() + std::max(count, 0), RailThread::is_end)) return;
+    {
+      const Guard guard(*this);
+      handle(events.data(), count);
+    }
+    let_contenders_in();
   }
 }
+
+// ---- The thread for when nobody waits ----------------------------------------------------------
 
 void Progress::run_thread() {
   const auto stopping = [this] {
@@ -271,10 +378,9 @@ void Progress::run_thread() {
     thread_wakes_at_ = timeout == kForever ? kForever : now() + timeout;
     lock.unlock();
     // Not epoll_wait: that would take wake-ups away from a driver that sleeps in it.
-    std::array<pollfd, 2> sources{{{epoll_fd_, POLLIN, 0}, {wake_fd_, POLLIN, 0}}};
+    std::array<pollfd, 2> sources{{{epoll_fd_, POLLIN, 0}, {thread_alarm_.fd(), POLLIN, 0}}};
     poll(sources.data(), sources.size(), to_epoll_timeout(timeout));
-    uint64_t kicks;
-    if (sources[1].revents != 0 && read(wake_fd_, &kicks, sizeof kicks) < 0) continue;
+    if (sources[1].revents != 0) thread_alarm_.on_events(POLLIN);
     lock.lock();
     thread_wakes_at_ = 0;
     if (!driving_.load(std::memory_order_relaxed)) {

@@ -15,7 +15,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/clock.h"
+#include "common/cpus.h"
 
 struct epoll_event;
 
@@ -69,8 +71,13 @@ class Waiter {
 // sleeps in epoll. With several waiters one drives, and hands the role on when its own wait is
 // over. When nobody waits, a thread of Progress's own does, asleep in epoll; it stays out of the
 // way of a process that starts one operation after the other (kIdle).
+//
+// A rail may have a thread of its own, bound to cores: it handles the rail's events, under the same
+// lock, whoever waits.
 class Progress {
  public:
+  class RailThread;
+
   static absl::StatusOr<std::unique_ptr<Progress>> create();
   ~Progress();  // no handler may be registered any more
   Progress(const Progress&) = delete;
@@ -95,10 +102,25 @@ class Progress {
   // Something was started that nobody waits for now: the thread goes to it at once. Thread-safe.
   void nobody_waits();
 
-  // Under the lock. `events` as for epoll (level-triggered). Errors are the kernel's.
-  absl::Status add(int fd, EventHandler* handler, uint32_t events);
+  // Under the lock. Starts a thread for a rail, bound to `cpus`, that is called nezha- and the end
+  // of `name`. It is the Progress's, and ends with it. kInvalidArgument: not all of the cores can
+  // be had; the error names those that can.
+  absl::StatusOr<RailThread*> start_rail_thread(absl::string_view name, const Cpus& cpus);
+
+  // Under the lock. `events` as for epoll (level-triggered). They are handled by `thread`, or, if
+  // that is null, by whoever drives. Errors are the kernel's.
+  absl::Status add(int fd, EventHandler* handler, uint32_t events, RailThread* thread = nullptr);
   void modify(int fd, uint32_t events);
   void remove(int fd);
+
+  // Under the lock, in a handler that a rail's thread has called: runs `call` without the lock.
+  // What that guards may be another afterwards, and the handler gone.
+  template <typename Call>
+  void without_lock(Call call) {
+    mutex_.unlock();
+    call();
+    contend();
+  }
 
   // Under the lock: runs `work` when the events at hand have been handled, before anybody sleeps.
   // For what must not run inside of the caller, or is better done once for many events.
@@ -112,11 +134,25 @@ class Progress {
   struct Registration {
     EventHandler* handler = nullptr;
     uint32_t generation = 0;
+    int epoll_fd = -1;
+  };
+  // Ends somebody's sleep in epoll.
+  class Alarm final : public EventHandler {
+   public:
+    ~Alarm() override;
+    absl::Status open();
+    int fd() const { return fd_; }
+    void ring() const;  // thread-safe
+    void on_events(uint32_t) override;
+
+   private:
+    int fd_ = -1;  // an eventfd
   };
   static constexpr int kMaxEvents = 64;
 
   Progress();
   void run_thread();
+  void run_rail_thread(const RailThread& thread);
   // One round: waits for events up to `timeout`, with the lock released, and handles them. Returns
   // whether there were any.
   bool round(std::unique_lock<std::mutex>& lock, Nanos timeout);
@@ -125,10 +161,10 @@ class Progress {
   void run_timers();
   Nanos until_next_timer() const;
   void make_way(std::unique_lock<std::mutex>& lock);
+  void let_contenders_in() const;
+  void contend();
   void hand_on();
-  void kick_thread();
 
-  static constexpr Nanos kLongestSleep = 25 * kMillisecond;
   // How long the thread leaves a process alone that has just left `wait`: it may come back at once.
   static constexpr Nanos kIdle = 4 * kMillisecond;
 
@@ -144,12 +180,16 @@ class Progress {
   Waiter* driver_ = nullptr;
 
   int epoll_fd_ = -1;
-  int wake_fd_ = -1;           // an eventfd: ends the thread's sleep
-  Nanos thread_wakes_at_ = 0;  // when the thread's sleep ends by itself; 0: it does not sleep
+  Alarm driver_alarm_;
+  Alarm thread_alarm_;
+  // When their sleep ends by itself; 0: they do not sleep.
+  Nanos driver_wakes_at_ = 0;
+  Nanos thread_wakes_at_ = 0;
   std::vector<Registration> registrations_;  // by file descriptor
   std::vector<Alarm*> timers_;               // armed ones; few
   std::vector<std::function<void()>> deferred_, running_;
 
+  std::vector<std::unique_ptr<RailThread>> rail_threads_;
   std::thread thread_;
   std::mutex stop_mutex_;
   std::condition_variable stop_wake_;

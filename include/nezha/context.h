@@ -72,6 +72,12 @@ struct ContextOptions {
   /// that exchanges data has one in common. At least one, at most 16. Empty: not given
   /// (NEZHA_RAILS).
   ///
+  /// `cpus=` names a rail's cores, such as `tcp:eth0?cpus=0-3,8`: a thread of the rail's own runs
+  /// on these and no others (the Nezha paper's interface for CPU resources, section V-C3). They may
+  /// be ones that the calling thread itself may not use, but InvalidArgument is thrown if one does
+  /// not exist or is kept from the process; it names those that are not. Other rails have a thread
+  /// only with NEZHA_RAIL_THREADS. The threads live as long as the process has any context.
+  ///
   /// {"auto"} stands for the devices that nezha finds on this host: nezha/interfaces.h says which,
   /// and the log (NEZHA_LOG=info) why. Two such devices on two ranks are on the same rail if they
   /// are on one subnet, or, where that is left over on both (routed networks, in which each host

@@ -69,9 +69,10 @@ bool is_shortage(int error) {
 
 class Outgoing final : public Device::Attempt, EventHandler {
  public:
-  Outgoing(Progress& progress, const wire::Hello& hello, RailCounters& counters,
-           std::string address, Device::Connected done)
+  Outgoing(Progress& progress, Progress::RailThread* thread, const wire::Hello& hello,
+           RailCounters& counters, std::string address, Device::Connected done)
       : progress_(progress),
+        thread_(thread),
         hello_(wire::encode(hello)),
         counters_(counters),
         address_(std::move(address)),
@@ -144,10 +145,11 @@ class Outgoing final : public Device::Attempt, EventHandler {
     const Device::Connected done = std::move(done_);
     const uint32_t generation = generation_;
     if (!status.ok()) return done(std::move(status), generation);
-    done(std::make_unique<TcpLink>(progress_, std::move(socket_), counters_), generation);
+    done(std::make_unique<TcpLink>(progress_, thread_, std::move(socket_), counters_), generation);
   }
 
   Progress& progress_;
+  Progress::RailThread* thread_;
   wire::HelloBytes hello_;
   RailCounters& counters_;
   std::string address_;
@@ -253,8 +255,8 @@ void TcpDevice::finish(Incoming& incoming) {
   Socket socket = incoming.take_socket();
   drop(incoming);
   if (!told || welcome.code != wire::WelcomeCode::kAccepted) return;
-  acceptor_.on_accepted(rail(), *hello,
-                        std::make_unique<TcpLink>(progress_, std::move(socket), counters()));
+  acceptor_.on_accepted(
+      rail(), *hello, std::make_unique<TcpLink>(progress_, thread_, std::move(socket), counters()));
 }
 
 // ---- The device --------------------------------------------------------------------------------
@@ -280,6 +282,10 @@ absl::StatusOr<std::unique_ptr<TcpDevice>> TcpDevice::create(Progress& progress,
   });
   if (!monitor.ok()) return monitor.status();
   device->monitor_ = *std::move(monitor);
+  if (options.cpus.empty()) return device;
+  const auto thread = progress.start_rail_thread(options.interface, options.cpus);
+  if (!thread.ok()) return thread.status();
+  device->thread_ = *thread;
   return device;
 }
 
@@ -305,8 +311,8 @@ TcpDevice::~TcpDevice() {
 
 std::unique_ptr<Device::Attempt> TcpDevice::connect(absl::string_view address,
                                                     const wire::Hello& hello, Connected done) {
-  auto attempt = std::make_unique<Outgoing>(progress_, hello, counters(), std::string(address),
-                                            std::move(done));
+  auto attempt = std::make_unique<Outgoing>(progress_, thread_, hello, counters(),
+                                            std::string(address), std::move(done));
   absl::StatusOr<Address> to = Address::parse(address);
   if (!to.ok()) {
     attempt->start(to.status(), {});

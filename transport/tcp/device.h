@@ -17,6 +17,7 @@ struct DeviceOptions {
   std::string interface;
   std::string rail;        // its name
   int family = AF_UNSPEC;  // AF_INET, AF_INET6, or whichever address there is
+  Cpus cpus = {};          // of a thread that handles its links; empty: it has none
 };
 
 class TcpDevice final : public Device, EventHandler {
@@ -49,6 +50,7 @@ class TcpDevice final : public Device, EventHandler {
   Progress& progress_;
   Acceptor& acceptor_;
   DeviceOptions options_;
+  Progress::RailThread* thread_ = nullptr;
   Address address_;  // of the interface; port 0
   std::string published_;
   Socket listener_;

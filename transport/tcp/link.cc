@@ -1,6 +1,7 @@
 #include "transport/tcp/link.h"
 
 #include <linux/sockios.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/uio.h>
@@ -13,10 +14,12 @@
 
 namespace nezha::tcp {
 
-TcpLink::TcpLink(Progress& progress, Socket socket, RailCounters& counters)
-    : progress_(progress), socket_(std::move(socket)), counters_(counters) {}
+TcpLink::TcpLink(Progress& progress, Progress::RailThread* thread, Socket socket,
+                 RailCounters& counters)
+    : progress_(progress), thread_(thread), socket_(std::move(socket)), counters_(counters) {}
 
 TcpLink::~TcpLink() {
+  fence();
   if (owner_ != nullptr && !failed_) progress_.remove(socket_.fd());
   // What the kernel still holds is sent again by another link: this one must not deliver it late.
   if (!ended_) reset_on_close(socket_.fd());
@@ -26,7 +29,7 @@ void TcpLink::start(LinkOwner* owner, Rail rail, uint64_t id) {
   owner_ = owner;
   rail_ = rail;
   id_ = id;
-  absl::Status status = progress_.add(socket_.fd(), this, EPOLLIN);
+  absl::Status status = progress_.add(socket_.fd(), this, EPOLLIN, thread_);
   if (!status.ok()) fail(std::move(status));
 }
 
@@ -36,7 +39,13 @@ void TcpLink::on_events(uint32_t events) {
     write();
     flush_ack();
   }
-  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && !failed_) read();
+  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0 || failed_) return;
+  const std::weak_ptr<bool> alive = alive_;
+  on_thread_ = thread_ != nullptr;
+  read();
+  if (alive.expired()) return;
+  on_thread_ = false;
+  if (!write_error_.ok()) fail(write_error_);
 }
 
 bool TcpLink::fail(absl::Status why) {
@@ -74,10 +83,20 @@ bool TcpLink::read_once() {
   const size_t room = kStaging - staged_end_;
   const bool reaches_end = direct == 0 || parts[0].iov_len == direct;
   if (reaches_end) parts[static_cast<size_t>(count++)] = {staging_.data() + staged_end_, room};
-  const ssize_t got = readv(socket_.fd(), parts.data(), count);
+  ssize_t got = 0;
+  int error = 0;
+  const auto receive = [&] {
+    got = readv(socket_.fd(), parts.data(), count);
+    error = errno;
+  };
+  if (!on_thread_ || direct < kLongCopy) {
+    receive();
+  } else if (!without_lock(receive)) {
+    return false;
+  }
   if (got < 0) {
-    if (errno == EAGAIN || errno == EINTR) return false;
-    return fail(absl::UnavailableError(absl::StrCat("reading: ", strerror(errno))));
+    if (error == EAGAIN || error == EINTR) return false;
+    return fail(absl::UnavailableError(absl::StrCat("reading: ", strerror(error))));
   }
   if (got == 0) return fail(absl::UnavailableError("the peer closed the connection"));
   auto bytes = static_cast<size_t>(got);
@@ -97,6 +116,29 @@ bool TcpLink::read_once() {
     return false;
   }
   return true;
+}
+
+// Copies of several rails run side by side. False if the link failed meanwhile, or is gone.
+template <typename Call>
+bool TcpLink::without_lock(Call call) {
+  const std::weak_ptr<bool> alive = alive_;
+  receiving_.store(true, std::memory_order_relaxed);
+  progress_.without_lock([&] {
+    call();
+    receiving_.store(false, std::memory_order_release);
+  });
+  return !alive.expired() && !failed_;
+}
+
+// Until the rail's thread is out of the kernel, which has the memory that payload goes to. It does
+// not block there, and does not wait for the lock that the caller has.
+void TcpLink::fence() const {
+  while (receiving_.load(std::memory_order_acquire)) sched_yield();
+}
+
+void TcpLink::drop_incoming() {
+  fence();
+  destination_ = nullptr;
 }
 
 void TcpLink::take_payload(size_t bytes) {
@@ -236,7 +278,7 @@ void TcpLink::refill() {
 }
 
 void TcpLink::write() {
-  if (writing_ || watching_ || write_broken_ || failed_) return;
+  if (writing_ || watching_ || !write_error_.ok() || failed_) return;
   writing_ = true;
   while (write_once()) {
   }
@@ -277,11 +319,11 @@ bool TcpLink::write_once() {
   }
   // The peer may have said something before it closed the connection: goodbye, or that it has all.
   // That is read first, but not from inside of whoever writes.
-  write_broken_ = true;
-  progress_.defer([this, alive = std::weak_ptr<bool>(alive_), error = errno] {
-    if (alive.expired()) return;
+  write_error_ = absl::UnavailableError(absl::StrCat("writing: ", strerror(errno)));
+  progress_.defer([this, alive = std::weak_ptr<bool>(alive_)] {
+    if (alive.expired() || on_thread_) return;  // on_events does it
     read();
-    fail(absl::UnavailableError(absl::StrCat("writing: ", strerror(error))));
+    fail(write_error_);
   });
   return false;
 }
@@ -316,7 +358,7 @@ uint64_t TcpLink::moved() const {
 }
 
 void TcpLink::shut_down() {
-  if (failed_ || write_broken_) return;
+  if (failed_ || !write_error_.ok()) return;
   flush_ack();  // the peer would otherwise take for lost what has arrived
   write();
   ended_ = true;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <string>
@@ -16,8 +17,9 @@ namespace nezha::tcp {
 
 class TcpLink final : public Link, EventHandler {
  public:
-  // `socket` is connected and the handshake is over. `counters` outlives the link.
-  TcpLink(Progress& progress, Socket socket, RailCounters& counters);
+  // `socket` is connected and the handshake is over. `counters` outlives the link. The rail's
+  // `thread` may be null: it has none.
+  TcpLink(Progress& progress, Progress::RailThread* thread, Socket socket, RailCounters& counters);
   ~TcpLink() override;
 
   void start(LinkOwner* owner, Rail rail, uint64_t id) override;
@@ -25,7 +27,7 @@ class TcpLink final : public Link, EventHandler {
   void send(wire::FrameType type, absl::string_view body) override;
   void flush_ack() override;
   void answer() override;
-  void drop_incoming() override { destination_ = nullptr; }
+  void drop_incoming() override;
   const std::deque<OutSegment*>& unacked() const override { return unacked_; }
   uint64_t moved() const override;
   void shut_down() override;
@@ -52,6 +54,9 @@ class TcpLink final : public Link, EventHandler {
   // Reading. Each returns whether to go on.
   void read();
   bool read_once();
+  template <typename Call>
+  bool without_lock(Call call);
+  void fence() const;
   bool parse();
   bool parse_frame();
   bool begin_segment(const wire::FrameHeader& frame, const std::byte* header);
@@ -71,8 +76,10 @@ class TcpLink final : public Link, EventHandler {
   static constexpr size_t kBin = 64 << 10;        // bytes
   static constexpr size_t kReadBudget = 1 << 20;  // bytes a turn, so that others get theirs
   static constexpr size_t kFramesAtOnce = 8;      // in one system call
+  static constexpr size_t kLongCopy = 16 << 10;   // bytes that are worth two turns of the lock
 
   Progress& progress_;
+  Progress::RailThread* thread_;
   Socket socket_;
   RailCounters& counters_;
   LinkOwner* owner_ = nullptr;
@@ -87,8 +94,10 @@ class TcpLink final : public Link, EventHandler {
   size_t payload_left_ = 0;
   std::byte* destination_ = nullptr;  // null: nowhere
   std::unique_ptr<std::byte[]> bin_;
-  uint64_t received_ = 0;      // segments
-  size_t read_this_turn_ = 0;  // bytes
+  uint64_t received_ = 0;               // segments
+  size_t read_this_turn_ = 0;           // bytes
+  bool on_thread_ = false;              // the rail's: inside of on_events
+  std::atomic<bool> receiving_{false};  // without the lock
   uint64_t bytes_read_ = 0;
 
   // Writing.
@@ -100,9 +109,9 @@ class TcpLink final : public Link, EventHandler {
   uint64_t acked_ = 0;     // segments
   uint64_t ack_sent_ = 0;  // what the peer has been told of received_
   bool answer_due_ = false;
-  bool writing_ = false;       // inside of write()
-  bool watching_ = false;      // for room in the socket
-  bool write_broken_ = false;  // failed, as soon as what the peer had said is read
+  bool writing_ = false;      // inside of write()
+  bool watching_ = false;     // for room in the socket
+  absl::Status write_error_;  // it fails for this as soon as what the peer had said is read
 };
 
 }  // namespace nezha::tcp

@@ -117,7 +117,7 @@ TEST_F(EnvironmentTest, GoodValuesAreTaken) {
        {std::pair{"NEZHA_PLAN", "slice"}, std::pair{"NEZHA_ALGORITHM", "halving-doubling"},
         std::pair{"NEZHA_POLL", "1000000"}, std::pair{"NEZHA_TIMEOUT", "1ms"},
         std::pair{"NEZHA_TIMEOUT", "8760h"}, std::pair{"NEZHA_RAILS", "tcp:eth0?rail=a,tcp:eth1"},
-        std::pair{"NEZHA_SHARES", "70,30.5,1e3"}}) {
+        std::pair{"NEZHA_RAIL_THREADS", "1"}, std::pair{"NEZHA_SHARES", "70,30.5,1e3"}}) {
     const Setting setting(variable, value);
     EXPECT_TRUE(check_environment().ok()) << variable << "=" << value;
     EXPECT_EQ(environment_value(variable), value);
@@ -125,6 +125,8 @@ TEST_F(EnvironmentTest, GoodValuesAreTaken) {
   EXPECT_EQ(*parse_duration("1.5s"), milliseconds(1500));
   EXPECT_EQ(*parse_numbers("70,30.5"), (std::vector<double>{70, 30.5}));
   EXPECT_EQ(parse_list("a,b"), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(parse_list("tcp:a?cpus=0-3,8,10-11&rail=x,tcp:b?cpus=4"),
+            (std::vector<std::string>{"tcp:a?cpus=0-3,8,10-11&rail=x", "tcp:b?cpus=4"}));
 }
 
 TEST_F(EnvironmentTest, AnUnknownNameIsAnErrorThatNamesTheNearest) {

@@ -1,9 +1,13 @@
 #include "context/rails.h"
 
+#include <cstdlib>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "gtest/gtest.h"
 
 namespace nezha {
@@ -37,7 +41,7 @@ TEST(DeviceFactory, UnknownKindsAndOptionsNameTheKnownOnes) {
   EXPECT_NE(kind.status().message().find("tcp"), absl::string_view::npos);
   for (const std::string bad :
        {"tcp:lo?speed=1", "tcp:lo?family=5", "tcp:lo?family", "tcp:lo?rail=", "tcp:lo?rail=a b",
-        "tcp:lo?rail=12345678901234567890123456789012"}) {
+        "tcp:lo?rail=12345678901234567890123456789012", "tcp:lo?cpus", "tcp:lo?cpus=3-1"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(device_factory(bad).status())) << bad;
   }
   EXPECT_NE(device_factory("tcp:lo?speed=1").status().message().find("family"),
@@ -74,6 +78,35 @@ TEST(DeviceFactory, OpensTheDeviceOnItsInterface) {
   const auto absent = open("tcp:no-such-if");
   EXPECT_TRUE(absl::IsNotFound(absent.status()));
   EXPECT_NE(absent.status().message().find("lo"), absl::string_view::npos) << "those there are";
+}
+
+TEST(DeviceFactory, CoresThatAreNotThereAreAnError) {
+  const auto progress = *Progress::create();
+  NoAcceptor acceptor;
+  Progress::Guard guard(*progress);
+  const auto device = (*device_factory("tcp:lo?cpus=0,8191"))(*progress, acceptor, 0);
+  EXPECT_TRUE(absl::IsInvalidArgument(device.status())) << device.status();
+  EXPECT_TRUE(absl::StrContains(device.status().message(), "0,8191")) << device.status();
+}
+
+TEST(CoresFor, RailsGetNoneUnlessTheEnvironmentSaysSo) {
+  EXPECT_EQ(cores_for({"tcp:a", "tcp:b?cpus=0"}), (std::vector<Cpus>{{}, {}}));
+}
+
+TEST(CoresFor, AreThoseThatNoRailNames) {
+  setenv("NEZHA_RAIL_THREADS", "1", 1);
+  const Cpus all = allowed_cpus();
+  const auto name = [](const Cpus& cpus) { return "tcp:no-such-if?cpus=" + to_string(cpus); };
+  const std::vector<Cpus> alone = cores_for({"tcp:no-such-if"});
+  EXPECT_EQ(alone, std::vector<Cpus>{all});
+  EXPECT_EQ(cores_for({name(all), "tcp:no-such-if"}), (std::vector<Cpus>{{}, all}))
+      << "where none is left, they share";
+  if (all.size() > 1) {
+    const Cpus first{*all.begin()};
+    const Cpus others(std::next(all.begin()), all.end());
+    EXPECT_EQ(cores_for({"tcp:no-such-if", name(first)}), (std::vector<Cpus>{others, {}}));
+  }
+  unsetenv("NEZHA_RAIL_THREADS");
 }
 
 }  // namespace

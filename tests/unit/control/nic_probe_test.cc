@@ -55,5 +55,15 @@ TEST(NicProbe, NearNodesAreThoseOfTheCpusThatTheThreadMayUse) {
   sched_setaffinity(0, sizeof before, &before);
 }
 
+TEST(NicProbe, NearCpusAreThoseOfTheNicsNode) {
+  EXPECT_TRUE(near_cpus("lo").empty()) << "it is nowhere";
+  EXPECT_TRUE(near_cpus("no-such-if").empty());
+  const auto interfaces = probe_interfaces();
+  ASSERT_TRUE(interfaces.ok()) << interfaces.status();
+  for (const Interface& interface : *interfaces) {
+    EXPECT_EQ(near_cpus(interface.name).empty(), interface.numa_node < 0) << interface.name;
+  }
+}
+
 }  // namespace
 }  // namespace nezha

@@ -1,15 +1,19 @@
 #include "transport/progress.h"
 
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "tests/unit/transport/virtual_clock.h"
 
@@ -21,9 +25,9 @@ constexpr Nanos kLong = 60 * kSecond;
 // Something that can be made readable from anywhere.
 class Bell final : public EventHandler {
  public:
-  Bell(Progress& progress, std::function<void()> rung)
+  Bell(Progress& progress, std::function<void()> rung, Progress::RailThread* thread = nullptr)
       : progress_(progress), rung_(std::move(rung)), fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    EXPECT_TRUE(progress_.add(fd_, this, EPOLLIN).ok());
+    EXPECT_TRUE(progress_.add(fd_, this, EPOLLIN, thread).ok());
   }
   ~Bell() override {
     remove();
@@ -315,6 +319,134 @@ TEST_F(ProgressTest, AThreadThatWantsTheLockGetsItFromABusyDriver) {
     progress_->finish(waiter);
   }
   driver.join();
+}
+
+// ---- Rails' own threads ------------------------------------------------------------------------
+
+// Two, of which each has an end of the allowed cores.
+class RailThreadTest : public ProgressTest {
+ protected:
+  RailThreadTest() {
+    Progress::Guard guard(*progress_);
+    const Cpus all = allowed_cpus();
+    for (size_t i = 0; i < 2; ++i) {
+      cpus_[i] = {i == 0 ? *all.begin() : *all.rbegin()};
+      threads_[i] = *progress_->start_rail_thread(i == 0 ? "eth0" : "enp129s0f1np1", cpus_[i]);
+    }
+  }
+  std::array<Cpus, 2> cpus_;
+  std::array<Progress::RailThread*, 2> threads_{};
+};
+
+TEST_F(RailThreadTest, ItHandlesItsEventsOnItsCores) {
+  Waiter waiter;
+  std::array<std::string, 2> names;
+  std::array<Cpus, 2> cpus;
+  Progress::Guard guard(*progress_);
+  std::vector<std::unique_ptr<Bell>> bells;
+  size_t rings = 0;
+  for (size_t i = 0; i < 2; ++i) {
+    const auto rung = [&, i] {
+      std::array<char, 16> name{};
+      pthread_getname_np(pthread_self(), name.data(), name.size());
+      names[i] = name.data();
+      cpus[i] = allowed_cpus();
+      if (++rings == 2) progress_->finish(waiter);
+    };
+    bells.push_back(std::make_unique<Bell>(*progress_, rung, threads_[i]));
+    bells.back()->ring();
+  }
+  EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong));
+  EXPECT_EQ(names[0], "nezha-eth0");
+  EXPECT_EQ(names[1], "nezha-29s0f1np1");
+  EXPECT_EQ(cpus, cpus_);
+  bells.clear();
+}
+
+TEST_F(RailThreadTest, ItDoesSoWhetherSomebodyWaitsOrNot) {
+  std::atomic<int> rings{0};
+  std::unique_ptr<Bell> bell;
+  {
+    Progress::Guard guard(*progress_);
+    bell = std::make_unique<Bell>(
+        *progress_, [&] { ++rings; }, threads_[0]);
+  }
+  for (int i = 1; i <= 100; ++i) {
+    bell->ring();
+    while (rings < i) std::this_thread::yield();
+  }
+  Progress::Guard guard(*progress_);
+  bell.reset();
+}
+
+// The deadlines are far off: a wake-up that is lost takes the test there.
+TEST_F(RailThreadTest, ItWakesAWaiterThatSleeps) {
+  Waiter waiter;
+  Progress::Guard guard(*progress_);
+  const Nanos deadline = now() + kLong;
+  const auto bell = std::make_unique<Bell>(
+      *progress_, [&] { progress_->finish(waiter); }, threads_[0]);
+  Timer timer(*progress_, [&] { bell->ring(); });  // after the waiter has polled
+  timer.start(now() + 10 * kMillisecond);
+  EXPECT_TRUE(progress_->wait(guard, waiter, deadline));
+  EXPECT_LT(now(), deadline);
+}
+
+TEST_F(RailThreadTest, ATimerThatItStartsIsDueWhileTheWaiterSleeps) {
+  Waiter waiter;
+  Progress::Guard guard(*progress_);
+  const Nanos deadline = now() + kLong;
+  Timer due(*progress_, [&] { progress_->finish(waiter); });
+  const auto bell = std::make_unique<Bell>(
+      *progress_, [&] { due.start(now() + kMillisecond); }, threads_[0]);
+  Timer first(*progress_, [&] { bell->ring(); });
+  first.start(now() + 10 * kMillisecond);
+  EXPECT_TRUE(progress_->wait(guard, waiter, deadline));
+  EXPECT_LT(now(), deadline);
+}
+
+// Each ring is handed from one rail's thread to the other's, and from there to a waiter.
+TEST_F(RailThreadTest, NoWakeUpIsLost) {
+  constexpr int kRounds = 2000;
+  Progress::Guard guard(*progress_);
+  const Nanos deadline = now() + kLong;
+  for (int i = 0; i < kRounds; ++i) {
+    Waiter waiter;
+    const auto last = std::make_unique<Bell>(
+        *progress_, [&] { progress_->finish(waiter); }, threads_[1]);
+    const auto first = std::make_unique<Bell>(
+        *progress_, [&] { progress_->defer([&] { last->ring(); }); }, threads_[0]);
+    first->ring();
+    ASSERT_TRUE(progress_->wait(guard, waiter, deadline));
+  }
+  EXPECT_LT(now(), deadline);
+}
+
+TEST_F(RailThreadTest, OthersGetTheLockThoughItsEventsHaveNoEnd) {
+  std::vector<std::unique_ptr<Bell>> busy(2);
+  std::atomic<int> rings{0};
+  {
+    Progress::Guard guard(*progress_);
+    for (size_t i = 0; i < 2; ++i) {
+      const auto again = [&, i] {
+        ++rings;
+        busy[i]->ring();
+      };
+      busy[i] = std::make_unique<Bell>(*progress_, again, threads_[i]);
+      busy[i]->ring();
+    }
+  }
+  while (rings < 100) std::this_thread::yield();
+  for (int i = 0; i < 100; ++i) Progress::Guard guard(*progress_);
+  Progress::Guard guard(*progress_);
+  busy.clear();
+}
+
+TEST_F(RailThreadTest, CoresThatAreNotThereAreAnErrorThatNamesThem) {
+  Progress::Guard guard(*progress_);
+  const auto thread = progress_->start_rail_thread("eth2", {0, 8191});
+  EXPECT_TRUE(absl::IsInvalidArgument(thread.status())) << thread.status();
+  EXPECT_TRUE(absl::StrContains(thread.status().message(), "0,8191")) << thread.status();
 }
 
 }  // namespace

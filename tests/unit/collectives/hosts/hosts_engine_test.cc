@@ -67,8 +67,7 @@ TEST(HostsEngine, Megabytes) {
   }
 }
 
-TEST(HostsEngine, OperationsOfDifferentTagsRunAtOnceInAnyOrder) {
-  World world(4);
+void run_operations_of_different_tags(World& world) {
   on_all_ranks(world, [](Rank& rank) {
     std::vector<std::thread> threads;
     for (uint32_t t = 0; t < 4; ++t) {
@@ -82,6 +81,21 @@ TEST(HostsEngine, OperationsOfDifferentTagsRunAtOnceInAnyOrder) {
       });
     }
     for (auto& thread : threads) thread.join();
+  });
+}
+
+TEST(HostsEngine, OperationsOfDifferentTagsRunAtOnceInAnyOrder) {
+  World world(4);
+  run_operations_of_different_tags(world);
+}
+
+TEST(HostsEngine, RailsMayHaveThreadsOfTheirOwn) {
+  World world(4, allowed_cpus());
+  run_operations_of_different_tags(world);
+  on_all_ranks(world, [](Rank& rank) {
+    for (const Algorithm algorithm : kAlgorithms) {
+      allreduce(rank, algorithm, {(1 << 18) + 1, 7}, {kWhole});
+    }
   });
 }
 

@@ -35,11 +35,12 @@ struct Rank final : JobListener {
   void on_roll_call(const wire::RollCall&) override {}
 };
 
-// `size` ranks, each with rails "a" and "b" on lo.
+// `size` ranks, each with rails "a" and "b" on lo, which have threads of their own if there are
+// `cpus` for these.
 class World {
  public:
-  explicit World(int size) {
-    for (int r = 0; r < size; ++r) ranks_.push_back(make());
+  explicit World(int size, const Cpus& cpus = {}) {
+    for (int r = 0; r < size; ++r) ranks_.push_back(make(cpus));
     for (int r = 0; r < size; ++r) {
       Rank& rank = *ranks_[static_cast<size_t>(r)];
       Progress::Guard guard(rank.endpoint->progress());
@@ -62,7 +63,7 @@ class World {
   void kill(int r) { ranks_[static_cast<size_t>(r)]->endpoint.reset(); }
 
  private:
-  static std::unique_ptr<Rank> make() {
+  static std::unique_ptr<Rank> make(const Cpus& cpus) {
     auto rank = std::make_unique<Rank>();
     rank->endpoint = *Endpoint::create();
     Progress::Guard guard(rank->endpoint->progress());
@@ -74,6 +75,7 @@ class World {
             tcp::DeviceOptions options;
             options.interface = "lo";
             options.rail = name;
+            options.cpus = cpus;
             auto device = tcp::TcpDevice::create(progress, acceptor, number, options);
             if (!device.ok()) return device.status();
             return std::unique_ptr<Device>(*std::move(device));
