@@ -36,14 +36,14 @@ uint64_t token(int fd, uint32_t generation) {
 
 }  // namespace
 
-// ---- Alarm -------------------------------------------------------------------------------------
+// ---- Bell --------------------------------------------------------------------------------------
 
 void Alarm::start(Nanos deadline) {
   deadline_ = deadline;
   if (!armed_) progress_.timers_.push_back(this);
   armed_ = true;
-  if (deadline < progress_.driver_wakes_at_) progress_.driver_alarm_.ring();
-  if (deadline < progress_.thread_wakes_at_) progress_.thread_alarm_.ring();
+  if (deadline < progress_.driver_wakes_at_) progress_.driver_bell_.ring();
+  if (deadline < progress_.thread_wakes_at_) progress_.thread_bell_.ring();
 }
 
 void Alarm::cancel() {
@@ -52,25 +52,25 @@ void Alarm::cancel() {
   std::erase(progress_.timers_, this);
 }
 
-// ---- Alarm -------------------------------------------------------------------------------------
+// ---- Bell --------------------------------------------------------------------------------------
 
-Progress::Alarm::~Alarm() {
+Progress::Bell::~Bell() {
   if (fd_ >= 0) close(fd_);
 }
 
-absl::Status Progress::Alarm::open() {
+absl::Status Progress::Bell::open() {
   fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   return fd_ >= 0 ? absl::OkStatus() : absl::ErrnoToStatus(errno, "making an eventfd");
 }
 
-void Progress::Alarm::ring() const {
+void Progress::Bell::ring() const {
   const uint64_t one = 1;
   if (write(fd_, &one, sizeof one) < 0 && errno != EAGAIN) {
     log().error("waking a thread failed: {}", strerror(errno));
   }
 }
 
-void Progress::Alarm::on_events(uint32_t) {
+void Progress::Bell::on_events(uint32_t) {
   uint64_t rings;
   while (read(fd_, &rings, sizeof rings) < 0 && errno == EINTR) {
   }
@@ -115,7 +115,7 @@ class Progress::RailThread {
   static constexpr size_t kMaxName = 9;  // the kernel keeps 15 characters of a thread's name
 
   int epoll_fd_ = -1;
-  Alarm end_;
+  Bell end_;
   std::thread thread_;
 };
 
@@ -127,11 +127,11 @@ absl::StatusOr<std::unique_ptr<Progress>> Progress::create() {
   std::unique_ptr<Progress> progress(new Progress);
   progress->epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
   if (progress->epoll_fd_ < 0) return absl::ErrnoToStatus(errno, "making the epoll instance");
-  absl::Status status = progress->thread_alarm_.open();
-  status.Update(progress->driver_alarm_.open());
+  absl::Status status = progress->thread_bell_.open();
+  status.Update(progress->driver_bell_.open());
   if (!status.ok()) return status;
-  Alarm& alarm = progress->driver_alarm_;
-  status = progress->add(alarm.fd(), &alarm, EPOLLIN);
+  Bell& bell = progress->driver_bell_;
+  status = progress->add(bell.fd(), &bell, EPOLLIN);
   if (!status.ok()) return status;
   progress->thread_ = std::thread([p = progress.get()] { p->run_thread(); });
   return progress;
@@ -144,7 +144,7 @@ Progress::~Progress() {
       stop_ = true;
     }
     stop_wake_.notify_all();
-    thread_alarm_.ring();
+    thread_bell_.ring();
     thread_.join();
   }
   rail_threads_.clear();
@@ -214,7 +214,7 @@ void Progress::finish(Waiter& waiter) {
   if (driver_ != &waiter) {
     waiter.wake_.notify_one();
   } else if (driver_wakes_at_ != 0) {
-    driver_alarm_.ring();
+    driver_bell_.ring();
   }
 }
 
@@ -378,9 +378,9 @@ void Progress::run_thread() {
     thread_wakes_at_ = timeout == kForever ? kForever : now() + timeout;
     lock.unlock();
     // Not epoll_wait: that would take wake-ups away from a driver that sleeps in it.
-    std::array<pollfd, 2> sources{{{epoll_fd_, POLLIN, 0}, {thread_alarm_.fd(), POLLIN, 0}}};
+    std::array<pollfd, 2> sources{{{epoll_fd_, POLLIN, 0}, {thread_bell_.fd(), POLLIN, 0}}};
     poll(sources.data(), sources.size(), to_epoll_timeout(timeout));
-    if (sources[1].revents != 0) thread_alarm_.on_events(POLLIN);
+    if (sources[1].revents != 0) thread_bell_.on_events(POLLIN);
     lock.lock();
     thread_wakes_at_ = 0;
     if (!driving_.load(std::memory_order_relaxed)) {

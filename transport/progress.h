@@ -137,9 +137,9 @@ class Progress {
     int epoll_fd = -1;
   };
   // Ends somebody's sleep in epoll.
-  class Alarm final : public EventHandler {
+  class Bell final : public EventHandler {
    public:
-    ~Alarm() override;
+    ~Bell() override;
     absl::Status open();
     int fd() const { return fd_; }
     void ring() const;  // thread-safe
@@ -180,8 +180,8 @@ class Progress {
   Waiter* driver_ = nullptr;
 
   int epoll_fd_ = -1;
-  Alarm driver_alarm_;
-  Alarm thread_alarm_;
+  Bell driver_bell_;
+  Bell thread_bell_;
   // When their sleep ends by itself; 0: they do not sleep.
   Nanos driver_wakes_at_ = 0;
   Nanos thread_wakes_at_ = 0;

@@ -386,7 +386,7 @@ TEST_F(RailThreadTest, ItWakesAWaiterThatSleeps) {
   const Nanos deadline = now() + kLong;
   const auto bell = std::make_unique<Bell>(
       *progress_, [&] { progress_->finish(waiter); }, threads_[0]);
-  Timer timer(*progress_, [&] { bell->ring(); });  // after the waiter has polled
+  Alarm timer(*progress_, [&] { bell->ring(); });  // after the waiter has polled
   timer.start(now() + 10 * kMillisecond);
   EXPECT_TRUE(progress_->wait(guard, waiter, deadline));
   EXPECT_LT(now(), deadline);
@@ -396,10 +396,10 @@ TEST_F(RailThreadTest, ATimerThatItStartsIsDueWhileTheWaiterSleeps) {
   Waiter waiter;
   Progress::Guard guard(*progress_);
   const Nanos deadline = now() + kLong;
-  Timer due(*progress_, [&] { progress_->finish(waiter); });
+  Alarm due(*progress_, [&] { progress_->finish(waiter); });
   const auto bell = std::make_unique<Bell>(
       *progress_, [&] { due.start(now() + kMillisecond); }, threads_[0]);
-  Timer first(*progress_, [&] { bell->ring(); });
+  Alarm first(*progress_, [&] { bell->ring(); });
   first.start(now() + 10 * kMillisecond);
   EXPECT_TRUE(progress_->wait(guard, waiter, deadline));
   EXPECT_LT(now(), deadline);
