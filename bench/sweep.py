@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import testbed
+from processes import finish
 from progress import Progress
 from results import Config, Results, failure_text
 from units import size_text, time_text
@@ -147,7 +148,7 @@ class Sweep:
             ]
             processes = self._bed.start(command)
             try:
-                failed = testbed.finish(processes, timeout=20 + 5 * seconds)
+                failed = finish(processes, timeout=20 + 5 * seconds)
                 errors = [f"{failed} ended with status {failed.returncode}"] if failed else []
             except TimeoutError as error:
                 errors = [str(error)]

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed import Process, Testbed, end_sessions
+from processes import Process, end_sessions
+from testbed import Testbed
 
 BUILD = Path(os.environ.get("TEST_BUILD_DIR", Path(__file__).parents[2] / "build" / "release"))
 LONG = os.environ.get("TEST_LONG") == "1"

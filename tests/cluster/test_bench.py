@@ -15,7 +15,8 @@ from typing import Any
 
 import job
 import pytest
-from testbed import STATE_DIR, Process, Testbed
+from processes import Process
+from testbed import STATE_DIR, Testbed
 
 RAILS = {"eth0": "1gbit", "eth1": "500mbit"}
 NEZHA = str(job.BUILD / "bench" / "nezha-bench")

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import job
 import pytest
-from testbed import Testbed, tool
+from system_tools import tool
+from testbed import Testbed
 
 RAILS = {"eth0": "1gbit", "eth1": "500mbit"}
 HOSTS = 4

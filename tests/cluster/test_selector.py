@@ -9,7 +9,7 @@ from pathlib import Path
 
 import job
 import pytest
-import testbed
+from system_tools import tool
 from testbed import Testbed
 
 BENCH = str(job.BUILD / "bench" / "nezha-bench")
@@ -130,7 +130,7 @@ def test_nothing_to_find(tmp_path: Path) -> None:
     """The error says what there is, and what to do."""
     command = [BENCH, "--size", "1", "--rank", "0", "--shared-path", str(tmp_path)]
     done = subprocess.run(
-        [testbed.tool("unshare"), "--net", *command, "--rails", "auto", "allreduce"],
+        [tool("unshare"), "--net", *command, "--rails", "auto", "allreduce"],
         capture_output=True,
         text=True,
         timeout=job.PATIENCE,

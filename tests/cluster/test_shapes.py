@@ -10,7 +10,7 @@ from typing import Any
 
 import job
 import pytest
-import testbed
+from system_tools import tool
 from testbed import Testbed
 
 RAILS = {"eth0": "1gbit", "eth1": "500mbit"}
@@ -201,7 +201,7 @@ def test_without_root(tmp_path: Path) -> None:
             folder.chmod(0o777)  # pytest's folders are the user's alone
     os.chmod(tmp_path, 0o777)
     ids = [f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-    become = [testbed.tool("setpriv"), *ids] if os.geteuid() == 0 else []
+    become = [tool("setpriv"), *ids] if os.geteuid() == 0 else []
     rails = [word for name, rate in RAILS.items() for word in ("--rail", f"{name}={rate}")]
     build = [tool, "-p", "ct_shapesuser", "with", "--hosts", "3", *rails]
     work = [job.WORKER, "--store", str(store), "--rails", BOTH]

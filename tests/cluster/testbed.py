@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
-import ipaddress
 import itertools
 import json
 import os
@@ -28,336 +26,25 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-NETNS_DIR = Path("/run/netns")  # where ip(8) keeps its named namespaces
+from processes import (
+    NETNS_DIR,
+    Echo,
+    Process,
+    end_all,
+    end_sessions,
+    finish,
+    held_namespaces,
+    namespace_members,
+)
+from rails import MGMT, MGMT_NETWORK, Rail, bits_per_second, check_rate, parse_rails
+from system_tools import STEP_TIMEOUT, BedError, check_root, check_tools, command, tool
+
 STATE_DIR = Path("/run/nezha-testbed")  # per testbed: PREFIX.json, PREFIX.hosts, PREFIX.shared
-MGMT_NETWORK = 250  # 10.250.0.0/16 is the management network
 MAX_HOSTS = 250  # a host's number is the last byte of its addresses
-MAX_RAILS = 100
-STEP_TIMEOUT = 60.0  # seconds that one ip, tc or nft command may take
-GRACE = 2.0  # seconds between SIGTERM and SIGKILL
-POLL = 0.01  # seconds between two looks at something awaited
-
-PACKAGES = {
-    "ip": "iproute2",
-    "tc": "iproute2",
-    "nft": "nftables",
-    "unshare": "util-linux",
-    "setpriv": "util-linux",
-    "mount": "mount",
-    "hostname": "hostname",
-}
-
-
-class BedError(Exception):
-    """What the testbed refuses or could not do, and what to do about it."""
-
-
-# ---- tools ------------------------------------------------------------------------------------
-
-
-def _find_tool(name: str) -> str | None:
-    # an ordinary user's PATH often lacks the sbin folders
-    return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin:/usr/bin:/bin")
-
-
-@functools.cache
-def tool(name: str) -> str:
-    """The absolute path of a system tool; one of those that check_tools() looked for."""
-    path = _find_tool(name)
-    if path is None:
-        raise BedError(f"'{name}' is missing: apt install {PACKAGES[name]}")
-    return path
-
-
-def check_tools() -> None:
-    missing = sorted({package for name, package in PACKAGES.items() if not _find_tool(name)})
-    if missing:
-        raise BedError(f"Debian packages are missing: apt install {' '.join(missing)}")
-
-
-def check_root() -> None:
-    if os.geteuid() != 0:
-        raise BedError(
-            "needs root; as an ordinary user: 'testbed with ... -- CMD', or "
-            "'testbed sandbox -- CMD' to have CMD (a shell, pytest) make testbeds"
-        )
-
-
-def command(argv: Sequence[str], text: str = "", keep_fds: Sequence[int] = ()) -> str:
-    """Runs one tool to its end, with `text` as its input; its output, or BedError."""
-    done = subprocess.run(
-        [tool(argv[0]), *argv[1:]],
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=STEP_TIMEOUT,
-        pass_fds=keep_fds,
-    )
-    if done.returncode:
-        raise BedError(f"'{' '.join(argv)}' failed: {(done.stderr or done.stdout).strip()}")
-    return done.stdout
-
-
-def wait_until(test: Callable[[], bool], timeout: float) -> bool:
-    deadline = time.monotonic() + timeout
-    while not test():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(POLL)
-    return True
-
-
-# ---- processes --------------------------------------------------------------------------------
-
-Inode = tuple[int, int]  # (device, number)
-
-
-def _all_pids() -> Iterator[int]:
-    return (int(entry) for entry in os.listdir("/proc") if entry.isdigit())
-
-
-def _session(pid: int) -> int | None:
-    """The session of a live process; None of a dead one (a zombie is dead)."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    fields = stat[stat.rindex(")") + 2 :].split()  # the name before may hold anything
-    return None if fields[0] in "ZX" else int(fields[3])
-
-
-def session_members(sessions: set[int]) -> list[int]:
-    return [pid for pid in _all_pids() if _session(pid) in sessions]
-
-
-@contextlib.contextmanager
-def held_namespaces(names: Iterable[str]) -> Iterator[set[Inode]]:
-    """The identities of named namespaces, which stay theirs while they are held."""
-    with contextlib.ExitStack() as files:
-        found = set()
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):  # another process takes it down
-                file = files.enter_context(open(NETNS_DIR / name))
-                status = os.fstat(file.fileno())
-                found.add((status.st_dev, status.st_ino))
-        yield found
-
-
-def namespace_members(namespaces: set[Inode]) -> list[int]:
-    """The processes inside these namespaces, this one excepted."""
-    members = []
-    for pid in _all_pids():
-        with contextlib.suppress(OSError):  # ended meanwhile, or another user's
-            found = os.stat(f"/proc/{pid}/ns/net")
-            if (found.st_dev, found.st_ino) in namespaces and pid != os.getpid():
-                members.append(pid)
-    return members
-
-
-def _signal_all(pids: Iterable[int], sig: int) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, sig)
-
-
-def end_all(members: Callable[[], list[int]], gently: bool = True) -> None:
-    """SIGTERM, and after the grace SIGKILL, until `members` finds no process."""
-
-    def killed() -> bool:
-        left = members()  # each time anew: they may be forking
-        _signal_all(left, signal.SIGKILL)
-        return not left
-
-    if gently:
-        _signal_all(members(), signal.SIGTERM)
-        _signal_all(members(), signal.SIGCONT)  # one that is stopped takes the other only then
-        if wait_until(lambda: not members(), GRACE):
-            return
-    wait_until(killed, GRACE)
-
-
-Echo = Callable[["Process", str, bytes], None]
-
-
-class Process:
-    """One rank of a command: a session of its own on a host of the testbed."""
-
-    def __init__(
-        self,
-        popen: subprocess.Popen[bytes],
-        rank: int,
-        host: int,
-        local_rank: int,
-        echo: Echo | None,
-    ) -> None:
-        self.rank = rank
-        self.host = host
-        self.local_rank = local_rank
-        self._popen = popen
-        self._lines: list[tuple[str, bytes]] = []  # (stream, line), in order of arrival
-        self._echo = echo
-        self._pumps = [
-            threading.Thread(target=self._pump, args=(name, pipe), daemon=True)
-            for name, pipe in (("stdout", popen.stdout), ("stderr", popen.stderr))
-            if pipe
-        ]
-        for pump in self._pumps:
-            pump.start()
-
-    @property
-    def pid(self) -> int:
-        return self._popen.pid
-
-    @property
-    def returncode(self) -> int | None:
-        """None while it runs, the exit status, or minus the signal that ended it."""
-        return self._popen.poll()
-
-    @property
-    def code(self) -> int:
-        """The return code of an ended process."""
-        code = self.returncode
-        if code is None:
-            raise BedError(f"{self} has not ended")
-        return code
-
-    @property
-    def stdout(self) -> str:
-        return self._text("stdout")
-
-    @property
-    def stderr(self) -> str:
-        return self._text("stderr")
-
-    @property
-    def output(self) -> str:
-        """Both streams so far."""
-        return self._text("stdout", "stderr")
-
-    def wait(self, timeout: float = 60.0) -> int:
-        """The return code; TimeoutError (and the process goes on) after `timeout` seconds."""
-        try:
-            code = self._popen.wait(timeout)
-        except subprocess.TimeoutExpired:
-            raise TimeoutError(f"{self} still runs after {timeout:g} s\n{self.output}") from None
-        self._finish_output()
-        return code
-
-    def wait_for(self, pattern: str, timeout: float = 10.0) -> re.Match[str]:
-        """Waits until the output matches; BedError if it ends, TimeoutError if it never does."""
-        deadline = time.monotonic() + timeout
-        while True:
-            code = self.returncode  # before the look, so that the last words are seen
-            if code is not None:
-                self._finish_output()
-            if match := re.search(pattern, self.output, re.MULTILINE):
-                return match
-            if code is not None:
-                raise BedError(f"{self} ended ({code}) without '{pattern}'\n{self.output}")
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{self}: no '{pattern}' after {timeout:g} s\n{self.output}")
-            time.sleep(POLL)
-
-    def kill(self, sig: int = signal.SIGKILL) -> None:
-        """Signals every process of the session; returns when a SIGKILL has ended them."""
-        if sig == signal.SIGKILL:
-            end_sessions([self], gently=False)
-        else:
-            _signal_all(session_members({self.pid}), sig)
-
-    def _text(self, *streams: str) -> str:
-        return b"".join(line for stream, line in self._lines if stream in streams).decode(
-            errors="replace"
-        )
-
-    def _pump(self, stream: str, pipe: IO[bytes]) -> None:
-        with pipe:
-            for line in pipe:
-                self._lines.append((stream, line))
-                if self._echo:
-                    self._echo(self, stream, line)
-
-    def _finish_output(self) -> None:
-        for pump in self._pumps:
-            pump.join(1.0)  # a descendant may hold the pipe open: do not wait for it
-
-    def __str__(self) -> str:
-        return f"rank {self.rank} (host {self.host})"
-
-
-def end_sessions(processes: Sequence[Process], gently: bool = True) -> None:
-    """Ends these processes and all that they started, and reaps them."""
-    sessions = {process.pid for process in processes}
-    end_all(lambda: session_members(sessions), gently)
-    for process in processes:
-        process.wait(GRACE)
-
-
-# ---- what a testbed is made of ----------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class Rail:
-    name: str
-    rate: str  # as it was built; set-rate changes the ports only
-    network: int  # the index of the rail that began the network which this one is on
-    place: int  # how many rails of that network come before this one
-    bridge: str
-
-    def address(self, host: int) -> str:
-        return f"10.{self.network}.{self.place}.{host + 1}"
-
-    def address6(self, host: int) -> str:
-        return str(ipaddress.IPv6Address(f"fd{self.network:02x}::{self.place:x}:{host + 1:x}"))
-
-    def port(self, host: int) -> str:
-        """The switch's end of a host's cable."""
-        return f"{self.name}-h{host}"
-
-
-MGMT = Rail("mgmt", "none", MGMT_NETWORK, 0, "br-mgmt")
-
-
-def bits_per_second(rate: str) -> int:
-    """A rate as tc(8) writes it: 1gbit, 400mbit, 50mbps (bytes)."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt]?)(bit|bps|)", rate.lower())
-    if not match or not float(match[1]):
-        raise BedError(f"bad rate '{rate}': as in tc (1gbit, 400mbit), or 'none' for no shaping")
-    scale = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}[match[2]]
-    return round(float(match[1]) * scale * (8 if match[3] == "bps" else 1))
-
-
-def check_rate(rate: str) -> None:
-    if rate != "none":
-        bits_per_second(rate)
-
-
-def parse_rails(rails: Mapping[str, str]) -> list[Rail]:
-    """Rails from {NAME: "RATE" or "RATE@OTHER"}; OTHER's network takes this rail too."""
-    parsed: dict[str, Rail] = {}
-    for index, (name, value) in enumerate(rails.items()):
-        rate, _, other = value.partition("@")
-        if not re.fullmatch(r"[a-z][a-z0-9]{0,7}", name) or name in ("lo", "mgmt"):
-            raise BedError(f"'{name}' cannot name a rail: a-z0-9, up to 8 long, not lo or mgmt")
-        check_rate(rate)
-        if not other:
-            parsed[name] = Rail(name, rate, index, 0, f"br-{name}")
-            continue
-        if other not in parsed:
-            raise BedError(f"rail '{name}': no rail '{other}' before it to share a network with")
-        network, bridge = parsed[other].network, parsed[other].bridge
-        place = sum(rail.network == network for rail in parsed.values())
-        parsed[name] = Rail(name, rate, network, place, bridge)
-    if not 1 <= len(parsed) <= MAX_RAILS:
-        raise BedError(f"a testbed has 1 to {MAX_RAILS} rails")
-    return list(parsed.values())
-
 
 # ---- taking down ------------------------------------------------------------------------------
 
@@ -965,23 +652,6 @@ class Testbed:
 
     def _make(self, argv: Sequence[str], text: str) -> None:
         command(argv, text, keep_fds=[self._guard.fd] if self._guard else [])
-
-
-def finish(processes: Sequence[Process], timeout: float) -> Process | None:
-    """Waits for all; ends the rest at the first failure, which it returns, or at a timeout."""
-    deadline = time.monotonic() + timeout
-    try:
-        while True:
-            codes = [process.returncode for process in processes]
-            failed = next((p for p, code in zip(processes, codes) if code), None)
-            if failed or None not in codes:
-                return failed
-            if time.monotonic() > deadline:
-                running = ", ".join(str(p) for p, code in zip(processes, codes) if code is None)
-                raise TimeoutError(f"still running after {timeout:g} s: {running}")
-            time.sleep(POLL)
-    finally:
-        end_sessions(processes)  # what a rank has left behind, too
 
 
 if __name__ == "__main__":  # Guard's way in, and nobody else's

@@ -38,7 +38,7 @@ void bad_ranks(World& world) {
       check_mentions(thrown<nezha::InvalidArgument>([&] { world.join_as(place, name); }), why);
       continue;
     }
-    const auto context = world.join_as(world, name);
+    const auto context = world.join_as({world.rank, world.size}, name);
     Vector vector(world, 1000, 1);
     const std::string text = thrown<nezha::IoError>([&] { vector.start(context, 1).wait(); });
     check_mentions(text, (rank < 0 ? "a rank cannot join: " : "rank 2 cannot join: ") + why);

@@ -1,0 +1,57 @@
+"""The testbed's command line, and what a testbed leaves on the machine."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import testbed
+from probes import PYTHON
+from processes import held_namespaces, namespace_members
+
+HERE = Path(__file__).parent
+TOOL = str(HERE / "testbed")
+
+
+def traces(prefix: str) -> dict[str, list[str]]:
+    """Everything on the machine that carries a testbed's prefix."""
+    with held_namespaces(testbed.namespaces_of(prefix)) as namespaces:
+        inside = namespace_members(namespaces)
+    return {
+        "namespaces": testbed.namespaces_of(prefix),
+        "state": [str(path) for path in testbed.STATE_DIR.glob(f"{prefix}.*")],
+        "mounts": re.findall(rf"\S*/{prefix}-\S*", Path("/proc/self/mounts").read_text()),
+        "processes inside": [str(pid) for pid in inside],
+        "guards": [str(pid) for pid in processes_with("testbed.py", prefix)],
+    }
+
+
+def processes_with(*words: str) -> list[int]:
+    """Live processes with all these words among their arguments (or as their arguments' ends)."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            arguments = (entry / "cmdline").read_text().split("\0")
+        except OSError:
+            continue  # it has ended
+        if all(any(argument.endswith(word) for argument in arguments) for word in words):
+            found.append(int(entry.name))
+    return found
+
+
+def no_traces(prefix: str) -> dict[str, list[str]]:
+    """What is left, after as long as an orderly end may take; {} is nothing."""
+    deadline = time.monotonic() + 10
+    while left := {kind: found for kind, found in traces(prefix).items() if found}:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    return left
+
+
+def cli(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [PYTHON, TOOL, *arguments], capture_output=True, text=True, timeout=timeout
+    )
