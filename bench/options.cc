@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
-#include <numeric>
 #include <system_error>
 
 #include "absl/strings/match.h"
@@ -19,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "common/spelling.h"
 #include "nezha/errors.h"
 #include "nezha/launch.h"
 
@@ -34,30 +34,11 @@ struct Option {
 };
 using OptionTable = std::vector<Option>;
 
-// How many letters must be inserted, removed or replaced to get from `a` to `b`.
-size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (const char letter : a) {
-    size_t diagonal = row[0]++;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replaced = diagonal + (letter == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
-
 // "; did you mean NAME?" of the nearest known name, or nothing if none is near.
 std::string suggestion(const std::string& name, const std::vector<std::string>& known,
                        absl::string_view before, absl::string_view after) {
-  const auto nearest =
-      std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
-        return edit_distance(name, a) < edit_distance(name, b);
-      });
-  if (3 * edit_distance(name, *nearest) > std::max(name.size(), nearest->size())) return "";
-  return absl::StrCat("; did you mean ", before, *nearest, after, "?");
+  const auto meant = near_name(name, {known.begin(), known.end()});
+  return meant ? absl::StrCat("; did you mean ", before, *meant, after, "?") : "";
 }
 
 // The setters throw UsageError with the reason alone; whoever calls them knows the option's name.

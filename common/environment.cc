@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <numeric>
 #include <optional>
 
 #include "absl/strings/match.h"
@@ -12,7 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "common/spelling.h"
 #include "nezha/environment.h"
 
 namespace nezha {
@@ -20,23 +21,9 @@ namespace {
 
 using Kind = EnvironmentVariable::Kind;
 
+constexpr absl::string_view kPrefix = "NEZHA_";
 constexpr absl::Duration kShortest = absl::Milliseconds(1);
 constexpr absl::Duration kLongest = absl::Hours(24 * 365);
-
-size_t edit_distance(absl::string_view a, absl::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t substituted = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({substituted, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
 
 const EnvironmentVariable* find(absl::string_view name) {
   for (const auto& variable : environment_table()) {
@@ -94,13 +81,16 @@ bool is_valid(const EnvironmentVariable& variable, absl::string_view value) {
 
 absl::Status check_name(absl::string_view name) {
   if (find(name) != nullptr) return absl::OkStatus();
-  const auto& table = environment_table();
-  const auto nearest =
-      std::min_element(table.begin(), table.end(), [&](const auto& a, const auto& b) {
-        return edit_distance(a.name, name) < edit_distance(b.name, name);
-      });
+  std::vector<absl::string_view> known;  // without what all begin with
+  for (const auto& variable : environment_table()) {
+    known.push_back(absl::StripPrefix(variable.name, kPrefix));
+  }
+  const auto meant = near_name(absl::StripPrefix(name, kPrefix), known);
+  const std::string names = meant ? absl::StrCat("did you mean ", kPrefix, *meant, "?")
+                                  : absl::StrCat("the known ones are ", kPrefix,
+                                                 absl::StrJoin(known, absl::StrCat(", ", kPrefix)));
   return absl::InvalidArgumentError(
-      absl::StrCat("unknown environment variable ", name, "; did you mean ", nearest->name, "?"));
+      absl::StrCat("unknown environment variable ", name, "; ", names));
 }
 
 // Breaks lines at spaces.
@@ -197,7 +187,7 @@ absl::Status check_environment() {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     absl::string_view name(*entry);
     name = name.substr(0, name.find('='));
-    if (!absl::StartsWith(name, "NEZHA_")) continue;
+    if (!absl::StartsWith(name, kPrefix)) continue;
     if (absl::Status status = check_name(name); !status.ok()) return status;
   }
   for (const EnvironmentVariable& variable : environment_table()) {
