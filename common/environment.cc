@@ -112,7 +112,8 @@ const std::vector<EnvironmentVariable>& environment_table() {
        .kind = Kind::kChoice,
        .default_value = "warning",
        .help = "What is logged, on standard error: messages of this level and of those after it. "
-               "info shows links that come and go.",
+               "info shows links that come and go. A process whose rank is not known yet is "
+               "\"process\" and a number there, and \"rank 2 of 4 (host, pid)\" later.",
        .choices = {"trace", "debug", "info", "warning", "error", "critical", "off"}},
       {.name = "NEZHA_RAILS",
        .kind = Kind::kList,
@@ -159,7 +160,8 @@ const std::vector<EnvironmentVariable>& environment_table() {
        .kind = Kind::kChoice,
        .default_value = "0",
        .help = "1: before an operation starts, all its memory is checked. What is not mapped, may "
-               "not be read or written, or is a GPU's is an error that says so.",
+               "not be read or written, or is a GPU's is an error that says so. For debugging: it "
+               "adds about half a millisecond to each operation.",
        .choices = {"0", "1"}},
   };
   return table;
