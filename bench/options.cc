@@ -327,9 +327,10 @@ void take_from_environment(Options& o) {
 void check_meeting_place(const Options& o) {
   const int given =
       int{!o.shared_path.empty()} + int{!o.store_url.empty()} + int{!o.redis_host.empty()};
-  if (given != 1) {
-    throw UsageError("one of --shared-path, --store, --redis-host is needed, for the rendezvous");
-  }
+  if (given == 1) return;
+  constexpr absl::string_view kPlaces = "one of --shared-path, --store, --redis-host";
+  throw UsageError(given == 0 ? absl::StrCat(kPlaces, " is needed, for the rendezvous")
+                              : absl::StrCat("give only ", kPlaces, "; there are ", given));
 }
 
 void check_together(const Options& o, const Dialect& dialect) {

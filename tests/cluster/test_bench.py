@@ -354,7 +354,7 @@ GOOD = ["--size", "2", "--rank", "0", "--shared-path", "/"]
         (["--size", "2", "allreduce"], "--rank is needed"),
         (["--size", "2", "--rank", "2", "allreduce"], "rank 2 of 2"),
         (["--size", "2", "--rank", "0", "allreduce"], "one of --shared-path, --store, --redis-host is needed"),
-        ([*GOOD, "--store", "redis://h", "allreduce"], "one of --shared-path, --store"),
+        ([*GOOD, "--store", "redis://h", "allreduce"], "give only one of --shared-path, --store, --redis-host; there are 2"),
         (["--redis-port", "65536"], "at most 65535"),
         ([*GOOD, "allreduce"], "is needed"),
     ],
