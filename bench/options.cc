@@ -203,10 +203,10 @@ void print_help(const OptionTable& table, const Dialect& dialect) {
       "\nOne process per rank, all with the same options; rank 0 prints. A rank's percentiles are\n"
       "of its own iterations; shown are the smallest minimum and, of the others, the value of the\n"
       "rank where it is largest. Times are in microseconds. bandwidth = threads x bytes / p50, in\n"
-      "GB/s (2^30 bytes); json and csv call it bandwidth_gbps, and cpu_s is the CPU seconds of "
-      "all\n"
-      "ranks during the timed iterations. Every element of each warm-up result is checked, and of\n"
-      "the last result. The root of a reduce or a broadcast is rank 0.\n"
+      "GiB/s (2^30 bytes a second, which Gloo's benchmark calls GB/s); json and csv call it\n"
+      "bandwidth_gbps, and cpu_s is the CPU seconds of all ranks during the timed iterations.\n"
+      "Every element of each warm-up result is checked, and of the last result. The root of a\n"
+      "reduce or a broadcast is rank 0.\n"
       "Exit status: 0; 1 an error or a wrong result; 2 a bad command line.\n");
 }
 

@@ -104,6 +104,7 @@ def test_table(bed: Testbed, tmp_path: Path, program: str) -> None:
     assert "allreduce" in lines[0] and "verified" in lines[0]
     assert lines[0].endswith("rails eth0,eth1" + (" in parts 1,1" if program == GLOO else ""))
     head = next(index for index, line in enumerate(lines) if line.lstrip().startswith("size (B)"))
+    assert " bandwidth (GiB/s) " in lines[head]  # what check_row works out of the rows of json
     rows = [line.split() for line in lines[head + 1 :]]
     assert [int(row[1]) for row in rows] == ELEMENTS
     for row in rows:
