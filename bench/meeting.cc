@@ -3,7 +3,10 @@
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/rendezvous/prefix_store.h>
 
+#include <algorithm>
+#include <chrono>
 #include <memory>
+#include <random>
 #include <set>
 #include <stdexcept>
 
@@ -52,6 +55,22 @@ std::string meeting_place(const Options& options) {
 void keep_for_the_others(const std::shared_ptr<Store>& store) {
   static auto* const kKept = new std::vector<std::shared_ptr<Store>>;
   kKept->push_back(store);
+}
+
+bool is_there(Store& store, const std::string& key) {
+  try {
+    store.wait({key}, std::chrono::milliseconds(200));
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+// Of this process alone. A store takes a value twice if it is the same: two processes of one rank
+// would not meet.
+std::string own_mark() {
+  std::random_device random;
+  return absl::StrCat(absl::Hex(random()), absl::Hex(random()), std::string(1, kSeparator));
 }
 
 std::string key_of(const std::string& topic, int rank) {
@@ -108,14 +127,15 @@ std::vector<std::string> Meeting::union_of(const std::string& topic,
 
 void Meeting::publish(const std::string& topic, const std::string& text) {
   const std::string place = meeting_place(options_);
+  const std::string key = key_of(topic, options_.rank);
+  const std::string marked = own_mark() + text;
   try {
-    store_->set(key_of(topic, options_.rank), {text.begin(), text.end()});
+    store_->set(key, {marked.begin(), marked.end()});
   } catch (const std::exception& error) {
-    // as the file store says it, and the Redis store
-    if (absl::StrContains(error.what(), "already exists") ||
-        absl::StrContains(error.what(), "there already")) {
-      throw std::runtime_error(absl::StrCat("an earlier run used --prefix ", options_.prefix,
-                                            " in ", place, ": take a new --prefix"));
+    if (is_there(*store_, key)) {
+      throw std::runtime_error(absl::StrCat(
+          "an earlier run, or another process of this one with --rank ", options_.rank,
+          ", used --prefix ", options_.prefix, " in ", place, ": take a new --prefix"));
     }
     throw std::runtime_error(absl::StrCat("cannot write to ", place, ": ", error.what()));
   }
@@ -133,7 +153,8 @@ std::string Meeting::read(const std::string& topic, int rank) {
                                           ", within ", options_.timeout.count(), " ms", reason));
   }
   const auto text = store_->get(key);
-  return {text.begin(), text.end()};
+  const auto mark_end = std::find(text.begin(), text.end(), kSeparator);
+  return {mark_end == text.end() ? mark_end : mark_end + 1, text.end()};
 }
 
 }  // namespace nezha::bench

@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
-#include <numeric>
 #include <system_error>
 
 #include "absl/strings/ascii.h"
@@ -21,6 +20,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "common/spelling.h"
 #include "nezha/errors.h"
 #include "nezha/launch.h"
 
@@ -36,30 +36,11 @@ struct Option {
 };
 using OptionTable = std::vector<Option>;
 
-// How many letters must be inserted, removed or replaced to get from `a` to `b`.
-size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (const char letter : a) {
-    size_t diagonal = row[0]++;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replaced = diagonal + (letter == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
-
 // "; did you mean NAME?" of the nearest known name, or nothing if none is near.
 std::string suggestion(const std::string& name, const std::vector<std::string>& known,
                        absl::string_view before, absl::string_view after) {
-  const auto nearest =
-      std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
-        return edit_distance(name, a) < edit_distance(name, b);
-      });
-  if (3 * edit_distance(name, *nearest) > std::max(name.size(), nearest->size())) return "";
-  return absl::StrCat("; did you mean ", before, *nearest, after, "?");
+  const auto meant = near_name(name, {known.begin(), known.end()});
+  return meant ? absl::StrCat("; did you mean ", before, *meant, after, "?") : "";
 }
 
 // The setters throw UsageError with the reason alone; whoever calls them knows the option's name.
@@ -240,10 +221,10 @@ void print_help(const OptionTable& table, const Dialect& dialect) {
       "\nOne process per rank, all with the same options; rank 0 prints. A rank's percentiles are\n"
       "of its own iterations; shown are the smallest minimum and, of the others, the value of the\n"
       "rank where it is largest. Times are in microseconds. bandwidth = threads x bytes / p50, in\n"
-      "GB/s (2^30 bytes); json and csv call it bandwidth_gbps, and cpu_s is the CPU seconds of "
-      "all\n"
-      "ranks during the timed iterations. Every element of each warm-up result is checked, and of\n"
-      "the last result. The root of a reduce or a broadcast is rank 0.\n"
+      "GiB/s (2^30 bytes a second, which Gloo's benchmark calls GB/s); json and csv call it\n"
+      "bandwidth_gbps, and cpu_s is the CPU seconds of all ranks during the timed iterations.\n"
+      "Every element of each warm-up result is checked, and of the last result. The root of a\n"
+      "reduce or a broadcast is rank 0.\n"
       "Exit status: 0; 1 an error or a wrong result; 2 a bad command line.\n");
 }
 
@@ -369,9 +350,10 @@ void take_from_environment(Options& o) {
 void check_meeting_place(const Options& o) {
   const int given =
       int{!o.shared_path.empty()} + int{!o.store_url.empty()} + int{!o.redis_host.empty()};
-  if (given != 1) {
-    throw UsageError("one of --shared-path, --store, --redis-host is needed, for the rendezvous");
-  }
+  if (given == 1) return;
+  constexpr absl::string_view kPlaces = "one of --shared-path, --store, --redis-host";
+  throw UsageError(given == 0 ? absl::StrCat(kPlaces, " is needed, for the rendezvous")
+                              : absl::StrCat("give only ", kPlaces, "; there are ", given));
 }
 
 void check_together(const Options& o, const Dialect& dialect) {

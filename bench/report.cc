@@ -14,8 +14,8 @@ namespace {
 
 size_t bytes_of(const Measurement& result) { return result.elements * sizeof(float); }
 
-// In GB/s, GB = 2^30, as Gloo counts.
-double bandwidth(const Options& options, const Measurement& result) {
+// In GiB/s, as Gloo counts, which says GB/s.
+double gibibytes_per_second(const Options& options, const Measurement& result) {
   const auto bytes = static_cast<double>(options.threads * bytes_of(result));
   return bytes / (result.p50 * 1e-6) / (1 << 30);
 }
@@ -58,7 +58,7 @@ Fields common_fields(const Dialect& dialect, const Options& o, const Measurement
           {"p50_us", fixed(result.p50, 1)},
           {"p99_us", fixed(result.p99, 1)},
           {"max_us", fixed(result.max, 1)},
-          {"bandwidth_gbps", fixed(bandwidth(o, result), 6)},
+          {"bandwidth_gbps", fixed(gibibytes_per_second(o, result), 6)},
           {"cpu_s", fixed(result.cpu_seconds, 6)},
           {"learned", quoted(result.learned)}};
 }
@@ -108,9 +108,9 @@ void print_csv_header(const Dialect& dialect, const Options& options, size_t rai
   std::puts(line.c_str());
 }
 
-void print_table_row(const Measurement& result, double gigabytes) {
+void print_table_row(const Measurement& result, double bandwidth) {
   std::printf("%12zu %12zu %11.1f %11.1f %11.1f %11.1f %17.3f %11zu  ", bytes_of(result),
-              result.elements, result.min, result.p50, result.p99, result.max, gigabytes,
+              result.elements, result.min, result.p50, result.p99, result.max, bandwidth,
               result.iterations);
   for (const auto& rail : result.sent) {
     std::printf(" %s %.1f%%", rail.name.c_str(), 100 * share(result, rail));
@@ -131,7 +131,7 @@ void print_table_header(const Dialect& dialect, const Options& o,
               o.plan.c_str(), o.algorithm.c_str(), o.verify ? "verified" : "not verified",
               shares.c_str());
   std::printf("%12s %12s %11s %11s %11s %11s %17s %11s   %s\n", "size (B)", "elements", "min (us)",
-              "p50 (us)", "p99 (us)", "max (us)", "bandwidth (GB/s)", "iterations",
+              "p50 (us)", "p99 (us)", "max (us)", "bandwidth (GiB/s)", "iterations",
               "sent on each rail");
 }
 
@@ -147,7 +147,7 @@ void print_header(const Dialect& dialect, const Options& options,
 void print_row(const Dialect& dialect, const Options& options, const Measurement& result) {
   switch (options.format) {
     case Format::kTable:
-      print_table_row(result, bandwidth(options, result));
+      print_table_row(result, gibibytes_per_second(options, result));
       break;
     case Format::kJson:
       print_json(dialect, options, result);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <numeric>
 #include <optional>
 
 #include "absl/strings/ascii.h"
@@ -13,7 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "common/spelling.h"
 #include "nezha/environment.h"
 
 namespace nezha {
@@ -21,23 +22,9 @@ namespace {
 
 using Kind = EnvironmentVariable::Kind;
 
+constexpr absl::string_view kPrefix = "NEZHA_";
 constexpr absl::Duration kShortest = absl::Milliseconds(1);
 constexpr absl::Duration kLongest = absl::Hours(24 * 365);
-
-size_t edit_distance(absl::string_view a, absl::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t substituted = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({substituted, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
 
 const EnvironmentVariable* find(absl::string_view name) {
   for (const auto& variable : environment_table()) {
@@ -99,13 +86,16 @@ bool is_valid(const EnvironmentVariable& variable, absl::string_view value) {
 
 absl::Status check_name(absl::string_view name) {
   if (find(name) != nullptr) return absl::OkStatus();
-  const auto& table = environment_table();
-  const auto nearest =
-      std::min_element(table.begin(), table.end(), [&](const auto& a, const auto& b) {
-        return edit_distance(a.name, name) < edit_distance(b.name, name);
-      });
+  std::vector<absl::string_view> known;  // without what all begin with
+  for (const auto& variable : environment_table()) {
+    known.push_back(absl::StripPrefix(variable.name, kPrefix));
+  }
+  const auto meant = near_name(absl::StripPrefix(name, kPrefix), known);
+  const std::string names = meant ? absl::StrCat("did you mean ", kPrefix, *meant, "?")
+                                  : absl::StrCat("the known ones are ", kPrefix,
+                                                 absl::StrJoin(known, absl::StrCat(", ", kPrefix)));
   return absl::InvalidArgumentError(
-      absl::StrCat("unknown environment variable ", name, "; did you mean ", nearest->name, "?"));
+      absl::StrCat("unknown environment variable ", name, "; ", names));
 }
 
 // Breaks lines at spaces.
@@ -127,7 +117,8 @@ const std::vector<EnvironmentVariable>& environment_table() {
        .kind = Kind::kChoice,
        .default_value = "warning",
        .help = "What is logged, on standard error: messages of this level and of those after it. "
-               "info shows links that come and go.",
+               "info shows links that come and go. A process whose rank is not known yet is "
+               "\"process\" and a number there, and \"rank 2 of 4 (host, pid)\" later.",
        .choices = {"trace", "debug", "info", "warning", "error", "critical", "off"}},
       {.name = "NEZHA_RAILS",
        .kind = Kind::kList,
@@ -199,7 +190,8 @@ const std::vector<EnvironmentVariable>& environment_table() {
        .kind = Kind::kChoice,
        .default_value = "0",
        .help = "1: before an operation starts, all its memory is checked. What is not mapped, may "
-               "not be read or written, or is a GPU's is an error that says so.",
+               "not be read or written, or is a GPU's is an error that says so. For debugging: it "
+               "adds about half a millisecond to each operation.",
        .choices = {"0", "1"}},
   };
   return table;
@@ -227,7 +219,7 @@ absl::Status check_environment() {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     absl::string_view name(*entry);
     name = name.substr(0, name.find('='));
-    if (!absl::StartsWith(name, "NEZHA_")) continue;
+    if (!absl::StartsWith(name, kPrefix)) continue;
     if (absl::Status status = check_name(name); !status.ok()) return status;
   }
   for (const EnvironmentVariable& variable : environment_table()) {

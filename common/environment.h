@@ -42,7 +42,7 @@ std::string environment(absl::string_view name);
 int64_t environment_number(absl::string_view name);
 
 // An error if the process's environment has a NEZHA_ variable that the table lacks; it names the
-// nearest known one. Likewise if a known one has a value that it may not have.
+// known one that is near, or all. Likewise if a known one has a value that it may not have.
 absl::Status check_environment();
 // Whether the variable may have this value. The error says what it may be.
 absl::Status check_value(absl::string_view name, absl::string_view value);

@@ -41,7 +41,7 @@ std::shared_ptr<Endpoint> shared_endpoint() {
   const std::lock_guard lock(shared.mutex);
   if (auto endpoint = shared.endpoint.lock()) return endpoint;
   auto made = Endpoint::create();
-  if (!made.ok()) throw IoError(made.status().ToString());
+  if (!made.ok()) throw IoError(absl::StrCat("nezha: ", made.status().message()));
   shared.endpoint = *made;
   return *made;
 }
@@ -189,8 +189,8 @@ void ContextImpl::open_devices() {
   for (size_t i = 0; i < options_.rails.size(); ++i) {
     const std::string& uri = options_.rails[i];
     const auto make = device_factory(uri, cores[i]);
-    const absl::StatusOr<Rail> rail =
-        make.ok() ? endpoint_->open_device(uri, *make) : absl::StatusOr<Rail>(make.status());
+    refuse_unless(make.status());  // it names the rail
+    const absl::StatusOr<Rail> rail = endpoint_->open_device(uri, *make);
     if (!rail.ok()) {
       throw InvalidArgument(prefixed(
           rank_of_, absl::StrCat("rail '", uri, "': ", std::string(rail.status().message()))));
@@ -436,7 +436,7 @@ std::shared_ptr<RunningOperation> ContextImpl::next_to_start(int& peer) {
 void ContextImpl::break_context(const absl::Status& why, uint32_t first_rank) {
   if (!broken_.ok()) return;
   broken_ = why;
-  log().info("{}", prefixed(rank_of_, why.ToString()));
+  log().info("{}", prefixed(rank_of_, absl::string_view(why.message())));
   held_.clear();
   for (const auto& operation : std::exchange(running_, {})) operation->fail(why);
   const std::string reason =

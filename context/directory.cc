@@ -17,18 +17,34 @@ namespace {
 // How long one question to the store may take.
 constexpr Nanos kPatience = 200 * kMillisecond;
 
+constexpr absl::string_view kUsed =
+    "it is there already; has an earlier run, an earlier context, or another process of this rank "
+    "used this directory or prefix? Each context takes a new one. The store says: ";
+
+bool is_there(::gloo::rendezvous::Store& store, const std::string& key) {
+  try {
+    store.wait({key}, std::chrono::milliseconds(kPatience / kMillisecond));
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 absl::Status Directory::publish(int rank, const Record& record) {
+  const std::string key = Record::key(rank);
   const std::string text = record.encode();
   const std::lock_guard lock(mutex_);
   try {
-    store_->set(Record::key(rank), std::vector<char>(text.begin(), text.end()));
+    store_->set(key, std::vector<char>(text.begin(), text.end()));
+    return absl::OkStatus();
   } catch (const std::exception& error) {
-    return absl::UnavailableError(
-        absl::StrCat("publishing this rank in the store: ", error.what()));
+    // Not by what the store says: each has words of its own, and Gloo's FileStore fails to rename a
+    // file where two processes set one key at the same time.
+    return absl::UnavailableError(absl::StrCat(
+        "publishing this rank in the store: ", is_there(*store_, key) ? kUsed : "", error.what()));
   }
-  return absl::OkStatus();
 }
 
 void Directory::refuse(int rank, absl::string_view why) {

@@ -393,7 +393,8 @@ void Channel::link_down(Rail rail, const absl::Status& why, bool tell_peer) {
   retry_later(rail, why);
   if (!peer_left_) {
     device->counters().failures += 1;
-    log().info("{}: link on {} is down: {}", description_, device->name(), why.ToString());
+    log().info("{}: link on {} is down: {}", description_, device->name(),
+               std::string(why.message()));
   }
   if (tell_peer) {
     if (Link* link = best_link()) {

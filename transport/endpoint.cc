@@ -46,13 +46,13 @@ absl::StatusOr<Rail> Endpoint::open_device(const std::string& uri, const DeviceF
   const auto rail = static_cast<Rail>(devices_.size());
   if (rail == kMaxRails) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "'", uri, "' would be rail ", rail + 1, " of this process; ", kMaxRails, " is the limit"));
+        "it would be rail ", rail + 1, " of this process; ", kMaxRails, " is the limit"));
   }
   auto device = make(*progress_, *this, rail);
   if (!device.ok()) return device.status();
   for (const auto& other : devices_) {
     if (other->name() != (*device)->name()) continue;
-    return absl::InvalidArgumentError(absl::StrCat("'", uri, "' is the second device on the rail '",
+    return absl::InvalidArgumentError(absl::StrCat("it is the second device on the rail '",
                                                    other->name(),
                                                    "'; give it a name of its own with ?rail=NAME"));
   }

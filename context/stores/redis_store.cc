@@ -131,7 +131,7 @@ RedisStore::Impl& RedisStore::Impl::own() {
 void RedisStore::Impl::greet() {
   // A command that all the others need the permission for as well.
   if (const auto found = exists(full_key("greeting"), deadline()); !found.ok()) {
-    raise(found.status(), "connecting");
+    raise(found.status(), "opening the store");
   }
 }
 
@@ -296,7 +296,7 @@ void RedisStore::Impl::remove_keys() {
     const auto reply = there.ok() ? ask({"DEL", key}, end) : there.status();
     if (reply.ok()) continue;
     log().info("Redis server {}: the keys of this process are left to expire: {}", url_.server(),
-               reply.status().ToString());
+               std::string(reply.status().message()));
     return;
   }
 }

@@ -174,7 +174,9 @@ class NEZHA_EXPORT Context {
   /// store from any thread that uses the context and from one of its own, but one call at a time.
   /// So a store that several contexts, or a context and the program, use at the same time must be
   /// thread-safe: RedisStore and Gloo's HashStore are, its FileStore is not, so give each context
-  /// another one of the same directory. A store of your own must heed the timeout of `wait`.
+  /// another one of the same directory. A store of your own must heed the timeout of `wait`. Gloo's
+  /// FileStore counts whole seconds: with it this call and the destructor may end up to two seconds
+  /// late, and so may the half second below.
   ///
   /// A rank that fails in this call leaves the reason in the store, unless it is a timeout: ranks
   /// that are waiting for another one in the store find it within half a second, and fail with it.

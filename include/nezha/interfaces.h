@@ -32,11 +32,22 @@ struct NetworkInterface {
 };
 
 /// All interfaces of this process's network namespace: first those that are taken, in the order of
-/// their rails. A rail is called after its subnet, so that it has the same name on every host; of
-/// several NICs on one subnet the first, by name, has the subnet's name, and the second #2 behind
-/// it. Loopback, what has no address or no carrier, what software made (Docker's bridges; but not
-/// the veth that is all a container has), ports of bridges and bonds, all but one on the same wire,
-/// and what has a tenth of the fastest one's speed or less are left.
+/// their rails. A context that takes them logs as much (NEZHA_LOG=info).
+///
+/// Taken is what is up, has a carrier and an address, and leads out of the host: NICs, bonds,
+/// VLANs, bridges that have a NIC, and in a container its veth. Left are loopback, what else
+/// software made (Docker's bridges, tunnels), ports of bridges and bonds, all but one on the same
+/// wire (a second VLAN), and what has a tenth of the fastest one's speed or less (a management
+/// port).
+///
+/// A rail is called after its subnet, 10.1.0.0/16, so that it has the same name on every host,
+/// whatever the interfaces are called there; of several NICs on one subnet the first, by name, has
+/// the subnet's name, and the second is 10.1.0.0/16#2. Where each host has subnets of its own and
+/// routers join them, interfaces of the same name are on one rail.
+///
+/// Name the rails where that is not so, where networks have the same subnet on every host and are
+/// not joined (Docker's default network, on several machines), or to choose among interfaces that
+/// have only link-local addresses.
 ///
 /// Thread-safe. Throws IoError if the kernel does not answer.
 NEZHA_EXPORT std::vector<NetworkInterface> network_interfaces();

@@ -168,4 +168,14 @@ def test_command_lines_that_differ_on_redis(bed: Testbed, redis: Redis) -> None:
         assert "the ranks' command lines differ: --threads is" in rank.stderr, rank.stderr
     again = bed.start([*command, "--in-place"], on=[0])
     assert again[0].wait(job.PATIENCE) == 1
-    assert "run used --prefix prefix in the server of --store: take a new" in again[0].stderr
+    assert "used --prefix prefix in the server of --store: take a new" in again[0].stderr
+
+
+def test_a_rank_that_is_started_twice(bed: Testbed, redis: Redis) -> None:
+    """Whichever process comes second learns it, though their command lines are the same."""
+    command = [*PROGRAMS["nezha"], "--store", redis.url(), *QUICK]
+    ranks = bed.start(command, on=[0]) + bed.start(command, on=[0])
+    refused = job.await_that("one ends", lambda: [rank for rank in ranks if rank.returncode == 1])
+    ranks = [rank for rank in ranks if rank not in refused] + bed.start(command, on=[1, 2, 3])
+    assert [rank.wait(job.PATIENCE) for rank in [*refused, *ranks]] == [1, *[0] * HOSTS]
+    assert "another process of this one with --rank 0, used --prefix prefix" in refused[0].stderr

@@ -246,7 +246,7 @@ void TcpDevice::finish(Incoming& incoming) {
   } else if (absl::IsFailedPrecondition(hello.status())) {
     welcome.code = wire::WelcomeCode::kWrongVersion;
   } else {
-    log().warn("{}: {}", name(), hello.status().ToString());
+    log().warn("{}: {}", name(), std::string(hello.status().message()));
     return drop(incoming);
   }
   const wire::WelcomeBytes bytes = wire::encode(welcome);

@@ -140,5 +140,17 @@ TEST_F(EnvironmentTest, AnUnknownNameIsAnErrorThatNamesTheNearest) {
   EXPECT_NE(status.message().find("did you mean NEZHA_LOG?"), absl::string_view::npos);
 }
 
+TEST_F(EnvironmentTest, AnUnknownNameThatIsNearToNoneIsAnErrorThatNamesAll) {
+  for (const char* name : {"NEZHA_FOO", "NEZHA_", "NEZHA_TIME_LIMIT"}) {
+    const Setting unknown(name, "1");
+    const absl::Status status = check_environment();
+    EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat(name, ";"))) << status;
+    EXPECT_FALSE(absl::StrContains(status.message(), "did you mean")) << status;
+    for (const auto& variable : environment_table()) {
+      EXPECT_TRUE(absl::StrContains(status.message(), variable.name)) << status;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace nezha

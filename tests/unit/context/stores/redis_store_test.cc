@@ -79,7 +79,8 @@ TEST(RedisStore, GoesByTcpToo) {
   }
   const std::string message =
       error_of<TimeoutError>([&] { RedisStore("redis://[::1]:" + port + "?timeout=500ms"); });
-  expect_texts(message, {"[::1]:" + port, "is a Redis server running there"});
+  expect_texts(message, {"[::1]:" + port, "opening the store: connecting: Connection refused",
+                         "is a Redis server running there"});
 }
 
 TEST(RedisStore, KeysOfAnotherPrefixOrDatabaseAreOthers) {
@@ -220,7 +221,8 @@ TEST(RedisStore, AWrongPasswordIsAnErrorThatDoesNotShowIt) {
     const std::string message =
         error_of<IoError>([&] { RedisStore(server.url("timeout=1h", credentials)); });
     EXPECT_LT(now() - begin, kPatience) << "trying again is no use";
-    expect_texts(message, {server.socket(), "connecting", "give the right user and password"});
+    expect_texts(message,
+                 {server.socket(), "opening the store", "give the right user and password"});
     EXPECT_EQ(message.find("s4cret"), std::string::npos) << message;
   }
   expect_texts(error_of<IoError>([&] { RedisStore(server.url("", "bob:hunter2@")); }),
