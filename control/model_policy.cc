@@ -363,16 +363,21 @@ std::optional<Allocation> ModelPolicy::next_probe(const Window& window,
                          (beside && other == beside->set);
     if (!is_near || other == set || (!is_spread && std::popcount(other) > 1)) continue;
     const auto probe = probe_of(window, *now, other);
-    if (probe && (!next || model_.last_measured(window.size_class, other) <
-                               model_.last_measured(window.size_class, next->set))) {
+    // One that cannot be afforded yet must not keep the others waiting.
+    if (probe && is_affordable(*probe) &&
+        (!next || model_.last_measured(window.size_class, other) <
+                      model_.last_measured(window.size_class, next->set))) {
       next = probe;
     }
   }
   if (!next) return std::nullopt;
-  const double cost = kProbeCharge * kSearchOperations * next->time;
-  // Twice, since a probe may take longer than was thought.
-  if (probe_time_ + 2 * cost > kProbing * total_time_) return std::nullopt;
   return next->allocation;
+}
+
+bool ModelPolicy::is_affordable(const Split& probe) const {
+  const double cost = kProbeCharge * kSearchOperations * probe.time;
+  // Twice, since a probe may take longer than was thought.
+  return probe_time_ + 2 * cost <= kProbing * total_time_;
 }
 
 std::optional<Split> ModelPolicy::probe_of(const Window& window, const Split& current,

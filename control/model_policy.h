@@ -71,6 +71,7 @@ class ModelPolicy final : public Policy {
   std::optional<Split> best(SizeClass size_class, double bytes, LaneSet among,
                             bool only_measured) const;
   std::optional<Allocation> next_probe(const Window& window, const Allocation& current) const;
+  bool is_affordable(const Split& probe) const;
   std::optional<Split> probe_of(const Window& window, const Split& current, LaneSet set) const;
   void account(const Window& window, bool is_probe);
 
