@@ -60,6 +60,11 @@ Window window_of(SizeClass size_class, const std::vector<Reading>& operations) {
   return window;
 }
 
+bool says_nothing(const Reading& reading) {
+  return std::all_of(reading.lanes.begin(), reading.lanes.end(),
+                     [](Nanos time) { return time == 0; });
+}
+
 bool differ(const std::vector<Reading>& operations) {
   for (size_t lane = 0; lane < operations.front().lanes.size(); ++lane) {
     const auto [least, most] = std::minmax_element(
@@ -127,6 +132,7 @@ absl::Status Timer::check(int rank, const Reading& reading) const {
     return wrong(absl::StrCat("says ", reading.bytes, " bytes by allocation ", reading.allocation,
                               ", another rank's ", other.bytes, " by ", other.allocation));
   }
+  if (says_nothing(reading) || says_nothing(other)) return absl::OkStatus();
   for (size_t lane = 0; lane < lanes_; ++lane) {
     if ((reading.lanes[lane] == 0) != (other.lanes[lane] == 0)) {
       return wrong(
@@ -150,9 +156,7 @@ Timer::Pending::iterator Timer::find_or_add(const Reading& reading) {
 }
 
 std::optional<Window> Timer::gather(const Reading& reading) {
-  const bool is_idle =
-      std::all_of(reading.lanes.begin(), reading.lanes.end(), [](Nanos time) { return time == 0; });
-  if (reading.allocation == 0 || reading.bytes == 0 || is_idle) return std::nullopt;
+  if (reading.allocation == 0 || reading.bytes == 0 || says_nothing(reading)) return std::nullopt;
   const SizeClass size_class = size_class_of(reading.bytes);
   Gathering& gathering = gathering_[size_class];
   if (reading.allocation < gathering.allocation) return std::nullopt;

@@ -25,7 +25,8 @@ struct Reading {
   // the class had none of its own.
   uint32_t allocation = 0;
   // By lane: from when this rank entered the operation to when the lane was through on it. 0 for a
-  // lane that took no part.
+  // lane that took no part; 0 for all where the rank has nothing to tell that counts, and then the
+  // operation does not count, whatever other ranks tell.
   std::vector<Nanos> lanes;
 };
 
