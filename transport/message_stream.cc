@@ -51,16 +51,24 @@ void MessageStream::Outgoing::failed(const absl::Status& why) {
 
 // ---- Receiving ---------------------------------------------------------------------------------
 
-void MessageStream::post(uint64_t total) {
-  is_header_ = !is_header_;
-  incoming_.assign(total, '\0');
-  received_ = 0;
-  const uint64_t number = ++posted_;
-  Inbox::Ticket* ticket = channel_.post(info(total), this);
-  // What has landed already is complete, and what follows it was posted.
-  if (has_failed_ || number != posted_ || received_ == total) return;
-  ticket_ = ticket;
-  channel_.set_awaited(ticket_, is_awaited_);
+// Asks for that many bytes and whatever follows, until something has not come yet: by turns, and
+// not from inside of each other, since a peer may have sent any number.
+void MessageStream::receive(uint64_t total) {
+  while (total > 0) {
+    is_header_ = !is_header_;
+    incoming_.assign(total, '\0');
+    received_ = 0;
+    is_posting_ = true;
+    Inbox::Ticket* ticket = channel_.post(info(total), this);
+    is_posting_ = false;
+    if (has_failed_) return;
+    if (received_ < incoming_.size()) {
+      ticket_ = ticket;
+      channel_.set_awaited(ticket_, is_awaited_);
+      return;
+    }
+    total = on_complete();
+  }
 }
 
 void MessageStream::set_awaited(bool is_awaited) {
@@ -74,23 +82,24 @@ std::byte* MessageStream::place(uint64_t offset, size_t /*length*/) {
 
 void MessageStream::landed(uint64_t /*offset*/, size_t length, Rail /*rail*/) {
   received_ += length;
-  if (received_ < incoming_.size()) return;
+  if (received_ < incoming_.size() || is_posting_) return;
   ticket_ = nullptr;  // the inbox's is gone
-  on_complete();
+  receive(on_complete());
 }
 
-void MessageStream::on_complete() {
+// How many bytes come next; 0: nothing is to come.
+uint64_t MessageStream::on_complete() {
   const std::string message = std::exchange(incoming_, {});
   if (!is_header_) {
     callbacks_.on_message(message);
-    if (!has_failed_) post(kHeaderBytes);
-    return;
+    return has_failed_ ? 0 : kHeaderBytes;
   }
   const auto length =
       wire::decode_number({reinterpret_cast<const std::byte*>(message.data()), message.size()});
-  if (length.ok() && *length > 0 && *length <= kMaxBytes) return post(*length);
+  if (length.ok() && *length > 0 && *length <= kMaxBytes) return *length;
   failed(absl::InvalidArgumentError(absl::StrCat(
       "a peer announces a message of ", length.value_or(0), " bytes, of at most ", kMaxBytes)));
+  return 0;
 }
 
 void MessageStream::failed(const absl::Status& why) {

@@ -32,7 +32,7 @@ class MessageStream final : Receiver {
   MessageStream& operator=(const MessageStream&) = delete;
 
   // Begins to receive; what has come already comes before this returns.
-  void start() { post(kHeaderBytes); }
+  void start() { receive(kHeaderBytes); }
   // Not empty, at most kMaxBytes.
   void send(const std::string& message);
   // Whether somebody waits for the peer's next message, so that its death is looked for. At first
@@ -60,8 +60,8 @@ class MessageStream final : Receiver {
   wire::MessageInfo info(uint64_t total) const;
   void send_part(std::string bytes);
   void forget(const Outgoing* outgoing);
-  void post(uint64_t total);
-  void on_complete();
+  void receive(uint64_t total);
+  uint64_t on_complete();
 
   Channel& channel_;
   uint64_t context_;
@@ -69,9 +69,9 @@ class MessageStream final : Receiver {
   Callbacks callbacks_;
   std::list<Outgoing> outgoing_;  // that the channel reads
   std::string incoming_;
-  uint64_t received_ = 0;   // bytes of incoming_
-  bool is_header_ = false;  // incoming_ is one
-  uint64_t posted_ = 0;     // how often something was
+  uint64_t received_ = 0;    // bytes of incoming_
+  bool is_header_ = false;   // incoming_ is one
+  bool is_posting_ = false;  // what is there lands
   Inbox::Ticket* ticket_ = nullptr;
   bool is_awaited_ = false;
   bool has_failed_ = false;

@@ -253,7 +253,7 @@ void Outbox::unblock(OutMessage& message) {
       segment.flags |= wire::kFlagCharged;
     }
     message.blocked_.pop_front();
-    schedule(segment);
+    schedule(segment, message.route_.is_urgent);
   }
 }
 

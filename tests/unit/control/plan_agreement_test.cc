@@ -178,6 +178,51 @@ TEST(PlanFollower, ReportsNothingThatIsOver) {
   EXPECT_TRUE(follower.prepare(1)->empty());
 }
 
+TEST(PlanFollower, WhatIsHeldInAStepKeepsTheOldPlanWhereAnotherRankHasStartedIt) {
+  PlanFollower follower;
+  ASSERT_TRUE(follower.prepare(1).ok());
+  for (const uint64_t ordinal : {1, 2, 3}) EXPECT_FALSE(follower.start({1, ordinal}));
+  follower.finish({1, 3});  // given up
+  ASSERT_TRUE(follower.commit(1, {{1, 1}}, [](const OperationId&) { return true; }).ok());
+  EXPECT_EQ(follower.start({1, 1}), 0u);
+  EXPECT_EQ(follower.start({1, 2}), 1u);
+}
+
+TEST(PlanFollower, TheOldestPlanIsTheOldestThatAnOperationKeeps) {
+  PlanFollower follower;
+  EXPECT_EQ(follower.oldest(), 0u);
+  for (const uint32_t plan : {1u, 2u, 3u}) {
+    ASSERT_TRUE(follower.prepare(plan).ok());
+    const std::vector<OperationId> keep =
+        plan == 3 ? std::vector<OperationId>{} : std::vector<OperationId>{{plan, 1}};
+    ASSERT_TRUE(follower.commit(plan, keep, kEnteredNothing).ok());
+    EXPECT_EQ(follower.oldest(), 0u);
+  }
+  follower.start({1, 1});
+  EXPECT_EQ(follower.oldest(), 1u);
+  follower.start({2, 1});
+  EXPECT_EQ(follower.oldest(), 3u);
+}
+
+TEST(PlanFollower, WhatThisRankHasStartedItselfKeepsNoPlan) {
+  PlanFollower follower;
+  follower.start({1, 1});
+  ASSERT_TRUE(follower.prepare(1).ok());
+  ASSERT_TRUE(follower.commit(1, {{1, 1}}, [](const OperationId&) { return true; }).ok());
+  EXPECT_EQ(follower.oldest(), 1u);
+}
+
+TEST(PlanFollower, GoesOnByItsPlanWhenAStepIsGivenUp) {
+  PlanFollower follower;
+  ASSERT_TRUE(follower.prepare(1).ok());
+  EXPECT_FALSE(follower.start({1, 1}));
+  follower.give_up_step();
+  EXPECT_FALSE(follower.is_waiting());
+  EXPECT_FALSE(follower.commit(1, {}, kEnteredNothing).ok()) << "in no step";
+  EXPECT_EQ(follower.start({1, 1}), 0u);
+  EXPECT_EQ(*follower.prepare(1), (std::vector<OperationId>{{1, 1}}));
+}
+
 TEST(PlanFollower, RefusesStepsOutOfOrder) {
   PlanFollower follower;
   EXPECT_FALSE(follower.commit(1, {}, kEnteredNothing).ok()) << "in no step";

@@ -64,6 +64,38 @@ TEST_F(InboxTest, AMessageWithoutPreviousDoesNotWaitForOthers) {
   EXPECT_EQ(receiver.memory, "9");
 }
 
+TEST_F(InboxTest, IsWantedWhileAnyMessageIsAwaited) {
+  FakeReceiver first(2), second(1);
+  Inbox::Ticket* ticket = inbox_.post(info(1, 2), &first);
+  EXPECT_TRUE(inbox_.wanted()) << "which is so at first";
+  for (int i = 0; i < 2; ++i) inbox_.set_awaited(ticket, false);
+  EXPECT_FALSE(inbox_.wanted());
+  Inbox::Ticket* other = inbox_.post(info(2, 1), &second);
+  EXPECT_TRUE(inbox_.wanted());
+  inbox_.cancel(other);
+  EXPECT_FALSE(inbox_.wanted());
+  for (int i = 0; i < 2; ++i) inbox_.set_awaited(ticket, true);
+  ASSERT_TRUE(deliver(info(1, 2), 1, 0, "a").ok());
+  EXPECT_TRUE(inbox_.wanted());
+  inbox_.set_awaited(ticket, false);
+  EXPECT_FALSE(inbox_.wanted());
+  ASSERT_TRUE(deliver(info(1, 2), 1, 1, "b").ok());
+  EXPECT_EQ(first.memory, "ab") << "it comes all the same";
+  // The next ticket is that one's memory, and nothing of what was said of it.
+  inbox_.post(info(1, 2), &first);
+  EXPECT_TRUE(inbox_.wanted());
+  inbox_.fail(absl::UnavailableError("gone"));
+  EXPECT_FALSE(inbox_.wanted());
+}
+
+TEST_F(InboxTest, WhatNobodyAwaitsFailsToo) {
+  FakeReceiver receiver(1);
+  inbox_.set_awaited(inbox_.post(info(1, 1), &receiver), false);
+  inbox_.fail_context(info(1, 1).context, absl::UnavailableError("left"));
+  EXPECT_EQ(receiver.failures.size(), 1u);
+  EXPECT_FALSE(inbox_.wanted());
+}
+
 TEST_F(InboxTest, MessagesOfDifferentTagsDoNotWaitForEachOther) {
   FakeReceiver receiver(1);
   inbox_.post(info(2, 1), &receiver);

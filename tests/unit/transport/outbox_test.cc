@@ -141,6 +141,21 @@ TEST_F(OutboxTest, AnAnnouncedMessageIsHeardOfOnceAndBeforeThereIsAnyOfIt) {
   EXPECT_EQ(sender.settlements, 1);
 }
 
+TEST_F(OutboxTest, AnUrgentMessageGoesBeforeWhatIsQueued) {
+  FakeSender sender;
+  const std::string first = "a", second = "b", third = "c", urgent = "urgent";
+  send(1, first, &sender);
+  send(1, second, &sender);
+  OutMessage* message = outbox_.open(info(2, urgent.size()), {.is_urgent = true}, &sender);
+  outbox_.push(*message, 0, reinterpret_cast<const std::byte*>(urgent.data()), urgent.size(),
+               kAnyRail);
+  send(1, third, &sender);
+  up(0);
+  std::vector<std::string> sent;
+  for (const OutSegment* segment : link(0).unacked_segments) sent.push_back(text_of(*segment));
+  EXPECT_EQ(sent, (std::vector<std::string>{urgent, first, second, third}));
+}
+
 TEST_F(OutboxTest, AcknowledgedMemoryIsReleasedAndTheMessageSettles) {
   up(0);
   FakeSender sender;
@@ -329,6 +344,21 @@ class OutboxCreditTest : public OutboxTest {
     return message;
   }
 };
+
+TEST_F(OutboxCreditTest, AnUrgentMessageThatHadToWaitForItsGrantGoesBeforeWhatIsQueued) {
+  FakeSender sender;
+  const std::string fits(wire::kInitialCredit, 'x'), text = "urgent";
+  send(1, fits, &sender);
+  OutMessage* message = outbox_.open(info(2, text.size()), {.is_urgent = true}, &sender);
+  outbox_.push(*message, 0, reinterpret_cast<const std::byte*>(text.data()), text.size(), kAnyRail);
+  ASSERT_EQ(outbox_.blocked(), 1u);
+  outbox_.on_grant(message->number());
+  up(0);
+  const auto& segments = link(0).unacked_segments;
+  ASSERT_EQ(segments.size(), 3u);
+  EXPECT_EQ(text_of(*segments[0]), text);
+  EXPECT_EQ(segments[2]->length, fits.size());
+}
 
 TEST_F(OutboxCreditTest, WithoutCreditAMessageIsAnnouncedAndWaitsForItsGrant) {
   up(0);

@@ -1,0 +1,383 @@
+// The control planes of two ranks over channels that are joined by links in memory.
+#include "context/control_plane.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "control/table_file.h"
+#include "gtest/gtest.h"
+#include "tests/unit/transport/fake_link.h"
+
+namespace nezha {
+namespace {
+
+using testing::FakeNetwork;
+using Id = std::pair<uint32_t, uint64_t>;  // tag, ordinal
+using Course = ControlPlane::Course;
+
+constexpr uint64_t kBytes = 100'000;
+constexpr uint64_t kStreamTag = uint64_t{1} << 63;  // the plane's
+
+// A rank that starts operations as a context does.
+struct Rank final : ControlPlaneOwner {
+  std::unique_ptr<ControlPlane> plane;
+  std::map<Id, Course> courses;  // of what it has started
+  std::map<Id, uint64_t> held;   // their bytes
+  std::set<Id> over;
+  std::map<uint32_t, uint64_t> entered;  // by tag
+  std::vector<absl::Status> nonsense;
+
+  // By tags of different sizes.
+  static uint64_t bytes(uint32_t tag) { return kBytes << tag; }
+
+  void enter(uint32_t tag) { start({tag, ++entered[tag]}); }
+  void start(const Id& id) {
+    const auto course = plane->start({id.first, id.second}, bytes(id.first));
+    if (course) {
+      courses[id] = *course;
+    } else {
+      held[id] = bytes(id.first);
+    }
+  }
+  void finish(const Id& id) {
+    over.insert(id);
+    const Course& course = courses.at(id);
+    plane->finish({id.first, id.second});
+    std::vector<Nanos> times;
+    for (const uint32_t part : course.allocation) times.push_back(part == 0 ? 0 : 1000);
+    plane->add({{id.first, id.second}, bytes(id.first), course.number, times});
+  }
+
+  bool has_started(const OperationId& operation) const override {
+    return courses.contains({operation.tag, operation.ordinal});
+  }
+  void on_released() override {
+    for (const auto& [id, bytes] : std::exchange(held, {})) start(id);
+  }
+  void on_nonsense(const absl::Status& why) override { nonsense.push_back(why); }
+};
+
+class ControlPlaneTest : public ::testing::Test {
+ protected:
+  ControlPlaneTest() {
+    auto made = Progress::create();
+    EXPECT_TRUE(made.ok());
+    progress_ = *std::move(made);
+    guard_ = std::make_unique<Progress::Guard>(*progress_);
+  }
+  ~ControlPlaneTest() override {
+    stop();
+    guard_.reset();
+  }
+
+  void stop() {
+    stream_.reset();
+    for (Rank& rank : ranks_) rank.plane.reset();
+    network_.reset();
+  }
+  void make_network(uint64_t seed = 1) {
+    stop();
+    ranks_ = {};
+    network_ = std::make_unique<FakeNetwork>(*progress_, seed, 2);
+  }
+  void make_plane(int rank, ControlPlane::Options options = {}) {
+    options.rank = rank;
+    options.size = 2;
+    options.context = FakeNetwork::kJob.low;
+    options.rank_of = absl::StrCat("rank ", rank, " of 2");
+    options.policy = BalancePolicy::kShuffle;
+    auto& plane = ranks_[static_cast<size_t>(rank)].plane;
+    plane = std::make_unique<ControlPlane>(*progress_, ranks_[static_cast<size_t>(rank)],
+                                           std::move(options));
+    plane->set_lanes({"a", "b"}, {rail_bit(0), rail_bit(1)});
+  }
+  void connect(int rank) {
+    ranks_[static_cast<size_t>(rank)].plane->connect(1 - rank, network_->channel(rank));
+    network_->settle_down();
+  }
+  void make_both(uint64_t seed = 1, const ControlPlane::Options& options = {}) {
+    make_network(seed);
+    for (const int rank : {0, 1}) make_plane(rank, options);
+    for (const int rank : {1, 0}) connect(rank);
+  }
+  // A plane, and a stream that stands in for the other rank's.
+  void make_one(int rank) {
+    make_network();
+    make_plane(rank);
+    connect(rank);
+    heard_.clear();
+    stream_ = std::make_unique<MessageStream>(
+        network_->channel(1 - rank), FakeNetwork::kJob.low, kStreamTag,
+        MessageStream::Callbacks{.on_message =
+                                     [this](const std::string& bytes) {
+                                       auto message = control_message::decode(bytes, 2);
+                                       ASSERT_TRUE(message.ok()) << message.status();
+                                       heard_.push_back(*std::move(message));
+                                     },
+                                 .on_failed = [](const absl::Status&) {}});
+    stream_->start();
+    network_->settle_down();
+  }
+  void say(const control_message::Message& message) {
+    stream_->send(control_message::encode(message));
+    network_->settle_down();
+  }
+  // With the time that passes.
+  void settle_until(const std::function<bool()>& holds) {
+    const Nanos deadline = now() + 20 * kSecond;
+    while (!holds()) {
+      ASSERT_LT(now(), deadline);
+      network_->settle_down();
+      Waiter never;
+      progress_->wait(*guard_, never, now() + 5 * kMillisecond);
+    }
+  }
+  void leave(int rank) {
+    stream_.reset();
+    network_->channel(rank).leave(FakeNetwork::kJob);
+  }
+  // Each starts and ends operations in an order of its own, while messages are under way.
+  void run(uint64_t operations_of_a_tag) {
+    constexpr uint32_t kTags = 3;
+    const auto is_done = [&](const Rank& rank) {
+      return rank.over.size() == kTags * operations_of_a_tag;
+    };
+    for (int i = 0; !is_done(ranks_[0]) || !is_done(ranks_[1]); ++i) {
+      ASSERT_LT(i, 1'000'000) << ranks_[0].plane->why_held();
+      Rank& rank = ranks_[network_->below(2)];
+      const auto tag = static_cast<uint32_t>(network_->below(kTags));
+      if (network_->one_in(3)) {
+        if (rank.entered[tag] < operations_of_a_tag) rank.enter(tag);
+      } else if (network_->one_in(2)) {
+        finish_one(rank);
+      } else if (!network_->step() && rank.entered[tag] == operations_of_a_tag) {
+        network_->settle_down();
+      }
+      progress_->run_deferred();
+    }
+    network_->settle_down();
+  }
+  void finish_one(Rank& rank) {
+    for (const auto& [id, course] : rank.courses) {
+      const bool is_over_everywhere = ranks_[0].courses.contains(id) &&
+                                      ranks_[1].courses.contains(id) && !rank.over.contains(id);
+      if (is_over_everywhere) return rank.finish(id);
+    }
+  }
+  // That all ranks ran each operation alike, and by how many plans.
+  uint32_t plans() {
+    uint32_t latest = 0;
+    EXPECT_EQ(ranks_[0].courses.size(), ranks_[1].courses.size());
+    for (const auto& [id, course] : ranks_[0].courses) {
+      const Course& other = ranks_[1].courses[id];
+      EXPECT_EQ(course.plan, other.plan);
+      EXPECT_EQ(course.number, other.number);
+      EXPECT_EQ(course.allocation, other.allocation);
+      latest = std::max(latest, course.plan);
+    }
+    for (const Rank& rank : ranks_) EXPECT_TRUE(rank.nonsense.empty()) << rank.nonsense[0];
+    return latest;
+  }
+  void expect_nonsense(int rank, const char* why) {
+    std::vector<absl::Status>& nonsense = ranks_[static_cast<size_t>(rank)].nonsense;
+    ASSERT_EQ(nonsense.size(), 1u) << why;
+    EXPECT_TRUE(absl::StrContains(nonsense[0].message(),
+                                  absl::StrCat("rank ", 1 - rank, " does not follow the protocol")))
+        << nonsense[0];
+    EXPECT_TRUE(absl::StrContains(nonsense[0].message(), why)) << nonsense[0];
+    nonsense.clear();
+  }
+
+  std::unique_ptr<Progress> progress_;
+  std::unique_ptr<Progress::Guard> guard_;  // throughout, so that no other thread drives
+  std::unique_ptr<FakeNetwork> network_;
+  std::array<Rank, 2> ranks_;
+  std::unique_ptr<MessageStream> stream_;
+  std::vector<control_message::Message> heard_;
+};
+
+TEST_F(ControlPlaneTest, AllRanksRunEachOperationByTheSamePlan) {
+  uint32_t count = 0;
+  for (uint64_t seed = 0; seed < 10 && !HasFailure(); ++seed) {
+    make_both(seed);
+    run(80);
+    count += plans();
+  }
+  EXPECT_GT(count, 50u);
+}
+
+TEST_F(ControlPlaneTest, NothingIsKnownUntilAllAreConnected) {
+  make_network();
+  for (const int rank : {0, 1}) make_plane(rank);
+  connect(0);
+  Rank& first = ranks_[0];
+  first.enter(1);
+  network_->settle_down();
+  EXPECT_TRUE((first.courses[{1, 1}].allocation.empty()));
+  first.enter(1);
+  connect(1);
+  EXPECT_EQ((first.courses[{1, 2}].plan), 0u);
+  first.enter(1);  // opens the class
+  network_->settle_down();
+  first.enter(1);
+  EXPECT_EQ((first.courses[{1, 4}].plan), 1u);
+  EXPECT_EQ((first.courses[{1, 4}].number), 1u);
+  EXPECT_EQ((first.courses[{1, 4}].allocation.size()), 2u);
+  first.enter(0);  // a class that has none yet runs by the nearest one's
+  EXPECT_EQ((first.courses[{0, 1}].number), 0u);
+  EXPECT_EQ((first.courses[{0, 1}].allocation), (first.courses[{1, 4}].allocation));
+}
+
+TEST_F(ControlPlaneTest, ARailThatIsDownSomewhereIsUsedNowhere) {
+  make_both();
+  ranks_[1].plane->set_down(rail_bit(0));
+  run(30);
+  plans();
+  for (Rank& rank : ranks_) {
+    rank.enter(1);
+    EXPECT_EQ((rank.courses[{1, 31}].allocation), all_on(1, 2));
+  }
+}
+
+TEST_F(ControlPlaneTest, ARailThatComesBackIsUsedAgain) {
+  make_both();
+  run(10);
+  ranks_[1].plane->set_down(rail_bit(0));
+  network_->settle_down();
+  ranks_[1].plane->set_down(0);
+  network_->settle_down();
+  run(60);
+  EXPECT_GT(plans(), 3u);
+  LaneSet used = 0;
+  for (const auto& [id, course] : ranks_[0].courses) {
+    if (id.second > 40) used |= lanes_of(course.allocation);
+  }
+  EXPECT_EQ(used, 0b11u);
+}
+
+TEST_F(ControlPlaneTest, WithOneRailInCommonThereIsNothingToBalance) {
+  make_network();
+  for (const int rank : {0, 1}) make_plane(rank);
+  ranks_[1].plane->set_lanes({"a", "b"}, {rail_bit(0), 0});
+  for (const int rank : {0, 1}) connect(rank);
+  run(20);
+  EXPECT_EQ(plans(), 0u);
+}
+
+TEST_F(ControlPlaneTest, ShortMessagesAreNotPlannedNorWhatStripesDoAsWell) {
+  make_both();
+  ControlPlane& plane = *ranks_[0].plane;
+  EXPECT_FALSE(plane.covers(ControlPlane::kLeastBytes - 1));
+  EXPECT_TRUE(plane.covers(ControlPlane::kLeastBytes));
+  EXPECT_TRUE(plane.covers(ControlPlane::kStripesFrom));
+  ControlPlane::Options options;
+  options.has_stripes = true;
+  make_both(1, options);
+  EXPECT_EQ(ranks_[0].plane->lanes(), 3);
+  EXPECT_TRUE(ranks_[0].plane->covers(ControlPlane::kStripesFrom - 1));
+  EXPECT_FALSE(ranks_[0].plane->covers(ControlPlane::kStripesFrom));
+}
+
+TEST_F(ControlPlaneTest, WhatWasLearnedIsSavedAndGoneOnFrom) {
+  const std::string path = ::testing::TempDir() + "control_plane_test.table";
+  ControlPlane::Options options;
+  options.table_path = path;
+  make_both(1, options);
+  run(40);
+  stop();
+  const auto saved = load_table(path);
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  EXPECT_EQ(saved->lanes, (std::vector<std::string>{"a", "b"}));
+  ASSERT_FALSE(saved->entries.empty());
+  options.table_path.clear();
+  options.table = *saved;
+  make_both(1, options);
+  for (const Rank& rank : ranks_) {
+    for (const auto& [size_class, entry] : saved->entries) {
+      if (entry.windows == 0) continue;
+      EXPECT_EQ(rank.plane->table().entries.at(size_class).allocation, entry.allocation);
+    }
+  }
+  std::remove(path.c_str());
+}
+
+// ---- A rank that is gone -----------------------------------------------------------------------
+
+TEST_F(ControlPlaneTest, WhoWaitsForTheCoordinatorGoesOnWhenItLeaves) {
+  make_one(1);
+  say(control_message::Prepare{1});
+  ASSERT_FALSE(heard_.empty());
+  EXPECT_TRUE(std::holds_alternative<control_message::Report>(heard_.back()));
+  Rank& rank = ranks_[1];
+  rank.enter(1);
+  EXPECT_EQ(rank.held.size(), 1u);
+  EXPECT_TRUE(absl::StrContains(rank.plane->why_held(), "rank 0"));
+  leave(0);
+  settle_until([&] { return rank.held.empty(); });
+  EXPECT_EQ((rank.courses[{1, 1}].plan), 0u);
+  EXPECT_TRUE(rank.nonsense.empty());
+}
+
+TEST_F(ControlPlaneTest, TheCoordinatorGoesOnWithoutARankThatLeaves) {
+  make_one(0);
+  say(control_message::Lanes{0b11});
+  Rank& rank = ranks_[0];
+  rank.enter(1);  // opens the class
+  network_->settle_down();
+  rank.enter(1);
+  EXPECT_EQ(rank.held.size(), 1u);
+  EXPECT_TRUE(absl::StrContains(rank.plane->why_held(), "once rank 1 has answered"))
+      << rank.plane->why_held();
+  leave(1);
+  settle_until([&] { return rank.held.empty(); });
+  EXPECT_EQ((rank.courses[{1, 2}].plan), 1u);
+  EXPECT_TRUE(rank.nonsense.empty());
+}
+
+// ---- What cannot be ----------------------------------------------------------------------------
+
+TEST_F(ControlPlaneTest, TheCoordinatorTakesNoNonsense) {
+  make_one(0);
+  say(control_message::Lanes{0b11});
+  stream_->send("what");
+  network_->settle_down();
+  expect_nonsense(0, "makes no sense");
+  say(control_message::Prepare{1});
+  expect_nonsense(0, "not for this rank");
+  say(control_message::Commit{1, {}, {}});
+  expect_nonsense(0, "not for this rank");
+  say(control_message::Report{1, {}});
+  expect_nonsense(0, "not asked for");
+  const Reading reading{{1, 1}, kBytes, 1, {5, 5}};
+  say(control_message::Readings{{reading, reading}});
+  expect_nonsense(0, "came twice");
+}
+
+TEST_F(ControlPlaneTest, ARankTakesNoNonsenseFromTheCoordinator) {
+  make_one(1);
+  say(control_message::Lanes{0b11});
+  expect_nonsense(1, "not for this rank");
+  say(control_message::Readings{});
+  expect_nonsense(1, "not for this rank");
+  say(control_message::Commit{1, {}, {}});
+  expect_nonsense(1, "in no step");
+  say(control_message::Prepare{2});
+  expect_nonsense(1, "plan 2");
+  say(control_message::Prepare{1});
+  EXPECT_TRUE(ranks_[1].nonsense.empty());
+  say(control_message::Prepare{1});
+  expect_nonsense(1, "in a step");
+}
+
+}  // namespace
+}  // namespace nezha
