@@ -62,14 +62,13 @@ LaneSet ControlPlane::live() const {
 }
 
 void ControlPlane::connect(int rank, Channel& channel) {
-  Peer& peer = peers_[rank];
-  peer.rank = rank;
-  peer.stream = std::make_unique<MessageStream>(
+  auto& stream = peers_[rank];
+  stream = std::make_unique<MessageStream>(
       channel, options_.context, kStreamTag,
       MessageStream::Callbacks{
           .on_message = [this, rank](const std::string& bytes) { on_bytes(rank, bytes); },
           .on_failed = [this, rank](const absl::Status& why) { on_peer_gone(rank, why); }});
-  peer.stream->start();
+  stream->start();
   const bool is_last = options_.rank != 0 || static_cast<int>(peers_.size()) == options_.size - 1;
   if (!is_last) return;
   told_live_ = live();
@@ -163,7 +162,7 @@ void ControlPlane::set_down(RailMask down) {
 void ControlPlane::send(const control_message::Message& message) {
   if (options_.rank != 0) {
     const auto peer = peers_.find(0);
-    if (peer != peers_.end()) peer->second.stream->send(control_message::encode(message));
+    if (peer != peers_.end()) peer->second->send(control_message::encode(message));
     return;
   }
   // Not from inside of the coordinator or an operation.
@@ -178,7 +177,7 @@ void ControlPlane::send(const control_message::Message& message) {
 
 void ControlPlane::broadcast(const control_message::Message& message) {
   const std::string bytes = control_message::encode(message);
-  for (auto& [rank, peer] : peers_) peer.stream->send(bytes);
+  for (auto& [rank, stream] : peers_) stream->send(bytes);
   send(message);
 }
 
@@ -260,7 +259,7 @@ void ControlPlane::on_peer_gone(int rank, const absl::Status& why) {
 }
 
 void ControlPlane::set_awaited(bool is_awaited) {
-  for (auto& [rank, peer] : peers_) peer.stream->set_awaited(is_awaited);
+  for (auto& [rank, stream] : peers_) stream->set_awaited(is_awaited);
 }
 
 // ---- What is seen ------------------------------------------------------------------------------

@@ -103,11 +103,6 @@ class ControlPlane {
     Allocation allocation;
   };
   using Plan = std::map<SizeClass, NumberedAllocation>;
-  struct Peer {
-    int rank = 0;
-    std::unique_ptr<MessageStream> stream;
-    bool is_ready = false;
-  };
 
   void send(const control_message::Message& message);  // to rank 0
   void broadcast(const control_message::Message& message);
@@ -137,7 +132,7 @@ class ControlPlane {
   std::vector<RailMask> lanes_;
   RailMask down_ = 0;
   LaneSet told_live_ = 0;
-  std::map<int, Peer> peers_;  // by rank
+  std::map<int, std::unique_ptr<MessageStream>> peers_;  // by rank
   PlanFollower follower_;
   std::map<uint32_t, Plan> plans_;  // by number; those that an operation may still start by
   std::vector<Reading> readings_;   // not sent yet

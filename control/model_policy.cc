@@ -35,6 +35,8 @@ constexpr double kUnsteady = 0.025;
 constexpr double kProbeCharge = 2;
 constexpr double kMostProbePart = 1. / 16;
 constexpr double kProbeSlowest = 32;  // times what the current allocation takes
+// One that takes more times that much does not keep others waiting until it can be afforded.
+constexpr double kDear = 4;
 
 // By which part a prediction must be better to be acted on: what is worth a change, and beyond what
 // noise brings about.
@@ -363,14 +365,13 @@ std::optional<Allocation> ModelPolicy::next_probe(const Window& window,
                          (beside && other == beside->set);
     if (!is_near || other == set || (!is_spread && std::popcount(other) > 1)) continue;
     const auto probe = probe_of(window, *now, other);
-    // One that cannot be afforded yet must not keep the others waiting.
-    if (probe && is_affordable(*probe) &&
-        (!next || model_.last_measured(window.size_class, other) <
-                      model_.last_measured(window.size_class, next->set))) {
+    if (!probe || (probe->time > kDear * now->time && !is_affordable(*probe))) continue;
+    if (!next || model_.last_measured(window.size_class, other) <
+                     model_.last_measured(window.size_class, next->set)) {
       next = probe;
     }
   }
-  if (!next) return std::nullopt;
+  if (!next || !is_affordable(*next)) return std::nullopt;
   return next->allocation;
 }
 

@@ -18,16 +18,17 @@ namespace nezha {
 
 /// How one operation is spread over the rails.
 enum class Plan {
-  /// One algorithm over channels; its segments go over all rails, by learned rates.
+  /// One algorithm over channels; its segments go over all rails, by learned rates. The default.
   kStripe,
   /// An independent allreduce per rail, each on its own slice of the message (the Nezha paper,
   /// section IV). The slices are cut by `ContextOptions::shares`, or, if those are not given, as
   /// the load balancer learns to: equal parts at first.
   kSlice,
   /// Each allreduce of 4 KiB to 512 KiB as what is best for messages of its size: stripes, slices,
-  /// or one rail alone. The load balancer tries them while the program runs. Others as stripes:
-  /// shorter ones end before a second rail could help, longer ones adapt while they run. The
-  /// default.
+  /// or one rail alone. The load balancer tries them while the program runs, which pays where the
+  /// ranks have cores of their own: times that vary for other reasons than the network mislead it.
+  /// Others as stripes: shorter ones end before a second rail could help, longer ones adapt while
+  /// they run.
   kAuto,
 };
 
@@ -88,7 +89,7 @@ struct ContextOptions {
   /// than 0, and a year if it is longer. Not given: NEZHA_TIMEOUT, or 30 s. Each rank may have its
   /// own.
   std::optional<std::chrono::milliseconds> timeout;
-  /// Not given: NEZHA_PLAN, or Plan::kAuto.
+  /// Not given: NEZHA_PLAN, or Plan::kStripe.
   std::optional<Plan> plan;
   /// Plan::kSlice only: the part of each message that each rail carries, in the order of `rails`;
   /// any positive scale below 1e12 (`{1000, 400}`). Empty: not given (NEZHA_SHARES, or equal
