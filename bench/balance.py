@@ -1,0 +1,221 @@
+"""What bench/balancer measured (balancer.json), and what is worked out from it."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from units import size_text
+
+JSON = "balancer.json"
+PICTURES = ["balancer.png", "balancer.svg"]
+WINDOW = 9  # operations whose median counts, so that one that is late does not
+SETTLED_PART = 0.9  # of the windows to come stay as good as one that counts as settled
+PHASES = ["start", "changed", "back"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Mode:
+    """One way to have messages divided."""
+
+    key: str
+    label: str
+    options: tuple[str, ...]  # of nezha-bench
+
+
+MODES = [
+    Mode("model", "slices, policy model", ("--plan", "slice", "--policy", "model")),
+    Mode("paper", "slices, policy paper", ("--plan", "slice", "--policy", "paper")),
+    Mode("auto", "plan auto, policy model", ("--plan", "auto", "--policy", "model")),
+    Mode("stripe", "stripes", ("--plan", "stripe")),
+]
+LEARNING = ["model", "paper", "auto"]  # those that leave a table
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    rail: str
+    rate: int  # bits per second
+    host: int | None  # None: all
+
+
+@dataclasses.dataclass
+class Operation:
+    """A line of a trace."""
+
+    end: float  # seconds of CLOCK_MONOTONIC
+    bytes: int
+    us: float
+    learned: str  # by what the next one runs: "hot eth0 70.0% eth1 30.0%", or nothing
+    sent: list[float]  # by rail, since the one before
+
+    @property
+    def state(self) -> str:
+        return self.learned.partition(" ")[0]
+
+    @property
+    def lanes(self) -> list[str]:
+        """Those that carry the next one, as far as it is learned."""
+        return self.learned.split()[1::2]
+
+
+def read_trace(path: Path, rails: Sequence[str]) -> list[Operation]:
+    """Without the first operation's shares: connections are made then."""
+    operations = []
+    before = [0.0] * len(rails)
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            total = [float(row.get(f"sent_{rail}") or 0) for rail in rails]
+            sent = [now - then for now, then in zip(total, before)]
+            before = total
+            operations.append(
+                Operation(
+                    float(row["seconds"]), int(row["bytes"]), float(row["us"]), row["learned"], sent
+                )
+            )
+    return operations
+
+
+def sliding(values: Sequence[float]) -> list[float]:
+    """Medians of the windows that begin at each value; shorter ones at the end."""
+    return [statistics.median(values[i : i + WINDOW]) for i in range(len(values))]
+
+
+def settled_after(times: Sequence[float], target: float, tolerance: float) -> int | None:
+    """From which operation on the times are at most that part above the target; None for never.
+
+    One in ten windows may be worse afterwards: the machine has other work.
+    """
+    good = [time <= target * (1 + tolerance) for time in sliding(times)[: -WINDOW + 1]]
+    left = sum(good)
+    for index, is_good in enumerate(good):
+        if is_good and left >= SETTLED_PART * (len(good) - index):
+            return index
+        left -= is_good
+    return None
+
+
+def final(values: Sequence[float]) -> float:
+    return statistics.median(values[-max(WINDOW, len(values) // 4) :])
+
+
+def probe_operations(operations: Sequence[Operation]) -> int:
+    """Those by another division for a short while, in a state that is settled before and after."""
+    count, begin = 0, 0
+    runs: list[tuple[str, int]] = []
+    for index in range(1, len(operations) + 1):
+        if index == len(operations) or operations[index].learned != operations[begin].learned:
+            runs.append((operations[begin].learned, index - begin))
+            begin = index
+    for before, (learned, length), after in zip(runs, runs[1:], runs[2:]):
+        is_settled = learned.startswith(("cold", "converged"))
+        if is_settled and before[0] == after[0] and length <= before[1] + after[1]:
+            count += length
+    return count
+
+
+@dataclasses.dataclass
+class Phase:
+    """What followed the start or a change, of one run."""
+
+    name: str
+    begin: int  # in the run's operations
+    operations: list[Operation]
+    rails: list[str]
+
+    @property
+    def times(self) -> list[float]:
+        return [operation.us for operation in self.operations]
+
+    def final_us(self) -> float:
+        return final(self.times)
+
+    def final_share(self, rail: str) -> float:
+        tail = self.operations[-max(WINDOW, len(self.operations) // 4) :]
+        sent = [sum(column) for column in zip(*(operation.sent for operation in tail))]
+        return sent[self.rails.index(rail)] / (sum(sent) or 1)
+
+    def final_state(self) -> str:
+        """The commonest of the last quarter: a probe may be under way."""
+        tail = self.operations[-max(WINDOW, len(self.operations) // 4) :]
+        states = [operation.state for operation in tail]
+        return max(states, key=states.count)
+
+
+@dataclasses.dataclass
+class Balance:
+    machine: dict[str, str | int]
+    hosts: int
+    rails: dict[str, int]  # bits per second
+    size: int  # bytes
+    change: Change
+    # by mode: "trace", a file's name; "changes", for each when it began and when it was made,
+    # seconds of CLOCK_MONOTONIC
+    runs: dict[str, dict] = dataclasses.field(default_factory=dict)
+    # by "start" and "changed": "shares" (percents by rail) and "us" of each that was tried
+    splits: dict[str, list[dict]] = dataclasses.field(default_factory=dict)
+    # by "start" and "changed": the best of them, measured again
+    best: dict[str, dict] = dataclasses.field(default_factory=dict)
+    # a size and mode each: "bytes", "mode", "us", "state", "lanes", "hot_after"
+    starts: list[dict] = dataclasses.field(default_factory=list)
+    # "fastest rail" and "fixed split" by size, in microseconds
+    fixed: dict[str, dict[int, float]] = dataclasses.field(default_factory=dict)
+    failures: list[dict] = dataclasses.field(default_factory=list)  # "what", "errors"
+    operations: dict[str, list[Operation]] = dataclasses.field(default_factory=dict)  # not saved
+
+    def save(self, path: Path) -> None:
+        data = dataclasses.asdict(self)
+        del data["operations"]
+        path.write_text(json.dumps(data, indent=1) + "\n")
+
+    @staticmethod
+    def load(path: Path) -> Balance:
+        data = json.loads(path.read_text())
+        data["change"] = Change(**data["change"])
+        data["fixed"] = {
+            name: {int(size): us for size, us in times.items()}
+            for name, times in data["fixed"].items()
+        }
+        results = Balance(**data)
+        for key, run in results.runs.items():
+            results.operations[key] = read_trace(path.parent / run["trace"], list(results.rails))
+        return results
+
+    def title(self) -> str:
+        rails = " + ".join(f"{name} {rate / 1e9:g} Gbit/s" for name, rate in self.rails.items())
+        return f"allreduce of {size_text(self.size)}, float32 sum, {self.hosts} hosts, {rails}"
+
+    def change_text(self) -> str:
+        where = "" if self.change.host is None else f" on host {self.change.host} alone"
+        return f"{self.change.rail} at {self.change.rate / 1e9:g} Gbit/s{where}"
+
+    def measured(self) -> list[Mode]:
+        return [mode for mode in MODES if mode.key in self.runs]
+
+    def phases(self, mode: Mode) -> list[Phase]:
+        """An operation that was under way while the rate changed belongs to neither phase."""
+        operations = self.operations[mode.key]
+        ends = [operation.end for operation in operations]
+        phases, begin = [], 0
+        changes = self.runs[mode.key]["changes"]
+        for name, change in zip(PHASES, [*changes, None]):
+            end = len(ends) if change is None else sum(at <= change[0] for at in ends)
+            phases.append(Phase(name, begin, operations[begin:end], list(self.rails)))
+            # the first that began when the change was made
+            begin = end if change is None else sum(at <= change[1] for at in ends) + 1
+        return [phase for phase in phases if len(phase.operations) > WINDOW]
+
+    def best_of(self, phase: str) -> dict | None:
+        """The best split in a phase: "shares" and "us"."""
+        return self.best.get("changed" if phase == "changed" else "start")
+
+    def wire_limit(self, rates: Sequence[int], size: int) -> float:
+        """The microseconds that the wire alone takes; see Results.wire_limit()."""
+        return size * 2 * (self.hosts - 1) / self.hosts / (sum(rates) / 8) * 1e6
+
+    def changed_rates(self) -> list[int]:
+        return list({**self.rails, self.change.rail: self.change.rate}.values())

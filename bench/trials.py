@@ -1,0 +1,217 @@
+"""Runs nezha-bench for bench/balancer: with rates that change, by fixed splits, from nothing."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import program
+import sweep
+import testbed
+from balance import LEARNING, MODES, Balance, Mode, Operation, final, read_trace
+from progress import Progress
+from units import size_text, time_text
+
+POLL = 0.002  # seconds between two looks at a trace
+COARSE = 40  # splits of the coarse search at most
+FINER = [5, 2]  # percent that finer searches move from rail to rail
+
+
+class Failed(Exception):
+    """A launch that went wrong: its errors."""
+
+
+def coarse_splits(rails: int) -> Iterator[tuple[int, ...]]:
+    """Percents for each rail, evenly spread: for two 0,100, 10,90 and so on."""
+    parts = max(n for n in (2, 4, 5, 10) if n == 2 or math.comb(n + rails - 1, n) <= COARSE)
+    for split in itertools.product(range(parts + 1), repeat=rails):
+        if sum(split) == parts:
+            yield tuple(part * 100 // parts for part in split)
+
+
+def moves(split: Sequence[int], step: int) -> Iterator[tuple[int, ...]]:
+    """Some percent from one rail to another."""
+    for giver, taker in itertools.permutations(range(len(split)), 2):
+        if split[giver] >= step:
+            changed = list(split)
+            changed[giver] -= step
+            changed[taker] += step
+            yield tuple(changed)
+
+
+class Trials:
+    def __init__(
+        self, bed: testbed.Testbed, results: Balance, out: Path, quick: bool, progress: Progress
+    ) -> None:
+        self._bed = bed
+        self._results = results
+        self._out = out
+        self._progress = progress
+        self._rails = list(results.rails)
+        limit = results.wire_limit(results.changed_rates(), results.size)
+        least, most, seconds = (70, 400, 1.2) if quick else (150, 2000, 4)
+        self._phase = round(min(most, max(least, seconds * 1e6 / limit)))  # operations
+        self._fixed_operations = round(min(60, max(10, seconds * 1e5 / limit)))
+        self._start_operations = 150 if quick else 250
+        self._sizes = [1 << power for power in range(13, 21, 2 if quick else 1)]
+
+    def run(self) -> None:
+        for mode in MODES:
+            self._guarded(mode.label, lambda: self._run_mode(mode))
+        self._guarded("fixed splits", lambda: self._search("start"))
+        self._change()
+        self._guarded("fixed splits, changed", lambda: self._search("changed"))
+        self._change_back()
+        self._guarded("fixed, over sizes", self._fixed_sizes)
+        for size in self._sizes:
+            for mode in MODES:
+                if mode.key in LEARNING:
+                    what = f"{size_text(size)}, {mode.label}, from nothing"
+                    self._guarded(what, lambda: self._start(mode, size))
+        self._progress.clear()
+
+    def _guarded(self, what: str, trial) -> None:
+        try:
+            self._progress.show(what)
+            trial()
+        except Failed as failure:
+            errors = failure.args[0]
+            self._results.failures.append({"what": what, "errors": errors})
+            self._progress.keep("\n    ".join([f"{what}: failed", *errors]))
+
+    def _change(self) -> None:
+        change = self._results.change
+        self._bed.set_rate(change.rail, f"{change.rate}bit", change.host)
+
+    def _change_back(self) -> None:
+        change = self._results.change
+        self._bed.set_rate(change.rail, f"{self._results.rails[change.rail]}bit", change.host)
+
+    def _launch(
+        self,
+        options: Sequence[str],
+        sizes: Sequence[int],
+        count: int,
+        trace: Path,
+        meanwhile=None,
+        rails: Sequence[str] | None = None,
+    ) -> list[Operation]:
+        trace.unlink(missing_ok=True)
+        slowest = min(self._results.changed_rates())
+        seconds = 10 + 10 * self._results.wire_limit([slowest], max(sizes)) / 1e6
+        command = [
+            str(program.BUILD / "bench" / "nezha-bench"),
+            *("--rails", ",".join(f"tcp:{name}" for name in rails or self._rails), *options),
+            *("--warmup-iters", "0", "--iteration-count", str(count)),
+            *("--trace", str(trace), "--timeout", f"{seconds:.0f}s"),
+        ]
+        limit = 20 + 5 * seconds
+        _, errors = sweep.launch(self._bed, command, sizes, limit, meanwhile)
+        if errors:
+            raise Failed(errors)
+        return read_trace(trace, self._rails)
+
+    def _run_mode(self, mode: Mode) -> None:
+        """From nothing, through the change and back, each after as many operations."""
+        trace = self._out / f"trace-{mode.key}.csv"
+        changes: list[tuple[float, float]] = []
+
+        def meanwhile(processes: list[testbed.Process]) -> None:
+            for act in (self._change, self._change_back):
+                lines = 1 + self._phase * (len(changes) + 1)
+                while not trace.exists() or trace.read_bytes().count(b"\n") < lines:
+                    if any(process.returncode is not None for process in processes):
+                        return
+                    time.sleep(POLL)
+                begin = time.monotonic()
+                act()
+                changes.append((begin, time.monotonic()))
+
+        try:
+            operations = self._launch(
+                mode.options, [self._results.size], 3 * self._phase, trace, meanwhile
+            )
+        finally:
+            self._change_back()
+        if len(changes) < 2:
+            raise Failed(["it ended before the rates were changed"])
+        self._results.runs[mode.key] = {"trace": trace.name, "changes": changes}
+        self._results.operations[mode.key] = operations
+        self._progress.say(
+            f"{mode.label}: {len(operations)} operations,"
+            f" {time_text(final([operation.us for operation in operations]))} at the end"
+        )
+
+    # ---- fixed splits ----
+
+    def _fixed(self, shares: Sequence[float], sizes: Sequence[int], count: int) -> list[Operation]:
+        used = [(rail, share) for rail, share in zip(self._rails, shares) if share]
+        options = ["--plan", "slice", "--policy", "none"]
+        options += ["--share", ",".join(f"{share:g}" for _, share in used)]
+        with tempfile.TemporaryDirectory() as folder:
+            trace = Path(folder) / "trace"
+            return self._launch(options, sizes, count, trace, rails=[rail for rail, _ in used])
+
+    def _search(self, phase: str) -> None:
+        """The best split: evenly spread ones, then finer steps around the best."""
+        tried: dict[tuple[int, ...], float] = {}
+
+        def attempt(split: tuple[int, ...], count: int) -> float:
+            operations = self._fixed(split, [self._results.size], count)
+            return statistics.median(operation.us for operation in operations[count // 4 :])
+
+        def measure(split: tuple[int, ...]) -> None:
+            if split not in tried:
+                tried[split] = attempt(split, self._fixed_operations)
+                text = "/".join(map(str, split))
+                self._progress.say(f"fixed split {text}, {phase}: {time_text(tried[split])}")
+
+        for split in coarse_splits(len(self._rails)):
+            measure(split)
+        for step in FINER:
+            best = None
+            while best != (best := min(tried, key=tried.__getitem__)):
+                for split in moves(best, step):
+                    measure(split)
+        self._results.splits[phase] = [
+            {"shares": split, "us": us} for split, us in sorted(tried.items())
+        ]
+        # again, as long as the modes: the least of many has had luck
+        again = attempt(best, self._phase)
+        self._results.best[phase] = {"shares": best, "us": again}
+
+    def _fixed_sizes(self) -> None:
+        rates = self._results.rails
+        fastest = max(rates, key=rates.__getitem__)
+        splits = {
+            "fastest rail": [int(rail == fastest) for rail in rates],
+            "fixed split": list(rates.values()),
+        }
+        for name, split in splits.items():
+            operations = self._fixed(split, self._sizes, self._start_operations)
+            self._results.fixed[name] = {
+                size: final([each.us for each in operations if each.bytes == size])
+                for size in self._sizes
+            }
+            self._progress.say(f"{name}, over sizes")
+
+    # ---- from nothing ----
+
+    def _start(self, mode: Mode, size: int) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            trace = Path(folder) / "trace"
+            operations = self._launch(mode.options, [size], self._start_operations, trace)
+        tail = [operation.learned for operation in operations[-len(operations) // 4 :]]
+        learned = max(tail, key=tail.count)  # a probe may be under way
+        state, *lanes = learned.split() or [""]
+        us = final([operation.us for operation in operations])
+        self._results.starts.append(
+            {"bytes": size, "mode": mode.key, "us": us, "state": state, "lanes": lanes[::2]}
+        )
+        text = f"{size_text(size)}, {mode.label}, from nothing: {learned}"
+        self._progress.say(f"{text}, {time_text(us)}")
