@@ -8,13 +8,14 @@ import json
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from units import size_text
 
 JSON = "balancer.json"
 PICTURES = ["balancer.png", "balancer.svg"]
 WINDOW = 9  # operations whose median counts, so that one that is late does not
-SETTLED_PART = 0.9  # of the windows to come stay as good as one that counts as settled
+FAR = 45  # operations that are to stay as good, in the median
 PHASES = ["start", "changed", "back"]
 
 
@@ -53,15 +54,6 @@ class Operation:
     learned: str  # by what the next one runs: "hot eth0 70.0% eth1 30.0%", or nothing
     sent: list[float]  # by rail, since the one before
 
-    @property
-    def state(self) -> str:
-        return self.learned.partition(" ")[0]
-
-    @property
-    def lanes(self) -> list[str]:
-        """Those that carry the next one, as far as it is learned."""
-        return self.learned.split()[1::2]
-
 
 def read_trace(path: Path, rails: Sequence[str]) -> list[Operation]:
     """Without the first operation's shares: connections are made then."""
@@ -80,27 +72,46 @@ def read_trace(path: Path, rails: Sequence[str]) -> list[Operation]:
     return operations
 
 
-def sliding(values: Sequence[float]) -> list[float]:
+def sliding(values: Sequence[float], window: int = WINDOW) -> list[float]:
     """Medians of the windows that begin at each value; shorter ones at the end."""
-    return [statistics.median(values[i : i + WINDOW]) for i in range(len(values))]
+    return [statistics.median(values[i : i + window]) for i in range(len(values))]
 
 
 def settled_after(times: Sequence[float], target: float, tolerance: float) -> int | None:
     """From which operation on the times are at most that part above the target; None for never.
 
-    One in ten windows may be worse afterwards: the machine has other work.
+    Those of the next window, and of those that follow: a search may begin with what is best.
     """
-    good = [time <= target * (1 + tolerance) for time in sliding(times)[: -WINDOW + 1]]
-    left = sum(good)
-    for index, is_good in enumerate(good):
-        if is_good and left >= SETTLED_PART * (len(good) - index):
-            return index
-        left -= is_good
-    return None
+    limit = target * (1 + tolerance)
+    near, far = sliding(times), sliding(times, FAR)
+    settled = (i for i in range(len(times) - WINDOW) if near[i] <= limit and far[i] <= limit)
+    return next(settled, None)
 
 
-def final(values: Sequence[float]) -> float:
-    return statistics.median(values[-max(WINDOW, len(values) // 4) :])
+def lost(times: Sequence[float]) -> float:
+    """How many operations more there would have been at the final speed all the time."""
+    return sum(times) / statistics.mean(tail_of(times)) - len(times)
+
+
+def tail_of(values: Sequence[Any]) -> Sequence[Any]:
+    """The last quarter."""
+    return values[-max(WINDOW, len(values) // 4) :]
+
+
+def final(times: Sequence[float]) -> float:
+    return statistics.median(tail_of(times))
+
+
+def commonest(operations: Sequence[Operation]) -> str:
+    """What is learned at the end; a probe may be under way in the very end."""
+    learned = [operation.learned for operation in tail_of(operations)]
+    return max(learned, key=learned.count)
+
+
+def carried(operations: Sequence[Operation]) -> list[float]:
+    """Each rail's part of what was sent at the end."""
+    sent = [sum(column) for column in zip(*(each.sent for each in tail_of(operations)))]
+    return [part / (sum(sent) or 1) for part in sent]
 
 
 def probe_operations(operations: Sequence[Operation]) -> int:
@@ -116,6 +127,11 @@ def probe_operations(operations: Sequence[Operation]) -> int:
         if is_settled and before[0] == after[0] and length <= before[1] + after[1]:
             count += length
     return count
+
+
+def rails_used(carried: Sequence[float]) -> int:
+    """A probe, or what goes the other way when a link is busy, is no use."""
+    return sum(part > 0.05 for part in carried)
 
 
 @dataclasses.dataclass
@@ -135,15 +151,10 @@ class Phase:
         return final(self.times)
 
     def final_share(self, rail: str) -> float:
-        tail = self.operations[-max(WINDOW, len(self.operations) // 4) :]
-        sent = [sum(column) for column in zip(*(operation.sent for operation in tail))]
-        return sent[self.rails.index(rail)] / (sum(sent) or 1)
+        return carried(self.operations)[self.rails.index(rail)]
 
     def final_state(self) -> str:
-        """The commonest of the last quarter: a probe may be under way."""
-        tail = self.operations[-max(WINDOW, len(self.operations) // 4) :]
-        states = [operation.state for operation in tail]
-        return max(states, key=states.count)
+        return commonest(self.operations).partition(" ")[0]
 
 
 @dataclasses.dataclass
@@ -160,7 +171,7 @@ class Balance:
     splits: dict[str, list[dict]] = dataclasses.field(default_factory=dict)
     # by "start" and "changed": the best of them, measured again
     best: dict[str, dict] = dataclasses.field(default_factory=dict)
-    # a size and mode each: "bytes", "mode", "us", "state", "lanes", "hot_after"
+    # a size and mode each: "bytes", "mode", "us", "learned", "carried" (by rail)
     starts: list[dict] = dataclasses.field(default_factory=list)
     # "fastest rail" and "fixed split" by size, in microseconds
     fixed: dict[str, dict[int, float]] = dataclasses.field(default_factory=dict)

@@ -6,10 +6,10 @@ usage: bench/balance_figure.py balancer.json    draws again, next to the file
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from balance import LEARNING, MODES, PICTURES, WINDOW, Balance, Mode, sliding
+from balance import LEARNING, MODES, PICTURES, WINDOW, Balance, rails_used, sliding
 from figure import LIMIT, STYLE, plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
@@ -59,7 +59,7 @@ def _throughput(axes: Axes, results: Balance) -> None:
     for mode in results.measured():
         times = sliding([operation.us for operation in results.operations[mode.key]])
         rates = [megabytes_per_second(results.size, time) for time in times]
-        axes.plot(rates, color=LOOKS[mode.key][0], lw=1.3, label=mode.label)
+        axes.plot(_middles(rates), rates, color=LOOKS[mode.key][0], lw=1.3, label=mode.label)
     for begin, end, best in _spans(results):
         rate = megabytes_per_second(results.size, best["us"])
         axes.plot([begin, end], [rate, rate], "--", **LIMIT, label=_once(axes, "best fixed split"))
@@ -70,7 +70,7 @@ def _throughput(axes: Axes, results: Balance) -> None:
     axes.set_ylim(0)
     axes.set_ylabel("size / time in MB/s (more is better)")
     _changes(axes, results)
-    axes.legend(loc="lower left", ncols=3)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 0.06), ncols=3)
 
 
 def _share(axes: Axes, results: Balance) -> None:
@@ -83,13 +83,18 @@ def _share(axes: Axes, results: Balance) -> None:
         for index in range(len(sent)):
             sums = [sum(column) for column in zip(*sent[index : index + WINDOW])]
             parts.append(100 * sums[place] / (sum(sums) or 1))
-        axes.plot(parts, color=LOOKS[mode.key][0], lw=1.3)
+        axes.plot(_middles(parts), parts, color=LOOKS[mode.key][0], lw=1.3)
     for begin, end, best in _spans(results):
         axes.plot([begin, end], [best["shares"][place]] * 2, "--", **LIMIT)
     axes.set_ylim(-2, 102)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda part, _: f"{part:g}%"))
     axes.set_xlabel("operations from the start")
     _changes(axes, results)
+
+
+def _middles(windows: Sequence[float]) -> range:
+    """The operations in the middle of the windows that begin at each."""
+    return range(WINDOW // 2, WINDOW // 2 + len(windows))
 
 
 def _spans(results: Balance) -> Iterator[tuple[int, int, dict]]:
@@ -110,9 +115,9 @@ def _changes(axes: Axes, results: Balance) -> None:
         text = results.change_text() if phase.name == "changed" else f"back at {rate / 1e9:g} Gbit/s"
         axes.annotate(
             text,
-            (phase.begin, 1),
+            (phase.begin, 0),
             xycoords=("data", "axes fraction"),
-            xytext=(4, -12),
+            xytext=(4, 4),
             textcoords="offset points",
             color="#c0392b",
             fontsize=9,
@@ -128,7 +133,7 @@ def _once(axes: Axes, label: str) -> str | None:
 
 
 def _sizes(axes: Axes, results: Balance) -> None:
-    axes.set_title("From nothing: one lane (hollow) or several")
+    axes.set_title("From nothing: one rail (hollow) or several")
     alone = results.fixed.get("fastest rail")
     sizes = sorted({start["bytes"] for start in results.starts})
     if alone is None:
@@ -151,7 +156,7 @@ def _sizes(axes: Axes, results: Balance) -> None:
         colour, marker = LOOKS[mode.key]
         axes.plot([start["bytes"] for start in starts], ratios, color=colour, label=mode.label)
         for start, ratio in zip(starts, ratios):
-            face = colour if _is_spread(start) else "white"
+            face = colour if rails_used(start["carried"]) > 1 else "white"
             look = {"markerfacecolor": face, "markeredgecolor": colour, "zorder": 3}
             axes.plot(start["bytes"], ratio, marker, **look)
     split = results.fixed.get("fixed split")
@@ -165,11 +170,7 @@ def _sizes(axes: Axes, results: Balance) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_text(size)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda ratio, _: f"{ratio:g}×"))
     axes.set_ylabel("times as fast as the fastest rail alone")
-    axes.legend(loc="upper left")
-
-
-def _is_spread(start: dict) -> bool:
-    return len(start["lanes"]) > 1 or start["lanes"] == ["stripes"]
+    axes.legend(loc="best")
 
 
 def _splits(axes: Axes, results: Balance) -> None:

@@ -1,6 +1,18 @@
 """The tables at the end of bench/balancer."""
 
-from balance import LEARNING, MODES, Balance, Mode, Phase, probe_operations, settled_after
+from balance import (
+    FAR,
+    LEARNING,
+    MODES,
+    WINDOW,
+    Balance,
+    Mode,
+    Phase,
+    lost,
+    probe_operations,
+    rails_used,
+    settled_after,
+)
 from results import megabytes_per_second
 from summary import columns
 from units import size_text
@@ -33,7 +45,7 @@ def table(results: Balance) -> str:
 
 def _phases(results: Balance) -> list[str]:
     rail = results.change.rail
-    names = ["phase", "", "settled", "near best", "ops", "probing", "slowest op", "final"]
+    names = ["phase", "", "settled", "near best", "lost", "ops", "probing", "slowest op", "final"]
     rows = [[*names, "MB/s", "of best", f"{rail} carries", "state"]]
     for name in ("start", "changed", "back"):
         best = results.best_of(name)
@@ -44,14 +56,15 @@ def _phases(results: Balance) -> list[str]:
         if best:
             share = best["shares"][list(results.rails).index(rail)]
             rate = megabytes_per_second(results.size, best["us"])
-            empty = ["-"] * 5
+            empty = ["-"] * 6
             text = [f"{best['us'] / 1e3:.2f} ms", f"{rate:.1f}", "1.000", f"{share}%", ""]
             rows.append([name, "best fixed split", *empty, *text])
     return [
         *_lines("through the change", rows),
         "",
         "settled: operations until within 3% of the phase's final time; near best: within 5% of the",
-        "best fixed split's; both by medians of 9. final: the median of the last quarter.",
+        f"best fixed split's; both by the medians of the next {WINDOW} and {FAR}. lost: what the final speed",
+        "would have done more, in operations. final: the median of the last quarter.",
         f"carries: of what rank 0 sent. A change takes {_change_time(results)} ms to make.",
     ]
 
@@ -64,6 +77,7 @@ def _row(results: Balance, mode: Mode, phase: Phase, best: dict | None) -> list[
         mode.label,
         NEVER if settled is None else str(settled),
         NEVER if near is None else str(near),
+        f"{lost(phase.times):.0f}",
         str(len(phase.operations)),
         str(probe_operations(phase.operations)) if mode.key in LEARNING else "-",
         f"{max(phase.times[1:]) / 1e3:.1f} ms",
@@ -84,15 +98,15 @@ def _starts(results: Balance) -> list[str]:
     """From nothing: what each size comes to."""
     sizes = sorted({start["bytes"] for start in results.starts})
     head = ["size"] + [f"{name} (µs)" for name in results.fixed]
-    rows = [head + [text for key in LEARNING for text in (f"{key} (µs)", "lanes")]]
+    rows = [head + [text for key in LEARNING for text in (f"{key} (µs)", "carry %")]]
     for size in sizes:
         row = [size_text(size)] + [f"{times[size]:.0f}" for times in results.fixed.values()]
         for key in LEARNING:
             start = _start(results, key, size)
-            row += [f"{start['us']:.0f}", _lanes(start)] if start else ["-", "-"]
+            row += [f"{start['us']:.0f}", _carried(start)] if start else ["-", "-"]
         rows.append(row)
     hot = [f"{mode.key} from {hot_from(results, mode)}" for mode in MODES[:2]]
-    return [*_lines("each size from nothing", rows), "", f"Several lanes: {', '.join(hot)}."]
+    return [*_lines("each size from nothing", rows), "", f"Over several rails: {', '.join(hot)}."]
 
 
 def _lines(heading: str, rows: list[list[str]]) -> list[str]:
@@ -105,16 +119,20 @@ def _start(results: Balance, key: str, size: int) -> dict | None:
     return next(found, None)
 
 
-def _lanes(start: dict) -> str:
-    return f"{start['state']} {'+'.join(start['lanes'])}".strip() or "-"
+def _carried(start: dict) -> str:
+    """cold 100/0: the state, and what each rail carries."""
+    state, lane = [*start["learned"].split(), "", ""][:2]
+    name = lane if lane == "stripes" else ""
+    parts = "/".join(f"{100 * part:.0f}" for part in start["carried"])
+    return " ".join(word for word in (state, name, parts) if word)
 
 
 def hot_from(results: Balance, mode: Mode) -> str:
-    """The least size from which on all have several lanes."""
+    """The least size from which on all go over several rails."""
     starts = [start for start in results.starts if start["mode"] == mode.key]
     least = None
     for start in sorted(starts, key=lambda start: start["bytes"], reverse=True):
-        if len(start["lanes"]) < 2:
+        if rails_used(start["carried"]) < 2:
             break
         least = start["bytes"]
     return size_text(least) if least else "no size"

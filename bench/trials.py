@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import statistics
@@ -13,22 +14,47 @@ from pathlib import Path
 import program
 import sweep
 import testbed
-from balance import LEARNING, MODES, Balance, Mode, Operation, final, read_trace
+from balance import (
+    LEARNING,
+    MODES,
+    Balance,
+    Mode,
+    Operation,
+    carried,
+    commonest,
+    final,
+    read_trace,
+)
 from progress import Progress
 from units import size_text, time_text
 
 POLL = 0.002  # seconds between two looks at a trace
-COARSE = 40  # splits of the coarse search at most
-FINER = [5, 2]  # percent that finer searches move from rail to rail
 
 
 class Failed(Exception):
     """A launch that went wrong: its errors."""
 
 
-def coarse_splits(rails: int) -> Iterator[tuple[int, ...]]:
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """How much is measured."""
+
+    seconds: float  # a phase of a run is to take, in about
+    operations: tuple[int, int]  # of a phase, at least and at most
+    start_operations: int  # from nothing
+    sizes: list[int]  # from nothing
+    coarse: int  # splits of the coarse search at most, where it has a choice
+    finer: list[int]  # percents that finer searches move from rail to rail
+    finalists: int  # splits that are measured again
+
+
+FULL = Effort(4, (150, 2000), 250, [1 << power for power in range(13, 21)], 40, [5, 2], 3)
+QUICK = Effort(1.2, (70, 400), 150, [1 << power for power in range(13, 21, 2)], 8, [10, 4], 1)
+
+
+def coarse_splits(rails: int, most: int) -> Iterator[tuple[int, ...]]:
     """Percents for each rail, evenly spread: for two 0,100, 10,90 and so on."""
-    parts = max(n for n in (2, 4, 5, 10) if n == 2 or math.comb(n + rails - 1, n) <= COARSE)
+    parts = max(n for n in (2, 4, 5, 10) if n == 2 or math.comb(n + rails - 1, n) <= most)
     for split in itertools.product(range(parts + 1), repeat=rails):
         if sum(split) == parts:
             yield tuple(part * 100 // parts for part in split)
@@ -53,12 +79,12 @@ class Trials:
         self._out = out
         self._progress = progress
         self._rails = list(results.rails)
+        self._effort = QUICK if quick else FULL
         limit = results.wire_limit(results.changed_rates(), results.size)
-        least, most, seconds = (70, 400, 1.2) if quick else (150, 2000, 4)
-        self._phase = round(min(most, max(least, seconds * 1e6 / limit)))  # operations
-        self._fixed_operations = round(min(60, max(10, seconds * 1e5 / limit)))
-        self._start_operations = 150 if quick else 250
-        self._sizes = [1 << power for power in range(13, 21, 2 if quick else 1)]
+        fitting = self._effort.seconds * 1e6 / limit  # operations
+        least, most = self._effort.operations
+        self._phase = round(min(most, max(least, fitting)))
+        self._fixed_operations = round(min(60, max(10, fitting / 10)))
 
     def run(self) -> None:
         for mode in MODES:
@@ -68,7 +94,7 @@ class Trials:
         self._guarded("fixed splits, changed", lambda: self._search("changed"))
         self._change_back()
         self._guarded("fixed, over sizes", self._fixed_sizes)
-        for size in self._sizes:
+        for size in self._effort.sizes:
             for mode in MODES:
                 if mode.key in LEARNING:
                     what = f"{size_text(size)}, {mode.label}, from nothing"
@@ -171,9 +197,9 @@ class Trials:
                 text = "/".join(map(str, split))
                 self._progress.say(f"fixed split {text}, {phase}: {time_text(tried[split])}")
 
-        for split in coarse_splits(len(self._rails)):
+        for split in coarse_splits(len(self._rails), self._effort.coarse):
             measure(split)
-        for step in FINER:
+        for step in self._effort.finer:
             best = None
             while best != (best := min(tried, key=tried.__getitem__)):
                 for split in moves(best, step):
@@ -181,9 +207,11 @@ class Trials:
         self._results.splits[phase] = [
             {"shares": split, "us": us} for split, us in sorted(tried.items())
         ]
-        # again, as long as the modes: the least of many has had luck
-        again = attempt(best, self._phase)
-        self._results.best[phase] = {"shares": best, "us": again}
+        # again, for longer: the least of many has had luck
+        finalists = sorted(tried, key=tried.get)[: self._effort.finalists]
+        again = {split: attempt(split, self._phase) for split in finalists}
+        best = min(again, key=again.get)
+        self._results.best[phase] = {"shares": best, "us": again[best]}
 
     def _fixed_sizes(self) -> None:
         rates = self._results.rails
@@ -193,10 +221,10 @@ class Trials:
             "fixed split": list(rates.values()),
         }
         for name, split in splits.items():
-            operations = self._fixed(split, self._sizes, self._start_operations)
+            operations = self._fixed(split, self._effort.sizes, self._effort.start_operations)
             self._results.fixed[name] = {
                 size: final([each.us for each in operations if each.bytes == size])
-                for size in self._sizes
+                for size in self._effort.sizes
             }
             self._progress.say(f"{name}, over sizes")
 
@@ -205,13 +233,17 @@ class Trials:
     def _start(self, mode: Mode, size: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             trace = Path(folder) / "trace"
-            operations = self._launch(mode.options, [size], self._start_operations, trace)
-        tail = [operation.learned for operation in operations[-len(operations) // 4 :]]
-        learned = max(tail, key=tail.count)  # a probe may be under way
-        state, *lanes = learned.split() or [""]
+            operations = self._launch(mode.options, [size], self._effort.start_operations, trace)
+        learned = commonest(operations)
         us = final([operation.us for operation in operations])
         self._results.starts.append(
-            {"bytes": size, "mode": mode.key, "us": us, "state": state, "lanes": lanes[::2]}
+            {
+                "bytes": size,
+                "mode": mode.key,
+                "us": us,
+                "learned": learned,
+                "carried": carried(operations),
+            }
         )
-        text = f"{size_text(size)}, {mode.label}, from nothing: {learned}"
-        self._progress.say(f"{text}, {time_text(us)}")
+        what = f"{size_text(size)}, {mode.label}, from nothing"
+        self._progress.say(f"{what}: {time_text(us)} {learned}")
