@@ -8,7 +8,7 @@ import math
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import program
@@ -41,15 +41,17 @@ class Effort:
 
     seconds: float  # a phase of a run is to take, in about
     operations: tuple[int, int]  # of a phase, at least and at most
-    start_operations: int  # from nothing
+    start_seconds: float  # from nothing
+    start_operations: int  # at least
     sizes: list[int]  # from nothing
     coarse: int  # splits of the coarse search at most, where it has a choice
     finer: list[int]  # percents that finer searches move from rail to rail
     finalists: int  # splits that are measured again
 
 
-FULL = Effort(4, (150, 2000), 250, [1 << power for power in range(13, 21)], 40, [5, 2], 3)
-QUICK = Effort(1.2, (70, 400), 150, [1 << power for power in range(13, 21, 2)], 8, [10, 4], 1)
+SIZES = [1 << power for power in range(13, 21)]  # 8 KiB to 1 MiB
+FULL = Effort(4, (150, 2000), 0.4, 250, SIZES, 40, [5, 2], 3)
+QUICK = Effort(1.2, (70, 400), 0.1, 150, SIZES[::2], 8, [10, 4], 1)
 
 
 def coarse_splits(rails: int, most: int) -> Iterator[tuple[int, ...]]:
@@ -101,7 +103,7 @@ class Trials:
                     self._guarded(what, lambda: self._start(mode, size))
         self._progress.clear()
 
-    def _guarded(self, what: str, trial) -> None:
+    def _guarded(self, what: str, trial: Callable[[], None]) -> None:
         try:
             self._progress.show(what)
             trial()
@@ -121,23 +123,23 @@ class Trials:
     def _launch(
         self,
         options: Sequence[str],
-        sizes: Sequence[int],
+        size: int,
         count: int,
         trace: Path,
-        meanwhile=None,
+        meanwhile: Callable[[list[testbed.Process]], None] | None = None,
         rails: Sequence[str] | None = None,
     ) -> list[Operation]:
         trace.unlink(missing_ok=True)
         slowest = min(self._results.changed_rates())
-        seconds = 10 + 10 * self._results.wire_limit([slowest], max(sizes)) / 1e6
+        seconds = 10 + 10 * self._results.wire_limit([slowest], size) / 1e6
         command = [
             str(program.BUILD / "bench" / "nezha-bench"),
             *("--rails", ",".join(f"tcp:{name}" for name in rails or self._rails), *options),
             *("--warmup-iters", "0", "--iteration-count", str(count)),
             *("--trace", str(trace), "--timeout", f"{seconds:.0f}s"),
         ]
-        limit = 20 + 5 * seconds
-        _, errors = sweep.launch(self._bed, command, sizes, limit, meanwhile)
+        limit = 60 + 5 * seconds
+        _, errors = sweep.launch(self._bed, command, [size], limit, meanwhile)
         if errors:
             raise Failed(errors)
         return read_trace(trace, self._rails)
@@ -160,7 +162,7 @@ class Trials:
 
         try:
             operations = self._launch(
-                mode.options, [self._results.size], 3 * self._phase, trace, meanwhile
+                mode.options, self._results.size, 3 * self._phase, trace, meanwhile
             )
         finally:
             self._change_back()
@@ -175,20 +177,20 @@ class Trials:
 
     # ---- fixed splits ----
 
-    def _fixed(self, shares: Sequence[float], sizes: Sequence[int], count: int) -> list[Operation]:
+    def _fixed(self, shares: Sequence[float], size: int, count: int) -> list[Operation]:
         used = [(rail, share) for rail, share in zip(self._rails, shares) if share]
         options = ["--plan", "slice", "--policy", "none"]
         options += ["--share", ",".join(f"{share:g}" for _, share in used)]
         with tempfile.TemporaryDirectory() as folder:
             trace = Path(folder) / "trace"
-            return self._launch(options, sizes, count, trace, rails=[rail for rail, _ in used])
+            return self._launch(options, size, count, trace, rails=[rail for rail, _ in used])
 
     def _search(self, phase: str) -> None:
         """The best split: evenly spread ones, then finer steps around the best."""
         tried: dict[tuple[int, ...], float] = {}
 
         def attempt(split: tuple[int, ...], count: int) -> float:
-            operations = self._fixed(split, [self._results.size], count)
+            operations = self._fixed(split, self._results.size, count)
             return statistics.median(operation.us for operation in operations[count // 4 :])
 
         def measure(split: tuple[int, ...]) -> None:
@@ -221,19 +223,22 @@ class Trials:
             "fixed split": list(rates.values()),
         }
         for name, split in splits.items():
-            operations = self._fixed(split, self._effort.sizes, self._effort.start_operations)
-            self._results.fixed[name] = {
-                size: final([each.us for each in operations if each.bytes == size])
-                for size in self._effort.sizes
-            }
-            self._progress.say(f"{name}, over sizes")
+            self._results.fixed[name] = times = {}
+            for size in self._effort.sizes:
+                operations = self._fixed(split, size, self._start_operations(size))
+                times[size] = final([operation.us for operation in operations])
+                self._progress.say(f"{size_text(size)}, {name}: {time_text(times[size])}")
 
     # ---- from nothing ----
+
+    def _start_operations(self, size: int) -> int:
+        limit = self._results.wire_limit(list(self._results.rails.values()), size)
+        return max(self._effort.start_operations, round(self._effort.start_seconds * 1e6 / limit))
 
     def _start(self, mode: Mode, size: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             trace = Path(folder) / "trace"
-            operations = self._launch(mode.options, [size], self._effort.start_operations, trace)
+            operations = self._launch(mode.options, size, self._start_operations(size), trace)
         learned = commonest(operations)
         us = final([operation.us for operation in operations])
         self._results.starts.append(
