@@ -135,8 +135,9 @@ void Benchmark::repeat(std::vector<Job>& jobs, size_t iterations) {
   });
 }
 
-// When the operation ended, by the clock that other programs of the machine know as CLOCK_MONOTONIC;
-// how the next one will be divided; and what this rank has sent. At once, for who looks on.
+// When the operation ended, by the clock that other programs of the machine know as
+// CLOCK_MONOTONIC; how the next one will be divided; and what this rank has sent. At once, for who
+// looks on.
 void Benchmark::trace(size_t bytes, double time) {
   const std::chrono::duration<double> now = std::chrono::steady_clock::now().time_since_epoch();
   trace_ << absl::StreamFormat("%.6f,%d,%.1f,%s", now.count(), bytes, time, runner_.learned(bytes));

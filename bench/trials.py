@@ -51,7 +51,7 @@ class Effort:
 
 SIZES = [1 << power for power in range(13, 21)]  # 8 KiB to 1 MiB
 FULL = Effort(4, (150, 2000), 0.4, 250, SIZES, 40, [5, 2], 3)
-QUICK = Effort(1.2, (70, 400), 0.1, 150, SIZES[::2], 8, [10, 4], 1)
+QUICK = Effort(1.2, (70, 400), 0.1, 150, SIZES[1::3], 8, [10], 1)
 
 
 def coarse_splits(rails: int, most: int) -> Iterator[tuple[int, ...]]:
