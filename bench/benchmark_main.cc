@@ -28,7 +28,7 @@ Settings settings_of(const Dialect& dialect, const Options& o) {
           {"--in-place", o.in_place ? "given" : "not given"},
           {"--threads", count(o.threads)},
           {"--plan", o.plan},
-          {"--share", o.plan == "slice" ? shares_text(o) : "not given"},
+          {"--share (if not given, learned or 1 for each rail)", shares_text(o)},
           {"--policy", o.policy},
           {"--algorithm", o.algorithm},
           {"--reproducible", o.reproducible ? "given" : "not given"}};
@@ -40,8 +40,22 @@ std::vector<std::string> rail_names(const Runner& runner) {
   return names;
 }
 
-void run(const Dialect& dialect, const Options& options, const Connect& connect) {
+// What rank 0 alone may be given, be it by its environment: a rank that is given none takes rank
+// 0's, as the library has it.
+void take_from_rank_0(Meeting& meeting, Options& o) {
+  const auto theirs =
+      meeting.of_rank_0("given", {o.plan, o.algorithm, o.policy, to_text(o.shares)});
+  if (o.plan.empty()) o.plan = theirs[0];
+  if (o.algorithm.empty()) o.algorithm = theirs[1];
+  if (o.policy.empty()) o.policy = theirs[2];
+  if (!o.shares.empty() || theirs[3].empty()) return;
+  const std::vector<double> shares = to_shares(theirs[3]);
+  if (fit(shares, o.rails)) o.shares = shares;  // else the ranks are about to disagree
+}
+
+void run(const Dialect& dialect, Options options, const Connect& connect) {
   Meeting meeting(options);
+  take_from_rank_0(meeting, options);
   meeting.agree("options", settings_of(dialect, options));
   const auto runner = connect(options, meeting);
   const auto rails = meeting.union_of("rails", rail_names(*runner));

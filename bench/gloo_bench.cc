@@ -29,8 +29,6 @@ const Dialect kDialect = {
     "network interfaces, such as eth0,eth1; each gets a slice of the buffer",
     {"ring", "bcube"},
     {"slice"},
-    {},
-    /*has_reproducible=*/false,
 };
 
 using ContextPointer = std::shared_ptr<::gloo::rendezvous::Context>;

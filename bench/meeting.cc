@@ -68,6 +68,14 @@ std::vector<std::string> values_of(const Settings& settings) {
 
 Meeting::Meeting(const Options& options) : options_(options), store_(open_store(options)) {}
 
+std::vector<std::string> Meeting::of_rank_0(const std::string& topic,
+                                            const std::vector<std::string>& values) {
+  if (options_.rank == 0) publish(topic, absl::StrJoin(values, std::string(1, kSeparator)));
+  std::vector<std::string> theirs = absl::StrSplit(read(topic, 0), kSeparator);
+  if (theirs.size() == values.size()) return theirs;
+  throw std::runtime_error("rank 0 is another version of the program");
+}
+
 void Meeting::agree(const std::string& topic, const Settings& settings) {
   const std::vector<std::string> mine = values_of(settings);
   publish(topic, absl::StrJoin(mine, std::string(1, kSeparator)));

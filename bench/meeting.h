@@ -17,9 +17,9 @@ namespace nezha::bench {
 // Names and values that must be the same on all ranks.
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
-// Its functions are collective: they return when every rank has called them with the same topic,
-// or throw once the timeout of the options is over, naming the rank that is missing. A topic is for
-// one use.
+// Its functions are collective: they return when every rank that they need has called them with the
+// same topic, or throw once the timeout of the options is over, naming the rank that is missing. A
+// topic is for one use.
 class Meeting {
  public:
   // Opens the store that the options name, under their prefix.
@@ -27,6 +27,10 @@ class Meeting {
 
   // Where the library under test joins the ranks.
   const std::shared_ptr<::gloo::rendezvous::Store>& store() const { return store_; }
+
+  // What rank 0 gives, on all ranks. Nobody waits for the others.
+  std::vector<std::string> of_rank_0(const std::string& topic,
+                                     const std::vector<std::string>& values);
 
   // Throws on every rank if the ranks' settings differ. They all have the same names.
   void agree(const std::string& topic, const Settings& settings);

@@ -25,8 +25,8 @@ const Dialect kDialect = {
     " same on all ranks",
     {"auto", "ring", "recursive-doubling", "halving-doubling", "direct", "bcube"},
     {"auto", "stripe", "slice"},
+    {"auto", "recursive-doubling", "halving-doubling", "direct"},
     {"model", "paper", "none", "shuffle"},
-    /*has_reproducible=*/true,
     &list_rails,
     environment_help(),
 };

@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
@@ -101,26 +102,18 @@ absl::Duration to_duration(const std::string& text) {
   return duration;
 }
 
-std::vector<double> to_shares(const std::string& text) {
-  std::vector<double> shares;
-  for (const auto part : absl::StrSplit(text, ',')) {
-    double share = 0;
-    if (!absl::SimpleAtod(part, &share) || !std::isfinite(share) || share <= 0) {
-      throw UsageError(absl::StrCat("'", part, "' is not a positive number"));
-    }
-    shares.push_back(share);
-  }
-  return shares;
-}
-
 std::vector<std::string> to_names(const std::string& text) {
   std::vector<std::string> names = absl::StrSplit(text, ',');
   if (std::count(names.begin(), names.end(), "") > 0) throw UsageError("an empty name");
   return names;
 }
 
+bool is_one_of(const std::string& text, const std::vector<std::string>& known) {
+  return std::find(known.begin(), known.end(), text) != known.end();
+}
+
 std::string one_of(const std::string& text, const std::vector<std::string>& known) {
-  if (std::find(known.begin(), known.end(), text) != known.end()) return text;
+  if (is_one_of(text, known)) return text;
   throw UsageError("unknown" + suggestion(text, known, "'", "'") + " (there are " +
                    absl::StrJoin(known, ", ") + ")");
 }
@@ -216,7 +209,7 @@ void add_rail_options(OptionTable& table, Options& o, const Dialect& dialect, bo
   table.push_back({0, "algorithm", "NAME",
                    absl::StrJoin(algorithms, ", ") + " (default: " + algorithms.front() + ")",
                    [&](const auto& v) { o.algorithm = one_of(v, algorithms); }});
-  if (!dialect.has_reproducible) return;
+  if (dialect.reproducible_algorithms.empty()) return;
   table.push_back({0, "reproducible", "", "one order of summation for all sizes and algorithms",
                    [&o](const auto&) { o.reproducible = true; }});
 }
@@ -334,6 +327,7 @@ void take_from_library_environment(const OptionTable& table, const Dialect& dial
 
 void take_defaults(const Dialect& dialect, Options& o) {
   if (o.timeout.count() == 0) o.timeout = std::chrono::seconds(30);
+  if (o.rank != 0) return;  // the others take rank 0's
   if (o.plan.empty()) o.plan = dialect.plans.front();
   if (o.policy.empty() && !dialect.policies.empty()) {
     o.policy = o.shares.empty() ? dialect.policies.front() : "none";
@@ -383,11 +377,17 @@ void check_together(const Options& o, const Dialect& dialect) {
   }
   check_meeting_place(o);
   if (o.rails.empty()) throw UsageError("--" + dialect.rails_option + " is needed");
-  if (!o.shares.empty() && o.plan != "slice") throw UsageError("--share is for --plan slice only");
-  const bool known = o.rails != std::vector<std::string>{"auto"};  // else the context knows
-  if (known && !o.shares.empty() && o.shares.size() != o.rails.size()) {
+  if (!o.shares.empty() && !o.plan.empty() && o.plan != "slice") {
+    throw UsageError("--share is for --plan slice only");
+  }
+  if (!o.shares.empty() && !fit(o.shares, o.rails)) {
     throw UsageError(absl::StrCat("--share has ", o.shares.size(), " parts, --",
                                   dialect.rails_option, " has ", o.rails.size()));
+  }
+  const auto& reproducible = dialect.reproducible_algorithms;
+  if (o.reproducible && !o.algorithm.empty() && !is_one_of(o.algorithm, reproducible)) {
+    throw UsageError("--reproducible is not for --algorithm " + o.algorithm + ", but for " +
+                     absl::StrJoin(reproducible, ", "));
   }
   if (o.warmup_iterations == 0 && o.iteration_count == 0) {
     throw UsageError("without a warm-up to learn from, --iteration-count is needed");
@@ -410,7 +410,7 @@ std::string the_collective(const std::vector<std::string>& words, const Dialect&
   const std::string there_are = " (there are " + absl::StrJoin(known, ", ") + ")";
   if (words.empty()) throw UsageError("which collective?" + there_are);
   if (words.size() > 1) throw UsageError("one collective at a time, not also '" + words[1] + "'");
-  if (std::find(known.begin(), known.end(), words[0]) == known.end()) {
+  if (!is_one_of(words[0], known)) {
     throw UsageError("unknown collective '" + words[0] + "'" +
                      suggestion(words[0], known, "'", "'") + there_are);
   }
@@ -437,8 +437,32 @@ void complete_for_collective(Options& o, const Dialect& dialect) {
 
 }  // namespace
 
+std::vector<double> to_shares(const std::string& text) {
+  std::vector<double> shares;
+  for (const auto part : absl::StrSplit(text, ',')) {
+    double share = 0;
+    if (!absl::SimpleAtod(part, &share) || !std::isfinite(share) || share <= 0) {
+      throw UsageError(absl::StrCat("'", part, "' is not a positive number"));
+    }
+    shares.push_back(share);
+  }
+  return shares;
+}
+
+std::string to_text(const std::vector<double>& shares) {
+  constexpr auto kLossless = [](std::string* out, double share) {
+    absl::StrAppendFormat(out, "%.17g", share);
+  };
+  return absl::StrJoin(shares, ",", kLossless);
+}
+
+bool fit(const std::vector<double>& shares, const std::vector<std::string>& rails) {
+  return shares.size() == rails.size() || rails == std::vector<std::string>{"auto"};
+}
+
 std::string shares_text(const Options& options) {
   if (!options.shares.empty()) return absl::StrJoin(options.shares, ",");
+  if (options.plan != "slice") return "not given";
   const bool learns = !options.policy.empty() && options.policy != "none";
   return learns ? "learned" : absl::StrJoin(std::vector<int>(options.rails.size(), 1), ",");
 }

@@ -32,8 +32,9 @@ struct Dialect {
   // The known names; the first is the default. A program with a single plan has no --plan.
   std::vector<std::string> algorithms;
   std::vector<std::string> plans;
-  std::vector<std::string> policies;  // none: the program has neither --policy nor --table
-  bool has_reproducible;              // whether there is --reproducible
+  // Those that --reproducible goes with; a program that has none has no such option.
+  std::vector<std::string> reproducible_algorithms = {};
+  std::vector<std::string> policies = {};  // none: the program has neither --policy nor --table
   // --list-rails prints what there are; null: the program has no such option.
   void (*list_rails)() = nullptr;
   // What --help-env prints, of a library whose environment variables give defaults; else empty.
@@ -62,6 +63,8 @@ struct Options {
   size_t threads = 1;
 
   std::vector<std::string> rails;
+  // The plan, the shares, the policy and the algorithm, where they are empty on another rank than
+  // 0, are as rank 0 has them.
   std::string plan;
   // The part of each message that each rail carries, on any scale; empty: not given.
   std::vector<double> shares;
@@ -74,7 +77,14 @@ struct Options {
   std::string trace;  // rank 0's file; empty: none
 };
 
-// The shares as the command line has them; if it has none, "learned", or a 1 for each rail.
+// Shares as the command line has them, and back, which throws UsageError.
+std::string to_text(const std::vector<double>& shares);
+std::vector<double> to_shares(const std::string& text);
+
+// Whether there is one for each rail; how many auto finds, the context knows.
+bool fit(const std::vector<double>& shares, const std::vector<std::string>& rails);
+
+// The shares in words; if there are none, "learned", a 1 for each rail, or "not given".
 std::string shares_text(const Options& options);
 
 // Reads the command line. A rank and a number of ranks that it does not give are RANK and SIZE of

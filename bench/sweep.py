@@ -97,7 +97,7 @@ def launch(
 
     `meanwhile` is called when the ranks have started, and is to return when one has ended.
     """
-    with tempfile.TemporaryDirectory() as store:
+    with tempfile.TemporaryDirectory(dir=bed.shared) as store:
         elements = ",".join(str(size // 4) for size in sizes)
         where = ["--shared-path", store, "--elements", elements, "--format", "json", "allreduce"]
         processes = bed.start([*command, *where])

@@ -181,7 +181,7 @@ class Trials:
         used = [(rail, share) for rail, share in zip(self._rails, shares) if share]
         options = ["--plan", "slice", "--policy", "none"]
         options += ["--share", ",".join(f"{share:g}" for _, share in used)]
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=self._bed.shared) as folder:
             trace = Path(folder) / "trace"
             return self._launch(options, size, count, trace, rails=[rail for rail, _ in used])
 
@@ -236,7 +236,7 @@ class Trials:
         return max(self._effort.start_operations, round(self._effort.start_seconds * 1e6 / limit))
 
     def _start(self, mode: Mode, size: int) -> None:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=self._bed.shared) as folder:
             trace = Path(folder) / "trace"
             operations = self._launch(mode.options, size, self._start_operations(size), trace)
         learned = commonest(operations)

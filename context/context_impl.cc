@@ -57,12 +57,13 @@ std::string host_name() {
 ContextImpl::ContextImpl(std::shared_ptr<Store> store, ContextOptions options)
     : options_(std::move(options)) {
   if (store == nullptr) throw InvalidArgument("nezha: Context::create: no store");
+  directory_ = std::make_shared<Directory>(std::move(store));
   if (const absl::Status status = complete_rank_and_size(options_.rank, options_.size);
       !status.ok()) {
+    directory_->refuse(options_.rank, status.message());
     throw InvalidArgument("nezha: " + std::string(status.message()));
   }
   rank_of_ = absl::StrCat("rank ", options_.rank, " of ", options_.size);
-  directory_ = std::make_shared<Directory>(std::move(store));
 }
 
 ContextImpl::ContextImpl(const ContextImpl& parent, const std::vector<int>& group, UniqueId job)
@@ -108,7 +109,7 @@ ContextImpl::~ContextImpl() {
   if (starter_.joinable()) starter_.join();
   Progress::Guard guard(endpoint_->progress());
   control_.reset();
-  endpoint_->leave(job_);
+  endpoint_->leave(job_, this);
   endpoint_->progress().run_deferred();
 }
 
@@ -178,7 +179,7 @@ void ContextImpl::enter() {
             .pool = &endpoint_->pool()};
   group_.rails = 0;
   for (const Rail rail : rails_) group_.rails |= rail_bit(rail);
-  endpoint_->join(job_, this);
+  refuse_unless(endpoint_->join(job_, this));
   create_control();
 }
 

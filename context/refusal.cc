@@ -31,7 +31,8 @@ void keep(const std::shared_ptr<Store>& store) {
 }  // namespace
 
 void leave_refusal(const std::shared_ptr<Store>& store, int rank, absl::string_view why) {
-  const std::string text = absl::StrCat("rank ", rank, " cannot join: ", why).substr(0, kMaxText);
+  const std::string who = rank < 0 ? "a rank" : absl::StrCat("rank ", rank);
+  const std::string text = absl::StrCat(who, " cannot join: ", why).substr(0, kMaxText);
   try {
     store->set(kKey, std::vector<char>(text.begin(), text.end()));
     keep(store);

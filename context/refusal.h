@@ -13,8 +13,9 @@ class Store;
 
 namespace nezha {
 
-// The first one counts. Not thread-safe, as the store is not. Errors are ignored: the other ranks
-// learn by their deadline then. Keeps the store alive, as a RedisStore takes its keys with it.
+// `rank`: negative of a rank that does not know its own. The first one counts. Not thread-safe, as
+// the store is not. Errors are ignored: the other ranks learn by their deadline then. Keeps the
+// store alive, as a RedisStore takes its keys with it.
 void leave_refusal(const std::shared_ptr<::gloo::rendezvous::Store>& store, int rank,
                    absl::string_view why);
 

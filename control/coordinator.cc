@@ -31,7 +31,9 @@ absl::Status Coordinator::on_lanes(int rank, LaneSet live) {
   // Without a lane that works everywhere nothing is better than anything else.
   if (all == 0 || all == all_live_) return absl::OkStatus();
   all_live_ = all;
-  add_all(balancer_.set_live(all));
+  auto changes = balancer_.set_live(all);
+  for (const auto& [size_class, entry] : balancer_.table().entries) set_window(size_class);
+  add_all(std::move(changes));
   return absl::OkStatus();
 }
 
@@ -42,7 +44,7 @@ absl::Status Coordinator::on_readings(int rank, const std::vector<Reading>& read
     if (!window->has_value()) continue;
     const SizeClass size_class = (*window)->size_class;
     auto change = balancer_.on_window(**window);
-    timer_.set_operations(size_class, balancer_.window_operations(size_class));
+    set_window(size_class);
     if (change) add(*std::move(change));
   }
   return absl::OkStatus();
@@ -70,6 +72,10 @@ absl::Status Coordinator::resume(const DataLengthTable& table) {
   return absl::OkStatus();
 }
 
+void Coordinator::set_window(SizeClass size_class) {
+  timer_.set_operations(size_class, balancer_.window_operations(size_class));
+}
+
 void Coordinator::add(AllocationChange change) {
   std::vector<AllocationChange> changes;
   changes.push_back(std::move(change));
@@ -79,7 +85,7 @@ void Coordinator::add(AllocationChange change) {
 void Coordinator::add_all(std::vector<AllocationChange> changes) {
   for (AllocationChange& change : changes) {
     const SizeClass size_class = change.size_class;
-    timer_.set_operations(size_class, balancer_.window_operations(size_class));
+    set_window(size_class);
     const auto earlier = std::find_if(pending_.begin(), pending_.end(), [&](const auto& other) {
       return other.size_class == size_class;
     });

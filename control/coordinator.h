@@ -40,6 +40,7 @@ class Coordinator {
   std::vector<int> missing() const { return plans_.missing(); }
 
  private:
+  void set_window(SizeClass size_class);
   void add(AllocationChange change);
   void add_all(std::vector<AllocationChange> changes);
   void step();

@@ -36,8 +36,18 @@ void LaneModel::learn(const Window& window, const Allocation& ran_by) {
                                   static_cast<double>(window.lanes[lane].error) / time});
   }
   Observations& kept = classes_[window.size_class].sets[lanes_of(ran_by)];
+  std::erase_if(kept, [&](const Observation& old) { return is_stale(old, lanes_of(ran_by)); });
   kept.push_back(std::move(observation));
   if (kept.size() > kKept) kept.pop_front();
+}
+
+// Whether a lane of the set has changed since.
+bool LaneModel::is_stale(const Observation& observation, LaneSet set) const {
+  for (int lane = 0; lane < lanes_; ++lane) {
+    const uint64_t changed = changed_[static_cast<size_t>(lane)];
+    if (contains(set, lane) && observation.order <= changed) return true;
+  }
+  return false;
 }
 
 void LaneModel::forget(SizeClass size_class, LaneSet set) { classes_[size_class].sets.erase(set); }

@@ -82,6 +82,7 @@ class LaneModel {
     std::map<LaneSet, Observations> sets;
   };
 
+  bool is_stale(const Observation& observation, LaneSet set) const;
   const Observations* find(SizeClass size_class, LaneSet set) const;
   static Point anchor(const Observations& observations, size_t lane);
   double slope(SizeClass size_class, LaneSet set, size_t lane, const Point& from) const;

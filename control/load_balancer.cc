@@ -19,7 +19,7 @@ Allocation LoadBalancer::allocation(uint64_t bytes) const {
 std::optional<AllocationChange> LoadBalancer::open(uint64_t bytes) {
   const SizeClass size_class = size_class_of(bytes);
   if (table_.entries.contains(size_class)) return std::nullopt;
-  return change(size_class, {policy_->open(size_class), Cause::kStart});
+  return follow(size_class, {policy_->open(size_class), Cause::kStart});
 }
 
 std::optional<AllocationChange> LoadBalancer::on_window(const Window& window) {
@@ -34,22 +34,18 @@ std::optional<AllocationChange> LoadBalancer::on_window(const Window& window) {
   entry.times.clear();
   for (const LaneTime& lane : window.lanes) entry.times.push_back(lane.mean);
   auto decision = policy_->on_window(window, entry.allocation);
+  if (decision) return follow(window.size_class, *std::move(decision));
   entry.state = policy_->state(window.size_class);
-  if (!decision) return std::nullopt;
-  if (decision->allocation == entry.allocation) {  // what was a probe is adopted, say
-    entry.record(decision->cause);
-    return std::nullopt;
-  }
-  return change(window.size_class, *std::move(decision));
+  return std::nullopt;
 }
 
 std::vector<AllocationChange> LoadBalancer::set_live(LaneSet live) {
   policy_->set_live(live);
   std::vector<AllocationChange> changes;
   for (const auto& [size_class, entry] : table_.entries) {
-    Allocation next = policy_->on_lanes(size_class, entry.allocation);
-    if (next == entry.allocation) continue;
-    changes.push_back(change(size_class, {std::move(next), Cause::kLanes}));
+    auto change =
+        follow(size_class, {policy_->on_lanes(size_class, entry.allocation), Cause::kLanes});
+    if (change) changes.push_back(*std::move(change));
   }
   return changes;
 }
@@ -60,6 +56,14 @@ absl::StatusOr<std::vector<AllocationChange>> LoadBalancer::resume(const DataLen
         absl::StrCat("the data length table is of other lanes (", absl::StrJoin(table.lanes, ", "),
                      ") than this context's (", absl::StrJoin(table_.lanes, ", "), ")"));
   }
+  for (const auto& [size_class, saved] : table.entries) {
+    for (const Allocation& allocation : {saved.allocation, saved.ran_by}) {
+      if (policy_->is_possible(lanes_of(allocation))) continue;
+      return absl::FailedPreconditionError(
+          absl::StrCat("the data length table divides messages of class ", size_class, " as ",
+                       to_string(allocation), ": a lane that carries whole messages has a part"));
+    }
+  }
   std::vector<AllocationChange> changes;
   for (const auto& [size_class, saved] : table.entries) {
     if (saved.windows == 0) continue;
@@ -68,19 +72,26 @@ absl::StatusOr<std::vector<AllocationChange>> LoadBalancer::resume(const DataLen
     entry.number = 1;
     const bool was_probe = !saved.history.empty() && saved.history.back().cause == Cause::kProbe;
     if (was_probe) entry.allocation = saved.ran_by;
-    Window last{size_class, saved.bytes, entry.number, {}, Timer::kOperations};
+    Window last{size_class, saved.bytes, 0, {}, Timer::kOperations};
     for (const Nanos time : saved.times) last.lanes.push_back({time, 0});
     policy_->resume(last, saved.ran_by, saved.state);
+    if ((lanes_of(entry.allocation) & ~policy_->live()) != 0) {
+      follow(size_class, {policy_->on_lanes(size_class, entry.allocation), Cause::kLanes});
+    }
     changes.push_back({size_class, entry.number, entry.allocation});
   }
   return changes;
 }
 
-AllocationChange LoadBalancer::change(SizeClass size_class, Decision decision) {
+std::optional<AllocationChange> LoadBalancer::follow(SizeClass size_class, Decision decision) {
   TableEntry& entry = table_.entries[size_class];
-  entry.change(std::move(decision.allocation), decision.cause);
   entry.state = policy_->state(size_class);
-  return {size_class, entry.number, entry.allocation};
+  if (decision.allocation == entry.allocation) {  // what was a probe is adopted, say
+    entry.record(decision.cause);
+    return std::nullopt;
+  }
+  entry.change(std::move(decision.allocation), decision.cause);
+  return AllocationChange{size_class, entry.number, entry.allocation};
 }
 
 }  // namespace nezha

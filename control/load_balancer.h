@@ -34,7 +34,8 @@ class LoadBalancer {
   // latest allocation are passed over.
   std::optional<AllocationChange> on_window(const Window& window);
   // Of how many operations the next window of a class is to be: for the Timer, after each call of
-  // on_window() and open().
+  // on_window(), open(), set_live() and resume(), which change it for classes whose allocations
+  // stay, too.
   int window_operations(SizeClass size_class) const {
     return policy_->window_operations(size_class);
   }
@@ -44,11 +45,13 @@ class LoadBalancer {
 
   const DataLengthTable& table() const { return table_; }
   // Goes on from a table of the same lanes, before any class is open: what the ranks are to be
-  // told. An error, and nothing is changed, if the lanes' names are others.
+  // told. Classes whose lanes are not live start again. An error, and nothing is changed, if the
+  // lanes' names are others, or an allocation has lanes together that the policy's do not.
   absl::StatusOr<std::vector<AllocationChange>> resume(const DataLengthTable& table);
 
  private:
-  AllocationChange change(SizeClass size_class, Decision decision);
+  // None if the class goes on by the allocation that it has.
+  std::optional<AllocationChange> follow(SizeClass size_class, Decision decision);
 
   DataLengthTable table_;
   std::unique_ptr<Policy> policy_;

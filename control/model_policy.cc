@@ -23,20 +23,23 @@ constexpr double kHopeless = 1.5;
 // A window that is off by more shows a change, not noise.
 constexpr double kDrift = 0.10;
 constexpr double kSurprise = 0.25;  // where a prediction is less sure
+// Shorter messages gain little by stripes: a search leaves those to probes.
+constexpr SizeClass kStriped = 16;
+// Lanes that stand alone adapt within an operation: between large messages' times that differ by
+// less, they are chosen, and not left for what is better by less than a little more.
+constexpr SizeClass kLarge = 20;
+constexpr double kSteady = 0.015;
+constexpr double kUnsteady = 0.025;
 // The step away from a probe is taken while operations go on by it: it costs about twice its
 // window.
 constexpr double kProbeCharge = 2;
-// The part of a probed lane that the model would give nothing.
-constexpr double kProbePart = 1. / 256;
+constexpr double kMostProbePart = 1. / 16;
 constexpr double kProbeSlowest = 32;  // times what the current allocation takes
 
 // By which part a prediction must be better to be acted on: what is worth a change, and beyond what
 // noise brings about.
 double worthwhile(double least, double errors, const Split& a, const Split& b) {
   return std::min(0.3, std::max(least, errors * std::max(a.error, b.error)));
-}
-bool is_better(const Split& candidate, const Split& current, double by) {
-  return candidate.time < current.time * (1 - by);
 }
 
 bool is_settled(ClassState state) {
@@ -47,7 +50,8 @@ bool is_settled(ClassState state) {
 
 Allocation ModelPolicy::open(SizeClass size_class) {
   classes_[size_class] = {};
-  const auto predicted = best(size_class, static_cast<double>(typical_bytes(size_class)), false);
+  const auto predicted =
+      best(size_class, static_cast<double>(typical_bytes(size_class)), live(), false);
   if (predicted) return predicted->allocation;
   return unexplored(size_class, static_cast<double>(typical_bytes(size_class)))
       .value_or(unlearned());
@@ -57,13 +61,19 @@ void ModelPolicy::resume(const Window& last, const Allocation& ran_by, ClassStat
   Class& known = classes_[last.size_class];
   known.state = state;
   known.is_first = false;
-  model_.learn(last, ran_by);
+  known.is_cut = took_part(last) == lanes_of(ran_by);
+  model_.learn(last, restricted_to(took_part(last), ran_by));
 }
 
 std::optional<Decision> ModelPolicy::on_window(const Window& window, const Allocation& allocation) {
   Class& known = classes_[window.size_class];
   const LaneSet set = took_part(window) & lanes_of(allocation);
-  known.is_cut &= set == lanes_of(allocation);
+  const bool is_cut = set == lanes_of(allocation);
+  if (!known.home) {
+    known.is_cut &= is_cut;
+  } else if (!is_cut) {  // a probe's small part is too short where others may not be
+    known.probe_part = std::min(kMostProbePart, 2 * known.probe_part);
+  }
   const Allocation ran_by = restricted_to(set, allocation);
   account(window, known.home.has_value());
   if (known.home) return on_probe(known, window, ran_by);
@@ -75,7 +85,13 @@ Allocation ModelPolicy::on_lanes(SizeClass size_class, const Allocation& /*curre
   Class& known = classes_[size_class];
   open_search(known, true);
   known.is_explored = false;
-  const auto split = best(size_class, static_cast<double>(typical_bytes(size_class)), false);
+  for (int lane = 0; lane < lanes(); ++lane) {
+    if (!contains(alone(), lane)) continue;  // those go over other rails now
+    model_.forget(size_class, lane_bit(lane));
+    model_.lane_changed(size_class, lane, 1);
+  }
+  const auto split =
+      best(size_class, static_cast<double>(typical_bytes(size_class)), live(), false);
   return split ? split->allocation : unlearned();
 }
 
@@ -103,8 +119,9 @@ std::optional<Decision> ModelPolicy::on_search(Class& known, const Window& windo
   }
   known.is_explored = true;
   const auto current = model_.predict(size_class, bytes, ran_by);
-  const auto found = best(size_class, bytes, is_over);
-  if (!found || !is_better(*found, *current, worthwhile(0.015, 2, *found, *current))) {
+  const auto found = best(size_class, bytes, live(), is_over);
+  if (!found ||
+      !is_better(known, bytes, *found, *current, worthwhile(0.015, 2, *found, *current))) {
     settle(known, set);
     return std::nullopt;
   }
@@ -123,7 +140,10 @@ void ModelPolicy::learn_in_search(Class& known, const Window& window, const Allo
   }
   known.is_first = false;
   if (known.after_drift && known.searched == 0) {
-    return learn_changes(window, ran_by, changes(window, ran_by, set));
+    Changes changed = changes(window, ran_by, set);
+    const Changes others = implied(window.size_class, changed);
+    changed.insert(changed.end(), others.begin(), others.end());
+    return learn_changes(window, ran_by, changed);
   }
   // One that says something else altogether than the last was no good, or the last was not.
   const bool is_surprise = model_.has_measured(window.size_class, set) &&
@@ -143,8 +163,8 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
   }
   model_.learn(window, ran_by);
   const auto current = model_.predict(window.size_class, bytes, ran_by);
-  const auto found = best(window.size_class, bytes, false);
-  if (found && is_better(*found, *current, worthwhile(0.02, 3, *found, *current))) {
+  const auto found = best(window.size_class, bytes, live(), false);
+  if (found && is_better(known, bytes, *found, *current, worthwhile(0.02, 3, *found, *current))) {
     return go_to(known, *found, set, Cause::kRebalance);
   }
   const auto probe = next_probe(window, ran_by);
@@ -161,8 +181,9 @@ std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window
   const LaneSet unused = lanes_of(ran_by) & ~lanes_of(home);
   learn_changes(window, ran_by, changes(window, ran_by, unused));
   const auto current = model_.predict(window.size_class, bytes, home);
-  const auto found = best(window.size_class, bytes, false);
-  if (current && found && is_better(*found, *current, worthwhile(0.02, 3, *found, *current))) {
+  const auto found = best(window.size_class, bytes, live(), false);
+  if (current && found &&
+      is_better(known, bytes, *found, *current, worthwhile(0.02, 3, *found, *current))) {
     open_search(known, false);
     return go_to(known, *found, lanes_of(home), Cause::kSearch);
   }
@@ -172,6 +193,7 @@ std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window
 void ModelPolicy::open_search(Class& known, bool after_drift) {
   known.searched = 0;
   known.after_drift = after_drift;
+  known.is_cut = true;
   known.home.reset();
   known.state = ClassState::kSearching;
 }
@@ -217,26 +239,57 @@ void ModelPolicy::learn_changes(const Window& window, const Allocation& ran_by,
   model_.learn(window, ran_by);
 }
 
+// Stripes go over the same rails as slices. When rails change, stripes take as much longer as all
+// rails together do; when stripes change, who knows which rail has: all did, until they are
+// measured.
+ModelPolicy::Changes ModelPolicy::implied(SizeClass size_class, const Changes& changes) const {
+  Changes others;
+  if (changes.empty()) return others;
+  const bool are_stripes = contains(alone(), changes.front().first);
+  const double ratio = are_stripes ? changes.front().second : change_together(size_class, changes);
+  const LaneSet affected = are_stripes ? sharing() : live() & alone();
+  for (int lane = 0; lane < lanes(); ++lane) {
+    if (contains(affected, lane)) others.emplace_back(lane, ratio);
+  }
+  return others;
+}
+
+// How many times as long a byte takes that all rails carry together.
+double ModelPolicy::change_together(SizeClass size_class, const Changes& changes) const {
+  double before = 0;  // bytes a nanosecond
+  double after = 0;
+  for (int lane = 0; lane < lanes(); ++lane) {
+    const auto line =
+        contains(sharing(), lane) ? model_.line(size_class, sharing(), lane) : std::nullopt;
+    if (!line) continue;
+    const auto change = std::find_if(changes.begin(), changes.end(),
+                                     [lane](const auto& it) { return it.first == lane; });
+    before += 1 / line->slope;
+    after += 1 / line->slope / (change == changes.end() ? 1 : change->second);
+  }
+  return after == 0 ? 1 : before / after;
+}
+
 // What must be measured before sets can be compared.
 std::optional<Allocation> ModelPolicy::unexplored(SizeClass size_class, double bytes) const {
-  if (!is_spread(size_class)) {
-    for (int lane = 0; lane < lanes(); ++lane) {
-      const bool is_new = contains(live(), lane) && !model_.knows(size_class, lane_bit(lane));
-      if (is_new) return all_on(lane, lanes());
-    }
-    return std::nullopt;
+  if (sharing() == 0) return unknown_alone(size_class, live());
+  if (!is_spread(size_class)) return unknown_alone(size_class, sharing());
+  if (size_class >= kStriped) {
+    if (const auto striped = unknown_alone(size_class, live() & alone())) return striped;
   }
-  for (int lane = 0; lane < lanes(); ++lane) {
-    const bool is_new =
-        contains(live() & alone(), lane) && !model_.knows(size_class, lane_bit(lane));
-    if (is_new) return all_on(lane, lanes());
-  }
-  if (sharing() == 0) return std::nullopt;
   const Allocation equal = equal_parts(sharing(), lanes());
   if (!model_.predict(size_class, bytes, equal)) return equal;
   const auto lane = promising_alone(size_class, bytes);
   if (!lane) return std::nullopt;
   return all_on(*lane, lanes());
+}
+
+std::optional<Allocation> ModelPolicy::unknown_alone(SizeClass size_class, LaneSet among) const {
+  for (int lane = 0; lane < lanes(); ++lane) {
+    const bool is_unknown = contains(among, lane) && !model_.knows(size_class, lane_bit(lane));
+    if (is_unknown) return all_on(lane, lanes());
+  }
+  return std::nullopt;
 }
 
 // A lane that was not yet measured alone and may be the best so: one of those that are fast beside
@@ -249,7 +302,7 @@ std::optional<int> ModelPolicy::promising_alone(SizeClass size_class, double byt
     beside.emplace_back(line.at(bytes / std::popcount(sharing())), lane);
   }
   std::sort(beside.begin(), beside.end());
-  const auto found = best(size_class, bytes, false);
+  const auto found = best(size_class, bytes, live(), false);
   for (const auto& [time, lane] : beside) {
     if (time > kDominated * beside.front().first) break;
     if (!model_.knows(size_class, lane_bit(lane))) return lane;
@@ -259,41 +312,60 @@ std::optional<int> ModelPolicy::promising_alone(SizeClass size_class, double byt
   return std::nullopt;
 }
 
+bool ModelPolicy::is_steady(LaneSet set, double bytes) const {
+  return (set & alone()) != 0 && size_class_of(static_cast<uint64_t>(bytes)) >= kLarge;
+}
+
+bool ModelPolicy::is_better(const Class& known, double bytes, const Split& candidate,
+                            const Split& current, double by) const {
+  const bool from = is_steady(current.set, bytes);
+  const bool to = is_steady(candidate.set, bytes);
+  if (from && !to) by = std::max(by, kUnsteady);
+  if (to && !from) by = is_settled(known.state) ? 0 : -kSteady;
+  return candidate.time < current.time * (1 - by);
+}
+
 // Whether messages of the class may go over several lanes.
 bool ModelPolicy::is_spread(SizeClass size_class) const {
   return size_class >= kShort && classes_.at(size_class).is_cut;
 }
 
-std::optional<Split> ModelPolicy::best(SizeClass size_class, double bytes,
+std::optional<Split> ModelPolicy::best(SizeClass size_class, double bytes, LaneSet among,
                                        bool only_measured) const {
   const bool is_spread = this->is_spread(size_class);
   std::optional<Split> best;
+  const auto cost = [&](const Split& split) {
+    return split.time * (is_steady(split.set, bytes) ? 1 - kSteady : 1);
+  };
   for (const LaneSet set : usable_sets()) {
-    if (!is_spread && std::popcount(set) > 1) continue;
+    if ((set & ~among) != 0 || (!is_spread && std::popcount(set) > 1)) continue;
     if (only_measured && !model_.has_measured(size_class, set)) continue;
     const auto split = model_.finish_together(size_class, bytes, set);
-    if (split && (!best || split->time < best->time)) best = split;
+    if (split && (!best || cost(*split) < cost(*best))) best = split;
   }
   return best;
 }
 
-// Of the sets that differ from the current one by a lane, and the lanes alone, the one measured the
-// longest time ago, once it can be afforded.
+// Of the sets that differ from the current one by a lane, the lanes alone, and beside a lane that
+// stands alone the best of the others, the one measured the longest time ago, once it can be
+// afforded.
 std::optional<Allocation> ModelPolicy::next_probe(const Window& window,
                                                   const Allocation& current) const {
+  const auto bytes = static_cast<double>(window.bytes);
   const LaneSet set = lanes_of(current);
-  const auto now = model_.predict(window.size_class, static_cast<double>(window.bytes), current);
+  const auto now = model_.predict(window.size_class, bytes, current);
+  const auto beside =
+      (set & alone()) == 0 ? std::nullopt : best(window.size_class, bytes, sharing(), false);
   const bool is_spread = this->is_spread(window.size_class);
   std::optional<Split> next;
-  for (int lane = 0; lane < lanes(); ++lane) {
-    if (!contains(live(), lane)) continue;
-    for (const LaneSet other : {set ^ lane_bit(lane), lane_bit(lane)}) {
-      if (!is_usable(other) || other == set || (!is_spread && std::popcount(other) > 1)) continue;
-      const auto probe = probe_of(window, *now, other);
-      if (probe && (!next || model_.last_measured(window.size_class, other) <
-                                 model_.last_measured(window.size_class, next->set))) {
-        next = probe;
-      }
+  for (const LaneSet other : usable_sets()) {
+    const bool is_near = std::popcount(other ^ set) == 1 || std::has_single_bit(other) ||
+                         (beside && other == beside->set);
+    if (!is_near || other == set || (!is_spread && std::popcount(other) > 1)) continue;
+    const auto probe = probe_of(window, *now, other);
+    if (probe && (!next || model_.last_measured(window.size_class, other) <
+                               model_.last_measured(window.size_class, next->set))) {
+      next = probe;
     }
   }
   if (!next) return std::nullopt;
@@ -310,13 +382,17 @@ std::optional<Split> ModelPolicy::probe_of(const Window& window, const Split& cu
   if (split) {
     return split->time <= kProbeSlowest * current.time ? split : std::nullopt;
   }
+  if ((set & alone()) != 0) {
+    return Split{set, all_on(std::countr_zero(set), lanes()), 2 * current.time};
+  }
   const LaneSet added = set & ~current.set;
   if (added == set || added == 0) return std::nullopt;
   const int lane = std::countr_zero(added);
   std::vector<double> weights(current.allocation.begin(), current.allocation.end());
-  weights[static_cast<size_t>(lane)] = kProbePart * SliceBounds::kWhole;
+  const double part = classes_.at(window.size_class).probe_part;
+  weights[static_cast<size_t>(lane)] = part * SliceBounds::kWhole;
   const auto line = model_.line(window.size_class, set, lane);
-  const double time = line ? line->at(kProbePart * bytes) : 2 * current.time;
+  const double time = line ? line->at(part * bytes) : 2 * current.time;
   return Split{set, in_proportion(weights), std::max(time, current.time)};
 }
 

@@ -41,6 +41,7 @@ class ModelPolicy final : public Policy {
     bool is_explored = false;        // what must be measured first has been
     bool after_drift = false;        // what opened this search, or lanes came or went
     bool is_cut = true;              // messages are long enough for each lane to get some
+    double probe_part = 1. / 256;    // of a probed lane that the model would give nothing
     std::optional<Allocation> home;  // where a probe returns to
   };
 
@@ -57,10 +58,18 @@ class ModelPolicy final : public Policy {
   using Changes = std::vector<std::pair<int, double>>;
   Changes changes(const Window& window, const Allocation& ran_by, LaneSet suspects) const;
   void learn_changes(const Window& window, const Allocation& ran_by, const Changes& changes);
+  Changes implied(SizeClass size_class, const Changes& changes) const;
+  double change_together(SizeClass size_class, const Changes& changes) const;
   std::optional<Allocation> unexplored(SizeClass size_class, double bytes) const;
+  std::optional<Allocation> unknown_alone(SizeClass size_class, LaneSet among) const;
   std::optional<int> promising_alone(SizeClass size_class, double bytes) const;
   bool is_spread(SizeClass size_class) const;
-  std::optional<Split> best(SizeClass size_class, double bytes, bool only_measured) const;
+  // Whether large messages rather go over that set.
+  bool is_steady(LaneSet set, double bytes) const;
+  bool is_better(const Class& known, double bytes, const Split& candidate, const Split& current,
+                 double by) const;
+  std::optional<Split> best(SizeClass size_class, double bytes, LaneSet among,
+                            bool only_measured) const;
   std::optional<Allocation> next_probe(const Window& window, const Allocation& current) const;
   std::optional<Split> probe_of(const Window& window, const Split& current, LaneSet set) const;
   void account(const Window& window, bool is_probe);

@@ -76,7 +76,8 @@ void PaperPolicy::resume(const Window& last, const Allocation& ran_by, ClassStat
   known = {};
   known.state = state;
   if (state == ClassState::kSearching) {
-    start_search(known, false);
+    Allocation first = start_search(known, false);
+    known.untried.push_back(std::move(first));
   } else if (state != ClassState::kHot) {
     known.best.allocation = ran_by;
     known.settled = last;

@@ -6,9 +6,13 @@
 // operations that it has started by its current plan and that are not over, and starts none from
 // then on until the commit, which names what any rank has reported. Those operations keep the plan
 // that they were started by, on every rank; all others run by the new one. Operations that are over
-// need not be named: one is over on a rank only when all have started it, which is so of allreduces
-// and barriers. (What a broadcast or a reduce runs by may not change so: a rank may be through with
-// one that another has not started.) What goes from the coordinator to a rank arrives in order.
+// need not be named.
+//
+// All of this, and what the Timer measures, is for operations that are over on a rank only when all
+// ranks have started them: allreduces and barriers. A rank may be through with a broadcast or a
+// reduce that another has not started; what those run by may not change so.
+//
+// What goes from the coordinator to a rank arrives in order.
 #pragma once
 
 #include <cstddef>

@@ -60,12 +60,22 @@ Window window_of(SizeClass size_class, const std::vector<Reading>& operations) {
   return window;
 }
 
-bool differ(const std::vector<Reading>& operations) {
+bool says_nothing(const Reading& reading) {
+  return std::all_of(reading.lanes.begin(), reading.lanes.end(), [](Nanos t) { return t == 0; });
+}
+
+// Whether so many operations disagree about a lane that one more that does could win the median.
+bool is_contested(const std::vector<Reading>& operations) {
+  const size_t middle = operations.size() / 2;
   for (size_t lane = 0; lane < operations.front().lanes.size(); ++lane) {
-    const auto [least, most] = std::minmax_element(
-        operations.begin(), operations.end(),
-        [lane](const Reading& a, const Reading& b) { return a.lanes[lane] < b.lanes[lane]; });
-    if (most->lanes[lane] > least->lanes[lane] + least->lanes[lane] / 2) return true;
+    std::vector<Nanos> times;
+    for (const Reading& operation : operations) times.push_back(operation.lanes[lane]);
+    std::nth_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(middle), times.end());
+    const Nanos median = times[middle];
+    const auto others = std::count_if(times.begin(), times.end(), [median](Nanos time) {
+      return time > median + median / 2 || median > time + time / 2;
+    });
+    if (others >= std::max<ptrdiff_t>(1, (std::ssize(times) - 1) / 2)) return true;
   }
   return false;
 }
@@ -127,6 +137,7 @@ absl::Status Timer::check(int rank, const Reading& reading) const {
     return wrong(absl::StrCat("says ", reading.bytes, " bytes by allocation ", reading.allocation,
                               ", another rank's ", other.bytes, " by ", other.allocation));
   }
+  if (says_nothing(reading) || says_nothing(other)) return absl::OkStatus();
   for (size_t lane = 0; lane < lanes_; ++lane) {
     if ((reading.lanes[lane] == 0) != (other.lanes[lane] == 0)) {
       return wrong(
@@ -150,18 +161,17 @@ Timer::Pending::iterator Timer::find_or_add(const Reading& reading) {
 }
 
 std::optional<Window> Timer::gather(const Reading& reading) {
-  const bool is_idle =
-      std::all_of(reading.lanes.begin(), reading.lanes.end(), [](Nanos time) { return time == 0; });
-  if (reading.allocation == 0 || reading.bytes == 0 || is_idle) return std::nullopt;
+  if (reading.allocation == 0 || reading.bytes == 0 || says_nothing(reading)) return std::nullopt;
   const SizeClass size_class = size_class_of(reading.bytes);
   Gathering& gathering = gathering_[size_class];
   if (reading.allocation < gathering.allocation) return std::nullopt;
   if (reading.allocation > gathering.allocation) gathering = {reading.allocation, {}};
   gathering.operations.push_back(reading);
   const auto length = length_.find(size_class);
-  int wanted = length == length_.end() ? kOperations : length->second;
-  if (wanted < kOperations && differ(gathering.operations)) wanted += 2;
-  if (std::ssize(gathering.operations) < wanted) return std::nullopt;
+  const int wanted = length == length_.end() ? kOperations : length->second;
+  const auto gathered = std::ssize(gathering.operations);
+  if (gathered < wanted) return std::nullopt;
+  if (gathered < kOperations && is_contested(gathering.operations)) return std::nullopt;
   Window window = window_of(size_class, gathering.operations);
   gathering.operations.clear();
   return window;

@@ -25,7 +25,8 @@ struct Reading {
   // the class had none of its own.
   uint32_t allocation = 0;
   // By lane: from when this rank entered the operation to when the lane was through on it. 0 for a
-  // lane that took no part.
+  // lane that took no part; 0 for all where the measurement says nothing, since this rank's
+  // operation overlapped another, say: then those of the other ranks do not count either.
   std::vector<Nanos> lanes;
 };
 
@@ -50,12 +51,14 @@ Nanos slowest(const Window& window);
 LaneSet took_part(const Window& window);
 
 // A rank's raw duration is full of other ranks' lateness. The last to enter waits for nobody: what
-// a lane took is the minimum over ranks.
+// a lane took is the minimum over ranks. It is so for the operations that plan_agreement.h names,
+// and for no others.
 //
 // The mean of a window leaves out three of ten at either end. A rank that was not scheduled or a
 // packet that was lost makes an outlier ten times as long, a bucket of tokens that filled up in a
 // pause makes a short one; the middle four vary less than the median alone. A short window, of
-// which fewer may be left out, grows by two operations if some took half as long again as others.
+// which fewer may be left out, grows while so many operations took half as long again as the
+// median, or as much less, that one more could win it.
 //
 // Sizes of a class differ by up to a factor of two. They are averaged in the same way, and
 // durations are those of that size: scaled in proportion where they then agree better, as they are

@@ -61,8 +61,16 @@ absl::StatusOr<Rail> Endpoint::open_device(const std::string& uri, const DeviceF
   return rail;
 }
 
-void Endpoint::leave(const UniqueId& job) {
-  jobs_.erase(job);
+absl::Status Endpoint::join(const UniqueId& job, JobListener* listener) {
+  if (jobs_.try_emplace(job, listener).second) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      "the context has a rank in this process already; each rank needs a process of its own");
+}
+
+void Endpoint::leave(const UniqueId& job, const JobListener* listener) {
+  const auto entry = jobs_.find(job);
+  if (entry == jobs_.end() || entry->second != listener) return;
+  jobs_.erase(entry);
   for (auto& [id, channel] : channels_) channel->leave(job);
 }
 

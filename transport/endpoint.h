@@ -53,8 +53,11 @@ class Endpoint final : ChannelOwner, Acceptor {
   // The channel to a process; made if there is none.
   Channel& channel(const UniqueId& peer);
   // Connections that name this job are accepted, and what peers say of it reported, until `leave`.
-  void join(const UniqueId& job, JobListener* listener) { jobs_[job] = listener; }
-  void leave(const UniqueId& job);
+  // AlreadyExists if the job has a listener: processes are whom a channel connects, and what comes
+  // for a job cannot be told to be for one or the other of two ranks in one process.
+  absl::Status join(const UniqueId& job, JobListener* listener);
+  // Nothing, if it is not this listener that has joined.
+  void leave(const UniqueId& job, const JobListener* listener);
   // Tells all who are connected and in the context, and those who connect later.
   void broadcast_abort(const wire::Abort& abort);
   // Tells all who are connected and in the context.

@@ -44,8 +44,17 @@ bool sums_over_tree(Algorithm algorithm) {
          algorithm == Algorithm::kDirect;
 }
 
-// About where the two cross with 4 ranks over two rails of 1 Gbit/s: nezha-bench in
-// tests/cluster/testbed, on a busy machine.
-bool suits_tree(size_t bytes) { return bytes < (size_t{32} << 10); }
+// A message of S bytes takes a + S/B. Over the tree it is sent ceil(log2(n)) times, one after the
+// other; along the ring once, behind n-2 first segments of s bytes: ceil(log2(n)) (a + S/B) against
+// (n-1) a + (n-2) s/B + S/B. They cross where S (ceil(log2(n)) - 1) is about (n-2) c, where c = s +
+// aB: measured, 16 to 32 KiB with 3 ranks, 16 to 24 with 4, and 20 (broadcast) to 36 (reduce) with
+// 8. With 2 ranks the two are alike. (nezha-bench in tests/cluster/testbed, a barrier before each
+// operation, two rails of 1 Gbit/s; medians of five runs.)
+bool suits_tree(int ranks, size_t bytes) {
+  constexpr size_t kHop = 20 << 10;
+  const int hops = std::max(ranks - 2, 1);
+  const int rounds = static_cast<int>(std::bit_width(static_cast<unsigned>(ranks - 1)));
+  return bytes < kHop * static_cast<size_t>(hops) / static_cast<size_t>(std::max(rounds - 1, 1));
+}
 
 }  // namespace nezha

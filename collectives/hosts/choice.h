@@ -15,6 +15,6 @@ Algorithm best_algorithm(int ranks, size_t bytes, bool over_tree);
 bool sums_over_tree(Algorithm algorithm);
 
 // Whether a broadcast or a reduce of so many bytes goes over a tree, and not along the ring.
-bool suits_tree(size_t bytes);
+bool suits_tree(int ranks, size_t bytes);
 
 }  // namespace nezha

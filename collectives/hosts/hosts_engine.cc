@@ -69,9 +69,9 @@ std::vector<int> peers_of(const Schedule& schedule) {
 }
 
 // Of a collective but allreduce.
-Algorithm algorithm_of_other(const Operation& op) {
+Algorithm algorithm_of_other(int ranks, const Operation& op) {
   if (op.collective == Collective::kBarrier) return kDissemination;
-  const bool is_small = suits_tree(op.bytes());
+  const bool is_small = suits_tree(ranks, op.bytes());
   if (op.commutative) return is_small ? kTree : Algorithm::kRing;
   return is_small ? kOrderedTree : Algorithm::kDirect;
 }
@@ -80,7 +80,7 @@ Algorithm algorithm_of_other(const Operation& op) {
 
 absl::StatusOr<Algorithm> HostsEngine::choose(Algorithm asked, int ranks,
                                               const Operation& operation) {
-  if (operation.collective != Collective::kAllreduce) return algorithm_of_other(operation);
+  if (operation.collective != Collective::kAllreduce) return algorithm_of_other(ranks, operation);
   const bool over_tree = operation.reproducible || !operation.commutative;
   if (over_tree && asked != Algorithm::kAuto && !sums_over_tree(asked)) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -179,9 +179,9 @@ class NEZHA_EXPORT Context {
   ///
   /// Throws InvalidArgument on bad options (no store, an unknown interface, a rank out of range, no
   /// rank given and none in the environment, a timeout of 0 or less, a NEZHA_ variable that is
-  /// unknown or has a value that it may not have), TimeoutError if rank 0 does not appear within
-  /// `options.timeout`, and IoError if this rank's options disagree with rank 0's, or if another
-  /// rank has failed to join.
+  /// unknown or has a value that it may not have) and if another rank of the group is in this
+  /// process, TimeoutError if rank 0 does not appear within `options.timeout`, and IoError if this
+  /// rank's options disagree with rank 0's, or if another rank has failed to join.
   static std::shared_ptr<Context> create(std::shared_ptr<::gloo::rendezvous::Store> store,
                                          const ContextOptions& options);
 

@@ -176,6 +176,17 @@ class Job:
 
         await_that(f"{count} operations more", reached, timeout, self.told)
 
+    def well_into_it(self, host: int, rail: str) -> None:
+        """Waits until all are in their first operation, and the host has sent a megabyte by the rail."""
+
+        def sent() -> int:
+            return self.bed.counters(host, rail)["tx_bytes"]
+
+        for rank in self.ranks:
+            rank.wait_for("start", operation=0)
+        goal = sent() + (1 << 20)
+        await_that(f"host {host} sends by {rail}", lambda: sent() > goal, tell=self.told)
+
     def hashes(self) -> list[str]:
         """Of the results, one for each operation; the same on all ranks, or it is an error."""
         each = [[event["hash"] for event in rank.all("done")] for rank in self.ranks]

@@ -1,4 +1,4 @@
-"""The public API, between processes: each scenario of scenarios.cc, over two rails."""
+"""The public API, between processes: each scenario of scenarios/, over two rails."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import job
 import pytest
-from testbed import Process, Testbed
+from testbed import STATE_DIR, Process, Testbed
 
 RAILS = {"eth0": "1gbit", "eth1": "500mbit"}
 NEZHA = str(job.BUILD / "bench" / "nezha-bench")
@@ -31,11 +31,12 @@ QUICK = ["--elements", "1,1000,256K", "--warmup-iters", "2", "--iteration-count"
 SHARED_OPTIONS = [
     *("size", "rank", "shared-path", "store", "redis-host", "redis-port", "prefix", "timeout"),
     *("elements", "warmup-iters"),
-    *("iteration-count", "iteration-time", "no-verify", "in-place", "threads", "format"),
+    *("iteration-count", "iteration-time", "no-verify", "in-place", "threads", "format", "trace"),
     *("share", "algorithm", "help", "version"),
 ]
 OPTIONS = {
-    NEZHA: [*SHARED_OPTIONS, "rails", "list-rails", "plan", "reproducible", "help-env"],
+    NEZHA: [*SHARED_OPTIONS, "rails", "list-rails", "plan", "policy", "table"]
+    + ["reproducible", "help-env"],
     GLOO: [*SHARED_OPTIONS, "tcp-device"],
 }
 
@@ -235,8 +236,9 @@ SHARES = [*SLICES, "--share", "3,1"]
         (["--algorithm", "ring"], [], "--algorithm is ring here and auto"),
         (["--reproducible"], [], "--reproducible is given here and not given"),
         (["--size", "2"], [], "--size is 2 here and 3"),
-        (SLICES, [], "--plan is slice here and stripe"),
-        (SHARES, SLICES, "for each rail) is 3,1 here and 1,1"),
+        (SLICES, [], "--plan is slice here and auto"),
+        (SHARES, SLICES, "for each rail) is 3,1 here and learned"),
+        (SHARES, [], "--plan is slice here and auto"),
         (["--rails", "tcp:eth1,tcp:eth0", *SHARES], SHARES, "eth1,eth0 here and eth0,eth1"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -250,6 +252,27 @@ def test_command_lines_that_differ(
     assert all("the ranks' command lines differ: " in line for line in said)
     assert reason + " at rank 0" in said[1]
     assert all(line.endswith(" at rank 1") for line in (said[0], said[2]))
+
+
+@PROGRAMS
+def test_what_rank_0_alone_is_given(bed: Testbed, tmp_path: Path, program: str) -> None:
+    """The others take it, as those do that have the library alone."""
+    usual = [program, *ON_BOTH[program], *QUICK, "--format", "json"]
+    given = {"NEZHA_PLAN": "slice", "NEZHA_SHARES": "2,1", "NEZHA_ALGORITHM": "ring"}
+    own = ["--share", "2,1"] if program == GLOO else []
+    shared = ["--shared-path", str(tmp_path)]
+    ranks = bed.start([*usual, *shared, *own, "allreduce"], on=[0], env=given)
+    ranks += bed.start([*usual, *shared, "allreduce"], on=[1, 2])
+    assert [rank.wait(job.PATIENCE) for rank in ranks] == [0, 0, 0], [r.stderr for r in ranks]
+    row = json.loads(ranks[0].stdout.splitlines()[-1])
+    assert (row["plan"], row["algorithm"]) == ("slice", "ring")
+    assert [rail["share"] for rail in row["rails"]] == pytest.approx([2 / 3, 1 / 3], abs=0.02)
+
+
+def test_shares_of_rank_0_for_another_number_of_rails(bed: Testbed, tmp_path: Path) -> None:
+    here = [NEZHA, "--rails", "tcp:eth0"]
+    said = refused(bed, tmp_path, [NEZHA, *ON_BOTH[NEZHA], *SHARES], here, here)
+    assert "for each rail) is 1 here and 3,1 at rank 0" in said[1]
 
 
 def test_a_prefix_that_was_used(bed: Testbed, tmp_path: Path) -> None:
@@ -319,7 +342,7 @@ def test_help_on_the_environment() -> None:
 def test_bad_values_in_the_environment() -> None:
     done = call(NEZHA, *GOOD, "allreduce", NEZHA_PLAN="circles")
     assert done.returncode == 2
-    assert "NEZHA_PLAN='circles' in the environment: unknown (there are stripe, slice)" in done.stderr
+    assert "NEZHA_PLAN='circles' in the environment: unknown (there are auto, stripe, slice)" in done.stderr
 
 
 GOOD = ["--size", "2", "--rank", "0", "--shared-path", "/"]
@@ -382,6 +405,8 @@ def test_bad_command_lines_of_nezha() -> None:
         (["--share", "1,2", "--plan", "stripe"], "for --plan slice only"),
         (["--share", "1,2,3", "--plan", "slice"], "--share has 3 parts, --rails has 2"),
         (["--tcp-device", "eth0"], "unknown option --tcp-device"),
+        (["--reproducible", "--algorithm", "ring"], "--reproducible is not for --algorithm ring"),
+        (["--reproducible", "--algorithm", "bcube"], "but for auto, recursive-doubling, halving"),
     ]:
         done = call(NEZHA, *GOOD, *ON_BOTH[NEZHA], *arguments, "allreduce")
         assert done.returncode == 2
@@ -438,23 +463,51 @@ def test_bad_command_lines_of_run(arguments: list[str], reason: str) -> None:
     assert reason in done.stderr.splitlines()[-1] and not done.stdout
 
 
-def test_an_interrupted_run(tmp_path: Path) -> None:
-    """It says so in one line, and leaves no picture of an earlier run."""
-    for name in ("allreduce.png", "allreduce.svg"):
-        (tmp_path / name).touch()
-    command = [*SMALL, "--repeat", "1000", "--out", str(tmp_path)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+def interrupt(sig: signal.Signals, out: Path, temporary: Path) -> tuple[int, str, Path]:
+    """How a run ends that gets a signal in the middle, what it says, and what is its testbed's."""
+    command = [*SMALL, "--repeat", "1000", "--out", str(out)]
+    env = os.environ | {"TMPDIR": str(temporary)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
         try:
             assert process.stderr
             first = process.stderr.readline()
             assert "nezha, one rail" in first, first + process.stderr.read()
-            process.send_signal(signal.SIGINT)
+            state = STATE_DIR / f"nz{process.pid}_0"
+            places = [temporary, state.with_suffix(".shared")]
+            job.await_that("ranks meet", lambda: any([*place.glob("*/*")] for place in places))
+            process.send_signal(sig)
             said = process.stderr.read()
-            assert process.wait(job.PATIENCE) == 128 + signal.SIGINT, said
+            return process.wait(job.PATIENCE), said, state
         finally:
             process.kill()
+
+
+@pytest.fixture
+def temporary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("temporary")
+
+
+def test_an_interrupted_run(tmp_path: Path, temporary: Path) -> None:
+    """It says so in one line, and leaves no picture of an earlier run."""
+    for name in ("allreduce.png", "allreduce.svg"):
+        (tmp_path / name).touch()
+    status, said, _ = interrupt(signal.SIGINT, tmp_path, temporary)
+    assert status == 128 + signal.SIGINT, said
     assert said.splitlines()[-1] == "bench/run: interrupted" and "Traceback" not in said
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_killed_run(tmp_path: Path, temporary: Path, sig: signal.Signals) -> None:
+    """It leaves no temporary files, wherever they are."""
+    status, said, state = interrupt(sig, tmp_path, temporary)
+    assert status == (-sig if sig == signal.SIGKILL else 128 + sig), said
+
+    def left() -> list[Path]:
+        return [*temporary.iterdir(), *STATE_DIR.glob(f"{state.name}.*")]
+
+    # one that is killed, its testbed's guard
+    job.await_that("all is removed", lambda: not left(), 20, lambda: str(left()))
 
 
 # ---- bench/balancer ---------------------------------------------------------------------------

@@ -3,7 +3,6 @@ a late rank costs time, and one that disagrees is an error that says so."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -84,9 +83,7 @@ def test_cut_in_the_middle(bed: Testbed, collective: str, how: str) -> None:
     undisturbed = hashes(job.run(bed, 4, **options), collective)
     with job.Job(bed, 4) as work:
         work.start(**options)
-        for rank in work.ranks:
-            rank.wait_for("start", operation=0)
-        time.sleep(0.1)  # well into it
+        work.well_into_it(2, "eth1")
         bed.cut(2, "eth1", how)
         assert not any(rank.done for rank in work.ranks), "the cut came too late"
         work.succeed()

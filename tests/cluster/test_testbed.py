@@ -129,11 +129,24 @@ def megabits(bed: Testbed, source: int, sink: int, rail: str, size: int) -> floa
     return float(server.wait_for(r"mbit (\S+)", timeout=20)[1])
 
 
+def drain(bed: Testbed) -> None:
+    """Waits until no shaper holds a frame any more."""
+
+    def is_drained() -> bool:
+        shown = [
+            testbed.command(["tc", "-n", bed.namespace(host), "-s", "-j", "qdisc", "show"])
+            for host in (*range(bed.hosts), "sw")
+        ]
+        return not any(queue["qlen"] for text in shown for queue in json.loads(text))
+
+    assert testbed.wait_until(is_drained, 5)
+
+
 def received(bed: Testbed, source: int, sink: int, count: int) -> int:
     """How many frames reach `sink` when `source` sends it `count` by eth0."""
     before = bed.counters(sink, "eth0")["rx_packets"]
     bed.exec(source, [PYTHON, "-c", SPRAY, bed.rail("eth0").address(sink), str(count)])
-    time.sleep(0.1)  # what is still queued
+    drain(bed)
     return bed.counters(sink, "eth0")["rx_packets"] - before
 
 
@@ -365,7 +378,7 @@ def test_cut_and_heal(bed: Testbed, how: str) -> None:
         assert ping(bed, 0, address, "eth0")
     bed.cut(1, "eth0", how)
     try:
-        time.sleep(0.05)  # what was queued
+        drain(bed)
         before = bed.counters(1, "eth0")["rx_packets"]
         for address in (rail.address(1), rail.address6(1)):
             assert silence(bed, 0, address, "eth0")

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import IO, Any
 
 NETNS_DIR = Path("/run/netns")  # where ip(8) keeps its named namespaces
-STATE_DIR = Path("/run/nezha-testbed")  # per testbed: PREFIX.json and PREFIX.hosts
+STATE_DIR = Path("/run/nezha-testbed")  # per testbed: PREFIX.json, PREFIX.hosts, PREFIX.shared
 MGMT_NETWORK = 250  # 10.250.0.0/16 is the management network
 MAX_HOSTS = 250  # a host's number is the last byte of its addresses
 MAX_RAILS = 100
@@ -376,6 +376,10 @@ def hosts_file(prefix: str) -> Path:
     return STATE_DIR / f"{prefix}.hosts"
 
 
+def shared_folder(prefix: str) -> Path:
+    return STATE_DIR / f"{prefix}.shared"
+
+
 def namespaces_of(prefix: str) -> list[str]:
     names = os.listdir(NETNS_DIR) if NETNS_DIR.is_dir() else []
     return [name for name in names if re.fullmatch(rf"{prefix}-(sw|h\d+)", name)]
@@ -393,6 +397,7 @@ def take_down(prefix: str) -> None:
             if namespaces_of(prefix):  # else another process takes it down at the same time
                 raise
         end_all(lambda: namespace_members(namespaces))  # one that was entering meanwhile
+    shutil.rmtree(shared_folder(prefix), ignore_errors=True)
     hosts_file(prefix).unlink(missing_ok=True)
     state_file(prefix).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # another testbed's state is there, or none ever was
@@ -534,6 +539,7 @@ class Testbed:
         except FileExistsError:
             raise BedError(there) from None
         hosts_file(self.prefix).write_text(self._names())
+        self.shared.mkdir(exist_ok=True)
 
     def _build(self) -> None:
         switch = self.namespace("sw")
@@ -629,6 +635,11 @@ class Testbed:
             )
 
     # -- names and addresses --
+
+    @property
+    def shared(self) -> Path:
+        """A folder that every host sees. It goes with the testbed, however its maker ends."""
+        return shared_folder(self.prefix)
 
     def namespace(self, host: int | str) -> str:
         return f"{self.prefix}-sw" if host == "sw" else f"{self.prefix}-h{host}"

@@ -1,6 +1,6 @@
 // Lanes as policies see them, and a job that runs allreduces over them, balanced by a policy. A
-// lane takes a start-up and a time for each byte; in a job with noise, one duration in twenty is
-// three times as long.
+// lane takes a start-up and a time for each byte, stripes a start-up and the time in which all
+// others get through the bytes; in a job with noise, one duration in twenty is three times as long.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -30,19 +31,27 @@ struct SimulatedLane {
   double slope_beside = 0;  // of itself, more with each other lane
   double burst = 0;         // bytes that a bucket of tokens lets through
   double burst_slope = 0;   // at this many nanoseconds a byte
+  bool is_stripes = false;  // stands alone; slope is a factor
 };
 
 inline SimulatedLane megabits(double rate) {
   return {.start = 50'000, .slope = 8000 / rate, .start_beside = 10'000};
 }
 
+inline SimulatedLane stripes(double factor = 1, double start = 150'000) {
+  return {.start = start, .slope = factor, .is_stripes = true};
+}
+
 class LaneSimulator {
  public:
   std::vector<SimulatedLane> lanes;
+  LaneSet live = ~LaneSet{0};
+  double least_slice = 0;  // bytes: a lane gets none of a shorter one
 
   // What a lane takes for its bytes beside `others` more.
   double lane_time(size_t lane, double bytes, int others) const {
     const SimulatedLane& it = lanes[lane];
+    if (it.is_stripes) return it.start + bytes * it.slope / rate();
     const double burst = std::min(bytes, it.burst);
     return it.start + others * it.start_beside +
            (burst * it.burst_slope + (bytes - burst) * it.slope) * (1 + others * it.slope_beside);
@@ -59,17 +68,35 @@ class LaneSimulator {
     return slowest;
   }
 
-  // The least time that any division among the lanes of `live` takes: for each set of them, the
+  // The least time that any division among the live lanes takes: for each set of them, the
   // time in which they get through all the bytes.
-  double best_time(double bytes, LaneSet live) const {
+  double best_time(double bytes) const {
     double best = 1e300;
-    for (LaneSet set = 1; set <= live; ++set) {
-      if ((set & ~live) == 0) best = std::min(best, together(bytes, set));
+    for (LaneSet set = 1; set <= all_lanes(static_cast<int>(lanes.size())); ++set) {
+      const bool is_possible = (set & alone()) == 0 || std::has_single_bit(set);
+      if ((set & ~live) == 0 && is_possible) best = std::min(best, together(bytes, set));
     }
     return best;
   }
 
+  LaneSet alone() const {
+    LaneSet set = 0;
+    for (size_t lane = 0; lane < lanes.size(); ++lane) {
+      if (lanes[lane].is_stripes) set |= lane_bit(static_cast<int>(lane));
+    }
+    return set;
+  }
+
  private:
+  // Of all live lanes that are none of stripes, in bytes a nanosecond.
+  double rate() const {
+    double sum = 0;
+    for (size_t lane = 0; lane < lanes.size(); ++lane) {
+      const bool counts = contains(live, static_cast<int>(lane)) && !lanes[lane].is_stripes;
+      if (counts) sum += 1 / lanes[lane].slope;
+    }
+    return sum;
+  }
   double together(double bytes, LaneSet set) const {
     return bisect(1e18, [&](double time) {
       double carried = 0;
@@ -106,9 +133,8 @@ class SimulatedJob {
       : network{std::move(lanes)},
         noise_(noise),
         random_(seed),
-        live_(all_lanes(count())),
         timer_(1, count()),
-        balancer_(names(count()), adopt(policy, count())) {}
+        balancer_(names(count()), adopt(policy, count(), network.alone())) {}
 
   LaneSimulator network;
 
@@ -119,7 +145,7 @@ class SimulatedJob {
   // How much slower than the best possible the class now is.
   double excess(uint64_t bytes) const {
     const auto size = static_cast<double>(bytes);
-    return network.time(allocation(bytes), size) / network.best_time(size, live_) - 1;
+    return network.time(allocation(bytes), size) / network.best_time(size) - 1;
   }
 
   // What the class runs by, or returns to after a probe.
@@ -138,7 +164,7 @@ class SimulatedJob {
   double probing() const { return probe_time_ / total_time_; }
 
   void set_live(LaneSet live) {
-    live_ = live;
+    network.live = live;
     for (const AllocationChange& change : balancer_.set_live(live)) apply(change);
     announced_.clear();
   }
@@ -169,8 +195,13 @@ class SimulatedJob {
     return names;
   }
   template <typename SomePolicy>
-  static std::unique_ptr<Policy> adopt(SomePolicy*& policy, int lanes) {
-    auto made = std::make_unique<SomePolicy>(lanes);
+  static std::unique_ptr<Policy> adopt(SomePolicy*& policy, int lanes, LaneSet alone) {
+    std::unique_ptr<SomePolicy> made;
+    if constexpr (std::is_constructible_v<SomePolicy, int, LaneSet>) {
+      made = std::make_unique<SomePolicy>(lanes, alone);
+    } else {
+      made = std::make_unique<SomePolicy>(lanes);
+    }
     policy = made.get();
     return made;
   }
@@ -199,13 +230,16 @@ class SimulatedJob {
 
   std::vector<Nanos> times(const Allocation& by, uint64_t bytes) {
     std::vector<Nanos> times;
-    const int others = std::popcount(lanes_of(by)) - 1;
+    const LaneSet set = lanes_of(by);
+    EXPECT_TRUE((set & network.alone()) == 0 || std::has_single_bit(set)) << to_string(by);
+    const int others = std::popcount(set) - 1;
     for (size_t lane = 0; lane < by.size(); ++lane) {
       const double part = part_of(static_cast<double>(bytes), by[lane]);
       const double noise = std::exp(noise_ * gauss_(random_));
       const bool is_outlier = random_() % 20 == 0 && noise_ > 0;
       const double time = network.lane_time(lane, part, others) * noise * (is_outlier ? 3 : 1);
-      times.push_back(by[lane] == 0 ? 0 : std::llround(time));
+      const bool takes_part = by[lane] > 0 && part >= network.least_slice;
+      times.push_back(takes_part ? std::llround(time) : 0);
     }
     return times;
   }
@@ -233,7 +267,6 @@ class SimulatedJob {
   double noise_;
   std::mt19937 random_;
   std::normal_distribution<double> gauss_{0, 1};
-  LaneSet live_;
   Timer timer_;
   LoadBalancer balancer_;
   uint64_t ordinal_ = 0;

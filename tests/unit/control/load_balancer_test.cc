@@ -100,6 +100,22 @@ TEST(LoadBalancer, TheTableIsForPeople) {
       << job.balancer().table().history(23);
 }
 
+TEST(LoadBalancer, ClassesWhoseAllocationStaysGoOnAsThePolicySays) {
+  ModelPolicy* policy = nullptr;
+  SimulatedJob job({megabits(1000), megabits(5)}, policy);
+  job.run(8 * kMiB, 100);
+  ASSERT_EQ(job.entry(8 * kMiB).state, ClassState::kCold);
+  ASSERT_EQ(job.entry(8 * kMiB).allocation, all_on(0, 2));
+  const uint32_t number = job.entry(8 * kMiB).number;
+  job.set_live(0b01);
+  const TableEntry& entry = job.entry(8 * kMiB);
+  EXPECT_EQ(entry.number, number);
+  EXPECT_EQ(entry.state, ClassState::kSearching);
+  EXPECT_EQ(entry.state, policy->state(23));
+  EXPECT_EQ(entry.history.back().cause, Cause::kLanes);
+  EXPECT_LT(job.balancer().window_operations(23), Timer::kOperations);
+}
+
 template <typename SomePolicy>
 class Resumed : public testing::Test {};
 using Policies = testing::Types<ModelPolicy, PaperPolicy>;
@@ -123,6 +139,39 @@ TYPED_TEST(Resumed, GoesOnWhereItStopped) {
   second.network.lanes[0].slope = 20;
   second.run(8 * kMiB, 150);
   EXPECT_LT(second.excess(8 * kMiB), 0.05) << "it goes on learning";
+}
+
+DataLengthTable table_of(Allocation allocation, std::vector<Nanos> times) {
+  TableEntry entry;
+  entry.change(std::move(allocation), Cause::kStart);
+  entry.state = ClassState::kConverged;
+  entry.ran_by = entry.allocation;
+  entry.windows = 1;
+  entry.bytes = 8 * kMiB;
+  entry.times = std::move(times);
+  return {{"eth0", "eth1"}, {{size_class_of(entry.bytes), entry}}};
+}
+
+TYPED_TEST(Resumed, ALaneThatIsDeadBeforeCarriesNothing) {
+  TypeParam* policy = nullptr;
+  SimulatedJob job({megabits(1000), megabits(400)}, policy);
+  job.set_live(0b10);
+  const auto changes = job.resume(table_of({1 << 19, 1 << 19}, {33'000'000, 80'000'000}));
+  ASSERT_EQ(changes.size(), 1);
+  EXPECT_EQ(changes[0].allocation, all_on(1, 2));
+  EXPECT_EQ(changes[0].number, job.entry(8 * kMiB).number);
+  EXPECT_EQ(job.entry(8 * kMiB).state, policy->state(23));
+  job.run(8 * kMiB, 30);
+  EXPECT_EQ(job.allocation(8 * kMiB), all_on(1, 2));
+  EXPECT_GT(job.entry(8 * kMiB).windows, 1) << "what it runs by is measured";
+}
+
+TEST(LoadBalancer, RefusesATableThatHasALaneThatStandsAloneBesideOthers) {
+  LoadBalancer it({"eth0", "eth1"}, std::make_unique<ModelPolicy>(2, 0b10));
+  const auto resumed = it.resume(table_of({1 << 19, 1 << 19}, {33'000'000, 80'000'000}));
+  ASSERT_FALSE(resumed.ok());
+  EXPECT_NE(resumed.status().message().find("50.0 50.0"), std::string::npos) << resumed.status();
+  EXPECT_TRUE(it.table().entries.empty());
 }
 
 TYPED_TEST(Resumed, RefusesATableOfOtherLanes) {

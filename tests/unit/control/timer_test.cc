@@ -92,7 +92,7 @@ TEST(Timer, LatenessOfRanksDoesNotCount) {
 Window window_of(const std::vector<Nanos>& times, const std::vector<uint64_t>& bytes = {}) {
   Timer timer(1, 1);
   timer.set_operations(size_class_of(bytes.empty() ? kBytes : bytes[0]),
-                       static_cast<int>(times.size() == 5 ? 3 : times.size()));
+                       static_cast<int>(times.size() == 7 ? 3 : times.size()));
   for (size_t i = 0; i < times.size(); ++i) {
     const auto window =
         timer.add(0, reading(i + 1, {times[i]}, 1, bytes.empty() ? kBytes : bytes[i]));
@@ -105,9 +105,9 @@ Window window_of(const std::vector<Nanos>& times, const std::vector<uint64_t>& b
 TEST(Timer, ThreeOutliersOfTenDoNotCount) {
   EXPECT_EQ(window_of({100, 5000, 100, 99, 9000, 100, 100, 7000, 99, 101}).lanes[0].mean, 100);
   EXPECT_EQ(window_of({100, 1, 101, 100, 2, 100, 100, 3, 99, 101}).lanes[0].mean, 100);
-  const Window grown = window_of({100, 9000, 9000, 100, 100});
+  const Window grown = window_of({100, 9000, 9000, 100, 100, 100, 100});
   EXPECT_EQ(grown.lanes[0].mean, 100);
-  EXPECT_EQ(grown.operations, 5);
+  EXPECT_EQ(grown.operations, 7);
   EXPECT_EQ(window_of({100}).lanes[0].mean, 100);
 }
 
@@ -156,6 +156,46 @@ TEST(Timer, AWindowIsOfOneClassAndOneAllocation) {
   EXPECT_FALSE(add(1024, 0)) << "the class had no allocation of its own";
   EXPECT_FALSE(add(1024, 2));
   EXPECT_TRUE(add(1024, 2));
+}
+
+TEST(Timer, WhatAClassRanBeforeItHadAnAllocationIsInNoWindow) {
+  Timer timer(1, 1);
+  timer.set_operations(size_class_of(kBytes), 2);
+  for (uint64_t i = 1; i <= 5; ++i) {
+    EXPECT_FALSE(timer.add(0, reading(i, {1'000'000}, 0))->has_value());
+  }
+  EXPECT_FALSE(timer.add(0, reading(6, {5}, 1))->has_value());
+  EXPECT_FALSE(timer.add(0, reading(7, {1'000'000}, 0))->has_value());
+  const auto window = timer.add(0, reading(8, {5}, 1));
+  ASSERT_TRUE(window.ok() && *window);
+  EXPECT_EQ((*window)->lanes[0].mean, 5);
+}
+
+// Whichever rank it is that has nothing to say, and whether it tells first or last.
+TEST(Timer, LeavesOutAnOperationOfWhichARankSaysNothing) {
+  Timer timer(3, 2);
+  timer.set_operations(size_class_of(kBytes), 1);
+  uint64_t ordinal = 0;
+  for (int silent = 0; silent < 3; ++silent) {
+    ++ordinal;
+    for (int rank = 0; rank < 3; ++rank) {
+      const std::vector<Nanos> lanes =
+          rank == silent ? std::vector<Nanos>{0, 0} : std::vector<Nanos>{50, 0};
+      const auto window = timer.add(rank, reading(ordinal, lanes));
+      ASSERT_TRUE(window.ok()) << window.status();
+      EXPECT_FALSE(*window);
+    }
+  }
+  EXPECT_EQ(timer.pending(), 0);
+  ++ordinal;
+  for (int rank = 0; rank < 3; ++rank) {
+    const auto window = timer.add(rank, reading(ordinal, {50 + rank, 0}));
+    ASSERT_TRUE(window.ok()) << window.status();
+    EXPECT_EQ(window->has_value(), rank == 2);
+    if (*window) {
+      EXPECT_EQ((*window)->lanes[0].mean, 50);
+    }
+  }
 }
 
 TEST(Timer, ForgetsTheOldestOperationThatSomeRankDoesNotTellOf) {

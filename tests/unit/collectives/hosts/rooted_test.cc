@@ -437,13 +437,14 @@ TEST(Rooted, ALateRankCostsTheOthersABoundedAmountOfScratch) {
 }
 
 TEST(HostsEngine, ChoosesForOtherCollectives) {
-  const auto chosen = [](Collective collective, size_t bytes, bool commutative = true) {
+  const auto chosen = [](Collective collective, size_t bytes, bool commutative = true,
+                         int ranks = 8) {
     Operation op;
     op.collective = collective;
     op.elements = bytes;
     op.element_size = 1;
     op.commutative = commutative;
-    return *HostsEngine::choose(Algorithm::kAuto, 8, op);
+    return *HostsEngine::choose(Algorithm::kAuto, ranks, op);
   };
   EXPECT_EQ(chosen(Collective::kBarrier, 0), kDissemination);
   EXPECT_EQ(chosen(Collective::kBroadcast, 0), kTree);
@@ -452,6 +453,17 @@ TEST(HostsEngine, ChoosesForOtherCollectives) {
   EXPECT_EQ(chosen(Collective::kBroadcast, 10 << 20), kChain);
   EXPECT_EQ(chosen(Collective::kReduce, 10 << 20), kChain);
   EXPECT_EQ(chosen(Collective::kReduce, 10 << 20, false), Algorithm::kDirect);
+  // The more ranks, the longer is the chain.
+  for (const Collective collective : {Collective::kBroadcast, Collective::kReduce}) {
+    for (const auto& [ranks, small, large] : {std::tuple{2, 0, 32 << 10},
+                                              {3, 16 << 10, 32 << 10},
+                                              {4, 32 << 10, 48 << 10},
+                                              {8, 48 << 10, 128 << 10},
+                                              {64, 128 << 10, 1 << 20}}) {
+      EXPECT_EQ(chosen(collective, static_cast<size_t>(small), true, ranks), kTree) << ranks;
+      EXPECT_EQ(chosen(collective, static_cast<size_t>(large), true, ranks), kChain) << ranks;
+    }
+  }
 }
 
 TEST(HostsEngine, PeersOfOtherCollectivesAreMutual) {

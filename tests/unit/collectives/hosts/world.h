@@ -81,7 +81,7 @@ class World {
       EXPECT_TRUE(opened.ok()) << opened.status();
       rank->addresses[name] = rank->endpoint->device(*opened)->address();
     }
-    rank->endpoint->join(kJob, rank.get());
+    EXPECT_TRUE(rank->endpoint->join(kJob, rank.get()).ok());
     return rank;
   }
   std::vector<std::unique_ptr<Rank>> ranks_;

@@ -1,0 +1,169 @@
+// Operations that run while their caller does other things, or gives them up.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cluster/scenarios/scenario.h"
+#include "nezha/errors.h"
+
+namespace nezha::scenarios {
+namespace {
+
+void many_in_flight(World& world) {
+  const auto context = world.join();
+  std::vector<Vector> vectors;
+  std::vector<nezha::Handle> handles;
+  vectors.reserve(60);
+  handles.reserve(60);
+  for (int i = 0; i < 60; ++i) vectors.emplace_back(world, kSizes[i % 5], i);
+  for (int i = 0; i < 60; ++i) {
+    handles.push_back(vectors[static_cast<size_t>(i)].start(context, static_cast<uint32_t>(i % 3)));
+  }
+  for (size_t i = handles.size(); i > 0; --i) handles[i - 1].wait();
+  for (size_t i = 0; i < handles.size(); ++i) {
+    check(handles[i].test() && handles[i].error() == nullptr, "it is not over, or failed");
+    vectors[i].check_sum();
+  }
+}
+
+// Nobody waits: the library's own thread does all of it.
+void nobody_waits(World& world) {
+  const auto context = world.join();
+  for (int i = 0; i < 20; ++i) {
+    Vector vector(world, kSizes[i % 5], i);
+    const nezha::Handle handle = vector.start(context, 1);
+    await_end(handle);
+    check(handle.error() == nullptr, "it failed");
+    vector.check_sum();
+  }
+}
+
+// Giving up waiting does the operation no harm.
+void patience(World& world) {
+  const auto context = world.join();
+  Vector vector(world, 1000, 1);
+  if (world.rank == 1) world.await("impatient");
+  nezha::Handle handle = vector.start(context, 1);
+  if (world.rank == 0) {
+    check(!handle.wait(milliseconds(20)), "over without rank 1");
+    check(!handle.test(), "over without rank 1");
+    world.tell("impatient");
+  }
+  check(handle.wait(kPatience), "it never ends");
+  vector.check_sum();
+}
+
+// Rank 1 learns, when it comes, that rank 0 has given the operation up.
+void check_given_up(World& world, const std::function<void(nezha::Handle)>& give_up) {
+  auto context = world.join();
+  Vector first(world, 10, 0);
+  first.start(context, 1).wait();
+  Vector vector(world, 500'000, 1);
+  if (world.rank != 0) {
+    world.await("given up");
+    const std::string text = thrown<nezha::IoError>([&] { vector.start(context, 1).wait(); });
+    check_mentions(text, "rank 0");
+    return;
+  }
+  give_up(vector.start(context, 1));
+  check(vector.is_untouched(), "the memory was written to");
+  world.tell("given up");
+  const std::string text = thrown<nezha::IoError>([&] { vector.start(context, 2).wait(); });
+  check_mentions(text, "cancelled");
+}
+
+void dropped(World& world) {
+  check_given_up(world, [](const nezha::Handle&) {});
+}
+
+void cancelled(World& world) {
+  check_given_up(world, [](nezha::Handle handle) {
+    handle.cancel();
+    check(handle.test(), "not over");
+    check(handle.error() != nullptr, "no error");
+    check_mentions(thrown<nezha::IoError>([&] { handle.wait(); }), "cancelled");
+  });
+}
+
+void context_destroyed(World& world) {
+  auto context = world.join();
+  Vector first(world, 10, 0);
+  first.start(context, 1).wait();
+  Vector vector(world, 500'000, 1);
+  if (world.rank != 0) {
+    world.await("destroyed");
+    const std::string text = thrown<nezha::IoError>([&] { vector.start(context, 1).wait(); });
+    check_mentions(text, "rank 0");
+    return;
+  }
+  nezha::Handle handle = vector.start(context, 1);
+  context.reset();
+  check(handle.test(), "not over");
+  check(vector.is_untouched(), "the memory was written to");
+  check_mentions(thrown<nezha::IoError>([&] { handle.wait(); }), "context was destroyed");
+  world.tell("destroyed");
+}
+
+// The deadline is the operation's own.
+void deadline(World& world) {
+  const auto context = world.join();
+  Vector first(world, 10, 0);
+  first.start(context, 1).wait();
+  Vector vector(world, 1000, 1);
+  if (world.rank == 1) {
+    world.await("timed out");
+    check_mentions(thrown<nezha::IoError>([&] { vector.start(context, 1).wait(); }), "rank 0");
+    return;
+  }
+  nezha::Handle handle = vector.start(context, 1, milliseconds(100));
+  await_end(handle);
+  check_mentions(thrown<nezha::TimeoutError>([&] { handle.wait(); }), "rank 1");
+  world.tell("timed out");
+}
+
+// The peers' records come after the operations were started: they wait, in order.
+void early_start(World& world) {
+  if (world.rank == 1) world.await("started");
+  const auto context = world.join();
+  std::vector<Vector> vectors;
+  std::vector<nezha::Handle> handles;
+  vectors.reserve(5);
+  handles.reserve(5);
+  for (int i = 0; i < 5; ++i) vectors.emplace_back(world, kSizes[i], i);
+  for (auto& vector : vectors) handles.push_back(vector.start(context, 1));
+  if (world.rank == 0) {
+    check(!handles.front().test(), "over without rank 1");
+    world.tell("started");
+  }
+  for (auto& handle : handles) handle.wait();
+  for (const auto& vector : vectors) vector.check_sum();
+}
+
+// A context that is destroyed while it asks the store for a peer.
+void destroyed_early(World& world) {
+  if (world.rank == 1) return;
+  auto context = world.join();
+  Vector vector(world, 1000, 1);
+  nezha::Handle handle = vector.start(context, 1);
+  context.reset();
+  check_mentions(thrown<nezha::IoError>([&] { handle.wait(); }), "context was destroyed");
+}
+
+}  // namespace
+
+Scenarios of_handles() {
+  return {{"many-in-flight", many_in_flight},
+          {"nobody-waits", nobody_waits},
+          {"patience", patience},
+          {"dropped", dropped},
+          {"cancelled", cancelled},
+          {"context-destroyed", context_destroyed},
+          {"deadline", deadline},
+          {"early-start", early_start},
+          {"destroyed-early", destroyed_early}};
+}
+
+}  // namespace nezha::scenarios

@@ -1,0 +1,80 @@
+// Ranks that cannot join.
+
+#include <chrono>
+#include <exception>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "cluster/scenarios/scenario.h"
+#include "nezha/errors.h"
+
+namespace nezha::scenarios {
+namespace {
+
+// A rank that gives no rank a time to join fails, and the other one learns why.
+void bad_timeout(World& world) {
+  constexpr const char* kReason = "a timeout of -5 ms";
+  if (world.rank == 0) {
+    check_mentions(thrown<nezha::InvalidArgument>([&] { world.join(milliseconds(-5)); }), kReason);
+    world.tell("refused");
+    world.await("heard");
+    return;
+  }
+  world.await("refused");
+  const std::string text = thrown<nezha::IoError>([&] { world.join(); });
+  check_mentions(text, "rank 0 cannot join");
+  check_mentions(text, kReason);
+  world.tell("heard");
+}
+
+// A rank of which there is none, or that is not given, fails, and the other one learns why.
+void bad_ranks(World& world) {
+  const std::map<int, std::string> bad = {{2, "rank 2 of a context of 2 ranks"}, {-1, "no rank"}};
+  for (const auto& [rank, why] : bad) {
+    const std::string name = "bad" + std::to_string(rank);
+    if (world.rank == 1) {
+      const Place place{rank, 2};
+      check_mentions(thrown<nezha::InvalidArgument>([&] { world.join_as(place, name); }), why);
+      continue;
+    }
+    const auto context = world.join_as(world, name);
+    Vector vector(world, 1000, 1);
+    const std::string text = thrown<nezha::IoError>([&] { vector.start(context, 1).wait(); });
+    check_mentions(text, (rank < 0 ? "a rank cannot join: " : "rank 2 cannot join: ") + why);
+  }
+}
+
+// Ranks 1 and 2 are threads of one process: the one that comes second is refused, and the others
+// learn of it.
+void two_ranks_in_one_process(World& world) {
+  const auto error_of = [&](int rank) {
+    return thrown<std::exception>([&] {
+      const Place place{rank, 3};
+      Vector vector(place, 1000, 1);
+      vector.start(world.join_as(place, "three"), 1).wait();
+    });
+  };
+  constexpr const char* kWhy = "the context has a rank in this process already";
+  if (world.rank == 0) return check_mentions(error_of(0), std::string("cannot join: ") + kWhy);
+  std::string one, other;
+  std::thread thread([&] { one = error_of(1); });
+  other = error_of(2);
+  thread.join();
+  const std::string cannot_join = "cannot join";
+  const bool one_learns = one.find(cannot_join) != std::string::npos;
+  const bool other_learns = other.find(cannot_join) != std::string::npos;
+  check(one_learns != other_learns, "who was refused? " + one + "; " + other);
+  check_mentions(one, kWhy);
+  check_mentions(other, kWhy);
+}
+
+}  // namespace
+
+Scenarios of_joining() {
+  return {{"bad-timeout", bad_timeout},
+          {"bad-ranks", bad_ranks},
+          {"two-ranks-in-one-process", two_ranks_in_one_process}};
+}
+
+}  // namespace nezha::scenarios

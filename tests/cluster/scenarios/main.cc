@@ -1,0 +1,41 @@
+// One rank of a scenario: short programs against the public API, of which each rank plays its part
+// in its own process. `scenarios NAME STORE RAIL,...` with RANK and SIZE in the environment; exit
+// status 0 if all went as it should.
+#include <cstdio>
+#include <exception>
+
+#include "cluster/scenarios/scenario.h"
+
+namespace {
+
+using nezha::scenarios::Scenarios;
+using nezha::scenarios::World;
+
+Scenarios all() {
+  using namespace nezha::scenarios;
+  Scenarios scenarios;
+  for (const auto& some : {of_handles(), of_reductions(), of_arguments(), of_joining(),
+                           of_several_contexts(), of_forks(), of_rooted_collectives()}) {
+    scenarios.insert(some.begin(), some.end());
+  }
+  return scenarios;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Scenarios scenarios = all();
+  const auto scenario = argc == 4 ? scenarios.find(argv[1]) : scenarios.end();
+  if (scenario == scenarios.end()) {
+    for (const auto& [name, run] : scenarios) std::puts(name.c_str());
+    return argc == 1 ? 0 : 2;
+  }
+  try {
+    World world(argv[2], argv[3]);
+    scenario->second(world);
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", argv[1], error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,104 @@
+// Which algorithm the hosts engine takes, and whom it has to do with then.
+#include "collectives/hosts/choice.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "collectives/hosts/hosts_engine.h"
+#include "gtest/gtest.h"
+#include "tests/unit/collectives/hosts/documented_order.h"
+
+namespace nezha {
+namespace {
+
+Operation operation_of(size_t elements) {
+  Operation op;
+  op.elements = elements;
+  op.element_size = 4;
+  return op;
+}
+
+Algorithm chosen(Algorithm asked, int ranks, const Operation& operation) {
+  return HostsEngine::choose(asked, ranks, operation).value_or(Algorithm::kAuto);
+}
+
+Algorithm chosen(int ranks, size_t elements) {
+  return chosen(Algorithm::kAuto, ranks, operation_of(elements));
+}
+
+TEST(HostsEngine, ChoosesByRanksAndSize) {
+  EXPECT_EQ(chosen(8, 16), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(chosen(8, 64 << 10), Algorithm::kHalvingDoubling);
+  EXPECT_EQ(chosen(8, 16 << 20), Algorithm::kRing);
+  EXPECT_EQ(chosen(2, 64 << 10), Algorithm::kRing);
+  EXPECT_EQ(chosen(1000, 16), Algorithm::kRecursiveDoubling);
+}
+
+std::vector<Operation> bound_to_the_tree(size_t elements) {
+  std::vector<Operation> operations(2, operation_of(elements));
+  operations[0].reproducible = true;
+  operations[1].commutative = false;
+  return operations;
+}
+
+TEST(HostsEngine, ChoosesAmongThoseThatSumOverTheTree) {
+  for (int ranks = 1; ranks <= 33; ++ranks) {
+    for (size_t elements = 0; elements < (16 << 20); elements = elements * 2 + 1) {
+      for (const Operation& operation : bound_to_the_tree(elements)) {
+        EXPECT_TRUE(sums_over_tree(chosen(Algorithm::kAuto, ranks, operation)))
+            << ranks << " ranks, " << elements << " elements";
+      }
+    }
+  }
+}
+
+TEST(HostsEngine, TakesWhatWasAskedFor) {
+  for (const Algorithm asked : kAlgorithms) {
+    EXPECT_EQ(chosen(asked, 8, operation_of(1000)), asked);
+    EXPECT_EQ(chosen(asked, 8, operation_of(0)), Algorithm::kRecursiveDoubling);
+    for (const size_t elements : {0, 1000}) {
+      for (const Operation& operation : bound_to_the_tree(elements)) {
+        const auto choice = HostsEngine::choose(asked, 8, operation);
+        EXPECT_EQ(choice.ok(), sums_over_tree(asked)) << choice.status();
+        if (choice.ok() && elements > 0) {
+          EXPECT_EQ(*choice, asked);
+        }
+      }
+    }
+  }
+}
+
+TEST(HostsEngine, RefusesAnOrderThatTheOperationDoesNotAllow) {
+  const Operation reproducible = bound_to_the_tree(10)[0];
+  const absl::Status status = HostsEngine::choose(Algorithm::kRing, 4, reproducible).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  for (const char* part :
+       {"ring", "reproducible", "recursive doubling", "halving-doubling", "direct"}) {
+    EXPECT_NE(status.message().find(part), absl::string_view::npos) << part << ": " << status;
+  }
+}
+
+TEST(HostsEngine, PeersAreMutual) {
+  const HostsEngine engine;
+  for (const Algorithm algorithm : kAlgorithms) {
+    for (int size = 1; size <= 33; ++size) {
+      const auto peers = [&](int rank) {
+        Group group;
+        group.rank = rank;
+        group.size = size;
+        return engine.peers(group, {}, {algorithm, 0, 0});
+      };
+      for (int rank = 0; rank < size; ++rank) {
+        for (const int peer : peers(rank)) {
+          ASSERT_NE(peer, rank);
+          ASSERT_TRUE(peer >= 0 && peer < size);
+          const auto back = peers(peer);
+          ASSERT_NE(std::find(back.begin(), back.end(), rank), back.end());
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nezha

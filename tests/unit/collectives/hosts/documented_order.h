@@ -1,0 +1,120 @@
+// What an allreduce is, in the order of summation that each algorithm documents, and allreduces
+// that are held to it.
+#pragma once
+
+#include <map>
+#include <numeric>
+#include <vector>
+
+#include "collectives/partition.h"
+#include "gtest/gtest.h"
+#include "tests/unit/collectives/hosts/world.h"
+#include "tests/unit/collectives/reference.h"
+
+namespace nezha {
+
+// The ring's order: chunk c begins at rank c; each next rank adds its own: (partial) + input.
+template <typename T>
+std::vector<T> by_ring(ReduceOperation operation, int size, size_t elements, uint32_t tag) {
+  std::vector<T> result(elements);
+  const Partition partition(elements, sizeof(T), size);
+  for (int chunk = 0; chunk < size; ++chunk) {
+    const Range range = partition.chunk(chunk, {});
+    for (size_t i = range.offset / sizeof(T); i < (range.offset + range.length) / sizeof(T); ++i) {
+      T sum = input<T>(chunk, i, tag);
+      for (int step = 1; step < size; ++step) {
+        sum = reference::combine(operation, sum, input<T>((chunk + step) % size, i, tag));
+      }
+      result[i] = sum;
+    }
+  }
+  return result;
+}
+
+// Groups of neighbours first, then groups of these; in each of them over its tree.
+template <typename T>
+std::vector<T> by_groups(ReduceOperation operation, const std::vector<int>& groups, size_t elements,
+                         uint32_t tag) {
+  const int size = std::accumulate(groups.begin(), groups.end(), 1, std::multiplies<>());
+  std::vector<T> result(elements);
+  for (size_t i = 0; i < elements; ++i) {
+    std::vector<T> parts;
+    parts.reserve(static_cast<size_t>(size));
+    for (int r = 0; r < size; ++r) parts.push_back(input<T>(r, i, tag));
+    for (const int group : groups) {
+      std::vector<T> sums;
+      for (auto first = parts.begin(); first != parts.end(); first += group) {
+        sums.push_back(over_tree(operation, std::vector<T>(first, first + group)));
+      }
+      parts = sums;
+    }
+    result[i] = parts[0];
+  }
+  return result;
+}
+
+// As bcube.h says.
+const std::map<int, std::vector<int>> kBcubeGroups = {
+    {1, {}},    {2, {2}},     {3, {3}},     {4, {4}},     {5, {5}},   {6, {3, 2}},
+    {7, {7}},   {8, {4, 2}},  {9, {3, 3}},  {10, {2, 5}}, {11, {11}}, {12, {4, 3}},
+    {13, {13}}, {14, {2, 7}}, {15, {3, 5}}, {16, {4, 4}}};
+
+template <typename T>
+std::vector<T> combined(Algorithm algorithm, ReduceOperation operation, int size, size_t elements,
+                        uint32_t tag) {
+  switch (algorithm) {
+    case Algorithm::kRing:
+      return by_ring<T>(operation, size, elements, tag);
+    case Algorithm::kBcube:
+      return by_groups<T>(operation, kBcubeGroups.at(size), elements, tag);
+    default:
+      return by_groups<T>(operation, {size}, elements, tag);
+  }
+}
+
+template <typename T>
+std::vector<T> expected(Algorithm algorithm, ReduceOperation operation, int size, size_t elements,
+                        uint32_t tag) {
+  auto result = combined<T>(algorithm, operation, size, elements, tag);
+  if (operation == ReduceOperation::kAverage) {
+    for (T& value : result) value = reference::divide(value, size);
+  }
+  return result;
+}
+
+constexpr Algorithm kAlgorithms[] = {Algorithm::kRing, Algorithm::kRecursiveDoubling,
+                                     Algorithm::kHalvingDoubling, Algorithm::kDirect,
+                                     Algorithm::kBcube};
+
+template <typename T>
+void check_allreduce(Rank& rank, Algorithm algorithm, const Work& work,
+                     const std::vector<Lane>& lanes, const std::vector<T>& wanted,
+                     const std::vector<T>& in) {
+  Progress& progress = rank.endpoint->progress();
+  RankRun<T> run(rank, algorithm, work, lanes, in);
+  {
+    Progress::Guard guard(progress);
+    run.start();
+    EXPECT_TRUE(progress.wait(guard, run.waiter, now() + 60 * kSecond)) << "it hangs";
+    run.freeze();
+    progress.run_deferred();
+  }
+  ASSERT_TRUE(run.status.ok()) << run.status;
+  EXPECT_TRUE(run.input_is_intact());
+  for (size_t i = 0; i < work.elements; ++i) {
+    ASSERT_EQ(reference::bits_of(run.result()[i]), reference::bits_of(wanted[i]))
+        << name_of(data_type_of<T>()) << " " << name_of(work.operation) << ": element " << i
+        << " of " << work.elements << " at rank " << rank.group.rank;
+  }
+}
+
+template <typename T = float>
+void allreduce(Rank& rank, Algorithm algorithm, const Work& work, const std::vector<Lane>& lanes) {
+  // A function of the user's own is a sum.
+  const auto operation = work.function == nullptr ? work.operation : ReduceOperation::kSum;
+  check_allreduce(rank, algorithm, work, lanes,
+                  expected<T>(algorithm, operation, rank.group.size, work.elements, work.tag),
+                  inputs<T>(rank.group.rank, work));
+}
+
+}  // namespace nezha

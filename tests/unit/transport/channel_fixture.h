@@ -1,0 +1,188 @@
+// What tests of channels share: the two ends of a message, which check what the channel does with
+// them, and a clock that tests move.
+#pragma once
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "common/interval_set.h"
+#include "gtest/gtest.h"
+#include "tests/unit/transport/virtual_clock.h"
+#include "transport/channel.h"
+
+namespace nezha::testing {
+
+// What no message contains by design: memory that is not the channel's any more is filled with it.
+constexpr std::byte kScribble{0xee};
+
+// Byte `offset` of a message. Depends on all of the message's name, so that a byte of another
+// place or message shows.
+inline std::byte pattern(uint64_t name, uint64_t offset) {
+  uint64_t x = name * 0x9e3779b97f4a7c15u + offset * 0xbf58476d1ce4e5b9u;
+  x ^= x >> 29;
+  x *= 0x94d049bb133111ebu;
+  const auto byte = static_cast<uint8_t>(x >> 56);
+  return byte == 0xee ? std::byte{0x11} : std::byte{byte};
+}
+
+// A part of a message; stands in for what an operation keeps.
+struct Part {
+  uint64_t offset = 0;
+  size_t length = 0;
+};
+
+struct TestSender final : Sender {
+  uint64_t name = 0;
+  std::vector<std::byte> memory;
+  std::vector<Part> to_push;
+  IntervalSet released_parts;
+  uint64_t released_bytes = 0;
+  uint64_t pushed_bytes = 0;
+  OutMessage* message = nullptr;  // null: settled, failed or abandoned
+  bool settling = false;
+  bool is_settled = false;
+  bool gone = false;  // abandoned: nothing may be called
+  absl::Status failure;
+
+  TestSender(uint64_t its_name, size_t bytes) : name(its_name), memory(bytes) {
+    for (size_t i = 0; i < bytes; ++i) memory[i] = pattern(name, i);
+  }
+  void released(uint64_t offset, size_t length) override {
+    EXPECT_FALSE(gone) << "released after abandon";
+    EXPECT_FALSE(is_settled) << "released after settled";
+    ASSERT_LE(offset + length, memory.size());
+    EXPECT_TRUE(released_parts.add(offset, offset + length)) << "released twice";
+    released_bytes += length;
+    // The memory is the sender's again.
+    std::fill_n(memory.begin() + static_cast<std::ptrdiff_t>(offset), length, kScribble);
+  }
+  void settled() override {
+    EXPECT_FALSE(gone);
+    EXPECT_TRUE(settling);
+    EXPECT_FALSE(is_settled) << "settled twice";
+    EXPECT_EQ(released_bytes, memory.size()) << "settled with memory that was not released";
+    is_settled = true;
+    message = nullptr;
+    memory = {};
+  }
+  void failed(const absl::Status& why) override {
+    EXPECT_FALSE(gone);
+    EXPECT_TRUE(failure.ok()) << "failed twice";
+    failure = why;
+    message = nullptr;
+    memory = {};
+  }
+  void abandoned() {
+    gone = true;
+    message = nullptr;
+    std::fill(memory.begin(), memory.end(), kScribble);
+    memory = {};
+  }
+};
+
+struct TestReceiver final : Receiver {
+  uint64_t name = 0;
+  wire::MessageInfo info;
+  std::vector<std::byte> memory;
+  std::map<uint64_t, size_t> placed;  // not landed
+  IntervalSet landed_parts;
+  uint64_t landed_bytes = 0;
+  int landings = 0;
+  Inbox::Ticket* ticket = nullptr;
+  bool complete = false;
+  bool cancelled = false;
+  absl::Status failure;
+
+  TestReceiver(uint64_t its_name, const wire::MessageInfo& its_info)
+      : name(its_name), info(its_info), memory(its_info.total, std::byte{0xcc}) {}
+
+  bool over() const { return complete || cancelled || !failure.ok(); }
+  bool owns(const std::byte* place) const {
+    return place >= memory.data() && place < memory.data() + memory.size();
+  }
+  std::byte* place(uint64_t offset, size_t length) override {
+    EXPECT_FALSE(over()) << "place after the end";
+    EXPECT_GT(length, 0u);
+    EXPECT_LE(offset + length, info.total);
+    EXPECT_FALSE(landed_parts.intersects(offset, offset + length)) << "placed after it landed";
+    const auto next = placed.lower_bound(offset);
+    EXPECT_TRUE(next == placed.end() || next->first >= offset + length) << "placed twice";
+    EXPECT_TRUE(next == placed.begin() ||
+                std::prev(next)->first + std::prev(next)->second <= offset)
+        << "placed twice";
+    placed[offset] = length;
+    return memory.data() + offset;
+  }
+  void landed(uint64_t offset, size_t length, Rail) override {
+    EXPECT_FALSE(over()) << "landed after the end";
+    ++landings;
+    if (info.total == 0) {
+      EXPECT_EQ(length, 0u);
+      EXPECT_EQ(landings, 1);
+    } else {
+      EXPECT_EQ(placed.count(offset), 1u) << "landed without a place";
+      EXPECT_EQ(placed[offset], length);
+      placed.erase(offset);
+      EXPECT_TRUE(landed_parts.add(offset, offset + length)) << "landed twice";
+      for (size_t i = offset; i < offset + length; ++i) {
+        if (memory[i] == pattern(name, i)) continue;
+        ADD_FAILURE() << "byte " << i << " of message " << name << " is wrong in segment ["
+                      << offset << ", +" << length << ")";
+        break;
+      }
+      // A receiver may have used and overwritten it by now.
+      std::fill_n(memory.begin() + static_cast<std::ptrdiff_t>(offset), length, kScribble);
+    }
+    landed_bytes += length;
+    if (landed_bytes == info.total) {
+      complete = true;
+      ticket = nullptr;
+      EXPECT_TRUE(placed.empty()) << "complete with segments that have not landed";
+    }
+  }
+  void failed(const absl::Status& why) override {
+    EXPECT_FALSE(over());
+    failure = why;
+    ticket = nullptr;
+    scribble();
+  }
+  void mismatched(const wire::MessageInfo&) override {
+    ADD_FAILURE() << "mismatched";
+    failed(absl::FailedPreconditionError("mismatched"));
+  }
+  void scribble() { std::fill(memory.begin(), memory.end(), kScribble); }
+  // At the end: nothing was written when the memory was not the channel's any more.
+  void check_untouched() const {
+    if (!over()) return;
+    EXPECT_EQ(std::count(memory.begin(), memory.end(), kScribble),
+              static_cast<std::ptrdiff_t>(memory.size()))
+        << "written after the end of message " << name;
+  }
+};
+
+class ChannelTest : public ::testing::Test {
+ protected:
+  ChannelTest() {
+    auto made = Progress::create();
+    EXPECT_TRUE(made.ok());
+    progress_ = *std::move(made);
+    guard_ = std::make_unique<Progress::Guard>(*progress_);
+  }
+  ~ChannelTest() override { guard_.reset(); }
+
+  // Timers whose time has come.
+  void run_timers() {
+    Waiter never;
+    progress_->wait(*guard_, never, now() + 100);
+  }
+
+  std::unique_ptr<Progress> progress_;
+  std::unique_ptr<Progress::Guard> guard_;  // throughout, so that no other thread drives
+  VirtualClock clock_;
+};
+
+}  // namespace nezha::testing

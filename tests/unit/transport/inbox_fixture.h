@@ -1,0 +1,95 @@
+// What tests of the inbox share: its owner, receivers, and segments that come.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "transport/inbox.h"
+
+namespace nezha::testing {
+
+struct FakeOwner final : InboxOwner {
+  std::vector<uint64_t> grants;
+  std::vector<Rail> dropped;
+  void send_grant(uint64_t number) override { grants.push_back(number); }
+  void drop_incoming(Rail rail) override { dropped.push_back(rail); }
+};
+
+struct FakeReceiver final : Receiver {
+  std::string memory;
+  std::vector<std::pair<uint64_t, size_t>> placed, landings;
+  std::vector<absl::Status> failures;
+  std::vector<wire::MessageInfo> mismatches;
+  std::function<void()> on_landed = [] {};
+  std::function<void()> on_failed = [] {};
+
+  explicit FakeReceiver(size_t bytes) : memory(bytes, '.') {}
+  std::byte* place(uint64_t offset, size_t length) override {
+    placed.emplace_back(offset, length);
+    return reinterpret_cast<std::byte*>(memory.data()) + offset;
+  }
+  void landed(uint64_t offset, size_t length, Rail) override {
+    landings.emplace_back(offset, length);
+    on_landed();
+  }
+  void failed(const absl::Status& why) override {
+    failures.push_back(why);
+    on_failed();
+  }
+  void mismatched(const wire::MessageInfo& theirs) override { mismatches.push_back(theirs); }
+};
+
+// What a segment of a few bytes takes of the credit.
+constexpr uint64_t kCharge = wire::charge(1);
+
+inline wire::MessageInfo info(uint64_t tag, uint64_t total) {
+  wire::MessageInfo result;
+  result.context = 5;
+  result.tag = tag;
+  result.signature = 9;
+  result.total = total;
+  return result;
+}
+
+class InboxTest : public ::testing::Test {
+ protected:
+  // A segment's header; where its payload goes.
+  absl::StatusOr<std::byte*> arrive(Rail rail, const wire::MessageInfo& message, uint64_t number,
+                                    uint64_t offset, size_t length,
+                                    uint8_t flags = wire::kFlagCharged, uint32_t previous = 0,
+                                    uint32_t attempt = 0) {
+    wire::FrameHeader frame;
+    frame.type = wire::FrameType::kData;
+    frame.flags = flags;
+    frame.length = static_cast<uint32_t>(length);
+    wire::DataHeader data;
+    data.info = message;
+    data.number = number;
+    data.offset = offset;
+    data.previous = previous;
+    data.attempt = attempt;
+    return inbox_.arrive(rail, frame, data);
+  }
+  // A whole segment.
+  absl::Status deliver(const wire::MessageInfo& message, uint64_t number, uint64_t offset,
+                       const std::string& payload, uint8_t flags = wire::kFlagCharged,
+                       uint32_t previous = 0, Rail rail = 0) {
+    const auto place = arrive(rail, message, number, offset, payload.size(), flags, previous);
+    if (!place.ok()) return place.status();
+    if (*place != nullptr) std::memcpy(*place, payload.data(), payload.size());
+    inbox_.landed(rail);
+    return absl::OkStatus();
+  }
+  uint64_t consumed() const { return inbox_.credit() - Inbox::kCredit; }
+
+  FakeOwner owner_;
+  BufferPool pool_;
+  Inbox inbox_{owner_, pool_};
+};
+
+}  // namespace nezha::testing
