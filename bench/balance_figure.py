@@ -111,8 +111,8 @@ def _changes(axes: Axes, results: Balance) -> None:
     """Where the rate changed: after as many operations with every mode, or nearly."""
     for phase in results.phases(results.measured()[0])[1:]:
         axes.axvline(phase.begin, color="#c0392b", lw=0.8)
-        rate = results.rails[results.change.rail]
-        text = results.change_text() if phase.name == "changed" else f"back at {rate / 1e9:g} Gbit/s"
+        own = f"back at {results.rails[results.change.rail] / 1e9:g} Gbit/s"
+        text = results.change_text() if phase.name == "changed" else own
         axes.annotate(
             text,
             (phase.begin, 0),

@@ -62,9 +62,9 @@ def _phases(results: Balance) -> list[str]:
     return [
         *_lines("through the change", rows),
         "",
-        "settled: operations until within 3% of the phase's final time; near best: within 5% of the",
-        f"best fixed split's; both by the medians of the next {WINDOW} and {FAR}. lost: what the final speed",
-        "would have done more, in operations. final: the median of the last quarter.",
+        "settled: operations until within 3% of the phase's final time; near best: within 5% of",
+        f"the best fixed split's; both by the medians of the next {WINDOW} and {FAR}. lost: what the",
+        "final speed would have done more, in operations. final: the median of the last quarter.",
         f"carries: of what rank 0 sent. A change takes {_change_time(results)} ms to make.",
     ]
 
