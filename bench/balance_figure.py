@@ -170,7 +170,7 @@ def _sizes(axes: Axes, results: Balance) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_text(size)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda ratio, _: f"{ratio:g}×"))
     axes.set_ylabel("times as fast as the fastest rail alone")
-    axes.legend(loc="best")
+    axes.legend(loc="upper left", fontsize=9)
 
 
 def _splits(axes: Axes, results: Balance) -> None:

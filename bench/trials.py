@@ -86,7 +86,7 @@ class Trials:
         fitting = self._effort.seconds * 1e6 / limit  # operations
         least, most = self._effort.operations
         self._phase = round(min(most, max(least, fitting)))
-        self._fixed_operations = round(min(60, max(10, fitting / 10)))
+        self._fixed_operations = round(min(400, max(10, fitting / 10)))
 
     def run(self) -> None:
         for mode in MODES:
