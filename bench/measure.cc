@@ -10,6 +10,7 @@
 #include <numeric>
 #include <thread>
 
+#include "absl/strings/str_format.h"
 #include "bench/gather.h"
 #include "bench/pattern.h"
 
@@ -77,7 +78,9 @@ Benchmark::Benchmark(Runner& runner, const Options& options, std::vector<std::st
   if (options.trace.empty() || options.rank != 0) return;
   trace_.open(options.trace);
   if (!trace_) throw std::runtime_error("--trace " + options.trace + ": cannot be written");
-  trace_ << "seconds,bytes,us,learned\n";
+  trace_ << "seconds,bytes,us,learned";
+  for (const auto& name : rails_) trace_ << ",sent_" << name;
+  trace_ << std::endl;
 }
 
 Measurement Benchmark::measure(size_t elements) {
@@ -132,10 +135,14 @@ void Benchmark::repeat(std::vector<Job>& jobs, size_t iterations) {
   });
 }
 
-// When the operation ended, and how the next one will be divided.
+// When the operation ended, by the clock that other programs of the machine know as
+// CLOCK_MONOTONIC; how the next one will be divided; and what this rank has sent. At once, for who
+// looks on.
 void Benchmark::trace(size_t bytes, double time) {
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
-  trace_ << elapsed.count() << ',' << bytes << ',' << time << ',' << runner_.learned(bytes) << '\n';
+  const std::chrono::duration<double> now = std::chrono::steady_clock::now().time_since_epoch();
+  trace_ << absl::StreamFormat("%.6f,%d,%.1f,%s", now.count(), bytes, time, runner_.learned(bytes));
+  for (const auto& rail : bytes_sent()) trace_ << absl::StreamFormat(",%.0f", rail.bytes);
+  trace_ << std::endl;
 }
 
 size_t Benchmark::agree(double wish) {

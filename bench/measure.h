@@ -1,7 +1,6 @@
 // The measurement of one collective, size by size.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
@@ -62,7 +61,6 @@ class Benchmark {
   const std::vector<std::string> rails_;
   uint64_t next_number_ = 0;
   std::ofstream trace_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace nezha::bench

@@ -159,7 +159,8 @@ void add_measurement_options(OptionTable& table, Options& o) {
        {0, "format", "NAME", "table, json (one object a line) or csv (default: table)",
         [&o](const auto& v) { o.format = to_format(v); }},
        {0, "trace", "FILE",
-        "rank 0 writes a line for each operation (CSV): when it ended, its time, what is learned",
+        "rank 0 writes a line for each operation (CSV): when it ended (CLOCK_MONOTONIC), its time,"
+        " what is learned, what it has sent",
         [&o](const auto& v) { o.trace = v; }}});
 }
 

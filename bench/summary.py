@@ -11,7 +11,7 @@ Cell = Callable[[Results, Config, int], str]
 def table(results: Results) -> str:
     shaped = [config for config in results.configs if results.wire_rate(config)]
     blocks = [
-        _columns("", [["size", *(size_text(size) for size in results.sizes)]]),
+        columns("", [["size", *(size_text(size) for size in results.sizes)]]),
         _block("p50 (µs)", results, results.configs, _microseconds),
         _block("MB/s", results, results.configs, _bandwidth),
         _block("part of the wire limit", results, shaped, _part_of_limit),
@@ -35,10 +35,10 @@ def _block(heading: str, results: Results, configs: list[Config], cell: Cell) ->
         [config.short, *(cell(results, config, size) for size in results.sizes)]
         for config in configs
     ]
-    return _columns(heading, columns) if columns else []
+    return columns(heading, columns) if columns else []
 
 
-def _columns(heading: str, columns: list[list[str]]) -> list[str]:
+def columns(heading: str, columns: list[list[str]]) -> list[str]:
     """The lines of some columns under one heading, all of one width."""
     widths = [max(len(cell) for cell in column) for column in columns]
     lines = [

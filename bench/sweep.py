@@ -7,11 +7,11 @@ import os
 import platform
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import testbed
-from processes import finish
+from processes import Process, finish
 from progress import Progress
 from results import Config, Results, failure_text
 from units import size_text, time_text
@@ -87,6 +87,36 @@ def warm_up(size: int) -> int:
     return 10 if size < 1 << 20 else 3 if size < 1 << 24 else 2
 
 
+def launch(
+    bed: testbed.Testbed,
+    command: Sequence[str],
+    sizes: Sequence[int],
+    timeout: float,
+    meanwhile: Callable[[list[Process]], None] | None = None,
+) -> tuple[list[dict], list[str]]:
+    """One run of a program on all hosts: its rows, and what went wrong.
+
+    `meanwhile` is called when the ranks have started, and is to return when one has ended.
+    """
+    with tempfile.TemporaryDirectory(dir=bed.shared) as store:
+        elements = ",".join(str(size // 4) for size in sizes)
+        where = ["--shared-path", store, "--elements", elements, "--format", "json", "allreduce"]
+        processes = bed.start([*command, *where])
+        if meanwhile:
+            meanwhile(processes)
+        try:
+            failed = finish(processes, timeout)
+            errors = [f"{failed} ended with status {failed.returncode}"] if failed else []
+        except TimeoutError as error:
+            errors = [str(error)]
+    said = "".join(process.stderr for process in processes).splitlines()
+    lines = processes[0].stdout.splitlines()
+    rows = [json.loads(line) for line in lines if line.startswith("{")]
+    if not errors and [row["bytes"] for row in rows] != list(sizes):
+        errors = ["it ended well, but without all of its results"]
+    return rows, [*errors, *said] if errors else []
+
+
 class Sweep:
     """Configurations take turns at each group of sizes, so that noise hits all of them alike."""
 
@@ -138,23 +168,9 @@ class Sweep:
         """One run of a program on all hosts: its rows, and what went wrong."""
         # an operation's deadline: far beyond what it should take
         seconds = 10 + 10 * (self._results.wire_limit(config, sizes[-1]) or 0) / 1e6
-        with tempfile.TemporaryDirectory(dir=self._bed.shared) as store:
-            command = [
-                *config.command,
-                *("--shared-path", store, "--elements", ",".join(str(s // 4) for s in sizes)),
-                *("--warmup-iters", str(warm_up(sizes[-1]))),
-                *("--iteration-time", f"{self._seconds}s", "--timeout", f"{seconds:.0f}s"),
-                *("--format", "json", "allreduce"),
-            ]
-            processes = self._bed.start(command)
-            try:
-                failed = finish(processes, timeout=20 + 5 * seconds)
-                errors = [f"{failed} ended with status {failed.returncode}"] if failed else []
-            except TimeoutError as error:
-                errors = [str(error)]
-        said = "".join(process.stderr for process in processes).splitlines()
-        lines = processes[0].stdout.splitlines()
-        rows = [json.loads(line) for line in lines if line.startswith("{")]
-        if not errors and [row["bytes"] for row in rows] != sizes:
-            errors = ["it ended well, but without all of its results"]
-        return rows, [*errors, *said] if errors else []
+        command = [
+            *config.command,
+            *("--warmup-iters", str(warm_up(sizes[-1]))),
+            *("--iteration-time", f"{self._seconds}s", "--timeout", f"{seconds:.0f}s"),
+        ]
+        return launch(self._bed, command, sizes, 20 + 5 * seconds)

@@ -304,12 +304,12 @@ def test_a_failing_run(bed: Testbed, tmp_path: Path) -> None:
 
 
 def call(
-    program: str, *arguments: str, **variables: str
+    program: str, *arguments: str, timeout: float = 20, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if name not in ("RANK", "SIZE", "WORLD_SIZE")}
     env |= variables
     return subprocess.run(
-        [program, *arguments], capture_output=True, text=True, timeout=20, env=env
+        [program, *arguments], capture_output=True, text=True, timeout=timeout, env=env
     )
 
 
@@ -511,3 +511,65 @@ def test_a_killed_run(tmp_path: Path, temporary: Path, sig: signal.Signals) -> N
 
     # one that is killed, its testbed's guard
     job.await_that("all is removed", lambda: not left(), 20, lambda: str(left()))
+
+
+# ---- bench/balancer ---------------------------------------------------------------------------
+
+BALANCER = str(Path(RUN).with_name("balancer"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--rail", "eth0=1gbit"], "--rail: at least two are needed"),
+        (["--rail", "eth0=1gbit", "--rail", "eth1=none"], "every rail needs a rate"),
+        (["--change", "eth2=1gbit"], "--change 'eth2=1gbit': give NAME=RATE, of eth0, eth1"),
+        (["--change", "eth1=slow"], "--change: bad rate 'slow'"),
+        (["--on", "4"], "hosts are 0 to 3"),
+        (["--size", "1X"], "'1X' is no size"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_command_lines_of_balancer(arguments: list[str], reason: str) -> None:
+    done = call(BALANCER, "--no-build", *arguments)
+    assert done.returncode == 2
+    assert reason in done.stderr.splitlines()[-1] and not done.stdout
+
+
+def test_balancer(tmp_path: Path) -> None:
+    """All is run, through the change and back; what it leaves holds together."""
+    options = ["--no-build", "--quick", "--hosts", "2", "--size", "64K", "--on", "1"]
+    rails = ["--rail", "eth0=1gbit", "--rail", "eth1=500mbit", "--change", "eth0=300mbit"]
+    done = call(BALANCER, *options, *rails, "--out", str(tmp_path), timeout=job.PATIENCE)
+    assert done.returncode == 0, done.stderr
+    modes = ["auto", "model", "paper", "stripe"]
+    names = ["balancer.json", "balancer.png", "balancer.svg"]
+    names += [f"trace-{mode}.csv" for mode in modes]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    firsts = [line.split(maxsplit=1)[0] for line in done.stdout.splitlines() if line]
+    assert {"start", "changed", "back"} <= set(firsts), done.stdout
+
+    results = json.loads((tmp_path / "balancer.json").read_text())
+    assert not results["failures"]
+    assert sorted(results["runs"]) == modes
+    for mode in modes:
+        with (tmp_path / f"trace-{mode}.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        ends = [float(row["seconds"]) for row in rows]
+        assert ends == sorted(ends) and all(float(row["us"]) > 0 for row in rows)
+        # both changes were made while it ran, by the trace's clock
+        first, second = results["runs"][mode]["changes"]
+        assert ends[0] < first[0] < first[1] < second[0] < ends[-1]
+        for rail in ("sent_eth0", "sent_eth1"):
+            sent = [int(row[rail]) for row in rows]
+            assert sent == sorted(sent) and sent[-1] > 0
+        learned = {row["learned"] for row in rows}
+        assert any(learned) == (mode != "stripe"), learned
+    for phase in ("start", "changed"):
+        tried = {tuple(split["shares"]) for split in results["splits"][phase]}
+        assert {(0, 100), (40, 60), (100, 0)} <= tried
+        assert all(sum(split) == 100 for split in tried)
+        best = results["best"][phase]
+        assert tuple(best["shares"]) in tried and best["us"] > 0
+    for start in results["starts"]:
+        assert start["us"] > 0 and sum(start["carried"]) == pytest.approx(1), start

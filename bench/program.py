@@ -1,0 +1,164 @@
+"""What the programs bench/run and bench/balancer have in common: options, building, the sandbox."""
+
+import argparse
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import testbed
+from progress import Progress
+from rails import bits_per_second, parse_rails
+from system_tools import BedError
+from units import size_text
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build" / "release"
+PROGRAMS = ["nezha-bench", "gloo-bench"]
+RAILS = ["eth0=1gbit", "eth1=1gbit"]
+NAME = f"bench/{Path(sys.argv[0]).name}"
+
+
+def stop(message: str, status: int = 1) -> None:
+    print(f"{NAME}: {message}", file=sys.stderr)
+    sys.exit(status)
+
+
+# ---- options ----------------------------------------------------------------------------------
+
+
+def rails_of(words: list[str]) -> dict[str, str]:
+    for word in words:
+        if "=" not in word:
+            raise BedError(f"--rail '{word}': give NAME=RATE, such as {word}=1gbit")
+    rails = dict(word.partition("=")[::2] for word in words)
+    if len(rails) < len(words):
+        raise BedError("two rails have one name")
+    return rails
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"'{text}' is not a number from {least} to {most}")
+        return int(text)
+
+    return number
+
+
+def check_rails(words: list[str]) -> dict[str, str]:
+    """As rails_of, for Testbed; ends the program if they are none."""
+    try:
+        rails = rails_of(words)
+        parse_rails(rails)
+    except BedError as error:
+        stop(str(error), 2)
+    return rails
+
+
+def rates_of(rails: dict[str, str]) -> dict[str, int | None]:
+    """Bits per second by rail, None if it is not shaped."""
+    return {
+        rail.name: None if rail.rate == "none" else bits_per_second(rail.rate)
+        for rail in parse_rails(rails)
+    }
+
+
+def add_common(add: Callable[..., argparse.Action]) -> None:
+    hosts = whole(2, testbed.MAX_HOSTS)
+    add("--hosts", type=hosts, default=4, metavar="N", help="hosts, a rank on each")
+    add("--rail", action="append", metavar="NAME=RATE", help="a rail; repeat it for each")
+    add("--out", type=Path, default=ROOT / "bench" / "out", metavar="DIR", help="bench/out")
+    add("--no-build", action="store_true", help="install and build nothing, use what is there")
+
+
+def check_memory(hosts: int, size: int, option: str) -> None:
+    """Each host's rank has an input, an output, and as much again for what is under way."""
+    needed = 3 * hosts * size
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    free = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) << 10
+    if needed > free:
+        stop(
+            f"{option}: {size_text(size)} on {hosts} hosts takes about {size_text(needed)} of"
+            f" memory; {size_text(free)} is free",
+            2,
+        )
+
+
+def check_writable(folder: Path, option: str = "") -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        what = f"{option} {folder}".strip()
+        advice = "" if option else ": be its owner, or use a copy of the sources that is yours"
+        stop(f"cannot write to {what} ({error.strerror}){advice}", 2 if option else 1)
+
+
+# ---- what is needed ---------------------------------------------------------------------------
+
+
+def install_packages() -> None:
+    done = subprocess.run([ROOT / "tools" / "install-packages", "build", "bench"], cwd=ROOT)
+    if done.returncode:
+        sys.exit(done.returncode)
+
+
+def build(progress: Progress) -> None:
+    """Nothing but its last line is shown, unless it fails."""
+    for step in (
+        ["cmake", "--preset", "release"],
+        ["cmake", "--build", str(BUILD), "--target", *PROGRAMS],
+    ):
+        progress.say(f"build: {' '.join(step[:3])}")
+        lines = []
+        with subprocess.Popen(
+            step, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
+            for line in process.stdout:
+                lines.append(line)
+                progress.show(f"build: {line.strip()}")
+        progress.clear()
+        if process.returncode:
+            stop("the build failed:\n" + "".join(lines[-40:]))
+
+
+def check_what_is_needed() -> None:
+    if importlib.util.find_spec("matplotlib") is None:
+        stop("python3-matplotlib is not installed; run without --no-build", 3)
+    for program in PROGRAMS:
+        if not os.access(BUILD / "bench" / program, os.X_OK):
+            stop(f"{BUILD / 'bench' / program} is not there; run without --no-build")
+
+
+def prepare(no_build: bool, progress: Progress) -> None:
+    # every exit takes the testbed down
+    for sig in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(sig) != signal.SIG_IGN:  # as nohup has it
+            signal.signal(sig, lambda number, frame: sys.exit(128 + number))
+    if not no_build:
+        check_writable(BUILD)
+        install_packages()
+        build(progress)
+    check_what_is_needed()
+
+
+def become_root(argv: Sequence[str]) -> None:
+    """Goes on as root of a user namespace if it is not root."""
+    if os.geteuid() != 0:
+        tool = ROOT / "tests" / "cluster" / "testbed"
+        program = str(Path(sys.argv[0]).resolve())
+        os.execv(tool, [str(tool), "sandbox", "--", program, *argv, "--no-build"])
+
+
+def main_of(main: Callable[[list[str]], int]) -> None:
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        print(f"\n{NAME}: interrupted", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
