@@ -7,6 +7,7 @@
 #include <iterator>
 #include <limits>
 #include <numeric>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -77,6 +78,7 @@ ContextImpl::ContextImpl(const ContextImpl& parent, const std::vector<int>& grou
       rails_(parent.rails_) {
   const auto self = std::find(group.begin(), group.end(), parent.options_.rank);
   options_.rank = static_cast<int>(self - group.begin());
+  options_.table.clear();  // the parent's alone
   options_.size = static_cast<int>(group.size());
   rank_of_ = absl::StrCat("rank ", options_.rank, " of ", options_.size, " (split from ",
                           parent.rank_of_, ")");
@@ -107,10 +109,15 @@ ContextImpl::~ContextImpl() {
     closing_ = true;
   }
   if (starter_.joinable()) starter_.join();
-  Progress::Guard guard(endpoint_->progress());
-  control_.reset();
-  endpoint_->leave(job_, this);
-  endpoint_->progress().run_deferred();
+  std::optional<DataLengthTable> learned;
+  {
+    Progress::Guard guard(endpoint_->progress());
+    if (control_ != nullptr) learned = control_->learned();
+    control_.reset();
+    endpoint_->leave(job_, this);
+    endpoint_->progress().run_deferred();
+  }
+  if (learned) save(*learned);
 }
 
 void ContextImpl::check_process() const {
@@ -221,6 +228,7 @@ Record ContextImpl::own_record() const {
 absl::StatusOr<Record> ContextImpl::read_record(int rank, Nanos deadline) {
   return directory_->read(listed(rank), deadline, [this] {
     Progress::Guard guard(endpoint_->progress());
+    if (closing_) return absl::CancelledError("the context is being destroyed");
     return broken_;
   });
 }
@@ -384,7 +392,18 @@ void ContextImpl::wake_starter() {
   if (starting_ || closing_) return;
   starting_ = true;
   if (starter_.joinable()) starter_.join();  // it has ended
-  starter_ = std::thread([this] { run_starter(); });
+  try {
+    starter_ = std::thread([this] { run_starter(); });
+  } catch (const std::system_error& error) {
+    starting_ = false;
+    const absl::Status why = absl::ResourceExhaustedError(
+        absl::StrCat("no thread can be made to connect to other ranks by: ", error.what()));
+    if (to_start_.empty()) {
+      log().warn("{}", prefixed(rank_of_, absl::StrCat("no balancing: ", why.message())));
+    } else {
+      on_operation_failed(why);
+    }
+  }
 }
 
 // Asks the store, which may take long, for the peers of one operation after the other.

@@ -139,6 +139,7 @@ class ContextImpl final : JobListener, RunningOperationOwner, ControlPlaneOwner 
 
   // planning.cc. Those of the set-up not under the lock:
   absl::Status load_table();
+  void save(const DataLengthTable& table) const;
   void set_up_control();
   absl::Status find_lanes();
   bool is_known(int rank);
@@ -148,7 +149,7 @@ class ContextImpl final : JobListener, RunningOperationOwner, ControlPlaneOwner 
   std::vector<Slice> unlearned_slices(const Operation& operation) const;
   void note_disturbance(RunningOperation& operation);
   void measure(const RunningOperation& operation);
-  RailMask failed_rails();
+  RailMask failed_rails(const RunningOperation& operation);
   // Under the lock:
   void tell(const RunningOperation& operation, wire::RollCallKind kind);
   // Fails if a rank is known to call another one by this operation's tag.
@@ -176,6 +177,7 @@ class ContextImpl final : JobListener, RunningOperationOwner, ControlPlaneOwner 
   bool starting_ = false;                                   // starter_ has work
   bool wants_control_ = false;                              // which starter_ is to set up
   bool has_wanted_control_ = false;
+  int connected_ = 0;  // rank 0: how many ranks its control plane is connected to
   bool closing_ = false;
   absl::Status broken_;
   RollCall roll_call_;

@@ -38,8 +38,6 @@ ControlPlane::ControlPlane(Progress& progress, ControlPlaneOwner& owner, Options
       flush_(progress, [this] { flush(); }),
       self_(std::make_shared<ControlPlane*>(this)) {}
 
-ControlPlane::~ControlPlane() { save(); }
-
 // ---- Setting up --------------------------------------------------------------------------------
 
 void ControlPlane::set_lanes(const std::vector<std::string>& names,
@@ -84,6 +82,7 @@ std::unique_ptr<Policy> ControlPlane::make_policy() const {
 }
 
 void ControlPlane::create_coordinator() {
+  if (is_over_) return;
   LaneSet live = all_lanes(lanes());
   for (const auto& [rank, lanes] : ready_) live &= lanes;
   if (std::popcount(live & ~alone()) < 2) {
@@ -102,12 +101,6 @@ void ControlPlane::create_coordinator() {
                             absl::StrCat(options_.table_path, ": ", resumed.message(),
                                          "; it is left as it is, and this run starts anew")));
   saves_ = false;
-}
-
-void ControlPlane::save() const {
-  if (coordinator_ == nullptr || !saves_) return;
-  const absl::Status saved = save_table(coordinator_->table(), options_.table_path);
-  if (!saved.ok()) log().error("{}", prefixed(options_.rank_of, std::string(saved.message())));
 }
 
 // ---- Operations --------------------------------------------------------------------------------
@@ -268,6 +261,11 @@ std::string ControlPlane::why_held() const {
   if (coordinator_ == nullptr) return "rank 0 is to say by which plan it runs, and has not";
   return absl::StrCat("it runs by a new plan once rank ",
                       absl::StrJoin(coordinator_->missing(), ", "), " has answered");
+}
+
+std::optional<DataLengthTable> ControlPlane::learned() const {
+  if (coordinator_ == nullptr || !saves_) return std::nullopt;
+  return coordinator_->table();
 }
 
 DataLengthTable ControlPlane::table() const {

@@ -55,7 +55,6 @@ class ControlPlane {
   };
 
   ControlPlane(Progress& progress, ControlPlaneOwner& owner, Options options);
-  ~ControlPlane();  // saves the table
 
   // ---- Setting up
 
@@ -96,6 +95,8 @@ class ControlPlane {
   std::string why_held() const;
   // Rank 0's; elsewhere allocations only.
   DataLengthTable table() const;
+  // What the table's file is to hold from now on; none if that is to stay as it is.
+  std::optional<DataLengthTable> learned() const;
 
  private:
   struct NumberedAllocation {
@@ -116,7 +117,6 @@ class ControlPlane {
   void create_coordinator();
   void set_awaited(bool is_awaited);
   void flush();
-  void save() const;
   LaneSet live() const;
   LaneSet alone() const { return options_.has_stripes ? lane_bit(lanes() - 1) : 0; }
   bool is_sampled(const Reading& reading);
@@ -141,6 +141,7 @@ class ControlPlane {
   std::map<int, LaneSet> ready_;  // rank 0: what each rank said first
   std::unique_ptr<Coordinator> coordinator_;
   bool saves_ = false;
+  bool is_over_ = false;                 // a rank is gone
   std::shared_ptr<ControlPlane*> self_;  // for what is deferred
 };
 

@@ -29,6 +29,11 @@ absl::Status ContextImpl::load_table() {
   return absl::OkStatus();
 }
 
+void ContextImpl::save(const DataLengthTable& table) const {
+  const absl::Status saved = save_table(table, options_.table);
+  if (!saved.ok()) log().error("{}", prefixed(rank_of_, absl::string_view(saved.message())));
+}
+
 void ContextImpl::create_control() {
   const bool is_fixed = options_.policy == BalancePolicy::kNone || options_.plan == Plan::kStripe;
   if (is_fixed || options_.size == 1) return;
@@ -50,21 +55,21 @@ bool ContextImpl::is_known(int rank) {
   return group_.channels[static_cast<size_t>(rank)] != nullptr;
 }
 
-// By a thread of the context's own, since it asks the store.
+// By a thread of the context's own, since it asks the store; one rank at a time, since operations
+// may wait for that thread.
 void ContextImpl::set_up_control() {
-  absl::Status status = find_lanes();
-  const int end = options_.rank == 0 ? options_.size : 1;
-  for (int rank = options_.rank == 0 ? 1 : 0; rank < end && status.ok(); ++rank) {
-    if (!is_known(rank)) status = resolve(rank, now() + kRecordTime);
-    if (!status.ok()) break;
-    Progress::Guard guard(endpoint_->progress());
-    if (!broken_.ok() || closing_) return;
-    control_->connect(rank, *group_.channels[static_cast<size_t>(rank)]);
-    endpoint_->progress().run_deferred();
-  }
+  absl::Status status = control_->is_idle() ? find_lanes() : absl::OkStatus();
+  const int rank = options_.rank == 0 ? ++connected_ : 0;
+  if (status.ok() && !is_known(rank)) status = resolve(rank, now() + kRecordTime);
   if (!status.ok()) {
     log().warn("{}", prefixed(rank_of_, absl::StrCat("no balancing: ", status.message())));
+    return;
   }
+  Progress::Guard guard(endpoint_->progress());
+  if (!broken_.ok() || closing_) return;
+  control_->connect(rank, *group_.channels[static_cast<size_t>(rank)]);
+  wants_control_ = options_.rank == 0 && rank + 1 < options_.size;
+  endpoint_->progress().run_deferred();
 }
 
 // The coordinator's rails in the order of their names, and what each of them is here.
@@ -145,7 +150,8 @@ std::vector<Slice> ContextImpl::unlearned_slices(const Operation& operation) con
 
 // Operations that run side by side tell of each other, not of the lanes.
 void ContextImpl::note_disturbance(RunningOperation& operation) {
-  if (options_.policy == BalancePolicy::kShuffle) return;  // which looks at no times
+  // Shuffling looks at no times.
+  if (control_ == nullptr || options_.policy == BalancePolicy::kShuffle) return;
   for (const auto& other : running_) {
     if (other.get() == &operation || !other->has_started()) continue;
     other->set_disturbed();
@@ -167,16 +173,19 @@ void ContextImpl::measure(const RunningOperation& operation) {
     }
     return;
   }
-  control_->set_down(failed_rails());
+  control_->set_down(failed_rails(operation));
   control_->add({id, request.operation.bytes(), operation.allocation_number(),
                  operation.lane_times(control_->lanes())});
 }
 
-// The rails on which a link to some rank is down that was up.
-RailMask ContextImpl::failed_rails() {
+// The rails on which a link is down that was up, to one of the ranks that the operation was carried
+// out with: to others links are not made again before they are needed.
+RailMask ContextImpl::failed_rails(const RunningOperation& operation) {
   RailMask failed = 0;
   seen_.resize(group_.channels.size());
-  for (size_t rank = 0; rank < seen_.size(); ++rank) {
+  const auto& request = operation.request();
+  for (const int peer : hosts_.peers(group_, request.operation, request.plan)) {
+    const auto rank = static_cast<size_t>(peer);
     const Channel* channel = group_.channels[rank];
     if (channel == nullptr) continue;
     seen_[rank] |= channel->up();

@@ -10,8 +10,7 @@
 namespace nezha {
 
 Coordinator::Coordinator(int ranks, LoadBalancer balancer, Broadcast broadcast)
-    : ranks_(ranks),
-      balancer_(std::move(balancer)),
+    : balancer_(std::move(balancer)),
       timer_(ranks, static_cast<int>(balancer_.table().lanes.size())),
       plans_(ranks),
       broadcast_(std::move(broadcast)),

@@ -45,7 +45,6 @@ class Coordinator {
   void add_all(std::vector<AllocationChange> changes);
   void step();
 
-  int ranks_;
   LoadBalancer balancer_;
   Timer timer_;
   PlanCoordinator plans_;

@@ -277,7 +277,7 @@ std::optional<Allocation> ModelPolicy::unexplored(SizeClass size_class, double b
   if (sharing() == 0) return unknown_alone(size_class, live());
   if (!is_spread(size_class)) return unknown_alone(size_class, sharing());
   if (size_class >= kStriped) {
-    if (const auto striped = unknown_alone(size_class, live() & alone())) return striped;
+    if (auto striped = unknown_alone(size_class, live() & alone())) return striped;
   }
   const Allocation equal = equal_parts(sharing(), lanes());
   if (!model_.predict(size_class, bytes, equal)) return equal;

@@ -37,6 +37,10 @@ absl::Status PlanFollower::commit(uint32_t plan, const std::vector<OperationId>&
     return absl::InvalidArgumentError(absl::StrCat("told to commit plan ", plan, " by plan ",
                                                    current_, waiting_ ? "" : ", in no step"));
   }
+  if (keep_.size() + keep.size() > kMaxKept) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("told to keep ", keep.size(), " operations more than ", keep_.size()));
+  }
   for (const OperationId& operation : keep) {
     const bool started = has_entered(operation) && !held_.contains(operation);
     if (!started) keep_.emplace(operation, current_);

@@ -70,6 +70,8 @@ class PlanFollower {
   bool is_waiting() const { return waiting_; }
 
  private:
+  static constexpr size_t kMaxKept = 1 << 20;
+
   uint32_t current_ = 0;
   bool waiting_ = false;                             // between the report and the commit
   absl::flat_hash_set<OperationId> in_flight_;       // started by the current plan

@@ -69,6 +69,7 @@ bool is_contested(const std::vector<Reading>& operations) {
   const size_t middle = operations.size() / 2;
   for (size_t lane = 0; lane < operations.front().lanes.size(); ++lane) {
     std::vector<Nanos> times;
+    times.reserve(operations.size());
     for (const Reading& operation : operations) times.push_back(operation.lanes[lane]);
     std::nth_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(middle), times.end());
     const Nanos median = times[middle];

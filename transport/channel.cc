@@ -15,7 +15,10 @@ Channel::Channel(ChannelOwner& owner, const UniqueId& peer)
       inbox_(*this, owner.pool()),
       housekeeping_(owner.progress(), [this] { housekeeping(); }) {}
 
-Channel::~Channel() = default;
+// Links first: a rail's thread may be writing to what the inbox holds.
+Channel::~Channel() {
+  for (Port& port : ports_) port.link.reset();
+}
 
 void Channel::set_peer(std::string description, const UniqueId& job,
                        const std::map<std::string, std::string>& addresses,

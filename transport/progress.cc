@@ -346,7 +346,8 @@ void Progress::run_rail_thread(const RailThread& thread) {
   for (;;) {
     std::array<epoll_event, kMaxEvents> events;
     const int count = epoll_wait(thread.epoll_fd(), events.data(), kMaxEvents, -1);
-    if (std::any_of(events.data(), events.data() + std::max(count, 0), RailThread::is_end)) return;
+    if (count < 0) continue;  // by a signal
+    if (std::any_of(events.data(), events.data() + count, RailThread::is_end)) return;
     {
       const Guard guard(*this);
       handle(events.data(), count);

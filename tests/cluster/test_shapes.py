@@ -193,7 +193,7 @@ def test_starts_seconds_apart(bed: Testbed) -> None:
 
 def test_without_root(tmp_path: Path) -> None:
     """An ordinary user, on a testbed of its own, by the testbed's command line."""
-    tool = str(Path(__file__).parent / "testbed")
+    testbed = str(Path(__file__).parent / "testbed")
     store = tmp_path / "store"
     store.mkdir(mode=0o777)
     for folder in (store, *tmp_path.parents):
@@ -203,12 +203,12 @@ def test_without_root(tmp_path: Path) -> None:
     ids = [f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     become = [tool("setpriv"), *ids] if os.geteuid() == 0 else []
     rails = [word for name, rate in RAILS.items() for word in ("--rail", f"{name}={rate}")]
-    build = [tool, "-p", "ct_shapesuser", "with", "--hosts", "3", *rails]
+    build = [testbed, "-p", "ct_shapesuser", "with", "--hosts", "3", *rails]
     work = [job.WORKER, "--store", str(store), "--rails", BOTH]
     for name, value in USUAL.items():
         work += [f"--{name}", str(value)]
     done = subprocess.run(
-        [*become, *build, "--", tool, "run", "--", *work],
+        [*become, *build, "--", testbed, "run", "--", *work],
         capture_output=True,
         text=True,
         timeout=job.PATIENCE,

@@ -12,10 +12,11 @@ using nezha::scenarios::Scenarios;
 using nezha::scenarios::World;
 
 Scenarios all() {
-  using namespace nezha::scenarios;
+  namespace from = nezha::scenarios;
   Scenarios scenarios;
-  for (const auto& some : {of_handles(), of_reductions(), of_arguments(), of_joining(),
-                           of_several_contexts(), of_forks(), of_rooted_collectives()}) {
+  for (const auto& some :
+       {from::of_handles(), from::of_reductions(), from::of_arguments(), from::of_joining(),
+        from::of_several_contexts(), from::of_forks(), from::of_rooted_collectives()}) {
     scenarios.insert(some.begin(), some.end());
   }
   return scenarios;

@@ -279,7 +279,7 @@ TEST_F(CoordinatorTest, AnOperationThatOneRankSaysNothingOfDoesNotCount) {
     EXPECT_TRUE(status.ok()) << status;
   };
   for (int silent = 0; silent < kRanks; ++silent) {
-    const auto ordinal = static_cast<uint64_t>(silent + 1);
+    const uint64_t ordinal = static_cast<uint64_t>(silent) + 1;
     for (int rank = 0; rank < kRanks; ++rank) {
       read(rank, ordinal, rank == silent ? std::vector<Nanos>{0, 0} : std::vector<Nanos>{100, 200});
     }
