@@ -31,18 +31,18 @@ def table(results: Results) -> str:
 
 
 def _block(heading: str, results: Results, configs: list[Config], cell: Cell) -> list[str]:
-    columns = [
+    cells = [
         [config.short, *(cell(results, config, size) for size in results.sizes)]
         for config in configs
     ]
-    return columns(heading, columns) if columns else []
+    return columns(heading, cells) if cells else []
 
 
-def columns(heading: str, columns: list[list[str]]) -> list[str]:
+def columns(heading: str, cells: list[list[str]]) -> list[str]:
     """The lines of some columns under one heading, all of one width."""
-    widths = [max(len(cell) for cell in column) for column in columns]
+    widths = [max(len(cell) for cell in column) for column in cells]
     lines = [
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in zip(*columns)
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in zip(*cells)
     ]
     width = max(len(heading), len(lines[0]))
     return [heading.ljust(width), *(line.ljust(width) for line in lines)]

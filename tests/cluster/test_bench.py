@@ -306,8 +306,8 @@ def test_a_failing_run(bed: Testbed, tmp_path: Path) -> None:
 def call(
     program: str, *arguments: str, timeout: float = 20, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    env = {name: value for name, value in os.environ.items() if name not in ("RANK", "SIZE", "WORLD_SIZE")}
-    env |= variables
+    launchers = ("RANK", "SIZE", "WORLD_SIZE")
+    env = {name: value for name, value in os.environ.items() if name not in launchers} | variables
     return subprocess.run(
         [program, *arguments], capture_output=True, text=True, timeout=timeout, env=env
     )
@@ -464,6 +464,22 @@ def test_bad_command_lines_of_run(arguments: list[str], reason: str) -> None:
     done = call(RUN, "--no-build", *arguments)
     assert done.returncode == 2
     assert reason in done.stderr.splitlines()[-1] and not done.stdout
+
+
+def test_a_whole_run(tmp_path: Path) -> None:
+    """It ends with a table, pictures, and the results that they show."""
+    rails = ["--rail", "eth0=1gbit", "--rail", "eth1=500mbit"]
+    options = ["--no-build", "--hosts", "2", *rails, "--sizes", "4,64K,1M", "--repeat", "1"]
+    options += ["--compare", "one,all,slice,gloo,gloo2"]
+    done = call(RUN, *options, "--out", str(tmp_path), timeout=job.PATIENCE)
+    assert done.returncode == 0, done.stderr
+    names = ["allreduce.png", "allreduce.svg", "results.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    firsts = [line.split(maxsplit=1)[0] for line in done.stdout.splitlines() if line]
+    assert {"4", "64", "1"} <= set(firsts), done.stdout
+    results = json.loads((tmp_path / "results.json").read_text())
+    measured = {(row["config"], row["bytes"]) for row in results["measurements"]}
+    assert len(measured) == 5 * 3
 
 
 def interrupt(sig: signal.Signals, out: Path, temporary: Path) -> tuple[int, str, Path]:
