@@ -9,8 +9,10 @@ namespace nezha {
 
 // Bytes acknowledged over *busy* time: the time in which something was in flight. Gathered over
 // kWindow and smoothed, since short windows mistake a burst, or a peer that was not scheduled, for
-// the network. A busy period of less than kEnough bytes tells of the network's delay and not of its
-// rate, and does not count: a link that carries little would seem slow, get less, and seem slower.
+// the network. A busy period of less than kEnough bytes tells of the network's delay as much as of
+// its rate: that is at least what the period shows, and so such periods may raise the estimate but
+// not lower it. (If they did, a link that carries little would seem slow, get less, and seem
+// slower; if they counted for nothing, one that has become faster would never be seen to have.)
 class RateEstimator {
  public:
   // Bytes per second.
@@ -27,33 +29,38 @@ class RateEstimator {
     period_bytes_ += bytes;
     const Nanos period = time - busy_since_;
     if (in_flight_ > 0 && period < kWindow) return false;
-    if (period_bytes_ >= kEnough || period >= kWindow) {
-      gathered_bytes_ += period_bytes_;
-      gathered_time_ += period;
-    }
+    const bool is_enough = period_bytes_ >= kEnough || period >= kWindow;
+    Busy& busy = is_enough ? busy_ : short_busy_;
+    busy.bytes += period_bytes_;
+    busy.time += period;
     period_bytes_ = 0;
     busy_since_ = time;
-    return update();
+    return update(busy, !is_enough);
   }
 
   // The link died: what was in flight will not be acknowledged.
   void reset_in_flight() {
-    in_flight_ = period_bytes_ = gathered_bytes_ = 0;
-    gathered_time_ = 0;
+    in_flight_ = period_bytes_ = 0;
+    busy_ = short_busy_ = Busy();
   }
 
   uint64_t in_flight() const { return in_flight_; }
   double rate() const { return rate_; }
 
  private:
-  bool update() {
-    if (gathered_time_ < kWindow) return false;
+  struct Busy {
+    uint64_t bytes = 0;
+    Nanos time = 0;
+  };
+
+  bool update(Busy& busy, bool only_up) {
+    if (busy.time < kWindow) return false;
     const double sample =
-        static_cast<double>(gathered_bytes_) * kSecond / static_cast<double>(gathered_time_);
-    rate_ = measured_ ? rate_ + kWeight * (sample - rate_) : sample;
-    measured_ = true;
-    gathered_bytes_ = 0;
-    gathered_time_ = 0;
+        static_cast<double>(busy.bytes) * kSecond / static_cast<double>(busy.time);
+    busy = Busy();
+    if (only_up && sample <= rate_) return false;
+    rate_ = measured_ || only_up ? rate_ + kWeight * (sample - rate_) : sample;
+    measured_ |= !only_up;
     return true;
   }
 
@@ -66,8 +73,7 @@ class RateEstimator {
   uint64_t in_flight_ = 0;  // bytes
   Nanos busy_since_ = 0;
   uint64_t period_bytes_ = 0;  // acknowledged since busy_since_
-  uint64_t gathered_bytes_ = 0;
-  Nanos gathered_time_ = 0;
+  Busy busy_, short_busy_;     // since the estimate was last looked at
 };
 
 }  // namespace nezha

@@ -50,11 +50,22 @@ RailMask Scheduler::usable(RailMask allowed) const {
   return (up_ & allowed) != 0 ? up_ & allowed : up_;
 }
 
+// The mean of the rates that are like this rail's, its own among them.
+double Scheduler::typical_rate(Rail rail, RailMask rails) const {
+  double sum = 0;
+  int count = 0;
+  for_each_rail(rails, [&](Rail other) {
+    if (std::max(rate(rail), rate(other)) > kAlike * std::min(rate(rail), rate(other))) return;
+    sum += rate(other);
+    ++count;
+  });
+  return sum / count;
+}
+
 Rail Scheduler::fastest(RailMask rails) const {
   Rail best = kAnyRail;
   for_each_rail(rails, [&](Rail rail) {
-    // Equal rails differ by noise; the first of them is as good as the best.
-    if (best == kAnyRail || rate(rail) > 1.1 * rate(best)) best = rail;
+    if (best == kAnyRail || rate(rail) > kAlike * rate(best)) best = rail;
   });
   return best;
 }
@@ -90,13 +101,13 @@ Scheduler::Cuts Scheduler::cut(uint64_t length, size_t granule, int segments_per
   if (rails == 0) return {{0, length, kAnyRail}};
   rails = length < kMinSpread ? rail_bit(fastest(rails)) : worth_using(rails, length);
   double total_rate = 0;
-  for_each_rail(rails, [&](Rail rail) { total_rate += rate(rail); });
+  for_each_rail(rails, [&](Rail rail) { total_rate += typical_rate(rail, rails); });
 
   Cuts cuts;
   uint64_t offset = 0;
   double rate_so_far = 0;
   for_each_rail(rails, [&](Rail rail) {
-    rate_so_far += rate(rail);
+    rate_so_far += typical_rate(rail, rails);
     const double share = std::min(1.0, rate_so_far / total_rate);
     const bool last = (rails >> rail) == 1;
     const auto part_end =

@@ -76,6 +76,9 @@ class Scheduler {
   // A message below this goes by one rail; a part below this is not worth a rail.
   static constexpr size_t kMinSpread = 8 << 10;
   static constexpr size_t kMinPart = 2 << 10;
+  // Rails whose rates are less apart are taken for equal: that much is noise, and parts that differ
+  // by noise cost more than equal ones of rails that do differ so much.
+  static constexpr double kAlike = 1.25;
   static constexpr Nanos kSegmentTime = 500 * kMicrosecond;
   // What is in flight can no longer be stolen. Less than this, and a link runs dry whenever one of
   // the two processes is not scheduled for a moment.
@@ -90,6 +93,7 @@ class Scheduler {
   const Queue& at(Rail rail) const { return queues_[static_cast<size_t>(rail)]; }
   bool is_up(Rail rail) const { return (up_ & rail_bit(rail)) != 0; }
   RailMask usable(RailMask allowed) const;
+  double typical_rate(Rail rail, RailMask rails) const;
   Rail fastest(RailMask rails) const;
   Rail soonest(RailMask rails, uint64_t bytes) const;
   RailMask worth_using(RailMask rails, uint64_t length) const;

@@ -52,7 +52,7 @@
 
 namespace nezha::wire {
 
-constexpr uint16_t kVersion = 2;
+constexpr uint16_t kVersion = 3;
 
 // Limits on what a peer may make this process believe.
 constexpr uint32_t kMaxSegment = 4u << 20;           // bytes of payload in one frame
@@ -61,9 +61,10 @@ constexpr uint32_t kMaxControlBody = 1024;           // bytes, of any frame but 
 constexpr size_t kMaxRailName = 31;                  // bytes
 
 // Charged bytes that a channel's two ends may send each other before they hear of each other. Ranks
-// leave an operation and enter the next up to a millisecond apart: what two gigabit rails carry in
-// twice that, so that who is early need not wait for who is late.
-constexpr uint64_t kInitialCredit = 512 << 10;
+// leave an operation and enter the next up to a millisecond apart, and a grant may wait for as much
+// as the granting rank is sending to others by the same NIC: so this is more than a ring begins
+// with (1 MiB in segments that may take twice their length), and its first lap needs no grant.
+constexpr uint64_t kInitialCredit = 2 << 20;
 // What holding a segment of that length takes, bytes: memory comes in powers of two, from 256.
 constexpr uint64_t charge(uint64_t length) {
   return length == 0 ? 0 : std::bit_ceil(std::max<uint64_t>(length, 256));

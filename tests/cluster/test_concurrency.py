@@ -82,9 +82,9 @@ def test_long_pauses(bed: Testbed) -> None:
 
 # A rank that does not call makes the others wait, and not buffer. Beside what the same run without
 # the late rank takes at its peak, a rank may need the unposted data that its two neighbours may send
-# without asking (512 KiB each), the copies that it retains for them (256 KiB each), and what the
+# without asking (2 MiB each), the copies that it retains for them (256 KiB each), and what the
 # allocator makes of it. A message is 32 MiB.
-LATE_MAY_TAKE = 3072  # KiB
+LATE_MAY_TAKE = 6144  # KiB
 # And, for each operation, what is underway and cannot go on: of a ring of three the partial sums of
 # one window, by the other algorithms those of the rounds that are at work.
 WINDOW = {"ring": 1024}  # KiB

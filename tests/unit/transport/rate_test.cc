@@ -24,7 +24,7 @@ TEST(RateEstimator, LearnsBytesOverBusyTime) {
 }
 
 // A small message takes the network's delay, whatever its rate is.
-TEST(RateEstimator, SmallBusyPeriodsTellNothing) {
+TEST(RateEstimator, SmallBusyPeriodsDoNotLowerIt) {
   RateEstimator rate(1e8);
   Nanos time = kSecond;
   for (int i = 0; i < 1000; ++i) {
@@ -33,6 +33,19 @@ TEST(RateEstimator, SmallBusyPeriodsTellNothing) {
     EXPECT_FALSE(rate.acknowledged(4096, time));
   }
   EXPECT_DOUBLE_EQ(rate.rate(), 1e8);
+}
+
+// It has become ten times as fast, but gets so little that it is never busy for long.
+TEST(RateEstimator, SmallBusyPeriodsRaiseIt) {
+  RateEstimator rate(1e6);
+  Nanos time = kSecond;
+  for (int i = 0; i < 2000; ++i) {
+    rate.submitted(4096, time);
+    time += 400 * kMicrosecond;
+    rate.acknowledged(4096, time);
+    time += kMillisecond;
+  }
+  EXPECT_NEAR(rate.rate(), 4096 / 400e-6, 1e5);
 }
 
 TEST(RateEstimator, OverlappingSegmentsShareTheBusyTime) {

@@ -97,6 +97,15 @@ TEST_F(SchedulerTest, SharesAreInProportionToTheRates) {
   EXPECT_NEAR(static_cast<double>(got.at(2)), 6e6, 200);
 }
 
+TEST_F(SchedulerTest, RailsThatDifferByNoiseGetEqualShares) {
+  up(0, 110e6);
+  up(1, 500e6);
+  up(2, 95e6);
+  const auto got = shares(10'000'000);
+  EXPECT_NEAR(static_cast<double>(got.at(0)), static_cast<double>(got.at(2)), 200);
+  EXPECT_NEAR(static_cast<double>(got.at(1)), 10e6 * 500 / 705, 200);
+}
+
 TEST_F(SchedulerTest, SmallMessagesTakeTheFastestRailAlone) {
   up(0, 100e6);
   up(1, 300e6);
