@@ -18,10 +18,8 @@ namespace nezha {
 namespace {
 
 using reference::bits_of;
+using reference::kOperations;
 
-constexpr std::array kOperations = {ReduceOperation::kSum, ReduceOperation::kProduct,
-                                    ReduceOperation::kMin, ReduceOperation::kMax,
-                                    ReduceOperation::kAverage};
 constexpr std::array<size_t, 18> kLengths = {0,  1,  2,  3,  7,  8,   15,  16,   17,
                                              31, 33, 63, 64, 65, 127, 129, 1000, 4097};
 constexpr size_t kPadding = 64;  // bytes before and after, which must stay
@@ -222,7 +220,7 @@ TEST_P(ShortReductionTest, EveryValue) {
   });
 }
 
-std::string name_of_case(const ::testing::TestParamInfo<ReductionTest::ParamType>& param) {
+std::string name_of_reduction(const ::testing::TestParamInfo<ReductionTest::ParamType>& param) {
   return absl::StrCat(hwy::TargetName(std::get<0>(param.param)), "_",
                       name_of(std::get<1>(param.param)));
 }
@@ -237,11 +235,11 @@ INSTANTIATE_TEST_SUITE_P(
                                          DataType::kUint64, DataType::kInt64, DataType::kFloat16,
                                          DataType::kBFloat16, DataType::kFloat32,
                                          DataType::kFloat64)),
-    name_of_case);
+    name_of_reduction);
 INSTANTIATE_TEST_SUITE_P(, ShortReductionTest,
                          ::testing::Combine(kTargets, ::testing::Values(DataType::kFloat16,
                                                                         DataType::kBFloat16)),
-                         name_of_case);
+                         name_of_reduction);
 
 TEST(Reduction, NoneForWhatIsNoTypeOrOperation) {
   EXPECT_EQ(reduction(DataType::kFloat32, ReduceOperation::kCustom), nullptr);

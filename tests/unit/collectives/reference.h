@@ -1,6 +1,7 @@
 // What reductions are, one element at a time, with nothing of nezha's kernels.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <concepts>
 #include <cstdint>
@@ -11,6 +12,10 @@
 #include "nezha/types.h"
 
 namespace nezha::reference {
+
+constexpr std::array kOperations = {ReduceOperation::kSum, ReduceOperation::kProduct,
+                                    ReduceOperation::kMin, ReduceOperation::kMax,
+                                    ReduceOperation::kAverage};
 
 template <typename T>
 uint64_t bits_of(T value) {

@@ -17,7 +17,7 @@ namespace {
 
 constexpr absl::string_view kAdvice = "Each context takes a new one";
 
-Record some_record() {
+Record little_record() {
   Record record;
   record.process = {3, 4};
   return record;
@@ -40,7 +40,7 @@ TEST(Directory, SaysWhatToDoIfItWasUsed) {
   const TemporaryFolder folder;
   const auto publish = [&](int rank) {
     Directory directory(std::make_shared<::gloo::rendezvous::FileStore>(folder.file("")));
-    return directory.publish(rank, some_record());
+    return directory.publish(rank, little_record());
   };
   ASSERT_TRUE(publish(0).ok());
   ASSERT_TRUE(publish(1).ok());
@@ -51,14 +51,14 @@ TEST(Directory, SaysWhatToDoIfItWasUsed) {
 
 TEST(Directory, SaysSoOfTwoProcessesThatComeAtTheSameTime) {
   const absl::Status status =
-      Directory(std::make_shared<FailingStore>(true)).publish(0, some_record());
+      Directory(std::make_shared<FailingStore>(true)).publish(0, little_record());
   EXPECT_TRUE(absl::StrContains(status.message(), kAdvice)) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "rename")) << status;
 }
 
 TEST(Directory, SaysNothingOfItIfTheStoreFails) {
   const absl::Status status =
-      Directory(std::make_shared<FailingStore>(false)).publish(0, some_record());
+      Directory(std::make_shared<FailingStore>(false)).publish(0, little_record());
   EXPECT_TRUE(absl::IsUnavailable(status));
   EXPECT_FALSE(absl::StrContains(status.message(), kAdvice)) << status;
 }

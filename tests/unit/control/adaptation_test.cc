@@ -11,7 +11,7 @@
 namespace nezha {
 namespace {
 
-constexpr uint32_t kSeeds = 20;
+constexpr uint32_t kChangeSeeds = 20;
 // Of those, the runs that may still be at it: outliers hide a change, or look like one.
 constexpr int kLate = 2;
 
@@ -40,7 +40,7 @@ TEST(Adaptation, TakesThreeWindowsOfTen) {
   for (const Case& it : cases()) {
     int late[] = {0, 0};
     std::string last;
-    for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
+    for (uint32_t seed = 1; seed <= kChangeSeeds; ++seed) {
       ModelPolicy* policy = nullptr;
       SimulatedJob job(it.lanes, policy, 0.02, seed);
       job.run(it.bytes, 60 + static_cast<int>(seed));
@@ -66,7 +66,7 @@ TEST(Adaptation, TakesThreeWindowsOfTen) {
 // than was thought. More lanes take turns.
 TEST(Adaptation, OfALaneThatWasLeftTakesAProbe) {
   for (const int lane : {0, 1}) {
-    for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
+    for (uint32_t seed = 1; seed <= kChangeSeeds; ++seed) {
       ModelPolicy* policy = nullptr;
       SimulatedJob job({kGlex, kSharp}, policy, 0.02, seed);
       job.run(128 * kKiB, 100);

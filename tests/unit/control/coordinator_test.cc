@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/unit/control/simulated_networks.h"
 
 namespace nezha {
 namespace {
@@ -18,7 +19,6 @@ using control_message::Commit;
 using control_message::Message;
 using control_message::Prepare;
 
-constexpr uint64_t kMiB = 1 << 20;
 constexpr SizeClass kClass = 20;  // of kMiB
 
 // Does with each window what the test says: the first lane's part.

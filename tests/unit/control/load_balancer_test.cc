@@ -9,11 +9,10 @@
 #include "control/table_file.h"
 #include "gtest/gtest.h"
 #include "tests/unit/control/lane_simulator.h"
+#include "tests/unit/control/simulated_networks.h"
 
 namespace nezha {
 namespace {
-
-constexpr uint64_t kMiB = 1 << 20;
 
 TEST(Allocation, PartsAddUpWhateverTheWeights) {
   std::mt19937 random(1);
@@ -28,7 +27,7 @@ TEST(Allocation, PartsAddUpWhateverTheWeights) {
   EXPECT_EQ(all_on(1, 2), (Allocation{0, 1 << 20}));
   EXPECT_EQ(lanes_of({5, 0, 7}), 0b101);
   EXPECT_EQ(restricted_to(0b01, {1 << 19, 1 << 19}), all_on(0, 2));
-  EXPECT_EQ(to_string({1 << 18, 3 << 18}), "25.0 75.0");
+  EXPECT_EQ(to_string(Allocation{1 << 18, 3 << 18}), "25.0 75.0");
 }
 
 std::unique_ptr<LoadBalancer> balancer() {

@@ -5,12 +5,10 @@
 
 #include "gtest/gtest.h"
 #include "tests/unit/control/lane_simulator.h"
+#include "tests/unit/control/simulated_networks.h"
 
 namespace nezha {
 namespace {
-
-constexpr uint64_t kKiB = 1 << 10;
-constexpr uint64_t kMiB = 1 << 20;
 
 TEST(PaperPolicy, SearchesEqualPartsThenBalancesByLatencyThenByPercents) {
   PaperPolicy* policy = nullptr;

@@ -8,18 +8,14 @@
 #include <variant>
 #include <vector>
 
+#include "control/control_message.h"
 #include "gtest/gtest.h"
 
 namespace nezha {
 namespace {
 
-struct Prepare {
-  uint32_t plan;
-};
-struct Commit {
-  uint32_t plan;
-  std::vector<OperationId> keep;
-};
+using control_message::Commit;
+using control_message::Prepare;
 
 // A rank that starts the operations of a few tags, those of each tag in order.
 struct Rank {
@@ -118,7 +114,7 @@ class Simulation {
           coordinator_.report(static_cast<int>(&rank - ranks_.data()), prepare->plan, *report);
       ASSERT_TRUE(commit.ok()) << commit.status();
       if (!*commit) return;
-      for (Rank& each : ranks_) each.inbox.emplace_back(Commit{prepare->plan, **commit});
+      for (Rank& each : ranks_) each.inbox.emplace_back(Commit{prepare->plan, {}, **commit});
     } else {
       const auto& commit = std::get<Commit>(message);
       const absl::Status status =

@@ -12,11 +12,10 @@
 #include "control/model_policy.h"
 #include "gtest/gtest.h"
 #include "tests/unit/control/lane_simulator.h"
+#include "tests/unit/control/simulated_networks.h"
 
 namespace nezha {
 namespace {
-
-constexpr uint64_t kMiB = 1 << 20;
 
 DataLengthTable learned() {
   ModelPolicy* policy = nullptr;

@@ -12,8 +12,6 @@ namespace {
 
 using testing::FakeReceiver;
 using testing::InboxTest;
-using testing::info;
-using testing::kCharge;
 
 TEST_F(InboxTest, NothingIsPlacedOrLandedAfterCancel) {
   FakeReceiver receiver(6);

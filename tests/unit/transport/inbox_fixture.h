@@ -44,20 +44,20 @@ struct FakeReceiver final : Receiver {
   void mismatched(const wire::MessageInfo& theirs) override { mismatches.push_back(theirs); }
 };
 
-// What a segment of a few bytes takes of the credit.
-constexpr uint64_t kCharge = wire::charge(1);
-
-inline wire::MessageInfo info(uint64_t tag, uint64_t total) {
-  wire::MessageInfo result;
-  result.context = 5;
-  result.tag = tag;
-  result.signature = 9;
-  result.total = total;
-  return result;
-}
-
 class InboxTest : public ::testing::Test {
  protected:
+  // What a segment of a few bytes takes of the credit.
+  static constexpr uint64_t kCharge = wire::charge(1);
+
+  static wire::MessageInfo info(uint64_t tag, uint64_t total) {
+    wire::MessageInfo result;
+    result.context = 5;
+    result.tag = tag;
+    result.signature = 9;
+    result.total = total;
+    return result;
+  }
+
   // A segment's header; where its payload goes.
   absl::StatusOr<std::byte*> arrive(Rail rail, const wire::MessageInfo& message, uint64_t number,
                                     uint64_t offset, size_t length,

@@ -13,8 +13,6 @@ namespace {
 
 using testing::FakeReceiver;
 using testing::InboxTest;
-using testing::info;
-using testing::kCharge;
 
 TEST_F(InboxTest, PostedMessageLandsInPlaceFromItsSegmentsInAnyOrder) {
   FakeReceiver receiver(10);

@@ -28,18 +28,18 @@ struct FakeSender final : Sender {
   }
 };
 
-// What a segment of a few bytes takes of the credit.
-constexpr uint64_t kCharge = wire::charge(1);
-
-wire::MessageInfo info(uint64_t tag, uint64_t total) {
-  wire::MessageInfo result;
-  result.tag = tag;
-  result.total = total;
-  return result;
-}
-
 class OutboxTest : public ::testing::Test {
  protected:
+  // What a segment of a few bytes takes of the credit.
+  static constexpr uint64_t kCharge = wire::charge(1);
+
+  static wire::MessageInfo info(uint64_t tag, uint64_t total) {
+    wire::MessageInfo result;
+    result.tag = tag;
+    result.total = total;
+    return result;
+  }
+
   explicit OutboxTest(uint64_t credit = uint64_t{1} << 30) { outbox_.on_credit(credit); }
 
   OutMessage* send(uint64_t tag, const std::string& text, FakeSender* sender) {

@@ -173,7 +173,7 @@ TEST_P(RootedTest, OtherTypesAndOperations) {
   });
 }
 
-std::string name_of_case(const ::testing::TestParamInfo<std::tuple<Way, int>>& info) {
+std::string name_of_way(const ::testing::TestParamInfo<std::tuple<Way, int>>& info) {
   const auto& [way, size] = info.param;
   std::string name = absl::StrCat(way.first == Collective::kReduce ? "reduce" : "broadcast", " by ",
                                   algorithm_name(way.second));
@@ -183,7 +183,7 @@ std::string name_of_case(const ::testing::TestParamInfo<std::tuple<Way, int>>& i
 
 INSTANTIATE_TEST_SUITE_P(, RootedTest,
                          ::testing::Combine(::testing::ValuesIn(kWays), ::testing::Range(1, 17)),
-                         name_of_case);
+                         name_of_way);
 
 // The chain's window, and several rounds of the others.
 TEST(Rooted, Megabytes) {

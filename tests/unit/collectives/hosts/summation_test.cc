@@ -18,10 +18,6 @@
 namespace nezha {
 namespace {
 
-constexpr ReduceOperation kOperations[] = {ReduceOperation::kSum, ReduceOperation::kProduct,
-                                           ReduceOperation::kMin, ReduceOperation::kMax,
-                                           ReduceOperation::kAverage};
-
 class HostsEngineTest : public ::testing::TestWithParam<std::tuple<Algorithm, int>> {};
 using HostsEngineTreeTest = HostsEngineTest;  // of those that sum over the tree of ranks
 
@@ -85,7 +81,7 @@ TEST_P(HostsEngineTreeTest, AnElementHasOneResult) {
 
 template <typename T>
 void allreduce_of_special_values(Rank& rank, Algorithm algorithm, uint32_t& tag) {
-  for (const ReduceOperation operation : kOperations) {
+  for (const ReduceOperation operation : reference::kOperations) {
     const bool in_place = ++tag % 2 == 0;
     allreduce<T>(rank, algorithm, {301, tag | kSpecialValues, in_place, operation}, {kWhole});
     if (::testing::Test::HasFailure()) return;
@@ -109,7 +105,7 @@ TEST_P(HostsEngineTest, NansAndZerosAreTheSameBitsOnEveryRank) {
 
 template <typename T>
 void allreduce_by_each(Rank& rank, Algorithm algorithm, uint32_t& tag) {
-  for (const ReduceOperation operation : kOperations) {
+  for (const ReduceOperation operation : reference::kOperations) {
     for (const size_t elements : {size_t{1}, size_t{1003}}) {
       const bool in_place = ++tag % 2 == 0;
       allreduce<T>(rank, algorithm, {elements, tag, in_place, operation}, {kWhole});
@@ -184,7 +180,7 @@ TEST(HostsEngine, TheTreeKeepsOperandsInTheOrderOfRanks) {
   }
 }
 
-std::string name_of_case(const ::testing::TestParamInfo<HostsEngineTest::ParamType>& param) {
+std::string name_of_sum(const ::testing::TestParamInfo<HostsEngineTest::ParamType>& param) {
   std::string name = algorithm_name(std::get<0>(param.param));
   std::erase_if(name, [](char c) { return !std::isalpha(c); });
   return absl::StrCat(name, "_", std::get<1>(param.param));
@@ -193,13 +189,13 @@ std::string name_of_case(const ::testing::TestParamInfo<HostsEngineTest::ParamTy
 INSTANTIATE_TEST_SUITE_P(, HostsEngineTest,
                          ::testing::Combine(::testing::ValuesIn(kAlgorithms),
                                             ::testing::Range(1, 17)),
-                         name_of_case);
+                         name_of_sum);
 INSTANTIATE_TEST_SUITE_P(, HostsEngineTreeTest,
                          ::testing::Combine(::testing::Values(Algorithm::kRecursiveDoubling,
                                                               Algorithm::kHalvingDoubling,
                                                               Algorithm::kDirect),
                                             ::testing::Range(1, 17)),
-                         name_of_case);
+                         name_of_sum);
 
 }  // namespace
 }  // namespace nezha

@@ -1,0 +1,82 @@
+#!/usr/bin/python3
+"""Tests tests/junit_report: what it says of tests that fail, hang and crash, and how it counts."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from xml.sax.saxutils import escape
+
+REPORT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "junit_report")
+
+
+def case(name, end="      OK", text=""):
+    return f"[ RUN      ] {name}\n{text}" + (f"[ {end} ] {name} (3 ms)\n" if end else "")
+
+
+class JunitReport(unittest.TestCase):
+    def run_on(self, *tests):
+        """The counts and what is printed, of ctest's tests (name, status, output)."""
+        xml = "<testsuite>"
+        for name, status, output in tests:
+            failure = '<failure message="SEGFAULT"/>' if status == "fail" else ""
+            xml += f'<testcase name="{name}" status="{status}">{failure}'
+            xml += f"<system-out>{escape(output)}</system-out></testcase>"
+        with tempfile.TemporaryDirectory() as folder:
+            junit, counts = (os.path.join(folder, name) for name in ("junit.xml", "counts"))
+            with open(junit, "w", encoding="utf-8") as file:
+                file.write(xml + "</testsuite>")
+            done = subprocess.run(
+                [sys.executable, REPORT, junit, counts], capture_output=True, text=True, check=True
+            )
+            with open(counts, encoding="utf-8") as file:
+                return file.read().split(), done.stdout
+
+    def test_a_shard_counts_by_its_cases(self):
+        output = case("A.One") + case("A.Two/3") + case("B.Three", " SKIPPED")
+        self.assertEqual(self.run_on(("common.1", "run", output)), (["2", "0", "1"], "\n"))
+
+    def test_another_test_is_one(self):
+        tests = ("cluster.a", "run", "2 passed\n"), ("cluster.b", "notrun", "")
+        self.assertEqual(self.run_on(*tests), (["1", "0", "1"], "\n"))
+
+    def test_a_failed_case_is_named_with_its_own_text(self):
+        output = case("A.One", text="noise\n") + case("A.Two", " FAILED ", "a.cc:7: Failure\n")
+        counts, said = self.run_on(("common.1", "fail", output + "[  FAILED  ] A.Two\n"))
+        self.assertEqual(counts, ["1", "1", "0"])
+        self.assertEqual(said, "---- A.Two failed\na.cc:7: Failure\n")
+
+    def test_a_case_that_dies_or_hangs_is_named(self):
+        output = case("A.One") + case("A.Two", None, "ERROR: AddressSanitizer\n")
+        counts, said = self.run_on(("common.1", "fail", output))
+        self.assertEqual(counts, ["1", "1", "0"])
+        self.assertEqual(said, "---- A.Two did not end\nERROR: AddressSanitizer\n")
+
+    def test_a_leak_that_is_found_at_the_end(self):
+        output = case("A.One") + "ERROR: LeakSanitizer\n"
+        counts, said = self.run_on(("common.1", "fail", output))
+        self.assertEqual(counts, ["1", "1", "0"])
+        self.assertEqual(said, "---- common.1 failed\nERROR: LeakSanitizer\nSEGFAULT\n")
+
+    def test_of_pytest_the_failures(self):
+        output = "test_a.py ...F\n=== FAILURES ===\n___ test_x ___\nE   assert 1 == 2\n"
+        counts, said = self.run_on(("cluster.a", "fail", output))
+        self.assertEqual(counts, ["0", "1", "0"])
+        self.assertNotIn("...F", said)
+        self.assertIn("---- cluster.a failed\n=== FAILURES", said)
+        self.assertIn("assert 1 == 2", said)
+
+    def test_much_is_cut(self):
+        text = "".join(f"line {n}\n" for n in range(1000))
+        output = "".join(case(f"A.N{n}", " FAILED ", text) for n in range(30))
+        counts, said = self.run_on(("common.1", "fail", output))
+        self.assertEqual(counts, ["0", "30", "0"])
+        self.assertIn("line 999\n", said)
+        self.assertNotIn("line 99\n", said)
+        self.assertLess(len(said.splitlines()), 1100)
+        self.assertIn("A.N29 failed\n", said)
+
+
+if __name__ == "__main__":
+    unittest.main()
