@@ -50,7 +50,7 @@ def _speed(axes: Axes, results: Results) -> None:
         _plot_all(axes, results, part_of_limit_of(results), keys)
         axes.axhline(TCP_CEILING, linestyle="--", **LIMIT)
         axes.set_ylim(0, 1)
-        axes.set_ylabel("part of all rails' rates together (more is better; dashed: TCP's most)")
+        axes.set_ylabel("of all rails together (more is better; dashed: all that TCP can use)")
     else:
         axes.set_title("Bandwidth")
         _plot_all(axes, results, bandwidth_of, keys)
