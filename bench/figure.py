@@ -22,7 +22,15 @@ import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: E402
 
-from results import PICTURES, Config, Results, megabytes_per_second  # noqa: E402
+from results import (  # noqa: E402
+    PICTURES,
+    Config,
+    Results,
+    Value,
+    bandwidth_of,
+    megabytes_per_second,
+    p50_of,
+)
 from units import size_text, time_text  # noqa: E402
 
 # by configuration: a colour, told apart by the colour-blind too, and a marker
@@ -49,17 +57,29 @@ LIMIT = {"color": "#6e6e6e", "linewidth": 1.2, "zorder": 1}
 LIMIT_DASHES = ["--", ":"]
 
 
+Panel = Callable[[Axes, Results], None]
+
+
 def draw(results: Results, out: Path) -> list[Path]:
+    panels = [_latency, _bandwidth, _speedup] if results.compared() else [_latency, _bandwidth]
+    return draw_panels(results, panels, [out / name for name in PICTURES])
+
+
+def draw_panels(
+    results: Results, panels: list[Panel], paths: list[Path], columns: int = 3
+) -> list[Path]:
     with plt.rc_context(STYLE):
-        panels = [_latency, _bandwidth, _speedup] if results.compared() else [_latency, _bandwidth]
-        size = (16 / 3 * len(panels), 5.4)
-        figure, all_axes = plt.subplots(1, len(panels), figsize=size, layout="constrained")
-        for axes, draw_panel in zip(all_axes, panels):
+        columns = min(columns, len(panels))
+        rows = -(-len(panels) // columns)
+        size = (16 / 3 * columns, 5.4 * rows)
+        figure, all_axes = plt.subplots(
+            rows, columns, figsize=size, layout="constrained", squeeze=False
+        )
+        for axes, draw_panel in zip(all_axes.flat, panels):
             draw_panel(axes, results)
             _size_axis(axes, results)
         runs = f"; median and range of {results.repeat} runs" if results.repeat > 1 else ""
         figure.suptitle(results.title() + runs, x=0.007, ha="left", fontsize=13)
-        paths = [out / name for name in PICTURES]
         for path in paths:
             figure.savefig(path, dpi=120)
         plt.close(figure)
@@ -72,7 +92,7 @@ def draw(results: Results, out: Path) -> list[Path]:
 def _latency(axes: Axes, results: Results) -> None:
     axes.set_title("Latency")
     for config in results.configs:
-        _plot(axes, results, config, lambda size, time: time)
+        plot(axes, results, config, p50_of, LOOKS[config.key])
     _, highest = axes.get_ylim()
     lowest = min(
         time for c in results.configs for s in results.sizes for time in results.p50s(c, s)
@@ -90,7 +110,7 @@ def _latency(axes: Axes, results: Results) -> None:
 def _bandwidth(axes: Axes, results: Results) -> None:
     axes.set_title("Bandwidth")
     for config in results.configs:
-        _plot(axes, results, config, megabytes_per_second)
+        plot(axes, results, config, bandwidth_of, LOOKS[config.key])
     limits = _limits(results)
     for config, dashes in limits:
         size = results.sizes[-1]
@@ -130,18 +150,19 @@ def _speedup(axes: Axes, results: Results) -> None:
 # ---- what they share --------------------------------------------------------------------------
 
 
-def _plot(
-    axes: Axes, results: Results, config: Config, value: Callable[[int, float], float]
+def plot(
+    axes: Axes, results: Results, config: Config, value: Value, look: tuple[str, str]
 ) -> None:
     """A line through the medians, and a band from the smallest to the largest of the repeats."""
-    colour, marker = LOOKS[config.key]
+    colour, marker = look
     medians, lows, highs = [], [], []
     for size in results.sizes:
-        median = results.p50(config, size)
-        repeats = results.p50s(config, size) if median else [math.nan]  # a gap where it failed
-        medians.append(value(size, median or math.nan))
-        lows.append(value(size, min(repeats)))
-        highs.append(value(size, max(repeats)))
+        median = results.median(config, size, value)
+        # a gap where it failed
+        repeats = [value(row) for row in results.rows(config, size)] if median else [math.nan]
+        medians.append(median or math.nan)
+        lows.append(min(repeats))
+        highs.append(max(repeats))
     axes.plot(results.sizes, medians, color=colour, marker=marker, markersize=5, label=config.label)
     axes.fill_between(results.sizes, lows, highs, color=colour, alpha=0.2, lw=0)
 

@@ -9,12 +9,10 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
-#include <fstream>
 #include <numeric>
-#include <sstream>
-#include <stdexcept>
 
 #include "bench/benchmark_main.h"
+#include "bench/interface_bytes.h"
 #include "bench/repeater.h"
 
 namespace nezha::bench {
@@ -54,22 +52,6 @@ class Allreduce : public Operation {
   std::vector<std::unique_ptr<Repeater>> others_;
 };
 
-// Bytes that have left through an interface, headers and all, as the kernel counts them: Gloo does
-// not count. Read from /proc/net, which shows this process's network namespace.
-double interface_bytes_sent(const std::string& name) {
-  std::ifstream table("/proc/net/dev");
-  for (std::string line; std::getline(table, line);) {
-    std::istringstream words(line);
-    std::string word;
-    words >> word;
-    if (word != name + ":") continue;
-    double number = 0;
-    for (int column = 0; column < 9; ++column) words >> number;  // eight about what was received
-    return number;
-  }
-  throw std::runtime_error("no interface '" + name + "'");
-}
-
 class GlooRunner : public Runner {
  public:
   GlooRunner(const Options& options, ::gloo::rendezvous::Store& store)
@@ -100,11 +82,7 @@ class GlooRunner : public Runner {
     return std::make_unique<Allreduce>(std::move(slices));
   }
 
-  std::vector<RailBytes> bytes_sent() const override {
-    std::vector<RailBytes> rails;
-    for (const auto& device : devices_) rails.push_back({device, interface_bytes_sent(device)});
-    return rails;
-  }
+  std::vector<RailBytes> bytes_sent() const override { return interface_bytes_sent(devices_); }
 
  private:
   static ContextPointer connect(const Options& options, const std::string& device_name,

@@ -1,4 +1,4 @@
-"""What the programs bench/run and bench/balancer have in common: options, building, the sandbox."""
+"""What bench/run, bench/balancer and bench/peers have in common: options, building, the sandbox."""
 
 import argparse
 import importlib.util
@@ -19,6 +19,7 @@ from units import size_text
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "release"
 PROGRAMS = ["nezha-bench", "gloo-bench"]
+PACKAGES = ["build", "bench"]  # groups of tools/packages
 RAILS = ["eth0=1gbit", "eth1=1gbit"]
 NAME = f"bench/{Path(sys.argv[0]).name}"
 
@@ -69,9 +70,13 @@ def rates_of(rails: dict[str, str]) -> dict[str, int | None]:
 
 
 def add_common(add: Callable[..., argparse.Action]) -> None:
+    add("--rail", action="append", metavar="NAME=RATE", help="a rail; repeat it for each")
+    add_common_but_rails(add)
+
+
+def add_common_but_rails(add: Callable[..., argparse.Action]) -> None:
     hosts = whole(2, testbed.MAX_HOSTS)
     add("--hosts", type=hosts, default=4, metavar="N", help="hosts, a rank on each")
-    add("--rail", action="append", metavar="NAME=RATE", help="a rail; repeat it for each")
     add("--out", type=Path, default=ROOT / "bench" / "out", metavar="DIR", help="bench/out")
     add("--no-build", action="store_true", help="install and build nothing, use what is there")
 
@@ -103,17 +108,17 @@ def check_writable(folder: Path, option: str = "") -> None:
 # ---- what is needed ---------------------------------------------------------------------------
 
 
-def install_packages() -> None:
-    done = subprocess.run([ROOT / "tools" / "install-packages", "build", "bench"], cwd=ROOT)
+def install_packages(groups: Sequence[str]) -> None:
+    done = subprocess.run([ROOT / "tools" / "install-packages", *groups], cwd=ROOT)
     if done.returncode:
         sys.exit(done.returncode)
 
 
-def build(progress: Progress) -> None:
+def build(targets: Sequence[str], progress: Progress) -> None:
     """Nothing but its last line is shown, unless it fails."""
     for step in (
         ["cmake", "--preset", "release"],
-        ["cmake", "--build", str(BUILD), "--target", *PROGRAMS],
+        ["cmake", "--build", str(BUILD), "--target", *targets],
     ):
         progress.say(f"build: {' '.join(step[:3])}")
         lines = []
@@ -128,24 +133,29 @@ def build(progress: Progress) -> None:
             stop("the build failed:\n" + "".join(lines[-40:]))
 
 
-def check_what_is_needed() -> None:
+def check_what_is_needed(programs: Sequence[str]) -> None:
     if importlib.util.find_spec("matplotlib") is None:
         stop("python3-matplotlib is not installed; run without --no-build", 3)
-    for program in PROGRAMS:
+    for program in programs:
         if not os.access(BUILD / "bench" / program, os.X_OK):
             stop(f"{BUILD / 'bench' / program} is not there; run without --no-build")
 
 
-def prepare(no_build: bool, progress: Progress) -> None:
+def prepare(
+    no_build: bool,
+    progress: Progress,
+    packages: Sequence[str] = PACKAGES,
+    programs: Sequence[str] = PROGRAMS,
+) -> None:
     # every exit takes the testbed down
     for sig in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(sig) != signal.SIG_IGN:  # as nohup has it
             signal.signal(sig, lambda number, frame: sys.exit(128 + number))
     if not no_build:
         check_writable(BUILD)
-        install_packages()
-        build(progress)
-    check_what_is_needed()
+        install_packages(packages)
+        build(programs, progress)
+    check_what_is_needed(programs)
 
 
 def become_root(argv: Sequence[str]) -> None:

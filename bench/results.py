@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 
 from units import size_text
@@ -13,6 +14,9 @@ from units import size_text
 TCP_CEILING = 1448 / 1514
 
 PICTURES = ["allreduce.png", "allreduce.svg"]
+
+
+Value = Callable[[dict], float]  # of a measurement
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,18 +68,26 @@ class Results:
             [config for config in self.configs if config.key != "all"] if self.config("all") else []
         )
 
-    def p50s(self, config: Config, size: int) -> list[float]:
-        """Each repeat's, in microseconds."""
+    def rows(self, config: Config, size: int) -> list[dict]:
+        """Each repeat's."""
         return [
-            row["p50_us"]
+            row
             for row in self.measurements
             if row["config"] == config.key and row["bytes"] == size
         ]
 
+    def p50s(self, config: Config, size: int) -> list[float]:
+        """Each repeat's, in microseconds."""
+        return [p50_of(row) for row in self.rows(config, size)]
+
+    def median(self, config: Config, size: int, value: Value) -> float | None:
+        """Of the repeats; None if one of them failed."""
+        rows = self.rows(config, size)
+        return statistics.median(map(value, rows)) if len(rows) == self.repeat else None
+
     def p50(self, config: Config, size: int) -> float | None:
-        """The median of the repeats; None if one of them failed."""
-        found = self.p50s(config, size)
-        return statistics.median(found) if len(found) == self.repeat else None
+        """The median of the repeats, in microseconds; None if one of them failed."""
+        return self.median(config, size, p50_of)
 
     def speedup(self, config: Config, other: Config, size: int) -> float | None:
         """How many times as fast as the other."""
@@ -88,13 +100,29 @@ class Results:
         return None if None in rates else sum(rates) / 8
 
     def wire_limit(self, config: Config, size: int) -> float | None:
-        """The microseconds that the wire alone takes.
-
-        In an allreduce over point-to-point links each of n ranks sends and receives at least
-        2 (n - 1) / n of the message.
-        """
+        """The microseconds that the wire alone takes."""
         rate = self.wire_rate(config)
-        return rate and size * 2 * (self.hosts - 1) / self.hosts / rate * 1e6
+        return rate and size * part_sent(self.hosts) / rate * 1e6
+
+
+def p50_of(row: dict) -> float:
+    return row["p50_us"]
+
+
+def bandwidth_of(row: dict) -> float:
+    return megabytes_per_second(row["bytes"], row["p50_us"])
+
+
+def cpu_seconds_of(row: dict) -> float:
+    """Of one operation, all ranks together."""
+    return row["cpu_s"] / row["iterations"]
+
+
+def part_sent(hosts: int) -> float:
+    """In an allreduce over point-to-point links each of n ranks sends and receives at least
+    2 (n - 1) / n of the message.
+    """
+    return 2 * (hosts - 1) / hosts
 
 
 def megabytes_per_second(size: int, microseconds: float) -> float:
@@ -103,5 +131,5 @@ def megabytes_per_second(size: int, microseconds: float) -> float:
 
 
 def failure_text(failure: dict) -> str:
-    sizes = ", ".join(size_text(size) for size in failure["sizes"])
+    sizes = ", ".join(size_text(size) for size in failure["sizes"]) or "after its last size"
     return "\n    ".join([f"{failure['config']}, {sizes}: failed", *failure["errors"]])

@@ -1,6 +1,7 @@
 """Runs the benchmark programs on a testbed, over sizes and configurations."""
 
 import datetime
+import functools
 import json
 import math
 import os
@@ -93,15 +94,17 @@ def launch(
     sizes: Sequence[int],
     timeout: float,
     meanwhile: Callable[[list[Process]], None] | None = None,
+    start: Callable[[list[str]], list[Process]] | None = None,
 ) -> tuple[list[dict], list[str]]:
     """One run of a program on all hosts: its rows, and what went wrong.
 
+    `start` starts it, if not the testbed on every host; the first process has the rows then.
     `meanwhile` is called when the ranks have started, and is to return when one has ended.
     """
     with tempfile.TemporaryDirectory(dir=bed.shared) as store:
         elements = ",".join(str(size // 4) for size in sizes)
         where = ["--shared-path", store, "--elements", elements, "--format", "json", "allreduce"]
-        processes = bed.start([*command, *where])
+        processes = (start or bed.start)([*command, *where])
         if meanwhile:
             meanwhile(processes)
         try:
@@ -121,20 +124,25 @@ class Sweep:
     """Configurations take turns at each group of sizes, so that noise hits all of them alike."""
 
     def __init__(
-        self, bed: testbed.Testbed, results: Results, seconds: float, progress: Progress
+        self,
+        bed: testbed.Testbed,
+        results: Results,
+        seconds: float,
+        progress: Progress,
+        groups: Sequence[list[int]] | None = None,
     ) -> None:
         self._bed = bed
         self._results = results
         self._seconds = seconds  # for each size, configuration and repeat
         self._progress = progress
+        self._groups = groups or groups_of(results.sizes)  # of sizes, a launch for each
         self._failed_launches = {config.key: 0 for config in results.configs}
         self._done = 0  # of all sizes, configurations and repeats
 
     def run(self) -> None:
         configs = self._results.configs
-        groups = groups_of(self._results.sizes)
         for repeat in range(self._results.repeat):
-            for index, group in enumerate(groups):
+            for index, group in enumerate(self._groups):
                 first = (repeat + index) % len(configs)
                 for config in configs[first:] + configs[:first]:
                     self._measure(config, group, repeat)
@@ -173,4 +181,8 @@ class Sweep:
             *("--warmup-iters", str(warm_up(sizes[-1]))),
             *("--iteration-time", f"{self._seconds}s", "--timeout", f"{seconds:.0f}s"),
         ]
-        return launch(self._bed, command, sizes, 20 + 5 * seconds)
+        start = functools.partial(self._start, config)
+        return launch(self._bed, command, sizes, 20 + 5 * seconds, start=start)
+
+    def _start(self, config: Config, command: list[str]) -> list[Process]:
+        return self._bed.start(command)

@@ -1,0 +1,250 @@
+"""What bench/peers sets nezha beside, and how each of them is run."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import program
+from rails import MGMT, MGMT_NETWORK
+from results import Config
+
+PROGRAMS = program.BUILD / "bench"
+TESTBED_SSH = Path(__file__).with_name("testbed-ssh")
+
+
+@dataclasses.dataclass(frozen=True)
+class Peer(Config):
+    """Whichever rails it uses, `rails` are all of them: every peer is held to the same limit."""
+
+    regime: str  # how a rank waits
+    launcher: list[str]  # what starts the ranks of `command`; none: a process on each host
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    hosts: int
+    rates: dict[str, int | None]  # bits per second by rail, None if it is not shaped
+
+    @property
+    def fastest(self) -> str:
+        return max(self.rates, key=lambda name: self.rates[name] or math.inf)
+
+
+# ---- programs on each host --------------------------------------------------------------------
+
+
+def nezha(network: Network) -> list[str]:
+    rails = ",".join(f"tcp:{name}" for name in network.rates)
+    return [str(PROGRAMS / "nezha-bench"), "--rails", rails]
+
+
+def gloo(algorithm: str) -> Callable[[Network], list[str]]:
+    return lambda network: [
+        *(str(PROGRAMS / "gloo-bench"), "--tcp-device", network.fastest),
+        *("--algorithm", algorithm),
+    ]
+
+
+def gloo_over_mptcp(algorithm: str) -> Callable[[Network], list[str]]:
+    return lambda network: ["mptcpize", "run", *gloo(algorithm)(network)]
+
+
+def is_over_mptcp(peer: Peer) -> bool:
+    return peer.command[0] == "mptcpize"
+
+
+def gloo_contexts(network: Network) -> list[str]:
+    return [str(PROGRAMS / "gloo-bench"), "--tcp-device", ",".join(network.rates)]
+
+
+def weighted_gloo_contexts(network: Network) -> list[str]:
+    return [*gloo_contexts(network), "--share", ",".join(map(str, network.rates.values()))]
+
+
+def iperf3(network: Network) -> list[str]:
+    return ["iperf3"]
+
+
+def mpi(library: str) -> Callable[[Network], list[str]]:
+    program = str(PROGRAMS / f"mpi-bench-{library}")
+    return lambda network: [program, "--interfaces", ",".join(network.rates)]
+
+
+# ---- launchers of MPI's ranks -----------------------------------------------------------------
+
+
+def settings(option: str, values: dict[str, object]) -> list[str]:
+    """Such as --mca NAME VALUE for each."""
+    return [word for name, value in values.items() for word in (option, name, str(value))]
+
+
+def host_names(network: Network) -> str:
+    return ",".join(f"h{host}" for host in range(network.hosts))
+
+
+def open_mpi_launcher(network: Network, spins: bool = False) -> list[str]:
+    parameters = {
+        "plm_rsh_agent": TESTBED_SSH,
+        "plm_rsh_no_tree_spawn": 1,
+        "oob_tcp_if_include": f"10.{MGMT_NETWORK}.0.0/16",
+        "mpi_yield_when_idle": int(not spins),
+    }
+    return [
+        *("mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"),
+        *("-np", str(network.hosts), "--host", host_names(network)),
+        *settings("--mca", parameters),
+    ]
+
+
+def open_mpi(network: Network, spins: bool = False) -> list[str]:
+    """Over its own TCP."""
+    transport = {"pml": "ob1", "btl": "tcp,self", "btl_tcp_if_include": ",".join(network.rates)}
+    return [*open_mpi_launcher(network, spins), *settings("--mca", transport)]
+
+
+RING = {"coll_tuned_use_dynamic_rules": 1, "coll_tuned_allreduce_algorithm": 4}
+
+
+def open_mpi_ring(network: Network) -> list[str]:
+    return [*open_mpi(network), *settings("--mca", RING)]
+
+
+def weighted_open_mpi_ring(network: Network) -> list[str]:
+    megabits = {f"btl_tcp_bandwidth_{name}": rate // 10**6 for name, rate in network.rates.items()}
+    return [*open_mpi_ring(network), *settings("--mca", megabits)]
+
+
+def ucx_variables(network: Network) -> dict[str, object]:
+    return {
+        "UCX_TLS": "tcp,self",
+        "UCX_NET_DEVICES": ",".join(network.rates),
+        "UCX_MAX_RNDV_RAILS": len(network.rates),
+        "LD_PRELOAD": PROGRAMS / "yield-when-idle",
+    }
+
+
+def open_mpi_over_ucx(network: Network) -> list[str]:
+    transport = {
+        "pml": "ucx",
+        "osc": "^ucx",
+        "btl": "^openib",
+        # else UCX is left aside where it has no more than TCP
+        "opal_common_ucx_tls": "any",
+        "opal_common_ucx_devices": "any",
+    }
+    variables = [f"{name}={value}" for name, value in ucx_variables(network).items()]
+    return [
+        *open_mpi_launcher(network),
+        *settings("--mca", transport | RING),
+        *(word for variable in variables for word in ("-x", variable)),
+    ]
+
+
+def mpich(network: Network) -> list[str]:
+    return [
+        *("mpirun.mpich", "-n", str(network.hosts), "-ppn", "1", "-hosts", host_names(network)),
+        *("-iface", MGMT.bridge, "-launcher", "ssh", "-launcher-exec", str(TESTBED_SSH)),
+        *settings("-genv", ucx_variables(network)),
+    ]
+
+
+# ---- all of them ------------------------------------------------------------------------------
+
+
+def always(network: Network) -> bool:
+    return True
+
+
+def single(network: Network) -> bool:
+    return len(network.rates) == 1
+
+
+def several(network: Network) -> bool:
+    return not single(network)
+
+
+def unequal(network: Network) -> bool:
+    return len(set(network.rates.values())) > 1 and None not in network.rates.values()
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    label: str
+    regime: str
+    command: Callable[[Network], list[str]]
+    launcher: Callable[[Network], list[str]] = lambda network: []
+    fits: Callable[[Network], bool] = always
+    by_default: bool = True
+
+
+BLOCKING = "blocking"
+YIELDING = "yielding"
+YIELDING_BY_PRELOAD = "yielding, by preload"
+
+NEZHA = "nezha"
+IPERF3 = "iperf3"
+KINDS = {
+    NEZHA: Kind("nezha", "yielding, then blocking", nezha),
+    "gloo-ring": Kind("Gloo ring, fastest rail", BLOCKING, gloo("ring")),
+    "gloo-bcube": Kind("Gloo bcube", BLOCKING, gloo("bcube"), fits=single),
+    "mptcp-ring": Kind("Gloo ring over MPTCP", BLOCKING, gloo_over_mptcp("ring"), fits=several),
+    "mptcp-bcube": Kind(
+        "Gloo bcube over MPTCP",
+        BLOCKING,
+        gloo_over_mptcp("bcube"),
+        fits=several,
+        by_default=False,
+    ),
+    "gloo-parts": Kind(
+        "a Gloo context for each rail, equal parts", BLOCKING, gloo_contexts, fits=several
+    ),
+    "gloo-weights": Kind(
+        "a Gloo context for each rail, parts as the rates",
+        BLOCKING,
+        weighted_gloo_contexts,
+        fits=unequal,
+    ),
+    "ompi": Kind("Open MPI", YIELDING, mpi("openmpi"), open_mpi),
+    "ompi-ring": Kind("Open MPI, ring", YIELDING, mpi("openmpi"), open_mpi_ring),
+    "ompi-weights": Kind(
+        "Open MPI, ring, parts as the rates",
+        YIELDING,
+        mpi("openmpi"),
+        weighted_open_mpi_ring,
+        fits=unequal,
+    ),
+    "ompi-spin": Kind(
+        "Open MPI that never yields",
+        "spinning",
+        mpi("openmpi"),
+        lambda network: open_mpi(network, spins=True),
+        by_default=False,
+    ),
+    "ucx-ring": Kind(
+        "Open MPI, ring, over UCX", YIELDING_BY_PRELOAD, mpi("openmpi"), open_mpi_over_ucx
+    ),
+    "mpich": Kind("MPICH over UCX", YIELDING_BY_PRELOAD, mpi("mpich"), mpich),
+    IPERF3: Kind("iperf3, from each host to the next: the bound", BLOCKING, iperf3),
+}
+DEFAULT = [key for key, kind in KINDS.items() if kind.by_default]
+
+
+def make_peers(keys: list[str], network: Network) -> list[Peer]:
+    """Those that fit the network."""
+    peers = []
+    for key in keys:
+        kind = KINDS[key]
+        if kind.fits(network):
+            command, launcher = kind.command(network), kind.launcher(network)
+            rails = list(network.rates)
+            peers.append(Peer(key, kind.label, key, rails, command, kind.regime, launcher))
+    return peers
+
+
+def programs_of(peers: list[Peer]) -> list[str]:
+    """What has to be built."""
+    words = [word.rpartition("=")[2] for peer in peers for word in peer.launcher + peer.command]
+    return sorted({Path(word).name for word in words if Path(word).parent == PROGRAMS})

@@ -1,0 +1,81 @@
+"""The pictures of bench/peers: one for each network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from figure import LIMIT, draw_panels, plot
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter
+from peer import IPERF3
+from peer_summary import cpu_per_gib_of, part_of_limit_of
+from results import TCP_CEILING, Results, Value, bandwidth_of, p50_of
+from units import time_text
+
+# by peer, as figure.LOOKS; a family of them has one colour in several shades
+LOOKS = {
+    "nezha": ("#0b4f8a", "s"),
+    "gloo-ring": ("#e08214", "^"),
+    "gloo-bcube": ("#f0b462", "v"),
+    "mptcp-ring": ("#c51b1b", "^"),
+    "mptcp-bcube": ("#e88a8a", "v"),
+    "gloo-parts": ("#9c3d10", "D"),
+    "gloo-weights": ("#6b5a2e", "d"),
+    "ompi": ("#1b7837", "o"),
+    "ompi-ring": ("#5aae61", "p"),
+    "ompi-weights": ("#a6c96a", "h"),
+    "ompi-spin": ("#00c2a0", "P"),
+    "ucx-ring": ("#762a83", "X"),
+    "mpich": ("#b48ac9", "*"),
+    "iperf3": ("#222222", "_"),
+}
+
+
+def draw(results: Results, paths: list[Path]) -> None:
+    draw_panels(results, [_latency, _speed, _cpu, _legend], paths, columns=2)
+
+
+def _latency(axes: Axes, results: Results) -> None:
+    axes.set_title("Latency")
+    _plot_all(axes, results, p50_of, [peer.key for peer in results.configs if peer.key != IPERF3])
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda time, _: time_text(time)))
+    axes.set_ylabel("time of one allreduce, p50 (less is better)")
+
+
+def _speed(axes: Axes, results: Results) -> None:
+    keys = [peer.key for peer in results.configs]
+    if results.wire_rate(results.configs[0]):
+        axes.set_title("Part of the wire limit")
+        _plot_all(axes, results, part_of_limit_of(results), keys)
+        axes.axhline(TCP_CEILING, linestyle="--", **LIMIT)
+        axes.set_ylim(0, 1)
+        axes.set_ylabel("of all rails together (more is better; dashed: all that TCP can use)")
+    else:
+        axes.set_title("Bandwidth")
+        _plot_all(axes, results, bandwidth_of, keys)
+        axes.set_ylim(0)
+        axes.set_ylabel("size / p50 in MB/s (more is better)")
+
+
+def _cpu(axes: Axes, results: Results) -> None:
+    axes.set_title("CPU time")
+    _plot_all(axes, results, cpu_per_gib_of, [peer.key for peer in results.configs])
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g}"))
+    axes.set_ylabel("CPU seconds of all ranks per GiB (less is better)")
+
+
+def _legend(axes: Axes, results: Results) -> None:
+    """What the other panels' lines are; this one has none."""
+    for peer in results.configs:
+        colour, marker = LOOKS[peer.key]
+        axes.plot([], [], color=colour, marker=marker, label=f"{peer.label} ({peer.regime})")
+    axes.set_axis_off()
+    axes.legend(loc="center left", fontsize=11)
+
+
+def _plot_all(axes: Axes, results: Results, value: Value, keys: list[str]) -> None:
+    for peer in results.configs:
+        if peer.key in keys:
+            plot(axes, results, peer, value, LOOKS[peer.key])

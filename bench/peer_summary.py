@@ -1,0 +1,147 @@
+"""The tables of bench/peers, on the terminal and as CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+from peer import IPERF3, NEZHA, Peer, is_over_mptcp
+from results import (
+    TCP_CEILING,
+    Results,
+    Value,
+    bandwidth_of,
+    cpu_seconds_of,
+    failure_text,
+    p50_of,
+)
+from units import size_text
+
+SMALL = 1 << 16  # bytes; up to here CPU time is told by the operation, above by the GiB
+NOTES = f"""\
+p50: of the rank where it is largest. The wire limit: each rank sends 2 (n - 1) / n of the size at
+the sum of all rails' rates, whichever a peer uses; TCP can use {TCP_CEILING:.3f} of it.
+MB/s: size over p50, MB = 10^6 bytes. CPU: of all ranks' processes together, while they wait too."""
+
+
+def legend(peers: Sequence[Peer]) -> str:
+    return "\n".join(_aligned([[peer.key, peer.label] for peer in peers], left=2))
+
+
+def table(results: Results) -> str:
+    """Of one network."""
+    sizes = results.sizes
+    small = [size for size in sizes if size <= SMALL]
+    large = [size for size in sizes if size > SMALL]
+    blocks = [_block("p50 (µs)", results, sizes, p50_of, waits_by="waits by")]
+    if results.wire_rate(results.configs[0]):
+        part = part_of_limit_of(results)
+        blocks.append(_block("part of the wire limit", results, sizes, part, digits=".3f"))
+    else:
+        blocks.append(_block("MB/s", results, sizes, bandwidth_of))
+    if small:
+        blocks.append(_block("CPU (µs/operation)", results, small, _cpu_microseconds_of))
+    if large:
+        blocks.append(_block("CPU (s/GiB)", results, large, cpu_per_gib_of))
+    runs = f"; medians of {results.repeat} runs" if results.repeat > 1 else ""
+    title = f"{results.title()}; {results.machine['cores']} cores{runs}"
+    return "\n\n".join([title, *blocks, _lead(results), *map(failure_text, results.failures)])
+
+
+def part_of_limit_of(results: Results) -> Value:
+    peer = results.configs[0]  # the limit is the same for all
+    return lambda row: results.wire_limit(peer, row["bytes"]) / p50_of(row)
+
+
+def cpu_per_gib_of(row: dict) -> float:
+    return cpu_seconds_of(row) / row["bytes"] * (1 << 30)
+
+
+def _cpu_microseconds_of(row: dict) -> float:
+    return cpu_seconds_of(row) * 1e6
+
+
+def _block(
+    heading: str,
+    results: Results,
+    sizes: Sequence[int],
+    value: Value,
+    digits: str = "",
+    waits_by: str = "",
+) -> str:
+    """A line for each peer; `waits_by` heads a column that says how its ranks wait."""
+    rows = [[heading, *([waits_by] if waits_by else []), *map(size_text, sizes)]]
+    for peer in results.configs:
+        medians = [results.median(peer, size, value) for size in sizes]
+        regime = [peer.regime] if waits_by else []
+        rows.append([f"  {peer.key}", *regime, *(_number(median, digits) for median in medians)])
+    return "\n".join(_aligned(rows, left=2 if waits_by else 1))
+
+
+def _number(value: float | None, digits: str) -> str:
+    """Three digits or more, unless it is said how many."""
+    if value is None:
+        return "-"
+    return format(value, digits or (".3g" if value < 100 else ".0f"))
+
+
+def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    """So many columns start at one place, the others end at one."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return [
+        "  ".join(
+            cell.ljust(width) if index < left else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _lead(results: Results) -> str:
+    """How many times as fast as the best peer nezha is."""
+    nezha = results.config(NEZHA)
+    others = [peer for peer in results.configs if peer.key not in (NEZHA, IPERF3)]
+    ratios, names = [], []
+    for size in results.sizes:
+        times = {peer.key: time for peer in others if (time := results.p50(peer, size))}
+        best = min(times, key=times.__getitem__, default="")
+        mine = results.p50(nezha, size) if nezha else None
+        ratios.append(f"{times[best] / mine:.2f}" if best and mine else "-")
+        names.append(best)
+    head = ["nezha: times as fast as", *map(size_text, results.sizes)]
+    return "\n".join(_aligned([head, ["  the best peer", *ratios], ["", *names]], left=1))
+
+
+# ---- CSV --------------------------------------------------------------------------------------
+
+FIELDS = ["rails", "hosts", "peer", "label", "regime", "repeat", "bytes", "iterations"]
+FIELDS += ["min_us", "p50_us", "p99_us", "max_us", "part_of_limit", "cpu_s_per_gib", "shares"]
+
+
+def save_csv(networks: Sequence[Results], path: Path) -> None:
+    """A line for each measurement; what failed has none."""
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS, extrasaction="ignore")
+        writer.writeheader()
+        for results in networks:
+            writer.writerows(_line(results, row) for row in results.measurements)
+
+
+def _line(results: Results, row: dict) -> dict:
+    peer = results.config(row["config"])
+    limited = results.wire_rate(peer)
+    return row | {
+        "rails": "+".join(str(rate or "none") for rate in results.rails.values()),
+        "hosts": results.hosts,
+        "peer": peer.key,
+        "label": peer.label,
+        "regime": peer.regime,
+        "part_of_limit": f"{part_of_limit_of(results)(row):.4f}" if limited else "",
+        "cpu_s_per_gib": f"{cpu_per_gib_of(row):.3f}",
+        "shares": "" if is_over_mptcp(peer) else _shares(row),  # its program knows one rail alone
+    }
+
+
+def _shares(row: dict) -> str:
+    return " ".join(f"{rail['name']} {rail['share']:.4f}" for rail in row["rails"])

@@ -1,0 +1,164 @@
+"""Runs the peers of bench/peers on a testbed: MPI by its launchers, MPTCP, and a ring of iperf3."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import time
+from collections.abc import Sequence
+
+import testbed
+from peer import IPERF3, Network, Peer, is_over_mptcp
+from processes import Process, end_all, end_sessions, finish, held_namespaces, namespace_members
+from progress import Progress
+from results import Results, part_sent
+from sweep import Sweep
+from system_tools import BedError
+
+SMALL = 1 << 17  # bytes; up to here sizes share a launch, and so do those above
+LEAST_BOUND = 1 << 16  # bytes; of shorter messages a rate tells nothing
+PARTING = 3.0  # seconds that MPI may take to end after the last result
+LINES = 12  # of what a peer that fails has said, the last
+IPERF3_SECONDS = 2
+IPERF3_WARM_UP = 1  # seconds before them
+IPERF3_PATIENCE = 20.0  # seconds
+
+
+def groups_of(sizes: Sequence[int]) -> list[list[int]]:
+    groups = [[s for s in sizes if s <= SMALL], [s for s in sizes if s > SMALL]]
+    return [group for group in groups if group]
+
+
+def announce_rails(bed: testbed.Testbed, first: str) -> None:
+    """For MPTCP's connections, which are made on the first rail, to use the others too."""
+    for host in range(bed.hosts):
+        others = [rail for rail in bed.rails_of(host) if rail.name != first]
+        lines = [f"limits set subflow {len(others)} add_addr_accepted {len(others)}"]
+        lines += [
+            f"endpoint add {rail.address(host)} dev {rail.name} port {40000 + index} signal"
+            for index, rail in enumerate(others)
+        ]
+        for line in lines:
+            bed.exec(host, ["ip", "mptcp", *line.split()])
+
+
+class PeerSweep(Sweep):
+    def __init__(
+        self, bed: testbed.Testbed, results: Results, seconds: float, progress: Progress
+    ) -> None:
+        super().__init__(bed, results, seconds, progress, groups_of(results.sizes))
+        self._awaited = 0  # results of the launch that is under way
+        self._are_rails_announced = False
+
+    def _launch(self, peer: Peer, sizes: list[int]) -> tuple[list[dict], list[str]]:
+        try:
+            if peer.key == IPERF3:
+                return self._ring_of_iperf3(sizes), []
+            if is_over_mptcp(peer) and not self._are_rails_announced:
+                announce_rails(self._bed, Network(self._bed.hosts, self._results.rails).fastest)
+                self._are_rails_announced = True
+        except (BedError, TimeoutError) as error:
+            return [], str(error).splitlines()[:LINES]
+        self._awaited = len(sizes)
+        rows, errors = super()._launch(peer, sizes)
+        self._end_leftovers()
+        return rows, errors[:1] + errors[1:][-LINES:]
+
+    def _start(self, peer: Peer, command: list[str]) -> list[Process]:
+        if not peer.launcher:
+            return super()._start(peer, command)
+        # beside the hosts, as it reaches them through the management network
+        environment = ["env", f"TESTBED_PREFIX={self._bed.prefix}"]
+        popen = subprocess.Popen(
+            self._bed.exec_argv("sw", [*environment, *peer.launcher, *command]),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        return [Launcher(popen, self._awaited)]
+
+    def _end_leftovers(self) -> None:
+        """A launcher that is killed leaves ranks behind, which would disturb what comes next."""
+        with held_namespaces(testbed.namespaces_of(self._bed.prefix)) as namespaces:
+            end_all(lambda: namespace_members(namespaces))
+
+    def _ring_of_iperf3(self, sizes: list[int]) -> list[dict]:
+        bounded = [size for size in sizes if size >= LEAST_BOUND]
+        reports = run_ring(self._bed) if bounded else []
+        return [bound(reports, self._results.hosts, size) for size in bounded]
+
+
+class Launcher(Process):
+    """mpirun, which is taken as ended some time after the last result that is awaited.
+
+    MPICH often hangs in MPI_Finalize: a rank waits for UCX to close its connections, which those
+    that are already in the barrier after that do no more serve.
+    """
+
+    def __init__(self, popen: subprocess.Popen[bytes], awaited: int) -> None:
+        super().__init__(popen, rank=0, host=0, local_rank=0, echo=None)
+        self._awaited = awaited
+        self._all_there: float | None = None  # when that was seen
+
+    @property
+    def returncode(self) -> int | None:
+        code = super().returncode
+        if code is None and self._all_there is None:
+            if sum(line.startswith("{") for line in self.stdout.splitlines()) == self._awaited:
+                self._all_there = time.monotonic()
+        if code is None and self._all_there and time.monotonic() > self._all_there + PARTING:
+            return 0
+        return code
+
+    def __str__(self) -> str:
+        return "mpirun"
+
+
+# ---- iperf3 -----------------------------------------------------------------------------------
+
+Report = dict  # what `iperf3 --json` prints
+
+
+def run_ring(bed: testbed.Testbed) -> list[list[Report]]:
+    """By host: the reports of what it sends to the next one, on every rail at once."""
+    ports = [(host, rail) for host in range(bed.hosts) for rail in bed.rails_of(host)]
+    servers, clients = [], []
+    for host, rail in ports:
+        serve = ["iperf3", "--server", "--one-off", "--forceflush", "--bind", rail.address(host)]
+        servers += bed.start(serve, on=[host])
+    try:
+        for server in servers:
+            server.wait_for("listening", IPERF3_PATIENCE)
+        for host, rail in ports:
+            to = rail.address((host + 1) % bed.hosts)
+            call = ["iperf3", "--client", to, "--bind", rail.address(host), "--json"]
+            call += ["--time", str(IPERF3_SECONDS), "--omit", str(IPERF3_WARM_UP)]
+            clients += bed.start(call, on=[host])
+        failed = finish([*clients, *servers], IPERF3_PATIENCE)
+    finally:
+        end_sessions([*clients, *servers])
+    if failed:  # a client says why on its standard output
+        raise BedError(f"iperf3 on {failed} ended with {failed.code}:\n{failed.output.strip()}")
+    reports = [json.loads(client.stdout) for client in clients]
+    return [
+        [report for report, (at, _) in zip(reports, ports) if at == host]
+        for host in range(bed.hosts)
+    ]
+
+
+def bound(reports: list[list[Report]], hosts: int, size: int) -> dict:
+    """A row as the other programs': what a ring that only sends would take, at these rates.
+
+    Each host sends its part to the next one, over all its rails. All have the same rails, so the
+    median host stands for them: one connection that loses much is not the machine's limit.
+    """
+    ends = [[report["end"] for report in of_host] for of_host in reports]
+    rates = [sum(end["sum_received"]["bits_per_second"] for end in host) / 8 for host in ends]
+    seconds = part_sent(hosts) * size / statistics.median(rates)
+    loads = [end["cpu_utilization_percent"] for host in ends for end in host]
+    cores = sum(load["host_total"] + load["remote_total"] for load in loads) / 100
+    microseconds = seconds * 1e6
+    times = {f"{name}_us": microseconds for name in ("min", "p50", "p99", "max")}
+    return {"bytes": size, "iterations": 1, "cpu_s": cores * seconds, "rails": [], **times}

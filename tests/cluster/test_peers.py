@@ -1,0 +1,258 @@
+"""bench/peers: which peers run where, what they have said, its tables, and a whole run.
+
+MPI and iperf3 are not among the packages that the tests have: what starts and reads them is tested
+with programs that stand in for them.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import job
+import pytest
+from testbed import Testbed
+from traces import traces
+
+BENCH = Path(__file__).parents[2] / "bench"
+PEERS = str(BENCH / "peers")
+sys.path.insert(0, str(BENCH))
+
+import peer_summary  # noqa: E402
+from peer import DEFAULT, KINDS, Network, Peer, make_peers, programs_of  # noqa: E402
+from peer_sweep import PeerSweep, bound  # noqa: E402
+from progress import Progress  # noqa: E402
+from results import Results  # noqa: E402
+
+G = 10**9
+
+
+# ---- which peers run where --------------------------------------------------------------------
+
+
+def keys(*rates: int | None) -> set[str]:
+    network = Network(4, {f"eth{index}": rate for index, rate in enumerate(rates)})
+    return {peer.key for peer in make_peers(DEFAULT, network)}
+
+
+def test_peers_that_fit() -> None:
+    everywhere = {"nezha", "gloo-ring", "ompi", "ompi-ring", "ucx-ring", "mpich", "iperf3"}
+    several = everywhere | {"mptcp-ring", "gloo-parts"}
+    assert keys(G) == keys(None) == everywhere | {"gloo-bcube"}
+    assert keys(G, G) == keys(None, None) == several
+    assert keys(G, G // 4) == several | {"gloo-weights", "ompi-weights"}
+
+
+def test_rails_and_rates_in_commands() -> None:
+    network = Network(2, {"eth0": 4 * G // 10, "eth1": G})
+    peers = {peer.key: peer for peer in make_peers(list(KINDS), network)}
+    assert set(peers) == set(KINDS) - {"gloo-bcube"}
+    words = {key: " ".join([*peer.launcher, *peer.command]) for key, peer in peers.items()}
+    assert "--rails tcp:eth0,tcp:eth1" in words["nezha"]
+    assert "--tcp-device eth1 --algorithm ring" in words["gloo-ring"]  # the fastest
+    assert words["mptcp-bcube"].startswith("mptcpize run ")
+    assert "--share 400000000,1000000000" in words["gloo-weights"]
+    assert "btl_tcp_bandwidth_eth0 400 --mca btl_tcp_bandwidth_eth1 1000" in words["ompi-weights"]
+    assert "mpi_yield_when_idle 1" in words["ompi"] and "mpi_yield_when_idle 0" in words["ompi-spin"]
+    assert "-x UCX_NET_DEVICES=eth0,eth1" in words["ucx-ring"]
+    assert "-genv UCX_MAX_RNDV_RAILS 2" in words["mpich"]
+    assert "-hosts h0,h1" in words["mpich"] and "--host h0,h1" in words["ompi"]
+    assert programs_of([peers["mptcp-ring"], peers["iperf3"]]) == ["gloo-bench"]
+    assert programs_of([peers["mpich"]]) == ["mpi-bench-mpich", "yield-when-idle"]
+    assert programs_of([peers["ucx-ring"]]) == ["mpi-bench-openmpi", "yield-when-idle"]
+
+
+# ---- a ring of iperf3 -------------------------------------------------------------------------
+
+
+def report(gbits: float, sender: float, receiver: float) -> dict:
+    """What matters of iperf3's, percents of a core."""
+    return {
+        "end": {
+            "sum_received": {"bits_per_second": gbits * 1e9},
+            "cpu_utilization_percent": {"host_total": sender, "remote_total": receiver},
+        }
+    }
+
+
+def test_bound_of_iperf3() -> None:
+    """The median host's rails together, and everybody's CPU."""
+    reports = [
+        [report(0.8, 10, 20), report(0.2, 5, 5)],
+        [report(0.4, 1, 2), report(0.4, 3, 4)],
+        [report(0.4, 0, 0), report(0.1, 0, 0)],
+    ]
+    row = bound(reports, hosts=3, size=10**6)
+    assert row["p50_us"] == pytest.approx(4 / 3 * 10**6 / (0.8e9 / 8) * 1e6)
+    assert row["cpu_s"] == pytest.approx(0.5 * row["p50_us"] / 1e6)
+
+
+# ---- launchers --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Testbed]:
+    with Testbed(hosts=2, rails={"eth0": "none"}, prefix="ct_peers", mgmt=True) as bed:
+        yield bed
+
+
+def sweep(bed: Testbed, script: str) -> Results:
+    """Of one peer, by a launcher that runs a script and gets the program's words."""
+    peer = Peer("mpich", "MPI", "mpich", ["eth0"], ["program"], "spinning", ["sh", "-c", script])
+    results = Results({}, 2, {"eth0": None}, [peer], sizes=[4, 8], repeat=1)
+    PeerSweep(bed, results, 0.1, Progress()).run()
+    assert traces(bed.prefix)["processes inside"] == []
+    return results
+
+
+ROWS = "; ".join(f"""echo '{{"bytes": {size}, "p50_us": {size}.5}}'""" for size in (4, 8))
+
+
+def test_a_launcher_that_does_not_end(bed: Testbed) -> None:
+    """Nor does what it has started in other sessions; with all results there, that is no failure."""
+    results = sweep(bed, f"echo some words; {ROWS}; setsid sleep 1000 & sleep 1000")
+    assert not results.failures
+    assert [(row["bytes"], row["p50_us"]) for row in results.measurements] == [(4, 4.5), (8, 8.5)]
+
+
+def test_a_launcher_that_fails(bed: Testbed) -> None:
+    results = sweep(bed, f"{ROWS.split(';')[0]}; echo no luck >&2; exit 3")
+    assert [row["bytes"] for row in results.measurements] == [4]
+    [failure] = results.failures
+    assert failure["sizes"] == [8]
+    assert failure["errors"] == ["mpirun ended with status 3", "no luck"]
+
+
+def test_ssh_to_the_hosts(bed: Testbed, tmp_path: Path) -> None:
+    """As launchers call it: options first, and words that the shell over there takes apart."""
+    ssh = shlex.quote(str(BENCH / "testbed-ssh"))
+    out = shlex.quote(str(tmp_path / "out"))
+    sweep(bed, f"{ssh} -x -q h1 echo '$(hostname)' '\"a  b\"' '>' {out}; {ROWS}")
+    assert (tmp_path / "out").read_text() == "h1 a  b\n"
+
+
+# ---- tables -----------------------------------------------------------------------------------
+
+
+def measured(peer: str, size: int, p50s: list[float]) -> list[dict]:
+    row = {"config": peer, "bytes": size, "iterations": 10, "cpu_s": 0.001, "rails": []}
+    return [row | {"repeat": repeat, "p50_us": p50} for repeat, p50 in enumerate(p50s)]
+
+
+def made_results(rate: int | None) -> Results:
+    peers = make_peers(["nezha", "gloo-ring", "ompi", "iperf3"], Network(4, {"eth0": rate}))
+    results = Results({"cores": 4}, 4, {"eth0": rate}, peers, [4, 1 << 20], repeat=3)
+    results.measurements = [
+        *measured("nezha", 4, [10, 30, 20]),
+        *measured("gloo-ring", 4, [400, 400, 500]),
+        *measured("ompi", 4, [30, 30, 30]),
+        *measured("nezha", 1 << 20, [15e3, 14e3, 13e3]),
+        *measured("gloo-ring", 1 << 20, [28e3, 28e3, 28e3]),
+        *measured("ompi", 1 << 20, [20e3, 20e3]),  # failed once
+        *measured("iperf3", 1 << 20, [13e3, 13e3, 13e3]),
+    ]
+    failure = {"config": "ompi", "repeat": 2, "sizes": [1 << 20], "errors": ["it ended", "why"]}
+    results.failures.append(failure)
+    return results
+
+
+def lines_of(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_table() -> None:
+    text = peer_summary.table(made_results(G))
+    lines = lines_of(text)
+    assert ["nezha", "yielding,", "then", "blocking", "20", "14000"] in lines
+    assert ["ompi", "yielding", "30", "-"] in lines
+    assert ["iperf3", "blocking", "-", "13000"] in lines
+    assert ["nezha", "0.002", "0.899"] in lines  # 2^20 * 1.5 / 125 MB/s is 12583 us
+    assert ["nezha", "100"] in lines and ["nezha", "0.102"] in lines  # CPU time
+    assert ["the", "best", "peer", "1.50", "2.00"] in lines  # iperf3 is none
+    assert ["ompi", "gloo-ring"] in lines
+    assert "ompi, 1 MiB: failed\n    it ended\n    why" in text
+
+
+def test_table_without_shaping() -> None:
+    lines = lines_of(peer_summary.table(made_results(None)))
+    assert ["nezha", "0.2", "74.9"] in lines  # MB/s
+    assert ["part", "of", "the", "wire", "limit"] not in [line[:5] for line in lines]
+
+
+def test_csv(tmp_path: Path) -> None:
+    peer_summary.save_csv([made_results(G), made_results(None)], tmp_path / "peers.csv")
+    with (tmp_path / "peers.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * (6 * 3 + 2)
+    first = rows[0]
+    assert first["peer"] == "nezha" and first["regime"] == "yielding, then blocking"
+    assert first["rails"] == "1000000000" and rows[-1]["rails"] == "none"
+    large = next(row for row in rows if row["bytes"] == str(1 << 20) and row["peer"] == "nezha")
+    assert float(large["part_of_limit"]) == pytest.approx(12583 / 15e3, abs=0.001)
+    assert float(large["cpu_s_per_gib"]) == pytest.approx(1e-4 * 1024, abs=0.001)
+    assert rows[-1]["part_of_limit"] == ""
+
+
+# ---- the program ------------------------------------------------------------------------------
+
+
+def call(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [PEERS, "--no-build", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=job.PATIENCE,
+        env=os.environ | variables,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--peers", "nezha,rccl"], "unknown peer 'rccl' (there are nezha, gloo-ring,"),
+        (["--config", "1g,1g+fast"], "'1g+fast': bad rate 'fast'"),
+        (["--config", "1g,1g+1g", "--peers", "gloo-parts"], "none of them has a use for the rails"),
+        (["--sizes", "4,1X"], "'1X' is no size"),
+        (["--repeats", "0"], "'0' is not a number from 1"),
+        (["--out", "/dev/null/out"], "cannot write to --out /dev/null/out"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_command_lines(arguments: list[str], reason: str) -> None:
+    done = call(*arguments)
+    assert done.returncode == 2
+    assert reason in done.stderr.splitlines()[-1] and not done.stdout
+
+
+def test_a_whole_run(tmp_path: Path) -> None:
+    """One peer cannot be started; the others are measured all the same."""
+    broken = tmp_path / "bin" / "mptcpize"
+    broken.parent.mkdir()
+    broken.write_text("#!/bin/sh\necho no luck >&2\nexit 3\n")
+    broken.chmod(0o755)
+    out = tmp_path / "out"
+    done = call(
+        *("--hosts", "2", "--config", "1g+500m", "--sizes", "4,64K", "--repeats", "1", "--quick"),
+        *("--peers", "nezha,gloo-ring,gloo-weights,mptcp-ring", "--out", str(out)),
+        PATH=f"{broken.parent}:{os.environ['PATH']}",
+    )
+    assert done.returncode == 1, done.stderr
+    assert "no luck" in done.stdout and "mptcp-ring, 4 B, 64 KiB: failed" in done.stdout
+    names = ["peers-1g+500m.png", "peers-1g+500m.svg", "peers.csv", "peers.json"]
+    assert sorted(path.name for path in out.iterdir()) == names
+    results = json.loads((out / "peers.json").read_text())["1g+500m"]
+    rows = {(row["config"], row["bytes"]): row for row in results["measurements"]}
+    assert set(rows) == {
+        (peer, size) for peer in ("nezha", "gloo-ring", "gloo-weights") for size in (4, 1 << 16)
+    }
+    assert all(row["p50_us"] > 0 and row["cpu_s"] > 0 for row in rows.values())
+    shares = [rail["share"] for rail in rows["gloo-weights", 1 << 16]["rails"]]
+    assert shares == pytest.approx([2 / 3, 1 / 3], abs=0.02)
+    assert [failure["config"] for failure in results["failures"]] == ["mptcp-ring"]
+    assert ["mptcp-ring", "blocking", "-", "-"] in lines_of(done.stdout)
