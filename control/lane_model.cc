@@ -9,55 +9,55 @@
 namespace nezha {
 namespace {
 
-constexpr size_t kKept = 8;            // observations of a set in a class
-constexpr double kSame = 1.15;         // lengths that differ by less are measured together
-constexpr double kSharp = 0.25;        // of what bytes may take: the error of a slope
-constexpr double kLeastError = 0.003;  // of a time: few operations seem to agree by chance
-constexpr double kLeastSlope = 0.02;   // of what it is when bytes take all of the time
-constexpr double kGuess = 0.5;         // the same, by smaller sets, where lanes are not slowed down
+constexpr size_t kKept = 12;          // observations of a set in a class
+constexpr double kFade = 0.9;         // of an observation's weight, with each that follows
+constexpr double kPace = 8;           // the power of how late a lane was by which it is trusted
+constexpr double kLeastError = 0.02;  // of a window's time: few operations seem to agree by chance
+constexpr double kMostNoise = 0.5;    // a window that is off by more is no noise, or a stall
+constexpr double kNoiseGain = 0.1;    // of the noise's moving average
+constexpr double kElsewhere = 0.1;    // the error of what is concluded from other sets and classes
 constexpr double kLeastPart = 1. / 128;
 constexpr int kNear = 2;  // classes from which a set's times are borrowed at first
-
-double ratio(double a, double b) { return a > b ? a / b : b / a; }
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 }  // namespace
 
 void LaneModel::learn(const Window& window, const Allocation& ran_by) {
-  Observation observation{++order_, window.operations, {}};
+  const LaneSet set = lanes_of(ran_by);
+  Class& known = classes_[window.size_class];
+  const auto last = static_cast<double>(std::max<Nanos>(1, slowest(window)));
+  if (const auto expected = predict(window.size_class, static_cast<double>(window.bytes), ran_by);
+      expected && find(window.size_class, set) != nullptr) {
+    const double off = std::min(kMostNoise, std::fabs(std::log(last / expected->time)));
+    known.noise = std::max(kLeastError, std::lerp(known.noise, off, kNoiseGain));
+  }
+  const double noise =
+      known.noise * std::sqrt(Timer::kOperations / static_cast<double>(window.operations));
+  ++order_;
+  Observations& kept = known.sets[set];
+  Observation& latest = kept.emplace_back(Observation{order_, {}});
   for (size_t lane = 0; lane < ran_by.size(); ++lane) {
     const auto time = static_cast<double>(std::max<Nanos>(1, window.lanes[lane].mean));
-    observation.points.push_back({part_of(static_cast<double>(window.bytes), ran_by[lane]), time,
-                                  static_cast<double>(window.lanes[lane].error) / time});
+    const double error = static_cast<double>(window.lanes[lane].error) / time;
+    const double part = part_of(static_cast<double>(window.bytes), ran_by[lane]);
+    latest.lanes.push_back(
+        {{part, time, std::max(error, noise), std::pow(time / last, kPace)}, order_});
   }
-  Observations& kept = classes_[window.size_class].sets[lanes_of(ran_by)];
-  std::erase_if(kept, [&](const Observation& old) { return is_stale(old, lanes_of(ran_by)); });
-  kept.push_back(std::move(observation));
   if (kept.size() > kKept) kept.pop_front();
-}
-
-// Whether a lane of the set has changed since.
-bool LaneModel::is_stale(const Observation& observation, LaneSet set) const {
-  for (int lane = 0; lane < lanes_; ++lane) {
-    const uint64_t changed = changed_[static_cast<size_t>(lane)];
-    if (contains(set, lane) && observation.order <= changed) return true;
-  }
-  return false;
 }
 
 void LaneModel::forget(SizeClass size_class, LaneSet set) { classes_[size_class].sets.erase(set); }
 
 void LaneModel::lane_changed(SizeClass size_class, int lane, double ratio) {
   const auto index = static_cast<size_t>(lane);
-  changed_[index] = order_;
   for (auto& [set, observations] : classes_[size_class].sets) {
-    for (Observation& observation : observations) observation.points[index].time *= ratio;
+    if (!contains(set, lane)) continue;
+    const double start = measured(size_class, set, lane)->start;
+    for (Observation& observation : observations) {
+      Sample& it = observation.lanes[index];
+      it.time = start + std::max(kLeastPart * it.time, it.time - start) * ratio;
+    }
   }
+  changed_[index] = order_;
 }
 
 bool LaneModel::knows(SizeClass size_class, LaneSet set) const {
@@ -74,6 +74,11 @@ bool LaneModel::has_measured(SizeClass size_class, LaneSet set) const {
   return find(size_class, set) != nullptr;
 }
 
+uint64_t LaneModel::age(SizeClass size_class, LaneSet set) const {
+  return order_ - last_measured(size_class, set);
+}
+
+// 0 for never.
 uint64_t LaneModel::last_measured(SizeClass size_class, LaneSet set) const {
   const Observations* observations = find(size_class, set);
   return observations == nullptr ? 0 : observations->back().order;
@@ -86,76 +91,44 @@ const LaneModel::Observations* LaneModel::find(SizeClass size_class, LaneSet set
   return observations == known->second.sets.end() ? nullptr : &observations->second;
 }
 
-// The mean of what was measured at about the latest length.
-LaneModel::Point LaneModel::anchor(const Observations& observations, size_t lane) {
-  const double latest = observations.back().points[lane].bytes;
-  Point sum;
-  double operations = 0;
-  for (const Observation& observation : observations) {
-    const Point& point = observation.points[lane];
-    if (ratio(point.bytes, latest) > kSame) continue;
-    const double weight = observation.operations;
-    sum.bytes += weight * point.bytes;
-    sum.time += weight * point.time;
-    sum.error += std::pow(weight * point.error, 2);
-    operations += weight;
+// Of a lane in a set, the latest first; the one trusted most has the weight 1.
+std::vector<Sample> LaneModel::samples(const Observations& observations, size_t lane) const {
+  std::vector<Sample> samples;
+  double fade = 1;
+  double most = 0;
+  for (auto it = observations.rbegin(); it != observations.rend(); ++it, fade *= kFade) {
+    const Measured& own = it->lanes[lane];
+    if (!samples.empty() && own.order <= changed_[lane]) break;
+    samples.push_back(own);
+    samples.back().weight *= fade;
+    most = std::max(most, samples.back().weight);
   }
-  return {sum.bytes / operations, sum.time / operations, std::sqrt(sum.error) / operations};
-}
-
-double LaneModel::slope(SizeClass size_class, LaneSet set, size_t lane, const Point& from) const {
-  const double steepest = from.time / from.bytes;  // a start-up cost is not negative
-  const std::vector<double> own = secants(size_class, set, lane, from);
-  if (!own.empty()) return std::clamp(median(own), kLeastSlope * steepest, steepest);
-  const std::vector<double> others = secants_of_smaller(size_class, set, lane, from);
-  return others.empty() ? steepest : std::clamp(median(others), kGuess * steepest, steepest);
-}
-
-// None if the lengths are too close for the error of the times.
-std::optional<double> LaneModel::secant(const Point& from, const Point& to) {
-  const double error =
-      std::hypot(std::max(from.error, kLeastError), std::max(to.error, kLeastError));
-  if (error > kSharp * std::fabs(to.bytes / from.bytes - 1)) return std::nullopt;
-  return (to.time - from.time) / (to.bytes - from.bytes);
-}
-
-std::vector<double> LaneModel::secants(SizeClass size_class, LaneSet set, size_t lane,
-                                       const Point& from) const {
-  std::vector<double> slopes;
-  const auto add = [&](uint64_t order, const Point& to) {
-    const auto slope = secant(from, to);
-    if (order > changed_[lane] && slope) slopes.push_back(*slope);
-  };
-  for (const Observation& observation : *find(size_class, set)) {
-    add(observation.order, observation.points[lane]);
-  }
-  for (const int other : {size_class - 1, size_class + 1}) {
-    if (other < 0 || other >= kSizeClasses) continue;
-    const Observations* observations = find(static_cast<SizeClass>(other), set);
-    if (observations != nullptr) add(observations->back().order, anchor(*observations, lane));
-  }
-  return slopes;
-}
-
-std::vector<double> LaneModel::secants_of_smaller(SizeClass size_class, LaneSet set, size_t lane,
-                                                  const Point& from) const {
-  std::vector<double> slopes;
-  for (const auto& [other, observations] : classes_.at(size_class).sets) {
-    const bool is_fresh = observations.back().order > changed_[lane];
-    const bool is_part = other != set && (other & ~set) == 0;
-    if (!is_part || !contains(other, static_cast<int>(lane)) || !is_fresh) continue;
-    if (const auto slope = secant(from, anchor(observations, lane))) slopes.push_back(*slope);
-  }
-  return slopes;
+  for (Sample& sample : samples) sample.weight /= most;
+  return samples;
 }
 
 std::optional<Line> LaneModel::measured(SizeClass size_class, LaneSet set, int lane) const {
   const Observations* observations = find(size_class, set);
   if (observations == nullptr) return std::nullopt;
   const auto index = static_cast<size_t>(lane);
-  const Point point = anchor(*observations, index);
-  const double slope = this->slope(size_class, set, index, point);
-  return Line{point.time - slope * point.bytes, slope, point.error};
+  std::vector<Sample> samples = this->samples(*observations, index);
+  const auto add = [&](const Observations* elsewhere) {
+    if (elsewhere == nullptr) return;
+    Measured other = elsewhere->back().lanes[index];
+    const Sample& own = samples.front();
+    if (other.order <= changed_[index]) return;
+    if ((other.bytes - own.bytes) * (other.time - own.time) <= 0) return;  // another start-up there
+    other.error = std::hypot(other.error, kElsewhere);
+    other.weight = 1;
+    samples.push_back(other);
+  };
+  for (const auto& [other, elsewhere] : classes_.at(size_class).sets) {
+    const bool is_part = other != set && (other & ~set) == 0;
+    if (is_part && contains(other, lane)) add(&elsewhere);
+  }
+  if (size_class > 0) add(find(size_class - 1, set));
+  add(find(size_class + 1, set));
+  return fit_line(samples);
 }
 
 // In between the largest set measured of which this one has more lanes, and the smallest of which

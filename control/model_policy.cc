@@ -20,8 +20,6 @@ constexpr int kSearchWindows = 10;
 constexpr double kDominated = 1.25;
 // When a lane alone takes so much longer than several, no lane alone is the best.
 constexpr double kHopeless = 1.5;
-// A window that is off by more shows a change, not noise.
-constexpr double kDrift = 0.10;
 constexpr double kSurprise = 0.25;  // where a prediction is less sure
 // Shorter messages gain little by stripes: a search leaves those to probes.
 constexpr SizeClass kStriped = 16;
@@ -30,18 +28,35 @@ constexpr SizeClass kStriped = 16;
 constexpr SizeClass kLarge = 20;
 constexpr double kSteady = 0.015;
 constexpr double kUnsteady = 0.025;
-// The step away from a probe is taken while operations go on by it: it costs about twice its
-// window.
-constexpr double kProbeCharge = 2;
+constexpr double kRest = 10;  // windows between two probes of a set
 constexpr double kMostProbePart = 1. / 16;
-constexpr double kProbeSlowest = 32;  // times what the current allocation takes
-// One that takes more times that much does not keep others waiting until it can be afforded.
-constexpr double kDear = 4;
+// A lane that seems to have become faster gets so many times its part, to see whether it has.
+constexpr double kMore = 1.25;
+constexpr int kMostPatience = 32;  // windows
+constexpr double kBolder = 0.8;    // times a claim that was wrong: one that is looked at at once
+
+// What a probe takes more than what it is made instead of. The step away from it is taken while
+// operations go on by it, so they are twice its window's; and steps are not free.
+double probe_cost(double home, double probe, int operations) {
+  return 2 * operations * (std::max(0.0, probe - home) + 0.05 * home);
+}
 
 // By which part a prediction must be better to be acted on: what is worth a change, and beyond what
 // noise brings about.
 double worthwhile(double least, double errors, const Split& a, const Split& b) {
   return std::min(0.3, std::max(least, errors * std::max(a.error, b.error)));
+}
+double worth_trying(const Split& a, const Split& b) {
+  return worthwhile(0.015, a.set == b.set ? 0 : 1, a, b);
+}
+double worth_moving(const Split& a, const Split& b) {
+  return a.set == b.set ? std::min(0.1, worthwhile(0.02, 1.5, a, b)) : worthwhile(0.02, 3, a, b);
+}
+
+double least_ratio(const LaneChanges& changes) {
+  double least = 1;
+  for (const LaneChange& change : changes) least = std::min(least, change.ratio);
+  return least;
 }
 
 bool is_settled(ClassState state) {
@@ -77,7 +92,7 @@ std::optional<Decision> ModelPolicy::on_window(const Window& window, const Alloc
     known.probe_part = std::min(kMostProbePart, 2 * known.probe_part);
   }
   const Allocation ran_by = restricted_to(set, allocation);
-  account(window, known.home.has_value());
+  account(window, known.home);
   if (known.home) return on_probe(known, window, ran_by);
   if (is_settled(known.state)) return on_settled(known, window, ran_by);
   return on_search(known, window, ran_by);
@@ -111,19 +126,23 @@ int ModelPolicy::window_operations(SizeClass size_class) const {
 
 std::optional<Decision> ModelPolicy::on_search(Class& known, const Window& window,
                                                const Allocation& ran_by) {
-  learn_in_search(known, window, ran_by);
+  const bool has_changed = learn_in_search(known, window, ran_by);
   const SizeClass size_class = window.size_class;
   const auto bytes = static_cast<double>(window.bytes);
   const LaneSet set = lanes_of(ran_by);
   const bool is_over = ++known.searched >= kSearchWindows;
+  if (has_changed && (set & alone()) != 0) {  // which rail has, only slices show
+    if (const auto slices = best(size_class, bytes, sharing(), false)) {
+      return Decision{slices->allocation, Cause::kDrift};
+    }
+  }
   if (!known.is_explored && !is_over) {
     if (const auto next = unexplored(size_class, bytes)) return Decision{*next, Cause::kSearch};
   }
   known.is_explored = true;
   const auto current = model_.predict(size_class, bytes, ran_by);
   const auto found = best(size_class, bytes, live(), is_over);
-  if (!found ||
-      !is_better(known, bytes, *found, *current, worthwhile(0.015, 2, *found, *current))) {
+  if (!found || !is_better(known, bytes, *found, *current, worth_trying(*found, *current))) {
     settle(known, set);
     return std::nullopt;
   }
@@ -132,7 +151,7 @@ std::optional<Decision> ModelPolicy::on_search(Class& known, const Window& windo
   return decision;
 }
 
-void ModelPolicy::learn_in_search(Class& known, const Window& window, const Allocation& ran_by) {
+bool ModelPolicy::learn_in_search(Class& known, const Window& window, const Allocation& ran_by) {
   const LaneSet set = lanes_of(ran_by);
   const auto predicted =
       model_.predict(window.size_class, static_cast<double>(window.bytes), ran_by);
@@ -142,31 +161,40 @@ void ModelPolicy::learn_in_search(Class& known, const Window& window, const Allo
   }
   known.is_first = false;
   if (known.after_drift && known.searched == 0) {
-    Changes changed = changes(window, ran_by, set);
-    const Changes others = implied(window.size_class, changed);
-    changed.insert(changed.end(), others.begin(), others.end());
-    return learn_changes(window, ran_by, changed);
+    const LaneChanges changed = lane_changes(model_, window, ran_by, set);
+    learn_changes(window, ran_by, changed);
+    known.wait = changed.empty() ? std::clamp(2 * known.wait, 1, kMostPatience) : 0;
+    known.patience = known.wait;
+    if (!changed.empty()) known.claim = 1;
+    return !changed.empty();
   }
-  // One that says something else altogether than the last was no good, or the last was not.
-  const bool is_surprise = model_.has_measured(window.size_class, set) &&
-                           std::fabs(took / predicted->time - 1) > kSurprise;
-  if (is_surprise) model_.forget(window.size_class, set);
   model_.learn(window, ran_by);
+  return false;
 }
 
 std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& window,
                                                 const Allocation& ran_by) {
   const auto bytes = static_cast<double>(window.bytes);
   const LaneSet set = lanes_of(ran_by);
-  if (!changes(window, ran_by, set).empty()) {
+  const LaneChanges changed = lane_changes(model_, window, ran_by, set);
+  const bool are_early =
+      std::popcount(set) > 1 &&
+      std::all_of(changed.begin(), changed.end(), [](const auto& it) { return it.ratio < 1; });
+  const double claim = are_early ? least_ratio(changed) : 1;
+  const bool is_doubted = are_early && claim > kBolder * known.claim && known.patience-- > 0;
+  if (!changed.empty() && !is_doubted) {
+    known.claim = claim;
     // In part from before the change, or a chance: it teaches nothing.
     open_search(known, true);
-    return std::nullopt;
+    if (!are_early) return std::nullopt;
+    std::vector<double> weights(ran_by.begin(), ran_by.end());
+    for (const auto& [lane, ratio] : changed) weights[static_cast<size_t>(lane)] *= kMore;
+    return Decision{in_proportion(weights), Cause::kDrift};
   }
   model_.learn(window, ran_by);
   const auto current = model_.predict(window.size_class, bytes, ran_by);
   const auto found = best(window.size_class, bytes, live(), false);
-  if (found && is_better(known, bytes, *found, *current, worthwhile(0.02, 3, *found, *current))) {
+  if (found && is_better(known, bytes, *found, *current, worth_moving(*found, *current))) {
     return go_to(known, *found, set, Cause::kRebalance);
   }
   const auto probe = next_probe(window, ran_by);
@@ -181,11 +209,16 @@ std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window
   const Allocation home = *known.home;
   known.home.reset();
   const LaneSet unused = lanes_of(ran_by) & ~lanes_of(home);
-  learn_changes(window, ran_by, changes(window, ran_by, unused));
+  const LaneChanges changed = lane_changes(model_, window, ran_by, unused);
+  learn_changes(window, ran_by, changed);
+  if (!changed.empty() && (unused & alone()) != 0) {  // the rails may have, and so what is at home
+    open_search(known, true);
+    return Decision{home, Cause::kReturn};
+  }
   const auto current = model_.predict(window.size_class, bytes, home);
   const auto found = best(window.size_class, bytes, live(), false);
   if (current && found &&
-      is_better(known, bytes, *found, *current, worthwhile(0.02, 3, *found, *current))) {
+      is_better(known, bytes, *found, *current, worth_moving(*found, *current))) {
     open_search(known, false);
     return go_to(known, *found, lanes_of(home), Cause::kSearch);
   }
@@ -216,48 +249,31 @@ Cause ModelPolicy::cause_of(const Class& known, bool is_same_set) {
   return is_same_set ? Cause::kRebalance : Cause::kSearch;
 }
 
-ModelPolicy::Changes ModelPolicy::changes(const Window& window, const Allocation& ran_by,
-                                          LaneSet suspects) const {
-  Changes changes;
-  for (int lane = 0; lane < lanes(); ++lane) {
-    const auto index = static_cast<size_t>(lane);
-    if (!contains(suspects, lane) || window.lanes[index].mean == 0) continue;
-    const auto line = model_.line(window.size_class, lanes_of(ran_by), lane);
-    if (!line) continue;
-    const auto time = static_cast<double>(window.lanes[index].mean);
-    const auto error = static_cast<double>(window.lanes[index].error) / time;
-    const double ratio = time / line->at(part_of(static_cast<double>(window.bytes), ran_by[index]));
-    const double least = std::max(kDrift, 4 * std::hypot(error, line->error));
-    if (std::fabs(ratio - 1) > least) changes.emplace_back(lane, ratio);
-  }
-  return changes;
-}
-
-// After a change, what was measured before in the set no longer counts.
 void ModelPolicy::learn_changes(const Window& window, const Allocation& ran_by,
-                                const Changes& changes) {
-  if (!changes.empty()) model_.forget(window.size_class, lanes_of(ran_by));
-  for (const auto& [lane, ratio] : changes) model_.lane_changed(window.size_class, lane, ratio);
+                                const LaneChanges& changes) {
+  for (const LaneChanges& each : {changes, implied(window.size_class, changes)}) {
+    for (const auto& [lane, ratio] : each) model_.lane_changed(window.size_class, lane, ratio);
+  }
   model_.learn(window, ran_by);
 }
 
 // Stripes go over the same rails as slices. When rails change, stripes take as much longer as all
 // rails together do; when stripes change, who knows which rail has: all did, until they are
 // measured.
-ModelPolicy::Changes ModelPolicy::implied(SizeClass size_class, const Changes& changes) const {
-  Changes others;
+LaneChanges ModelPolicy::implied(SizeClass size_class, const LaneChanges& changes) const {
+  LaneChanges others;
   if (changes.empty()) return others;
-  const bool are_stripes = contains(alone(), changes.front().first);
-  const double ratio = are_stripes ? changes.front().second : change_together(size_class, changes);
+  const bool are_stripes = contains(alone(), changes.front().lane);
+  const double ratio = are_stripes ? changes.front().ratio : change_together(size_class, changes);
   const LaneSet affected = are_stripes ? sharing() : live() & alone();
   for (int lane = 0; lane < lanes(); ++lane) {
-    if (contains(affected, lane)) others.emplace_back(lane, ratio);
+    if (contains(affected, lane)) others.push_back({lane, ratio});
   }
   return others;
 }
 
 // How many times as long a byte takes that all rails carry together.
-double ModelPolicy::change_together(SizeClass size_class, const Changes& changes) const {
+double ModelPolicy::change_together(SizeClass size_class, const LaneChanges& changes) const {
   double before = 0;  // bytes a nanosecond
   double after = 0;
   for (int lane = 0; lane < lanes(); ++lane) {
@@ -265,9 +281,9 @@ double ModelPolicy::change_together(SizeClass size_class, const Changes& changes
         contains(sharing(), lane) ? model_.line(size_class, sharing(), lane) : std::nullopt;
     if (!line) continue;
     const auto change = std::find_if(changes.begin(), changes.end(),
-                                     [lane](const auto& it) { return it.first == lane; });
+                                     [lane](const auto& it) { return it.lane == lane; });
     before += 1 / line->slope;
-    after += 1 / line->slope / (change == changes.end() ? 1 : change->second);
+    after += 1 / line->slope / (change == changes.end() ? 1 : change->ratio);
   }
   return after == 0 ? 1 : before / after;
 }
@@ -349,8 +365,7 @@ std::optional<Split> ModelPolicy::best(SizeClass size_class, double bytes, LaneS
 }
 
 // Of the sets that differ from the current one by a lane, the lanes alone, and beside a lane that
-// stands alone the best of the others, the one measured the longest time ago, once it can be
-// afforded.
+// stands alone the best of the others: what costs the least for the time that it was not measured.
 std::optional<Allocation> ModelPolicy::next_probe(const Window& window,
                                                   const Allocation& current) const {
   const auto bytes = static_cast<double>(window.bytes);
@@ -359,35 +374,30 @@ std::optional<Allocation> ModelPolicy::next_probe(const Window& window,
   const auto beside =
       (set & alone()) == 0 ? std::nullopt : best(window.size_class, bytes, sharing(), false);
   const bool is_spread = this->is_spread(window.size_class);
-  std::optional<Split> next;
+  std::optional<Allocation> next;
+  double least = 0;
   for (const LaneSet other : usable_sets()) {
     const bool is_near = std::popcount(other ^ set) == 1 || std::has_single_bit(other) ||
                          (beside && other == beside->set);
     if (!is_near || other == set || (!is_spread && std::popcount(other) > 1)) continue;
+    const auto age = static_cast<double>(model_.age(window.size_class, other));
     const auto probe = probe_of(window, *now, other);
-    if (!probe || (probe->time > kDear * now->time && !is_affordable(*probe))) continue;
-    if (!next || model_.last_measured(window.size_class, other) <
-                     model_.last_measured(window.size_class, next->set)) {
-      next = probe;
-    }
+    if (!probe || age < kRest) continue;
+    const double cost = probe_cost(now->time, probe->time, kSearchOperations);
+    // Twice, since a probe may take longer than was thought.
+    const bool is_affordable = probe_time_ + 2 * cost <= kProbing * total_time_;
+    if (!is_affordable || (next && cost / age >= least)) continue;
+    next = probe->allocation;
+    least = cost / age;
   }
-  if (!next || !is_affordable(*next)) return std::nullopt;
-  return next->allocation;
-}
-
-bool ModelPolicy::is_affordable(const Split& probe) const {
-  const double cost = kProbeCharge * kSearchOperations * probe.time;
-  // Twice, since a probe may take longer than was thought.
-  return probe_time_ + 2 * cost <= kProbing * total_time_;
+  return next;
 }
 
 std::optional<Split> ModelPolicy::probe_of(const Window& window, const Split& current,
                                            LaneSet set) const {
   const auto bytes = static_cast<double>(window.bytes);
-  const auto split = model_.finish_together(window.size_class, bytes, set);
-  if (split) {
-    return split->time <= kProbeSlowest * current.time ? split : std::nullopt;
-  }
+  auto split = model_.finish_together(window.size_class, bytes, set);
+  if (split) return split;
   if ((set & alone()) != 0) {
     return Split{set, all_on(std::countr_zero(set), lanes()), 2 * current.time};
   }
@@ -402,10 +412,12 @@ std::optional<Split> ModelPolicy::probe_of(const Window& window, const Split& cu
   return Split{set, in_proportion(weights), std::max(time, current.time)};
 }
 
-void ModelPolicy::account(const Window& window, bool is_probe) {
-  const double time = static_cast<double>(slowest(window)) * window.operations;
-  total_time_ += time;
-  if (is_probe) probe_time_ += kProbeCharge * time;
+void ModelPolicy::account(const Window& window, const std::optional<Allocation>& home) {
+  const auto time = static_cast<double>(slowest(window));
+  total_time_ += time * window.operations;
+  if (!home) return;
+  const auto at_home = model_.predict(window.size_class, static_cast<double>(window.bytes), *home);
+  probe_time_ += probe_cost(at_home->time, time, window.operations);
 }
 
 }  // namespace nezha

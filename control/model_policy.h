@@ -5,9 +5,9 @@
 
 #include <map>
 #include <optional>
-#include <utility>
 #include <vector>
 
+#include "control/lane_changes.h"
 #include "control/lane_model.h"
 #include "control/policy.h"
 
@@ -15,9 +15,12 @@ namespace nezha {
 
 // A class's life: a *search*, in short windows, tries what the model says is best until it says
 // nothing better than what was measured. Then windows are long; the allocation changes when the
-// lanes' times have (a *drift*, which opens a search at once: a short window tells it from noise),
-// when a better balance shows, or when a *probe*, one short window by another set of lanes, found
-// that set to be better.
+// lanes' times have (a *drift*, which opens a search at once), when a better balance shows, or when
+// a *probe*, one short window by another set of lanes, found that set to be better.
+//
+// A drift is confirmed by a short window: by the same allocation; with a somewhat larger part for a
+// lane that ended early, which shows whether it is faster or lived on what it had saved up. Where
+// stripes have changed, slices are looked at next, since stripes hide which rail it was.
 class ModelPolicy final : public Policy {
  public:
   explicit ModelPolicy(int lanes, LaneSet alone = 0) : Policy(lanes, alone), model_(lanes) {}
@@ -29,7 +32,8 @@ class ModelPolicy final : public Policy {
   ClassState state(SizeClass size_class) const override;
   int window_operations(SizeClass size_class) const override;
 
-  // The part of the operations' time that probes took, as far as windows tell. At most kProbing.
+  // The part of the operations' time that they took longer by probes, as far as windows tell. At
+  // most kProbing.
   double probing() const { return total_time_ == 0 ? 0 : probe_time_ / total_time_; }
   static constexpr double kProbing = 0.01;
 
@@ -43,10 +47,13 @@ class ModelPolicy final : public Policy {
     bool is_cut = true;              // messages are long enough for each lane to get some
     double probe_part = 1. / 256;    // of a probed lane that the model would give nothing
     std::optional<Allocation> home;  // where a probe returns to
+    int wait = 0;      // windows in which early lanes are let be, since others were not faster
+    int patience = 0;  // how many of them are left
+    double claim = 1;  // of what a byte took before, what those seemed to take
   };
 
   std::optional<Decision> on_search(Class& known, const Window& window, const Allocation& ran_by);
-  void learn_in_search(Class& known, const Window& window, const Allocation& ran_by);
+  bool learn_in_search(Class& known, const Window& window, const Allocation& ran_by);
   std::optional<Decision> on_settled(Class& known, const Window& window, const Allocation& ran_by);
   std::optional<Decision> on_probe(Class& known, const Window& window, const Allocation& ran_by);
   static void open_search(Class& known, bool after_drift);
@@ -54,12 +61,9 @@ class ModelPolicy final : public Policy {
   static Cause cause_of(const Class& known, bool is_same_set);
   static void settle(Class& known, LaneSet set);
 
-  // Lanes that did not take what the model said, and how many times that they did.
-  using Changes = std::vector<std::pair<int, double>>;
-  Changes changes(const Window& window, const Allocation& ran_by, LaneSet suspects) const;
-  void learn_changes(const Window& window, const Allocation& ran_by, const Changes& changes);
-  Changes implied(SizeClass size_class, const Changes& changes) const;
-  double change_together(SizeClass size_class, const Changes& changes) const;
+  void learn_changes(const Window& window, const Allocation& ran_by, const LaneChanges& changes);
+  LaneChanges implied(SizeClass size_class, const LaneChanges& changes) const;
+  double change_together(SizeClass size_class, const LaneChanges& changes) const;
   std::optional<Allocation> unexplored(SizeClass size_class, double bytes) const;
   std::optional<Allocation> unknown_alone(SizeClass size_class, LaneSet among) const;
   std::optional<int> promising_alone(SizeClass size_class, double bytes) const;
@@ -71,9 +75,8 @@ class ModelPolicy final : public Policy {
   std::optional<Split> best(SizeClass size_class, double bytes, LaneSet among,
                             bool only_measured) const;
   std::optional<Allocation> next_probe(const Window& window, const Allocation& current) const;
-  bool is_affordable(const Split& probe) const;
   std::optional<Split> probe_of(const Window& window, const Split& current, LaneSet set) const;
-  void account(const Window& window, bool is_probe);
+  void account(const Window& window, const std::optional<Allocation>& home);
 
   LaneModel model_;
   std::map<SizeClass, Class> classes_;

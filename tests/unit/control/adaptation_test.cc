@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kChangeSeeds = 20;
 // Of those, the runs that may still be at it: outliers hide a change, or look like one.
-constexpr int kLate = 2;
+constexpr int kLate = 5;
 
 struct Case {
   std::string name;
@@ -43,7 +43,7 @@ TEST(Adaptation, TakesThreeWindowsOfTen) {
     for (uint32_t seed = 1; seed <= kChangeSeeds; ++seed) {
       ModelPolicy* policy = nullptr;
       SimulatedJob job(it.lanes, policy, 0.02, seed);
-      job.run(it.bytes, 60 + static_cast<int>(seed));
+      job.run(it.bytes, 60 + 7 * static_cast<int>(seed));
       for (const double rate : {300.0, 1000.0}) {
         job.network.lanes[0].slope = 8000 / rate;
         // A rail that has been left is seen by probes only.
@@ -53,7 +53,7 @@ TEST(Adaptation, TakesThreeWindowsOfTen) {
           ++late[rate > 300];
           last = job.balancer().table().history(size_class_of(it.bytes));
         }
-        job.run(it.bytes, 90);
+        job.run(it.bytes, 90 + 7 * static_cast<int>(seed));
       }
     }
     EXPECT_LE(late[0], kLate) << it.name << ", " << it.bytes << " bytes, slower\n" << last;
@@ -61,9 +61,55 @@ TEST(Adaptation, TakesThreeWindowsOfTen) {
   }
 }
 
-// What is not in use is seen by probes, one of which costs about six operations' time: a hundredth
-// of the time allows for one in over six hundred operations, twice as many since it may take longer
-// than was thought. More lanes take turns.
+// By which part operations take longer than they might: the mean of a phase's, and without the
+// first 30.
+struct Excess {
+  double all = 0;
+  double later = 0;
+};
+
+Excess run_phase(SimulatedJob& job, uint64_t bytes, int operations) {
+  const auto size = static_cast<double>(bytes);
+  const double best = job.network.best_time(size);
+  Excess sum;
+  for (int i = 0; i < operations; ++i) {
+    job.run(bytes, 1);
+    const double excess = job.network.time(job.allocation(bytes), size) / best - 1;
+    sum.all += excess;
+    if (i >= 30) sum.later += excess;
+  }
+  return {sum.all / operations, sum.later / (operations - 30)};
+}
+
+TEST(Adaptation, IsNearTheBestOnABusyMachineToo) {
+  for (const bool has_stripes : {false, true}) {
+    for (const uint64_t bytes : {128 * kKiB, kMiB, 8 * kMiB}) {
+      SimulatedLane rail = megabits(1000);
+      rail.bucket = 17'000;
+      std::vector<SimulatedLane> lanes{rail, rail};
+      if (has_stripes) lanes.push_back(stripes(1.05));
+      Excess mean[3];
+      std::string last;
+      for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
+        ModelPolicy* policy = nullptr;
+        SimulatedJob job(lanes, policy, 0.1, seed, true);
+        for (const int phase : {0, 1, 2}) {
+          job.network.lanes[1].slope = phase == 1 ? 8000 / 300. : 8000 / 1000.;
+          const Excess excess = run_phase(job, bytes, 500);
+          mean[phase].all += excess.all / kSeeds;
+          mean[phase].later += excess.later / kSeeds;
+          if (excess.later > 0.05) last = job.balancer().table().history(size_class_of(bytes));
+        }
+      }
+      for (const Excess& it : mean) {
+        EXPECT_LT(it.later, 0.06) << bytes << (has_stripes ? " stripes\n" : " slices\n") << last;
+        EXPECT_LT(it.all, 0.08) << bytes << (has_stripes ? " stripes\n" : " slices\n") << last;
+      }
+    }
+  }
+}
+
+// What is not in use is seen by probes, which may cost a hundredth of the time.
 TEST(Adaptation, OfALaneThatWasLeftTakesAProbe) {
   for (const int lane : {0, 1}) {
     for (uint32_t seed = 1; seed <= kChangeSeeds; ++seed) {
@@ -72,11 +118,11 @@ TEST(Adaptation, OfALaneThatWasLeftTakesAProbe) {
       job.run(128 * kKiB, 100);
       SimulatedLane& changed = job.network.lanes[static_cast<size_t>(lane)];
       const double before = changed.slope;
-      changed.slope *= 3;
+      changed.slope *= 5;
       job.run(128 * kKiB, 150);
       ASSERT_EQ(job.allocation(128 * kKiB)[static_cast<size_t>(lane)], 0);
       changed.slope = before;
-      job.run(128 * kKiB, 3000);
+      job.run(128 * kKiB, 6000);
       EXPECT_LT(job.excess(128 * kKiB), 0.05) << lane << " seed " << seed << "\n"
                                               << job.balancer().table().history(17);
     }

@@ -102,7 +102,7 @@ TEST(LoadBalancer, TheTableIsForPeople) {
 TEST(LoadBalancer, ClassesWhoseAllocationStaysGoOnAsThePolicySays) {
   ModelPolicy* policy = nullptr;
   SimulatedJob job({megabits(1000), megabits(5)}, policy);
-  job.run(8 * kMiB, 100);
+  job.run(8 * kMiB, 60);
   ASSERT_EQ(job.entry(8 * kMiB).state, ClassState::kCold);
   ASSERT_EQ(job.entry(8 * kMiB).allocation, all_on(0, 2));
   const uint32_t number = job.entry(8 * kMiB).number;
