@@ -82,7 +82,7 @@ struct FrameHeader {
   uint8_t child = 0;
   uint16_t generation = 0;
   uint32_t session = 0;
-  BlockId block;
+  BlockId block = {};
 
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 };
