@@ -26,8 +26,8 @@ TreeShape::TreeShape(int children) : nodes_(static_cast<size_t>(children)) {
   const auto combine = [this](int left, int right) {
     const auto parent = static_cast<int>(nodes_.size());
     nodes_.emplace_back();
-    nodes_[static_cast<size_t>(left)] = {parent, right, true};
-    nodes_[static_cast<size_t>(right)] = {parent, left, false};
+    nodes_[static_cast<size_t>(left)] = {parent, right};
+    nodes_[static_cast<size_t>(right)] = {parent, left};
     return parent;
   };
   // The first ones fold to a power of two of nodes, of which then each two neighbours combine.
@@ -45,38 +45,33 @@ TreeShape::TreeShape(int children) : nodes_(static_cast<size_t>(children)) {
   }
 }
 
-TreeAggregation::TreeAggregation(const TreeShape& shape, std::byte* memory, int buffers,
-                                 size_t buffer_bytes)
-    : nodes_(shape.nodes()), root_(nodes_.size() - 1), held_(nodes_.size()) {
-  for (int i = 0; i < buffers; ++i) buffers_.push_back(memory + buffer_bytes * i);
-  free_.reserve(buffers_.size());
-}
+TreeAggregation::TreeAggregation(const TreeShape& shape, std::byte* memory, size_t buffer_bytes)
+    : nodes_(shape.nodes()),
+      root_(nodes_.size() - 1),
+      memory_(memory),
+      buffer_bytes_(buffer_bytes),
+      held_(nodes_.size()) {}
 
 void TreeAggregation::begin(Reduction reduction, size_t elements, size_t bytes) {
   reduction_ = reduction;
   elements_ = elements;
   bytes_ = bytes;
+  used_ = 0;
   held_.assign(held_.size(), nullptr);
-  free_ = buffers_;
 }
 
 void TreeAggregation::add(int child, const std::byte* contribution) {
   auto at = static_cast<size_t>(child);
   std::byte* buffer = nullptr;  // that the node's value is in; null: in `contribution`
   while (at != root_) {
-    const TreeShape::Node& node = nodes_[at];
-    std::byte*& sibling = held_[static_cast<size_t>(node.sibling)];
+    std::byte* sibling = held_[static_cast<size_t>(nodes_[at].sibling)];
     if (sibling == nullptr) break;
-    const std::byte* value = buffer == nullptr ? contribution : buffer;
-    reduction_(sibling, node.is_left ? value : sibling, node.is_left ? sibling : value, elements_);
-    if (buffer != nullptr) free_.push_back(buffer);
+    reduction_(sibling, sibling, buffer == nullptr ? contribution : buffer, elements_);
     buffer = sibling;
-    sibling = nullptr;
-    at = static_cast<size_t>(node.parent);
+    at = static_cast<size_t>(nodes_[at].parent);
   }
   if (buffer == nullptr) {
-    buffer = free_.back();
-    free_.pop_back();
+    buffer = memory_ + buffer_bytes_ * used_++;
     if (bytes_ > 0) std::memcpy(buffer, contribution, bytes_);
   }
   held_[at] = buffer;

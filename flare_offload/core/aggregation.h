@@ -56,23 +56,24 @@ class TreeShape {
   struct Node {
     int parent = -1;   // -1: the root
     int sibling = -1;  // the other one that the parent combines
-    bool is_left = false;
   };
   const std::vector<Node>& nodes() const { return nodes_; }
 
-  // As many are held at once at most: a contribution waits in a buffer for its sibling's, which is
-  // added from where it was received. In the worst order every second child comes first.
+  // The buffers that one block takes in the worst order of arrival: a contribution needs one only
+  // if its sibling is not complete then, so of two contributions that are siblings one at most, and
+  // there is at most one without such a sibling.
   static int buffers(int children) { return (children + 1) / 2; }
 
  private:
   std::vector<Node> nodes_;
 };
 
-// The paper's "tree": the same order of operands whatever the order of arrival.
+// The paper's "tree": the same pairs of operands whatever the order of arrival, and all operations
+// are commutative to the bit.
 class TreeAggregation final : public Aggregation {
  public:
   // `memory`: of TreeShape::buffers() buffers, one after the other. The shape outlives this.
-  TreeAggregation(const TreeShape& shape, std::byte* memory, int buffers, size_t buffer_bytes);
+  TreeAggregation(const TreeShape& shape, std::byte* memory, size_t buffer_bytes);
 
   void begin(Reduction reduction, size_t elements, size_t bytes) override;
   void add(int child, const std::byte* contribution) override;
@@ -81,12 +82,13 @@ class TreeAggregation final : public Aggregation {
  private:
   const std::vector<TreeShape::Node>& nodes_;
   const size_t root_;
-  std::vector<std::byte*> buffers_;
+  std::byte* const memory_;
+  const size_t buffer_bytes_;
+  int used_ = 0;  // buffers
   Reduction reduction_ = nullptr;
   size_t elements_ = 0;
   size_t bytes_ = 0;
-  std::vector<std::byte*> held_;  // by node; null: not complete, or part of its parent's
-  std::vector<std::byte*> free_;
+  std::vector<std::byte*> held_;  // by node: where its value is; null: it is not complete
 };
 
 }  // namespace nezha::flare

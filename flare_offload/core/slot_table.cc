@@ -61,7 +61,7 @@ SlotTable::SlotTable(const SlotTableOptions& options, Outlet* outlet)
     slot.block.seq = seq - count;
     std::byte* memory = memory_.data() + i * static_cast<size_t>(buffers) * bytes;
     if (options_.reproducible) {
-      slot.aggregation = std::make_unique<TreeAggregation>(shape_, memory, buffers, bytes);
+      slot.aggregation = std::make_unique<TreeAggregation>(shape_, memory, bytes);
     } else {
       slot.aggregation = std::make_unique<SingleBuffer>(memory);
     }
