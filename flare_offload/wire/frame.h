@@ -7,10 +7,9 @@
 //   offset  bytes
 //    0      1      version (upper 4 bits), FrameType (lower 4)
 //    1      1      DataType (upper 4 bits), ReduceOperation (lower 4) of the block
-//    2      1      child: which of the switch's children sends this, or may act on it
-//    3      1      reserved
-//    4      4      session
-//    8      2      generation: counts the session's installations, so that what is left over from
+//    2      1      child: which of the receiver's children sends this; 0 from a switch to its
+//    children 3      1      reserved 4      4      session 8      2      generation: counts the
+//    session's installations, so that what is left over from
 //                  one cannot reach the next
 //   10      2      reserved
 //   12      4      seq: the block's number in its session, which runs on across operations and
