@@ -27,11 +27,10 @@ absl::Status read_number(absl::string_view word, T* number) {
 }
 
 absl::Status read_ranks(absl::string_view word, RankRange* ranks) {
-  const std::pair<absl::string_view, absl::string_view> ends =
-      absl::StrSplit(word, absl::MaxSplits('-', 1));
+  const Words ends = absl::StrSplit(word, absl::MaxSplits('-', 1));
   uint16_t last = 0;
-  absl::Status status = read_number(ends.first, &ranks->first);
-  if (status.ok()) status = read_number(ends.second.empty() ? ends.first : ends.second, &last);
+  absl::Status status = read_number(ends.front(), &ranks->first);
+  if (status.ok()) status = read_number(ends.back(), &last);
   if (!status.ok() || last < ranks->first || last - ranks->first == UINT16_MAX) {
     return absl::InvalidArgumentError(absl::StrCat("'", word, "' is no rank, nor ranks as 1-4"));
   }

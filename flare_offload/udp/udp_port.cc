@@ -87,13 +87,16 @@ void UdpPort::send(size_t size, absl::Span<const Address> to) {
     mmsghdr header{};
     header.msg_hdr.msg_iov = &out_parts_.back();
     header.msg_hdr.msg_iovlen = 1;
-    header.msg_hdr.msg_name = const_cast<sockaddr*>(address.sockaddr_ptr());
     header.msg_hdr.msg_namelen = address.length();
     out_headers_.push_back(header);
+    receivers_.push_back(address);
   }
 }
 
 void UdpPort::flush() {
+  for (size_t i = 0; i < receivers_.size(); ++i) {
+    out_headers_[i].msg_hdr.msg_name = &receivers_[i].storage;
+  }
   for (size_t next = 0; next < out_headers_.size();) {
     const auto left = static_cast<unsigned>(out_headers_.size() - next);
     const int count = sendmmsg(fd(), &out_headers_[next], left, MSG_DONTWAIT);
@@ -108,6 +111,7 @@ void UdpPort::flush() {
     }
   }
   out_headers_.clear();
+  receivers_.clear();
   out_parts_.clear();
 }
 

@@ -34,8 +34,7 @@ class UdpPort {
 
   // Where the next datagram is to be written, before send() is called with its size.
   std::byte* buffer();
-  // Queues that datagram, to each of the receivers. Their addresses must stay until flush()
-  // returns.
+  // Queues that datagram, to each of the receivers.
   void send(size_t size, absl::Span<const Address> to);
   // Sends what is queued.
   void flush();
@@ -59,6 +58,7 @@ class UdpPort {
   std::vector<mmsghdr> in_headers_;
   std::vector<iovec> out_parts_;  // those queued; the memory is reserved, since headers point to it
   std::vector<mmsghdr> out_headers_;
+  std::vector<Address> receivers_;  // one for each of these
   uint64_t received_ = 0;
   uint64_t sent_ = 0;
   uint64_t not_sent_ = 0;
