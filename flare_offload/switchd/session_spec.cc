@@ -40,8 +40,9 @@ absl::Status read_ranks(absl::string_view word, RankRange* ranks) {
 
 template <typename T>
 absl::Status keep(absl::StatusOr<T> parsed, T* value) {
-  if (parsed.ok()) *value = *std::move(parsed);
-  return parsed.status();
+  if (!parsed.ok()) return parsed.status();
+  *value = *std::move(parsed);
+  return absl::OkStatus();
 }
 
 absl::Status read_child(const Words& words, SessionSpec& spec) {

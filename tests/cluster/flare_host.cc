@@ -6,6 +6,7 @@
 // if all results were right.
 #include <poll.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -70,9 +72,12 @@ class Host {
     for (size_t i = 0; i < input_.size(); ++i) input_[i] = input(rank_, i, operation);
     const size_t per_block = spec_.table.payload / sizeof(uint32_t);
     first_seq_ = window_.extend(static_cast<uint32_t>((input_.size() + per_block - 1) / per_block));
+    const Nanos begin = now();
     while (window_.unfinished() > 0) step();
+    fastest_ = std::min(fastest_, now() - begin);
     check();
   }
+  Nanos fastest() const { return fastest_; }  // operation
   uint64_t resent() const { return window_.resent(); }
   uint64_t pendings() const { return pendings_; }
 
@@ -159,18 +164,18 @@ class Host {
   uint32_t first_seq_ = 0;
   std::vector<uint32_t> input_;
   std::vector<uint32_t> output_;
+  Nanos fastest_ = Window::kNever;
   uint64_t pendings_ = 0;
 };
 
 int run(char** argv) {
   const size_t elements = std::strtoul(argv[5], nullptr, 10);
-  const uint32_t count = static_cast<uint32_t>(std::strtoul(argv[6], nullptr, 10));
+  const auto count = static_cast<uint32_t>(std::strtoul(argv[6], nullptr, 10));
   Host host(read_session(argv[1]), value_of(Address::parse(argv[2])), std::atoi(argv[3]),
             std::atoi(argv[4]), elements);
-  const Nanos begin = now();
   for (uint32_t operation = 0; operation < count; ++operation) host.allreduce(operation);
-  std::printf("{\"seconds\": %.6f, \"resent\": %llu, \"pendings\": %llu}\n",
-              static_cast<double>(now() - begin) / kSecond,
+  std::printf("{\"fastest\": %.6f, \"resent\": %llu, \"pendings\": %llu}\n",
+              static_cast<double>(host.fastest()) / kSecond,
               static_cast<unsigned long long>(host.resent()),
               static_cast<unsigned long long>(host.pendings()));
   return 0;

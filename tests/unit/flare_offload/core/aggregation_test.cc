@@ -35,8 +35,10 @@ const Block& contribution(int child) {
 Block over_tree(int children) {
   Block sum(kElements);
   for (size_t i = 0; i < kElements; ++i) {
-    std::vector<float> operands;
-    for (int child = 0; child < children; ++child) operands.push_back(contribution(child)[i]);
+    std::vector<float> operands(static_cast<size_t>(children));
+    for (int child = 0; child < children; ++child) {
+      operands[static_cast<size_t>(child)] = contribution(child)[i];
+    }
     sum[i] = nezha::over_tree(ReduceOperation::kSum, operands);
   }
   return sum;

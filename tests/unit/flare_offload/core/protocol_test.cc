@@ -232,6 +232,7 @@ class World {
     if (is_tree) add_switch(below, nullptr, 0);
     for (size_t leaf = 0; leaf < below.size(); ++leaf) {
       std::vector<RankRange> children;
+      children.reserve(below[leaf].count);
       for (int i = 0; i < below[leaf].count; ++i) {
         children.push_back({static_cast<uint16_t>(below[leaf].first + i), 1});
       }

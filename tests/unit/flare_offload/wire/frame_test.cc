@@ -65,8 +65,7 @@ TEST(Frame, ComesBackAsItWas) {
 TEST(Frame, PayloadsOfPendingAndMismatch) {
   FrameHeader header = some_header();
   header.type = FrameType::kPending;
-  std::vector<RankRange> ranges;
-  for (int i = 0; i < kMaxChildren; ++i) ranges.push_back({static_cast<uint16_t>(1000 * i), 3});
+  std::vector<RankRange> ranges(kMaxChildren, {7, 3});
   const Bytes pending = encoded(header, encode_ranges(ranges));
   ASSERT_FALSE(is_refused(pending));
   EXPECT_EQ(decode_ranges(decode(pending)->payload), ranges);
