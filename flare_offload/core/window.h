@@ -21,7 +21,9 @@ namespace nezha::flare {
 
 struct RetryTiming {
   Nanos first = 10 * kMillisecond;  // until a round trip is known
-  Nanos least = kMillisecond;       // must be above what a window takes to pass the slowest queue
+  // Above what a window takes to pass the slowest queue, and above the time that another process
+  // may keep a host or a software switch from its core: below that most resends are for nothing.
+  Nanos least = 5 * kMillisecond;
   Nanos most = 100 * kMillisecond;
 };
 

@@ -2,8 +2,11 @@
 
 #include <netinet/in.h>
 #include <netinet/ip.h>
+#include <netinet/udp.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -32,6 +35,30 @@ void forbid_fragments(int fd, int family) {
   }
 }
 
+// The size of a received train's datagrams; 0 if it is but one.
+size_t segment_size(msghdr& header) {
+  for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr;
+       control = CMSG_NXTHDR(&header, control)) {
+    if (control->cmsg_level == SOL_UDP && control->cmsg_type == UDP_GRO) {
+      int size = 0;
+      std::memcpy(&size, CMSG_DATA(control), sizeof size);
+      return size > 0 ? static_cast<size_t>(size) : 0;
+    }
+  }
+  return 0;
+}
+
+void set_segment_size(msghdr& header, size_t size, std::byte* control_bytes) {
+  header.msg_control = control_bytes;
+  header.msg_controllen = CMSG_SPACE(sizeof(uint16_t));
+  cmsghdr* control = CMSG_FIRSTHDR(&header);
+  control->cmsg_level = SOL_UDP;
+  control->cmsg_type = UDP_SEGMENT;
+  control->cmsg_len = CMSG_LEN(sizeof(uint16_t));
+  const auto segment = static_cast<uint16_t>(size);
+  std::memcpy(CMSG_DATA(control), &segment, sizeof segment);
+}
+
 }  // namespace
 
 absl::StatusOr<UdpPort> UdpPort::open(const Address& address, size_t datagram) {
@@ -43,76 +70,144 @@ absl::StatusOr<UdpPort> UdpPort::open(const Address& address, size_t datagram) {
   widen_buffer(socket.fd(), SO_RCVBUFFORCE, SO_RCVBUF);
   widen_buffer(socket.fd(), SO_SNDBUFFORCE, SO_SNDBUF);
   forbid_fragments(socket.fd(), address.family());
+  constexpr int kOn = 1;
+  setsockopt(socket.fd(), SOL_UDP, UDP_GRO, &kOn, sizeof kOn);  // without it trains come apart
   return UdpPort(std::move(socket), datagram);
 }
 
 UdpPort::UdpPort(tcp::Socket socket, size_t datagram)
     : socket_(std::move(socket)),
       datagram_(datagram),
-      in_(kBatch * datagram),
-      out_(kBatch * datagram),
-      senders_(kBatch),
-      in_parts_(kBatch),
-      in_headers_(kBatch) {
-  for (size_t i = 0; i < kBatch; ++i) {
-    in_parts_[i] = {&in_[i * datagram_], datagram_};
+      in_(kTrains * kMaxTrain),
+      senders_(kTrains),
+      in_controls_(kTrains),
+      in_parts_(kTrains),
+      in_headers_(kTrains),
+      out_(kBatch * datagram) {
+  for (size_t i = 0; i < kTrains; ++i) {
+    in_parts_[i] = {&in_[i * kMaxTrain], kMaxTrain};
     in_headers_[i].msg_hdr.msg_iov = &in_parts_[i];
     in_headers_[i].msg_hdr.msg_iovlen = 1;
     in_headers_[i].msg_hdr.msg_name = &senders_[i].storage;
+    in_headers_[i].msg_hdr.msg_control = in_controls_[i].bytes;
   }
-  out_parts_.reserve(kBatch);
 }
 
 size_t UdpPort::receive(
     absl::FunctionRef<void(absl::Span<const std::byte>, const Address&)> handle) {
-  for (mmsghdr& header : in_headers_) header.msg_hdr.msg_namelen = sizeof(sockaddr_storage);
-  const int count = recvmmsg(fd(), in_headers_.data(), kBatch, MSG_DONTWAIT, nullptr);
-  if (count <= 0) return 0;
-  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
-    const bool is_whole = (in_headers_[i].msg_hdr.msg_flags & MSG_TRUNC) == 0;
-    if (is_whole) handle({&in_[i * datagram_], in_headers_[i].msg_len}, senders_[i]);
+  for (mmsghdr& header : in_headers_) {
+    header.msg_hdr.msg_namelen = sizeof(sockaddr_storage);
+    header.msg_hdr.msg_controllen = sizeof(Control);
   }
-  received_ += static_cast<uint64_t>(count);
-  return static_cast<size_t>(count);
+  const int trains = recvmmsg(fd(), in_headers_.data(), kTrains, MSG_DONTWAIT, nullptr);
+  size_t count = 0;
+  for (int i = 0; i < trains; ++i) count += hand_out(static_cast<size_t>(i), handle);
+  received_ += count;
+  return count;
+}
+
+size_t UdpPort::hand_out(
+    size_t train, absl::FunctionRef<void(absl::Span<const std::byte>, const Address&)> handle) {
+  const absl::Span<const std::byte> bytes(&in_[train * kMaxTrain], in_headers_[train].msg_len);
+  const size_t segment = segment_size(in_headers_[train].msg_hdr);
+  const size_t size = segment == 0 ? std::max<size_t>(bytes.size(), 1) : segment;
+  size_t count = 0;
+  size_t offset = 0;
+  do {  // also of a datagram of no bytes
+    const absl::Span<const std::byte> datagram = bytes.subspan(offset, size);
+    if (datagram.size() <= datagram_) handle(datagram, senders_[train]);
+    ++count;
+    offset += size;
+  } while (offset < bytes.size());
+  return count;
 }
 
 std::byte* UdpPort::buffer() {
-  if (out_parts_.size() == kBatch) flush();
-  return &out_[out_parts_.size() * datagram_];
+  if (queued_ == kBatch) flush();
+  return &out_[queued_ * datagram_];
 }
 
 void UdpPort::send(size_t size, absl::Span<const Address> to) {
-  out_parts_.push_back({&out_[out_parts_.size() * datagram_], size});
-  for (const Address& address : to) {
-    mmsghdr header{};
-    header.msg_hdr.msg_iov = &out_parts_.back();
-    header.msg_hdr.msg_iovlen = 1;
-    header.msg_hdr.msg_namelen = address.length();
-    out_headers_.push_back(header);
-    receivers_.push_back(address);
+  const iovec datagram = {&out_[queued_++ * datagram_], size};
+  for (const Address& address : to) receiver_at(address).datagrams.push_back(datagram);
+}
+
+UdpPort::Receiver& UdpPort::receiver_at(const Address& address) {
+  for (size_t i = 0; i < receivers_used_; ++i) {
+    if (receivers_[i]->address == address) return *receivers_[i];
+  }
+  if (receivers_used_ == receivers_.size()) receivers_.push_back(std::make_unique<Receiver>());
+  Receiver& fresh = *receivers_[receivers_used_++];
+  fresh.address = address;
+  return fresh;
+}
+
+// Makes messages of what goes to a receiver: trains are of datagrams of one size, of which the last
+// one may be shorter.
+void UdpPort::couple(Receiver& receiver) {
+  const std::vector<iovec>& datagrams = receiver.datagrams;
+  for (size_t first = 0; first < datagrams.size();) {
+    const size_t size = datagrams[first].iov_len;
+    size_t count = 1;
+    while (couples_ && size > 0 && first + count < datagrams.size() &&
+           datagrams[first + count - 1].iov_len == size &&
+           datagrams[first + count].iov_len <= size && datagrams[first + count].iov_len > 0 &&
+           (count + 1) * size <= kTrainToSend) {
+      ++count;
+    }
+    messages_.push_back({&receiver, first, count});
+    first += count;
   }
 }
 
-void UdpPort::flush() {
-  for (size_t i = 0; i < receivers_.size(); ++i) {
-    out_headers_[i].msg_hdr.msg_name = &receivers_[i].storage;
+// Makes single datagrams of the messages from that one on.
+void UdpPort::uncouple(size_t first) {
+  const std::vector<Message> trains(messages_.begin() + static_cast<ptrdiff_t>(first),
+                                    messages_.end());
+  messages_.resize(first);
+  for (const Message& train : trains) {
+    for (size_t i = 0; i < train.count; ++i) messages_.push_back({train.to, train.first + i, 1});
   }
-  for (size_t next = 0; next < out_headers_.size();) {
-    const auto left = static_cast<unsigned>(out_headers_.size() - next);
-    const int count = sendmmsg(fd(), &out_headers_[next], left, MSG_DONTWAIT);
-    if (count > 0) {
-      next += static_cast<size_t>(count);
-      sent_ += static_cast<uint64_t>(count);
-    } else if (errno != EINTR) {
-      // The first one's error: of no room, or of its address alone.
-      const size_t lost = errno == EAGAIN ? left : 1;
-      next += lost;
-      not_sent_ += lost;
+}
+
+int UdpPort::send_from(size_t first) {
+  const size_t count = messages_.size() - first;
+  out_headers_.assign(count, {});
+  out_controls_.resize(count);
+  for (size_t i = 0; i < count; ++i) {
+    const Message& message = messages_[first + i];
+    msghdr& header = out_headers_[i].msg_hdr;
+    header.msg_name = &message.to->address.storage;
+    header.msg_namelen = message.to->address.length();
+    header.msg_iov = &message.to->datagrams[message.first];
+    header.msg_iovlen = message.count;
+    if (message.count > 1) {
+      set_segment_size(header, header.msg_iov->iov_len, out_controls_[i].bytes);
     }
   }
-  out_headers_.clear();
-  receivers_.clear();
-  out_parts_.clear();
+  const int sent = sendmmsg(fd(), out_headers_.data(), static_cast<unsigned>(count), MSG_DONTWAIT);
+  return sent < 0 ? -errno : sent;
+}
+
+void UdpPort::flush() {
+  for (size_t i = 0; i < receivers_used_; ++i) couple(*receivers_[i]);
+  for (size_t next = 0; next < messages_.size();) {
+    const int result = send_from(next);
+    if (result == -EIO && couples_) {  // the device cannot cut trains
+      couples_ = false;
+      uncouple(next);
+    } else if (result != -EINTR) {
+      // An error is the first one's: of no room for any, or of its address alone.
+      const bool is_full = result == -EAGAIN;
+      const size_t end =
+          is_full ? messages_.size() : next + static_cast<size_t>(std::max(result, 1));
+      for (; next < end; ++next) (result > 0 ? sent_ : not_sent_) += messages_[next].count;
+    }
+  }
+  messages_.clear();
+  for (size_t i = 0; i < receivers_used_; ++i) receivers_[i]->datagrams.clear();
+  receivers_used_ = 0;
+  queued_ = 0;
 }
 
 absl::StatusOr<size_t> path_mtu(const Address& to) {

@@ -162,15 +162,15 @@ def test_a_late_rank_does_not_look_like_loss(fabric: Fabric) -> None:
 
 # Sends datagrams of several kinds to ADDRESS PORT, from no child's address.
 STRANGER = """
-import random, socket, sys
+import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 header = bytes.fromhex(sys.argv[3])
 for i in range(300):
-    s.sendto([b"x" * (i * 4), header + bytes(8), random.randbytes(40), b""][i % 4],
+    s.sendto([b"x" * (i * 4), header + bytes(8), b"\\xff" * 40, b""][i % 4],
              (sys.argv[1], int(sys.argv[2])))
 """
 CONTRIBUTION = "11 71 00 00 07000000 0300 0000 00000000 00000000" + "00" * 12
-FROM_CHILD = STRANGER.replace("header =", f's.bind(("", 7200)); header =')
+FROM_CHILD = STRANGER.replace("header =", 's.bind(("", 7200)); header =')
 
 
 def test_strangers_and_forgers_change_nothing(fabric: Fabric) -> None:

@@ -82,6 +82,21 @@ TEST(UdpPort, MoreThanOneBatch) {
   EXPECT_EQ(b.receive(200), expected);
 }
 
+TEST(UdpPort, TrainsComeApartAsTheyWere) {
+  Port a;
+  Port b;
+  Texts expected;
+  for (const size_t size : {10, 10, 10, 5, 10, 20, 20, 0, 20, 20, 1, 1, 100, 100}) {
+    expected.emplace_back(size, static_cast<char>('a' + expected.size()));
+    a.queue(expected.back(), {b.address, a.address});
+  }
+  a.udp->flush();
+  EXPECT_EQ(b.receive(expected.size()), expected);
+  EXPECT_EQ(a.receive(expected.size()), expected);
+  EXPECT_EQ(a.udp->sent(), 2 * expected.size());
+  EXPECT_EQ(b.udp->received(), expected.size());
+}
+
 TEST(UdpPort, LeavesOutWhatIsTooLong) {
   Port a;
   Port wide("127.0.0.1:1", kMost + 1);
