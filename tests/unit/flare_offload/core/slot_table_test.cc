@@ -1,6 +1,7 @@
 #include "flare_offload/core/slot_table.h"
 
 #include <cstring>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -221,6 +222,64 @@ TEST_F(WrappingSlotTable, GoesOnPastTheLastSequenceNumber) {
   EXPECT_EQ(contribute(0, 0xfffffffe, {1}), "");
   EXPECT_EQ(table_.counters().stale, 2);
   EXPECT_EQ(contribute(0, 0xffffffff, {1}), "child 0 4294967295:3");
+}
+
+// Takes everything, and reads every byte.
+class Sink final : public Outlet {
+ public:
+  void to_parent(const BlockId&, absl::Span<const std::byte> payload) override { read(payload); }
+  void to_child(int child, FrameType, const BlockId&,
+                absl::Span<const std::byte> payload) override {
+    EXPECT_LT(child, 5);
+    read(payload);
+  }
+  void to_children(FrameType, const BlockId&, absl::Span<const std::byte> payload) override {
+    read(payload);
+  }
+
+ private:
+  void read(absl::Span<const std::byte> payload) {
+    EXPECT_LE(payload.size(), 256);
+    for (const std::byte byte : payload) all_ ^= byte;
+  }
+  std::byte all_{};
+};
+
+// Any frame that the decoder lets through, from any child and the parent, in any order.
+TEST(SlotTable, BearsHostileFrames) {
+  std::mt19937 random(1);
+  uint64_t blocks = 0;
+  const std::vector<std::byte> noise(512, std::byte{0x5a});
+  for (int i = 0; i < 200; ++i) {
+    Sink sink;
+    SlotTable table({.window = 2,
+                     .first_seq = static_cast<uint32_t>(0 - random() % 8),
+                     .children = std::vector<RankRange>(5, {0, 1}),
+                     .is_root = i % 2 == 0,
+                     .payload = 256,
+                     .reproducible = i % 3 == 0},
+                    &sink);
+    for (int frames = 0; frames < 1000; ++frames) {
+      FrameHeader header;
+      const bool from_parent = random() % 4 == 0;
+      header.type = static_cast<FrameType>(1 + (random() % 4 == 0 ? random() % 4 : from_parent));
+      header.block = {.seq = static_cast<uint32_t>(random() % 16 - 8),
+                      .operation_id = static_cast<uint32_t>(random() % 50 == 0),
+                      .type = static_cast<DataType>(1 + random() % 50 / 44),
+                      .operation = static_cast<ReduceOperation>(1 + random() % 50 / 48)};
+      const bool has_elements = header.type <= FrameType::kResult;
+      const size_t most = has_elements ? noise.size() : 256;  // as the decoder has it
+      const size_t length = random() % 20 == 0 ? random() % (most / 8) * 8 : 256;
+      const Frame frame = {header, absl::MakeSpan(noise).first(length)};
+      if (from_parent) {
+        table.from_parent(frame);
+      } else {
+        table.from_child(static_cast<int>(random() % 5), frame);
+      }
+    }
+    blocks += table.counters().blocks;
+  }
+  EXPECT_GT(blocks, 500);  // it got somewhere
 }
 
 TEST(SlotTableOptions, AreChecked) {
