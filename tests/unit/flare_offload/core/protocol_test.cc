@@ -19,8 +19,8 @@
 namespace nezha::flare {
 namespace {
 
-constexpr size_t kElements = 3;
-using Values = std::vector<uint32_t>;
+constexpr size_t kBlockElements = 3;
+using Elements = std::vector<uint32_t>;
 
 // Depends on all that can be mixed up.
 uint32_t input(int rank, uint32_t seq, size_t element) {
@@ -35,16 +35,16 @@ ReduceOperation operation_of(uint32_t seq) {
 
 BlockId block_of(uint32_t seq) { return {seq, seq / 10, DataType::kUint32, operation_of(seq)}; }
 
-Values contribution(int rank, uint32_t seq) {
-  Values values(kElements);
-  for (size_t i = 0; i < kElements; ++i) values[i] = input(rank, seq, i);
+Elements contribution(int rank, uint32_t seq) {
+  Elements values(kBlockElements);
+  for (size_t i = 0; i < kBlockElements; ++i) values[i] = input(rank, seq, i);
   return values;
 }
 
-Values expected(int ranks, uint32_t seq) {
-  Values sum = contribution(0, seq);
+Elements expected(int ranks, uint32_t seq) {
+  Elements sum = contribution(0, seq);
   for (int rank = 1; rank < ranks; ++rank) {
-    for (size_t i = 0; i < kElements; ++i) {
+    for (size_t i = 0; i < kBlockElements; ++i) {
       sum[i] = reference::combine(operation_of(seq), sum[i], input(rank, seq, i));
     }
   }
@@ -179,7 +179,7 @@ class Host final : public Party {
     if (frame.header.type == FrameType::kPending) {
       window_.on_pending(seq, now);
     } else if (window_.on_result(seq, now)) {
-      Values values(frame.payload.size() / sizeof(uint32_t));
+      Elements values(frame.payload.size() / sizeof(uint32_t));
       std::memcpy(values.data(), frame.payload.data(), frame.payload.size());
       ASSERT_EQ(values, expected(ranks_, seq)) << "rank " << rank_ << ", block " << seq;
       ASSERT_EQ(++results_[seq], 1);
@@ -201,9 +201,9 @@ class Host final : public Party {
 
  private:
   void send(uint32_t seq) {
-    const Values values = contribution(rank_, seq);
+    const Elements values = contribution(rank_, seq);
     network_->send(leaf_, place_, {.type = FrameType::kContribution, .block = block_of(seq)},
-                   {reinterpret_cast<const std::byte*>(values.data()), kElements * 4});
+                   {reinterpret_cast<const std::byte*>(values.data()), kBlockElements * 4});
   }
 
   Network* const network_;
