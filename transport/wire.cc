@@ -1,79 +1,18 @@
 #include "transport/wire.h"
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
-#include <type_traits>
 
 #include "absl/strings/str_cat.h"
+#include "common/fields.h"
 
 namespace nezha::wire {
 namespace {
 
+using Writer = FieldWriter;
+using Reader = FieldReader;
+
 constexpr absl::string_view kMagic = "NEZHA\r\n";  // and a zero: 8 bytes; a text protocol breaks it
 constexpr size_t kMagicSize = 8;
-
-template <typename T>
-T swap_if_big_endian(T value) {
-  if constexpr (std::endian::native == std::endian::big && sizeof(T) > 1) {
-    T swapped = 0;
-    for (size_t i = 0; i < sizeof(T); ++i) {
-      swapped = static_cast<T>((swapped << 8) | ((value >> (8 * i)) & 0xff));
-    }
-    return swapped;
-  }
-  return value;
-}
-
-// Writes fields one after the other; the caller vouches for the room.
-class Writer {
- public:
-  explicit Writer(std::byte* out) : out_(out) {}
-
-  template <typename T>
-  Writer& put(T value) {
-    static_assert(std::is_unsigned_v<T>);
-    value = swap_if_big_endian(value);
-    std::memcpy(out_, &value, sizeof(T));
-    out_ += sizeof(T);
-    return *this;
-  }
-  Writer& put(const UniqueId& id) { return put(id.high).put(id.low); }
-  Writer& put(absl::string_view text, size_t width) {
-    std::memset(out_, 0, width);
-    std::memcpy(out_, text.data(), std::min(text.size(), width));
-    out_ += width;
-    return *this;
-  }
-
- private:
-  std::byte* out_;
-};
-
-class Reader {
- public:
-  explicit Reader(const std::byte* in) : in_(in) {}
-
-  template <typename T>
-  T get() {
-    T value;
-    std::memcpy(&value, in_, sizeof(T));
-    in_ += sizeof(T);
-    return swap_if_big_endian(value);
-  }
-  UniqueId get_id() {
-    const auto high = get<uint64_t>();
-    return {high, get<uint64_t>()};
-  }
-  absl::string_view get_text(size_t width) {
-    const absl::string_view text(reinterpret_cast<const char*>(in_), width);
-    in_ += width;
-    return text;
-  }
-
- private:
-  const std::byte* in_;
-};
 
 absl::Status check_magic(Reader& reader) {
   const absl::string_view magic = reader.get_text(kMagicSize);

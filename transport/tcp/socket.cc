@@ -101,6 +101,13 @@ bool Address::is_link_local() const {
 
 void Address::set_scope(unsigned index) { as_v6(storage)->sin6_scope_id = index; }
 
+bool operator==(const Address& a, const Address& b) {
+  if (a.family() != b.family() || a.port() != b.port()) return false;
+  if (a.family() != AF_INET6)
+    return as_v4(a.storage)->sin_addr.s_addr == as_v4(b.storage)->sin_addr.s_addr;
+  return IN6_ARE_ADDR_EQUAL(&as_v6(a.storage)->sin6_addr, &as_v6(b.storage)->sin6_addr);
+}
+
 absl::StatusOr<Address> interface_address(const std::string& interface, int family) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return absl::ErrnoToStatus(errno, "listing the interfaces");

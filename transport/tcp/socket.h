@@ -48,6 +48,9 @@ struct Address {
   void set_port(uint16_t port);
   bool is_link_local() const;      // IPv6's, which are valid on one interface only
   void set_scope(unsigned index);  // of the interface
+
+  // The same family, address and port.
+  friend bool operator==(const Address& a, const Address& b);
 };
 
 // The address that `interface` has of the family (AF_INET, AF_INET6, or AF_UNSPEC: IPv4 if there

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <type_traits>
+#include <vector>
 
 #include "nezha/types.h"
 
@@ -90,3 +93,23 @@ T divide(T value, int ranks) {
 }
 
 }  // namespace nezha::reference
+
+namespace nezha {
+
+// The tree of ranks, of these operands in their order.
+template <typename T>
+T over_tree(ReduceOperation operation, const std::vector<T>& operands) {
+  const size_t leaves = std::bit_floor(operands.size());
+  const size_t folded = operands.size() - leaves;
+  const auto leaf = [&](size_t i) {
+    return i < folded ? reference::combine(operation, operands[2 * i], operands[2 * i + 1])
+                      : operands[i + folded];
+  };
+  const std::function<T(size_t, size_t)> sum = [&](size_t first, size_t count) {
+    if (count == 1) return leaf(first);
+    return reference::combine(operation, sum(first, count / 2), sum(first + count / 2, count / 2));
+  };
+  return sum(0, leaves);
+}
+
+}  // namespace nezha

@@ -1,11 +1,9 @@
 // Ranks of the hosts engine's tests: each an endpoint and a thread of this process, over loopback.
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -129,22 +127,6 @@ T input(int rank, size_t element, uint32_t tag) {
     return T(std::ldexp(static_cast<float>(x % 16'777'213) - 8'000'000,
                         static_cast<int>((x >> 40) % 24) - 24));
   }
-}
-
-// The tree of ranks, of these operands in their order.
-template <typename T>
-T over_tree(ReduceOperation operation, const std::vector<T>& operands) {
-  const size_t leaves = std::bit_floor(operands.size());
-  const size_t folded = operands.size() - leaves;
-  const auto leaf = [&](size_t i) {
-    return i < folded ? reference::combine(operation, operands[2 * i], operands[2 * i + 1])
-                      : operands[i + folded];
-  };
-  const std::function<T(size_t, size_t)> sum = [&](size_t first, size_t count) {
-    if (count == 1) return leaf(first);
-    return reference::combine(operation, sum(first, count / 2), sum(first + count / 2, count / 2));
-  };
-  return sum(0, leaves);
 }
 
 // Of x -> m·x + c, modulo 2^32, which are associative and do not commute: first a, then b. The

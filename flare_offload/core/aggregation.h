@@ -1,0 +1,94 @@
+// How a block's contributions become their combination, and the memory that takes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "collectives/reduction.h"
+
+namespace nezha::flare {
+
+// Of one block at a time. Not thread-safe.
+class Aggregation {
+ public:
+  Aggregation() = default;
+  virtual ~Aggregation() = default;
+  Aggregation(const Aggregation&) = delete;
+  Aggregation& operator=(const Aggregation&) = delete;
+
+  // Forgets what there was: the next contributions are to another block, of so many elements, and
+  // as many bytes as fit a buffer.
+  virtual void begin(Reduction reduction, size_t elements, size_t bytes) = 0;
+  // Each child's once.
+  virtual void add(int child, const std::byte* contribution) = 0;
+  // The combination, once all children's have been added; may be overwritten.
+  virtual std::byte* total() = 0;
+};
+
+// The paper's "single buffer": the first contribution is copied, the others are added to it, in the
+// order of their arrival.
+class SingleBuffer final : public Aggregation {
+ public:
+  explicit SingleBuffer(std::byte* memory) : memory_(memory) {}
+
+  void begin(Reduction reduction, size_t elements, size_t bytes) override;
+  void add(int child, const std::byte* contribution) override;
+  std::byte* total() override { return memory_; }
+
+ private:
+  std::byte* const memory_;  // of one buffer
+  Reduction reduction_ = nullptr;
+  size_t elements_ = 0;
+  size_t bytes_ = 0;
+  bool is_first_ = true;
+};
+
+// The binary tree over the children in which hosts' reproducible algorithms add up ranks ("the tree
+// of ranks", collectives/hosts/recursive_doubling.h): below one switch, or below switches whose
+// children are as many and a power of two, results are the same bits as theirs.
+class TreeShape {
+ public:
+  explicit TreeShape(int children);
+
+  // A node: a child's contribution (numbered as the children), or the combination of two nodes.
+  struct Node {
+    int parent = -1;   // -1: the root
+    int sibling = -1;  // the other one that the parent combines
+  };
+  const std::vector<Node>& nodes() const { return nodes_; }
+
+  // The buffers that one block takes in the worst order of arrival: a contribution needs one only
+  // if its sibling is not complete then, so of two contributions that are siblings one at most, and
+  // there is at most one without such a sibling.
+  static int buffers(int children) { return (children + 1) / 2; }
+
+ private:
+  std::vector<Node> nodes_;
+};
+
+// The paper's "tree": the same pairs of operands whatever the order of arrival, and all operations
+// are commutative to the bit.
+class TreeAggregation final : public Aggregation {
+ public:
+  // `memory`: of TreeShape::buffers() buffers, one after the other. The shape outlives this.
+  TreeAggregation(const TreeShape& shape, std::byte* memory, size_t buffer_bytes);
+
+  void begin(Reduction reduction, size_t elements, size_t bytes) override;
+  void add(int child, const std::byte* contribution) override;
+  std::byte* total() override { return held_[root_]; }
+
+ private:
+  const std::vector<TreeShape::Node>& nodes_;
+  const size_t root_;
+  std::byte* const memory_;
+  const size_t buffer_bytes_;
+  int used_ = 0;  // buffers
+  Reduction reduction_ = nullptr;
+  size_t elements_ = 0;
+  size_t bytes_ = 0;
+  std::vector<std::byte*> held_;  // by node: where its value is; null: it is not complete
+};
+
+}  // namespace nezha::flare

@@ -1,0 +1,178 @@
+#include "flare_offload/core/slot_table.h"
+
+#include <bit>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace nezha::flare {
+namespace {
+
+constexpr size_t kCacheLine = 64;
+
+size_t buffer_bytes(const SlotTableOptions& options) {
+  return (options.payload + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
+
+int buffers_per_slot(const SlotTableOptions& options) {
+  return options.reproducible ? TreeShape::buffers(static_cast<int>(options.children.size())) : 1;
+}
+
+uint64_t lowest_bits(size_t count) {
+  return count == 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1;
+}
+
+}  // namespace
+
+absl::Status check(const SlotTableOptions& options) {
+  if (!std::has_single_bit(options.window) || options.window > kMaxWindow) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a window of ", options.window, " blocks; it is a power of two up to ", kMaxWindow));
+  }
+  if (options.children.empty() || options.children.size() > kMaxChildren) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.children.size(), " children; a switch has 1 to ", kMaxChildren));
+  }
+  if (options.payload == 0 || options.payload > kMaxPayload || options.payload % 8 != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a payload of ", options.payload, " bytes; it is a multiple of 8 up to ", kMaxPayload));
+  }
+  return absl::OkStatus();
+}
+
+size_t memory_of(const SlotTableOptions& options) {
+  return size_t{2} * options.window * static_cast<size_t>(buffers_per_slot(options)) *
+         buffer_bytes(options);
+}
+
+SlotTable::SlotTable(const SlotTableOptions& options, Outlet* outlet)
+    : options_(options),
+      all_(lowest_bits(options.children.size())),
+      outlet_(outlet),
+      shape_(static_cast<int>(options.children.size())),
+      memory_(memory_of(options)),
+      slots_(size_t{2} * options.window) {
+  const int buffers = buffers_per_slot(options_);
+  const size_t bytes = buffer_bytes(options_);
+  const auto count = static_cast<uint32_t>(slots_.size());
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t seq = options_.first_seq + i;
+    Slot& slot = slot_of(seq);
+    slot.block.seq = seq - count;
+    std::byte* memory = memory_.data() + i * static_cast<size_t>(buffers) * bytes;
+    if (options_.reproducible) {
+      slot.aggregation = std::make_unique<TreeAggregation>(shape_, memory, bytes);
+    } else {
+      slot.aggregation = std::make_unique<SingleBuffer>(memory);
+    }
+  }
+}
+
+void SlotTable::from_child(int child, const Frame& frame) {
+  const BlockId& block = frame.header.block;
+  const size_t length = frame.payload.size();
+  if (frame.header.type != FrameType::kContribution || length > options_.payload) {
+    ++counters_.violations;
+    return;
+  }
+  Slot& slot = slot_of(block.seq);
+  if (!is_due(slot, block.seq)) return;
+  if (slot.block.seq != block.seq) open(slot, block, length);
+  if (slot.block != block || slot.length != length) {
+    ++counters_.mismatches;
+    outlet_->to_child(child, FrameType::kMismatch, slot.block, encode_length(slot.length));
+    return;
+  }
+  const uint64_t bit = uint64_t{1} << child;
+  if ((slot.arrived & bit) != 0) {
+    ++counters_.duplicates;
+    answer_duplicate(slot, child);
+    return;
+  }
+  slot.arrived |= bit;
+  slot.aggregation->add(child, frame.payload.data());
+  ++counters_.combined;
+  if (slot.arrived == all_) complete(slot);
+}
+
+void SlotTable::from_parent(const Frame& frame) {
+  const BlockId& block = frame.header.block;
+  Slot& slot = slot_of(block.seq);
+  if (slot.phase != Phase::kUp || slot.block.seq != block.seq) {
+    ++counters_.stale;
+    return;
+  }
+  switch (frame.header.type) {
+    case FrameType::kResult:
+      if (slot.block != block || slot.length != frame.payload.size()) break;
+      if (slot.length > 0) {
+        std::memcpy(slot.aggregation->total(), frame.payload.data(), slot.length);
+      }
+      slot.phase = Phase::kDone;
+      ++counters_.blocks;
+      outlet_->to_children(FrameType::kResult, slot.block, total(slot));
+      return;
+    case FrameType::kPending:
+    case FrameType::kMismatch:
+      outlet_->to_children(frame.header.type, block, frame.payload);
+      return;
+    case FrameType::kContribution:
+      break;
+  }
+  ++counters_.violations;
+}
+
+bool SlotTable::is_due(const Slot& slot, uint32_t seq) {
+  const uint32_t ahead = seq - slot.block.seq;  // modulo 2^32
+  if (ahead == 0 && slot.phase != Phase::kUnused) return true;
+  const bool is_reusable = slot.phase == Phase::kUnused || slot.phase == Phase::kDone;
+  if (ahead == slots_.size() && is_reusable) return true;
+  const bool is_old = ahead == 0 || ahead > uint32_t{1} << 31;
+  ++(is_old ? counters_.stale : counters_.violations);
+  return false;
+}
+
+void SlotTable::open(Slot& slot, const BlockId& block, size_t length) {
+  slot.phase = Phase::kFilling;
+  slot.block = block;
+  slot.length = length;
+  slot.arrived = 0;
+  slot.aggregation->begin(reduction(block.type, block.operation), length / size_of(block.type),
+                          length);
+}
+
+void SlotTable::answer_duplicate(const Slot& slot, int child) {
+  if (slot.phase == Phase::kDone) {
+    outlet_->to_child(child, FrameType::kResult, slot.block, total(slot));
+  } else if (slot.phase == Phase::kUp) {
+    outlet_->to_parent(slot.block, total(slot));
+  } else {
+    ++counters_.pendings;
+    outlet_->to_child(child, FrameType::kPending, slot.block, missing_ranks(slot));
+  }
+}
+
+void SlotTable::complete(Slot& slot) {
+  if (options_.is_root) {
+    slot.phase = Phase::kDone;
+    ++counters_.blocks;
+    outlet_->to_children(FrameType::kResult, slot.block, total(slot));
+  } else {
+    slot.phase = Phase::kUp;
+    outlet_->to_parent(slot.block, total(slot));
+  }
+}
+
+absl::Span<const std::byte> SlotTable::total(const Slot& slot) const {
+  return {slot.aggregation->total(), slot.length};
+}
+
+std::vector<std::byte> SlotTable::missing_ranks(const Slot& slot) const {
+  std::vector<RankRange> ranges;
+  for (size_t child = 0; child < options_.children.size(); ++child) {
+    if ((slot.arrived >> child & 1) == 0) ranges.push_back(options_.children[child]);
+  }
+  return encode_ranges(ranges);
+}
+
+}  // namespace nezha::flare

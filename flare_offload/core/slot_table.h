@@ -1,0 +1,124 @@
+// A switch's part of one session: the blocks in flight, and the protocol by which each of them is
+// reduced exactly once, whatever the network loses, repeats, reorders or delays.
+//
+// A session has a window of W blocks and a switch has 2W slots for it; the block with sequence
+// number s lies in slot s mod 2W. A host sends block s only when it holds the result of s-W (the
+// first W at once), so that a contribution to s+2W says that its host holds the result of s+W. Of
+// that every host had a part, and so each one held the result of s before: nobody can need slot s
+// any more, and it is the one moment at which it is reused. Until then a finished block's result is
+// kept, for a child whose copy was lost and which sends its contribution again:
+//
+//   contribution to s from child c, the slot being at block n
+//     s older than n         a late duplicate: dropped
+//     s = n + 2W, n is done  the slot goes on to s, and:
+//     c has contributed      done: the result, to c. Sent up: the partial again, to the parent.
+//                            Filling: kPending with the ranks that are missing, to c
+//     c has not              combined; if it was the last, the root has the result, and sends it to
+//                            all children; another switch sends its partial up, and keeps it
+//     anything else          no host does that: dropped
+//   from the parent, for a block that was sent up: the result is kept and sent to all children;
+//   kPending and kMismatch are passed on to them
+//
+// A switch has no timers: hosts alone send again (window.h). The bitmap alone (D. De Sensi et al.:
+// Flare, 2021, section 4.1) lets a late duplicate open a block again, and two slots a block without
+// sequence numbers (A. Sapio et al.: SwitchML, 2021) let one be counted twice: tests/model has the
+// proof for small cases. Sequence numbers wrap and are compared as RFC 1982 compares them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "flare_offload/core/aggregation.h"
+#include "flare_offload/wire/frame.h"
+
+namespace nezha::flare {
+
+struct SlotTableOptions {
+  uint32_t window = 0;     // W, blocks; a power of two, at most kMaxWindow
+  uint32_t first_seq = 0;  // the session's first block
+  // The ranks below each child: contributions of child i stand for those of children[i].
+  std::vector<RankRange> children;
+  bool is_root = true;        // else there is a parent
+  size_t payload = 0;         // bytes of a block's elements at most; at most kMaxPayload
+  bool reproducible = false;  // results do not depend on the order of arrival: TreeAggregation
+};
+
+constexpr uint32_t kMaxWindow = 1 << 16;
+
+// kInvalidArgument, with what is wrong, if no switch can do it.
+absl::Status check(const SlotTableOptions& options);
+
+// The bytes of elements that a table of these options has room for: its share of the switch's
+// memory, fixed when the session is installed.
+size_t memory_of(const SlotTableOptions& options);
+
+// Where a table's frames go. Payloads are valid during the call only.
+class Outlet {
+ public:
+  virtual ~Outlet() = default;
+  // kContribution.
+  virtual void to_parent(const BlockId& block, absl::Span<const std::byte> payload) = 0;
+  // The others.
+  virtual void to_child(int child, FrameType type, const BlockId& block,
+                        absl::Span<const std::byte> payload) = 0;
+  virtual void to_children(FrameType type, const BlockId& block,
+                           absl::Span<const std::byte> payload) = 0;
+};
+
+struct SlotTableCounters {
+  uint64_t blocks = 0;      // finished
+  uint64_t combined = 0;    // contributions
+  uint64_t duplicates = 0;  // contributions that were there already, and have been answered
+  uint64_t stale = 0;       // frames for blocks that nobody can need any more
+  uint64_t pendings = 0;    // answers that a block waits for others
+  uint64_t mismatches = 0;  // contributions to another operation than the block's others
+  uint64_t violations = 0;  // frames that no peer sends which keeps to the protocol
+};
+
+// A pure state machine: no I/O, no clock, no allocation after its construction but for kPending's
+// and kMismatch's payloads. Not thread-safe.
+class SlotTable {
+ public:
+  // The options are such as check() passes. The outlet outlives this.
+  SlotTable(const SlotTableOptions& options, Outlet* outlet);
+
+  // Frames that decode() let through, of this session and generation; `child` is below the number
+  // of children.
+  void from_child(int child, const Frame& frame);
+  void from_parent(const Frame& frame);
+
+  const SlotTableCounters& counters() const { return counters_; }
+
+ private:
+  enum class Phase : uint8_t { kUnused, kFilling, kUp, kDone };
+  struct Slot {
+    Phase phase = Phase::kUnused;
+    BlockId block;         // kUnused: of its seq alone, that of 2W blocks before the first
+    size_t length = 0;     // bytes of each contribution, and of the result
+    uint64_t arrived = 0;  // a bit for each child whose contribution is in the aggregation
+    std::unique_ptr<Aggregation> aggregation;
+  };
+
+  Slot& slot_of(uint32_t seq) { return slots_[seq % slots_.size()]; }
+  // Whether the frame's block is in the slot, or may be now.
+  bool is_due(const Slot& slot, uint32_t seq);
+  static void open(Slot& slot, const BlockId& block, size_t length);
+  void answer_duplicate(const Slot& slot, int child);
+  void complete(Slot& slot);
+  absl::Span<const std::byte> total(const Slot& slot) const;
+  std::vector<std::byte> missing_ranks(const Slot& slot) const;
+
+  const SlotTableOptions options_;
+  const uint64_t all_;  // `arrived` when complete
+  Outlet* const outlet_;
+  const TreeShape shape_;
+  std::vector<std::byte> memory_;
+  std::vector<Slot> slots_;
+  SlotTableCounters counters_;
+};
+
+}  // namespace nezha::flare

@@ -1,0 +1,90 @@
+// A host's part of one session: which block it may send next, and which one again.
+//
+// Block s goes out when the result of s-W is there, each block by itself: a block that waits for a
+// lost frame holds up those W, 2W, ... after it and no others. A block without an answer is sent
+// again after a time that follows the round trips (V. Paxson et al.: RFC 6298: smoothed round trip
+// plus four times its variation; only blocks that were sent once count, as P. Karn has it), and
+// after twice that time the next time. kPending counts as an answer, but not as a round trip: the
+// block waits for another rank, and asking often would not help.
+//
+// The other end is slot_table.h, which says why this loses and repeats nothing.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "common/clock.h"
+
+namespace nezha::flare {
+
+struct RetryTiming {
+  Nanos first = 10 * kMillisecond;  // until a round trip is known
+  // Above what a window takes to pass the slowest queue, and above the time that another process
+  // may keep a host or a software switch from its core: below that most resends are for nothing.
+  Nanos least = 5 * kMillisecond;
+  Nanos most = 100 * kMillisecond;
+};
+
+// A pure state machine, to which the time is given. Not thread-safe.
+class Window {
+ public:
+  static constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
+
+  // `size`: W, as the switch has it.
+  Window(uint32_t size, uint32_t first_seq, const RetryTiming& timing);
+
+  // From the first unfinished block to the last, there are fewer.
+  static constexpr uint32_t kMaxUnfinished = uint32_t{1} << 31;
+
+  // There are `count` blocks more to send. Returns the seq of the first one.
+  uint32_t extend(uint32_t count);
+
+  // The seq of a block to send now, for the first time, lowest first; nothing if none may be.
+  std::optional<uint32_t> take_new(Nanos now);
+  // The seq of a block to send again now; nothing if none is due.
+  std::optional<uint32_t> take_overdue(Nanos now);
+  // When take_overdue() will have one, or earlier; kNever if nothing is in flight.
+  Nanos next_due() const { return next_due_; }
+
+  // A result has come: true if it is the block's first one and the block is in flight.
+  bool on_result(uint32_t seq, Nanos now);
+  void on_pending(uint32_t seq, Nanos now);
+
+  // Blocks that are in flight, or are still to be sent.
+  uint32_t unfinished() const { return unfinished_; }
+  // Since when nothing has been heard while something was in flight; kNever if nothing is. Who asks
+  // decides when the switch counts as dead.
+  Nanos silent_since() const { return in_flight_ == 0 ? kNever : heard_; }
+  uint64_t resent() const { return resent_; }
+
+ private:
+  struct Place {            // of the blocks that are the same modulo W, one after the other
+    uint32_t seq = 0;       // in flight, or the next one
+    int attempts = 0;       // how often it was sent; 0: it is not in flight
+    bool is_timed = false;  // its round trip counts
+    Nanos sent = 0;         // at first
+    Nanos due = kNever;
+  };
+
+  Place& place_of(uint32_t seq) { return places_[seq % places_.size()]; }
+  // The place of a block in flight; null if it is not.
+  Place* in_flight(uint32_t seq);
+  void send(Place& place, Nanos now);
+  Nanos interval(int attempts) const;
+  void learn(Nanos round_trip);
+
+  const RetryTiming timing_;
+  std::vector<Place> places_;
+  uint32_t end_;  // of the blocks that there are
+  uint32_t unfinished_ = 0;
+  uint32_t in_flight_ = 0;
+  Nanos next_due_ = kNever;
+  Nanos heard_ = 0;
+  Nanos smoothed_ = 0;  // 0: not known yet
+  Nanos variation_ = 0;
+  uint64_t resent_ = 0;
+};
+
+}  // namespace nezha::flare

@@ -1,0 +1,86 @@
+#include "flare_offload/switchd/session.h"
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace nezha::flare {
+namespace {
+
+absl::Status check_path(const SessionSpec& spec, const Address& to) {
+  const absl::StatusOr<size_t> mtu = path_mtu(to);
+  if (!mtu.ok()) return mtu.status();
+  const size_t most = payload_for(*mtu, to.family() == AF_INET6);
+  if (spec.table.payload <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("a payload of ", spec.table.payload,
+                                                 " bytes is too long for the way to ", to.str(),
+                                                 ", whose MTU of ", *mtu, " allows ", most));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Session>> Session::install(const SessionSpec& spec, UdpPort* port) {
+  for (const Address& child : spec.children) {
+    if (absl::Status status = check_path(spec, child); !status.ok()) return status;
+  }
+  if (spec.parent) {
+    if (absl::Status status = check_path(spec, spec.parent->address); !status.ok()) return status;
+  }
+  return std::unique_ptr<Session>(new Session(spec, port));
+}
+
+Session::Session(SessionSpec spec, UdpPort* port)
+    : spec_(std::move(spec)),
+      port_(port),
+      below_(spec_.key),
+      above_(spec_.parent ? spec_.parent->key : spec_.key),
+      table_(spec_.table, this) {}
+
+void Session::receive(absl::Span<const std::byte> datagram, const Frame& frame,
+                      const Address& from) {
+  if (frame.header.generation != spec_.generation) {
+    ++outdated_;
+    return;
+  }
+  // A contribution comes from below, all else from above.
+  const bool is_below = frame.header.type == FrameType::kContribution;
+  const size_t child = frame.header.child;
+  const bool is_known = is_below ? child < spec_.children.size() && from == spec_.children[child]
+                                 : spec_.parent && from == spec_.parent->address;
+  if (!is_known) {
+    ++strangers_;
+  } else if (!(is_below ? below_ : above_).verify(datagram)) {
+    ++forged_;
+  } else if (is_below) {
+    table_.from_child(static_cast<int>(child), frame);
+  } else {
+    table_.from_parent(frame);
+  }
+}
+
+void Session::to_parent(const BlockId& block, absl::Span<const std::byte> payload) {
+  send({.type = FrameType::kContribution, .child = spec_.parent->child, .block = block}, payload,
+       above_, {&spec_.parent->address, 1});
+}
+
+void Session::to_child(int child, FrameType type, const BlockId& block,
+                       absl::Span<const std::byte> payload) {
+  send({.type = type, .block = block}, payload, below_,
+       {&spec_.children[static_cast<size_t>(child)], 1});
+}
+
+void Session::to_children(FrameType type, const BlockId& block,
+                          absl::Span<const std::byte> payload) {
+  send({.type = type, .block = block}, payload, below_, spec_.children);
+}
+
+void Session::send(FrameHeader header, absl::Span<const std::byte> payload,
+                   Authenticator& authenticator, absl::Span<const Address> to) {
+  header.session = spec_.session;
+  header.generation = spec_.generation;
+  const size_t size = encode(header, payload, authenticator, port_->buffer());
+  port_->send(size, to);
+}
+
+}  // namespace nezha::flare

@@ -1,0 +1,53 @@
+// One installed session: its slots, its keys, and where its frames go.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "flare_offload/core/slot_table.h"
+#include "flare_offload/switchd/session_spec.h"
+#include "flare_offload/udp/udp_port.h"
+
+namespace nezha::flare {
+
+// Not thread-safe.
+class Session final : private Outlet {
+ public:
+  // The port outlives this. An error says which child or parent cannot be reached, or that the
+  // payload does not fit the way there.
+  static absl::StatusOr<std::unique_ptr<Session>> install(const SessionSpec& spec, UdpPort* port);
+
+  // A datagram that names this session, and what decode() made of it.
+  void receive(absl::Span<const std::byte> datagram, const Frame& frame, const Address& from);
+
+  const SlotTableCounters& counters() const { return table_.counters(); }
+  uint64_t outdated() const { return outdated_; }    // frames of other generations
+  uint64_t strangers() const { return strangers_; }  // from no child's or parent's address
+  uint64_t forged() const { return forged_; }        // with a wrong tag
+
+ private:
+  Session(SessionSpec spec, UdpPort* port);
+
+  void to_parent(const BlockId& block, absl::Span<const std::byte> payload) override;
+  void to_child(int child, FrameType type, const BlockId& block,
+                absl::Span<const std::byte> payload) override;
+  void to_children(FrameType type, const BlockId& block,
+                   absl::Span<const std::byte> payload) override;
+  // The header's session and generation are filled in.
+  void send(FrameHeader header, absl::Span<const std::byte> payload, Authenticator& authenticator,
+            absl::Span<const Address> to);
+
+  const SessionSpec spec_;
+  UdpPort* const port_;
+  Authenticator below_;
+  Authenticator above_;
+  SlotTable table_;
+  uint64_t outdated_ = 0;
+  uint64_t strangers_ = 0;
+  uint64_t forged_ = 0;
+};
+
+}  // namespace nezha::flare

@@ -1,0 +1,50 @@
+// What a switch is told to install a session.
+//
+// A text of lines, each a word and its values; # begins a comment. It is what a file for
+// nezha-switch has, and what a message that installs a session carries as its body:
+//
+//   session 7                      its number, which its frames carry
+//   generation 1                   how often it was installed before; 0 to 65535
+//   key 64-HEX-DIGITS              of this switch and its children (wire/authenticator.h)
+//   window 32                      blocks in flight of each host; a power of two
+//   payload 1440                   bytes of elements in a block at most; a multiple of 8
+//   reproducible                   results do not depend on the order of arrival
+//   child 10.0.0.1:7200 0          a child's address, and the rank that it is, or the ranks below
+//   child 10.0.0.8:7100 1-4        it; children are numbered in the order of these lines
+//   parent 10.0.0.9:7100 2 64-HEX  the switch above, which child of it this one is, and its key;
+//                                  without this line the switch is the root
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "flare_offload/core/slot_table.h"
+#include "flare_offload/udp/udp_port.h"
+#include "flare_offload/wire/authenticator.h"
+
+namespace nezha::flare {
+
+struct ParentSpec {
+  Address address;
+  uint8_t child = 0;
+  Key key{};
+};
+
+struct SessionSpec {
+  uint32_t session = 0;
+  uint16_t generation = 0;
+  Key key{};
+  SlotTableOptions table;
+  std::vector<Address> children;  // as many as table.children
+  std::optional<ParentSpec> parent;
+};
+
+// An error names the line, or the word that is missing. What it returns passes check() of the
+// table's options.
+absl::StatusOr<SessionSpec> parse_session(absl::string_view text);
+
+}  // namespace nezha::flare

@@ -1,0 +1,226 @@
+#include "flare_offload/udp/udp_port.h"
+
+#include <netinet/in.h>
+#include <netinet/ip.h>
+#include <netinet/udp.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace nezha::flare {
+namespace {
+
+// Room for what all hosts may have in flight while this process waits for a core. Beyond the
+// system's limit (net.core.rmem_max) only root gets it; what the kernel gives is enough to go on.
+constexpr int kSocketBuffer = 8 << 20;
+
+void widen_buffer(int fd, int forced, int plain) {
+  if (setsockopt(fd, SOL_SOCKET, forced, &kSocketBuffer, sizeof kSocketBuffer) != 0) {
+    setsockopt(fd, SOL_SOCKET, plain, &kSocketBuffer, sizeof kSocketBuffer);
+  }
+}
+
+// A datagram that does not fit is an error at once, not fragments of which each may be lost.
+void forbid_fragments(int fd, int family) {
+  static_assert(IP_PMTUDISC_DO == IPV6_PMTUDISC_DO);
+  constexpr int kNever = IP_PMTUDISC_DO;
+  if (family == AF_INET6) {
+    setsockopt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &kNever, sizeof kNever);
+  } else {
+    setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &kNever, sizeof kNever);
+  }
+}
+
+// The size of a received train's datagrams; 0 if it is but one.
+size_t segment_size(msghdr& header) {
+  for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr;
+       control = CMSG_NXTHDR(&header, control)) {
+    if (control->cmsg_level == SOL_UDP && control->cmsg_type == UDP_GRO) {
+      int size = 0;
+      std::memcpy(&size, CMSG_DATA(control), sizeof size);
+      return size > 0 ? static_cast<size_t>(size) : 0;
+    }
+  }
+  return 0;
+}
+
+void set_segment_size(msghdr& header, size_t size, std::byte* control_bytes) {
+  header.msg_control = control_bytes;
+  header.msg_controllen = CMSG_SPACE(sizeof(uint16_t));
+  cmsghdr* control = CMSG_FIRSTHDR(&header);
+  control->cmsg_level = SOL_UDP;
+  control->cmsg_type = UDP_SEGMENT;
+  control->cmsg_len = CMSG_LEN(sizeof(uint16_t));
+  const auto segment = static_cast<uint16_t>(size);
+  std::memcpy(CMSG_DATA(control), &segment, sizeof segment);
+}
+
+}  // namespace
+
+absl::StatusOr<UdpPort> UdpPort::open(const Address& address, size_t datagram) {
+  tcp::Socket socket(::socket(address.family(), SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (socket.fd() < 0) return absl::ErrnoToStatus(errno, "making a UDP socket");
+  if (bind(socket.fd(), address.sockaddr_ptr(), address.length()) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("binding a UDP socket to ", address.str()));
+  }
+  widen_buffer(socket.fd(), SO_RCVBUFFORCE, SO_RCVBUF);
+  widen_buffer(socket.fd(), SO_SNDBUFFORCE, SO_SNDBUF);
+  forbid_fragments(socket.fd(), address.family());
+  constexpr int kOn = 1;
+  setsockopt(socket.fd(), SOL_UDP, UDP_GRO, &kOn, sizeof kOn);  // without it trains come apart
+  return UdpPort(std::move(socket), datagram);
+}
+
+UdpPort::UdpPort(tcp::Socket socket, size_t datagram)
+    : socket_(std::move(socket)),
+      datagram_(datagram),
+      in_(kTrains * kMaxTrain),
+      senders_(kTrains),
+      in_controls_(kTrains),
+      in_parts_(kTrains),
+      in_headers_(kTrains),
+      out_(kBatch * datagram) {
+  for (size_t i = 0; i < kTrains; ++i) {
+    in_parts_[i] = {&in_[i * kMaxTrain], kMaxTrain};
+    in_headers_[i].msg_hdr.msg_iov = &in_parts_[i];
+    in_headers_[i].msg_hdr.msg_iovlen = 1;
+    in_headers_[i].msg_hdr.msg_name = &senders_[i].storage;
+    in_headers_[i].msg_hdr.msg_control = in_controls_[i].bytes;
+  }
+}
+
+size_t UdpPort::receive(
+    absl::FunctionRef<void(absl::Span<const std::byte>, const Address&)> handle) {
+  for (mmsghdr& header : in_headers_) {
+    header.msg_hdr.msg_namelen = sizeof(sockaddr_storage);
+    header.msg_hdr.msg_controllen = sizeof(Control);
+  }
+  const int trains = recvmmsg(fd(), in_headers_.data(), kTrains, MSG_DONTWAIT, nullptr);
+  size_t count = 0;
+  for (int i = 0; i < trains; ++i) count += hand_out(static_cast<size_t>(i), handle);
+  received_ += count;
+  return count;
+}
+
+size_t UdpPort::hand_out(
+    size_t train, absl::FunctionRef<void(absl::Span<const std::byte>, const Address&)> handle) {
+  const absl::Span<const std::byte> bytes(&in_[train * kMaxTrain], in_headers_[train].msg_len);
+  const size_t segment = segment_size(in_headers_[train].msg_hdr);
+  const size_t size = segment == 0 ? std::max<size_t>(bytes.size(), 1) : segment;
+  size_t count = 0;
+  size_t offset = 0;
+  do {  // also of a datagram of no bytes
+    const absl::Span<const std::byte> datagram = bytes.subspan(offset, size);
+    if (datagram.size() <= datagram_) handle(datagram, senders_[train]);
+    ++count;
+    offset += size;
+  } while (offset < bytes.size());
+  return count;
+}
+
+std::byte* UdpPort::buffer() {
+  if (queued_ == kBatch) flush();
+  return &out_[queued_ * datagram_];
+}
+
+void UdpPort::send(size_t size, absl::Span<const Address> to) {
+  const iovec datagram = {&out_[queued_++ * datagram_], size};
+  for (const Address& address : to) receiver_at(address).datagrams.push_back(datagram);
+}
+
+UdpPort::Receiver& UdpPort::receiver_at(const Address& address) {
+  for (size_t i = 0; i < receivers_used_; ++i) {
+    if (receivers_[i]->address == address) return *receivers_[i];
+  }
+  if (receivers_used_ == receivers_.size()) receivers_.push_back(std::make_unique<Receiver>());
+  Receiver& fresh = *receivers_[receivers_used_++];
+  fresh.address = address;
+  return fresh;
+}
+
+// Makes messages of what goes to a receiver: trains are of datagrams of one size, of which the last
+// one may be shorter.
+void UdpPort::couple(Receiver& receiver) {
+  const std::vector<iovec>& datagrams = receiver.datagrams;
+  for (size_t first = 0; first < datagrams.size();) {
+    const size_t size = datagrams[first].iov_len;
+    size_t count = 1;
+    while (couples_ && size > 0 && first + count < datagrams.size() &&
+           datagrams[first + count - 1].iov_len == size &&
+           datagrams[first + count].iov_len <= size && datagrams[first + count].iov_len > 0 &&
+           (count + 1) * size <= kTrainToSend) {
+      ++count;
+    }
+    messages_.push_back({&receiver, first, count});
+    first += count;
+  }
+}
+
+// Makes single datagrams of the messages from that one on.
+void UdpPort::uncouple(size_t first) {
+  const std::vector<Message> trains(messages_.begin() + static_cast<ptrdiff_t>(first),
+                                    messages_.end());
+  messages_.resize(first);
+  for (const Message& train : trains) {
+    for (size_t i = 0; i < train.count; ++i) messages_.push_back({train.to, train.first + i, 1});
+  }
+}
+
+int UdpPort::send_from(size_t first) {
+  const size_t count = messages_.size() - first;
+  out_headers_.assign(count, {});
+  out_controls_.resize(count);
+  for (size_t i = 0; i < count; ++i) {
+    const Message& message = messages_[first + i];
+    msghdr& header = out_headers_[i].msg_hdr;
+    header.msg_name = &message.to->address.storage;
+    header.msg_namelen = message.to->address.length();
+    header.msg_iov = &message.to->datagrams[message.first];
+    header.msg_iovlen = message.count;
+    if (message.count > 1) {
+      set_segment_size(header, header.msg_iov->iov_len, out_controls_[i].bytes);
+    }
+  }
+  const int sent = sendmmsg(fd(), out_headers_.data(), static_cast<unsigned>(count), MSG_DONTWAIT);
+  return sent < 0 ? -errno : sent;
+}
+
+void UdpPort::flush() {
+  for (size_t i = 0; i < receivers_used_; ++i) couple(*receivers_[i]);
+  for (size_t next = 0; next < messages_.size();) {
+    const int result = send_from(next);
+    if (result == -EIO && couples_) {  // the device cannot cut trains
+      couples_ = false;
+      uncouple(next);
+    } else if (result != -EINTR) {
+      // An error is the first one's: of no room for any, or of its address alone.
+      const bool is_full = result == -EAGAIN;
+      const size_t end =
+          is_full ? messages_.size() : next + static_cast<size_t>(std::max(result, 1));
+      for (; next < end; ++next) (result > 0 ? sent_ : not_sent_) += messages_[next].count;
+    }
+  }
+  messages_.clear();
+  for (size_t i = 0; i < receivers_used_; ++i) receivers_[i]->datagrams.clear();
+  receivers_used_ = 0;
+  queued_ = 0;
+}
+
+absl::StatusOr<size_t> path_mtu(const Address& to) {
+  const tcp::Socket probe(::socket(to.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  int mtu = 0;
+  socklen_t length = sizeof mtu;
+  const bool is_v6 = to.family() == AF_INET6;
+  if (probe.fd() < 0 || connect(probe.fd(), to.sockaddr_ptr(), to.length()) != 0 ||
+      getsockopt(probe.fd(), is_v6 ? IPPROTO_IPV6 : IPPROTO_IP, is_v6 ? IPV6_MTU : IP_MTU, &mtu,
+                 &length) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("looking for a route to ", to.str()));
+  }
+  return static_cast<size_t>(mtu);
+}
+
+}  // namespace nezha::flare

@@ -1,0 +1,105 @@
+// A UDP socket that receives and sends datagrams by the batch, and what goes to one receiver or
+// comes from one sender as trains: in a software switch system calls and the kernel's work for each
+// packet take the time, not additions. A train passes the kernel as one and is cut into datagrams
+// at its end (UDP_SEGMENT, UDP_GRO: udp(7)).
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "transport/tcp/socket.h"
+
+namespace nezha::flare {
+
+using tcp::Address;
+
+// Not thread-safe. Never blocks: what the kernel has no room for is dropped and counted, as a
+// network drops it.
+class UdpPort {
+ public:
+  // Bound to `address`, for datagrams of at most `datagram` bytes.
+  static absl::StatusOr<UdpPort> open(const Address& address, size_t datagram);
+
+  int fd() const { return socket_.fd(); }
+
+  // Calls `handle` with each datagram of a batch and its sender, and returns how many there were,
+  // with those left out which are longer than any may be. 0: there is nothing to receive.
+  size_t receive(absl::FunctionRef<void(absl::Span<const std::byte>, const Address&)> handle);
+
+  // Where the next datagram is to be written, before send() is called with its size.
+  std::byte* buffer();
+  // Queues that datagram, to each of the receivers.
+  void send(size_t size, absl::Span<const Address> to);
+  // Sends what is queued.
+  void flush();
+
+  uint64_t received() const { return received_; }
+  uint64_t sent() const { return sent_; }
+  uint64_t not_sent() const { return not_sent_; }  // dropped, for want of room or of a route
+
+ private:
+  // Enough for the cost of a system call not to show, few enough to stay in the cache.
+  static constexpr size_t kBatch = 64;           // datagrams to send
+  static constexpr size_t kTrains = 16;          // to receive
+  static constexpr size_t kMaxTrain = 65535;     // bytes
+  static constexpr size_t kTrainToSend = 32000;  // bytes; longer ones fill queues in one go
+
+  // What goes to one receiver, in order; some of them make a message.
+  struct Receiver {
+    Address address;
+    std::vector<iovec> datagrams;
+  };
+  struct Message {
+    Receiver* to;
+    size_t first;  // of its datagrams
+    size_t count;
+  };
+  struct alignas(cmsghdr) Control {
+    std::byte bytes[CMSG_SPACE(sizeof(int))];
+  };
+
+  UdpPort(tcp::Socket socket, size_t datagram);
+
+  size_t hand_out(size_t train,
+                  absl::FunctionRef<void(absl::Span<const std::byte>, const Address&)> handle);
+  Receiver& receiver_at(const Address& address);
+  void couple(Receiver& receiver);
+  void uncouple(size_t first);
+  // Sends the messages from that one on: how many, or an errno as a negative number.
+  int send_from(size_t first);
+
+  tcp::Socket socket_;
+  size_t datagram_;
+
+  std::vector<std::byte> in_;  // kTrains trains
+  std::vector<Address> senders_;
+  std::vector<Control> in_controls_;
+  std::vector<iovec> in_parts_;
+  std::vector<mmsghdr> in_headers_;
+
+  std::vector<std::byte> out_;  // kBatch datagrams
+  size_t queued_ = 0;           // of them
+  bool couples_ = true;         // the way out takes trains
+  std::vector<std::unique_ptr<Receiver>> receivers_;
+  size_t receivers_used_ = 0;
+  std::vector<Message> messages_;
+  std::vector<Control> out_controls_;
+  std::vector<mmsghdr> out_headers_;
+
+  uint64_t received_ = 0;
+  uint64_t sent_ = 0;
+  uint64_t not_sent_ = 0;
+};
+
+// The MTU of the route to an address. An error names the address.
+absl::StatusOr<size_t> path_mtu(const Address& to);
+
+}  // namespace nezha::flare

@@ -1,0 +1,119 @@
+// The datagrams between hosts and aggregation switches, and between switches: all of the format is
+// in this file.
+//
+// Version 1. Integers are little-endian and unsigned, and so are the elements' bytes; reserved
+// fields are sent as zero and ignored when received. One UDP datagram is one frame:
+//
+//   offset  bytes
+//    0      1      version (upper 4 bits), FrameType (lower 4)
+//    1      1      DataType (upper 4 bits), ReduceOperation (lower 4) of the block
+//    2      1      child: which of the receiver's children sends this; 0 from a switch to its
+//    children 3      1      reserved 4      4      session 8      2      generation: counts the
+//    session's installations, so that what is left over from
+//                  one cannot reach the next
+//   10      2      reserved
+//   12      4      seq: the block's number in its session, which runs on across operations and
+//   wraps 16      4      operation id: which collective the block is of, for ranks that disagree on
+//   that
+//                  to find out
+//   20     12      tag (authenticator.h) over bytes 0 to 19 and all that follows the tag
+//   32             payload
+//
+// A block is the same few elements of all ranks, as many as fit a datagram. Frames and payloads:
+//
+//   kContribution  child to switch: the elements. Of a switch below: what its own children's make
+//   kResult        switch to its children: the reduced elements
+//   kPending       switch to its children: the block waits for others' contributions, those of
+//                  the ranks in the payload: up to 64 times {u16 first rank, u16 how many}
+//   kMismatch      switch to a child: others' contributions to this block are of what this header
+//                  says, and of as many bytes as the payload, u32, says; the child's own is of
+//                  something else, and has been dropped
+//
+// The payload of a contribution and of a result may be empty (a barrier's is). Sparse blocks, which
+// take several frames (shards), will be types of their own.
+//
+// Nothing read from a socket is used before it passed decode() and Authenticator::verify(); what
+// those cannot know (whether there is such a session, whether the block is due) core/ checks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "flare_offload/wire/authenticator.h"
+#include "nezha/types.h"
+
+namespace nezha::flare {
+
+constexpr uint8_t kVersion = 1;
+constexpr size_t kHeaderSize = 32;
+
+// Limits on what a peer may make this process believe.
+constexpr int kMaxChildren = 64;      // of one switch in one session
+constexpr size_t kMaxPayload = 8936;  // bytes: what payload_for(9000, false) is
+constexpr size_t kMaxDatagram = kHeaderSize + kMaxPayload;
+
+// The most bytes of elements, whole ones of every type, that a datagram carries over a path of that
+// MTU without being fragmented; at most kMaxPayload, and 0 if there is no room for any.
+size_t payload_for(size_t mtu, bool ipv6);
+
+enum class FrameType : uint8_t {
+  kContribution = 1,
+  kResult = 2,
+  kPending = 3,
+  kMismatch = 4,
+};
+
+// What contributions must agree on for them to be combined, their length apart.
+struct BlockId {
+  uint32_t seq = 0;
+  uint32_t operation_id = 0;
+  DataType type = DataType::kFloat32;
+  ReduceOperation operation = ReduceOperation::kSum;  // sum, product, min or max
+
+  friend bool operator==(const BlockId&, const BlockId&) = default;
+};
+
+struct FrameHeader {
+  FrameType type = FrameType::kContribution;
+  uint8_t child = 0;
+  uint16_t generation = 0;
+  uint32_t session = 0;
+  BlockId block = {};
+
+  friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
+};
+
+// A frame as it lies in a datagram's memory.
+struct Frame {
+  FrameHeader header;
+  absl::Span<const std::byte> payload;
+};
+
+// Writes the datagram to `out`, which has room for kHeaderSize and the payload, at most kMaxPayload
+// bytes. Returns its size.
+size_t encode(const FrameHeader& header, absl::Span<const std::byte> payload,
+              Authenticator& authenticator, std::byte* out);
+
+// Nothing if the datagram is no frame of this version, or breaks a limit. Its tag is not looked at.
+std::optional<Frame> decode(absl::Span<const std::byte> datagram);
+
+// Consecutive ranks.
+struct RankRange {
+  uint16_t first = 0;
+  uint16_t count = 0;
+
+  friend bool operator==(const RankRange&, const RankRange&) = default;
+};
+
+// The payload of kPending: at most kMaxChildren ranges.
+std::vector<std::byte> encode_ranges(absl::Span<const RankRange> ranges);
+std::vector<RankRange> decode_ranges(absl::Span<const std::byte> payload);  // that decode() passed
+
+// The payload of kMismatch.
+std::vector<std::byte> encode_length(size_t length);
+size_t decode_length(absl::Span<const std::byte> payload);  // that decode() passed
+
+}  // namespace nezha::flare

@@ -1,0 +1,247 @@
+"""nezha-switch, with real hosts: results, losses, trees, strangers, and what it refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import job
+import pytest
+from probes import PYTHON
+from processes import Process, end_sessions
+from testbed import Testbed
+
+SWITCH = str(job.BUILD / "flare_offload" / "nezha-switch")
+HOST = str(job.BUILD / "tests" / "cluster_flare_host")
+RAIL = "eth0"
+HOSTS = 4
+ROOT, LEAVES = 4, [5, 6]  # the testbed's hosts that are switches
+MIB = 1 << 18  # elements
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Testbed]:
+    with Testbed(hosts=7, rails={RAIL: "1gbit"}, prefix="ct_flare") as bed:
+        for switch in (ROOT, *LEAVES):
+            bed.set_rate(RAIL, "none", switch)
+        yield bed
+
+
+def address(bed: Testbed, host: int, port: int = 7200) -> str:
+    return f"{bed.rail(RAIL).address(host)}:{port}"
+
+
+def switch_address(bed: Testbed, switch: int) -> str:
+    return address(bed, switch, 7100)
+
+
+def session(key: str, children: Sequence[str], **values: Any) -> str:
+    """A session's file."""
+    settings = {"session": 7, "generation": 3, "window": 16, "payload": 1440} | values
+    lines = [f"{name} {value}" for name, value in settings.items()]
+    lines += [f"key {key}", *(f"child {child}" for child in children)]
+    return "\n".join(lines) + "\n"
+
+
+def hosts_of(bed: Testbed, ranks: Sequence[int]) -> list[str]:
+    return [f"{address(bed, rank)} {rank}" for rank in ranks]
+
+
+class Fabric:
+    """Switches with their session files; hosts that use them."""
+
+    def __init__(self, bed: Testbed, folder: Path) -> None:
+        self.bed = bed
+        self.folder = folder
+        self.switches: dict[int, Process] = {}
+        self.ranks: list[Process] = []
+
+    def start_switch(self, switch: int, text: str) -> None:
+        path = self.folder / f"session{switch}"
+        path.write_text(text)
+        argv = [SWITCH, "--listen", switch_address(self.bed, switch), "--session", str(path)]
+        [process] = self.bed.start(argv, on=[switch])
+        process.wait_for("^ready$")
+        self.switches[switch] = process
+
+    def start_host(self, rank: int, switch: int, elements: int, count: int) -> Process:
+        argv = [HOST, str(self.folder / f"session{switch}"), switch_address(self.bed, switch)]
+        argv += [str(number) for number in (rank, HOSTS, elements, count)]
+        [process] = self.bed.start(argv, on=[rank])
+        self.ranks.append(process)
+        return process
+
+    def await_hosts(self) -> list[dict[str, Any]]:
+        """What they say at their good end."""
+        for rank in self.ranks:
+            assert rank.wait(job.PATIENCE) == 0, rank.output
+        return [json.loads(rank.stdout) for rank in self.ranks]
+
+    def counted(self, switch: int) -> dict[str, Any]:
+        """What the switch has counted by now."""
+        process = self.switches[switch]
+        lines = process.stdout.count("\n")
+        os.kill(process.pid, signal.SIGUSR1)
+        job.await_that("statistics", lambda: process.stdout.count("\n") > lines)
+        counted: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+        [only] = counted.pop("sessions")
+        return counted | only
+
+    def stop(self) -> None:
+        for process in self.switches.values():
+            os.kill(process.pid, signal.SIGTERM)
+            assert process.wait(job.PATIENCE) == 0, process.output
+            assert json.loads(process.stdout.splitlines()[-1])["received"] >= 0
+
+    def end(self) -> None:
+        end_sessions([*self.switches.values(), *self.ranks], gently=False)
+
+
+@pytest.fixture
+def fabric(bed: Testbed, tmp_path: Path) -> Iterator[Fabric]:
+    fabric = Fabric(bed, tmp_path)
+    with contextlib.ExitStack() as stack:
+        stack.callback(fabric.end)
+        stack.callback(bed.loss, RAIL, 0)
+        yield fabric
+
+
+def start_one_switch(fabric: Fabric, **values: Any) -> None:
+    children = hosts_of(fabric.bed, range(HOSTS))
+    fabric.start_switch(ROOT, session(secrets.token_hex(32), children, **values))
+
+
+def start_tree(fabric: Fabric) -> None:
+    """Two leaves with two hosts each."""
+    bed = fabric.bed
+    root_key = secrets.token_hex(32)
+    ranks = [range(2), range(2, 4)]
+    below = [f"{switch_address(bed, leaf)} {r[0]}-{r[-1]}" for leaf, r in zip(LEAVES, ranks)]
+    fabric.start_switch(ROOT, session(root_key, below))
+    for place, leaf in enumerate(LEAVES):
+        parent = f"{switch_address(bed, ROOT)} {place} {root_key}"
+        children = hosts_of(bed, ranks[place])
+        fabric.start_switch(leaf, session(secrets.token_hex(32), children, parent=parent))
+
+
+@pytest.mark.parametrize("loss", [0, 5])
+@pytest.mark.parametrize("levels", [1, 2])
+def test_sums(fabric: Fabric, levels: int, loss: float) -> None:
+    """Hosts check each element of each result."""
+    (start_one_switch if levels == 1 else start_tree)(fabric)
+    fabric.bed.loss(RAIL, loss)
+    for rank in range(HOSTS):
+        switch = ROOT if levels == 1 else LEAVES[rank // 2]
+        fabric.start_host(rank, switch, elements=MIB + 7, count=4)
+    said = fabric.await_hosts()
+    blocks = 4 * -(-(MIB + 7) // 360)
+    for switch in fabric.switches:
+        counted = fabric.counted(switch)
+        children = 2 if levels == 2 else HOSTS
+        assert (counted["blocks"], counted["combined"]) == (blocks, blocks * children), counted
+        assert not counted["violations"] and not counted["mismatches"], counted
+    if loss:
+        assert all(host["resent"] > 0 for host in said), said
+    fabric.stop()
+
+
+def test_a_late_rank_does_not_look_like_loss(fabric: Fabric) -> None:
+    start_one_switch(fabric)
+    for rank in range(1, HOSTS):
+        fabric.start_host(rank, ROOT, elements=MIB, count=1)
+    job.await_that("hosts that ask", lambda: fabric.counted(ROOT)["pendings"] > 3)
+    fabric.start_host(0, ROOT, elements=MIB, count=1)
+    assert all(host["pendings"] > 0 for host in fabric.await_hosts()[:-1])
+
+
+# Sends datagrams of several kinds to ADDRESS PORT, from no child's address.
+STRANGER = """
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+header = bytes.fromhex(sys.argv[3])
+for i in range(300):
+    s.sendto([b"x" * (i * 4), header + bytes(8), b"\\xff" * 40, b""][i % 4],
+             (sys.argv[1], int(sys.argv[2])))
+"""
+CONTRIBUTION = "11 71 00 00 07000000 0300 0000 00000000 00000000" + "00" * 12
+FROM_CHILD = STRANGER.replace("header =", 's.bind(("", 7200)); header =')
+
+
+def test_strangers_and_forgers_change_nothing(fabric: Fabric) -> None:
+    start_one_switch(fabric)
+    argv = [*switch_address(fabric.bed, ROOT).split(":"), CONTRIBUTION]
+    fabric.bed.run([PYTHON, "-c", STRANGER, *argv], on=[5])
+    fabric.bed.run([PYTHON, "-c", FROM_CHILD, *argv], on=[0])
+    other = CONTRIBUTION.replace("07000000", "08000000")
+    fabric.bed.run([PYTHON, "-c", STRANGER, *argv[:2], other], on=[5])
+    old = CONTRIBUTION.replace("0300", "0200")
+    fabric.bed.run([PYTHON, "-c", FROM_CHILD, *argv[:2], old], on=[0])
+    job.await_that("all frames", lambda: fabric.counted(ROOT)["received"] == 1200)
+    counted = fabric.counted(ROOT)
+    names = ["strangers", "forged", "unknown", "outdated", "malformed", "combined"]
+    assert {name: counted[name] for name in names} == {
+        "strangers": 75,
+        "forged": 75,
+        "unknown": 75,
+        "outdated": 75,
+        "malformed": 900,
+        "combined": 0,
+    }
+    for rank in range(HOSTS):
+        fabric.start_host(rank, ROOT, elements=1000, count=1)
+    fabric.await_hosts()
+
+
+def refusal(bed: Testbed, *options: str) -> tuple[int, str]:
+    done = bed.exec(ROOT, [SWITCH, *options], check=False, timeout=10)
+    return done.returncode, done.stderr
+
+
+def test_bad_options(bed: Testbed) -> None:
+    at = ["--listen", switch_address(bed, ROOT)]
+    for options, error in {
+        (): "--listen is missing",
+        ("--listen", "10.0.0.1"): "--listen: not an address and port: '10.0.0.1'",
+        ("--listen",): "--listen needs a value",
+        (*at,): "--session is missing",
+        (*at, "--sesion", "x"): "unknown option '--sesion'",
+        (*at, "--memory", "0"): "--memory '0': a number of MiB, 1 to 1048576",
+        (*at, "x"): "unexpected 'x'",
+    }.items():
+        assert refusal(bed, *options) == (2, f"nezha-switch: {error}\nTry nezha-switch --help.\n")
+    assert bed.exec(ROOT, [SWITCH, "--version"]).stdout.startswith("nezha-switch ")
+
+
+def test_sessions_that_cannot_be(bed: Testbed, tmp_path: Path) -> None:
+    at = ["--listen", switch_address(bed, ROOT)]
+    key = secrets.token_hex(32)
+    good = session(key, hosts_of(bed, range(HOSTS)))
+    path = tmp_path / "session"
+    for text, error in {
+        good.replace("payload 1440", "payload 1448"): "session 7: a payload of 1448 bytes is too"
+        f" long for the way to {address(bed, 0)}, whose MTU of 1500 allows 1440",
+        good.replace("window 16", "window 32768"): "session 7: its slots take 96468992 bytes, and"
+        " 67108864 are left (a smaller window or payload, or --memory)",
+        good.replace("window 16", "window 17"): "a window of 17 blocks; it is a power of two up to"
+        " 65536",
+        good.replace("window", "windows"): "line 3: unknown word 'windows'",
+        good.replace("10.0.0.1", "192.0.2.1"): "session 7: looking for a route to 192.0.2.1:7200:"
+        " Network is unreachable",
+    }.items():
+        path.write_text(text)
+        code, said = refusal(bed, *at, "--session", str(path))
+        assert (code, said) == (1, f"nezha-switch: {path}: {error}\n")
+    path.write_text(good)
+    twice = ["--session", str(path)] * 2
+    error = f"nezha-switch: {path}: session 7: it is installed already\n"
+    assert refusal(bed, *at, *twice) == (1, error)
+    missing = "nezha-switch: cannot read /nowhere\n"
+    assert refusal(bed, *at, "--session", "/nowhere") == (1, missing)
+    code, said = refusal(bed, "--listen", "192.0.2.1:7100", "--session", str(path))
+    assert code == 1 and "binding a UDP socket to 192.0.2.1:7100" in said

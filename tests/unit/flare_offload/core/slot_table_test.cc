@@ -1,0 +1,314 @@
+#include "flare_offload/core/slot_table.h"
+
+#include <cstring>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gtest/gtest.h"
+
+namespace nezha::flare {
+namespace {
+
+using Values = std::vector<int32_t>;
+
+absl::Span<const std::byte> bytes_of(const Values& values) {
+  return {reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(int32_t)};
+}
+
+// Writes down what the table sends: "up 3:5,6" is block 3 with elements 5 and 6.
+class Recorder final : public Outlet {
+ public:
+  void to_parent(const BlockId& block, absl::Span<const std::byte> payload) override {
+    record("up", FrameType::kContribution, block, payload);
+  }
+  void to_child(int child, FrameType type, const BlockId& block,
+                absl::Span<const std::byte> payload) override {
+    record(absl::StrCat("child ", child), type, block, payload);
+  }
+  void to_children(FrameType type, const BlockId& block,
+                   absl::Span<const std::byte> payload) override {
+    record("all", type, block, payload);
+  }
+
+  std::string take() { return std::exchange(text_, {}); }
+
+ private:
+  void record(std::string to, FrameType type, const BlockId& block,
+              absl::Span<const std::byte> payload) {
+    std::string what;
+    if (type == FrameType::kPending) {
+      what = absl::StrJoin(decode_ranges(payload), ",", [](std::string* out, RankRange range) {
+        absl::StrAppend(out, range.first, "+", range.count);
+      });
+      to += " pending";
+    } else if (type == FrameType::kMismatch) {
+      what = absl::StrCat(decode_length(payload), " bytes of operation ", block.operation_id);
+      to += " mismatch";
+    } else {
+      Values values(payload.size() / sizeof(int32_t));
+      if (!values.empty()) std::memcpy(values.data(), payload.data(), payload.size());
+      what = absl::StrJoin(values, ",");
+    }
+    absl::StrAppend(&text_, text_.empty() ? "" : "; ", to, " ", block.seq, ":", what);
+  }
+
+  std::string text_;
+};
+
+class SlotTableTest : public ::testing::Test {
+ protected:
+  static constexpr uint32_t kWindow = 2;
+
+  explicit SlotTableTest(bool is_root = true, uint32_t first_seq = 0)
+      : table_({.window = kWindow,
+                .first_seq = first_seq,
+                .children = {{0, 1}, {1, 2}, {3, 1}},
+                .is_root = is_root,
+                .payload = 64},
+               &recorder_) {}
+
+  static Frame frame(FrameType type, uint32_t seq, const Values& values) {
+    FrameHeader header{.type = type};
+    header.block = {.seq = seq, .operation_id = 9, .type = DataType::kInt32};
+    return {header, bytes_of(values)};
+  }
+  // What the table sends when it gets that.
+  std::string contribute(int child, uint32_t seq, const Values& values) {
+    table_.from_child(child, frame(FrameType::kContribution, seq, values));
+    return recorder_.take();
+  }
+  std::string from_parent(FrameType type, uint32_t seq, const Values& values) {
+    table_.from_parent(frame(type, seq, values));
+    return recorder_.take();
+  }
+  // A block to which each child contributes a 1.
+  std::string whole_block(uint32_t seq) {
+    return contribute(0, seq, {1}) + contribute(1, seq, {1}) + contribute(2, seq, {1});
+  }
+
+  Recorder recorder_;
+  SlotTable table_;
+};
+
+TEST_F(SlotTableTest, CombinesAndSendsToAll) {
+  EXPECT_EQ(contribute(1, 0, {1, 10}), "");
+  EXPECT_EQ(contribute(0, 0, {2, 20}), "");
+  EXPECT_EQ(contribute(2, 0, {4, 40}), "all 0:7,70");
+  EXPECT_EQ(table_.counters().blocks, 1);
+  EXPECT_EQ(table_.counters().combined, 3);
+}
+
+TEST_F(SlotTableTest, BlocksOfNoElements) {
+  EXPECT_EQ(contribute(0, 0, {}) + contribute(1, 0, {}), "");
+  EXPECT_EQ(contribute(2, 0, {}), "all 0:");
+}
+
+TEST_F(SlotTableTest, SaysWhichRanksAreMissing) {
+  contribute(0, 1, {1});
+  EXPECT_EQ(contribute(0, 1, {1}), "child 0 pending 1:1+2,3+1");
+  contribute(1, 1, {1});
+  EXPECT_EQ(contribute(0, 1, {1}), "child 0 pending 1:3+1");
+  EXPECT_EQ(contribute(2, 1, {5}), "all 1:7");
+}
+
+TEST_F(SlotTableTest, KeepsAResultForThoseWhoLostIt) {
+  whole_block(0);
+  EXPECT_EQ(contribute(1, 0, {1}), "child 1 0:3");
+  whole_block(2);
+  EXPECT_EQ(contribute(2, 0, {1}), "child 2 0:3");
+  EXPECT_EQ(table_.counters().duplicates, 2);
+}
+
+TEST_F(SlotTableTest, ReusesASlotAndDropsWhatIsOld) {
+  whole_block(0);
+  EXPECT_EQ(contribute(0, 4, {2}), "");
+  EXPECT_EQ(contribute(1, 0, {1}), "");
+  EXPECT_EQ(contribute(1, 4, {2}), "");
+  EXPECT_EQ(contribute(2, 4, {2}), "all 4:6");
+  EXPECT_EQ(table_.counters().stale, 1);
+}
+
+TEST_F(SlotTableTest, DropsWhatNoHostSends) {
+  EXPECT_EQ(contribute(0, 4, {1}), "");  // 0 comes first in that slot
+  EXPECT_EQ(contribute(0, 0xfffffffc, {1}), "");
+  whole_block(0);
+  EXPECT_EQ(contribute(0, 8, {1}), "");
+  EXPECT_EQ(contribute(0, 1, Values(17)), "");  // more than a block may have
+  EXPECT_EQ(from_parent(FrameType::kContribution, 0, {1}), "");
+  table_.from_child(0, frame(FrameType::kResult, 1, {1}));
+  EXPECT_EQ(recorder_.take(), "");
+  contribute(0, 1, {1});
+  EXPECT_EQ(contribute(0, 5, {1}), "");  // block 1 is not done
+  EXPECT_EQ(table_.counters().violations, 5);
+  EXPECT_EQ(table_.counters().stale, 2);
+  EXPECT_EQ(contribute(0, 0, {1}), "child 0 0:3");
+}
+
+TEST_F(SlotTableTest, TellsWhoContributesToAnotherOperation) {
+  contribute(0, 0, {1});
+  EXPECT_EQ(contribute(1, 0, {1, 1}), "child 1 mismatch 0:4 bytes of operation 9");
+  for (const BlockId& other : {BlockId{0, 8, DataType::kInt32, ReduceOperation::kSum},
+                               BlockId{0, 9, DataType::kUint32, ReduceOperation::kSum},
+                               BlockId{0, 9, DataType::kInt32, ReduceOperation::kMax}}) {
+    Frame differing = frame(FrameType::kContribution, 0, {});
+    const Values one = {1};
+    differing.header.block = other;
+    differing.payload = bytes_of(one);
+    table_.from_child(2, differing);
+    EXPECT_EQ(recorder_.take(), "child 2 mismatch 0:4 bytes of operation 9");
+  }
+  EXPECT_EQ(table_.counters().mismatches, 4);
+  EXPECT_EQ(contribute(1, 0, {1}) + contribute(2, 0, {1}), "all 0:3");
+}
+
+class ChildSlotTable : public SlotTableTest {
+ protected:
+  ChildSlotTable() : SlotTableTest(false) {}
+};
+
+TEST_F(ChildSlotTable, SendsUpAndPassesTheResultOn) {
+  EXPECT_EQ(whole_block(0), "up 0:3");
+  EXPECT_EQ(from_parent(FrameType::kResult, 0, {12}), "all 0:12");
+  EXPECT_EQ(contribute(1, 0, {1}), "child 1 0:12");
+  EXPECT_EQ(from_parent(FrameType::kResult, 0, {12}), "");  // a duplicate
+}
+
+TEST_F(ChildSlotTable, SendsThePartialAgain) {
+  whole_block(0);
+  EXPECT_EQ(contribute(1, 0, {1}), "up 0:3");
+  EXPECT_EQ(contribute(0, 4, {1}), "");  // not done
+}
+
+TEST_F(ChildSlotTable, PassesOnWhatTheParentSays) {
+  whole_block(0);
+  const std::vector<std::byte> ranges = encode_ranges({{7, 2}});
+  Frame pending = frame(FrameType::kPending, 0, {});
+  pending.payload = ranges;
+  table_.from_parent(pending);
+  EXPECT_EQ(recorder_.take(), "all pending 0:7+2");
+  const std::vector<std::byte> length = encode_length(12);
+  Frame mismatch = frame(FrameType::kMismatch, 0, {});
+  mismatch.payload = length;
+  table_.from_parent(mismatch);
+  EXPECT_EQ(recorder_.take(), "all mismatch 0:12 bytes of operation 9");
+}
+
+TEST_F(ChildSlotTable, TakesNoResultThatIsNotDue) {
+  EXPECT_EQ(from_parent(FrameType::kResult, 0, {12}), "");
+  contribute(0, 0, {1});
+  EXPECT_EQ(from_parent(FrameType::kResult, 0, {12}), "");
+  EXPECT_EQ(contribute(1, 0, {1}) + contribute(2, 0, {1}), "up 0:3");
+  EXPECT_EQ(from_parent(FrameType::kResult, 4, {12}), "");
+  EXPECT_EQ(from_parent(FrameType::kResult, 0, {12, 12}), "");
+  EXPECT_EQ(table_.counters().stale, 3);
+  EXPECT_EQ(table_.counters().violations, 1);
+  EXPECT_EQ(from_parent(FrameType::kResult, 0, {12}), "all 0:12");
+}
+
+class WrappingSlotTable : public SlotTableTest {
+ protected:
+  WrappingSlotTable() : SlotTableTest(true, 0xfffffffd) {}
+};
+
+TEST_F(WrappingSlotTable, GoesOnPastTheLastSequenceNumber) {
+  EXPECT_EQ(contribute(0, 0xfffffff9, {1}), "");  // before the first
+  for (const uint32_t seq : {0xfffffffdU, 0xfffffffeU, 0xffffffffU, 0U, 1U, 2U}) {
+    EXPECT_EQ(whole_block(seq), absl::StrCat("all ", seq, ":3"));
+  }
+  EXPECT_EQ(contribute(0, 0xfffffffe, {1}), "");
+  EXPECT_EQ(table_.counters().stale, 2);
+  EXPECT_EQ(contribute(0, 0xffffffff, {1}), "child 0 4294967295:3");
+}
+
+// Takes everything, and reads every byte.
+class Sink final : public Outlet {
+ public:
+  void to_parent(const BlockId&, absl::Span<const std::byte> payload) override { read(payload); }
+  void to_child(int child, FrameType, const BlockId&,
+                absl::Span<const std::byte> payload) override {
+    EXPECT_LT(child, 5);
+    read(payload);
+  }
+  void to_children(FrameType, const BlockId&, absl::Span<const std::byte> payload) override {
+    read(payload);
+  }
+
+ private:
+  void read(absl::Span<const std::byte> payload) {
+    EXPECT_LE(payload.size(), 256);
+    for (const std::byte byte : payload) all_ ^= byte;
+  }
+  std::byte all_{};
+};
+
+// Any frame that the decoder lets through, from any child and the parent, in any order.
+TEST(SlotTable, BearsHostileFrames) {
+  std::mt19937 random(1);
+  uint64_t blocks = 0;
+  const std::vector<std::byte> noise(512, std::byte{0x5a});
+  for (int i = 0; i < 200; ++i) {
+    Sink sink;
+    SlotTable table({.window = 2,
+                     .first_seq = static_cast<uint32_t>(0 - random() % 8),
+                     .children = std::vector<RankRange>(5, {0, 1}),
+                     .is_root = i % 2 == 0,
+                     .payload = 256,
+                     .reproducible = i % 3 == 0},
+                    &sink);
+    for (int frames = 0; frames < 1000; ++frames) {
+      FrameHeader header;
+      const bool from_parent = random() % 4 == 0;
+      header.type = static_cast<FrameType>(1 + (random() % 4 == 0 ? random() % 4 : from_parent));
+      header.block = {.seq = static_cast<uint32_t>(random() % 16 - 8),
+                      .operation_id = static_cast<uint32_t>(random() % 50 == 0),
+                      .type = static_cast<DataType>(1 + random() % 50 / 44),
+                      .operation = static_cast<ReduceOperation>(1 + random() % 50 / 48)};
+      const bool has_elements = header.type <= FrameType::kResult;
+      const size_t most = has_elements ? noise.size() : 256;  // as the decoder has it
+      const size_t length = random() % 20 == 0 ? random() % (most / 8) * 8 : 256;
+      const Frame frame = {header, absl::MakeSpan(noise).first(length)};
+      if (from_parent) {
+        table.from_parent(frame);
+      } else {
+        table.from_child(static_cast<int>(random() % 5), frame);
+      }
+    }
+    blocks += table.counters().blocks;
+  }
+  EXPECT_GT(blocks, 500);  // it got somewhere
+}
+
+TEST(SlotTableOptions, AreChecked) {
+  SlotTableOptions good{.window = 4, .children = {{0, 1}}, .payload = 1440};
+  EXPECT_TRUE(check(good).ok());
+  for (const uint32_t window : {0U, 3U, 2 * kMaxWindow}) {
+    SlotTableOptions options = good;
+    options.window = window;
+    EXPECT_EQ(check(options).message(),
+              absl::StrCat("a window of ", window, " blocks; it is a power of two up to 65536"));
+  }
+  for (const size_t children : {0, 65}) {
+    SlotTableOptions options = good;
+    options.children.assign(children, {0, 1});
+    EXPECT_EQ(check(options).message(), absl::StrCat(children, " children; a switch has 1 to 64"));
+  }
+  for (const size_t payload : {size_t{0}, size_t{12}, kMaxPayload + 8}) {
+    SlotTableOptions options = good;
+    options.payload = payload;
+    EXPECT_FALSE(check(options).ok());
+  }
+}
+
+TEST(SlotTableOptions, MemoryIsThatOfTheWorstCase) {
+  SlotTableOptions options{.window = 4, .children = std::vector<RankRange>(7), .payload = 1440};
+  EXPECT_EQ(memory_of(options), 8 * 1472);
+  options.reproducible = true;
+  EXPECT_EQ(memory_of(options), 8 * 4 * 1472);
+}
+
+}  // namespace
+}  // namespace nezha::flare

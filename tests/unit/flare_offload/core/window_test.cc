@@ -1,0 +1,156 @@
+#include "flare_offload/core/window.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace nezha::flare {
+namespace {
+
+constexpr RetryTiming kTiming = {
+    .first = 10 * kMillisecond, .least = kMillisecond, .most = 100 * kMillisecond};
+
+std::vector<uint32_t> all_new(Window& window, Nanos now) {
+  std::vector<uint32_t> seqs;
+  while (const auto seq = window.take_new(now)) seqs.push_back(*seq);
+  return seqs;
+}
+
+std::vector<uint32_t> all_overdue(Window& window, Nanos now) {
+  std::vector<uint32_t> seqs;
+  while (const auto seq = window.take_overdue(now)) seqs.push_back(*seq);
+  return seqs;
+}
+
+using Seqs = std::vector<uint32_t>;
+
+TEST(Window, SendsABlockWhenItHasTheResultOfTheOneAWindowBefore) {
+  Window window(4, 0, kTiming);
+  EXPECT_EQ(all_new(window, 1), Seqs{});
+  EXPECT_EQ(window.extend(10), 0);
+  EXPECT_EQ(all_new(window, 1), (Seqs{0, 1, 2, 3}));
+  EXPECT_TRUE(window.on_result(2, 2));  // each place by itself
+  EXPECT_EQ(all_new(window, 2), Seqs{6});
+  EXPECT_TRUE(window.on_result(6, 3));
+  EXPECT_TRUE(window.on_result(3, 3));
+  EXPECT_EQ(all_new(window, 3), Seqs{7});  // 10 does not exist yet
+  EXPECT_EQ(window.unfinished(), 7);
+  EXPECT_EQ(window.extend(1), 10);
+  EXPECT_EQ(all_new(window, 3), Seqs{10});
+}
+
+TEST(Window, GoesOnInPlacesThatFellFarBehind) {
+  Window window(2, 0, kTiming);
+  window.extend(10);
+  EXPECT_EQ(all_new(window, 1), (Seqs{0, 1}));
+  for (const uint32_t seq : {1U, 3U, 5U, 7U, 9U}) {
+    EXPECT_TRUE(window.on_result(seq, 1));
+    all_new(window, 1);
+  }
+  EXPECT_EQ(window.unfinished(), 5);
+  EXPECT_TRUE(window.on_result(0, 1));
+  EXPECT_EQ(all_new(window, 1), Seqs{2});
+}
+
+TEST(Window, TakesEachResultOnce) {
+  Window window(2, 0, kTiming);
+  window.extend(3);
+  EXPECT_FALSE(window.on_result(0, 1));  // not sent yet
+  all_new(window, 1);
+  EXPECT_TRUE(window.on_result(0, 2));
+  EXPECT_FALSE(window.on_result(0, 3));
+  EXPECT_FALSE(window.on_result(2, 3));  // due next, but not sent
+  EXPECT_FALSE(window.on_result(1000, 3));
+  EXPECT_EQ(window.unfinished(), 2);
+}
+
+TEST(Window, SequenceNumbersWrap) {
+  Window window(4, 0xfffffffe, kTiming);
+  EXPECT_EQ(window.extend(8), 0xfffffffe);
+  EXPECT_EQ(all_new(window, 1), (Seqs{0xfffffffe, 0xffffffff, 0, 1}));
+  EXPECT_TRUE(window.on_result(0xffffffff, 2));
+  EXPECT_EQ(all_new(window, 2), Seqs{3});
+  EXPECT_TRUE(window.on_result(0xfffffffe, 2));
+  EXPECT_TRUE(window.on_result(2 - 1, 2));
+  EXPECT_EQ(all_new(window, 2), (Seqs{2, 5}));
+}
+
+TEST(Window, SendsAgainWithDoublingIntervals) {
+  Window window(2, 0, kTiming);
+  window.extend(1);
+  EXPECT_EQ(window.next_due(), Window::kNever);
+  all_new(window, 0);
+  Nanos due = 10 * kMillisecond;
+  for (const Nanos interval : {20, 40, 80, 100, 100}) {
+    EXPECT_EQ(window.next_due(), due);
+    EXPECT_EQ(all_overdue(window, due - 1), Seqs{});
+    EXPECT_EQ(all_overdue(window, due), Seqs{0});
+    due += interval * kMillisecond;
+  }
+  EXPECT_EQ(window.resent(), 5);
+  EXPECT_TRUE(window.on_result(0, due));
+  EXPECT_EQ(window.next_due(), Window::kNever);
+  EXPECT_EQ(all_overdue(window, due + kSecond), Seqs{});
+}
+
+// What RFC 6298 computes: R, R/2; then weights of 1/8 and 1/4.
+TEST(Window, LearnsTheRoundTrip) {
+  Window window(1, 0, kTiming);
+  window.extend(3);
+  window.take_new(0);
+  window.on_result(0, 8 * kMillisecond);
+  window.take_new(10 * kMillisecond);
+  EXPECT_EQ(window.next_due(), (10 + 8 + 4 * 4) * kMillisecond);
+  window.on_result(1, 26 * kMillisecond);
+  window.take_new(30 * kMillisecond);
+  EXPECT_EQ(window.next_due(), (30 + 9 + 4 * 5) * kMillisecond);
+}
+
+TEST(Window, LearnsNothingFromBlocksThatWereSentAgainOrThatWaited) {
+  for (const bool waits : {false, true}) {
+    Window window(1, 0, kTiming);
+    window.extend(2);
+    window.take_new(0);
+    if (waits) {
+      window.on_pending(0, kMillisecond);
+    } else {
+      EXPECT_EQ(all_overdue(window, 10 * kMillisecond), Seqs{0});
+    }
+    window.on_result(0, 11 * kMillisecond);
+    window.take_new(20 * kMillisecond);
+    EXPECT_EQ(window.next_due(), 30 * kMillisecond);
+  }
+}
+
+TEST(Window, AsksLaterForABlockThatWaits) {
+  Window window(1, 0, kTiming);
+  window.extend(1);
+  window.take_new(0);
+  window.on_pending(0, 5 * kMillisecond);
+  EXPECT_EQ(all_overdue(window, 14 * kMillisecond), Seqs{});
+  EXPECT_EQ(all_overdue(window, 15 * kMillisecond), Seqs{0});
+  window.on_pending(0, 16 * kMillisecond);
+  EXPECT_EQ(all_overdue(window, 35 * kMillisecond), Seqs{});
+  EXPECT_EQ(all_overdue(window, 36 * kMillisecond), Seqs{0});
+}
+
+TEST(Window, SaysSinceWhenNothingWasHeard) {
+  Window window(2, 0, kTiming);
+  window.extend(2);
+  EXPECT_EQ(window.silent_since(), Window::kNever);
+  all_new(window, 5);
+  EXPECT_EQ(window.silent_since(), 5);
+  all_overdue(window, kSecond);
+  EXPECT_EQ(window.silent_since(), 5);
+  window.on_pending(1, kSecond);
+  EXPECT_EQ(window.silent_since(), kSecond);
+  window.on_pending(7, 2 * kSecond);  // no block of this one's
+  EXPECT_EQ(window.silent_since(), kSecond);
+  window.on_result(0, 3 * kSecond);
+  EXPECT_EQ(window.silent_since(), 3 * kSecond);
+  window.on_result(1, 4 * kSecond);
+  EXPECT_EQ(window.silent_since(), Window::kNever);
+}
+
+}  // namespace
+}  // namespace nezha::flare

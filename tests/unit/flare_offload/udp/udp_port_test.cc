@@ -1,0 +1,134 @@
+#include "flare_offload/udp/udp_port.h"
+
+#include <poll.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace nezha::flare {
+namespace {
+
+constexpr size_t kMost = 100;  // bytes of a datagram
+
+// At a free port of the loopback device.
+struct Port {
+  explicit Port(const char* at = "127.0.0.1:1", size_t datagram = kMost) {
+    Address any = *Address::parse(at);
+    any.set_port(0);
+    absl::StatusOr<UdpPort> opened = UdpPort::open(any, datagram);
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    udp = std::make_unique<UdpPort>(*std::move(opened));
+    address = *tcp::local_address(udp->fd());
+  }
+  void queue(const std::string& text, const std::vector<Address>& to) {
+    std::memcpy(udp->buffer(), text.data(), text.size());
+    udp->send(text.size(), to);
+  }
+  // What comes, until it is that many datagrams or for 5 s.
+  std::vector<std::string> receive(size_t count) {
+    std::vector<std::string> texts;
+    pollfd awaited = {udp->fd(), POLLIN, 0};
+    while (texts.size() < count && poll(&awaited, 1, 5000) == 1) {
+      udp->receive([&](absl::Span<const std::byte> datagram, const Address& from) {
+        texts.emplace_back(reinterpret_cast<const char*>(datagram.data()), datagram.size());
+        senders.push_back(from);
+      });
+    }
+    return texts;
+  }
+
+  Address address;
+  std::vector<Address> senders;  // of all that has come
+  std::unique_ptr<UdpPort> udp;
+};
+
+using Texts = std::vector<std::string>;
+
+class UdpPortTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(UdpPortTest, SendsToEachAndReceives) {
+  Port a(GetParam());
+  Port b(GetParam());
+  a.queue("one", {b.address});
+  a.queue("", {b.address});
+  a.queue("two", {a.address, b.address});
+  EXPECT_EQ(a.udp->sent(), 0);
+  a.udp->flush();
+  EXPECT_EQ(b.receive(3), (Texts{"one", "", "two"}));
+  EXPECT_TRUE(b.senders == std::vector<Address>(3, a.address));
+  EXPECT_EQ(a.receive(1), Texts{"two"});
+  EXPECT_EQ(a.udp->sent(), 4);
+  EXPECT_EQ(a.udp->not_sent(), 0);
+  EXPECT_EQ(b.udp->received(), 3);
+  EXPECT_EQ(b.udp->receive([](auto, const auto&) { FAIL(); }), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, UdpPortTest, ::testing::Values("127.0.0.1:1", "[::1]:1"));
+
+TEST(UdpPort, MoreThanOneBatch) {
+  Port a;
+  Port b;
+  Texts expected;
+  for (int i = 0; i < 200; ++i) {
+    expected.push_back(std::to_string(i));
+    a.queue(expected.back(), {b.address});
+  }
+  a.udp->flush();
+  EXPECT_EQ(b.receive(200), expected);
+}
+
+TEST(UdpPort, TrainsComeApartAsTheyWere) {
+  Port a;
+  Port b;
+  Texts expected;
+  for (const size_t size : {10, 10, 10, 5, 10, 20, 20, 0, 20, 20, 1, 1, 100, 100}) {
+    expected.emplace_back(size, static_cast<char>('a' + expected.size()));
+    a.queue(expected.back(), {b.address, a.address});
+  }
+  a.udp->flush();
+  EXPECT_EQ(b.receive(expected.size()), expected);
+  EXPECT_EQ(a.receive(expected.size()), expected);
+  EXPECT_EQ(a.udp->sent(), 2 * expected.size());
+  EXPECT_EQ(b.udp->received(), expected.size());
+}
+
+TEST(UdpPort, LeavesOutWhatIsTooLong) {
+  Port a;
+  Port wide("127.0.0.1:1", kMost + 1);
+  const std::string longest(kMost, 'y');
+  wide.queue(longest + "x", {a.address});
+  wide.queue(longest, {a.address});
+  wide.udp->flush();
+  EXPECT_EQ(a.receive(1), Texts{longest});
+  EXPECT_EQ(a.udp->received(), 2);
+}
+
+TEST(UdpPort, GoesOnAfterWhatCannotBeSent) {
+  Port a;
+  Port b;
+  a.queue("lost", {*Address::parse("[::1]:7100")});  // from an IPv4 socket
+  a.queue("sent", {b.address});
+  a.udp->flush();
+  EXPECT_EQ(b.receive(1), Texts{"sent"});
+  EXPECT_EQ(a.udp->not_sent(), 1);
+}
+
+TEST(UdpPort, SaysWhereItCannotBe) {
+  const auto opened = UdpPort::open(*Address::parse("192.0.2.1:17208"), kMost);
+  EXPECT_NE(opened.status().message().find("binding a UDP socket to 192.0.2.1:17208"),
+            std::string::npos);
+}
+
+TEST(PathMtu, OfTheLoopbackDevice) {
+  const auto mtu = path_mtu(*Address::parse("127.0.0.1:7100"));
+  ASSERT_TRUE(mtu.ok()) << mtu.status();
+  EXPECT_GE(*mtu, 1500);
+}
+
+}  // namespace
+}  // namespace nezha::flare
