@@ -16,9 +16,9 @@
 
 namespace nezha::reference {
 
-constexpr std::array kOperations = {ReduceOperation::kSum, ReduceOperation::kProduct,
-                                    ReduceOperation::kMin, ReduceOperation::kMax,
-                                    ReduceOperation::kAverage};
+inline constexpr std::array kOperations = {ReduceOperation::kSum, ReduceOperation::kProduct,
+                                           ReduceOperation::kMin, ReduceOperation::kMax,
+                                           ReduceOperation::kAverage};
 
 template <typename T>
 uint64_t bits_of(T value) {

@@ -90,14 +90,14 @@ TEST(Adaptation, IsNearTheBestOnABusyMachineToo) {
       if (has_stripes) lanes.push_back(stripes(1.05));
       Excess mean[3];
       std::string last;
-      for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
+      for (uint32_t seed = 1; seed <= kChangeSeeds; ++seed) {
         ModelPolicy* policy = nullptr;
         SimulatedJob job(lanes, policy, 0.1, seed, true);
         for (const int phase : {0, 1, 2}) {
           job.network.lanes[1].slope = phase == 1 ? 8000 / 300. : 8000 / 1000.;
           const Excess excess = run_phase(job, bytes, 500);
-          mean[phase].all += excess.all / kSeeds;
-          mean[phase].later += excess.later / kSeeds;
+          mean[phase].all += excess.all / kChangeSeeds;
+          mean[phase].later += excess.later / kChangeSeeds;
           if (excess.later > 0.05) last = job.balancer().table().history(size_class_of(bytes));
         }
       }
