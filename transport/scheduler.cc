@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 namespace nezha {
 namespace {
@@ -50,22 +51,30 @@ RailMask Scheduler::usable(RailMask allowed) const {
   return (up_ & allowed) != 0 ? up_ & allowed : up_;
 }
 
-// The mean of the rates that are like this rail's, its own among them.
-double Scheduler::typical_rate(Rail rail, RailMask rails) const {
-  double sum = 0;
-  int count = 0;
-  for_each_rail(rails, [&](Rail other) {
-    if (std::max(rate(rail), rate(other)) > kAlike * std::min(rate(rail), rate(other))) return;
-    sum += rate(other);
-    ++count;
+// The rails' rates; of those that are alike, their mean.
+Scheduler::Weights Scheduler::weights(RailMask rails, uint64_t length) const {
+  double total = 0;
+  for_each_rail(rails, [&](Rail rail) { total += rate(rail); });
+  const double seconds = static_cast<double>(length) / total;
+  const double alike = seconds * kSecond < kShort ? kAlikeIfShort : kAlike;
+  Weights weights{};
+  for_each_rail(rails, [&](Rail rail) {
+    double sum = 0;
+    int count = 0;
+    for_each_rail(rails, [&](Rail other) {
+      if (std::max(rate(rail), rate(other)) > alike * std::min(rate(rail), rate(other))) return;
+      sum += rate(other);
+      ++count;
+    });
+    weights[static_cast<size_t>(rail)] = sum / count;
   });
-  return sum / count;
+  return weights;
 }
 
 Rail Scheduler::fastest(RailMask rails) const {
   Rail best = kAnyRail;
   for_each_rail(rails, [&](Rail rail) {
-    if (best == kAnyRail || rate(rail) > kAlike * rate(best)) best = rail;
+    if (best == kAnyRail || rate(rail) > kAlikeIfShort * rate(best)) best = rail;
   });
   return best;
 }
@@ -100,15 +109,15 @@ Scheduler::Cuts Scheduler::cut(uint64_t length, size_t granule, int segments_per
   RailMask rails = usable(allowed);
   if (rails == 0) return {{0, length, kAnyRail}};
   rails = length < kMinSpread ? rail_bit(fastest(rails)) : worth_using(rails, length);
-  double total_rate = 0;
-  for_each_rail(rails, [&](Rail rail) { total_rate += typical_rate(rail, rails); });
+  const Weights weights = this->weights(rails, length);
+  const double total_weight = std::accumulate(weights.begin(), weights.end(), 0.0);
 
   Cuts cuts;
   uint64_t offset = 0;
-  double rate_so_far = 0;
+  double weight_so_far = 0;
   for_each_rail(rails, [&](Rail rail) {
-    rate_so_far += typical_rate(rail, rails);
-    const double share = std::min(1.0, rate_so_far / total_rate);
+    weight_so_far += weights[static_cast<size_t>(rail)];
+    const double share = std::min(1.0, weight_so_far / total_weight);
     const bool last = (rails >> rail) == 1;
     const auto part_end =
         last ? length

@@ -61,6 +61,7 @@ class Scheduler {
   Nanos waiting_since(Rail rail) const;
 
  private:
+  using Weights = std::array<double, kMaxRails>;
   struct Queue {
     Link* link = nullptr;
     RateEstimator rate{kInitialRate};
@@ -77,8 +78,11 @@ class Scheduler {
   static constexpr size_t kMinSpread = 8 << 10;
   static constexpr size_t kMinPart = 2 << 10;
   // Rails whose rates are less apart are taken for equal: that much is noise, and parts that differ
-  // by noise cost more than equal ones of rails that do differ so much.
-  static constexpr double kAlike = 1.25;
+  // by noise cost more than equal ones of rails that do differ so much. What short messages tell of
+  // rates is noisier.
+  static constexpr double kAlike = 1.1;
+  static constexpr double kAlikeIfShort = 1.25;
+  static constexpr Nanos kShort = 2 * kMillisecond;
   static constexpr Nanos kSegmentTime = 500 * kMicrosecond;
   // What is in flight can no longer be stolen. Less than this, and a link runs dry whenever one of
   // the two processes is not scheduled for a moment.
@@ -93,7 +97,7 @@ class Scheduler {
   const Queue& at(Rail rail) const { return queues_[static_cast<size_t>(rail)]; }
   bool is_up(Rail rail) const { return (up_ & rail_bit(rail)) != 0; }
   RailMask usable(RailMask allowed) const;
-  double typical_rate(Rail rail, RailMask rails) const;
+  Weights weights(RailMask rails, uint64_t length) const;
   Rail fastest(RailMask rails) const;
   Rail soonest(RailMask rails, uint64_t bytes) const;
   RailMask worth_using(RailMask rails, uint64_t length) const;

@@ -101,9 +101,15 @@ TEST_F(SchedulerTest, RailsThatDifferByNoiseGetEqualShares) {
   up(0, 110e6);
   up(1, 500e6);
   up(2, 95e6);
-  const auto got = shares(10'000'000);
-  EXPECT_NEAR(static_cast<double>(got.at(0)), static_cast<double>(got.at(2)), 200);
-  EXPECT_NEAR(static_cast<double>(got.at(1)), 10e6 * 500 / 705, 200);
+  up(3, 105e6);
+  const auto long_shares = shares(10'000'000);
+  EXPECT_NEAR(static_cast<double>(long_shares.at(0)), static_cast<double>(long_shares.at(3)), 200);
+  EXPECT_GT(long_shares.at(0), long_shares.at(2) + 1000) << "it is a sixth slower";
+  EXPECT_NEAR(static_cast<double>(long_shares.at(1)), 10e6 * 500 / 810, 20e3);
+  const auto short_shares = shares(100'000);
+  EXPECT_NEAR(static_cast<double>(short_shares.at(0)), static_cast<double>(short_shares.at(2)),
+              200);
+  EXPECT_NEAR(static_cast<double>(short_shares.at(1)), 1e5 * 500 / 810, 200);
 }
 
 TEST_F(SchedulerTest, SmallMessagesTakeTheFastestRailAlone) {
