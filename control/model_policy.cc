@@ -28,7 +28,8 @@ constexpr SizeClass kStriped = 16;
 constexpr SizeClass kLarge = 20;
 constexpr double kSteady = 0.015;
 constexpr double kUnsteady = 0.025;
-constexpr double kRest = 10;  // windows between two probes of a set
+constexpr double kRest = 10;          // windows between two probes of a set
+constexpr double kProbeSlowest = 32;  // times what operations take now: none is to time out
 constexpr double kMostProbePart = 1. / 16;
 // A lane that seems to have become faster gets so many times its part, to see whether it has.
 constexpr double kMore = 1.25;
@@ -178,7 +179,7 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
   const LaneSet set = lanes_of(ran_by);
   const LaneChanges changed = lane_changes(model_, window, ran_by, set);
   const bool are_early =
-      std::popcount(set) > 1 &&
+      !changed.empty() && std::popcount(set) > 1 &&
       std::all_of(changed.begin(), changed.end(), [](const auto& it) { return it.ratio < 1; });
   const double claim = are_early ? least_ratio(changed) : 1;
   const bool is_doubted = are_early && claim > kBolder * known.claim && known.patience-- > 0;
@@ -382,7 +383,7 @@ std::optional<Allocation> ModelPolicy::next_probe(const Window& window,
     if (!is_near || other == set || (!is_spread && std::popcount(other) > 1)) continue;
     const auto age = static_cast<double>(model_.age(window.size_class, other));
     const auto probe = probe_of(window, *now, other);
-    if (!probe || age < kRest) continue;
+    if (!probe || age < kRest || probe->time > kProbeSlowest * now->time) continue;
     const double cost = probe_cost(now->time, probe->time, kSearchOperations);
     // Twice, since a probe may take longer than was thought.
     const bool is_affordable = probe_time_ + 2 * cost <= kProbing * total_time_;

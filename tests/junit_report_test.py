@@ -28,14 +28,29 @@ class JunitReport(unittest.TestCase):
             with open(junit, "w", encoding="utf-8") as file:
                 file.write(xml + "</testsuite>")
             done = subprocess.run(
-                [sys.executable, REPORT, junit, counts], capture_output=True, text=True, check=True
+                [sys.executable, REPORT, junit, counts], capture_output=True, text=True
             )
             with open(counts, encoding="utf-8") as file:
-                return file.read().split(), done.stdout
+                numbers = file.read().split()
+            self.assertEqual(done.returncode, int(numbers[1] != "0"), done.stderr)
+            return numbers, done.stdout
 
     def test_a_shard_counts_by_its_cases(self):
         output = case("A.One") + case("A.Two/3") + case("B.Three", " SKIPPED")
         self.assertEqual(self.run_on(("common.1", "run", output)), (["2", "0", "1"], "\n"))
+
+    def test_a_program_that_runs_nothing_has_failed(self):
+        output = "[==========] Running 0 tests from 0 test suites.\n[  PASSED  ] 0 tests.\n"
+        counts, said = self.run_on(("common.1", "run", output))
+        self.assertEqual((counts, said), (["0", "1", "0"], "---- common.1 ran no test\n"))
+
+    def test_a_case_that_ends_the_program_has_failed_though_that_says_it_was_well(self):
+        counts, said = self.run_on(("common.1", "run", case("A.One", None)))
+        self.assertEqual((counts, said), (["0", "1", "0"], "---- A.One did not end\n"))
+
+    def test_output_without_a_newline(self):
+        counts, _ = self.run_on(("common.1", "run", case("A.One", text="dots...")))
+        self.assertEqual(counts, ["1", "0", "0"])
 
     def test_another_test_is_one(self):
         tests = ("cluster.a", "run", "2 passed\n"), ("cluster.b", "notrun", "")

@@ -10,9 +10,10 @@ namespace nezha {
 // Bytes acknowledged over *busy* time: the time in which something was in flight. Gathered over
 // kWindow and smoothed, since short windows mistake a burst, or a peer that was not scheduled, for
 // the network. A busy period of less than kEnough bytes tells of the network's delay as much as of
-// its rate: that is at least what the period shows, and so such periods may raise the estimate but
-// not lower it. (If they did, a link that carries little would seem slow, get less, and seem
-// slower; if they counted for nothing, one that has become faster would never be seen to have.)
+// its rate, and so such periods may raise the estimate but not lower it. (If they did, a link that
+// carries little would seem slow, get less, and seem slower; if they counted for nothing, one that
+// has become faster would never be seen to have.) Behind a shaper whose bucket is full they show
+// more than the rate: what such messages get; longer ones correct it.
 class RateEstimator {
  public:
   // Bytes per second.

@@ -1,6 +1,6 @@
 // The wire format between two nezha processes: all of it is in this file.
 //
-// Version 2. Integers are little-endian and unsigned; reserved fields are sent as zero and ignored
+// Version 3. Integers are little-endian and unsigned; reserved fields are sent as zero and ignored
 // when received. Nothing read from a socket is used before it passed a `decode` of this file, and
 // what those cannot know (whether a message exists, whether a range fits it) the channel checks.
 //
@@ -63,7 +63,8 @@ constexpr size_t kMaxRailName = 31;                  // bytes
 // Charged bytes that a channel's two ends may send each other before they hear of each other. Ranks
 // leave an operation and enter the next up to a millisecond apart, and a grant may wait for as much
 // as the granting rank is sending to others by the same NIC: so this is more than a ring begins
-// with (1 MiB in segments that may take twice their length), and its first lap needs no grant.
+// with (1 MiB in segments that may take twice their length), and its first lap needs no grant. It
+// is also the most that this process holds of a peer's messages which nobody has asked for yet.
 constexpr uint64_t kInitialCredit = 2 << 20;
 // What holding a segment of that length takes, bytes: memory comes in powers of two, from 256.
 constexpr uint64_t charge(uint64_t length) {

@@ -7,11 +7,11 @@
 namespace nezha {
 namespace {
 
-constexpr SizeClass kClass = 20;
+constexpr SizeClass kChangedClass = 20;
 constexpr uint64_t kBytes = 1 << 20;
 
 Window window(Nanos first, Nanos second) {
-  return {kClass, kBytes, 1, {{first, 0}, {second, 0}}, Timer::kOperations};
+  return {kChangedClass, kBytes, 1, {{first, 0}, {second, 0}}, Timer::kOperations};
 }
 
 class LaneChangesTest : public testing::Test {

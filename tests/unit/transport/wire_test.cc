@@ -187,10 +187,11 @@ TEST(Wire, GarbledHellosAreRefused) {
 
 TEST(Wire, WelcomeComesBackAndGarbledOnesAreRefused) {
   for (uint16_t code = 0; code <= 6; ++code) {
-    const auto welcome = decode_welcome(encode(Welcome{static_cast<WelcomeCode>(code), 3, 9}));
+    const auto welcome =
+        decode_welcome(encode(Welcome{static_cast<WelcomeCode>(code), kVersion + 1, 9}));
     ASSERT_TRUE(welcome.ok());
     EXPECT_EQ(static_cast<uint16_t>(welcome->code), code);
-    EXPECT_EQ(welcome->version, 3);
+    EXPECT_EQ(welcome->version, kVersion + 1);
     EXPECT_EQ(welcome->generation, 9u);
   }
   EXPECT_FALSE(decode_welcome(encode(Welcome{static_cast<WelcomeCode>(7), 1, 1})).ok());
