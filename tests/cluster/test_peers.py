@@ -154,7 +154,7 @@ def made_results(rate: int | None) -> Results:
         *measured("ompi", 4, [30, 30, 30]),
         *measured("nezha", 1 << 20, [15e3, 14e3, 13e3]),
         *measured("gloo-ring", 1 << 20, [28e3, 28e3, 28e3]),
-        *measured("ompi", 1 << 20, [20e3, 20e3]),  # failed once
+        *measured("ompi", 1 << 20, [19e3, 21e3]),  # failed once
         *measured("iperf3", 1 << 20, [13e3, 13e3, 13e3]),
     ]
     failure = {"config": "ompi", "repeat": 2, "sizes": [1 << 20], "errors": ["it ended", "why"]}
@@ -170,12 +170,12 @@ def test_table() -> None:
     text = peer_summary.table(made_results(G))
     lines = lines_of(text)
     assert ["nezha", "yielding,", "then", "blocking", "20", "14000"] in lines
-    assert ["ompi", "yielding", "30", "-"] in lines
+    assert ["ompi", "yielding", "30", "20000*"] in lines
     assert ["iperf3", "blocking", "-", "13000"] in lines
     assert ["nezha", "0.002", "0.899"] in lines  # 2^20 * 1.5 / 125 MB/s is 12583 us
     assert ["nezha", "100"] in lines and ["nezha", "0.102"] in lines  # CPU time
-    assert ["the", "best", "peer", "1.50", "2.00"] in lines  # iperf3 is none
-    assert ["ompi", "gloo-ring"] in lines
+    assert ["the", "best", "peer", "1.50", "1.43"] in lines  # iperf3 is none
+    assert ["ompi", "ompi*"] in lines
     assert "ompi, 1 MiB: failed\n    it ended\n    why" in text
 
 
