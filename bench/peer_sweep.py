@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import subprocess
@@ -13,10 +14,9 @@ from peer import IPERF3, Network, Peer, is_over_mptcp
 from processes import Process, end_all, end_sessions, finish, held_namespaces, namespace_members
 from progress import Progress
 from results import Results, part_sent
-from sweep import Sweep
+from sweep import Sweep, warm_up
 from system_tools import BedError
 
-SMALL = 1 << 17  # bytes; up to here sizes share a launch, and so do those above
 LEAST_BOUND = 1 << 16  # bytes; of shorter messages a rate tells nothing
 PARTING = 3.0  # seconds that MPI may take to end after the last result
 LINES = 12  # of what a peer that fails has said, the last
@@ -26,8 +26,8 @@ IPERF3_PATIENCE = 20.0  # seconds
 
 
 def groups_of(sizes: Sequence[int]) -> list[list[int]]:
-    groups = [[s for s in sizes if s <= SMALL], [s for s in sizes if s > SMALL]]
-    return [group for group in groups if group]
+    """What is run by one launch: sizes of as many iterations before the clock runs."""
+    return [list(group) for _, group in itertools.groupby(sizes, warm_up)]
 
 
 def announce_rails(bed: testbed.Testbed, first: str) -> None:

@@ -26,7 +26,7 @@ sys.path.insert(0, str(BENCH))
 
 import peer_summary  # noqa: E402
 from peer import DEFAULT, KINDS, Network, Peer, make_peers, programs_of  # noqa: E402
-from peer_sweep import PeerSweep, bound  # noqa: E402
+from peer_sweep import PeerSweep, bound, groups_of  # noqa: E402
 from progress import Progress  # noqa: E402
 from results import Results  # noqa: E402
 
@@ -66,6 +66,13 @@ def test_rails_and_rates_in_commands() -> None:
     assert programs_of([peers["mptcp-ring"], peers["iperf3"]]) == ["gloo-bench"]
     assert programs_of([peers["mpich"]]) == ["mpi-bench-mpich", "yield-when-idle"]
     assert programs_of([peers["ucx-ring"]]) == ["mpi-bench-openmpi", "yield-when-idle"]
+
+
+def test_launches_by_warm_up() -> None:
+    """Each size has the iterations before the clock that it has in bench/run."""
+    small, medium, large = [4, 1 << 17, 1 << 19], [1 << 20, 1 << 23], [1 << 26]
+    assert groups_of(small + medium + large) == [small, medium, large]
+    assert groups_of(large) == [large]
 
 
 # ---- a ring of iperf3 -------------------------------------------------------------------------
