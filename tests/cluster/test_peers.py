@@ -244,6 +244,9 @@ def test_a_whole_run(tmp_path: Path) -> None:
     broken.write_text("#!/bin/sh\necho no luck >&2\nexit 3\n")
     broken.chmod(0o755)
     out = tmp_path / "out"
+    out.mkdir()
+    (out / "peers.csv").write_text("an earlier run's")
+    (out / "peers-of-mine.txt").touch()  # the user's
     done = call(
         *("--hosts", "2", "--config", "1g+500m", "--sizes", "4,64K", "--repeats", "1", "--quick"),
         *("--peers", "nezha,gloo-ring,gloo-weights,mptcp-ring", "--out", str(out)),
@@ -251,7 +254,8 @@ def test_a_whole_run(tmp_path: Path) -> None:
     )
     assert done.returncode == 1, done.stderr
     assert "no luck" in done.stdout and "mptcp-ring, 4 B, 64 KiB: failed" in done.stdout
-    names = ["peers-1g+500m.png", "peers-1g+500m.svg", "peers.csv", "peers.json"]
+    pictures = ["peers-1g+500m.png", "peers-1g+500m.svg"]
+    names = [*pictures, "peers-of-mine.txt", "peers.csv", "peers.json"]
     assert sorted(path.name for path in out.iterdir()) == names
     results = json.loads((out / "peers.json").read_text())["1g+500m"]
     rows = {(row["config"], row["bytes"]): row for row in results["measurements"]}
