@@ -52,17 +52,22 @@ class PeerSweep(Sweep):
         self._are_rails_announced = False
 
     def _launch(self, peer: Peer, sizes: list[int]) -> tuple[list[dict], list[str]]:
+        """What goes wrong is this peer's failure; the others have their turns."""
         try:
-            if peer.key == IPERF3:
-                return self._ring_of_iperf3(sizes), []
-            if is_over_mptcp(peer) and not self._are_rails_announced:
-                announce_rails(self._bed, Network(self._bed.hosts, self._results.rails).fastest)
-                self._are_rails_announced = True
-        except (BedError, TimeoutError) as error:
+            return self._run(peer, sizes)
+        except (BedError, TimeoutError, subprocess.SubprocessError) as error:
             return [], str(error).splitlines()[:LINES]
+        finally:
+            self._end_leftovers()
+
+    def _run(self, peer: Peer, sizes: list[int]) -> tuple[list[dict], list[str]]:
+        if peer.key == IPERF3:
+            return self._ring_of_iperf3(sizes), []
+        if is_over_mptcp(peer) and not self._are_rails_announced:
+            announce_rails(self._bed, Network(self._bed.hosts, self._results.rails).fastest)
+            self._are_rails_announced = True
         self._awaited = len(sizes)
         rows, errors = super()._launch(peer, sizes)
-        self._end_leftovers()
         return rows, errors[:1] + errors[1:][-LINES:]
 
     def _start(self, peer: Peer, command: list[str]) -> list[Process]:
@@ -86,8 +91,11 @@ class PeerSweep(Sweep):
 
     def _ring_of_iperf3(self, sizes: list[int]) -> list[dict]:
         bounded = [size for size in sizes if size >= LEAST_BOUND]
-        reports = run_ring(self._bed) if bounded else []
-        return [bound(reports, self._results.hosts, size) for size in bounded]
+        try:
+            reports = run_ring(self._bed) if bounded else []
+            return [bound(reports, self._results.hosts, size) for size in bounded]
+        except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
+            raise BedError(f"iperf3's report has no rates to be used: {error!r}") from None
 
 
 class Launcher(Process):

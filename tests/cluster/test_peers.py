@@ -25,6 +25,7 @@ PEERS = str(BENCH / "peers")
 sys.path.insert(0, str(BENCH))
 
 import peer_summary  # noqa: E402
+import peer_sweep  # noqa: E402
 from peer import DEFAULT, KINDS, Network, Peer, make_peers, programs_of  # noqa: E402
 from peer_sweep import PeerSweep, bound, groups_of  # noqa: E402
 from progress import Progress  # noqa: E402
@@ -111,8 +112,12 @@ def bed() -> Iterator[Testbed]:
 
 def sweep(bed: Testbed, script: str) -> Results:
     """Of one peer, by a launcher that runs a script and gets the program's words."""
-    peer = Peer("mpich", "MPI", "mpich", ["eth0"], ["program"], "spinning", ["sh", "-c", script])
-    results = Results({}, 2, {"eth0": None}, [peer], sizes=[4, 8], repeat=1)
+    launcher = ["sh", "-c", script]
+    return sweep_of(bed, Peer("mpich", "MPI", "mpich", ["eth0"], ["program"], "", launcher), [4, 8])
+
+
+def sweep_of(bed: Testbed, peer: Peer, sizes: list[int]) -> Results:
+    results = Results({}, 2, {"eth0": None}, [peer], sizes, repeat=1)
     PeerSweep(bed, results, 0.1, Progress()).run()
     assert traces(bed.prefix)["processes inside"] == []
     return results
@@ -134,6 +139,36 @@ def test_a_launcher_that_fails(bed: Testbed) -> None:
     [failure] = results.failures
     assert failure["sizes"] == [8]
     assert failure["errors"] == ["mpirun ended with status 3", "no luck"]
+
+
+def test_a_launcher_whose_last_line_is_cut_off(bed: Testbed) -> None:
+    """As that of one which is killed while it prints."""
+    results = sweep(bed, f"{ROWS.split(';')[0]}; printf '{{\"bytes\": 8, \"p5'; kill -9 $$")
+    assert [row["bytes"] for row in results.measurements] == [4]
+    assert [failure["errors"] for failure in results.failures] == [["mpirun ended with status -9"]]
+
+
+def outlast(*words: object, timeout: float = 60, **options: object) -> None:
+    raise subprocess.TimeoutExpired("ip mptcp", timeout)
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "instead", "reason"),
+    [
+        ("mptcp-ring", "announce_rails", outlast, "'ip mptcp' timed out after 60 seconds"),
+        ("iperf3", "run_ring", lambda bed: [[{"error": "no luck"}]] * 2, "KeyError('end')"),
+        ("iperf3", "run_ring", lambda bed: json.loads('{"end": '), "JSONDecodeError("),
+    ],
+)
+def test_peers_that_break(
+    bed: Testbed, monkeypatch: pytest.MonkeyPatch, key: str, name: str, instead: object, reason: str
+) -> None:
+    """It is their failure, and ends nothing else."""
+    monkeypatch.setattr(peer_sweep, name, instead)
+    command = {"mptcp-ring": ["mptcpize"], "iperf3": ["iperf3"]}[key]
+    results = sweep_of(bed, Peer(key, key, key, ["eth0"], command, "", []), [1 << 17])
+    [failure] = results.failures
+    assert reason in failure["errors"][0] and failure["sizes"] == [1 << 17]
 
 
 def test_ssh_to_the_hosts(bed: Testbed, tmp_path: Path) -> None:
