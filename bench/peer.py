@@ -227,7 +227,7 @@ KINDS = {
         "Open MPI, ring, over UCX", YIELDING_BY_PRELOAD, mpi("openmpi"), open_mpi_over_ucx
     ),
     "mpich": Kind("MPICH over UCX", YIELDING_BY_PRELOAD, mpi("mpich"), mpich),
-    IPERF3: Kind("iperf3, from each host to the next: the bound", BLOCKING, iperf3),
+    IPERF3: Kind("iperf3, from each host to the next", BLOCKING, iperf3),
 }
 DEFAULT = [key for key, kind in KINDS.items() if kind.by_default]
 

@@ -17,7 +17,7 @@ from results import Results, part_sent
 from sweep import Sweep, warm_up
 from system_tools import BedError
 
-LEAST_BOUND = 1 << 16  # bytes; of shorter messages a rate tells nothing
+LEAST = 1 << 16  # bytes; of shorter messages iperf3's rate tells nothing
 PARTING = 3.0  # seconds that MPI may take to end after the last result
 LINES = 12  # of what a peer that fails has said, the last
 IPERF3_SECONDS = 2
@@ -34,7 +34,8 @@ def announce_rails(bed: testbed.Testbed, first: str) -> None:
     """For MPTCP's connections, which are made on the first rail, to use the others too."""
     for host in range(bed.hosts):
         others = [rail for rail in bed.rails_of(host) if rail.name != first]
-        lines = [f"limits set subflow {len(others)} add_addr_accepted {len(others)}"]
+        lines = ["endpoint flush"]  # those of a try that failed half-way
+        lines += [f"limits set subflow {len(others)} add_addr_accepted {len(others)}"]
         lines += [
             f"endpoint add {rail.address(host)} dev {rail.name} port {40000 + index} signal"
             for index, rail in enumerate(others)
@@ -90,10 +91,10 @@ class PeerSweep(Sweep):
             end_all(lambda: namespace_members(namespaces))
 
     def _ring_of_iperf3(self, sizes: list[int]) -> list[dict]:
-        bounded = [size for size in sizes if size >= LEAST_BOUND]
+        large = [size for size in sizes if size >= LEAST]
         try:
-            reports = run_ring(self._bed) if bounded else []
-            return [bound(reports, self._results.hosts, size) for size in bounded]
+            reports = run_ring(self._bed) if large else []
+            return [at_rates_of(reports, self._results.hosts, size) for size in large]
         except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
             raise BedError(f"iperf3's report has no rates to be used: {error!r}") from None
 
@@ -156,11 +157,12 @@ def run_ring(bed: testbed.Testbed) -> list[list[Report]]:
     ]
 
 
-def bound(reports: list[list[Report]], hosts: int, size: int) -> dict:
+def at_rates_of(reports: list[list[Report]], hosts: int, size: int) -> dict:
     """A row as the other programs': what a ring that only sends would take, at these rates.
 
     Each host sends its part to the next one, over all its rails. All have the same rails, so the
-    median host stands for them: one connection that loses much is not the machine's limit.
+    median host stands for them, lest one connection that loses much speak for all. A reference, not
+    a bound: it is one connection for each rail and direction, and they share the cores.
     """
     ends = [[report["end"] for report in of_host] for of_host in reports]
     rates = [sum(end["sum_received"]["bits_per_second"] for end in host) / 8 for host in ends]

@@ -90,7 +90,7 @@ def warm_up(size: int) -> int:
 
 
 def rows_of(text: str) -> list[dict]:
-    """The results that a program has printed; a line that was cut off, as of one killed, is none."""
+    """The results that a program has printed; a line cut off, as of one killed, is none."""
     rows = []
     for line in text.splitlines():
         with contextlib.suppress(ValueError):

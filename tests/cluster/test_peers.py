@@ -1,7 +1,7 @@
 """bench/peers: which peers run where, what they have said, its tables, and a whole run.
 
-MPI and iperf3 are not among the packages that the tests have: what starts and reads them is tested
-with programs that stand in for them.
+MPI's headers and iperf3 are not among the packages that the tests have: what starts and reads these
+peers is tested with programs that stand in for them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ sys.path.insert(0, str(BENCH))
 import peer_summary  # noqa: E402
 import peer_sweep  # noqa: E402
 from peer import DEFAULT, KINDS, Network, Peer, make_peers, programs_of  # noqa: E402
-from peer_sweep import PeerSweep, bound, groups_of  # noqa: E402
+from peer_sweep import PeerSweep, at_rates_of, groups_of  # noqa: E402
 from progress import Progress  # noqa: E402
 from results import Results  # noqa: E402
 
@@ -89,14 +89,14 @@ def report(gbits: float, sender: float, receiver: float) -> dict:
     }
 
 
-def test_bound_of_iperf3() -> None:
+def test_rates_of_iperf3() -> None:
     """The median host's rails together, and everybody's CPU."""
     reports = [
         [report(0.8, 10, 20), report(0.2, 5, 5)],
         [report(0.4, 1, 2), report(0.4, 3, 4)],
         [report(0.4, 0, 0), report(0.1, 0, 0)],
     ]
-    row = bound(reports, hosts=3, size=10**6)
+    row = at_rates_of(reports, hosts=3, size=10**6)
     assert row["p50_us"] == pytest.approx(4 / 3 * 10**6 / (0.8e9 / 8) * 1e6)
     assert row["cpu_s"] == pytest.approx(0.5 * row["p50_us"] / 1e6)
 
@@ -146,6 +146,14 @@ def test_a_launcher_whose_last_line_is_cut_off(bed: Testbed) -> None:
     results = sweep(bed, f"{ROWS.split(';')[0]}; printf '{{\"bytes\": 8, \"p5'; kill -9 $$")
     assert [row["bytes"] for row in results.measurements] == [4]
     assert [failure["errors"] for failure in results.failures] == [["mpirun ended with status -9"]]
+
+
+def test_endpoints_of_a_try_that_failed(bed: Testbed) -> None:
+    """They are not in the way of the next try, nor left to it."""
+    for _ in range(2):
+        bed.exec(0, ["ip", "mptcp", "endpoint", "add", "10.99.0.1", "signal"])
+        peer_sweep.announce_rails(bed, "eth0")
+        assert not bed.exec(0, ["ip", "mptcp", "endpoint", "show"]).stdout
 
 
 def outlast(*words: object, timeout: float = 60, **options: object) -> None:
