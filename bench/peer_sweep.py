@@ -9,8 +9,9 @@ import subprocess
 import time
 from collections.abc import Sequence
 
+import program
 import testbed
-from peer import IPERF3, Network, Peer, is_over_mptcp
+from peer import IPERF3, Network, Peer, is_over_mptcp, programs_of
 from processes import Process, end_all, end_sessions, finish, held_namespaces, namespace_members
 from progress import Progress
 from results import Results, part_sent
@@ -53,8 +54,9 @@ class PeerSweep(Sweep):
         self._are_rails_announced = False
 
     def _launch(self, peer: Peer, sizes: list[int]) -> tuple[list[dict], list[str]]:
-        """What goes wrong is this peer's failure; the others have their turns."""
+        """What goes wrong or is absent is this peer's failure; the others have their turns."""
         try:
+            program.check_programs(programs_of([peer]))
             return self._run(peer, sizes)
         except (BedError, TimeoutError, subprocess.SubprocessError) as error:
             return [], str(error).splitlines()[:LINES]

@@ -26,7 +26,16 @@ sys.path.insert(0, str(BENCH))
 
 import peer_summary  # noqa: E402
 import peer_sweep  # noqa: E402
-from peer import DEFAULT, KINDS, Network, Peer, make_peers, programs_of  # noqa: E402
+from peer import (  # noqa: E402
+    DEFAULT,
+    KINDS,
+    PROGRAMS,
+    Network,
+    Peer,
+    make_peers,
+    packages_of,
+    programs_of,
+)
 from peer_sweep import PeerSweep, at_rates_of, groups_of  # noqa: E402
 from progress import Progress  # noqa: E402
 from results import Results  # noqa: E402
@@ -64,6 +73,8 @@ def test_rails_and_rates_in_commands() -> None:
     assert "-x UCX_NET_DEVICES=eth0,eth1" in words["ucx-ring"]
     assert "-genv UCX_MAX_RNDV_RAILS 2" in words["mpich"]
     assert "-hosts h0,h1" in words["mpich"] and "--host h0,h1" in words["ompi"]
+    assert packages_of([peers["nezha"], peers["gloo-ring"], peers["ompi"]]) == ["openmpi"]
+    assert packages_of(list(peers.values())) == ["iperf", "mpich", "mptcp", "openmpi"]
     assert programs_of([peers["mptcp-ring"], peers["iperf3"]]) == ["gloo-bench"]
     assert programs_of([peers["mpich"]]) == ["mpi-bench-mpich", "yield-when-idle"]
     assert programs_of([peers["ucx-ring"]]) == ["mpi-bench-openmpi", "yield-when-idle"]
@@ -154,6 +165,22 @@ def test_endpoints_of_a_try_that_failed(bed: Testbed) -> None:
         bed.exec(0, ["ip", "mptcp", "endpoint", "add", "10.99.0.1", "signal"])
         peer_sweep.announce_rails(bed, "eth0")
         assert not bed.exec(0, ["ip", "mptcp", "endpoint", "show"]).stdout
+
+
+@pytest.mark.parametrize(
+    ("launcher", "program", "reason"),
+    [
+        ([], str(PROGRAMS / "no-bench"), "no-bench is not there; run without --no-build"),
+        (["no-mpirun"], "program", "no-mpirun"),
+    ],
+    ids=["program", "launcher"],
+)
+def test_a_peer_that_is_absent(
+    bed: Testbed, launcher: list[str], program: str, reason: str
+) -> None:
+    results = sweep_of(bed, Peer("mpich", "MPI", "mpich", ["eth0"], [program], "", launcher), [4])
+    [failure] = results.failures
+    assert reason in "\n".join(failure["errors"])
 
 
 def outlast(*words: object, timeout: float = 60, **options: object) -> None:
