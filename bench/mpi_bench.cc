@@ -4,8 +4,14 @@
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <exception>
 #include <limits>
+#include <memory>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "bench/benchmark_main.h"

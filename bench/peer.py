@@ -227,7 +227,7 @@ KINDS = {
         "Open MPI, ring, over UCX", YIELDING_BY_PRELOAD, mpi("openmpi"), open_mpi_over_ucx
     ),
     "mpich": Kind("MPICH over UCX", YIELDING_BY_PRELOAD, mpi("mpich"), mpich),
-    IPERF3: Kind("iperf3, from each host to the next: the bound", BLOCKING, iperf3),
+    IPERF3: Kind("iperf3, from each host to the next", BLOCKING, iperf3),
 }
 DEFAULT = [key for key, kind in KINDS.items() if kind.by_default]
 
@@ -248,3 +248,18 @@ def programs_of(peers: list[Peer]) -> list[str]:
     """What has to be built."""
     words = [word.rpartition("=")[2] for peer in peers for word in peer.launcher + peer.command]
     return sorted({Path(word).name for word in words if Path(word).parent == PROGRAMS})
+
+
+# groups of tools/packages, by what starts a peer
+PACKAGES = {
+    "mpirun.openmpi": "openmpi",
+    "mpirun.mpich": "mpich",
+    "mptcpize": "mptcp",
+    "iperf3": "iperf",
+}
+
+
+def packages_of(peers: list[Peer]) -> list[str]:
+    """The groups that have to be installed, beside those of nezha and Gloo."""
+    first = [(peer.launcher + peer.command)[0] for peer in peers]
+    return sorted({PACKAGES[word] for word in first if word in PACKAGES})

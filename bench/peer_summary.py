@@ -8,6 +8,7 @@ from pathlib import Path
 
 from peer import IPERF3, NEZHA, Peer, is_over_mptcp
 from results import (
+    MARK_NOTE,
     TCP_CEILING,
     Results,
     Value,
@@ -22,7 +23,8 @@ SMALL = 1 << 16  # bytes; up to here CPU time is told by the operation, above by
 NOTES = f"""\
 p50: of the rank where it is largest. The wire limit: each rank sends 2 (n - 1) / n of the size at
 the sum of all rails' rates, whichever a peer uses; TCP can use {TCP_CEILING:.3f} of it.
-MB/s: size over p50, MB = 10^6 bytes. CPU: of all ranks' processes together, while they wait too."""
+MB/s: size over p50, MB = 10^6 bytes. CPU: of all ranks' processes together, while they wait too.
+{MARK_NOTE}"""
 
 
 def legend(peers: Sequence[Peer]) -> str:
@@ -73,9 +75,11 @@ def _block(
     """A line for each peer; `waits_by` heads a column that says how its ranks wait."""
     rows = [[heading, *([waits_by] if waits_by else []), *map(size_text, sizes)]]
     for peer in results.configs:
-        medians = [results.median(peer, size, value) for size in sizes]
-        regime = [peer.regime] if waits_by else []
-        rows.append([f"  {peer.key}", *regime, *(_number(median, digits) for median in medians)])
+        numbers = [
+            _number(results.median(peer, size, value), digits) + results.mark(peer, size)
+            for size in sizes
+        ]
+        rows.append([f"  {peer.key}", *([peer.regime] if waits_by else []), *numbers])
     return "\n".join(_aligned(rows, left=2 if waits_by else 1))
 
 
@@ -99,16 +103,16 @@ def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
 
 
 def _lead(results: Results) -> str:
-    """How many times as fast as the best peer nezha is."""
+    """How many times as fast as the best peer nezha is, be it that some runs of it failed."""
     nezha = results.config(NEZHA)
     others = [peer for peer in results.configs if peer.key not in (NEZHA, IPERF3)]
     ratios, names = [], []
     for size in results.sizes:
         times = {peer.key: time for peer in others if (time := results.p50(peer, size))}
-        best = min(times, key=times.__getitem__, default="")
-        mine = results.p50(nezha, size) if nezha else None
-        ratios.append(f"{times[best] / mine:.2f}" if best and mine else "-")
-        names.append(best)
+        best = results.config(min(times, key=times.__getitem__, default=""))
+        ratio = results.speedup(nezha, best, size) if nezha and best else None
+        ratios.append(f"{ratio:.2f}{results.mark(nezha, size)}" if ratio else "-")
+        names.append(best.key + results.mark(best, size) if best else "")
     head = ["nezha: times as fast as", *map(size_text, results.sizes)]
     return "\n".join(_aligned([head, ["  the best peer", *ratios], ["", *names]], left=1))
 

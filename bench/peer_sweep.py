@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import subprocess
 import time
 from collections.abc import Sequence
 
+import program
 import testbed
-from peer import IPERF3, Network, Peer, is_over_mptcp
+from peer import IPERF3, Network, Peer, is_over_mptcp, programs_of
 from processes import Process, end_all, end_sessions, finish, held_namespaces, namespace_members
 from progress import Progress
 from results import Results, part_sent
-from sweep import Sweep
+from sweep import Sweep, warm_up
 from system_tools import BedError
 
-SMALL = 1 << 17  # bytes; up to here sizes share a launch, and so do those above
-LEAST_BOUND = 1 << 16  # bytes; of shorter messages a rate tells nothing
+LEAST = 1 << 16  # bytes; of shorter messages iperf3's rate tells nothing
 PARTING = 3.0  # seconds that MPI may take to end after the last result
 LINES = 12  # of what a peer that fails has said, the last
 IPERF3_SECONDS = 2
@@ -26,15 +27,16 @@ IPERF3_PATIENCE = 20.0  # seconds
 
 
 def groups_of(sizes: Sequence[int]) -> list[list[int]]:
-    groups = [[s for s in sizes if s <= SMALL], [s for s in sizes if s > SMALL]]
-    return [group for group in groups if group]
+    """What is run by one launch: sizes of as many iterations before the clock runs."""
+    return [list(group) for _, group in itertools.groupby(sizes, warm_up)]
 
 
 def announce_rails(bed: testbed.Testbed, first: str) -> None:
     """For MPTCP's connections, which are made on the first rail, to use the others too."""
     for host in range(bed.hosts):
         others = [rail for rail in bed.rails_of(host) if rail.name != first]
-        lines = [f"limits set subflow {len(others)} add_addr_accepted {len(others)}"]
+        lines = ["endpoint flush"]  # those of a try that failed half-way
+        lines += [f"limits set subflow {len(others)} add_addr_accepted {len(others)}"]
         lines += [
             f"endpoint add {rail.address(host)} dev {rail.name} port {40000 + index} signal"
             for index, rail in enumerate(others)
@@ -52,17 +54,23 @@ class PeerSweep(Sweep):
         self._are_rails_announced = False
 
     def _launch(self, peer: Peer, sizes: list[int]) -> tuple[list[dict], list[str]]:
+        """What goes wrong or is absent is this peer's failure; the others have their turns."""
         try:
-            if peer.key == IPERF3:
-                return self._ring_of_iperf3(sizes), []
-            if is_over_mptcp(peer) and not self._are_rails_announced:
-                announce_rails(self._bed, Network(self._bed.hosts, self._results.rails).fastest)
-                self._are_rails_announced = True
-        except (BedError, TimeoutError) as error:
+            program.check_programs(programs_of([peer]))
+            return self._run(peer, sizes)
+        except (BedError, TimeoutError, subprocess.SubprocessError) as error:
             return [], str(error).splitlines()[:LINES]
+        finally:
+            self._end_leftovers()
+
+    def _run(self, peer: Peer, sizes: list[int]) -> tuple[list[dict], list[str]]:
+        if peer.key == IPERF3:
+            return self._ring_of_iperf3(sizes), []
+        if is_over_mptcp(peer) and not self._are_rails_announced:
+            announce_rails(self._bed, Network(self._bed.hosts, self._results.rails).fastest)
+            self._are_rails_announced = True
         self._awaited = len(sizes)
         rows, errors = super()._launch(peer, sizes)
-        self._end_leftovers()
         return rows, errors[:1] + errors[1:][-LINES:]
 
     def _start(self, peer: Peer, command: list[str]) -> list[Process]:
@@ -85,9 +93,12 @@ class PeerSweep(Sweep):
             end_all(lambda: namespace_members(namespaces))
 
     def _ring_of_iperf3(self, sizes: list[int]) -> list[dict]:
-        bounded = [size for size in sizes if size >= LEAST_BOUND]
-        reports = run_ring(self._bed) if bounded else []
-        return [bound(reports, self._results.hosts, size) for size in bounded]
+        large = [size for size in sizes if size >= LEAST]
+        try:
+            reports = run_ring(self._bed) if large else []
+            return [at_rates_of(reports, self._results.hosts, size) for size in large]
+        except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
+            raise BedError(f"iperf3's report has no rates to be used: {error!r}") from None
 
 
 class Launcher(Process):
@@ -148,11 +159,12 @@ def run_ring(bed: testbed.Testbed) -> list[list[Report]]:
     ]
 
 
-def bound(reports: list[list[Report]], hosts: int, size: int) -> dict:
+def at_rates_of(reports: list[list[Report]], hosts: int, size: int) -> dict:
     """A row as the other programs': what a ring that only sends would take, at these rates.
 
     Each host sends its part to the next one, over all its rails. All have the same rails, so the
-    median host stands for them: one connection that loses much is not the machine's limit.
+    median host stands for them, lest one connection that loses much speak for all. A reference, not
+    a bound: it is one connection for each rail and direction, and they share the cores.
     """
     ends = [[report["end"] for report in of_host] for of_host in reports]
     rates = [sum(end["sum_received"]["bits_per_second"] for end in host) / 8 for host in ends]

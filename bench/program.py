@@ -133,12 +133,19 @@ def build(targets: Sequence[str], progress: Progress) -> None:
             stop("the build failed:\n" + "".join(lines[-40:]))
 
 
+def check_programs(programs: Sequence[str]) -> None:
+    for program in programs:
+        if not os.access(BUILD / "bench" / program, os.X_OK):
+            raise BedError(f"{BUILD / 'bench' / program} is not there; run without --no-build")
+
+
 def check_what_is_needed(programs: Sequence[str]) -> None:
     if importlib.util.find_spec("matplotlib") is None:
         stop("python3-matplotlib is not installed; run without --no-build", 3)
-    for program in programs:
-        if not os.access(BUILD / "bench" / program, os.X_OK):
-            stop(f"{BUILD / 'bench' / program} is not there; run without --no-build")
+    try:
+        check_programs(programs)
+    except BedError as error:
+        stop(str(error))
 
 
 def prepare(
@@ -146,7 +153,9 @@ def prepare(
     progress: Progress,
     packages: Sequence[str] = PACKAGES,
     programs: Sequence[str] = PROGRAMS,
+    needed: Sequence[str] = PROGRAMS,
 ) -> None:
+    """Installs and builds; ends the program if one of those `needed` is not there."""
     # every exit takes the testbed down
     for sig in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(sig) != signal.SIG_IGN:  # as nohup has it
@@ -155,7 +164,7 @@ def prepare(
         check_writable(BUILD)
         install_packages(packages)
         build(programs, progress)
-    check_what_is_needed(programs)
+    check_what_is_needed(needed)
 
 
 def become_root(argv: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from units import size_text
 # What TCP's payload has of a full frame, 1514 bytes at MTU 1500: more of a wire it cannot use.
 TCP_CEILING = 1448 / 1514
 
+MARK_NOTE = "*: the median of fewer runs, as others failed."
 PICTURES = ["allreduce.png", "allreduce.svg"]
 
 
@@ -81,12 +82,16 @@ class Results:
         return [p50_of(row) for row in self.rows(config, size)]
 
     def median(self, config: Config, size: int, value: Value) -> float | None:
-        """Of the repeats; None if one of them failed."""
+        """Of the repeats that did not fail; None if all did."""
         rows = self.rows(config, size)
-        return statistics.median(map(value, rows)) if len(rows) == self.repeat else None
+        return statistics.median(map(value, rows)) if rows else None
+
+    def mark(self, config: Config, size: int) -> str:
+        """What follows a figure that fewer runs stand behind than others."""
+        return "*" if 0 < len(self.rows(config, size)) < self.repeat else ""
 
     def p50(self, config: Config, size: int) -> float | None:
-        """The median of the repeats, in microseconds; None if one of them failed."""
+        """The median of the repeats that did not fail, in microseconds; None if all did."""
         return self.median(config, size, p50_of)
 
     def speedup(self, config: Config, other: Config, size: int) -> float | None:

@@ -2,7 +2,14 @@
 
 from collections.abc import Callable
 
-from results import TCP_CEILING, Config, Results, failure_text, megabytes_per_second
+from results import (
+    MARK_NOTE,
+    TCP_CEILING,
+    Config,
+    Results,
+    failure_text,
+    megabytes_per_second,
+)
 from units import size_text
 
 Cell = Callable[[Results, Config, int], str]
@@ -32,7 +39,10 @@ def table(results: Results) -> str:
 
 def _block(heading: str, results: Results, configs: list[Config], cell: Cell) -> list[str]:
     cells = [
-        [config.short, *(cell(results, config, size) for size in results.sizes)]
+        [
+            config.short,
+            *(cell(results, config, size) + results.mark(config, size) for size in results.sizes),
+        ]
         for config in configs
     ]
     return columns(heading, cells) if cells else []
@@ -64,8 +74,9 @@ def _part_of_limit(results: Results, config: Config, size: int) -> str:
 
 
 def _speedup(results: Results, config: Config, size: int) -> str:
-    ratio = results.speedup(results.config("all"), config, size)
-    return f"{ratio:.2f}" if ratio else "-"
+    mine = results.config("all")
+    ratio = results.speedup(mine, config, size)
+    return f"{ratio:.2f}{results.mark(mine, size)}" if ratio else "-"
 
 
 def _notes(results: Results) -> list[str]:
@@ -77,5 +88,5 @@ def _notes(results: Results) -> list[str]:
             f" use {TCP_CEILING:.3f} of it."
         )
     if results.failures:
-        return [*notes, "", *map(failure_text, results.failures)]
+        return [*notes, MARK_NOTE, "", *map(failure_text, results.failures)]
     return [*notes, "Every rank checked every element of every size."]

@@ -1,5 +1,6 @@
 """Runs the benchmark programs on a testbed, over sizes and configurations."""
 
+import contextlib
 import datetime
 import functools
 import json
@@ -88,6 +89,16 @@ def warm_up(size: int) -> int:
     return 10 if size < 1 << 20 else 3 if size < 1 << 24 else 2
 
 
+def rows_of(text: str) -> list[dict]:
+    """The results that a program has printed; a line cut off, as of one killed, is none."""
+    rows = []
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            row = json.loads(line) if line.startswith("{") else {}
+            rows += [row] if {"bytes", "p50_us"} <= row.keys() else []
+    return rows
+
+
 def launch(
     bed: testbed.Testbed,
     command: Sequence[str],
@@ -113,8 +124,7 @@ def launch(
         except TimeoutError as error:
             errors = [str(error)]
     said = "".join(process.stderr for process in processes).splitlines()
-    lines = processes[0].stdout.splitlines()
-    rows = [json.loads(line) for line in lines if line.startswith("{")]
+    rows = rows_of(processes[0].stdout)
     if not errors and [row["bytes"] for row in rows] != list(sizes):
         errors = ["it ended well, but without all of its results"]
     return rows, [*errors, *said] if errors else []
