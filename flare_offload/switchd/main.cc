@@ -33,7 +33,7 @@ them the results. Prints "ready" when it listens.
 Options:
   --listen ADDRESS:PORT  where frames are received; IPv6 as [fd00::1]:7100
   --session FILE         a session to serve; may be given several times. Below is what it has
-  --memory MIB           what all sessions' blocks may take together (default: 64)
+  --memory MIB           what all sessions' slots may take together (default: 64)
   --help                 print this
   --version              print the version
 
