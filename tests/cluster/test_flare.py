@@ -219,6 +219,7 @@ def test_bad_options(bed: Testbed) -> None:
     }.items():
         assert refusal(bed, *options) == (2, f"nezha-switch: {error}\nTry nezha-switch --help.\n")
     assert bed.exec(ROOT, [SWITCH, "--version"]).stdout.startswith("nezha-switch ")
+    assert "\n  key 64-HEX-DIGITS " in bed.exec(ROOT, [SWITCH, "--help"]).stdout
 
 
 def test_sessions_that_cannot_be(bed: Testbed, tmp_path: Path) -> None:
