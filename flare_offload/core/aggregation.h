@@ -75,6 +75,11 @@ class TreeAggregation final : public Aggregation {
   // `memory`: of TreeShape::buffers() buffers, one after the other. The shape outlives this.
   TreeAggregation(const TreeShape& shape, std::byte* memory, size_t buffer_bytes);
 
+  // The bytes that one takes besides its buffers.
+  static size_t size(const TreeShape& shape) {
+    return sizeof(TreeAggregation) + shape.nodes().size() * sizeof(std::byte*);
+  }
+
   void begin(Reduction reduction, size_t elements, size_t bytes) override;
   void add(int child, const std::byte* contribution) override;
   std::byte* total() override { return held_[root_]; }

@@ -40,9 +40,16 @@ absl::Status check(const SlotTableOptions& options) {
   return absl::OkStatus();
 }
 
-size_t memory_of(const SlotTableOptions& options) {
+size_t SlotTable::buffers_size(const SlotTableOptions& options) {
   return size_t{2} * options.window * static_cast<size_t>(buffers_per_slot(options)) *
          buffer_bytes(options);
+}
+
+size_t SlotTable::memory_of(const SlotTableOptions& options) {
+  const int children = static_cast<int>(options.children.size());
+  const size_t aggregation =
+      options.reproducible ? TreeAggregation::size(TreeShape(children)) : sizeof(SingleBuffer);
+  return buffers_size(options) + size_t{2} * options.window * (sizeof(Slot) + aggregation);
 }
 
 SlotTable::SlotTable(const SlotTableOptions& options, Outlet* outlet)
@@ -50,7 +57,7 @@ SlotTable::SlotTable(const SlotTableOptions& options, Outlet* outlet)
       all_(lowest_bits(options.children.size())),
       outlet_(outlet),
       shape_(static_cast<int>(options.children.size())),
-      memory_(memory_of(options)),
+      memory_(buffers_size(options)),
       slots_(size_t{2} * options.window) {
   const int buffers = buffers_per_slot(options_);
   const size_t bytes = buffer_bytes(options_);

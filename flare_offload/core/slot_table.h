@@ -52,10 +52,6 @@ constexpr uint32_t kMaxWindow = 1 << 16;
 // kInvalidArgument, with what is wrong, if no switch can do it.
 absl::Status check(const SlotTableOptions& options);
 
-// The bytes of elements that a table of these options has room for: its share of the switch's
-// memory, fixed when the session is installed.
-size_t memory_of(const SlotTableOptions& options);
-
 // Where a table's frames go. Payloads are valid during the call only.
 class Outlet {
  public:
@@ -86,6 +82,10 @@ class SlotTable {
   // The options are such as check() passes. The outlet outlives this.
   SlotTable(const SlotTableOptions& options, Outlet* outlet);
 
+  // The bytes that a table of these options takes, the allocator's own apart: its share of the
+  // switch's memory, fixed when the session is installed.
+  static size_t memory_of(const SlotTableOptions& options);
+
   // Frames that decode() let through, of this session and generation; `child` is below the number
   // of children.
   void from_child(int child, const Frame& frame);
@@ -103,6 +103,8 @@ class SlotTable {
     std::unique_ptr<Aggregation> aggregation;
   };
 
+  // The bytes of elements that there is room for.
+  static size_t buffers_size(const SlotTableOptions& options);
   Slot& slot_of(uint32_t seq) { return slots_[seq % slots_.size()]; }
   // Whether the frame's block is in the slot, or may be now.
   bool is_due(const Slot& slot, uint32_t seq);

@@ -30,7 +30,8 @@ std::optional<uint32_t> Window::take_new(Nanos now) {
   if (next == nullptr) return {};
   if (in_flight_++ == 0) heard_ = now;
   next->sent = now;
-  next->is_timed = true;
+  next->waited = false;
+  next->interval = timeout();
   send(*next, now);
   return next->seq;
 }
@@ -47,7 +48,7 @@ std::optional<uint32_t> Window::take_overdue(Nanos now) {
     }
   }
   if (overdue == nullptr) return {};
-  overdue->is_timed = false;
+  overdue->interval = std::min(2 * overdue->interval, timing_.most);
   send(*overdue, now);
   ++resent_;
   return overdue->seq;
@@ -57,7 +58,7 @@ bool Window::on_result(uint32_t seq, Nanos now) {
   Place* place = in_flight(seq);
   if (place == nullptr) return false;
   heard_ = now;
-  if (place->is_timed) learn(now - place->sent);
+  if (!place->waited) learn(*place, now);
   place->seq += static_cast<uint32_t>(places_.size());
   place->attempts = 0;
   place->due = kNever;
@@ -71,8 +72,8 @@ void Window::on_pending(uint32_t seq, Nanos now) {
   Place* place = in_flight(seq);
   if (place == nullptr) return;
   heard_ = now;
-  place->is_timed = false;
-  place->due = now + interval(place->attempts);
+  place->waited = true;
+  place->due = now + place->interval;
 }
 
 Window::Place* Window::in_flight(uint32_t seq) {
@@ -81,18 +82,23 @@ Window::Place* Window::in_flight(uint32_t seq) {
 }
 
 void Window::send(Place& place, Nanos now) {
-  place.due = now + interval(++place.attempts);
+  ++place.attempts;
+  place.due = now + place.interval;
   next_due_ = std::min(next_due_, place.due);
 }
 
-Nanos Window::interval(int attempts) const {
+Nanos Window::timeout() const {
   const Nanos learned = smoothed_ == 0 ? timing_.first : smoothed_ + 4 * variation_;
-  Nanos interval = std::clamp(learned, timing_.least, timing_.most);
-  for (int i = 1; i < attempts && interval < timing_.most; ++i) interval *= 2;
-  return std::min(interval, timing_.most);
+  return std::max(std::clamp(learned, timing_.least, timing_.most), backed_off_);
 }
 
-void Window::learn(Nanos round_trip) {
+void Window::learn(const Place& place, Nanos now) {
+  if (place.attempts > 1) {
+    backed_off_ = std::max(backed_off_, place.interval);
+    return;
+  }
+  backed_off_ = 0;
+  const Nanos round_trip = now - place.sent;
   if (smoothed_ == 0) {
     smoothed_ = std::max<Nanos>(round_trip, 1);
     variation_ = round_trip / 2;

@@ -3,9 +3,11 @@
 // Block s goes out when the result of s-W is there, each block by itself: a block that waits for a
 // lost frame holds up those W, 2W, ... after it and no others. A block without an answer is sent
 // again after a time that follows the round trips (V. Paxson et al.: RFC 6298: smoothed round trip
-// plus four times its variation; only blocks that were sent once count, as P. Karn has it), and
-// after twice that time the next time. kPending counts as an answer, but not as a round trip: the
-// block waits for another rank, and asking often would not help.
+// plus four times its variation), and after twice that time the next time. Only blocks that were
+// sent once tell a round trip; until one does, the next blocks begin with the doubled time with
+// which the last one got its result (P. Karn's algorithm; sections 3 and 5.5 to 5.7), or a round
+// trip that grew beyond the time would never be learned. kPending counts as an answer, but neither
+// as a round trip nor as a loss: the block waits for another rank, and asking often would not help.
 //
 // The other end is slot_table.h, which says why this loses and repeats nothing.
 #pragma once
@@ -60,11 +62,12 @@ class Window {
   uint64_t resent() const { return resent_; }
 
  private:
-  struct Place {            // of the blocks that are the same modulo W, one after the other
-    uint32_t seq = 0;       // in flight, or the next one
-    int attempts = 0;       // how often it was sent; 0: it is not in flight
-    bool is_timed = false;  // its round trip counts
-    Nanos sent = 0;         // at first
+  struct Place {          // of the blocks that are the same modulo W, one after the other
+    uint32_t seq = 0;     // in flight, or the next one
+    int attempts = 0;     // how often it was sent; 0: it is not in flight
+    bool waited = false;  // for another rank
+    Nanos sent = 0;       // at first
+    Nanos interval = 0;   // from the last time that it was sent to the next
     Nanos due = kNever;
   };
 
@@ -72,8 +75,10 @@ class Window {
   // The place of a block in flight; null if it is not.
   Place* in_flight(uint32_t seq);
   void send(Place& place, Nanos now);
-  Nanos interval(int attempts) const;
-  void learn(Nanos round_trip);
+  // The interval of a block that is sent for the first time.
+  Nanos timeout() const;
+  // From a result that waited for nobody.
+  void learn(const Place& place, Nanos now);
 
   const RetryTiming timing_;
   std::vector<Place> places_;
@@ -84,6 +89,7 @@ class Window {
   Nanos heard_ = 0;
   Nanos smoothed_ = 0;  // 0: not known yet
   Nanos variation_ = 0;
+  Nanos backed_off_ = 0;  // the least timeout until the next round trip is known
   uint64_t resent_ = 0;
 };
 

@@ -8,8 +8,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <exception>
 #include <fstream>
 #include <memory>
+#include <new>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -30,15 +32,15 @@ them the results. Prints "ready" when it listens.
 
 Options:
   --listen ADDRESS:PORT  where frames are received; IPv6 as [fd00::1]:7100
-  --session FILE         a session to serve; may be given several times. What the file has is
-                         explained in flare_offload/switchd/session_spec.h
+  --session FILE         a session to serve; may be given several times. Below is what it has
   --memory MIB           what all sessions' slots may take together (default: 64)
   --help                 print this
   --version              print the version
 
 Signals: SIGUSR1 prints what was counted, as a line of JSON; SIGTERM and SIGINT do so and end it.
-Exit status: 0 ended by a signal; 1 it cannot listen, or cannot install a session; 2 wrong usage.
-)";
+Exit status: 0 ended by a signal; 1 it cannot listen, install a session, or go on; 2 wrong usage.
+
+Session files: )";
 
 struct Options {
   Address listen;
@@ -97,7 +99,7 @@ absl::StatusOr<Options> parse_options(int argc, char** argv) {
         status = set_memory(optarg, options);
         break;
       case kHelp:
-        std::fputs(std::string(kUsage).c_str(), stdout);
+        std::fputs(absl::StrCat(kUsage, kSessionFormat).c_str(), stdout);
         return absl::CancelledError();
       case kVersion:
         std::puts("nezha-switch " NEZHA_VERSION);
@@ -134,12 +136,14 @@ absl::StatusOr<std::unique_ptr<Server>> make_server(const Options& options) {
 }
 
 // A descriptor by which these signals come instead of interrupting anything.
-int receive_signals() {
+absl::StatusOr<int> receive_signals() {
   sigset_t set;
   sigemptyset(&set);
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&set, signal);
   sigprocmask(SIG_BLOCK, &set, nullptr);
-  return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  const int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (fd < 0) return absl::ErrnoToStatus(errno, "making a descriptor for signals");
+  return fd;
 }
 
 void print(const std::string& line) {
@@ -148,39 +152,57 @@ void print(const std::string& line) {
 }
 
 // Until a signal says to end.
-void serve(Server& server, int signals) {
+absl::Status serve(Server& server, int signals) {
   pollfd awaited[] = {{server.fd(), POLLIN, 0}, {signals, POLLIN, 0}};
   for (;;) {
-    if (poll(awaited, 2, -1) < 0 && errno != EINTR) return;
+    if (poll(awaited, 2, -1) < 0) {
+      if (errno == EINTR) continue;
+      return absl::ErrnoToStatus(errno, "waiting for frames");
+    }
     if (awaited[0].revents != 0) server.receive();
     signalfd_siginfo signal{};
     while (read(signals, &signal, sizeof signal) == sizeof signal) {
       print(server.statistics());
-      if (signal.ssi_signo != SIGUSR1) return;
+      if (signal.ssi_signo != SIGUSR1) return absl::OkStatus();
     }
   }
+}
+
+absl::Status run(const Options& options) {
+  const absl::StatusOr<int> signals = receive_signals();
+  if (!signals.ok()) return signals.status();
+  const absl::StatusOr<std::unique_ptr<Server>> server = make_server(options);
+  if (!server.ok()) return server.status();
+  print("ready");
+  return serve(**server, *signals);
+}
+
+void print_error(absl::string_view message) {
+  std::fputs(absl::StrCat("nezha-switch: ", message, "\n").c_str(), stderr);
 }
 
 int run(int argc, char** argv) {
   const absl::StatusOr<Options> options = parse_options(argc, argv);
   if (absl::IsCancelled(options.status())) return 0;
   if (!options.ok()) {
-    std::fprintf(stderr, "nezha-switch: %s\nTry nezha-switch --help.\n",
-                 std::string(options.status().message()).c_str());
+    print_error(absl::StrCat(options.status().message(), "\nTry nezha-switch --help."));
     return 2;
   }
-  const int signals = receive_signals();
-  const absl::StatusOr<std::unique_ptr<Server>> server = make_server(*options);
-  if (!server.ok()) {
-    std::fprintf(stderr, "nezha-switch: %s\n", std::string(server.status().message()).c_str());
-    return 1;
-  }
-  print("ready");
-  serve(**server, signals);
-  return 0;
+  const absl::Status status = run(*options);
+  if (!status.ok()) print_error(status.message());
+  return status.ok() ? 0 : 1;
 }
 
 }  // namespace
 }  // namespace nezha::flare
 
-int main(int argc, char** argv) { return nezha::flare::run(argc, argv); }
+int main(int argc, char** argv) {
+  try {
+    return nezha::flare::run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    std::fputs("nezha-switch: no memory is left; a smaller --memory or smaller sessions\n", stderr);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "nezha-switch: %s\n", error.what());
+  }
+  return 1;
+}

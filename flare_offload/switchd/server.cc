@@ -35,7 +35,7 @@ absl::Status Server::install(const SessionSpec& spec) {
   if (sessions_.contains(spec.session)) {
     return of_session(spec.session, absl::AlreadyExistsError("it is installed already"));
   }
-  const size_t memory = memory_of(spec.table);
+  const size_t memory = SlotTable::memory_of(spec.table);
   if (memory > memory_left_) {
     return of_session(spec.session, absl::ResourceExhaustedError(absl::StrCat(
                                         "its slots take ", memory, " bytes, and ", memory_left_,

@@ -16,7 +16,7 @@ namespace nezha::flare {
 // Not thread-safe.
 class Server {
  public:
-  // `memory`: bytes of elements that all sessions' slots may take together.
+  // `memory`: bytes that all sessions' slots may take together.
   static absl::StatusOr<std::unique_ptr<Server>> listen(const Address& address, size_t memory);
 
   // kAlreadyExists if there is such a session, kResourceExhausted if the memory that is left is not

@@ -8,7 +8,12 @@
 namespace nezha::flare {
 namespace {
 
-absl::Status check_path(const SessionSpec& spec, const Address& to) {
+absl::Status check_path(const SessionSpec& spec, const UdpPort& port, const Address& to) {
+  if (to.family() != port.family()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(to.str(), " cannot be reached from the address to listen at, which is of IPv",
+                     port.family() == AF_INET6 ? 6 : 4, "; all of a session are of one family"));
+  }
   const absl::StatusOr<size_t> mtu = path_mtu(to);
   if (!mtu.ok()) return mtu.status();
   const size_t most = payload_for(*mtu, to.family() == AF_INET6);
@@ -22,10 +27,11 @@ absl::Status check_path(const SessionSpec& spec, const Address& to) {
 
 absl::StatusOr<std::unique_ptr<Session>> Session::install(const SessionSpec& spec, UdpPort* port) {
   for (const Address& child : spec.children) {
-    if (absl::Status status = check_path(spec, child); !status.ok()) return status;
+    if (absl::Status status = check_path(spec, *port, child); !status.ok()) return status;
   }
   if (spec.parent) {
-    if (absl::Status status = check_path(spec, spec.parent->address); !status.ok()) return status;
+    if (absl::Status status = check_path(spec, *port, spec.parent->address); !status.ok())
+      return status;
   }
   return std::unique_ptr<Session>(new Session(spec, port));
 }

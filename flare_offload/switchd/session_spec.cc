@@ -15,41 +15,53 @@ namespace {
 
 using Words = std::vector<absl::string_view>;
 
+// `place`: of the word in its line, from 0. Its text may be a key that slipped there, and errors
+// are printed: they do not repeat it.
+absl::Status not_a(absl::string_view what, size_t place) {
+  return absl::InvalidArgumentError(absl::StrCat("word ", place + 1, " is no ", what));
+}
+
 template <typename T>
-absl::Status read_number(absl::string_view word, T* number) {
+absl::Status read_number(const Words& words, size_t place, T* number) {
   uint64_t value = 0;
-  if (!absl::SimpleAtoi(word, &value) || value > std::numeric_limits<T>::max()) {
-    return absl::InvalidArgumentError(absl::StrCat("'", word, "' is no number from 0 to ",
-                                                   uint64_t{std::numeric_limits<T>::max()}));
+  if (!absl::SimpleAtoi(words[place], &value) || value > std::numeric_limits<T>::max()) {
+    return not_a(absl::StrCat("number from 0 to ", uint64_t{std::numeric_limits<T>::max()}), place);
   }
   *number = static_cast<T>(value);
   return absl::OkStatus();
 }
 
-absl::Status read_ranks(absl::string_view word, RankRange* ranks) {
-  const Words ends = absl::StrSplit(word, absl::MaxSplits('-', 1));
+absl::Status read_ranks(const Words& words, size_t place, RankRange* ranks) {
+  const Words ends = absl::StrSplit(words[place], absl::MaxSplits('-', 1));
   uint16_t last = 0;
-  absl::Status status = read_number(ends.front(), &ranks->first);
-  if (status.ok()) status = read_number(ends.back(), &last);
+  absl::Status status = read_number(ends, 0, &ranks->first);
+  if (status.ok()) status = read_number(ends, ends.size() - 1, &last);
   if (!status.ok() || last < ranks->first || last - ranks->first == UINT16_MAX) {
-    return absl::InvalidArgumentError(absl::StrCat("'", word, "' is no rank, nor ranks as 1-4"));
+    return not_a("rank, nor ranks as 1-4", place);
   }
   ranks->count = static_cast<uint16_t>(last - ranks->first + 1);
   return absl::OkStatus();
 }
 
-template <typename T>
-absl::Status keep(absl::StatusOr<T> parsed, T* value) {
-  if (!parsed.ok()) return parsed.status();
-  *value = *std::move(parsed);
+absl::Status read_address(const Words& words, size_t place, Address* address) {
+  absl::StatusOr<Address> parsed = Address::parse(words[place]);
+  if (!parsed.ok()) return not_a("address and port", place);
+  *address = *parsed;
+  return absl::OkStatus();
+}
+
+absl::Status read_key(const Words& words, size_t place, Key* key) {
+  absl::StatusOr<Key> parsed = parse_key(words[place]);
+  if (!parsed.ok()) return not_a("key of 64 hex digits", place);
+  *key = *parsed;
   return absl::OkStatus();
 }
 
 absl::Status read_child(const Words& words, SessionSpec& spec) {
   RankRange ranks;
   Address address;
-  if (absl::Status status = keep(Address::parse(words[1]), &address); !status.ok()) return status;
-  if (absl::Status status = read_ranks(words[2], &ranks); !status.ok()) return status;
+  if (absl::Status status = read_address(words, 1, &address); !status.ok()) return status;
+  if (absl::Status status = read_ranks(words, 2, &ranks); !status.ok()) return status;
   spec.children.push_back(address);
   spec.table.children.push_back(ranks);
   return absl::OkStatus();
@@ -57,11 +69,9 @@ absl::Status read_child(const Words& words, SessionSpec& spec) {
 
 absl::Status read_parent(const Words& words, SessionSpec& spec) {
   ParentSpec parent;
-  if (absl::Status status = keep(Address::parse(words[1]), &parent.address); !status.ok()) {
-    return status;
-  }
-  if (absl::Status status = read_number(words[2], &parent.child); !status.ok()) return status;
-  if (absl::Status status = keep(parse_key(words[3]), &parent.key); !status.ok()) return status;
+  if (absl::Status status = read_address(words, 1, &parent.address); !status.ok()) return status;
+  if (absl::Status status = read_number(words, 2, &parent.child); !status.ok()) return status;
+  if (absl::Status status = read_key(words, 3, &parent.key); !status.ok()) return status;
   if (parent.child >= kMaxChildren) {
     return absl::InvalidArgumentError(
         absl::StrCat("a switch has at most ", kMaxChildren, " children: 0 to ", kMaxChildren - 1));
@@ -81,18 +91,18 @@ struct Keyword {
 
 constexpr Keyword kKeywords[] = {
     {"session", 1, true,
-     [](const Words& words, SessionSpec& spec) { return read_number(words[1], &spec.session); }},
+     [](const Words& words, SessionSpec& spec) { return read_number(words, 1, &spec.session); }},
     {"generation", 1, true,
-     [](const Words& words, SessionSpec& spec) { return read_number(words[1], &spec.generation); }},
+     [](const Words& words, SessionSpec& spec) { return read_number(words, 1, &spec.generation); }},
     {"key", 1, true,
-     [](const Words& words, SessionSpec& spec) { return keep(parse_key(words[1]), &spec.key); }},
+     [](const Words& words, SessionSpec& spec) { return read_key(words, 1, &spec.key); }},
     {"window", 1, true,
      [](const Words& words, SessionSpec& spec) {
-       return read_number(words[1], &spec.table.window);
+       return read_number(words, 1, &spec.table.window);
      }},
     {"payload", 1, true,
      [](const Words& words, SessionSpec& spec) {
-       return read_number(words[1], &spec.table.payload);
+       return read_number(words, 1, &spec.table.payload);
      }},
     {"reproducible", 0, false,
      [](const Words&, SessionSpec& spec) {
@@ -111,7 +121,7 @@ absl::Status read_line(absl::string_view line, SessionSpec& spec,
   const auto* keyword = std::find_if(std::begin(kKeywords), std::end(kKeywords),
                                      [&](const Keyword& known) { return known.name == words[0]; });
   if (keyword == std::end(kKeywords)) {
-    return absl::InvalidArgumentError(absl::StrCat("unknown word '", words[0], "'"));
+    return absl::InvalidArgumentError("unknown word 1; nezha-switch --help says what lines have");
   }
   if (words.size() != keyword->values + 1) {
     return absl::InvalidArgumentError(absl::StrCat("'", keyword->name, "' takes ", keyword->values,

@@ -1,18 +1,7 @@
 // What a switch is told to install a session.
 //
-// A text of lines, each a word and its values; # begins a comment. It is what a file for
-// nezha-switch has, and what a message that installs a session carries as its body:
-//
-//   session 7                      its number, which its frames carry
-//   generation 1                   how often it was installed before; 0 to 65535
-//   key 64-HEX-DIGITS              of this switch and its children (wire/authenticator.h)
-//   window 32                      blocks in flight of each host; a power of two
-//   payload 1440                   bytes of elements in a block at most; a multiple of 8
-//   reproducible                   results do not depend on the order of arrival
-//   child 10.0.0.1:7200 0          a child's address, and the rank that it is, or the ranks below
-//   child 10.0.0.8:7100 1-4        it; children are numbered in the order of these lines
-//   parent 10.0.0.9:7100 2 64-HEX  the switch above, which child of it this one is, and its key;
-//                                  without this line the switch is the root
+// A text of lines: what a file for nezha-switch has, and what a message that installs a session
+// carries as its body. kSessionFormat explains it.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +16,25 @@
 #include "flare_offload/wire/authenticator.h"
 
 namespace nezha::flare {
+
+// For people.
+constexpr absl::string_view kSessionFormat =
+    R"(Lines, each a word and its values; # begins a comment:
+
+  session 7                      its number, which its frames carry
+  generation 1                   how often it was installed before; 0 to 65535
+  key 64-HEX-DIGITS              of this switch and its children
+  window 32                      blocks in flight of each host; a power of two
+  payload 1440                   bytes of elements in a block at most; a multiple of 8
+  reproducible                   results do not depend on the order of arrival
+  child 10.0.0.1:7200 0          a child's address, and the rank that it is, or the ranks below
+  child 10.0.0.8:7100 1-4        it; children are numbered in the order of these lines
+  parent 10.0.0.9:7100 2 64-HEX  the switch above, which child of it this one is, and its key;
+                                 without this line the switch is the root
+
+Generation and keys must be new each time that a switch starts, and after 2^31 blocks: with those of
+before, whoever recorded frames then could send them again, and they would count.
+)";
 
 struct ParentSpec {
   Address address;
@@ -43,7 +51,8 @@ struct SessionSpec {
   std::optional<ParentSpec> parent;
 };
 
-// An error names the line, or the word that is missing. What it returns passes check() of the
+// An error names the line and the place of the word in it, whose text may be a key's and is not
+// repeated, or what is missing. What it returns passes check() of the
 // table's options.
 absl::StatusOr<SessionSpec> parse_session(absl::string_view text);
 

@@ -24,10 +24,11 @@ void widen_buffer(int fd, int forced, int plain) {
   }
 }
 
-// A datagram that does not fit is an error at once, not fragments of which each may be lost.
+// A datagram that does not fit the interface is an error at once, not fragments of which each may
+// be lost. What ICMP says of the path's MTU counts for nothing: anyone can forge it.
 void forbid_fragments(int fd, int family) {
-  static_assert(IP_PMTUDISC_DO == IPV6_PMTUDISC_DO);
-  constexpr int kNever = IP_PMTUDISC_DO;
+  static_assert(IP_PMTUDISC_PROBE == IPV6_PMTUDISC_PROBE);
+  constexpr int kNever = IP_PMTUDISC_PROBE;
   if (family == AF_INET6) {
     setsockopt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &kNever, sizeof kNever);
   } else {
@@ -72,11 +73,12 @@ absl::StatusOr<UdpPort> UdpPort::open(const Address& address, size_t datagram) {
   forbid_fragments(socket.fd(), address.family());
   constexpr int kOn = 1;
   setsockopt(socket.fd(), SOL_UDP, UDP_GRO, &kOn, sizeof kOn);  // without it trains come apart
-  return UdpPort(std::move(socket), datagram);
+  return UdpPort(std::move(socket), address.family(), datagram);
 }
 
-UdpPort::UdpPort(tcp::Socket socket, size_t datagram)
+UdpPort::UdpPort(tcp::Socket socket, int family, size_t datagram)
     : socket_(std::move(socket)),
+      family_(family),
       datagram_(datagram),
       in_(kTrains * kMaxTrain),
       senders_(kTrains),

@@ -29,6 +29,7 @@ class UdpPort {
   static absl::StatusOr<UdpPort> open(const Address& address, size_t datagram);
 
   int fd() const { return socket_.fd(); }
+  int family() const { return family_; }  // of the addresses that it reaches
 
   // Calls `handle` with each datagram of a batch and its sender, and returns how many there were,
   // with those left out which are longer than any may be. 0: there is nothing to receive.
@@ -66,7 +67,7 @@ class UdpPort {
     std::byte bytes[CMSG_SPACE(sizeof(int))];
   };
 
-  UdpPort(tcp::Socket socket, size_t datagram);
+  UdpPort(tcp::Socket socket, int family, size_t datagram);
 
   size_t hand_out(size_t train,
                   absl::FunctionRef<void(absl::Span<const std::byte>, const Address&)> handle);
@@ -77,6 +78,7 @@ class UdpPort {
   int send_from(size_t first);
 
   tcp::Socket socket_;
+  int family_;
   size_t datagram_;
 
   std::vector<std::byte> in_;  // kTrains trains

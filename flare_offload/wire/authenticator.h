@@ -1,9 +1,12 @@
 // The tags that frames carry: HMAC-SHA-256 (RFC 2104, FIPS 180-4), cut to 96 bits, which RFC 2104,
 // section 5, allows for.
 //
-// A key is what one switch, its children and nobody else have for one installation of a session.
-// Whoever lacks it can neither join in nor replay what another installation, or another switch of
-// the tree, has sent. What the same installation sends twice, the protocol bears.
+// A key is what one switch, its children and nobody else have for one installation of a session: a
+// switch that starts again needs a new one, for it knows nothing of what was sent before. Whoever
+// lacks the key can neither join in nor replay what another installation, or another switch of the
+// tree, has sent. What the same installation sent before, a slot table (core/slot_table.h) drops or
+// answers, but only until sequence numbers come around: a session must be installed anew, with a
+// new key, before its 2^31st block.
 #pragma once
 
 #include <array>

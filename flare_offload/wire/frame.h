@@ -7,17 +7,18 @@
 //   offset  bytes
 //    0      1      version (upper 4 bits), FrameType (lower 4)
 //    1      1      DataType (upper 4 bits), ReduceOperation (lower 4) of the block
-//    2      1      child: which of the receiver's children sends this; 0 from a switch to its
-//    children 3      1      reserved 4      4      session 8      2      generation: counts the
-//    session's installations, so that what is left over from
-//                  one cannot reach the next
+//    2      1      child: which of the receiver's children sends this; from a switch, 0
+//    3      1      reserved
+//    4      4      session
+//    8      2      generation, below
 //   10      2      reserved
-//   12      4      seq: the block's number in its session, which runs on across operations and
-//   wraps 16      4      operation id: which collective the block is of, for ranks that disagree on
-//   that
-//                  to find out
+//   12      4      seq: the block's number in its session; runs on across operations, and wraps
+//   16      4      operation id: which collective the block is of
 //   20     12      tag (authenticator.h) over bytes 0 to 19 and all that follows the tag
 //   32             payload
+//
+// The generation counts the session's installations, so that what is left over from one cannot
+// reach the next. By the operation id ranks find out that they disagree on what they do.
 //
 // A block is the same few elements of all ranks, as many as fit a datagram. Frames and payloads:
 //

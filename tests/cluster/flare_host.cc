@@ -2,8 +2,9 @@
 // result checked.
 //
 // flare_host SESSION SWITCH RANK RANKS ELEMENTS COUNT: SESSION is the file that the switch has,
-// SWITCH its address. ELEMENTS uint32 are summed COUNT times. Prints a line of JSON; exit status 0
-// if all results were right.
+// SWITCH its address. ELEMENTS uint32 are summed COUNT times. Prints "waits" when the switch says
+// for the first time that a block waits for another rank, and a line of JSON at the end; exit
+// status 0 if all results were right.
 #include <poll.h>
 
 #include <algorithm>
@@ -51,6 +52,11 @@ size_t child_of(const SessionSpec& spec, int rank) {
 uint32_t input(int rank, size_t element, uint32_t operation) {
   const uint64_t x = (element * 1'000'003 + operation) * 64 + static_cast<uint64_t>(rank);
   return static_cast<uint32_t>((x * 0x9e3779b97f4a7c15) >> 32);
+}
+
+void print(const std::string& line) {
+  std::puts(line.c_str());
+  std::fflush(stdout);
 }
 
 class Host {
@@ -129,7 +135,7 @@ class Host {
     if (header.type == FrameType::kMismatch) throw std::runtime_error("the ranks disagree");
     const uint32_t seq = header.block.seq;
     if (header.type == FrameType::kPending) {
-      ++pendings_;
+      if (pendings_++ == 0) print("waits");
       window_.on_pending(seq, now());
     } else if (window_.on_result(seq, now())) {
       const auto [first, count] = part(seq);

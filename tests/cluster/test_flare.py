@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import signal
 from collections.abc import Iterator, Sequence
@@ -81,7 +82,7 @@ class Fabric:
         """What they say at their good end."""
         for rank in self.ranks:
             assert rank.wait(job.PATIENCE) == 0, rank.output
-        return [json.loads(rank.stdout) for rank in self.ranks]
+        return [json.loads(rank.stdout.splitlines()[-1]) for rank in self.ranks]
 
     def counted(self, switch: int) -> dict[str, Any]:
         """What the switch has counted by now."""
@@ -155,17 +156,19 @@ def test_a_late_rank_does_not_look_like_loss(fabric: Fabric) -> None:
     start_one_switch(fabric)
     for rank in range(1, HOSTS):
         fabric.start_host(rank, ROOT, elements=MIB, count=1)
-    job.await_that("hosts that ask", lambda: fabric.counted(ROOT)["pendings"] > 3)
+    for host in fabric.ranks:
+        host.wait_for("^waits$", job.PATIENCE)
     fabric.start_host(0, ROOT, elements=MIB, count=1)
-    assert all(host["pendings"] > 0 for host in fabric.await_hosts()[:-1])
+    fabric.await_hosts()
 
 
-# Sends datagrams of several kinds to ADDRESS PORT, from no child's address.
+# Sends datagrams of four kinds to ADDRESS PORT, from no child's address. Of all that the test sends
+# the smallest of receive buffers loses none, even if the switch gets no core meanwhile.
 STRANGER = """
 import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 header = bytes.fromhex(sys.argv[3])
-for i in range(300):
+for i in range(40):
     s.sendto([b"x" * (i * 4), header + bytes(8), b"\\xff" * 40, b""][i % 4],
              (sys.argv[1], int(sys.argv[2])))
 """
@@ -182,15 +185,15 @@ def test_strangers_and_forgers_change_nothing(fabric: Fabric) -> None:
     fabric.bed.run([PYTHON, "-c", STRANGER, *argv[:2], other], on=[5])
     old = CONTRIBUTION.replace("0300", "0200")
     fabric.bed.run([PYTHON, "-c", FROM_CHILD, *argv[:2], old], on=[0])
-    job.await_that("all frames", lambda: fabric.counted(ROOT)["received"] == 1200)
+    job.await_that("all frames", lambda: fabric.counted(ROOT)["received"] == 160)
     counted = fabric.counted(ROOT)
     names = ["strangers", "forged", "unknown", "outdated", "malformed", "combined"]
     assert {name: counted[name] for name in names} == {
-        "strangers": 75,
-        "forged": 75,
-        "unknown": 75,
-        "outdated": 75,
-        "malformed": 900,
+        "strangers": 10,
+        "forged": 10,
+        "unknown": 10,
+        "outdated": 10,
+        "malformed": 120,
         "combined": 0,
     }
     for rank in range(HOSTS):
@@ -216,6 +219,7 @@ def test_bad_options(bed: Testbed) -> None:
     }.items():
         assert refusal(bed, *options) == (2, f"nezha-switch: {error}\nTry nezha-switch --help.\n")
     assert bed.exec(ROOT, [SWITCH, "--version"]).stdout.startswith("nezha-switch ")
+    assert "\n  key 64-HEX-DIGITS " in bed.exec(ROOT, [SWITCH, "--help"]).stdout
 
 
 def test_sessions_that_cannot_be(bed: Testbed, tmp_path: Path) -> None:
@@ -226,16 +230,21 @@ def test_sessions_that_cannot_be(bed: Testbed, tmp_path: Path) -> None:
     for text, error in {
         good.replace("payload 1440", "payload 1448"): "session 7: a payload of 1448 bytes is too"
         f" long for the way to {address(bed, 0)}, whose MTU of 1500 allows 1440",
-        good.replace("window 16", "window 32768"): "session 7: its slots take 96468992 bytes, and"
+        good.replace("window 16", "window 32768"): "session 7: its slots take so many bytes, and"
         " 67108864 are left (a smaller window or payload, or --memory)",
         good.replace("window 16", "window 17"): "a window of 17 blocks; it is a power of two up to"
         " 65536",
-        good.replace("window", "windows"): "line 3: unknown word 'windows'",
+        good.replace("window", "windows"): "line 3: unknown word 1; nezha-switch --help says"
+        " what lines have",
         good.replace("10.0.0.1", "192.0.2.1"): "session 7: looking for a route to 192.0.2.1:7200:"
         " Network is unreachable",
+        good.replace(address(bed, 3), "[fd00::1]:7200"): "session 7: [fd00::1]:7200 cannot be"
+        " reached from the address to listen at, which is of IPv4; all of a session are of one"
+        " family",
     }.items():
         path.write_text(text)
         code, said = refusal(bed, *at, "--session", str(path))
+        said = re.sub(r"take \d+ bytes", "take so many bytes", said)
         assert (code, said) == (1, f"nezha-switch: {path}: {error}\n")
     path.write_text(good)
     twice = ["--session", str(path)] * 2

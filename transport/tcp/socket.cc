@@ -105,7 +105,10 @@ bool operator==(const Address& a, const Address& b) {
   if (a.family() != b.family() || a.port() != b.port()) return false;
   if (a.family() != AF_INET6)
     return as_v4(a.storage)->sin_addr.s_addr == as_v4(b.storage)->sin_addr.s_addr;
-  return IN6_ARE_ADDR_EQUAL(&as_v6(a.storage)->sin6_addr, &as_v6(b.storage)->sin6_addr);
+  const sockaddr_in6& first = *as_v6(a.storage);
+  const sockaddr_in6& second = *as_v6(b.storage);
+  return IN6_ARE_ADDR_EQUAL(&first.sin6_addr, &second.sin6_addr) &&
+         (!a.is_link_local() || first.sin6_scope_id == second.sin6_scope_id);
 }
 
 absl::StatusOr<Address> interface_address(const std::string& interface, int family) {

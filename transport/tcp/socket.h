@@ -49,7 +49,7 @@ struct Address {
   bool is_link_local() const;      // IPv6's, which are valid on one interface only
   void set_scope(unsigned index);  // of the interface
 
-  // The same family, address and port.
+  // The same family, address and port, and of link-local ones the same interface.
   friend bool operator==(const Address& a, const Address& b);
 };
 

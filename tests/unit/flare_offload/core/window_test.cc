@@ -106,20 +106,53 @@ TEST(Window, LearnsTheRoundTrip) {
   EXPECT_EQ(window.next_due(), (30 + 9 + 4 * 5) * kMillisecond);
 }
 
-TEST(Window, LearnsNothingFromBlocksThatWereSentAgainOrThatWaited) {
-  for (const bool waits : {false, true}) {
+TEST(Window, KeepsTheDoubledIntervalUntilARoundTripIsKnown) {
+  Window window(1, 0, kTiming);
+  window.extend(3);
+  window.take_new(0);
+  EXPECT_EQ(all_overdue(window, 10 * kMillisecond), Seqs{0});
+  window.on_result(0, 11 * kMillisecond);
+  window.take_new(20 * kMillisecond);
+  EXPECT_EQ(window.next_due(), (20 + 20) * kMillisecond);
+  window.on_result(1, 24 * kMillisecond);
+  window.take_new(30 * kMillisecond);
+  EXPECT_EQ(window.next_due(), (30 + 4 + 4 * 2) * kMillisecond);
+}
+
+TEST(Window, LearnsNothingFromBlocksThatWaited) {
+  for (const bool is_resent : {false, true}) {
     Window window(1, 0, kTiming);
     window.extend(2);
     window.take_new(0);
-    if (waits) {
-      window.on_pending(0, kMillisecond);
-    } else {
-      EXPECT_EQ(all_overdue(window, 10 * kMillisecond), Seqs{0});
-    }
+    if (is_resent) all_overdue(window, 10 * kMillisecond);
+    window.on_pending(0, 10 * kMillisecond);
     window.on_result(0, 11 * kMillisecond);
     window.take_new(20 * kMillisecond);
     EXPECT_EQ(window.next_due(), 30 * kMillisecond);
   }
+}
+
+// Sends a window of blocks at `now`, all of whose results come a round trip later. Returns when.
+Nanos pass_a_window(Window& window, Nanos now, Nanos round_trip) {
+  const Seqs seqs = all_new(window, now);
+  const Nanos end = now + round_trip;
+  while (window.next_due() < end) all_overdue(window, window.next_due());
+  for (const uint32_t seq : seqs) EXPECT_TRUE(window.on_result(seq, end));
+  return end;
+}
+
+TEST(Window, LearnsARoundTripThatHasGrownBeyondItsTimeout) {
+  constexpr uint32_t kSize = 4;
+  Window window(kSize, 0, kTiming);
+  Nanos now = 0;
+  window.extend(100 * kSize);
+  for (int i = 0; i < 50; ++i) now = pass_a_window(window, now, kMillisecond);
+  EXPECT_EQ(window.resent(), 0);
+  for (int i = 0; i < 10; ++i) now = pass_a_window(window, now, 20 * kMillisecond);
+  const uint64_t resent = window.resent();
+  EXPECT_GT(resent, 0);
+  for (int i = 0; i < 40; ++i) now = pass_a_window(window, now, 20 * kMillisecond);
+  EXPECT_EQ(window.resent(), resent);
 }
 
 TEST(Window, AsksLaterForABlockThatWaits) {

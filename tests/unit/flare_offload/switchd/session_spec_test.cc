@@ -72,19 +72,29 @@ TEST(SessionSpec, ErrorsNameTheLine) {
   for (const auto& [before, after] : numbers) {
     EXPECT_NE(error_of(before, after).find("is no number from 0 to"), std::string::npos);
   }
-  EXPECT_EQ(error_of("65535", "65536"), "line 2: '65536' is no number from 0 to 65535");
+  EXPECT_EQ(error_of("65535", "65536"), "line 2: word 2 is no number from 0 to 65535");
   EXPECT_EQ(error_of("window 32", "window 32 33"), "line 5: 'window' takes 1 values, not 2");
-  EXPECT_EQ(error_of("window 32", "windows 32"), "line 5: unknown word 'windows'");
+  EXPECT_EQ(error_of("window 32", "windows 32"),
+            "line 5: unknown word 1; nezha-switch --help says what lines have");
   EXPECT_EQ(error_of("window 32", "session 7"), "line 5: a second 'session'");
-  EXPECT_EQ(error_of(kKey, "abc"), "line 3: a key has 64 hex digits");
-  EXPECT_EQ(error_of("10.0.0.1:7200", "h0"), "line 7: not an address and port: 'h0'");
+  EXPECT_EQ(error_of(kKey, "abc"), "line 3: word 2 is no key of 64 hex digits");
+  EXPECT_EQ(error_of("10.0.0.1:7200", "h0"), "line 7: word 2 is no address and port");
   for (const char* ranks : {"x", "4-1", "1-", "-1", "0-65535", "1-2-3"}) {
-    EXPECT_EQ(error_of("1-4", ranks),
-              absl::StrCat("line 8: '", ranks, "' is no rank, nor ranks as 1-4"));
+    EXPECT_EQ(error_of("1-4", ranks), "line 8: word 3 is no rank, nor ranks as 1-4");
   }
   EXPECT_EQ(error_of(" 2 " + kParentKey, " 64 " + kParentKey),
             "line 9: a switch has at most 64 children: 0 to 63");
-  EXPECT_EQ(error_of(kParentKey, "2"), "line 9: a key has 64 hex digits");
+  EXPECT_EQ(error_of(kParentKey, "2"), "line 9: word 4 is no key of 64 hex digits");
+}
+
+TEST(SessionSpec, ErrorsDoNotRepeatAKeyInAWrongPlace) {
+  for (const char* place : {"session 7", "65535", "key ", "10.0.0.1:7200", "1-4", "2 "}) {
+    for (const std::string& key : {kKey, absl::StrCat("key", kKey), absl::StrCat(kKey, "\n")}) {
+      const std::string error = error_of(place, key);
+      EXPECT_FALSE(error.empty()) << place;
+      EXPECT_EQ(error.find("111"), std::string::npos) << error;
+    }
+  }
 }
 
 TEST(SessionSpec, ErrorsNameWhatIsMissing) {
