@@ -83,7 +83,7 @@ class ChannelScript : public ChannelTest {
   std::unique_ptr<FakeNetwork> network_;
 };
 
-constexpr size_t kLarge = 4 << 20;  // beyond the credit
+constexpr size_t kLarge = wire::kInitialCredit + (64 << 10);
 
 TEST_F(ChannelScript, AGrantThatIsLostWithItsLinkIsSentAgain) {
   connect(2);
