@@ -45,6 +45,30 @@ def announce_rails(bed: testbed.Testbed, first: str) -> None:
             bed.exec(host, ["ip", "mptcp", *line.split()])
 
 
+def start_ranks(
+    bed: testbed.Testbed, peer: Peer, command: list[str], awaited: int
+) -> list[Process]:
+    """`awaited` results are to come."""
+    if not peer.launcher:
+        return bed.start(command)
+    # beside the hosts, as it reaches them through the management network
+    environment = ["env", f"TESTBED_PREFIX={bed.prefix}"]
+    popen = subprocess.Popen(
+        bed.exec_argv("sw", [*environment, *peer.launcher, *command]),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    return [Launcher(popen, awaited)]
+
+
+def end_leftovers(bed: testbed.Testbed) -> None:
+    """A launcher that is killed leaves ranks behind, which would disturb what comes next."""
+    with held_namespaces(testbed.namespaces_of(bed.prefix)) as namespaces:
+        end_all(lambda: namespace_members(namespaces))
+
+
 class PeerSweep(Sweep):
     def __init__(
         self, bed: testbed.Testbed, results: Results, seconds: float, progress: Progress
@@ -61,7 +85,7 @@ class PeerSweep(Sweep):
         except (BedError, TimeoutError, subprocess.SubprocessError) as error:
             return [], str(error).splitlines()[:LINES]
         finally:
-            self._end_leftovers()
+            end_leftovers(self._bed)
 
     def _run(self, peer: Peer, sizes: list[int]) -> tuple[list[dict], list[str]]:
         if peer.key == IPERF3:
@@ -74,23 +98,7 @@ class PeerSweep(Sweep):
         return rows, errors[:1] + errors[1:][-LINES:]
 
     def _start(self, peer: Peer, command: list[str]) -> list[Process]:
-        if not peer.launcher:
-            return super()._start(peer, command)
-        # beside the hosts, as it reaches them through the management network
-        environment = ["env", f"TESTBED_PREFIX={self._bed.prefix}"]
-        popen = subprocess.Popen(
-            self._bed.exec_argv("sw", [*environment, *peer.launcher, *command]),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        return [Launcher(popen, self._awaited)]
-
-    def _end_leftovers(self) -> None:
-        """A launcher that is killed leaves ranks behind, which would disturb what comes next."""
-        with held_namespaces(testbed.namespaces_of(self._bed.prefix)) as namespaces:
-            end_all(lambda: namespace_members(namespaces))
+        return start_ranks(self._bed, peer, command, self._awaited)
 
     def _ring_of_iperf3(self, sizes: list[int]) -> list[dict]:
         large = [size for size in sizes if size >= LEAST]

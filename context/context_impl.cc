@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstdlib>
+#include <future>
 #include <iterator>
 #include <limits>
 #include <numeric>
@@ -31,14 +34,46 @@ namespace {
 // one.
 constexpr ptrdiff_t kTellsOf = 16;
 
+// How long a process that ends may take to say so: more than an endpoint lingers.
+constexpr std::chrono::milliseconds kExitTime{1500};
+
+struct Shared {
+  std::mutex mutex;
+  std::weak_ptr<Endpoint> endpoint;
+};
+
+Shared& shared() {
+  static PerProcess<Shared> per_process;
+  return per_process.get();
+}
+
+// A process that ends in peace has left the contexts that it did not destroy. By a thread, since
+// exit() may have been called where nothing may be waited for: in a function that reduces, say.
+void say_goodbye_at_exit() {
+  std::shared_ptr<Endpoint> endpoint;
+  {
+    const std::lock_guard lock(shared().mutex);
+    endpoint = shared().endpoint.lock();
+  }
+  if (endpoint == nullptr) return;
+  std::promise<void> said;
+  std::future<void> end = said.get_future();
+  try {
+    std::thread([endpoint = std::move(endpoint), said = std::move(said)]() mutable {
+      endpoint->say_goodbye();
+      said.set_value();
+    }).detach();
+  } catch (const std::system_error&) {
+    return;  // it looks like a death to the others
+  }
+  end.wait_for(kExitTime);
+}
+
 // All contexts of the process share one, so that they share devices and connections.
 std::shared_ptr<Endpoint> shared_endpoint() {
-  struct Shared {
-    std::mutex mutex;
-    std::weak_ptr<Endpoint> endpoint;
-  };
-  static PerProcess<Shared> per_process;
-  Shared& shared = per_process.get();
+  static std::once_flag registers;  // for children of fork(), too
+  std::call_once(registers, [] { std::atexit(say_goodbye_at_exit); });
+  Shared& shared = nezha::shared();
   const std::lock_guard lock(shared.mutex);
   if (auto endpoint = shared.endpoint.lock()) return endpoint;
   auto made = Endpoint::create();
@@ -469,6 +504,8 @@ void ContextImpl::on_operation_failed(const absl::Status& why) {
   break_context(why, static_cast<uint32_t>(options_.rank));
 }
 
+void ContextImpl::on_peer_gone(const absl::Status& why) { on_operation_failed(why); }
+
 void ContextImpl::on_operation_over(RunningOperation& operation) {
   measure(operation);
   std::erase_if(running_, [&](const auto& running) { return running.get() == &operation; });
@@ -511,6 +548,7 @@ void ContextImpl::on_roll_call(const wire::RollCall& call) {
   if (!broken_.ok() || call.rank >= static_cast<uint32_t>(options_.size)) return;
   if (!roll_call_.hear(call)) return;
   endpoint_->broadcast_roll_call(call);
+  if (call.kind == wire::RollCallKind::kWhoIsAbsent) tell_of_silence(call);
   if (roll_call_.has_entered(call.tag, call.ordinal)) {
     check_roll_call(call.tag, call.ordinal);
   } else if (call.kind == wire::RollCallKind::kWhoIsAbsent) {
@@ -519,6 +557,18 @@ void ContextImpl::on_roll_call(const wire::RollCall& call) {
                   .rank = static_cast<uint32_t>(options_.rank),
                   .ordinal = call.ordinal,
                   .kind = wire::RollCallKind::kAbsent});
+  }
+}
+
+void ContextImpl::tell_of_silence(const wire::RollCall& question) {
+  for (size_t rank = 0; rank < group_.channels.size(); ++rank) {
+    const Channel* channel = group_.channels[rank];
+    if (channel == nullptr || !channel->is_silent()) continue;
+    wire::RollCall answer = question;
+    answer.rank = static_cast<uint32_t>(rank);
+    answer.signature = 0;
+    answer.kind = wire::RollCallKind::kSilent;
+    on_roll_call(answer);
   }
 }
 

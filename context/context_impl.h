@@ -75,6 +75,7 @@ class ContextImpl final : JobListener, RunningOperationOwner, ControlPlaneOwner 
   // JobListener
   void on_abort(const wire::Abort& abort) override;
   void on_roll_call(const wire::RollCall& call) override;
+  void on_peer_gone(const absl::Status& why) override;
 
   // RunningOperationOwner
   void on_operation_failed(const absl::Status& why) override;
@@ -152,6 +153,8 @@ class ContextImpl final : JobListener, RunningOperationOwner, ControlPlaneOwner 
   RailMask failed_rails(const RunningOperation& operation);
   // Under the lock:
   void tell(const RunningOperation& operation, wire::RollCallKind kind);
+  // Says of which ranks that this one waits for nothing is heard.
+  void tell_of_silence(const wire::RollCall& question);
   // Fails if a rank is known to call another one by this operation's tag.
   void check_roll_call(uint32_t tag, uint64_t ordinal);
   // Under the lock: all operations fail, and the other ranks are told.

@@ -6,6 +6,15 @@
 #include "absl/strings/str_join.h"
 
 namespace nezha {
+namespace {
+
+std::string tell_of(const std::set<uint32_t>& ranks, absl::string_view what) {
+  const bool one = ranks.size() == 1;
+  return absl::StrCat(one ? "rank " : "ranks ", absl::StrJoin(ranks, ", "), one ? " has" : " have",
+                      what);
+}
+
+}  // namespace
 
 uint64_t RollCall::enter(uint32_t tag, uint64_t signature) {
   const uint64_t ordinal = ++entered_[tag];
@@ -29,11 +38,12 @@ bool RollCall::hear(const wire::RollCall& call) {
   const size_t index = find(call.tag, call.ordinal);
   if (index == calls_.size()) {
     if (calls_.size() == kMaxCalls) calls_.pop_front();
-    calls_.push_back({call.tag, call.ordinal, false, {}, {}});
+    calls_.push_back({call.tag, call.ordinal, false, {}, {}, {}});
   }
   Call& known = calls_[std::min(index, calls_.size() - 1)];
-  if (call.kind == wire::RollCallKind::kAbsent) {
-    return known.absent.size() < kMaxAbsent && known.absent.insert(call.rank).second;
+  if (call.kind == wire::RollCallKind::kAbsent || call.kind == wire::RollCallKind::kSilent) {
+    auto& ranks = call.kind == wire::RollCallKind::kAbsent ? known.absent : known.silent;
+    return ranks.size() < kMaxAbsent && ranks.insert(call.rank).second;
   }
   bool is_news = call.kind == wire::RollCallKind::kWhoIsAbsent && !known.asked;
   known.asked |= is_news;
@@ -66,11 +76,18 @@ std::optional<wire::RollCall> RollCall::other(uint32_t tag, uint64_t ordinal) co
 
 std::string RollCall::absent(uint32_t tag, uint64_t ordinal) const {
   const size_t index = find(tag, ordinal);
-  if (index == calls_.size() || calls_[index].absent.empty()) return "";
-  const std::set<uint32_t>& ranks = calls_[index].absent;
-  const bool one = ranks.size() == 1;
-  return absl::StrCat(one ? "rank " : "ranks ", absl::StrJoin(ranks, ", "), one ? " has" : " have",
-                      " not entered it", ranks.size() == kMaxAbsent ? ", nor may others have" : "");
+  if (index == calls_.size()) return "";
+  const std::set<uint32_t>& absent = calls_[index].absent;
+  std::set<uint32_t> silent = calls_[index].silent;
+  for (const uint32_t rank : absent) silent.erase(rank);  // it has answered another one
+  std::vector<std::string> parts;
+  if (!absent.empty()) {
+    const bool is_full = absent.size() == kMaxAbsent;
+    parts.push_back(
+        tell_of(absent, is_full ? " not entered it, nor may others have" : " not entered it"));
+  }
+  if (!silent.empty()) parts.push_back(tell_of(silent, " not answered"));
+  return absl::StrJoin(parts, "; ");
 }
 
 }  // namespace nezha

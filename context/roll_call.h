@@ -4,7 +4,7 @@
 // flooding: each passes on to all it is connected to what it hears for the first time. An operation
 // that takes long tells what it is, and whoever calls another one by the same tag and ordinal
 // knows. One that is about to time out asks who is absent, and a rank that has not entered it says
-// so in the same way.
+// so in the same way; of one that says nothing any more, a rank that waits for it does.
 #pragma once
 
 #include <array>
@@ -35,7 +35,8 @@ class RollCall {
   // This rank's signature of the operation; 0 if other() has nothing to compare with.
   uint64_t signature(uint32_t tag, uint64_t ordinal) const;
 
-  // Those heard of, for an error: "ranks 2, 5 have not entered it"; "" if there are none.
+  // Those heard of, for an error: "ranks 2, 5 have not entered it; rank 3 has not answered"; "" if
+  // there are none.
   std::string absent(uint32_t tag, uint64_t ordinal) const;
 
  private:
@@ -44,6 +45,7 @@ class RollCall {
     uint64_t ordinal;
     bool asked;  // who is absent
     std::set<uint32_t> absent;
+    std::set<uint32_t> silent;
     std::vector<wire::RollCall> callers;  // the first of each signature
   };
   struct Entry {

@@ -59,7 +59,8 @@ void Channel::leave(const UniqueId& job) {
 void Channel::finish_leaving() {
   for (size_t i = 0; i < jobs_.size();) {
     const Job job = jobs_[i];
-    if (!job.closing || outbox_.pending(job.id.low)) {
+    const auto is_its = [&](uint64_t context) { return context == job.id.low; };
+    if (!job.closing || outbox_.pending_of(is_its)) {
       ++i;
       continue;
     }
@@ -87,7 +88,9 @@ bool Channel::has_left(uint64_t context) const {
 }
 
 absl::Status Channel::left_error() const {
-  return absl::UnavailableError(absl::StrCat(description_, " has left: it closed its context"));
+  return absl::UnavailableError(absl::StrCat(
+      description_, peer_left_ ? " has left: its process has ended, or closed all its contexts"
+                               : " has left: it closed its context"));
 }
 
 // ---- Sending and receiving ---------------------------------------------------------------------
@@ -258,11 +261,10 @@ void Channel::send_abort(const wire::Abort& abort) {
 
 // Of a context that broke the peer hears otherwise, and better.
 void Channel::send_leave(const UniqueId& job) {
-  const auto& aborts = owner_.aborts();
-  const bool broke = std::any_of(aborts.begin(), aborts.end(),
-                                 [&](const wire::Abort& abort) { return abort.context == job; });
   Link* link = best_link();
-  if (!broke && link != nullptr) link->send(wire::FrameType::kLeave, wire::encode_id(job));
+  if (!is_broken(job.low) && link != nullptr) {
+    link->send(wire::FrameType::kLeave, wire::encode_id(job));
+  }
 }
 
 // What went by a link that died may have been lost, and who connects has heard nothing yet.
@@ -373,6 +375,7 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   to.backoff = 0;
   to.last_heard = now();
   to.asked_at = 0;
+  lost_at_ = 0;
   to.link = std::move(link);
   to.link->start(this, rail, id);
   scheduler_.link_up(rail, to.link.get(), device->counters().rate);
@@ -406,6 +409,7 @@ void Channel::link_down(Rail rail, const absl::Status& why, bool tell_peer) {
   }
   repeat_news();
   inbox_.grant_again();
+  if (scheduler_.up() == 0 && !peer_left_ && has_open_job()) lost_at_ = now();
   if (wanted()) need_links();
   check_peer();
   pump_soon();
@@ -448,7 +452,7 @@ void Channel::check_peer() {
     if (!port(rail).refused) return;
     asked = true;
   }
-  if (!asked) return;
+  if (!asked || (!in_use() && now() - lost_at_ < kBadNews)) return;
   fail(absl::UnavailableError(absl::StrCat(description_, " is gone: ", describe())));
 }
 
@@ -467,8 +471,29 @@ std::string Channel::describe() const {
   return text;
 }
 
+// A context that both are in, as far as either has said.
+bool Channel::has_open_job() const {
+  return std::any_of(jobs_.begin(), jobs_.end(),
+                     [](const Job& job) { return !job.left && !job.closing; });
+}
+
+bool Channel::is_broken(uint64_t context) const {
+  const auto& aborts = owner_.aborts();
+  return std::any_of(aborts.begin(), aborts.end(),
+                     [&](const wire::Abort& abort) { return abort.context.low == context; });
+}
+
+bool Channel::is_silent() const {
+  if (!in_use()) return false;
+  const Nanos time = now();
+  return std::all_of(ports_.begin(), ports_.end(), [&](const Port& port) {
+    return port.link == nullptr || (port.asked_at != 0 && time - port.asked_at > kStall);
+  });
+}
+
 void Channel::fail(const absl::Status& why) {
   failure_ = why;
+  lost_at_ = 0;
   housekeeping_.cancel();
   fail_soon();
 }
@@ -478,6 +503,10 @@ void Channel::fail_soon() {
   owner_.progress().defer([this] {
     inbox_.fail(failure_);
     outbox_.fail(failure_);
+    if (peer_left_) return;
+    for (const Job& job : std::vector<Job>(jobs_)) {
+      if (!job.left && !job.closing) owner_.on_peer_gone(job.id, failure_);
+    }
   });
 }
 
@@ -533,6 +562,13 @@ void Channel::check_stalls(Nanos time) {
 }
 
 // ---- The end -----------------------------------------------------------------------------------
+
+// What was sent for a context that broke is nobody's need.
+bool Channel::drained() const {
+  const bool reachable = up() != 0 || next_job(0) != nullptr;
+  return failed() || peer_left_ || !reachable ||
+         !outbox_.pending_of([this](uint64_t context) { return !is_broken(context); });
+}
 
 // By every link: the peer may see the end of one before it reads what came by another.
 void Channel::say_goodbye() {

@@ -29,6 +29,8 @@ class ChannelOwner {
   virtual Device* device(Rail rail) = 0;  // null: there is none of that number
   virtual void on_abort(const wire::Abort& abort) = 0;
   virtual void on_roll_call(const wire::RollCall& call) = 0;
+  // The peer, which is in that context, has died.
+  virtual void on_peer_gone(const UniqueId& job, const absl::Status& why) = 0;
   // The contexts of this process that broke lately: whoever connects is told.
   virtual const std::deque<wire::Abort>& aborts() const = 0;
 
@@ -76,16 +78,17 @@ class Channel final : LinkOwner, InboxOwner {
   void on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link);
   void on_carrier(Rail rail, bool up);
 
-  // Says goodbye. `drained` says whether the peer has acknowledged all it was sent, or never will.
+  // Says goodbye. `drained` says whether the peer has acknowledged all that it needs, or never
+  // will.
   void say_goodbye();
-  bool drained() const {
-    const bool reachable = up() != 0 || next_job(0) != nullptr;
-    return !outbox_.pending() || failed() || peer_left_ || !reachable;
-  }
+  bool drained() const;
   void shut_down();
 
   // The state of each rail, and why there is no link on it, for errors.
   std::string describe() const;
+
+  // Whether the peer is waited for and has not answered for a while, on any rail.
+  bool is_silent() const;
 
   bool failed() const { return !failure_.ok(); }
   const absl::Status& failure() const { return failure_; }
@@ -139,7 +142,8 @@ class Channel final : LinkOwner, InboxOwner {
 
   Port& port(Rail rail) { return ports_[static_cast<size_t>(rail)]; }
   // Whether there is anything to look after.
-  bool wanted() const { return outbox_.wanted() || inbox_.wanted() || outbox_.pending(); }
+  bool wanted() const { return (lost_at_ != 0 && has_open_job()) || in_use(); }
+  bool in_use() const { return outbox_.wanted() || inbox_.wanted() || outbox_.pending(); }
   const Job* find(const UniqueId& job) const;
   const Job* next_job(uint32_t turn) const;  // to connect for; null: there is none
   void finish_leaving();
@@ -155,6 +159,8 @@ class Channel final : LinkOwner, InboxOwner {
   void link_down(Rail rail, const absl::Status& why, bool tell_peer);
   void retry_later(Rail rail, const absl::Status& why);
   void check_peer();
+  bool has_open_job() const;
+  bool is_broken(uint64_t context) const;
   void fail(const absl::Status& why);
   void fail_soon();
   void pump_soon();
@@ -168,6 +174,9 @@ class Channel final : LinkOwner, InboxOwner {
   // thread waits for a core.
   static constexpr Nanos kStall = 150 * kMillisecond;
   static constexpr Nanos kHousekeeping = 25 * kMillisecond;
+  // How long the death of a peer that nobody here waits for is kept back: others may be in an
+  // operation that it has completed, and that they will, too.
+  static constexpr Nanos kBadNews = 500 * kMillisecond;
   static constexpr Nanos kFirstBackoff = 20 * kMillisecond;
   static constexpr Nanos kMaxBackoff = 2 * kSecond;
 
@@ -184,6 +193,7 @@ class Channel final : LinkOwner, InboxOwner {
   Inbox inbox_;
   absl::Status failure_;
   bool peer_left_ = false;
+  Nanos lost_at_ = 0;  // all links had died by then, and it is to be found out why; 0: not so
   bool pump_due_ = false;
   bool ack_due_ = false;
   Alarm housekeeping_;

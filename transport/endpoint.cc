@@ -17,7 +17,6 @@ Endpoint::Endpoint(std::unique_ptr<Progress> progress) : progress_(std::move(pro
 Endpoint::~Endpoint() {
   {
     Progress::Guard guard(*progress_);
-    progress_->run_deferred();
     drain(guard);
     for (auto& [id, channel] : channels_) channel->shut_down();
     progress_->run_deferred();  // last: nothing of what follows may be called back
@@ -27,7 +26,13 @@ Endpoint::~Endpoint() {
   progress_.reset();
 }
 
+void Endpoint::say_goodbye() {
+  Progress::Guard guard(*progress_);
+  drain(guard);
+}
+
 void Endpoint::drain(Progress::Guard& guard) {
+  progress_->run_deferred();
   for (auto& [id, channel] : channels_) channel->say_goodbye();
   const Nanos deadline = now() + kLinger;
   const auto drained = [&] {
@@ -104,6 +109,11 @@ void Endpoint::broadcast_roll_call(const wire::RollCall& call) {
 void Endpoint::on_roll_call(const wire::RollCall& call) {
   const auto entry = jobs_.find(call.context);
   if (entry != jobs_.end()) entry->second->on_roll_call(call);
+}
+
+void Endpoint::on_peer_gone(const UniqueId& job, const absl::Status& why) {
+  const auto entry = jobs_.find(job);
+  if (entry != jobs_.end()) entry->second->on_peer_gone(why);
 }
 
 wire::Welcome Endpoint::on_hello(Rail rail, const wire::Hello& hello) {

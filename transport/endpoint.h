@@ -23,6 +23,8 @@ class JobListener {
  public:
   virtual void on_abort(const wire::Abort& abort) = 0;
   virtual void on_roll_call(const wire::RollCall& call) = 0;
+  // A process of the context's has died.
+  virtual void on_peer_gone(const absl::Status& why) = 0;
 
  protected:
   ~JobListener() = default;
@@ -35,10 +37,14 @@ class Endpoint final : ChannelOwner, Acceptor {
       std::function<absl::StatusOr<std::unique_ptr<Device>>(Progress&, Acceptor&, Rail)>;
 
   static absl::StatusOr<std::shared_ptr<Endpoint>> create();
-  // Hands over what peers still need, within kLinger, and closes all.
+  // Hands over what peers still need, as say_goodbye() does, and closes all.
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
+
+  // Hands over what peers still need, within kLinger, and tells them that this process leaves all
+  // contexts. Not under Progress's lock.
+  void say_goodbye();
 
   // Thread-safe.
   Progress& progress() override { return *progress_; }
@@ -68,6 +74,7 @@ class Endpoint final : ChannelOwner, Acceptor {
 
   void on_abort(const wire::Abort& abort) override;
   void on_roll_call(const wire::RollCall& call) override;
+  void on_peer_gone(const UniqueId& job, const absl::Status& why) override;
   const std::deque<wire::Abort>& aborts() const override { return aborts_; }
   wire::Welcome on_hello(Rail rail, const wire::Hello& hello) override;
   void on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link) override;

@@ -113,12 +113,6 @@ void Outbox::fail(const absl::Status& why) {
   }
 }
 
-bool Outbox::pending(uint64_t context) const {
-  return std::any_of(messages_.begin(), messages_.end(), [&](const auto& entry) {
-    return entry.second->header_.info.context == context;
-  });
-}
-
 // ---- What the links report ---------------------------------------------------------------------
 
 void Outbox::on_written(OutSegment& segment) {

@@ -2,6 +2,7 @@
 // each segment until it is acknowledged, in the sender's memory or in a copy. No I/O of its own.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <utility>
@@ -81,7 +82,13 @@ class Outbox {
   void fail(const absl::Status& why);
 
   bool pending() const { return !messages_.empty(); }  // not wholly acknowledged
-  bool pending(uint64_t context) const;
+  // Of any context that `counts`.
+  template <typename Counts>
+  bool pending_of(Counts counts) const {
+    return std::any_of(messages_.begin(), messages_.end(), [&](const auto& entry) {
+      return counts(entry.second->header_.info.context);
+    });
+  }
   bool wanted() const { return open_ > 0; }  // somebody waits for its progress
   uint64_t retained_bytes() const { return retained_; }
   // What the receiver consumes in the end of what it was sent: once all is acknowledged and used,

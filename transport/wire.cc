@@ -248,7 +248,7 @@ absl::StatusOr<RollCall> decode_roll_call(absl::Span<const std::byte> body) {
   call.ordinal = reader.get<uint64_t>();
   call.signature = reader.get<uint64_t>();
   call.kind = static_cast<RollCallKind>(reader.get<uint8_t>());
-  if (call.kind < RollCallKind::kEntered || call.kind > RollCallKind::kAbsent) {
+  if (call.kind < RollCallKind::kEntered || call.kind > RollCallKind::kSilent) {
     return absl::InvalidArgumentError(
         absl::StrCat("a roll call of the unknown kind ", static_cast<int>(call.kind)));
   }

@@ -185,6 +185,7 @@ enum class RollCallKind : uint8_t {
   kEntered = 1,      // the rank has entered the operation
   kWhoIsAbsent = 2,  // it has, and asks who has not
   kAbsent = 3,       // it has not
+  kSilent = 4,       // it does not answer another rank, which says so
 };
 
 struct RollCall {

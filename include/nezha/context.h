@@ -220,7 +220,8 @@ class NEZHA_EXPORT Context {
   std::shared_ptr<Context> dup();
 
   /// Leaves the group. Data that peers still need is handed over first, which takes as long as
-  /// an acknowledgement does and one second at most.
+  /// an acknowledgement does and one second at most; of a context that has failed they need
+  /// nothing. A process that calls `exit`, or returns from `main`, leaves all contexts in this way.
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;

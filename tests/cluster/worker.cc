@@ -9,7 +9,6 @@
 #include <gloo/rendezvous/file_store.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -37,6 +36,7 @@
 #include <utility>
 #include <vector>
 
+#include "cluster/events.h"
 #include "nezha/allreduce.h"
 #include "nezha/barrier.h"
 #include "nezha/broadcast.h"
@@ -46,8 +46,13 @@
 
 namespace {
 
+using nezha::events::Clock;
+using nezha::events::emit;
+using nezha::events::error_members;
+using nezha::events::json_string;
+using nezha::events::member;
+using nezha::events::seconds_since;
 using std::chrono::milliseconds;
-using Clock = std::chrono::steady_clock;
 
 // ---- Options -----------------------------------------------------------------------------------
 
@@ -264,32 +269,6 @@ Options parse(int argc, char** argv) {
 
 // ---- Events ------------------------------------------------------------------------------------
 
-std::string json_string(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
-  }
-  return out + "\"";
-}
-
-// One line at once, whatever the other threads do.
-void emit(const std::string& event, const std::string& members) {
-  const std::string line = "{\"event\":\"" + event + "\"" + members + "}\n";
-  std::fwrite(line.data(), 1, line.size(), stdout);
-  std::fflush(stdout);
-}
-
-std::string member(const std::string& name, const std::string& json) {
-  return ",\"" + name + "\":" + json;
-}
-
-std::string member(const std::string& name, double number) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.17g", number);
-  return member(name, std::string(text.data()));
-}
-
 std::string rails_of(const nezha::Context& context) {
   std::string list;
   for (const auto& rail : context.rails()) {
@@ -331,25 +310,12 @@ std::string balance_of(const nezha::Context& context) {
          member("classes", classes.empty() ? "[]" : classes + "]") + "}";
 }
 
-// The members that say what was thrown.
-std::string error_members(const std::exception& error) {
-  std::string type = "other";
-  if (dynamic_cast<const nezha::InvalidArgument*>(&error) != nullptr) type = "InvalidArgument";
-  if (dynamic_cast<const nezha::IoError*>(&error) != nullptr) type = "IoError";
-  if (dynamic_cast<const nezha::TimeoutError*>(&error) != nullptr) type = "TimeoutError";
-  return member("type", json_string(type)) + member("what", json_string(error.what()));
-}
-
 double peak_kib() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
     if (line.rfind("VmHWM:", 0) == 0) return std::atof(line.c_str() + std::strlen("VmHWM:"));
   }
   return 0;
-}
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 // ---- What is summed ----------------------------------------------------------------------------

@@ -171,6 +171,7 @@ Scenarios of_arguments();
 Scenarios of_joining();
 Scenarios of_several_contexts();
 Scenarios of_forks();
+Scenarios of_leaving();
 Scenarios of_rooted_collectives();
 
 }  // namespace nezha::scenarios

@@ -30,6 +30,12 @@ wire::RollCall absent(uint32_t tag, uint64_t ordinal, uint32_t rank) {
   return call;
 }
 
+wire::RollCall silent(uint32_t tag, uint64_t ordinal, uint32_t rank) {
+  wire::RollCall call = absent(tag, ordinal, rank);
+  call.kind = RollCallKind::kSilent;
+  return call;
+}
+
 TEST(RollCall, CountsTheOperationsOfEachTag) {
   RollCall roll_call;
   EXPECT_FALSE(roll_call.has_entered(7, 1));
@@ -71,6 +77,18 @@ TEST(RollCall, NamesWhoIsAbsent) {
   roll_call.hear(absent(7, 1, 2));
   EXPECT_EQ(roll_call.absent(7, 1), "ranks 2, 5 have not entered it");
   EXPECT_EQ(roll_call.absent(7, 2), "");
+}
+
+TEST(RollCall, NamesWhoDoesNotAnswer) {
+  RollCall roll_call;
+  EXPECT_TRUE(roll_call.hear(silent(7, 1, 4)));
+  EXPECT_FALSE(roll_call.hear(silent(7, 1, 4)));
+  EXPECT_EQ(roll_call.absent(7, 1), "rank 4 has not answered");
+  roll_call.hear(silent(7, 1, 2));
+  roll_call.hear(absent(7, 1, 5));
+  EXPECT_EQ(roll_call.absent(7, 1), "rank 5 has not entered it; ranks 2, 4 have not answered");
+  EXPECT_TRUE(roll_call.hear(absent(7, 1, 4))) << "it answers others";
+  EXPECT_EQ(roll_call.absent(7, 1), "ranks 4, 5 have not entered it; rank 2 has not answered");
 }
 
 TEST(RollCall, KnowsWhoCallsAnotherOperation) {

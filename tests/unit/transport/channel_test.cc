@@ -31,6 +31,11 @@ class ChannelScript : public ChannelTest {
     ASSERT_TRUE(answer.complete);
     for (const int side : {0, 1}) ASSERT_EQ(std::popcount(channel(side).up()), rails);
   }
+  // And all is acknowledged: no side has anything to wait for.
+  void connect_and_rest() {
+    connect(2);
+    pass(200 * kMillisecond);
+  }
   ~ChannelScript() override { network_.reset(); }
 
   Channel& channel(int side) { return network_->channel(side); }
@@ -216,6 +221,60 @@ TEST_F(ChannelScript, APeerThatNobodyAnswersForIsGone) {
     EXPECT_NE(failure.message().find("side 1"), absl::string_view::npos) << failure;
     EXPECT_NE(failure.message().find("nobody listens"), absl::string_view::npos) << failure;
   }
+}
+
+// Others may wait for a rank that does nothing but know of the death. Not at once: they may be in
+// an operation that needs nothing of the dead one any more.
+TEST_F(ChannelScript, TheDeathOfAPeerThatNobodyWaitsForIsToldAfterAWhile) {
+  connect_and_rest();
+  cut_all();
+  network_->allow = [](int, Rail) { return false; };
+  network_->refusal = absl::UnavailableError("nobody listens");
+  pass(300 * kMillisecond);
+  EXPECT_TRUE(network_->side(0).gone.empty());
+  pass(500 * kMillisecond);
+  EXPECT_EQ(network_->side(0).gone, std::vector{FakeNetwork::kJob});
+}
+
+TEST_F(ChannelScript, APeerThatNobodyWaitsForAndIsBackIsNotGone) {
+  connect_and_rest();
+  cut_all();
+  pass(kSecond);
+  EXPECT_NE(channel(0).up(), 0u);
+  EXPECT_TRUE(network_->side(0).gone.empty());
+  EXPECT_FALSE(channel(0).failed());
+}
+
+TEST_F(ChannelScript, APeerThatHasLeftIsNotGone) {
+  connect_and_rest();
+  channel(1).leave(FakeNetwork::kJob);
+  network_->settle_down();
+  cut_all();
+  network_->allow = [](int, Rail) { return false; };
+  network_->refusal = absl::UnavailableError("nobody listens");
+  pass(2 * kSecond);
+  EXPECT_TRUE(network_->side(0).gone.empty());
+}
+
+TEST_F(ChannelScript, APeerThatIsWaitedForAndSaysNothingIsSilent) {
+  connect_and_rest();
+  cut_all(/*silent=*/true);
+  pass(kSecond);
+  EXPECT_FALSE(channel(0).is_silent()) << "nobody waits for it";
+  receive(0, 1, 10);
+  pass(500 * kMillisecond);
+  EXPECT_TRUE(channel(0).is_silent());
+}
+
+TEST_F(ChannelScript, NobodyNeedsWhatWasSentForABrokenContext) {
+  connect(1);
+  cut_all(/*silent=*/true);
+  const TestSender& sender = send(0, 1, 100);
+  network_->settle_down();
+  ASSERT_TRUE(sender.is_settled);
+  EXPECT_FALSE(channel(0).drained());
+  network_->side(0).own_aborts.push_back({FakeNetwork::kJob, 0, "it broke"});
+  EXPECT_TRUE(channel(0).drained());
 }
 
 TEST_F(ChannelScript, ARailThatIsOnlyUnreachableIsTriedAgain) {

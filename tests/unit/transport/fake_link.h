@@ -128,6 +128,7 @@ class FakeProcess final : public ChannelOwner {
   }
   void on_abort(const wire::Abort& abort) override { heard_aborts.push_back(abort); }
   void on_roll_call(const wire::RollCall&) override {}
+  void on_peer_gone(const UniqueId& job, const absl::Status&) override { gone.push_back(job); }
   const std::deque<wire::Abort>& aborts() const override { return own_aborts; }
 
   BufferPool buffers;
@@ -136,6 +137,7 @@ class FakeProcess final : public ChannelOwner {
   std::unique_ptr<Channel> channel;
   std::deque<wire::Abort> own_aborts;
   std::vector<wire::Abort> heard_aborts;
+  std::vector<UniqueId> gone;  // contexts whose other process has died
 
  private:
   Progress* progress_ = nullptr;

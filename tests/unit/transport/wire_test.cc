@@ -310,7 +310,7 @@ TEST(Wire, RollCallsComeBackAsTheyWere) {
   EXPECT_EQ(call->rank, 5u);
   EXPECT_EQ(call->signature, uint64_t{7} << 50);
   EXPECT_EQ(call->kind, RollCallKind::kAbsent);
-  for (const char kind : {'\0', '\4', '\377'}) {
+  for (const char kind : {'\0', '\5', '\377'}) {
     EXPECT_FALSE(decode_roll_call(span(body.substr(0, body.size() - 1) + kind)).ok());
   }
   EXPECT_FALSE(decode_roll_call(span(body.substr(1))).ok());

@@ -31,6 +31,7 @@ struct Rank final : JobListener {
   std::map<std::string, std::string> addresses;
   void on_abort(const wire::Abort&) override {}
   void on_roll_call(const wire::RollCall&) override {}
+  void on_peer_gone(const absl::Status&) override {}
 };
 
 // `size` ranks, each with rails "a" and "b" on lo, which have threads of their own if there are

@@ -1,0 +1,55 @@
+// What ranks of the cluster tests print: a JSON line for each event, which job.py reads.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include "nezha/errors.h"
+
+namespace nezha::events {
+
+using Clock = std::chrono::steady_clock;
+
+inline std::string json_string(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+  }
+  return out + "\"";
+}
+
+// One line at once, whatever the other threads do.
+inline void emit(const std::string& event, const std::string& members) {
+  const std::string line = "{\"event\":\"" + event + "\"" + members + "}\n";
+  std::fwrite(line.data(), 1, line.size(), stdout);
+  std::fflush(stdout);
+}
+
+inline std::string member(const std::string& name, const std::string& json) {
+  return ",\"" + name + "\":" + json;
+}
+
+inline std::string member(const std::string& name, double number) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.17g", number);
+  return member(name, std::string(text.data()));
+}
+
+// The members that say what was thrown.
+inline std::string error_members(const std::exception& error) {
+  std::string type = "other";
+  if (dynamic_cast<const nezha::InvalidArgument*>(&error) != nullptr) type = "InvalidArgument";
+  if (dynamic_cast<const nezha::IoError*>(&error) != nullptr) type = "IoError";
+  if (dynamic_cast<const nezha::TimeoutError*>(&error) != nullptr) type = "TimeoutError";
+  return member("type", json_string(type)) + member("what", json_string(error.what()));
+}
+
+inline double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace nezha::events

@@ -1,0 +1,129 @@
+"""bench/failover: what is worked out from operations and their times, and a whole run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import job
+import pytest
+
+BENCH = Path(__file__).parents[2] / "bench"
+FAILOVER = str(BENCH / "failover")
+sys.path.insert(0, str(BENCH))
+
+import outage  # noqa: E402
+from outage import Operation, Outage, Run  # noqa: E402
+
+MS = 1e-3
+
+
+def run_of(*seconds: float, cut: float = 1.0, heal: float = 2.0, end: float = 3.0) -> Run:
+    """Operations that follow each other from 0 on."""
+    run = Run("nezha", "silent", cut, heal, end)
+    now = 0.0
+    for each in seconds:
+        now += each
+        run.operations.append(Operation(now, each))
+    return run
+
+
+def test_stall() -> None:
+    """10 ms on two rails, 20 on one: the hit operation was half done, and the rest takes 10."""
+    run = run_of(*[10 * MS] * 100, 160 * MS, *[20 * MS] * 42, *[10 * MS] * 100, cut=1.005)
+    assert run.before() == pytest.approx(10 * MS)
+    assert run.during() == pytest.approx(20 * MS)
+    assert run.after() == pytest.approx(10 * MS)
+    assert run.stall() == pytest.approx(145 * MS)
+    assert run.to_survivor() == pytest.approx(155 * MS)
+    assert run.to_all() == pytest.approx(0)
+    assert run.told() == "goes on"
+
+
+def test_stall_of_the_next_operation() -> None:
+    """What the hit one lost may be missing only in the one behind it."""
+    run = run_of(*[10 * MS] * 100, 15 * MS, 160 * MS, *[20 * MS] * 50, cut=1.005, heal=2.0)
+    assert run.stall() == pytest.approx((170 - 10 - 20) * MS)
+    assert run.to_survivor() == pytest.approx(170 * MS)
+    assert run.to_all() is None
+
+
+def test_nothing_lost() -> None:
+    run = run_of(*[10 * MS] * 100, *[20 * MS] * 60)
+    assert run.stall() == pytest.approx(0) and run.to_survivor() == pytest.approx(0)
+
+
+def test_what_happened() -> None:
+    usual = [10 * MS] * 100
+    late = run_of(*usual, 1.7, *usual[:20])
+    assert late.told() == "stands still until 0.7 s after the heal"
+    assert late.during() is None and late.stall() is None and late.to_survivor() is None
+    assert late.to_all() == pytest.approx(0.7)
+    assert run_of(*usual).told() == "stands still, 1 s after the heal too"
+    dead = run_of(*usual)
+    dead.errors = ["rank 1 ended with status 1", "timed out"]
+    assert dead.told() == "aborts"
+    assert Run("ompi", "silent").told() == "failed"
+
+
+def test_table(tmp_path: Path) -> None:
+    rails = {"eth0": 10**9, "eth1": 10**9}
+    labels = {"nezha": "nezha", "ompi": "Open MPI"}
+    results = Outage({"cores": 4}, 4, rails, 10**6, "eth0", labels)
+    results.runs = [
+        run_of(*[10 * MS] * 100, 160 * MS, *[20 * MS] * 42, *[10 * MS] * 100, cut=1.005),
+        Run("ompi", "silent", errors=["no operation ended within 20 s"]),
+    ]
+    results.save(tmp_path / outage.DATA)
+    assert Outage.load(tmp_path / outage.DATA) == results
+    lines = outage.table(results).splitlines()
+    [own] = [line for line in lines if line.startswith("nezha ")]
+    assert own.split() == ["nezha", "100", "50", "100", "145", "155", "0", "goes", "on"]
+    [other] = [line for line in lines if line.startswith("Open MPI ")]
+    assert other.split() == ["Open", "MPI", *"------", "failed"]
+    assert lines[-1] == "Open MPI, silent: no operation ended within 20 s"
+
+
+def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [FAILOVER, "--no-build", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=job.PATIENCE,
+        env=os.environ | {"TMPDIR": "/tmp"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--rail", "eth0=1gbit"], "at least two are needed"),
+        (["--rail", "eth0=1gbit", "--rail", "eth1=none"], "each with a rate"),
+        (["--peers", "nezha,mpich"], "'mpich' (there are nezha, mptcp-ring, gloo-ring, ompi)"),
+        (["--cuts", "axe"], "'axe' (there are carrier, admin, silent)"),
+        (["--size", "3"], "'3' is no size"),
+        (["--outage", "0"], "'0' is not a number from 1"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_command_lines(arguments: list[str], reason: str) -> None:
+    done = call(*arguments)
+    assert done.returncode == 2
+    assert reason in done.stderr.splitlines()[-1] and not done.stdout
+
+
+def test_a_whole_run(tmp_path: Path) -> None:
+    """nezha goes on; Gloo on the rail that is cut stands still, is told of and ended."""
+    options = ["--quick", "--outage", "2", "--hosts", "2", "--size", "1M", "--cuts", "silent"]
+    done = call(*options, "--peers", "nezha,gloo-ring", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = Outage.load(tmp_path / outage.DATA)
+    nezha, gloo = results.runs
+    assert (nezha.peer, gloo.peer) == ("nezha", "gloo-ring")
+    assert nezha.told() == "goes on" and nezha.before() and nezha.during()
+    assert gloo.told().startswith("stands still") and gloo.stall() is None
+    for name in outage.PICTURES:
+        assert (tmp_path / name).stat().st_size > 1000
+    assert "stands still" in done.stdout
