@@ -37,7 +37,7 @@ TEST(ChunkMap, IsAsASetOfBytes) {
     ChunkMap maps[2];
     for (int side : {0, 1}) {
       bytes[side].resize(kBytes);
-      for (unsigned count = random() % 6; count > 0; --count) {
+      for (size_t count = random() % 6; count > 0; --count) {
         const Range range{random() % kBytes, random() % 8};
         const size_t length = std::min(range.length, kBytes - range.offset);
         add(maps[side], {range.offset, length});
