@@ -3,9 +3,12 @@
  * Three ranks run two operations of one tag in place, each in its own time and both at once if it
  * likes, on an engine that has a window of one block: the first operation has two blocks, the
  * second one. At any step any rank may lose the engine, which may go on to serve the others, and
- * any rank may die. Whatever happens when: what ranks return are the same bits, made of each rank's
- * input once; a rank writes to no memory that it has returned, nor sends from it; and as long as no
- * rank dies all operations are returned in the end.
+ * not all need to notice. Whatever happens when: what ranks return are the same bits, made of each
+ * rank's input once; a rank writes to no memory that it has returned, nor sends from it; and all
+ * operations are returned in the end.
+ *
+ * A rank that dies takes no step any more, nor does one that has noticed and failed what it had not
+ * returned. What the others may still return then is searched, since any rank may rest at any step.
  *
  * Each guard of the protocol has a mutant, a macro that takes it away; SPIN must find an error with
  * any of them (tests/model/run).
@@ -139,10 +142,13 @@ inline give_back(r, b) {
   MEMORY(r, b) = WRONG /* the caller's from now on */
 }
 
-#define MAY_SEND(o, b) (STATUS(me, o) == ON_ENGINE && !(contributed[me] & BIT(b)))
 inline contribute(b) {
-  contributed[me] = contributed[me] | BIT(b);
-  assert(MEMORY(me, b) == INPUT)
+  assert(MEMORY(me, b) == INPUT);
+  contributed[me] = contributed[me] | BIT(b)
+}
+inline begin(o) {
+  STATUS(me, o) = ON_ENGINE;
+  contribute(2 * o)
 }
 
 #define IS_IN(set, b) ((set[0] & set[1] & set[2] & ~got[me] & BIT(b)) != 0)
@@ -171,11 +177,21 @@ inline retain(o) {
   STATUS(me, o) = RETURNED
 }
 
+/* The engine lets go of what all have, and may have heard so by now or not. */
+inline take_retained() {
+#ifndef MUTANT_RETAINS_NOTHING
+  if
+  :: has[me] = has[me] | retained[me]
 #ifdef MUTANT_LETS_GO_EARLY
-#define MAY_LET_GO(b) (!knows && (retained[me] & BIT(b)))
+  :: true -> retained[me] = 0
 #else
-#define MAY_LET_GO(b) (!knows && (retained[me] & BIT(b)) && ALL_GOT(b))
+  :: retained[me] = retained[me] & ~(got[0] & got[1] & got[2]); has[me] = has[me] | retained[me]
 #endif
+  fi
+#else
+  skip
+#endif
+}
 
 proctype rank(byte me) {
   bool knows = false;      /* that the engine is lost */
@@ -190,9 +206,9 @@ end:
          o = (STATUS(me, 0) == ABSENT -> 0 : 1);
          if
 #ifdef MUTANT_STARTS_ON_AN_ENGINE_THAT_IS_LOST
-         :: true -> STATUS(me, o) = ON_ENGINE
+         :: true -> begin(o)
 #else
-         :: !knows -> STATUS(me, o) = ON_ENGINE
+         :: !knows -> begin(o)
 #ifndef MUTANT_STARTS_BEFORE_THE_ANSWER
          :: knows && recovering -> STATUS(me, o) = WAITING
          :: knows && !recovering -> join_whole(me, o)
@@ -203,26 +219,20 @@ end:
          fi;
          o = 0
      }
-  /* A block goes to the engine: the window lets it. */
-  :: atomic { MAY_SEND(0, 0) -> contribute(0) }
-  :: atomic { MAY_SEND(0, 1) && (got[me] & 1) -> contribute(1) }
-  :: atomic { MAY_SEND(1, 2) -> contribute(2) }
-  /* A result comes from the engine. */
-  :: atomic { MAY_COME(0, 0) -> write(me, 0, BY_ENGINE) }
+  /* A result comes from the engine, and lets the next block go there. */
+  :: atomic { MAY_COME(0, 0) -> write(me, 0, BY_ENGINE); contribute(1) }
   :: atomic { MAY_COME(0, 1) -> write(me, 1, BY_ENGINE) }
   :: atomic { MAY_COME(1, 2) -> write(me, 2, BY_ENGINE) }
   /* The caller gets what is complete. */
   :: atomic { MAY_RETURN(0) -> retain(0); give_back(me, 0); give_back(me, 1) }
   :: atomic { MAY_RETURN(1) -> retain(1); give_back(me, 2) }
-  /* The engine hears that all have it. */
-  :: atomic { MAY_LET_GO(1) -> retained[me] = retained[me] & ~BIT(1) }
-  :: atomic { MAY_LET_GO(2) -> retained[me] = retained[me] & ~BIT(2) }
   :: atomic { /* the engine is lost here */
        !knows && !told -> told = true; to_coordinator!lost, me
      }
   :: atomic {
        to_rank[me]?[freeze] -> to_rank[me]?freeze;
          knows = true;
+         told = false;
          recovering = true;
          if
          :: STATUS(me, 0) == ON_ENGINE ->
@@ -238,16 +248,15 @@ end:
               lacks[me] = lacks[me] | (4 & ~got[me])
          :: else
          fi;
-#ifndef MUTANT_RETAINS_NOTHING
-         has[me] = has[me] | retained[me];
-#endif
+         take_retained();
          to_coordinator!frozen, me
      }
   :: atomic {
        to_rank[me]?[recover] -> to_rank[me]?recover;
          recovering = false;
          answered(me, 0);
-         answered(me, 1)
+         answered(me, 1);
+         retained[me] = 0
      }
   :: atomic { /* what the hosts add up is there when all have joined */
        taken[me] < turns[0] && taken[me] < turns[1] && taken[me] < turns[2] ->
@@ -301,9 +310,7 @@ active proctype coordinator() {
   :: ALL_RETURNED(0) && ALL_RETURNED(1) -> goto over
   :: to_coordinator?lost, who -> break
   od;
-  to_rank[0]!freeze;
-  to_rank[1]!freeze;
-  to_rank[2]!freeze;
+  atomic { to_rank[0]!freeze; to_rank[1]!freeze; to_rank[2]!freeze }
   do
 #ifdef MUTANT_DECIDES_EARLY
   :: reports == RANKS - 1 -> break
@@ -321,11 +328,11 @@ active proctype coordinator() {
     find_source(0);
     find_source(1);
     find_source(2);
-    who = 0
+    who = 0;
+    has[0] = 0; has[1] = 0; has[2] = 0;
+    lacks[0] = 0; lacks[1] = 0; lacks[2] = 0
   }
-  to_rank[0]!recover;
-  to_rank[1]!recover;
-  to_rank[2]!recover;
+  atomic { to_rank[0]!recover; to_rank[1]!recover; to_rank[2]!recover }
   (ALL_RETURNED(0) && ALL_RETURNED(1));
 over:
   skip
