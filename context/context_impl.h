@@ -44,6 +44,7 @@ class ContextImpl final : JobListener, RunningOperationOwner, ControlPlaneOwner 
   // order, on all ranks. Before join(). They stay longer than the context.
   void add_engine(const std::string& name, Engine& engine) { engines_.push_back({name, &engine}); }
   // The engine carries nothing at this rank any more, or does so again. Under Progress's lock.
+  Progress& progress() const { return endpoint_->progress(); }  // once it has joined
   void lose_engine(const Engine& engine);
   void regain_engine(const Engine& engine);
 

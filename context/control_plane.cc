@@ -202,6 +202,12 @@ absl::Status ControlPlane::on_recover(const control_message::Recover& recover) {
     return absl::InvalidArgumentError(
         absl::StrCat("told to recover in epoch ", recover.epoch, ", in none or another"));
   }
+  size_t pieces = 0;
+  for (const Repair& repair : recover.repairs) pieces += repair.pieces.size();
+  log().info("{}", prefixed(options_.rank_of,
+                            absl::StrCat("recovery ", recover.epoch, ": ", recover.repairs.size(),
+                                         " operations go on without it, some of them in ", pieces,
+                                         " pieces")));
   const int lane = std::exchange(recovering_, -1);
   set_awaited(follower_.is_waiting());
   return owner_.on_recover(lane, recover.epoch, recover.repairs);
