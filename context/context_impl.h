@@ -42,7 +42,7 @@ class ContextImpl final : JobListener, RunningOperationOwner, ControlPlaneOwner 
 
   // Engines beside the hosts', which can be lost, by names that no rail has; the same, in the same
   // order, on all ranks. Before join(). They stay longer than the context.
-  void add_engine(const std::string& name, Engine& engine) { engines_.push_back({name, &engine}); }
+  void add_engine(const std::string& name, Engine& engine) { engines_.emplace_back(name, &engine); }
   // The engine carries nothing at this rank any more, or does so again. Under Progress's lock.
   Progress& progress() const { return endpoint_->progress(); }  // once it has joined
   void lose_engine(const Engine& engine);

@@ -167,7 +167,7 @@ void write(Writer& out, const Recover& recover) {
     out.put(repair.pieces.size());
     for (const Repair::Piece& piece : repair.pieces) {
       out.put(piece.range);
-      out.put(static_cast<uint64_t>(piece.source + 1));  // 0: nobody
+      out.put(static_cast<uint64_t>(piece.source) + 1);  // 0: nobody
     }
   }
 }
