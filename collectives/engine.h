@@ -1,4 +1,9 @@
 // Engines: what carries out a collective on a slice of memory.
+//
+// The hosts engine is there as long as the ranks are: a rail that dies costs its messages a resend
+// by another, pair by pair (channel.h), and no rank but the two hears of it. An engine that others
+// than the ranks carry, a switch, can be lost: its tasks end as kLost. Then all ranks' tasks on it
+// are frozen, and the hosts engine finishes what they began; control/recovery.h says how.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "collectives/chunk_map.h"
 #include "collectives/partition.h"
 #include "collectives/reducer.h"
 #include "nezha/allreduce.h"
@@ -49,6 +55,7 @@ struct Operation {
   bool commutative = true;                   // else operands stay in the order of ranks
   bool reproducible = false;                 // summed over the tree of ranks
   uint32_t tag = 0;
+  uint64_t ordinal = 0;  // among the operations of its tag, from 1: with the tag, its name
 
   size_t bytes() const { return elements * element_size; }
   // Whether a part of it, in bytes, cuts no element.
@@ -71,7 +78,12 @@ struct Slice {
   SliceBounds bounds;
   uint8_t lane = 0;            // tells the slices of one operation apart
   RailMask rails = kAllRails;  // that carry it
+  uint32_t piece = 0;          // of a recovery: tells its messages from others; 0: of none
 };
+
+// What of the operation's vector it is. A ring has a slice of each of its chunks.
+ChunkMap ranges_of(const Operation& operation, const SliceBounds& bounds, Algorithm algorithm,
+                   int ranks);
 
 class Task;
 
@@ -88,7 +100,9 @@ class TaskOwner {
 // no final value yet: the user's memory is overwritten by final values only.
 class Task {
  public:
-  enum class State { kRunning, kDone, kFailed };
+  // kLost: its engine is gone for this rank, and what final_chunks() lacks another may carry. What
+  // kFailed says fails the operation, and its context.
+  enum class State { kRunning, kDone, kFailed, kLost };
 
   virtual ~Task() = default;
   Task(const Task&) = delete;
@@ -98,12 +112,14 @@ class Task {
   const absl::Status& status() const { return status_; }
 
   // The fence: from here on nothing reads or writes the caller's memory. A task that was running
-  // has failed, and its owner is not told.
-  void freeze() {
+  // has failed, and its owner is not told. Returns what of the output is final here.
+  ChunkMap freeze() {
     detach();
-    if (state_ != State::kRunning) return;
-    state_ = State::kFailed;
-    status_ = absl::CancelledError("frozen");
+    if (state_ == State::kRunning) {
+      state_ = State::kFailed;
+      status_ = absl::CancelledError("frozen");
+    }
+    return final_chunks();
   }
 
   // Whom it waits for and what it has so far, for the error of a timeout.
@@ -113,6 +129,9 @@ class Task {
   explicit Task(TaskOwner& owner) : owner_(owner) {}
   // Gives up all messages. The destructors of those who implement it call it too.
   virtual void detach() = 0;
+  // What of its slice is final in the output, byte for byte, once it is detached; where nothing is,
+  // the input is as it was. Of an engine that can be lost: of a task that is done it is all of it.
+  virtual ChunkMap final_chunks() const { return {}; }
   void finish(State state, absl::Status status = absl::OkStatus()) {
     if (state_ != State::kRunning) return;
     state_ = state;
@@ -126,9 +145,24 @@ class Task {
   TaskOwner& owner_;
 };
 
+// The end of a task's result, which others may lack although this rank has returned it to its
+// caller.
+struct Retained {
+  uint32_t tag = 0;  // the operation's
+  uint64_t ordinal = 0;
+  uint8_t lane = 0;
+  size_t offset = 0;  // in the operation's vector
+  std::vector<std::byte> bytes;
+};
+
 class Engine {
  public:
   virtual ~Engine() = default;
+  // Of an engine that can be lost: copies of what tasks that were done here have in their outputs
+  // and another rank may lack, for as long as that is so. A session of W slots is one whose rank
+  // gets the result of block s only after all ranks have that of block s-W: the last W blocks that
+  // it has finished. Asked for when the engine is frozen, and given up.
+  virtual std::vector<Retained> take_retained() { return {}; }
   // The ranks it will exchange data with: their channels must be in the group before start.
   virtual std::vector<int> peers(const Group& group, const Operation& operation,
                                  const EnginePlan& plan) const = 0;

@@ -25,7 +25,7 @@ constexpr uint64_t signature(Algorithm algorithm, const Operation& op) {
 inline wire::MessageInfo message_info(const Group& group, const Slice& slice,
                                       const EnginePlan& plan, uint64_t total) {
   return {.context = group.context,
-          .tag = (uint64_t{slice.lane} << 32) | slice.operation.tag,
+          .tag = (uint64_t{slice.piece} << 40) | (uint64_t{slice.lane} << 32) | slice.operation.tag,
           .signature = signature(plan.algorithm, slice.operation),
           .total = total,
           .plan = plan.version,

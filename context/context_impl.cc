@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "collectives/hosts/ring.h"
 #include "collectives/signature.h"
 #include "common/environment.h"
 #include "common/fork.h"
@@ -149,6 +150,7 @@ ContextImpl::~ContextImpl() {
     Progress::Guard guard(endpoint_->progress());
     if (control_ != nullptr) learned = control_->learned();
     control_.reset();
+    bystanders_.clear();
     endpoint_->leave(job_, this);
     endpoint_->progress().run_deferred();
   }
@@ -405,12 +407,16 @@ void ContextImpl::launch(const std::shared_ptr<RunningOperation>& operation) {
     return;
   }
   note_disturbance(*operation);
-  operation->start(hosts_, group_, *course);
+  operation->start(group_, *course);
 }
 
 int ContextImpl::unknown_peer(const RunningOperation& operation) const {
-  for (const int rank :
-       hosts_.peers(group_, operation.request().operation, operation.request().plan)) {
+  std::vector<int> peers =
+      hosts_.peers(group_, operation.request().operation, operation.request().plan);
+  if (!engines_.empty() && options_.size > 1) {  // repairs go around the ring
+    for (const int rank : Ring::peers(options_.rank, options_.size)) peers.push_back(rank);
+  }
+  for (const int rank : peers) {
     if (group_.channels[static_cast<size_t>(rank)] == nullptr) return rank;
   }
   return -1;
@@ -492,6 +498,9 @@ void ContextImpl::break_context(const absl::Status& why, uint32_t first_rank) {
   broken_ = why;
   log().info("{}", prefixed(rank_of_, absl::string_view(why.message())));
   held_.clear();
+  retained_.clear();
+  // Not from inside of one of their tasks.
+  endpoint_->progress().defer([over = std::exchange(bystanders_, {})] {});
   for (const auto& operation : std::exchange(running_, {})) operation->fail(why);
   const std::string reason =
       first_rank == static_cast<uint32_t>(options_.rank)
@@ -527,7 +536,7 @@ void ContextImpl::tell(const RunningOperation& operation, wire::RollCallKind kin
   on_roll_call({.context = job_,
                 .tag = request.operation.tag,
                 .rank = static_cast<uint32_t>(options_.rank),
-                .ordinal = request.ordinal,
+                .ordinal = request.operation.ordinal,
                 .signature = request.signature,
                 .kind = kind});
 }
@@ -541,7 +550,7 @@ void ContextImpl::check_roll_call(uint32_t tag, uint64_t ordinal) {
 
 std::string ContextImpl::absent(const RunningOperation& operation) const {
   const auto& request = operation.request();
-  return roll_call_.absent(request.operation.tag, request.ordinal);
+  return roll_call_.absent(request.operation.tag, request.operation.ordinal);
 }
 
 void ContextImpl::on_roll_call(const wire::RollCall& call) {

@@ -15,6 +15,7 @@
 #include "context/control_plane.h"
 #include "context/directory.h"
 #include "context/record.h"
+#include "context/repair.h"
 #include "context/roll_call.h"
 #include "context/running_operation.h"
 #include "context/settings.h"
@@ -38,6 +39,14 @@ class ContextImpl final : JobListener, RunningOperationOwner, ControlPlaneOwner 
   // Opens the devices, agrees with rank 0, publishes this rank's record. Throws, and tells the
   // other ranks why.
   void join();
+
+  // Engines beside the hosts', which can be lost, by names that no rail has; the same, in the same
+  // order, on all ranks. Before join(). They stay longer than the context.
+  void add_engine(const std::string& name, Engine& engine) { engines_.emplace_back(name, &engine); }
+  // The engine carries nothing at this rank any more, or does so again. Under Progress's lock.
+  Progress& progress() const { return endpoint_->progress(); }  // once it has joined
+  void lose_engine(const Engine& engine);
+  void regain_engine(const Engine& engine);
 
   // See Context::split. Null if the color is negative. Throws.
   std::unique_ptr<ContextImpl> split(int color, int key);
@@ -82,11 +91,15 @@ class ContextImpl final : JobListener, RunningOperationOwner, ControlPlaneOwner 
   void on_operation_slow(RunningOperation& operation) override;
   void on_operation_overdue(RunningOperation& operation) override;
   std::string absent(const RunningOperation& operation) const override;
+  void on_engine_lost(int lane, const absl::Status& why) override;
+  std::string why_frozen() const override;
   void on_operation_over(RunningOperation& operation) override;
 
   // ControlPlaneOwner
   bool has_started(const OperationId& operation) const override;
   void on_released() override;
+  std::vector<FrozenPart> on_freeze(int lane) override;
+  absl::Status on_recover(int lane, uint32_t epoch, const std::vector<Repair>& repairs) override;
   void on_nonsense(const absl::Status& why) override;
 
   void join_group();
@@ -147,7 +160,10 @@ class ContextImpl final : JobListener, RunningOperationOwner, ControlPlaneOwner 
   void create_control();
   bool is_planned(const Operation& operation) const;
   std::optional<RunningOperation::Course> course(const RunningOperation& operation);
-  std::vector<Slice> unlearned_slices(const Operation& operation) const;
+  std::vector<RunningOperation::Course::Part> unlearned_parts(const Operation& operation);
+  Engine* engine_of(int lane) const;  // null: the hosts'
+  int lane_of(const Engine& engine) const;
+  absl::Status stand_by(int lane, uint32_t epoch, const Repair& repair, uint32_t number);
   void note_disturbance(RunningOperation& operation);
   void measure(const RunningOperation& operation);
   RailMask failed_rails(const RunningOperation& operation);
@@ -185,6 +201,9 @@ class ContextImpl final : JobListener, RunningOperationOwner, ControlPlaneOwner 
   absl::Status broken_;
   RollCall roll_call_;
   HostsEngine hosts_;
+  std::vector<std::pair<std::string, Engine*>> engines_;  // behind the rails' lanes
+  std::vector<Retained> retained_;                        // by the engine that is being recovered
+  std::vector<std::shared_ptr<Bystander>> bystanders_;
   std::vector<RailMask> seen_;             // by rank: the rails that have had a link to it
   std::unique_ptr<ControlPlane> control_;  // null: there is nothing to learn
   std::optional<DataLengthTable> table_;   // that rank 0 begins with

@@ -41,13 +41,20 @@ ControlPlane::ControlPlane(Progress& progress, ControlPlaneOwner& owner, Options
 // ---- Setting up --------------------------------------------------------------------------------
 
 void ControlPlane::set_lanes(const std::vector<std::string>& names,
-                             const std::vector<RailMask>& rails) {
+                             const std::vector<RailMask>& rails,
+                             const std::vector<std::string>& engines) {
   names_ = names;
   lanes_ = rails;
-  if (options_.has_stripes) {
-    names_.emplace_back(kStripes);
-    lanes_.push_back(kAllRails);
+  first_engine_ = lanes();
+  for (const std::string& engine : engines) {
+    engines_ |= lane_bit(lanes());
+    names_.push_back(engine);
+    lanes_.push_back(0);
   }
+  if (!options_.has_stripes) return;
+  stripes_ = lane_bit(lanes());
+  names_.emplace_back(kStripes);
+  lanes_.push_back(kAllRails);
 }
 
 LaneSet ControlPlane::live() const {
@@ -56,7 +63,7 @@ LaneSet ControlPlane::live() const {
     const bool is_stripes = rails(lane) == kAllRails;
     if (is_stripes || (rails(lane) & ~down_) != 0) live |= lane_bit(lane);
   }
-  return live;
+  return live | (engines_ & ~lost_);
 }
 
 void ControlPlane::connect(int rank, Channel& channel) {
@@ -113,10 +120,12 @@ std::optional<ControlPlane::Course> ControlPlane::start(const OperationId& opera
   const auto plan = plans_.find(*number);
   if (plan == plans_.end()) return Course{*number, 0, {}};
   const SizeClass size_class = size_class_of(bytes);
-  const auto entry = nearest(plan->second, size_class);
-  if (entry == plan->second.end()) return Course{*number, 0, {}};
+  const auto& [engines, classes] = plan->second;
+  const auto entry = nearest(classes, size_class);
+  if (entry == classes.end()) return Course{*number, 0, {}};
   const bool is_own = entry->first == size_class;
-  return Course{*number, is_own ? entry->second.number : 0, entry->second.allocation};
+  return Course{*number, is_own ? entry->second.number : 0, entry->second.allocation, engines,
+                is_recovering() ? lane_bit(recovering_) : 0};
 }
 
 // All ranks tell of the same operations, but for a few after a change.
@@ -145,9 +154,69 @@ void ControlPlane::flush() {
 void ControlPlane::set_down(RailMask down) {
   if (down == down_ || peers_.empty()) return;
   down_ = down;
-  if (live() == told_live_) return;
+  tell_lanes();
+}
+
+void ControlPlane::tell_lanes() {
+  if (live() == told_live_ || peers_.empty()) return;
   told_live_ = live();
   send(control_message::Lanes{told_live_});
+}
+
+// ---- Engines -----------------------------------------------------------------------------------
+
+void ControlPlane::lose_engine(int lane) {
+  if (!contains(engines_ & ~lost_, lane)) return;
+  lost_ |= lane_bit(lane);
+  send(control_message::Lost{lane});
+  tell_lanes();
+}
+
+// Not before the loss has been answered everywhere: a plan that is made after that may count on it.
+void ControlPlane::regain_engine(int lane) {
+  if (lane == recovering_ || !contains(lost_, lane)) return;
+  lost_ &= ~lane_bit(lane);
+  tell_lanes();
+}
+
+absl::Status ControlPlane::on_freeze(const control_message::Freeze& freeze) {
+  if (is_recovering() || !contains(engines_, freeze.lane)) {
+    return absl::InvalidArgumentError(absl::StrCat("told to freeze lane ", freeze.lane,
+                                                   is_recovering() ? " in another recovery" : ""));
+  }
+  log().info("{}", prefixed(options_.rank_of,
+                            absl::StrCat("engine ", names_[static_cast<size_t>(freeze.lane)],
+                                         " is lost; the hosts go on without it")));
+  recovering_ = freeze.lane;
+  epoch_ = freeze.epoch;
+  lost_ |= lane_bit(freeze.lane);
+  for (auto& [number, plan] : plans_) plan.engines &= ~lane_bit(freeze.lane);
+  set_awaited(true);
+  tell_lanes();  // ahead of the report
+  send(control_message::Frozen{freeze.epoch, owner_.on_freeze(freeze.lane)});
+  return absl::OkStatus();
+}
+
+absl::Status ControlPlane::on_recover(const control_message::Recover& recover) {
+  if (!is_recovering() || recover.epoch != epoch_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("told to recover in epoch ", recover.epoch, ", in none or another"));
+  }
+  size_t pieces = 0;
+  for (const Repair& repair : recover.repairs) pieces += repair.pieces.size();
+  log().info("{}", prefixed(options_.rank_of,
+                            absl::StrCat("recovery ", recover.epoch, ": ", recover.repairs.size(),
+                                         " operations go on without it, some of them in ", pieces,
+                                         " pieces")));
+  const int lane = std::exchange(recovering_, -1);
+  set_awaited(follower_.is_waiting());
+  return owner_.on_recover(lane, recover.epoch, recover.repairs);
+}
+
+std::string ControlPlane::why_frozen() const {
+  if (coordinator_ == nullptr) return "rank 0 is to say how it goes on without an engine";
+  return absl::StrCat("it goes on without an engine once rank ",
+                      absl::StrJoin(coordinator_->not_frozen(), ", "), " has answered");
 }
 
 // ---- Messages ----------------------------------------------------------------------------------
@@ -190,6 +259,12 @@ absl::Status ControlPlane::on_message(int from, const control_message::Message& 
   if (const auto* commit = std::get_if<kind::Commit>(&message); commit && from == 0) {
     return on_commit(*commit);
   }
+  if (const auto* freeze = std::get_if<kind::Freeze>(&message); freeze && from == 0) {
+    return on_freeze(*freeze);
+  }
+  if (const auto* recover = std::get_if<kind::Recover>(&message); recover && from == 0) {
+    return on_recover(*recover);
+  }
   if (options_.rank == 0) {
     if (const auto* lanes = std::get_if<kind::Lanes>(&message)) return on_lanes(from, lanes->live);
     if (coordinator_ == nullptr) return absl::OkStatus();  // two rails there are not
@@ -198,6 +273,13 @@ absl::Status ControlPlane::on_message(int from, const control_message::Message& 
     }
     if (const auto* report = std::get_if<kind::Report>(&message)) {
       return coordinator_->on_report(from, *report);
+    }
+    if (const auto* lost = std::get_if<kind::Lost>(&message);
+        lost && contains(engines_, lost->lane)) {
+      return coordinator_->on_lost(lost->lane);
+    }
+    if (const auto* frozen = std::get_if<kind::Frozen>(&message)) {
+      return coordinator_->on_frozen(from, *frozen);
     }
   }
   return absl::InvalidArgumentError(
@@ -231,11 +313,12 @@ absl::Status ControlPlane::on_commit(const control_message::Commit& commit) {
                          absl::StrCat("plan ", commit.plan, ": ", uint64_t{1} << change.size_class,
                                       " bytes and more in parts of ", to_string(change.allocation),
                                       " by ", absl::StrJoin(names_, " "))));
-    plan[change.size_class] = {change.number, change.allocation};
+    plan.classes[change.size_class] = {change.number, change.allocation};
   }
+  plan.engines = commit.engines & engines_;
   plans_[commit.plan] = std::move(plan);
   plans_.erase(plans_.begin(), plans_.lower_bound(follower_.oldest()));
-  set_awaited(false);
+  set_awaited(is_recovering());
   owner_.on_released();
   return absl::OkStatus();
 }
@@ -245,6 +328,10 @@ absl::Status ControlPlane::on_commit(const control_message::Commit& commit) {
 void ControlPlane::on_peer_gone(int rank, const absl::Status& why) {
   log().debug("{}",
               prefixed(options_.rank_of, absl::StrCat("no balancing any more: ", why.message())));
+  if (is_recovering() || (coordinator_ != nullptr && coordinator_->is_recovering())) {
+    return owner_.on_nonsense(absl::UnavailableError(absl::StrCat(
+        "an engine is lost, and to go on without it takes all ranks: ", why.message())));
+  }
   if (coordinator_ != nullptr) return coordinator_->lose(rank);
   if (!follower_.is_waiting()) return;
   follower_.give_up_step();
@@ -274,7 +361,7 @@ DataLengthTable ControlPlane::table() const {
   table.lanes = names_;
   const auto current = plans_.find(follower_.current());
   if (current == plans_.end()) return table;
-  for (const auto& [size_class, entry] : current->second) {
+  for (const auto& [size_class, entry] : current->second.classes) {
     table.entries[size_class].allocation = entry.allocation;
     table.entries[size_class].number = entry.number;
   }

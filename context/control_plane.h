@@ -3,7 +3,8 @@
 //
 // An allreduce that the plan covers runs by it: by its size class's allocation to lanes.
 // A lane is a rail that carries a slice, an allreduce of its own; one lane more, if the context has
-// it, is the whole message as stripes over all rails. All under Progress's lock.
+// it, is the whole message as stripes over all rails; and so many more as there are engines that
+// can be lost. All under Progress's lock.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,12 @@ class ControlPlaneOwner {
   virtual bool has_started(const OperationId& operation) const = 0;
   // What was held may be started.
   virtual void on_released() = 0;
-  // A rank says what cannot be.
+  // The lane's engine is lost. Fences all tasks there; none of their operations is to return before
+  // on_recover. What recovery.h says is to be reported.
+  virtual std::vector<FrozenPart> on_freeze(int lane) = 0;
+  // How these end. An error if the repairs cannot be.
+  virtual absl::Status on_recover(int lane, uint32_t epoch, const std::vector<Repair>& repairs) = 0;
+  // A rank says what cannot be, or nothing although all need its answer.
   virtual void on_nonsense(const absl::Status& why) = 0;
 
  protected:
@@ -60,8 +66,10 @@ class ControlPlane {
 
   // Whether readings are wanted and this rank has not been connected yet.
   bool is_idle() const { return lanes_.empty(); }
-  // Rank 0's rails, and which of this rank's each of them is: none if it has no such one.
-  void set_lanes(const std::vector<std::string>& names, const std::vector<RailMask>& rails);
+  // Rank 0's rails, and which of this rank's each of them is: none if it has no such one. Behind
+  // them the engines that can be lost, the same on all ranks.
+  void set_lanes(const std::vector<std::string>& names, const std::vector<RailMask>& rails,
+                 const std::vector<std::string>& engines = {});
   // Rank 0: to each other rank; the others: to rank 0. After set_lanes.
   void connect(int rank, Channel& channel);
 
@@ -77,6 +85,8 @@ class ControlPlane {
     uint32_t plan = 0;
     uint32_t number = 0;    // of its class's allocation; 0: it has none of its own
     Allocation allocation;  // empty: none is known, and it goes by the context's default
+    LaneSet engines = 0;    // the lanes that their engines carry; the hosts do others'
+    LaneSet waits = 0;      // the lanes that are to wait for on_recover
   };
   // None: it is held, and to be started again on on_released().
   std::optional<Course> start(const OperationId& operation, uint64_t bytes);
@@ -85,8 +95,15 @@ class ControlPlane {
   // What this rank measured of it. All lanes 0: nothing that counts.
   void add(Reading reading);
 
-  // The rails of a lane here.
+  // The lane's engine carries nothing here any more, or does so again.
+  void lose_engine(int lane);
+  void regain_engine(int lane);
+  bool is_recovering() const { return recovering_ >= 0; }
+  std::string why_frozen() const;  // for errors
+
+  // The rails of a lane here: an engine's has none.
   RailMask rails(int lane) const { return lanes_[static_cast<size_t>(lane)]; }
+  int first_engine() const { return first_engine_; }  // lane
   int lanes() const { return static_cast<int>(lanes_.size()); }
   // The rails that work here are others, perhaps: `down` are those that have failed.
   void set_down(RailMask down);
@@ -103,7 +120,10 @@ class ControlPlane {
     uint32_t number = 0;
     Allocation allocation;
   };
-  using Plan = std::map<SizeClass, NumberedAllocation>;
+  struct Plan {
+    LaneSet engines = 0;  // that carry their lanes
+    std::map<SizeClass, NumberedAllocation> classes;
+  };
 
   void send(const control_message::Message& message);  // to rank 0
   void broadcast(const control_message::Message& message);
@@ -112,13 +132,16 @@ class ControlPlane {
   absl::Status on_lanes(int from, LaneSet live);
   absl::Status on_prepare(uint32_t plan);
   absl::Status on_commit(const control_message::Commit& commit);
+  absl::Status on_freeze(const control_message::Freeze& freeze);
+  absl::Status on_recover(const control_message::Recover& recover);
   void on_peer_gone(int rank, const absl::Status& why);
   std::unique_ptr<Policy> make_policy() const;
   void create_coordinator();
   void set_awaited(bool is_awaited);
   void flush();
+  void tell_lanes();
   LaneSet live() const;
-  LaneSet alone() const { return options_.has_stripes ? lane_bit(lanes() - 1) : 0; }
+  LaneSet alone() const { return stripes_; }
   bool is_sampled(const Reading& reading);
 
   // Readings go in one message: so many, or those of that time.
@@ -130,8 +153,14 @@ class ControlPlane {
   Options options_;
   std::vector<std::string> names_;  // of lanes
   std::vector<RailMask> lanes_;
+  LaneSet stripes_ = 0;  // the lane of all rails, if there is one
+  int first_engine_ = 0;
+  LaneSet engines_ = 0;  // the lanes that have engines of their own,
+  LaneSet lost_ = 0;     // and of these those that are lost here
   RailMask down_ = 0;
   LaneSet told_live_ = 0;
+  int recovering_ = -1;                                  // the lane whose loss is being answered
+  uint32_t epoch_ = 0;                                   // of that
   std::map<int, std::unique_ptr<MessageStream>> peers_;  // by rank
   PlanFollower follower_;
   std::map<uint32_t, Plan> plans_;  // by number; those that an operation may still start by

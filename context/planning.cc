@@ -79,7 +79,7 @@ absl::Status ContextImpl::find_lanes() {
       options_.rank == 0 ? absl::StatusOr<Record>(own) : read_record(0, now() + kRecordTime);
   if (!coordinator.ok()) return coordinator.status();
   const auto pairs = pair_rails(coordinator->rails(), own.rails());  // its names to those here
-  if (coordinator->devices.size() + 1 > kMaxLanes) {
+  if (coordinator->devices.size() + engines_.size() + 1 > kMaxLanes) {
     return absl::OutOfRangeError(
         absl::StrCat(coordinator->devices.size(), " rails are more than it can look at"));
   }
@@ -93,7 +93,9 @@ absl::Status ContextImpl::find_lanes() {
     names.push_back(name);
     rails.push_back(here == pairs.end() ? 0 : by_name[here->second]);
   }
-  control_->set_lanes(names, rails);
+  std::vector<std::string> engines;
+  for (const auto& [name, engine] : engines_) engines.push_back(name);
+  control_->set_lanes(names, rails, engines);
   return absl::OkStatus();
 }
 
@@ -108,32 +110,39 @@ bool ContextImpl::is_planned(const Operation& operation) const {
 // None: it is to be held.
 std::optional<RunningOperation::Course> ContextImpl::course(const RunningOperation& operation) {
   const Operation& op = operation.request().operation;
-  if (!is_planned(op)) return RunningOperation::Course{0, 0, unlearned_slices(op)};
-  const auto found = control_->start({op.tag, operation.request().ordinal}, op.bytes());
+  if (!is_planned(op)) return RunningOperation::Course{0, 0, unlearned_parts(op)};
+  const auto found = control_->start(operation.id(), op.bytes());
   if (!found) return std::nullopt;
   RunningOperation::Course course{found->plan, found->number, {}};
   if (found->allocation.empty()) {
-    course.slices = unlearned_slices(op);
+    course.parts = unlearned_parts(op);
     return course;
   }
   uint32_t begin = 0;
   for (int lane = 0; lane < control_->lanes(); ++lane) {
-    const uint32_t part = found->allocation[static_cast<size_t>(lane)];
-    if (part == 0) continue;
-    const RailMask rails = control_->rails(lane) & group_.rails;
-    course.slices.push_back({op, {begin, begin + part}, static_cast<uint8_t>(lane), rails});
-    begin += part;
+    const uint32_t share = found->allocation[static_cast<size_t>(lane)];
+    if (share == 0) continue;
+    Slice slice{op, {begin, begin + share}, static_cast<uint8_t>(lane)};
+    begin += share;
+    Engine* engine = engine_of(lane);
+    const bool is_engines = engine != nullptr;
+    slice.rails = is_engines ? group_.rails : control_->rails(lane) & group_.rails;
+    // Without its engine the hosts carry it, but not before what it had begun is repaired.
+    if (!is_engines || !contains(found->engines, lane)) engine = &hosts_;
+    if (is_engines && contains(found->waits, lane)) engine = nullptr;
+    course.parts.push_back({slice, engine});
   }
   return course;
 }
 
 // By what the options say.
-std::vector<Slice> ContextImpl::unlearned_slices(const Operation& operation) const {
+std::vector<RunningOperation::Course::Part> ContextImpl::unlearned_parts(
+    const Operation& operation) {
   if (options_.plan != Plan::kSlice || options_.size == 1) {
-    return {{operation, {}, 0, group_.rails}};
+    return {{{operation, {}, 0, group_.rails}, &hosts_}};
   }
   const std::vector<double>& shares = options_.shares;
-  std::vector<Slice> slices;
+  std::vector<RunningOperation::Course::Part> parts;
   const double total = std::accumulate(shares.begin(), shares.end(), 0.0);
   double sum = 0;
   uint32_t begin = 0;
@@ -142,10 +151,11 @@ std::vector<Slice> ContextImpl::unlearned_slices(const Operation& operation) con
     const auto end = i + 1 == rails_.size()
                          ? SliceBounds::kWhole
                          : static_cast<uint32_t>(sum / total * SliceBounds::kWhole);
-    slices.push_back({operation, {begin, end}, static_cast<uint8_t>(i), rail_bit(rails_[i])});
+    parts.push_back(
+        {{operation, {begin, end}, static_cast<uint8_t>(i), rail_bit(rails_[i])}, &hosts_});
     begin = end;
   }
-  return slices;
+  return parts;
 }
 
 // Operations that run side by side tell of each other, not of the lanes.
@@ -162,12 +172,12 @@ void ContextImpl::note_disturbance(RunningOperation& operation) {
 void ContextImpl::measure(const RunningOperation& operation) {
   const auto& request = operation.request();
   if (!is_planned(request.operation)) return;
-  const OperationId id{request.operation.tag, request.ordinal};
+  const OperationId id = operation.id();
   control_->finish(id);
   if (!broken_.ok()) return;
   if (control_->is_idle()) {
     // All ranks are there, and there is something to learn.
-    if (rails_.size() > 1 && !std::exchange(has_wanted_control_, true)) {
+    if (rails_.size() + engines_.size() > 1 && !std::exchange(has_wanted_control_, true)) {
       wants_control_ = true;
       wake_starter();
     }
@@ -200,7 +210,7 @@ bool ContextImpl::has_started(const OperationId& operation) const {
   if (!roll_call_.has_entered(operation.tag, operation.ordinal)) return false;
   const auto is_it = [&](const auto& waiting) {
     const auto& request = waiting->request();
-    return request.operation.tag == operation.tag && request.ordinal == operation.ordinal;
+    return request.operation.tag == operation.tag && request.operation.ordinal == operation.ordinal;
   };
   return std::none_of(to_start_.begin(), to_start_.end(), is_it) &&
          std::none_of(held_.begin(), held_.end(), is_it);

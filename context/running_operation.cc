@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "context/raise.h"
+#include "context/repair.h"
 #include "nezha/errors.h"
 
 namespace nezha {
@@ -32,46 +33,130 @@ RunningOperation::RunningOperation(RunningOperationOwner& owner,
 }
 
 void RunningOperation::begin(uint64_t ordinal) {
-  request_.ordinal = ordinal;
+  request_.operation.ordinal = ordinal;
   const Nanos time = now();
   const Nanos left = std::max<Nanos>(0, request_.deadline - time);
   overdue_at_ = request_.deadline - std::min(left / 4, kRollCallTime);
   slow_.start(std::min(time + kSlow, overdue_at_));
 }
 
-void RunningOperation::start(Engine& engine, const Group& group, const Course& course) {
+void RunningOperation::start(const Group& group, const Course& course) {
   waits_for_.clear();
   request_.plan.version = course.plan;
   number_ = course.number;
   started_at_ = now();
   const Operation& op = request_.operation;
   const Partition whole(op.elements, op.element_size, 1);
-  parts_.reserve(course.slices.size());
-  for (const Slice& slice : course.slices) {
+  parts_.reserve(course.parts.size());
+  for (const auto& [slice, engine] : course.parts) {
     Part& part = parts_.emplace_back();
-    part.lane = slice.lane;
+    part.slice = slice;
+    part.engine = engine;
     part.is_empty = whole.chunk(0, slice.bounds).length == 0;
-    auto task = engine.start(group, slice, request_.plan, *this);
-    if (!task.ok()) return owner_->on_operation_failed(task.status());
-    part.task = *std::move(task);
-    if (part.task->poll() == Task::State::kDone) part.finished_at = now();
-    if (over()) {  // it failed at once
-      part.task->freeze();
-      return;
-    }
+    part.is_frozen = engine == nullptr;
+    if (!part.is_frozen && !start_task(group, request_.plan, part)) return;
   }
   started_ = true;
   finish_if_done();
+}
+
+// False: the operation has failed.
+bool RunningOperation::start_task(const Group& group, const EnginePlan& plan, Part& part) {
+  auto task = part.engine->start(group, part.slice, plan, *this);
+  if (!task.ok()) {
+    owner_->on_operation_failed(task.status());
+    return false;
+  }
+  part.task = *std::move(task);
+  if (part.task->poll() == Task::State::kDone) part.finished_at = now();
+  if (part.task->poll() == Task::State::kLost) {
+    owner_->on_engine_lost(part.slice.lane, part.task->status());
+  }
+  if (over()) {  // it failed at once
+    part.task->freeze();
+    return false;
+  }
+  return true;
 }
 
 std::vector<Nanos> RunningOperation::lane_times(int lanes) const {
   std::vector<Nanos> times(static_cast<size_t>(lanes));
   if (is_disturbed_) return times;
   for (const Part& part : parts_) {
-    if (part.is_empty || part.lane >= lanes) continue;
-    times[static_cast<size_t>(part.lane)] = std::max<Nanos>(1, part.finished_at - started_at_);
+    if (part.is_empty || part.slice.lane >= lanes) continue;
+    times[part.slice.lane] = std::max<Nanos>(1, part.finished_at - started_at_);
   }
   return times;
+}
+
+// ---- An engine that is lost ---------------------------------------------------------------------
+
+std::optional<FrozenPart> RunningOperation::freeze(const Engine& engine, int ranks) {
+  for (Part& part : parts_) {
+    if (part.engine != &engine || part.task == nullptr) continue;
+    part.is_frozen = true;
+    is_disturbed_ = true;
+    FrozenPart frozen{id(), part.task->freeze(), {}};
+    frozen.missing =
+        difference(ranges_of(request_.operation, part.slice.bounds, request_.plan.algorithm, ranks),
+                   frozen.final);
+    part.is_final = frozen.missing.empty();
+    return frozen;
+  }
+  return std::nullopt;
+}
+
+absl::Status RunningOperation::repair(Engine& hosts, const Group& group, int lane, uint32_t epoch,
+                                      const Repair* repair, uint32_t number) {
+  const auto found = std::find_if(parts_.begin(), parts_.end(), [&](const Part& candidate) {
+    return candidate.is_frozen && candidate.slice.lane == lane;
+  });
+  const bool has_pieces = repair != nullptr && !repair->pieces.empty();
+  if (found == parts_.end() && !has_pieces) return absl::OkStatus();  // it has not begun
+  if (found == parts_.end()) return cannot_be_repaired();
+  Part& part = *found;
+  part.is_frozen = false;
+  part.engine = &hosts;
+  part.slice.rails = group.rails;
+  const bool has_begun = part.task != nullptr;
+  if (has_begun && repair == nullptr && part.is_final) {
+    finish_if_done();
+  } else if (!has_pieces && (repair == nullptr ? !has_begun : !part.is_final)) {
+    if (start_task(group, request_.plan, part)) finish_if_done();
+  } else if (has_pieces && has_begun) {
+    return start_pieces(hosts, group, epoch, *repair, number, Slice(part.slice));
+  } else {
+    return cannot_be_repaired();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunningOperation::cannot_be_repaired() const {
+  return absl::InvalidArgumentError(
+      absl::StrCat("rank 0 has ", request_.name, " repaired as it cannot be"));
+}
+
+absl::Status RunningOperation::start_pieces(Engine& hosts, const Group& group, uint32_t epoch,
+                                            const Repair& repair, uint32_t number,
+                                            const Slice& slice) {
+  // What is final here stays so, whichever pieces of it go to others.
+  std::erase_if(parts_, [&](const Part& part) { return part.slice.lane == slice.lane; });
+  started_ = false;
+  const size_t first = parts_.size();
+  for (const Repair::Piece& piece : repair.pieces) {
+    auto made = repair_slice(piece, number++, slice, request_.plan.algorithm, group);
+    if (!made.ok()) return made.status();
+    Part& part = parts_.emplace_back();
+    part.engine = &hosts;
+    part.slice = made->slice;
+    part.algorithm = made->algorithm;
+  }
+  for (size_t i = first; i < parts_.size(); ++i) {
+    if (!start_task(group, {parts_[i].algorithm, 0, epoch}, parts_[i])) return absl::OkStatus();
+  }
+  started_ = true;
+  finish_if_done();
+  return absl::OkStatus();
 }
 
 // ---- The end -----------------------------------------------------------------------------------
@@ -79,15 +164,18 @@ std::vector<Nanos> RunningOperation::lane_times(int lanes) const {
 void RunningOperation::on_finished(Task& task) {
   if (task.poll() == Task::State::kFailed) return owner_->on_operation_failed(task.status());
   for (Part& part : parts_) {
-    if (part.task.get() == &task) part.finished_at = now();
+    if (part.task.get() != &task) continue;
+    part.finished_at = now();
+    if (task.poll() == Task::State::kLost) {
+      return owner_->on_engine_lost(part.slice.lane, task.status());
+    }
   }
   finish_if_done();
 }
 
 void RunningOperation::finish_if_done() {
-  const bool done = started_ && std::all_of(parts_.begin(), parts_.end(), [](const Part& part) {
-                      return part.task->poll() == Task::State::kDone;
-                    });
+  const bool done = started_ && std::all_of(parts_.begin(), parts_.end(),
+                                            [](const Part& part) { return part.is_done(); });
   if (!done || over()) return;
   const Operation& op = request_.operation;
   const std::byte* result = op.output == nullptr ? op.input : op.output;
@@ -138,6 +226,7 @@ std::string RunningOperation::describe() const {
     if (!reason.empty()) absl::StrAppend(&text, "; ", reason);
   }
   for (const Part& part : parts_) {
+    if (part.is_frozen) absl::StrAppend(&text, "; ", owner_->why_frozen());
     const bool is_running = part.task != nullptr && part.task->poll() == Task::State::kRunning;
     if (is_running) absl::StrAppend(&text, "; ", part.task->describe());
   }

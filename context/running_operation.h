@@ -3,12 +3,14 @@
 
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "collectives/engine.h"
 #include "common/fork.h"
+#include "control/recovery.h"
 #include "transport/endpoint.h"
 
 namespace nezha {
@@ -21,10 +23,14 @@ class RunningOperationOwner {
   virtual void on_operation_failed(const absl::Status& why) = 0;
   // It takes long: the other ranks may call another operation by its tag.
   virtual void on_operation_slow(RunningOperation& operation) = 0;
+  // An engine of the lane is lost: on_freeze is to follow.
+  virtual void on_engine_lost(int lane, const absl::Status& why) = 0;
   // It is about to time out: what can be found out about why should be.
   virtual void on_operation_overdue(RunningOperation& operation) = 0;
   // What is known of the ranks that keep it waiting; "" if nothing.
   virtual std::string absent(const RunningOperation& operation) const = 0;
+  // What an operation whose engine is lost waits for.
+  virtual std::string why_frozen() const = 0;
   // No callback follows, and what it needed of the context is released.
   virtual void on_operation_over(RunningOperation& operation) = 0;
 
@@ -47,7 +53,6 @@ class RunningOperation final : public TaskOwner,
     Buffer folded;                   // the sum of several inputs, if it has several
     absl::Status prepared;           // whether they could be summed
     ReduceFunction function;         // of a custom operation
-    uint64_t ordinal = 0;            // among the operations of its tag
     Nanos deadline = 0;
     std::string timeout;  // as text
   };
@@ -58,14 +63,28 @@ class RunningOperation final : public TaskOwner,
 
   // Starts the deadline.
   void begin(uint64_t ordinal);
-  // How it is carried: by which plan, cut how, and where that came from.
+  // How it is carried: by which plan, cut how, by what, and where that came from.
   struct Course {
+    struct Part {
+      Slice slice;
+      Engine* engine = nullptr;  // null: it waits for a repair
+    };
     uint32_t plan = 0;
     uint32_t number = 0;  // the allocation's
-    std::vector<Slice> slices;
+    std::vector<Part> parts;
   };
   // Starts the slices' tasks. The engine's error fails it.
-  void start(Engine& engine, const Group& group, const Course& course);
+  void start(const Group& group, const Course& course);
+
+  // The engine is lost (control/recovery.h). Fences its part there, if it has one; it is not over
+  // before that is repaired. What is to be reported of it.
+  std::optional<FrozenPart> freeze(const Engine& engine, int ranks);
+  // How its part of that lane ends, by the hosts engine; `repair` is null if it has none, and its
+  // pieces are numbered from `number` on. An error if it cannot be.
+  absl::Status repair(Engine& hosts, const Group& group, int lane, uint32_t epoch,
+                      const Repair* repair, uint32_t number);
+  OperationId id() const { return {request_.operation.tag, request_.operation.ordinal}; }
+
   // What its lanes took, once it has succeeded: by lane, since its tasks began; 0 for a lane that
   // had nothing to carry. All are 0 if other operations ran beside it.
   std::vector<Nanos> lane_times(int lanes) const;
@@ -92,6 +111,25 @@ class RunningOperation final : public TaskOwner,
  private:
   std::shared_ptr<Endpoint> endpoint() const;  // null: it is over
   void on_finished(Task& task) override;
+  struct Part {
+    std::unique_ptr<Task> task;  // null: it waits for a repair
+    Slice slice;
+    Engine* engine = nullptr;
+    Algorithm algorithm = Algorithm::kRing;  // of a piece
+    bool is_empty = false;
+    bool is_frozen = false;  // it waits for what becomes of it
+    bool is_final = false;   // nothing of it is missing here, its task notwithstanding
+    Nanos finished_at = 0;
+
+    bool is_done() const {
+      const bool has_it = is_final || (task != nullptr && task->poll() == Task::State::kDone);
+      return has_it && !is_frozen;
+    }
+  };
+  bool start_task(const Group& group, const EnginePlan& plan, Part& part);
+  absl::Status cannot_be_repaired() const;
+  absl::Status start_pieces(Engine& hosts, const Group& group, uint32_t epoch, const Repair& repair,
+                            uint32_t number, const Slice& slice);
   void finish_if_done();
   void finish();
   void on_slow();
@@ -106,12 +144,6 @@ class RunningOperation final : public TaskOwner,
   std::string rank_of_;               // "rank 1 of 4"
   Request request_;
   std::string waits_for_;
-  struct Part {
-    std::unique_ptr<Task> task;
-    int lane = 0;
-    bool is_empty = false;
-    Nanos finished_at = 0;
-  };
   std::vector<Part> parts_;
   bool started_ = false;
   Nanos started_at_ = 0;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "transport/wire.h"
 
 namespace nezha::control_message {
 namespace {
@@ -25,6 +26,14 @@ class Writer {
   void put(const OperationId& operation) {
     put(operation.tag);
     put(operation.ordinal);
+  }
+  void put(const Range& range) {
+    put(range.offset);
+    put(range.length);
+  }
+  void put(const ChunkMap& map) {
+    put(map.size());
+    for (const Range& range : map) put(range);
   }
   std::string take() { return std::move(bytes_); }
 
@@ -58,6 +67,34 @@ class Reader {
     operations.reserve(words_left() / 2);
     while (words_left() > 0) operations.push_back(get_operation());
     return operations;
+  }
+  int get_lane(int lanes) {
+    const auto lane = get<int>();
+    require(lane < lanes);
+    return lane;
+  }
+  // How many of something follow, each of them of so many words at least.
+  size_t get_count(size_t words) {
+    const auto count = get<size_t>();
+    require(count <= words_left() / words);
+    return bad_ ? 0 : count;
+  }
+  Range get_range() {
+    Range range;
+    range.offset = get<size_t>();
+    range.length = get<size_t>();
+    require(range.length > 0 && range.offset <= wire::kMaxMessage &&
+            range.length <= wire::kMaxMessage);
+    return range;
+  }
+  ChunkMap get_map() {
+    ChunkMap map;
+    for (size_t left = get_count(2); left > 0; --left) {
+      const Range range = get_range();
+      require(map.empty() || map.back().offset + map.back().length < range.offset);
+      map.push_back(range);
+    }
+    return map;
   }
   void require(bool holds) { bad_ |= !holds; }
 
@@ -97,6 +134,7 @@ void write(Writer& out, const Report& report) {
 
 void write(Writer& out, const Commit& commit) {
   out.put(commit.plan);
+  out.put(commit.engines);
   out.put(commit.changes.size());
   for (const AllocationChange& change : commit.changes) {
     out.put(change.size_class);
@@ -104,6 +142,34 @@ void write(Writer& out, const Commit& commit) {
     for (const uint32_t part : change.allocation) out.put(part);
   }
   for (const OperationId& operation : commit.keep) out.put(operation);
+}
+
+void write(Writer& out, const Lost& lost) { out.put(static_cast<uint64_t>(lost.lane)); }
+
+void write(Writer& out, const Freeze& freeze) {
+  out.put(freeze.epoch);
+  out.put(static_cast<uint64_t>(freeze.lane));
+}
+
+void write(Writer& out, const Frozen& frozen) {
+  out.put(frozen.epoch);
+  for (const FrozenPart& part : frozen.parts) {
+    out.put(part.operation);
+    out.put(part.final);
+    out.put(part.missing);
+  }
+}
+
+void write(Writer& out, const Recover& recover) {
+  out.put(recover.epoch);
+  for (const Repair& repair : recover.repairs) {
+    out.put(repair.operation);
+    out.put(repair.pieces.size());
+    for (const Repair::Piece& piece : repair.pieces) {
+      out.put(piece.range);
+      out.put(static_cast<uint64_t>(piece.source) + 1);  // 0: nobody
+    }
+  }
 }
 
 Lanes read_lanes(Reader& in, int lanes) {
@@ -146,12 +212,51 @@ AllocationChange read_change(Reader& in, int lanes) {
 Commit read_commit(Reader& in, int lanes) {
   Commit message;
   message.plan = in.get<uint32_t>();
+  message.engines = in.get<LaneSet>();
+  in.require((message.engines & ~all_lanes(lanes)) == 0);
   const auto changes = in.get();
   in.require(changes <= in.words_left());
   for (uint64_t i = 0; i < changes && !in.bad(); ++i) {
     message.changes.push_back(read_change(in, lanes));
   }
   message.keep = in.get_operations();
+  return message;
+}
+
+Freeze read_freeze(Reader& in, int lanes) {
+  Freeze message;
+  message.epoch = in.get<uint32_t>();
+  message.lane = in.get_lane(lanes);
+  return message;
+}
+
+Frozen read_frozen(Reader& in) {
+  Frozen message;
+  message.epoch = in.get<uint32_t>();
+  while (in.words_left() > 0) {
+    FrozenPart& part = message.parts.emplace_back();
+    part.operation = in.get_operation();
+    part.final = in.get_map();
+    part.missing = in.get_map();
+  }
+  return message;
+}
+
+Recover read_recover(Reader& in) {
+  Recover message;
+  message.epoch = in.get<uint32_t>();
+  while (in.words_left() > 0) {
+    Repair& repair = message.repairs.emplace_back();
+    repair.operation = in.get_operation();
+    size_t end = 0;
+    for (size_t left = in.get_count(3); left > 0; --left) {
+      Repair::Piece& piece = repair.pieces.emplace_back();
+      piece.range = in.get_range();
+      piece.source = in.get<int>() - 1;
+      in.require(piece.range.offset >= end);
+      end = piece.range.offset + piece.range.length;
+    }
+  }
   return message;
 }
 
@@ -182,6 +287,18 @@ absl::StatusOr<Message> decode(absl::string_view bytes, int lanes) {
       break;
     case 4:
       message = read_commit(in, lanes);
+      break;
+    case 5:
+      message = Lost{in.get_lane(lanes)};
+      break;
+    case 6:
+      message = read_freeze(in, lanes);
+      break;
+    case 7:
+      message = read_frozen(in);
+      break;
+    case 8:
+      message = read_recover(in);
       break;
     default:
       in.require(false);

@@ -1,5 +1,6 @@
-// What ranks tell the coordinator, rank 0, and it tells them: lanes, readings, and the steps from
-// plan to plan. As 64-bit little-endian words, the first of which is the kind.
+// What ranks tell the coordinator, rank 0, and it tells them: lanes, readings, the steps from plan
+// to plan, and how to go on without an engine. As 64-bit little-endian words, the first of which is
+// the kind.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include "control/allocation.h"
 #include "control/load_balancer.h"
 #include "control/plan_agreement.h"
+#include "control/recovery.h"
 #include "control/timer.h"
 
 namespace nezha::control_message {
@@ -40,11 +42,36 @@ struct Report {
 // To all: go on by this plan, but for those operations.
 struct Commit {
   uint32_t plan = 0;
+  LaneSet engines = 0;                    // the lanes that their engines carry, if they have one
   std::vector<AllocationChange> changes;  // from the plan before
   std::vector<OperationId> keep;
 };
 
-using Message = std::variant<Lanes, Readings, Prepare, Report, Commit>;
+// From a rank: the lane's engine can carry nothing there any more.
+struct Lost {
+  int lane = 0;
+};
+
+// To all: fence what runs on that lane, and say what is final. See recovery.h.
+struct Freeze {
+  uint32_t epoch = 0;
+  int lane = 0;
+};
+
+// From a rank: that is done.
+struct Frozen {
+  uint32_t epoch = 0;
+  std::vector<FrozenPart> parts;
+};
+
+// To all: how what ran on the lane ends.
+struct Recover {
+  uint32_t epoch = 0;
+  std::vector<Repair> repairs;
+};
+
+using Message =
+    std::variant<Lanes, Readings, Prepare, Report, Commit, Lost, Freeze, Frozen, Recover>;
 
 std::string encode(const Message& message);
 // A message among ranks of so many lanes. Nothing of it is trusted: what comes out makes sense by

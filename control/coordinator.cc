@@ -13,6 +13,7 @@ Coordinator::Coordinator(int ranks, LoadBalancer balancer, Broadcast broadcast)
     : balancer_(std::move(balancer)),
       timer_(ranks, static_cast<int>(balancer_.table().lanes.size())),
       plans_(ranks),
+      recoveries_(ranks),
       broadcast_(std::move(broadcast)),
       all_live_(all_lanes(static_cast<int>(balancer_.table().lanes.size()))) {
   live_.assign(static_cast<size_t>(ranks), all_live_);
@@ -53,7 +54,37 @@ absl::Status Coordinator::on_report(int rank, const control_message::Report& rep
   auto keep = plans_.report(rank, report.plan, report.operations);
   if (!keep.ok()) return keep.status();
   if (!keep->has_value()) return absl::OkStatus();
-  broadcast_(control_message::Commit{report.plan, std::exchange(pending_, {}), **std::move(keep)});
+  broadcast_(control_message::Commit{report.plan, engines(), std::exchange(pending_, {}),
+                                     **std::move(keep)});
+  return absl::OkStatus();
+}
+
+// A lane whose loss not all ranks have answered yet may still seem to be live.
+LaneSet Coordinator::engines() const {
+  LaneSet engines = 0;
+  for (int lane = 0; lane < static_cast<int>(balancer_.table().lanes.size()); ++lane) {
+    const bool is_live = std::all_of(live_.begin(), live_.end(),
+                                     [&](LaneSet lanes) { return (lanes & lane_bit(lane)) != 0; });
+    if (is_live && !recoveries_.is_lost(lane)) engines |= lane_bit(lane);
+  }
+  return engines;
+}
+
+absl::Status Coordinator::on_lost(int lane) {
+  if (recoveries_.lose(lane)) freeze();
+  return absl::OkStatus();
+}
+
+void Coordinator::freeze() {
+  broadcast_(control_message::Freeze{recoveries_.epoch(), recoveries_.lane()});
+}
+
+absl::Status Coordinator::on_frozen(int rank, control_message::Frozen frozen) {
+  auto repairs = recoveries_.report(rank, frozen.epoch, std::move(frozen.parts));
+  if (!repairs.ok()) return repairs.status();
+  if (!repairs->has_value()) return absl::OkStatus();
+  broadcast_(control_message::Recover{frozen.epoch, **std::move(repairs)});
+  if (recoveries_.next()) freeze();
   return absl::OkStatus();
 }
 

@@ -1,4 +1,5 @@
-// The coordinator, at rank 0: readings in, steps from plan to plan out. No I/O, no clock.
+// The coordinator, at rank 0: readings in, steps from plan to plan out; and what is lost in,
+// repairs out. No I/O, no clock.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include "control/control_message.h"
 #include "control/load_balancer.h"
 #include "control/plan_agreement.h"
+#include "control/recovery.h"
 #include "control/timer.h"
 
 namespace nezha {
@@ -29,6 +31,8 @@ class Coordinator {
   absl::Status on_lanes(int rank, LaneSet live);
   absl::Status on_readings(int rank, const std::vector<Reading>& readings);
   absl::Status on_report(int rank, const control_message::Report& report);
+  absl::Status on_lost(int lane);
+  absl::Status on_frozen(int rank, control_message::Frozen frozen);
   // The rank says nothing any more: a step that is under way ends without it, and none begins.
   void lose(int rank);
   // Goes on from what another run has learned. Before anything was seen.
@@ -36,18 +40,23 @@ class Coordinator {
 
   const DataLengthTable& table() const { return balancer_.table(); }
   bool is_stepping() const { return plans_.is_stepping(); }
-  // The ranks whose reports a step waits for.
+  bool is_recovering() const { return recoveries_.is_recovering(); }
+  // The ranks whose reports a step waits for, or a recovery.
   std::vector<int> missing() const { return plans_.missing(); }
+  std::vector<int> not_frozen() const { return recoveries_.missing(); }
 
  private:
   void set_window(SizeClass size_class);
   void add(AllocationChange change);
   void add_all(std::vector<AllocationChange> changes);
   void step();
+  LaneSet engines() const;
+  void freeze();
 
   LoadBalancer balancer_;
   Timer timer_;
   PlanCoordinator plans_;
+  RecoveryCoordinator recoveries_;
   Broadcast broadcast_;
   std::vector<AllocationChange> pending_;  // the latest of each class; for the next commit
   std::vector<LaneSet> live_;              // by rank

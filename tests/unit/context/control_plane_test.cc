@@ -36,6 +36,10 @@ struct Rank final : ControlPlaneOwner {
   std::set<Id> over;
   std::map<uint32_t, uint64_t> entered;  // by tag
   std::vector<absl::Status> nonsense;
+  std::vector<int> frozen;          // lanes
+  std::vector<FrozenPart> reports;  // of the next
+  std::vector<uint32_t> epochs;
+  std::vector<Repair> repairs;  // of the last
 
   // By tags of different sizes.
   static uint64_t bytes(uint32_t tag) { return kBytes << tag; }
@@ -63,6 +67,16 @@ struct Rank final : ControlPlaneOwner {
   }
   void on_released() override {
     for (const auto& [id, bytes] : std::exchange(held, {})) start(id);
+  }
+  std::vector<FrozenPart> on_freeze(int lane) override {
+    frozen.push_back(lane);
+    return std::exchange(reports, {});
+  }
+  absl::Status on_recover(int lane, uint32_t epoch, const std::vector<Repair>& answer) override {
+    EXPECT_EQ(lane, frozen.back());
+    epochs.push_back(epoch);
+    repairs = answer;
+    return absl::OkStatus();
   }
   void on_nonsense(const absl::Status& why) override { nonsense.push_back(why); }
 };
@@ -99,7 +113,9 @@ class ControlPlaneTest : public ::testing::Test {
     auto& plane = ranks_[static_cast<size_t>(rank)].plane;
     plane = std::make_unique<ControlPlane>(*progress_, ranks_[static_cast<size_t>(rank)],
                                            std::move(options));
-    plane->set_lanes({"a", "b"}, {rail_bit(0), rail_bit(1)});
+    std::vector<std::string> engines;
+    if (has_engine_) engines.emplace_back("switch");
+    plane->set_lanes({"a", "b"}, {rail_bit(0), rail_bit(1)}, engines);
   }
   void connect(int rank) {
     ranks_[static_cast<size_t>(rank)].plane->connect(1 - rank, network_->channel(rank));
@@ -120,7 +136,8 @@ class ControlPlaneTest : public ::testing::Test {
         network_->channel(1 - rank), FakeNetwork::kJob.low, kStreamTag,
         MessageStream::Callbacks{.on_message =
                                      [this](const std::string& bytes) {
-                                       auto message = control_message::decode(bytes, 2);
+                                       auto message =
+                                           control_message::decode(bytes, has_engine_ ? 3 : 2);
                                        ASSERT_TRUE(message.ok()) << message.status();
                                        heard_.push_back(*std::move(message));
                                      },
@@ -201,6 +218,7 @@ class ControlPlaneTest : public ::testing::Test {
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<Progress::Guard> guard_;  // throughout, so that no other thread drives
   std::unique_ptr<FakeNetwork> network_;
+  bool has_engine_ = false;  // one lane more
   std::array<Rank, 2> ranks_;
   std::unique_ptr<MessageStream> stream_;
   std::vector<control_message::Message> heard_;
@@ -310,6 +328,117 @@ TEST_F(ControlPlaneTest, WhatWasLearnedIsSavedAndGoneOnFrom) {
   }
 }
 
+// ---- An engine that is lost --------------------------------------------------------------------
+
+constexpr int kEngine = 2;  // lane
+
+TEST_F(ControlPlaneTest, AnEngineThatIsLostIsTakenFromAllPlans) {
+  has_engine_ = true;
+  make_both();
+  run(40);
+  plans();
+  const auto carries = [&](const Rank& rank, const Id& id) {
+    const Course& course = rank.courses.at(id);
+    return course.allocation.size() > kEngine && course.allocation[kEngine] > 0 &&
+           contains(course.engines, kEngine);
+  };
+  size_t carried = 0;
+  for (const auto& [id, course] : ranks_[0].courses) {
+    EXPECT_EQ(carries(ranks_[0], id), carries(ranks_[1], id));
+    carried += carries(ranks_[0], id) ? 1 : 0;
+  }
+  EXPECT_GT(carried, 0u);
+
+  ranks_[1].reports = {{{1, 40}, {}, {{0, 8}}}};
+  ranks_[1].plane->lose_engine(kEngine);
+  ranks_[0].plane->lose_engine(kEngine);  // both say so, and it is one loss
+  network_->settle_down();
+  for (Rank& rank : ranks_) {
+    EXPECT_EQ(rank.frozen, (std::vector<int>{kEngine}));
+    EXPECT_EQ(rank.epochs, (std::vector<uint32_t>{1}));
+    ASSERT_EQ(rank.repairs.size(), 1u);
+    EXPECT_EQ(rank.repairs[0].operation, (OperationId{1, 40}));
+    EXPECT_FALSE(rank.plane->is_recovering());
+  }
+  run(60);
+  plans();
+  for (const Rank& rank : ranks_) {
+    for (const auto& [id, course] : rank.courses) {
+      EXPECT_FALSE(id.second > 40 && carries(rank, id));
+    }
+  }
+
+  ranks_[0].plane->regain_engine(kEngine);
+  run(70);
+  for (const auto& [id, course] : ranks_[0].courses) {
+    EXPECT_FALSE(id.second > 40 && carries(ranks_[0], id)) << "rank 1 has it not";
+  }
+  ranks_[1].plane->regain_engine(kEngine);
+  run(140);
+  plans();
+  carried = 0;
+  for (const auto& [id, course] : ranks_[0].courses) {
+    EXPECT_EQ(carries(ranks_[0], id), carries(ranks_[1], id));
+    if (id.second > 70) carried += carries(ranks_[0], id) ? 1 : 0;
+  }
+  EXPECT_GT(carried, 0u) << "it is used again";
+}
+
+TEST_F(ControlPlaneTest, WhatStartsWhileAnEngineIsRecoveredWaits) {
+  has_engine_ = true;
+  make_one(1);
+  Rank& rank = ranks_[1];
+  say(control_message::Prepare{1});
+  const Allocation thirds = equal_parts(0b111, 3);
+  say(control_message::Commit{1, 0b111, {{size_class_of(kBytes << 1), 1, thirds}}, {}});
+  rank.enter(1);
+  EXPECT_TRUE(contains((rank.courses[{1, 1}].engines), kEngine));
+  EXPECT_EQ((rank.courses[{1, 1}].waits), 0u);
+  heard_.clear();
+  say(control_message::Freeze{1, kEngine});
+  EXPECT_TRUE(absl::StrContains(rank.plane->why_frozen(), "rank 0"));
+  ASSERT_EQ(heard_.size(), 2u);  // the lanes first: the plans that follow are without it
+  EXPECT_EQ(std::get<control_message::Lanes>(heard_[0]).live, 0b011u);
+  EXPECT_EQ(std::get<control_message::Frozen>(heard_[1]).epoch, 1u);
+  rank.enter(1);
+  EXPECT_FALSE(contains((rank.courses[{1, 2}].engines), kEngine));
+  EXPECT_EQ((rank.courses[{1, 2}].waits), lane_bit(kEngine));
+  say(control_message::Recover{1, {}});
+  rank.enter(1);
+  EXPECT_FALSE(contains((rank.courses[{1, 3}].engines), kEngine));
+  EXPECT_EQ((rank.courses[{1, 3}].waits), 0u);
+  EXPECT_TRUE(rank.nonsense.empty());
+}
+
+TEST_F(ControlPlaneTest, WithoutARankThereIsNoRecovery) {
+  has_engine_ = true;
+  make_one(0);
+  say(control_message::Lanes{0b111});
+  Rank& rank = ranks_[0];
+  rank.plane->lose_engine(kEngine);
+  network_->settle_down();
+  EXPECT_TRUE(absl::StrContains(rank.plane->why_frozen(), "once rank 1 has answered"));
+  leave(1);
+  settle_until([&] { return !rank.nonsense.empty(); });
+  EXPECT_TRUE(absl::IsUnavailable(rank.nonsense[0])) << rank.nonsense[0];
+}
+
+TEST_F(ControlPlaneTest, ARecoveryTakesNoNonsense) {
+  has_engine_ = true;
+  make_one(1);
+  say(control_message::Recover{1, {}});
+  expect_nonsense(1, "in none");
+  say(control_message::Freeze{1, 0});
+  expect_nonsense(1, "lane 0");
+  say(control_message::Lost{kEngine});
+  expect_nonsense(1, "not for this rank");
+  say(control_message::Freeze{1, kEngine});
+  say(control_message::Freeze{2, kEngine});
+  expect_nonsense(1, "in another recovery");
+  say(control_message::Recover{2, {}});
+  expect_nonsense(1, "in epoch 2");
+}
+
 // ---- A rank that is gone -----------------------------------------------------------------------
 
 TEST_F(ControlPlaneTest, WhoWaitsForTheCoordinatorGoesOnWhenItLeaves) {
@@ -353,7 +482,7 @@ TEST_F(ControlPlaneTest, TheCoordinatorTakesNoNonsense) {
   expect_nonsense(0, "makes no sense");
   say(control_message::Prepare{1});
   expect_nonsense(0, "not for this rank");
-  say(control_message::Commit{1, {}, {}});
+  say(control_message::Commit{1, 0, {}, {}});
   expect_nonsense(0, "not for this rank");
   say(control_message::Report{1, {}});
   expect_nonsense(0, "not asked for");
@@ -368,7 +497,7 @@ TEST_F(ControlPlaneTest, ARankTakesNoNonsenseFromTheCoordinator) {
   expect_nonsense(1, "not for this rank");
   say(control_message::Readings{});
   expect_nonsense(1, "not for this rank");
-  say(control_message::Commit{1, {}, {}});
+  say(control_message::Commit{1, 0, {}, {}});
   expect_nonsense(1, "in no step");
   say(control_message::Prepare{2});
   expect_nonsense(1, "plan 2");

@@ -36,11 +36,18 @@ std::vector<Message> examples() {
       Prepare{0xffff'ffff},
       Report{1, {}},
       Report{7, kOperations},
-      Commit{1, {}, {}},
-      Commit{2, {{20, 1, {kWhole, 0, 0}}}, {}},
+      Commit{1, 0, {}, {}},
+      Commit{2, 0b111, {{20, 1, {kWhole, 0, 0}}}, {}},
       Commit{0xffff'ffff,
+             0b100,
              {{0, 1, {1, 2, kWhole - 3}}, {63, 0xffff'ffff, {kWhole / 2, kWhole / 2, 0}}},
              kOperations},
+      Lost{0},
+      Freeze{0xffff'ffff, 2},
+      Frozen{1, {}},
+      Frozen{2, {{{3, 9}, {}, {{0, 8}, {16, uint64_t{1} << 60}}}, {{3, 10}, {{64, 1}}, {}}}},
+      Recover{0xffff'ffff, {}},
+      Recover{3, {{{3, 9}, {}}, {{3, 10}, {{{0, 8}, Repair::kNobody}, {{8, 8}, 0}, {{32, 1}, 7}}}}},
   };
 }
 
@@ -68,6 +75,34 @@ void expect_sense(const Message& message) {
       ASSERT_EQ(change.allocation.size(), kLanes);
       EXPECT_EQ(std::accumulate(change.allocation.begin(), change.allocation.end(), uint64_t{0}),
                 kWhole);
+    }
+  }
+  if (const auto* lost = std::get_if<Lost>(&message)) {
+    EXPECT_LT(lost->lane, kLanes);
+  }
+  if (const auto* freeze = std::get_if<Freeze>(&message)) {
+    EXPECT_LT(freeze->lane, kLanes);
+  }
+  if (const auto* frozen = std::get_if<Frozen>(&message)) {
+    for (const FrozenPart& part : frozen->parts) {
+      for (const ChunkMap* map : {&part.final, &part.missing}) {
+        ChunkMap ordered;
+        for (const Range& range : *map) {
+          EXPECT_TRUE(intersection(ordered, {range}).empty());
+          add(ordered, range);
+        }
+        EXPECT_EQ(ordered.size(), map->size());
+      }
+    }
+  }
+  if (const auto* recover = std::get_if<Recover>(&message)) {
+    for (const Repair& repair : recover->repairs) {
+      ChunkMap before;
+      for (const Repair::Piece& piece : repair.pieces) {
+        EXPECT_GE(piece.source, Repair::kNobody);
+        EXPECT_TRUE(intersection(before, {piece.range}).empty());
+        add(before, piece.range);
+      }
     }
   }
 }
@@ -102,13 +137,19 @@ TEST(ControlMessage, IsLittleEndianWordsOfWhichTheFirstIsTheKind) {
   EXPECT_EQ(encode(Readings{{{{3, 9}, 100, 2, {7, 0, 8}}}}), words({1, 3, 9, 100, 2, 7, 0, 8}));
   EXPECT_EQ(encode(Prepare{0x1234}), words({2, 0x1234}));
   EXPECT_EQ(encode(Report{6, {{1, 2}, {3, 4}}}), words({3, 6, 1, 2, 3, 4}));
-  EXPECT_EQ(encode(Commit{6, {{20, 4, {0, kWhole, 0}}}, {{1, 2}}}),
-            words({4, 6, 1, 20, 4, 0, kWhole, 0, 1, 2}));
+  EXPECT_EQ(encode(Commit{6, 5, {{20, 4, {0, kWhole, 0}}}, {{1, 2}}}),
+            words({4, 6, 5, 1, 20, 4, 0, kWhole, 0, 1, 2}));
+  EXPECT_EQ(encode(Lost{2}), words({5, 2}));
+  EXPECT_EQ(encode(Freeze{3, 2}), words({6, 3, 2}));
+  EXPECT_EQ(encode(Frozen{3, {{{1, 2}, {{8, 4}}, {}}}}), words({7, 3, 1, 2, 1, 8, 4, 0}));
+  EXPECT_EQ(encode(Recover{3, {{{1, 2}, {{{8, 4}, 5}, {{16, 4}, Repair::kNobody}}}}}),
+            words({8, 3, 1, 2, 2, 8, 4, 6, 16, 4, 0}));
 
-  const auto commit = decode(words({4, 6, 1, 20, 4, 0, kWhole, 0, 1, 2}), kLanes);
+  const auto commit = decode(words({4, 6, 5, 1, 20, 4, 0, kWhole, 0, 1, 2}), kLanes);
   ASSERT_TRUE(commit.ok());
   const auto& read = std::get<Commit>(*commit);
   EXPECT_EQ(read.plan, 6u);
+  EXPECT_EQ(read.engines, 5u);
   ASSERT_EQ(read.changes.size(), 1u);
   EXPECT_EQ(read.changes[0].size_class, 20);
   EXPECT_EQ(read.changes[0].number, 4u);
@@ -191,7 +232,7 @@ TEST(ControlMessage, MakesSenseOrIsAnErrorWhateverItsWords) {
   std::mt19937_64 random(1);
   int read = 0;
   for (int i = 0; i < 200'000; ++i) {
-    std::vector<uint64_t> values{random() % 6};
+    std::vector<uint64_t> values{random() % 10};
     for (uint64_t more = random() % 12; more > 0; --more) {
       values.push_back(random() % 4 == 0 ? random() : random() % 4);
     }
@@ -206,7 +247,7 @@ TEST(ControlMessage, MakesSenseOrIsAnErrorWhateverItsWords) {
 
 TEST(ControlMessage, RefusesAllocationsThatAreNone) {
   const auto commit_of = [](const std::vector<uint64_t>& change) {
-    std::vector<uint64_t> values{4, 1, 1};
+    std::vector<uint64_t> values{4, 1, 0, 1};
     values.insert(values.end(), change.begin(), change.end());
     return values;
   };
@@ -235,7 +276,7 @@ TEST(ControlMessage, RefusesDurationsThatAreNone) {
 TEST(ControlMessage, RefusesMoreChangesThanItHas) {
   for (const uint64_t count :
        {uint64_t{2}, uint64_t{6}, uint64_t{1} << 40, uint64_t{1} << 61, ~uint64_t{0}}) {
-    EXPECT_TRUE(is_refused({4, 1, count, 20, 1, kWhole, 0, 0})) << count;
+    EXPECT_TRUE(is_refused({4, 1, 0, count, 20, 1, kWhole, 0, 0})) << count;
   }
 }
 

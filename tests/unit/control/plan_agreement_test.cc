@@ -114,7 +114,7 @@ class Simulation {
           coordinator_.report(static_cast<int>(&rank - ranks_.data()), prepare->plan, *report);
       ASSERT_TRUE(commit.ok()) << commit.status();
       if (!*commit) return;
-      for (Rank& each : ranks_) each.inbox.emplace_back(Commit{prepare->plan, {}, **commit});
+      for (Rank& each : ranks_) each.inbox.emplace_back(Commit{prepare->plan, 0, {}, **commit});
     } else {
       const auto& commit = std::get<Commit>(message);
       const absl::Status status =

@@ -1,0 +1,19 @@
+// Parts of an operation's vector, as sets of bytes.
+#pragma once
+
+#include <vector>
+
+#include "collectives/partition.h"
+
+namespace nezha {
+
+// Sorted, disjoint, none of them empty or adjacent to the next.
+using ChunkMap = std::vector<Range>;
+
+// Adds a range, which may overlap what is there.
+void add(ChunkMap& map, const Range& range);
+// What is in `a` and not in `b`; what is in both.
+ChunkMap difference(const ChunkMap& a, const ChunkMap& b);
+ChunkMap intersection(const ChunkMap& a, const ChunkMap& b);
+
+}  // namespace nezha
