@@ -1,7 +1,8 @@
 """Whatever happens to the network and to the ranks meanwhile, every result has the right bits.
 
 Cuts, silence, loss, other rates and ranks that stand still are drawn from a seed, which is printed;
-CHAOS_SEED repeats a run (what happens in it, not to the microsecond when).
+CHAOS_SEED repeats a run (what happens in it, not to the microsecond when). The ranks log the steps
+of their channels, and the logs are replayed against the rules.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ import json
 import os
 import random
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import job
 import pytest
 from processes import Process, end_sessions
+from replay import replay
 from testbed import Testbed
 
 CHAOS = str(job.BUILD / "tests" / "cluster_chaos")
@@ -124,26 +126,31 @@ def test_chaos(bed: Testbed) -> None:
     print(f"CHAOS_SEED={seed}")
     weather = Weather(bed, seed)
     with tempfile.TemporaryDirectory() as folder:
+        logs = [Path(folder) / f"log.{host}" for host in range(HOSTS)]
+        to_log = ["sh", "-c", 'exec "$@" 2>"$0.$RANK"', f"{folder}/log"]
         argv = [CHAOS, folder, job.rails_option(RAILS), str(seed), str(OPERATIONS)]
-        ranks = bed.start(argv)
+        ranks = bed.start(to_log + argv, env={"NEZHA_LOG": "trace"})
         try:
             deadline = time.monotonic() + PATIENCE
             while all(rank.returncode is None for rank in ranks):
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"not after {PATIENCE:g} s")
                 weather.change(ranks)
-                time.sleep(weather.random.uniform(0, 0.15))
+                time.sleep(weather.random.uniform(0, 0.3))
             for rank in ranks:
                 rank.wait(job.PATIENCE)
             assert not any(rank.returncode for rank in ranks)
         except (AssertionError, TimeoutError):
             print("\n".join(weather.said[-100:]))
-            print("\n".join(f"--- {rank}\n{rank.output[-2000:]}" for rank in ranks))
+            for rank, log in zip(ranks, logs):
+                said = [line for line in log.read_text().splitlines() if " trace: " not in line]
+                print("\n".join([f"--- {rank}, {rank.returncode}", *said[-20:]]))
             raise
         finally:
             end_sessions(ranks, gently=False)
+        counts = replay(log.read_text().splitlines() for log in logs)
     rails = [rail for rank in ranks for rail in json.loads(rank.stdout.splitlines()[-1])["rails"]]
-    print(weather.count, rails, file=sys.stderr)
-    # It would show nothing of resends if none had been needed.
+    print(weather.count, dict(counts), rails)
+    # It would show nothing if none of these had been needed.
     assert sum(rail["failures"] for rail in rails) > 0
-    assert sum(rail["resent"] for rail in rails) > 0
+    assert counts["down"] > 0 and counts["resent"] > 0, counts
