@@ -37,7 +37,7 @@ void Inbox::cancel(Ticket* ticket) {
   if (ticket->message_ != nullptr) {
     Message& message = *ticket->message_;
     discard(message);
-    trace_step("closed {} {}", fmt::ptr(this), message.number);
+    trace_step("cancelled {} {}", fmt::ptr(this), message.number);
     finish_if_complete(message.number);
   } else {
     const Key key{ticket->info_.context, ticket->info_.tag};
@@ -354,7 +354,7 @@ bool Inbox::finish_if_complete(uint64_t number) {
   const bool rest = message.abandoned && message.discard && message.received >= message.coming;
   if ((!all && !rest) || (message.ticket == nullptr && !message.discard)) return false;
   if (message.ticket != nullptr) {
-    trace_step("closed {} {}", fmt::ptr(this), number);
+    trace_step("completed {} {} {}", fmt::ptr(this), number, message.info.total);
     retire(message.ticket);
   }
   completed_.add(number, number + 1);

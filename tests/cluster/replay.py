@@ -14,7 +14,8 @@ A line of transport/trace.h is a step, then its fields:
   dropped LINK                                      what is left of it goes nowhere
   landed LINK                                       its payload is complete
   received INBOX NUMBER OFFSET LENGTH               bytes are final in the receiver's memory
-  closed INBOX NUMBER                               the receiver may use the memory of the message
+  completed INBOX NUMBER BYTES                      all of a message is: its memory is given back
+  cancelled INBOX NUMBER                            likewise, and nobody waits for the rest
 """
 
 from __future__ import annotations
@@ -76,7 +77,10 @@ class Rank:
             name, *fields = step.split()
             self.counts[name] += 1
             try:
-                getattr(self, "_on_" + name)(*fields)
+                take = getattr(self, "_on_" + name, None)
+                check(take is not None, "there is no such step")
+                assert take
+                take(*fields)
             except Broken as broken:
                 raise Broken(f"line {number}, '{step.strip()}': {broken}") from None
 
@@ -174,7 +178,13 @@ class Rank:
         self._check_open(inbox, segment)
         bisect.insort(self._received[inbox, segment[0]], segment)
 
-    def _on_closed(self, inbox: str, number: str) -> None:
+    def _on_completed(self, inbox: str, number: str, total: str) -> None:
+        received = self._received[inbox, int(number)]
+        count = sum(length for _, _, length in received)
+        check(count == int(total), f"{count} bytes were received")
+        self._on_cancelled(inbox, number)
+
+    def _on_cancelled(self, inbox: str, number: str) -> None:
         message = (inbox, int(number))
         check(message not in self._closed, "it was closed before")
         for link in self._inboxes[inbox]:
