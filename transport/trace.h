@@ -12,8 +12,8 @@ namespace nezha {
 // Under Progress's lock, so that the lines are in the order of the steps.
 template <typename... Args>
 void trace_step(spdlog::format_string_t<Args...> format, Args&&... args) {
-  static const bool is_on = log().should_log(spdlog::level::trace);
-  if (is_on) log().trace(format, std::forward<Args>(args)...);
+  static const bool kIsOn = log().should_log(spdlog::level::trace);
+  if (kIsOn) log().trace(format, std::forward<Args>(args)...);
 }
 
 }  // namespace nezha

@@ -11,12 +11,12 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <initializer_list>
@@ -115,6 +115,11 @@ T to(uint32_t value) {
   } else {
     return static_cast<T>(value);
   }
+}
+
+template <typename T>
+std::array<std::byte, sizeof(T)> bits(T value) {
+  return std::bit_cast<std::array<std::byte, sizeof(T)>>(value);
 }
 
 template <typename T>
@@ -248,7 +253,7 @@ class Worker {
         (operation.collective == Collective::kReduce && operation.root == rank_);
     for (size_t i = 0; has_result && i < operation.elements; ++i) {
       const T right = expected<T>(operation, context_->size(), i);
-      if (std::memcmp(&out[i], &right, sizeof right) != 0) {
+      if (bits(out[i]) != bits(right)) {
         throw std::logic_error("element " + std::to_string(i) + " of " + name + " is wrong");
       }
     }

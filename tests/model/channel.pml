@@ -20,15 +20,14 @@
  * Each guard of the protocol has a mutant, a macro that takes it away; SPIN must find an error with
  * any of them (tests/model/run).
  */
-/* The links are alike: a single loss can as well be that of link 0, and a payload that the other
- * one brings as well be read at once. */
+/* The links are alike, so only link 0 is lost first; and a payload that the other one brings can as
+ * well be read at once. */
 #ifdef LONG
 #define LOSSES 2
-#define MAY_LOSE(link) true
 #else
 #define LOSSES 1
-#define MAY_LOSE(link) ((link) == 0)
 #endif
+#define MAY_LOSE(link) ((link) == 0)
 #define CREDIT 1 /* segments */
 #define LINKS 2
 #define MESSAGES 2
