@@ -2,7 +2,8 @@
 
 Cuts, silence, loss, other rates and ranks that stand still are drawn from a seed, which is printed;
 CHAOS_SEED repeats a run (what happens in it, not to the microsecond when). The ranks log the steps
-of their channels, and the logs are replayed against the rules.
+of their channels, and the logs are replayed against the rules; CHAOS_LOGS names a folder to keep
+them in.
 """
 
 from __future__ import annotations
@@ -131,8 +132,9 @@ def test_chaos(bed: Testbed) -> None:
     print(f"CHAOS_SEED={seed}")
     weather = Weather(bed, seed)
     with tempfile.TemporaryDirectory() as folder:
-        logs = [Path(folder) / f"log.{host}" for host in range(HOSTS)]
-        to_log = ["sh", "-c", 'exec "$@" 2>"$0.$RANK"', f"{folder}/log"]
+        kept = Path(os.environ.get("CHAOS_LOGS") or folder).resolve()
+        logs = [kept / f"log.{host}" for host in range(HOSTS)]
+        to_log = ["sh", "-c", 'exec "$@" 2>"$0.$RANK"', str(kept / "log")]
         argv = [CHAOS, folder, job.rails_option(RAILS), str(seed), str(OPERATIONS)]
         ranks = bed.start(to_log + argv, env={"NEZHA_LOG": "trace"})
         try:
