@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "transport/trace.h"
 
 namespace nezha {
 
@@ -176,10 +177,14 @@ void Channel::ack_soon(Port& port) {
 absl::StatusOr<std::byte*> Channel::on_segment(Link& link, const wire::FrameHeader& frame,
                                                const wire::DataHeader& data) {
   port(link.rail()).ack_when_landed = (frame.flags & wire::kFlagAckNow) != 0;
-  return inbox_.arrive(link.rail(), frame, data);
+  absl::StatusOr<std::byte*> place = inbox_.arrive(link.rail(), frame, data);
+  trace_step("segment {:x} {} {} {} {}", link.id(), data.number, data.offset, frame.length,
+             data.attempt);
+  return place;
 }
 
 void Channel::on_landed(Link& link) {
+  trace_step("landed {:x}", link.id());
   if (port(link.rail()).ack_when_landed) ack_soon(port(link.rail()));
   inbox_.landed(link.rail());
 }
@@ -187,6 +192,8 @@ void Channel::on_landed(Link& link) {
 void Channel::on_written(Link&, OutSegment& segment) { outbox_.on_written(segment); }
 
 void Channel::on_acked(Link& link, OutSegment& segment) {
+  trace_step("acked {:x} {} {} {}", link.id(), segment.header.number, segment.header.offset,
+             segment.length);
   if (scheduler_.acknowledged(segment)) {
     owner_.device(link.rail())->counters().rate = scheduler_.rate(link.rail());
   }
@@ -250,7 +257,10 @@ void Channel::send_grant(uint64_t number) {
 }
 
 void Channel::drop_incoming(Rail rail) {
-  if (Link* link = port(rail).link.get()) link->drop_incoming();
+  Link* link = port(rail).link.get();
+  if (link == nullptr) return;
+  link->drop_incoming();
+  trace_step("dropped {:x}", link->id());
 }
 
 void Channel::send_abort(const wire::Abort& abort) {
@@ -377,6 +387,7 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   to.asked_at = 0;
   lost_at_ = 0;
   to.link = std::move(link);
+  trace_step("up {:x} {} {} {}", id, rail, fmt::ptr(&inbox_), fmt::ptr(&outbox_));
   to.link->start(this, rail, id);
   scheduler_.link_up(rail, to.link.get(), device->counters().rate);
   inbox_.grant_again();
@@ -393,6 +404,7 @@ void Channel::link_down(Rail rail, const absl::Status& why, bool tell_peer) {
   std::deque<OutSegment*> orphans;
   scheduler_.link_down(rail, orphans);
   dead.link.reset();  // the fence: from here on it neither reads nor writes
+  trace_step("down {:x}", id);
   inbox_.link_gone(rail);
   device->counters().segments_resent += outbox_.resend(orphans);
   dead.ack_due = false;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "transport/trace.h"
 
 namespace nezha {
 namespace {
@@ -36,6 +37,7 @@ void Inbox::cancel(Ticket* ticket) {
   if (ticket->message_ != nullptr) {
     Message& message = *ticket->message_;
     discard(message);
+    trace_step("cancelled {} {}", fmt::ptr(this), message.number);
     finish_if_complete(message.number);
   } else {
     const Key key{ticket->info_.context, ticket->info_.tag};
@@ -204,6 +206,8 @@ absl::StatusOr<std::byte*> Inbox::place(Message& message, Incoming& incoming) {
     incoming = Incoming();
     return why;
   }
+  trace_step("placed {} {} {} {}", fmt::ptr(this), message.number, incoming.offset,
+             incoming.length);
   return incoming.memory;
 }
 
@@ -228,6 +232,8 @@ void Inbox::landed(Rail rail) {
     return;
   }
   message.received += incoming.length;
+  if (message.ticket != nullptr)
+    trace_step("received {} {} {} {}", fmt::ptr(this), number, incoming.offset, incoming.length);
   consume(incoming.charged, incoming.length);
   const Ticket* ticket = message.ticket;
   Receiver* receiver = ticket == nullptr ? nullptr : ticket->receiver_;
@@ -310,6 +316,7 @@ void Inbox::deliver_held(Message& message) {
       break;
     }
     std::memcpy(to, segment.bytes.data(), segment.length);
+    trace_step("received {} {} {} {}", fmt::ptr(this), number, segment.offset, segment.length);
     undelivered -= segment.length;
     message.received += segment.length;
     if (finish_if_complete(number)) {
@@ -346,7 +353,10 @@ bool Inbox::finish_if_complete(uint64_t number) {
   // all that was charged must have come, since what comes later is not counted.
   const bool rest = message.abandoned && message.discard && message.received >= message.coming;
   if ((!all && !rest) || (message.ticket == nullptr && !message.discard)) return false;
-  if (message.ticket != nullptr) retire(message.ticket);
+  if (message.ticket != nullptr) {
+    trace_step("completed {} {} {}", fmt::ptr(this), number, message.info.total);
+    retire(message.ticket);
+  }
   completed_.add(number, number + 1);
   // Links that still read parts of it, which come twice, read them into nowhere.
   for (Incoming& incoming : incoming_) {

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <limits>
 
+#include "transport/trace.h"
+
 namespace nezha {
 
 Outbox::~Outbox() = default;
@@ -92,6 +94,7 @@ void Outbox::abandon(OutMessage& message) {
   // The receiver hears of it in any case: others of its tag come after it, and what it was may
   // differ from what the receiver waits for.
   if (!all) end(message);
+  trace_step("settled {} {}", fmt::ptr(this), message.number());
   finish_if_acked(message);
   unblock_all();  // others have the credit of what was dropped
 }
@@ -156,6 +159,7 @@ void Outbox::on_grant(uint64_t number) {
   const auto entry = messages_.find(number);
   if (entry == messages_.end()) return;
   OutMessage& message = *entry->second;
+  trace_step("granted {} {}", fmt::ptr(this), number);
   message.granted_ = true;
   if (message.blocked_.empty()) return;
   std::erase(blocked_, number);
@@ -282,6 +286,8 @@ void Outbox::retain(OutSegment& segment) {
   segment.retained = pool_.take(segment.length);
   std::memcpy(segment.retained.data(), segment.data, segment.length);
   segment.data = segment.retained.data();
+  trace_step("copied {} {} {} {}", fmt::ptr(this), segment.header.number, segment.header.offset,
+             segment.length);
   retained_ += segment.length;
   segment.message->unacked_ -= segment.length;
 }
@@ -297,6 +303,7 @@ bool Outbox::try_settle(OutMessage& message) {
     retain(*segment);
     sender->released(segment->header.offset, segment->length);
   }
+  trace_step("settled {} {}", fmt::ptr(this), message.number());
   message.sender_ = nullptr;
   --open_;
   finish_if_acked(message);

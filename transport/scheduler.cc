@@ -4,6 +4,8 @@
 #include <bit>
 #include <numeric>
 
+#include "transport/trace.h"
+
 namespace nezha {
 namespace {
 
@@ -189,6 +191,9 @@ void Scheduler::submit(Rail rail, OutSegment& segment) {
     if (queue.rate.in_flight() == 0) queue.last_progress = time;
     queue.rate.submitted(segment.length, time);
   }
+  trace_step("submit {:x} {} {} {} {} {}", queue.link->id(), segment.header.number,
+             segment.header.offset, segment.length, segment.header.attempt,
+             segment.flags & wire::kFlagCharged);
   queue.link->submit(segment);
 }
 

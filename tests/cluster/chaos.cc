@@ -1,0 +1,400 @@
+// One rank of a chaos test: collectives of all kinds, drawn from a seed that all ranks have, on
+// several contexts by up to four threads, while the test from outside disturbs the network and the
+// ranks. Every result is compared bit for bit with what an undisturbed one is, and what the caller
+// does with its memory after an operation (it is overwritten at once) must neither reach other
+// ranks nor be overwritten.
+//
+// chaos STORE RAILS SEED OPERATIONS: the rendezvous' directory, rails separated by commas. RANK and
+// SIZE come from the environment. Prints {"done": N} now and then, N operations being over, and the
+// rails' counters at the end. Exit status: 0; 1 a wrong result or an error; 2 a bad command line.
+#include <gloo/rendezvous/file_store.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <initializer_list>
+#include <memory>
+#include <random>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include "nezha/allreduce.h"
+#include "nezha/barrier.h"
+#include "nezha/broadcast.h"
+#include "nezha/context.h"
+#include "nezha/reduce.h"
+
+namespace {
+
+constexpr int kThreads = 4;
+constexpr int kRound = 40;  // operations between which the threads meet
+constexpr size_t kMaxBytes = 16 << 20;
+constexpr std::byte kPoison{0xa5};
+
+enum class Collective { kAllreduce, kReduce, kBroadcast, kBarrier };
+
+// What all ranks draw alike.
+struct Draw {
+  uint64_t id;
+  Collective collective;
+  nezha::DataType type;
+  nezha::ReduceOperation reduction;
+  nezha::Algorithm algorithm;
+  size_t elements;
+  int root;
+  bool in_place;
+  bool asynchronous;
+};
+
+template <typename T>
+T pick(std::mt19937_64& random, std::initializer_list<T> values) {
+  return values.begin()[random() % values.size()];
+}
+
+// Mostly small.
+size_t draw_bytes(std::mt19937_64& random) {
+  const uint64_t chance = random() % 1000;
+  const size_t most = chance < 550   ? size_t{1} << 10
+                      : chance < 800 ? size_t{32} << 10
+                      : chance < 970 ? size_t{256} << 10
+                      : chance < 997 ? size_t{2} << 20
+                                     : kMaxBytes;
+  return 1 + random() % most;
+}
+
+Draw draw(uint64_t id, uint64_t seed, int size) {
+  using nezha::DataType;
+  using Reduction = nezha::ReduceOperation;
+  std::mt19937_64 random(seed * 0x9e3779b97f4a7c15 + id);
+  Draw drawn{};
+  drawn.id = id;
+  drawn.collective =
+      pick(random, {Collective::kAllreduce, Collective::kAllreduce, Collective::kAllreduce,
+                    Collective::kAllreduce, Collective::kReduce, Collective::kBroadcast,
+                    Collective::kBroadcast, Collective::kBarrier});
+  drawn.type = static_cast<DataType>(1 + random() % 12);
+  drawn.reduction =
+      pick(random, {Reduction::kSum, Reduction::kMin, Reduction::kMax, Reduction::kProduct});
+  drawn.algorithm = static_cast<nezha::Algorithm>(random() % 6);
+  const size_t bytes = id == 11 ? kMaxBytes : draw_bytes(random);  // one of the largest, surely
+  drawn.elements = std::max<size_t>(1, bytes / nezha::size_of(drawn.type));
+  drawn.root = static_cast<int>(random() % static_cast<uint64_t>(size));
+  drawn.in_place = random() % 2 == 0;
+  drawn.asynchronous = random() % 4 == 0;
+  return drawn;
+}
+
+// ---- Values ------------------------------------------------------------------------------------
+
+template <typename T>
+constexpr bool kIsHalf = std::is_same_v<T, nezha::Float16> || std::is_same_v<T, nezha::BFloat16>;
+
+// Numbers of which no order of reduction rounds or overflows, so that there is one right result.
+template <typename T>
+constexpr uint32_t kMask = std::is_same_v<T, nezha::BFloat16>  ? 0x3f
+                           : std::is_same_v<T, nezha::Float16> ? 0x7f
+                           : sizeof(T) == 1                    ? 0x1f
+                           : sizeof(T) == 2                    ? 0x1fff
+                                                               : 0xfffff;
+
+template <typename T>
+T to(uint32_t value) {
+  if constexpr (kIsHalf<T>) {
+    return T(static_cast<float>(value));
+  } else {
+    return static_cast<T>(value);
+  }
+}
+
+template <typename T>
+std::array<std::byte, sizeof(T)> bits(T value) {
+  return std::bit_cast<std::array<std::byte, sizeof(T)>>(value);
+}
+
+template <typename T>
+uint32_t input(const Draw& operation, int rank, size_t element) {
+  const uint64_t place =
+      (operation.id * 64 + static_cast<uint64_t>(rank)) * 0xd1342543de82ef95 + element;
+  const auto value = static_cast<uint32_t>((place * 0x9e3779b97f4a7c15) >> 40);
+  return operation.reduction == nezha::ReduceOperation::kProduct ? 1 + value % 3 : value & kMask<T>;
+}
+
+template <typename T>
+T expected(const Draw& operation, int size, size_t element) {
+  if (operation.collective == Collective::kBroadcast) {
+    return to<T>(input<T>(operation, operation.root, element));
+  }
+  uint32_t result = input<T>(operation, 0, element);
+  for (int rank = 1; rank < size; ++rank) {
+    const uint32_t value = input<T>(operation, rank, element);
+    switch (operation.reduction) {
+      case nezha::ReduceOperation::kMin:
+        result = std::min(result, value);
+        break;
+      case nezha::ReduceOperation::kMax:
+        result = std::max(result, value);
+        break;
+      case nezha::ReduceOperation::kProduct:
+        result *= value;
+        break;
+      default:
+        result += value;
+    }
+  }
+  return to<T>(result);
+}
+
+// ---- One thread --------------------------------------------------------------------------------
+
+std::string describe(const Draw& operation) {
+  std::ostringstream text;
+  text << "operation " << operation.id << " (collective " << static_cast<int>(operation.collective)
+       << ", algorithm " << static_cast<int>(operation.algorithm) << ", "
+       << nezha::name_of(operation.reduction) << " of " << operation.elements << " "
+       << nezha::name_of(operation.type) << ", root " << operation.root << ")";
+  return text.str();
+}
+
+// Memory whose owner is done with it, and that nobody may touch any more.
+class Abandoned {
+ public:
+  std::vector<std::byte>& take(size_t bytes, const std::string& user) {
+    auto& [memory, last_user] = slots_[next_++ % slots_.size()];
+    for (size_t i = 0; i < memory.size(); ++i) {
+      if (memory[i] != kPoison) {
+        throw std::logic_error("byte " + std::to_string(i) + " of the memory of " + last_user +
+                               " was written to after its return");
+      }
+    }
+    memory.resize(bytes);
+    memory.shrink_to_fit();
+    last_user = user;
+    return memory;
+  }
+
+ private:
+  struct Slot {
+    std::vector<std::byte> memory;
+    std::string user;
+  };
+  std::array<Slot, 8> slots_;
+  size_t next_ = 0;
+};
+
+class Worker {
+ public:
+  Worker(std::vector<std::shared_ptr<nezha::Context>> contexts, uint32_t tag)
+      : contexts_(std::move(contexts)), tag_(tag), rank_(contexts_[0]->rank()) {}
+
+  void run(const Draw& operation) {
+    context_ = contexts_[operation.id / kRound % contexts_.size()];
+    // Ranks compute, too, each for a while of its own.
+    const uint64_t late = (operation.id * 7 + static_cast<uint64_t>(rank_)) * 0x9e3779b97f4a7c15;
+    if (late >> 60 == 0) {
+      std::this_thread::sleep_for(std::chrono::microseconds((late >> 40) % 5000));
+    }
+    switch (operation.type) {
+      case nezha::DataType::kFloat32:
+        return run_typed<float>(operation);
+      case nezha::DataType::kUint8:
+        return run_typed<uint8_t>(operation);
+      case nezha::DataType::kInt8:
+        return run_typed<int8_t>(operation);
+      case nezha::DataType::kInt16:
+        return run_typed<int16_t>(operation);
+      case nezha::DataType::kUint16:
+        return run_typed<uint16_t>(operation);
+      case nezha::DataType::kInt32:
+        return run_typed<int32_t>(operation);
+      case nezha::DataType::kUint32:
+        return run_typed<uint32_t>(operation);
+      case nezha::DataType::kInt64:
+        return run_typed<int64_t>(operation);
+      case nezha::DataType::kUint64:
+        return run_typed<uint64_t>(operation);
+      case nezha::DataType::kFloat16:
+        return run_typed<nezha::Float16>(operation);
+      case nezha::DataType::kBFloat16:
+        return run_typed<nezha::BFloat16>(operation);
+      case nezha::DataType::kFloat64:
+        return run_typed<double>(operation);
+    }
+  }
+
+ private:
+  template <typename T>
+  void run_typed(const Draw& operation) {
+    const std::string name = describe(operation);
+    const size_t bytes = operation.elements * sizeof(T);
+    auto& from = inputs_.take(bytes, name);
+    auto& to_memory = outputs_.take(bytes, name);
+    T* in = reinterpret_cast<T*>(from.data());
+    T* out = reinterpret_cast<T*>(to_memory.data());
+    std::fill(to_memory.begin(), to_memory.end(), kPoison);
+    const bool in_place = operation.in_place || operation.collective == Collective::kBroadcast;
+    T* source = in_place ? out : in;
+    for (size_t i = 0; i < operation.elements; ++i)
+      source[i] = to<T>(input<T>(operation, rank_, i));
+    carry_out(operation, in_place ? nullptr : in, out);
+    const bool has_result =
+        operation.collective == Collective::kAllreduce ||
+        operation.collective == Collective::kBroadcast ||
+        (operation.collective == Collective::kReduce && operation.root == rank_);
+    for (size_t i = 0; has_result && i < operation.elements; ++i) {
+      const T right = expected<T>(operation, context_->size(), i);
+      if (bits(out[i]) != bits(right)) {
+        throw std::logic_error("element " + std::to_string(i) + " of " + name + " is wrong");
+      }
+    }
+    // What is still under way of this operation must not come from here, nor go there.
+    std::fill(from.begin(), from.end(), kPoison);
+    std::fill(to_memory.begin(), to_memory.end(), kPoison);
+  }
+
+  template <typename T>
+  void carry_out(const Draw& operation, const T* in, T* out) {
+    const size_t elements = operation.elements;
+    const auto finish = [&](auto blocking, auto begin, auto& options) {
+      options.setTag(tag_);
+      if (operation.asynchronous) {
+        begin(options).wait();
+      } else {
+        blocking(options);
+      }
+    };
+    switch (operation.collective) {
+      case Collective::kAllreduce: {
+        nezha::AllreduceOptions options(context_);
+        options.setOperation(operation.reduction);
+        options.setAlgorithm(operation.algorithm);
+        if (in != nullptr) options.setInput(in, elements);
+        options.setOutput(out, elements);
+        return finish(nezha::allreduce, nezha::allreduceAsync, options);
+      }
+      case Collective::kReduce: {
+        nezha::ReduceOptions options(context_);
+        options.setOperation(operation.reduction);
+        options.setRoot(operation.root);
+        if (in != nullptr || operation.root != rank_) {
+          options.setInput(in != nullptr ? in : out, elements);
+        }
+        if (operation.root == rank_) options.setOutput(out, elements);
+        return finish(nezha::reduce, nezha::reduceAsync, options);
+      }
+      case Collective::kBroadcast: {
+        nezha::BroadcastOptions options(context_);
+        options.setRoot(operation.root);
+        options.setOutput(out, elements);
+        return finish(nezha::broadcast, nezha::broadcastAsync, options);
+      }
+      case Collective::kBarrier: {
+        nezha::BarrierOptions options(context_);
+        return finish(nezha::barrier, nezha::barrierAsync, options);
+      }
+    }
+  }
+
+  const std::vector<std::shared_ptr<nezha::Context>> contexts_;
+  const uint32_t tag_;
+  const int rank_;
+  std::shared_ptr<nezha::Context> context_;
+  Abandoned inputs_;
+  Abandoned outputs_;
+};
+
+// ---- All of it ---------------------------------------------------------------------------------
+
+void print(const std::string& line) {
+  std::puts(line.c_str());
+  std::fflush(stdout);
+}
+
+// Operations first .. last - 1: each by the thread that its number names.
+void run_round(std::vector<Worker>& workers, uint64_t seed, int size, uint64_t first,
+               uint64_t last) {
+  const uint64_t count = 1 + first / kRound % kThreads;
+  std::vector<std::thread> threads;
+  for (uint64_t i = 0; i < count; ++i) {
+    threads.emplace_back([&, i] {
+      try {
+        for (uint64_t id = first + i; id < last; id += count) {
+          workers[i].run(draw(id, seed, size));
+        }
+      } catch (const std::exception& error) {
+        // The other threads may wait for what does not come any more.
+        std::fprintf(stderr, "chaos: %s\n", error.what());
+        std::quick_exit(1);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+void print_counters(const nezha::Context& context) {
+  std::ostringstream line;
+  line << "{\"rails\": [";
+  const char* separator = "";
+  for (const nezha::RailStats& rail : context.rails()) {
+    line << separator << "{\"name\": \"" << rail.name << "\", \"sent\": " << rail.bytes_sent
+         << ", \"failures\": " << rail.failures << ", \"resent\": " << rail.segments_resent << "}";
+    separator = ", ";
+  }
+  line << "]}";
+  print(line.str());
+}
+
+int run(char** argv) {
+  const uint64_t seed = std::stoull(argv[3]);
+  const uint64_t operations = std::stoull(argv[4]);
+  nezha::ContextOptions options;
+  std::istringstream rails(argv[2]);
+  for (std::string rail; std::getline(rails, rail, ',');) options.rails.push_back(rail);
+  options.rank = std::atoi(std::getenv("RANK"));
+  options.size = std::atoi(std::getenv("SIZE"));
+  std::vector<std::shared_ptr<nezha::Context>> contexts;
+  for (const auto plan : {nezha::Plan::kStripe, nezha::Plan::kSlice, nezha::Plan::kAuto}) {
+    options.plan = plan;
+    options.policy =
+        plan == nezha::Plan::kSlice ? nezha::BalancePolicy::kShuffle : nezha::BalancePolicy::kModel;
+    const auto folder = std::filesystem::path(argv[1]) / std::to_string(static_cast<int>(plan));
+    std::filesystem::create_directory(folder);
+    contexts.push_back(nezha::Context::create(
+        std::make_shared<gloo::rendezvous::FileStore>(folder.string()), options));
+  }
+  std::vector<Worker> workers;
+  for (uint32_t tag = 1; tag <= kThreads; ++tag) workers.emplace_back(contexts, tag);
+  for (uint64_t done = 0; done < operations;) {
+    const uint64_t last = std::min(done + kRound, operations);
+    run_round(workers, seed, contexts[0]->size(), done, last);
+    done = last;
+    print("{\"done\": " + std::to_string(done) + "}");
+  }
+  print_counters(*contexts[0]);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 5) {
+    std::fputs("chaos STORE RAILS SEED OPERATIONS\n", stderr);
+    return 2;
+  }
+  try {
+    return run(argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "chaos: %s\n", error.what());
+    return 1;
+  }
+}

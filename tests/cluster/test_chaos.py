@@ -1,0 +1,163 @@
+"""Whatever happens to the network and to the ranks meanwhile, every result has the right bits.
+
+Cuts, silence, loss, other rates and ranks that stand still are drawn from a seed, which is printed;
+CHAOS_SEED repeats a run (what happens in it, not to the microsecond when). The ranks log the steps
+of their channels, and the logs are replayed against the rules; CHAOS_LOGS names a folder to keep
+them in.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import job
+import pytest
+from processes import Process, end_sessions
+from replay import replay
+from testbed import Testbed
+
+CHAOS = str(job.BUILD / "tests" / "cluster_chaos")
+HOSTS = 4
+# So slow that the network is the limit, and not the cores that the ranks share.
+RAILS = {"eth0": "200mbit", "eth1": "150mbit", "eth2": "100mbit"}
+RATES = ["20mbit", "50mbit", "100mbit", "200mbit", "400mbit"]
+OPERATIONS = 20_000 if job.LONG else 2_000
+PATIENCE = 720.0 if job.LONG else 240.0  # seconds; ctest ends it later
+
+
+class Weather:
+    """Disturbs a testbed and the ranks on it; each pair of hosts keeps a rail that nothing cuts."""
+
+    def __init__(self, bed: Testbed, seed: int) -> None:
+        self.bed = bed
+        self.random = random.Random(seed)
+        self.cuts: set[tuple[int, str]] = set()
+        self.losses: set[str] = set()
+        self.count: dict[str, int] = {}
+        self.said: list[str] = []
+        self._begin = time.monotonic()
+
+    def change(self, ranks: list[Process]) -> None:
+        """One thing changes, or some are as they were."""
+        kinds = ["cut", "cut", "cut", "silence", "heal", "heal", "rate", "loss", "stop"]
+        kind = self.random.choice(kinds)
+        what = getattr(self, kind)(ranks)
+        if what:
+            self.count[kind] = self.count.get(kind, 0) + 1
+            self.said.append(f"{time.monotonic() - self._begin:.3f} {kind} {what}")
+
+    def _may_cut(self, ports: set[tuple[int, str]]) -> bool:
+        cuts = self.cuts | ports
+        return all(
+            any((one, rail) not in cuts and (other, rail) not in cuts for rail in RAILS)
+            for one, other in itertools.combinations(range(HOSTS), 2)
+        )
+
+    def cut(self, _: list[Process]) -> str:
+        port = (self.random.randrange(HOSTS), self.random.choice(list(RAILS)))
+        how = self.random.choice(["carrier", "admin", "silent"])
+        if port in self.cuts or not self._may_cut({port}):
+            return ""
+        self.bed.cut(*port, how)
+        self.cuts.add(port)
+        return f"{port} {how}"
+
+    def silence(self, _: list[Process]) -> str:
+        """A rail falls silent at all hosts."""
+        rail = self.random.choice(list(RAILS))
+        ports = {(host, rail) for host in range(HOSTS)} - self.cuts
+        if not self._may_cut(ports):
+            return ""
+        for port in sorted(ports):
+            self.bed.cut(*port, "silent")
+        self.cuts |= ports
+        return rail
+
+    def heal(self, _: list[Process]) -> str:
+        healed = sorted(port for port in self.cuts if self.random.random() < 0.6)
+        for port in healed:
+            self.bed.heal(*port)
+            self.cuts.discard(port)
+        for rail in sorted(self.losses):
+            self.bed.loss(rail, 0)
+        lossless, self.losses = self.losses, set()
+        return " ".join(map(str, [*healed, *sorted(lossless)]))
+
+    def rate(self, _: list[Process]) -> str:
+        rail = self.random.choice(list(RAILS))
+        rate = self.random.choice(RATES)
+        host = self.random.choice([None, *range(HOSTS)])
+        self.bed.set_rate(rail, rate, host)
+        return f"{rail} {rate} at {'all' if host is None else host}"
+
+    def loss(self, _: list[Process]) -> str:
+        rail = self.random.choice(list(RAILS))
+        percent = self.random.choice([0.5, 1, 3])
+        self.bed.loss(rail, percent)
+        self.losses.add(rail)
+        return f"{rail} {percent}%"
+
+    def stop(self, ranks: list[Process]) -> str:
+        """A rank stands still."""
+        rank = self.random.choice(ranks)
+        seconds = self.random.uniform(0.01, 0.3)
+        rank.kill(signal.SIGSTOP)
+        time.sleep(seconds)
+        rank.kill(signal.SIGCONT)
+        return f"{rank} for {seconds:.3f} s"
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Testbed]:
+    with Testbed(hosts=HOSTS, rails=RAILS, prefix="ct_chaos") as bed:
+        yield bed
+
+
+def lines_of(log: Path) -> Iterator[str]:
+    with log.open() as file:
+        yield from file
+
+
+def test_chaos(bed: Testbed) -> None:
+    """Thousands of operations of all kinds in changing weather."""
+    seed = int(os.environ.get("CHAOS_SEED") or random.SystemRandom().randrange(1 << 32))
+    print(f"CHAOS_SEED={seed}")
+    weather = Weather(bed, seed)
+    with tempfile.TemporaryDirectory() as folder:
+        kept = Path(os.environ.get("CHAOS_LOGS") or folder).resolve()
+        logs = [kept / f"log.{host}" for host in range(HOSTS)]
+        to_log = ["sh", "-c", 'exec "$@" 2>"$0.$RANK"', str(kept / "log")]
+        argv = [CHAOS, folder, job.rails_option(RAILS), str(seed), str(OPERATIONS)]
+        ranks = bed.start(to_log + argv, env={"NEZHA_LOG": "trace"})
+        try:
+            deadline = time.monotonic() + PATIENCE
+            while all(rank.returncode is None for rank in ranks):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"not after {PATIENCE:g} s")
+                weather.change(ranks)
+                time.sleep(weather.random.uniform(0, 0.3))
+            for rank in ranks:
+                rank.wait(job.PATIENCE)
+            assert not any(rank.returncode for rank in ranks)
+        except (AssertionError, TimeoutError):
+            print("\n".join(weather.said[-100:]))
+            for rank, log in zip(ranks, logs):
+                said = [line for line in log.read_text().splitlines() if " trace: " not in line]
+                print("\n".join([f"--- {rank}, {rank.returncode}", *said[-20:]]))
+            raise
+        finally:
+            end_sessions(ranks, gently=False)
+        counts = replay(lines_of(log) for log in logs)
+    rails = [rail for rank in ranks for rail in json.loads(rank.stdout.splitlines()[-1])["rails"]]
+    print(weather.count, dict(counts), rails)
+    # It would show nothing if none of these had been needed.
+    assert sum(rail["failures"] for rail in rails) > 0
+    assert counts["down"] > 0 and counts["resent"] > 0, counts

@@ -1,0 +1,102 @@
+"""The checker of channels' logs sees what is wrong with one."""
+
+from __future__ import annotations
+
+import pytest
+from replay import Broken, replay
+
+# Rank 0 sends message 7 in two segments, the first by link a, which dies; the second by link b.
+# Then a message without credit.
+SENDER = """
+up a 0 in0 out0
+up b 1 in0 out0
+submit a 7 0 100 0 1
+submit b 7 100 50 0 1
+acked b 7 100 50
+down a
+submit b 7 0 100 1 1
+copied out0 7 0 100
+settled out0 7
+acked b 7 0 100
+granted out0 8
+submit b 8 0 10 0 0
+acked b 8 0 10
+settled out0 8
+"""
+# Rank 1 reads the first one by a when it comes by b, too. Message 8 comes before it is asked for.
+RECEIVER = """
+up a 0 in1 out1
+up b 1 in1 out1
+placed in1 7 0 100
+segment a 7 0 100 0
+placed in1 7 100 50
+segment b 7 100 50 0
+landed b
+received in1 7 100 50
+dropped a
+placed in1 7 0 100
+segment b 7 0 100 1
+landed b
+received in1 7 0 100
+completed in1 7 150
+landed a
+down a
+segment b 8 0 10 0
+landed b
+received in1 8 0 10
+completed in1 8 10
+"""
+
+
+def log(steps: str) -> list[str]:
+    return [f"[00:00:00.000] nezha trace: {step}" for step in steps.split("\n") if step]
+
+
+def test_good_logs() -> None:
+    others = ["[00:00:00.000] nezha info: rank 1 of 2: link on eth0 is up", "chaos: words"]
+    counts = replay([others + log(SENDER), log(RECEIVER) + others])
+    assert counts["resent"] == 1
+    assert counts["landed"] == 4
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "otherwise"),
+    [
+        ("down a", "", "before the fence"),
+        ("submit b 7 0 100 1 1", "submit b 7 0 100 0 1", "an attempt is not counted"),
+        ("submit a 7 0 100 0 1", "submit a 7 0 100 1 1", "it counts an attempt that was none"),
+        ("submit b 7 0 100 1 1", "submit a 7 0 100 1 1", "the link is not up"),
+        ("submit b 7 0 100 1 1", "submit b 7 100 50 1 1", "it was acknowledged before"),
+        ("copied out0 7 0 100", "", "the only copy of (7, 0, 100) is given back"),
+        ("settled out0 7", "settled out0 7\nsubmit b 7 150 9 0 1", "memory that was given back"),
+        ("acked b 7 100 50", "acked b 7 0 100", "another one's turn"),
+        ("granted out0 8", "", "neither charged nor granted"),
+        ("settled out0 8", "settled out0 8\nup b 1 in0 out0", "was there before"),
+        ("segment b 7 0 100 1", "segment b 7 0 99 1", "another one was placed"),
+        ("dropped a", "", "two links write to the same memory"),
+        ("received in1 7 0 100", "received in1 7 0 100\nreceived in1 7 20 1", "it landed before"),
+        ("received in1 7 0 100", "", "50 bytes were received"),
+        ("completed in1 7 150", "completed in1 7 150\nreceived in1 7 0 100", "its memory was given back"),
+        ("completed in1 7 150", "completed in1 7 150\nplaced in1 7 0 100", "its memory was given back"),
+        ("completed in1 7 150", "completed in1 7 150\ncancelled in1 7", "it was closed before"),
+        ("segment a 7 0 100 0", "segment a 7 0 100 0\ncancelled in1 7", "a link still writes"),
+        ("landed a", "landed a\nlanded a", "there was none"),
+        ("segment b 8 0 10 0", "segment b 8 0 10 0\nsegment b 8 0 10 0", "has not landed"),
+        ("down a", "down a\nlanded a", "the link is not up"),
+        ("segment b 8 0 10 0", "segment b 8 0 11 0", "not what was sent"),
+        ("segment b 8 0 10 0\nlanded b", "", "3 acknowledged, 2 landed"),
+    ],
+)
+def test_corrupt_log(line: str, instead: str, otherwise: str) -> None:
+    """One line of one of them is another: the error says what rule it breaks."""
+    in_receiver = line in RECEIVER and not (line == "down a" and not instead)
+    sender = SENDER if in_receiver else SENDER.replace(line, instead, 1)
+    receiver = RECEIVER.replace(line, instead, 1) if in_receiver else RECEIVER
+    assert (sender, receiver) != (SENDER, RECEIVER)
+    with pytest.raises(Broken, match=otherwise.replace("(", r"\(").replace(")", r"\)")):
+        replay([log(sender), log(receiver)])
+
+
+def test_unknown_step() -> None:
+    with pytest.raises(Broken, match="line 1, 'jumps a': there is no such step"):
+        replay([log("jumps a")])

@@ -1,0 +1,19 @@
+// What channels do with segments and messages, a line for each step, in the log at level trace:
+// tests/cluster/replay.py holds such logs of all ranks against the rules of
+// tests/model/channel.pml. It has the lines' fields. At any other level a step costs a branch.
+#pragma once
+
+#include <utility>
+
+#include "common/log.h"
+
+namespace nezha {
+
+// Under Progress's lock, so that the lines are in the order of the steps.
+template <typename... Args>
+void trace_step(spdlog::format_string_t<Args...> format, Args&&... args) {
+  static const bool kIsOn = log().should_log(spdlog::level::trace);
+  if (kIsOn) log().trace(format, std::forward<Args>(args)...);
+}
+
+}  // namespace nezha
