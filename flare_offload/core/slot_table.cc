@@ -16,7 +16,8 @@ size_t buffer_bytes(const SlotTableOptions& options) {
 }
 
 int buffers_per_slot(const SlotTableOptions& options) {
-  return options.reproducible ? TreeShape::buffers(static_cast<int>(options.children.size())) : 1;
+  return options.reproducible ? TreeShape::buffers(static_cast<int>(options.children.size()))
+                              : options.buffers;
 }
 
 uint64_t lowest_bits(size_t count) {
@@ -38,6 +39,10 @@ absl::Status check(const SlotTableOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a payload of ", options.payload, " bytes; it is a multiple of 8 up to ", kMaxPayload));
   }
+  if (options.buffers < 1 || static_cast<size_t>(options.buffers) > options.children.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.buffers, " buffers a block; from 1 to the number of children are of use"));
+  }
   return absl::OkStatus();
 }
 
@@ -48,8 +53,9 @@ size_t SlotTable::buffers_size(const SlotTableOptions& options) {
 
 size_t SlotTable::memory_of(const SlotTableOptions& options) {
   const int children = static_cast<int>(options.children.size());
-  const size_t aggregation =
-      options.reproducible ? TreeAggregation::size(TreeShape(children)) : sizeof(SingleBuffer);
+  const size_t aggregation = options.reproducible  ? TreeAggregation::size(TreeShape(children))
+                             : options.buffers > 1 ? sizeof(MultiBuffer)
+                                                   : sizeof(SingleBuffer);
   return buffers_size(options) + size_t{2} * options.window * (sizeof(Slot) + aggregation) +
          size_t{2} * SentLog::size(options.window) * sizeof(uint32_t) +
          options.children.size() * sizeof(GapFinder);
@@ -73,12 +79,17 @@ SlotTable::SlotTable(const SlotTableOptions& options, Outlet* outlet)
     Slot& slot = slot_of(seq);
     slot.block.seq = seq - count;
     std::byte* memory = memory_.data() + i * static_cast<size_t>(buffers) * bytes;
-    if (options_.reproducible) {
-      slot.aggregation = std::make_unique<TreeAggregation>(shape_, memory, bytes);
-    } else {
-      slot.aggregation = std::make_unique<SingleBuffer>(memory);
-    }
+    slot.aggregation = make_aggregation(options_, shape_, memory);
   }
+}
+
+std::unique_ptr<Aggregation> SlotTable::make_aggregation(const SlotTableOptions& options,
+                                                         const TreeShape& shape,
+                                                         std::byte* memory) {
+  const size_t bytes = buffer_bytes(options);
+  if (options.reproducible) return std::make_unique<TreeAggregation>(shape, memory, bytes);
+  if (options.buffers == 1) return std::make_unique<SingleBuffer>(memory);
+  return std::make_unique<MultiBuffer>(options.buffers, memory, bytes);
 }
 
 void SlotTable::from_child(int child, const Frame& frame) {
@@ -137,6 +148,10 @@ void SlotTable::contribute(int child, const Frame& frame) {
 }
 
 void SlotTable::from_parent(const Frame& frame) {
+  if (options_.is_root) {
+    ++counters_.violations;
+    return;
+  }
   const BlockId& block = frame.header.block;
   const NumberRange lost = from_parent_.on_frame(frame.header);
   if (lost.count > 0) {

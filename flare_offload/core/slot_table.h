@@ -51,6 +51,8 @@ struct SlotTableOptions {
   bool is_root = true;        // else there is a parent
   size_t payload = 0;         // bytes of a block's elements at most; at most kMaxPayload
   bool reproducible = false;  // results do not depend on the order of arrival: TreeAggregation
+  // Else: 1 is a SingleBuffer, more, up to the number of children, are a MultiBuffer.
+  int buffers = 1;
 };
 
 constexpr uint32_t kMaxWindow = 1 << 16;
@@ -109,6 +111,8 @@ class SlotTable {
     std::unique_ptr<Aggregation> aggregation;
   };
 
+  static std::unique_ptr<Aggregation> make_aggregation(const SlotTableOptions& options,
+                                                       const TreeShape& shape, std::byte* memory);
   // The bytes of elements that there is room for.
   static size_t buffers_size(const SlotTableOptions& options);
   Slot& slot_of(uint32_t seq) { return slots_[seq % slots_.size()]; }

@@ -152,8 +152,8 @@ TEST_F(SlotTableTest, DropsWhatNoHostSends) {
   EXPECT_EQ(recorder_.take(), "");
   contribute(0, 1, {1});
   EXPECT_EQ(contribute(0, 5, {1}), "");  // block 1 is not done
-  EXPECT_EQ(table_.counters().violations, 5);
-  EXPECT_EQ(table_.counters().stale, 2);
+  EXPECT_EQ(table_.counters().violations, 6);
+  EXPECT_EQ(table_.counters().stale, 1);
   EXPECT_EQ(contribute(0, 0, {1}), "child 0 0:3");
 }
 
