@@ -57,6 +57,11 @@ class Types : public ::testing::Test {
     }
     return elements;
   }
+  std::vector<Elements> some_inputs() {  // the ranks'
+    std::vector<Elements> inputs(kRanks);
+    for (Elements& elements : inputs) elements = some_elements();
+    return inputs;
+  }
   // What they make of a block to which `order` contributes in this order.
   Elements reduced(SlotTable& table, uint32_t seq, ReduceOperation operation,
                    const std::vector<Elements>& inputs, const std::vector<int>& order) {
@@ -104,6 +109,7 @@ void expect_same(const std::vector<T>& actual, const std::vector<std::vector<T>>
                  const Combine<T>& combine) {
   for (size_t i = 0; i < kCount; ++i) {
     std::vector<T> operands;
+    operands.reserve(order.size());
     for (const int child : order) operands.push_back(inputs[static_cast<size_t>(child)][i]);
     ASSERT_EQ(reference::bits_of(actual[i]), reference::bits_of(combine(operation, operands)))
         << name_of(operation) << ", element " << i;
@@ -122,8 +128,7 @@ TYPED_TEST(Types, OneBufferAddsInTheOrderOfArrival) {
   uint32_t seq = 0;
   std::vector<int> order = {0, 1, 2, 3, 4};
   for (const ReduceOperation operation : kReduced) {
-    std::vector<std::vector<TypeParam>> inputs;
-    for (int rank = 0; rank < kRanks; ++rank) inputs.push_back(this->some_elements());
+    const auto inputs = this->some_inputs();
     std::shuffle(order.begin(), order.end(), this->random_);
     const auto result = this->reduced(table, seq++, operation, inputs, order);
     expect_same(result, inputs, order, operation, at_once<TypeParam>);
@@ -142,8 +147,7 @@ TYPED_TEST(Types, TwoBuffersAreCombinedAtTheEnd) {
         at_once(operation, std::vector(operands.begin() + 3, operands.end())));
   };
   for (const ReduceOperation operation : kReduced) {
-    std::vector<std::vector<TypeParam>> inputs;
-    for (int rank = 0; rank < kRanks; ++rank) inputs.push_back(this->some_elements());
+    const auto inputs = this->some_inputs();
     const auto result = this->reduced(table, seq++, operation, inputs, {4, 1, 3, 0, 2});
     expect_same(result, inputs, {4, 0, 2, 1, 3}, operation, by_two);
   }
@@ -158,8 +162,7 @@ TYPED_TEST(Types, ATreeHasTheSameBitsWhateverTheOrderOfArrival) {
   std::vector<int> order = {0, 1, 2, 3, 4};
   const std::vector<int> ranks = order;
   for (const ReduceOperation operation : kReduced) {
-    std::vector<std::vector<TypeParam>> inputs;
-    for (int rank = 0; rank < kRanks; ++rank) inputs.push_back(this->some_elements());
+    const auto inputs = this->some_inputs();
     for (int i = 0; i < (operation == ReduceOperation::kSum ? 1000 : 10); ++i) {
       std::shuffle(order.begin(), order.end(), this->random_);
       const auto result = this->reduced(table, seq++, operation, inputs, order);

@@ -22,6 +22,7 @@ bool cuts_trains = true;  // the device that all is sent by
 
 // In the C library's stead: a kernel whose devices cannot cut trains says EIO, but no device of a
 // test machine has to be one.
+// NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): the C library's are reserved
 extern "C" int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
   unsigned sendable = 0;
   while (sendable < count && (cuts_trains || messages[sendable].msg_hdr.msg_controllen == 0)) {
