@@ -1,6 +1,7 @@
 #include "control/lane_changes.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 
@@ -64,6 +65,17 @@ LaneChanges lane_changes(const LaneModel& model, const Window& window, const All
     }
   }
   return changes;
+}
+
+bool are_early(const LaneChanges& changes, LaneSet set) {
+  return !changes.empty() && std::popcount(set) > 1 &&
+         std::all_of(changes.begin(), changes.end(), [](const auto& it) { return it.ratio < 1; });
+}
+
+double least_ratio(const LaneChanges& changes) {
+  double least = 1;
+  for (const LaneChange& change : changes) least = std::min(least, change.ratio);
+  return least;
 }
 
 }  // namespace nezha

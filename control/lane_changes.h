@@ -22,4 +22,9 @@ using LaneChanges = std::vector<LaneChange>;
 LaneChanges lane_changes(const LaneModel& model, const Window& window, const Allocation& ran_by,
                          LaneSet suspects);
 
+// Whether there are some, and all are lanes that ended early beside others of the set.
+bool are_early(const LaneChanges& changes, LaneSet set);
+// The boldest one's; 1 if there are none.
+double least_ratio(const LaneChanges& changes);
+
 }  // namespace nezha

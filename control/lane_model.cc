@@ -12,6 +12,7 @@ namespace {
 constexpr size_t kKept = 12;          // observations of a set in a class
 constexpr double kFade = 0.9;         // of an observation's weight, with each that follows
 constexpr double kPace = 8;           // the power of how late a lane was by which it is trusted
+constexpr double kEarly = 0.9;        // of a window's time
 constexpr double kLeastError = 0.02;  // of a window's time: few operations seem to agree by chance
 constexpr double kMostNoise = 0.5;    // a window that is off by more is no noise, or a stall
 constexpr double kNoiseGain = 0.1;    // of the noise's moving average
@@ -21,7 +22,7 @@ constexpr int kNear = 2;  // classes from which a set's times are borrowed at fi
 
 }  // namespace
 
-void LaneModel::learn(const Window& window, const Allocation& ran_by) {
+void LaneModel::learn(const Window& window, const Allocation& ran_by, bool may_be_early) {
   const LaneSet set = lanes_of(ran_by);
   Class& known = classes_[window.size_class];
   const auto last = static_cast<double>(std::max<Nanos>(1, slowest(window)));
@@ -32,13 +33,19 @@ void LaneModel::learn(const Window& window, const Allocation& ran_by) {
   }
   const double noise =
       known.noise * std::sqrt(Timer::kOperations / static_cast<double>(window.operations));
+  std::vector<std::optional<Line>> lines(ran_by.size());  // of those that are not to be early
+  for (int lane = 0; lane < lanes_ && !may_be_early; ++lane) {
+    if (contains(set, lane))
+      lines[static_cast<size_t>(lane)] = measured(window.size_class, set, lane);
+  }
   ++order_;
   Observations& kept = known.sets[set];
   Observation& latest = kept.emplace_back(Observation{order_, {}});
   for (size_t lane = 0; lane < ran_by.size(); ++lane) {
-    const auto time = static_cast<double>(std::max<Nanos>(1, window.lanes[lane].mean));
+    auto time = static_cast<double>(std::max<Nanos>(1, window.lanes[lane].mean));
     const double error = static_cast<double>(window.lanes[lane].error) / time;
     const double part = part_of(static_cast<double>(window.bytes), ran_by[lane]);
+    if (lines[lane] && time < kEarly * last) time = std::clamp(lines[lane]->at(part), time, last);
     latest.lanes.push_back(
         {{part, time, std::max(error, noise), std::pow(time / last, kPace)}, order_});
   }
@@ -119,7 +126,6 @@ std::optional<Line> LaneModel::measured(SizeClass size_class, LaneSet set, int l
     if (other.order <= changed_[index]) return;
     if ((other.bytes - own.bytes) * (other.time - own.time) <= 0) return;  // another start-up there
     other.error = std::hypot(other.error, kElsewhere);
-    other.weight = 1;
     samples.push_back(other);
   };
   for (const auto& [other, elsewhere] : classes_.at(size_class).sets) {

@@ -14,6 +14,8 @@ namespace {
 constexpr SizeClass kShort = 13;
 constexpr int kSearchOperations = 3;
 constexpr int kBalanceOperations = 4;
+// Windows of a search in which early lanes are believed.
+constexpr int kNaive = 6;
 // A search that has not ended by then takes the best that it has measured.
 constexpr int kSearchWindows = 10;
 // A lane that takes so much longer than another beside it is not the faster one alone.
@@ -31,10 +33,10 @@ constexpr double kUnsteady = 0.025;
 constexpr double kRest = 10;          // windows between two probes of a set
 constexpr double kProbeSlowest = 32;  // times what operations take now: none is to time out
 constexpr double kMostProbePart = 1. / 16;
-// A lane that seems to have become faster gets so many times its part, to see whether it has.
-constexpr double kMore = 1.25;
-constexpr int kMostPatience = 32;  // windows
-constexpr double kBolder = 0.8;    // times a claim that was wrong: one that is looked at at once
+// Windows in which early lanes are let be, after a trial that was not worth it.
+constexpr int kLeastPatience = 4;
+constexpr int kMostPatience = 64;
+constexpr double kBolder = 0.8;  // times a claim that was refuted: one that is looked at at once
 
 // What a probe takes more than what it is made instead of. The step away from it is taken while
 // operations go on by it, so they are twice its window's; and steps are not free.
@@ -52,12 +54,6 @@ double worth_trying(const Split& a, const Split& b) {
 }
 double worth_moving(const Split& a, const Split& b) {
   return a.set == b.set ? std::min(0.1, worthwhile(0.02, 1.5, a, b)) : worthwhile(0.02, 3, a, b);
-}
-
-double least_ratio(const LaneChanges& changes) {
-  double least = 1;
-  for (const LaneChange& change : changes) least = std::min(least, change.ratio);
-  return least;
 }
 
 bool is_settled(ClassState state) {
@@ -95,6 +91,7 @@ std::optional<Decision> ModelPolicy::on_window(const Window& window, const Alloc
   const Allocation ran_by = restricted_to(set, allocation);
   account(window, known.home);
   if (known.home) return on_probe(known, window, ran_by);
+  if (known.trial) return on_trial(known, window, ran_by);
   if (is_settled(known.state)) return on_settled(known, window, ran_by);
   return on_search(known, window, ran_by);
 }
@@ -128,15 +125,22 @@ int ModelPolicy::window_operations(SizeClass size_class) const {
 std::optional<Decision> ModelPolicy::on_search(Class& known, const Window& window,
                                                const Allocation& ran_by) {
   const bool has_changed = learn_in_search(known, window, ran_by);
+  if (has_changed && (lanes_of(ran_by) & alone()) != 0) {  // which rail has, only slices show
+    const auto bytes = static_cast<double>(window.bytes);
+    if (const auto slices = best(window.size_class, bytes, sharing(), false)) {
+      ++known.searched;
+      return Decision{slices->allocation, Cause::kDrift};
+    }
+  }
+  return search_on(known, window, ran_by);
+}
+
+std::optional<Decision> ModelPolicy::search_on(Class& known, const Window& window,
+                                               const Allocation& ran_by) {
   const SizeClass size_class = window.size_class;
   const auto bytes = static_cast<double>(window.bytes);
   const LaneSet set = lanes_of(ran_by);
   const bool is_over = ++known.searched >= kSearchWindows;
-  if (has_changed && (set & alone()) != 0) {  // which rail has, only slices show
-    if (const auto slices = best(size_class, bytes, sharing(), false)) {
-      return Decision{slices->allocation, Cause::kDrift};
-    }
-  }
   if (!known.is_explored && !is_over) {
     if (const auto next = unexplored(size_class, bytes)) return Decision{*next, Cause::kSearch};
   }
@@ -164,12 +168,9 @@ bool ModelPolicy::learn_in_search(Class& known, const Window& window, const Allo
   if (known.after_drift && known.searched == 0) {
     const LaneChanges changed = lane_changes(model_, window, ran_by, set);
     learn_changes(window, ran_by, changed);
-    known.wait = changed.empty() ? std::clamp(2 * known.wait, 1, kMostPatience) : 0;
-    known.patience = known.wait;
-    if (!changed.empty()) known.claim = 1;
     return !changed.empty();
   }
-  model_.learn(window, ran_by);
+  model_.learn(window, ran_by, !known.after_drift && known.searched < kNaive);
   return false;
 }
 
@@ -178,21 +179,21 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
   const auto bytes = static_cast<double>(window.bytes);
   const LaneSet set = lanes_of(ran_by);
   const LaneChanges changed = lane_changes(model_, window, ran_by, set);
-  const bool are_early =
-      !changed.empty() && std::popcount(set) > 1 &&
-      std::all_of(changed.begin(), changed.end(), [](const auto& it) { return it.ratio < 1; });
-  const double claim = are_early ? least_ratio(changed) : 1;
-  const bool is_doubted = are_early && claim > kBolder * known.claim && known.patience-- > 0;
-  if (!changed.empty() && !is_doubted) {
-    known.claim = claim;
+  const bool is_early = are_early(changed, set);
+  const bool is_bolder = is_early && least_ratio(changed) < kBolder * known.refuted;
+  if (is_early && (known.patience == 0 || is_bolder)) {
+    open_search(known, true);
+    known.trial.emplace(window, ran_by, changed);
+    return Decision{known.trial->raise(ran_by), Cause::kDrift};
+  }
+  if (is_early) {
+    --known.patience;
+  } else if (!changed.empty()) {
     // In part from before the change, or a chance: it teaches nothing.
     open_search(known, true);
-    if (!are_early) return std::nullopt;
-    std::vector<double> weights(ran_by.begin(), ran_by.end());
-    for (const auto& [lane, ratio] : changed) weights[static_cast<size_t>(lane)] *= kMore;
-    return Decision{in_proportion(weights), Cause::kDrift};
+    return std::nullopt;
   }
-  model_.learn(window, ran_by);
+  model_.learn(window, ran_by, false);
   const auto current = model_.predict(window.size_class, bytes, ran_by);
   const auto found = best(window.size_class, bytes, live(), false);
   if (found && is_better(known, bytes, *found, *current, worth_moving(*found, *current))) {
@@ -202,6 +203,28 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
   if (!probe) return std::nullopt;
   known.home = ran_by;
   return Decision{*probe, Cause::kProbe};
+}
+
+std::optional<Decision> ModelPolicy::on_trial(Class& known, const Window& window,
+                                              const Allocation& ran_by) {
+  LaneTrial& trial = *known.trial;
+  const bool is_better = trial.look_at(window, ran_by);
+  const bool goes_on = trial.are_all_early(window);
+  if (is_better || (trial.was_worth_it() && !goes_on)) {
+    learn_changes(window, ran_by, trial.changes(model_, window, ran_by), false);
+  }
+  if (goes_on) return Decision{trial.raise(ran_by), Cause::kDrift};
+  const LaneTrial ended = *std::exchange(known.trial, std::nullopt);
+  if (ended.was_worth_it()) {
+    known.wait = 0;
+    known.refuted = 1;
+    return search_on(known, window, ran_by);
+  }
+  known.wait = std::clamp(4 * known.wait, kLeastPatience, kMostPatience);
+  known.patience = known.wait;
+  known.refuted = std::min(known.refuted, ended.claim());
+  settle(known, lanes_of(ended.home()));
+  return Decision{ended.home(), Cause::kReturn};
 }
 
 std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window,
@@ -231,6 +254,7 @@ void ModelPolicy::open_search(Class& known, bool after_drift) {
   known.after_drift = after_drift;
   known.is_cut = true;
   known.home.reset();
+  known.trial.reset();
   known.state = ClassState::kSearching;
 }
 
@@ -251,11 +275,11 @@ Cause ModelPolicy::cause_of(const Class& known, bool is_same_set) {
 }
 
 void ModelPolicy::learn_changes(const Window& window, const Allocation& ran_by,
-                                const LaneChanges& changes) {
+                                const LaneChanges& changes, bool may_be_early) {
   for (const LaneChanges& each : {changes, implied(window.size_class, changes)}) {
     for (const auto& [lane, ratio] : each) model_.lane_changed(window.size_class, lane, ratio);
   }
-  model_.learn(window, ran_by);
+  model_.learn(window, ran_by, may_be_early);
 }
 
 // Stripes go over the same rails as slices. When rails change, stripes take as much longer as all

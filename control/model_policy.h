@@ -9,6 +9,7 @@
 
 #include "control/lane_changes.h"
 #include "control/lane_model.h"
+#include "control/lane_trial.h"
 #include "control/policy.h"
 
 namespace nezha {
@@ -18,9 +19,9 @@ namespace nezha {
 // lanes' times have (a *drift*, which opens a search at once), when a better balance shows, or when
 // a *probe*, one short window by another set of lanes, found that set to be better.
 //
-// A drift is confirmed by a short window: by the same allocation; with a somewhat larger part for a
-// lane that ended early, which shows whether it is faster or lived on what it had saved up. Where
-// stripes have changed, slices are looked at next, since stripes hide which rail it was.
+// A drift is confirmed by a short window by the same allocation; that lanes are faster by a
+// *trial*, in which they get more. Where stripes have changed, slices are looked at next, since
+// stripes hide which rail it was.
 class ModelPolicy final : public Policy {
  public:
   explicit ModelPolicy(int lanes, LaneSet alone = 0) : Policy(lanes, alone), model_(lanes) {}
@@ -47,21 +48,25 @@ class ModelPolicy final : public Policy {
     bool is_cut = true;              // messages are long enough for each lane to get some
     double probe_part = 1. / 256;    // of a probed lane that the model would give nothing
     std::optional<Allocation> home;  // where a probe returns to
-    int wait = 0;      // windows in which early lanes are let be, since others were not faster
-    int patience = 0;  // how many of them are left
-    double claim = 1;  // of what a byte took before, what those seemed to take
+    std::optional<LaneTrial> trial;
+    int wait = 0;        // windows in which early lanes are let be, after the last trial
+    int patience = 0;    // how many of them are left
+    double refuted = 1;  // the boldest claim of trials since one that was worth it
   };
 
   std::optional<Decision> on_search(Class& known, const Window& window, const Allocation& ran_by);
+  std::optional<Decision> search_on(Class& known, const Window& window, const Allocation& ran_by);
   bool learn_in_search(Class& known, const Window& window, const Allocation& ran_by);
   std::optional<Decision> on_settled(Class& known, const Window& window, const Allocation& ran_by);
+  std::optional<Decision> on_trial(Class& known, const Window& window, const Allocation& ran_by);
   std::optional<Decision> on_probe(Class& known, const Window& window, const Allocation& ran_by);
   static void open_search(Class& known, bool after_drift);
   static Decision go_to(Class& known, const Split& split, LaneSet from, Cause cause);
   static Cause cause_of(const Class& known, bool is_same_set);
   static void settle(Class& known, LaneSet set);
 
-  void learn_changes(const Window& window, const Allocation& ran_by, const LaneChanges& changes);
+  void learn_changes(const Window& window, const Allocation& ran_by, const LaneChanges& changes,
+                     bool may_be_early = true);
   LaneChanges implied(SizeClass size_class, const LaneChanges& changes) const;
   double change_together(SizeClass size_class, const LaneChanges& changes) const;
   std::optional<Allocation> unexplored(SizeClass size_class, double bytes) const;

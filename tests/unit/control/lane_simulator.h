@@ -35,6 +35,7 @@ struct SimulatedLane {
   double burst = 0;         // bytes that a bucket of tokens lets through
   double burst_slope = 0;   // at this many nanoseconds a byte
   double bucket = 0;        // bytes that a lane saves up while it has nothing to do
+  double least_paid = 0.5;  // the part of its bytes that it pays for at least
   bool is_stripes = false;  // stands alone; slope is a factor
 };
 
@@ -275,7 +276,7 @@ class SimulatedJob {
     noise_.next_operation();
     for (size_t lane = 0; lane < by.size(); ++lane) {
       const double part = part_of(static_cast<double>(bytes), by[lane]);
-      const double paid = std::max(part / 2, part - saved_[lane]);
+      const double paid = std::max(network.lanes[lane].least_paid * part, part - saved_[lane]);
       const double time = network.lane_time(lane, paid, others) * noise_.next_lane();
       const bool takes_part = by[lane] > 0 && part >= network.least_slice;
       times.push_back(takes_part ? std::llround(time) : 0);

@@ -1,0 +1,71 @@
+#include "control/lane_trial.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace nezha {
+namespace {
+
+constexpr double kMore = 0.5;
+constexpr double kMostMore = 1;
+constexpr double kEarly = 0.8;   // of the time of the last one
+constexpr double kWorth = 0.05;  // by which operations are shorter if it was worth it
+constexpr double kLeastRatio = 0.02;
+
+bool is_early(const Window& window, int lane) {
+  const auto time = static_cast<double>(window.lanes[static_cast<size_t>(lane)].mean);
+  return time < kEarly * static_cast<double>(slowest(window));
+}
+
+}  // namespace
+
+LaneTrial::LaneTrial(const Window& window, const Allocation& ran_by, const LaneChanges& early)
+    : home_(ran_by), home_time_(static_cast<double>(slowest(window))), claim_(least_ratio(early)) {
+  for (const LaneChange& it : early) lanes_ |= lane_bit(it.lane);
+}
+
+Allocation LaneTrial::raise(const Allocation& ran_by) {
+  more_ = std::clamp(2 * more_, kMore, kMostMore);
+  std::vector<double> weights(ran_by.begin(), ran_by.end());
+  for (size_t lane = 0; lane < weights.size(); ++lane) {
+    if (contains(lanes_, static_cast<int>(lane))) weights[lane] *= 1 + more_;
+  }
+  return in_proportion(weights);
+}
+
+bool LaneTrial::look_at(const Window& window, const Allocation& ran_by) {
+  const auto took = static_cast<double>(slowest(window));
+  if (took >= (1 - kWorth) * home_time_) return false;
+  home_ = ran_by;
+  home_time_ = took;
+  was_worth_it_ = true;
+  return true;
+}
+
+bool LaneTrial::are_all_early(const Window& window) const {
+  for (int lane = 0; lane < static_cast<int>(window.lanes.size()); ++lane) {
+    if (contains(lanes_, lane) && !is_early(window, lane)) return false;
+  }
+  return true;
+}
+
+LaneChanges LaneTrial::changes(const LaneModel& model, const Window& window,
+                               const Allocation& ran_by) const {
+  const LaneSet set = lanes_of(ran_by);
+  LaneChanges changes;
+  for (int lane = 0; lane < static_cast<int>(ran_by.size()); ++lane) {
+    if (!contains(lanes_ & set, lane)) continue;
+    const auto line = model.line(window.size_class, set, lane);
+    if (!line) continue;
+    const auto index = static_cast<size_t>(lane);
+    const auto time =
+        static_cast<double>(is_early(window, lane) ? slowest(window) : window.lanes[index].mean);
+    const double part = part_of(static_cast<double>(window.bytes), ran_by[index]);
+    const double ratio = (time - line->start) / (line->slope * part);
+    changes.push_back({lane, std::clamp(ratio, kLeastRatio, 1.0)});
+  }
+  return changes;
+}
+
+}  // namespace nezha

@@ -1,0 +1,67 @@
+#include "control/lane_trial.h"
+
+#include <vector>
+
+#include "control/allocation.h"
+#include "control/lane_changes.h"
+#include "control/lane_model.h"
+#include "control/timer.h"
+#include "gtest/gtest.h"
+
+namespace nezha {
+namespace {
+
+constexpr SizeClass kClass = 20;
+constexpr uint64_t kBytes = 1 << 20;
+
+Window window_of(std::vector<Nanos> times) {
+  Window window{kClass, kBytes, 1, {}, Timer::kOperations};
+  for (const Nanos time : times) window.lanes.push_back({time, time / 100});
+  return window;
+}
+
+class LaneTrialTest : public testing::Test {
+ protected:
+  // Three quarters on lane 0, a quarter on lane 1, which has become early.
+  const Allocation home_ = in_proportion({3, 1});
+  LaneTrial trial_{window_of({6'000'000, 2'000'000}), home_, {{1, 0.33}}};
+};
+
+TEST_F(LaneTrialTest, GivesTwiceAsMuchMoreEachTime) {
+  Allocation allocation = home_;
+  for (const double weight : {1.5, 3.0, 6.0, 12.0}) {
+    allocation = trial_.raise(allocation);
+    EXPECT_NEAR(allocation[1], in_proportion({3, weight})[1], 4);  // roundings
+  }
+}
+
+TEST_F(LaneTrialTest, IsWorthItWhenOperationsAreShorter) {
+  EXPECT_TRUE(trial_.are_all_early(window_of({6'000'000, 2'000'000})));
+  EXPECT_FALSE(trial_.are_all_early(window_of({4'000'000, 4'000'000})));
+  const Allocation more = trial_.raise(home_);
+  EXPECT_FALSE(trial_.look_at(window_of({5'900'000, 3'000'000}), more));  // by noise
+  EXPECT_FALSE(trial_.was_worth_it());
+  EXPECT_EQ(trial_.home(), home_);
+  EXPECT_TRUE(trial_.look_at(window_of({5'000'000, 3'000'000}), more));
+  EXPECT_EQ(trial_.home(), more);
+  EXPECT_FALSE(trial_.look_at(window_of({4'000'000, 9'000'000}), trial_.raise(more)));
+  EXPECT_EQ(trial_.home(), more);
+  EXPECT_TRUE(trial_.was_worth_it());
+}
+
+// What an early lane took is no measure: it may have lived on what it had saved up.
+TEST_F(LaneTrialTest, ConcludesNoMoreThanOperationsShow) {
+  LaneModel model(2);
+  model.learn(window_of({6'000'000, 6'000'000}), home_);
+  const Allocation more = trial_.raise(home_);  // two thirds and one
+  const auto while_early = trial_.changes(model, window_of({5'333'000, 1'000'000}), more);
+  ASSERT_EQ(while_early.size(), 1U);
+  EXPECT_EQ(while_early[0].lane, 1);
+  EXPECT_NEAR(while_early[0].ratio, 5.333 / 8, 0.05);
+  const auto at_last = trial_.changes(model, window_of({5'333'000, 5'000'000}), more);
+  ASSERT_EQ(at_last.size(), 1U);
+  EXPECT_NEAR(at_last[0].ratio, 5. / 8, 0.05);
+}
+
+}  // namespace
+}  // namespace nezha
