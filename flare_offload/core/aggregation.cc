@@ -22,6 +22,39 @@ void SingleBuffer::add(int /*child*/, const std::byte* contribution) {
   }
 }
 
+MultiBuffer::MultiBuffer(int buffers, std::byte* memory, size_t buffer_bytes)
+    : buffers_(static_cast<size_t>(buffers)), memory_(memory), buffer_bytes_(buffer_bytes) {}
+
+void MultiBuffer::begin(Reduction reduction, size_t elements, size_t bytes) {
+  reduction_ = reduction;
+  elements_ = elements;
+  bytes_ = bytes;
+  used_ = 0;
+}
+
+void MultiBuffer::add(int child, const std::byte* contribution) {
+  if (bytes_ == 0) return;
+  const size_t index = static_cast<size_t>(child) % buffers_;
+  std::byte* buffer = memory_ + index * buffer_bytes_;
+  if ((used_ >> index & 1) == 0) {
+    std::memcpy(buffer, contribution, bytes_);
+    used_ |= uint64_t{1} << index;
+  } else {
+    reduction_(buffer, buffer, contribution, elements_);
+  }
+}
+
+// Child 0 is there, so the first buffer is used if any is.
+std::byte* MultiBuffer::total() {
+  for (size_t index = 1; index < buffers_; ++index) {
+    if ((used_ >> index & 1) != 0) {
+      reduction_(memory_, memory_, memory_ + index * buffer_bytes_, elements_);
+    }
+  }
+  used_ &= 1;  // the first one has it all
+  return memory_;
+}
+
 TreeShape::TreeShape(int children) : nodes_(static_cast<size_t>(children)) {
   const auto combine = [this](int left, int right) {
     const auto parent = static_cast<int>(nodes_.size());

@@ -1,5 +1,6 @@
 #include "flare_offload/core/slot_table.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -15,7 +16,8 @@ size_t buffer_bytes(const SlotTableOptions& options) {
 }
 
 int buffers_per_slot(const SlotTableOptions& options) {
-  return options.reproducible ? TreeShape::buffers(static_cast<int>(options.children.size())) : 1;
+  return options.reproducible ? TreeShape::buffers(static_cast<int>(options.children.size()))
+                              : options.buffers;
 }
 
 uint64_t lowest_bits(size_t count) {
@@ -37,6 +39,10 @@ absl::Status check(const SlotTableOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a payload of ", options.payload, " bytes; it is a multiple of 8 up to ", kMaxPayload));
   }
+  if (options.buffers < 1 || static_cast<size_t>(options.buffers) > options.children.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.buffers, " buffers a block; from 1 to the number of children are of use"));
+  }
   return absl::OkStatus();
 }
 
@@ -47,9 +53,12 @@ size_t SlotTable::buffers_size(const SlotTableOptions& options) {
 
 size_t SlotTable::memory_of(const SlotTableOptions& options) {
   const int children = static_cast<int>(options.children.size());
-  const size_t aggregation =
-      options.reproducible ? TreeAggregation::size(TreeShape(children)) : sizeof(SingleBuffer);
-  return buffers_size(options) + size_t{2} * options.window * (sizeof(Slot) + aggregation);
+  const size_t aggregation = options.reproducible  ? TreeAggregation::size(TreeShape(children))
+                             : options.buffers > 1 ? sizeof(MultiBuffer)
+                                                   : sizeof(SingleBuffer);
+  return buffers_size(options) + size_t{2} * options.window * (sizeof(Slot) + aggregation) +
+         size_t{2} * SentLog::size(options.window) * sizeof(uint32_t) +
+         options.children.size() * sizeof(GapFinder);
 }
 
 SlotTable::SlotTable(const SlotTableOptions& options, Outlet* outlet)
@@ -58,7 +67,10 @@ SlotTable::SlotTable(const SlotTableOptions& options, Outlet* outlet)
       outlet_(outlet),
       shape_(static_cast<int>(options.children.size())),
       memory_(buffers_size(options)),
-      slots_(size_t{2} * options.window) {
+      slots_(size_t{2} * options.window),
+      results_(options.window),
+      partials_(options.window),
+      from_children_(options.children.size()) {
   const int buffers = buffers_per_slot(options_);
   const size_t bytes = buffer_bytes(options_);
   const auto count = static_cast<uint32_t>(slots_.size());
@@ -67,66 +79,109 @@ SlotTable::SlotTable(const SlotTableOptions& options, Outlet* outlet)
     Slot& slot = slot_of(seq);
     slot.block.seq = seq - count;
     std::byte* memory = memory_.data() + i * static_cast<size_t>(buffers) * bytes;
-    if (options_.reproducible) {
-      slot.aggregation = std::make_unique<TreeAggregation>(shape_, memory, bytes);
-    } else {
-      slot.aggregation = std::make_unique<SingleBuffer>(memory);
-    }
+    slot.aggregation = make_aggregation(options_, shape_, memory);
   }
+}
+
+std::unique_ptr<Aggregation> SlotTable::make_aggregation(const SlotTableOptions& options,
+                                                         const TreeShape& shape,
+                                                         std::byte* memory) {
+  const size_t bytes = buffer_bytes(options);
+  if (options.reproducible) return std::make_unique<TreeAggregation>(shape, memory, bytes);
+  if (options.buffers == 1) return std::make_unique<SingleBuffer>(memory);
+  return std::make_unique<MultiBuffer>(options.buffers, memory, bytes);
 }
 
 void SlotTable::from_child(int child, const Frame& frame) {
   const BlockId& block = frame.header.block;
+  const NumberRange lost = from_children_[static_cast<size_t>(child)].on_frame(frame.header);
+  if (lost.count > 0) {
+    counters_.lost += lost.count;
+    outlet_->to_child(child, header_to_children(FrameType::kLost, block), encode_lost(lost));
+  }
+  switch (frame.header.type) {
+    case FrameType::kContribution:
+      contribute(child, frame);
+      return;
+    case FrameType::kLost:
+      resend_results(child, decode_lost(frame.payload));
+      return;
+    case FrameType::kMismatch:
+      on_mismatch(frame);
+      return;
+    case FrameType::kResult:
+    case FrameType::kPending:
+      break;
+  }
+  ++counters_.violations;
+}
+
+void SlotTable::contribute(int child, const Frame& frame) {
+  const BlockId& block = frame.header.block;
   const size_t length = frame.payload.size();
-  if (frame.header.type != FrameType::kContribution || length > options_.payload) {
+  if (length > options_.payload) {
     ++counters_.violations;
     return;
   }
   Slot& slot = slot_of(block.seq);
   if (!is_due(slot, block.seq)) return;
   if (slot.block.seq != block.seq) open(slot, block, length);
-  if (slot.block != block || slot.length != length) {
-    ++counters_.mismatches;
-    outlet_->to_child(child, FrameType::kMismatch, slot.block, encode_length(slot.length));
-    return;
-  }
   const uint64_t bit = uint64_t{1} << child;
-  if ((slot.arrived & bit) != 0) {
+  if (slot.mismatch.has_value()) {
+    answer_duplicate(slot, child);
+  } else if (slot.block != block || slot.length != length) {
+    const auto first = static_cast<size_t>(std::countr_zero(slot.arrived));
+    spoil(slot, {.length = slot.length,
+                 .ranks = options_.children[first],
+                 .other = block,
+                 .other_length = length,
+                 .other_ranks = options_.children[static_cast<size_t>(child)]});
+  } else if ((slot.arrived & bit) != 0) {
     ++counters_.duplicates;
     answer_duplicate(slot, child);
-    return;
+  } else {
+    slot.arrived |= bit;
+    slot.aggregation->add(child, frame.payload.data());
+    ++counters_.combined;
+    if (slot.arrived == all_) complete(slot);
   }
-  slot.arrived |= bit;
-  slot.aggregation->add(child, frame.payload.data());
-  ++counters_.combined;
-  if (slot.arrived == all_) complete(slot);
 }
 
 void SlotTable::from_parent(const Frame& frame) {
+  if (options_.is_root) {
+    ++counters_.violations;
+    return;
+  }
   const BlockId& block = frame.header.block;
+  const NumberRange lost = from_parent_.on_frame(frame.header);
+  if (lost.count > 0) {
+    counters_.lost += lost.count;
+    outlet_->to_parent(header_to_parent(FrameType::kLost, block), encode_lost(lost));
+  }
+  if (frame.header.type == FrameType::kLost) {
+    resend_partials(decode_lost(frame.payload));
+    return;
+  }
+  if (frame.header.type == FrameType::kMismatch) {
+    on_mismatch(frame);
+    return;
+  }
   Slot& slot = slot_of(block.seq);
   if (slot.phase != Phase::kUp || slot.block.seq != block.seq) {
     ++counters_.stale;
     return;
   }
-  switch (frame.header.type) {
-    case FrameType::kResult:
-      if (slot.block != block || slot.length != frame.payload.size()) break;
-      if (slot.length > 0) {
-        std::memcpy(slot.aggregation->total(), frame.payload.data(), slot.length);
-      }
-      slot.phase = Phase::kDone;
-      ++counters_.blocks;
-      outlet_->to_children(FrameType::kResult, slot.block, total(slot));
-      return;
-    case FrameType::kPending:
-    case FrameType::kMismatch:
-      outlet_->to_children(frame.header.type, block, frame.payload);
-      return;
-    case FrameType::kContribution:
-      break;
+  if (frame.header.type == FrameType::kPending) {
+    outlet_->to_children(header_to_children(FrameType::kPending, block), frame.payload);
+  } else if (frame.header.type == FrameType::kResult && slot.block == block &&
+             slot.length == frame.payload.size()) {
+    if (slot.length > 0) {
+      std::memcpy(slot.aggregation->total(), frame.payload.data(), slot.length);
+    }
+    finish(slot);
+  } else {
+    ++counters_.violations;
   }
-  ++counters_.violations;
 }
 
 bool SlotTable::is_due(const Slot& slot, uint32_t seq) {
@@ -149,25 +204,95 @@ void SlotTable::open(Slot& slot, const BlockId& block, size_t length) {
 }
 
 void SlotTable::answer_duplicate(const Slot& slot, int child) {
-  if (slot.phase == Phase::kDone) {
-    outlet_->to_child(child, FrameType::kResult, slot.block, total(slot));
+  if (slot.mismatch.has_value()) {
+    const std::vector<std::byte> payload = encode_mismatch(*slot.mismatch);
+    outlet_->to_child(child, header_to_children(FrameType::kMismatch, slot.block), payload);
+    if (!options_.is_root) {
+      outlet_->to_parent(header_to_parent(FrameType::kMismatch, slot.block), payload);
+    }
+  } else if (slot.phase == Phase::kDone) {
+    send_result(slot, child);
   } else if (slot.phase == Phase::kUp) {
-    outlet_->to_parent(slot.block, total(slot));
+    send_partial(slot);
   } else {
     ++counters_.pendings;
-    outlet_->to_child(child, FrameType::kPending, slot.block, missing_ranks(slot));
+    outlet_->to_child(child, header_to_children(FrameType::kPending, slot.block),
+                      missing_ranks(slot));
   }
 }
 
 void SlotTable::complete(Slot& slot) {
   if (options_.is_root) {
-    slot.phase = Phase::kDone;
-    ++counters_.blocks;
-    outlet_->to_children(FrameType::kResult, slot.block, total(slot));
+    finish(slot);
   } else {
     slot.phase = Phase::kUp;
-    outlet_->to_parent(slot.block, total(slot));
+    send_partial(slot);
   }
+}
+
+void SlotTable::finish(Slot& slot) {
+  slot.phase = Phase::kDone;
+  ++counters_.blocks;
+  FrameHeader header = header_to_children(FrameType::kResult, slot.block);
+  header.is_numbered = true;
+  results_.add(slot.block.seq);
+  outlet_->to_children(header, total(slot));
+}
+
+void SlotTable::spoil(Slot& slot, const Mismatch& mismatch) {
+  ++counters_.mismatches;
+  slot.mismatch = mismatch;
+  const std::vector<std::byte> payload = encode_mismatch(mismatch);
+  outlet_->to_children(header_to_children(FrameType::kMismatch, slot.block), payload);
+  if (!options_.is_root) {
+    outlet_->to_parent(header_to_parent(FrameType::kMismatch, slot.block), payload);
+  }
+}
+
+void SlotTable::on_mismatch(const Frame& frame) {
+  const BlockId& block = frame.header.block;
+  const Mismatch mismatch = decode_mismatch(frame);
+  Slot& slot = slot_of(block.seq);
+  if (!is_due(slot, block.seq)) return;
+  if (slot.block.seq != block.seq) open(slot, block, std::min(mismatch.length, options_.payload));
+  if (slot.phase != Phase::kDone && !slot.mismatch.has_value()) spoil(slot, mismatch);
+}
+
+void SlotTable::resend_results(int child, const NumberRange& numbers) {
+  for (uint16_t i = 0; i < std::min(numbers.count, kMaxLost); ++i) {
+    const auto seq = results_.seq_of(static_cast<uint16_t>(numbers.first + i));
+    if (!seq) continue;
+    const Slot& slot = slot_of(*seq);
+    if (slot.block.seq == *seq && slot.phase == Phase::kDone) send_result(slot, child);
+  }
+}
+
+void SlotTable::resend_partials(const NumberRange& numbers) {
+  for (uint16_t i = 0; i < std::min(numbers.count, kMaxLost); ++i) {
+    const auto seq = partials_.seq_of(static_cast<uint16_t>(numbers.first + i));
+    if (!seq) continue;
+    const Slot& slot = slot_of(*seq);
+    if (slot.block.seq == *seq && slot.phase == Phase::kUp) send_partial(slot);
+  }
+}
+
+FrameHeader SlotTable::header_to_children(FrameType type, const BlockId& block) const {
+  return {.type = type, .number = results_.next(), .block = block};
+}
+
+FrameHeader SlotTable::header_to_parent(FrameType type, const BlockId& block) const {
+  return {.type = type, .number = partials_.next(), .block = block};
+}
+
+void SlotTable::send_result(const Slot& slot, int child) {
+  outlet_->to_child(child, header_to_children(FrameType::kResult, slot.block), total(slot));
+}
+
+void SlotTable::send_partial(const Slot& slot) {
+  FrameHeader header = header_to_parent(FrameType::kContribution, slot.block);
+  header.is_numbered = true;
+  partials_.add(slot.block.seq);
+  outlet_->to_parent(header, total(slot));
 }
 
 absl::Span<const std::byte> SlotTable::total(const Slot& slot) const {

@@ -17,9 +17,13 @@
 //                            all children; another switch sends its partial up, and keeps it
 //     anything else          no host does that: dropped
 //   from the parent, for a block that was sent up: the result is kept and sent to all children;
-//   kPending and kMismatch are passed on to them
+//   kPending is passed on to them
 //
-// A switch has no timers: hosts alone send again (window.h). The bitmap alone (D. De Sensi et al.:
+// A contribution that is to another operation than the block's others spoils the block: nobody can
+// say who is right, so all ranks are told at once who differs, and the block stays as it is.
+//
+// A switch has no timers: hosts alone send again (window.h), or who is asked for what a gap in the
+// numbers of its frames shows to be lost (sent_log.h). The bitmap alone (D. De Sensi et al.:
 // Flare, 2021, section 4.1) lets a late duplicate open a block again, and two slots a block without
 // sequence numbers (A. Sapio et al.: SwitchML, 2021) let one be counted twice: tests/model has the
 // proof for small cases. Sequence numbers wrap and are compared as RFC 1982 compares them.
@@ -28,11 +32,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "flare_offload/core/aggregation.h"
+#include "flare_offload/core/sent_log.h"
 #include "flare_offload/wire/frame.h"
 
 namespace nezha::flare {
@@ -45,6 +51,8 @@ struct SlotTableOptions {
   bool is_root = true;        // else there is a parent
   size_t payload = 0;         // bytes of a block's elements at most; at most kMaxPayload
   bool reproducible = false;  // results do not depend on the order of arrival: TreeAggregation
+  // Else: 1 is a SingleBuffer, more, up to the number of children, are a MultiBuffer.
+  int buffers = 1;
 };
 
 constexpr uint32_t kMaxWindow = 1 << 16;
@@ -52,17 +60,15 @@ constexpr uint32_t kMaxWindow = 1 << 16;
 // kInvalidArgument, with what is wrong, if no switch can do it.
 absl::Status check(const SlotTableOptions& options);
 
-// Where a table's frames go. Payloads are valid during the call only.
+// Where a table's frames go. Of headers, all is filled in but session, generation and child.
+// Payloads are valid during the call only.
 class Outlet {
  public:
   virtual ~Outlet() = default;
-  // kContribution.
-  virtual void to_parent(const BlockId& block, absl::Span<const std::byte> payload) = 0;
-  // The others.
-  virtual void to_child(int child, FrameType type, const BlockId& block,
+  virtual void to_parent(const FrameHeader& header, absl::Span<const std::byte> payload) = 0;
+  virtual void to_child(int child, const FrameHeader& header,
                         absl::Span<const std::byte> payload) = 0;
-  virtual void to_children(FrameType type, const BlockId& block,
-                           absl::Span<const std::byte> payload) = 0;
+  virtual void to_children(const FrameHeader& header, absl::Span<const std::byte> payload) = 0;
 };
 
 struct SlotTableCounters {
@@ -71,12 +77,13 @@ struct SlotTableCounters {
   uint64_t duplicates = 0;  // contributions that were there already, and have been answered
   uint64_t stale = 0;       // frames for blocks that nobody can need any more
   uint64_t pendings = 0;    // answers that a block waits for others
-  uint64_t mismatches = 0;  // contributions to another operation than the block's others
+  uint64_t lost = 0;        // frames that were asked for again
+  uint64_t mismatches = 0;  // blocks spoilt by contributions to different operations
   uint64_t violations = 0;  // frames that no peer sends which keeps to the protocol
 };
 
-// A pure state machine: no I/O, no clock, no allocation after its construction but for kPending's
-// and kMismatch's payloads. Not thread-safe.
+// A pure state machine: no I/O, no clock, no allocation after its construction but for the
+// payloads of frames without elements. Not thread-safe.
 class SlotTable {
  public:
   // The options are such as check() passes. The outlet outlives this.
@@ -100,17 +107,33 @@ class SlotTable {
     BlockId block;         // kUnused: of its seq alone, that of 2W blocks before the first
     size_t length = 0;     // bytes of each contribution, and of the result
     uint64_t arrived = 0;  // a bit for each child whose contribution is in the aggregation
+    std::optional<Mismatch> mismatch;  // the block is spoilt
     std::unique_ptr<Aggregation> aggregation;
   };
 
+  static std::unique_ptr<Aggregation> make_aggregation(const SlotTableOptions& options,
+                                                       const TreeShape& shape, std::byte* memory);
   // The bytes of elements that there is room for.
   static size_t buffers_size(const SlotTableOptions& options);
   Slot& slot_of(uint32_t seq) { return slots_[seq % slots_.size()]; }
   // Whether the frame's block is in the slot, or may be now.
   bool is_due(const Slot& slot, uint32_t seq);
-  static void open(Slot& slot, const BlockId& block, size_t length);
+  void contribute(int child, const Frame& frame);
+  void open(Slot& slot, const BlockId& block, size_t length);
   void answer_duplicate(const Slot& slot, int child);
   void complete(Slot& slot);
+  void finish(Slot& slot);  // its result is there
+  // All are told, and asked again when they contribute again.
+  void spoil(Slot& slot, const Mismatch& mismatch);
+  void on_mismatch(const Frame& frame);
+  void resend_results(int child, const NumberRange& numbers);
+  void resend_partials(const NumberRange& numbers);
+
+  // A header that is not numbered.
+  FrameHeader header_to_children(FrameType type, const BlockId& block) const;
+  FrameHeader header_to_parent(FrameType type, const BlockId& block) const;
+  void send_result(const Slot& slot, int child);
+  void send_partial(const Slot& slot);
   absl::Span<const std::byte> total(const Slot& slot) const;
   std::vector<std::byte> missing_ranks(const Slot& slot) const;
 
@@ -120,6 +143,10 @@ class SlotTable {
   const TreeShape shape_;
   std::vector<std::byte> memory_;
   std::vector<Slot> slots_;
+  SentLog results_;
+  SentLog partials_;
+  std::vector<GapFinder> from_children_;
+  GapFinder from_parent_;
   SlotTableCounters counters_;
 };
 

@@ -4,9 +4,17 @@
 #include <cstdlib>
 
 namespace nezha::flare {
+namespace {
+
+// Sequence numbers that wrap, of a heap.
+bool is_after(uint32_t a, uint32_t b) { return a - b - 1 < Window::kMaxUnfinished; }
+
+}  // namespace
 
 Window::Window(uint32_t size, uint32_t first_seq, const RetryTiming& timing)
-    : timing_(timing), places_(size), end_(first_seq) {
+    : timing_(timing), places_(size), sent_(size), end_(first_seq) {
+  ready_.reserve(size);
+  overdue_.reserve(size);
   for (uint32_t i = 0; i < size; ++i) place_of(first_seq + i).seq = first_seq + i;
 }
 
@@ -14,44 +22,87 @@ uint32_t Window::extend(uint32_t count) {
   const uint32_t first = end_;
   end_ += count;
   unfinished_ += count;
+  const auto places = static_cast<uint32_t>(places_.size());
+  for (uint32_t i = 0; i < std::min(count, places); ++i) {
+    const Place& place = place_of(first + i);
+    if (place.attempts == 0 && place.seq == first + i) make_ready(place);
+  }
   return first;
 }
 
+void Window::make_ready(const Place& place) {
+  if (!is_after(end_, place.seq)) return;
+  ready_.push_back(place.seq);
+  std::push_heap(ready_.begin(), ready_.end(), is_after);
+}
+
 std::optional<uint32_t> Window::take_new(Nanos now) {
-  Place* next = nullptr;
-  uint32_t most_left = 0;  // blocks from it to the end: the lowest seq has the most
-  for (Place& place : places_) {
-    const uint32_t left = end_ - place.seq;  // modulo 2^32: of a block past the end, almost that
-    if (place.attempts == 0 && left < kMaxUnfinished && left > most_left) {
-      next = &place;
-      most_left = left;
-    }
-  }
-  if (next == nullptr) return {};
+  if (ready_.empty()) return {};
+  std::pop_heap(ready_.begin(), ready_.end(), is_after);
+  const uint32_t seq = ready_.back();
+  ready_.pop_back();
   if (in_flight_++ == 0) heard_ = now;
-  next->sent = now;
-  next->waited = false;
-  next->interval = timeout();
-  send(*next, now);
-  return next->seq;
+  Place& place = place_of(seq);
+  place.sent = now;
+  place.waited = false;
+  place.interval = timeout();
+  send(place, now);
+  return seq;
 }
 
 std::optional<uint32_t> Window::take_overdue(Nanos now) {
-  if (now < next_due_) return {};
+  for (;;) {
+    if (overdue_.empty()) {
+      if (now < next_due_) return {};
+      list_overdue(now);
+      if (overdue_.empty()) return {};
+    }
+    Place& place = place_of(overdue_.back());
+    overdue_.pop_back();
+    place.is_listed = false;
+    if (place.attempts == 0 || place.due > now) continue;  // it has been answered meanwhile
+    if (!place.is_lost) place.interval = std::min(2 * place.interval, timing_.most);
+    send(place, now);
+    ++resent_;
+    return place.seq;
+  }
+}
+
+// Looks at all, which is rare: nothing is due before that much later.
+void Window::list_overdue(Nanos now) {
   next_due_ = kNever;
-  Place* overdue = nullptr;
   for (Place& place : places_) {
-    if (overdue == nullptr && place.due <= now) {
-      overdue = &place;
-    } else {
+    if (place.due > now) {
       next_due_ = std::min(next_due_, place.due);
+    } else {
+      add_overdue(place);
     }
   }
-  if (overdue == nullptr) return {};
-  overdue->interval = std::min(2 * overdue->interval, timing_.most);
-  send(*overdue, now);
-  ++resent_;
-  return overdue->seq;
+}
+
+void Window::add_overdue(Place& place) {
+  if (place.is_listed) return;
+  place.is_listed = true;
+  overdue_.push_back(place.seq);
+}
+
+uint16_t Window::number_of(uint32_t seq) {
+  Place& place = place_of(seq);
+  place.number = sent_.add(seq);
+  return place.number;
+}
+
+void Window::on_lost(const NumberRange& numbers, Nanos now) {
+  for (uint16_t i = 0; i < std::min(numbers.count, kMaxLost); ++i) {
+    const auto number = static_cast<uint16_t>(numbers.first + i);
+    const auto seq = sent_.seq_of(number);
+    Place* place = seq ? in_flight(*seq) : nullptr;
+    if (place == nullptr || place->number != number) continue;  // or sent again since
+    heard_ = now;
+    place->is_lost = true;
+    place->due = now;
+    add_overdue(*place);
+  }
 }
 
 bool Window::on_result(uint32_t seq, Nanos now) {
@@ -62,6 +113,7 @@ bool Window::on_result(uint32_t seq, Nanos now) {
   place->seq += static_cast<uint32_t>(places_.size());
   place->attempts = 0;
   place->due = kNever;
+  make_ready(*place);
   --in_flight_;
   --unfinished_;
   if (in_flight_ == 0) next_due_ = kNever;
@@ -83,6 +135,7 @@ Window::Place* Window::in_flight(uint32_t seq) {
 
 void Window::send(Place& place, Nanos now) {
   ++place.attempts;
+  place.is_lost = false;
   place.due = now + place.interval;
   next_due_ = std::min(next_due_, place.due);
 }

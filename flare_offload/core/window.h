@@ -8,6 +8,8 @@
 // which the last one got its result (P. Karn's algorithm; sections 3 and 5.5 to 5.7), or a round
 // trip that grew beyond the time would never be learned. kPending counts as an answer, but neither
 // as a round trip nor as a loss: the block waits for another rank, and asking often would not help.
+// What the switch says that it lacks, and what a gap in the numbers of its results shows to be
+// lost, is sent and asked for at once (sent_log.h).
 //
 // The other end is slot_table.h, which says why this loses and repeats nothing.
 #pragma once
@@ -18,14 +20,16 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "flare_offload/core/sent_log.h"
+#include "flare_offload/wire/frame.h"
 
 namespace nezha::flare {
 
 struct RetryTiming {
-  Nanos first = 10 * kMillisecond;  // until a round trip is known
+  Nanos first = 20 * kMillisecond;  // until a round trip is known
   // Above what a window takes to pass the slowest queue, and above the time that another process
   // may keep a host or a software switch from its core: below that most resends are for nothing.
-  Nanos least = 5 * kMillisecond;
+  Nanos least = 20 * kMillisecond;
   Nanos most = 100 * kMillisecond;
 };
 
@@ -48,7 +52,16 @@ class Window {
   // The seq of a block to send again now; nothing if none is due.
   std::optional<uint32_t> take_overdue(Nanos now);
   // When take_overdue() will have one, or earlier; kNever if nothing is in flight.
-  Nanos next_due() const { return next_due_; }
+  Nanos next_due() const { return overdue_.empty() ? next_due_ : 0; }
+
+  // The number of the contribution that is about to be sent, of a block that was just taken.
+  uint16_t number_of(uint32_t seq);
+  // Of a frame of any other type.
+  uint16_t next_number() const { return sent_.next(); }
+  // A frame has come from the switch: the numbers of those to ask for by kLost; mostly none.
+  NumberRange lost_before(const FrameHeader& header) { return results_.on_frame(header); }
+  // kLost has come: what of that is in flight is overdue.
+  void on_lost(const NumberRange& numbers, Nanos now);
 
   // A result has come: true if it is the block's first one and the block is in flight.
   bool on_result(uint32_t seq, Nanos now);
@@ -62,18 +75,25 @@ class Window {
   uint64_t resent() const { return resent_; }
 
  private:
-  struct Place {          // of the blocks that are the same modulo W, one after the other
-    uint32_t seq = 0;     // in flight, or the next one
-    int attempts = 0;     // how often it was sent; 0: it is not in flight
-    bool waited = false;  // for another rank
-    Nanos sent = 0;       // at first
-    Nanos interval = 0;   // from the last time that it was sent to the next
+  struct Place {             // of the blocks that are the same modulo W, one after the other
+    uint32_t seq = 0;        // in flight, or the next one
+    int attempts = 0;        // how often it was sent; 0: it is not in flight
+    bool waited = false;     // for another rank
+    bool is_lost = false;    // says the switch
+    bool is_listed = false;  // in overdue_
+    uint16_t number = 0;     // of its last frame
+    Nanos sent = 0;          // at first
+    Nanos interval = 0;      // from the last time that it was sent to the next
     Nanos due = kNever;
   };
 
   Place& place_of(uint32_t seq) { return places_[seq % places_.size()]; }
   // The place of a block in flight; null if it is not.
   Place* in_flight(uint32_t seq);
+  // The block that is next in a place may be sent, if it exists.
+  void make_ready(const Place& place);
+  void list_overdue(Nanos now);
+  void add_overdue(Place& place);
   void send(Place& place, Nanos now);
   // The interval of a block that is sent for the first time.
   Nanos timeout() const;
@@ -82,6 +102,10 @@ class Window {
 
   const RetryTiming timing_;
   std::vector<Place> places_;
+  std::vector<uint32_t> ready_;    // blocks to send for the first time: a heap, the lowest on top
+  std::vector<uint32_t> overdue_;  // some that are due, or were when they were listed
+  SentLog sent_;
+  GapFinder results_;
   uint32_t end_;  // of the blocks that there are
   uint32_t unfinished_ = 0;
   uint32_t in_flight_ = 0;

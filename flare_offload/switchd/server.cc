@@ -14,9 +14,9 @@ std::string to_json(uint32_t number, const Session& session) {
       "{\"session\": ", number, ", \"blocks\": ", counters.blocks,
       ", \"combined\": ", counters.combined, ", \"duplicates\": ", counters.duplicates,
       ", \"stale\": ", counters.stale, ", \"pendings\": ", counters.pendings,
-      ", \"mismatches\": ", counters.mismatches, ", \"violations\": ", counters.violations,
-      ", \"outdated\": ", session.outdated(), ", \"strangers\": ", session.strangers(),
-      ", \"forged\": ", session.forged(), "}");
+      ", \"lost\": ", counters.lost, ", \"mismatches\": ", counters.mismatches,
+      ", \"violations\": ", counters.violations, ", \"outdated\": ", session.outdated(),
+      ", \"strangers\": ", session.strangers(), ", \"forged\": ", session.forged(), "}");
 }
 
 absl::Status of_session(uint32_t session, const absl::Status& status) {
@@ -48,11 +48,11 @@ absl::Status Server::install(const SessionSpec& spec) {
   return absl::OkStatus();
 }
 
-void Server::receive() {
-  port_.receive([this](absl::Span<const std::byte> datagram, const Address& from) {
-    handle(datagram, from);
-  });
+size_t Server::receive() {
+  const size_t count = port_.receive([this](absl::Span<const std::byte> datagram,
+                                            const Address& from) { handle(datagram, from); });
   port_.flush();
+  return count;
 }
 
 void Server::handle(absl::Span<const std::byte> datagram, const Address& from) {

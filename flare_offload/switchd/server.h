@@ -24,8 +24,8 @@ class Server {
   absl::Status install(const SessionSpec& spec);
 
   int fd() const { return port_.fd(); }
-  // Handles some of what has come, if anything has.
-  void receive();
+  // Handles some of what has come: that many frames.
+  size_t receive();
 
   // A line of JSON.
   std::string statistics() const;

@@ -49,11 +49,10 @@ void Session::receive(absl::Span<const std::byte> datagram, const Frame& frame,
     ++outdated_;
     return;
   }
-  // A contribution comes from below, all else from above.
-  const bool is_below = frame.header.type == FrameType::kContribution;
+  const bool is_below = !spec_.parent || from != spec_.parent->address;
   const size_t child = frame.header.child;
-  const bool is_known = is_below ? child < spec_.children.size() && from == spec_.children[child]
-                                 : spec_.parent && from == spec_.parent->address;
+  const bool is_known =
+      !is_below || (child < spec_.children.size() && from == spec_.children[child]);
   if (!is_known) {
     ++strangers_;
   } else if (!(is_below ? below_ : above_).verify(datagram)) {
@@ -65,20 +64,18 @@ void Session::receive(absl::Span<const std::byte> datagram, const Frame& frame,
   }
 }
 
-void Session::to_parent(const BlockId& block, absl::Span<const std::byte> payload) {
-  send({.type = FrameType::kContribution, .child = spec_.parent->child, .block = block}, payload,
-       above_, {&spec_.parent->address, 1});
+void Session::to_parent(const FrameHeader& header, absl::Span<const std::byte> payload) {
+  FrameHeader as_child = header;
+  as_child.child = spec_.parent->child;
+  send(as_child, payload, above_, {&spec_.parent->address, 1});
 }
 
-void Session::to_child(int child, FrameType type, const BlockId& block,
-                       absl::Span<const std::byte> payload) {
-  send({.type = type, .block = block}, payload, below_,
-       {&spec_.children[static_cast<size_t>(child)], 1});
+void Session::to_child(int child, const FrameHeader& header, absl::Span<const std::byte> payload) {
+  send(header, payload, below_, {&spec_.children[static_cast<size_t>(child)], 1});
 }
 
-void Session::to_children(FrameType type, const BlockId& block,
-                          absl::Span<const std::byte> payload) {
-  send({.type = type, .block = block}, payload, below_, spec_.children);
+void Session::to_children(const FrameHeader& header, absl::Span<const std::byte> payload) {
+  send(header, payload, below_, spec_.children);
 }
 
 void Session::send(FrameHeader header, absl::Span<const std::byte> payload,

@@ -31,11 +31,9 @@ class Session final : private Outlet {
  private:
   Session(SessionSpec spec, UdpPort* port);
 
-  void to_parent(const BlockId& block, absl::Span<const std::byte> payload) override;
-  void to_child(int child, FrameType type, const BlockId& block,
-                absl::Span<const std::byte> payload) override;
-  void to_children(FrameType type, const BlockId& block,
-                   absl::Span<const std::byte> payload) override;
+  void to_parent(const FrameHeader& header, absl::Span<const std::byte> payload) override;
+  void to_child(int child, const FrameHeader& header, absl::Span<const std::byte> payload) override;
+  void to_children(const FrameHeader& header, absl::Span<const std::byte> payload) override;
   // The header's session and generation are filled in.
   void send(FrameHeader header, absl::Span<const std::byte> payload, Authenticator& authenticator,
             absl::Span<const Address> to);

@@ -109,6 +109,13 @@ constexpr Keyword kKeywords[] = {
        spec.table.reproducible = true;
        return absl::OkStatus();
      }},
+    {"buffers", 1, false,
+     [](const Words& words, SessionSpec& spec) {
+       uint8_t buffers = 0;
+       absl::Status status = read_number(words, 1, &buffers);
+       spec.table.buffers = buffers;
+       return status;
+     }},
     {"child", 2, true, read_child},
     {"parent", 3, false, read_parent},
 };

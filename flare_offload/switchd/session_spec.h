@@ -27,6 +27,7 @@ constexpr absl::string_view kSessionFormat =
   window 32                      blocks in flight of each host; a power of two
   payload 1440                   bytes of elements in a block at most; a multiple of 8
   reproducible                   results do not depend on the order of arrival
+  buffers 4                      that many for each block instead of one; not if reproducible
   child 10.0.0.1:7200 0          a child's address, and the rank that it is, or the ranks below
   child 10.0.0.8:7100 1-4        it; children are numbered in the order of these lines
   parent 10.0.0.9:7100 2 64-HEX  the switch above, which child of it this one is, and its key;

@@ -1,9 +1,7 @@
 #include "flare_offload/wire/authenticator.h"
 
-#include <openssl/core_names.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
-#include <openssl/params.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -16,9 +14,13 @@
 namespace nezha::flare {
 namespace {
 
-// What fails only without memory, or where OpenSSL's configuration forbids HMAC-SHA-256.
+constexpr size_t kHalf = kKeySize / 2;
+constexpr size_t kBlock = 16;  // bytes, AES's
+constexpr unsigned char kNonce[12] = {};
+
+// What fails only without memory, or where OpenSSL's configuration forbids AES-128.
 void require(bool done) {
-  if (!done) throw std::runtime_error("OpenSSL cannot compute HMAC-SHA-256");
+  if (!done) throw std::runtime_error("OpenSSL cannot compute AES-128's GMAC");
 }
 
 const unsigned char* bytes_of(const std::byte* data) {
@@ -38,30 +40,39 @@ absl::StatusOr<Key> parse_key(absl::string_view hex) {
   return key;
 }
 
-void Authenticator::Free::operator()(evp_mac_ctx_st* context) const { EVP_MAC_CTX_free(context); }
-
-Authenticator::Authenticator(const Key& key) {
-  EVP_MAC* mac = EVP_MAC_fetch(nullptr, OSSL_MAC_NAME_HMAC, nullptr);
-  context_.reset(mac == nullptr ? nullptr : EVP_MAC_CTX_new(mac));
-  EVP_MAC_free(mac);  // the context has its own share of it
-  std::string digest = OSSL_DIGEST_NAME_SHA2_256;
-  const OSSL_PARAM parameters[] = {
-      OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest.data(), 0),
-      OSSL_PARAM_construct_end()};
-  require(context_ != nullptr &&
-          EVP_MAC_init(context_.get(), bytes_of(key.data()), key.size(), parameters) == 1);
+void Authenticator::Free::operator()(evp_cipher_ctx_st* context) const {
+  EVP_CIPHER_CTX_free(context);
 }
 
+Authenticator::Context Authenticator::make_context(const char* cipher, const std::byte* key) {
+  Context context(EVP_CIPHER_CTX_new());
+  EVP_CIPHER* fetched = EVP_CIPHER_fetch(nullptr, cipher, nullptr);
+  const bool done =
+      context != nullptr && fetched != nullptr &&
+      EVP_EncryptInit_ex2(context.get(), fetched, bytes_of(key), nullptr, nullptr) == 1;
+  EVP_CIPHER_free(fetched);  // the context has its own share of it
+  require(done);
+  return context;
+}
+
+Authenticator::Authenticator(const Key& key)
+    : hash_(make_context("AES-128-GCM", key.data())),
+      cipher_(make_context("AES-128-ECB", key.data() + kHalf)) {}
+
 Authenticator::Tag Authenticator::tag_of(absl::Span<const std::byte> datagram) {
-  constexpr size_t kPayload = kTagOffset + kTagSize;
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  size_t size = 0;
-  EVP_MAC_CTX* context = context_.get();
-  require(EVP_MAC_init(context, nullptr, 0, nullptr) == 1 &&  // with the same key again
-          EVP_MAC_update(context, bytes_of(datagram.data()), kTagOffset) == 1 &&
-          EVP_MAC_update(context, bytes_of(datagram.data() + kPayload),
-                         datagram.size() - kPayload) == 1 &&
-          EVP_MAC_final(context, digest.data(), &size, digest.size()) == 1);
+  const absl::Span<const std::byte> payload = datagram.subspan(kTagOffset + kTagSize);
+  std::array<unsigned char, kBlock> digest{};
+  int written = 0;
+  EVP_CIPHER_CTX* hash = hash_.get();
+  const auto absorb = [&](absl::Span<const std::byte> part) {
+    return part.empty() || EVP_EncryptUpdate(hash, nullptr, &written, bytes_of(part.data()),
+                                             static_cast<int>(part.size())) == 1;
+  };
+  require(EVP_EncryptInit_ex2(hash, nullptr, nullptr, kNonce, nullptr) == 1 &&
+          absorb(datagram.first(kTagOffset)) && absorb(payload) &&
+          EVP_EncryptFinal_ex(hash, digest.data(), &written) == 1 &&
+          EVP_CIPHER_CTX_ctrl(hash, EVP_CTRL_AEAD_GET_TAG, kBlock, digest.data()) == 1 &&
+          EVP_EncryptUpdate(cipher_.get(), digest.data(), &written, digest.data(), kBlock) == 1);
   Tag tag{};
   std::transform(digest.begin(), digest.begin() + kTagSize, tag.begin(),
                  [](unsigned char c) { return static_cast<std::byte>(c); });

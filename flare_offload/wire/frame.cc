@@ -8,7 +8,9 @@ namespace nezha::flare {
 namespace {
 
 constexpr size_t kRangeSize = 4;
-constexpr size_t kLengthSize = 4;
+constexpr size_t kMismatchSize = 24;
+constexpr size_t kNumbersSize = 4;
+constexpr uint8_t kNumbered = 1;  // of the flags
 
 constexpr uint8_t halves(unsigned upper, unsigned lower) {
   return static_cast<uint8_t>((upper << 4) | lower);
@@ -18,15 +20,34 @@ bool is_reduced_by_switches(ReduceOperation operation) {
   return operation >= ReduceOperation::kSum && operation <= ReduceOperation::kMax;
 }
 
-bool fits(const FrameHeader& header, size_t payload) {
+uint8_t types_of(const BlockId& block) {
+  return halves(static_cast<uint8_t>(block.type), static_cast<uint8_t>(block.operation));
+}
+
+// The type and operation of that byte; nothing if there are no such, or no switch reduces them.
+bool read_types(uint8_t types, BlockId& block) {
+  block.type = static_cast<DataType>(types >> 4);
+  block.operation = static_cast<ReduceOperation>(types & 15);
+  return size_of(block.type) != 0 && is_reduced_by_switches(block.operation);
+}
+
+constexpr size_t kOtherTypes = 20;  // where a mismatch's payload has them
+
+bool fits(const FrameHeader& header, absl::Span<const std::byte> bytes) {
+  const size_t payload = bytes.size();
   switch (header.type) {
     case FrameType::kContribution:
     case FrameType::kResult:
       return payload % size_of(header.block.type) == 0;
     case FrameType::kPending:
       return payload % kRangeSize == 0 && payload <= kMaxChildren * kRangeSize;
-    case FrameType::kMismatch:
-      return payload == kLengthSize;
+    case FrameType::kMismatch: {
+      BlockId other;
+      return payload == kMismatchSize &&
+             read_types(std::to_integer<uint8_t>(bytes[kOtherTypes]), other);
+    }
+    case FrameType::kLost:
+      return payload == kNumbersSize;
   }
   return false;
 }
@@ -46,12 +67,12 @@ size_t encode(const FrameHeader& header, absl::Span<const std::byte> payload,
   const BlockId& block = header.block;
   FieldWriter(out)
       .put(halves(kVersion, static_cast<uint8_t>(header.type)))
-      .put(halves(static_cast<uint8_t>(block.type), static_cast<uint8_t>(block.operation)))
+      .put(types_of(block))
       .put(header.child)
-      .put(uint8_t{0})
+      .put(header.is_numbered ? kNumbered : uint8_t{0})
       .put(header.session)
       .put(header.generation)
-      .put(uint16_t{0})
+      .put(header.number)
       .put(block.seq)
       .put(block.operation_id);
   std::copy(payload.begin(), payload.end(), out + kHeaderSize);
@@ -67,19 +88,17 @@ std::optional<Frame> decode(absl::Span<const std::byte> datagram) {
   const auto version_and_type = reader.get<uint8_t>();
   const auto types = reader.get<uint8_t>();
   header.child = reader.get<uint8_t>();
-  reader.get<uint8_t>();
+  header.is_numbered = (reader.get<uint8_t>() & kNumbered) != 0;
   header.session = reader.get<uint32_t>();
   header.generation = reader.get<uint16_t>();
-  reader.get<uint16_t>();
+  header.number = reader.get<uint16_t>();
   header.type = static_cast<FrameType>(version_and_type & 15);
-  header.block = {.seq = reader.get<uint32_t>(),
-                  .operation_id = reader.get<uint32_t>(),
-                  .type = static_cast<DataType>(types >> 4),
-                  .operation = static_cast<ReduceOperation>(types & 15)};
+  header.block.seq = reader.get<uint32_t>();
+  header.block.operation_id = reader.get<uint32_t>();
   if (version_and_type >> 4 != kVersion || header.child >= kMaxChildren) return {};
-  if (size_of(header.block.type) == 0 || !is_reduced_by_switches(header.block.operation)) return {};
+  if (!read_types(types, header.block)) return {};
   const absl::Span<const std::byte> payload = datagram.subspan(kHeaderSize);
-  if (!fits(header, payload.size())) return {};
+  if (!fits(header, payload)) return {};
   return Frame{header, payload};
 }
 
@@ -100,14 +119,47 @@ std::vector<RankRange> decode_ranges(absl::Span<const std::byte> payload) {
   return ranges;
 }
 
-std::vector<std::byte> encode_length(size_t length) {
-  std::vector<std::byte> payload(kLengthSize);
-  FieldWriter(payload.data()).put(static_cast<uint32_t>(length));
+std::vector<std::byte> encode_mismatch(const Mismatch& mismatch) {
+  std::vector<std::byte> payload(kMismatchSize);
+  FieldWriter(payload.data())
+      .put(static_cast<uint32_t>(mismatch.length))
+      .put(mismatch.ranks.first)
+      .put(mismatch.ranks.count)
+      .put(static_cast<uint32_t>(mismatch.other_length))
+      .put(mismatch.other_ranks.first)
+      .put(mismatch.other_ranks.count)
+      .put(mismatch.other.operation_id)
+      .put(types_of(mismatch.other));
   return payload;
 }
 
-size_t decode_length(absl::Span<const std::byte> payload) {
-  return FieldReader(payload.data()).get<uint32_t>();
+Mismatch decode_mismatch(const Frame& frame) {
+  FieldReader reader(frame.payload.data());
+  Mismatch mismatch;
+  mismatch.length = reader.get<uint32_t>();
+  mismatch.ranks.first = reader.get<uint16_t>();
+  mismatch.ranks.count = reader.get<uint16_t>();
+  mismatch.other_length = reader.get<uint32_t>();
+  mismatch.other_ranks.first = reader.get<uint16_t>();
+  mismatch.other_ranks.count = reader.get<uint16_t>();
+  mismatch.other.seq = frame.header.block.seq;
+  mismatch.other.operation_id = reader.get<uint32_t>();
+  read_types(reader.get<uint8_t>(), mismatch.other);
+  return mismatch;
+}
+
+std::vector<std::byte> encode_lost(const NumberRange& numbers) {
+  std::vector<std::byte> payload(kNumbersSize);
+  FieldWriter(payload.data()).put(numbers.first).put(numbers.count);
+  return payload;
+}
+
+NumberRange decode_lost(absl::Span<const std::byte> payload) {
+  FieldReader reader(payload.data());
+  NumberRange numbers;
+  numbers.first = reader.get<uint16_t>();
+  numbers.count = reader.get<uint16_t>();
+  return numbers;
 }
 
 }  // namespace nezha::flare

@@ -8,10 +8,10 @@
 //    0      1      version (upper 4 bits), FrameType (lower 4)
 //    1      1      DataType (upper 4 bits), ReduceOperation (lower 4) of the block
 //    2      1      child: which of the receiver's children sends this; from a switch, 0
-//    3      1      reserved
+//    3      1      flags: 1: the frame is numbered; the others are reserved
 //    4      4      session
 //    8      2      generation, below
-//   10      2      reserved
+//   10      2      number, below
 //   12      4      seq: the block's number in its session; runs on across operations, and wraps
 //   16      4      operation id: which collective the block is of
 //   20     12      tag (authenticator.h) over bytes 0 to 19 and all that follows the tag
@@ -20,15 +20,21 @@
 // The generation counts the session's installations, so that what is left over from one cannot
 // reach the next. By the operation id ranks find out that they disagree on what they do.
 //
+// A child numbers its contributions, and a switch its results, but those to one child alone; a
+// frame that is not numbered has the number of its sender's next one that is. So a receiver finds
+// out which frames it lacks (core/sent_log.h) and asks for them at once. Numbers are hints: whoever
+// numbers nothing is served as well, with the help of timeouts.
+//
 // A block is the same few elements of all ranks, as many as fit a datagram. Frames and payloads:
 //
 //   kContribution  child to switch: the elements. Of a switch below: what its own children's make
 //   kResult        switch to its children: the reduced elements
 //   kPending       switch to its children: the block waits for others' contributions, those of
 //                  the ranks in the payload: up to 64 times {u16 first rank, u16 how many}
-//   kMismatch      switch to a child: others' contributions to this block are of what this header
-//                  says, and of as many bytes as the payload, u32, says; the child's own is of
-//                  something else, and has been dropped
+//   kMismatch      switch to its children and its parent, and from there to all others: some ranks
+//                  contribute to this block what the header says, and others something else; the
+//                  payload is a Mismatch. The block will never be finished
+//   kLost          either way: frames with these numbers have not come: {u16 first, u16 how many}
 //
 // The payload of a contribution and of a result may be empty (a barrier's is). Sparse blocks, which
 // take several frames (shards), will be types of their own.
@@ -65,6 +71,7 @@ enum class FrameType : uint8_t {
   kResult = 2,
   kPending = 3,
   kMismatch = 4,
+  kLost = 5,
 };
 
 // What contributions must agree on for them to be combined, their length apart.
@@ -80,6 +87,8 @@ struct BlockId {
 struct FrameHeader {
   FrameType type = FrameType::kContribution;
   uint8_t child = 0;
+  bool is_numbered = false;
+  uint16_t number = 0;
   uint16_t generation = 0;
   uint32_t session = 0;
   BlockId block = {};
@@ -114,7 +123,28 @@ std::vector<std::byte> encode_ranges(absl::Span<const RankRange> ranges);
 std::vector<RankRange> decode_ranges(absl::Span<const std::byte> payload);  // that decode() passed
 
 // The payload of kMismatch.
-std::vector<std::byte> encode_length(size_t length);
-size_t decode_length(absl::Span<const std::byte> payload);  // that decode() passed
+struct Mismatch {
+  size_t length = 0;  // bytes of what is contributed to the header's block
+  RankRange ranks;    // some who contribute to that
+  BlockId other;      // what others contribute to instead; its seq is the header's
+  size_t other_length = 0;
+  RankRange other_ranks;
+
+  friend bool operator==(const Mismatch&, const Mismatch&) = default;
+};
+std::vector<std::byte> encode_mismatch(const Mismatch& mismatch);
+Mismatch decode_mismatch(const Frame& frame);  // that decode() passed
+
+// Numbers of frames, consecutive modulo 2^16.
+struct NumberRange {
+  uint16_t first = 0;
+  uint16_t count = 0;
+
+  friend bool operator==(const NumberRange&, const NumberRange&) = default;
+};
+
+// The payload of kLost.
+std::vector<std::byte> encode_lost(const NumberRange& numbers);
+NumberRange decode_lost(absl::Span<const std::byte> payload);  // that decode() passed
 
 }  // namespace nezha::flare

@@ -26,11 +26,24 @@ ROOT, LEAVES = 4, [5, 6]  # the testbed's hosts that are switches
 MIB = 1 << 18  # elements
 
 
-@pytest.fixture(scope="module")
-def bed() -> Iterator[Testbed]:
-    with Testbed(hosts=7, rails={RAIL: "1gbit"}, prefix="ct_flare") as bed:
+@contextlib.contextmanager
+def make_bed(prefix: str, **settings: Any) -> Iterator[Testbed]:
+    with Testbed(hosts=7, rails={RAIL: "1gbit"}, prefix=prefix, **settings) as bed:
         for switch in (ROOT, *LEAVES):
             bed.set_rate(RAIL, "none", switch)
+        yield bed
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Testbed]:
+    with make_bed("ct_flare") as bed:
+        yield bed
+
+
+@pytest.fixture(scope="module")
+def lossy_bed() -> Iterator[Testbed]:
+    """Loses datagrams one by one, not by trains."""
+    with make_bed("ct_lossy", gso=None, burst=24000) as bed:
         yield bed
 
 
@@ -109,7 +122,15 @@ def fabric(bed: Testbed, tmp_path: Path) -> Iterator[Fabric]:
     fabric = Fabric(bed, tmp_path)
     with contextlib.ExitStack() as stack:
         stack.callback(fabric.end)
-        stack.callback(bed.loss, RAIL, 0)
+        yield fabric
+
+
+@pytest.fixture
+def lossy_fabric(lossy_bed: Testbed, tmp_path: Path) -> Iterator[Fabric]:
+    fabric = Fabric(lossy_bed, tmp_path)
+    with contextlib.ExitStack() as stack:
+        stack.callback(fabric.end)
+        stack.callback(lossy_bed.loss, RAIL, 0)
         yield fabric
 
 
@@ -131,25 +152,49 @@ def start_tree(fabric: Fabric) -> None:
         fabric.start_switch(leaf, session(secrets.token_hex(32), children, parent=parent))
 
 
-@pytest.mark.parametrize("loss", [0, 5])
-@pytest.mark.parametrize("levels", [1, 2])
-def test_sums(fabric: Fabric, levels: int, loss: float) -> None:
-    """Hosts check each element of each result."""
+def start(fabric: Fabric, levels: int, elements: dict[int, int], count: int) -> None:
+    """Switches, and hosts with so many elements."""
     (start_one_switch if levels == 1 else start_tree)(fabric)
-    fabric.bed.loss(RAIL, loss)
     for rank in range(HOSTS):
         switch = ROOT if levels == 1 else LEAVES[rank // 2]
-        fabric.start_host(rank, switch, elements=MIB + 7, count=4)
+        fabric.start_host(rank, switch, elements[rank], count)
+
+
+def check_sums(fabric: Fabric, levels: int, loss: float) -> None:
+    """Hosts check each element of each result."""
+    count = 4
+    elements = MIB + 7 if loss < 10 else MIB // 10  # for timeouts take the time
+    fabric.bed.loss(RAIL, loss)
+    start(fabric, levels, dict.fromkeys(range(HOSTS), elements), count)
     said = fabric.await_hosts()
-    blocks = 4 * -(-(MIB + 7) // 360)
+    blocks = count * (1 + -(-elements // 360))
     for switch in fabric.switches:
         counted = fabric.counted(switch)
         children = 2 if levels == 2 else HOSTS
         assert (counted["blocks"], counted["combined"]) == (blocks, blocks * children), counted
         assert not counted["violations"] and not counted["mismatches"], counted
-    if loss:
-        assert all(host["resent"] > 0 for host in said), said
+        assert not loss or counted["lost"] > 0, counted
+    assert not loss or all(host["resent"] > 0 for host in said), said
     fabric.stop()
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_sums(fabric: Fabric, levels: int) -> None:
+    check_sums(fabric, levels, loss=0)
+
+
+@pytest.mark.parametrize("loss", [1, 5, 20])
+@pytest.mark.parametrize("levels", [1, 2])
+def test_sums_despite_loss(lossy_fabric: Fabric, levels: int, loss: float) -> None:
+    check_sums(lossy_fabric, levels, loss)
+
+
+@pytest.mark.parametrize(("levels", "odd"), [(1, [3]), (2, [3]), (2, [2, 3])])
+def test_all_are_told_who_disagrees(fabric: Fabric, levels: int, odd: list[int]) -> None:
+    start(fabric, levels, {rank: 1000 + (rank in odd) for rank in range(HOSTS)}, count=1)
+    for host in fabric.ranks:
+        assert host.wait(job.PATIENCE) == 1, host.output
+        assert re.search(rf"rank {odd[0]} (is )?in operation 1 with \d+", host.output), host.output
 
 
 def test_a_late_rank_does_not_look_like_loss(fabric: Fabric) -> None:

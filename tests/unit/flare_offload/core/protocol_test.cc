@@ -54,7 +54,8 @@ Elements expected(int ranks, uint32_t seq) {
 struct Weather {
   double loss = 0;
   double repeats = 0;
-  double delays = 0;  // the part of frames that come up to 100 round trips late
+  double delays = 0;                 // the part of frames that come up to 100 round trips late
+  Nanos jitter = 40 * kMicrosecond;  // by which frames overtake each other
 };
 
 struct Layout {
@@ -81,7 +82,7 @@ class Network {
     if (chance(weather_.loss)) return;
     const int copies = chance(weather_.repeats) ? 2 : 1;
     for (int i = 0; i < copies; ++i) {
-      Nanos delay = 20 * kMicrosecond + random_() % (40 * kMicrosecond);
+      Nanos delay = 20 * kMicrosecond + random_() % (weather_.jitter + 1);
       if (chance(weather_.delays)) delay += random_() % (10 * kMillisecond);
       events_.push({now_ + delay, count_++, to, child, header, {payload.begin(), payload.end()}});
     }
@@ -138,18 +139,16 @@ class Switch final : public Party, public Outlet {
       table_.from_child(child, frame);
     }
   }
-  void to_parent(const BlockId& block, absl::Span<const std::byte> payload) override {
-    network_->send(parent_, place_, {.type = FrameType::kContribution, .block = block}, payload);
+  void to_parent(const FrameHeader& header, absl::Span<const std::byte> payload) override {
+    network_->send(parent_, place_, header, payload);
   }
-  void to_child(int child, FrameType type, const BlockId& block,
+  void to_child(int child, const FrameHeader& header,
                 absl::Span<const std::byte> payload) override {
-    network_->send(children_[static_cast<size_t>(child)], -1, {.type = type, .block = block},
-                   payload);
+    network_->send(children_[static_cast<size_t>(child)], -1, header, payload);
   }
-  void to_children(FrameType type, const BlockId& block,
-                   absl::Span<const std::byte> payload) override {
+  void to_children(const FrameHeader& header, absl::Span<const std::byte> payload) override {
     for (int child = 0; child < static_cast<int>(children_.size()); ++child) {
-      to_child(child, type, block, payload);
+      to_child(child, header, payload);
     }
   }
 
@@ -176,7 +175,14 @@ class Host final : public Party {
   void receive(int /*child*/, const Frame& frame, Nanos now) override {
     const uint32_t seq = frame.header.block.seq;
     ASSERT_NE(frame.header.type, FrameType::kMismatch);
-    if (frame.header.type == FrameType::kPending) {
+    if (const NumberRange lost = window_.lost_before(frame.header); lost.count > 0) {
+      asked_for_ += lost.count;
+      network_->send(leaf_, place_, {.type = FrameType::kLost, .number = window_.next_number()},
+                     encode_lost(lost));
+    }
+    if (frame.header.type == FrameType::kLost) {
+      window_.on_lost(decode_lost(frame.payload), now);
+    } else if (frame.header.type == FrameType::kPending) {
       window_.on_pending(seq, now);
     } else if (window_.on_result(seq, now)) {
       Elements values(frame.payload.size() / sizeof(uint32_t));
@@ -198,11 +204,16 @@ class Host final : public Party {
   bool done() const { return offered_ == end_ && window_.unfinished() == 0; }
   size_t results() const { return results_.size(); }
   uint64_t resent() const { return window_.resent(); }
+  uint64_t asked_for() const { return asked_for_; }
 
  private:
   void send(uint32_t seq) {
     const Elements values = contribution(rank_, seq);
-    network_->send(leaf_, place_, {.type = FrameType::kContribution, .block = block_of(seq)},
+    network_->send(leaf_, place_,
+                   {.type = FrameType::kContribution,
+                    .is_numbered = true,
+                    .number = window_.number_of(seq),
+                    .block = block_of(seq)},
                    {reinterpret_cast<const std::byte*>(values.data()), kBlockElements * 4});
   }
 
@@ -215,6 +226,7 @@ class Host final : public Party {
   const uint32_t end_;
   Window window_;
   std::map<uint32_t, int> results_;
+  uint64_t asked_for_ = 0;  // frames
 };
 
 // A run from the first block to the last.
@@ -270,6 +282,7 @@ class World {
     }
   }
 
+  Nanos now() const { return network_.now(); }
   const std::vector<std::unique_ptr<Host>>& hosts() const { return hosts_; }
   const std::vector<std::unique_ptr<Switch>>& switches() const { return switches_; }
 
@@ -304,10 +317,24 @@ const std::vector<Layout> kLayouts = {
 class Protocol : public ::testing::TestWithParam<Layout> {};
 
 TEST_P(Protocol, NothingIsSentAgainOverAGoodNetwork) {
-  World world(GetParam(), {}, 1);
+  World world(GetParam(), {.jitter = 0}, 1);
   world.run();
   for (const auto& host : world.hosts()) EXPECT_EQ(host->resent(), 0);
   for (const auto& each : world.switches()) EXPECT_EQ(each->counters().stale, 0);
+}
+
+// Timeouts are the last resort: they would take a hundred times as long.
+TEST_P(Protocol, WhatIsLostIsAskedForAtOnce) {
+  Layout layout = GetParam();
+  layout.window = 32;
+  layout.blocks = 20000;
+  World world(layout, {.loss = 0.01, .jitter = 0}, 1);
+  ASSERT_NO_FATAL_FAILURE(world.run());
+  for (const auto& host : world.hosts()) {
+    EXPECT_GT(host->asked_for(), 0);
+    EXPECT_GT(host->resent(), 0);
+  }
+  EXPECT_LT(world.now(), 2 * kSecond);
 }
 
 TEST_P(Protocol, EachBlockOnceInAnyWeather) {

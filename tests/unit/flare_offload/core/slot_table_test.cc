@@ -22,32 +22,40 @@ absl::Span<const std::byte> bytes_of(const Values& values) {
 // Writes down what the table sends: "up 3:5,6" is block 3 with elements 5 and 6.
 class Recorder final : public Outlet {
  public:
-  void to_parent(const BlockId& block, absl::Span<const std::byte> payload) override {
-    record("up", FrameType::kContribution, block, payload);
+  void to_parent(const FrameHeader& header, absl::Span<const std::byte> payload) override {
+    record("up", header, payload);
   }
-  void to_child(int child, FrameType type, const BlockId& block,
+  void to_child(int child, const FrameHeader& header,
                 absl::Span<const std::byte> payload) override {
-    record(absl::StrCat("child ", child), type, block, payload);
+    record(absl::StrCat("child ", child), header, payload);
   }
-  void to_children(FrameType type, const BlockId& block,
-                   absl::Span<const std::byte> payload) override {
-    record("all", type, block, payload);
+  void to_children(const FrameHeader& header, absl::Span<const std::byte> payload) override {
+    record("all", header, payload);
   }
 
   std::string take() { return std::exchange(text_, {}); }
+  std::vector<uint16_t> take_numbers() { return std::exchange(numbers_, {}); }
 
  private:
-  void record(std::string to, FrameType type, const BlockId& block,
-              absl::Span<const std::byte> payload) {
+  void record(std::string to, const FrameHeader& header, absl::Span<const std::byte> payload) {
+    const BlockId& block = header.block;
+    numbers_.push_back(header.number);
     std::string what;
-    if (type == FrameType::kPending) {
+    if (header.type == FrameType::kPending) {
       what = absl::StrJoin(decode_ranges(payload), ",", [](std::string* out, RankRange range) {
         absl::StrAppend(out, range.first, "+", range.count);
       });
       to += " pending";
-    } else if (type == FrameType::kMismatch) {
-      what = absl::StrCat(decode_length(payload), " bytes of operation ", block.operation_id);
+    } else if (header.type == FrameType::kMismatch) {
+      const Mismatch mismatch = decode_mismatch({header, payload});
+      what = absl::StrCat(mismatch.length, " bytes of operation ", block.operation_id, " from ",
+                          mismatch.ranks.first, ", ", mismatch.other_length, " of ",
+                          mismatch.other.operation_id, " from ", mismatch.other_ranks.first);
       to += " mismatch";
+    } else if (header.type == FrameType::kLost) {
+      const NumberRange lost = decode_lost(payload);
+      what = absl::StrCat(lost.first, "+", lost.count);
+      to += " lost";
     } else {
       Values values(payload.size() / sizeof(int32_t));
       if (!values.empty()) std::memcpy(values.data(), payload.data(), payload.size());
@@ -57,6 +65,7 @@ class Recorder final : public Outlet {
   }
 
   std::string text_;
+  std::vector<uint16_t> numbers_;
 };
 
 class SlotTableTest : public ::testing::Test {
@@ -143,26 +152,78 @@ TEST_F(SlotTableTest, DropsWhatNoHostSends) {
   EXPECT_EQ(recorder_.take(), "");
   contribute(0, 1, {1});
   EXPECT_EQ(contribute(0, 5, {1}), "");  // block 1 is not done
-  EXPECT_EQ(table_.counters().violations, 5);
-  EXPECT_EQ(table_.counters().stale, 2);
+  EXPECT_EQ(table_.counters().violations, 6);
+  EXPECT_EQ(table_.counters().stale, 1);
   EXPECT_EQ(contribute(0, 0, {1}), "child 0 0:3");
 }
 
-TEST_F(SlotTableTest, TellsWhoContributesToAnotherOperation) {
+TEST_F(SlotTableTest, TellsAllWhoContributesToAnotherOperation) {
+  const std::string told = "mismatch 0:4 bytes of operation 9 from 0, 8 of 9 from 1";
   contribute(0, 0, {1});
-  EXPECT_EQ(contribute(1, 0, {1, 1}), "child 1 mismatch 0:4 bytes of operation 9");
+  EXPECT_EQ(contribute(1, 0, {1, 1}), "all " + told);
+  EXPECT_EQ(contribute(1, 0, {1, 1}), "child 1 " + told);
+  EXPECT_EQ(contribute(2, 0, {1}), "child 2 " + told);
+  EXPECT_EQ(contribute(0, 4, {1}), "");  // never
+  EXPECT_EQ(whole_block(1), "all 1:3");
+  EXPECT_EQ(table_.counters().mismatches, 1);
+  EXPECT_EQ(table_.counters().violations, 1);
+}
+
+TEST_F(SlotTableTest, OperationsDifferInAnyOfTheirProperties) {
+  uint32_t seq = 0;
   for (const BlockId& other : {BlockId{0, 8, DataType::kInt32, ReduceOperation::kSum},
                                BlockId{0, 9, DataType::kUint32, ReduceOperation::kSum},
                                BlockId{0, 9, DataType::kInt32, ReduceOperation::kMax}}) {
-    Frame differing = frame(FrameType::kContribution, 0, {});
+    contribute(0, seq, {1});
+    Frame differing = frame(FrameType::kContribution, seq, {});
     const Values one = {1};
     differing.header.block = other;
+    differing.header.block.seq = seq;
     differing.payload = bytes_of(one);
     table_.from_child(2, differing);
-    EXPECT_EQ(recorder_.take(), "child 2 mismatch 0:4 bytes of operation 9");
+    EXPECT_EQ(recorder_.take(), absl::StrCat("all mismatch ", seq, ":4 bytes of operation 9 from 0",
+                                             ", 4 of ", other.operation_id, " from 3"));
+    ++seq;
   }
-  EXPECT_EQ(table_.counters().mismatches, 4);
-  EXPECT_EQ(contribute(1, 0, {1}) + contribute(2, 0, {1}), "all 0:3");
+}
+
+// Contributions with these numbers, all for one block.
+TEST_F(SlotTableTest, AsksForContributionsThatGapsShowToBeLost) {
+  const auto with_number = [&](int child, uint16_t number, bool is_numbered = true) {
+    Frame numbered = frame(FrameType::kContribution, 0, {1});
+    const Values one = {1};
+    numbered.payload = bytes_of(one);
+    numbered.header.number = number;
+    numbered.header.is_numbered = is_numbered;
+    table_.from_child(child, numbered);
+    return recorder_.take();
+  };
+  EXPECT_EQ(with_number(0, 0), "");
+  EXPECT_EQ(with_number(1, 2), "child 1 lost 0:0+2");
+  EXPECT_EQ(with_number(2, 0xffff), "all 0:3");  // before the first
+  EXPECT_EQ(with_number(2, 3), "child 2 lost 0:0+3; child 2 0:3");
+  EXPECT_EQ(with_number(2, 4, false), "child 2 0:3");
+  EXPECT_EQ(with_number(2, 6, false), "child 2 lost 0:4+2; child 2 0:3");
+  EXPECT_EQ(with_number(2, 5), "child 2 0:3");  // was late only
+  EXPECT_EQ(with_number(2, 1000), absl::StrCat("child 2 lost 0:936+64; child 2 0:3"));
+  EXPECT_EQ(table_.counters().lost, 2 + 3 + 2 + 64);
+}
+
+TEST_F(SlotTableTest, SendsResultsThatAreAskedFor) {
+  for (const uint32_t seq : {1U, 0U, 2U, 4U}) whole_block(seq);
+  EXPECT_EQ(recorder_.take_numbers(), (std::vector<uint16_t>{0, 1, 2, 3}));
+  const auto ask_for = [&](uint16_t first, uint16_t count) {
+    Frame lost = frame(FrameType::kLost, 0, {});
+    const std::vector<std::byte> payload = encode_lost({first, count});
+    lost.payload = payload;
+    table_.from_child(1, lost);
+    return recorder_.take();
+  };
+  EXPECT_EQ(ask_for(0, 3), "child 1 1:3; child 1 2:3");  // 4 has taken 0's slot
+  EXPECT_EQ(recorder_.take_numbers(), (std::vector<uint16_t>{4, 4}));
+  EXPECT_EQ(ask_for(3, 500), "child 1 4:3");
+  EXPECT_EQ(ask_for(4, 1), "");
+  EXPECT_EQ(ask_for(1000, 20), "");
 }
 
 class ChildSlotTable : public SlotTableTest {
@@ -190,11 +251,47 @@ TEST_F(ChildSlotTable, PassesOnWhatTheParentSays) {
   pending.payload = ranges;
   table_.from_parent(pending);
   EXPECT_EQ(recorder_.take(), "all pending 0:7+2");
-  const std::vector<std::byte> length = encode_length(12);
+}
+
+TEST_F(ChildSlotTable, PassesOnWhoContributesToAnotherOperation) {
+  const std::string told = "mismatch 0:12 bytes of operation 9 from 7, 4 of 8 from 8";
+  const Mismatch known = {.length = 12,
+                          .ranks = {7, 1},
+                          .other = {.seq = 0, .operation_id = 8},
+                          .other_length = 4,
+                          .other_ranks = {8, 1}};
+  const std::vector<std::byte> payload = encode_mismatch(known);
   Frame mismatch = frame(FrameType::kMismatch, 0, {});
-  mismatch.payload = length;
+  mismatch.payload = payload;
   table_.from_parent(mismatch);
-  EXPECT_EQ(recorder_.take(), "all mismatch 0:12 bytes of operation 9");
+  EXPECT_EQ(recorder_.take(), absl::StrCat("all ", told, "; up ", told));
+  table_.from_child(0, mismatch);  // what it said comes back
+  EXPECT_EQ(recorder_.take(), "");
+  EXPECT_EQ(contribute(0, 0, {1}), absl::StrCat("child 0 ", told, "; up ", told));
+  contribute(0, 1, {1});
+  EXPECT_EQ(contribute(2, 1, {1, 2}),
+            "all mismatch 1:4 bytes of operation 9 from 0, 8 of 9 from 3; "
+            "up mismatch 1:4 bytes of operation 9 from 0, 8 of 9 from 3");
+}
+
+TEST_F(ChildSlotTable, SendsPartialsThatAreAskedForAndAsksForResults) {
+  EXPECT_EQ(whole_block(0), "up 0:3");
+  EXPECT_EQ(whole_block(1), "up 1:3");
+  Frame lost = frame(FrameType::kLost, 0, {});
+  const std::vector<std::byte> payload = encode_lost({0, 2});
+  lost.payload = payload;
+  table_.from_parent(lost);
+  EXPECT_EQ(recorder_.take(), "up 0:3; up 1:3");
+  EXPECT_EQ(recorder_.take_numbers(), (std::vector<uint16_t>{0, 1, 2, 3}));
+  const Values sum = {12};
+  Frame result = frame(FrameType::kResult, 1, {});
+  result.payload = bytes_of(sum);
+  result.header.is_numbered = true;
+  result.header.number = 1;
+  table_.from_parent(result);
+  EXPECT_EQ(recorder_.take(), "up lost 1:0+1; all 1:12");
+  table_.from_parent(lost);
+  EXPECT_EQ(recorder_.take(), "up 0:3");  // 1 is done
 }
 
 TEST_F(ChildSlotTable, TakesNoResultThatIsNotDue) {
@@ -227,13 +324,14 @@ TEST_F(WrappingSlotTable, GoesOnPastTheLastSequenceNumber) {
 // Takes everything, and reads every byte.
 class Sink final : public Outlet {
  public:
-  void to_parent(const BlockId&, absl::Span<const std::byte> payload) override { read(payload); }
-  void to_child(int child, FrameType, const BlockId&,
-                absl::Span<const std::byte> payload) override {
+  void to_parent(const FrameHeader&, absl::Span<const std::byte> payload) override {
+    read(payload);
+  }
+  void to_child(int child, const FrameHeader&, absl::Span<const std::byte> payload) override {
     EXPECT_LT(child, 5);
     read(payload);
   }
-  void to_children(FrameType, const BlockId&, absl::Span<const std::byte> payload) override {
+  void to_children(const FrameHeader&, absl::Span<const std::byte> payload) override {
     read(payload);
   }
 
@@ -245,11 +343,19 @@ class Sink final : public Outlet {
   std::byte all_{};
 };
 
+// Some that the decoder lets through.
+size_t length_of(FrameType type, std::mt19937& random) {
+  if (type == FrameType::kMismatch) return 24;
+  if (type == FrameType::kLost) return 4;
+  const size_t most = type == FrameType::kPending ? 256 : 512;
+  return random() % 20 == 0 ? random() % (most / 8) * 8 : 256;
+}
+
 // Any frame that the decoder lets through, from any child and the parent, in any order.
 TEST(SlotTable, BearsHostileFrames) {
   std::mt19937 random(1);
   uint64_t blocks = 0;
-  const std::vector<std::byte> noise(512, std::byte{0x5a});
+  const std::vector<std::byte> noise(512, std::byte{0x11});  // also of a mismatch
   for (int i = 0; i < 200; ++i) {
     Sink sink;
     SlotTable table({.window = 2,
@@ -262,15 +368,14 @@ TEST(SlotTable, BearsHostileFrames) {
     for (int frames = 0; frames < 1000; ++frames) {
       FrameHeader header;
       const bool from_parent = random() % 4 == 0;
-      header.type = static_cast<FrameType>(1 + (random() % 4 == 0 ? random() % 4 : from_parent));
+      header.type = static_cast<FrameType>(1 + (random() % 16 == 0 ? random() % 5 : from_parent));
       header.block = {.seq = static_cast<uint32_t>(random() % 16 - 8),
-                      .operation_id = static_cast<uint32_t>(random() % 50 == 0),
-                      .type = static_cast<DataType>(1 + random() % 50 / 44),
-                      .operation = static_cast<ReduceOperation>(1 + random() % 50 / 48)};
-      const bool has_elements = header.type <= FrameType::kResult;
-      const size_t most = has_elements ? noise.size() : 256;  // as the decoder has it
-      const size_t length = random() % 20 == 0 ? random() % (most / 8) * 8 : 256;
-      const Frame frame = {header, absl::MakeSpan(noise).first(length)};
+                      .operation_id = static_cast<uint32_t>(random() % 2000 == 0),
+                      .type = static_cast<DataType>(1 + random() % 2000 / 1994),
+                      .operation = static_cast<ReduceOperation>(1 + random() % 2000 / 1998)};
+      header.is_numbered = random() % 2 == 0;
+      header.number = static_cast<uint16_t>(frames + random() % 3 + random() % 50 / 49 * random());
+      const Frame frame = {header, absl::MakeSpan(noise).first(length_of(header.type, random))};
       if (from_parent) {
         table.from_parent(frame);
       } else {

@@ -167,6 +167,38 @@ TEST(Window, AsksLaterForABlockThatWaits) {
   EXPECT_EQ(all_overdue(window, 36 * kMillisecond), Seqs{0});
 }
 
+TEST(Window, SendsAtOnceWhatTheSwitchLacks) {
+  Window window(4, 0, kTiming);
+  window.extend(4);
+  for (const uint32_t seq : all_new(window, 0)) EXPECT_EQ(window.number_of(seq), seq);
+  EXPECT_EQ(window.next_number(), 4);
+  window.on_result(1, 1);
+  window.on_lost({0, 2}, 1);
+  window.on_lost({0, 1}, 1);
+  window.on_lost({4, 9}, 1);  // not sent yet
+  EXPECT_LE(window.next_due(), 1);
+  EXPECT_EQ(all_overdue(window, 1), Seqs{0});
+  EXPECT_EQ(window.number_of(0), 4);
+  EXPECT_GT(window.next_due(), 1);
+  window.on_lost({0, 1}, 2);  // sent again since
+  EXPECT_EQ(all_overdue(window, 2), Seqs{});
+  // Its time is no longer for that.
+  EXPECT_EQ(all_overdue(window, 10 * kMillisecond), (Seqs{3, 2}));
+  EXPECT_EQ(all_overdue(window, 10 * kMillisecond + 1), Seqs{0});
+}
+
+TEST(Window, FindsGapsInTheResultsNumbers) {
+  Window window(4, 0, kTiming);
+  const auto lost_before = [&](uint16_t number, bool is_numbered) {
+    return window.lost_before({.is_numbered = is_numbered, .number = number});
+  };
+  EXPECT_EQ(lost_before(0, true).count, 0);
+  EXPECT_EQ(lost_before(1, false).count, 0);
+  EXPECT_EQ(lost_before(3, true), (NumberRange{1, 2}));
+  EXPECT_EQ(lost_before(2, true).count, 0);
+  EXPECT_EQ(lost_before(5, false), (NumberRange{4, 1}));
+}
+
 TEST(Window, SaysSinceWhenNothingWasHeard) {
   Window window(2, 0, kTiming);
   window.extend(2);

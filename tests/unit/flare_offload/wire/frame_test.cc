@@ -17,6 +17,8 @@ Authenticator authenticator() { return Authenticator(Key{}); }
 FrameHeader some_header() {
   return {.type = FrameType::kContribution,
           .child = 0x11,
+          .is_numbered = true,
+          .number = 0x6162,
           .generation = 0x2122,
           .session = 0x31323334,
           .block = {.seq = 0x41424344,
@@ -41,7 +43,7 @@ TEST(Frame, LayoutIsFrozen) {
   ASSERT_EQ(datagram.size(), 36);
   const std::string text(reinterpret_cast<const char*>(datagram.data()), datagram.size());
   EXPECT_EQ(absl::BytesToHexString(text.substr(0, kTagOffset)),
-            "117411003433323122210000"
+            "117411013433323122216261"
             "4443424154535251");
   EXPECT_EQ(absl::BytesToHexString(text.substr(kHeaderSize)), "66666666");
   Authenticator verifier = authenticator();
@@ -62,7 +64,7 @@ TEST(Frame, ComesBackAsItWas) {
   }
 }
 
-TEST(Frame, PayloadsOfPendingAndMismatch) {
+TEST(Frame, PayloadsOfPendingAndLost) {
   FrameHeader header = some_header();
   header.type = FrameType::kPending;
   std::vector<RankRange> ranges(kMaxChildren, {7, 3});
@@ -73,12 +75,34 @@ TEST(Frame, PayloadsOfPendingAndMismatch) {
   EXPECT_TRUE(is_refused(encoded(header, encode_ranges(ranges))));
   EXPECT_TRUE(is_refused(encoded(header, bytes(6))));
 
-  header.type = FrameType::kMismatch;
-  const Bytes mismatch = encoded(header, encode_length(1440));
-  ASSERT_FALSE(is_refused(mismatch));
-  EXPECT_EQ(decode_length(decode(mismatch)->payload), 1440);
+  header.type = FrameType::kLost;
+  const NumberRange numbers = {0xfff0, 0x20};
+  const Bytes lost = encoded(header, encode_lost(numbers));
+  ASSERT_FALSE(is_refused(lost));
+  EXPECT_EQ(decode_lost(decode(lost)->payload), numbers);
   EXPECT_TRUE(is_refused(encoded(header, bytes(0))));
   EXPECT_TRUE(is_refused(encoded(header, bytes(8))));
+}
+
+TEST(Frame, PayloadOfMismatch) {
+  FrameHeader header = some_header();
+  header.type = FrameType::kMismatch;
+  const Mismatch mismatch = {.length = 1440,
+                             .ranks = {1, 2},
+                             .other = {.seq = header.block.seq,
+                                       .operation_id = 7,
+                                       .type = DataType::kFloat64,
+                                       .operation = ReduceOperation::kMin},
+                             .other_length = 24,
+                             .other_ranks = {3, 4}};
+  Bytes payload = encode_mismatch(mismatch);
+  const Bytes datagram = encoded(header, payload);
+  ASSERT_FALSE(is_refused(datagram));
+  EXPECT_EQ(decode_mismatch(*decode(datagram)), mismatch);
+  EXPECT_TRUE(is_refused(encoded(header, bytes(0))));
+  EXPECT_TRUE(is_refused(encoded(header, bytes(4))));
+  payload[20] = std::byte{0xff};  // a type that there is not
+  EXPECT_TRUE(is_refused(encoded(header, payload)));
 }
 
 TEST(Frame, RefusesWhatIsTooShortOrTooLong) {
@@ -111,11 +135,11 @@ TEST(Frame, RefusesUnknownVersionsTypesOperationsAndChildren) {
     }
     return values;
   };
-  EXPECT_EQ(accepted(0), "\x11\x12\x13");  // 8 bytes are no payload of kMismatch
+  EXPECT_EQ(accepted(0), "\x11\x12\x13");  // 8 bytes are no payload of the others
   EXPECT_EQ(accepted(1).size(), 12 * 4);
   EXPECT_EQ(accepted(1).substr(0, 5), "\x11\x12\x13\x14\x21");
   EXPECT_EQ(accepted(2).size(), kMaxChildren);
-  EXPECT_EQ(accepted(3).size(), 256);  // reserved
+  EXPECT_EQ(accepted(3).size(), 256);  // flags that are reserved
 }
 
 TEST(Frame, DecodesNoiseWithinItsLimits) {

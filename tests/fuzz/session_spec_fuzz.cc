@@ -1,0 +1,15 @@
+// Any text as a session's: what is accepted is what a switch can do.
+#include <cstdlib>
+
+#include "flare_offload/switchd/session_spec.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace nezha::flare;
+  const auto spec = parse_session({reinterpret_cast<const char*>(data), size});
+  if (!spec.ok()) return 0;
+  if (!check(spec->table).ok() || spec->children.size() != spec->table.children.size() ||
+      spec->table.is_root == spec->parent.has_value()) {
+    std::abort();
+  }
+  return 0;
+}
