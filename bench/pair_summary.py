@@ -1,0 +1,97 @@
+"""What bench/pairs concludes: ratios of runs that followed each other, and how sure they are."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Sequence
+
+from results import MARK_NOTE, Config, Results, failure_text, p50_of
+from summary import columns
+from units import size_text
+
+CONFIDENCE = 0.95
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Has the median of what the values are drawn from with that confidence, whatever that is.
+
+    The sign test: each value is as often above the median as below. None of too few values.
+    """
+    n = len(values)
+    below, left_out = 0.0, 0  # the probability that as few values are below the median
+    while (below := below + math.comb(n, left_out) / 2**n) <= (1 - CONFIDENCE) / 2:
+        left_out += 1
+    ordered = sorted(values)
+    return (ordered[left_out - 1], ordered[n - left_out]) if left_out else None
+
+
+@dataclasses.dataclass
+class Comparison:
+    """Of a way's times with those of the first one, at one size."""
+
+    config: Config
+    size: int
+    ratios: list[float]  # a pair each
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        return median_interval(self.ratios)
+
+
+def compare(results: Results) -> list[Comparison]:
+    """By size; ways of which no run has a partner are left out."""
+    first, *others = results.configs
+    comparisons = []
+    for size in results.sizes:
+        times = {row["repeat"]: p50_of(row) for row in results.rows(first, size)}
+        for config in others:
+            ratios = [
+                p50_of(row) / times[row["repeat"]]
+                for row in results.rows(config, size)
+                if row["repeat"] in times
+            ]
+            if ratios:
+                comparisons.append(Comparison(config, size, ratios))
+    return comparisons
+
+
+def slower_than(comparisons: Sequence[Comparison], ratio: float | None) -> list[str]:
+    """Which may take more than that part of the first one's time."""
+    slow = []
+    for each in comparisons if ratio is not None else []:
+        if each.interval is None:
+            slow.append(f"{size_text(each.size)}, {each.config.key}: too few pairs to tell")
+        elif each.interval[1] > ratio:
+            most = f"{each.interval[1]:.3f} of A's time"
+            slow.append(f"{size_text(each.size)}, {each.config.key}: may take {most}")
+    return slow
+
+
+def table(results: Results, comparisons: Sequence[Comparison]) -> str:
+    first = results.configs[0]
+    rows = [["size", f"{first.key} (µs)", "way", "(µs)", "time of A's", "95% interval", "pairs"]]
+    for each in comparisons:
+        interval = "{:.3f} to {:.3f}".format(*each.interval) if each.interval else "-"
+        rows.append(
+            [
+                size_text(each.size),
+                _microseconds(results, first, each.size),
+                each.config.key,
+                _microseconds(results, each.config, each.size),
+                f"{statistics.median(each.ratios):.3f}",
+                interval,
+                str(len(each.ratios)),
+            ]
+        )
+    cells = [list(column) for column in zip(*rows)]
+    legend = [f"{config.key}  {config.label}" for config in results.configs]
+    title = f"{results.title()}; {results.machine['cores']} cores"
+    notes = f"Times: p50 of the rank where it is largest, the median of the runs. {MARK_NOTE}"
+    failures = [failure_text(failure) for failure in results.failures]
+    return "\n".join(["", title, *legend, "", *columns("", cells)[1:], "", notes, *failures])
+
+
+def _microseconds(results: Results, config: Config, size: int) -> str:
+    return f"{results.p50(config, size):.1f}{results.mark(config, size)}"

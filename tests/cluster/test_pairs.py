@@ -1,0 +1,119 @@
+"""bench/pairs: intervals, what it refuses, and whole runs."""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import job
+import pytest
+
+BENCH = Path(__file__).parents[2] / "bench"
+PAIRS = str(BENCH / "pairs")
+sys.path.insert(0, str(BENCH))
+
+from pair_summary import compare, median_interval, slower_than, table  # noqa: E402
+from results import Config, Results  # noqa: E402
+
+
+def test_intervals() -> None:
+    """As tables of the sign test have them: of 20 values the 6th and the 15th."""
+    assert median_interval(list(range(1, 21))) == (6, 15)
+    assert median_interval([3, 1, 2, 6, 5, 4]) == (1, 6)
+    assert median_interval([1, 2, 3, 4, 5]) is None
+    assert median_interval([]) is None
+
+
+def test_intervals_have_the_median_as_often_as_they_say() -> None:
+    draw = random.Random(1)
+    hits = 0
+    for _ in range(2000):
+        low, high = median_interval([draw.expovariate(1) for _ in range(20)])
+        hits += low <= 0.6931 <= high
+    assert 0.945 < hits / 2000 < 0.975
+
+
+def made_results() -> Results:
+    """Six repeats: B takes 1.1 to 1.6 of A's time, and one run of each has failed."""
+    configs = [Config(key, key.lower(), key, ["eth0"], []) for key in "AB"]
+    results = Results({"cores": 2}, 4, {"eth0": 10**9}, configs, [1024], 8)
+    for repeat in range(8):
+        for key, time in {"A": 100, "B": 110 + 10 * repeat}.items():
+            if (key, repeat) not in {("A", 7), ("B", 6)}:
+                results.measurements.append(
+                    {"config": key, "repeat": repeat, "bytes": 1024, "p50_us": time}
+                )
+    return results
+
+
+def test_comparison() -> None:
+    results = made_results()
+    comparisons = compare(results)
+    assert [(each.config.key, each.size) for each in comparisons] == [("B", 1024)]
+    ratios = comparisons[0].ratios
+    assert ratios == pytest.approx([1.1, 1.2, 1.3, 1.4, 1.5, 1.6])  # pairs alone
+    assert statistics.median(ratios) == pytest.approx(1.35)
+    lines = [line.split() for line in table(results, comparisons).splitlines()]
+    assert ["1", "KiB", "100.0*", "B", "140.0*", "1.350", "1.100", "to", "1.600", "6"] in lines
+    assert slower_than(comparisons, None) == slower_than(comparisons, 1.65) == []
+    assert slower_than(comparisons, 1.5) == ["1 KiB, B: may take 1.600 of A's time"]
+    comparisons[0].ratios.pop()
+    assert "too few pairs" in slower_than(comparisons, 2)[0]
+
+
+# ---- the program ------------------------------------------------------------------------------
+
+
+def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [PAIRS, "--no-build", *arguments], capture_output=True, text=True, timeout=job.PATIENCE
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["one"], "give two ways at least"),
+        (["one", "'two"], "''two': No closing quotation"),
+        (["--sizes", "3", "one", "two"], "'3' is no size"),
+        (["--seconds", "0", "one", "two"], "--seconds: give more than 0"),
+        (["--pairs", "0", "one", "two"], "'0' is not a number from 1"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_command_lines(arguments: list[str], reason: str) -> None:
+    done = call(*arguments)
+    assert done.returncode == 2
+    assert reason in done.stderr.splitlines()[-1] and not done.stdout
+
+
+def test_a_whole_run(tmp_path: Path) -> None:
+    options = ["--hosts", "2", "--pairs", "6", "--seconds", "0.005", "--sizes", "4,1K"]
+    rails = ["--rail", "eth0=1gbit", "--rail", "eth1=100mbit"]
+    where = ["--out", str(tmp_path), "--at-most", "1e9"]
+    ways = ["", "NEZHA_POLL=20 NEZHA_PLAN=stripe --rails tcp:eth1"]
+    done = call(*options, *rails, *where, "--", *ways)
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "pairs.json").read_text())
+    first, second = (config["command"] for config in results["configs"])
+    assert first[:2] == ["env", str(job.BUILD / "bench" / "nezha-bench")]
+    assert first[2:] == ["--rails", "tcp:eth0,tcp:eth1"]
+    assert second[:3] == ["env", "NEZHA_POLL=20", "NEZHA_PLAN=stripe"]
+    assert second[4:] == ["--rails", "tcp:eth1"]
+    measured = [(row["config"], row["repeat"], row["bytes"]) for row in results["measurements"]]
+    assert len(set(measured)) == len(measured) == 2 * 6 * 2
+    used = {row["config"]: [rail["name"] for rail in row["rails"]] for row in results["measurements"]}
+    assert used == {"A": ["eth0", "eth1"], "B": ["eth1"]}
+
+
+def test_ways_that_fail(tmp_path: Path) -> None:
+    options = ["--hosts", "2", "--pairs", "2", "--seconds", "0.005", "--sizes", "4"]
+    done = call(*options, "--out", str(tmp_path), "--", "", "/no/such/nezha-bench")
+    assert done.returncode == 1
+    assert "B, 4 B: failed" in done.stdout and "No such file" in done.stdout
+    done = call(*options, "--out", str(tmp_path), "--at-most", "1", "--", "", "")
+    assert done.returncode == 1 and "too few pairs to tell" in done.stderr
