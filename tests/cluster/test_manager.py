@@ -116,17 +116,17 @@ def fabric(bed: Testbed, tmp_path: Path) -> Iterator[Fabric]:
 
 
 def await_carried(work: job.Job, more: int = 1) -> None:
-    """Until the switch has carried so many bytes more."""
+    """Until the switch has sent each rank so many bytes of results more."""
 
-    def sent() -> list[int]:
+    def received() -> list[int]:
         failed = [rank for rank in work.ranks if rank.process.returncode]
         assert not failed, work.told()
-        return [rank.rail("flare")["sent"] if rank.done else 0 for rank in work.ranks]
+        return [rank.rail("flare")["received"] if rank.done else 0 for rank in work.ranks]
 
-    goals = [one + more for one in sent()]
+    goals = [one + more for one in received()]
     job.await_that(
         f"{more} bytes more by the switch",
-        lambda: all(one >= goal for one, goal in zip(sent(), goals)),
+        lambda: all(one >= goal for one, goal in zip(received(), goals)),
         tell=work.told,
     )
 
