@@ -163,6 +163,8 @@ class Engine {
   // gets the result of block s only after all ranks have that of block s-W: the last W blocks that
   // it has finished. Asked for when the engine is frozen, and given up.
   virtual std::vector<Retained> take_retained() { return {}; }
+  // Whether it can carry out such an operation; why not, if it cannot. The same on all ranks.
+  virtual absl::Status supports(const Operation& /*operation*/) const { return absl::OkStatus(); }
   // The ranks it will exchange data with: their channels must be in the group before start.
   virtual std::vector<int> peers(const Group& group, const Operation& operation,
                                  const EnginePlan& plan) const = 0;

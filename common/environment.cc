@@ -159,6 +159,11 @@ const std::vector<EnvironmentVariable>& environment_table() {
        .kind = Kind::kPath,
        .help = "The file of rank 0's data length table (ContextOptions::table): read at the start, "
                "if it is there, and written at the end."},
+      {.name = "NEZHA_FLARE_SECRET",
+       .kind = Kind::kPath,
+       .help =
+           "The file with the secret that a rail flare:INTERFACE@MANAGER has in common with its "
+           "nezha-manager."},
       {.name = "NEZHA_ALGORITHM",
        .kind = Kind::kChoice,
        .default_value = "auto",

@@ -111,7 +111,9 @@ ContextImpl::ContextImpl(const ContextImpl& parent, const std::vector<int>& grou
       checks_pointers_(parent.checks_pointers_),
       chosen_(parent.chosen_),
       job_(job),
-      rails_(parent.rails_) {
+      rails_(parent.rails_),
+      switch_rail_(parent.switch_rail_),
+      is_switch_alone_(parent.is_switch_alone_) {
   const auto self = std::find(group.begin(), group.end(), parent.options_.rank);
   options_.rank = static_cast<int>(self - group.begin());
   options_.table.clear();  // the parent's alone
@@ -151,6 +153,7 @@ ContextImpl::~ContextImpl() {
     if (control_ != nullptr) learned = control_->learned();
     control_.reset();
     bystanders_.clear();
+    flare_.reset();
     endpoint_->leave(job_, this);
     endpoint_->progress().run_deferred();
   }
@@ -185,6 +188,7 @@ void ContextImpl::join_group() {
   refuse_unless(check_environment());
   refuse_unless(complete_own_options(options_));
   find_rails();
+  take_switch_rail();
   checks_pointers_ = environment("NEZHA_CHECK_POINTERS") == "1";
   const Nanos deadline = now() + to_nanos(*options_.timeout);
   endpoint_ = shared_endpoint();
@@ -224,6 +228,7 @@ void ContextImpl::enter() {
   group_.rails = 0;
   for (const Rail rail : rails_) group_.rails |= rail_bit(rail);
   refuse_unless(endpoint_->join(job_, this));
+  open_switch_rail();
   create_control();
 }
 
@@ -254,6 +259,7 @@ Record ContextImpl::own_record() const {
   record.pid = getpid();
   record.size = options_.size;
   Progress::Guard guard(endpoint_->progress());
+  record.has_switch = switch_rail_.has_value();
   for (const Rail rail : rails_) {
     const Device* device = endpoint_->device(rail);
     record.devices[device->name()] = device->address();
@@ -276,6 +282,12 @@ void ContextImpl::agree(const Record& rank0, AgreedSettings& settings) const {
     status = absl::FailedPreconditionError(absl::StrCat("the ranks' settings differ: the size is ",
                                                         options_.size, " at rank ", options_.rank,
                                                         " and ", rank0.size, " at rank 0"));
+  }
+  if (rank0.has_switch != switch_rail_.has_value()) {
+    status = absl::FailedPreconditionError(
+        absl::StrCat("the ranks' rails differ: rank ", rank0.has_switch ? 0 : options_.rank,
+                     " has a flare rail and rank ", rank0.has_switch ? options_.rank : 0,
+                     " has none; name one on all, or on none"));
   }
   if (!status.ok()) raise(rank_of_, status);
 }
@@ -593,6 +605,11 @@ std::vector<RailStats> ContextImpl::rails() const {
     const RailCounters& counters = device->counters();
     stats.push_back({device->name(), counters.bytes_sent, counters.bytes_received,
                      counters.segments_resent, counters.failures, counters.rate});
+  }
+  if (flare_ != nullptr) {
+    const flare::SessionCounters& counters = flare_->counters();
+    stats.push_back({kSwitchRail, counters.bytes_sent, counters.bytes_received, counters.resent,
+                     flare_->failures(), 0});
   }
   return stats;
 }

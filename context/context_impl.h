@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "context/roll_call.h"
 #include "context/running_operation.h"
 #include "context/settings.h"
+#include "flare_offload/engine/flare_engine.h"
 #include "nezha/allreduce.h"
 #include "nezha/barrier.h"
 #include "nezha/broadcast.h"
@@ -29,7 +31,10 @@
 
 namespace nezha {
 
-class ContextImpl final : JobListener, RunningOperationOwner, ControlPlaneOwner {
+class ContextImpl final : JobListener,
+                          RunningOperationOwner,
+                          ControlPlaneOwner,
+                          flare::FlareEngineOwner {
  public:
   using Store = Directory::Store;
 
@@ -102,7 +107,14 @@ class ContextImpl final : JobListener, RunningOperationOwner, ControlPlaneOwner 
   absl::Status on_recover(int lane, uint32_t epoch, const std::vector<Repair>& repairs) override;
   void on_nonsense(const absl::Status& why) override;
 
+  // FlareEngineOwner
+  void on_engine_up() override { regain_engine(*flare_); }
+  void on_engine_down() override { lose_engine(*flare_); }
+  void on_engine_nonsense(const absl::Status& why) override { on_operation_failed(why); }
+
   void join_group();
+  void take_switch_rail();
+  void open_switch_rail();
   void find_rails();
   void refuse_unless(const absl::Status& status) const;
   void open_devices();
@@ -163,6 +175,7 @@ class ContextImpl final : JobListener, RunningOperationOwner, ControlPlaneOwner 
   std::vector<RunningOperation::Course::Part> unlearned_parts(const Operation& operation);
   Engine* engine_of(int lane) const;  // null: the hosts'
   int lane_of(const Engine& engine) const;
+  bool can_do(const Engine& engine, const Operation& operation);
   absl::Status stand_by(int lane, uint32_t epoch, const Repair& repair, uint32_t number);
   void note_disturbance(RunningOperation& operation);
   void measure(const RunningOperation& operation);
@@ -201,7 +214,11 @@ class ContextImpl final : JobListener, RunningOperationOwner, ControlPlaneOwner 
   absl::Status broken_;
   RollCall roll_call_;
   HostsEngine hosts_;
+  std::optional<flare::FlareOptions> switch_rail_;
+  bool is_switch_alone_ = false;                          // no other rail was named
+  std::unique_ptr<flare::FlareEngine> flare_;             // null: there is no such rail
   std::vector<std::pair<std::string, Engine*>> engines_;  // behind the rails' lanes
+  std::set<std::string> unsupported_;                     // why engines cannot do operations
   std::vector<Retained> retained_;                        // by the engine that is being recovered
   std::vector<std::shared_ptr<Bystander>> bystanders_;
   std::vector<RailMask> seen_;             // by rank: the rails that have had a link to it

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/log.h"
 #include "context/raise.h"
+#include "control/fixed_policy.h"
 #include "control/model_policy.h"
 #include "control/paper_policy.h"
 #include "control/shuffle_policy.h"
@@ -81,6 +82,9 @@ void ControlPlane::connect(int rank, Channel& channel) {
 }
 
 std::unique_ptr<Policy> ControlPlane::make_policy() const {
+  if (options_.takes_engine_alone) {
+    return std::make_unique<FixedPolicy>(lanes(), alone(), first_engine_);
+  }
   if (options_.policy == BalancePolicy::kPaper) return std::make_unique<PaperPolicy>(lanes());
   if (options_.policy == BalancePolicy::kShuffle) {
     return std::make_unique<ShufflePolicy>(lanes(), alone());
@@ -92,7 +96,7 @@ void ControlPlane::create_coordinator() {
   if (is_over_) return;
   LaneSet live = all_lanes(lanes());
   for (const auto& [rank, lanes] : ready_) live &= lanes;
-  if (std::popcount(live & ~alone()) < 2) {
+  if (std::popcount((live | engines_) & ~alone()) < 2) {
     log().info("{}", prefixed(options_.rank_of, "no two rails that all ranks have: no balancing"));
     return;
   }

@@ -56,6 +56,8 @@ class ControlPlane {
     std::string rank_of;  // "rank 1 of 4"
     BalancePolicy policy = BalancePolicy::kModel;
     bool has_stripes = false;              // whether that is a lane
+    bool has_engines = false;              // whether there are some
+    bool takes_engine_alone = false;       // all goes by the first engine, as long as it lives
     std::string table_path;                // of the data length table; "" for none
     std::optional<DataLengthTable> table;  // what it held
   };
@@ -77,7 +79,9 @@ class ControlPlane {
 
   // Whether allreduces of that size run by the plan.
   bool covers(uint64_t bytes) const {
-    return bytes >= kLeastBytes && !(options_.has_stripes && bytes >= kStripesFrom);
+    if (options_.takes_engine_alone) return bytes > 0;
+    const bool is_for_stripes = options_.has_stripes && !options_.has_engines;
+    return bytes >= kLeastBytes && !(is_for_stripes && bytes >= kStripesFrom);
   }
 
   // How an operation is carried.
@@ -95,6 +99,8 @@ class ControlPlane {
   // What this rank measured of it. All lanes 0: nothing that counts.
   void add(Reading reading);
 
+  // The lane's engine carries nothing yet. After set_lanes, before connect.
+  void begin_without(int lane) { lost_ |= lane_bit(lane); }
   // The lane's engine carries nothing here any more, or does so again.
   void lose_engine(int lane);
   void regain_engine(int lane);

@@ -36,14 +36,26 @@ void ContextImpl::save(const DataLengthTable& table) const {
 
 void ContextImpl::create_control() {
   const bool is_fixed = options_.policy == BalancePolicy::kNone || options_.plan == Plan::kStripe;
-  if (is_fixed || options_.size == 1) return;
+  if (options_.size == 1) return;
+  if (is_fixed && !is_switch_alone_) {
+    if (switch_rail_) {
+      log().warn("{}", prefixed(rank_of_,
+                                "the flare rail stays unused: beside other rails it takes a plan "
+                                "other than stripe, and a policy other than none"));
+    }
+    return;
+  }
   ControlPlane::Options options;
   options.rank = options_.rank;
   options.size = options_.size;
   options.context = group_.context;
   options.rank_of = rank_of_;
   options.policy = *options_.policy;
-  options.has_stripes = options_.plan == Plan::kAuto && options_.policy != BalancePolicy::kPaper;
+  options.has_stripes =
+      (options_.plan == Plan::kAuto && options_.policy != BalancePolicy::kPaper) ||
+      is_switch_alone_;
+  options.has_engines = !engines_.empty();
+  options.takes_engine_alone = is_switch_alone_;
   if (options_.rank == 0) options.table_path = options_.table;
   options.table = table_;
   ControlPlaneOwner& owner = *this;
@@ -67,7 +79,9 @@ void ContextImpl::set_up_control() {
   }
   Progress::Guard guard(endpoint_->progress());
   if (!broken_.ok() || closing_) return;
-  control_->connect(rank, *group_.channels[static_cast<size_t>(rank)]);
+  Channel& channel = *group_.channels[static_cast<size_t>(rank)];
+  control_->connect(rank, channel);
+  if (flare_ != nullptr) flare_->connect(rank, channel);
   wants_control_ = options_.rank == 0 && rank + 1 < options_.size;
   endpoint_->progress().run_deferred();
 }
@@ -96,6 +110,7 @@ absl::Status ContextImpl::find_lanes() {
   std::vector<std::string> engines;
   for (const auto& [name, engine] : engines_) engines.push_back(name);
   control_->set_lanes(names, rails, engines);
+  if (flare_ != nullptr && !flare_->is_up()) control_->begin_without(lane_of(*flare_));
   return absl::OkStatus();
 }
 
@@ -128,8 +143,13 @@ std::optional<RunningOperation::Course> ContextImpl::course(const RunningOperati
     const bool is_engines = engine != nullptr;
     slice.rails = is_engines ? group_.rails : control_->rails(lane) & group_.rails;
     // Without its engine the hosts carry it, but not before what it had begun is repaired.
-    if (!is_engines || !contains(found->engines, lane)) engine = &hosts_;
-    if (is_engines && contains(found->waits, lane)) engine = nullptr;
+    if (!is_engines || !can_do(*engine, op)) {
+      engine = &hosts_;
+    } else if (contains(found->waits, lane)) {
+      engine = nullptr;
+    } else if (!contains(found->engines, lane)) {
+      engine = &hosts_;
+    }
     course.parts.push_back({slice, engine});
   }
   return course;

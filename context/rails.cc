@@ -2,12 +2,15 @@
 
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/environment.h"
 #include "control/affinity.h"
 #include "control/nic_probe.h"
+#include "flare_offload/core/slot_table.h"
 #include "transport/tcp/device.h"
 #include "transport/wire.h"
 
@@ -82,6 +85,36 @@ absl::StatusOr<RailUri> RailUri::parse(absl::string_view text) {
   return uri;
 }
 
+bool is_switch_rail(absl::string_view text) { return absl::StartsWith(text, "flare:"); }
+
+absl::StatusOr<flare::FlareOptions> switch_rail(absl::string_view text) {
+  const auto uri = RailUri::parse(text);
+  if (!uri.ok()) return uri.status();
+  const size_t at = uri->interface.find('@');
+  flare::FlareOptions options;
+  options.interface = uri->interface.substr(0, at);
+  const auto manager = at == std::string::npos ? absl::InvalidArgumentError("no manager")
+                                               : tcp::Address::parse(uri->interface.substr(at + 1));
+  if (options.interface.empty() || !manager.ok()) {
+    return bad(text,
+               "not of the form flare:INTERFACE@ADDRESS:PORT, with a nezha-manager's address");
+  }
+  options.manager = *manager;
+  for (const auto& [key, value] : uri->options) {
+    uint32_t number = 0;
+    const bool is_number = absl::SimpleAtoi(value, &number) && number > 0;
+    if (key == "window" && is_number && number <= flare::kMaxWindow) {
+      options.window = number;
+    } else if (key == "streams" && is_number && number <= flare::message::kMaxStreams) {
+      options.streams = static_cast<int>(number);
+    } else {
+      return bad(text, absl::StrCat("'", key, "=", value, "' is none of flare's options: ",
+                                    "window=BLOCKS, streams=1 to ", flare::message::kMaxStreams));
+    }
+  }
+  return options;
+}
+
 Factory device_factory(absl::string_view text, const Cpus& cpus) {
   const auto uri = RailUri::parse(text);
   if (!uri.ok()) return uri.status();
@@ -90,6 +123,7 @@ Factory device_factory(absl::string_view text, const Cpus& cpus) {
     if (kind.name == uri->kind) return kind.make(text, *uri, cpus);
     known.push_back(kind.name);
   }
+  known.push_back("flare");
   return bad(text, absl::StrCat("'", uri->kind, "' is no kind of rail (there are: ",
                                 absl::StrJoin(known, ", "), ")"));
 }

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/cpus.h"
+#include "flare_offload/engine/flare_engine.h"
 #include "transport/endpoint.h"
 
 namespace nezha {
@@ -20,6 +21,12 @@ struct RailUri {
 
   static absl::StatusOr<RailUri> parse(absl::string_view text);
 };
+
+// A rail flare:INTERFACE@ADDRESS:PORT, which is no device but an engine: its manager is at that
+// address. Options: window=BLOCKS, streams=NUMBER.
+constexpr const char* kSwitchRail = "flare";  // its name among the rails
+bool is_switch_rail(absl::string_view text);
+absl::StatusOr<flare::FlareOptions> switch_rail(absl::string_view text);
 
 // What opens the device that the URI `text` names. Unknown kinds and options are errors that name
 // the known ones. A device that names no cores gets a thread of its own on `cpus`, or, without

@@ -19,6 +19,7 @@ struct Record {
   std::string host;
   int pid = 0;
   int size = 0;                                   // of the context
+  bool has_switch = false;                        // a flare rail
   std::string settings;                           // what must be the same on all ranks
   std::map<std::string, std::string> devices;     // address by rail name
   std::map<std::string, std::string> interfaces;  // by rail name, where the NIC selector chose it

@@ -81,6 +81,8 @@ absl::Status ContextImpl::on_recover(int lane, uint32_t epoch, const std::vector
     if (!status.ok()) return status;
   }
   retained_.clear();
+  // It may have come back before this rank heard how it is to go on without it.
+  if (flare_ != nullptr && flare_->is_up()) control_->regain_engine(lane);
   return absl::OkStatus();
 }
 

@@ -6,11 +6,13 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <new>
 #include <sstream>
@@ -22,22 +24,26 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "flare_offload/switchd/control.h"
 #include "flare_offload/switchd/server.h"
 
 namespace nezha::flare {
 namespace {
 
-constexpr absl::string_view kUsage = R"(Usage: nezha-switch --listen ADDRESS:PORT --session FILE...
+constexpr absl::string_view kUsage = R"(Usage: nezha-switch --listen ADDRESS:PORT [OPTIONS]
 
 An aggregation switch: adds up what the hosts of a session send it by UDP, block by block, and sends
-them the results. Prints "ready" when it listens.
+them the results. Sessions come from files, or from a nezha-manager by the control port. Prints
+"ready" when it listens.
 
 Options:
-  --listen ADDRESS:PORT  where frames are received; IPv6 as [fd00::1]:7100
-  --session FILE         a session to serve; may be given several times. Below is what it has
-  --memory MIB           what all sessions' slots may take together (default: 64)
-  --help                 print this
-  --version              print the version
+  --listen ADDRESS:PORT   where frames are received; IPv6 as [fd00::1]:7100
+  --control ADDRESS:PORT  where managers connect to, by TCP
+  --secret FILE           what managers prove to have, with --control: a line, 16 bytes at least
+  --session FILE          a session to serve; may be given several times. Below is what it has
+  --memory MIB            what all sessions' slots may take together (default: 64)
+  --help                  print this
+  --version               print the version
 
 Signals: SIGUSR1 prints what was counted, as a line of JSON; SIGTERM and SIGINT do so and end it.
 Exit status: 0 ended by a signal; 1 it cannot listen, install a session, or go on; 2 wrong usage.
@@ -46,6 +52,8 @@ Session files: )";
 
 struct Options {
   Address listen;
+  Address control;     // of no family: there is none
+  std::string secret;  // the file's name
   std::vector<std::string> sessions;
   size_t memory = size_t{64} << 20;
 };
@@ -69,18 +77,31 @@ absl::Status set_memory(absl::string_view text, Options& options) {
   return absl::OkStatus();
 }
 
-absl::Status set_listen(absl::string_view text, Options& options) {
+absl::Status set_address(absl::string_view option, absl::string_view text, Address& to) {
   absl::StatusOr<Address> address = Address::parse(text);
-  if (address.ok()) options.listen = *address;
+  if (address.ok()) to = *address;
   return address.ok()
              ? absl::OkStatus()
-             : absl::InvalidArgumentError(absl::StrCat("--listen: ", address.status().message()));
+             : absl::InvalidArgumentError(absl::StrCat(option, ": ", address.status().message()));
+}
+
+absl::Status check(const Options& options) {
+  const bool has_control = options.control.family() != AF_UNSPEC;
+  if (options.listen.family() == AF_UNSPEC)
+    return absl::InvalidArgumentError("--listen is missing");
+  if (has_control == options.secret.empty())
+    return absl::InvalidArgumentError("--control and --secret go together");
+  if (!has_control && options.sessions.empty())
+    return absl::InvalidArgumentError("--session is missing, or --control");
+  return absl::OkStatus();
 }
 
 // kCancelled: what was asked for has been printed. Other errors: of the command line.
 absl::StatusOr<Options> parse_options(int argc, char** argv) {
-  enum { kListen = 256, kSession, kMemory, kHelp, kVersion };
+  enum { kListen = 256, kControl, kSecret, kSession, kMemory, kHelp, kVersion };
   const option known[] = {{"listen", required_argument, nullptr, kListen},
+                          {"control", required_argument, nullptr, kControl},
+                          {"secret", required_argument, nullptr, kSecret},
                           {"session", required_argument, nullptr, kSession},
                           {"memory", required_argument, nullptr, kMemory},
                           {"help", no_argument, nullptr, kHelp},
@@ -92,7 +113,13 @@ absl::StatusOr<Options> parse_options(int argc, char** argv) {
     absl::Status status;
     switch (found) {
       case kListen:
-        status = set_listen(optarg, options);
+        status = set_address("--listen", optarg, options.listen);
+        break;
+      case kControl:
+        status = set_address("--control", optarg, options.control);
+        break;
+      case kSecret:
+        options.secret = optarg;
         break;
       case kSession:
         options.sessions.emplace_back(optarg);
@@ -116,9 +143,7 @@ absl::StatusOr<Options> parse_options(int argc, char** argv) {
   if (optind < argc) {
     return absl::InvalidArgumentError(absl::StrCat("unexpected '", argv[optind], "'"));
   }
-  if (options.listen.family() == AF_UNSPEC)
-    return absl::InvalidArgumentError("--listen is missing");
-  if (options.sessions.empty()) return absl::InvalidArgumentError("--session is missing");
+  if (absl::Status status = check(options); !status.ok()) return status;
   return options;
 }
 
@@ -137,6 +162,14 @@ absl::StatusOr<std::unique_ptr<Server>> make_server(const Options& options) {
   return server;
 }
 
+// Null: it has none.
+absl::StatusOr<std::unique_ptr<Control>> make_control(const Options& options, Server* server) {
+  if (options.secret.empty()) return nullptr;
+  const absl::StatusOr<Secret> secret = read_secret(options.secret);
+  if (!secret.ok()) return secret.status();
+  return Control::listen(options.control, *secret, server);
+}
+
 // A descriptor by which these signals come instead of interrupting anything.
 absl::StatusOr<int> receive_signals() {
   sigset_t set;
@@ -153,11 +186,20 @@ void print(const std::string& line) {
   std::fflush(stdout);
 }
 
+// In milliseconds, as poll() takes it.
+int timeout_until(const Control* control) {
+  const Nanos due = control == nullptr ? std::numeric_limits<Nanos>::max() : control->next_due();
+  if (due == std::numeric_limits<Nanos>::max()) return -1;
+  constexpr Nanos kMost = 60 * kSecond;
+  return static_cast<int>((std::clamp<Nanos>(due - now(), 0, kMost) + kMillisecond - 1) /
+                          kMillisecond);
+}
+
 // Until a signal says to end. For a short time after the last frame the next one is awaited without
 // sleeping: waking up costs more than a small block's whole way.
-absl::Status serve(Server& server, int signals) {
+absl::Status serve(Server& server, Control* control, int signals) {
   constexpr Nanos kSpin = 50 * kMicrosecond;
-  pollfd awaited[] = {{server.fd(), POLLIN, 0}, {signals, POLLIN, 0}};
+  std::vector<pollfd> awaited;
   for (Nanos last = 0;;) {
     if (server.receive() > 0) {
       last = now();
@@ -165,9 +207,16 @@ absl::Status serve(Server& server, int signals) {
       sched_yield();
       continue;
     }
-    if (poll(awaited, 2, now() - last < kSpin ? 0 : -1) < 0 && errno != EINTR) {
+    awaited = {{server.fd(), POLLIN, 0}, {signals, POLLIN, 0}};
+    if (control != nullptr) control->add_to(awaited);
+    const int timeout = now() - last < kSpin ? 0 : timeout_until(control);
+    if (poll(awaited.data(), awaited.size(), timeout) < 0) {
+      if (errno == EINTR) continue;
       return absl::ErrnoToStatus(errno, "waiting for frames");
     }
+    const bool is_called = std::any_of(awaited.begin() + 2, awaited.end(),
+                                       [](const pollfd& fd) { return fd.revents != 0; });
+    if (control != nullptr && (is_called || control->next_due() <= now())) control->handle();
     signalfd_siginfo signal{};
     while (awaited[1].revents != 0 && read(signals, &signal, sizeof signal) == sizeof signal) {
       print(server.statistics());
@@ -181,8 +230,10 @@ absl::Status run(const Options& options) {
   if (!signals.ok()) return signals.status();
   const absl::StatusOr<std::unique_ptr<Server>> server = make_server(options);
   if (!server.ok()) return server.status();
+  const absl::StatusOr<std::unique_ptr<Control>> control = make_control(options, server->get());
+  if (!control.ok()) return control.status();
   print("ready");
-  return serve(**server, *signals);
+  return serve(**server, control->get(), *signals);
 }
 
 void print_error(absl::string_view message) {

@@ -48,6 +48,13 @@ absl::Status Server::install(const SessionSpec& spec) {
   return absl::OkStatus();
 }
 
+void Server::remove(uint32_t session) {
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end()) return;
+  memory_left_ += found->second->memory();
+  sessions_.erase(found);
+}
+
 size_t Server::receive() {
   const size_t count = port_.receive([this](absl::Span<const std::byte> datagram,
                                             const Address& from) { handle(datagram, from); });

@@ -22,6 +22,9 @@ class Server {
   // kAlreadyExists if there is such a session, kResourceExhausted if the memory that is left is not
   // enough, and Session::install's errors. All name the session.
   absl::Status install(const SessionSpec& spec);
+  // Nothing, if there is no such session.
+  void remove(uint32_t session);
+  size_t memory() const { return memory_; }  // as it was given
 
   int fd() const { return port_.fd(); }
   // Handles some of what has come: that many frames.
@@ -31,11 +34,13 @@ class Server {
   std::string statistics() const;
 
  private:
-  Server(UdpPort port, size_t memory) : port_(std::move(port)), memory_left_(memory) {}
+  Server(UdpPort port, size_t memory)
+      : port_(std::move(port)), memory_(memory), memory_left_(memory) {}
 
   void handle(absl::Span<const std::byte> datagram, const Address& from);
 
   UdpPort port_;
+  const size_t memory_;
   size_t memory_left_;
   absl::flat_hash_map<uint32_t, std::unique_ptr<Session>> sessions_;
   uint64_t malformed_ = 0;

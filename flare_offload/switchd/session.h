@@ -23,6 +23,7 @@ class Session final : private Outlet {
   // A datagram that names this session, and what decode() made of it.
   void receive(absl::Span<const std::byte> datagram, const Frame& frame, const Address& from);
 
+  size_t memory() const { return SlotTable::memory_of(spec_.table); }  // bytes of its slots
   const SlotTableCounters& counters() const { return table_.counters(); }
   uint64_t outdated() const { return outdated_; }    // frames of other generations
   uint64_t strangers() const { return strangers_; }  // from no child's or parent's address

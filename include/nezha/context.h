@@ -79,6 +79,14 @@ struct ContextOptions {
   /// not exist or is kept from the process; it names those that are not. Other rails have a thread
   /// only with NEZHA_RAIL_THREADS. The threads live as long as the process has any context.
   ///
+  /// One rail more may be `flare:eth0@10.0.0.6:7000`: an aggregation switch adds up what the ranks
+  /// send through the interface; a nezha-manager at that address says which. NEZHA_FLARE_SECRET
+  /// names the file with its secret. All ranks must have such a rail, or none. Named alone it
+  /// carries all allreduces that a switch can do, and `tcp:eth0` whatever else there is; beside
+  /// others, what the load balancer gives it, which takes the plan auto or slice. `?window=64`: the
+  /// blocks that each operation may have on their way; `?streams=4`: the operations that it carries
+  /// at a time.
+  ///
   /// {"auto"} stands for the devices that nezha finds on this host: nezha/interfaces.h says which,
   /// and the log (NEZHA_LOG=info) why. Two such devices on two ranks are on the same rail if they
   /// are on one subnet, or, where that is left over on both (routed networks, in which each host

@@ -153,13 +153,18 @@ bool interface_running(const std::string& interface) {
   return (request.ifr_flags & IFF_UP) != 0 && (request.ifr_flags & IFF_RUNNING) != 0;
 }
 
-absl::StatusOr<Socket> bound_socket(const std::string& interface, const Address& address) {
-  Socket made(socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (made.fd() < 0) return absl::ErrnoToStatus(errno, "making a socket");
-  if (setsockopt(made.fd(), SOL_SOCKET, SO_BINDTODEVICE, interface.data(),
+absl::Status bind_to_interface(int fd, const std::string& interface) {
+  if (setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, interface.data(),
                  static_cast<socklen_t>(interface.size())) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("binding a socket to ", interface));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Socket> bound_socket(const std::string& interface, const Address& address) {
+  Socket made(socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (made.fd() < 0) return absl::ErrnoToStatus(errno, "making a socket");
+  if (absl::Status status = bind_to_interface(made.fd(), interface); !status.ok()) return status;
   if (bind(made.fd(), address.sockaddr_ptr(), address.length()) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("binding a socket to ", address.str()));
   }

@@ -60,6 +60,9 @@ absl::StatusOr<Address> interface_address(const std::string& interface, int fami
 // Whether the interface is up and has a carrier.
 bool interface_running(const std::string& interface);
 
+// The socket's frames go through `interface` and no other, whatever the routes say.
+absl::Status bind_to_interface(int fd, const std::string& interface);
+
 // A TCP socket that does not block, at `address`, and whose frames go through `interface` and no
 // other, whatever the routes say: two NICs may be on one subnet.
 absl::StatusOr<Socket> bound_socket(const std::string& interface, const Address& address);

@@ -1,0 +1,401 @@
+#include "flare_offload/engine/flare_engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/environment.h"
+#include "common/log.h"
+
+namespace nezha::flare {
+namespace {
+
+// Beside the control plane's.
+constexpr uint64_t kStreamTag = (uint64_t{1} << 63) | 1;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<FlareEngine>> FlareEngine::open(
+    Progress& progress, const FlareOptions& options, const Group& group, const UniqueId& job,
+    std::string rank_of, FlareEngineOwner& owner) {
+  const std::string file = environment("NEZHA_FLARE_SECRET");
+  if (file.empty()) {
+    return absl::InvalidArgumentError(
+        "NEZHA_FLARE_SECRET is not set; it names the file with the secret of the manager");
+  }
+  const absl::StatusOr<Secret> secret = read_secret(file);
+  if (!secret.ok()) return secret.status();
+  absl::StatusOr<Address> address =
+      tcp::interface_address(options.interface, options.manager.family());
+  if (!address.ok()) return address.status();
+  absl::StatusOr<UdpPort> port = UdpPort::open(*address, kMaxDatagram);
+  if (!port.ok()) return port.status();
+  absl::Status bound = tcp::bind_to_interface(port->fd(), options.interface);
+  if (!bound.ok()) return bound;
+  const absl::StatusOr<Address> here = tcp::local_address(port->fd());
+  if (!here.ok()) return here.status();
+  return std::unique_ptr<FlareEngine>(new FlareEngine(
+      progress, options, group, job, std::move(rank_of), owner, *std::move(port), *here, *secret));
+}
+
+FlareEngine::FlareEngine(Progress& progress, const FlareOptions& options, const Group& group,
+                         const UniqueId& job, std::string rank_of, FlareEngineOwner& owner,
+                         UdpPort port, const Address& address, const Secret& secret)
+    : progress_(progress),
+      options_(options),
+      group_(group),
+      job_(job),
+      rank_of_(std::move(rank_of)),
+      owner_(owner),
+      port_(std::move(port)),
+      address_(address),
+      client_(progress, options.interface,
+              [&] {
+                Address any_port = address;
+                any_port.set_port(0);
+                return any_port;
+              }(),
+              options.manager, secret,
+              {.on_granted = [this](const message::Granted& granted) { on_granted(granted); },
+               .on_rejected = [this](uint32_t attempt,
+                                     const std::string& why) { on_rejected(attempt, why); },
+               .on_lost =
+                   [this](uint32_t attempt, const std::string& why) {
+                     if (attempt == attempt_) lose(absl::UnavailableError(why));
+                   }}),
+      tell_(progress, [this] { tell_of_waiting(); }),
+      again_(progress, [this] { try_again(); }) {}
+
+FlareEngine::~FlareEngine() = default;
+
+// ---- The session -------------------------------------------------------------------------------
+
+void FlareEngine::connect(int rank, Channel& channel) {
+  auto& stream = peers_[rank];
+  stream = std::make_unique<MessageStream>(
+      channel, group_.context, kStreamTag,
+      MessageStream::Callbacks{
+          .on_message = [this, rank](const std::string& bytes) { on_bytes(rank, bytes); },
+          .on_failed = [this, rank](const absl::Status& why) { on_peer_gone(rank, why); }});
+  stream->start();
+  const bool is_last = group_.rank == 0 && static_cast<int>(peers_.size()) == group_.size - 1;
+  if (is_last) try_again();
+}
+
+void FlareEngine::try_again() {
+  if (!gone_.empty()) return;
+  joined_.clear();
+  why_not_.clear();
+  again_.start(now() + kAnswerTime);
+  broadcast(rank_message::Join{attempt_ + 1});
+}
+
+void FlareEngine::ask(uint32_t attempt) {
+  attempt_ = attempt;
+  log().debug("{}: asks the manager at {} for a session, attempt {}", rank_of_,
+              options_.manager.str(), attempt);
+  const absl::StatusOr<size_t> mtu = path_mtu(options_.manager);
+  const size_t payload =
+      payload_for(mtu.value_or(1500), options_.manager.family() == AF_INET6) / 8 * 8;
+  client_.join({.request = {job_, attempt},
+                .rank = group_.rank,
+                .size = group_.size,
+                .address = address_,
+                .payload = static_cast<uint32_t>(payload),
+                .window = options_.window,
+                .streams = options_.streams});
+}
+
+void FlareEngine::on_granted(const message::Granted& granted) {
+  if (granted.streams != options_.streams) {
+    return on_rejected(attempt_,
+                       absl::StrCat("the manager gives ", granted.streams, " streams where ",
+                                    options_.streams, " were asked for"));
+  }
+  last_.reset();
+  session_ = std::make_unique<SwitchSession>(progress_, port_, granted, counters_,
+                                             [this](const absl::Status& why) { lose(why); });
+  const absl::Status status = session_->start();
+  if (!status.ok()) return on_rejected(attempt_, std::string(status.message()));
+  send(0, rank_message::Joined{attempt_, ""});
+}
+
+void FlareEngine::on_rejected(uint32_t attempt, const std::string& why) {
+  send(0, rank_message::Joined{attempt, why.empty() ? "no reason given" : why});
+}
+
+// Rank 0: once all have answered, it is there or it is not.
+void FlareEngine::on_joined(int rank, const rank_message::Joined& joined) {
+  if (joined.attempt != attempt_) return;
+  joined_.insert(rank);
+  if (!joined.why.empty() && why_not_.empty()) {
+    why_not_ = absl::StrCat("rank ", rank, ": ", joined.why);
+  }
+  if (static_cast<int>(joined_.size()) < group_.size) return;
+  again_.cancel();
+  if (why_not_.empty()) {
+    backoff_ = kLeastBackoff;
+    busy_.assign(static_cast<size_t>(options_.streams), false);
+    broadcast(rank_message::Up{attempt_});
+    return;
+  }
+  log().warn("{}: no in-network computing for now, tried again in {} s: {}", rank_of_,
+             backoff_ / kSecond, why_not_);
+  broadcast(rank_message::Down{attempt_});
+}
+
+void FlareEngine::on_up(uint32_t attempt) {
+  if (attempt != attempt_ || session_ == nullptr) return;
+  is_up_ = true;
+  log().info("{}: in-network computing, attempt {}", rank_of_, attempt);
+  owner_.on_engine_up();
+}
+
+// At this rank. What that means for all, the owner finds out, which then takes what was retained.
+void FlareEngine::lose(const absl::Status& why) {
+  if (!is_up_) return on_rejected(attempt_, std::string(why.message()));
+  log().warn("{}: in-network computing is lost: {}", rank_of_, std::string(why.message()));
+  set_down();
+  owner_.on_engine_down();
+}
+
+void FlareEngine::set_down() {
+  if (std::exchange(is_up_, false)) ++failures_;
+}
+
+std::vector<Retained> FlareEngine::take_retained() {
+  auto retained = session_ == nullptr ? std::vector<Retained>() : session_->take_retained();
+  set_down();
+  drop_session();
+  return retained;
+}
+
+void FlareEngine::drop_session() {
+  client_.leave();
+  if (session_ != nullptr) session_->stop();
+  last_ = std::move(session_);
+  orders_.clear();
+  started_.clear();
+  queue_.clear();
+  if (group_.rank != 0) return;
+  again_.start(now() + backoff_);
+  backoff_ = std::min(2 * backoff_, kMostBackoff);
+}
+
+// ---- The ranks ---------------------------------------------------------------------------------
+
+void FlareEngine::send(int rank, const rank_message::Message& message) {
+  if (rank != group_.rank) {
+    const auto peer = peers_.find(rank);
+    if (peer != peers_.end()) peer->second->send(rank_message::encode(message));
+    return;
+  }
+  const absl::Status status = on_message(rank, message);
+  if (!status.ok()) owner_.on_engine_nonsense(status);
+}
+
+void FlareEngine::broadcast(const rank_message::Message& message) {
+  const std::string bytes = rank_message::encode(message);
+  for (auto& [rank, stream] : peers_) stream->send(bytes);
+  send(0, message);
+}
+
+void FlareEngine::on_bytes(int from, const std::string& bytes) {
+  const auto message = rank_message::decode(bytes);
+  const absl::Status status = message.ok() ? on_message(from, *message) : message.status();
+  if (status.ok()) return;
+  owner_.on_engine_nonsense(absl::InternalError(
+      absl::StrCat("rank ", from, " does not follow the protocol: ", status.message())));
+}
+
+absl::Status FlareEngine::on_message(int from, const rank_message::Message& message) {
+  namespace kind = rank_message;
+  if (from == 0) {
+    if (const auto* join = std::get_if<kind::Join>(&message)) {
+      ask(join->attempt);
+      return absl::OkStatus();
+    }
+    if (const auto* up = std::get_if<kind::Up>(&message)) {
+      on_up(up->attempt);
+      return absl::OkStatus();
+    }
+    if (const auto* down = std::get_if<kind::Down>(&message)) {
+      if (down->attempt == attempt_) drop_session();
+      return absl::OkStatus();
+    }
+    if (const auto* order = std::get_if<kind::Order>(&message)) {
+      on_order(*order);
+      return absl::OkStatus();
+    }
+  }
+  if (group_.rank == 0) {
+    if (const auto* joined = std::get_if<kind::Joined>(&message)) {
+      on_joined(from, *joined);
+      return absl::OkStatus();
+    }
+    if (const auto* started = std::get_if<kind::Started>(&message)) {
+      on_started(from, *started);
+      return absl::OkStatus();
+    }
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("a message of kind ", message.index(), " that is not for this rank"));
+}
+
+// It may have left, with all that it had begun over; or died.
+void FlareEngine::on_peer_gone(int rank, const absl::Status& why) {
+  if (!gone_.try_emplace(rank, now(), why).second) return;
+  for (const auto& [name, task] : std::map(waiting_)) task->fail(why);
+}
+
+void FlareEngine::on_task_pending(FlareTask& task, const std::vector<RankRange>& missing) {
+  for (const auto& [rank, gone] : gone_) {
+    for (const RankRange& ranks : missing) {
+      const bool is_named = rank >= ranks.first && rank < ranks.first + ranks.count;
+      if (is_named && now() - gone.first > kStale) return task.fail(gone.second);
+    }
+  }
+}
+
+void FlareEngine::set_awaited(bool is_awaited) {
+  for (auto& [rank, stream] : peers_) stream->set_awaited(is_awaited);
+}
+
+// ---- Operations --------------------------------------------------------------------------------
+
+absl::StatusOr<std::unique_ptr<Task>> FlareEngine::start(const Group& group, const Slice& slice,
+                                                         const EnginePlan& plan, TaskOwner& owner) {
+  if (absl::Status status = supports(slice.operation); !status.ok()) return status;
+  const size_t payload = session_ == nullptr ? 8 : session_->payload();
+  FlareTaskOwner& self = *this;
+  auto task = std::make_unique<FlareTask>(self, group, slice, plan.algorithm, payload, owner);
+  if (task->blocks() == 0) {
+    task->end();
+    return task;
+  }
+  if (!is_up_) {
+    task->lose(absl::UnavailableError("no session with a switch"));
+    return task;
+  }
+  if (waiting_.empty() && running_.empty()) set_awaited(true);
+  task->started_at = now();
+  const OperationName name{slice.operation.tag, slice.operation.ordinal};
+  waiting_[name] = task.get();
+  if (group_.rank == 0) {
+    queue_.push_back(task.get());
+    order_waiting();
+    return task;
+  }
+  const auto known = orders_.find(name);
+  if (known != orders_.end()) {
+    const int stream = known->second;
+    orders_.erase(known);
+    assign(*task, stream);
+  } else if (!tell_.armed()) {
+    tell_.start(now() + kTellAfter);
+  }
+  return task;
+}
+
+void FlareEngine::assign(FlareTask& task, int stream) {
+  waiting_.erase({task.operation().tag, task.operation().ordinal});
+  running_.insert(&task);
+  task.run(*session_, stream);
+}
+
+void FlareEngine::on_order(const rank_message::Order& order) {
+  if (group_.rank == 0 || order.attempt != attempt_ || session_ == nullptr ||
+      order.stream >= static_cast<uint32_t>(session_->streams())) {
+    return;
+  }
+  const OperationName name{order.tag, order.ordinal};
+  const auto waiting = waiting_.find(name);
+  if (waiting != waiting_.end()) {
+    assign(*waiting->second, static_cast<int>(order.stream));
+  } else {
+    orders_[name] = static_cast<int>(order.stream);
+  }
+}
+
+void FlareEngine::tell_of_waiting() {
+  bool has_untold = false;
+  for (const auto& [name, task] : waiting_) {
+    if (task->is_told) continue;
+    if (now() - task->started_at < kTellAfter) {
+      has_untold = true;
+      continue;
+    }
+    task->is_told = true;
+    send(0, rank_message::Started{attempt_, name.first, name.second});
+  }
+  if (has_untold) tell_.start(now() + kTellAfter);
+}
+
+// Rank 0, from here on.
+
+void FlareEngine::on_started(int rank, const rank_message::Started& started) {
+  if (started.attempt != attempt_ || session_ == nullptr) return;
+  started_[{started.tag, started.ordinal}].insert(rank);
+  order_waiting();
+}
+
+bool FlareEngine::is_everywhere(const OperationName& name) const {
+  const auto found = started_.find(name);
+  return found != started_.end() && static_cast<int>(found->second.size()) == group_.size - 1;
+}
+
+void FlareEngine::order(FlareTask& task, int stream) {
+  busy_[static_cast<size_t>(stream)] = true;
+  const OperationName name{task.operation().tag, task.operation().ordinal};
+  started_.erase(name);
+  const std::string bytes = rank_message::encode(
+      rank_message::Order{attempt_, static_cast<uint32_t>(stream), name.first, name.second});
+  for (auto& [rank, peer] : peers_) peer->send(bytes);
+  assign(task, stream);
+}
+
+void FlareEngine::order_waiting() {
+  if (!is_up_) return;
+  const int last = options_.streams - 1;
+  while (!queue_.empty()) {
+    const auto free = std::find(busy_.begin(), busy_.end() - 1, false);
+    if (free == busy_.end() - 1) break;
+    FlareTask* const task = queue_.front();
+    queue_.pop_front();
+    order(*task, static_cast<int>(free - busy_.begin()));
+  }
+  if (busy_[static_cast<size_t>(last)]) return;
+  const auto ready = std::find_if(queue_.begin(), queue_.end(), [this](const FlareTask* task) {
+    return is_everywhere({task->operation().tag, task->operation().ordinal});
+  });
+  if (ready == queue_.end()) return;
+  FlareTask* const task = *ready;
+  queue_.erase(ready);
+  order(*task, last);
+}
+
+void FlareEngine::on_task_done(FlareTask& task) {
+  forget(task);
+  if (group_.rank != 0 || task.stream() == FlareTask::kNoStream || !is_up_) return;
+  busy_[static_cast<size_t>(task.stream())] = false;
+  order_waiting();
+}
+
+void FlareEngine::on_detached(FlareTask& task) { forget(task); }
+
+void FlareEngine::forget(FlareTask& task) {
+  const bool was_there =
+      running_.erase(&task) +
+          std::erase_if(waiting_, [&](const auto& entry) { return entry.second == &task; }) >
+      0;
+  std::erase(queue_, &task);
+  if (was_there && waiting_.empty() && running_.empty()) set_awaited(false);
+}
+
+std::string FlareEngine::why_waiting() const {
+  if (!is_up_) return "its session with the switch is lost";
+  return group_.rank == 0 ? "waits for a stream of the session, which other operations have"
+                          : "rank 0 has not said by which stream of the session it goes";
+}
+
+}  // namespace nezha::flare

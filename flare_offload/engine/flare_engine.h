@@ -1,0 +1,170 @@
+// The engine that has a switch add up, and what the ranks of a context agree on for that.
+//
+// Rank 0 leads. It has all ranks ask the manager for a session, and once all have it the engine is
+// up, until a rank loses it; then, after a while, it tries again. While it is up rank 0 says of
+// each operation, when it starts it, which of the session's streams carries it: ranks start
+// operations in orders of their own, as threads do, and a stream must carry the same everywhere.
+//
+// A stream has one operation at a time. An operation may have to wait for another rank, and that
+// rank, before it comes to it, for operations that come later here: with as many of those as there
+// are streams nothing would go on. So the last stream is kept for operations that all ranks have
+// started, which wait for nobody; a rank tells rank 0 of what it has started if no order comes
+// soon.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "collectives/engine.h"
+#include "common/unique_id.h"
+#include "flare_offload/engine/flare_task.h"
+#include "flare_offload/engine/manager_client.h"
+#include "flare_offload/engine/rank_message.h"
+#include "flare_offload/engine/switch_session.h"
+#include "transport/message_stream.h"
+
+namespace nezha::flare {
+
+// What a rail flare:INTERFACE@MANAGER says.
+struct FlareOptions {
+  std::string interface;
+  Address manager;
+  uint32_t window = 64;  // blocks: some 90 KB, a few round trips' at 1 Gbit/s
+  int streams = 4;
+};
+
+// Who uses the engine: the context.
+class FlareEngineOwner {
+ public:
+  // It carries something now; or nothing any more, until the next on_engine_up().
+  virtual void on_engine_up() = 0;
+  virtual void on_engine_down() = 0;
+  // A rank says what cannot be.
+  virtual void on_engine_nonsense(const absl::Status& why) = 0;
+
+ protected:
+  ~FlareEngineOwner() = default;
+};
+
+// All under Progress's lock, but open().
+class FlareEngine final : public Engine, FlareTaskOwner {
+ public:
+  // Finds the interface's address and opens a port there. `rank_of`: "rank 1 of 4", for logs. The
+  // group and the owner outlive the engine. An error names what is missing.
+  static absl::StatusOr<std::unique_ptr<FlareEngine>> open(Progress& progress,
+                                                           const FlareOptions& options,
+                                                           const Group& group, const UniqueId& job,
+                                                           std::string rank_of,
+                                                           FlareEngineOwner& owner);
+  ~FlareEngine() override;
+
+  // Rank 0: to each other rank; the others: to rank 0. Once all are there, it begins.
+  void connect(int rank, Channel& channel);
+
+  bool is_up() const { return is_up_; }
+  const SessionCounters& counters() const { return counters_; }
+  uint64_t failures() const { return failures_; }
+
+  // Engine
+  std::vector<int> peers(const Group&, const Operation&, const EnginePlan&) const override {
+    return {};
+  }
+  absl::StatusOr<std::unique_ptr<Task>> start(const Group& group, const Slice& slice,
+                                              const EnginePlan& plan, TaskOwner& owner) override;
+  std::vector<Retained> take_retained() override;
+  absl::Status supports(const Operation& operation) const override {
+    return FlareTask::supports(operation);
+  }
+
+ private:
+  // An operation of a context: its tag, and which of that tag it is.
+  using OperationName = std::pair<uint32_t, uint64_t>;
+
+  static constexpr Nanos kLeastBackoff = kSecond;
+  static constexpr Nanos kMostBackoff = 30 * kSecond;
+  // By when all ranks have said how their attempts ended.
+  static constexpr Nanos kAnswerTime = 60 * kSecond;
+  // How long an operation waits for its order before rank 0 is told of it.
+  static constexpr Nanos kTellAfter = 5 * kMillisecond;
+  // What a switch says of a rank that has gone may be older than that.
+  static constexpr Nanos kStale = 200 * kMillisecond;
+
+  FlareEngine(Progress& progress, const FlareOptions& options, const Group& group,
+              const UniqueId& job, std::string rank_of, FlareEngineOwner& owner, UdpPort port,
+              const Address& address, const Secret& secret);
+
+  // The session
+  void ask(uint32_t attempt);
+  void on_granted(const message::Granted& granted);
+  void on_rejected(uint32_t attempt, const std::string& why);
+  void lose(const absl::Status& why);
+  void set_down();
+  void drop_session();
+  void try_again();
+  void on_joined(int rank, const rank_message::Joined& joined);
+  void on_up(uint32_t attempt);
+
+  // The ranks
+  void send(int rank, const rank_message::Message& message);  // perhaps to this one
+  void broadcast(const rank_message::Message& message);
+  void on_bytes(int from, const std::string& bytes);
+  absl::Status on_message(int from, const rank_message::Message& message);
+  void on_peer_gone(int rank, const absl::Status& why);
+
+  // Operations
+  void assign(FlareTask& task, int stream);
+  void order(FlareTask& task, int stream);
+  void order_waiting();
+  void on_order(const rank_message::Order& order);
+  void on_started(int rank, const rank_message::Started& started);
+  void tell_of_waiting();
+  bool is_everywhere(const OperationName& name) const;
+  void on_detached(FlareTask& task) override;
+  void on_task_done(FlareTask& task) override;
+  void on_task_pending(FlareTask& task, const std::vector<RankRange>& missing) override;
+  std::string why_waiting() const override;
+  void forget(FlareTask& task);
+  void set_awaited(bool is_awaited);
+
+  Progress& progress_;
+  const FlareOptions options_;
+  const Group& group_;
+  const UniqueId job_;
+  const std::string rank_of_;
+  FlareEngineOwner& owner_;
+  UdpPort port_;
+  const Address address_;  // the port's
+  ManagerClient client_;
+  SessionCounters counters_;
+  uint64_t failures_ = 0;
+
+  uint32_t attempt_ = 0;                    // the latest
+  std::unique_ptr<SwitchSession> session_;  // null: there is none
+  std::unique_ptr<SwitchSession> last_;     // which may still be on the stack
+  bool is_up_ = false;                      // all ranks have it
+  std::map<int, std::unique_ptr<MessageStream>> peers_;
+  std::map<int, std::pair<Nanos, absl::Status>> gone_;  // since when, and why
+
+  std::map<OperationName, FlareTask*> waiting_;     // without an order
+  std::set<FlareTask*> running_;                    // with one
+  absl::flat_hash_map<OperationName, int> orders_;  // of what has not started here
+  Alarm tell_;
+
+  // Rank 0
+  std::set<int> joined_;
+  std::string why_not_;                             // that a rank has given, in this attempt
+  std::vector<bool> busy_;                          // by stream
+  std::deque<FlareTask*> queue_;                    // of waiting_, in the order of their starts
+  std::map<OperationName, std::set<int>> started_;  // ranks
+  Nanos backoff_ = kLeastBackoff;
+  Alarm again_;
+};
+
+}  // namespace nezha::flare

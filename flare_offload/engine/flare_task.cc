@@ -1,0 +1,148 @@
+#include "flare_offload/engine/flare_task.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "collectives/reduction.h"
+#include "collectives/signature.h"
+
+namespace nezha::flare {
+namespace {
+
+// Longer ones are cut by nobody else, and take minutes.
+constexpr size_t kMostBytes = size_t{1} << 32;
+
+}  // namespace
+
+absl::Status FlareTask::supports(const Operation& operation) {
+  const auto cannot = [](absl::string_view what) {
+    return absl::UnimplementedError(absl::StrCat(what, " is for the hosts alone"));
+  };
+  if (operation.collective != Collective::kAllreduce) return cannot("any collective but allreduce");
+  if (operation.operation == ReduceOperation::kCustom) return cannot("a custom operation");
+  if (!operation.commutative) return cannot("an operation that is not commutative");
+  if (operation.reproducible) return cannot("a reproducible sum");
+  if (reduction(operation.type, operation.operation) == nullptr) return cannot("such a type");
+  if (operation.bytes() == 0) return cannot("an operation without elements");
+  if (operation.bytes() > kMostBytes) return cannot("so long a vector");
+  return absl::OkStatus();
+}
+
+FlareTask::FlareTask(FlareTaskOwner& engine, const Group& group, const Slice& slice,
+                     Algorithm algorithm, size_t payload, TaskOwner& owner)
+    : Task(owner),
+      engine_(&engine),
+      ranks_(group.size),
+      slice_(slice),
+      ranges_(ranges_of(slice.operation, slice.bounds, algorithm, group.size)),
+      per_block_(payload / slice.operation.element_size * slice.operation.element_size) {
+  for (const Range& range : ranges_) {
+    first_.push_back(blocks_);
+    blocks_ += static_cast<uint32_t>((range.length + per_block_ - 1) / per_block_);
+  }
+  taken_.resize(blocks_);
+}
+
+void FlareTask::run(SwitchSession& session, int stream) {
+  session_ = &session;
+  stream_ = stream;
+  session.add(stream, blocks_, this);
+}
+
+Range FlareTask::range(uint32_t block) const {
+  const auto next = std::upper_bound(first_.begin(), first_.end(), block);
+  const auto index = static_cast<size_t>(next - first_.begin()) - 1;
+  const Range& range = ranges_[index];
+  const size_t offset = size_t{block - first_[index]} * per_block_;
+  return {range.offset + offset, std::min(per_block_, range.length - offset)};
+}
+
+// ---- Blocks ------------------------------------------------------------------------------------
+
+BlockId FlareTask::id() const {
+  const Operation& op = slice_.operation;
+  const bool is_average = op.operation == ReduceOperation::kAverage;
+  return {.seq = 0,
+          .operation_id = op.tag ^ static_cast<uint32_t>(op.ordinal * 0x9e3779b1),
+          .type = op.type,
+          .operation = is_average ? ReduceOperation::kSum : op.operation};
+}
+
+absl::Span<const std::byte> FlareTask::contribution(uint32_t block) {
+  const Range part = range(block);
+  return {slice_.operation.input + part.offset, part.length};
+}
+
+bool FlareTask::take(uint32_t block, absl::Span<const std::byte> result) {
+  const Range part = range(block);
+  if (result.size() != part.length) return false;
+  const Operation& op = slice_.operation;
+  if (op.operation == ReduceOperation::kAverage) {
+    divide(op.type, op.output + part.offset, result.data(), part.length / op.element_size, ranks_);
+  } else {
+    std::memcpy(op.output + part.offset, result.data(), part.length);
+  }
+  taken_[block] = true;
+  ++taken_count_;
+  missing_.clear();
+  return true;
+}
+
+void FlareTask::retain(uint32_t block, Retained& copy) const {
+  const Range part = range(block);
+  const Operation& op = slice_.operation;
+  copy.tag = op.tag;
+  copy.ordinal = op.ordinal;
+  copy.lane = slice_.lane;
+  copy.offset = part.offset;
+  copy.bytes.assign(op.output + part.offset, op.output + part.offset + part.length);
+}
+
+void FlareTask::on_complete() {
+  session_ = nullptr;
+  if (engine_ != nullptr) std::exchange(engine_, nullptr)->on_task_done(*this);
+  finish(State::kDone);
+}
+
+void FlareTask::on_pending(const std::vector<RankRange>& missing) {
+  missing_ = missing;
+  engine_->on_task_pending(*this, missing);
+}
+
+void FlareTask::on_mismatch() {
+  fail(absl::FailedPreconditionError(absl::StrCat(
+      "by the tag ", slice_.operation.tag, " the switch was sent parts of another operation than ",
+      collective_name(slice_.operation.collective, {}), " of ", slice_.operation.bytes(),
+      " bytes; all ranks must call the same operations of one tag in the same order")));
+}
+
+// ---- Task --------------------------------------------------------------------------------------
+
+void FlareTask::detach() {
+  if (session_ != nullptr) std::exchange(session_, nullptr)->forget(this);
+  if (engine_ != nullptr) std::exchange(engine_, nullptr)->on_detached(*this);
+}
+
+ChunkMap FlareTask::final_chunks() const {
+  ChunkMap final;
+  for (uint32_t block = 0; block < blocks_; ++block) {
+    if (taken_[block]) add(final, range(block));
+  }
+  return final;
+}
+
+std::string FlareTask::describe() const {
+  if (stream_ == kNoStream) return engine_ == nullptr ? "" : engine_->why_waiting();
+  std::string text = absl::StrCat("has ", taken_count_, " of ", blocks_, " blocks from the switch");
+  if (missing_.empty()) return text;
+  const auto append = [](std::string* out, const RankRange& ranks) {
+    absl::StrAppend(out, ranks.first);
+    if (ranks.count > 1) absl::StrAppend(out, "-", ranks.first + ranks.count - 1);
+  };
+  return absl::StrCat(text, ", which waits for rank ", absl::StrJoin(missing_, ", ", append));
+}
+
+}  // namespace nezha::flare

@@ -1,0 +1,87 @@
+// One operation's part that a switch adds up.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/chunk_map.h"
+#include "collectives/engine.h"
+#include "flare_offload/engine/switch_session.h"
+
+namespace nezha::flare {
+
+class FlareTask;
+
+class FlareTaskOwner {
+ public:
+  // The task needs nothing any more, and was not done.
+  virtual void on_detached(FlareTask& task) = 0;
+  // All ranks have all of it.
+  virtual void on_task_done(FlareTask& task) = 0;
+  virtual void on_task_pending(FlareTask& task, const std::vector<RankRange>& missing) = 0;
+  // Why it waits, before it has a stream.
+  virtual std::string why_waiting() const = 0;
+
+ protected:
+  ~FlareTaskOwner() = default;
+};
+
+// All under Progress's lock.
+class FlareTask final : public Task, BlockOwner {
+ public:
+  static constexpr int kNoStream = -1;
+
+  // An allreduce for which supports() is true, in a session of that payload.
+  FlareTask(FlareTaskOwner& engine, const Group& group, const Slice& slice, Algorithm algorithm,
+            size_t payload, TaskOwner& owner);
+  ~FlareTask() override { detach(); }
+
+  // Whether a switch can do it; the reason if it cannot.
+  static absl::Status supports(const Operation& operation);
+
+  const Operation& operation() const { return slice_.operation; }
+  uint32_t blocks() const { return blocks_; }
+  int stream() const { return stream_; }
+  void run(SwitchSession& session, int stream);
+  // It has no blocks.
+  void end() { on_complete(); }
+  void fail(const absl::Status& why) { finish(State::kFailed, why); }
+  void lose(const absl::Status& why) { finish(State::kLost, why); }
+
+  std::string describe() const override;
+
+  Nanos started_at = 0;
+  bool is_told = false;  // rank 0 knows that it has started
+
+ private:
+  // BlockOwner
+  BlockId id() const override;
+  absl::Span<const std::byte> contribution(uint32_t block) override;
+  bool take(uint32_t block, absl::Span<const std::byte> result) override;
+  void retain(uint32_t block, Retained& copy) const override;
+  void on_complete() override;
+  void on_pending(const std::vector<RankRange>& missing) override;
+  void on_mismatch() override;
+
+  // Task
+  void detach() override;
+  ChunkMap final_chunks() const override;
+
+  Range range(uint32_t block) const;
+
+  FlareTaskOwner* engine_;  // null: detached
+  const int ranks_;
+  const Slice slice_;
+  const ChunkMap ranges_;        // of the slice
+  std::vector<uint32_t> first_;  // block of each range
+  size_t per_block_;             // bytes
+  uint32_t blocks_ = 0;
+  std::vector<bool> taken_;  // by block
+  uint32_t taken_count_ = 0;
+  SwitchSession* session_ = nullptr;
+  int stream_ = kNoStream;
+  std::vector<RankRange> missing_;
+};
+
+}  // namespace nezha::flare

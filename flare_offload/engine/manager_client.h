@@ -1,0 +1,67 @@
+// A host's way to the manager: asks for sessions, renews their leases, and gives them back. It
+// connects again for as long as something is wanted.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "flare_offload/manager/messages.h"
+#include "flare_offload/secure/secure_connection.h"
+#include "transport/progress.h"
+
+namespace nezha::flare {
+
+// All under Progress's lock.
+class ManagerClient {
+ public:
+  struct Callbacks {
+    std::function<void(const message::Granted&)> on_granted;
+    // There is none, by that attempt, or there is none any more: why, and what to do.
+    std::function<void(uint32_t attempt, const std::string& why)> on_rejected;
+    std::function<void(uint32_t attempt, const std::string& why)> on_lost;
+  };
+
+  // Connects from `local`, an address without a port, through the interface.
+  ManagerClient(Progress& progress, std::string interface, const Address& local,
+                const Address& manager, const Secret& secret, Callbacks callbacks);
+  // Gives back what it has, as far as that can be said without waiting.
+  ~ManagerClient();
+  ManagerClient(const ManagerClient&) = delete;
+  ManagerClient& operator=(const ManagerClient&) = delete;
+
+  // Asks for a session; gives back what it has. An answer comes within kPatience.
+  void join(const message::Join& join);
+  void leave();
+
+ private:
+  static constexpr Nanos kPatience = 40 * kSecond;  // longer than the manager's, with late ranks
+  static constexpr Nanos kUnreachable = 10 * kSecond;
+  static constexpr Nanos kReconnect = 300 * kMillisecond;
+
+  void connect();
+  void on_ready();
+  void on_message(const std::string& text);
+  void on_closed(const absl::Status& why);
+  void renew();
+  void give_up();
+
+  Progress& progress_;
+  const std::string interface_;
+  const Address local_;
+  const Address manager_;
+  const Secret secret_;
+  const Callbacks callbacks_;
+  std::unique_ptr<SecureConnection> connection_;
+  bool is_ready_ = false;
+  std::string last_error_ = "no answer";
+  std::optional<message::Join> join_;        // what is wanted
+  std::optional<message::Granted> granted_;  // and what there is of it
+  Alarm again_;
+  Alarm renew_;
+  Alarm patience_;
+};
+
+}  // namespace nezha::flare

@@ -1,0 +1,182 @@
+#include "flare_offload/engine/switch_session.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace nezha::flare {
+
+SwitchSession::SwitchSession(Progress& progress, UdpPort& port, const message::Granted& granted,
+                             SessionCounters& counters,
+                             std::function<void(const absl::Status&)> on_over)
+    : progress_(progress),
+      port_(port),
+      granted_(granted),
+      counters_(counters),
+      on_over_(std::move(on_over)),
+      authenticator_(granted.key),
+      alarm_(progress, [this] { on_alarm(); }) {
+  for (int i = 0; i < granted.streams; ++i) {
+    streams_.push_back(
+        {Window(granted.window, 0, {}), {}, std::vector<Retained>(granted.window), 0});
+  }
+}
+
+SwitchSession::~SwitchSession() { stop(); }
+
+absl::Status SwitchSession::start() {
+  const absl::Status status = progress_.add(port_.fd(), this, EPOLLIN);
+  is_running_ = status.ok();
+  return status;
+}
+
+void SwitchSession::stop() {
+  if (is_running_) progress_.remove(port_.fd());
+  is_running_ = false;
+  alarm_.cancel();
+}
+
+void SwitchSession::add(int stream, uint32_t blocks, BlockOwner* owner) {
+  Stream& it = streams_[static_cast<size_t>(stream)];
+  it.used += blocks;
+  it.parts.push_back({owner, it.window.extend(blocks), blocks, blocks});
+  pump();
+}
+
+void SwitchSession::forget(const BlockOwner* owner) {
+  for (Stream& stream : streams_) {
+    for (Part& part : stream.parts) {
+      if (part.owner == owner) part.owner = nullptr;
+    }
+  }
+}
+
+std::vector<Retained> SwitchSession::take_retained() {
+  std::vector<Retained> all;
+  for (Stream& stream : streams_) {
+    for (Retained& kept : stream.retained) {
+      if (!kept.bytes.empty()) all.push_back(std::exchange(kept, {}));
+    }
+  }
+  return all;
+}
+
+// ---- Receiving ---------------------------------------------------------------------------------
+
+void SwitchSession::on_events(uint32_t /*epoll_events*/) {
+  receive();
+  pump();
+}
+
+void SwitchSession::receive() {
+  port_.receive([this](absl::Span<const std::byte> datagram, const Address& from) {
+    on_datagram(datagram, from);
+  });
+}
+
+void SwitchSession::on_datagram(absl::Span<const std::byte> datagram, const Address& from) {
+  const std::optional<Frame> frame = decode(datagram);
+  if (!frame || !(from == granted_.address)) return;
+  const FrameHeader& header = frame->header;
+  const uint32_t index = header.session - granted_.session;
+  const bool is_ours = index < streams_.size() && header.generation == granted_.generation;
+  if (!is_ours || !authenticator_.verify(datagram)) return;
+  Stream& stream = streams_[index];
+  const uint32_t seq = header.block.seq;
+  if (header.type == FrameType::kResult) return on_result(stream, seq, frame->payload);
+  const Part* part = part_of(stream, seq);
+  if (part == nullptr || part->owner == nullptr) return;
+  if (header.type == FrameType::kPending) {
+    stream.window.on_pending(seq, now());
+    part->owner->on_pending(decode_ranges(frame->payload));
+  } else if (header.type == FrameType::kMismatch) {
+    part->owner->on_mismatch();
+  }
+}
+
+void SwitchSession::on_result(Stream& stream, uint32_t seq, absl::Span<const std::byte> result) {
+  Part* const part = part_of(stream, seq);
+  if (part == nullptr || !stream.window.on_result(seq, now())) return;
+  const uint32_t block = seq - part->first;
+  BlockOwner* const owner = part->owner;
+  if (owner == nullptr) return;
+  if (!owner->take(block, result)) return owner->on_mismatch();
+  counters_.bytes_received += result.size();
+  if (part->count - block <= granted_.window) {
+    owner->retain(block, stream.retained[seq % granted_.window]);
+  }
+  if (--part->missing > 0) return;
+  stream.parts.erase(stream.parts.begin() + (part - &stream.parts.front()));
+  owner->on_complete();
+}
+
+// Null: the block is none, or its part is complete.
+SwitchSession::Part* SwitchSession::part_of(Stream& stream, uint32_t seq) {
+  for (Part& part : stream.parts) {
+    if (seq - part.first < part.count) return &part;
+  }
+  return nullptr;
+}
+
+// ---- Sending -----------------------------------------------------------------------------------
+
+void SwitchSession::pump() {
+  if (!is_running_) return;
+  const Nanos time = now();
+  Nanos next = Window::kNever;
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    Window& window = streams_[i].window;
+    while (const auto seq = window.take_overdue(time)) {
+      ++counters_.resent;
+      send(i, *seq);
+    }
+    while (const auto seq = window.take_new(time)) send(i, *seq);
+    next = std::min(next, window.next_due());
+  }
+  port_.flush();
+  // An alarm that is early looks again.
+  if (next == Window::kNever || (alarm_.armed() && alarm_at_ <= next)) return;
+  alarm_at_ = next;
+  alarm_.start(next);
+}
+
+void SwitchSession::send(size_t stream, uint32_t seq) {
+  const Part* const part = part_of(streams_[stream], seq);
+  if (part == nullptr || part->owner == nullptr) return;
+  FrameHeader header{.type = FrameType::kContribution,
+                     .child = granted_.child,
+                     .generation = granted_.generation,
+                     .session = granted_.session + static_cast<uint32_t>(stream),
+                     .block = part->owner->id()};
+  header.block.seq = seq;
+  const absl::Span<const std::byte> payload = part->owner->contribution(seq - part->first);
+  counters_.bytes_sent += payload.size();
+  port_.send(encode(header, payload, authenticator_, port_.buffer()), {&granted_.address, 1});
+}
+
+void SwitchSession::on_alarm() {
+  // What has come while this process was not running counts.
+  receive();
+  const Nanos time = now();
+  for (const Stream& stream : streams_) {
+    const Nanos since = stream.window.silent_since();
+    if (since != Window::kNever && time - since > kSilence) {
+      return end(absl::UnavailableError(absl::StrCat("the switch at ", granted_.address.str(),
+                                                     " has said nothing for ",
+                                                     (time - since) / kMillisecond, " ms")));
+    }
+    if (stream.used > kMaxUsed) {
+      return end(absl::ResourceExhaustedError("the session's block numbers are used up"));
+    }
+  }
+  pump();
+}
+
+void SwitchSession::end(const absl::Status& why) {
+  if (on_over_ != nullptr) std::exchange(on_over_, nullptr)(why);
+}
+
+}  // namespace nezha::flare

@@ -1,0 +1,117 @@
+#include "flare_offload/manager/fabric.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace nezha::flare {
+namespace {
+
+using Words = std::vector<absl::string_view>;
+
+absl::Status wrong(absl::string_view what, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("'", what, "' ", why));
+}
+
+absl::StatusOr<int> number_of(const Fabric& fabric, absl::string_view name) {
+  for (size_t i = 0; i < fabric.switches.size(); ++i) {
+    if (fabric.switches[i].name == name) return static_cast<int>(i);
+  }
+  return wrong(name, "is no switch of a line above");
+}
+
+absl::Status add_switch(Fabric& fabric, const Words& words) {
+  if (number_of(fabric, words[1]).ok()) return wrong(words[1], "is there already");
+  FabricSwitch added{.name = std::string(words[1])};
+  for (const auto& [word, address] :
+       {std::pair{words[2], &added.data}, {words[3], &added.control}}) {
+    const absl::StatusOr<Address> parsed = Address::parse(word);
+    if (!parsed.ok()) return parsed.status();
+    *address = *parsed;
+  }
+  fabric.switches.push_back(std::move(added));
+  return absl::OkStatus();
+}
+
+// The text of an address has several forms: one of them counts.
+absl::StatusOr<std::string> address_of_host(absl::string_view word) {
+  const bool is_v6 = word.find(':') != absl::string_view::npos;
+  const auto parsed =
+      Address::parse(is_v6 ? absl::StrCat("[", word, "]:1") : absl::StrCat(word, ":1"));
+  if (!parsed.ok()) return wrong(word, "is no address of a host");
+  return without_port(*parsed);
+}
+
+absl::Status add_host(Fabric& fabric, const Words& words) {
+  const auto address = address_of_host(words[1]);
+  if (!address.ok()) return address.status();
+  const auto at = number_of(fabric, words[2]);
+  if (!at.ok()) return at.status();
+  auto host = std::find_if(fabric.hosts.begin(), fabric.hosts.end(),
+                           [&](const FabricHost& known) { return known.address == *address; });
+  if (host == fabric.hosts.end()) host = fabric.hosts.insert(host, {*address, {}});
+  if (std::count(host->switches.begin(), host->switches.end(), *at) > 0) {
+    return wrong(words[1], "is linked to it already");
+  }
+  host->switches.push_back(*at);
+  return absl::OkStatus();
+}
+
+absl::Status add_link(Fabric& fabric, const Words& words) {
+  const auto one = number_of(fabric, words[1]);
+  if (!one.ok()) return one.status();
+  const auto other = number_of(fabric, words[2]);
+  if (!other.ok()) return other.status();
+  if (*one == *other) return wrong(words[1], "is linked to itself");
+  fabric.switches[static_cast<size_t>(*one)].neighbours.push_back(*other);
+  fabric.switches[static_cast<size_t>(*other)].neighbours.push_back(*one);
+  return absl::OkStatus();
+}
+
+absl::Status add_line(Fabric& fabric, absl::string_view line) {
+  line = line.substr(0, line.find('#'));
+  const Words words = absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
+  if (words.empty()) return absl::OkStatus();
+  const auto takes = [&](size_t values) {
+    if (words.size() == values + 1) return absl::OkStatus();
+    return wrong(words[0], absl::StrCat("takes ", values, " values, not ", words.size() - 1));
+  };
+  absl::Status status = takes(words[0] == "switch" ? 3 : 2);
+  if (words[0] != "switch" && words[0] != "host" && words[0] != "link") {
+    return wrong(words[0], "is none of: switch, host, link");
+  }
+  if (!status.ok()) return status;
+  if (words[0] == "switch") return add_switch(fabric, words);
+  return words[0] == "host" ? add_host(fabric, words) : add_link(fabric, words);
+}
+
+}  // namespace
+
+std::string without_port(const Address& address) {
+  const std::string text = address.str();
+  const std::string host = text.substr(0, text.rfind(':'));
+  return host.front() == '[' ? host.substr(1, host.size() - 2) : host;
+}
+
+const FabricHost* Fabric::host(const Address& address) const {
+  const std::string wanted = without_port(address);
+  const auto found = std::find_if(hosts.begin(), hosts.end(),
+                                  [&](const FabricHost& host) { return host.address == wanted; });
+  return found == hosts.end() ? nullptr : &*found;
+}
+
+absl::StatusOr<Fabric> parse_fabric(absl::string_view text) {
+  Fabric fabric;
+  size_t number = 0;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    if (absl::Status status = add_line(fabric, line); !status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("line ", number, ": ", status.message()));
+    }
+  }
+  if (fabric.switches.empty()) return absl::InvalidArgumentError("there is no line 'switch'");
+  return fabric;
+}
+
+}  // namespace nezha::flare

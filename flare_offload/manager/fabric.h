@@ -1,0 +1,50 @@
+// What a manager knows of its fabric: the switches, the hosts, and what is linked to what.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "flare_offload/udp/udp_port.h"
+
+namespace nezha::flare {
+
+// For people.
+constexpr absl::string_view kFabricFormat =
+    R"(Lines, each a word and its values; # begins a comment:
+
+  switch leaf1 10.0.0.5:7100 10.0.0.5:7101   its name, where it receives frames (its --listen), and
+                                             its --control
+  host 10.0.0.1 leaf1                        a host's address on this fabric, and a switch that it
+                                             is linked to; a host may have several such lines
+  link leaf1 spine1                          two switches that are linked
+)";
+
+struct FabricSwitch {
+  std::string name;
+  Address data = {};
+  Address control = {};
+  std::vector<int> neighbours = {};  // switches, by number
+};
+
+struct FabricHost {
+  std::string address;        // as text, without a port
+  std::vector<int> switches;  // that it is linked to, by number
+};
+
+struct Fabric {
+  std::vector<FabricSwitch> switches;
+  std::vector<FabricHost> hosts;
+
+  // Null: there is no such host. By its address, whose port does not matter.
+  const FabricHost* host(const Address& address) const;
+};
+
+// An error names the line and what is wrong with it.
+absl::StatusOr<Fabric> parse_fabric(absl::string_view text);
+
+// 10.0.0.1, fd00::1.
+std::string without_port(const Address& address);
+
+}  // namespace nezha::flare

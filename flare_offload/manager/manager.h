@@ -1,0 +1,134 @@
+// The network manager of a fabric of aggregation switches (Flare, section 4; SHARP's aggregation
+// manager): computes reduction trees, installs sessions on the switches, gives hosts their keys,
+// rejects what there is no room for, and removes what nobody uses any more. messages.h has what it
+// says to whom.
+//
+// A job's ranks each ask for a session; once all have, the manager takes the best tree over the
+// switches that have room, and installs it. A switch that refuses or dies meanwhile is left out and
+// the next tree tried. Leases keep a session: hosts renew theirs with the manager, and the manager
+// those on the switches. A manager that starts again finds the sessions on the switches, and takes
+// them over when their hosts renew.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "flare_offload/manager/admission.h"
+#include "flare_offload/manager/fabric.h"
+#include "flare_offload/manager/messages.h"
+#include "flare_offload/manager/tree.h"
+#include "flare_offload/secure/secure_connection.h"
+#include "transport/progress.h"
+
+namespace nezha::flare {
+
+struct ManagerOptions {
+  Fabric fabric;
+  int sessions = 64;              // of each switch, at most
+  Nanos lease = 10 * kSecond;     // of a session that nobody renews
+  Nanos patience = 30 * kSecond;  // with ranks that are late to ask
+};
+
+// All under Progress's lock.
+class Manager {
+ public:
+  Manager(Progress& progress, ManagerOptions options, const Secret& secret);
+  ~Manager();
+  Manager(const Manager&) = delete;
+  Manager& operator=(const Manager&) = delete;
+
+  // For hosts. Connects to the switches, too, and goes on trying.
+  absl::Status listen(const Address& address);
+
+  // A line of JSON: its switches and sessions.
+  std::string statistics() const;
+
+ private:
+  using Request = message::Request;
+  class Listener;
+
+  struct Host {
+    std::unique_ptr<SecureConnection> connection;
+  };
+  struct Member {
+    Host* host = nullptr;  // null: it is not connected now
+    bool has_joined = false;
+    bool has_left = false;
+    Nanos heard = 0;
+    Address address;
+  };
+  enum class State { kGathering, kInstalling, kUp };
+  // A job's request, and the session that it gets.
+  struct Job {
+    Request request;
+    State state = State::kGathering;
+    Nanos since = 0;
+    std::vector<Member> members;  // by rank
+    uint32_t payload = 0;
+    uint32_t window = 0;
+    int streams = 0;
+    uint32_t session = 0;  // the first one
+    uint16_t generation = 0;
+    Tree tree;              // of a job that was taken over, only its switches' numbers
+    std::vector<Key> keys;  // by node
+    std::set<int> missing;  // switches that have not answered yet
+    std::map<int, std::string> refusals;  // by switch, and why
+  };
+  struct Switch {
+    std::unique_ptr<SecureConnection> connection;
+    std::unique_ptr<Alarm> again;  // connects
+    bool is_up = false;
+    Nanos down_since = 0;
+  };
+
+  static std::string name_of(const Request& request);  // for logs
+
+  // Hosts
+  void accept(tcp::Socket socket);
+  void forget(Host* host);
+  void on_host(Host& host, const std::string& text);
+  void on_join(Host& host, const message::Join& join);
+  void on_renew(Host& host, const message::Renew& renew);
+  void on_leave(const message::Leave& leave);
+  bool take_over(const message::Renew& renew);
+  void reject(Job& job, const std::string& reason);
+  void lose(const Request& request, const std::string& reason);
+  void tell(const Job& job, const message::Message& message);
+
+  // Switches
+  void connect(int number);
+  void on_switch_closed(int number, const absl::Status& why);
+  void on_switch(int number, const std::string& text);
+  void on_has(int number, const message::Has& has);
+  void on_installed(int number, uint32_t session);
+  void on_refused(int number, const message::Refused& refused);
+  void on_expired(int number, const message::Expired& expired);
+  void send(int number, const message::Message& message);
+
+  // Sessions: sessions.cc
+  void install(Job& job);
+  std::string spec(const Job& job, size_t node) const;
+  void grant(Job& job);
+  void try_another(Job& job, int number, std::string why);
+  void remove_from_switches(const Job& job);
+  Job* job_of(uint32_t session);
+  uint32_t free_session(int streams) const;
+  void tick();
+
+  Progress& progress_;
+  const ManagerOptions options_;
+  const Secret secret_;
+  const Nanos started_ = now();
+  Admission admission_;
+  std::vector<Switch> switches_;
+  std::unique_ptr<Listener> listener_;
+  std::map<Host*, std::unique_ptr<Host>> hosts_;
+  std::map<Request, std::unique_ptr<Job>> jobs_;
+  Alarm tick_;
+};
+
+}  // namespace nezha::flare

@@ -1,0 +1,127 @@
+// What hosts, manager and switches tell each other, over secure streams (secure_stream.h). Text:
+// the words of a line, the first of which says what it is.
+//
+//   host to manager     join JOB ATTEMPT RANK SIZE ADDRESS PAYLOAD WINDOW STREAMS
+//                       renew JOB ATTEMPT RANK SIZE SESSION STREAMS
+//                       leave JOB ATTEMPT RANK
+//   manager to host     granted JOB ATTEMPT SESSION STREAMS GENERATION KEY SWITCH CHILD WINDOW
+//                               PAYLOAD LEASE
+//                       rejected JOB ATTEMPT REASON...    no session: why, and what to do
+//                       lost JOB ATTEMPT REASON...        the session is none any more
+//   manager to switch   install STREAMS LEASE, and below that line what session_spec.h describes,
+//                               of the first session; the others are alike, with the next numbers
+//                       extend LEASE SESSION...
+//                       remove SESSION...
+//   switch to manager   has BYTES SESSION...              at first: its memory, and what is there
+//                       installed SESSION
+//                       refused SESSION REASON...
+//                       expired SESSION...                their lease has run out
+//
+// JOB is a context's id; its ranks get a session together, once all of them have asked by the same
+// ATTEMPT. STREAMS are a job's sessions, numbered from SESSION on; LEASE is in milliseconds.
+// Nothing that comes is believed before parse() let it through.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/clock.h"
+#include "common/unique_id.h"
+#include "flare_offload/udp/udp_port.h"
+#include "flare_offload/wire/authenticator.h"
+
+namespace nezha::flare::message {
+
+// Limits on what a peer may ask for.
+constexpr int kMaxRanks = 4096;
+constexpr int kMaxStreams = 16;
+
+// One attempt of a job to get a session.
+struct Request {
+  UniqueId job;
+  uint32_t attempt = 0;
+
+  friend auto operator<=>(const Request&, const Request&) = default;
+};
+
+struct Join {
+  Request request;
+  int rank = 0;
+  int size = 0;
+  Address address;  // where the host receives
+  uint32_t payload = 0;
+  uint32_t window = 0;
+  int streams = 0;
+};
+struct Renew {
+  Request request;
+  int rank = 0;
+  int size = 0;
+  uint32_t session = 0;
+  int streams = 0;
+};
+struct Leave {
+  Request request;
+  int rank = 0;
+};
+struct Granted {
+  Request request;
+  uint32_t session = 0;
+  int streams = 0;
+  uint16_t generation = 0;
+  Key key{};
+  Address address;  // the switch's
+  uint8_t child = 0;
+  uint32_t window = 0;
+  uint32_t payload = 0;
+  Nanos lease = 0;
+};
+struct Rejected {
+  Request request;
+  std::string reason;
+};
+struct Lost {
+  Request request;
+  std::string reason;
+};
+struct Install {
+  int streams = 0;
+  Nanos lease = 0;
+  std::string spec;
+};
+struct Extend {
+  Nanos lease = 0;
+  std::vector<uint32_t> sessions;
+};
+struct Remove {
+  std::vector<uint32_t> sessions;
+};
+struct Has {
+  uint64_t memory = 0;
+  std::vector<uint32_t> sessions;
+};
+struct Installed {
+  uint32_t session = 0;
+};
+struct Refused {
+  uint32_t session = 0;
+  std::string reason;
+};
+struct Expired {
+  std::vector<uint32_t> sessions;
+};
+
+using Message = std::variant<Join, Renew, Leave, Granted, Rejected, Lost, Install, Extend, Remove,
+                             Has, Installed, Refused, Expired>;
+
+std::string encode(const Message& message);
+// An error does not repeat the text, which may have a key in it.
+absl::StatusOr<Message> parse(absl::string_view text);
+
+std::string to_hex(const Key& key);
+
+}  // namespace nezha::flare::message

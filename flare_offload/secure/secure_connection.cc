@@ -1,0 +1,85 @@
+#include "flare_offload/secure/secure_connection.h"
+
+#include <sys/epoll.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace nezha::flare {
+
+SecureConnection::SecureConnection(Progress& progress, Callbacks callbacks)
+    : progress_(progress), callbacks_(std::move(callbacks)), deadline_(progress, [this] {
+        if (stream_ != nullptr) close(absl::DeadlineExceededError("no answer"));
+        deadline_.cancel();
+        // This may be destroyed by it.
+        const auto on_closed = std::move(callbacks_.on_closed);
+        const absl::Status why = why_;
+        on_closed(why);
+      }) {}
+
+SecureConnection::SecureConnection(Progress& progress, tcp::Socket accepted, const Secret& secret,
+                                   Callbacks callbacks)
+    : SecureConnection(progress, std::move(callbacks)) {
+  open(std::move(accepted), SecureStream::Role::kServer, secret);
+}
+
+SecureConnection::SecureConnection(Progress& progress, tcp::Socket socket, const tcp::Address& to,
+                                   const Secret& secret, Callbacks callbacks)
+    : SecureConnection(progress, std::move(callbacks)) {
+  if (connect(socket.fd(), to.sockaddr_ptr(), to.length()) != 0 && errno != EINPROGRESS) {
+    close(absl::UnavailableError(strerror(errno)));
+    return;
+  }
+  open(std::move(socket), SecureStream::Role::kClient, secret);
+}
+
+SecureConnection::~SecureConnection() {
+  if (stream_ != nullptr) progress_.remove(stream_->fd());
+}
+
+void SecureConnection::open(tcp::Socket socket, SecureStream::Role role, const Secret& secret) {
+  tcp::set_stream_options(socket.fd());
+  auto stream = SecureStream::over(std::move(socket), role, secret);
+  if (!stream.ok()) return close(stream.status());
+  const absl::Status added = progress_.add((*stream)->fd(), this, EPOLLIN | EPOLLOUT);
+  if (!added.ok()) return close(added);
+  stream_ = *std::move(stream);
+  deadline_.start(now() + kProofTime);
+}
+
+void SecureConnection::send(const std::string& message) {
+  if (stream_ == nullptr) return;
+  stream_->send(message);
+  progress_.modify(stream_->fd(), EPOLLIN | EPOLLOUT);
+}
+
+void SecureConnection::flush() {
+  if (stream_ != nullptr) (void)stream_->drive([](const std::string&) {});
+}
+
+void SecureConnection::on_events(uint32_t /*epoll_events*/) {
+  absl::Status status =
+      stream_->drive([this](const std::string& message) { callbacks_.on_message(message); });
+  if (!status.ok()) return close(status);
+  if (stream_->is_proven() && !std::exchange(is_ready_, true)) {
+    deadline_.cancel();
+    if (callbacks_.on_ready) callbacks_.on_ready();
+  }
+  // What was sent by what has just been called goes now.
+  status = stream_->drive([this](const std::string& message) { callbacks_.on_message(message); });
+  if (!status.ok()) return close(status);
+  progress_.modify(stream_->fd(), stream_->wants_to_write() ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+// Told of by the timer: never from inside of the caller.
+void SecureConnection::close(const absl::Status& why) {
+  if (stream_ != nullptr) progress_.remove(stream_->fd());
+  stream_.reset();
+  why_ = why;
+  deadline_.start(now());
+}
+
+}  // namespace nezha::flare

@@ -1,0 +1,59 @@
+// A secure stream that Progress drives.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "flare_offload/secure/secure_stream.h"
+#include "transport/progress.h"
+
+namespace nezha::flare {
+
+// All under Progress's lock.
+class SecureConnection final : EventHandler {
+ public:
+  struct Callbacks {
+    // The peer has shown that it has the secret. May be empty.
+    std::function<void()> on_ready = {};
+    std::function<void(const std::string& message)> on_message;
+    // The connection is over, or never came to be. Called once; may destroy the connection, as
+    // neither of the others may.
+    std::function<void(const absl::Status& why)> on_closed;
+  };
+
+  // Over a connection that was accepted.
+  SecureConnection(Progress& progress, tcp::Socket accepted, const Secret& secret,
+                   Callbacks callbacks);
+  // Connects `socket`, which may be bound.
+  SecureConnection(Progress& progress, tcp::Socket socket, const tcp::Address& to,
+                   const Secret& secret, Callbacks callbacks);
+  ~SecureConnection();
+  SecureConnection(const SecureConnection&) = delete;
+  SecureConnection& operator=(const SecureConnection&) = delete;
+
+  // Queues a message; it goes once the handshake is over. Nothing, once it is closed.
+  void send(const std::string& message);
+  // What can be written of what is queued is, now: before the connection is destroyed.
+  void flush();
+
+ private:
+  SecureConnection(Progress& progress, Callbacks callbacks);
+  void open(tcp::Socket socket, SecureStream::Role role, const Secret& secret);
+  void on_events(uint32_t epoll_events) override;
+  void close(const absl::Status& why);
+
+  // By when the peer must have shown that it has the secret.
+  static constexpr Nanos kProofTime = 5 * kSecond;
+
+  Progress& progress_;
+  Callbacks callbacks_;
+  std::unique_ptr<SecureStream> stream_;  // null: it is closed
+  Alarm deadline_;
+  absl::Status why_;  // why it is closed
+  bool is_ready_ = false;
+};
+
+}  // namespace nezha::flare

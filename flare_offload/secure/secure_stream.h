@@ -1,0 +1,82 @@
+// Messages between processes that have a secret in common, over a TCP connection: TLS 1.3 with that
+// secret as its pre-shared key and a fresh key exchange (E. Rescorla: RFC 8446, sections 2.2 and
+// 4.2.9). Who lacks the secret can neither take part nor read, forge or replay anything.
+//
+// A message is its length, 4 bytes, little-endian, and so many bytes of text.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "transport/tcp/socket.h"
+
+struct ssl_st;
+
+namespace nezha::flare {
+
+// 256 bits.
+using Secret = std::array<unsigned char, 32>;
+
+// The secret that a file holds: all of it, at least 16 bytes, without white space at its ends. An
+// error names the file and says nothing of what is in it.
+absl::StatusOr<Secret> read_secret(const std::string& path);
+
+// A socket that listens at the address. An error names it.
+absl::StatusOr<tcp::Socket> listen_at(const tcp::Address& address);
+
+// Not thread-safe. Never blocks.
+class SecureStream {
+ public:
+  enum class Role { kClient, kServer };
+  static constexpr size_t kMaxMessage = 1 << 20;  // bytes
+
+  // Over a connected socket, or one that is connecting, which does not block.
+  static absl::StatusOr<std::unique_ptr<SecureStream>> over(tcp::Socket socket, Role role,
+                                                            const Secret& secret);
+  ~SecureStream();
+  SecureStream(const SecureStream&) = delete;
+  SecureStream& operator=(const SecureStream&) = delete;
+
+  int fd() const { return socket_.fd(); }
+  // Whether it is to be driven when the socket takes bytes too, not only when it has some.
+  bool wants_to_write() const { return !to_send_.empty(); }
+  // Whether the peer has shown that it has the secret.
+  bool is_proven() const;
+
+  // Queues a message, at most kMaxMessage bytes; drive() sends it.
+  void send(absl::string_view message);
+  // Does what can be done without blocking, and hands over the messages that are complete; their
+  // receiver may send. kUnavailable: the connection is over. kUnauthenticated: the peer has another
+  // secret, or speaks something else.
+  absl::Status drive(absl::FunctionRef<void(const std::string& message)> handle);
+
+ private:
+  struct Free {
+    void operator()(ssl_st* tls) const;
+  };
+
+  SecureStream(tcp::Socket socket, const Secret& secret);
+
+  absl::Status receive();
+  absl::Status decrypt();
+  absl::Status hand_out(absl::FunctionRef<void(const std::string& message)> handle);
+  absl::Status encrypt();
+  absl::Status flush();
+  absl::Status failure() const;
+
+  tcp::Socket socket_;
+  Secret secret_;
+  std::unique_ptr<ssl_st, Free> tls_;
+  std::string plain_out_;  // not encrypted yet
+  std::string plain_in_;   // of messages that are not complete
+  std::string to_send_;    // encrypted
+  bool is_closed_ = false;
+};
+
+}  // namespace nezha::flare

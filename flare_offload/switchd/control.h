@@ -1,0 +1,62 @@
+// The switch's control port: managers that have the secret install sessions there, keep them with
+// leases, and remove them. A session whose lease runs out goes, so that what a manager that died
+// has left behind does not fill the switch; until then hosts go on without a manager.
+#pragma once
+
+#include <poll.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "flare_offload/manager/messages.h"
+#include "flare_offload/secure/secure_stream.h"
+#include "flare_offload/switchd/server.h"
+
+namespace nezha::flare {
+
+// Not thread-safe. Never blocks.
+class Control {
+ public:
+  // The server outlives this.
+  static absl::StatusOr<std::unique_ptr<Control>> listen(const Address& address,
+                                                         const Secret& secret, Server* server);
+
+  // Adds what is to be waited for; handle() takes what came of it.
+  void add_to(std::vector<pollfd>& awaited) const;
+  void handle();
+  // The latest time for the next handle(), whatever comes.
+  Nanos next_due() const;
+
+ private:
+  struct Manager {
+    std::unique_ptr<SecureStream> stream;
+    Nanos accepted = 0;
+    bool is_greeted = false;
+  };
+  static constexpr size_t kMaxManagers = 16;
+  // Who has not shown by then that it has the secret is a stranger.
+  static constexpr Nanos kProofTime = 5 * kSecond;
+
+  Control(tcp::Socket listener, const Secret& secret, Server* server)
+      : listener_(std::move(listener)), secret_(secret), server_(server) {}
+
+  void accept_some();
+  bool serve(Manager& manager);  // false: it is gone
+  void on_message(SecureStream& to, const std::string& text);
+  void install(SecureStream& to, const message::Install& install);
+  void remove(uint32_t session);
+  void expire();
+
+  tcp::Socket listener_;
+  Secret secret_;
+  Server* const server_;
+  std::vector<Manager> managers_;
+  std::map<uint32_t, Nanos> leases_;  // when the session's ends
+};
+
+}  // namespace nezha::flare

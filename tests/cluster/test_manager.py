@@ -1,0 +1,328 @@
+"""nezha-manager with real switches, and contexts whose allreduces the switches add up."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import job
+import pytest
+from processes import Process, end_sessions
+from testbed import Testbed
+
+SWITCH = str(job.BUILD / "flare_offload" / "nezha-switch")
+MANAGER = str(job.BUILD / "flare_offload" / "nezha-manager")
+RAIL = "eth0"
+OTHER = "eth1"
+HOSTS = 4
+SWITCHES = [4, 5, 6]  # the testbed's hosts that are switches
+MANAGED_BY = 7
+LEASE = 2  # seconds
+STREAMS = 4  # of a job, unless its rail says otherwise
+MIB = 1 << 18  # elements
+HELP = "Try nezha-manager --help."
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Testbed]:
+    rails = {RAIL: "500mbit", OTHER: "500mbit"}
+    with Testbed(hosts=8, rails=rails, prefix="ct_manager") as bed:
+        for switch in SWITCHES:
+            bed.set_rate(RAIL, "none", switch)
+        yield bed
+
+
+class Fabric:
+    """Switches and their manager."""
+
+    def __init__(self, bed: Testbed, folder: Path) -> None:
+        self.bed = bed
+        self.folder = folder
+        self.secret = folder / "secret"
+        self.secret.write_text(secrets.token_hex(32))
+        self.switches: dict[int, Process] = {}
+        self.manager: Process | None = None
+
+    def address(self, host: int) -> str:
+        return self.bed.rail(RAIL).address(host)
+
+    def start_switch(self, switch: int, *options: str) -> None:
+        at = self.address(switch)
+        argv = [SWITCH, "--listen", f"{at}:7100", "--control", f"{at}:7101"]
+        [process] = self.bed.start([*argv, "--secret", str(self.secret), *options], on=[switch])
+        process.wait_for("^ready$")
+        self.switches[switch] = process
+
+    def start_manager(self, text: str, *options: str) -> None:
+        path = self.folder / "fabric"
+        path.write_text(text)
+        argv = [MANAGER, "--listen", f"{self.address(MANAGED_BY)}:7000", "--fabric", str(path)]
+        argv += ["--secret", str(self.secret), "--lease", str(LEASE), *options]
+        [self.manager] = self.bed.start(argv, on=[MANAGED_BY], env={"NEZHA_LOG": "info"})
+        self.manager.wait_for("^ready$")
+        for switch in self.switches:
+            self.manager.wait_for(f"s{switch} is there", job.PATIENCE)
+
+    def counted(self, process: Process) -> dict[str, Any]:
+        """What a switch or the manager says of itself."""
+        lines = process.stdout.count("\n")
+        os.kill(process.pid, signal.SIGUSR1)
+        job.await_that("statistics", lambda: process.stdout.count("\n") > lines)
+        counted: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+        return counted
+
+    def sessions(self, switch: int) -> int:
+        return len(self.counted(self.switches[switch])["sessions"])
+
+    def kill(self, process: Process) -> None:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(job.PATIENCE)
+
+    @property
+    def rail(self) -> str:
+        return f"flare:{RAIL}@{self.address(MANAGED_BY)}:7000"
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"NEZHA_FLARE_SECRET": str(self.secret), "NEZHA_LOG": "info"}
+
+    def end(self) -> None:
+        all_of_them = [*self.switches.values(), *([self.manager] if self.manager else [])]
+        end_sessions(all_of_them, gently=False)
+
+    def switch_line(self, switch: int) -> str:
+        at = self.address(switch)
+        return f"switch s{switch} {at}:7100 {at}:7101\n"
+
+    def star(self, switch: int = SWITCHES[0]) -> str:
+        """All hosts linked to one switch."""
+        hosts = [f"host {self.address(host)} s{switch}\n" for host in range(HOSTS)]
+        return self.switch_line(switch) + "".join(hosts)
+
+
+@pytest.fixture
+def fabric(bed: Testbed, tmp_path: Path) -> Iterator[Fabric]:
+    fabric = Fabric(bed, tmp_path)
+    with contextlib.ExitStack() as stack:
+        stack.callback(fabric.end)
+        yield fabric
+
+
+def await_carried(work: job.Job, more: int = 1) -> None:
+    """Until the switch has sent each rank so many bytes of results more."""
+
+    def received() -> list[int]:
+        failed = [rank for rank in work.ranks if rank.process.returncode]
+        assert not failed, work.told()
+        return [rank.rail("flare")["received"] if rank.done else 0 for rank in work.ranks]
+
+    goals = [one + more for one in received()]
+    job.await_that(
+        f"{more} bytes more by the switch",
+        lambda: all(one >= goal for one, goal in zip(received(), goals)),
+        tell=work.told,
+    )
+
+
+def go_on(work: job.Job, fabric: Fabric, rails: str, **options: Any) -> None:
+    """Starts ranks that go on until they are told to stop, and checks each result."""
+    settings = {"elements": f"{MIB // 4},1000", "rails": rails, "report": 1} | options
+    work.start(until=work.stop_file, env=fabric.env, **settings)
+
+
+def test_a_switch_alone(bed: Testbed, fabric: Fabric) -> None:
+    """What the switch can do, and what it cannot and the hosts do."""
+    fabric.start_switch(SWITCHES[0])
+    fabric.start_manager(fabric.star())
+    with job.Job(bed, HOSTS) as work:
+        kinds = {"type": "float32,int8,uint64", "operation": "sum,max,average,custom"}
+        go_on(work, fabric, fabric.rail, elements="1,20000", **kinds)
+        await_carried(work, 4 << 20)
+        assert fabric.sessions(SWITCHES[0]) == STREAMS
+        work.stop()
+        work.succeed()
+    for rank in work.ranks:
+        assert rank.process.stderr.count("a custom operation is for the hosts alone") == 1
+    # They were given back.
+    assert fabric.manager is not None
+    fabric.manager.wait_for("is over", job.PATIENCE)
+    job.await_that("no sessions", lambda: fabric.sessions(SWITCHES[0]) == 0)
+
+
+def test_more_threads_than_streams(bed: Testbed, fabric: Fabric) -> None:
+    """In orders that differ from rank to rank: none waits for ever behind another."""
+    fabric.start_switch(SWITCHES[0])
+    fabric.start_manager(fabric.star())
+    with job.Job(bed, HOSTS) as work:
+        sizes = {"elements": "1,200000,100,20000", "operations": 40, "threads": 2 * STREAMS}
+        work.start(rails=fabric.rail, env=fabric.env, pause="0:20", report=1, **sizes)
+        work.succeed()
+        assert all(rank.rail("flare")["sent"] > 1 << 20 for rank in work.ranks), work.told()
+
+
+def test_beside_a_tcp_rail(bed: Testbed, fabric: Fabric) -> None:
+    """Parts of each message go by the switch and by the other rail."""
+    fabric.start_switch(SWITCHES[0])
+    fabric.start_manager(fabric.star())
+    with job.Job(bed, HOSTS) as work:
+        env = fabric.env | {"NEZHA_POLICY": "shuffle"}
+        rails = f"tcp:{OTHER},{fabric.rail}"
+        work.start(rails=rails, plan="auto", elements=f"{MIB},20000", until=work.stop_file, env=env)
+        await_carried(work, 8 << 20)
+        work.stop()
+        work.succeed()
+        assert all(rank.rail(OTHER)["sent"] > 1 << 20 for rank in work.ranks), work.told()
+
+
+def test_two_tenants(bed: Testbed, fabric: Fabric) -> None:
+    """Two jobs on one switch, and a third that it has no room for until one of them ends."""
+    fabric.start_switch(SWITCHES[0])
+    fabric.start_manager(fabric.star(), "--sessions", str(2 * STREAMS))
+    with contextlib.ExitStack() as stack:
+        jobs = [stack.enter_context(job.Job(bed, 2)) for _ in range(3)]
+        for work in jobs[:2]:
+            go_on(work, fabric, fabric.rail)
+            await_carried(work, 1 << 20)
+        assert fabric.sessions(SWITCHES[0]) == 2 * STREAMS
+        go_on(jobs[2], fabric, fabric.rail)
+        said = jobs[2].ranks[0].process
+        said.wait_for(
+            f"s4 is full: {2 * STREAMS} of its {2 * STREAMS} sessions are taken, and {STREAMS} are"
+            " asked for",
+            job.PATIENCE,
+        )
+        jobs[2].all_done(4)  # by the hosts
+        jobs[0].stop()
+        jobs[0].succeed()
+        for work in jobs[1:]:
+            await_carried(work, 1 << 20)
+            work.stop()
+            work.succeed()
+
+
+def test_a_lease_runs_out(bed: Testbed, fabric: Fabric) -> None:
+    """A rank is killed; the others are stopped before they hear of it, and give nothing back."""
+    fabric.start_switch(SWITCHES[0])
+    fabric.start_manager(fabric.star())
+    with job.Job(bed, HOSTS) as work:
+        go_on(work, fabric, fabric.rail)
+        await_carried(work)
+        for rank in work.ranks:
+            fabric.kill(rank.process)
+    assert fabric.manager is not None
+    fabric.manager.wait_for(r"the lease of rank \d has run out", job.PATIENCE)
+    job.await_that("no sessions", lambda: fabric.sessions(SWITCHES[0]) == 0)
+
+
+def test_a_dead_rank_fails_the_others(bed: Testbed, fabric: Fabric) -> None:
+    fabric.start_switch(SWITCHES[0])
+    fabric.start_manager(fabric.star())
+    with job.Job(bed, HOSTS) as work:
+        go_on(work, fabric, fabric.rail, timeout=50000)
+        await_carried(work)
+        fabric.kill(work.ranks[3].process)
+        work.wait(work.ranks[:3])
+        for rank in work.ranks[:3]:
+            assert rank.process.returncode and "rank 3" in rank.process.output, rank.told()
+
+
+def test_a_manager_that_comes_back(bed: Testbed, fabric: Fabric) -> None:
+    """The sessions stay, and it takes them over."""
+    fabric.start_switch(SWITCHES[0])
+    fabric.start_manager(fabric.star())
+    with job.Job(bed, HOSTS) as work:
+        go_on(work, fabric, fabric.rail)
+        await_carried(work)
+        assert fabric.manager is not None
+        fabric.kill(fabric.manager)
+        await_carried(work)
+        fabric.start_manager(fabric.star())
+        fabric.manager.wait_for("is taken over", job.PATIENCE)
+        since = time.monotonic()
+        while time.monotonic() < since + 1.5 * LEASE:  # else the leases would have run out
+            await_carried(work)
+        work.stop()
+        work.succeed()
+        assert all(not rank.rail("flare")["failures"] for rank in work.ranks), work.told()
+    fabric.manager.wait_for("is over", job.PATIENCE)
+    job.await_that("no sessions", lambda: fabric.sessions(SWITCHES[0]) == 0)
+
+
+def test_a_switch_that_dies(bed: Testbed, fabric: Fabric) -> None:
+    """In the middle of operations: the hosts end them, with right results, until it is back."""
+    fabric.start_switch(SWITCHES[0])
+    fabric.start_manager(fabric.star())
+    with job.Job(bed, HOSTS) as work:
+        go_on(work, fabric, fabric.rail, elements=f"{4 * MIB},1000")
+        await_carried(work, 1 << 20)
+        fabric.kill(fabric.switches[SWITCHES[0]])
+        work.all_done(4)
+        assert all(rank.rail("flare")["failures"] == 1 for rank in work.ranks), work.told()
+        fabric.start_switch(SWITCHES[0])
+        await_carried(work, 1 << 20)
+        work.stop()
+        work.succeed()
+
+
+def test_another_tree(bed: Testbed, fabric: Fabric) -> None:
+    """Over two levels, and around a switch that has died."""
+    first, second, leaf = SWITCHES
+    text = "".join(fabric.switch_line(switch) for switch in SWITCHES)
+    text += f"link s{first} s{leaf}\nlink s{second} s{leaf}\n"
+    for host in range(HOSTS):
+        linked = [first, second] if host < 2 else [leaf]
+        text += "".join(f"host {fabric.address(host)} s{switch}\n" for switch in linked)
+    for switch in SWITCHES:
+        fabric.start_switch(switch)
+    fabric.start_manager(text)
+    with job.Job(bed, HOSTS) as work:
+        go_on(work, fabric, fabric.rail)
+        await_carried(work)
+        assert fabric.sessions(leaf) == STREAMS
+        [used] = [switch for switch in (first, second) if fabric.sessions(switch)]
+        fabric.kill(fabric.switches.pop(used))
+        await_carried(work, 1 << 20)
+        [other] = {first, second} - {used}
+        assert fabric.sessions(other) == STREAMS
+        work.stop()
+        work.succeed()
+
+
+def test_secrets_differ(bed: Testbed, fabric: Fabric) -> None:
+    """Without the secret no session; the operations go on, and the log says why."""
+    fabric.start_switch(SWITCHES[0])
+    fabric.start_manager(fabric.star())
+    other = fabric.folder / "other"
+    other.write_text(secrets.token_hex(32))
+    with job.Job(bed, HOSTS) as work:
+        env = fabric.env | {"NEZHA_FLARE_SECRET": str(other)}
+        work.start(rails=fabric.rail, elements=1000, until=work.stop_file, report=1, env=env)
+        work.ranks[0].process.wait_for("cannot be reached through eth0: ", job.PATIENCE)
+        work.all_done(2)
+        work.stop()
+        work.succeed()
+        assert all(rank.rail("flare")["sent"] == 0 for rank in work.ranks)
+
+
+def test_bad_options(bed: Testbed, fabric: Fabric) -> None:
+    at = ["--listen", f"{fabric.address(MANAGED_BY)}:7000"]
+    path = fabric.folder / "fabric"
+    path.write_text("switch a\n")
+    secret = ["--secret", str(fabric.secret)]
+    good = [*at, *secret, "--fabric", str(path)]
+    for options, code, error in [
+        ([], 2, f"--listen is missing\n{HELP}"),
+        (at, 2, f"--fabric is missing\n{HELP}"),
+        ([*good, "--lease", "0"], 2, f"--lease '0': a number from 1 to 3600\n{HELP}"),
+        (good, 1, f"{path}: line 1: 'switch' takes 3 values, not 1"),
+    ]:
+        done = bed.exec(MANAGED_BY, [MANAGER, *options], check=False, timeout=10)
+        assert (done.returncode, done.stderr) == (code, f"nezha-manager: {error}\n")
+    assert "\n  link leaf1 spine1 " in bed.exec(MANAGED_BY, [MANAGER, "--help"]).stdout

@@ -1,0 +1,122 @@
+#include "flare_offload/secure/secure_stream.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace nezha::flare {
+namespace {
+
+Secret secret_of(unsigned char byte) {
+  Secret secret{};
+  secret.fill(byte);
+  return secret;
+}
+
+// A connection's two ends, and what each has received.
+class Pair {
+ public:
+  Pair(const Secret& client, const Secret& server) {
+    int fds[2] = {};
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+    ends_[0] = *SecureStream::over(tcp::Socket(fds[0]), SecureStream::Role::kClient, client);
+    ends_[1] = *SecureStream::over(tcp::Socket(fds[1]), SecureStream::Role::kServer, server);
+  }
+
+  SecureStream& client() { return *ends_[0]; }
+  SecureStream& server() { return *ends_[1]; }
+
+  absl::Status drive(int end) {
+    return ends_[end]->drive([&](const std::string& message) { got[end].push_back(message); });
+  }
+  // By turns, until nothing moves any more, or an end has failed.
+  absl::Status drive_all() {
+    for (int round = 0; round < 50; ++round) {
+      for (const int end : {0, 1}) {
+        if (absl::Status status = drive(end); !status.ok()) return status;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<std::string> got[2];
+
+ private:
+  std::unique_ptr<SecureStream> ends_[2];
+};
+
+TEST(SecureStreamTest, CarriesMessagesBothWays) {
+  Pair pair(secret_of(1), secret_of(1));
+  const std::string longest(SecureStream::kMaxMessage, 'x');
+  pair.client().send("hello");
+  pair.client().send("");
+  pair.server().send(longest);
+  for (int i = 0; i < 40; ++i) ASSERT_TRUE(pair.drive_all().ok());
+  EXPECT_TRUE(pair.client().is_proven());
+  EXPECT_TRUE(pair.server().is_proven());
+  EXPECT_EQ(pair.got[1], (std::vector<std::string>{"hello", ""}));
+  EXPECT_EQ(pair.got[0], std::vector<std::string>{longest});
+}
+
+// What is behind the end of the handshake in one read is not left for the next one, which may never
+// come.
+TEST(SecureStreamTest, HandsOverWhatComesWithTheEndOfTheHandshake) {
+  Pair pair(secret_of(1), secret_of(1));
+  pair.client().send("at once");
+  ASSERT_TRUE(pair.drive(0).ok());
+  ASSERT_TRUE(pair.drive(1).ok());
+  ASSERT_TRUE(pair.drive(0).ok());
+  ASSERT_TRUE(pair.drive(1).ok());
+  EXPECT_EQ(pair.got[1], std::vector<std::string>{"at once"});
+}
+
+TEST(SecureStreamTest, RefusesAnotherSecret) {
+  Pair pair(secret_of(1), secret_of(2));
+  pair.client().send("let me in");
+  EXPECT_FALSE(pair.drive_all().ok());
+  EXPECT_FALSE(pair.server().is_proven());
+  EXPECT_TRUE(pair.got[1].empty());
+}
+
+TEST(SecureStreamTest, RefusesWhatIsNoTls) {
+  int fds[2] = {};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+  const tcp::Socket stranger(fds[0]);
+  const auto server =
+      *SecureStream::over(tcp::Socket(fds[1]), SecureStream::Role::kServer, secret_of(1));
+  ASSERT_EQ(write(fds[0], "GET / HTTP/1.0\r\n\r\n", 18), 18);
+  EXPECT_EQ(server->drive([](const std::string&) {}).code(), absl::StatusCode::kUnauthenticated);
+}
+
+TEST(SecureStreamTest, SaysThatTheConnectionWasClosed) {
+  int fds[2] = {};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+  const auto server =
+      *SecureStream::over(tcp::Socket(fds[1]), SecureStream::Role::kServer, secret_of(1));
+  close(fds[0]);
+  EXPECT_EQ(server->drive([](const std::string&) {}).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(SecureStreamTest, ReadsSecrets) {
+  const std::string path = testing::TempDir() + "secret" + std::to_string(getpid());
+  const auto read = [&](const std::string& text) {
+    std::ofstream(path) << text;
+    return read_secret(path);
+  };
+  const auto secret = read("0123456789abcdef\n");
+  ASSERT_TRUE(secret.ok());
+  EXPECT_EQ(*read(" 0123456789abcdef"), *secret);
+  EXPECT_NE(*read("0123456789abcdeF"), *secret);
+  EXPECT_FALSE(read("short").ok());
+  EXPECT_EQ(std::string(read("short").status().message()).find("short\""), std::string::npos);
+  unlink(path.c_str());
+  EXPECT_EQ(read_secret(path).status().code(), absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace nezha::flare
