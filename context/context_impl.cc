@@ -533,7 +533,8 @@ std::vector<RailStats> ContextImpl::rails() const {
     const Device* device = endpoint_->device(rail);
     const RailCounters& counters = device->counters();
     stats.push_back({device->name(), counters.bytes_sent, counters.bytes_received,
-                     counters.segments_resent, counters.failures, counters.rate});
+                     counters.segments_resent, counters.failures, counters.reconnections,
+                     counters.last_failure, counters.rate});
   }
   return stats;
 }

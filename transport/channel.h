@@ -16,6 +16,8 @@
 #include "transport/link.h"
 #include "transport/outbox.h"
 #include "transport/progress.h"
+#include "transport/pulse.h"
+#include "transport/retry.h"
 #include "transport/scheduler.h"
 
 namespace nezha {
@@ -29,6 +31,8 @@ class ChannelOwner {
   virtual Device* device(Rail rail) = 0;  // null: there is none of that number
   virtual void on_abort(const wire::Abort& abort) = 0;
   virtual void on_roll_call(const wire::RollCall& call) = 0;
+  // A link on that rail may be dead, and those to other peers, too.
+  virtual void on_suspicion(Rail rail) = 0;
   // The contexts of this process that broke lately: whoever connects is told.
   virtual const std::deque<wire::Abort>& aborts() const = 0;
 
@@ -75,6 +79,8 @@ class Channel final : LinkOwner, InboxOwner {
   wire::Welcome on_hello(Rail rail, const wire::Hello& hello);
   void on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link);
   void on_carrier(Rail rail, bool up);
+  // Asks the peer by that rail whether it is there, if there is a link and no question is open.
+  void ask(Rail rail);
 
   // Says goodbye. `drained` says whether the peer has acknowledged all it was sent, or never will.
   void say_goodbye();
@@ -102,17 +108,17 @@ class Channel final : LinkOwner, InboxOwner {
     uint64_t attempt_id = 0;
     UniqueId attempt_job;
     uint32_t generation = 0;  // of the link or the attempt
-    Nanos retry_at = 0;
-    Nanos backoff = 0;
-    Nanos last_heard = 0;
-    Nanos asked_at = 0;            // a ping that is not answered yet
-    uint64_t moved = 0;            // Link::moved, when last looked at
-    Nanos moved_at = 0;            // when that was seen to have grown
+    Retry retry;
+    Pulse pulse;
+    bool has_been_up = false;
     bool refused = false;          // nobody listens there any more
     bool ack_when_landed = false;  // the segment at hand
     bool ack_due = false;
     absl::Status last_error;
   };
+
+  // What the links are looked after for, though nobody waits for a message.
+  enum class Watch { kNothing, kAnswers, kSuspicion };
 
   // LinkOwner
   absl::StatusOr<std::byte*> on_segment(Link& link, const wire::FrameHeader& frame,
@@ -153,23 +159,18 @@ class Channel final : LinkOwner, InboxOwner {
   void on_connected(Rail rail, absl::StatusOr<std::unique_ptr<Link>> link, uint32_t generation);
   void link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32_t generation);
   void link_down(Rail rail, const absl::Status& why, bool tell_peer);
-  void retry_later(Rail rail, const absl::Status& why);
   void check_peer();
   void fail(const absl::Status& why);
   void fail_soon();
   void pump_soon();
   void ack_soon(Port& port);
   void housekeeping();
-  void check_stalls(Nanos time);
-  Nanos silent_since(Rail rail, Nanos time);
+  Watch watch_links(Nanos time);
+  Nanos siblings_heard(Rail rail) const;
   Link* best_link();
 
-  // A link that stands still that long while a sibling progresses is dead. Longer than a peer's
-  // thread waits for a core.
-  static constexpr Nanos kStall = 150 * kMillisecond;
   static constexpr Nanos kHousekeeping = 25 * kMillisecond;
-  static constexpr Nanos kFirstBackoff = 20 * kMillisecond;
-  static constexpr Nanos kMaxBackoff = 2 * kSecond;
+  static constexpr Nanos kSuspense = 10 * kMillisecond;  // while a link is suspected
 
   ChannelOwner& owner_;
   UniqueId peer_;

@@ -106,6 +106,10 @@ void Endpoint::on_roll_call(const wire::RollCall& call) {
   if (entry != jobs_.end()) entry->second->on_roll_call(call);
 }
 
+void Endpoint::on_suspicion(Rail rail) {
+  for (auto& [id, channel] : channels_) channel->ask(rail);
+}
+
 wire::Welcome Endpoint::on_hello(Rail rail, const wire::Hello& hello) {
   const auto refuse = [&](wire::WelcomeCode code) {
     return wire::Welcome{code, wire::kVersion, hello.generation};

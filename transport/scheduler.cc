@@ -24,6 +24,7 @@ void Scheduler::link_up(Rail rail, Link* link, double initial_rate) {
   Queue& queue = at(rail);
   queue.link = link;
   queue.rate = RateEstimator(initial_rate > 0 ? initial_rate : kInitialRate);
+  queue.trust = 1;
   queue.lazy_bytes = 0;
   up_ |= rail_bit(rail);
   std::deque<OutSegment*> parked;

@@ -36,7 +36,10 @@ class Scheduler {
   void link_down(Rail rail, std::deque<OutSegment*>& orphans);
 
   RailMask up() const { return up_; }
-  double rate(Rail rail) const { return at(rail).rate.rate(); }
+  double rate(Rail rail) const { return at(rail).rate.rate() * at(rail).trust; }
+  // The part of its learned rate that shares are computed with: a link that has come back gets
+  // little at first. 1 after link_up.
+  void set_trust(Rail rail, double trust) { at(rail).trust = trust; }
 
   // Cuts `length` bytes over the rails of `allowed` that are up, each part a multiple of
   // `granule` bytes but the last, at least `segments_per_rail` for each rail that gets enough for
@@ -65,6 +68,7 @@ class Scheduler {
   struct Queue {
     Link* link = nullptr;
     RateEstimator rate{kInitialRate};
+    double trust = 1;
     std::deque<OutSegment*> segments;
     uint64_t bytes = 0;       // of `segments`
     uint64_t lazy_bytes = 0;  // submitted since the last segment that is acknowledged at once
