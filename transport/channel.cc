@@ -484,6 +484,7 @@ void Channel::fail_soon() {
 
 void Channel::housekeeping() {
   const Nanos time = now();
+  scheduler_.reconsider(time);
   const Watch watch = watch_links(time);
   if (failed() || (!wanted() && watch == Watch::kNothing)) return;
   if (wanted() && (scheduler_.up() == 0 || outbox_.wanted())) need_links();

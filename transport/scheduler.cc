@@ -241,6 +241,15 @@ void Scheduler::pump() {
   });
 }
 
+void Scheduler::reconsider(Nanos time) {
+  for_each_rail(up_, [&](Rail rail) {
+    Queue& queue = at(rail);
+    if (queue.rate.in_flight() > 0 || time - queue.last_progress < kForgotten) return;
+    queue.rate.hope();
+    queue.last_progress = time;
+  });
+}
+
 bool Scheduler::acknowledged(const OutSegment& segment) {
   if (!segment.counted()) return false;
   Queue& queue = at(segment.rail);

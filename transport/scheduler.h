@@ -56,6 +56,9 @@ class Scheduler {
   // Submits what may be in flight now.
   void pump();
 
+  // Called now and then: a link that has carried nothing for a while may be faster by now.
+  void reconsider(Nanos time);
+
   // An acknowledgement came. Whether the link's rate was learned anew.
   bool acknowledged(const OutSegment& segment);
 
@@ -95,6 +98,7 @@ class Scheduler {
   static constexpr Nanos kStealMargin = kMillisecond;
   // Smaller segments are acknowledged with whatever goes back next.
   static constexpr size_t kAckNow = 4 << 10;
+  static constexpr Nanos kForgotten = kSecond;
   static constexpr uint64_t kMaxLazy = 8 << 10;
 
   Queue& at(Rail rail) { return queues_[static_cast<size_t>(rail)]; }

@@ -87,5 +87,56 @@ TEST(RateEstimator, ForgetsWhatWasInFlightOnADeadLink) {
   EXPECT_NEAR(rate.rate(), 1000 / 0.020, 1);
 }
 
+// 8 KiB at a time, by a network of that delay and rate; and now and then somebody is late.
+class ShortPeriods {
+ public:
+  explicit ShortPeriods(RateEstimator& estimator) : estimator_(estimator) {}
+  void pass(int count, Nanos delay, double rate) {
+    constexpr uint64_t kBytes = 8 << 10;
+    for (int i = 0; i < count; ++i) {
+      estimator_.submitted(kBytes, time_);
+      time_ += delay + static_cast<Nanos>(kBytes * kSecond / rate);
+      if (i % 4 != 0) time_ += 3 * kMillisecond;
+      estimator_.acknowledged(kBytes, time_);
+      time_ += kMillisecond;
+    }
+  }
+
+ private:
+  RateEstimator& estimator_;
+  Nanos time_ = kSecond;
+};
+
+TEST(RateEstimator, ShortPeriodsTellOfARateThatHasFallenFar) {
+  for (const Nanos delay : {50 * kMicrosecond, 5 * kMillisecond}) {
+    RateEstimator estimator(125e6);
+    ShortPeriods periods(estimator);
+    periods.pass(200, delay, 125e6);
+    EXPECT_GT(estimator.rate(), 100e6) << "they do not tell of the delay";
+    periods.pass(48, delay, 12.5e6);
+    EXPECT_LT(estimator.rate(), 20e6);
+    EXPECT_GT(estimator.rate(), 10e6);
+    estimator.hope();
+    EXPECT_GT(estimator.rate(), 20e6);
+    for (int i = 0; i < 10; ++i) estimator.hope();
+    EXPECT_GT(estimator.rate(), 100e6);
+    EXPECT_LE(estimator.rate(), 126e6) << "no more than it was before";
+  }
+}
+
+TEST(RateEstimator, ThereIsNothingToHopeForWhatLongPeriodsHaveShown) {
+  RateEstimator estimator(125e6);
+  Nanos time = kSecond;
+  for (int i = 0; i < 50; ++i) {
+    estimator.submitted(1 << 20, time);
+    time += 100 * kMillisecond;
+    estimator.acknowledged(1 << 20, time);
+  }
+  const double rate = estimator.rate();
+  EXPECT_LT(rate, 12e6);
+  estimator.hope();
+  EXPECT_EQ(estimator.rate(), rate);
+}
+
 }  // namespace
 }  // namespace nezha
