@@ -502,6 +502,12 @@ void ContextImpl::check_roll_call(uint32_t tag, uint64_t ordinal) {
       disagreement_error(other->rank, tag, roll_call_.signature(tag, ordinal), other->signature));
 }
 
+bool ContextImpl::is_cut_off() const {
+  return std::any_of(group_.channels.begin(), group_.channels.end(), [](const Channel* channel) {
+    return channel != nullptr && channel->is_cut_off();
+  });
+}
+
 std::string ContextImpl::absent(const RunningOperation& operation) const {
   const auto& request = operation.request();
   return roll_call_.absent(request.operation.tag, request.ordinal);

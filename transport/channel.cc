@@ -404,8 +404,7 @@ void Channel::link_down(Rail rail, const absl::Status& why, bool tell_peer) {
   if (!housekeeping_.armed()) housekeeping_.start(now() + kHousekeeping);
   if (!peer_left_) {
     device->counters().failures += 1;
-    device->counters().last_failure =
-        absl::StrCat(description_, ": ", std::string(why.message()));
+    device->counters().last_failure = absl::StrCat(description_, ": ", std::string(why.message()));
     log().info("{}: link on {} is down: {}", description_, device->name(),
                std::string(why.message()));
   }
@@ -534,10 +533,9 @@ Channel::Watch Channel::watch_links(Nanos time) {
     }
     if (state != Pulse::State::kDead) continue;
     link_down(rail,
-              absl::DeadlineExceededError(
-                  absl::StrCat("nothing was acknowledged for ",
-                               watched.pulse.silence() / kMillisecond,
-                               " ms while other rails progressed")),
+              absl::DeadlineExceededError(absl::StrCat("nothing was acknowledged for ",
+                                                       watched.pulse.silence() / kMillisecond,
+                                                       " ms while other rails progressed")),
               true);
   }
   return watch;

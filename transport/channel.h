@@ -92,6 +92,8 @@ class Channel final : LinkOwner, InboxOwner {
 
   // The state of each rail, and why there is no link on it, for errors.
   std::string describe() const;
+  // Whether somebody waits for the peer, and no rail reaches it.
+  bool is_cut_off() const { return wanted() && up() == 0; }
 
   bool failed() const { return !failure_.ok(); }
   const absl::Status& failure() const { return failure_; }

@@ -9,8 +9,7 @@ void Pulse::begin(Nanos time) {
   last_heard_ = time;
 }
 
-Pulse::State Pulse::look(const Link& link, Nanos waiting_since, Nanos siblings_heard,
-                         Nanos time) {
+Pulse::State Pulse::look(const Link& link, Nanos waiting_since, Nanos siblings_heard, Nanos time) {
   const uint64_t moved = link.moved();
   if (moved != moved_) {
     moved_ = moved;

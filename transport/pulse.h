@@ -10,10 +10,11 @@
 namespace nezha {
 
 // Frames may vanish, and no error says so. Two things tell: what was sent is not confirmed by the
-// peer's machine, whose kernel does so within 40 ms whatever its processes do; or the peer's process
-// answers nothing by this link though it does by others. Neither is a proof, since a whole machine
-// or process may stand still for a while. So a link is suspected first, and the peer asked by its
-// other links. Only when it answers there, and a moment later still not here, is the link dead.
+// peer's machine, whose kernel does so within 40 ms whatever its processes do; or the peer's
+// process answers nothing by this link though it does by others. Neither is a proof, since a whole
+// machine or process may stand still for a while. So a link is suspected first, and the peer asked
+// by its other links. Only when it answers there, and a moment later still not here, is the link
+// dead.
 class Pulse {
  public:
   enum class State { kWell, kSuspected, kDead };

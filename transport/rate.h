@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #include "common/clock.h"
 
@@ -18,8 +19,9 @@ namespace nezha {
 // more than the rate: what such messages get; longer ones correct it.
 //
 // Where all messages are short, a rate that has fallen shows as time beyond the least that a short
-// period took before. If the best of kRun periods is clearly so, the estimate is lowered; and as
-// the link may then carry too little to be seen to recover, `hope` raises it again by and by.
+// period took before. If the best of kRun periods is clearly so, the estimate is lowered, and it is
+// taken back when the best of kRun fits the one before better. As the link may carry too little for
+// that to be seen, `hope` raises it by and by.
 class RateEstimator {
  public:
   // Bytes per second.
@@ -37,13 +39,13 @@ class RateEstimator {
     const Nanos period = time - busy_since_;
     if (in_flight_ > 0 && period < kWindow) return false;
     const bool is_enough = period_bytes_ >= kEnough || period >= kWindow;
-    const bool is_slower = !is_enough && lower(period_bytes_, period);
+    const bool is_judged = !is_enough && judge(period_bytes_, period);
     Busy& busy = is_enough ? busy_ : short_busy_;
     busy.bytes += period_bytes_;
     busy.time += period;
     period_bytes_ = 0;
     busy_since_ = time;
-    return update(busy, !is_enough) || is_slower;
+    return update(busy, !is_enough) || is_judged;
   }
 
   // For a link that has carried nothing for a while: short periods may have wronged it.
@@ -80,16 +82,21 @@ class RateEstimator {
     return true;
   }
 
-  // A short period says that the link is slower than it was. Whether the estimate changed.
-  bool lower(uint64_t bytes, Nanos period) {
-    const double expected = static_cast<double>(bytes) * kSecond / rate_;
+  // What short periods tell of a rate that has fallen far, or that is again what it was. Whether the
+  // estimate changed.
+  bool judge(uint64_t bytes, Nanos period) {
+    if (bytes < kTelling) return false;
+    const double expected = time_of(bytes, rate_);
     const double delay = static_cast<double>(period) - expected;
-    if (bytes < kTelling || delay <= 0) return false;
-    least_delay_ = std::min(least_delay_, delay);
+    if (delay > 0) least_delay_ = std::min(least_delay_, delay);
     if (run_ == 0 || delay < best_.delay) best_ = {bytes, expected, delay};
     if (++run_ < kRun) return false;
     run_ = 0;
     const double extra = best_.delay - least_delay_;
+    if (before_ > 0 && 2 * extra < time_of(best_.bytes, before_) - best_.expected) {
+      rate_ = std::exchange(before_, 0);
+      return true;
+    }
     if (extra < kNoticeable || extra < (kClearly - 1) * best_.expected) return false;
     before_ = std::max(before_, rate_);
     rate_ = static_cast<double>(best_.bytes) * kSecond / (best_.expected + extra);
@@ -97,11 +104,14 @@ class RateEstimator {
     short_busy_ = Busy();
     return true;
   }
+  static double time_of(uint64_t bytes, double rate) {  // ns
+    return static_cast<double>(bytes) * kSecond / rate;
+  }
 
   static constexpr Nanos kWindow = 10 * kMillisecond;
   static constexpr uint64_t kEnough = 32 << 10;  // bytes
   static constexpr double kWeight = 0.25;
-  static constexpr int kRun = 16;              // short periods
+  static constexpr int kRun = 16;                // short periods
   static constexpr uint64_t kTelling = 2 << 10;  // bytes
   static constexpr double kNoticeable = 200 * kMicrosecond;
   static constexpr double kClearly = 4;  // times as long
@@ -118,7 +128,7 @@ class RateEstimator {
     double expected = 0;  // ns, by the estimate
     double delay = 0;     // ns, beyond that
   };
-  int run_ = 0;  // short periods since `lower` last decided
+  int run_ = 0;  // short periods since `judge` last decided
   Short best_;   // of them
   double least_delay_ = std::numeric_limits<double>::max();  // ns, ever
   double before_ = 0;  // the estimate before it was lowered; 0: it was not

@@ -17,8 +17,7 @@ class Retry {
   // A link that lives that long, and four times as long as it was left alone, is well, and the
   // deaths before are forgiven.
   static constexpr Nanos kWell = 10 * kSecond;
-  // The part of its rate that a link which has come back is given at first. It doubles every
-  // kTrustDoubles.
+  // What a link that has come back is given at first; it doubles every kTrustDoubles.
   static constexpr double kFirstTrust = 1.0 / 8;
   static constexpr Nanos kTrustDoubles = 100 * kMillisecond;
 
@@ -32,9 +31,8 @@ class Retry {
   bool due(Nanos time, bool is_last_resort) const;
   // Whether an attempt, or the link, has failed since a link was last up.
   bool has_failed() const { return wait_ > 0; }
-  // Whether a link has died that is not forgiven.
-  bool has_died() const { return rest_ > 0; }
-  double trust(Nanos time) const;  // 0 to 1
+  // The part of its rate that the link is given, 0 to 1.
+  double trust(Nanos time) const;
 
  private:
   Nanos wait_ = 0;  // after the last failure; 0: there was none

@@ -116,6 +116,9 @@ TEST(RateEstimator, ShortPeriodsTellOfARateThatHasFallenFar) {
     periods.pass(48, delay, 12.5e6);
     EXPECT_LT(estimator.rate(), 20e6);
     EXPECT_GT(estimator.rate(), 10e6);
+    RateEstimator recovering = estimator;
+    ShortPeriods(recovering).pass(16, delay, 125e6);
+    EXPECT_GT(recovering.rate(), 100e6);
     estimator.hope();
     EXPECT_GT(estimator.rate(), 20e6);
     for (int i = 0; i < 10; ++i) estimator.hope();

@@ -24,7 +24,6 @@ TEST(Retry, NothingHoldsTheFirstAttempt) {
   const Retry retry;
   EXPECT_TRUE(retry.due(0, false));
   EXPECT_FALSE(retry.has_failed());
-  EXPECT_FALSE(retry.has_died());
   EXPECT_EQ(retry.trust(0), 1);
 }
 
@@ -61,7 +60,6 @@ TEST(Retry, ALinkThatDiesAgainRestsLonger) {
     retry.link_up(time);
     time += kSecond;
     retry.link_died(time);
-    EXPECT_TRUE(retry.has_died());
     expect_about(wait_of(retry, time, false), expected);
     // Whoever has no other link waits only as for an attempt that has failed.
     expect_about(wait_of(retry, time, true), Retry::kFirst);
