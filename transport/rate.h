@@ -82,13 +82,14 @@ class RateEstimator {
     return true;
   }
 
-  // What short periods tell of a rate that has fallen far, or that is again what it was. Whether the
-  // estimate changed.
+  // What short periods tell of a rate that has fallen far, or that is again what it was. Whether
+  // the estimate changed.
   bool judge(uint64_t bytes, Nanos period) {
     if (bytes < kTelling) return false;
     const double expected = time_of(bytes, rate_);
     const double delay = static_cast<double>(period) - expected;
-    if (delay > 0) least_delay_ = std::min(least_delay_, delay);
+    const double least = static_cast<double>(period) - time_of(bytes, std::max(rate_, before_));
+    if (least > 0) least_delay_ = std::min(least_delay_, least);
     if (run_ == 0 || delay < best_.delay) best_ = {bytes, expected, delay};
     if (++run_ < kRun) return false;
     run_ = 0;

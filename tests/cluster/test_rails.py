@@ -245,8 +245,12 @@ def unslow(bed: Testbed) -> None:
     bed.set_rate("eth1", RATE)
 
 
-@pytest.mark.parametrize("elements", [MIB // 16, 4 * MIB], ids=["64K", "4M"])
-@pytest.mark.parametrize("worsen", [slow_down, slow_port, lossy])
+# Small messages pass a slow shaper unhindered while they are few: only losses show on any machine.
+@pytest.mark.parametrize(
+    ("worsen", "elements"),
+    [(slow_down, 4 * MIB), (slow_port, 4 * MIB), (lossy, 4 * MIB), (lossy, MIB // 16)],
+    ids=["rail", "port", "lossy", "lossy-64K"],
+)
 def test_slow(bed: Testbed, worsen: Callable[[Testbed], None], elements: int) -> None:
     """The traffic moves away, and comes back."""
     some = 5 if elements > MIB else 40
