@@ -48,12 +48,8 @@ class RateEstimator {
     return update(busy, !is_enough) || is_judged;
   }
 
-  // For a link that has carried nothing for a while: short periods may have wronged it.
-  void hope() {
-    if (before_ == 0) return;
-    rate_ = std::min(2 * rate_, before_);
-    if (rate_ == before_) before_ = 0;
-  }
+  // For a link that has carried nothing for a while: it may be better by now. Up to `limit`.
+  void hope(double limit) { rate_ = std::max(rate_, std::min(2 * rate_, limit)); }
 
   // The link died: what was in flight will not be acknowledged.
   void reset_in_flight() {

@@ -242,10 +242,12 @@ void Scheduler::pump() {
 }
 
 void Scheduler::reconsider(Nanos time) {
+  double best = 0;
+  for_each_rail(up_, [&](Rail rail) { best = std::max(best, at(rail).rate.rate()); });
   for_each_rail(up_, [&](Rail rail) {
     Queue& queue = at(rail);
     if (queue.rate.in_flight() > 0 || time - queue.last_progress < kForgotten) return;
-    queue.rate.hope();
+    queue.rate.hope(kHope * best);
     queue.last_progress = time;
   });
 }

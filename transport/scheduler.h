@@ -56,7 +56,8 @@ class Scheduler {
   // Submits what may be in flight now.
   void pump();
 
-  // Called now and then: a link that has carried nothing for a while may be faster by now.
+  // Called now and then: a link so slow that it has carried nothing for a while may be faster by
+  // now. It gets so much that this will show.
   void reconsider(Nanos time);
 
   // An acknowledgement came. Whether the link's rate was learned anew.
@@ -99,6 +100,7 @@ class Scheduler {
   // Smaller segments are acknowledged with whatever goes back next.
   static constexpr size_t kAckNow = 4 << 10;
   static constexpr Nanos kForgotten = kSecond;
+  static constexpr double kHope = 0.25;  // of the fastest link's rate
   static constexpr uint64_t kMaxLazy = 8 << 10;
 
   Queue& at(Rail rail) { return queues_[static_cast<size_t>(rail)]; }

@@ -148,7 +148,7 @@ def test_the_last_one_dies(bed: Testbed) -> None:
     """Every rank's error names a rank and each of its rails, with what became of it."""
     with job.Job(bed, 4) as work:
         work.start(
-            elements=f"{MIB // 4}", until=work.stop_file, algorithm="ring", rails=ALL, timeout=2500
+            elements=1000, until=work.stop_file, algorithm="ring", rails=ALL, timeout=2500
         )
         work.all_done(5)
         bed.cut(1, "eth0", "silent")
@@ -246,12 +246,20 @@ def unslow(bed: Testbed) -> None:
 
 
 # Small messages pass a slow shaper unhindered while they are few: only losses show on any machine.
+# What short messages tell of rates is less than what long ones do.
 @pytest.mark.parametrize(
-    ("worsen", "elements"),
-    [(slow_down, 4 * MIB), (slow_port, 4 * MIB), (lossy, 4 * MIB), (lossy, MIB // 16)],
+    ("worsen", "elements", "bad", "good"),
+    [
+        (slow_down, 4 * MIB, 0.25, 0.35),
+        (slow_port, 4 * MIB, 0.25, 0.35),
+        (lossy, 4 * MIB, 0.25, 0.35),
+        (lossy, MIB // 16, 0.1, 0.12),
+    ],
     ids=["rail", "port", "lossy", "lossy-64K"],
 )
-def test_slow(bed: Testbed, worsen: Callable[[Testbed], None], elements: int) -> None:
+def test_slow(
+    bed: Testbed, worsen: Callable[[Testbed], None], elements: int, bad: float, good: float
+) -> None:
     """The traffic moves away, and comes back."""
     some = 5 if elements > MIB else 40
     with job.Job(bed, 3) as work:
@@ -260,13 +268,13 @@ def test_slow(bed: Testbed, worsen: Callable[[Testbed], None], elements: int) ->
         worsen(bed)
         job.await_that(
             "less goes by the bad rail",
-            lambda: part_of(work, 1, "eth1", some) < 0.25,
+            lambda: part_of(work, 1, "eth1", some) < bad,
             tell=work.told,
         )
         unslow(bed)
         job.await_that(
-            "as much goes by the good one",
-            lambda: part_of(work, 1, "eth1", some) > 0.35,
+            "more goes by the good one",
+            lambda: part_of(work, 1, "eth1", some) > good,
             tell=work.told,
         )
         work.stop()
