@@ -560,6 +560,12 @@ void ContextImpl::check_roll_call(uint32_t tag, uint64_t ordinal) {
       disagreement_error(other->rank, tag, roll_call_.signature(tag, ordinal), other->signature));
 }
 
+bool ContextImpl::is_cut_off() const {
+  return std::any_of(group_.channels.begin(), group_.channels.end(), [](const Channel* channel) {
+    return channel != nullptr && channel->is_cut_off();
+  });
+}
+
 std::string ContextImpl::absent(const RunningOperation& operation) const {
   const auto& request = operation.request();
   return roll_call_.absent(request.operation.tag, request.operation.ordinal);
@@ -604,12 +610,13 @@ std::vector<RailStats> ContextImpl::rails() const {
     const Device* device = endpoint_->device(rail);
     const RailCounters& counters = device->counters();
     stats.push_back({device->name(), counters.bytes_sent, counters.bytes_received,
-                     counters.segments_resent, counters.failures, counters.rate});
+                     counters.segments_resent, counters.failures, counters.reconnections,
+                     counters.last_failure, counters.rate});
   }
   if (flare_ != nullptr) {
     const flare::SessionCounters& counters = flare_->counters();
     stats.push_back({kSwitchRail, counters.bytes_sent, counters.bytes_received, counters.resent,
-                     flare_->failures(), 0});
+                     flare_->failures(), 0, "", 0});
   }
   return stats;
 }

@@ -95,6 +95,7 @@ class ContextImpl final : JobListener,
   void on_operation_failed(const absl::Status& why) override;
   void on_operation_slow(RunningOperation& operation) override;
   void on_operation_overdue(RunningOperation& operation) override;
+  bool is_cut_off() const override;
   std::string absent(const RunningOperation& operation) const override;
   void on_engine_lost(int lane, const absl::Status& why) override;
   std::string why_frozen() const override;

@@ -27,6 +27,8 @@ class RunningOperationOwner {
   virtual void on_engine_lost(int lane, const absl::Status& why) = 0;
   // It is about to time out: what can be found out about why should be.
   virtual void on_operation_overdue(RunningOperation& operation) = 0;
+  // Whether it waits for a rank that no rail reaches.
+  virtual bool is_cut_off() const = 0;
   // What is known of the ranks that keep it waiting; "" if nothing.
   virtual std::string absent(const RunningOperation& operation) const = 0;
   // What an operation whose engine is lost waits for.

@@ -203,8 +203,7 @@ void Channel::on_acked(Link& link, OutSegment& segment) {
 
 void Channel::on_frame(Link& link, const wire::FrameHeader& frame,
                        absl::Span<const std::byte> body) {
-  port(link.rail()).last_heard = now();
-  port(link.rail()).asked_at = 0;
+  port(link.rail()).pulse.heard(now());
   outbox_.on_credit(frame.credit);
   switch (frame.type) {
     case wire::FrameType::kData:
@@ -307,7 +306,7 @@ void Channel::need_links() {
   for (Rail rail = 0; rail < kMaxRails; ++rail) {
     Port& candidate = port(rail);
     if (candidate.link != nullptr || candidate.attempt != nullptr) continue;
-    if (candidate.retry_at <= time) connect(rail);
+    if (candidate.retry.due(time, scheduler_.up() == 0)) connect(rail);
   }
 }
 
@@ -343,7 +342,10 @@ void Channel::on_connected(Rail rail, absl::StatusOr<std::unique_ptr<Link>> link
     link_up(rail, *std::move(link), to.attempt_id, generation);
     return;
   }
-  retry_later(rail, link.status());
+  to.last_error = link.status();
+  to.refused = absl::IsUnavailable(to.last_error) && to.retry.has_failed();
+  to.retry.attempt_failed(now());
+  if (!housekeeping_.armed()) housekeeping_.start(now() + kHousekeeping);
   if (absl::IsNotFound(link.status())) on_left(to.attempt_job);
   check_peer();
 }
@@ -382,17 +384,20 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   to.attempt.reset();
   to.generation = generation;
   to.refused = false;
-  to.backoff = 0;
-  to.last_heard = now();
-  to.asked_at = 0;
   lost_at_ = 0;
+  to.retry.link_up(now());
+  to.pulse.begin(now());
   to.link = std::move(link);
   trace_step("up {:x} {} {} {}", id, rail, fmt::ptr(&inbox_), fmt::ptr(&outbox_));
   to.link->start(this, rail, id);
   scheduler_.link_up(rail, to.link.get(), device->counters().rate);
+  scheduler_.set_trust(rail, to.retry.trust(now()));
   inbox_.grant_again();
   repeat_news();
-  log().info("{}: link on {} is up", description_, device->name());
+  if (to.has_been_up) device->counters().reconnections += 1;
+  log().info("{}: link on {} is {}", description_, device->name(),
+             to.has_been_up ? "up again" : "up");
+  to.has_been_up = true;
   pump_soon();
 }
 
@@ -408,9 +413,13 @@ void Channel::link_down(Rail rail, const absl::Status& why, bool tell_peer) {
   inbox_.link_gone(rail);
   device->counters().segments_resent += outbox_.resend(orphans);
   dead.ack_due = false;
-  retry_later(rail, why);
+  dead.last_error = why;
+  dead.refused = false;
+  dead.retry.link_died(now());
+  if (!housekeeping_.armed()) housekeeping_.start(now() + kHousekeeping);
   if (!peer_left_) {
     device->counters().failures += 1;
+    device->counters().last_failure = absl::StrCat(description_, ": ", std::string(why.message()));
     log().info("{}: link on {} is down: {}", description_, device->name(),
                std::string(why.message()));
   }
@@ -427,18 +436,9 @@ void Channel::link_down(Rail rail, const absl::Status& why, bool tell_peer) {
   pump_soon();
 }
 
-void Channel::retry_later(Rail rail, const absl::Status& why) {
-  Port& to = port(rail);
-  to.last_error = why;
-  to.refused = absl::IsUnavailable(why) && to.backoff > 0;
-  to.backoff = to.backoff == 0 ? kFirstBackoff : std::min(2 * to.backoff, kMaxBackoff);
-  to.retry_at = now() + to.backoff;
-  if (!housekeeping_.armed()) housekeeping_.start(now() + kHousekeeping);
-}
-
 void Channel::on_carrier(Rail rail, bool up) {
   if (up) {
-    port(rail).retry_at = 0;
+    port(rail).retry.carrier_returned();
     if (wanted()) need_links();
     return;
   }
@@ -499,7 +499,8 @@ bool Channel::is_silent() const {
   if (!in_use()) return false;
   const Nanos time = now();
   return std::all_of(ports_.begin(), ports_.end(), [&](const Port& port) {
-    return port.link == nullptr || (port.asked_at != 0 && time - port.asked_at > kStall);
+    return port.link == nullptr ||
+           (port.pulse.is_asked() && time - port.pulse.last_heard() > Pulse::kProcessDead);
   });
 }
 
@@ -524,53 +525,65 @@ void Channel::fail_soon() {
 
 void Channel::housekeeping() {
   const Nanos time = now();
-  check_stalls(time);
-  if (failed() || !wanted()) return;
-  if (scheduler_.up() == 0 || outbox_.wanted()) need_links();
+  scheduler_.reconsider(time);
+  const Watch watch = watch_links(time);
+  if (failed() || (!wanted() && watch == Watch::kNothing)) return;
+  // What a returned operation has left to the outbox counts, too: the one link that is up may be
+  // silent, and only another can show that.
+  const bool is_sending = outbox_.wanted() || outbox_.pending();
+  if (wanted() && (scheduler_.up() == 0 || is_sending)) need_links();
   check_peer();
-  if (!failed()) housekeeping_.start(time + kHousekeeping);
+  if (failed()) return;
+  housekeeping_.start(time + (watch == Watch::kSuspicion ? kSuspense : kHousekeeping));
 }
 
-// Since when a link has moved nothing though something is expected of it; 0: nothing is.
-Nanos Channel::silent_since(Rail rail, Nanos time) {
-  Port& silent = port(rail);
-  // Not all that a link can lose is acknowledged at once, or at all (a grant): so one is asked
-  // that has said nothing while somebody waits.
-  if (silent.asked_at == 0 && time - silent.last_heard > kHousekeeping) {
-    silent.asked_at = time;
-    silent.link->send(wire::FrameType::kPing, {});
+void Channel::ask(Rail rail) {
+  Port& to = port(rail);
+  if (to.link == nullptr || to.pulse.is_asked()) return;
+  to.pulse.asked(now());
+  to.link->send(wire::FrameType::kPing, {});
+  if (!housekeeping_.armed()) housekeeping_.start(now() + kHousekeeping);
+}
+
+Nanos Channel::siblings_heard(Rail rail) const {
+  Nanos heard = 0;
+  for (const Port& other : ports_) {
+    if (other.link == nullptr || other.link->rail() == rail) continue;
+    heard = std::max(heard, other.pulse.last_heard());
   }
-  const uint64_t moved = silent.link->moved();
-  if (moved != silent.moved) silent.moved_at = time;
-  silent.moved = moved;
-  Nanos since = scheduler_.waiting_since(rail);
-  if (since == 0 || (silent.asked_at != 0 && silent.asked_at < since)) since = silent.asked_at;
-  return since == 0 ? 0 : std::max(since, silent.moved_at);
+  return heard;
 }
 
-// Silence: frames vanish, and no error says so. Only a link's siblings can tell that from a peer
-// that is merely busy.
-void Channel::check_stalls(Nanos time) {
+// Finds links that have fallen silent; see Pulse.
+Channel::Watch Channel::watch_links(Nanos time) {
+  Watch watch = Watch::kNothing;
   for (Rail rail = 0; rail < kMaxRails; ++rail) {
-    if (port(rail).link == nullptr) continue;
-    const Nanos since = silent_since(rail, time);
-    if (since == 0 || time - since < kStall / 2) continue;
-    bool sibling_progresses = false;
-    for (Rail other = 0; other < kMaxRails; ++other) {
-      if (other == rail || port(other).link == nullptr) continue;
-      sibling_progresses |= port(other).last_heard > since + kStall / 2;
-      port(other).link->send(wire::FrameType::kPing, {});
+    Port& watched = port(rail);
+    if (watched.link == nullptr) continue;
+    scheduler_.set_trust(rail, watched.retry.trust(time));
+    // Not all that a link can lose is acknowledged at once, or at all (a grant): so one is asked
+    // that has said nothing while somebody waits.
+    if (wanted() && time - watched.pulse.last_heard() > kHousekeeping) ask(rail);
+    const bool was_suspected = watched.pulse.is_suspected();
+    const Pulse::State state = watched.pulse.look(*watched.link, scheduler_.waiting_since(rail),
+                                                  siblings_heard(rail), time);
+    if (state == Pulse::State::kWell) {
+      if (watched.pulse.is_asked()) watch = std::max(watch, Watch::kAnswers);
+      continue;
     }
-    if (time - since > kStall && sibling_progresses) {
-      // Should it have choked on what it was given, it gets less when it is back.
-      owner_.device(rail)->counters().rate = scheduler_.rate(rail) / 2;
-      link_down(rail,
-                absl::DeadlineExceededError(absl::StrCat("nothing was acknowledged for ",
-                                                         (time - since) / kMillisecond,
-                                                         " ms while other rails progressed")),
-                true);
+    watch = Watch::kSuspicion;
+    if (!was_suspected) {
+      for (Rail other = 0; other < kMaxRails; ++other) ask(other);
+      owner_.on_suspicion(rail);
     }
+    if (state != Pulse::State::kDead) continue;
+    link_down(rail,
+              absl::DeadlineExceededError(absl::StrCat("nothing was acknowledged for ",
+                                                       watched.pulse.silence() / kMillisecond,
+                                                       " ms while other rails progressed")),
+              true);
   }
+  return watch;
 }
 
 // ---- The end -----------------------------------------------------------------------------------

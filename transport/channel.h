@@ -16,6 +16,8 @@
 #include "transport/link.h"
 #include "transport/outbox.h"
 #include "transport/progress.h"
+#include "transport/pulse.h"
+#include "transport/retry.h"
 #include "transport/scheduler.h"
 
 namespace nezha {
@@ -31,6 +33,8 @@ class ChannelOwner {
   virtual void on_roll_call(const wire::RollCall& call) = 0;
   // The peer, which is in that context, has died.
   virtual void on_peer_gone(const UniqueId& job, const absl::Status& why) = 0;
+  // A link on that rail may be dead, and those to other peers, too.
+  virtual void on_suspicion(Rail rail) = 0;
   // The contexts of this process that broke lately: whoever connects is told.
   virtual const std::deque<wire::Abort>& aborts() const = 0;
 
@@ -77,6 +81,8 @@ class Channel final : LinkOwner, InboxOwner {
   wire::Welcome on_hello(Rail rail, const wire::Hello& hello);
   void on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link);
   void on_carrier(Rail rail, bool up);
+  // Asks the peer by that rail whether it is there, if there is a link and no question is open.
+  void ask(Rail rail);
 
   // Says goodbye. `drained` says whether the peer has acknowledged all that it needs, or never
   // will.
@@ -86,6 +92,8 @@ class Channel final : LinkOwner, InboxOwner {
 
   // The state of each rail, and why there is no link on it, for errors.
   std::string describe() const;
+  // Whether somebody waits for the peer, and no rail reaches it.
+  bool is_cut_off() const { return in_use() && up() == 0; }
 
   // Whether the peer is waited for and has not answered for a while, on any rail.
   bool is_silent() const;
@@ -105,17 +113,17 @@ class Channel final : LinkOwner, InboxOwner {
     uint64_t attempt_id = 0;
     UniqueId attempt_job;
     uint32_t generation = 0;  // of the link or the attempt
-    Nanos retry_at = 0;
-    Nanos backoff = 0;
-    Nanos last_heard = 0;
-    Nanos asked_at = 0;            // a ping that is not answered yet
-    uint64_t moved = 0;            // Link::moved, when last looked at
-    Nanos moved_at = 0;            // when that was seen to have grown
+    Retry retry;
+    Pulse pulse;
+    bool has_been_up = false;
     bool refused = false;          // nobody listens there any more
     bool ack_when_landed = false;  // the segment at hand
     bool ack_due = false;
     absl::Status last_error;
   };
+
+  // What the links are looked after for, though nobody waits for a message.
+  enum class Watch { kNothing, kAnswers, kSuspicion };
 
   // LinkOwner
   absl::StatusOr<std::byte*> on_segment(Link& link, const wire::FrameHeader& frame,
@@ -157,7 +165,6 @@ class Channel final : LinkOwner, InboxOwner {
   void on_connected(Rail rail, absl::StatusOr<std::unique_ptr<Link>> link, uint32_t generation);
   void link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32_t generation);
   void link_down(Rail rail, const absl::Status& why, bool tell_peer);
-  void retry_later(Rail rail, const absl::Status& why);
   void check_peer();
   bool has_open_job() const;
   bool is_broken(uint64_t context) const;
@@ -166,19 +173,15 @@ class Channel final : LinkOwner, InboxOwner {
   void pump_soon();
   void ack_soon(Port& port);
   void housekeeping();
-  void check_stalls(Nanos time);
-  Nanos silent_since(Rail rail, Nanos time);
+  Watch watch_links(Nanos time);
+  Nanos siblings_heard(Rail rail) const;
   Link* best_link();
 
-  // A link that stands still that long while a sibling progresses is dead. Longer than a peer's
-  // thread waits for a core.
-  static constexpr Nanos kStall = 150 * kMillisecond;
   static constexpr Nanos kHousekeeping = 25 * kMillisecond;
   // How long the death of a peer that nobody here waits for is kept back: others may be in an
   // operation that it has completed, and that they will, too.
   static constexpr Nanos kBadNews = 500 * kMillisecond;
-  static constexpr Nanos kFirstBackoff = 20 * kMillisecond;
-  static constexpr Nanos kMaxBackoff = 2 * kSecond;
+  static constexpr Nanos kSuspense = 10 * kMillisecond;  // while a link is suspected
 
   ChannelOwner& owner_;
   UniqueId peer_;

@@ -35,6 +35,8 @@ struct RailCounters {
   uint64_t bytes_received = 0;
   uint64_t segments_resent = 0;
   uint64_t failures = 0;
+  uint64_t reconnections = 0;
+  std::string last_failure;
   double rate = 0;  // bytes per second, of the link that learned last; 0: unknown
 };
 

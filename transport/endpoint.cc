@@ -116,6 +116,10 @@ void Endpoint::on_peer_gone(const UniqueId& job, const absl::Status& why) {
   if (entry != jobs_.end()) entry->second->on_peer_gone(why);
 }
 
+void Endpoint::on_suspicion(Rail rail) {
+  for (auto& [id, channel] : channels_) channel->ask(rail);
+}
+
 wire::Welcome Endpoint::on_hello(Rail rail, const wire::Hello& hello) {
   const auto refuse = [&](wire::WelcomeCode code) {
     return wire::Welcome{code, wire::kVersion, hello.generation};

@@ -75,6 +75,7 @@ class Endpoint final : ChannelOwner, Acceptor {
   void on_abort(const wire::Abort& abort) override;
   void on_roll_call(const wire::RollCall& call) override;
   void on_peer_gone(const UniqueId& job, const absl::Status& why) override;
+  void on_suspicion(Rail rail) override;
   const std::deque<wire::Abort>& aborts() const override { return aborts_; }
   wire::Welcome on_hello(Rail rail, const wire::Hello& hello) override;
   void on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link) override;

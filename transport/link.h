@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/clock.h"
 #include "transport/message.h"
 #include "transport/wire.h"
 
@@ -74,6 +75,10 @@ class Link {
   // Grows while the link moves anything: bytes that were read, and bytes written that the peer's
   // machine has. A large segment on a slow link takes long to be complete.
   virtual uint64_t moved() const = 0;
+
+  // For how long the peer's machine has confirmed nothing, of what was sent and reaches it; 0: it
+  // has nothing to confirm. What its process does has no part in that.
+  virtual Nanos unanswered() const = 0;
 
   // Tells the peer what was sent before, then that nothing more comes. For a clean end.
   virtual void shut_down() = 0;

@@ -1,7 +1,10 @@
 // How fast a link is, learned from acknowledgements.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <utility>
 
 #include "common/clock.h"
 
@@ -14,6 +17,11 @@ namespace nezha {
 // carries little would seem slow, get less, and seem slower; if they counted for nothing, one that
 // has become faster would never be seen to have.) Behind a shaper whose bucket is full they show
 // more than the rate: what such messages get; longer ones correct it.
+//
+// Where all messages are short, a rate that has fallen shows as time beyond the least that a short
+// period took before. If the best of kRun periods is clearly so, the estimate is lowered, and it is
+// taken back when the best of kRun fits the one before better. As the link may carry too little for
+// that to be seen, `hope` raises it by and by.
 class RateEstimator {
  public:
   // Bytes per second.
@@ -31,13 +39,17 @@ class RateEstimator {
     const Nanos period = time - busy_since_;
     if (in_flight_ > 0 && period < kWindow) return false;
     const bool is_enough = period_bytes_ >= kEnough || period >= kWindow;
+    const bool is_judged = !is_enough && judge(period_bytes_, period);
     Busy& busy = is_enough ? busy_ : short_busy_;
     busy.bytes += period_bytes_;
     busy.time += period;
     period_bytes_ = 0;
     busy_since_ = time;
-    return update(busy, !is_enough);
+    return update(busy, !is_enough) || is_judged;
   }
+
+  // For a link that has carried nothing for a while: it may be better by now. Up to `limit`.
+  void hope(double limit) { rate_ = std::max(rate_, std::min(2 * rate_, limit)); }
 
   // The link died: what was in flight will not be acknowledged.
   void reset_in_flight() {
@@ -62,12 +74,44 @@ class RateEstimator {
     if (only_up && sample <= rate_) return false;
     rate_ = measured_ || only_up ? rate_ + kWeight * (sample - rate_) : sample;
     measured_ |= !only_up;
+    if (!only_up) before_ = 0;
     return true;
+  }
+
+  // What short periods tell of a rate that has fallen far, or that is again what it was. Whether
+  // the estimate changed.
+  bool judge(uint64_t bytes, Nanos period) {
+    if (bytes < kTelling) return false;
+    const double expected = time_of(bytes, rate_);
+    const double delay = static_cast<double>(period) - expected;
+    const double least = static_cast<double>(period) - time_of(bytes, std::max(rate_, before_));
+    if (least > 0) least_delay_ = std::min(least_delay_, least);
+    if (run_ == 0 || delay < best_.delay) best_ = {bytes, expected, delay};
+    if (++run_ < kRun) return false;
+    run_ = 0;
+    const double extra = best_.delay - least_delay_;
+    if (before_ > 0 && 2 * extra < time_of(best_.bytes, before_) - best_.expected) {
+      rate_ = std::exchange(before_, 0);
+      return true;
+    }
+    if (extra < kNoticeable || extra < (kClearly - 1) * best_.expected) return false;
+    before_ = std::max(before_, rate_);
+    rate_ = static_cast<double>(best_.bytes) * kSecond / (best_.expected + extra);
+    measured_ = false;
+    short_busy_ = Busy();
+    return true;
+  }
+  static double time_of(uint64_t bytes, double rate) {  // ns
+    return static_cast<double>(bytes) * kSecond / rate;
   }
 
   static constexpr Nanos kWindow = 10 * kMillisecond;
   static constexpr uint64_t kEnough = 32 << 10;  // bytes
   static constexpr double kWeight = 0.25;
+  static constexpr int kRun = 16;                // short periods
+  static constexpr uint64_t kTelling = 2 << 10;  // bytes
+  static constexpr double kNoticeable = 200 * kMicrosecond;
+  static constexpr double kClearly = 4;  // times as long
 
   double rate_;
   bool measured_ = false;
@@ -75,6 +119,16 @@ class RateEstimator {
   Nanos busy_since_ = 0;
   uint64_t period_bytes_ = 0;  // acknowledged since busy_since_
   Busy busy_, short_busy_;     // since the estimate was last looked at
+
+  struct Short {
+    uint64_t bytes = 0;
+    double expected = 0;  // ns, by the estimate
+    double delay = 0;     // ns, beyond that
+  };
+  int run_ = 0;  // short periods since `judge` last decided
+  Short best_;   // of them
+  double least_delay_ = std::numeric_limits<double>::max();  // ns, ever
+  double before_ = 0;  // the estimate before it was lowered; 0: it was not
 };
 
 }  // namespace nezha

@@ -26,6 +26,7 @@ void Scheduler::link_up(Rail rail, Link* link, double initial_rate) {
   Queue& queue = at(rail);
   queue.link = link;
   queue.rate = RateEstimator(initial_rate > 0 ? initial_rate : kInitialRate);
+  queue.trust = 1;
   queue.lazy_bytes = 0;
   up_ |= rail_bit(rail);
   std::deque<OutSegment*> parked;
@@ -242,6 +243,17 @@ void Scheduler::pump() {
       if (segment == nullptr) break;
       submit(rail, *segment);
     }
+  });
+}
+
+void Scheduler::reconsider(Nanos time) {
+  double best = 0;
+  for_each_rail(up_, [&](Rail rail) { best = std::max(best, at(rail).rate.rate()); });
+  for_each_rail(up_, [&](Rail rail) {
+    Queue& queue = at(rail);
+    if (queue.rate.in_flight() > 0 || time - queue.last_progress < kForgotten) return;
+    queue.rate.hope(kHope * best);
+    queue.last_progress = time;
   });
 }
 

@@ -36,7 +36,10 @@ class Scheduler {
   void link_down(Rail rail, std::deque<OutSegment*>& orphans);
 
   RailMask up() const { return up_; }
-  double rate(Rail rail) const { return at(rail).rate.rate(); }
+  double rate(Rail rail) const { return at(rail).rate.rate() * at(rail).trust; }
+  // The part of its learned rate that shares are computed with: a link that has come back gets
+  // little at first. 1 after link_up.
+  void set_trust(Rail rail, double trust) { at(rail).trust = trust; }
 
   // Cuts `length` bytes over the rails of `allowed` that are up, each part a multiple of
   // `granule` bytes but the last, at least `segments_per_rail` for each rail that gets enough for
@@ -53,6 +56,10 @@ class Scheduler {
   // Submits what may be in flight now.
   void pump();
 
+  // Called now and then: a link so slow that it has carried nothing for a while may be faster by
+  // now. It gets so much that this will show.
+  void reconsider(Nanos time);
+
   // An acknowledgement came. Whether the link's rate was learned anew.
   bool acknowledged(const OutSegment& segment);
 
@@ -65,6 +72,7 @@ class Scheduler {
   struct Queue {
     Link* link = nullptr;
     RateEstimator rate{kInitialRate};
+    double trust = 1;
     std::deque<OutSegment*> segments;
     uint64_t bytes = 0;       // of `segments`
     uint64_t lazy_bytes = 0;  // submitted since the last segment that is acknowledged at once
@@ -91,6 +99,8 @@ class Scheduler {
   static constexpr Nanos kStealMargin = kMillisecond;
   // Smaller segments are acknowledged with whatever goes back next.
   static constexpr size_t kAckNow = 4 << 10;
+  static constexpr Nanos kForgotten = kSecond;
+  static constexpr double kHope = 0.25;  // of the fastest link's rate
   static constexpr uint64_t kMaxLazy = 8 << 10;
 
   Queue& at(Rail rail) { return queues_[static_cast<size_t>(rail)]; }

@@ -85,6 +85,12 @@ void SwitchSession::on_datagram(absl::Span<const std::byte> datagram, const Addr
   const bool is_ours = index < streams_.size() && header.generation == granted_.generation;
   if (!is_ours || !authenticator_.verify(datagram)) return;
   Stream& stream = streams_[index];
+  if (const NumberRange lost = stream.window.lost_before(header); lost.count > 0) {
+    ask_for(index, lost);
+  }
+  if (header.type == FrameType::kLost) {
+    return stream.window.on_lost(decode_lost(frame->payload), now());
+  }
   const uint32_t seq = header.block.seq;
   if (header.type == FrameType::kResult) return on_result(stream, seq, frame->payload);
   const Part* part = part_of(stream, seq);
@@ -146,15 +152,28 @@ void SwitchSession::pump() {
 void SwitchSession::send(size_t stream, uint32_t seq) {
   const Part* const part = part_of(streams_[stream], seq);
   if (part == nullptr || part->owner == nullptr) return;
-  FrameHeader header{.type = FrameType::kContribution,
-                     .child = granted_.child,
-                     .generation = granted_.generation,
-                     .session = granted_.session + static_cast<uint32_t>(stream),
-                     .block = part->owner->id()};
+  FrameHeader header = header_of(FrameType::kContribution, stream);
+  header.is_numbered = true;
+  header.number = streams_[stream].window.number_of(seq);
+  header.block = part->owner->id();
   header.block.seq = seq;
   const absl::Span<const std::byte> payload = part->owner->contribution(seq - part->first);
   counters_.bytes_sent += payload.size();
   port_.send(encode(header, payload, authenticator_, port_.buffer()), {&granted_.address, 1});
+}
+
+void SwitchSession::ask_for(size_t stream, const NumberRange& numbers) {
+  FrameHeader header = header_of(FrameType::kLost, stream);
+  header.number = streams_[stream].window.next_number();
+  port_.send(encode(header, encode_lost(numbers), authenticator_, port_.buffer()),
+             {&granted_.address, 1});
+}
+
+FrameHeader SwitchSession::header_of(FrameType type, size_t stream) const {
+  return {.type = type,
+          .child = granted_.child,
+          .generation = granted_.generation,
+          .session = granted_.session + static_cast<uint32_t>(stream)};
 }
 
 void SwitchSession::on_alarm() {

@@ -99,6 +99,9 @@ class SwitchSession final : EventHandler {
   static Part* part_of(Stream& stream, uint32_t seq);
   void pump();
   void send(size_t stream, uint32_t seq);
+  // For frames from the switch that did not come.
+  void ask_for(size_t stream, const NumberRange& numbers);
+  FrameHeader header_of(FrameType type, size_t stream) const;
   void on_alarm();
   void end(const absl::Status& why);
 

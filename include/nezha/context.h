@@ -124,8 +124,12 @@ struct RailStats {
   uint64_t bytes_received = 0;
   /// Segments that were sent again by other rails because a link on this one had died.
   uint64_t segments_resent = 0;
-  /// Links that died on this rail.
+  /// Links to other ranks that died on this rail.
   uint64_t failures = 0;
+  /// Links that were made again after one to the same rank had died.
+  uint64_t reconnections = 0;
+  /// To which rank, and why, the last link died; empty: none has.
+  std::string last_failure;
   /// The learned rate of the rail's links, bytes per second; 0 while nothing is known.
   double rate = 0;
 };

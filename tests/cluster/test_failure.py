@@ -160,7 +160,7 @@ def test_cut_and_heal_between(
         work.stop()
         work.succeed()
         link = rf"nezha info: rank \d of 4 \(.*\): link on {rail} is "
-        assert re.search(f"(?s){link}down: (?![A-Z_]+:).*{link}up\n", work.ranks[1].process.stderr)
+        assert re.search(f"(?s){link}down: (?![A-Z_]+:).*{link}up again\n", work.ranks[1].process.stderr)
 
 
 def test_cut_while_nobody_calls(bed: Testbed) -> None:

@@ -1,6 +1,7 @@
 #include "transport/tcp/link.h"
 
 #include <linux/sockios.h>
+#include <netinet/tcp.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -355,6 +356,16 @@ uint64_t TcpLink::moved() const {
   int queued = 0;  // bytes that the peer's kernel has not acknowledged
   if (ioctl(socket_.fd(), SIOCOUTQ, &queued) != 0) queued = 0;
   return bytes_read_ + bytes_written_ - static_cast<uint64_t>(queued);
+}
+
+// A kernel delays what it confirms by 40 ms at most, and by the round trip.
+Nanos TcpLink::unanswered() const {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (getsockopt(socket_.fd(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return 0;
+  if (info.tcpi_unacked == 0) return 0;  // it may have closed its window: its process reads nothing
+  const Nanos quiet = info.tcpi_last_ack_recv * kMillisecond;
+  return std::max<Nanos>(1, quiet - 2 * info.tcpi_rtt * kMicrosecond);
 }
 
 void TcpLink::shut_down() {

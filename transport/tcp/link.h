@@ -30,6 +30,7 @@ class TcpLink final : public Link, EventHandler {
   void drop_incoming() override;
   const std::deque<OutSegment*>& unacked() const override { return unacked_; }
   uint64_t moved() const override;
+  Nanos unanswered() const override;
   void shut_down() override;
 
  private:

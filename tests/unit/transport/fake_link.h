@@ -43,6 +43,7 @@ struct FakeConnection {
     std::deque<FakeFrame> inbound;
     bool mute = false;           // what is written to it vanishes
     size_t readable = SIZE_MAX;  // payload bytes and frames that still can be read, when cut
+    Nanos unanswered = 0;        // by the other end's machine
   };
   std::array<End, 2> ends;
   Rail rail = kAnyRail;
@@ -69,6 +70,7 @@ class FakeLink final : public Link {
   void drop_incoming() override { destination_ = nullptr; }
   const std::deque<OutSegment*>& unacked() const override { return unacked_; }
   uint64_t moved() const override { return moved_; }
+  Nanos unanswered() const override { return here().unanswered; }
   void shut_down() override {}
 
   bool started() const { return owner_ != nullptr; }
@@ -129,6 +131,7 @@ class FakeProcess final : public ChannelOwner {
   void on_abort(const wire::Abort& abort) override { heard_aborts.push_back(abort); }
   void on_roll_call(const wire::RollCall&) override {}
   void on_peer_gone(const UniqueId& job, const absl::Status&) override { gone.push_back(job); }
+  void on_suspicion(Rail rail) override { suspicions.push_back(rail); }
   const std::deque<wire::Abort>& aborts() const override { return own_aborts; }
 
   BufferPool buffers;
@@ -138,6 +141,7 @@ class FakeProcess final : public ChannelOwner {
   std::deque<wire::Abort> own_aborts;
   std::vector<wire::Abort> heard_aborts;
   std::vector<UniqueId> gone;  // contexts whose other process has died
+  std::vector<Rail> suspicions;
 
  private:
   Progress* progress_ = nullptr;

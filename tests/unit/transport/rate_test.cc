@@ -87,5 +87,50 @@ TEST(RateEstimator, ForgetsWhatWasInFlightOnADeadLink) {
   EXPECT_NEAR(rate.rate(), 1000 / 0.020, 1);
 }
 
+// 8 KiB at a time, by a network of that delay and rate; and now and then somebody is late.
+class ShortPeriods {
+ public:
+  explicit ShortPeriods(RateEstimator& estimator) : estimator_(estimator) {}
+  void pass(int count, Nanos delay, double rate) {
+    constexpr uint64_t kBytes = 8 << 10;
+    for (int i = 0; i < count; ++i) {
+      estimator_.submitted(kBytes, time_);
+      time_ += delay + static_cast<Nanos>(kBytes * kSecond / rate);
+      if (i % 4 != 0) time_ += 3 * kMillisecond;
+      estimator_.acknowledged(kBytes, time_);
+      time_ += kMillisecond;
+    }
+  }
+
+ private:
+  RateEstimator& estimator_;
+  Nanos time_ = kSecond;
+};
+
+TEST(RateEstimator, ShortPeriodsTellOfARateThatHasFallenFar) {
+  for (const Nanos delay : {50 * kMicrosecond, 5 * kMillisecond}) {
+    RateEstimator estimator(125e6);
+    ShortPeriods periods(estimator);
+    periods.pass(200, delay, 125e6);
+    EXPECT_GT(estimator.rate(), 100e6) << "they do not tell of the delay";
+    periods.pass(48, delay, 12.5e6);
+    EXPECT_LT(estimator.rate(), 20e6);
+    EXPECT_GT(estimator.rate(), 10e6);
+    RateEstimator recovering = estimator;
+    ShortPeriods(recovering).pass(16, delay, 125e6);
+    EXPECT_GT(recovering.rate(), 100e6);
+  }
+}
+
+TEST(RateEstimator, HopesUpToALimitAndNeverForLess) {
+  RateEstimator estimator(1e6);
+  estimator.hope(3e6);
+  EXPECT_EQ(estimator.rate(), 2e6);
+  estimator.hope(3e6);
+  EXPECT_EQ(estimator.rate(), 3e6);
+  estimator.hope(2e6);
+  EXPECT_EQ(estimator.rate(), 3e6);
+}
+
 }  // namespace
 }  // namespace nezha

@@ -16,10 +16,13 @@ class RecordingLink : public Link {
   void answer() override {}
   void drop_incoming() override {}
   const std::deque<OutSegment*>& unacked() const override { return unacked_segments; }
-  uint64_t moved() const override { return 0; }
+  uint64_t moved() const override { return bytes_moved; }
+  Nanos unanswered() const override { return quiet; }
   void shut_down() override {}
 
   std::deque<OutSegment*> unacked_segments;
+  uint64_t bytes_moved = 0;
+  Nanos quiet = 0;  // the peer's machine
 };
 
 }  // namespace nezha::testing

@@ -1,0 +1,281 @@
+"""Rails that die, return, flap and get slow, in every way that the testbed knows.
+
+What is cut for good in the middle of one operation, by one fault, is in test_failure.py.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import job
+import pytest
+from testbed import Testbed
+
+RAILS = ["eth0", "eth1", "eth2"]
+RATE = "500mbit"
+ALL = job.rails_option(RAILS)
+TWO = job.rails_option(RAILS[:2])
+MIB = 1 << 18  # elements
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Testbed]:
+    with Testbed(hosts=4, rails=dict.fromkeys(RAILS, RATE), prefix="ct_rails") as bed:
+        yield bed
+
+
+@pytest.fixture(autouse=True)
+def healed(bed: Testbed, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("NEZHA_LOG", "info")
+    yield
+    for rail in RAILS:
+        for host in range(bed.hosts):
+            bed.heal(host, rail)
+        bed.loss(rail, 0)
+        bed.set_rate(rail, RATE)
+
+
+def reset(bed: Testbed, host: int, rail: str) -> None:
+    """Has the kernel end the host's connections by the rail, and tell the other ends."""
+    done = bed.exec(host, ["ss", "-Ktn", "state", "established", "dev", "=", rail])
+    assert "10." in done.stdout, "no connection was ended: has this kernel INET_DIAG_DESTROY?"
+
+
+def one_way(bed: Testbed, host: int, rail: str) -> None:
+    """What the host sends vanishes; what is sent to it comes."""
+    bed.loss(rail, 100, host)
+
+
+FAULTS: dict[str, Callable[[Testbed, int, str], None]] = {
+    "carrier": lambda bed, host, rail: bed.cut(host, rail),
+    "silent": lambda bed, host, rail: bed.cut(host, rail, "silent"),
+    "one-way": one_way,
+    "reset": reset,
+}
+
+LARGE: dict[str, Any] = {
+    "algorithm": "ring",
+    "elements": 24 * MIB,
+    "float": 1,
+    "operations": 1,
+    "place": "out",
+    "rails": ALL,
+}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(bed: Testbed) -> list[str]:
+    """The hash of the large operation's result."""
+    return job.run(bed, 3, **LARGE).hashes()
+
+
+def lost(rank: job.Rank, rail: str) -> None:
+    rank.process.wait_for(rf"link on {rail} is down: ", job.PATIENCE)
+
+
+# ---- rails that die ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["one-way", "reset"])
+def test_dies_in_the_middle(bed: Testbed, undisturbed: list[str], how: str) -> None:
+    """Of a large operation: the same bits as without."""
+    with job.Job(bed, 3) as work:
+        work.start(**LARGE)
+        work.well_into_it(1, "eth1")
+        FAULTS[how](bed, 1, "eth1")
+        assert not work.ranks[1].done, "the fault came too late"
+        work.succeed()
+        assert work.hashes() == undisturbed
+        assert work.ranks[1].rail("eth1")["failures"], work.told()
+
+
+@pytest.mark.parametrize("how", FAULTS)
+def test_dies_under_four_threads(bed: Testbed, how: str) -> None:
+    """Each with an operation of its own in flight, small and large ones, in any order."""
+    with job.Job(bed, 4) as work:
+        work.start(elements=f"1,3000,{MIB},16384", operations=24, threads=4, rails=TWO)
+        for rank in work.ranks:
+            rank.wait_for("done", operation=1)
+        FAULTS[how](bed, 1, "eth1")
+        assert not any(rank.all("end") for rank in work.ranks), "the fault came too late"
+        work.succeed()
+        assert any(rank.rail("eth1")["failures"] for rank in work.ranks), work.told()
+
+
+@pytest.mark.parametrize("how", ["carrier", "silent"])
+def test_dies_while_connecting(bed: Testbed, how: str) -> None:
+    """The rail is gone when the ranks join, or goes when their first messages make links."""
+    with job.Job(bed, 4) as work:
+        work.start(elements=f"1000,{MIB}", operations=8, rails=ALL, timeout=5000)
+        FAULTS[how](bed, 2, "eth0")
+        work.ranks[0].wait_for("joined")
+        FAULTS[how](bed, 1, "eth1")
+        work.succeed()
+
+
+def test_two_die_at_once(bed: Testbed, undisturbed: list[str]) -> None:
+    with job.Job(bed, 3) as work:
+        work.start(**LARGE)
+        work.well_into_it(1, "eth1")
+        bed.cut(1, "eth0", "silent")
+        bed.cut(1, "eth1")
+        assert not work.ranks[1].done, "the cut came too late"
+        work.succeed()
+        assert work.hashes() == undisturbed
+        for rail in RAILS[:2]:
+            assert work.ranks[1].rail(rail)["failures"], work.told()
+
+
+def test_one_dies_while_another_is_recovered_from(bed: Testbed, undisturbed: list[str]) -> None:
+    """Down to the last one: what the first left is on its way by the second."""
+    with job.Job(bed, 3) as work:
+        work.start(**LARGE)
+        work.well_into_it(1, "eth0")
+        bed.cut(1, "eth0", "silent")
+        lost(work.ranks[1], "eth0")
+        bed.cut(1, "eth1", "silent")
+        assert not work.ranks[1].done, "the cut came too late"
+        work.succeed()
+        assert work.hashes() == undisturbed
+
+
+def test_the_last_one_dies(bed: Testbed) -> None:
+    """Every rank's error names a rank and each of its rails, with what became of it."""
+    with job.Job(bed, 4) as work:
+        work.start(
+            elements=1000, until=work.stop_file, algorithm="ring", rails=ALL, timeout=2500
+        )
+        work.all_done(5)
+        bed.cut(1, "eth0", "silent")
+        lost(work.ranks[1], "eth0")
+        bed.cut(1, "eth1", "admin")
+        bed.cut(1, "eth2")
+        for rank in work.ranks:
+            what = rank.wait_for("error")["what"].split(": ", 2)[2]
+            assert re.search("rank 1" if rank.number != 1 else r"rank [02]", what), what
+            for rail in RAILS:
+                assert f"{rail}: " in what, what
+
+
+def test_a_stopped_process_loses_no_rail(bed: Testbed) -> None:
+    """It answers by no rail for a while, and then by one after the other."""
+    with job.Job(bed, 3) as work:
+        work.start(elements=4 * MIB, until=work.stop_file, algorithm="ring", rails=TWO)
+        work.all_done(2)
+        for _ in range(2):
+            work.ranks[1].process.kill(signal.SIGSTOP)
+            time.sleep(0.5)  # it stands still for longer than a silent link is given
+            work.ranks[1].process.kill(signal.SIGCONT)
+            work.all_done(2)
+        work.stop()
+        work.succeed()
+        for rank in work.ranks:
+            assert not any(rank.rail(rail)["failures"] for rail in RAILS[:2]), work.told()
+
+
+# ---- rails that return and flap ---------------------------------------------------------------
+
+
+def outages(rank: job.Rank, rail: str) -> list[float]:
+    """For how long the rank had no link to host 0 there, each time, in seconds."""
+    down: datetime.datetime | None = None
+    found = []
+    log = rank.process.stderr
+    lines = re.findall(rf"\[([\d:.]+)\] .*rank 0 .*: link on {rail} is (down|up again)", log)
+    for stamp, what in lines:
+        at = datetime.datetime.strptime(stamp, "%H:%M:%S.%f")
+        if what == "down":
+            down = at
+        elif down is not None:
+            found.append((at - down).total_seconds() % 86400)
+    return found
+
+
+def test_one_that_flaps_stays_out_longer_each_time(bed: Testbed) -> None:
+    with job.Job(bed, 2) as work:
+        work.start(elements=f"{MIB // 8},{MIB}", until=work.stop_file, rails=TWO)
+        work.all_done(4)
+        for times in range(1, 5):
+            reset(bed, 1, "eth1")
+            job.await_that(
+                "the link is up again",
+                lambda times=times: len(outages(work.ranks[1], "eth1")) >= times,
+                tell=work.told,
+            )
+        work.stop()
+        work.succeed()
+        for times, outage in enumerate(outages(work.ranks[1], "eth1")):
+            assert outage > 0.02 * 4**times * 0.7, outages(work.ranks[1], "eth1")
+
+
+# ---- rails that get slow ----------------------------------------------------------------------
+
+
+def part_of(work: job.Job, host: int, rail: str, operations: int) -> float:
+    """The rail's part of what a host sends in as many operations."""
+
+    def sent() -> dict[str, float]:
+        return {name: work.ranks[host].rail(name)["sent"] for name in RAILS[:2]}
+
+    before = sent()
+    work.all_done(operations)
+    now = {name: bytes_sent - before[name] for name, bytes_sent in sent().items()}
+    return now[rail] / sum(now.values())
+
+
+def slow_down(bed: Testbed) -> None:
+    bed.set_rate("eth1", "50mbit")
+
+
+def slow_port(bed: Testbed) -> None:
+    bed.set_rate("eth1", "50mbit", host=1)
+
+
+def lossy(bed: Testbed) -> None:
+    bed.loss("eth1", 5)
+
+
+def unslow(bed: Testbed) -> None:
+    bed.loss("eth1", 0)
+    bed.set_rate("eth1", RATE)
+
+
+# Small messages pass a slow shaper unhindered while they are few: only losses show on any machine.
+# What short messages tell of rates is less than what long ones do.
+@pytest.mark.parametrize(
+    ("worsen", "elements", "bad", "good"),
+    [
+        (slow_down, 4 * MIB, 0.25, 0.35),
+        (slow_port, 4 * MIB, 0.25, 0.35),
+        (lossy, 4 * MIB, 0.25, 0.35),
+        (lossy, MIB // 16, 0.1, 0.12),
+    ],
+    ids=["rail", "port", "lossy", "lossy-64K"],
+)
+def test_slow(
+    bed: Testbed, worsen: Callable[[Testbed], None], elements: int, bad: float, good: float
+) -> None:
+    """The traffic moves away, and comes back."""
+    some = 5 if elements > MIB else 40
+    with job.Job(bed, 3) as work:
+        work.start(elements=elements, until=work.stop_file, algorithm="ring", rails=TWO)
+        work.all_done(some)
+        worsen(bed)
+        job.await_that(
+            "less goes by the bad rail",
+            lambda: part_of(work, 1, "eth1", some) < bad,
+            tell=work.told,
+        )
+        unslow(bed)
+        job.await_that(
+            "more goes by the good one",
+            lambda: part_of(work, 1, "eth1", some) > good,
+            tell=work.told,
+        )
+        work.stop()
+        work.succeed()

@@ -1,0 +1,92 @@
+#include "transport/pulse.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/transport/recording_link.h"
+
+namespace nezha {
+namespace {
+
+using State = Pulse::State;
+using testing::RecordingLink;
+
+class PulseTest : public ::testing::Test {
+ protected:
+  PulseTest() { pulse_.begin(time_); }
+
+  // Looks every 5 ms while it stays `during`; how long that is, at most a second. The peer answers
+  // by another link all the time, or never.
+  Nanos lasts(State during, bool sibling_answers = true, Nanos waiting_since = 0) {
+    const Nanos start = time_;
+    while (look(sibling_answers, waiting_since) == during && time_ - start < kSecond) {
+      time_ += 5 * kMillisecond;
+    }
+    return time_ - start;
+  }
+  State look(bool sibling_answers = true, Nanos waiting_since = 0) {
+    return pulse_.look(link_, waiting_since, sibling_answers ? time_ : 0, time_);
+  }
+
+  RecordingLink link_;
+  Pulse pulse_;
+  Nanos time_ = 100 * kSecond;
+};
+
+TEST_F(PulseTest, NothingIsExpectedOfAnIdleLink) { EXPECT_EQ(lasts(State::kWell), kSecond); }
+
+TEST_F(PulseTest, AMachineThatConfirmsNothingIsSuspectedAndThenDead) {
+  link_.quiet = kSecond;  // it was idle before
+  EXPECT_EQ(lasts(State::kWell), Pulse::kMachineSuspected);
+  EXPECT_TRUE(pulse_.is_suspected());
+  EXPECT_EQ(lasts(State::kSuspected), Pulse::kMachineDead - Pulse::kMachineSuspected);
+  EXPECT_EQ(pulse_.silence(), Pulse::kMachineDead);
+}
+
+TEST_F(PulseTest, AMachineThatConfirmsSomethingIsWell) {
+  for (int i = 0; i < 100; ++i, time_ += 25 * kMillisecond) {
+    link_.quiet = 40 * kMillisecond;  // as the kernel may wait with it
+    EXPECT_EQ(look(), State::kWell);
+  }
+  link_.quiet = kSecond;
+  for (int i = 0; i < 100; ++i, time_ += 25 * kMillisecond) {
+    ++link_.bytes_moved;
+    EXPECT_EQ(look(), State::kWell);
+  }
+}
+
+TEST_F(PulseTest, AProcessThatAnswersNothingIsSuspectedAndThenDead) {
+  pulse_.asked(time_);
+  EXPECT_EQ(lasts(State::kWell), Pulse::kProcessSuspected);
+  pulse_.asked(time_);  // no news
+  // The answer of another link counts from the look after.
+  EXPECT_EQ(lasts(State::kSuspected), Pulse::kProcessMoment + 5 * kMillisecond);
+}
+
+TEST_F(PulseTest, SegmentsThatAreNotAcknowledgedAreAQuestion) {
+  EXPECT_EQ(lasts(State::kWell, true, time_), Pulse::kProcessSuspected);
+}
+
+TEST_F(PulseTest, NothingDiesWhileThePeerIsSilentByAllLinks) {
+  pulse_.asked(time_);
+  link_.quiet = kSecond;
+  lasts(State::kWell, false);
+  EXPECT_EQ(lasts(State::kSuspected, false), kSecond);
+  // It answers by one link before it does by the other.
+  EXPECT_EQ(look(), State::kSuspected);
+  pulse_.heard(time_);
+  link_.quiet = 0;
+  EXPECT_EQ(lasts(State::kWell), kSecond);
+}
+
+TEST_F(PulseTest, WhatIsHeardEndsASuspicion) {
+  pulse_.asked(time_);
+  lasts(State::kWell);
+  EXPECT_TRUE(pulse_.is_suspected());
+  pulse_.heard(time_);
+  EXPECT_FALSE(pulse_.is_asked());
+  EXPECT_EQ(lasts(State::kWell), kSecond);
+  EXPECT_FALSE(pulse_.is_suspected());
+}
+
+}  // namespace
+}  // namespace nezha
