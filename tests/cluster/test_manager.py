@@ -161,7 +161,7 @@ def test_more_threads_than_streams(bed: Testbed, fabric: Fabric) -> None:
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     with job.Job(bed, HOSTS) as work:
-        sizes = {"elements": "1,200000,100,20000", "operations": 40, "threads": 2 * STREAMS}
+        sizes = {"elements": "1,200000,100,20000", "operations": 160, "threads": 2 * STREAMS}
         work.start(rails=fabric.rail, env=fabric.env, pause="0:20", report=1, **sizes)
         work.succeed()
         assert all(rank.rail("flare")["sent"] > 1 << 20 for rank in work.ranks), work.told()
