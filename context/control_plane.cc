@@ -330,6 +330,10 @@ absl::Status ControlPlane::on_commit(const control_message::Commit& commit) {
 // Those that are gone, or have closed the context, take no part in operations any more either:
 // nothing is to be agreed on.
 void ControlPlane::on_peer_gone(int rank, const absl::Status& why) {
+  if (absl::IsInvalidArgument(why)) {  // it is there, but cannot be understood
+    return owner_.on_nonsense(absl::InternalError(
+        absl::StrCat("rank ", rank, " does not follow the protocol: ", why.message())));
+  }
   log().debug("{}",
               prefixed(options_.rank_of, absl::StrCat("no balancing any more: ", why.message())));
   if (is_recovering() || (coordinator_ != nullptr && coordinator_->is_recovering())) {

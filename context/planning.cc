@@ -143,14 +143,10 @@ std::optional<RunningOperation::Course> ContextImpl::course(const RunningOperati
     const bool is_engines = engine != nullptr;
     slice.rails = is_engines ? group_.rails : control_->rails(lane) & group_.rails;
     // Without its engine the hosts carry it, but not before what it had begun is repaired.
-    if (!is_engines || !can_do(*engine, op)) {
-      engine = &hosts_;
-    } else if (contains(found->waits, lane)) {
-      engine = nullptr;
-    } else if (!contains(found->engines, lane)) {
-      engine = &hosts_;
-    }
-    course.parts.push_back({slice, engine});
+    const bool may_be_engines = is_engines && can_do(*engine, op);
+    const bool waits = may_be_engines && contains(found->waits, lane);
+    const bool is_taken = may_be_engines && contains(found->engines, lane);
+    course.parts.push_back({slice, waits ? nullptr : is_taken ? engine : &hosts_});
   }
   return course;
 }

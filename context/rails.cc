@@ -123,7 +123,7 @@ Factory device_factory(absl::string_view text, const Cpus& cpus) {
     if (kind.name == uri->kind) return kind.make(text, *uri, cpus);
     known.push_back(kind.name);
   }
-  known.push_back("flare");
+  known.emplace_back("flare");
   return bad(text, absl::StrCat("'", uri->kind, "' is no kind of rail (there are: ",
                                 absl::StrJoin(known, ", "), ")"));
 }

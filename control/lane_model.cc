@@ -9,10 +9,12 @@
 namespace nezha {
 namespace {
 
-constexpr size_t kKept = 12;          // observations of a set in a class
-constexpr double kFade = 0.9;         // of an observation's weight, with each that follows
-constexpr double kPace = 8;           // the power of how late a lane was by which it is trusted
-constexpr double kEarly = 0.9;        // of a window's time
+constexpr size_t kKept = 12;   // observations of a set in a class
+constexpr double kFade = 0.9;  // of an observation's weight, with each that follows
+constexpr double kPace = 8;    // the power of how late a lane was by which it is trusted
+// Of a window's time: what a lane took that was through earlier may be owed to what it had saved
+// up.
+constexpr double kBelieved = 0.9;
 constexpr double kLeastError = 0.02;  // of a window's time: few operations seem to agree by chance
 constexpr double kMostNoise = 0.5;    // a window that is off by more is no noise, or a stall
 constexpr double kNoiseGain = 0.1;    // of the noise's moving average
@@ -45,7 +47,8 @@ void LaneModel::learn(const Window& window, const Allocation& ran_by, bool may_b
     auto time = static_cast<double>(std::max<Nanos>(1, window.lanes[lane].mean));
     const double error = static_cast<double>(window.lanes[lane].error) / time;
     const double part = part_of(static_cast<double>(window.bytes), ran_by[lane]);
-    if (lines[lane] && time < kEarly * last) time = std::clamp(lines[lane]->at(part), time, last);
+    if (lines[lane] && time < kBelieved * last)
+      time = std::clamp(lines[lane]->at(part), time, last);
     latest.lanes.push_back(
         {{part, time, std::max(error, noise), std::pow(time / last, kPace)}, order_});
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 namespace nezha {
@@ -9,19 +10,21 @@ namespace {
 
 constexpr double kMore = 0.5;
 constexpr double kMostMore = 1;
-constexpr double kEarly = 0.8;   // of the time of the last one
-constexpr double kWorth = 0.05;  // by which operations are shorter if it was worth it
+constexpr double kStillEarly = 0.8;  // of the time of the last one
+constexpr double kWorth = 0.05;      // by which operations are shorter if it was worth it
 constexpr double kLeastRatio = 0.02;
 
 bool is_early(const Window& window, int lane) {
   const auto time = static_cast<double>(window.lanes[static_cast<size_t>(lane)].mean);
-  return time < kEarly * static_cast<double>(slowest(window));
+  return time < kStillEarly * static_cast<double>(slowest(window));
 }
 
 }  // namespace
 
-LaneTrial::LaneTrial(const Window& window, const Allocation& ran_by, const LaneChanges& early)
-    : home_(ran_by), home_time_(static_cast<double>(slowest(window))), claim_(least_ratio(early)) {
+LaneTrial::LaneTrial(const Window& window, Allocation ran_by, const LaneChanges& early)
+    : home_(std::move(ran_by)),
+      home_time_(static_cast<double>(slowest(window))),
+      claim_(least_ratio(early)) {
   for (const LaneChange& it : early) lanes_ |= lane_bit(it.lane);
 }
 

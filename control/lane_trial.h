@@ -15,7 +15,7 @@ namespace nezha {
 class LaneTrial {
  public:
   // After a window in which lanes were early.
-  LaneTrial(const Window& window, const Allocation& ran_by, const LaneChanges& early);
+  LaneTrial(const Window& window, Allocation ran_by, const LaneChanges& early);
 
   // The next allocation to try.
   Allocation raise(const Allocation& ran_by);

@@ -306,8 +306,15 @@ void Channel::need_links() {
   for (Rail rail = 0; rail < kMaxRails; ++rail) {
     Port& candidate = port(rail);
     if (candidate.link != nullptr || candidate.attempt != nullptr) continue;
-    if (candidate.retry.due(time, scheduler_.up() == 0)) connect(rail);
+    if (candidate.retry.due(time, is_last_resort())) connect(rail);
   }
+}
+
+// No link of the pair is known to be well.
+bool Channel::is_last_resort() const {
+  return std::all_of(ports_.begin(), ports_.end(), [](const Port& each) {
+    return each.link == nullptr || each.pulse.is_suspected();
+  });
 }
 
 void Channel::connect(Rail rail) {
@@ -534,7 +541,9 @@ void Channel::housekeeping() {
   if (wanted() && (scheduler_.up() == 0 || is_sending)) need_links();
   check_peer();
   if (failed()) return;
-  housekeeping_.start(time + (watch == Watch::kSuspicion ? kSuspense : kHousekeeping));
+  // A peer that nobody waits for may stand still for long.
+  const bool is_urgent = watch == Watch::kSuspicion && wanted();
+  housekeeping_.start(time + (is_urgent ? kSuspense : kHousekeeping));
 }
 
 void Channel::ask(Rail rail) {

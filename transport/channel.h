@@ -176,6 +176,7 @@ class Channel final : LinkOwner, InboxOwner {
   Watch watch_links(Nanos time);
   Nanos siblings_heard(Rail rail) const;
   Link* best_link();
+  bool is_last_resort() const;
 
   static constexpr Nanos kHousekeeping = 25 * kMillisecond;
   // How long the death of a peer that nobody here waits for is kept back: others may be in an

@@ -22,19 +22,28 @@ wire::MessageInfo MessageStream::info(uint64_t total) const {
 
 void MessageStream::send(const std::string& message) {
   if (has_failed_) return;
-  send_part(wire::encode_number(message.size()));
-  send_part(message);
+  // Both before either moves: pushing lets other messages move, too, the end of an operation may
+  // follow from that, and the next message of this stream from that.
+  Outgoing& header = open(wire::encode_number(message.size()));
+  Outgoing& body = open(message);
+  push(header);
+  if (!has_failed_) push(body);
 }
 
-void MessageStream::send_part(std::string bytes) {
+MessageStream::Outgoing& MessageStream::open(std::string bytes) {
   Outgoing& outgoing = outgoing_.emplace_back();
   outgoing.stream = this;
   outgoing.bytes = std::move(bytes);
-  const size_t length = outgoing.bytes.size();
-  outgoing.message = channel_.open(info(length), {.is_urgent = true}, &outgoing);
-  channel_.push(*outgoing.message, 0, reinterpret_cast<const std::byte*>(outgoing.bytes.data()),
-                length);
-  channel_.settle(*outgoing.message);
+  outgoing.message = channel_.open(info(outgoing.bytes.size()), {.is_urgent = true}, &outgoing);
+  return outgoing;
+}
+
+// It may be gone afterwards.
+void MessageStream::push(const Outgoing& outgoing) {
+  OutMessage& message = *outgoing.message;
+  channel_.push(message, 0, reinterpret_cast<const std::byte*>(outgoing.bytes.data()),
+                outgoing.bytes.size());
+  channel_.settle(message);
 }
 
 void MessageStream::forget(const Outgoing* outgoing) {

@@ -58,7 +58,8 @@ class MessageStream final : Receiver {
   void mismatched(const wire::MessageInfo& theirs) override;
 
   wire::MessageInfo info(uint64_t total) const;
-  void send_part(std::string bytes);
+  Outgoing& open(std::string bytes);
+  void push(const Outgoing& outgoing);
   void forget(const Outgoing* outgoing);
   void receive(uint64_t total);
   uint64_t on_complete();

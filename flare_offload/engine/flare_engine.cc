@@ -91,6 +91,9 @@ void FlareEngine::try_again() {
 }
 
 void FlareEngine::ask(uint32_t attempt) {
+  if (is_up_ || !running_.empty() || !waiting_.empty()) {
+    return on_rejected(attempt, "the earlier session is not given up yet");
+  }
   attempt_ = attempt;
   log().debug("{}: asks the manager at {} for a session, attempt {}", rank_of_,
               options_.manager.str(), attempt);
@@ -127,6 +130,10 @@ void FlareEngine::on_rejected(uint32_t attempt, const std::string& why) {
 // Rank 0: once all have answered, it is there or it is not.
 void FlareEngine::on_joined(int rank, const rank_message::Joined& joined) {
   if (joined.attempt != attempt_) return;
+  if (is_up_) {
+    if (!joined.why.empty()) lose(absl::UnavailableError(joined.why));
+    return;
+  }
   joined_.insert(rank);
   if (!joined.why.empty() && why_not_.empty()) {
     why_not_ = absl::StrCat("rank ", rank, ": ", joined.why);
@@ -145,7 +152,7 @@ void FlareEngine::on_joined(int rank, const rank_message::Joined& joined) {
 }
 
 void FlareEngine::on_up(uint32_t attempt) {
-  if (attempt != attempt_ || session_ == nullptr) return;
+  if (attempt != attempt_ || session_ == nullptr || lost_ == attempt) return;
   is_up_ = true;
   log().info("{}: in-network computing, attempt {}", rank_of_, attempt);
   owner_.on_engine_up();
@@ -153,6 +160,7 @@ void FlareEngine::on_up(uint32_t attempt) {
 
 // At this rank. What that means for all, the owner finds out, which then takes what was retained.
 void FlareEngine::lose(const absl::Status& why) {
+  if (std::exchange(lost_, attempt_) == attempt_) return;  // both the manager and silence may tell
   if (!is_up_) return on_rejected(attempt_, std::string(why.message()));
   log().warn("{}: in-network computing is lost: {}", rank_of_, std::string(why.message()));
   set_down();
@@ -220,7 +228,8 @@ absl::Status FlareEngine::on_message(int from, const rank_message::Message& mess
       return absl::OkStatus();
     }
     if (const auto* down = std::get_if<kind::Down>(&message)) {
-      if (down->attempt == attempt_) drop_session();
+      const bool is_idle = !is_up_ && running_.empty() && waiting_.empty();
+      if (down->attempt == attempt_ && is_idle) drop_session();
       return absl::OkStatus();
     }
     if (const auto* order = std::get_if<kind::Order>(&message)) {
@@ -268,13 +277,17 @@ absl::StatusOr<std::unique_ptr<Task>> FlareEngine::start(const Group& group, con
   if (absl::Status status = supports(slice.operation); !status.ok()) return status;
   const size_t payload = session_ == nullptr ? 8 : session_->payload();
   FlareTaskOwner& self = *this;
-  auto task = std::make_unique<FlareTask>(self, group, slice, plan.algorithm, payload, owner);
+  auto task = std::make_unique<FlareTask>(self, group, slice, plan, payload, owner);
   if (task->blocks() == 0) {
     task->end();
     return task;
   }
   if (!is_up_) {
     task->lose(absl::UnavailableError("no session with a switch"));
+    return task;
+  }
+  if (const auto leader = gone_.find(0); leader != gone_.end()) {  // nobody gives it a stream
+    task->fail(leader->second.second);
     return task;
   }
   if (waiting_.empty() && running_.empty()) set_awaited(true);

@@ -146,6 +146,7 @@ class FlareEngine final : public Engine, FlareTaskOwner {
   uint64_t failures_ = 0;
 
   uint32_t attempt_ = 0;                    // the latest
+  uint32_t lost_ = 0;                       // the latest that was lost, or could not be had, here
   std::unique_ptr<SwitchSession> session_;  // null: there is none
   std::unique_ptr<SwitchSession> last_;     // which may still be on the stack
   bool is_up_ = false;                      // all ranks have it

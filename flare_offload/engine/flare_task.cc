@@ -15,6 +15,24 @@ namespace {
 // Longer ones are cut by nobody else, and take minutes.
 constexpr size_t kMostBytes = size_t{1} << 32;
 
+// What is not the same on all ranks does not get the same number, but by a chance of one in 2^32:
+// the switch then says that ranks disagree instead of adding it up.
+uint32_t name_of(const Slice& slice, const EnginePlan& plan) {
+  uint64_t hash = 0;
+  const auto mix = [&hash](uint64_t word) {
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+    hash ^= hash >> 29;
+  };
+  mix(slice.operation.tag);
+  mix(slice.operation.ordinal);
+  mix(signature(plan.algorithm, slice.operation));
+  mix(slice.bounds.begin);
+  mix(slice.bounds.end);
+  mix(slice.lane);
+  mix(plan.version);
+  return static_cast<uint32_t>(hash ^ (hash >> 32));
+}
+
 }  // namespace
 
 absl::Status FlareTask::supports(const Operation& operation) {
@@ -32,12 +50,13 @@ absl::Status FlareTask::supports(const Operation& operation) {
 }
 
 FlareTask::FlareTask(FlareTaskOwner& engine, const Group& group, const Slice& slice,
-                     Algorithm algorithm, size_t payload, TaskOwner& owner)
+                     const EnginePlan& plan, size_t payload, TaskOwner& owner)
     : Task(owner),
       engine_(&engine),
       ranks_(group.size),
       slice_(slice),
-      ranges_(ranges_of(slice.operation, slice.bounds, algorithm, group.size)),
+      name_(name_of(slice, plan)),
+      ranges_(ranges_of(slice.operation, slice.bounds, plan.algorithm, group.size)),
       per_block_(payload / slice.operation.element_size * slice.operation.element_size) {
   for (const Range& range : ranges_) {
     first_.push_back(blocks_);
@@ -66,7 +85,7 @@ BlockId FlareTask::id() const {
   const Operation& op = slice_.operation;
   const bool is_average = op.operation == ReduceOperation::kAverage;
   return {.seq = 0,
-          .operation_id = op.tag ^ static_cast<uint32_t>(op.ordinal * 0x9e3779b1),
+          .operation_id = name_,
           .type = op.type,
           .operation = is_average ? ReduceOperation::kSum : op.operation};
 }

@@ -33,7 +33,7 @@ class FlareTask final : public Task, BlockOwner {
   static constexpr int kNoStream = -1;
 
   // An allreduce for which supports() is true, in a session of that payload.
-  FlareTask(FlareTaskOwner& engine, const Group& group, const Slice& slice, Algorithm algorithm,
+  FlareTask(FlareTaskOwner& engine, const Group& group, const Slice& slice, const EnginePlan& plan,
             size_t payload, TaskOwner& owner);
   ~FlareTask() override { detach(); }
 
@@ -73,6 +73,7 @@ class FlareTask final : public Task, BlockOwner {
   FlareTaskOwner* engine_;  // null: detached
   const int ranks_;
   const Slice slice_;
+  const uint32_t name_;          // the same on all ranks that call the same
   const ChunkMap ranges_;        // of the slice
   std::vector<uint32_t> first_;  // block of each range
   size_t per_block_;             // bytes

@@ -28,7 +28,7 @@ SwitchSession::SwitchSession(Progress& progress, UdpPort& port, const message::G
 SwitchSession::~SwitchSession() { stop(); }
 
 absl::Status SwitchSession::start() {
-  const absl::Status status = progress_.add(port_.fd(), this, EPOLLIN);
+  absl::Status status = progress_.add(port_.fd(), this, EPOLLIN);
   is_running_ = status.ok();
   return status;
 }
@@ -71,8 +71,8 @@ void SwitchSession::on_events(uint32_t /*epoll_events*/) {
   pump();
 }
 
-void SwitchSession::receive() {
-  port_.receive([this](absl::Span<const std::byte> datagram, const Address& from) {
+size_t SwitchSession::receive() {
+  return port_.receive([this](absl::Span<const std::byte> datagram, const Address& from) {
     on_datagram(datagram, from);
   });
 }
@@ -177,8 +177,10 @@ FrameHeader SwitchSession::header_of(FrameType type, size_t stream) const {
 }
 
 void SwitchSession::on_alarm() {
-  // What has come while this process was not running counts.
-  receive();
+  // What has come while this process was not running counts; a flood is not to keep it here.
+  constexpr int kMostTurns = 64;
+  for (int turn = 0; turn < kMostTurns && receive() > 0; ++turn) {
+  }
   const Nanos time = now();
   for (const Stream& stream : streams_) {
     const Nanos since = stream.window.silent_since();

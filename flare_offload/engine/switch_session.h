@@ -56,7 +56,7 @@ class SwitchSession final : EventHandler {
   // session's numbers are used up. Called once, by a timer; this may not be destroyed in it.
   SwitchSession(Progress& progress, UdpPort& port, const message::Granted& granted,
                 SessionCounters& counters, std::function<void(const absl::Status&)> on_over);
-  ~SwitchSession();
+  ~SwitchSession() override;
   SwitchSession(const SwitchSession&) = delete;
   SwitchSession& operator=(const SwitchSession&) = delete;
 
@@ -93,7 +93,7 @@ class SwitchSession final : EventHandler {
   static constexpr uint64_t kMaxUsed = uint64_t{1} << 30;
 
   void on_events(uint32_t epoll_events) override;
-  void receive();
+  size_t receive();  // how many datagrams
   void on_datagram(absl::Span<const std::byte> datagram, const Address& from);
   void on_result(Stream& stream, uint32_t seq, absl::Span<const std::byte> result);
   static Part* part_of(Stream& stream, uint32_t seq);

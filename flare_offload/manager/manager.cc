@@ -26,7 +26,7 @@ std::string Manager::name_of(const Request& request) {
 class Manager::Listener final : EventHandler {
  public:
   Listener(Manager& manager, tcp::Socket socket) : manager_(manager), socket_(std::move(socket)) {}
-  ~Listener() { manager_.progress_.remove(socket_.fd()); }
+  ~Listener() override { manager_.progress_.remove(socket_.fd()); }
   absl::Status start() { return manager_.progress_.add(socket_.fd(), this, EPOLLIN); }
 
  private:

@@ -204,7 +204,7 @@ absl::Status run(const Options& options) {
                    .lease = options.lease * kSecond},
                   *secret);
   if (absl::Status status = signals.start(manager); !status.ok()) return status;
-  const absl::Status listening = manager.listen(options.listen);
+  absl::Status listening = manager.listen(options.listen);
   if (listening.ok()) {
     print("ready");
     // Waits take a deadline: this one is none.

@@ -2,6 +2,7 @@
 #include <openssl/rand.h>
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,7 +18,9 @@ constexpr Nanos kTick = 500 * kMillisecond;
 template <typename T>
 T random_value() {
   T value{};
-  RAND_bytes(reinterpret_cast<unsigned char*>(&value), sizeof value);
+  if (RAND_bytes(reinterpret_cast<unsigned char*>(&value), sizeof value) != 1) {
+    throw std::runtime_error("OpenSSL has no random bytes for a session's key");
+  }
   return value;
 }
 

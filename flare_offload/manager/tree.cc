@@ -93,6 +93,7 @@ void add_node(const Shape& shape, int number, int parent, Tree& tree) {
   const auto index = static_cast<size_t>(number);
   std::vector<std::pair<int, TreeNode::Child>> children;  // by the lowest rank
   std::vector<int> ranks = shape.ranks[index];
+  children.reserve(ranks.size() + shape.switches[index].size());
   for (const int rank : ranks) children.push_back({rank, {.rank = rank}});
   for (const int below : shape.switches[index]) {
     const auto child = tree.size();
@@ -161,6 +162,7 @@ absl::StatusOr<Tree> build_tree(const Fabric& fabric, const std::vector<Address>
         absl::StrCat("a switch would have more than ", kMaxChildren, " children"));
   }
   std::vector<std::string> names;
+  names.reserve(known.size());
   for (const FabricHost* host : known) names.push_back(host->address);
   return absl::NotFoundError(
       absl::StrCat("no switches that can be used join the hosts ", absl::StrJoin(names, ", ")));

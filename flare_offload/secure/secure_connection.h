@@ -30,7 +30,7 @@ class SecureConnection final : EventHandler {
   // Connects `socket`, which may be bound.
   SecureConnection(Progress& progress, tcp::Socket socket, const tcp::Address& to,
                    const Secret& secret, Callbacks callbacks);
-  ~SecureConnection();
+  ~SecureConnection() override;
   SecureConnection(const SecureConnection&) = delete;
   SecureConnection& operator=(const SecureConnection&) = delete;
 

@@ -20,7 +20,8 @@ absl::StatusOr<std::unique_ptr<Control>> Control::listen(const Address& address,
 }
 
 void Control::add_to(std::vector<pollfd>& awaited) const {
-  awaited.push_back({listener_.fd(), POLLIN, 0});
+  // Nobody is accepted beyond the limit, and who waits to be would wake this up again and again.
+  if (managers_.size() < kMaxManagers) awaited.push_back({listener_.fd(), POLLIN, 0});
   for (const Manager& manager : managers_) {
     const bool writes = manager.stream->wants_to_write();
     awaited.push_back(

@@ -179,13 +179,17 @@ class Job:
 
     def well_into_it(self, host: int, rail: str) -> None:
         """Waits until all are in their first operation, and the host has sent a megabyte by the rail."""
+        for rank in self.ranks:
+            rank.wait_for("start", operation=0)
+        self.sends_by(host, rail, 1 << 20)
+
+    def sends_by(self, host: int, rail: str, more: int) -> None:
+        """Waits until the host has sent so many bytes more by the rail."""
 
         def sent() -> int:
             return self.bed.counters(host, rail)["tx_bytes"]
 
-        for rank in self.ranks:
-            rank.wait_for("start", operation=0)
-        goal = sent() + (1 << 20)
+        goal = sent() + more
         await_that(f"host {host} sends by {rail}", lambda: sent() > goal, tell=self.told)
 
     def hashes(self) -> list[str]:

@@ -33,11 +33,15 @@ def rail_threads(rank: job.Rank) -> dict[str, Thread]:
     """By rail."""
     threads = {}
     for folder in Path(f"/proc/{rank.process.pid}/task").iterdir():
-        name = (folder / "comm").read_text().strip()
+        try:
+            name = (folder / "comm").read_text().strip()
+            lines = (folder / "status").read_text().splitlines()
+            stat = (folder / "stat").read_text().rpartition(")")[2].split()  # from the third field
+        except (FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
+            continue
         if not name.startswith("nezha-"):
             continue
-        status = dict(line.split(":\t", 1) for line in (folder / "status").read_text().splitlines())
-        stat = (folder / "stat").read_text().rpartition(")")[2].split()  # from the third field on
+        status = dict(line.split(":\t", 1) for line in lines)
         threads[name.removeprefix("nezha-")] = Thread(
             parse_cpus(status["Cpus_allowed_list"]), int(stat[36]), int(stat[11]) + int(stat[12])
         )

@@ -101,6 +101,7 @@ def test_dies_under_four_threads(bed: Testbed, how: str) -> None:
         work.start(elements=f"1,3000,{MIB},16384", operations=24, threads=4, rails=TWO)
         for rank in work.ranks:
             rank.wait_for("done", operation=1)
+        work.sends_by(1, "eth1", 1 << 16)
         FAULTS[how](bed, 1, "eth1")
         assert not any(rank.all("end") for rank in work.ranks), "the fault came too late"
         work.succeed()

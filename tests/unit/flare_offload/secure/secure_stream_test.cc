@@ -1,11 +1,15 @@
 #include "flare_offload/secure/secure_stream.h"
 
 #include <gtest/gtest.h>
+#include <openssl/evp.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -73,6 +77,56 @@ TEST(SecureStreamTest, HandsOverWhatComesWithTheEndOfTheHandshake) {
   ASSERT_TRUE(pair.drive(0).ok());
   ASSERT_TRUE(pair.drive(1).ok());
   EXPECT_EQ(pair.got[1], std::vector<std::string>{"at once"});
+}
+
+// A server that has a certificate of its own making, and no secret.
+class Stranger {
+ public:
+  explicit Stranger(int fd) : fd_(fd) {
+    const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(EVP_EC_gen("P-256"),
+                                                                  EVP_PKEY_free);
+    const std::unique_ptr<X509, decltype(&X509_free)> certificate(X509_new(), X509_free);
+    X509_gmtime_adj(X509_getm_notBefore(certificate.get()), 0);
+    X509_gmtime_adj(X509_getm_notAfter(certificate.get()), 3600);
+    X509_set_pubkey(certificate.get(), key.get());
+    EXPECT_GT(X509_sign(certificate.get(), key.get(), EVP_sha256()), 0);
+    EXPECT_EQ(SSL_CTX_use_certificate(context_.get(), certificate.get()), 1);
+    EXPECT_EQ(SSL_CTX_use_PrivateKey(context_.get(), key.get()), 1);
+    tls_.reset(SSL_new(context_.get()));
+    SSL_set_fd(tls_.get(), fd);
+    SSL_set_accept_state(tls_.get());
+  }
+  ~Stranger() { close(fd_); }
+  Stranger(const Stranger&) = delete;
+  Stranger& operator=(const Stranger&) = delete;
+
+  // Shakes hands as far as it gets, and says something.
+  void drive() {
+    if (SSL_do_handshake(tls_.get()) == 1) SSL_write(tls_.get(), "\0\0\0\2hi", 6);
+  }
+
+ private:
+  int fd_;
+  std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context_{SSL_CTX_new(TLS_server_method()),
+                                                             SSL_CTX_free};
+  std::unique_ptr<SSL, decltype(&SSL_free)> tls_{nullptr, SSL_free};
+};
+
+TEST(SecureStreamTest, RefusesAServerThatShowsACertificateInsteadOfTheSecret) {
+  int fds[2] = {};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+  const auto client =
+      *SecureStream::over(tcp::Socket(fds[0]), SecureStream::Role::kClient, secret_of(1));
+  Stranger stranger(fds[1]);
+  bool has_heard = false;
+  absl::Status status;
+  for (int round = 0; round < 50 && status.ok(); ++round) {
+    status = client->drive([&](const std::string&) { has_heard = true; });
+    stranger.drive();
+  }
+  EXPECT_FALSE(status.ok());
+  EXPECT_FALSE(client->is_proven());
+  EXPECT_FALSE(has_heard);
 }
 
 TEST(SecureStreamTest, RefusesAnotherSecret) {
