@@ -11,17 +11,14 @@
 namespace nezha {
 namespace {
 
-constexpr SizeClass kClass = 20;
-constexpr uint64_t kBytes = 1 << 20;
-
-Window window_of(std::vector<Nanos> times) {
-  Window window{kClass, kBytes, 1, {}, Timer::kOperations};
-  for (const Nanos time : times) window.lanes.push_back({time, time / 100});
-  return window;
-}
-
 class LaneTrialTest : public testing::Test {
  protected:
+  static Window window_of(const std::vector<Nanos>& times) {
+    Window window{20, 1 << 20, 1, {}, Timer::kOperations};
+    for (const Nanos time : times) window.lanes.push_back({time, time / 100});
+    return window;
+  }
+
   // Three quarters on lane 0, a quarter on lane 1, which has become early.
   const Allocation home_ = in_proportion({3, 1});
   LaneTrial trial_{window_of({6'000'000, 2'000'000}), home_, {{1, 0.33}}};

@@ -83,8 +83,8 @@ TEST(SecureStreamTest, HandsOverWhatComesWithTheEndOfTheHandshake) {
 class Stranger {
  public:
   explicit Stranger(int fd) : fd_(fd) {
-    const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(EVP_EC_gen("P-256"),
-                                                                  EVP_PKEY_free);
+    char curve[] = "P-256";  // the macro casts const away
+    const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(EVP_EC_gen(curve), EVP_PKEY_free);
     const std::unique_ptr<X509, decltype(&X509_free)> certificate(X509_new(), X509_free);
     X509_gmtime_adj(X509_getm_notBefore(certificate.get()), 0);
     X509_gmtime_adj(X509_getm_notAfter(certificate.get()), 3600);
