@@ -92,8 +92,9 @@ class Words {
   template <typename T>
   void number(T& value, uint64_t least, uint64_t most) {
     uint64_t read = 0;
-    is_good_ = absl::SimpleAtoi(word(), &read) && read >= least && read <= most && is_good_;
-    value = static_cast<T>(read);
+    const bool is_one = absl::SimpleAtoi(word(), &read) && read >= least && read <= most;
+    is_good_ = is_good_ && is_one;
+    value = is_one ? static_cast<T>(read) : T{};
   }
   void address(Address& value) { take(Address::parse(word()), value); }
   void key(Key& value) { take(parse_key(word()), value); }
