@@ -24,11 +24,6 @@ WAYS_TO_CUT = ["carrier", "admin", "silent"]
 # TCP to give it up by itself.
 FAILS_OVER = 5000
 
-# Every other rank throws within a second of a rank's death. What the test adds: the time from the
-# kill to its return, and from the error to the reading of it, on a loaded machine.
-DEAD_RANK_NOTICED = 1.0
-SLACK = 1.0
-
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
@@ -199,7 +194,7 @@ def test_all_cables_of_a_host(bed: Testbed) -> None:
         work.wait()
         for rank in work.ranks:
             error = rank.wait_for("error")
-            assert error["seconds"] < 3 + SLACK
+            assert error["seconds"] < 3 + job.SLACK
             others = "rank [02]" if rank.number == 1 else "rank 1"
             assert re.search(others, without_prefix(error["what"])), error
 
@@ -237,7 +232,7 @@ def test_killed_rank(bed: Testbed, victim: int, elements: int, algorithm: str) -
             work.all_done(20)
         work.ranks[victim].process.kill()
         others = [rank for rank in work.ranks if rank.number != victim]
-        check_errors_name(others, victim, DEAD_RANK_NOTICED + SLACK)
+        check_errors_name(others, victim, job.SLACK)
 
 
 def test_killed_while_the_others_wait_for_it(bed: Testbed) -> None:
@@ -247,7 +242,7 @@ def test_killed_while_the_others_wait_for_it(bed: Testbed) -> None:
         for rank in others:
             rank.wait_for("start", operation=3)
         work.ranks[2].process.kill()
-        check_errors_name(others, 2, DEAD_RANK_NOTICED + SLACK)
+        check_errors_name(others, 2, job.SLACK)
 
 
 def test_killed_while_nobody_calls(bed: Testbed) -> None:
@@ -257,9 +252,9 @@ def test_killed_while_nobody_calls(bed: Testbed) -> None:
         work.all_done(1)
         work.ranks[1].process.kill()
         others = [work.ranks[0], work.ranks[2]]
-        check_errors_name(others, 1, 1.5 + DEAD_RANK_NOTICED + SLACK)
+        check_errors_name(others, 1, 1.5 + job.SLACK)
         for rank in others:
-            assert rank.wait_for("error")["seconds"] < DEAD_RANK_NOTICED
+            assert rank.wait_for("error")["seconds"] < job.SLACK
 
 
 def test_killed_before_it_joins(bed: Testbed) -> None:
@@ -290,7 +285,7 @@ def check_timeouts_name(ranks: list[job.Rank], missing: int, seconds: float) -> 
     errors = [rank.wait_for("error", timeout=seconds + 10) for rank in ranks]
     assert any(error["type"] == "TimeoutError" for error in errors), errors
     for error in errors:
-        assert error["seconds"] < seconds + SLACK, errors
+        assert error["seconds"] < seconds + job.SLACK, errors
         assert re.search(rf"\brank {missing}\b", without_prefix(error["what"])), errors
 
 
