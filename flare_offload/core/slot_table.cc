@@ -93,6 +93,10 @@ std::unique_ptr<Aggregation> SlotTable::make_aggregation(const SlotTableOptions&
 }
 
 void SlotTable::from_child(int child, const Frame& frame) {
+  if (frame.header.is_down) {
+    ++counters_.violations;
+    return;
+  }
   const BlockId& block = frame.header.block;
   const NumberRange lost = from_children_[static_cast<size_t>(child)].on_frame(frame.header);
   if (lost.count > 0) {
@@ -130,6 +134,10 @@ void SlotTable::contribute(int child, const Frame& frame) {
   if (slot.mismatch.has_value()) {
     answer_duplicate(slot, child);
   } else if (slot.block != block || slot.length != length) {
+    if (slot.phase == Phase::kDone) {  // all have contributed, this child too, and something else
+      ++counters_.violations;
+      return;
+    }
     const auto first = static_cast<size_t>(std::countr_zero(slot.arrived));
     spoil(slot, {.length = slot.length,
                  .ranks = options_.children[first],
@@ -148,7 +156,7 @@ void SlotTable::contribute(int child, const Frame& frame) {
 }
 
 void SlotTable::from_parent(const Frame& frame) {
-  if (options_.is_root) {
+  if (options_.is_root || !frame.header.is_down) {
     ++counters_.violations;
     return;
   }
@@ -167,7 +175,7 @@ void SlotTable::from_parent(const Frame& frame) {
     return;
   }
   Slot& slot = slot_of(block.seq);
-  if (slot.phase != Phase::kUp || slot.block.seq != block.seq) {
+  if (slot.phase != Phase::kUp || slot.block.seq != block.seq || slot.mismatch.has_value()) {
     ++counters_.stale;
     return;
   }
@@ -199,6 +207,7 @@ void SlotTable::open(Slot& slot, const BlockId& block, size_t length) {
   slot.block = block;
   slot.length = length;
   slot.arrived = 0;
+  slot.mismatch.reset();
   slot.aggregation->begin(reduction(block.type, block.operation), length / size_of(block.type),
                           length);
 }
@@ -211,9 +220,9 @@ void SlotTable::answer_duplicate(const Slot& slot, int child) {
       outlet_->to_parent(header_to_parent(FrameType::kMismatch, slot.block), payload);
     }
   } else if (slot.phase == Phase::kDone) {
-    send_result(slot, child);
+    resend_result(slot, child);
   } else if (slot.phase == Phase::kUp) {
-    send_partial(slot);
+    resend_partial(slot);
   } else {
     ++counters_.pendings;
     outlet_->to_child(child, header_to_children(FrameType::kPending, slot.block),
@@ -263,7 +272,7 @@ void SlotTable::resend_results(int child, const NumberRange& numbers) {
     const auto seq = results_.seq_of(static_cast<uint16_t>(numbers.first + i));
     if (!seq) continue;
     const Slot& slot = slot_of(*seq);
-    if (slot.block.seq == *seq && slot.phase == Phase::kDone) send_result(slot, child);
+    if (slot.block.seq == *seq && slot.phase == Phase::kDone) resend_result(slot, child);
   }
 }
 
@@ -272,19 +281,20 @@ void SlotTable::resend_partials(const NumberRange& numbers) {
     const auto seq = partials_.seq_of(static_cast<uint16_t>(numbers.first + i));
     if (!seq) continue;
     const Slot& slot = slot_of(*seq);
-    if (slot.block.seq == *seq && slot.phase == Phase::kUp) send_partial(slot);
+    if (slot.block.seq == *seq && slot.phase == Phase::kUp) resend_partial(slot);
   }
 }
 
 FrameHeader SlotTable::header_to_children(FrameType type, const BlockId& block) const {
-  return {.type = type, .number = results_.next(), .block = block};
+  return {.type = type, .is_down = true, .number = results_.next(), .block = block};
 }
 
 FrameHeader SlotTable::header_to_parent(FrameType type, const BlockId& block) const {
   return {.type = type, .number = partials_.next(), .block = block};
 }
 
-void SlotTable::send_result(const Slot& slot, int child) {
+void SlotTable::resend_result(const Slot& slot, int child) {
+  ++counters_.resent;
   outlet_->to_child(child, header_to_children(FrameType::kResult, slot.block), total(slot));
 }
 
@@ -293,6 +303,11 @@ void SlotTable::send_partial(const Slot& slot) {
   header.is_numbered = true;
   partials_.add(slot.block.seq);
   outlet_->to_parent(header, total(slot));
+}
+
+void SlotTable::resend_partial(const Slot& slot) {
+  ++counters_.resent;
+  send_partial(slot);
 }
 
 absl::Span<const std::byte> SlotTable::total(const Slot& slot) const {

@@ -20,7 +20,8 @@
 //   kPending is passed on to them
 //
 // A contribution that is to another operation than the block's others spoils the block: nobody can
-// say who is right, so all ranks are told at once who differs, and the block stays as it is.
+// say who is right, so all ranks are told at once who differs, and the block stays as it is. To a
+// finished block all have contributed what they agree on; who says something else then is wrong.
 //
 // A switch has no timers: hosts alone send again (window.h), or who is asked for what a gap in the
 // numbers of its frames shows to be lost (sent_log.h). The bitmap alone (D. De Sensi et al.:
@@ -75,6 +76,7 @@ struct SlotTableCounters {
   uint64_t blocks = 0;      // finished
   uint64_t combined = 0;    // contributions
   uint64_t duplicates = 0;  // contributions that were there already, and have been answered
+  uint64_t resent = 0;      // results and partials that were sent again
   uint64_t stale = 0;       // frames for blocks that nobody can need any more
   uint64_t pendings = 0;    // answers that a block waits for others
   uint64_t lost = 0;        // frames that were asked for again
@@ -132,8 +134,9 @@ class SlotTable {
   // A header that is not numbered.
   FrameHeader header_to_children(FrameType type, const BlockId& block) const;
   FrameHeader header_to_parent(FrameType type, const BlockId& block) const;
-  void send_result(const Slot& slot, int child);
+  void resend_result(const Slot& slot, int child);
   void send_partial(const Slot& slot);
+  void resend_partial(const Slot& slot);
   absl::Span<const std::byte> total(const Slot& slot) const;
   std::vector<std::byte> missing_ranks(const Slot& slot) const;
 

@@ -82,7 +82,8 @@ void SwitchSession::on_datagram(absl::Span<const std::byte> datagram, const Addr
   if (!frame || !(from == granted_.address)) return;
   const FrameHeader& header = frame->header;
   const uint32_t index = header.session - granted_.session;
-  const bool is_ours = index < streams_.size() && header.generation == granted_.generation;
+  const bool is_ours =
+      header.is_down && index < streams_.size() && header.generation == granted_.generation;
   if (!is_ours || !authenticator_.verify(datagram)) return;
   Stream& stream = streams_[index];
   if (const NumberRange lost = stream.window.lost_before(header); lost.count > 0) {

@@ -10,7 +10,8 @@ namespace {
 constexpr size_t kRangeSize = 4;
 constexpr size_t kMismatchSize = 24;
 constexpr size_t kNumbersSize = 4;
-constexpr uint8_t kNumbered = 1;  // of the flags
+constexpr unsigned kNumbered = 1;  // of the flags
+constexpr unsigned kDown = 2;
 
 constexpr uint8_t halves(unsigned upper, unsigned lower) {
   return static_cast<uint8_t>((upper << 4) | lower);
@@ -69,7 +70,8 @@ size_t encode(const FrameHeader& header, absl::Span<const std::byte> payload,
       .put(halves(kVersion, static_cast<uint8_t>(header.type)))
       .put(types_of(block))
       .put(header.child)
-      .put(header.is_numbered ? kNumbered : uint8_t{0})
+      .put(
+          static_cast<uint8_t>((header.is_numbered ? kNumbered : 0) | (header.is_down ? kDown : 0)))
       .put(header.session)
       .put(header.generation)
       .put(header.number)
@@ -88,7 +90,9 @@ std::optional<Frame> decode(absl::Span<const std::byte> datagram) {
   const auto version_and_type = reader.get<uint8_t>();
   const auto types = reader.get<uint8_t>();
   header.child = reader.get<uint8_t>();
-  header.is_numbered = (reader.get<uint8_t>() & kNumbered) != 0;
+  const auto flags = reader.get<uint8_t>();
+  header.is_numbered = (flags & kNumbered) != 0;
+  header.is_down = (flags & kDown) != 0;
   header.session = reader.get<uint32_t>();
   header.generation = reader.get<uint16_t>();
   header.number = reader.get<uint16_t>();

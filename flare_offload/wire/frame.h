@@ -8,7 +8,8 @@
 //    0      1      version (upper 4 bits), FrameType (lower 4)
 //    1      1      DataType (upper 4 bits), ReduceOperation (lower 4) of the block
 //    2      1      child: which of the receiver's children sends this; from a switch, 0
-//    3      1      flags: 1: the frame is numbered; the others are reserved
+//    3      1      flags: 1: the frame is numbered; 2: it goes down, from a switch to its children;
+//                  the others are reserved
 //    4      4      session
 //    8      2      generation, below
 //   10      2      number, below
@@ -16,6 +17,9 @@
 //   16      4      operation id: which collective the block is of
 //   20     12      tag (authenticator.h) over bytes 0 to 19 and all that follows the tag
 //   32             payload
+//
+// A frame that goes the wrong way has been sent back by somebody, and its tag is right: it is
+// dropped.
 //
 // The generation counts the session's installations, so that what is left over from one cannot
 // reach the next. By the operation id ranks find out that they disagree on what they do.
@@ -56,6 +60,7 @@ namespace nezha::flare {
 
 constexpr uint8_t kVersion = 1;
 constexpr size_t kHeaderSize = 32;
+constexpr size_t kSessionOffset = 4;
 
 // Limits on what a peer may make this process believe.
 constexpr int kMaxChildren = 64;      // of one switch in one session
@@ -88,6 +93,7 @@ struct FrameHeader {
   FrameType type = FrameType::kContribution;
   uint8_t child = 0;
   bool is_numbered = false;
+  bool is_down = false;  // from a switch to its children
   uint16_t number = 0;
   uint16_t generation = 0;
   uint32_t session = 0;

@@ -163,7 +163,7 @@ class Host {
   void take(absl::Span<const std::byte> datagram, const Frame& frame) {
     const FrameHeader& header = frame.header;
     if (header.session != spec_.session || header.generation != spec_.generation ||
-        !authenticator_.verify(datagram)) {
+        !header.is_down || !authenticator_.verify(datagram)) {
       throw std::runtime_error("a frame of another session, or a forged one");
     }
     if (const NumberRange lost = window_.lost_before(header); lost.count > 0) ask_for(lost);

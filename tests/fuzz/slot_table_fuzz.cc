@@ -43,12 +43,14 @@ class Judge final : public Outlet {
   explicit Judge(bool is_root) : is_root_(is_root) {}
 
   void to_parent(const FrameHeader& header, absl::Span<const std::byte> payload) override {
-    require(!is_root_ && header.type != FrameType::kResult && header.type != FrameType::kPending);
+    require(!is_root_ && !header.is_down && header.type != FrameType::kResult &&
+            header.type != FrameType::kPending);
     judge(header, payload, header.type == FrameType::kContribution);
   }
   void to_child(int child, const FrameHeader& header,
                 absl::Span<const std::byte> payload) override {
-    require(child >= 0 && child < kChildren && header.type != FrameType::kContribution);
+    require(child >= 0 && child < kChildren && header.is_down &&
+            header.type != FrameType::kContribution);
     judge(header, payload, header.type == FrameType::kResult && is_root_);
   }
   void to_children(const FrameHeader& header, absl::Span<const std::byte> payload) override {
@@ -77,6 +79,7 @@ void feed(SlotTable& table, const uint8_t* bytes) {
   FrameHeader header;
   header.type = static_cast<FrameType>(1 + (bytes[0] >> 4) % 5);
   header.is_numbered = bytes[1] % 2 != 0;
+  header.is_down = (from == kChildren) == (bytes[2] < 224);  // or the wrong way
   header.number = static_cast<uint16_t>(bytes[1] / 2 - 4);
   header.block = {.seq = kFirst - 4 + bytes[2] % 32,
                   .operation_id = kHonestOperation,

@@ -91,7 +91,9 @@ class SlotTableTest : public ::testing::Test {
     return recorder_.take();
   }
   std::string from_parent(FrameType type, uint32_t seq, const Values& values) {
-    table_.from_parent(frame(type, seq, values));
+    Frame down = frame(type, seq, values);
+    down.header.is_down = true;
+    table_.from_parent(down);
     return recorder_.take();
   }
   // A block to which each child contributes a 1.
@@ -187,6 +189,30 @@ TEST_F(SlotTableTest, OperationsDifferInAnyOfTheirProperties) {
   }
 }
 
+TEST_F(SlotTableTest, NothingSpoilsAFinishedBlock) {
+  whole_block(0);
+  EXPECT_EQ(contribute(1, 0, {1, 1}), "");
+  EXPECT_EQ(contribute(1, 0, {1}), "child 1 0:3");
+  EXPECT_EQ(whole_block(4), "all 4:3");
+  EXPECT_EQ(table_.counters().mismatches, 0);
+  EXPECT_EQ(table_.counters().violations, 1);
+}
+
+// What the switch has sent, of any type, comes back as if from a child.
+TEST_F(SlotTableTest, DropsItsOwnFrames) {
+  contribute(0, 0, {1});
+  for (const FrameType type : {FrameType::kContribution, FrameType::kResult, FrameType::kPending,
+                               FrameType::kMismatch, FrameType::kLost}) {
+    Frame own = frame(type, 0, {1});
+    own.header.is_down = true;
+    own.header.number = 1000;
+    table_.from_child(1, own);
+    EXPECT_EQ(recorder_.take(), "");
+  }
+  EXPECT_EQ(table_.counters().violations, 5);
+  EXPECT_EQ(contribute(1, 0, {1}) + contribute(2, 0, {1}), "all 0:3");
+}
+
 // Contributions with these numbers, all for one block.
 TEST_F(SlotTableTest, AsksForContributionsThatGapsShowToBeLost) {
   const auto with_number = [&](int child, uint16_t number, bool is_numbered = true) {
@@ -248,6 +274,7 @@ TEST_F(ChildSlotTable, PassesOnWhatTheParentSays) {
   whole_block(0);
   const std::vector<std::byte> ranges = encode_ranges({{7, 2}});
   Frame pending = frame(FrameType::kPending, 0, {});
+  pending.header.is_down = true;
   pending.payload = ranges;
   table_.from_parent(pending);
   EXPECT_EQ(recorder_.take(), "all pending 0:7+2");
@@ -263,8 +290,10 @@ TEST_F(ChildSlotTable, PassesOnWhoContributesToAnotherOperation) {
   const std::vector<std::byte> payload = encode_mismatch(known);
   Frame mismatch = frame(FrameType::kMismatch, 0, {});
   mismatch.payload = payload;
+  mismatch.header.is_down = true;
   table_.from_parent(mismatch);
   EXPECT_EQ(recorder_.take(), absl::StrCat("all ", told, "; up ", told));
+  mismatch.header.is_down = false;
   table_.from_child(0, mismatch);  // what it said comes back
   EXPECT_EQ(recorder_.take(), "");
   EXPECT_EQ(contribute(0, 0, {1}), absl::StrCat("child 0 ", told, "; up ", told));
@@ -280,6 +309,7 @@ TEST_F(ChildSlotTable, SendsPartialsThatAreAskedForAndAsksForResults) {
   Frame lost = frame(FrameType::kLost, 0, {});
   const std::vector<std::byte> payload = encode_lost({0, 2});
   lost.payload = payload;
+  lost.header.is_down = true;
   table_.from_parent(lost);
   EXPECT_EQ(recorder_.take(), "up 0:3; up 1:3");
   EXPECT_EQ(recorder_.take_numbers(), (std::vector<uint16_t>{0, 1, 2, 3}));
@@ -287,6 +317,7 @@ TEST_F(ChildSlotTable, SendsPartialsThatAreAskedForAndAsksForResults) {
   Frame result = frame(FrameType::kResult, 1, {});
   result.payload = bytes_of(sum);
   result.header.is_numbered = true;
+  result.header.is_down = true;
   result.header.number = 1;
   table_.from_parent(result);
   EXPECT_EQ(recorder_.take(), "up lost 1:0+1; all 1:12");
@@ -304,6 +335,22 @@ TEST_F(ChildSlotTable, TakesNoResultThatIsNotDue) {
   EXPECT_EQ(table_.counters().stale, 3);
   EXPECT_EQ(table_.counters().violations, 1);
   EXPECT_EQ(from_parent(FrameType::kResult, 0, {12}), "all 0:12");
+}
+
+TEST_F(ChildSlotTable, DropsItsOwnFrames) {
+  EXPECT_EQ(whole_block(0), "up 0:3");
+  for (const FrameType type : {FrameType::kContribution, FrameType::kResult, FrameType::kLost}) {
+    table_.from_parent(frame(type, 0, {12}));
+    EXPECT_EQ(recorder_.take(), "");
+  }
+  EXPECT_EQ(table_.counters().violations, 3);
+}
+
+TEST_F(ChildSlotTable, ASpoiltBlockTakesNoResult) {
+  EXPECT_EQ(whole_block(0), "up 0:3");
+  EXPECT_NE(contribute(0, 0, {1, 1}), "");
+  EXPECT_EQ(table_.counters().mismatches, 1);
+  EXPECT_EQ(from_parent(FrameType::kResult, 0, {12}), "");
 }
 
 class WrappingSlotTable : public SlotTableTest {
@@ -374,6 +421,7 @@ TEST(SlotTable, BearsHostileFrames) {
                       .type = static_cast<DataType>(1 + random() % 2000 / 1994),
                       .operation = static_cast<ReduceOperation>(1 + random() % 2000 / 1998)};
       header.is_numbered = random() % 2 == 0;
+      header.is_down = from_parent == (random() % 16 != 0);
       header.number = static_cast<uint16_t>(frames + random() % 3 + random() % 50 / 49 * random());
       const Frame frame = {header, absl::MakeSpan(noise).first(length_of(header.type, random))};
       if (from_parent) {

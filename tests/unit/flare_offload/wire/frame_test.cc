@@ -46,6 +46,9 @@ TEST(Frame, LayoutIsFrozen) {
             "117411013433323122216261"
             "4443424154535251");
   EXPECT_EQ(absl::BytesToHexString(text.substr(kHeaderSize)), "66666666");
+  FrameHeader down = some_header();
+  down.is_down = true;
+  EXPECT_EQ(encoded(down, {})[3], std::byte{3});
   Authenticator verifier = authenticator();
   EXPECT_TRUE(verifier.verify(datagram));
 }
@@ -55,6 +58,7 @@ TEST(Frame, ComesBackAsItWas) {
     for (const size_t size : {size_t{0}, size_t{4}, size_t{1440}, kMaxPayload}) {
       FrameHeader header = some_header();
       header.type = type;
+      header.is_down = type == FrameType::kResult;
       const Bytes datagram = encoded(header, bytes(size));
       const auto frame = decode(datagram);
       ASSERT_TRUE(frame.has_value());
