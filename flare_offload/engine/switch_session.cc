@@ -142,8 +142,8 @@ void SwitchSession::pump() {
     }
     while (const auto seq = window.take_new(time)) send(i, *seq);
     next = std::min(next, window.next_due());
+    port_.flush();  // a train of one stream alone comes to the thread of the switch that has it
   }
-  port_.flush();
   // An alarm that is early looks again.
   if (next == Window::kNever || (alarm_.armed() && alarm_at_ <= next)) return;
   alarm_at_ = next;

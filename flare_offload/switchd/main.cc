@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -24,6 +23,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "common/cpus.h"
 #include "flare_offload/switchd/control.h"
 #include "flare_offload/switchd/server.h"
 
@@ -42,13 +42,23 @@ Options:
   --secret FILE           what managers prove to have, with --control: a line, 16 bytes at least
   --session FILE          a session to serve; may be given several times. Below is what it has
   --memory MIB            what all sessions' slots may take together (default: 64)
+  --threads N             threads that add up, 1 to 64 (default: half of the CPUs that this process
+                          may run on, at most 4). A session is one thread's, all of it; sessions
+                          with consecutive numbers are different threads'
   --help                  print this
   --version               print the version
 
 Signals: SIGUSR1 prints what was counted, as a line of JSON; SIGTERM and SIGINT do so and end it.
+Below is what the line has.
 Exit status: 0 ended by a signal; 1 it cannot listen, install a session, or go on; 2 wrong usage.
 
 Session files: )";
+
+// The other half is for the kernel, which has as much to do with each frame.
+int default_threads() {
+  constexpr int kMost = 4;
+  return std::clamp(static_cast<int>(allowed_cpus().size()) / 2, 1, kMost);
+}
 
 struct Options {
   Address listen;
@@ -56,6 +66,7 @@ struct Options {
   std::string secret;  // the file's name
   std::vector<std::string> sessions;
   size_t memory = size_t{64} << 20;
+  int threads = default_threads();
 };
 
 absl::StatusOr<std::string> contents(const std::string& path) {
@@ -75,6 +86,15 @@ absl::Status set_memory(absl::string_view text, Options& options) {
   }
   options.memory = size_t{mebibytes} << 20;
   return absl::OkStatus();
+}
+
+absl::Status set_threads(absl::string_view text, Options& options) {
+  if (absl::SimpleAtoi(text, &options.threads) && options.threads >= 1 &&
+      options.threads <= Server::kMaxThreads) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--threads '", text, "': a number, 1 to ", Server::kMaxThreads));
 }
 
 absl::Status set_address(absl::string_view option, absl::string_view text, Address& to) {
@@ -98,12 +118,13 @@ absl::Status check(const Options& options) {
 
 // kCancelled: what was asked for has been printed. Other errors: of the command line.
 absl::StatusOr<Options> parse_options(int argc, char** argv) {
-  enum { kListen = 256, kControl, kSecret, kSession, kMemory, kHelp, kVersion };
+  enum { kListen = 256, kControl, kSecret, kSession, kMemory, kThreads, kHelp, kVersion };
   const option known[] = {{"listen", required_argument, nullptr, kListen},
                           {"control", required_argument, nullptr, kControl},
                           {"secret", required_argument, nullptr, kSecret},
                           {"session", required_argument, nullptr, kSession},
                           {"memory", required_argument, nullptr, kMemory},
+                          {"threads", required_argument, nullptr, kThreads},
                           {"help", no_argument, nullptr, kHelp},
                           {"version", no_argument, nullptr, kVersion},
                           {}};
@@ -127,8 +148,11 @@ absl::StatusOr<Options> parse_options(int argc, char** argv) {
       case kMemory:
         status = set_memory(optarg, options);
         break;
+      case kThreads:
+        status = set_threads(optarg, options);
+        break;
       case kHelp:
-        std::fputs(absl::StrCat(kUsage, kSessionFormat).c_str(), stdout);
+        std::fputs(absl::StrCat(kUsage, kSessionFormat, "\n", kStatisticsFormat).c_str(), stdout);
         return absl::CancelledError();
       case kVersion:
         std::puts("nezha-switch " NEZHA_VERSION);
@@ -148,7 +172,8 @@ absl::StatusOr<Options> parse_options(int argc, char** argv) {
 }
 
 absl::StatusOr<std::unique_ptr<Server>> make_server(const Options& options) {
-  absl::StatusOr<std::unique_ptr<Server>> server = Server::listen(options.listen, options.memory);
+  absl::StatusOr<std::unique_ptr<Server>> server =
+      Server::listen(options.listen, options.memory, options.threads);
   if (!server.ok()) return server.status();
   for (const std::string& path : options.sessions) {
     const absl::StatusOr<std::string> text = contents(path);
@@ -170,7 +195,8 @@ absl::StatusOr<std::unique_ptr<Control>> make_control(const Options& options, Se
   return Control::listen(options.control, *secret, server);
 }
 
-// A descriptor by which these signals come instead of interrupting anything.
+// A descriptor by which these signals come instead of interrupting anything: in threads that start
+// later, too.
 absl::StatusOr<int> receive_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -195,30 +221,18 @@ int timeout_until(const Control* control) {
                           kMillisecond);
 }
 
-// Until a signal says to end. For a short time after the last frame the next one is awaited without
-// sleeping: waking up costs more than a small block's whole way.
+// Until a signal says to end.
 absl::Status serve(Server& server, Control* control, int signals) {
-  constexpr Nanos kSpin = 50 * kMicrosecond;
   std::vector<pollfd> awaited;
-  for (Nanos last = 0;;) {
-    if (server.receive() > 0) {
-      last = now();
-    } else if (now() - last < kSpin) {
-      sched_yield();
-      continue;
-    }
-    awaited = {{server.fd(), POLLIN, 0}, {signals, POLLIN, 0}};
+  for (;;) {
+    awaited = {{signals, POLLIN, 0}};
     if (control != nullptr) control->add_to(awaited);
-    const int timeout = now() - last < kSpin ? 0 : timeout_until(control);
-    if (poll(awaited.data(), awaited.size(), timeout) < 0) {
-      if (errno == EINTR) continue;
-      return absl::ErrnoToStatus(errno, "waiting for frames");
+    if (poll(awaited.data(), awaited.size(), timeout_until(control)) < 0 && errno != EINTR) {
+      return absl::ErrnoToStatus(errno, "waiting for managers");
     }
-    const bool is_called = std::any_of(awaited.begin() + 2, awaited.end(),
-                                       [](const pollfd& fd) { return fd.revents != 0; });
-    if (control != nullptr && (is_called || control->next_due() <= now())) control->handle();
+    if (control != nullptr) control->handle();
     signalfd_siginfo signal{};
-    while (awaited[1].revents != 0 && read(signals, &signal, sizeof signal) == sizeof signal) {
+    while (awaited[0].revents != 0 && read(signals, &signal, sizeof signal) == sizeof signal) {
       print(server.statistics());
       if (signal.ssi_signo != SIGUSR1) return absl::OkStatus();
     }

@@ -8,27 +8,35 @@
 namespace nezha::flare {
 namespace {
 
-std::string to_json(uint32_t number, const Session& session) {
-  const SlotTableCounters& counters = session.counters();
-  return absl::StrCat(
-      "{\"session\": ", number, ", \"blocks\": ", counters.blocks,
-      ", \"combined\": ", counters.combined, ", \"duplicates\": ", counters.duplicates,
-      ", \"stale\": ", counters.stale, ", \"pendings\": ", counters.pendings,
-      ", \"lost\": ", counters.lost, ", \"mismatches\": ", counters.mismatches,
-      ", \"violations\": ", counters.violations, ", \"outdated\": ", session.outdated(),
-      ", \"strangers\": ", session.strangers(), ", \"forged\": ", session.forged(), "}");
-}
-
 absl::Status of_session(uint32_t session, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat("session ", session, ": ", status.message()));
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Server>> Server::listen(const Address& address, size_t memory) {
-  absl::StatusOr<UdpPort> port = UdpPort::open(address, kMaxDatagram);
-  if (!port.ok()) return port.status();
-  return std::unique_ptr<Server>(new Server(*std::move(port), memory));
+absl::StatusOr<std::unique_ptr<Server>> Server::listen(const Address& address, size_t memory,
+                                                       int threads) {
+  const auto count = static_cast<size_t>(threads);
+  absl::StatusOr<std::vector<UdpPort>> ports = Lane::open_ports(address, count);
+  if (!ports.ok()) return ports.status();
+  std::unique_ptr<Server> server(new Server(memory));
+  std::vector<std::unique_ptr<Worker>>& workers = server->workers_;
+  for (size_t i = 0; i < count; ++i) {
+    workers.push_back(std::make_unique<Worker>(std::move((*ports)[i]), i, count, workers));
+  }
+  for (const auto& worker : workers) {
+    if (absl::Status status = worker->start(); !status.ok()) return status;
+  }
+  return server;
+}
+
+// Workers reach each other until the last one has stopped.
+Server::~Server() {
+  for (const auto& worker : workers_) worker->stop();
+}
+
+Worker& Server::worker_of(uint32_t session) {
+  return *workers_[Lane::lane_of(session, workers_.size())];
 }
 
 absl::Status Server::install(const SessionSpec& spec) {
@@ -41,49 +49,51 @@ absl::Status Server::install(const SessionSpec& spec) {
                                         "its slots take ", memory, " bytes, and ", memory_left_,
                                         " are left (a smaller window or payload, or --memory)")));
   }
-  absl::StatusOr<std::unique_ptr<Session>> session = Session::install(spec, &port_);
+  Worker& worker = worker_of(spec.session);
+  absl::StatusOr<std::unique_ptr<Session>> session = Session::install(spec, &worker.port());
   if (!session.ok()) return of_session(spec.session, session.status());
   memory_left_ -= memory;
-  sessions_[spec.session] = *std::move(session);
+  sessions_[spec.session] = memory;
+  worker.call([&](Lane& lane) { lane.add(spec.session, *std::move(session)); });
   return absl::OkStatus();
 }
 
 void Server::remove(uint32_t session) {
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
-  memory_left_ += found->second->memory();
+  std::unique_ptr<Session> removed;  // here, so that the worker does not wait for the memory's end
+  worker_of(session).call([&](Lane& lane) { removed = lane.take(session); });
+  memory_left_ += found->second;
   sessions_.erase(found);
 }
 
-size_t Server::receive() {
-  const size_t count = port_.receive([this](absl::Span<const std::byte> datagram,
-                                            const Address& from) { handle(datagram, from); });
-  port_.flush();
-  return count;
+absl::StatusOr<Address> Server::address() const {
+  return tcp::local_address(workers_[0]->port().fd());
 }
 
-void Server::handle(absl::Span<const std::byte> datagram, const Address& from) {
-  const std::optional<Frame> frame = decode(datagram);
-  if (!frame) {
-    ++malformed_;
-    return;
+std::string Server::statistics() {
+  LaneCounters lanes;
+  UdpCounters ports;
+  std::map<uint32_t, std::string> sessions;
+  for (const auto& worker : workers_) {
+    worker->call([&](Lane& lane) {
+      lanes += lane.counters();
+      ports += lane.port_counters();
+      for (auto& [number, text] : lane.statistics()) sessions[number] = std::move(text);
+    });
   }
-  const auto session = sessions_.find(frame->header.session);
-  if (session == sessions_.end()) {
-    ++unknown_;
-  } else {
-    session->second->receive(datagram, *frame, from);
-  }
-}
-
-std::string Server::statistics() const {
-  const auto append = [](std::string* out, const auto& entry) {
-    absl::StrAppend(out, to_json(entry.first, *entry.second));
-  };
-  return absl::StrCat("{\"received\": ", port_.received(), ", \"sent\": ", port_.sent(),
-                      ", \"not_sent\": ", port_.not_sent(), ", \"malformed\": ", malformed_,
-                      ", \"unknown\": ", unknown_, ", \"memory_left\": ", memory_left_,
-                      ", \"sessions\": [", absl::StrJoin(sessions_, ", ", append), "]}");
+  return absl::StrCat(
+      "{\"threads\": ", workers_.size(), ", \"received\": ", ports.received,
+      ", \"received_bytes\": ", ports.received_bytes, ", \"sent\": ", ports.sent,
+      ", \"sent_bytes\": ", ports.sent_bytes, ", \"not_sent\": ", ports.not_sent,
+      ", \"batches\": [", absl::StrJoin(ports.batches, ", "),
+      "], \"handed_over\": ", lanes.handed_over, ", \"not_handed_over\": ", lanes.not_handed_over,
+      ", \"malformed\": ", lanes.malformed, ", \"unknown\": ", lanes.unknown,
+      ", \"memory_left\": ", memory_left_, ", \"sessions\": [",
+      absl::StrJoin(
+          sessions, ", ",
+          [](std::string* out, const auto& entry) { absl::StrAppend(out, entry.second); }),
+      "]}");
 }
 
 }  // namespace nezha::flare

@@ -1,23 +1,30 @@
-// The switch as a process: a port, the sessions installed on it, and what is counted.
+// The switch: its workers, the sessions installed on them, and what is counted.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "flare_offload/switchd/session.h"
-#include "flare_offload/udp/udp_port.h"
+#include "flare_offload/switchd/worker.h"
 
 namespace nezha::flare {
 
-// Not thread-safe.
+// One thread's, which is none of the workers'. Never blocks but for the time that a worker waits
+// for a core.
 class Server {
  public:
-  // `memory`: bytes that all sessions' slots may take together.
-  static absl::StatusOr<std::unique_ptr<Server>> listen(const Address& address, size_t memory);
+  // `memory`: bytes that all sessions' slots may take together. `threads`: 1 to kMaxThreads.
+  static absl::StatusOr<std::unique_ptr<Server>> listen(const Address& address, size_t memory,
+                                                        int threads);
+  static constexpr int kMaxThreads = 64;
+
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
 
   // kAlreadyExists if there is such a session, kResourceExhausted if the memory that is left is not
   // enough, and Session::install's errors. All name the session.
@@ -25,26 +32,49 @@ class Server {
   // Nothing, if there is no such session.
   void remove(uint32_t session);
   size_t memory() const { return memory_; }  // as it was given
+  absl::StatusOr<Address> address() const;   // where it listens
 
-  int fd() const { return port_.fd(); }
-  // Handles some of what has come: that many frames.
-  size_t receive();
-
-  // A line of JSON.
-  std::string statistics() const;
+  // A line of JSON; kStatisticsFormat explains it.
+  std::string statistics();
 
  private:
-  Server(UdpPort port, size_t memory)
-      : port_(std::move(port)), memory_(memory), memory_left_(memory) {}
+  explicit Server(size_t memory) : memory_(memory), memory_left_(memory) {}
 
-  void handle(absl::Span<const std::byte> datagram, const Address& from);
+  Worker& worker_of(uint32_t session);
 
-  UdpPort port_;
   const size_t memory_;
   size_t memory_left_;
-  absl::flat_hash_map<uint32_t, std::unique_ptr<Session>> sessions_;
-  uint64_t malformed_ = 0;
-  uint64_t unknown_ = 0;  // of no session here
+  std::map<uint32_t, size_t> sessions_;  // the bytes that each takes
+  std::vector<std::unique_ptr<Worker>> workers_;
 };
+
+// For people.
+constexpr absl::string_view kStatisticsFormat =
+    R"(Statistics, since the start and of each session since it was installed:
+
+  threads                        how many there are
+  received, received_bytes       frames that came, whatever became of them; with their headers
+  sent, sent_bytes               frames that went out
+  not_sent                       dropped: the kernel had no room for them, or no route
+  batches                        how often how many frames came at once: 1, 2 to 3, 4 to 7, ..., 128
+                                 and more
+  handed_over, not_handed_over   frames of one thread that came to another, in a train that had
+                                 several sessions' frames; dropped, as too many of these waited
+  malformed, unknown             dropped: no frame; of no session here
+  memory_left                    bytes for further sessions' slots
+  sessions                       for each:
+    session, thread              its number; which thread has it
+    received, received_bytes, sent, sent_bytes
+    blocks, combined             blocks finished; contributions that went into some block
+    duplicates, resent           contributions that were there already; results, and sums for the
+                                 switch above, that were sent again
+    pendings                     answers that a block waits for other ranks
+    lost                         frames that were missed, and asked for
+    stale                        dropped: of blocks that nobody needs any more
+    mismatches                   blocks to which ranks contributed different operations
+    violations                   dropped: what no host sends, as a block out of its window
+    outdated, strangers, forged  dropped: of another generation; from none of the session's
+                                 addresses; not authentic
+)";
 
 }  // namespace nezha::flare

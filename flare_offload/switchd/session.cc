@@ -45,8 +45,10 @@ Session::Session(SessionSpec spec, UdpPort* port)
 
 void Session::receive(absl::Span<const std::byte> datagram, const Frame& frame,
                       const Address& from) {
+  ++counts_.received;
+  counts_.received_bytes += datagram.size();
   if (frame.header.generation != spec_.generation) {
-    ++outdated_;
+    ++counts_.outdated;
     return;
   }
   const bool is_below = !spec_.parent || from != spec_.parent->address;
@@ -54,9 +56,9 @@ void Session::receive(absl::Span<const std::byte> datagram, const Frame& frame,
   const bool is_known =
       !is_below || (child < spec_.children.size() && from == spec_.children[child]);
   if (!is_known) {
-    ++strangers_;
+    ++counts_.strangers;
   } else if (!(is_below ? below_ : above_).verify(datagram)) {
-    ++forged_;
+    ++counts_.forged;
   } else if (is_below) {
     table_.from_child(static_cast<int>(child), frame);
   } else {
@@ -84,6 +86,8 @@ void Session::send(FrameHeader header, absl::Span<const std::byte> payload,
   header.generation = spec_.generation;
   const size_t size = encode(header, payload, authenticator, port_->buffer());
   port_->send(size, to);
+  counts_.sent += to.size();
+  counts_.sent_bytes += size * to.size();
 }
 
 }  // namespace nezha::flare

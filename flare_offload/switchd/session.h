@@ -13,6 +13,16 @@
 
 namespace nezha::flare {
 
+struct SessionCounts {
+  uint64_t received = 0;  // frames that named the session
+  uint64_t received_bytes = 0;
+  uint64_t sent = 0;  // frames, one for each receiver
+  uint64_t sent_bytes = 0;
+  uint64_t outdated = 0;   // of other generations
+  uint64_t strangers = 0;  // from no child's or parent's address
+  uint64_t forged = 0;     // with a wrong tag
+};
+
 // Not thread-safe.
 class Session final : private Outlet {
  public:
@@ -25,9 +35,7 @@ class Session final : private Outlet {
 
   size_t memory() const { return SlotTable::memory_of(spec_.table); }  // bytes of its slots
   const SlotTableCounters& counters() const { return table_.counters(); }
-  uint64_t outdated() const { return outdated_; }    // frames of other generations
-  uint64_t strangers() const { return strangers_; }  // from no child's or parent's address
-  uint64_t forged() const { return forged_; }        // with a wrong tag
+  const SessionCounts& counts() const { return counts_; }
 
  private:
   Session(SessionSpec spec, UdpPort* port);
@@ -44,9 +52,7 @@ class Session final : private Outlet {
   Authenticator below_;
   Authenticator above_;
   SlotTable table_;
-  uint64_t outdated_ = 0;
-  uint64_t strangers_ = 0;
-  uint64_t forged_ = 0;
+  SessionCounts counts_;
 };
 
 }  // namespace nezha::flare

@@ -1,10 +1,13 @@
 #include "flare_offload/udp/udp_port.h"
 
+#include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <netinet/udp.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -36,6 +39,38 @@ void forbid_fragments(int fd, int family) {
   }
 }
 
+// Alone at its address, or one of several there.
+absl::StatusOr<tcp::Socket> bound_socket(const Address& address, bool is_one_of_several) {
+  tcp::Socket socket(::socket(address.family(), SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (socket.fd() < 0) return absl::ErrnoToStatus(errno, "making a UDP socket");
+  const int several = is_one_of_several ? 1 : 0;
+  setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEPORT, &several, sizeof several);
+  if (bind(socket.fd(), address.sockaddr_ptr(), address.length()) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("binding a UDP socket to ", address.str()));
+  }
+  widen_buffer(socket.fd(), SO_RCVBUFFORCE, SO_RCVBUF);
+  widen_buffer(socket.fd(), SO_SNDBUFFORCE, SO_SNDBUF);
+  forbid_fragments(socket.fd(), address.family());
+  constexpr int kOn = 1;
+  setsockopt(socket.fd(), SOL_UDP, UDP_GRO, &kOn, sizeof kOn);  // without it trains come apart
+  return socket;
+}
+
+// Has the kernel choose among the sockets at this one's address (SO_ATTACH_REUSEPORT_CBPF in
+// socket(7)), in the order in which they were bound. A datagram without such a byte goes to the
+// first.
+absl::Status choose_by_byte(int fd, size_t count, size_t place) {
+  std::array<sock_filter, 3> program = {
+      {BPF_STMT(BPF_LD | BPF_B | BPF_ABS, static_cast<uint32_t>(place)),
+       BPF_STMT(BPF_ALU | BPF_MOD | BPF_K, static_cast<uint32_t>(count)),
+       BPF_STMT(BPF_RET | BPF_A, 0)}};
+  const sock_fprog filter = {program.size(), program.data()};
+  if (setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &filter, sizeof filter) == 0) {
+    return absl::OkStatus();
+  }
+  return absl::ErrnoToStatus(errno, "having the kernel choose among UDP sockets");
+}
+
 // The size of a received train's datagrams; 0 if it is but one.
 size_t segment_size(msghdr& header) {
   for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr;
@@ -62,18 +97,46 @@ void set_segment_size(msghdr& header, size_t size, std::byte* control_bytes) {
 
 }  // namespace
 
+UdpCounters& UdpCounters::operator+=(const UdpCounters& other) {
+  received += other.received;
+  received_bytes += other.received_bytes;
+  sent += other.sent;
+  sent_bytes += other.sent_bytes;
+  not_sent += other.not_sent;
+  for (size_t i = 0; i < kSizes; ++i) batches[i] += other.batches[i];
+  return *this;
+}
+
 absl::StatusOr<UdpPort> UdpPort::open(const Address& address, size_t datagram) {
-  tcp::Socket socket(::socket(address.family(), SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (socket.fd() < 0) return absl::ErrnoToStatus(errno, "making a UDP socket");
-  if (bind(socket.fd(), address.sockaddr_ptr(), address.length()) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("binding a UDP socket to ", address.str()));
+  absl::StatusOr<tcp::Socket> socket = bound_socket(address, false);
+  if (!socket.ok()) return socket.status();
+  return UdpPort(*std::move(socket), address.family(), datagram);
+}
+
+absl::StatusOr<std::vector<UdpPort>> UdpPort::open_many(const Address& address, size_t datagram,
+                                                        size_t count, size_t place) {
+  std::vector<UdpPort> ports;
+  if (count == 1) {
+    absl::StatusOr<UdpPort> only = open(address, datagram);
+    if (!only.ok()) return only.status();
+    ports.push_back(*std::move(only));
+    return ports;
   }
-  widen_buffer(socket.fd(), SO_RCVBUFFORCE, SO_RCVBUF);
-  widen_buffer(socket.fd(), SO_SNDBUFFORCE, SO_SNDBUF);
-  forbid_fragments(socket.fd(), address.family());
-  constexpr int kOn = 1;
-  setsockopt(socket.fd(), SOL_UDP, UDP_GRO, &kOn, sizeof kOn);  // without it trains come apart
-  return UdpPort(std::move(socket), address.family(), datagram);
+  // Sockets that may be one of several could join those of another process at the address; one
+  // that is alone finds out, and which port it is if any will do.
+  absl::StatusOr<tcp::Socket> alone = bound_socket(address, false);
+  if (!alone.ok()) return alone.status();
+  const absl::StatusOr<Address> at = tcp::local_address(alone->fd());
+  if (!at.ok()) return at.status();
+  alone = tcp::Socket();
+  for (size_t i = 0; i < count; ++i) {
+    absl::StatusOr<tcp::Socket> socket = bound_socket(*at, true);
+    if (!socket.ok()) return socket.status();
+    ports.push_back(UdpPort(*std::move(socket), address.family(), datagram));
+  }
+  if (absl::Status status = choose_by_byte(ports[0].fd(), count, place); !status.ok())
+    return status;
+  return ports;
 }
 
 UdpPort::UdpPort(tcp::Socket socket, int family, size_t datagram)
@@ -103,8 +166,14 @@ size_t UdpPort::receive(
   }
   const int trains = recvmmsg(fd(), in_headers_.data(), kTrains, MSG_DONTWAIT, nullptr);
   size_t count = 0;
-  for (int i = 0; i < trains; ++i) count += hand_out(static_cast<size_t>(i), handle);
-  received_ += count;
+  for (int i = 0; i < trains; ++i) {
+    count += hand_out(static_cast<size_t>(i), handle);
+    counters_.received_bytes += in_headers_[static_cast<size_t>(i)].msg_len;
+  }
+  if (count == 0) return 0;
+  counters_.received += count;
+  const auto size = static_cast<size_t>(std::bit_width(count)) - 1;
+  ++counters_.batches[std::min(size, UdpCounters::kSizes - 1)];
   return count;
 }
 
@@ -191,6 +260,15 @@ int UdpPort::send_from(size_t first) {
   return sent < 0 ? -errno : sent;
 }
 
+void UdpPort::count_out(const Message& message, bool is_sent) {
+  (is_sent ? counters_.sent : counters_.not_sent) += message.count;
+  if (!is_sent) return;
+  const iovec* const first = &message.to->datagrams[message.first];
+  for (const iovec* it = first; it != first + message.count; ++it) {
+    counters_.sent_bytes += it->iov_len;
+  }
+}
+
 void UdpPort::flush() {
   for (size_t i = 0; i < receivers_used_; ++i) couple(*receivers_[i]);
   for (size_t next = 0; next < messages_.size();) {
@@ -203,7 +281,7 @@ void UdpPort::flush() {
       const bool is_full = result == -EAGAIN;
       const size_t end =
           is_full ? messages_.size() : next + static_cast<size_t>(std::max(result, 1));
-      for (; next < end; ++next) (result > 0 ? sent_ : not_sent_) += messages_[next].count;
+      for (; next < end; ++next) count_out(messages_[next], result > 0);
     }
   }
   messages_.clear();

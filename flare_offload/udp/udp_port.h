@@ -6,6 +6,7 @@
 
 #include <sys/socket.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -21,12 +22,31 @@ namespace nezha::flare {
 
 using tcp::Address;
 
+struct UdpCounters {
+  // Of how many batches how many datagrams came: of 1, of 2 and 3, of 4 to 7, ..., 128 and more.
+  static constexpr size_t kSizes = 8;
+
+  uint64_t received = 0;  // datagrams
+  uint64_t received_bytes = 0;
+  uint64_t sent = 0;
+  uint64_t sent_bytes = 0;
+  uint64_t not_sent = 0;  // dropped, for want of room or of a route
+  std::array<uint64_t, kSizes> batches{};
+
+  UdpCounters& operator+=(const UdpCounters& other);
+};
+
 // Not thread-safe. Never blocks: what the kernel has no room for is dropped and counted, as a
 // network drops it.
 class UdpPort {
  public:
   // Bound to `address`, for datagrams of at most `datagram` bytes.
   static absl::StatusOr<UdpPort> open(const Address& address, size_t datagram);
+  // That many, 1 to 256, all bound to `address`, each for a thread of its own: the kernel gives a
+  // datagram to port b mod `count`, where b is its byte at `place`, and a train to that of its
+  // first datagram. Some may go to others: those that come before this returns.
+  static absl::StatusOr<std::vector<UdpPort>> open_many(const Address& address, size_t datagram,
+                                                        size_t count, size_t place);
 
   int fd() const { return socket_.fd(); }
   int family() const { return family_; }  // of the addresses that it reaches
@@ -42,9 +62,7 @@ class UdpPort {
   // Sends what is queued.
   void flush();
 
-  uint64_t received() const { return received_; }
-  uint64_t sent() const { return sent_; }
-  uint64_t not_sent() const { return not_sent_; }  // dropped, for want of room or of a route
+  const UdpCounters& counters() const { return counters_; }
 
  private:
   // Enough for the cost of a system call not to show, few enough to stay in the cache.
@@ -76,6 +94,7 @@ class UdpPort {
   void uncouple(size_t first);
   // Sends the messages from that one on: how many, or an errno as a negative number.
   int send_from(size_t first);
+  void count_out(const Message& message, bool is_sent);
 
   tcp::Socket socket_;
   int family_;
@@ -96,9 +115,7 @@ class UdpPort {
   std::vector<Control> out_controls_;
   std::vector<mmsghdr> out_headers_;
 
-  uint64_t received_ = 0;
-  uint64_t sent_ = 0;
-  uint64_t not_sent_ = 0;
+  UdpCounters counters_;
 };
 
 // The MTU of the route to an address. An error names the address.

@@ -105,7 +105,7 @@ class Fabric:
         job.await_that("statistics", lambda: process.stdout.count("\n") > lines)
         counted: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
         [only] = counted.pop("sessions")
-        return counted | only
+        return only | counted  # of what both have, what all sessions have
 
     def stop(self) -> None:
         for process in self.switches.values():
@@ -261,6 +261,8 @@ def test_bad_options(bed: Testbed) -> None:
         (*at, "--secret", "x"): "--control and --secret go together",
         (*at, "--sesion", "x"): "unknown option '--sesion'",
         (*at, "--memory", "0"): "--memory '0': a number of MiB, 1 to 1048576",
+        (*at, "--threads", "0"): "--threads '0': a number, 1 to 64",
+        (*at, "--threads", "2x"): "--threads '2x': a number, 1 to 64",
         (*at, "x"): "unexpected 'x'",
     }.items():
         assert refusal(bed, *options) == (2, f"nezha-switch: {error}\nTry nezha-switch --help.\n")

@@ -82,14 +82,14 @@ TEST_P(UdpPortTest, SendsToEachAndReceives) {
   a.queue("one", {b.address});
   a.queue("", {b.address});
   a.queue("two", {a.address, b.address});
-  EXPECT_EQ(a.udp->sent(), 0);
+  EXPECT_EQ(a.udp->counters().sent, 0);
   a.udp->flush();
   EXPECT_EQ(b.receive(3), (Texts{"one", "", "two"}));
   EXPECT_TRUE(b.senders == std::vector<Address>(3, a.address));
   EXPECT_EQ(a.receive(1), Texts{"two"});
-  EXPECT_EQ(a.udp->sent(), 4);
-  EXPECT_EQ(a.udp->not_sent(), 0);
-  EXPECT_EQ(b.udp->received(), 3);
+  EXPECT_EQ(a.udp->counters().sent, 4);
+  EXPECT_EQ(a.udp->counters().not_sent, 0);
+  EXPECT_EQ(b.udp->counters().received, 3);
   EXPECT_EQ(b.udp->receive([](auto, const auto&) { FAIL(); }), 0);
 }
 
@@ -118,8 +118,8 @@ TEST(UdpPort, TrainsComeApartAsTheyWere) {
   a.udp->flush();
   EXPECT_EQ(b.receive(expected.size()), expected);
   EXPECT_EQ(a.receive(expected.size()), expected);
-  EXPECT_EQ(a.udp->sent(), 2 * expected.size());
-  EXPECT_EQ(b.udp->received(), expected.size());
+  EXPECT_EQ(a.udp->counters().sent, 2 * expected.size());
+  EXPECT_EQ(b.udp->counters().received, expected.size());
 }
 
 TEST(UdpPort, SendsSinglyWhereNoTrainsCanBeSent) {
@@ -132,7 +132,7 @@ TEST(UdpPort, SendsSinglyWhereNoTrainsCanBeSent) {
     a.queue(expected.back(), {b.address, a.address});
   }
   a.udp->flush();
-  EXPECT_EQ(a.udp->sent(), 2 * expected.size());
+  EXPECT_EQ(a.udp->counters().sent, 2 * expected.size());
   a.queue("next", {b.address});
   a.queue("last", {b.address});
   a.udp->flush();
@@ -140,7 +140,7 @@ TEST(UdpPort, SendsSinglyWhereNoTrainsCanBeSent) {
   EXPECT_EQ(a.receive(expected.size()), expected);
   expected.insert(expected.end(), {"next", "last"});
   EXPECT_EQ(b.receive(expected.size()), expected);
-  EXPECT_EQ(a.udp->not_sent(), 0);
+  EXPECT_EQ(a.udp->counters().not_sent, 0);
 }
 
 TEST(UdpPort, LeavesOutWhatIsTooLong) {
@@ -151,7 +151,7 @@ TEST(UdpPort, LeavesOutWhatIsTooLong) {
   wide.queue(longest, {a.address});
   wide.udp->flush();
   EXPECT_EQ(a.receive(1), Texts{longest});
-  EXPECT_EQ(a.udp->received(), 2);
+  EXPECT_EQ(a.udp->counters().received, 2);
 }
 
 TEST(UdpPort, GoesOnAfterWhatCannotBeSent) {
@@ -161,7 +161,7 @@ TEST(UdpPort, GoesOnAfterWhatCannotBeSent) {
   a.queue("sent", {b.address});
   a.udp->flush();
   EXPECT_EQ(b.receive(1), Texts{"sent"});
-  EXPECT_EQ(a.udp->not_sent(), 1);
+  EXPECT_EQ(a.udp->counters().not_sent, 1);
 }
 
 TEST(UdpPort, SaysWhereItCannotBe) {

@@ -1,0 +1,74 @@
+// What one thread of the switch does: it has a port, and the sessions whose frames come there.
+//
+// This is the paper's hierarchical FCFS with one core a block (D. De Sensi et al.: Flare, 2021,
+// section 5): all blocks of a session are one lane's, by the session's number, and first come,
+// first served there. So nothing is locked, and what a session's hosts send keeps other lanes'
+// sessions from nothing. Who wants several cores for one job gives it several sessions, as the
+// streams of engine/switch_session.h are: consecutive numbers are different lanes'.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "flare_offload/switchd/session.h"
+#include "flare_offload/udp/udp_port.h"
+
+namespace nezha::flare {
+
+struct LaneCounters {
+  uint64_t malformed = 0;
+  uint64_t unknown = 0;          // of no session here
+  uint64_t handed_over = 0;      // to other lanes, as they came in one train with this one's
+  uint64_t not_handed_over = 0;  // dropped: too many waited there
+
+  LaneCounters& operator+=(const LaneCounters& other);
+};
+
+// Not thread-safe.
+class Lane {
+ public:
+  // A datagram, and whose it is. False: it has been dropped.
+  using HandOver = absl::FunctionRef<bool(size_t lane, absl::Span<const std::byte> datagram,
+                                          const Address& from)>;
+
+  // The ports of `count` lanes at one address, the lanes' in their order.
+  static absl::StatusOr<std::vector<UdpPort>> open_ports(const Address& address, size_t count);
+  static size_t lane_of(uint32_t session, size_t count);
+
+  // `index`: among `count` lanes.
+  Lane(UdpPort port, size_t index, size_t count)
+      : port_(std::move(port)), index_(index), count_(count) {}
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  UdpPort& port() { return port_; }
+  void add(uint32_t number, std::unique_ptr<Session> session);
+  // Null: there is none of that number.
+  std::unique_ptr<Session> take(uint32_t number);
+
+  // Handles some of what has come: that many frames. What is other lanes' is handed over.
+  size_t receive(HandOver hand_over);
+  // Handles what another lane has handed over; flush() sends what comes of it.
+  void handle(absl::Span<const std::byte> datagram, const Address& from);
+  void flush() { port_.flush(); }
+
+  const LaneCounters& counters() const { return counters_; }
+  const UdpCounters& port_counters() const { return port_.counters(); }
+  // For each session its counters as JSON, and its number.
+  std::vector<std::pair<uint32_t, std::string>> statistics() const;
+
+ private:
+  void handle(absl::Span<const std::byte> datagram, const Frame& frame, const Address& from);
+
+  UdpPort port_;
+  const size_t index_;
+  const size_t count_;
+  absl::flat_hash_map<uint32_t, std::unique_ptr<Session>> sessions_;
+  LaneCounters counters_;
+};
+
+}  // namespace nezha::flare
