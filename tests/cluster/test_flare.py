@@ -246,6 +246,28 @@ def test_strangers_and_forgers_change_nothing(fabric: Fabric) -> None:
     fabric.await_hosts()
 
 
+def test_statistics(fabric: Fabric) -> None:
+    """Each name is explained, and of the only session the numbers are those of the switch."""
+    start_one_switch(fabric)
+    for rank in range(HOSTS):
+        fabric.start_host(rank, ROOT, elements=MIB, count=1)
+    fabric.await_hosts()
+    process = fabric.switches[ROOT]
+    fabric.stop()
+    counted = json.loads(process.stdout.splitlines()[-1])
+    [only] = counted["sessions"]
+    explained = fabric.bed.exec(ROOT, [SWITCH, "--help"]).stdout.split("Statistics", 1)[1]
+    for name in counted.keys() | only.keys():
+        assert re.search(rf"\b{name}\b", explained), name
+    for name in ["received", "received_bytes"]:
+        assert counted[name] == only[name], counted
+    assert counted["sent"] + counted["not_sent"] == only["sent"], counted
+    frames = HOSTS * (1 + -(-MIB // 360))
+    assert frames <= only["received"] and frames <= only["sent"], counted
+    assert only["received_bytes"] >= frames * 32 + HOSTS * (MIB + 1) * 4, counted
+    assert 1 <= sum(counted["batches"]) <= counted["received"], counted
+
+
 def refusal(bed: Testbed, *options: str) -> tuple[int, str]:
     done = bed.exec(ROOT, [SWITCH, *options], check=False, timeout=10)
     return done.returncode, done.stderr
