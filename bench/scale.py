@@ -112,11 +112,15 @@ class Cost:
     key: str  # of a row of --start-up
     label: str
     digits: int = 0
+    # Which of the ranks is drawn and extrapolated: the one that has most, as a site provides it;
+    # of times the median, as the largest is what the others' load has made of it.
+    of_ranks: Callable[[list], float] = max
+    is_own: bool = True  # of a rank; not what all that share the cores make of it
 
 
 COSTS = [
-    Cost("first_ms", "ms until connected and the first operation is over", 1),
-    Cost("cpu_ms", "CPU ms of that", 2),
+    Cost("first_ms", "ms until connected and one operation is over", 1, statistics.median, False),
+    Cost("cpu_ms", "CPU ms of that", 2, statistics.median),
     Cost("memory_kib", "memory of the process's own that it took, KiB"),
     Cost("peak_kib", "resident at most, with libraries, KiB"),
     Cost("sockets", "sockets"),
@@ -188,9 +192,12 @@ class Scaling:
         return statistics.median(times) if times else None
 
     def costs_of(self, way: Way, cost: Cost) -> list[tuple[float, float]]:
-        """By ranks, of the rank that has most: what a site has to provide."""
-        costs = [(n, self.cost(way, n, cost, max)) for n in self.all_ranks()]
+        """By ranks; of which one, Cost.of_ranks says."""
+        costs = [(n, self.cost(way, n, cost, cost.of_ranks)) for n in self.all_ranks()]
         return [(n, value) for n, value in costs if value is not None]
+
+    def fit(self, way: Way, cost: Cost) -> Fit | None:
+        return best_fit(self.costs_of(way, cost)) if cost.is_own else None
 
     def times_of(self, way: Way, size: int) -> list[tuple[float, float]]:
         """By ranks, in microseconds."""
@@ -206,10 +213,10 @@ Of start-up costs: the ranks' median / the rank that has most; over runs the med
 and threads: what was added from the start of the program until all ranks had run one operation;
 the kernel's memory of sockets is not in it. p50: of the rank where it is largest.
 Extrapolated: a constant and a part that grows as the form, fitted by least squares to the rank that
-has most; the form is the one that best tells points it was not fitted to. off by: what the fit
-misses the points by, root mean square, in parts of their mean. All ranks share this machine's
-cores: wall times of many ranks are theirs, not a cluster's. CPU times, memory and counts are a rank's
-own."""
+has most, of CPU times to the median; the form is the one that best tells points it was not fitted
+to. off by: what the fit misses the points by, root mean square, in parts of their mean. All ranks
+share this machine's cores: wall times of many ranks are theirs, not a cluster's, and not
+extrapolated. CPU times, memory and counts are a rank's own."""
 
 
 def table(results: Scaling) -> str:
@@ -225,7 +232,7 @@ def _cost_block(results: Scaling, cost: Cost) -> str:
         pair = [results.cost(way, ranks, cost, of) for of in (statistics.median, max)]
         return "-" if None in pair else " / ".join(f"{each:.{cost.digits}f}" for each in pair)
 
-    fits = {way.key: best_fit(results.costs_of(way, cost)) for way in results.ways}
+    fits = {way.key: results.fit(way, cost) for way in results.ways}
     return _block(results, cost.label, results.all_ranks(), cell, fits, cost.digits)
 
 
@@ -276,10 +283,12 @@ def save_csv(results: Scaling, path: Path) -> None:
                     pair = [results.cost(way, n, cost, of) for of in (statistics.median, max)]
                     if None not in pair:
                         writer.writerow([cost.key, way.key, n, *pair, "", ""])
-                fit = best_fit(results.costs_of(way, cost))
+                fit = results.fit(way, cost)
                 for n in FAR if fit else []:
                     far = [fit.form, f"{fit.residual:.4f}"]
-                    writer.writerow([cost.key, way.key, n, "", round(fit.at(n), 3), *far])
+                    value = round(fit.at(n), 3)
+                    pair = ["", value] if cost.of_ranks is max else [value, ""]
+                    writer.writerow([cost.key, way.key, n, *pair, *far])
         for size in results.sizes:
             for way in results.ways:
                 for n, time in results.times_of(way, size):

@@ -55,7 +55,6 @@ def draw(results: Scaling, out: Path) -> list[Path]:
 
 
 def _cost_panel(axes: Axes, results: Scaling, cost: Cost) -> None:
-    """Of the rank that has most."""
     axes.set_title(cost.label)
     for way in results.ways:
         _line(axes, way.key, results.costs_of(way, cost))
