@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "bench/measure.h"
 #include "bench/report.h"
+#include "bench/start_up.h"
 
 namespace nezha::bench {
 namespace {
@@ -25,6 +26,7 @@ Settings settings_of(const Dialect& dialect, const Options& o) {
           {"--warmup-iters", count(o.warmup_iterations)},
           {"--iteration-count", o.iteration_count > 0 ? count(o.iteration_count) : "not given"},
           {"--iteration-time", absl::FormatDuration(absl::FromChrono(o.iteration_time))},
+          {"--start-up", o.start_up ? "given" : "not given"},
           {"--in-place", o.in_place ? "given" : "not given"},
           {"--threads", count(o.threads)},
           {"--plan", o.plan},
@@ -57,7 +59,8 @@ void run(const Dialect& dialect, Options options, const Connect& connect) {
   Meeting meeting(options);
   take_from_rank_0(meeting, options);
   meeting.agree("options", settings_of(dialect, options));
-  const auto runner = connect(options, meeting);
+  const auto runner = options.start_up ? measured_start_up(dialect, options, meeting, connect)
+                                       : connect(options, meeting);
   const auto rails = meeting.union_of("rails", rail_names(*runner));
   Benchmark benchmark(*runner, options, rails);
   const bool prints = options.rank == 0;

@@ -85,7 +85,10 @@ std::vector<std::string> values_of(const Settings& settings) {
 
 }  // namespace
 
-Meeting::Meeting(const Options& options) : options_(options), store_(open_store(options)) {}
+Meeting::Meeting(const Options& options)
+    : options_(options),
+      store_(open_store(options)),
+      counted_(std::make_shared<CountedStore>(store_)) {}
 
 std::vector<std::string> Meeting::of_rank_0(const std::string& topic,
                                             const std::vector<std::string>& values) {

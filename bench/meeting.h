@@ -1,16 +1,14 @@
 // What the ranks of a benchmark tell each other before they measure, through the rendezvous store.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "bench/counted_store.h"
 #include "bench/options.h"
-
-namespace gloo::rendezvous {
-class Store;
-}
 
 namespace nezha::bench {
 
@@ -26,7 +24,9 @@ class Meeting {
   explicit Meeting(const Options& options);
 
   // Where the library under test joins the ranks.
-  const std::shared_ptr<::gloo::rendezvous::Store>& store() const { return store_; }
+  std::shared_ptr<::gloo::rendezvous::Store> store() const { return counted_; }
+  // What the library has asked of it so far.
+  uint64_t requests() const { return counted_->requests(); }
 
   // What rank 0 gives, on all ranks. Nobody waits for the others.
   std::vector<std::string> of_rank_0(const std::string& topic,
@@ -45,6 +45,7 @@ class Meeting {
 
   const Options& options_;
   std::shared_ptr<::gloo::rendezvous::Store> store_;
+  std::shared_ptr<CountedStore> counted_;
 };
 
 }  // namespace nezha::bench

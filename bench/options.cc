@@ -156,6 +156,11 @@ void add_measurement_options(OptionTable& table, Options& o) {
        {0, "in-place", "", "the output is the input", [&o](const auto&) { o.in_place = true; }},
        {0, "threads", "N", "threads that use one context, each with its own tag (default: 1)",
         [&o](const auto& v) { o.threads = to_number<size_t>(v, 1, 1024); }},
+       {0, "start-up", "",
+        "each rank tells first, in JSON, what it took to connect and to run an operation of the "
+        "first"
+        " size",
+        [&o](const auto&) { o.start_up = true; }},
        {0, "format", "NAME", "table, json (one object a line) or csv (default: table)",
         [&o](const auto& v) { o.format = to_format(v); }},
        {0, "trace", "FILE",
@@ -420,6 +425,9 @@ void complete_for_collective(Options& o, const Dialect& dialect) {
   if (o.collective == "barrier") {
     if (!o.elements.empty()) throw UsageError("a barrier has no --elements");
     o.elements = {0};
+  }
+  if (o.collective != "allreduce" && o.start_up) {
+    throw UsageError("--start-up is for allreduce only");
   }
   if (o.elements.empty()) {
     for (size_t n = 1; n <= 16 * 1024 * 1024; n *= 4) o.elements.push_back(n);

@@ -61,6 +61,7 @@ struct Options {
   size_t iteration_count = 0;
   std::chrono::nanoseconds iteration_time = std::chrono::seconds(2);
   size_t threads = 1;
+  bool start_up = false;
 
   std::vector<std::string> rails;
   // The plan, the shares, the policy and the algorithm, where they are empty on another rank than

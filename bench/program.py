@@ -1,4 +1,4 @@
-"""What bench/run, bench/balancer and bench/peers have in common: options, building, the sandbox."""
+"""What the benchmark programs have in common: options, building, the sandbox."""
 
 import argparse
 import importlib.util
@@ -70,13 +70,25 @@ def rates_of(rails: dict[str, str]) -> dict[str, int | None]:
 
 
 def add_common(add: Callable[..., argparse.Action]) -> None:
-    add("--rail", action="append", metavar="NAME=RATE", help="a rail; repeat it for each")
+    add_rails(add)
     add_common_but_rails(add)
 
 
+def add_rails(add: Callable[..., argparse.Action]) -> None:
+    add("--rail", action="append", metavar="NAME=RATE", help="a rail; repeat it for each")
+
+
 def add_common_but_rails(add: Callable[..., argparse.Action]) -> None:
-    hosts = whole(2, testbed.MAX_HOSTS)
-    add("--hosts", type=hosts, default=4, metavar="N", help="hosts, a rank on each")
+    add_hosts(add, 4, "hosts, a rank on each")
+    add_place(add)
+
+
+def add_hosts(add: Callable[..., argparse.Action], default: int, about: str) -> None:
+    number = whole(2, testbed.MAX_HOSTS)
+    add("--hosts", type=number, default=default, metavar="N", help=about)
+
+
+def add_place(add: Callable[..., argparse.Action]) -> None:
     add("--out", type=Path, default=ROOT / "bench" / "out", metavar="DIR", help="bench/out")
     add("--no-build", action="store_true", help="install and build nothing, use what is there")
 

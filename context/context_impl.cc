@@ -401,7 +401,7 @@ std::shared_ptr<RunningOperation> ContextImpl::start(RunningOperation::Request r
     // Another rank calls another one.
   } else if (!operation->request().prepared.ok()) {
     on_operation_failed(operation->request().prepared);
-  } else if (to_start_.empty() && unknown_peer(*operation) < 0) {
+  } else if (to_start_.empty() && unknown_peers(*operation).empty()) {
     launch(operation);
   } else {
     start_later(operation);
@@ -422,16 +422,17 @@ void ContextImpl::launch(const std::shared_ptr<RunningOperation>& operation) {
   operation->start(group_, *course);
 }
 
-int ContextImpl::unknown_peer(const RunningOperation& operation) const {
+std::vector<int> ContextImpl::unknown_peers(const RunningOperation& operation) const {
   std::vector<int> peers =
       hosts_.peers(group_, operation.request().operation, operation.request().plan);
   if (!engines_.empty() && options_.size > 1) {  // repairs go around the ring
     for (const int rank : Ring::peers(options_.rank, options_.size)) peers.push_back(rank);
   }
-  for (const int rank : peers) {
-    if (group_.channels[static_cast<size_t>(rank)] == nullptr) return rank;
-  }
-  return -1;
+  std::erase_if(peers,
+                [this](int rank) { return group_.channels[static_cast<size_t>(rank)] != nullptr; });
+  std::sort(peers.begin(), peers.end());
+  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  return peers;
 }
 
 // ---- Operations whose peers are not known yet --------------------------------------------------
@@ -463,11 +464,11 @@ void ContextImpl::wake_starter() {
 void ContextImpl::run_starter() {
   for (;;) {
     std::shared_ptr<RunningOperation> next;
-    int peer = -1;
+    std::vector<int> peers;
     bool wants_control = false;
     {
       Progress::Guard guard(endpoint_->progress());
-      next = next_to_start(peer);
+      next = next_to_start(peers);
       endpoint_->progress().run_deferred();
       wants_control = next == nullptr && std::exchange(wants_control_, false);
       if (closing_ || (next == nullptr && !wants_control)) {
@@ -479,7 +480,7 @@ void ContextImpl::run_starter() {
       set_up_control();
       continue;
     }
-    const absl::Status resolved = resolve(peer, next->request().deadline);
+    const absl::Status resolved = resolve(*next, peers);
     if (resolved.ok()) continue;
     Progress::Guard guard(endpoint_->progress());
     break_context(resolved, static_cast<uint32_t>(options_.rank));
@@ -487,20 +488,30 @@ void ContextImpl::run_starter() {
   }
 }
 
-// Starts those whose peers are known. The first of the others, if there is one, and its peer.
-std::shared_ptr<RunningOperation> ContextImpl::next_to_start(int& peer) {
+// Starts those whose peers are known. The first of the others, if there is one, and those peers.
+std::shared_ptr<RunningOperation> ContextImpl::next_to_start(std::vector<int>& peers) {
   while (!to_start_.empty()) {
     auto next = to_start_.front();
-    peer = next->over() ? -1 : unknown_peer(*next);
-    if (peer >= 0) {
-      next->waits_for(absl::StrCat("rank ", peer, " has not appeared in the store (key '",
-                                   Record::key(listed(peer)), "')"));
-      return next;
-    }
+    if (!next->over()) peers = unknown_peers(*next);
+    if (!peers.empty()) return next;
     to_start_.pop_front();
     if (!next->over()) launch(next);
   }
   return nullptr;
+}
+
+absl::Status ContextImpl::resolve(RunningOperation& operation, const std::vector<int>& peers) {
+  for (const int peer : peers) {
+    {
+      Progress::Guard guard(endpoint_->progress());
+      if (operation.over()) return absl::OkStatus();
+      operation.waits_for(absl::StrCat("rank ", peer, " has not appeared in the store (key '",
+                                       Record::key(listed(peer)), "')"));
+    }
+    absl::Status resolved = resolve(peer, operation.request().deadline);
+    if (!resolved.ok()) return resolved;
+  }
+  return absl::OkStatus();
 }
 
 // ---- Failure -----------------------------------------------------------------------------------

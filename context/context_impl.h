@@ -157,10 +157,11 @@ class ContextImpl final : JobListener,
   std::shared_ptr<RunningOperation> start(RunningOperation::Request request);
   // Under the lock:
   void launch(const std::shared_ptr<RunningOperation>& operation);
-  int unknown_peer(const RunningOperation& operation) const;  // -1: its peers are known
+  std::vector<int> unknown_peers(const RunningOperation& operation) const;
   void start_later(const std::shared_ptr<RunningOperation>& operation);
   void wake_starter();
-  std::shared_ptr<RunningOperation> next_to_start(int& peer);
+  std::shared_ptr<RunningOperation> next_to_start(std::vector<int>& peers);
+  absl::Status resolve(RunningOperation& operation, const std::vector<int>& peers);
 
   void run_starter();
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <exception>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,13 @@ namespace {
 
 // How long one question to the store may take.
 constexpr Nanos kPatience = 200 * kMillisecond;
+// Who has waited for longer than that asks for a moment only, after pauses that grow with the time
+// it has waited: a store that thousands of ranks ask all the time, since one of them is late, has
+// no time for that one.
+constexpr Nanos kMoment = 4 * kMillisecond;
+constexpr int kPartOfWait = 4;  // one of so many
+constexpr Nanos kLongestPause = kSecond;
+constexpr Nanos kNap = 20 * kMillisecond;  // between two looks at whether to give up
 
 constexpr absl::string_view kUsed =
     "it is there already; has an earlier run, an earlier context, or another process of this rank "
@@ -27,6 +35,19 @@ bool is_there(::gloo::rendezvous::Store& store, const std::string& key) {
     return true;
   } catch (const std::exception&) {
     return false;
+  }
+}
+
+// Before the store is asked once more. An error: `given_up`.
+absl::Status pause(Nanos begin, Nanos deadline, const std::function<absl::Status()>& given_up) {
+  const Nanos waited = now() - begin;
+  const Nanos length = waited < kPatience ? 0 : std::min(waited / kPartOfWait, kLongestPause);
+  const Nanos end = std::min(begin + waited + length, deadline);
+  for (;;) {
+    if (absl::Status why = given_up(); !why.ok()) return why;
+    const Nanos left = end - now();
+    if (left <= 0) return absl::OkStatus();
+    std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(left, kNap)));
   }
 }
 
@@ -59,22 +80,24 @@ absl::StatusOr<Record> Directory::read(int rank, Nanos deadline,
     return absl::DeadlineExceededError(
         absl::StrCat("rank ", rank, " has not appeared in the store (key '", key, "'): ", why));
   };
+  const Nanos begin = now();
   const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(deadline)};
   const std::unique_lock lock(mutex_, until);
   if (!lock.owns_lock()) return absent("other threads were waiting for other ranks");
   std::vector<char> text;
   for (bool found = false; !found;) {
     // Not all of it at once: another rank may tell meanwhile that the context is broken.
-    if (absl::Status why = given_up(); !why.ok()) return why;
-    const Nanos begin = now();
-    const Nanos patience = std::clamp<Nanos>(deadline - begin, kMillisecond, kPatience);
+    if (absl::Status why = pause(begin, deadline, given_up); !why.ok()) return why;
+    const Nanos asked = now();
+    const Nanos most = asked - begin < kPatience ? kPatience : kMoment;
+    const Nanos patience = std::clamp<Nanos>(deadline - asked, kMillisecond, most);
     try {
       store_->wait({key}, std::chrono::milliseconds(patience / kMillisecond));
       text = store_->get(key);
       found = true;
     } catch (const std::exception& error) {
       if (const auto refusal = find_refusal(*store_)) return absl::AbortedError(*refusal);
-      const bool failed_early = now() - begin < patience / 2;
+      const bool failed_early = now() - asked < patience / 2;
       if (failed_early || now() >= deadline) return absent(error.what());
     }
   }

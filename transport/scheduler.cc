@@ -23,7 +23,9 @@ void for_each_rail(RailMask rails, F f) {
 // ---- Links come and go -------------------------------------------------------------------------
 
 void Scheduler::link_up(Rail rail, Link* link, double initial_rate) {
-  Queue& queue = at(rail);
+  auto& place = queues_[static_cast<size_t>(rail)];
+  if (place == nullptr) place = std::make_unique<Queue>();
+  Queue& queue = *place;
   queue.link = link;
   queue.rate = RateEstimator(initial_rate > 0 ? initial_rate : kInitialRate);
   queue.trust = 1;

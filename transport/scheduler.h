@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <memory>
 
 #include "absl/container/inlined_vector.h"
 #include "transport/link.h"
@@ -36,6 +37,7 @@ class Scheduler {
   void link_down(Rail rail, std::deque<OutSegment*>& orphans);
 
   RailMask up() const { return up_; }
+  // Of a rail that has been up, as what follows.
   double rate(Rail rail) const { return at(rail).rate.rate() * at(rail).trust; }
   // The part of its learned rate that shares are computed with: a link that has come back gets
   // little at first. 1 after link_up.
@@ -103,8 +105,9 @@ class Scheduler {
   static constexpr double kHope = 0.25;  // of the fastest link's rate
   static constexpr uint64_t kMaxLazy = 8 << 10;
 
-  Queue& at(Rail rail) { return queues_[static_cast<size_t>(rail)]; }
-  const Queue& at(Rail rail) const { return queues_[static_cast<size_t>(rail)]; }
+  // Of a rail that has been up.
+  Queue& at(Rail rail) { return *queues_[static_cast<size_t>(rail)]; }
+  const Queue& at(Rail rail) const { return *queues_[static_cast<size_t>(rail)]; }
   bool is_up(Rail rail) const { return (up_ & rail_bit(rail)) != 0; }
   RailMask usable(RailMask allowed) const;
   Weights weights(RailMask rails, uint64_t length) const;
@@ -117,7 +120,9 @@ class Scheduler {
   void submit(Rail rail, OutSegment& segment);
   OutSegment* steal(Rail thief);
 
-  std::array<Queue, kMaxRails> queues_;
+  // Null until the rail is up: a process may have a scheduler for each of thousands of peers, and a
+  // queue takes most of a kilobyte though it is empty.
+  std::array<std::unique_ptr<Queue>, kMaxRails> queues_;
   Queue parked_;  // for no rail is up
   RailMask up_ = 0;
 };

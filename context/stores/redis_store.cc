@@ -146,9 +146,13 @@ void RedisStore::Impl::set(const std::string& key, const std::vector<char>& data
 }
 
 std::vector<char> RedisStore::Impl::get(const std::string& key) {
-  wait({key}, kDefaultTimeout);
   const std::string full = full_key(key);
   auto value = value_of(full, deadline());
+  const bool is_silent = absl::IsDeadlineExceeded(value.status());
+  if (is_silent || (value.ok() && !value->has_value())) {
+    wait({key}, kDefaultTimeout);
+    value = value_of(full, deadline());
+  }
   if (value.ok() && !value->has_value()) {
     value = absl::UnavailableError("it was there, and is gone: it has expired or was removed");
   }

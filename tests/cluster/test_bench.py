@@ -32,9 +32,12 @@ QUICK = ["--elements", "1,1000,256K", "--warmup-iters", "2", "--iteration-count"
 SHARED_OPTIONS = [
     *("size", "rank", "shared-path", "store", "redis-host", "redis-port", "prefix", "timeout"),
     *("elements", "warmup-iters"),
-    *("iteration-count", "iteration-time", "no-verify", "in-place", "threads", "format", "trace"),
+    *("iteration-count", "iteration-time", "no-verify", "in-place", "threads", "start-up"),
+    *("format", "trace"),
     *("share", "algorithm", "help", "version"),
 ]
+FLAGS = ["no-verify", "in-place", "start-up", "list-rails", "reproducible"]
+FLAGS += ["help", "help-env", "version"]
 OPTIONS = {
     NEZHA: [*SHARED_OPTIONS, "rails", "list-rails", "plan", "policy", "table"]
     + ["reproducible", "help-env"],
@@ -325,7 +328,7 @@ def test_help_mentions_every_option(program: str) -> None:
 def test_every_option_is_known(program: str) -> None:
     """Each of them without what it needs, or with what it does not take, is refused by name."""
     for option in OPTIONS[program]:
-        if option in ("no-verify", "in-place", "list-rails", "reproducible", "help", "help-env", "version"):
+        if option in FLAGS:
             done = call(program, f"--{option}=1")
             assert f"--{option} takes no value" in done.stderr
         else:

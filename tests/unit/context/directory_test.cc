@@ -3,6 +3,8 @@
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/rendezvous/hash_store.h>
 
+#include <algorithm>
+#include <chrono>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -35,6 +37,54 @@ class FailingStore final : public ::gloo::rendezvous::HashStore {
  private:
   const bool is_late_;
 };
+
+// The record is not there for the first few times that it is asked for.
+class LateStore final : public ::gloo::rendezvous::HashStore {
+ public:
+  using HashStore::wait;
+  void wait(const std::vector<std::string>& keys,
+            const std::chrono::milliseconds& timeout) override {
+    if (keys.front() == Record::key(0)) {
+      asked_.push_back(now());
+      if (asked_.size() >= kTimes) set(keys.front(), text_of(little_record()));
+    }
+    HashStore::wait(keys, timeout);
+  }
+  const std::vector<Nanos>& asked() const { return asked_; }
+
+ private:
+  static constexpr size_t kTimes = 9;
+  static std::vector<char> text_of(const Record& record) {
+    const std::string text = record.encode();
+    return {text.begin(), text.end()};
+  }
+  std::vector<Nanos> asked_;
+};
+
+TEST(Directory, AsksTheStoreLessOftenTheLongerItWaits) {
+  const auto store = std::make_shared<LateStore>();
+  const auto never = [] { return absl::OkStatus(); };
+  const auto record = Directory(store).read(0, now() + 60 * kSecond, never);
+  ASSERT_TRUE(record.ok()) << record.status();
+  EXPECT_EQ(record->process, little_record().process);
+  const std::vector<Nanos>& asked = store->asked();
+  ASSERT_GT(asked.size(), 4U);
+  for (size_t i = 2; i < asked.size(); ++i) {
+    const Nanos waited = asked[i - 1] - asked[0];
+    EXPECT_GE(asked[i] - asked[i - 1], std::min(waited / 4, kSecond))
+        << "after " << waited << " ns";
+  }
+}
+
+TEST(Directory, GivesUpBetweenTwoQuestions) {
+  const auto store = std::make_shared<LateStore>();
+  const auto given_up = [&] {
+    return store->asked().size() < 3 ? absl::OkStatus() : absl::CancelledError("enough");
+  };
+  const auto record = Directory(store).read(0, now() + 60 * kSecond, given_up);
+  EXPECT_TRUE(absl::IsCancelled(record.status())) << record.status();
+  EXPECT_EQ(store->asked().size(), 3U);
+}
 
 TEST(Directory, SaysWhatToDoIfItWasUsed) {
   const TemporaryFolder folder;

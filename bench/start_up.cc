@@ -1,0 +1,66 @@
+#include "bench/start_up.h"
+
+#include <chrono>
+#include <cstdio>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "bench/pattern.h"
+#include "bench/process_usage.h"
+
+namespace nezha::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Beside the timed ones' numbers, which are small.
+constexpr uint64_t kNumber = uint64_t{1} << 20;
+
+double milliseconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+void run_first(const Options& options, Runner& runner) {
+  std::vector<float> input(options.elements.front());
+  std::vector<float> output(input.size());
+  fill_input(input, options.rank, kNumber);
+  const auto tag = static_cast<uint32_t>(options.threads) + 1;  // gather() has the one below
+  runner.prepare("allreduce", input.data(), output.data(), input.size(), tag)->run();
+  if (options.verify) check_sum(output, options.size, kNumber);
+}
+
+}  // namespace
+
+std::unique_ptr<Runner> measured_start_up(const Dialect& dialect, const Options& options,
+                                          Meeting& meeting, const Connect& connect) {
+  const ProcessUsage before = process_usage();
+  const auto begin = Clock::now();
+  auto runner = connect(options, meeting);
+  const double connect_ms = milliseconds_since(begin);
+  run_first(options, *runner);
+  const double first_ms = milliseconds_since(begin);
+  const double cpu_seconds = process_usage().cpu_seconds - before.cpu_seconds;
+  const uint64_t requests = meeting.requests();
+  // The others may still be connecting to this rank.
+  meeting.union_of("ready", {});
+  const ProcessUsage after = process_usage();
+  std::printf(
+      "%s\n",
+      absl::StrFormat(R"({"program":"%s","size":%d,"rank":%d,"algorithm":"%s","start_up_bytes":%d,)"
+                      R"("connect_ms":%.3f,"first_ms":%.3f,"cpu_ms":%.3f,"store_requests":%d,)"
+                      R"("memory_kib":%d,"resident_kib":%d,"peak_kib":%d,)"
+                      R"("threads":%d,"descriptors":%d,"sockets":%d})",
+                      dialect.program, options.size, options.rank, options.algorithm,
+                      options.elements.front() * sizeof(float), connect_ms, first_ms,
+                      1e3 * cpu_seconds, requests,
+                      static_cast<ptrdiff_t>(after.anonymous_kib) -
+                          static_cast<ptrdiff_t>(before.anonymous_kib),
+                      after.resident_kib, after.peak_kib, after.threads - before.threads,
+                      after.descriptors - before.descriptors, after.sockets - before.sockets)
+          .c_str());
+  std::fflush(stdout);
+  meeting.union_of("counted", {});
+  return runner;
+}
+
+}  // namespace nezha::bench
