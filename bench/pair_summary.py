@@ -7,7 +7,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from results import MARK_NOTE, Config, Results, failure_text, p50_of
+from results import MARK_NOTE, Config, Results, cpu_seconds_of, failure_text, p50_of
 from summary import columns
 from units import size_text
 
@@ -34,6 +34,7 @@ class Comparison:
     config: Config
     size: int
     ratios: list[float]  # a pair each
+    cpu_ratios: list[float]  # likewise, of CPU time
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -45,15 +46,17 @@ def compare(results: Results) -> list[Comparison]:
     first, *others = results.configs
     comparisons = []
     for size in results.sizes:
-        times = {row["repeat"]: p50_of(row) for row in results.rows(first, size)}
+        firsts = {row["repeat"]: row for row in results.rows(first, size)}
         for config in others:
-            ratios = [
-                p50_of(row) / times[row["repeat"]]
+            pairs = [
+                (row, firsts[row["repeat"]])
                 for row in results.rows(config, size)
-                if row["repeat"] in times
+                if row["repeat"] in firsts
             ]
-            if ratios:
-                comparisons.append(Comparison(config, size, ratios))
+            if pairs:
+                times = [p50_of(row) / p50_of(other) for row, other in pairs]
+                cpu = [cpu_seconds_of(row) / cpu_seconds_of(other) for row, other in pairs]
+                comparisons.append(Comparison(config, size, times, cpu))
     return comparisons
 
 
@@ -71,26 +74,35 @@ def slower_than(comparisons: Sequence[Comparison], ratio: float | None) -> list[
 
 def table(results: Results, comparisons: Sequence[Comparison]) -> str:
     first = results.configs[0]
-    rows = [["size", f"{first.key} (µs)", "way", "(µs)", "time of A's", "95% interval", "pairs"]]
+    head = ["size", f"{first.key} (µs)", "way", "(µs)", "time of A's", "95% interval"]
+    rows = [[*head, "CPU of A's", "95% interval", "pairs"]]
     for each in comparisons:
-        interval = "{:.3f} to {:.3f}".format(*each.interval) if each.interval else "-"
         rows.append(
             [
                 size_text(each.size),
                 _microseconds(results, first, each.size),
                 each.config.key,
                 _microseconds(results, each.config, each.size),
-                f"{statistics.median(each.ratios):.3f}",
-                interval,
+                *_median_and_interval(each.ratios),
+                *_median_and_interval(each.cpu_ratios),
                 str(len(each.ratios)),
             ]
         )
     cells = [list(column) for column in zip(*rows)]
     legend = [f"{config.key}  {config.label}" for config in results.configs]
     title = f"{results.title()}; {results.machine['cores']} cores"
-    notes = f"Times: p50 of the rank where it is largest, the median of the runs. {MARK_NOTE}"
+    notes = (
+        "Times: p50 of the rank where it is largest, the median of the runs. "
+        f"CPU: time of all ranks. {MARK_NOTE}"
+    )
     failures = [failure_text(failure) for failure in results.failures]
     return "\n".join(["", title, *legend, "", *columns("", cells)[1:], "", notes, *failures])
+
+
+def _median_and_interval(ratios: list[float]) -> list[str]:
+    interval = median_interval(ratios)
+    text = "{:.3f} to {:.3f}".format(*interval) if interval else "-"
+    return [f"{statistics.median(ratios):.3f}", text]
 
 
 def _microseconds(results: Results, config: Config, size: int) -> str:

@@ -181,6 +181,13 @@ const std::vector<EnvironmentVariable>& environment_table() {
                "is made.",
        .least = 0,
        .most = 1'000'000},
+      {.name = "NEZHA_POLLING",
+       .kind = Kind::kChoice,
+       .default_value = "latency-first",
+       .help = "When callers that wait poll (ContextOptions::polling): in every operation, or, to "
+               "spend less CPU time, in those of up to 16 KiB alone. In larger ones they sleep "
+               "whenever there is nothing to do.",
+       .choices = {"latency-first", "cpu-first"}},
       {.name = "NEZHA_RAIL_THREADS",
        .kind = Kind::kChoice,
        .default_value = "0",

@@ -15,6 +15,9 @@ namespace nezha {
 
 namespace {
 
+// Bytes; of operations that end sooner than a thread sleeps and is woken a few times.
+constexpr size_t kShort = 16 << 10;
+
 bool overlap(const void* a, const void* b, size_t bytes) {
   const auto* x = static_cast<const std::byte*>(a);
   const auto* y = static_cast<const std::byte*>(b);
@@ -150,6 +153,7 @@ void ContextImpl::complete(RunningOperation::Request& request, const CollectiveO
                      : absl::StrCat(name, " (tag ", op.tag, ", ", op.bytes(), " bytes)");
   request.deadline = now() + to_nanos(timeout);
   request.timeout = absl::StrCat(timeout.count(), " ms");
+  request.polls = options_.polling == Polling::kLatencyFirst || op.bytes() <= kShort;
 }
 
 // Several inputs become one: their sum, in the order in which they were given.

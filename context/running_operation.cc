@@ -256,7 +256,7 @@ bool RunningOperation::wait(Nanos deadline) {
   const auto endpoint = this->endpoint();
   if (endpoint == nullptr) return true;
   Progress::Guard guard(endpoint->progress());
-  const bool is_over = endpoint->progress().wait(guard, waiter_, deadline);
+  const bool is_over = endpoint->progress().wait(guard, waiter_, deadline, request_.polls);
   endpoint->progress().run_deferred();
   return is_over;
 }

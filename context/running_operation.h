@@ -57,6 +57,7 @@ class RunningOperation final : public TaskOwner,
     ReduceFunction function;         // of a custom operation
     Nanos deadline = 0;
     std::string timeout;  // as text
+    bool polls = true;    // who waits for it
   };
 
   RunningOperation(RunningOperationOwner& owner, const std::shared_ptr<Endpoint>& endpoint,

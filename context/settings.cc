@@ -35,6 +35,12 @@ std::string name_of(const std::map<absl::string_view, Value>& names, Value value
   return absl::StrCat(static_cast<int>(value));  // no name: it is refused as such
 }
 
+const std::map<absl::string_view, Polling>& pollings() {
+  static const auto& pollings = *new std::map<absl::string_view, Polling>{
+      {"latency-first", Polling::kLatencyFirst}, {"cpu-first", Polling::kCpuFirst}};
+  return pollings;
+}
+
 const std::map<absl::string_view, Algorithm>& algorithms() {
   static const auto& algorithms = *new std::map<absl::string_view, Algorithm>{
       {"auto", Algorithm::kAuto},
@@ -76,6 +82,7 @@ absl::Status complete_own_options(ContextOptions& options) {
     if (!timeout.ok()) return timeout.status();
     options.timeout = *timeout;
   }
+  if (!options.polling.has_value()) options.polling = pollings().at(environment("NEZHA_POLLING"));
   if (options.timeout->count() > 0) return absl::OkStatus();
   return bad(absl::StrCat("a timeout of ", options.timeout->count(), " ms; give a positive one"));
 }

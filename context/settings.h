@@ -13,7 +13,8 @@
 
 namespace nezha {
 
-// What the code does not give of the rails, the table and the timeout, which are each rank's own.
+// What the code does not give of the rails, the table, the timeout and the polling, which are each
+// rank's own.
 // The error says what is wrong with them.
 absl::Status complete_own_options(ContextOptions& options);
 

@@ -233,7 +233,7 @@ void Progress::hand_on() {
   if (!sleepers_.empty()) sleepers_.front()->wake_.notify_one();
 }
 
-bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline) {
+bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline, bool polls) {
   std::unique_lock<std::mutex>& lock = guard.lock_;
   run_deferred();  // the driver may be asleep
   while (driver_ != nullptr && !waiter.done_) {
@@ -253,7 +253,8 @@ bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline) {
   }
   driver_ = &waiter;
   driving_.store(true, std::memory_order_relaxed);
-  Nanos poll_until = now() + poll_;
+  const Nanos poll = polls ? poll_ : 0;
+  Nanos poll_until = now() + poll;
   while (!waiter.done_) {
     const Nanos time = now();
     if (time >= deadline) break;
@@ -262,7 +263,7 @@ bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline) {
         polling ? 0 : std::min({until_next_timer(), deadline - time, kLongestSleep});
     const bool active = round(lock, sleep);
     if (active) {
-      poll_until = now() + poll_;
+      poll_until = now() + poll;
     } else if (polling) {
       lock.unlock();
       sched_yield();  // more ranks than cores: the data this one waits for may need this core

@@ -67,7 +67,7 @@ class Waiter {
 // while events are handled (system calls that do not block, reductions of a segment) and never
 // while a thread sleeps.
 //
-// A thread that waits for an operation drives: it polls with a yield for a bounded time, then
+// A thread that waits for an operation drives: it may poll with a yield for a bounded time, then
 // sleeps in epoll. With several waiters one drives, and hands the role on when its own wait is
 // over. When nobody waits, a thread of Progress's own does, asleep in epoll; it stays out of the
 // way of a process that starts one operation after the other (kIdle).
@@ -96,8 +96,9 @@ class Progress {
   };
 
   // Drives, or sleeps while another thread drives, until `waiter` is done (true) or the deadline
-  // is reached (false). `guard` is held before and after, and released meanwhile.
-  bool wait(Guard& guard, Waiter& waiter, Nanos deadline);
+  // is reached (false). `guard` is held before and after, and released meanwhile. Who does not poll
+  // sleeps whenever there is nothing to handle.
+  bool wait(Guard& guard, Waiter& waiter, Nanos deadline, bool polls = true);
   void finish(Waiter& waiter);  // under the lock
   // Something was started that nobody waits for now: the thread goes to it at once. Thread-safe.
   void nobody_waits();

@@ -50,6 +50,18 @@ enum class BalancePolicy {
   kShuffle,
 };
 
+/// What a caller that waits for an operation does while there is nothing to do for it. Either is
+/// right with any number of cores; ranks may differ.
+enum class Polling {
+  /// It polls for NEZHA_POLL microseconds before it sleeps, and begins anew whenever something
+  /// comes: on shaped or slow rails most of the time. To be woken takes longer than a small message
+  /// does. The default.
+  kLatencyFirst,
+  /// It does so in operations of up to 16 KiB (and barriers) alone, and sleeps at once in larger
+  /// ones: other threads and processes get the CPU time.
+  kCpuFirst,
+};
+
 /// What Context::create() wants to know.
 ///
 /// What is given here goes before the environment (nezha/environment.h); what neither gives has the
@@ -107,6 +119,8 @@ struct ContextOptions {
   /// and BalancePolicy::kModel otherwise. Plan::kStripe leaves it nothing to decide. It needs two
   /// rails that all ranks have, and decides about up to seven.
   std::optional<BalancePolicy> policy;
+  /// Not given: NEZHA_POLLING, or Polling::kLatencyFirst. Each rank may have its own.
+  std::optional<Polling> polling;
   /// Rank 0 only, elsewhere without effect: the file of the data length table. What an earlier run
   /// left there is where this one starts, if the rails are the same; the table is written to it
   /// when the context is destroyed. A file that is there and is no such table is InvalidArgument.

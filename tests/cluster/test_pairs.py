@@ -38,15 +38,17 @@ def test_intervals_have_the_median_as_often_as_they_say() -> None:
 
 
 def made_results() -> Results:
-    """Six repeats: B takes 1.1 to 1.6 of A's time, and one run of each has failed."""
+    """Six repeats: B takes 1.1 to 1.6 of A's time, half of the CPU time for each iteration, and
+    one run of each has failed.
+    """
     configs = [Config(key, key.lower(), key, ["eth0"], []) for key in "AB"]
     results = Results({"cores": 2}, 4, {"eth0": 10**9}, configs, [1024], 8)
     for repeat in range(8):
         for key, time in {"A": 100, "B": 110 + 10 * repeat}.items():
             if (key, repeat) not in {("A", 7), ("B", 6)}:
-                results.measurements.append(
-                    {"config": key, "repeat": repeat, "bytes": 1024, "p50_us": time}
-                )
+                row = {"config": key, "repeat": repeat, "bytes": 1024, "p50_us": time}
+                iterations = {"A": 10, "B": 20}[key]
+                results.measurements.append({**row, "cpu_s": 0.5, "iterations": iterations})
     return results
 
 
@@ -57,8 +59,10 @@ def test_comparison() -> None:
     ratios = comparisons[0].ratios
     assert ratios == pytest.approx([1.1, 1.2, 1.3, 1.4, 1.5, 1.6])  # pairs alone
     assert statistics.median(ratios) == pytest.approx(1.35)
+    assert comparisons[0].cpu_ratios == [0.5] * 6
     lines = [line.split() for line in table(results, comparisons).splitlines()]
-    assert ["1", "KiB", "100.0*", "B", "140.0*", "1.350", "1.100", "to", "1.600", "6"] in lines
+    times = ["100.0*", "B", "140.0*", "1.350", "1.100", "to", "1.600"]
+    assert ["1", "KiB", *times, "0.500", "0.500", "to", "0.500", "6"] in lines
     assert slower_than(comparisons, None) == slower_than(comparisons, 1.65) == []
     assert slower_than(comparisons, 1.5) == ["1 KiB, B: may take 1.600 of A's time"]
     comparisons[0].ratios.pop()

@@ -49,16 +49,21 @@ TEST_F(SettingsTest, TheCodeGoesBeforeTheEnvironmentAndThatBeforeTheDefault) {
   ASSERT_TRUE(complete_own_options(options).ok());
   EXPECT_EQ(options.rails, (std::vector<std::string>{"tcp:eth0", "tcp:eth1"}));
   EXPECT_EQ(options.timeout, milliseconds(30'000));
+  EXPECT_EQ(options.polling, Polling::kLatencyFirst);
 
   setenv("NEZHA_TIMEOUT", "2s", 1);
+  setenv("NEZHA_POLLING", "cpu-first", 1);
   options = {};
   ASSERT_TRUE(complete_own_options(options).ok());
   EXPECT_EQ(options.timeout, milliseconds(2000));
+  EXPECT_EQ(options.polling, Polling::kCpuFirst);
   options = {};
+  options.polling = Polling::kLatencyFirst;
   options.timeout = milliseconds(5);
   options.rails = {"tcp:eth2"};
   ASSERT_TRUE(complete_own_options(options).ok());
   EXPECT_EQ(options.timeout, milliseconds(5));
+  EXPECT_EQ(options.polling, Polling::kLatencyFirst);
   EXPECT_EQ(options.rails, std::vector<std::string>{"tcp:eth2"});
 
   EXPECT_EQ(of_rank0({}, 2), "plan=stripe shares= policy=model algorithm=auto");

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/unit/transport/virtual_clock.h"
 
@@ -83,6 +85,30 @@ TEST_F(ProgressTest, AWaiterDrivesEvents) {
   Bell bell(*progress_, [&] { progress_->finish(waiter); });
   bell.ring();
   EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong));
+}
+
+char state_of(pid_t thread) {  // as in /proc: S sleeps
+  std::ifstream file(absl::StrCat("/proc/self/task/", thread, "/stat"));
+  std::string text;
+  std::getline(file, text);
+  return text.at(text.rfind(')') + 2);  // what precedes it is the thread's name
+}
+
+// By this thread's clock only what it does itself takes time, and so polling does and sleep does
+// not.
+TEST_F(ProgressTest, AWaiterThatDoesNotPollSleepsAtOnce) {
+  const testing::VirtualClock its_time;
+  Waiter waiter;
+  Progress::Guard guard(*progress_);
+  Bell bell(*progress_, [&] { progress_->finish(waiter); });
+  std::thread ringer([&, driver = gettid()] {
+    while (state_of(driver) != 'S') std::this_thread::yield();
+    bell.ring();
+  });
+  const Nanos begin = now();
+  EXPECT_TRUE(progress_->wait(guard, waiter, begin + kLong, false));
+  EXPECT_LT(now() - begin, 50 * kMicrosecond);  // half of NEZHA_POLL's default
+  ringer.join();
 }
 
 TEST_F(ProgressTest, OneOfManyWaitersDrivesAndHandsOn) {
