@@ -160,6 +160,54 @@ TEST_F(ChannelScript, ALinkWhosePeersMachineConfirmsNothingIsGivenUpSoon) {
   EXPECT_EQ(network_->side(0).suspicions, std::vector<Rail>{1});
 }
 
+// A kernel sends a lost frame again once another one has arrived, which shows the gap; without one,
+// too late.
+TEST_F(ChannelScript, ALinkThatLosesOneFrameIsNotGivenUp) {
+  for (const Rail lossy : {0, 1}) {
+    connect(2);
+    FakeConnection* connection = network_->connection(lossy);
+    ASSERT_NE(connection, nullptr);
+    TestReceiver& receiver = receive(1, 1, kLarge);
+    connection->weight = 0;  // what is behind the lost frame has to wait for it
+    for (auto& end : connection->ends) end.unanswered = kSecond;
+    TestSender& sender = send(0, 1, kLarge);
+    const int before = connection->ends[0].pings;
+    for (int i = 0; i < 100 && connection->ends[0].pings < before + 2; ++i) {
+      pass(5 * kMillisecond);
+    }
+    connection->weight = 10;
+    for (auto& end : connection->ends) end.unanswered = 0;
+    pass(kSecond);
+    EXPECT_TRUE(receiver.complete);
+    EXPECT_TRUE(sender.is_settled);
+    EXPECT_EQ(failures(0) + failures(1), 0u);
+    network_.reset();
+  }
+}
+
+TEST_F(ChannelScript, APeerThatSaysNothingIsNotAskedForEver) {
+  connect(2);
+  receive(0, 1, 10);
+  cut_all(/*silent=*/true);
+  pass(10 * kSecond);
+  for (const auto& connection : network_->connections()) EXPECT_LE(connection->ends[0].pings, 20);
+}
+
+TEST_F(ChannelScript, NewsGoesByALinkThatIsWell) {
+  for (const Rail silent : {0, 1}) {
+    connect(2);
+    swallow(*network_, silent);
+    receive(0, 1, 10);
+    send(0, 2, kLarge);
+    while (network_->side(0).suspicions.empty()) pass(5 * kMillisecond);
+    ASSERT_EQ(failures(0) + failures(1), 0u) << "it is given up, not suspected";
+    channel(0).send_abort({FakeNetwork::kJob, 0, "it broke"});
+    network_->settle_down();
+    EXPECT_FALSE(network_->side(1).heard_aborts.empty()) << "rail " << silent << " is silent";
+    network_.reset();
+  }
+}
+
 TEST_F(ChannelScript, ALinkThatIsAskedIsLookedAfterThoughNobodyWaits) {
   connect(2);
   pass(kSecond);
@@ -314,6 +362,16 @@ TEST_F(ChannelScript, APeerThatIsWaitedForAndSaysNothingIsSilent) {
   receive(0, 1, 10);
   pass(500 * kMillisecond);
   EXPECT_TRUE(channel(0).is_silent());
+}
+
+TEST_F(ChannelScript, APeerThatNoLinkReachesIsCutOffAndNotSilent) {
+  connect_and_rest();
+  receive(0, 1, 10);
+  cut_all();
+  network_->allow = [](int, Rail) { return false; };
+  pass(500 * kMillisecond);
+  EXPECT_TRUE(channel(0).is_cut_off());
+  EXPECT_FALSE(channel(0).is_silent()) << "it may answer others";
 }
 
 TEST_F(ChannelScript, NobodyNeedsWhatWasSentForABrokenContext) {

@@ -42,6 +42,7 @@ void FakeLink::submit(OutSegment& segment) {
 
 void FakeLink::send(wire::FrameType type, absl::string_view body) {
   if (failed_) return;
+  if (type == wire::FrameType::kPing) ++here().pings;
   OutFrame frame;
   frame.frame.header = make_header(type, 0, body.size());
   frame.frame.control = std::string(body);

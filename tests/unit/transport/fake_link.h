@@ -44,6 +44,7 @@ struct FakeConnection {
     bool mute = false;           // what is written to it vanishes
     size_t readable = SIZE_MAX;  // payload bytes and frames that still can be read, when cut
     Nanos unanswered = 0;        // by the other end's machine
+    int pings = 0;               // that were sent from here
   };
   std::array<End, 2> ends;
   Rail rail = kAnyRail;
