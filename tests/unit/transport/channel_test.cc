@@ -137,6 +137,39 @@ TEST_F(ChannelScript, ALinkThatIsSilentWhileAnotherOneIsNotIsGivenUp) {
   }
 }
 
+TEST_F(ChannelScript, ALinkThatOneSideGivesUpIsGivenUpByTheOther) {
+  connect(2);
+  network_->ends_vanish = true;  // as with a cable that is pulled
+  channel(0).on_carrier(1, /*up=*/false);
+  network_->settle_down();  // no time passes
+  EXPECT_EQ(channel(1).up(), 1u);
+}
+
+TEST_F(ChannelScript, ALinkThatCameBackIsGivenLittleAtFirst) {
+  connect(2);
+  const auto share_of_1 = [&](uint64_t tag) {
+    const auto submitted = [&](Rail rail) {
+      return static_cast<double>(network_->connection(rail)->ends[0].submitted);
+    };
+    const double before[] = {submitted(0), submitted(1)};
+    receive(1, tag, 256 << 10);
+    send(0, tag, 256 << 10);
+    network_->settle_down();
+    const double more[] = {submitted(0) - before[0], submitted(1) - before[1]};
+    return more[1] / (more[0] + more[1]);
+  };
+  EXPECT_NEAR(share_of_1(1), 0.5, 0.1);
+  network_->break_connection(*network_->connection(1), /*silent=*/false);
+  network_->settle_down();
+  receive(0, 2, 10);  // there is something to wait for, so it is made again
+  send(0, 3, 10);
+  for (int i = 0; i < 100 && channel(0).up() != 3; ++i) pass(5 * kMillisecond);
+  ASSERT_EQ(channel(0).up(), 3u);
+  EXPECT_LT(share_of_1(4), 0.2);
+  pass(kSecond);
+  EXPECT_NEAR(share_of_1(5), 0.5, 0.1);
+}
+
 // Frames of one rail vanish from here on; the kernels notice, too.
 void swallow(FakeNetwork& network, Rail rail) {
   FakeConnection* connection = network.connection(rail);

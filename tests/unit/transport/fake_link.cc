@@ -20,7 +20,7 @@ FakeLink::FakeLink(FakeNetwork& network, std::shared_ptr<FakeConnection> connect
 FakeLink::~FakeLink() {
   here().link = nullptr;
   // The peer notices that, late; what was under way to it may arrive or not.
-  network_.break_connection(*connection_, false);
+  network_.break_connection(*connection_, network_.ends_vanish);
 }
 
 wire::FrameHeader FakeLink::make_header(wire::FrameType type, uint8_t flags, size_t length) {
@@ -34,6 +34,7 @@ wire::FrameHeader FakeLink::make_header(wire::FrameType type, uint8_t flags, siz
 }
 
 void FakeLink::submit(OutSegment& segment) {
+  here().submitted += segment.length;
   unacked_.push_back(&segment);
   pending_.push_back(&segment);
   // A real link writes from inside of submit, and reports it.

@@ -97,6 +97,13 @@ TEST_F(SchedulerTest, SharesAreInProportionToTheRates) {
   EXPECT_NEAR(static_cast<double>(got.at(2)), 6e6, 200);
 }
 
+TEST_F(SchedulerTest, ALinkThatIsLittleTrustedGetsLittle) {
+  up(0, 100e6);
+  up(1, 100e6);
+  scheduler_.set_trust(1, 0.25);
+  EXPECT_NEAR(static_cast<double>(shares(10'000'000).at(1)), 2e6, 200);
+}
+
 TEST_F(SchedulerTest, RailsThatDifferByNoiseGetEqualShares) {
   up(0, 110e6);
   up(1, 500e6);
