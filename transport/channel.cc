@@ -1,6 +1,7 @@
 #include "transport/channel.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
@@ -287,15 +288,17 @@ void Channel::send_roll_call(const wire::RollCall& call) {
   if (Link* link = best_link()) link->send(wire::FrameType::kRollCall, wire::encode(call));
 }
 
+// The fastest of those that are well, if any is.
 Link* Channel::best_link() {
-  Link* best = nullptr;
-  double rate = 0;
-  for (Port& candidate : ports_) {
-    if (candidate.link == nullptr || scheduler_.rate(candidate.link->rail()) <= rate) continue;
-    best = candidate.link.get();
-    rate = scheduler_.rate(best->rail());
+  const Port* best = nullptr;
+  const auto merit = [this](const Port& candidate) {
+    return std::pair(!candidate.pulse.is_suspected(), scheduler_.rate(candidate.link->rail()));
+  };
+  for (const Port& candidate : ports_) {
+    if (candidate.link == nullptr) continue;
+    if (best == nullptr || merit(candidate) > merit(*best)) best = &candidate;
   }
-  return best;
+  return best == nullptr ? nullptr : best->link.get();
 }
 
 // ---- Making links ------------------------------------------------------------------------------
@@ -503,7 +506,7 @@ bool Channel::is_broken(uint64_t context) const {
 }
 
 bool Channel::is_silent() const {
-  if (!in_use()) return false;
+  if (!in_use() || up() == 0) return false;
   const Nanos time = now();
   return std::all_of(ports_.begin(), ports_.end(), [&](const Port& port) {
     return port.link == nullptr ||
@@ -585,7 +588,14 @@ Channel::Watch Channel::watch_links(Nanos time) {
       for (Rail other = 0; other < kMaxRails; ++other) ask(other);
       owner_.on_suspicion(rail);
     }
-    if (state != Pulse::State::kDead) continue;
+    if (state != Pulse::State::kDead) {
+      // One frame that is lost is missed, and sent again, only when the peer's machine gets another
+      // one; by itself that takes longer than a silent link is given.
+      if (watched.pulse.silence() < Pulse::kProcessDead) {
+        watched.link->send(wire::FrameType::kPing, {});
+      }
+      continue;
+    }
     link_down(rail,
               absl::DeadlineExceededError(absl::StrCat("nothing was acknowledged for ",
                                                        watched.pulse.silence() / kMillisecond,

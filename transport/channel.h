@@ -95,7 +95,7 @@ class Channel final : LinkOwner, InboxOwner {
   // Whether somebody waits for the peer, and no rail reaches it.
   bool is_cut_off() const { return in_use() && up() == 0; }
 
-  // Whether the peer is waited for and has not answered for a while, on any rail.
+  // Whether the peer is waited for, is connected, and has not answered for a while by any link.
   bool is_silent() const;
 
   bool failed() const { return !failure_.ok(); }

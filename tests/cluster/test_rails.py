@@ -6,6 +6,7 @@ What is cut for good in the middle of one operation, by one fault, is in test_fa
 from __future__ import annotations
 
 import datetime
+import itertools
 import re
 import signal
 import time
@@ -117,6 +118,23 @@ def test_dies_while_connecting(bed: Testbed, how: str) -> None:
         work.ranks[0].wait_for("joined")
         FAULTS[how](bed, 1, "eth1")
         work.succeed()
+
+
+def test_ranks_that_compute(bed: Testbed) -> None:
+    """Each for a while of its own between operations, while rails go and return."""
+    with job.Job(bed, 4) as work:
+        sizes = f"1,3000,{MIB // 4}"
+        work.start(elements=sizes, until=work.stop_file, pause="0:300", rails=TWO, timeout=5000)
+        work.all_done(1)
+        for host, (rail, how) in enumerate(zip(itertools.cycle(RAILS[:2]), FAULTS)):
+            FAULTS[how](bed, host, rail)
+            work.all_done(3)
+            bed.heal(host, rail)
+            bed.loss(rail, 0)
+            work.all_done(1)
+        work.stop()
+        work.succeed()
+        assert any(rank.rail(rail)["failures"] for rank in work.ranks for rail in RAILS[:2])
 
 
 def test_two_die_at_once(bed: Testbed, undisturbed: list[str]) -> None:
@@ -244,6 +262,19 @@ def lossy(bed: Testbed) -> None:
 def unslow(bed: Testbed) -> None:
     bed.loss("eth1", 0)
     bed.set_rate("eth1", RATE)
+
+
+@pytest.mark.parametrize("worsen", [slow_down, slow_port], ids=["rail", "port"])
+def test_slow_in_the_middle(bed: Testbed, worsen: Callable[[Testbed], None]) -> None:
+    """The traffic moves away within the operation at hand."""
+    with job.Job(bed, 3) as work:
+        work.start(**LARGE | {"elements": 64 * MIB, "rails": TWO})
+        work.well_into_it(1, "eth1")
+        worsen(bed)
+        assert not work.ranks[1].done, "the change came too late"
+        work.succeed()
+        sent = {rail: work.ranks[1].rail(rail)["sent"] for rail in RAILS[:2]}
+        assert sent["eth1"] < 0.3 * sum(sent.values()), work.told()
 
 
 # Small messages pass a slow shaper unhindered while they are few: only losses show on any machine.

@@ -137,6 +137,39 @@ TEST_F(ChannelScript, ALinkThatIsSilentWhileAnotherOneIsNotIsGivenUp) {
   }
 }
 
+TEST_F(ChannelScript, ALinkThatOneSideGivesUpIsGivenUpByTheOther) {
+  connect(2);
+  network_->ends_vanish = true;  // as with a cable that is pulled
+  channel(0).on_carrier(1, /*up=*/false);
+  network_->settle_down();  // no time passes
+  EXPECT_EQ(channel(1).up(), 1u);
+}
+
+TEST_F(ChannelScript, ALinkThatCameBackIsGivenLittleAtFirst) {
+  connect(2);
+  const auto share_of_1 = [&](uint64_t tag) {
+    const auto submitted = [&](Rail rail) {
+      return static_cast<double>(network_->connection(rail)->ends[0].submitted);
+    };
+    const double before[] = {submitted(0), submitted(1)};
+    receive(1, tag, 256 << 10);
+    send(0, tag, 256 << 10);
+    network_->settle_down();
+    const double more[] = {submitted(0) - before[0], submitted(1) - before[1]};
+    return more[1] / (more[0] + more[1]);
+  };
+  EXPECT_NEAR(share_of_1(1), 0.5, 0.1);
+  network_->break_connection(*network_->connection(1), /*silent=*/false);
+  network_->settle_down();
+  receive(0, 2, 10);  // there is something to wait for, so it is made again
+  send(0, 3, 10);
+  for (int i = 0; i < 100 && channel(0).up() != 3; ++i) pass(5 * kMillisecond);
+  ASSERT_EQ(channel(0).up(), 3u);
+  EXPECT_LT(share_of_1(4), 0.2);
+  pass(kSecond);
+  EXPECT_NEAR(share_of_1(5), 0.5, 0.1);
+}
+
 // Frames of one rail vanish from here on; the kernels notice, too.
 void swallow(FakeNetwork& network, Rail rail) {
   FakeConnection* connection = network.connection(rail);
@@ -158,6 +191,54 @@ TEST_F(ChannelScript, ALinkWhosePeersMachineConfirmsNothingIsGivenUpSoon) {
   EXPECT_TRUE(sender.is_settled);
   EXPECT_GE(failures(0) + failures(1), 1u);
   EXPECT_EQ(network_->side(0).suspicions, std::vector<Rail>{1});
+}
+
+// A kernel sends a lost frame again once another one has arrived, which shows the gap; without one,
+// too late.
+TEST_F(ChannelScript, ALinkThatLosesOneFrameIsNotGivenUp) {
+  for (const Rail lossy : {0, 1}) {
+    connect(2);
+    FakeConnection* connection = network_->connection(lossy);
+    ASSERT_NE(connection, nullptr);
+    TestReceiver& receiver = receive(1, 1, kLarge);
+    connection->weight = 0;  // what is behind the lost frame has to wait for it
+    for (auto& end : connection->ends) end.unanswered = kSecond;
+    TestSender& sender = send(0, 1, kLarge);
+    const int before = connection->ends[0].pings;
+    for (int i = 0; i < 100 && connection->ends[0].pings < before + 2; ++i) {
+      pass(5 * kMillisecond);
+    }
+    connection->weight = 10;
+    for (auto& end : connection->ends) end.unanswered = 0;
+    pass(kSecond);
+    EXPECT_TRUE(receiver.complete);
+    EXPECT_TRUE(sender.is_settled);
+    EXPECT_EQ(failures(0) + failures(1), 0u);
+    network_.reset();
+  }
+}
+
+TEST_F(ChannelScript, APeerThatSaysNothingIsNotAskedForEver) {
+  connect(2);
+  receive(0, 1, 10);
+  cut_all(/*silent=*/true);
+  pass(10 * kSecond);
+  for (const auto& connection : network_->connections()) EXPECT_LE(connection->ends[0].pings, 20);
+}
+
+TEST_F(ChannelScript, NewsGoesByALinkThatIsWell) {
+  for (const Rail silent : {0, 1}) {
+    connect(2);
+    swallow(*network_, silent);
+    receive(0, 1, 10);
+    send(0, 2, kLarge);
+    while (network_->side(0).suspicions.empty()) pass(5 * kMillisecond);
+    ASSERT_EQ(failures(0) + failures(1), 0u) << "it is given up, not suspected";
+    channel(0).send_abort({FakeNetwork::kJob, 0, "it broke"});
+    network_->settle_down();
+    EXPECT_FALSE(network_->side(1).heard_aborts.empty()) << "rail " << silent << " is silent";
+    network_.reset();
+  }
 }
 
 TEST_F(ChannelScript, ALinkThatIsAskedIsLookedAfterThoughNobodyWaits) {
@@ -314,6 +395,16 @@ TEST_F(ChannelScript, APeerThatIsWaitedForAndSaysNothingIsSilent) {
   receive(0, 1, 10);
   pass(500 * kMillisecond);
   EXPECT_TRUE(channel(0).is_silent());
+}
+
+TEST_F(ChannelScript, APeerThatNoLinkReachesIsCutOffAndNotSilent) {
+  connect_and_rest();
+  receive(0, 1, 10);
+  cut_all();
+  network_->allow = [](int, Rail) { return false; };
+  pass(500 * kMillisecond);
+  EXPECT_TRUE(channel(0).is_cut_off());
+  EXPECT_FALSE(channel(0).is_silent()) << "it may answer others";
 }
 
 TEST_F(ChannelScript, NobodyNeedsWhatWasSentForABrokenContext) {

@@ -20,7 +20,7 @@ FakeLink::FakeLink(FakeNetwork& network, std::shared_ptr<FakeConnection> connect
 FakeLink::~FakeLink() {
   here().link = nullptr;
   // The peer notices that, late; what was under way to it may arrive or not.
-  network_.break_connection(*connection_, false);
+  network_.break_connection(*connection_, network_.ends_vanish);
 }
 
 wire::FrameHeader FakeLink::make_header(wire::FrameType type, uint8_t flags, size_t length) {
@@ -34,6 +34,7 @@ wire::FrameHeader FakeLink::make_header(wire::FrameType type, uint8_t flags, siz
 }
 
 void FakeLink::submit(OutSegment& segment) {
+  here().submitted += segment.length;
   unacked_.push_back(&segment);
   pending_.push_back(&segment);
   // A real link writes from inside of submit, and reports it.
@@ -42,6 +43,7 @@ void FakeLink::submit(OutSegment& segment) {
 
 void FakeLink::send(wire::FrameType type, absl::string_view body) {
   if (failed_) return;
+  if (type == wire::FrameType::kPing) ++here().pings;
   OutFrame frame;
   frame.frame.header = make_header(type, 0, body.size());
   frame.frame.control = std::string(body);

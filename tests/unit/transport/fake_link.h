@@ -44,6 +44,8 @@ struct FakeConnection {
     bool mute = false;           // what is written to it vanishes
     size_t readable = SIZE_MAX;  // payload bytes and frames that still can be read, when cut
     Nanos unanswered = 0;        // by the other end's machine
+    int pings = 0;               // that were sent from here
+    uint64_t submitted = 0;      // bytes of segments, likewise
   };
   std::array<End, 2> ends;
   Rail rail = kAnyRail;
@@ -219,6 +221,8 @@ class FakeNetwork {
   // Whether a connection attempt succeeds. Default: yes.
   std::function<bool(int side, Rail rail)> allow = [](int, Rail) { return true; };
   absl::Status refusal = absl::AbortedError("the test refuses");
+  // Whether the other end never hears of it when a link is closed.
+  bool ends_vanish = false;
   // Told of each segment whose header is read: by whom, and where its payload goes.
   std::function<void(int side, const wire::FrameHeader&, const wire::DataHeader&, std::byte*)>
       on_segment = [](int, const auto&, const auto&, std::byte*) {};

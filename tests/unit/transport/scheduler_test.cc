@@ -97,6 +97,24 @@ TEST_F(SchedulerTest, SharesAreInProportionToTheRates) {
   EXPECT_NEAR(static_cast<double>(got.at(2)), 6e6, 200);
 }
 
+TEST_F(SchedulerTest, ALinkThatIsLittleTrustedGetsLittle) {
+  up(0, 100e6);
+  up(1, 100e6);
+  scheduler_.set_trust(1, 0.25);
+  EXPECT_NEAR(static_cast<double>(shares(10'000'000).at(1)), 2e6, 200);
+}
+
+TEST_F(SchedulerTest, ARailThatIsTooSlowToBeUsedIsTriedAgain) {
+  up(0, 100e6);
+  up(1, 100e3);
+  ASSERT_FALSE(shares(100'000).contains(1));
+  for (int i = 0; i < 10; ++i) {
+    clock_.advance(2 * kSecond);
+    scheduler_.reconsider(now());
+  }
+  EXPECT_TRUE(shares(100'000).contains(1));
+}
+
 TEST_F(SchedulerTest, RailsThatDifferByNoiseGetEqualShares) {
   up(0, 110e6);
   up(1, 500e6);
