@@ -12,11 +12,13 @@ namespace nezha {
 
 // Bytes acknowledged over *busy* time: the time in which something was in flight. Gathered over
 // kWindow and smoothed, since short windows mistake a burst, or a peer that was not scheduled, for
-// the network. A busy period of less than kEnough bytes tells of the network's delay as much as of
-// its rate, and so such periods may raise the estimate but not lower it. (If they did, a link that
-// carries little would seem slow, get less, and seem slower; if they counted for nothing, one that
-// has become faster would never be seen to have.) Behind a shaper whose bucket is full they show
-// more than the rate: what such messages get; longer ones correct it.
+// the network: all bytes over all time, later ones counting for more, because the mean of windows'
+// rates is too high where bursts end them. Two windows in a row that are far off begin anew. A busy
+// period of less than kEnough bytes tells of the network's delay as much as of its rate, and so
+// such periods may raise the estimate but not lower it. (If they did, a link that carries little
+// would seem slow, get less, and seem slower; if they counted for nothing, one that has become
+// faster would never be seen to have.) Behind a shaper whose bucket is full they show more than the
+// rate: what such messages get; longer ones correct it.
 //
 // Where all messages are short, a rate that has fallen shows as time beyond the least that a short
 // period took before. If the best of kRun periods is clearly so, the estimate is lowered, and it is
@@ -68,14 +70,25 @@ class RateEstimator {
 
   bool update(Busy& busy, bool only_up) {
     if (busy.time < kWindow) return false;
-    const double sample =
-        static_cast<double>(busy.bytes) * kSecond / static_cast<double>(busy.time);
+    const auto time = static_cast<double>(busy.time);
+    const double sample = static_cast<double>(busy.bytes) * kSecond / time;
     busy = Busy();
-    if (only_up && sample <= rate_) return false;
-    rate_ = measured_ || only_up ? rate_ + kWeight * (sample - rate_) : sample;
-    measured_ |= !only_up;
-    if (!only_up) before_ = 0;
+    if (only_up) {
+      if (sample <= rate_) return false;
+      rate_ += kShortWeight * (sample - rate_);
+      return true;
+    }
+    memory_ *= is_surprising(sample) ? 0 : kMemory;
+    rate_ += (sample - rate_) * time / (memory_ + time);
+    memory_ += time;
+    before_ = 0;
     return true;
+  }
+
+  // Twice in a row far off, to the same side: the rate has changed.
+  bool is_surprising(double sample) {
+    const int side = sample > kFar * rate_ ? 1 : sample < rate_ / kFar ? -1 : 0;
+    return std::exchange(side_, side) == side && side != 0;
   }
 
   // What short periods tell of a rate that has fallen far, or that is again what it was. Whether
@@ -97,7 +110,7 @@ class RateEstimator {
     if (extra < kNoticeable || extra < (kClearly - 1) * best_.expected) return false;
     before_ = std::max(before_, rate_);
     rate_ = static_cast<double>(best_.bytes) * kSecond / (best_.expected + extra);
-    measured_ = false;
+    memory_ = 0;
     short_busy_ = Busy();
     return true;
   }
@@ -107,14 +120,17 @@ class RateEstimator {
 
   static constexpr Nanos kWindow = 10 * kMillisecond;
   static constexpr uint64_t kEnough = 32 << 10;  // bytes
-  static constexpr double kWeight = 0.25;
+  static constexpr double kMemory = 0.9;         // of earlier windows' time, with each that follows
+  static constexpr double kFar = 2;
+  static constexpr double kShortWeight = 0.25;
   static constexpr int kRun = 16;                // short periods
   static constexpr uint64_t kTelling = 2 << 10;  // bytes
   static constexpr double kNoticeable = 200 * kMicrosecond;
   static constexpr double kClearly = 4;  // times as long
 
   double rate_;
-  bool measured_ = false;
+  double memory_ = 0;       // ns: of the windows that the estimate is the mean of; 0: it is a guess
+  int side_ = 0;            // to which the last window was far off
   uint64_t in_flight_ = 0;  // bytes
   Nanos busy_since_ = 0;
   uint64_t period_bytes_ = 0;  // acknowledged since busy_since_
