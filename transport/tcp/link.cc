@@ -47,7 +47,6 @@ void TcpLink::on_events(uint32_t events) {
   if (alive.expired()) return;
   on_thread_ = false;
   if (!write_error_.ok()) fail(write_error_);
-  if (!failed_) await_payload();
 }
 
 bool TcpLink::fail(absl::Status why) {
@@ -66,15 +65,6 @@ void TcpLink::read() {
   read_this_turn_ = 0;
   while (!failed_ && read_this_turn_ < kReadBudget && read_once() && parse()) {
   }
-}
-
-// A rail brings a long segment in many parts. Nobody can use them before all are there, so the
-// process need not wake for each.
-void TcpLink::await_payload() {
-  const size_t awaited = payload_left_ < kLeastAwaited ? 1 : std::min(payload_left_, kMostAwaited);
-  if (awaited == low_water_) return;
-  low_water_ = awaited;
-  set_low_water(socket_.fd(), awaited);
 }
 
 // One system call: the rest of the payload to its place, and what follows it to the staging area.
@@ -363,13 +353,9 @@ void TcpLink::watch_for_room(bool on) {
 }
 
 uint64_t TcpLink::moved() const {
-  const auto bytes_of = [this](unsigned long request) {
-    int bytes = 0;
-    return ioctl(socket_.fd(), request, &bytes) == 0 ? static_cast<uint64_t>(bytes) : 0;
-  };
-  const uint64_t arrived = bytes_read_ + bytes_of(SIOCINQ);
-  // Less those that the peer's kernel has not acknowledged.
-  return arrived + bytes_written_ - bytes_of(SIOCOUTQ);
+  int queued = 0;  // bytes that the peer's kernel has not acknowledged
+  if (ioctl(socket_.fd(), SIOCOUTQ, &queued) != 0) queued = 0;
+  return bytes_read_ + bytes_written_ - static_cast<uint64_t>(queued);
 }
 
 // A kernel delays what it confirms by 40 ms at most, and by the round trip.

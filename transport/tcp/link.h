@@ -64,7 +64,6 @@ class TcpLink final : public Link, EventHandler {
   void take_payload(size_t bytes);
   bool end_of_payload();
   absl::Status take_acks(uint64_t acked);
-  void await_payload();
   // Writing.
   void write();
   bool write_once();
@@ -79,10 +78,6 @@ class TcpLink final : public Link, EventHandler {
   static constexpr size_t kReadBudget = 1 << 20;  // bytes a turn, so that others get theirs
   static constexpr size_t kFramesAtOnce = 8;      // in one system call
   static constexpr size_t kLongCopy = 16 << 10;   // bytes that are worth two turns of the lock
-  // Payload of which that much is missing is worth being told of only when it is there, or when so
-  // much of it is that copying the rest would take long.
-  static constexpr size_t kLeastAwaited = 16 << 10;  // bytes
-  static constexpr size_t kMostAwaited = 64 << 10;   // bytes
 
   Progress& progress_;
   Progress::RailThread* thread_;
@@ -105,7 +100,6 @@ class TcpLink final : public Link, EventHandler {
   bool on_thread_ = false;              // the rail's: inside of on_events
   std::atomic<bool> receiving_{false};  // without the lock
   uint64_t bytes_read_ = 0;
-  size_t low_water_ = 1;  // bytes, of which the kernel tells
 
   // Writing.
   std::deque<OutFrame> frames_;      // begun, or about to be

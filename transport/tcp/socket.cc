@@ -180,10 +180,6 @@ void set_stream_options(int fd) {
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 5);
 }
 
-void set_low_water(int fd, size_t bytes) {
-  set_option(fd, SOL_SOCKET, SO_RCVLOWAT, static_cast<int>(bytes));
-}
-
 void reset_on_close(int fd) {
   const linger option{1, 0};
   setsockopt(fd, SOL_SOCKET, SO_LINGER, &option, sizeof option);

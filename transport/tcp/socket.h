@@ -70,9 +70,6 @@ absl::StatusOr<Socket> bound_socket(const std::string& interface, const Address&
 // Small segments go at once; a peer that does not answer is noticed.
 void set_stream_options(int fd);
 
-// It is readable when that many bytes have come (or no more will, or its buffer is full).
-void set_low_water(int fd, size_t bytes);
-
 // Closing sends a reset: what is in the socket's buffers is thrown away.
 void reset_on_close(int fd);
 
