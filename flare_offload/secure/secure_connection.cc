@@ -61,16 +61,16 @@ void SecureConnection::flush() {
 }
 
 void SecureConnection::on_events(uint32_t /*epoll_events*/) {
-  absl::Status status =
-      stream_->drive([this](const std::string& message) { callbacks_.on_message(message); });
-  if (!status.ok()) return close(status);
-  if (stream_->is_proven() && !std::exchange(is_ready_, true)) {
-    deadline_.cancel();
-    if (callbacks_.on_ready) callbacks_.on_ready();
-  }
-  // What was sent by what has just been called goes now.
-  status = stream_->drive([this](const std::string& message) { callbacks_.on_message(message); });
-  if (!status.ok()) return close(status);
+  bool is_new = false;
+  do {
+    const absl::Status status =
+        stream_->drive([this](const std::string& message) { callbacks_.on_message(message); });
+    if (!status.ok()) return close(status);
+    // Looked at each time that something may have come: perhaps nothing more will.
+    is_new = stream_->is_proven() && !std::exchange(is_ready_, true);
+    if (is_new) deadline_.cancel();
+    if (is_new && callbacks_.on_ready) callbacks_.on_ready();
+  } while (is_new);  // what that has sent goes now
   progress_.modify(stream_->fd(), stream_->wants_to_write() ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
