@@ -171,7 +171,7 @@ class ContextImpl final : JobListener,
   absl::Status find_lanes();
   bool is_known(int rank);
   void create_control();
-  bool is_planned(const Operation& operation) const;
+  bool is_planned(const Operation& operation);
   std::optional<RunningOperation::Course> course(const RunningOperation& operation);
   std::vector<RunningOperation::Course::Part> unlearned_parts(const Operation& operation);
   Engine* engine_of(int lane) const;  // null: the hosts'
