@@ -175,19 +175,6 @@ def test_a_root(bed: Testbed, fabric: Fabric, collective: str) -> None:
         assert rank.process.stderr.count("a custom operation is for the hosts alone") == custom
 
 
-@pytest.mark.parametrize("collective", ["reduce", "broadcast"])
-def test_a_root_beside_a_tcp_rail(bed: Testbed, fabric: Fabric, collective: str) -> None:
-    fabric.start_switch(SWITCHES[0])
-    fabric.start_manager(fabric.star())
-    with job.Job(bed, HOSTS) as work:
-        env = fabric.env | {"NEZHA_POLICY": "shuffle"}
-        options = {"rails": f"tcp:{OTHER},{fabric.rail}", "plan": "auto", "collective": collective}
-        work.start(elements=f"{MIB // 4},20000", until=work.stop_file, env=env, **options)
-        await_carried(work, 1 << 20)
-        work.stop()
-        work.succeed()
-
-
 def test_barriers(bed: Testbed, fabric: Fabric) -> None:
     """They are a byte each by the switch, beside the sums by which the ranks learn to stop."""
     fabric.start_switch(SWITCHES[0])
