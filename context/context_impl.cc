@@ -412,21 +412,27 @@ std::shared_ptr<RunningOperation> ContextImpl::start(RunningOperation::Request r
 
 // One that waits for a plan makes the others wait, of its tag at least.
 void ContextImpl::launch(const std::shared_ptr<RunningOperation>& operation) {
-  const auto course = this->course(*operation);
+  auto course = this->course(*operation);
   if (!course || !held_.empty()) {
     operation->waits_for(control_->why_held());
     held_.push_back(operation);
     return;
   }
   note_disturbance(*operation);
-  operation->start(group_, *course);
+  operation->start(group_, *std::move(course));
 }
 
 std::vector<int> ContextImpl::unknown_peers(const RunningOperation& operation) const {
-  std::vector<int> peers =
-      hosts_.peers(group_, operation.request().operation, operation.request().plan);
+  const Operation& op = operation.request().operation;
+  std::vector<int> peers = hosts_.peers(group_, op, operation.request().plan);
+  const auto add = [&](const std::vector<int>& ranks) {
+    peers.insert(peers.end(), ranks.begin(), ranks.end());
+  };
   if (!engines_.empty() && options_.size > 1) {  // repairs go around the ring
-    for (const int rank : Ring::peers(options_.rank, options_.size)) peers.push_back(rank);
+    add(Ring::peers(options_.rank, options_.size));
+    Operation gate;
+    gate.collective = Collective::kBarrier;
+    if (op.collective != Collective::kAllreduce) add(hosts_.peers(group_, gate, {kDissemination}));
   }
   std::erase_if(peers,
                 [this](int rank) { return group_.channels[static_cast<size_t>(rank)] != nullptr; });

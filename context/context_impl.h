@@ -112,6 +112,10 @@ class ContextImpl final : JobListener,
   void on_engine_up() override { regain_engine(*flare_); }
   void on_engine_down() override { lose_engine(*flare_); }
   void on_engine_nonsense(const absl::Status& why) override { on_operation_failed(why); }
+  bool has_started(uint32_t tag, uint64_t ordinal) const override {
+    return has_started(OperationId{tag, ordinal});
+  }
+  bool is_recovering() const override { return control_ != nullptr && control_->is_recovering(); }
 
   void join_group();
   void take_switch_rail();
@@ -172,7 +176,7 @@ class ContextImpl final : JobListener,
   absl::Status find_lanes();
   bool is_known(int rank);
   void create_control();
-  bool is_planned(const Operation& operation) const;
+  bool is_planned(const Operation& operation);
   std::optional<RunningOperation::Course> course(const RunningOperation& operation);
   std::vector<RunningOperation::Course::Part> unlearned_parts(const Operation& operation);
   Engine* engine_of(int lane) const;  // null: the hosts'

@@ -17,6 +17,23 @@ namespace {
 // How long the set-up waits for a record. All were there when the first operation was over.
 constexpr Nanos kRecordTime = 5 * kSecond;
 
+// A barrier is planned as the smallest of operations.
+size_t planned_bytes(const Operation& op) {
+  return op.collective == Collective::kBarrier ? 1 : op.bytes();
+}
+
+// What an engine that can be lost carries has its result on all ranks, so that any of them can give
+// it to another: in scratch, where the caller wants none. A barrier's is a byte that says nothing.
+void give_output(Operation& op, BufferPool& pool, Buffer& scratch) {
+  if (op.output != nullptr) return;
+  op.elements = planned_bytes(op) / op.element_size;
+  scratch = pool.take(op.bytes());
+  op.output = scratch.data();
+  if (op.collective != Collective::kBarrier) return;
+  *op.output = {};
+  op.input = op.output;
+}
+
 }  // namespace
 
 // ---- Setting up --------------------------------------------------------------------------------
@@ -116,28 +133,42 @@ absl::Status ContextImpl::find_lanes() {
 
 // ---- Operations --------------------------------------------------------------------------------
 
-// Only allreduces: one of them is over only when all ranks have started it. See plan_agreement.h.
-bool ContextImpl::is_planned(const Operation& operation) const {
-  return control_ != nullptr && operation.collective == Collective::kAllreduce &&
-         operation.tag != kOwnTag && control_->covers(operation.bytes());
+// Allreduces, and what else an engine can do. All of these are over only when all ranks have
+// started them, as plan_agreement.h wants it: the hosts' reduces and broadcasts by a gate.
+bool ContextImpl::is_planned(const Operation& operation) {
+  if (control_ == nullptr || operation.tag == kOwnTag) return false;
+  if (!control_->covers(planned_bytes(operation))) return false;
+  return operation.collective == Collective::kAllreduce ||
+         std::any_of(engines_.begin(), engines_.end(),
+                     [&](const auto& entry) { return can_do(*entry.second, operation); });
 }
 
 // None: it is to be held.
 std::optional<RunningOperation::Course> ContextImpl::course(const RunningOperation& operation) {
   const Operation& op = operation.request().operation;
-  if (!is_planned(op)) return RunningOperation::Course{0, 0, unlearned_parts(op)};
-  const auto found = control_->start(operation.id(), op.bytes());
+  RunningOperation::Course course;
+  if (!is_planned(op)) {
+    course.parts = unlearned_parts(op);
+    return course;
+  }
+  const auto found = control_->start(operation.id(), planned_bytes(op));
   if (!found) return std::nullopt;
-  RunningOperation::Course course{found->plan, found->number, {}};
+  course.plan = found->plan;
+  course.number = found->number;
+  const bool is_rooted =
+      op.collective == Collective::kReduce || op.collective == Collective::kBroadcast;
+  if (is_rooted) course.gate = &hosts_;
   if (found->allocation.empty()) {
     course.parts = unlearned_parts(op);
     return course;
   }
+  Operation carried = op;
+  if (op.collective != Collective::kAllreduce) give_output(carried, *group_.pool, course.scratch);
   uint32_t begin = 0;
   for (int lane = 0; lane < control_->lanes(); ++lane) {
     const uint32_t share = found->allocation[static_cast<size_t>(lane)];
     if (share == 0) continue;
-    Slice slice{op, {begin, begin + share}, static_cast<uint8_t>(lane)};
+    Slice slice{carried, {begin, begin + share}, static_cast<uint8_t>(lane)};
     begin += share;
     Engine* engine = engine_of(lane);
     const bool is_engines = engine != nullptr;
@@ -199,6 +230,8 @@ void ContextImpl::measure(const RunningOperation& operation) {
     }
     return;
   }
+  // What the others take says nothing of the plans, which are made for allreduces.
+  if (request.operation.collective != Collective::kAllreduce) return;
   control_->set_down(failed_rails(operation));
   control_->add({id, request.operation.bytes(), operation.allocation_number(),
                  operation.lane_times(control_->lanes())});

@@ -46,11 +46,11 @@ absl::StatusOr<RepairSlice> repair_slice(const Repair::Piece& piece, uint32_t nu
     repair.slice = broadcast(piece, group.rank, whole.output + offset);
   } else {
     Operation& op = repair.slice.operation = whole;
-    op.input += offset;
+    if (op.input != nullptr) op.input += offset;
     op.output += offset;
     op.elements = length / op.element_size;
     const bool keeps_order = op.reproducible || !op.commutative;
-    if (keeps_order) repair.algorithm = algorithm;
+    if (keeps_order || op.collective == Collective::kBarrier) repair.algorithm = algorithm;
   }
   repair.slice.operation.tag = whole.tag;
   repair.slice.lane = part.lane;

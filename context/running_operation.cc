@@ -40,22 +40,25 @@ void RunningOperation::begin(uint64_t ordinal) {
   slow_.start(std::min(time + kSlow, overdue_at_));
 }
 
-void RunningOperation::start(const Group& group, const Course& course) {
+void RunningOperation::start(const Group& group, Course course) {
   waits_for_.clear();
   request_.plan.version = course.plan;
   number_ = course.number;
+  scratch_ = std::move(course.scratch);
+  gate_ = course.gate;
   started_at_ = now();
-  const Operation& op = request_.operation;
-  const Partition whole(op.elements, op.element_size, 1);
-  parts_.reserve(course.parts.size());
+  parts_.reserve(course.parts.size() + 1);
   for (const auto& [slice, engine] : course.parts) {
     Part& part = parts_.emplace_back();
+    const Operation& op = slice.operation;
     part.slice = slice;
     part.engine = engine;
-    part.is_empty = whole.chunk(0, slice.bounds).length == 0;
+    part.algorithm = request_.plan.algorithm;
+    part.is_empty = Partition(op.elements, op.element_size, 1).chunk(0, slice.bounds).length == 0;
     part.is_frozen = engine == nullptr;
-    if (!part.is_frozen && !start_task(group, request_.plan, part)) return;
+    if (!part.is_frozen && !start_task(group, plan_of(part), part)) return;
   }
+  if (!start_gate(group)) return;
   started_ = true;
   finish_if_done();
 }
@@ -79,6 +82,28 @@ bool RunningOperation::start_task(const Group& group, const EnginePlan& plan, Pa
   return true;
 }
 
+// Once the hosts carry all of it: what a switch does is over only when all ranks have started it.
+// False: the operation has failed.
+bool RunningOperation::start_gate(const Group& group) {
+  const bool is_needed =
+      gate_ != nullptr && std::all_of(parts_.begin(), parts_.end(), [this](const Part& part) {
+        return part.is_empty || part.engine == gate_;
+      });
+  if (!is_needed) return true;
+  Part& gate = parts_.emplace_back();
+  gate.engine = std::exchange(gate_, nullptr);
+  gate.algorithm = kDissemination;
+  gate.is_empty = true;
+  gate.slice.lane = kGateLane;
+  gate.slice.rails = group.rails;
+  Operation& op = gate.slice.operation;
+  op.collective = Collective::kBarrier;
+  op.element_size = 1;
+  op.tag = request_.operation.tag;
+  op.ordinal = request_.operation.ordinal;
+  return start_task(group, plan_of(gate), gate);
+}
+
 std::vector<Nanos> RunningOperation::lane_times(int lanes) const {
   std::vector<Nanos> times(static_cast<size_t>(lanes));
   if (is_disturbed_) return times;
@@ -97,9 +122,8 @@ std::optional<FrozenPart> RunningOperation::freeze(const Engine& engine, int ran
     part.is_frozen = true;
     is_disturbed_ = true;
     FrozenPart frozen{id(), part.task->freeze(), {}};
-    frozen.missing =
-        difference(ranges_of(request_.operation, part.slice.bounds, request_.plan.algorithm, ranks),
-                   frozen.final);
+    frozen.missing = difference(
+        ranges_of(part.slice.operation, part.slice.bounds, part.algorithm, ranks), frozen.final);
     part.is_final = frozen.missing.empty();
     return frozen;
   }
@@ -122,7 +146,7 @@ absl::Status RunningOperation::repair(Engine& hosts, const Group& group, int lan
   if (has_begun && repair == nullptr && part.is_final) {
     finish_if_done();
   } else if (!has_pieces && (repair == nullptr ? !has_begun : !part.is_final)) {
-    if (start_task(group, request_.plan, part)) finish_if_done();
+    if (start_task(group, plan_of(part), part) && start_gate(group)) finish_if_done();
   } else if (has_pieces && has_begun) {
     return start_pieces(hosts, group, epoch, *repair, number, Slice(part.slice));
   } else {
@@ -199,6 +223,7 @@ void RunningOperation::finish() {
   // Not from inside of a task.
   progress_.defer([self = shared_from_this()] {
     self->parts_.clear();
+    self->scratch_.reset();
     self->request_.folded.reset();
   });
   std::exchange(owner_, nullptr)->on_operation_over(*this);

@@ -75,9 +75,11 @@ class RunningOperation final : public TaskOwner,
     uint32_t plan = 0;
     uint32_t number = 0;  // the allocation's
     std::vector<Part> parts;
+    Buffer scratch;          // of the slices
+    Engine* gate = nullptr;  // which holds it until all ranks have started it; null: nothing is to
   };
   // Starts the slices' tasks. The engine's error fails it.
-  void start(const Group& group, const Course& course);
+  void start(const Group& group, Course course);
 
   // The engine is lost (control/recovery.h). Fences its part there, if it has one; it is not over
   // before that is repaired. What is to be reported of it.
@@ -118,7 +120,7 @@ class RunningOperation final : public TaskOwner,
     std::unique_ptr<Task> task;  // null: it waits for a repair
     Slice slice;
     Engine* engine = nullptr;
-    Algorithm algorithm = Algorithm::kRing;  // of a piece
+    Algorithm algorithm = Algorithm::kRing;
     bool is_empty = false;
     bool is_frozen = false;  // it waits for what becomes of it
     bool is_final = false;   // nothing of it is missing here, its task notwithstanding
@@ -129,7 +131,16 @@ class RunningOperation final : public TaskOwner,
       return has_it && !is_frozen;
     }
   };
+  // Beside the lanes': a barrier, for operations that are else over before all ranks have started
+  // them.
+  static constexpr uint8_t kGateLane = 255;
+
   bool start_task(const Group& group, const EnginePlan& plan, Part& part);
+  bool start_gate(const Group& group);
+  // By which a part goes that is none of a repair.
+  EnginePlan plan_of(const Part& part) const {
+    return {part.algorithm, request_.plan.version, request_.plan.epoch};
+  }
   absl::Status cannot_be_repaired() const;
   absl::Status start_pieces(Engine& hosts, const Group& group, uint32_t epoch, const Repair& repair,
                             uint32_t number, const Slice& slice);
@@ -148,6 +159,8 @@ class RunningOperation final : public TaskOwner,
   Request request_;
   std::string waits_for_;
   std::vector<Part> parts_;
+  Buffer scratch_;          // theirs
+  Engine* gate_ = nullptr;  // null: none is needed
   bool started_ = false;
   Nanos started_at_ = 0;
   uint32_t number_ = 0;        // the allocation's

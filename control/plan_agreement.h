@@ -10,7 +10,7 @@
 //
 // All of this, and what the Timer measures, is for operations that are over on a rank only when all
 // ranks have started them: allreduces and barriers. A rank may be through with a broadcast or a
-// reduce that another has not started; what those run by may not change so.
+// reduce that another has not started: those run by a plan only if something else makes them wait.
 //
 // What goes from the coordinator to a rank arrives in order.
 #pragma once

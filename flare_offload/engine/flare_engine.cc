@@ -91,13 +91,13 @@ void FlareEngine::try_again() {
 }
 
 void FlareEngine::ask(uint32_t attempt) {
-  if (is_up_ || !running_.empty() || !waiting_.empty()) {
+  if (is_up_ || !running_.empty() || !waiting_.empty() || owner_.is_recovering()) {
     return on_rejected(attempt, "the earlier session is not given up yet");
   }
   attempt_ = attempt;
   log().debug("{}: asks the manager at {} for a session, attempt {}", rank_of_,
               options_.manager.str(), attempt);
-  const absl::StatusOr<size_t> mtu = path_mtu(options_.manager);
+  const absl::StatusOr<size_t> mtu = path_mtu(options_.manager, options_.interface);
   const size_t payload =
       payload_for(mtu.value_or(1500), options_.manager.family() == AF_INET6) / 8 * 8;
   client_.join({.request = {job_, attempt},
@@ -304,6 +304,8 @@ absl::StatusOr<std::unique_ptr<Task>> FlareEngine::start(const Group& group, con
     const int stream = known->second;
     orders_.erase(known);
     assign(*task, stream);
+  } else if (options_.streams == 1) {  // which is for those that all ranks have started
+    tell(*task);
   } else if (!tell_.armed()) {
     tell_.start(now() + kTellAfter);
   }
@@ -338,17 +340,25 @@ void FlareEngine::tell_of_waiting() {
       has_untold = true;
       continue;
     }
-    task->is_told = true;
-    send(0, rank_message::Started{attempt_, name.first, name.second});
+    tell(*task);
   }
   if (has_untold) tell_.start(now() + kTellAfter);
+}
+
+void FlareEngine::tell(FlareTask& task) {
+  task.is_told = true;
+  const Operation& op = task.operation();
+  send(0, rank_message::Started{attempt_, op.tag, op.ordinal});
 }
 
 // Rank 0, from here on.
 
 void FlareEngine::on_started(int rank, const rank_message::Started& started) {
   if (started.attempt != attempt_ || session_ == nullptr) return;
-  started_[{started.tag, started.ordinal}].insert(rank);
+  const OperationName name{started.tag, started.ordinal};
+  // Of one that has begun here and does not wait the order is under way, or it is over.
+  if (!waiting_.contains(name) && owner_.has_started(started.tag, started.ordinal)) return;
+  started_[name].insert(rank);
   order_waiting();
 }
 
@@ -397,6 +407,7 @@ void FlareEngine::on_task_done(FlareTask& task) {
 void FlareEngine::on_detached(FlareTask& task) { forget(task); }
 
 void FlareEngine::forget(FlareTask& task) {
+  started_.erase({task.operation().tag, task.operation().ordinal});
   const bool was_there =
       running_.erase(&task) +
           std::erase_if(waiting_, [&](const auto& entry) { return entry.second == &task; }) >

@@ -48,6 +48,10 @@ class FlareEngineOwner {
   virtual void on_engine_down() = 0;
   // A rank says what cannot be.
   virtual void on_engine_nonsense(const absl::Status& why) = 0;
+  // Whether this rank has started the operation, which may be over.
+  virtual bool has_started(uint32_t tag, uint64_t ordinal) const = 0;
+  // Whether the loss of the session before is still being answered.
+  virtual bool is_recovering() const = 0;
 
  protected:
   ~FlareEngineOwner() = default;
@@ -125,6 +129,7 @@ class FlareEngine final : public Engine, FlareTaskOwner {
   void on_order(const rank_message::Order& order);
   void on_started(int rank, const rank_message::Started& started);
   void tell_of_waiting();
+  void tell(FlareTask& task);
   bool is_everywhere(const OperationName& name) const;
   void on_detached(FlareTask& task) override;
   void on_task_done(FlareTask& task) override;

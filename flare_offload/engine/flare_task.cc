@@ -1,6 +1,7 @@
 #include "flare_offload/engine/flare_task.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -26,11 +27,19 @@ uint32_t name_of(const Slice& slice, const EnginePlan& plan) {
   mix(slice.operation.tag);
   mix(slice.operation.ordinal);
   mix(signature(plan.algorithm, slice.operation));
+  mix(static_cast<uint64_t>(slice.operation.root));
   mix(slice.bounds.begin);
   mix(slice.bounds.end);
   mix(slice.lane);
   mix(plan.version);
   return static_cast<uint32_t>(hash ^ (hash >> 32));
+}
+
+// Of who has nothing to contribute.
+constexpr std::array<std::byte, kMaxPayload> kZeros{};
+
+bool adds_up(Collective collective) {
+  return collective == Collective::kAllreduce || collective == Collective::kReduce;
 }
 
 }  // namespace
@@ -39,11 +48,13 @@ absl::Status FlareTask::supports(const Operation& operation) {
   const auto cannot = [](absl::string_view what) {
     return absl::UnimplementedError(absl::StrCat(what, " is for the hosts alone"));
   };
-  if (operation.collective != Collective::kAllreduce) return cannot("any collective but allreduce");
-  if (operation.operation == ReduceOperation::kCustom) return cannot("a custom operation");
-  if (!operation.commutative) return cannot("an operation that is not commutative");
-  if (operation.reproducible) return cannot("a reproducible sum");
-  if (reduction(operation.type, operation.operation) == nullptr) return cannot("such a type");
+  if (operation.collective == Collective::kBarrier) return absl::OkStatus();
+  if (adds_up(operation.collective)) {
+    if (operation.operation == ReduceOperation::kCustom) return cannot("a custom operation");
+    if (!operation.commutative) return cannot("an operation that is not commutative");
+    if (operation.reproducible) return cannot("a reproducible sum");
+    if (reduction(operation.type, operation.operation) == nullptr) return cannot("such a type");
+  }
   if (operation.bytes() == 0) return cannot("an operation without elements");
   if (operation.bytes() > kMostBytes) return cannot("so long a vector");
   return absl::OkStatus();
@@ -83,6 +94,12 @@ Range FlareTask::range(uint32_t block) const {
 
 BlockId FlareTask::id() const {
   const Operation& op = slice_.operation;
+  if (!adds_up(op.collective)) {
+    return {.seq = 0,
+            .operation_id = name_,
+            .type = DataType::kUint8,
+            .operation = ReduceOperation::kMax};
+  }
   const bool is_average = op.operation == ReduceOperation::kAverage;
   return {.seq = 0,
           .operation_id = name_,
@@ -92,6 +109,7 @@ BlockId FlareTask::id() const {
 
 absl::Span<const std::byte> FlareTask::contribution(uint32_t block) {
   const Range part = range(block);
+  if (slice_.operation.input == nullptr) return {kZeros.data(), part.length};
   return {slice_.operation.input + part.offset, part.length};
 }
 
@@ -99,7 +117,7 @@ bool FlareTask::take(uint32_t block, absl::Span<const std::byte> result) {
   const Range part = range(block);
   if (result.size() != part.length) return false;
   const Operation& op = slice_.operation;
-  if (op.operation == ReduceOperation::kAverage) {
+  if (adds_up(op.collective) && op.operation == ReduceOperation::kAverage) {
     divide(op.type, op.output + part.offset, result.data(), part.length / op.element_size, ranks_);
   } else {
     std::memcpy(op.output + part.offset, result.data(), part.length);

@@ -1,4 +1,9 @@
 // One operation's part that a switch adds up.
+//
+// Every rank contributes to each block and gets its result, whatever the operation: without that
+// the session's windows would not move (core/slot_table.h). A reduce is an allreduce whose result
+// only the root wants; a broadcast the greatest of the root's bytes and the others' zeros, which is
+// exact where a sum is not (of -0 and 0, say); a barrier the same of a byte.
 #pragma once
 
 #include <memory>
@@ -32,7 +37,8 @@ class FlareTask final : public Task, BlockOwner {
  public:
   static constexpr int kNoStream = -1;
 
-  // An allreduce for which supports() is true, in a session of that payload.
+  // An operation for which supports() is true, in a session of that payload. All ranks have a
+  // result of it, and so an output; who contributes nothing has no input.
   FlareTask(FlareTaskOwner& engine, const Group& group, const Slice& slice, const EnginePlan& plan,
             size_t payload, TaskOwner& owner);
   ~FlareTask() override { detach(); }

@@ -45,10 +45,12 @@ void ManagerClient::leave() {
 }
 
 void ManagerClient::connect() {
+  again_.cancel();
+  is_ready_ = false;
   auto socket = tcp::bound_socket(interface_, local_);
   if (!socket.ok()) return on_closed(socket.status());
   connection_ = std::make_unique<SecureConnection>(
-      progress_, *std::move(socket), manager_, secret_,
+      progress_, *std::move(socket), manager_, SecureStream::Service::kManager, secret_,
       SecureConnection::Callbacks{
           .on_ready = [this] { on_ready(); },
           .on_message = [this](const std::string& text) { on_message(text); },
@@ -118,6 +120,11 @@ void ManagerClient::give_up() {
                 : absl::StrCat("the manager at ", manager_.str(), " cannot be reached through ",
                                interface_, ": ", last_error_);
   leave();
+  // Who is not heard of is asked anew.
+  if (is_ready_) connection_->flush();
+  again_.cancel();
+  is_ready_ = false;
+  connection_.reset();
   callbacks_.on_rejected(attempt, why);
 }
 

@@ -4,6 +4,8 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +17,12 @@ namespace {
 
 constexpr Nanos kReconnect = 500 * kMillisecond;
 constexpr size_t kMaxHosts = 1 << 14;  // connections
+// Of those, who have not shown that they have the secret, for which they have some seconds. Beyond
+// that the one that has had the longest goes: strangers, who may be many, do not keep out a host,
+// which takes no longer than its path's round trips.
+constexpr size_t kMaxUnproven = 256;
+// How long nobody is accepted when the process has no descriptors left.
+constexpr Nanos kPause = 200 * kMillisecond;
 constexpr size_t kMaxJobs = 1 << 12;
 
 }  // namespace
@@ -25,7 +33,10 @@ std::string Manager::name_of(const Request& request) {
 
 class Manager::Listener final : EventHandler {
  public:
-  Listener(Manager& manager, tcp::Socket socket) : manager_(manager), socket_(std::move(socket)) {}
+  Listener(Manager& manager, tcp::Socket socket)
+      : manager_(manager),
+        socket_(std::move(socket)),
+        resume_(manager.progress_, [this] { manager_.progress_.modify(socket_.fd(), EPOLLIN); }) {}
   ~Listener() override { manager_.progress_.remove(socket_.fd()); }
   absl::Status start() { return manager_.progress_.add(socket_.fd(), this, EPOLLIN); }
 
@@ -33,13 +44,25 @@ class Manager::Listener final : EventHandler {
   void on_events(uint32_t /*epoll_events*/) override {
     for (;;) {
       tcp::Socket accepted(accept4(socket_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (accepted.fd() < 0) return;
-      manager_.accept(std::move(accepted));
+      if (accepted.fd() >= 0) {
+        manager_.accept(std::move(accepted));
+      } else if (errno != EINTR && errno != ECONNABORTED) {
+        const bool waits = errno != EAGAIN;  // who waits would wake this up again and again
+        if (waits) pause();
+        return;
+      }
     }
+  }
+  void pause() {
+    log().warn("nezha-manager: nobody is accepted for {} ms: {}", kPause / kMillisecond,
+               strerror(errno));
+    manager_.progress_.modify(socket_.fd(), 0);
+    resume_.start(now() + kPause);
   }
 
   Manager& manager_;
   tcp::Socket socket_;
+  Alarm resume_;
 };
 
 Manager::Manager(Progress& progress, ManagerOptions options, const Secret& secret)
@@ -91,12 +114,15 @@ std::string Manager::statistics() const {
 
 void Manager::accept(tcp::Socket socket) {
   if (hosts_.size() >= kMaxHosts) return;
+  if (unproven_.size() >= kMaxUnproven) forget(unproven_.front());
   auto host = std::make_unique<Host>();
   Host* const it = host.get();
   hosts_[it] = std::move(host);
+  unproven_.push_back(it);
   it->connection = std::make_unique<SecureConnection>(
-      progress_, std::move(socket), secret_,
+      progress_, std::move(socket), SecureStream::Service::kManager, secret_,
       SecureConnection::Callbacks{
+          .on_ready = [this, it] { std::erase(unproven_, it); },
           .on_message = [this, it](const std::string& text) { on_host(*it, text); },
           .on_closed = [this, it](const absl::Status&) { forget(it); }});
 }
@@ -108,6 +134,7 @@ void Manager::forget(Host* host) {
       if (member.host == host) member.host = nullptr;
     }
   }
+  std::erase(unproven_, host);
   hosts_.erase(host);
 }
 
@@ -135,8 +162,11 @@ void Manager::on_join(Host& host, const message::Join& join) {
         earlier->first.job == join.request.job && earlier->first.attempt < join.request.attempt;
     if (is_older) lose(earlier->first, "its ranks ask for another session");
   }
-  if (jobs_.size() >= kMaxJobs) return refuse("the manager has too many jobs");
-  std::unique_ptr<Job>& job = jobs_[join.request];
+  const auto found = jobs_.find(join.request);
+  if (found == jobs_.end() && jobs_.size() >= kMaxJobs) {
+    return refuse("the manager has too many jobs");
+  }
+  std::unique_ptr<Job>& job = found == jobs_.end() ? jobs_[join.request] : found->second;
   if (job == nullptr) {
     job = std::make_unique<Job>();
     job->request = join.request;
@@ -252,7 +282,7 @@ void Manager::connect(int number) {
   Switch& it = switches_[static_cast<size_t>(number)];
   tcp::Socket socket(::socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   it.connection = std::make_unique<SecureConnection>(
-      progress_, std::move(socket), to, secret_,
+      progress_, std::move(socket), to, SecureStream::Service::kSwitch, secret_,
       SecureConnection::Callbacks{
           .on_message = [this, number](const std::string& text) { on_switch(number, text); },
           .on_closed = [this, number](const absl::Status& why) { on_switch_closed(number, why); }});

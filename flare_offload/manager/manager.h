@@ -127,6 +127,7 @@ class Manager {
   std::vector<Switch> switches_;
   std::unique_ptr<Listener> listener_;
   std::map<Host*, std::unique_ptr<Host>> hosts_;
+  std::vector<Host*> unproven_;  // of these, those that have not shown the secret; oldest first
   std::map<Request, std::unique_ptr<Job>> jobs_;
   Alarm tick_;
 };

@@ -20,29 +20,30 @@ SecureConnection::SecureConnection(Progress& progress, Callbacks callbacks)
         on_closed(why);
       }) {}
 
-SecureConnection::SecureConnection(Progress& progress, tcp::Socket accepted, const Secret& secret,
-                                   Callbacks callbacks)
+SecureConnection::SecureConnection(Progress& progress, tcp::Socket accepted, Service service,
+                                   const Secret& secret, Callbacks callbacks)
     : SecureConnection(progress, std::move(callbacks)) {
-  open(std::move(accepted), SecureStream::Role::kServer, secret);
+  open(std::move(accepted), SecureStream::Role::kServer, service, secret);
 }
 
 SecureConnection::SecureConnection(Progress& progress, tcp::Socket socket, const tcp::Address& to,
-                                   const Secret& secret, Callbacks callbacks)
+                                   Service service, const Secret& secret, Callbacks callbacks)
     : SecureConnection(progress, std::move(callbacks)) {
   if (connect(socket.fd(), to.sockaddr_ptr(), to.length()) != 0 && errno != EINPROGRESS) {
     close(absl::UnavailableError(strerror(errno)));
     return;
   }
-  open(std::move(socket), SecureStream::Role::kClient, secret);
+  open(std::move(socket), SecureStream::Role::kClient, service, secret);
 }
 
 SecureConnection::~SecureConnection() {
   if (stream_ != nullptr) progress_.remove(stream_->fd());
 }
 
-void SecureConnection::open(tcp::Socket socket, SecureStream::Role role, const Secret& secret) {
+void SecureConnection::open(tcp::Socket socket, SecureStream::Role role, Service service,
+                            const Secret& secret) {
   tcp::set_stream_options(socket.fd());
-  auto stream = SecureStream::over(std::move(socket), role, secret);
+  auto stream = SecureStream::over(std::move(socket), role, service, secret);
   if (!stream.ok()) return close(stream.status());
   const absl::Status added = progress_.add((*stream)->fd(), this, EPOLLIN | EPOLLOUT);
   if (!added.ok()) return close(added);
@@ -61,16 +62,16 @@ void SecureConnection::flush() {
 }
 
 void SecureConnection::on_events(uint32_t /*epoll_events*/) {
-  absl::Status status =
-      stream_->drive([this](const std::string& message) { callbacks_.on_message(message); });
-  if (!status.ok()) return close(status);
-  if (stream_->is_proven() && !std::exchange(is_ready_, true)) {
-    deadline_.cancel();
-    if (callbacks_.on_ready) callbacks_.on_ready();
-  }
-  // What was sent by what has just been called goes now.
-  status = stream_->drive([this](const std::string& message) { callbacks_.on_message(message); });
-  if (!status.ok()) return close(status);
+  bool is_new = false;
+  do {
+    const absl::Status status =
+        stream_->drive([this](const std::string& message) { callbacks_.on_message(message); });
+    if (!status.ok()) return close(status);
+    // Looked at each time that something may have come: perhaps nothing more will.
+    is_new = stream_->is_proven() && !std::exchange(is_ready_, true);
+    if (is_new) deadline_.cancel();
+    if (is_new && callbacks_.on_ready) callbacks_.on_ready();
+  } while (is_new);  // what that has sent goes now
   progress_.modify(stream_->fd(), stream_->wants_to_write() ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 

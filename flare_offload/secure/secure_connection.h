@@ -24,11 +24,13 @@ class SecureConnection final : EventHandler {
     std::function<void(const absl::Status& why)> on_closed;
   };
 
-  // Over a connection that was accepted.
-  SecureConnection(Progress& progress, tcp::Socket accepted, const Secret& secret,
+  using Service = SecureStream::Service;
+
+  // Over a connection that was accepted, by a `service`.
+  SecureConnection(Progress& progress, tcp::Socket accepted, Service service, const Secret& secret,
                    Callbacks callbacks);
-  // Connects `socket`, which may be bound.
-  SecureConnection(Progress& progress, tcp::Socket socket, const tcp::Address& to,
+  // Connects `socket`, which may be bound, to a `service`.
+  SecureConnection(Progress& progress, tcp::Socket socket, const tcp::Address& to, Service service,
                    const Secret& secret, Callbacks callbacks);
   ~SecureConnection() override;
   SecureConnection(const SecureConnection&) = delete;
@@ -41,7 +43,7 @@ class SecureConnection final : EventHandler {
 
  private:
   SecureConnection(Progress& progress, Callbacks callbacks);
-  void open(tcp::Socket socket, SecureStream::Role role, const Secret& secret);
+  void open(tcp::Socket socket, SecureStream::Role role, Service service, const Secret& secret);
   void on_events(uint32_t epoll_events) override;
   void close(const absl::Status& why);
 

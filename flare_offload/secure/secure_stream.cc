@@ -18,39 +18,45 @@
 namespace nezha::flare {
 namespace {
 
-constexpr char kIdentity[] = "nezha";
 constexpr size_t kLengthSize = sizeof(uint32_t);
 // What may wait to be sent: a peer that reads nothing is given up.
 constexpr size_t kMaxQueued = 8 * SecureStream::kMaxMessage;
 
-const Secret& secret_of(SSL* tls) { return *static_cast<const Secret*>(SSL_get_app_data(tls)); }
-
-unsigned give_client_key(SSL* tls, const char*, char* identity, unsigned identity_room,
-                         unsigned char* key, unsigned key_room) {
-  const Secret& secret = secret_of(tls);
-  if (identity_room < sizeof kIdentity || key_room < secret.size()) return 0;
-  std::memcpy(identity, kIdentity, sizeof kIdentity);
-  std::copy(secret.begin(), secret.end(), key);
-  return static_cast<unsigned>(secret.size());
-}
-
-unsigned give_server_key(SSL* tls, const char* identity, unsigned char* key, unsigned key_room) {
-  const Secret& secret = secret_of(tls);
-  if (std::strcmp(identity, kIdentity) != 0 || key_room < secret.size()) return 0;
-  std::copy(secret.begin(), secret.end(), key);
-  return static_cast<unsigned>(secret.size());
+// The key's identity: both ends' proofs that they have the key are of it, too.
+absl::string_view identity_of(SecureStream::Service service) {
+  return service == SecureStream::Service::kManager ? "nezha-manager" : "nezha-switch";
 }
 
 struct FreeContext {
   void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
 };
 
-using TlsContext = std::unique_ptr<SSL_CTX, FreeContext>;
+}  // namespace
+
+unsigned SecureStream::give_client_key(ssl_st* tls, const char* /*hint*/, char* identity,
+                                       unsigned identity_room, unsigned char* key,
+                                       unsigned key_room) {
+  const auto& self = *static_cast<const SecureStream*>(SSL_get_app_data(tls));
+  const absl::string_view name = identity_of(self.service_);
+  if (identity_room <= name.size() || key_room < self.secret_.size()) return 0;
+  *std::copy(name.begin(), name.end(), identity) = '\0';
+  std::copy(self.secret_.begin(), self.secret_.end(), key);
+  return static_cast<unsigned>(self.secret_.size());
+}
+
+unsigned SecureStream::give_server_key(ssl_st* tls, const char* identity, unsigned char* key,
+                                       unsigned key_room) {
+  const auto& self = *static_cast<const SecureStream*>(SSL_get_app_data(tls));
+  if (identity != identity_of(self.service_) || key_room < self.secret_.size()) return 0;
+  std::copy(self.secret_.begin(), self.secret_.end(), key);
+  return static_cast<unsigned>(self.secret_.size());
+}
 
 // Null if OpenSSL cannot do what is asked of it.
-TlsContext make_context(SecureStream::Role role) {
-  const bool is_server = role == SecureStream::Role::kServer;
-  TlsContext context(SSL_CTX_new(is_server ? TLS_server_method() : TLS_client_method()));
+SSL_CTX* SecureStream::make_context(Role role) {
+  const bool is_server = role == Role::kServer;
+  std::unique_ptr<SSL_CTX, FreeContext> context(
+      SSL_CTX_new(is_server ? TLS_server_method() : TLS_client_method()));
   if (context == nullptr || SSL_CTX_set_min_proto_version(context.get(), TLS1_3_VERSION) != 1 ||
       SSL_CTX_set_ciphersuites(context.get(), "TLS_AES_128_GCM_SHA256") != 1 ||
       SSL_CTX_set_num_tickets(context.get(), 0) != 1) {
@@ -58,6 +64,7 @@ TlsContext make_context(SecureStream::Role role) {
   }
   SSL_CTX_set_mode(context.get(),
                    SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   if (is_server) {
     SSL_CTX_set_psk_server_callback(context.get(), give_server_key);
   } else {
@@ -66,10 +73,8 @@ TlsContext make_context(SecureStream::Role role) {
     // section 4.2.11). None is trusted here.
     SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
   }
-  return context;
+  return context.release();
 }
-
-}  // namespace
 
 absl::StatusOr<Secret> read_secret(const std::string& path) {
   constexpr size_t kLeast = 16;
@@ -103,16 +108,20 @@ absl::StatusOr<tcp::Socket> listen_at(const tcp::Address& address) {
 
 void SecureStream::Free::operator()(ssl_st* tls) const { SSL_free(tls); }
 
-SecureStream::SecureStream(tcp::Socket socket, const Secret& secret)
-    : socket_(std::move(socket)), secret_(secret) {}
+SecureStream::SecureStream(tcp::Socket socket, Service service, const Secret& secret)
+    : socket_(std::move(socket)), service_(service), secret_(secret) {}
 
 SecureStream::~SecureStream() = default;
 
 absl::StatusOr<std::unique_ptr<SecureStream>> SecureStream::over(tcp::Socket socket, Role role,
+                                                                 Service service,
                                                                  const Secret& secret) {
-  std::unique_ptr<SecureStream> made(new SecureStream(std::move(socket), secret));
-  const TlsContext context = make_context(role);
-  if (context != nullptr) made->tls_.reset(SSL_new(context.get()));
+  std::unique_ptr<SecureStream> made(new SecureStream(std::move(socket), service, secret));
+  // To make one takes longer than a handshake. They stay until the process ends.
+  static SSL_CTX* const of_clients = make_context(Role::kClient);
+  static SSL_CTX* const of_servers = make_context(Role::kServer);
+  SSL_CTX* const context = role == Role::kServer ? of_servers : of_clients;
+  if (context != nullptr) made->tls_.reset(SSL_new(context));
   BIO* in = BIO_new(BIO_s_mem());
   BIO* out = BIO_new(BIO_s_mem());
   if (made->tls_ == nullptr || in == nullptr || out == nullptr) {
@@ -121,7 +130,7 @@ absl::StatusOr<std::unique_ptr<SecureStream>> SecureStream::over(tcp::Socket soc
     return absl::InternalError("OpenSSL makes no TLS 1.3 connection");
   }
   SSL_set_bio(made->tls_.get(), in, out);
-  SSL_set_app_data(made->tls_.get(), &made->secret_);
+  SSL_set_app_data(made->tls_.get(), made.get());
   if (role == Role::kServer) {
     SSL_set_accept_state(made->tls_.get());
   } else {

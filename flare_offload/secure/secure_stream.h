@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "transport/tcp/socket.h"
 
+struct ssl_ctx_st;
 struct ssl_st;
 
 namespace nezha::flare {
@@ -34,11 +35,15 @@ absl::StatusOr<tcp::Socket> listen_at(const tcp::Address& address);
 class SecureStream {
  public:
   enum class Role { kClient, kServer };
+  // What the server is, which the client says before all else. All have one secret: without this
+  // somebody between them could have a client speak to another of them than it means to, or to
+  // itself (R. Housley et al.: RFC 9257, section 4.1).
+  enum class Service { kManager, kSwitch };
   static constexpr size_t kMaxMessage = 1 << 20;  // bytes
 
   // Over a connected socket, or one that is connecting, which does not block.
   static absl::StatusOr<std::unique_ptr<SecureStream>> over(tcp::Socket socket, Role role,
-                                                            const Secret& secret);
+                                                            Service service, const Secret& secret);
   ~SecureStream();
   SecureStream(const SecureStream&) = delete;
   SecureStream& operator=(const SecureStream&) = delete;
@@ -61,7 +66,13 @@ class SecureStream {
     void operator()(ssl_st* tls) const;
   };
 
-  SecureStream(tcp::Socket socket, const Secret& secret);
+  SecureStream(tcp::Socket socket, Service service, const Secret& secret);
+  // OpenSSL's callbacks.
+  static unsigned give_client_key(ssl_st* tls, const char* hint, char* identity,
+                                  unsigned identity_room, unsigned char* key, unsigned key_room);
+  static unsigned give_server_key(ssl_st* tls, const char* identity, unsigned char* key,
+                                  unsigned key_room);
+  static ssl_ctx_st* make_context(Role role);
 
   absl::Status receive();
   absl::Status decrypt();
@@ -71,7 +82,8 @@ class SecureStream {
   absl::Status failure() const;
 
   tcp::Socket socket_;
-  Secret secret_;
+  const Service service_;
+  const Secret secret_;
   std::unique_ptr<ssl_st, Free> tls_;
   std::string plain_out_;  // not encrypted yet
   std::string plain_in_;   // of messages that are not complete

@@ -49,7 +49,8 @@ void Control::accept_some() {
     tcp::Socket socket(accept4(listener_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.fd() < 0) return;
     tcp::set_stream_options(socket.fd());
-    auto stream = SecureStream::over(std::move(socket), SecureStream::Role::kServer, secret_);
+    auto stream = SecureStream::over(std::move(socket), SecureStream::Role::kServer,
+                                     SecureStream::Service::kSwitch, secret_);
     if (stream.ok()) managers_.push_back({*std::move(stream), now()});
   }
 }

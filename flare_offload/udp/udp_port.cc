@@ -290,8 +290,13 @@ void UdpPort::flush() {
   queued_ = 0;
 }
 
-absl::StatusOr<size_t> path_mtu(const Address& to) {
+absl::StatusOr<size_t> path_mtu(const Address& to, const std::string& interface) {
   const tcp::Socket probe(::socket(to.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!interface.empty()) {
+    if (absl::Status bound = tcp::bind_to_interface(probe.fd(), interface); !bound.ok()) {
+      return bound;
+    }
+  }
   int mtu = 0;
   socklen_t length = sizeof mtu;
   const bool is_v6 = to.family() == AF_INET6;

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -119,6 +120,6 @@ class UdpPort {
 };
 
 // The MTU of the route to an address. An error names the address.
-absl::StatusOr<size_t> path_mtu(const Address& to);
+absl::StatusOr<size_t> path_mtu(const Address& to, const std::string& interface = "");
 
 }  // namespace nezha::flare

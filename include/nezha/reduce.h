@@ -21,7 +21,9 @@ class ReduceOptions : public RootedOptions, public ReductionOptions {
 /// number of ranks its bits do not depend on the rails, their shares or their failures. Small
 /// vectors go over a binomial tree, large ones in segments from rank to rank, in about the time
 /// that one rank takes to send its vector once; if the operation is not commutative, in about the
-/// time of an allreduce. Thread-safe.
+/// time of an allreduce. In a context with a `flare:` rail it returns, on all ranks, only when all
+/// have called it, and the bits of what a switch adds up depend on the order of arrival there.
+/// Thread-safe.
 ///
 /// Throws InvalidArgument (nothing was started), or IoError / TimeoutError (see there), which name
 /// the rank, the rail and what was tried; also if ranks disagree on the collective, the root, the

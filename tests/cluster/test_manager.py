@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import secrets
@@ -154,6 +155,57 @@ def test_a_switch_alone(bed: Testbed, fabric: Fabric) -> None:
     assert fabric.manager is not None
     fabric.manager.wait_for("is over", job.PATIENCE)
     job.await_that("no sessions", lambda: fabric.sessions(SWITCHES[0]) == 0)
+
+
+@pytest.mark.parametrize("collective", ["reduce", "broadcast"])
+def test_a_root(bed: Testbed, fabric: Fabric, collective: str) -> None:
+    """Each rank in turn is it; the switch carries what it can, and the hosts the rest."""
+    fabric.start_switch(SWITCHES[0])
+    fabric.start_manager(fabric.star())
+    with job.Job(bed, HOSTS) as work:
+        kinds = {"type": "float32,int8,uint64"}
+        if collective == "reduce":
+            kinds["operation"] = "sum,max,average,custom"
+        go_on(work, fabric, fabric.rail, collective=collective, elements="1,20000", **kinds)
+        await_carried(work, 2 << 20)
+        work.stop()
+        work.succeed()
+    custom = int(collective == "reduce")
+    for rank in work.ranks:
+        assert rank.process.stderr.count("a custom operation is for the hosts alone") == custom
+
+
+def test_barriers(bed: Testbed, fabric: Fabric) -> None:
+    """They are a byte each by the switch, beside the sums by which the ranks learn to stop."""
+    fabric.start_switch(SWITCHES[0])
+    fabric.start_manager(fabric.star())
+    with job.Job(bed, HOSTS) as work:
+        go_on(work, fabric, fabric.rail, collective="barrier")
+
+        def carried(rank: job.Rank) -> bool:
+            """Some operation came with a byte more than the sum before it."""
+            counts = [r["received"] for done in rank.all("done") for r in done["rails"][-1:]]
+            return any(after - before == 4 + 1 for before, after in itertools.pairwise(counts))
+
+        job.await_that("barriers", lambda: all(map(carried, work.ranks)), tell=work.told)
+        work.stop()
+        work.succeed()
+
+
+@pytest.mark.parametrize("collective", ["reduce", "broadcast", "barrier"])
+def test_a_root_whose_switch_dies(bed: Testbed, fabric: Fabric, collective: str) -> None:
+    """Ranks that are each at another operation go from the switch to the hosts and back."""
+    fabric.start_switch(SWITCHES[0])
+    fabric.start_manager(fabric.star())
+    with job.Job(bed, HOSTS) as work:
+        options = {"elements": "1000,1", "operations": 160, "pause": "0:40", "report": 1}
+        work.start(rails=fabric.rail, collective=collective, env=fabric.env, **options)
+        await_carried(work)
+        fabric.kill(fabric.switches[SWITCHES[0]])
+        work.all_done(4)
+        fabric.start_switch(SWITCHES[0])
+        work.succeed()
+        assert all(rank.rail("flare")["failures"] >= 1 for rank in work.ranks), work.told()
 
 
 def test_more_threads_than_streams(bed: Testbed, fabric: Fabric) -> None:

@@ -141,6 +141,31 @@ TEST_F(RepairTest, WhoHasReturnedGivesWhatItsEngineRetained) {
   }
 }
 
+// Of a broadcast the others have no input, and no rank may touch the root's.
+TEST_F(RepairTest, WhatNobodyHasOfABroadcastComesFromItsRoot) {
+  const std::vector<uint32_t> input(kElements, 5);
+  for (const int rank : {0, 1}) {
+    const auto index = static_cast<size_t>(rank);
+    Slice slice = part(rank);
+    slice.operation.collective = Collective::kBroadcast;
+    slice.operation.root = 1;
+    slice.operation.input = rank == 1 ? reinterpret_cast<const std::byte*>(input.data()) : nullptr;
+    const auto made =
+        repair_slice({kMiddle, Repair::kNobody}, 1, slice, Algorithm::kRing, groups_[index]);
+    ASSERT_TRUE(made.ok());
+    EXPECT_EQ(made->slice.operation.input == nullptr, rank == 0);
+    auto task = hosts_.start(groups_[index], made->slice, {made->algorithm, 0, 1}, members_[index]);
+    ASSERT_TRUE(task.ok());
+    members_[index].tasks.push_back(*std::move(task));
+  }
+  network_->settle_down();
+  for (const Member& member : members_) EXPECT_TRUE(member.is_done());
+  for (size_t i = 0; i < kElements; ++i) {
+    const bool is_in_it = i >= kElements / 4 && i < kElements / 2;
+    ASSERT_EQ(members_[0].vector[i], is_in_it ? 5 : kUntouched) << i;
+  }
+}
+
 TEST_F(RepairTest, PiecesThatCannotBeAreErrors) {
   EXPECT_FALSE(start(0, {{0, kBytes + 4}, 1}, 1).ok()) << "behind the end";
   EXPECT_FALSE(start(0, {{2, 4}, 1}, 1).ok()) << "it cuts an element";

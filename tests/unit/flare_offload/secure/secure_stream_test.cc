@@ -25,11 +25,13 @@ Secret secret_of(unsigned char byte) {
 // A connection's two ends, and what each has received.
 class Pair {
  public:
-  Pair(const Secret& client, const Secret& server) {
+  Pair(const Secret& client, const Secret& server,
+       SecureStream::Service meant = SecureStream::Service::kManager) {
     int fds[2] = {};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
-    ends_[0] = *SecureStream::over(tcp::Socket(fds[0]), SecureStream::Role::kClient, client);
-    ends_[1] = *SecureStream::over(tcp::Socket(fds[1]), SecureStream::Role::kServer, server);
+    ends_[0] = *SecureStream::over(tcp::Socket(fds[0]), SecureStream::Role::kClient, meant, client);
+    ends_[1] = *SecureStream::over(tcp::Socket(fds[1]), SecureStream::Role::kServer,
+                                   SecureStream::Service::kManager, server);
   }
 
   SecureStream& client() { return *ends_[0]; }
@@ -65,6 +67,16 @@ TEST(SecureStreamTest, CarriesMessagesBothWays) {
   EXPECT_TRUE(pair.server().is_proven());
   EXPECT_EQ(pair.got[1], (std::vector<std::string>{"hello", ""}));
   EXPECT_EQ(pair.got[0], std::vector<std::string>{longest});
+}
+
+// Who means a switch does not get to a manager, although both have the secret.
+TEST(SecureStreamTest, IsOfTheServiceThatTheClientMeans) {
+  Pair pair(secret_of(1), secret_of(1), SecureStream::Service::kSwitch);
+  pair.client().send("install");
+  EXPECT_FALSE(pair.drive_all().ok());
+  EXPECT_FALSE(pair.client().is_proven());
+  EXPECT_FALSE(pair.server().is_proven());
+  EXPECT_TRUE(pair.got[1].empty());
 }
 
 // What is behind the end of the handshake in one read is not left for the next one, which may never
@@ -115,8 +127,8 @@ class Stranger {
 TEST(SecureStreamTest, RefusesAServerThatShowsACertificateInsteadOfTheSecret) {
   int fds[2] = {};
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
-  const auto client =
-      *SecureStream::over(tcp::Socket(fds[0]), SecureStream::Role::kClient, secret_of(1));
+  const auto client = *SecureStream::over(tcp::Socket(fds[0]), SecureStream::Role::kClient,
+                                          SecureStream::Service::kManager, secret_of(1));
   Stranger stranger(fds[1]);
   bool has_heard = false;
   absl::Status status;
@@ -141,8 +153,8 @@ TEST(SecureStreamTest, RefusesWhatIsNoTls) {
   int fds[2] = {};
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
   const tcp::Socket stranger(fds[0]);
-  const auto server =
-      *SecureStream::over(tcp::Socket(fds[1]), SecureStream::Role::kServer, secret_of(1));
+  const auto server = *SecureStream::over(tcp::Socket(fds[1]), SecureStream::Role::kServer,
+                                          SecureStream::Service::kManager, secret_of(1));
   ASSERT_EQ(write(fds[0], "GET / HTTP/1.0\r\n\r\n", 18), 18);
   EXPECT_EQ(server->drive([](const std::string&) {}).code(), absl::StatusCode::kUnauthenticated);
 }
@@ -150,8 +162,8 @@ TEST(SecureStreamTest, RefusesWhatIsNoTls) {
 TEST(SecureStreamTest, SaysThatTheConnectionWasClosed) {
   int fds[2] = {};
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
-  const auto server =
-      *SecureStream::over(tcp::Socket(fds[1]), SecureStream::Role::kServer, secret_of(1));
+  const auto server = *SecureStream::over(tcp::Socket(fds[1]), SecureStream::Role::kServer,
+                                          SecureStream::Service::kManager, secret_of(1));
   close(fds[0]);
   EXPECT_EQ(server->drive([](const std::string&) {}).code(), absl::StatusCode::kUnavailable);
 }

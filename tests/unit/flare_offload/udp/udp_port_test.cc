@@ -174,6 +174,8 @@ TEST(PathMtu, OfTheLoopbackDevice) {
   const auto mtu = path_mtu(*Address::parse("127.0.0.1:7100"));
   ASSERT_TRUE(mtu.ok()) << mtu.status();
   EXPECT_GE(*mtu, 1500);
+  EXPECT_EQ(path_mtu(*Address::parse("127.0.0.1:7100"), "lo").value_or(0), *mtu);
+  EXPECT_FALSE(path_mtu(*Address::parse("127.0.0.1:7100"), "no-such-if").ok());
 }
 
 }  // namespace
