@@ -21,10 +21,10 @@ double cpu_seconds() {
 }
 
 void read_status(ProcessUsage& usage) {
-  const std::map<std::string, size_t*> wanted = {{"RssAnon:", &usage.anonymous_kib},
-                                                 {"VmRSS:", &usage.resident_kib},
-                                                 {"VmHWM:", &usage.peak_kib},
-                                                 {"Threads:", &usage.threads}};
+  const std::map<std::string, int64_t*> wanted = {{"RssAnon:", &usage.anonymous_kib},
+                                                  {"VmRSS:", &usage.resident_kib},
+                                                  {"VmHWM:", &usage.peak_kib},
+                                                  {"Threads:", &usage.threads}};
   std::ifstream status("/proc/self/status");
   std::string rest;
   for (std::string key; status >> key; std::getline(status, rest)) {

@@ -52,9 +52,7 @@ std::unique_ptr<Runner> measured_start_up(const Dialect& dialect, const Options&
                       R"("threads":%d,"descriptors":%d,"sockets":%d})",
                       dialect.program, options.size, options.rank, options.algorithm,
                       options.elements.front() * sizeof(float), connect_ms, first_ms,
-                      1e3 * cpu_seconds, requests,
-                      static_cast<ptrdiff_t>(after.anonymous_kib) -
-                          static_cast<ptrdiff_t>(before.anonymous_kib),
+                      1e3 * cpu_seconds, requests, after.anonymous_kib - before.anonymous_kib,
                       after.resident_kib, after.peak_kib, after.threads - before.threads,
                       after.descriptors - before.descriptors, after.sockets - before.sockets)
           .c_str());

@@ -259,13 +259,18 @@ Record ContextImpl::own_record() const {
   record.pid = getpid();
   record.size = options_.size;
   Progress::Guard guard(endpoint_->progress());
-  record.has_switch = switch_rail_.has_value();
+  record.flare_rail = flare_rail();
   for (const Rail rail : rails_) {
     const Device* device = endpoint_->device(rail);
     record.devices[device->name()] = device->address();
   }
   record.interfaces = chosen_;
   return record;
+}
+
+std::string ContextImpl::flare_rail() const {
+  if (!switch_rail_) return "";
+  return std::string(is_switch_alone_ ? Record::kAlone : Record::kBesideOthers);
 }
 
 absl::StatusOr<Record> ContextImpl::read_record(int rank, Nanos deadline) {
@@ -283,11 +288,13 @@ void ContextImpl::agree(const Record& rank0, AgreedSettings& settings) const {
                                                         options_.size, " at rank ", options_.rank,
                                                         " and ", rank0.size, " at rank 0"));
   }
-  if (rank0.has_switch != switch_rail_.has_value()) {
+  if (rank0.flare_rail != flare_rail()) {
+    const auto has = [](const std::string& rail) {
+      return absl::StrCat(rail.empty() ? "no flare rail" : "a flare rail ", rail);
+    };
     status = absl::FailedPreconditionError(
-        absl::StrCat("the ranks' rails differ: rank ", rank0.has_switch ? 0 : options_.rank,
-                     " has a flare rail and rank ", rank0.has_switch ? options_.rank : 0,
-                     " has none; name one on all, or on none"));
+        absl::StrCat("the ranks' rails differ: rank 0 has ", has(rank0.flare_rail), " and rank ",
+                     options_.rank, " has ", has(flare_rail()), "; name the same on all"));
   }
   if (!status.ok()) raise(rank_of_, status);
 }

@@ -125,6 +125,7 @@ class ContextImpl final : JobListener,
   void open_devices();
   void enter();
   Record own_record() const;
+  std::string flare_rail() const;  // as in the record
   absl::StatusOr<Record> read_record(int rank, Nanos deadline);
   void agree(const Record& rank0, AgreedSettings& settings) const;
   void check_slices(const Record& rank0) const;

@@ -117,10 +117,12 @@ void ControlPlane::create_coordinator() {
 // ---- Operations --------------------------------------------------------------------------------
 
 std::optional<ControlPlane::Course> ControlPlane::start(const OperationId& operation,
-                                                        uint64_t bytes) {
+                                                        uint64_t bytes, bool is_learned_from) {
   const auto number = follower_.start(operation);
   if (!number) return std::nullopt;
-  if (coordinator_ != nullptr) coordinator_->saw(bytes);
+  // A class that nothing is learned of would stay with what it tries first.
+  const bool opens = is_learned_from || options_.takes_engine_alone;
+  if (coordinator_ != nullptr && opens) coordinator_->saw(bytes);
   const auto plan = plans_.find(*number);
   if (plan == plans_.end()) return Course{*number, 0, {}};
   const SizeClass size_class = size_class_of(bytes);

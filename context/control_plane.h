@@ -92,8 +92,9 @@ class ControlPlane {
     LaneSet engines = 0;    // the lanes that their engines carry; the hosts do others'
     LaneSet waits = 0;      // the lanes that are to wait for on_recover
   };
-  // None: it is held, and to be started again on on_released().
-  std::optional<Course> start(const OperationId& operation, uint64_t bytes);
+  // None: it is held, and to be started again on on_released(). One that is not learned from goes
+  // as the others of its size do.
+  std::optional<Course> start(const OperationId& operation, uint64_t bytes, bool is_learned_from);
   // It is over, or was given up.
   void finish(const OperationId& operation) { follower_.finish(operation); }
   // What this rank measured of it. All lanes 0: nothing that counts.

@@ -15,13 +15,13 @@
 namespace nezha {
 namespace {
 
-// How long one question to the store may take.
+// How long one question to the store may take, on a network that is far away or busy, too.
 constexpr Nanos kPatience = 200 * kMillisecond;
-// Who has waited for longer than that asks for a moment only, after pauses that grow with the time
-// it has waited: a store that thousands of ranks ask all the time, since one of them is late, has
-// no time for that one.
-constexpr Nanos kMoment = 4 * kMillisecond;
+// Who has waited for longer than that makes pauses that grow with the time it has waited: a store
+// that thousands of ranks ask all the time, since one of them is late, has no time for that one.
+// Towards the deadline they become shorter, so that there is time for what comes after.
 constexpr int kPartOfWait = 4;  // one of so many
+constexpr int kPartOfRest = 8;
 constexpr Nanos kLongestPause = kSecond;
 constexpr Nanos kNap = 20 * kMillisecond;  // between two looks at whether to give up
 
@@ -40,9 +40,8 @@ bool is_there(::gloo::rendezvous::Store& store, const std::string& key) {
 
 // Before the store is asked once more. An error: `given_up`.
 absl::Status pause(Nanos begin, Nanos deadline, const std::function<absl::Status()>& given_up) {
-  const Nanos waited = now() - begin;
-  const Nanos length = waited < kPatience ? 0 : std::min(waited / kPartOfWait, kLongestPause);
-  const Nanos end = std::min(begin + waited + length, deadline);
+  const Nanos time = now();
+  const Nanos end = std::min(time + pause_after(time - begin, deadline - time), deadline);
   for (;;) {
     if (absl::Status why = given_up(); !why.ok()) return why;
     const Nanos left = end - now();
@@ -52,6 +51,11 @@ absl::Status pause(Nanos begin, Nanos deadline, const std::function<absl::Status
 }
 
 }  // namespace
+
+Nanos pause_after(Nanos waited, Nanos left) {
+  if (waited < kPatience) return 0;
+  return std::min(waited / kPartOfWait, std::clamp(left / kPartOfRest, kNap, kLongestPause));
+}
 
 absl::Status Directory::publish(int rank, const Record& record) {
   const std::string key = Record::key(rank);
@@ -80,17 +84,19 @@ absl::StatusOr<Record> Directory::read(int rank, Nanos deadline,
     return absl::DeadlineExceededError(
         absl::StrCat("rank ", rank, " has not appeared in the store (key '", key, "'): ", why));
   };
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  for (; !lock.owns_lock(); (void)lock.try_lock()) {
+    if (absl::Status why = given_up(); !why.ok()) return why;
+    if (now() >= deadline) return absent("other threads were waiting for other ranks");
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kNap));
+  }
   const Nanos begin = now();
-  const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(deadline)};
-  const std::unique_lock lock(mutex_, until);
-  if (!lock.owns_lock()) return absent("other threads were waiting for other ranks");
   std::vector<char> text;
   for (bool found = false; !found;) {
     // Not all of it at once: another rank may tell meanwhile that the context is broken.
     if (absl::Status why = pause(begin, deadline, given_up); !why.ok()) return why;
     const Nanos asked = now();
-    const Nanos most = asked - begin < kPatience ? kPatience : kMoment;
-    const Nanos patience = std::clamp<Nanos>(deadline - asked, kMillisecond, most);
+    const Nanos patience = std::clamp<Nanos>(deadline - asked, kMillisecond, kPatience);
     try {
       store_->wait({key}, std::chrono::milliseconds(patience / kMillisecond));
       text = store_->get(key);

@@ -17,6 +17,10 @@ class Store;
 
 namespace nezha {
 
+// For how long a rank that has waited so long for a record leaves the store alone, with so much
+// left until its deadline.
+Nanos pause_after(Nanos waited, Nanos left);
+
 // The records in one rendezvous store. Ranks are those of the context that published them.
 // Thread-safe, which Gloo's stores are not. Not to be called under Progress's lock: stores block.
 class Directory {
@@ -35,7 +39,7 @@ class Directory {
 
  private:
   std::shared_ptr<Store> store_;
-  std::timed_mutex mutex_;
+  std::mutex mutex_;
 };
 
 }  // namespace nezha

@@ -151,7 +151,8 @@ std::optional<RunningOperation::Course> ContextImpl::course(const RunningOperati
     course.parts = unlearned_parts(op);
     return course;
   }
-  const auto found = control_->start(operation.id(), planned_bytes(op));
+  const auto found =
+      control_->start(operation.id(), planned_bytes(op), op.collective == Collective::kAllreduce);
   if (!found) return std::nullopt;
   course.plan = found->plan;
   course.number = found->number;
@@ -230,9 +231,9 @@ void ContextImpl::measure(const RunningOperation& operation) {
     }
     return;
   }
+  control_->set_down(failed_rails(operation));
   // What the others take says nothing of the plans, which are made for allreduces.
   if (request.operation.collective != Collective::kAllreduce) return;
-  control_->set_down(failed_rails(operation));
   control_->add({id, request.operation.bytes(), operation.allocation_number(),
                  operation.lane_times(control_->lanes())});
 }

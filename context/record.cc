@@ -37,8 +37,8 @@ absl::Status set(Record& record, absl::string_view key, absl::string_view value)
   if (key == "device") return set_entry(record.devices);
   if (key == "interface") return set_entry(record.interfaces);
   if (key == "pid") return set_int(record.pid);
-  if (key == "switch" && value == "flare") {
-    record.has_switch = true;
+  if (key == "flare" && (value == Record::kAlone || value == Record::kBesideOthers)) {
+    record.flare_rail = std::string(value);
     return absl::OkStatus();
   }
   if (key == "size") return set_int(record.size);
@@ -60,7 +60,7 @@ std::string Record::encode() const {
   std::string text =
       absl::StrCat(kHeader, "\njob ", job.str(), "\nprocess ", process.str(), "\nhost ", host,
                    "\npid ", pid, "\nsize ", size, "\nsettings ", settings, "\n");
-  if (has_switch) text += "switch flare\n";
+  if (!flare_rail.empty()) absl::StrAppend(&text, "flare ", flare_rail, "\n");
   for (const auto& [rail, address] : devices) {
     absl::StrAppend(&text, "device ", rail, " ", address, "\n");
   }

@@ -14,12 +14,15 @@ namespace nezha {
 
 // As text, a line each: `nezha 1`, then `key value`.
 struct Record {
+  static constexpr absl::string_view kAlone = "alone";
+  static constexpr absl::string_view kBesideOthers = "beside others";
+
   UniqueId job;
   UniqueId process;
   std::string host;
   int pid = 0;
   int size = 0;                                   // of the context
-  bool has_switch = false;                        // a flare rail
+  std::string flare_rail;                         // kAlone, kBesideOthers; empty: there is none
   std::string settings;                           // what must be the same on all ranks
   std::map<std::string, std::string> devices;     // address by rail name
   std::map<std::string, std::string> interfaces;  // by rail name, where the NIC selector chose it

@@ -79,8 +79,10 @@ class RateEstimator {
       return true;
     }
     memory_ *= is_surprising(sample) ? 0 : kMemory;
-    rate_ += (sample - rate_) * time / (memory_ + time);
-    memory_ += time;
+    // One long window is a peer that was not scheduled: it counts for as much as all before it.
+    const double counts = memory_ > 0 ? std::min(time, memory_) : time;
+    rate_ += (sample - rate_) * counts / (memory_ + counts);
+    memory_ += counts;
     before_ = 0;
     return true;
   }

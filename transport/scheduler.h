@@ -39,6 +39,8 @@ class Scheduler {
   RailMask up() const { return up_; }
   // Of a rail that has been up, as what follows.
   double rate(Rail rail) const { return at(rail).rate.rate() * at(rail).trust; }
+  // Of a link as it was learned, whatever it is trusted with.
+  double learned_rate(Rail rail) const { return at(rail).rate.rate(); }
   // The part of its learned rate that shares are computed with: a link that has come back gets
   // little at first. 1 after link_up.
   void set_trust(Rail rail, double trust) { at(rail).trust = trust; }

@@ -84,6 +84,7 @@ void FlareEngine::connect(int rank, Channel& channel) {
 
 void FlareEngine::try_again() {
   if (!gone_.empty()) return;
+  if (owner_.is_recovering()) return again_.start(now() + kLeastBackoff);
   joined_.clear();
   why_not_.clear();
   again_.start(now() + kAnswerTime);

@@ -118,9 +118,9 @@ absl::StatusOr<std::unique_ptr<SecureStream>> SecureStream::over(tcp::Socket soc
                                                                  const Secret& secret) {
   std::unique_ptr<SecureStream> made(new SecureStream(std::move(socket), service, secret));
   // To make one takes longer than a handshake. They stay until the process ends.
-  static SSL_CTX* const of_clients = make_context(Role::kClient);
-  static SSL_CTX* const of_servers = make_context(Role::kServer);
-  SSL_CTX* const context = role == Role::kServer ? of_servers : of_clients;
+  static SSL_CTX* const kOfClients = make_context(Role::kClient);
+  static SSL_CTX* const kOfServers = make_context(Role::kServer);
+  SSL_CTX* const context = role == Role::kServer ? kOfServers : kOfClients;
   if (context != nullptr) made->tls_.reset(SSL_new(context));
   BIO* in = BIO_new(BIO_s_mem());
   BIO* out = BIO_new(BIO_s_mem());

@@ -124,17 +124,22 @@ def test_ranks_that_compute(bed: Testbed) -> None:
     """Each for a while of its own between operations, while rails go and return."""
     with job.Job(bed, 4) as work:
         sizes = f"1,3000,{MIB // 4}"
-        work.start(elements=sizes, until=work.stop_file, pause="0:300", rails=TWO, timeout=5000)
+        options = {"pause": "0:300", "rails": TWO, "timeout": 5000, "report": 1}
+        work.start(elements=sizes, until=work.stop_file, **options)
         work.all_done(1)
+
+        def failures(rail: str) -> int:
+            return sum(rank.rail(rail)["failures"] for rank in work.ranks)
+
         for host, (rail, how) in enumerate(zip(itertools.cycle(RAILS[:2]), FAULTS)):
+            before = failures(rail)
             FAULTS[how](bed, host, rail)
-            work.all_done(3)
+            job.await_that(how, lambda: failures(rail) > before, tell=work.told)
             bed.heal(host, rail)
             bed.loss(rail, 0)
             work.all_done(1)
         work.stop()
         work.succeed()
-        assert any(rank.rail(rail)["failures"] for rank in work.ranks for rail in RAILS[:2])
 
 
 def test_two_die_at_once(bed: Testbed, undisturbed: list[str]) -> None:

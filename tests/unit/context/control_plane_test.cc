@@ -46,7 +46,7 @@ struct Rank final : ControlPlaneOwner {
 
   void enter(uint32_t tag) { start({tag, ++entered[tag]}); }
   void start(const Id& id) {
-    const auto course = plane->start({id.first, id.second}, bytes(id.first));
+    const auto course = plane->start({id.first, id.second}, bytes(id.first), true);
     if (course) {
       courses[id] = *course;
     } else {

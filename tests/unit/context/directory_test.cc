@@ -53,7 +53,7 @@ class LateStore final : public ::gloo::rendezvous::HashStore {
   const std::vector<Nanos>& asked() const { return asked_; }
 
  private:
-  static constexpr size_t kTimes = 9;
+  static constexpr size_t kTimes = 7;
   static std::vector<char> text_of(const Record& record) {
     const std::string text = record.encode();
     return {text.begin(), text.end()};
@@ -74,6 +74,15 @@ TEST(Directory, AsksTheStoreLessOftenTheLongerItWaits) {
     EXPECT_GE(asked[i] - asked[i - 1], std::min(waited / 4, kSecond))
         << "after " << waited << " ns";
   }
+}
+
+TEST(Directory, PausesGrowAndTowardsTheDeadlineShrink) {
+  constexpr Nanos kFar = 1000 * kSecond;
+  EXPECT_EQ(pause_after(kSecond / 10, kFar), 0);
+  EXPECT_EQ(pause_after(kSecond, kFar), kSecond / 4);
+  EXPECT_EQ(pause_after(100 * kSecond, kFar), kSecond);
+  EXPECT_LE(pause_after(100 * kSecond, kSecond), kSecond / 8) << "who comes now is still in time";
+  EXPECT_GT(pause_after(100 * kSecond, 0), 0);
 }
 
 TEST(Directory, GivesUpBetweenTwoQuestions) {

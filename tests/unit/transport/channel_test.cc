@@ -205,7 +205,7 @@ TEST_F(ChannelScript, ALinkThatLosesOneFrameIsNotGivenUp) {
     for (auto& end : connection->ends) end.unanswered = kSecond;
     TestSender& sender = send(0, 1, kLarge);
     const int before = connection->ends[0].pings;
-    for (int i = 0; i < 100 && connection->ends[0].pings < before + 2; ++i) {
+    for (int i = 0; i < 100 && connection->ends[0].pings < before + 4; ++i) {
       pass(5 * kMillisecond);
     }
     connection->weight = 10;

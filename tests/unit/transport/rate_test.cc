@@ -37,6 +37,19 @@ TEST(RateEstimator, BurstsAreAveragedOverTime) {
   EXPECT_NEAR(mean, 5e6, 2e5);
 }
 
+TEST(RateEstimator, OneStallDoesNotDecide) {
+  RateEstimator rate(1e8);
+  Nanos time = kSecond;
+  const auto run = [&](Nanos period) {
+    rate.submitted(1'000'000, time);
+    time += period;
+    rate.acknowledged(1'000'000, time);
+  };
+  for (int i = 0; i < 100; ++i) run(10 * kMillisecond);
+  run(500 * kMillisecond);
+  EXPECT_GT(rate.rate(), 0.5e8);
+}
+
 TEST(RateEstimator, FollowsALargeChangeAtOnce) {
   RateEstimator rate(1e8);
   Nanos time = kSecond;
