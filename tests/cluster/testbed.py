@@ -231,6 +231,7 @@ class Testbed:
     def _build(self) -> None:
         switch = self.namespace("sw")
         hosts = [self.namespace(host) for host in range(self.hosts)]
+        self._make_room_for_neighbours()
         self._batch("ip", None, [f"netns add {name}" for name in (switch, *hosts)])
         self._set_sysctls(switch, ipv6=False)
         for name in hosts:
@@ -302,6 +303,16 @@ class Testbed:
             for key, value in values.items()
         ]
         self._make(self._inside(namespace, "sh", "-e"), "\n".join(lines))
+
+    def _make_room_for_neighbours(self) -> None:
+        """One table of the machine's holds those of all hosts; what it cannot take has no route."""
+        needed = 2 * len(self._networks()) * self.hosts**2  # others may be on the machine too
+        for family in ("ipv4", "ipv6"):
+            for name in ("gc_thresh2", "gc_thresh3"):
+                limit = Path(f"/proc/sys/net/{family}/neigh/default/{name}")
+                with contextlib.suppress(OSError):  # not ours to write; few hosts may fit
+                    if int(limit.read_text()) < needed:
+                        limit.write_text(str(needed))
 
     def _set_congestion_control(self, namespaces: Sequence[str]) -> None:
         allowed = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
