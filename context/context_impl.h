@@ -106,6 +106,7 @@ class ContextImpl final : JobListener,
   void on_released() override;
   std::vector<FrozenPart> on_freeze(int lane) override;
   absl::Status on_recover(int lane, uint32_t epoch, const std::vector<Repair>& repairs) override;
+  double rate(RailMask rails) const override;
   void on_nonsense(const absl::Status& why) override;
 
   // FlareEngineOwner

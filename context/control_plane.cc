@@ -89,7 +89,11 @@ std::unique_ptr<Policy> ControlPlane::make_policy() const {
   if (options_.policy == BalancePolicy::kShuffle) {
     return std::make_unique<ShufflePolicy>(lanes(), alone());
   }
-  return std::make_unique<ModelPolicy>(lanes(), alone());
+  return std::make_unique<ModelPolicy>(lanes(), alone(), [this] {
+    std::vector<double> rates;
+    for (int lane = 0; lane < lanes(); ++lane) rates.push_back(owner_.rate(rails(lane)));
+    return rates;
+  });
 }
 
 void ControlPlane::create_coordinator() {

@@ -35,6 +35,8 @@ class ControlPlaneOwner {
   virtual std::vector<FrozenPart> on_freeze(int lane) = 0;
   // How these end. An error if the repairs cannot be.
   virtual absl::Status on_recover(int lane, uint32_t epoch, const std::vector<Repair>& repairs) = 0;
+  // At which these go on for long, as far as was learned. Bytes per second; 0: unknown.
+  virtual double rate(RailMask rails) const = 0;
   // A rank says what cannot be, or nothing although all need its answer.
   virtual void on_nonsense(const absl::Status& why) = 0;
 
@@ -47,7 +49,7 @@ class ControlPlane {
   // Shorter messages are over before a second rail could help, and go by whatever link is best.
   static constexpr uint64_t kLeastBytes = 4 << 10;
   // From here on stripes are as good as slices, and follow a change within an operation.
-  static constexpr uint64_t kStripesFrom = 512 << 10;
+  static constexpr uint64_t kStripesFrom = 8 << 20;
 
   struct Options {
     int rank = 0;

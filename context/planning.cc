@@ -131,6 +131,14 @@ absl::Status ContextImpl::find_lanes() {
   return absl::OkStatus();
 }
 
+double ContextImpl::rate(RailMask rails) const {
+  double rate = 0;
+  for (const Rail rail : rails_) {
+    if ((rails & rail_bit(rail)) != 0) rate += endpoint_->device(rail)->counters().rate;
+  }
+  return rate;
+}
+
 // ---- Operations --------------------------------------------------------------------------------
 
 // Allreduces, and what else an engine can do. All of these are over only when all ranks have

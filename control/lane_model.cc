@@ -15,6 +15,7 @@ constexpr double kPace = 8;    // the power of how late a lane was by which it i
 // Of a window's time: what a lane took that was through earlier may be owed to what it had saved
 // up.
 constexpr double kBelieved = 0.9;
+constexpr double kBelievedFirst = 0.8;  // where nothing was known of it before
 constexpr double kLeastError = 0.02;  // of a window's time: few operations seem to agree by chance
 constexpr double kMostNoise = 0.5;    // a window that is off by more is no noise, or a stall
 constexpr double kNoiseGain = 0.1;    // of the noise's moving average
@@ -47,8 +48,10 @@ void LaneModel::learn(const Window& window, const Allocation& ran_by, bool may_b
     auto time = static_cast<double>(std::max<Nanos>(1, window.lanes[lane].mean));
     const double error = static_cast<double>(window.lanes[lane].error) / time;
     const double part = part_of(static_cast<double>(window.bytes), ran_by[lane]);
-    if (lines[lane] && time < kBelieved * last)
-      time = std::clamp(lines[lane]->at(part), time, last);
+    if (!may_be_early && time < kBelieved * last) {
+      const double least = lines[lane] ? lines[lane]->at(part) : kBelievedFirst * last;
+      time = std::clamp(least, time, last);
+    }
     latest.lanes.push_back(
         {{part, time, std::max(error, noise), std::pow(time / last, kPace)}, order_});
   }

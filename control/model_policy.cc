@@ -25,6 +25,10 @@ constexpr double kHopeless = 1.5;
 constexpr double kSurprise = 0.25;  // where a prediction is less sure
 // Shorter messages gain little by stripes: a search leaves those to probes.
 constexpr SizeClass kStriped = 16;
+// Such messages keep rails busy for long enough to tell at what rates they go on; stripes learn
+// them in so many windows.
+constexpr SizeClass kLong = 18;
+constexpr int kLearnsRates = 5;
 // Lanes that stand alone adapt within an operation: between large messages' times that differ by
 // less, they are chosen, and not left for what is better by less than a little more.
 constexpr SizeClass kLarge = 20;
@@ -142,6 +146,9 @@ std::optional<Decision> ModelPolicy::search_on(Class& known, const Window& windo
   const LaneSet set = lanes_of(ran_by);
   const bool is_over = ++known.searched >= kSearchWindows;
   if (!known.is_explored && !is_over) {
+    if (known.searched < kLearnsRates && (set & alone()) != 0 && tells_rates(size_class)) {
+      return std::nullopt;
+    }
     if (const auto next = unexplored(size_class, bytes)) return Decision{*next, Cause::kSearch};
   }
   known.is_explored = true;
@@ -170,7 +177,11 @@ bool ModelPolicy::learn_in_search(Class& known, const Window& window, const Allo
     learn_changes(window, ran_by, changed);
     return !changed.empty();
   }
-  model_.learn(window, ran_by, !known.after_drift && known.searched < kNaive);
+  if (!model_.has_measured(window.size_class, sharing())) {
+    known.is_by_rates = by_rates(window.size_class).has_value();
+  }
+  const bool is_naive = !known.after_drift && !known.is_by_rates && known.searched < kNaive;
+  model_.learn(window, ran_by, is_naive);
   return false;
 }
 
@@ -320,11 +331,32 @@ std::optional<Allocation> ModelPolicy::unexplored(SizeClass size_class, double b
   if (size_class >= kStriped) {
     if (auto striped = unknown_alone(size_class, live() & alone())) return striped;
   }
-  const Allocation equal = equal_parts(sharing(), lanes());
-  if (!model_.predict(size_class, bytes, equal)) return equal;
+  const Allocation first = by_rates(size_class).value_or(equal_parts(sharing(), lanes()));
+  if (!model_.predict(size_class, bytes, first)) return first;
   const auto lane = promising_alone(size_class, bytes);
   if (!lane) return std::nullopt;
+  const double part = part_of(1, first[static_cast<size_t>(*lane)]);
+  if (by_rates(size_class) && part * kHopeless < 1) return std::nullopt;
   return all_on(*lane, lanes());
+}
+
+bool ModelPolicy::tells_rates(SizeClass size_class) const {
+  return rates_ != nullptr && size_class >= kLong;
+}
+
+// None if a lane's rate is unknown.
+std::optional<Allocation> ModelPolicy::by_rates(SizeClass size_class) const {
+  if (!tells_rates(size_class)) return std::nullopt;
+  std::vector<double> rates = rates_();
+  for (int lane = 0; lane < lanes(); ++lane) {
+    double& rate = rates[static_cast<size_t>(lane)];
+    if (!contains(sharing(), lane)) {
+      rate = 0;
+    } else if (rate <= 0) {
+      return std::nullopt;
+    }
+  }
+  return in_proportion(rates);
 }
 
 std::optional<Allocation> ModelPolicy::unknown_alone(SizeClass size_class, LaneSet among) const {

@@ -3,8 +3,10 @@
 // messages too short for several.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "control/lane_changes.h"
@@ -22,9 +24,17 @@ namespace nezha {
 // A drift is confirmed by a short window by the same allocation; that lanes are faster by a
 // *trial*, in which they get more. Where stripes have changed, slices are looked at next, since
 // stripes hide which rail it was.
+//
+// Where the rates are known at which lanes go on for long, as stripes learn them, a division in
+// proportion to them is the first to be tried, and lanes that are early by it are taken to live on
+// what they have saved up.
 class ModelPolicy final : public Policy {
  public:
-  explicit ModelPolicy(int lanes, LaneSet alone = 0) : Policy(lanes, alone), model_(lanes) {}
+  // By lane, in bytes per second; 0: unknown. Asked when a search begins.
+  using Rates = std::function<std::vector<double>()>;
+
+  explicit ModelPolicy(int lanes, LaneSet alone = 0, Rates rates = nullptr)
+      : Policy(lanes, alone), model_(lanes), rates_(std::move(rates)) {}
 
   Allocation open(SizeClass size_class) override;
   void resume(const Window& last, const Allocation& ran_by, ClassState state) override;
@@ -45,6 +55,7 @@ class ModelPolicy final : public Policy {
     bool is_first = true;            // no window yet
     bool is_explored = false;        // what must be measured first has been
     bool after_drift = false;        // what opened this search, or lanes came or went
+    bool is_by_rates = false;        // what was measured first was divided by the lanes' rates
     bool is_cut = true;              // messages are long enough for each lane to get some
     double probe_part = 1. / 256;    // of a probed lane that the model would give nothing
     std::optional<Allocation> home;  // where a probe returns to
@@ -70,6 +81,8 @@ class ModelPolicy final : public Policy {
   LaneChanges implied(SizeClass size_class, const LaneChanges& changes) const;
   double change_together(SizeClass size_class, const LaneChanges& changes) const;
   std::optional<Allocation> unexplored(SizeClass size_class, double bytes) const;
+  bool tells_rates(SizeClass size_class) const;
+  std::optional<Allocation> by_rates(SizeClass size_class) const;
   std::optional<Allocation> unknown_alone(SizeClass size_class, LaneSet among) const;
   std::optional<int> promising_alone(SizeClass size_class, double bytes) const;
   bool is_spread(SizeClass size_class) const;
@@ -84,6 +97,7 @@ class ModelPolicy final : public Policy {
   void account(const Window& window, const std::optional<Allocation>& home);
 
   LaneModel model_;
+  Rates rates_;
   std::map<SizeClass, Class> classes_;
   double total_time_ = 0;  // nanoseconds
   double probe_time_ = 0;

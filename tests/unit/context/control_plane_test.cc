@@ -78,6 +78,7 @@ struct Rank final : ControlPlaneOwner {
     repairs = answer;
     return absl::OkStatus();
   }
+  double rate(RailMask /*rails*/) const override { return 0; }
   void on_nonsense(const absl::Status& why) override { nonsense.push_back(why); }
 };
 

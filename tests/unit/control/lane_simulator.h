@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -170,9 +171,11 @@ class SimulatedJob {
         saved_(network.lanes.size()),
         noise_(noise, is_busy, seed),
         timer_(1, count()),
-        balancer_(names(count()), adopt(policy, count(), network.alone())) {}
+        balancer_(names(count()),
+                  adopt(policy, count(), network.alone(), [this] { return rates; })) {}
 
   LaneSimulator network;
+  std::vector<double> rates = std::vector<double>(network.lanes.size());  // bytes/s; 0: unknown
 
   void run(uint64_t bytes, int operations) {
     for (int i = 0; i < operations; ++i) run(bytes);
@@ -232,9 +235,12 @@ class SimulatedJob {
     return names;
   }
   template <typename SomePolicy>
-  static std::unique_ptr<Policy> adopt(SomePolicy*& policy, int lanes, LaneSet alone) {
+  static std::unique_ptr<Policy> adopt(SomePolicy*& policy, int lanes, LaneSet alone,
+                                       std::function<std::vector<double>()> rates) {
     std::unique_ptr<SomePolicy> made;
-    if constexpr (std::is_constructible_v<SomePolicy, int, LaneSet>) {
+    if constexpr (std::is_constructible_v<SomePolicy, int, LaneSet, decltype(rates)>) {
+      made = std::make_unique<SomePolicy>(lanes, alone, std::move(rates));
+    } else if constexpr (std::is_constructible_v<SomePolicy, int, LaneSet>) {
       made = std::make_unique<SomePolicy>(lanes, alone);
     } else {
       made = std::make_unique<SomePolicy>(lanes);

@@ -36,6 +36,25 @@ TEST(ModelPolicy, IsNearTheBestAfterThirtyOperationsFromNothing) {
   }
 }
 
+// What stripes have learned of the rails is where slices begin, and no rail carries all for that.
+TEST(ModelPolicy, BeginsByTheRatesThatStripesHaveLearned) {
+  std::vector<SimulatedLane> lanes;
+  for (const double rate : {250, 100, 50, 25}) lanes.push_back(megabits(rate));
+  lanes.push_back(stripes(1.1));
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
+    ModelPolicy* policy = nullptr;
+    SimulatedJob job(lanes, policy, 0.01, seed);
+    job.run(kMiB, 10);
+    EXPECT_EQ(job.allocation(kMiB), all_on(4, 5)) << "the rates are to be learned first";
+    job.rates = {32e6, 12e6, 6e6, 3.3e6, 0};
+    job.run(kMiB, 50);
+    EXPECT_LT(job.excess(kMiB), 0.03) << job.balancer().table().history(size_class_of(kMiB));
+    for (const TableEntry::Change& it : job.entry(kMiB).history) {
+      EXPECT_TRUE(it.allocation[0] < SliceBounds::kWhole) << "all on the fastest rail";
+    }
+  }
+}
+
 TEST(ModelPolicy, IsColdBelowTheCrossoverAndConvergedAbove) {
   for (const uint64_t bytes : {8 * kKiB, 4 * kKiB, kKiB}) {
     ModelPolicy* policy = nullptr;
