@@ -24,7 +24,7 @@ enum class Plan {
   /// section IV). The slices are cut by `ContextOptions::shares`, or, if those are not given, as
   /// the load balancer learns to: equal parts at first.
   kSlice,
-  /// Each allreduce of 4 KiB to 512 KiB as what is best for messages of its size: stripes, slices,
+  /// Each allreduce of 4 KiB to 8 MiB as what is best for messages of its size: stripes, slices,
   /// or one rail alone. The load balancer tries them while the program runs, which pays where the
   /// ranks have cores of their own: times that vary for other reasons than the network mislead it.
   /// Others as stripes: shorter ones end before a second rail could help, longer ones adapt while
