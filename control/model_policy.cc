@@ -28,7 +28,9 @@ constexpr SizeClass kStriped = 16;
 // Such messages keep rails busy for long enough to tell at what rates they go on; stripes learn
 // them in so many windows.
 constexpr SizeClass kLong = 18;
-constexpr int kLearnsRates = 5;
+constexpr int kLearnsRates = 4;
+// Where a lane takes less of the time of the last one, the rates were wrong.
+constexpr double kTogether = 0.6;
 // Lanes that stand alone adapt within an operation: between large messages' times that differ by
 // less, they are chosen, and not left for what is better by less than a little more.
 constexpr SizeClass kLarge = 20;
@@ -58,6 +60,16 @@ double worth_trying(const Split& a, const Split& b) {
 }
 double worth_moving(const Split& a, const Split& b) {
   return a.set == b.set ? std::min(0.1, worthwhile(0.02, 1.5, a, b)) : worthwhile(0.02, 3, a, b);
+}
+
+// Whether lanes finish as near to each other as what they have saved up allows.
+bool are_together(const Window& window) {
+  const auto last = static_cast<double>(slowest(window));
+  for (size_t lane = 0; lane < window.lanes.size(); ++lane) {
+    if (!contains(took_part(window), static_cast<int>(lane))) continue;
+    if (static_cast<double>(window.lanes[lane].mean) < kTogether * last) return false;
+  }
+  return true;
 }
 
 bool is_settled(ClassState state) {
@@ -178,7 +190,7 @@ bool ModelPolicy::learn_in_search(Class& known, const Window& window, const Allo
     return !changed.empty();
   }
   if (!model_.has_measured(window.size_class, sharing())) {
-    known.is_by_rates = by_rates(window.size_class).has_value();
+    known.is_by_rates = by_rates(window.size_class).has_value() && are_together(window);
   }
   const bool is_naive = !known.after_drift && !known.is_by_rates && known.searched < kNaive;
   model_.learn(window, ran_by, is_naive);
@@ -263,6 +275,7 @@ std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window
 void ModelPolicy::open_search(Class& known, bool after_drift) {
   known.searched = 0;
   known.after_drift = after_drift;
+  known.is_by_rates = false;
   known.is_cut = true;
   known.home.reset();
   known.trial.reset();
@@ -336,12 +349,12 @@ std::optional<Allocation> ModelPolicy::unexplored(SizeClass size_class, double b
   const auto lane = promising_alone(size_class, bytes);
   if (!lane) return std::nullopt;
   const double part = part_of(1, first[static_cast<size_t>(*lane)]);
-  if (by_rates(size_class) && part * kHopeless < 1) return std::nullopt;
+  if (by_rates(size_class) && part * kDominated < 1) return std::nullopt;
   return all_on(*lane, lanes());
 }
 
 bool ModelPolicy::tells_rates(SizeClass size_class) const {
-  return rates_ != nullptr && size_class >= kLong;
+  return rates_ != nullptr && alone() != 0 && size_class >= kLong;
 }
 
 // None if a lane's rate is unknown.

@@ -172,10 +172,11 @@ class SimulatedJob {
         noise_(noise, is_busy, seed),
         timer_(1, count()),
         balancer_(names(count()),
-                  adopt(policy, count(), network.alone(), [this] { return rates; })) {}
+                  adopt(policy, count(), network.alone(), [this] { return learned(); })) {}
 
   LaneSimulator network;
-  std::vector<double> rates = std::vector<double>(network.lanes.size());  // bytes/s; 0: unknown
+  // What stripes have learned, in bytes per second (0: unknown); none: the true ones.
+  std::vector<double> rates;
 
   void run(uint64_t bytes, int operations) {
     for (int i = 0; i < operations; ++i) run(bytes);
@@ -229,6 +230,12 @@ class SimulatedJob {
 
  private:
   int count() const { return static_cast<int>(network.lanes.size()); }
+  std::vector<double> learned() const {
+    if (!rates.empty()) return rates;
+    std::vector<double> learned;
+    for (const SimulatedLane& it : network.lanes) learned.push_back(1e9 / it.slope);
+    return learned;
+  }
   static std::vector<std::string> names(int lanes) {
     std::vector<std::string> names(static_cast<size_t>(lanes));
     for (size_t lane = 0; lane < names.size(); ++lane) names[lane] = "eth" + std::to_string(lane);

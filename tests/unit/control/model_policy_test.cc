@@ -44,6 +44,7 @@ TEST(ModelPolicy, BeginsByTheRatesThatStripesHaveLearned) {
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     ModelPolicy* policy = nullptr;
     SimulatedJob job(lanes, policy, 0.01, seed);
+    job.rates = {0, 0, 0, 0, 0};
     job.run(kMiB, 10);
     EXPECT_EQ(job.allocation(kMiB), all_on(4, 5)) << "the rates are to be learned first";
     job.rates = {32e6, 12e6, 6e6, 3.3e6, 0};
@@ -52,6 +53,16 @@ TEST(ModelPolicy, BeginsByTheRatesThatStripesHaveLearned) {
     for (const TableEntry::Change& it : job.entry(kMiB).history) {
       EXPECT_TRUE(it.allocation[0] < SliceBounds::kWhole) << "all on the fastest rail";
     }
+  }
+}
+
+TEST(ModelPolicy, DoesNotBelieveRatesThatItsFirstWindowRefutes) {
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
+    ModelPolicy* policy = nullptr;
+    SimulatedJob job({megabits(500), megabits(100), stripes(1.1)}, policy, 0.02, seed);
+    job.rates = {60e6, 40e6, 0};
+    job.run(kMiB, 100);
+    EXPECT_LT(job.excess(kMiB), 0.05) << job.balancer().table().history(size_class_of(kMiB));
   }
 }
 
