@@ -91,6 +91,7 @@ std::unique_ptr<Policy> ControlPlane::make_policy() const {
   }
   return std::make_unique<ModelPolicy>(lanes(), alone(), [this] {
     std::vector<double> rates;
+    rates.reserve(static_cast<size_t>(lanes()));
     for (int lane = 0; lane < lanes(); ++lane) rates.push_back(owner_.rate(rails(lane)));
     return rates;
   });
