@@ -14,8 +14,8 @@ from units import size_text
 DATA, TABLE = "flare.json", "flare.txt"
 PICTURES = ["flare.png", "flare.svg"]
 FLARE, TCP, BOTH = "flare", "tcp", "both"  # the ways
-# What a block's elements have of its full frame, 1514 bytes at MTU 1500: Ethernet's, IP's, UDP's and
-# nezha's headers take the rest (flare_offload/wire/frame.h).
+# What a block's elements have of its full frame, 1514 bytes at MTU 1500: the headers of Ethernet,
+# IP, UDP and nezha (flare_offload/wire/frame.h) take the rest.
 SWITCH_CEILING = 1440 / 1514
 
 GROUPS = {
@@ -84,8 +84,9 @@ def points_of(cases: Sequence[Case]) -> list[tuple[Case, int, str]]:
     """Of one group: what has been measured, and what it is called."""
 
     def name(case: Case, size: int) -> str:
-        words = [case.label] if case.label else []
-        return ", ".join([*words, size_text(size)] if len(case.sizes) > 1 else words)
+        if len(case.sizes) == 1 and case.label:
+            return case.label
+        return ", ".join(filter(None, [case.label, size_text(size)]))
 
     return [(case, size, name(case, size)) for case in cases for size in case.sizes]
 

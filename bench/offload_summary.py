@@ -14,9 +14,10 @@ NOTES = f"""\
 Times: p50 of the rank where it is largest; over runs that took turns the median, and in brackets
 the least and the most. Wire limit: by the switch each host sends the message once, by TCP
 2 (n - 1) / n of it, and over both rails what they take if they end together. Headers leave
-{SWITCH_CEILING:.3f} of it to the switch and {TCP_CEILING:.3f} to TCP. xTCP: how many times as fast as TCP, and what the
-ratio of the wire limits allows. The switch: CPU seconds by GiB, and frames by second while it is
-busy, of what it receives; of two switches together. {MARK_NOTE}"""
+{SWITCH_CEILING:.3f} of it to the switch and {TCP_CEILING:.3f} to TCP. xTCP: how many times as fast as
+TCP, and what the ratio of the wire limits allows. The switch: CPU seconds by GiB, and frames by
+second while it is busy, of what it receives; of two switches together.
+{MARK_NOTE}"""
 
 
 def table(cases: Sequence[Case]) -> str:
@@ -43,10 +44,14 @@ def _block(about: str, cases: Sequence[Case]) -> str:
         cells.append(["of its limit", *(_part(*point) for point in of_points)])
     for index, way in enumerate(cases[0].configs):
         if way.key != TCP:
-            cells.append([f"{way.short} xTCP", *(_speedup(case, index, size) for case, size, _ in points)])
+            cells.append(
+                [f"{way.short} xTCP", *(_speedup(case, index, size) for case, size, _ in points)]
+            )
             cells.append(["allowed", *(_limit(case, index, size) for case, size, _ in points)])
     by_switch = [(case, case.configs[0], size) for case, size, _ in points]
-    cells.append(["switch CPU s/GiB", *(_figure(*p, "switch_cpu_s_per_gib", ".2f") for p in by_switch)])
+    cells.append(
+        ["switch CPU s/GiB", *(_figure(*p, "switch_cpu_s_per_gib", ".2f") for p in by_switch)]
+    )
     cells.append(["frames/s", *(_figure(*p, "switch_frames_per_s", ",.0f") for p in by_switch)])
     return "\n".join(line.rstrip() for line in columns(about, cells))
 

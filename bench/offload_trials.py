@@ -177,7 +177,6 @@ class Fabric:
         return json.loads(switch.stdout.splitlines()[-1])
 
 
-
 def cpu_seconds(pid: int) -> float:
     """Of a process so far, with the kernel's work for it."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -211,7 +210,9 @@ def figures_of(samples: Sequence[Sample]) -> dict[str, float]:
     received = last.bytes - first.bytes
     if received < LEAST_RECEIVED:
         return {}
-    rates = [(b.frames - a.frames) / (b.seconds - a.seconds) for a, b in itertools.pairwise(samples)]
+    rates = [
+        (b.frames - a.frames) / (b.seconds - a.seconds) for a, b in itertools.pairwise(samples)
+    ]
     busy = [rate for rate in rates if rate > max(rates) / 2]
     return {
         "switch_cpu_s_per_gib": (last.cpu - first.cpu) / received * (1 << 30),

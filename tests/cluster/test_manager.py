@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import secrets
 import signal
 import time
@@ -190,6 +191,38 @@ def test_barriers(bed: Testbed, fabric: Fabric) -> None:
         job.await_that("barriers", lambda: all(map(carried, work.ranks)), tell=work.told)
         work.stop()
         work.succeed()
+
+
+KINDS = ["reduce", "broadcast"] if job.LONG else ["reduce"]
+
+
+@pytest.mark.parametrize("collective", KINDS)
+def test_roots_that_differ(bed: Testbed, fabric: Fabric, collective: str) -> None:
+    """All are told which rank names which root."""
+    fabric.start_switch(SWITCHES[0])
+    fabric.start_manager(fabric.star())
+    shift = fabric.folder / "shift"
+    with job.Job(bed, HOSTS) as work:
+        options = {"collective": collective, "rails": fabric.rail, "report": 1, "elements": 1000}
+        options |= {"until": work.stop_file, "stay": work.stop_file, "env": fabric.env}
+        work.start(range(3), **options)
+        work.start([3], **options, shift_root=shift)
+        await_carried(work)
+        shift.touch()
+        kind = {"reduce": "reduce to", "broadcast": "broadcast from"}[collective]
+        for rank in work.ranks:
+            what = rank.wait_for("error")["what"]
+            said = re.search(
+                rf"rank (\d) calls another operation by the tag 0: this rank {kind} rank (\d) of 1000"
+                rf" elements; rank \1 {kind} rank (\d) of 1000 elements\. ",
+                what,
+            )
+            assert said, what
+            other, mine, theirs = map(int, said.groups())
+            assert (other == 3) == (rank.number != 3), what
+            assert (theirs - mine) % HOSTS == (1 if other == 3 else HOSTS - 1), what
+        work.stop()
+        work.wait()
 
 
 COLLECTIVES = ["broadcast", "reduce", "barrier"] if job.LONG else ["broadcast"]
