@@ -33,7 +33,8 @@ Settings settings_of(const Dialect& dialect, const Options& o) {
           {"--share (if not given, learned or 1 for each rail)", shares_text(o)},
           {"--policy", o.policy},
           {"--algorithm", o.algorithm},
-          {"--reproducible", o.reproducible ? "given" : "not given"}};
+          {"--reproducible", o.reproducible ? "given" : "not given"},
+          {"--await-switch", o.await_switch ? "given" : "not given"}};
 }
 
 std::vector<std::string> rail_names(const Runner& runner) {

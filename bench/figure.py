@@ -77,7 +77,7 @@ def draw_panels(
         )
         for axes, draw_panel in zip(all_axes.flat, panels):
             draw_panel(axes, results)
-            _size_axis(axes, results)
+            size_axis(axes, results)
         runs = f"; median and range of {results.repeat} runs" if results.repeat > 1 else ""
         figure.suptitle(results.title() + runs, x=0.007, ha="left", fontsize=13)
         for path in paths:
@@ -178,7 +178,7 @@ def _limit_name(results: Results, config: Config) -> str:
     return f"wire limit of {results.wire_rate(config) * 8 / 1e9:g} Gbit/s"
 
 
-def _size_axis(axes: Axes, results: Results) -> None:
+def size_axis(axes: Axes, results: Results) -> None:
     axes.set_xscale("log", base=2)
     step = -(-len(results.sizes) // 7)  # so many labels fit
     axes.xaxis.set_major_locator(FixedLocator(results.sizes[::step]))

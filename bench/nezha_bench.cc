@@ -1,9 +1,13 @@
 // nezha-bench: the speed of nezha's collectives.
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "bench/benchmark_main.h"
+#include "bench/gather.h"
 #include "bench/list_rails.h"
 #include "nezha/allreduce.h"
 #include "nezha/barrier.h"
@@ -125,6 +129,29 @@ class NezhaRunner : public Runner {
   const bool reproducible_;
 };
 
+double sent_by_switch(const Runner& runner) {
+  for (const auto& rail : runner.bytes_sent()) {
+    if (rail.name == "flare") return rail.bytes;
+  }
+  return 0;
+}
+
+// The hosts go on without a switch until there is a session, and would be measured in its place.
+void await_switch(Runner& runner, const Options& options) {
+  const auto deadline = std::chrono::steady_clock::now() + options.timeout;
+  for (bool is_there = false; !is_there;) {
+    const double is_late = std::chrono::steady_clock::now() > deadline ? 1 : 0;
+    const auto ranks = gather(runner, options, {sent_by_switch(runner), is_late});
+    is_there =
+        std::all_of(ranks.begin(), ranks.end(), [](const auto& rank) { return rank[0] > 0; });
+    if (is_there || ranks[0][1] == 0) continue;  // rank 0's clock counts, as all must end at once
+    throw std::runtime_error(
+        "--await-switch: no switch has carried anything by the deadline of --timeout; "
+        "NEZHA_LOG=info"
+        " says why");
+  }
+}
+
 std::unique_ptr<Runner> connect(const Options& options, Meeting& meeting) {
   ContextOptions wanted;
   wanted.rank = options.rank;
@@ -142,7 +169,9 @@ std::unique_ptr<Runner> connect(const Options& options, Meeting& meeting) {
     meeting.agree("slices", {{"with --plan slice, the order of the rails",  //
                               absl::StrJoin(names, ",")}});
   }
-  return std::make_unique<NezhaRunner>(std::move(context), options);
+  auto runner = std::make_unique<NezhaRunner>(std::move(context), options);
+  if (options.await_switch) await_switch(*runner, options);
+  return runner;
 }
 
 }  // namespace

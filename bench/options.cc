@@ -189,6 +189,11 @@ void add_rail_options(OptionTable& table, Options& o, const Dialect& dialect, bo
     table.push_back({0, "list-rails", "",
                      "show this host's interfaces, and what auto takes and why",
                      [&](const auto&) { list_rails = true; }});
+    table.push_back(
+        {0, "await-switch", "",
+         "of a flare rail alone: first run small operations until the switch has carried"
+         " one",
+         [&o](const auto&) { o.await_switch = true; }});
   }
   if (dialect.plans.size() > 1) {
     table.push_back(

@@ -35,7 +35,7 @@ struct Dialect {
   // Those that --reproducible goes with; a program that has none has no such option.
   std::vector<std::string> reproducible_algorithms = {};
   std::vector<std::string> policies = {};  // none: the program has neither --policy nor --table
-  // --list-rails prints what there are; null: the program has no such option.
+  // --list-rails prints what there are; null: the program has no such option, nor --await-switch.
   void (*list_rails)() = nullptr;
   // What --help-env prints, of a library whose environment variables give defaults; else empty.
   std::string environment_help = {};
@@ -73,6 +73,7 @@ struct Options {
   std::string table;
   std::string algorithm;
   bool reproducible = false;
+  bool await_switch = false;
 
   Format format = Format::kTable;
   std::string trace;  // rank 0's file; empty: none

@@ -19,6 +19,7 @@ from units import size_text
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "release"
 PROGRAMS = ["nezha-bench", "gloo-bench"]
+SWITCH_PROGRAMS = ["nezha-switch", "nezha-manager"]
 PACKAGES = ["build", "bench"]  # groups of tools/packages
 RAILS = ["eth0=1gbit", "eth1=1gbit"]
 NAME = f"bench/{Path(sys.argv[0]).name}"
@@ -145,10 +146,14 @@ def build(targets: Sequence[str], progress: Progress) -> None:
             stop("the build failed:\n" + "".join(lines[-40:]))
 
 
+def path_of(program: str) -> Path:
+    return BUILD / ("flare_offload" if program in SWITCH_PROGRAMS else "bench") / program
+
+
 def check_programs(programs: Sequence[str]) -> None:
-    for program in programs:
-        if not os.access(BUILD / "bench" / program, os.X_OK):
-            raise BedError(f"{BUILD / 'bench' / program} is not there; run without --no-build")
+    for path in map(path_of, programs):
+        if not os.access(path, os.X_OK):
+            raise BedError(f"{path} is not there; run without --no-build")
 
 
 def check_what_is_needed(programs: Sequence[str]) -> None:

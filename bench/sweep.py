@@ -188,11 +188,14 @@ class Sweep:
         seconds = 10 + 10 * (self._results.wire_limit(config, sizes[-1]) or 0) / 1e6
         command = [
             *config.command,
-            *("--warmup-iters", str(warm_up(sizes[-1]))),
+            *("--warmup-iters", str(self._warm_up(config, sizes[-1]))),
             *("--iteration-time", f"{self._seconds}s", "--timeout", f"{seconds:.0f}s"),
         ]
         start = functools.partial(self._start, config)
         return launch(self._bed, command, sizes, 20 + 5 * seconds, start=start)
+
+    def _warm_up(self, config: Config, size: int) -> int:
+        return warm_up(size)
 
     def _start(self, config: Config, command: list[str]) -> list[Process]:
         return self._bed.start(command)

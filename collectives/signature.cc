@@ -34,13 +34,6 @@ std::string describe(const wire::MessageInfo& info) {
                       " bytes on the way to this rank, plan ", info.plan, ", epoch ", info.epoch);
 }
 
-absl::Status other_operation(int64_t rank, uint64_t tag, absl::string_view ours,
-                             absl::string_view theirs) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      "rank ", rank, " calls another operation by the tag ", tag, ": this rank ", ours, "; rank ",
-      rank, " ", theirs, ". All ranks must call the same operations of one tag in the same order"));
-}
-
 }  // namespace
 
 std::string collective_name(Collective collective, std::optional<uint64_t> root) {
@@ -78,13 +71,20 @@ std::string algorithm_name(Algorithm algorithm) {
   return absl::StrCat("algorithm ", static_cast<int>(algorithm));
 }
 
+absl::Status other_operation_error(int64_t rank, uint64_t tag, absl::string_view ours,
+                                   absl::string_view theirs) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "rank ", rank, " calls another operation by the tag ", tag, ": this rank ", ours, "; rank ",
+      rank, " ", theirs, ". All ranks must call the same operations of one tag in the same order"));
+}
+
 absl::Status mismatch_error(int peer, const wire::MessageInfo& ours,
                             const wire::MessageInfo& theirs) {
-  return other_operation(peer, ours.tag & 0xffffffff, describe(ours), describe(theirs));
+  return other_operation_error(peer, ours.tag & 0xffffffff, describe(ours), describe(theirs));
 }
 
 absl::Status disagreement_error(uint32_t rank, uint32_t tag, uint64_t ours, uint64_t theirs) {
-  return other_operation(rank, tag, describe(ours, {}), describe(theirs, {}));
+  return other_operation_error(rank, tag, describe(ours, {}), describe(theirs, {}));
 }
 
 }  // namespace nezha

@@ -42,6 +42,12 @@ bool adds_up(Collective collective) {
   return collective == Collective::kAllreduce || collective == Collective::kReduce;
 }
 
+// As a user would say it.
+std::string said(const Operation& op) {
+  return absl::StrCat(collective_name(op.collective, static_cast<uint64_t>(op.root)), " of ",
+                      op.elements, " elements");
+}
+
 }  // namespace
 
 absl::Status FlareTask::supports(const Operation& operation) {
@@ -66,6 +72,7 @@ FlareTask::FlareTask(FlareTaskOwner& engine, const Group& group, const Slice& sl
       engine_(&engine),
       ranks_(group.size),
       slice_(slice),
+      plan_(plan),
       name_(name_of(slice, plan)),
       ranges_(ranges_of(slice.operation, slice.bounds, plan.algorithm, group.size)),
       per_block_(payload / slice.operation.element_size * slice.operation.element_size) {
@@ -149,11 +156,34 @@ void FlareTask::on_pending(const std::vector<RankRange>& missing) {
   engine_->on_task_pending(*this, missing);
 }
 
-void FlareTask::on_mismatch() {
-  fail(absl::FailedPreconditionError(absl::StrCat(
-      "by the tag ", slice_.operation.tag, " the switch was sent parts of another operation than ",
-      collective_name(slice_.operation.collective, {}), " of ", slice_.operation.bytes(),
-      " bytes; all ranks must call the same operations of one tag in the same order")));
+void FlareTask::on_mismatch(const Frame& frame) {
+  const Mismatch mismatch = decode_mismatch(frame);
+  const bool is_first_ours = frame.header.block.operation_id == name_;
+  const RankRange& theirs = is_first_ours ? mismatch.other_ranks : mismatch.ranks;
+  const BlockId& block = is_first_ours ? mismatch.other : frame.header.block;
+  fail(other_operation_error(theirs.first, slice_.operation.tag, said(slice_.operation),
+                             operation_of(block.operation_id)));
+}
+
+void FlareTask::on_misfit() {
+  fail(absl::FailedPreconditionError(
+      absl::StrCat("by the tag ", slice_.operation.tag,
+                   " the switch was sent parts of another operation than ", said(slice_.operation),
+                   "; all ranks must call the same operations of one tag in the same order")));
+}
+
+// A name tells nothing; but what differs mostly is the root or the collective, and of those there
+// are few enough to try all.
+std::string FlareTask::operation_of(uint32_t name) const {
+  Slice slice = slice_;
+  for (const Collective collective : {slice_.operation.collective, Collective::kAllreduce,
+                                      Collective::kReduce, Collective::kBroadcast}) {
+    slice.operation.collective = collective;
+    for (slice.operation.root = 0; slice.operation.root < ranks_; ++slice.operation.root) {
+      if (name_of(slice, plan_) == name) return said(slice.operation);
+    }
+  }
+  return "something of another size, type or kind";
 }
 
 // ---- Task --------------------------------------------------------------------------------------

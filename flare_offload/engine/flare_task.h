@@ -68,17 +68,21 @@ class FlareTask final : public Task, BlockOwner {
   void retain(uint32_t block, Retained& copy) const override;
   void on_complete() override;
   void on_pending(const std::vector<RankRange>& missing) override;
-  void on_mismatch() override;
+  void on_mismatch(const Frame& frame) override;
+  void on_misfit() override;
 
   // Task
   void detach() override;
   ChunkMap final_chunks() const override;
 
   Range range(uint32_t block) const;
+  // What ranks call whose blocks have that name, as a user would say it.
+  std::string operation_of(uint32_t name) const;
 
   FlareTaskOwner* engine_;  // null: detached
   const int ranks_;
   const Slice slice_;
+  const EnginePlan plan_;
   const uint32_t name_;          // the same on all ranks that call the same
   const ChunkMap ranges_;        // of the slice
   std::vector<uint32_t> first_;  // block of each range

@@ -100,7 +100,7 @@ void SwitchSession::on_datagram(absl::Span<const std::byte> datagram, const Addr
     stream.window.on_pending(seq, now());
     part->owner->on_pending(decode_ranges(frame->payload));
   } else if (header.type == FrameType::kMismatch) {
-    part->owner->on_mismatch();
+    part->owner->on_mismatch(*frame);
   }
 }
 
@@ -110,7 +110,7 @@ void SwitchSession::on_result(Stream& stream, uint32_t seq, absl::Span<const std
   const uint32_t block = seq - part->first;
   BlockOwner* const owner = part->owner;
   if (owner == nullptr) return;
-  if (!owner->take(block, result)) return owner->on_mismatch();
+  if (!owner->take(block, result)) return owner->on_misfit();
   counters_.bytes_received += result.size();
   if (part->count - block <= granted_.window) {
     owner->retain(block, stream.retained[seq % granted_.window]);

@@ -35,9 +35,12 @@ class BlockOwner {
   virtual void retain(uint32_t block, Retained& copy) const = 0;
   // All blocks have results. Nothing else is called any more.
   virtual void on_complete() = 0;
-  // Others have not contributed yet; or contribute to something else.
+  // Others have not contributed yet.
   virtual void on_pending(const std::vector<RankRange>& missing) = 0;
-  virtual void on_mismatch() = 0;
+  // Ranks contribute to different things, of which the kMismatch tells two.
+  virtual void on_mismatch(const Frame& frame) = 0;
+  // Likewise, as a result shows that was not taken.
+  virtual void on_misfit() = 0;
 
  protected:
   ~BlockOwner() = default;

@@ -14,6 +14,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/fields.h"
+#include "flare_offload/wire/frame.h"
 
 namespace nezha::flare {
 namespace {
@@ -23,8 +24,9 @@ constexpr size_t kLengthSize = sizeof(uint32_t);
 constexpr size_t kMaxQueued = 8 * SecureStream::kMaxMessage;
 
 // The key's identity: both ends' proofs that they have the key are of it, too.
-absl::string_view identity_of(SecureStream::Service service) {
-  return service == SecureStream::Service::kManager ? "nezha-manager" : "nezha-switch";
+std::string identity_of(SecureStream::Service service) {
+  const bool is_manager = service == SecureStream::Service::kManager;
+  return absl::StrCat(is_manager ? "nezha-manager" : "nezha-switch", " ", kVersion);
 }
 
 struct FreeContext {
@@ -37,7 +39,7 @@ unsigned SecureStream::give_client_key(ssl_st* tls, const char* /*hint*/, char* 
                                        unsigned identity_room, unsigned char* key,
                                        unsigned key_room) {
   const auto& self = *static_cast<const SecureStream*>(SSL_get_app_data(tls));
-  const absl::string_view name = identity_of(self.service_);
+  const std::string name = identity_of(self.service_);
   if (identity_room <= name.size() || key_room < self.secret_.size()) return 0;
   *std::copy(name.begin(), name.end(), identity) = '\0';
   std::copy(self.secret_.begin(), self.secret_.end(), key);
@@ -245,9 +247,9 @@ absl::Status SecureStream::flush() {
 absl::Status SecureStream::failure() const {
   const unsigned long error = ERR_peek_error();
   const char* reason = error == 0 ? nullptr : ERR_reason_error_string(error);
-  return absl::UnauthenticatedError(
-      absl::StrCat(is_proven() ? "TLS failed" : "no TLS with the same secret at both ends", " (",
-                   reason == nullptr ? "no reason given" : reason, ")"));
+  return absl::UnauthenticatedError(absl::StrCat(
+      is_proven() ? "TLS failed" : "no TLS with the same secret and version of nezha at both ends",
+      " (", reason == nullptr ? "no reason given" : reason, ")"));
 }
 
 }  // namespace nezha::flare

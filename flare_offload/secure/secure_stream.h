@@ -37,7 +37,7 @@ class SecureStream {
   enum class Role { kClient, kServer };
   // What the server is, which the client says before all else. All have one secret: without this
   // somebody between them could have a client speak to another of them than it means to, or to
-  // itself (R. Housley et al.: RFC 9257, section 4.1).
+  // itself (R. Housley et al.: RFC 9257, section 4.1). The version is said with it.
   enum class Service { kManager, kSwitch };
   static constexpr size_t kMaxMessage = 1 << 20;  // bytes
 
@@ -58,7 +58,7 @@ class SecureStream {
   void send(absl::string_view message);
   // Does what can be done without blocking, and hands over the messages that are complete; their
   // receiver may send. kUnavailable: the connection is over. kUnauthenticated: the peer has another
-  // secret, or speaks something else.
+  // secret or version, or speaks something else.
   absl::Status drive(absl::FunctionRef<void(const std::string& message)> handle);
 
  private:

@@ -9,6 +9,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/log.h"
+#include "flare_offload/manager/fabric.h"
 
 namespace nezha::flare {
 
@@ -20,8 +23,8 @@ absl::StatusOr<std::unique_ptr<Control>> Control::listen(const Address& address,
 }
 
 void Control::add_to(std::vector<pollfd>& awaited) const {
-  // Nobody is accepted beyond the limit, and who waits to be would wake this up again and again.
-  if (managers_.size() < kMaxManagers) awaited.push_back({listener_.fd(), POLLIN, 0});
+  // Who waits while nobody is accepted would wake this up again and again.
+  if (now() >= resumes_) awaited.push_back({listener_.fd(), POLLIN, 0});
   for (const Manager& manager : managers_) {
     const bool writes = manager.stream->wants_to_write();
     awaited.push_back(
@@ -30,10 +33,10 @@ void Control::add_to(std::vector<pollfd>& awaited) const {
 }
 
 Nanos Control::next_due() const {
-  Nanos next = std::numeric_limits<Nanos>::max();
+  Nanos next = resumes_ > now() ? resumes_ : std::numeric_limits<Nanos>::max();
   for (const auto& [session, ends] : leases_) next = std::min(next, ends);
   for (const Manager& manager : managers_) {
-    if (!manager.is_greeted) next = std::min(next, manager.accepted + kProofTime);
+    if (!manager.is_greeted) next = std::min(next, manager.heard + kProofTime);
   }
   return next;
 }
@@ -41,34 +44,85 @@ Nanos Control::next_due() const {
 void Control::handle() {
   accept_some();
   std::erase_if(managers_, [this](Manager& manager) { return !serve(manager); });
+  drop_silent_managers();
   expire();
 }
 
 void Control::accept_some() {
-  while (managers_.size() < kMaxManagers) {
-    tcp::Socket socket(accept4(listener_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (socket.fd() < 0) return;
+  if (now() < resumes_) return;
+  for (size_t count = 0; count < kMaxUnproven; ++count) {
+    Address from;
+    socklen_t length = sizeof from.storage;
+    tcp::Socket socket(
+        accept4(listener_.fd(), from.sockaddr_ptr(), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (socket.fd() < 0) {
+      const int error = errno;
+      if (error == EAGAIN || error == EINTR || error == ECONNABORTED) return;
+      if (drop_unproven()) continue;
+      log().warn("nezha-switch: nobody is accepted for {} ms: {}", kPause / kMillisecond,
+                 strerror(error));
+      resumes_ = now() + kPause;
+      return;
+    }
+    if (managers_.size() - greeted() == kMaxUnproven) drop_unproven();
     tcp::set_stream_options(socket.fd());
     auto stream = SecureStream::over(std::move(socket), SecureStream::Role::kServer,
                                      SecureStream::Service::kSwitch, secret_);
-    if (stream.ok()) managers_.push_back({*std::move(stream), now()});
+    if (stream.ok()) managers_.push_back({*std::move(stream), without_port(from), now()});
+  }
+}
+
+size_t Control::greeted() const {
+  return static_cast<size_t>(
+      std::count_if(managers_.begin(), managers_.end(),
+                    [](const Manager& manager) { return manager.is_greeted; }));
+}
+
+// The oldest of the host that has most of them: strangers, who may be many and come back at once,
+// do not keep out a manager on another host.
+bool Control::drop_unproven() {
+  std::map<absl::string_view, int> counts;
+  for (const Manager& manager : managers_) {
+    if (!manager.is_greeted) ++counts[manager.host];
+  }
+  if (counts.empty()) return false;
+  const auto most =
+      std::max_element(counts.begin(), counts.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  managers_.erase(std::find_if(managers_.begin(), managers_.end(), [&](const Manager& manager) {
+    return !manager.is_greeted && manager.host == most->first;
+  }));
+  return true;
+}
+
+// Those that have died with their hosts, it may be: one that lives extends its leases.
+void Control::drop_silent_managers() {
+  const auto is_silent = [](const Manager& a, const Manager& b) {
+    return std::pair(!a.is_greeted, a.heard) < std::pair(!b.is_greeted, b.heard);
+  };
+  while (greeted() > kMaxManagers) {
+    managers_.erase(std::min_element(managers_.begin(), managers_.end(), is_silent));
   }
 }
 
 bool Control::serve(Manager& manager) {
   SecureStream& stream = *manager.stream;
-  absl::Status status = stream.drive([&](const std::string& text) { on_message(stream, text); });
+  const auto handle = [&](const std::string& text) {
+    manager.heard = now();
+    on_message(stream, text);
+  };
+  absl::Status status = stream.drive(handle);
   if (status.ok() && stream.is_proven() && !manager.is_greeted) {
     manager.is_greeted = true;
+    manager.heard = now();
     message::Has has;
     has.memory = server_->memory();
     for (const auto& [session, ends] : leases_) has.sessions.push_back(session);
     stream.send(message::encode(has));
   }
   // What was said in answer goes now.
-  if (status.ok())
-    status = stream.drive([&](const std::string& text) { on_message(stream, text); });
-  return status.ok() && (manager.is_greeted || now() < manager.accepted + kProofTime);
+  if (status.ok()) status = stream.drive(handle);
+  return status.ok() && (manager.is_greeted || now() < manager.heard + kProofTime);
 }
 
 void Control::on_message(SecureStream& to, const std::string& text) {

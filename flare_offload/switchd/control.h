@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -35,17 +36,26 @@ class Control {
  private:
   struct Manager {
     std::unique_ptr<SecureStream> stream;
-    Nanos accepted = 0;
+    std::string host;  // its address
+    Nanos heard = 0;   // of it last; when it was accepted
     bool is_greeted = false;
   };
   static constexpr size_t kMaxManagers = 16;
-  // Who has not shown by then that it has the secret is a stranger.
+  // Who has not shown by then that it has the secret is a stranger. Others may be, who are no more
+  // than so many.
   static constexpr Nanos kProofTime = 5 * kSecond;
+  static constexpr size_t kMaxUnproven = 64;
+  // How long nobody is accepted when the process has no descriptors left.
+  static constexpr Nanos kPause = 200 * kMillisecond;
 
   Control(tcp::Socket listener, const Secret& secret, Server* server)
       : listener_(std::move(listener)), secret_(secret), server_(server) {}
 
   void accept_some();
+  size_t greeted() const;  // how many
+  // Drops one of those that have not shown the secret. False: there is none.
+  bool drop_unproven();
+  void drop_silent_managers();
   bool serve(Manager& manager);  // false: it is gone
   void on_message(SecureStream& to, const std::string& text);
   void install(SecureStream& to, const message::Install& install);
@@ -55,7 +65,8 @@ class Control {
   tcp::Socket listener_;
   Secret secret_;
   Server* const server_;
-  std::vector<Manager> managers_;
+  Nanos resumes_ = 0;                 // accepting
+  std::vector<Manager> managers_;     // in the order in which they came
   std::map<uint32_t, Nanos> leases_;  // when the session's ends
 };
 

@@ -225,11 +225,12 @@ int timeout_until(const Control* control) {
 absl::Status serve(Server& server, Control* control, int signals) {
   std::vector<pollfd> awaited;
   for (;;) {
-    awaited = {{signals, POLLIN, 0}};
+    awaited = {{signals, POLLIN, 0}, {server.failure_fd(), POLLIN, 0}};
     if (control != nullptr) control->add_to(awaited);
     if (poll(awaited.data(), awaited.size(), timeout_until(control)) < 0 && errno != EINTR) {
       return absl::ErrnoToStatus(errno, "waiting for managers");
     }
+    if (absl::Status why = server.failure(); awaited[1].revents != 0 && !why.ok()) return why;
     if (control != nullptr) control->handle();
     signalfd_siginfo signal{};
     while (awaited[0].revents != 0 && read(signals, &signal, sizeof signal) == sizeof signal) {

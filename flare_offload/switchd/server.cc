@@ -1,9 +1,13 @@
 #include "flare_offload/switchd/server.h"
 
+#include <sys/eventfd.h>
+
+#include <cerrno>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/log.h"
 
 namespace nezha::flare {
 namespace {
@@ -16,19 +20,30 @@ absl::Status of_session(uint32_t session, const absl::Status& status) {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::listen(const Address& address, size_t memory,
                                                        int threads) {
-  const auto count = static_cast<size_t>(threads);
-  absl::StatusOr<std::vector<UdpPort>> ports = Lane::open_ports(address, count);
+  absl::StatusOr<std::vector<UdpPort>> ports =
+      Lane::open_ports(address, static_cast<size_t>(threads));
+  if (absl::IsUnimplemented(ports.status())) {
+    log().warn("nezha-switch: one thread in place of {}: {}", threads,
+               std::string(ports.status().message()));
+    ports = Lane::open_ports(address, 1);
+  }
   if (!ports.ok()) return ports.status();
+  const size_t count = ports->size();
   std::unique_ptr<Server> server(new Server(memory));
   std::vector<std::unique_ptr<Worker>>& workers = server->workers_;
   for (size_t i = 0; i < count; ++i) {
     workers.push_back(std::make_unique<Worker>(std::move((*ports)[i]), i, count, workers));
   }
+  if (server->failure_fd() < 0) return absl::ErrnoToStatus(errno, "making an eventfd");
   for (const auto& worker : workers) {
-    if (absl::Status status = worker->start(); !status.ok()) return status;
+    const auto tell = [fd = server->failure_fd()] { eventfd_write(fd, 1); };
+    if (absl::Status status = worker->start(tell); !status.ok()) return status;
   }
   return server;
 }
+
+Server::Server(size_t memory)
+    : memory_(memory), memory_left_(memory), failed_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
 // Workers reach each other until the last one has stopped.
 Server::~Server() {
@@ -65,6 +80,16 @@ void Server::remove(uint32_t session) {
   worker_of(session).call([&](Lane& lane) { removed = lane.take(session); });
   memory_left_ += found->second;
   sessions_.erase(found);
+}
+
+absl::Status Server::failure() {
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    const absl::Status why = workers_[i]->failure();
+    if (why.ok()) continue;
+    return absl::Status(why.code(), absl::StrCat("thread ", i, " of ", workers_.size(),
+                                                 " has ended: ", why.message()));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Address> Server::address() const {

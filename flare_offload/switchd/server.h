@@ -17,7 +17,8 @@ namespace nezha::flare {
 // for a core.
 class Server {
  public:
-  // `memory`: bytes that all sessions' slots may take together. `threads`: 1 to kMaxThreads.
+  // `memory`: bytes that all sessions' slots may take together. `threads`: 1 to kMaxThreads; it is
+  // 1 where the kernel cannot give several theirs, and the log says so.
   static absl::StatusOr<std::unique_ptr<Server>> listen(const Address& address, size_t memory,
                                                         int threads);
   static constexpr int kMaxThreads = 64;
@@ -34,17 +35,22 @@ class Server {
   size_t memory() const { return memory_; }  // as it was given
   absl::StatusOr<Address> address() const;   // where it listens
 
+  // Becomes readable when a thread has come to an early end; failure() says why.
+  int failure_fd() const { return failed_.fd(); }
+  absl::Status failure();
+
   // A line of JSON; kStatisticsFormat explains it.
   std::string statistics();
 
  private:
-  explicit Server(size_t memory) : memory_(memory), memory_left_(memory) {}
+  explicit Server(size_t memory);
 
   Worker& worker_of(uint32_t session);
 
   const size_t memory_;
   size_t memory_left_;
   std::map<uint32_t, size_t> sessions_;  // the bytes that each takes
+  tcp::Socket failed_;                   // an eventfd
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 

@@ -5,6 +5,8 @@
 #include <sys/eventfd.h>
 
 #include <cerrno>
+#include <exception>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -18,10 +20,21 @@ Worker::Worker(UdpPort port, size_t index, size_t count, std::vector<std::unique
       all_(all),
       bell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
-absl::Status Worker::start() {
+// An exception here would end the process without a word.
+absl::Status Worker::start(std::function<void()> on_failure) {
   if (bell_.fd() < 0) return absl::ResourceExhaustedError("no descriptor is left for a thread");
   try {
-    thread_ = std::thread([this] { run(); });
+    thread_ = std::thread([this, on_failure = std::move(on_failure)] {
+      try {
+        return run();
+      } catch (const std::bad_alloc&) {
+        fail(absl::ResourceExhaustedError(
+            "no memory is left; a smaller --memory or smaller sessions"));
+      } catch (const std::exception& error) {
+        fail(absl::InternalError(error.what()));
+      }
+      on_failure();
+    });
   } catch (const std::system_error& error) {
     return absl::ResourceExhaustedError(absl::StrCat("starting a thread: ", error.what()));
   }
@@ -43,7 +56,20 @@ void Worker::call(absl::FunctionRef<void(Lane&)> function) {
   std::unique_lock lock(mutex_);
   calls_.push_back(&call);
   ring();
-  done_.wait(lock, [&] { return call.is_done; });
+  done_.wait(lock, [&] { return call.is_done || !failure_.ok(); });
+}
+
+absl::Status Worker::failure() {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void Worker::fail(const absl::Status& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = why;
+  }
+  done_.notify_all();
 }
 
 bool Worker::post(absl::Span<const std::byte> datagram, const Address& from) {

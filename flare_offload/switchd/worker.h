@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -28,15 +29,20 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  absl::Status start();
+  // `on_failure` is called by the thread if it comes to an early end; failure() says why.
+  absl::Status start(std::function<void()> on_failure);
   // Ends the thread, and waits for its end.
   void stop();
 
   // Has the worker call it, between two batches of frames, and returns when that is done: at once,
-  // but for the time that the worker waits for a core. Between start() and stop().
+  // but for the time that the worker waits for a core. Not done if the thread fails. Between
+  // start() and stop().
   void call(absl::FunctionRef<void(Lane&)> function);
   // A copy of the datagram is handled soon. False: it is dropped, for too many wait.
   bool post(absl::Span<const std::byte> datagram, const Address& from);
+
+  // Why the thread has ended before stop(); OK if it has not.
+  absl::Status failure();
 
   // Of the port; does not change.
   UdpPort& port() { return lane_.port(); }
@@ -54,6 +60,7 @@ class Worker {
   static constexpr size_t kMostLetters = 1024;
 
   void run();
+  void fail(const absl::Status& why);
   bool take_mail();  // and does what it says; false: it is to end
   void ring();       // under the lock
 
@@ -67,6 +74,7 @@ class Worker {
   std::vector<Letter> letters_;
   std::vector<Call*> calls_;
   bool is_stopping_ = false;
+  absl::Status failure_;
   std::condition_variable done_;  // a call
 };
 

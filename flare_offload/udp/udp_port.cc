@@ -68,7 +68,10 @@ absl::Status choose_by_byte(int fd, size_t count, size_t place) {
   if (setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &filter, sizeof filter) == 0) {
     return absl::OkStatus();
   }
-  return absl::ErrnoToStatus(errno, "having the kernel choose among UDP sockets");
+  return absl::UnimplementedError(
+      absl::StrCat("the kernel does not choose among UDP sockets by a program of ours"
+                   " (SO_ATTACH_REUSEPORT_CBPF: ",
+                   strerror(errno), ")"));
 }
 
 // The size of a received train's datagrams; 0 if it is but one.

@@ -45,7 +45,8 @@ class UdpPort {
   static absl::StatusOr<UdpPort> open(const Address& address, size_t datagram);
   // That many, 1 to 256, all bound to `address`, each for a thread of its own: the kernel gives a
   // datagram to port b mod `count`, where b is its byte at `place`, and a train to that of its
-  // first datagram. Some may go to others: those that come before this returns.
+  // first datagram. Some may go to others: those that come before this returns. kUnimplemented: the
+  // kernel does not do that.
   static absl::StatusOr<std::vector<UdpPort>> open_many(const Address& address, size_t datagram,
                                                         size_t count, size_t place);
 

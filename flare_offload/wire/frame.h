@@ -1,7 +1,7 @@
 // The datagrams between hosts and aggregation switches, and between switches: all of the format is
 // in this file.
 //
-// Version 1. Integers are little-endian and unsigned, and so are the elements' bytes; reserved
+// Version 2. Integers are little-endian and unsigned, and so are the elements' bytes; reserved
 // fields are sent as zero and ignored when received. One UDP datagram is one frame:
 //
 //   offset  bytes
@@ -58,7 +58,9 @@
 
 namespace nezha::flare {
 
-constexpr uint8_t kVersion = 1;
+// Raised with any change of the frames, of the messages (manager/messages.h) or of what they mean:
+// who has another one finds out when it connects to the manager or a switch (secure_stream.h).
+constexpr uint8_t kVersion = 2;
 constexpr size_t kHeaderSize = 32;
 constexpr size_t kSessionOffset = 4;
 

@@ -94,7 +94,8 @@ class AllreduceOptions : public CollectiveOptions, public ReductionOptions {
   /// It takes kRecursiveDoubling, kHalvingDoubling or kDirect, which kAuto then chooses from: as
   /// fast as without for small messages, and slower for large ones (by a third where it was
   /// measured), which the ring serves best. Where the number of ranks is no power of two, these
-  /// take connections of all ranks with all.
+  /// take connections of all ranks with all. A `flare:` rail carries no such operation: the hosts
+  /// do it, and the log (NEZHA_LOG=info) says so once.
   void setReproducible(bool reproducible) { reproducible_ = reproducible; }
 
   /// Must be the same on every rank. Operations of no elements choose their own. If the operation
@@ -117,7 +118,10 @@ class AllreduceOptions : public CollectiveOptions, public ReductionOptions {
 
 /// Runs one allreduce and returns when this rank's result is complete. Every rank gets the same
 /// bits; for given inputs, algorithm and number of ranks they do not depend on the rails, their
-/// shares or their failures (and see AllreduceOptions::setReproducible). Thread-safe.
+/// shares or their failures (and see AllreduceOptions::setReproducible). What a switch adds up, in
+/// a context with a `flare:` rail, is the same on all ranks too, but in floating point its bits
+/// depend on the order in which the ranks' parts reach the switch, and so differ from run to run;
+/// those of minima, maxima and integers do not, nor those of a reproducible operation. Thread-safe.
 ///
 /// Throws InvalidArgument (nothing was started; a null context is one, too), or IoError /
 /// TimeoutError (see there), which name the rank, the rail and what was tried. A rail that dies is

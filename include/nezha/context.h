@@ -95,7 +95,11 @@ struct ContextOptions {
   /// send through the interface; a nezha-manager at that address says which. NEZHA_FLARE_SECRET
   /// names the file with its secret. All ranks must have such a rail, or none. Named alone it
   /// carries all allreduces that a switch can do, and `tcp:eth0` whatever else there is; beside
-  /// others, what the load balancer gives it, which takes the plan auto or slice. `?window=64`: the
+  /// others, what the load balancer gives it, which takes the plan auto or slice. A switch finishes
+  /// nothing before all ranks have sent their part of it: any collective, a broadcast's root too,
+  /// may return only when all have called it. Sums of floating-point numbers depend on the order in
+  /// which the parts arrive, so their bits may differ from run to run; operations that are to be
+  /// reproducible (AllreduceOptions::setReproducible) are the hosts'. `?window=64`: the
   /// blocks that each operation may have on their way; `?streams=4`: the operations that it carries
   /// at a time.
   ///

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import secrets
 import signal
 import time
@@ -15,6 +16,7 @@ from typing import Any
 
 import job
 import pytest
+from probes import PYTHON
 from processes import Process, end_sessions
 from testbed import Testbed
 
@@ -54,9 +56,18 @@ class Fabric:
     def address(self, host: int) -> str:
         return self.bed.rail(RAIL).address(host)
 
-    def start_switch(self, switch: int, *options: str) -> None:
+    def start_switch(self, switch: int, *options: str, limited: int = 1024) -> None:
+        """`limited`: to so many descriptors."""
         at = self.address(switch)
-        argv = [SWITCH, "--listen", f"{at}:7100", "--control", f"{at}:7101"]
+        argv = [
+            "prlimit",
+            f"--nofile={limited}",
+            SWITCH,
+            "--listen",
+            f"{at}:7100",
+            "--control",
+            f"{at}:7101",
+        ]
         [process] = self.bed.start([*argv, "--secret", str(self.secret), *options], on=[switch])
         process.wait_for("^ready$")
         self.switches[switch] = process
@@ -190,6 +201,80 @@ def test_barriers(bed: Testbed, fabric: Fabric) -> None:
         job.await_that("barriers", lambda: all(map(carried, work.ranks)), tell=work.told)
         work.stop()
         work.succeed()
+
+
+# Keeps 200 connections to ADDRESS PORT, by which nothing is said, and makes those again that end.
+STRANGERS = """
+import selectors, socket, sys
+selector = selectors.DefaultSelector()
+def connect():
+    s = socket.socket()
+    s.setblocking(False)
+    s.connect_ex((sys.argv[1], int(sys.argv[2])))
+    selector.register(s, selectors.EVENT_READ)
+for _ in range(200):
+    connect()
+for ended in range(10**9):
+    if ended == 200:
+        print("all have been dropped", flush=True)
+    for key, _ in selector.select()[:1]:
+        selector.unregister(key.fileobj)
+        key.fileobj.close()
+        connect()
+"""
+
+
+@pytest.mark.parametrize("descriptors", [1024, 32])
+def test_strangers_do_not_keep_out_the_manager(
+    bed: Testbed, fabric: Fabric, descriptors: int
+) -> None:
+    """Neither by being many nor by taking all descriptors."""
+    switch, stranger = SWITCHES[:2]
+    fabric.start_switch(switch, limited=descriptors)
+    argv = [PYTHON, "-c", STRANGERS, fabric.address(switch), "7101"]
+    [strangers] = bed.start(argv, on=[stranger])
+    try:
+        strangers.wait_for("all have been dropped", job.PATIENCE)
+        fabric.start_manager(fabric.star())
+        with job.Job(bed, 2) as work:
+            go_on(work, fabric, fabric.rail)
+            await_carried(work)
+            work.stop()
+            work.succeed()
+    finally:
+        end_sessions([strangers], gently=False)
+
+
+KINDS = ["reduce", "broadcast"] if job.LONG else ["reduce"]
+
+
+@pytest.mark.parametrize("collective", KINDS)
+def test_roots_that_differ(bed: Testbed, fabric: Fabric, collective: str) -> None:
+    """All are told which rank names which root."""
+    fabric.start_switch(SWITCHES[0])
+    fabric.start_manager(fabric.star())
+    shift = fabric.folder / "shift"
+    with job.Job(bed, HOSTS) as work:
+        options = {"collective": collective, "rails": fabric.rail, "report": 1, "elements": 1000}
+        options |= {"until": work.stop_file, "stay": work.stop_file, "env": fabric.env}
+        work.start(range(3), **options)
+        work.start([3], **options, shift_root=shift)
+        await_carried(work)
+        shift.touch()
+        kind = {"reduce": "reduce to", "broadcast": "broadcast from"}[collective]
+        for rank in work.ranks:
+            what = rank.wait_for("error")["what"]
+            said = re.search(
+                rf"rank (\d) calls another operation by the tag 0: this rank {kind} rank (\d) of 1000"
+                rf" elements; rank \1 {kind} rank (\d) of 1000 elements\. ",
+                what,
+            )
+            assert said, what
+            other, mine, theirs = map(int, said.groups())
+            assert (other == 3) == (rank.number != 3), what
+            assert (theirs - mine) % HOSTS == (1 if other == 3 else HOSTS - 1), what
+        work.stop()
+        work.wait()
 
 
 COLLECTIVES = ["broadcast", "reduce", "barrier"] if job.LONG else ["broadcast"]

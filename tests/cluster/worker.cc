@@ -77,6 +77,7 @@ struct Options {
   std::string store;
   nezha::ContextOptions context;
   Collective collective = Collective::kAllreduce;
+  std::string shift_root;
   std::optional<nezha::Algorithm> algorithm;
   bool reproducible = false;
   std::vector<size_t> elements;
@@ -191,6 +192,8 @@ std::vector<Option> option_table(Options& o) {
       {"shares", "of the slices", [&o](Text v) { o.context.shares = to_list<double>(v); }},
       {"collective", "allreduce, reduce, broadcast (each rank in turn is the root), barrier",
        [&o](Text v) { o.collective = choose(kCollectives, v); }},
+      {"shift-root", "from when this file is there, roots are the next ranks",
+       [&o](Text v) { o.shift_root = v; }},
       {"algorithm", "auto, ring, recursive-doubling, halving-doubling, direct, bcube",
        [&o](Text v) { o.algorithm = choose(kAlgorithms, v); }},
       {"reproducible", "1: one order of summation for all sizes and algorithms",
@@ -586,7 +589,8 @@ class Job {
       type = in_turn(options.types);
       reduction = in_turn(options.reductions);
       in_place = options.place == Place::kIn || (options.place == Place::kBoth && index % 2 == 1);
-      root = operation % options.size;
+      const bool is_shifted = std::filesystem::exists(options.shift_root);
+      root = (operation + (is_shifted ? 1 : 0)) % options.size;
       const bool is_root = root == options.rank;
       has_result = options.collective == Collective::kAllreduce ||
                    options.collective == Collective::kBroadcast ||

@@ -1,14 +1,22 @@
 #include "flare_offload/switchd/server.h"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <condition_variable>
+#include <cstddef>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -229,7 +237,7 @@ TEST(Worker, OneThatIsBusyHoldsUpNoOther) {
   for (size_t i = 0; i < 2; ++i) {
     workers.push_back(std::make_unique<Worker>(std::move(ports[i]), i, 2, workers));
   }
-  for (const auto& worker : workers) ASSERT_TRUE(worker->start().ok());
+  for (const auto& worker : workers) ASSERT_TRUE(worker->start([] {}).ok());
   TestChild a(0);
   TestChild b(1);
   workers[1]->call([&](Lane& lane) {
@@ -265,6 +273,53 @@ TEST(Worker, OneThatIsBusyHoldsUpNoOther) {
   }
   caller.join();
   for (const auto& worker : workers) worker->stop();
+}
+
+// A worker's thread comes to an end of its own by what `function` throws.
+absl::Status failure_by(void (*function)(Lane&)) {
+  std::vector<std::unique_ptr<Worker>> workers;
+  workers.push_back(
+      std::make_unique<Worker>(*UdpPort::open(loopback(), kMaxDatagram), 0, 1, workers));
+  std::atomic<int> told = 0;
+  EXPECT_TRUE(workers[0]->start([&] { ++told; }).ok());
+  workers[0]->call([](Lane&) {});
+  EXPECT_TRUE(workers[0]->failure().ok());
+  workers[0]->call(function);               // returns, although it is not done
+  workers[0]->call([](Lane&) { FAIL(); });  // nor is this one begun
+  workers[0]->stop();
+  EXPECT_EQ(told, 1);
+  return workers[0]->failure();
+}
+
+TEST(Worker, OneThatThrowsSaysWhy) {
+  const absl::Status no_memory = failure_by([](Lane&) { throw std::bad_alloc(); });
+  EXPECT_TRUE(absl::IsResourceExhausted(no_memory)) << no_memory;
+  const absl::Status other = failure_by([](Lane&) { throw std::runtime_error("why"); });
+  EXPECT_EQ(other.message(), "why");
+}
+
+// The calling thread's kernel, and that of threads which it starts, knows no
+// SO_ATTACH_REUSEPORT_CBPF.
+void forget_programs_of_ports() {
+  constexpr uint32_t kRefuse = SECCOMP_RET_ERRNO | ENOPROTOOPT;
+  std::array<sock_filter, 6> program = {
+      {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_setsockopt, 0, 3),
+       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args) + 2 * sizeof(uint64_t)),
+       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SO_ATTACH_REUSEPORT_CBPF, 0, 1),
+       BPF_STMT(BPF_RET | BPF_K, kRefuse), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)}};
+  const sock_fprog filter = {program.size(), program.data()};
+  ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0) << strerror(errno);
+}
+
+TEST(Server, HasOneThreadWhereTheKernelCannotGiveSeveralTheirs) {
+  std::thread([] {
+    forget_programs_of_ports();
+    auto server = Server::listen(loopback(), kMemory, 3);
+    ASSERT_TRUE(server.ok()) << server.status();
+    EXPECT_EQ((*server)->statistics().find("{\"threads\": 1, "), 0U);
+  }).join();
 }
 
 }  // namespace
