@@ -12,7 +12,12 @@ bool is_after(uint32_t a, uint32_t b) { return a - b - 1 < Window::kMaxUnfinishe
 }  // namespace
 
 Window::Window(uint32_t size, uint32_t first_seq, const RetryTiming& timing)
-    : timing_(timing), places_(size), sent_(size), end_(first_seq) {
+    : timing_(timing),
+      places_(size),
+      sent_(size),
+      limit_(size),
+      lowest_(first_seq),
+      end_(first_seq) {
   ready_.reserve(size);
   overdue_.reserve(size);
   for (uint32_t i = 0; i < size; ++i) place_of(first_seq + i).seq = first_seq + i;
@@ -21,6 +26,7 @@ Window::Window(uint32_t size, uint32_t first_seq, const RetryTiming& timing)
 uint32_t Window::extend(uint32_t count) {
   const uint32_t first = end_;
   end_ += count;
+  if (unfinished_ == 0) is_flowing_ = false;
   unfinished_ += count;
   const auto places = static_cast<uint32_t>(places_.size());
   for (uint32_t i = 0; i < std::min(count, places); ++i) {
@@ -38,6 +44,7 @@ void Window::make_ready(const Place& place) {
 
 std::optional<uint32_t> Window::take_new(Nanos now) {
   if (ready_.empty()) return {};
+  if (in_flight_ >= limit_.blocks() && ready_.front() != lowest_) return {};
   std::pop_heap(ready_.begin(), ready_.end(), is_after);
   const uint32_t seq = ready_.back();
   ready_.pop_back();
@@ -45,6 +52,7 @@ std::optional<uint32_t> Window::take_new(Nanos now) {
   Place& place = place_of(seq);
   place.sent = now;
   place.waited = false;
+  place.is_timed = is_flowing_;
   place.interval = timeout();
   send(place, now);
   return seq;
@@ -92,6 +100,12 @@ uint16_t Window::number_of(uint32_t seq) {
   return place.number;
 }
 
+NumberRange Window::lost_before(const FrameHeader& header) {
+  const NumberRange lost = results_.on_frame(header);
+  limit_.on_lost(lost.count);
+  return lost;
+}
+
 void Window::on_lost(const NumberRange& numbers, Nanos now) {
   for (uint16_t i = 0; i < std::min(numbers.count, kMaxLost); ++i) {
     const auto number = static_cast<uint16_t>(numbers.first + i);
@@ -99,6 +113,7 @@ void Window::on_lost(const NumberRange& numbers, Nanos now) {
     Place* place = seq ? in_flight(*seq) : nullptr;
     if (place == nullptr || place->number != number) continue;  // or sent again since
     heard_ = now;
+    if (!place->is_lost) limit_.on_lost(1);
     place->is_lost = true;
     place->due = now;
     add_overdue(*place);
@@ -114,6 +129,8 @@ bool Window::on_result(uint32_t seq, Nanos now) {
   place->attempts = 0;
   place->due = kNever;
   make_ready(*place);
+  while (place_of(lowest_).seq != lowest_) ++lowest_;
+  is_flowing_ = true;
   --in_flight_;
   --unfinished_;
   if (in_flight_ == 0) next_due_ = kNever;
@@ -152,6 +169,7 @@ void Window::learn(const Place& place, Nanos now) {
   }
   backed_off_ = 0;
   const Nanos round_trip = now - place.sent;
+  if (place.is_timed) limit_.on_round_trip(round_trip);
   if (smoothed_ == 0) {
     smoothed_ = std::max<Nanos>(round_trip, 1);
     variation_ = round_trip / 2;

@@ -11,6 +11,11 @@
 // What the switch says that it lacks, and what a gap in the numbers of its results shows to be
 // lost, is sent and asked for at once (sent_log.h).
 //
+// How many of the W are in flight follows the path (flight_limit.h), but the lowest block without
+// a result is never held back. Else hosts that each have as many in flight as they may, and not the
+// same ones, could all wait for each other's contributions. So the lowest block that the switch
+// waits for is sent by all, once they have the results of those before it, and all goes on.
+//
 // The other end is slot_table.h, which says why this loses and repeats nothing.
 #pragma once
 
@@ -20,6 +25,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "flare_offload/core/flight_limit.h"
 #include "flare_offload/core/sent_log.h"
 #include "flare_offload/wire/frame.h"
 
@@ -59,7 +65,7 @@ class Window {
   // Of a frame of any other type.
   uint16_t next_number() const { return sent_.next(); }
   // A frame has come from the switch: the numbers of those to ask for by kLost; mostly none.
-  NumberRange lost_before(const FrameHeader& header) { return results_.on_frame(header); }
+  NumberRange lost_before(const FrameHeader& header);
   // kLost has come: what of that is in flight is overdue.
   void on_lost(const NumberRange& numbers, Nanos now);
 
@@ -73,12 +79,15 @@ class Window {
   // decides when the switch counts as dead.
   Nanos silent_since() const { return in_flight_ == 0 ? kNever : heard_; }
   uint64_t resent() const { return resent_; }
+  // What may be in flight now.
+  uint32_t limit() const { return limit_.blocks(); }
 
  private:
   struct Place {             // of the blocks that are the same modulo W, one after the other
     uint32_t seq = 0;        // in flight, or the next one
     int attempts = 0;        // how often it was sent; 0: it is not in flight
     bool waited = false;     // for another rank
+    bool is_timed = false;   // when it was sent others had begun, too
     bool is_lost = false;    // says the switch
     bool is_listed = false;  // in overdue_
     uint16_t number = 0;     // of its last frame
@@ -106,9 +115,12 @@ class Window {
   std::vector<uint32_t> overdue_;  // some that are due, or were when they were listed
   SentLog sent_;
   GapFinder results_;
-  uint32_t end_;  // of the blocks that there are
+  FlightLimit limit_;
+  uint32_t lowest_;  // block without a result
+  uint32_t end_;     // of the blocks that there are
   uint32_t unfinished_ = 0;
   uint32_t in_flight_ = 0;
+  bool is_flowing_ = false;  // since all was finished a result has come
   Nanos next_due_ = kNever;
   Nanos heard_ = 0;
   Nanos smoothed_ = 0;  // 0: not known yet

@@ -27,6 +27,7 @@
 #include "absl/types/span.h"
 
 struct evp_cipher_ctx_st;
+struct gcm128_context;
 
 namespace nezha::flare {
 
@@ -55,12 +56,14 @@ class Authenticator {
 
   struct Free {
     void operator()(evp_cipher_ctx_st* context) const;
+    void operator()(gcm128_context* context) const;
   };
-  using Context = std::unique_ptr<evp_cipher_ctx_st, Free>;
-  static Context make_context(const char* cipher, const std::byte* key);
+  using Cipher = std::unique_ptr<evp_cipher_ctx_st, Free>;
+  static Cipher make_cipher(const std::byte* key);
 
-  Context hash_;
-  Context cipher_;
+  Cipher hash_cipher_;
+  std::unique_ptr<gcm128_context, Free> hash_;  // uses hash_cipher_
+  Cipher cipher_;
 };
 
 }  // namespace nezha::flare

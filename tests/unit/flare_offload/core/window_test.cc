@@ -199,6 +199,41 @@ TEST(Window, FindsGapsInTheResultsNumbers) {
   EXPECT_EQ(lost_before(5, false), (NumberRange{4, 1}));
 }
 
+TEST(Window, SendsMoreOrLessAsThePathTakes) {
+  Window window(256, 0, kTiming);
+  window.extend(10000);
+  Nanos now = 0;
+  const uint32_t first = window.limit();
+  ASSERT_LT(first, 256);
+  EXPECT_EQ(all_new(window, now).size(), first);
+  // The first ones' results may have waited until all ranks had begun.
+  for (uint32_t seq = 0; seq < first; ++seq) window.on_result(seq, 50 * kMillisecond);
+  EXPECT_EQ(window.limit(), first);
+  now = 50 * kMillisecond;
+  for (int i = 0; i < 20; ++i) now = pass_a_window(window, now, kMillisecond);
+  EXPECT_EQ(window.limit(), 256);
+  for (int i = 0; i < 40; ++i) now = pass_a_window(window, now, 2 * FlightLimit::kGoal);
+  EXPECT_LT(window.limit(), first);
+}
+
+// Hosts that have different blocks in flight, each as many as it may, would wait for each other.
+TEST(Window, NeverHoldsBackTheLowestBlock) {
+  constexpr Nanos kTurn = FlightLimit::kGoal;  // which leaves the limit as it is
+  Window window(16, 0, kTiming);
+  window.extend(100);
+  for (const uint32_t seq : all_new(window, 0)) window.number_of(seq);
+  for (uint32_t seq = 1; seq < 16; ++seq) window.on_result(seq, kTurn);
+  for (const uint32_t seq : all_new(window, kTurn)) window.number_of(seq);
+  window.on_lost({20, 10}, kTurn);
+  ASSERT_EQ(window.limit(), 8);  // and 17 to 31 are in flight
+  window.on_result(0, kTurn);
+  EXPECT_EQ(all_new(window, kTurn), Seqs{16});
+  for (uint32_t seq = 17; seq < 25; ++seq) window.on_result(seq, 2 * kTurn);
+  EXPECT_EQ(all_new(window, 2 * kTurn), Seqs{});  // 33 could be, but for the limit
+  window.on_result(25, 2 * kTurn);
+  EXPECT_EQ(all_new(window, 2 * kTurn), Seqs{33});
+}
+
 TEST(Window, SaysSinceWhenNothingWasHeard) {
   Window window(2, 0, kTiming);
   window.extend(2);
