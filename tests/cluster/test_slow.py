@@ -21,14 +21,14 @@ def test_slow_rail(rate: str) -> None:
                 assert not rank.rail(name)["failures"], work.told()
 
 
-def carried(work: job.Job, ranks: list[job.Rank]) -> float:
-    """The part of what these ranks send in ten operations that goes by eth1."""
+def carried(work: job.Job, ranks: list[job.Rank], operations: int) -> float:
+    """The part of what these ranks send in so many operations that goes by eth1."""
 
     def sent() -> list[int]:
         return [sum(rank.rail(name)["sent"] for rank in ranks) for name in RAILS]
 
     before = sent()
-    work.all_done(10)
+    work.all_done(operations)
     more = [after - each for after, each in zip(sent(), before)]
     return more[1] / sum(more)
 
@@ -44,10 +44,11 @@ def test_lossy_rail(host: int | None) -> None:
             work.start(elements=MIB, until=work.stop_file, rails=job.rails_option(RAILS))
             work.all_done(3)
             ranks = work.ranks if host is None else [work.ranks[host]]
-            job.await_that("both carry", lambda: carried(work, ranks) > 0.3, tell=work.told)
+            both = lambda: carried(work, ranks, 10) > 0.4  # noqa: E731
+            job.await_that("both carry", both, tell=work.told)
             bed.loss("eth1", 5, host)
-            job.await_that("it is left", lambda: carried(work, ranks) < 0.02, tell=work.told)
+            assert carried(work, ranks, 60) < 0.1, work.told()
             bed.loss("eth1", 0, host)
-            job.await_that("it is used again", lambda: carried(work, ranks) > 0.4, tell=work.told)
+            job.await_that("both carry again", both, tell=work.told)
             work.stop()
             work.succeed()
