@@ -113,8 +113,26 @@ TEST_F(ChannelScript, AGrantThatIsLostWithItsLinkIsSentAgain) {
   EXPECT_TRUE(sender.is_settled);
 }
 
+TEST_F(ChannelScript, AGrantThatIsLostWithItsLinkGoesByTheOneThatIsLeft) {
+  for (const Rail dead : {0, 1}) {
+    connect(2);
+    TestSender& sender = send(0, 1, kLarge);
+    network_->settle_down();
+    TestReceiver& receiver = receive(1, 1, kLarge);  // grants
+    network_->allow = [](int, Rail) { return false; };
+    FakeConnection* connection = network_->connection(dead);
+    ASSERT_NE(connection, nullptr);
+    network_->break_connection(*connection, /*silent=*/false);
+    for (auto& end : connection->ends) end.readable = 0;
+    pass(kSecond);
+    EXPECT_TRUE(receiver.complete);
+    EXPECT_TRUE(sender.is_settled);
+    network_.reset();
+  }
+}
+
 TEST_F(ChannelScript, AGrantThatFindsNoLinkIsSentWhenThereIsOne) {
-  connect(2);
+  connect(1);
   TestSender& sender = send(0, 1, kLarge);
   network_->settle_down();
   cut_all();
@@ -122,7 +140,7 @@ TEST_F(ChannelScript, AGrantThatFindsNoLinkIsSentWhenThereIsOne) {
   pass(kSecond / 2);
   ASSERT_EQ(channel(1).up(), 0u);
   TestReceiver& receiver = receive(1, 1, kLarge);
-  network_->allow = [](int, Rail) { return true; };
+  network_->allow = [](int side, Rail) { return side == 0; };  // no two that cross
   pass(5 * kSecond);
   EXPECT_TRUE(receiver.complete);
   EXPECT_TRUE(sender.is_settled);
