@@ -19,6 +19,8 @@ using testing::FakeNetwork;
 using testing::TestReceiver;
 using testing::TestSender;
 
+constexpr size_t kLarge = wire::kInitialCredit + (64 << 10);
+
 class ChannelScript : public ChannelTest {
  protected:
   // Two sides joined by links on all of their rails.
@@ -86,6 +88,14 @@ class ChannelScript : public ChannelTest {
     const double more[] = {submitted(0) - before[0], submitted(1) - before[1]};
     return more[1] / (more[0] + more[1]);
   }
+  // A message that comes by a grant or not at all: another one, which nobody receives, has taken
+  // the credit.
+  TestSender& send_beyond_credit() {
+    send(0, 80, wire::kInitialCredit);
+    TestSender& sender = send(0, 1, kLarge);
+    network_->settle_down();
+    return sender;
+  }
   void pass(Nanos time) {
     for (const Nanos end = now() + time; now() < end;) {
       network_->settle_down();
@@ -100,12 +110,9 @@ class ChannelScript : public ChannelTest {
   std::unique_ptr<FakeNetwork> network_;
 };
 
-constexpr size_t kLarge = wire::kInitialCredit + (64 << 10);
-
 TEST_F(ChannelScript, AGrantThatIsLostWithItsLinkIsSentAgain) {
   connect(2);
-  TestSender& sender = send(0, 1, kLarge);
-  network_->settle_down();
+  TestSender& sender = send_beyond_credit();
   TestReceiver& receiver = receive(1, 1, kLarge);  // grants
   cut_all();
   pass(kSecond);
@@ -116,8 +123,7 @@ TEST_F(ChannelScript, AGrantThatIsLostWithItsLinkIsSentAgain) {
 TEST_F(ChannelScript, AGrantThatIsLostWithItsLinkGoesByTheOneThatIsLeft) {
   for (const Rail dead : {0, 1}) {
     connect(2);
-    TestSender& sender = send(0, 1, kLarge);
-    network_->settle_down();
+    TestSender& sender = send_beyond_credit();
     TestReceiver& receiver = receive(1, 1, kLarge);  // grants
     network_->allow = [](int, Rail) { return false; };
     FakeConnection* connection = network_->connection(dead);
@@ -133,8 +139,7 @@ TEST_F(ChannelScript, AGrantThatIsLostWithItsLinkGoesByTheOneThatIsLeft) {
 
 TEST_F(ChannelScript, AGrantThatFindsNoLinkIsSentWhenThereIsOne) {
   connect(1);
-  TestSender& sender = send(0, 1, kLarge);
-  network_->settle_down();
+  TestSender& sender = send_beyond_credit();
   cut_all();
   network_->allow = [](int, Rail) { return false; };
   pass(kSecond / 2);
