@@ -15,6 +15,7 @@ WAYS = {
     "carrier": "its carrier is lost",
     "admin": "its interface is set down",
     "silent": "its frames vanish, and nothing says so",
+    "reset": "its connections are reset, once; others can be made at once",
 }
 NEAR = 0.9  # of a rate, which counts as reached
 STEADY = 5  # operations in a row that reach it, together
@@ -158,6 +159,7 @@ in the later half of the outage, healed: of the time after it.
 to {NEAR:.0%}: from the cut until {STEADY} operations begin that together reach {NEAR:.0%} of the rate in
 the later half of the outage. stall: how much longer it took until then than to move as much at that
 rate. back: from the heal until they reach {NEAR:.0%} of the rate before the cut.
+Connections that were reset may be made anew: cut is then the rate with them, where they are.
 Times are from when the command that cuts, or heals, is given, which takes some milliseconds."""
 
 

@@ -90,9 +90,7 @@ absl::Status Coordinator::on_frozen(int rank, control_message::Frozen frozen) {
 
 void Coordinator::lose(int rank) {
   is_over_ = true;
-  for (const int missing : plans_.missing()) {
-    if (missing == rank) (void)on_report(rank, {plans_.plan(), {}});
-  }
+  (void)on_report(rank, {plans_.plan(), {}});  // refused if no step waits for it
 }
 
 absl::Status Coordinator::resume(const DataLengthTable& table) {

@@ -292,7 +292,8 @@ void Channel::send_roll_call(const wire::RollCall& call) {
 Link* Channel::best_link() {
   const Port* best = nullptr;
   const auto merit = [this](const Port& candidate) {
-    return std::pair(!candidate.pulse.is_suspected(), scheduler_.rate(candidate.link->rail()));
+    const bool is_well = !candidate.pulse.is_suspected() && !candidate.loss.is_lossy();
+    return std::pair(is_well, scheduler_.rate(candidate.link->rail()));
   };
   for (const Port& candidate : ports_) {
     if (candidate.link == nullptr) continue;
@@ -397,6 +398,7 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   lost_at_ = 0;
   to.retry.link_up(now());
   to.pulse.begin(now());
+  to.loss.begin();
   to.link = std::move(link);
   trace_step("up {:x} {} {} {}", id, rail, fmt::ptr(&inbox_), fmt::ptr(&outbox_));
   to.link->start(this, rail, id);
@@ -566,6 +568,19 @@ Nanos Channel::siblings_heard(Rail rail) const {
   return heard;
 }
 
+// A link that loses much is left alone, but for pings that show when it loses nothing any more.
+void Channel::judge(Rail rail) {
+  Port& judged = port(rail);
+  if (judged.loss.look(judged.link->packets())) {
+    const bool is_lossy = judged.loss.is_lossy();
+    scheduler_.avoid(rail, is_lossy);
+    log().info("{}: link on {} {}", description_, owner_.device(rail)->name(),
+               is_lossy ? "loses frames: it is left alone" : "loses no more frames");
+    pump_soon();
+  }
+  if (judged.loss.is_lossy()) judged.link->send(wire::FrameType::kPing, {});
+}
+
 // Finds links that have fallen silent; see Pulse.
 Channel::Watch Channel::watch_links(Nanos time) {
   Watch watch = Watch::kNothing;
@@ -573,6 +588,7 @@ Channel::Watch Channel::watch_links(Nanos time) {
     Port& watched = port(rail);
     if (watched.link == nullptr) continue;
     scheduler_.set_trust(rail, watched.retry.trust(time));
+    judge(rail);
     // Not all that a link can lose is acknowledged at once, or at all (a grant): so one is asked
     // that has said nothing while somebody waits.
     if (wanted() && time - watched.pulse.last_heard() > kHousekeeping) ask(rail);

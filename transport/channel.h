@@ -14,6 +14,7 @@
 #include "transport/device.h"
 #include "transport/inbox.h"
 #include "transport/link.h"
+#include "transport/loss.h"
 #include "transport/outbox.h"
 #include "transport/progress.h"
 #include "transport/pulse.h"
@@ -115,6 +116,7 @@ class Channel final : LinkOwner, InboxOwner {
     uint32_t generation = 0;  // of the link or the attempt
     Retry retry;
     Pulse pulse;
+    Loss loss;
     bool has_been_up = false;
     bool refused = false;          // nobody listens there any more
     bool ack_when_landed = false;  // the segment at hand
@@ -174,6 +176,7 @@ class Channel final : LinkOwner, InboxOwner {
   void ack_soon(Port& port);
   void housekeeping();
   Watch watch_links(Nanos time);
+  void judge(Rail rail);
   Nanos siblings_heard(Rail rail) const;
   Link* best_link();
   bool is_last_resort() const;

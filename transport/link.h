@@ -80,6 +80,14 @@ class Link {
   // has nothing to confirm. What its process does has no part in that.
   virtual Nanos unanswered() const = 0;
 
+  // What the link has sent since it was made, and how much of it was lost on the way and had to be
+  // sent again; of a kind of link that cannot tell, nothing.
+  struct Packets {
+    uint64_t sent = 0;
+    uint64_t lost = 0;
+  };
+  virtual Packets packets() const { return {}; }
+
   // Tells the peer what was sent before, then that nothing more comes. For a clean end.
   virtual void shut_down() = 0;
 

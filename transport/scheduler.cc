@@ -31,10 +31,19 @@ void Scheduler::link_up(Rail rail, Link* link, double initial_rate) {
   queue.trust = 1;
   queue.lazy_bytes = 0;
   up_ |= rail_bit(rail);
-  std::deque<OutSegment*> parked;
-  parked.swap(parked_.segments);
-  parked_.bytes = 0;
-  for (OutSegment* segment : parked) enqueue(*segment, segment->allowed);
+  requeue(parked_);
+}
+
+void Scheduler::requeue(Queue& queue) {
+  std::deque<OutSegment*> segments;
+  segments.swap(queue.segments);
+  queue.bytes = 0;
+  for (OutSegment* segment : segments) enqueue(*segment, segment->allowed);
+}
+
+void Scheduler::avoid(Rail rail, bool is_avoided) {
+  avoided_ = is_avoided ? avoided_ | rail_bit(rail) : avoided_ & ~rail_bit(rail);
+  if (is_avoided && is_up(rail)) requeue(at(rail));
 }
 
 void Scheduler::link_down(Rail rail, std::deque<OutSegment*>& orphans) {
@@ -53,7 +62,8 @@ void Scheduler::link_down(Rail rail, std::deque<OutSegment*>& orphans) {
 
 // Others than the allowed ones carry a message only when none of the allowed is up.
 RailMask Scheduler::usable(RailMask allowed) const {
-  return (up_ & allowed) != 0 ? up_ & allowed : up_;
+  const RailMask rails = (up_ & allowed) != 0 ? up_ & allowed : up_;
+  return (rails & ~avoided_) != 0 ? rails & ~avoided_ : rails;
 }
 
 // The rails' rates; of those that are alike, their mean.
@@ -156,7 +166,7 @@ Rail Scheduler::soonest(RailMask rails, uint64_t bytes) const {
 void Scheduler::enqueue(OutSegment& segment, RailMask allowed, bool at_front) {
   segment.allowed = allowed;
   segment.queued = true;
-  if (segment.rail == kAnyRail || !is_up(segment.rail)) {
+  if (segment.rail == kAnyRail || ((up_ & ~avoided_) & rail_bit(segment.rail)) == 0) {
     segment.rail = soonest(usable(allowed), segment.length);
   }
   Queue& queue = segment.rail == kAnyRail ? parked_ : at(segment.rail);

@@ -45,6 +45,10 @@ class Scheduler {
   // little at first. 1 after link_up.
   void set_trust(Rail rail, double trust) { at(rail).trust = trust; }
 
+  // Whether the rail gets work only where no other may have it. What is queued for it then goes to
+  // others.
+  void avoid(Rail rail, bool is_avoided);
+
   // Cuts `length` bytes over the rails of `allowed` that are up, each part a multiple of
   // `granule` bytes but the last, at least `segments_per_rail` for each rail that gets enough for
   // that. With no rail up: one part on kAnyRail.
@@ -121,12 +125,14 @@ class Scheduler {
   double backlog_seconds(const Queue& queue, uint64_t more) const;
   void submit(Rail rail, OutSegment& segment);
   OutSegment* steal(Rail thief);
+  void requeue(Queue& queue);
 
   // Null until the rail is up: a process may have a scheduler for each of thousands of peers, and a
   // queue takes most of a kilobyte though it is empty.
   std::array<std::unique_ptr<Queue>, kMaxRails> queues_;
   Queue parked_;  // for no rail is up
   RailMask up_ = 0;
+  RailMask avoided_ = 0;
 };
 
 }  // namespace nezha

@@ -102,7 +102,7 @@ def call(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["--rail", "eth0=1gbit"], "at least two are needed"),
         (["--rail", "eth0=1gbit", "--rail", "eth1=none"], "each with a rate"),
         (["--peers", "nezha,mpich"], "'mpich' (there are nezha, mptcp-ring, gloo-ring, ompi)"),
-        (["--cuts", "axe"], "'axe' (there are carrier, admin, silent)"),
+        (["--cuts", "axe"], "'axe' (there are carrier, admin, silent, reset)"),
         (["--size", "3"], "'3' is no size"),
         (["--outage", "0"], "'0' is not a number from 1"),
     ],
@@ -115,15 +115,18 @@ def test_bad_command_lines(arguments: list[str], reason: str) -> None:
 
 
 def test_a_whole_run(tmp_path: Path) -> None:
-    """nezha goes on; Gloo on the rail that is cut stands still, is told of and ended."""
-    options = ["--quick", "--outage", "2", "--hosts", "2", "--size", "1M", "--cuts", "silent"]
+    """nezha goes on; Gloo on the rail that is cut stands still or aborts, is told of and ended."""
+    options = ["--quick", "--outage", "2", "--hosts", "2", "--size", "1M", "--cuts", "silent,reset"]
     done = call(*options, "--peers", "nezha,gloo-ring", "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     results = Outage.load(tmp_path / outage.DATA)
-    nezha, gloo = results.runs
-    assert (nezha.peer, gloo.peer) == ("nezha", "gloo-ring")
-    assert nezha.told() == "goes on" and nezha.before() and nezha.during()
-    assert gloo.told().startswith("stands still") and gloo.stall() is None
+    assert [run.peer for run in results.runs] == ["nezha", "gloo-ring"] * 2
+    assert [run.way for run in results.runs] == ["silent"] * 2 + ["reset"] * 2
+    for nezha in results.runs[::2]:
+        assert nezha.told() == "goes on" and nezha.before() and nezha.during()
+    silent, reset = results.runs[1::2]
+    assert silent.told().startswith("stands still") and silent.stall() is None
+    assert reset.told() == "aborts"
     for name in outage.PICTURES:
         assert (tmp_path / name).stat().st_size > 1000
     assert "stands still" in done.stdout

@@ -539,8 +539,19 @@ class Testbed:
             self._batch("ip", self.namespace(host), [f"link set dev {rail} down"])
         elif how == "silent":
             self._filter([self._drop("cut", port, host, "ingress", "egress")])
+        elif how == "reset":
+            self._reset(port, host)
         else:
-            raise BedError(f"no such cut '{how}': carrier, admin or silent")
+            raise BedError(f"no such cut '{how}': carrier, admin, silent or reset")
+
+    def _reset(self, rail: Rail, host: int) -> None:
+        own = f"( src {rail.address(host)} or src [{rail.address6(host)}] )"
+        done = self.exec(host, ["ss", "-HKtn", "state", "established", own])
+        if not done.stdout.strip():
+            raise BedError(
+                f"none of host {host}'s connections by {rail.name} was ended: it has none, or this"
+                " kernel lacks INET_DIAG_DESTROY"
+            )
 
     def heal(self, host: int, rail: str) -> None:
         """Undoes any cut."""

@@ -1,7 +1,7 @@
 #include "transport/tcp/link.h"
 
 #include <linux/sockios.h>
-#include <netinet/tcp.h>
+#include <linux/tcp.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -14,6 +14,17 @@
 #include "absl/strings/str_cat.h"
 
 namespace nezha::tcp {
+namespace {
+
+// All zeros if it cannot be had.
+tcp_info kernel_info(int fd) {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length);
+  return info;
+}
+
+}  // namespace
 
 TcpLink::TcpLink(Progress& progress, Progress::RailThread* thread, Socket socket,
                  RailCounters& counters)
@@ -360,12 +371,17 @@ uint64_t TcpLink::moved() const {
 
 // A kernel delays what it confirms by 40 ms at most, and by the round trip.
 Nanos TcpLink::unanswered() const {
-  tcp_info info{};
-  socklen_t length = sizeof info;
-  if (getsockopt(socket_.fd(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return 0;
+  const tcp_info info = kernel_info(socket_.fd());
   if (info.tcpi_unacked == 0) return 0;  // it may have closed its window: its process reads nothing
   const Nanos quiet = info.tcpi_last_ack_recv * kMillisecond;
   return std::max<Nanos>(1, quiet - 2 * info.tcpi_rtt * kMicrosecond);
+}
+
+// What the peer's kernel had twice was not lost.
+Link::Packets TcpLink::packets() const {
+  const tcp_info info = kernel_info(socket_.fd());
+  const uint32_t twice = std::min(info.tcpi_total_retrans, info.tcpi_dsack_dups);
+  return {info.tcpi_data_segs_out, info.tcpi_total_retrans - twice};
 }
 
 void TcpLink::shut_down() {

@@ -31,6 +31,7 @@ class TcpLink final : public Link, EventHandler {
   const std::deque<OutSegment*>& unacked() const override { return unacked_; }
   uint64_t moved() const override;
   Nanos unanswered() const override;
+  Packets packets() const override;
   void shut_down() override;
 
  private:

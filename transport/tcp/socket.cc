@@ -2,8 +2,8 @@
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
+#include <linux/tcp.h>
 #include <net/if.h>
-#include <netinet/tcp.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 

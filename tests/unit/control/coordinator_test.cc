@@ -16,8 +16,10 @@ namespace nezha {
 namespace {
 
 using control_message::Commit;
+using control_message::Freeze;
 using control_message::Message;
 using control_message::Prepare;
+using control_message::Recover;
 
 constexpr SizeClass kClass = 20;  // of kMiB
 
@@ -204,6 +206,33 @@ TEST_F(CoordinatorTest, WithoutALaneThatWorksEverywhereAllStaysAsItIs) {
   EXPECT_TRUE(coordinator_->on_lanes(0, 0b11).ok());
   EXPECT_TRUE(coordinator_->on_lanes(1, 0b11).ok());
   EXPECT_EQ(policy_->lane_calls, (std::vector<LaneSet>{0b01, 0b10}));
+}
+
+TEST_F(CoordinatorTest, PlansLeaveOutEnginesThatAreDownSomewhereOrLost) {
+  coordinator_->saw(kMiB);
+  EXPECT_EQ(all_report(sent<Prepare>().plan).engines, 0b11u);
+  EXPECT_TRUE(coordinator_->on_lanes(2, 0b01).ok());
+  EXPECT_EQ(all_report(sent<Prepare>().plan).engines, 0b01u);
+  EXPECT_TRUE(coordinator_->on_lost(0).ok());
+  EXPECT_EQ(sent<Freeze>().lane, 0);
+  coordinator_->saw(64 * kMiB);
+  EXPECT_EQ(all_report(sent<Prepare>().plan).engines, 0u);
+}
+
+TEST_F(CoordinatorTest, TheNextLossIsAnsweredWhenTheOneBeforeIsOver) {
+  EXPECT_TRUE(coordinator_->on_lost(1).ok());
+  EXPECT_EQ(sent<Freeze>().lane, 1);
+  EXPECT_TRUE(coordinator_->on_lost(0).ok());
+  EXPECT_TRUE(sent_.empty());
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_TRUE(coordinator_->on_frozen(rank, {1, {}}).ok());
+  }
+  ASSERT_EQ(sent_.size(), 2u);
+  EXPECT_NE(std::get_if<Recover>(&sent_[0]), nullptr);
+  const Freeze* freeze = std::get_if<Freeze>(&sent_[1]);
+  ASSERT_NE(freeze, nullptr);
+  EXPECT_EQ(freeze->lane, 0);
+  EXPECT_EQ(freeze->epoch, 2u);
 }
 
 // ---- A rank that is gone -----------------------------------------------------------------------

@@ -208,6 +208,31 @@ TEST(PlanFollower, WhatThisRankHasStartedItselfKeepsNoPlan) {
   EXPECT_EQ(follower.oldest(), 1u);
 }
 
+TEST(PlanFollower, WhatItHeldAndThenStartedKeepsNoPlan) {
+  PlanFollower follower;
+  ASSERT_TRUE(follower.prepare(1).ok());
+  EXPECT_FALSE(follower.start({1, 1}));
+  ASSERT_TRUE(follower.commit(1, {}, kEnteredNothing).ok());
+  EXPECT_EQ(follower.start({1, 1}), 1u);
+  ASSERT_TRUE(follower.prepare(2).ok());
+  ASSERT_TRUE(follower.commit(2, {{1, 1}}, [](const OperationId&) { return true; }).ok());
+  EXPECT_EQ(follower.oldest(), 2u);
+}
+
+TEST(PlanFollower, ReportsEachOperationToOneStep) {
+  PlanFollower follower;
+  follower.start({1, 1});
+  EXPECT_EQ(follower.prepare(1)->size(), 1u);
+  ASSERT_TRUE(follower.commit(1, {{1, 1}}, [](const OperationId&) { return true; }).ok());
+  EXPECT_TRUE(follower.prepare(2)->empty());
+}
+
+TEST(PlanFollower, KeepsABoundedAmount) {
+  PlanFollower follower;
+  ASSERT_TRUE(follower.prepare(1).ok());
+  EXPECT_FALSE(follower.commit(1, std::vector<OperationId>((1 << 20) + 1), kEnteredNothing).ok());
+}
+
 TEST(PlanFollower, GoesOnByItsPlanWhenAStepIsGivenUp) {
   PlanFollower follower;
   ASSERT_TRUE(follower.prepare(1).ok());
@@ -232,6 +257,7 @@ TEST(PlanFollower, RefusesStepsOutOfOrder) {
 
 TEST(PlanCoordinator, CommitsWhatAnyRankReportsOnceAllHave) {
   PlanCoordinator coordinator(3);
+  EXPECT_TRUE(coordinator.missing().empty());
   const uint32_t plan = coordinator.begin();
   EXPECT_FALSE((*coordinator.report(0, plan, {{1, 1}})).has_value());
   EXPECT_FALSE((*coordinator.report(2, plan, {{1, 1}, {5, 2}})).has_value());

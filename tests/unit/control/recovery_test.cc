@@ -111,6 +111,7 @@ TEST(Recovery, EachByteComesOnce) {
 
 TEST(Recovery, LossesAreAnsweredOneAfterTheOther) {
   RecoveryCoordinator coordinator(2);
+  EXPECT_TRUE(coordinator.missing().empty());
   EXPECT_TRUE(coordinator.lose(3));
   EXPECT_FALSE(coordinator.lose(3)) << "known";
   EXPECT_FALSE(coordinator.lose(1)) << "it waits";

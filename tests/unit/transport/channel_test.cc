@@ -19,6 +19,8 @@ using testing::FakeNetwork;
 using testing::TestReceiver;
 using testing::TestSender;
 
+constexpr size_t kLarge = wire::kInitialCredit + (64 << 10);
+
 class ChannelScript : public ChannelTest {
  protected:
   // Two sides joined by links on all of their rails.
@@ -74,6 +76,26 @@ class ChannelScript : public ChannelTest {
       for (auto& end : connection->ends) end.readable = 0;
     }
   }
+  // The part of a message from side 0 that goes by rail 1.
+  double share_of_1(uint64_t tag) {
+    const auto submitted = [&](Rail rail) {
+      return static_cast<double>(network_->connection(rail)->ends[0].submitted);
+    };
+    const double before[] = {submitted(0), submitted(1)};
+    receive(1, tag, 256 << 10);
+    send(0, tag, 256 << 10);
+    network_->settle_down();
+    const double more[] = {submitted(0) - before[0], submitted(1) - before[1]};
+    return more[1] / (more[0] + more[1]);
+  }
+  // A message that comes by a grant or not at all: another one, which nobody receives, has taken
+  // the credit.
+  TestSender& send_beyond_credit() {
+    send(0, 80, wire::kInitialCredit);
+    TestSender& sender = send(0, 1, kLarge);
+    network_->settle_down();
+    return sender;
+  }
   void pass(Nanos time) {
     for (const Nanos end = now() + time; now() < end;) {
       network_->settle_down();
@@ -88,12 +110,9 @@ class ChannelScript : public ChannelTest {
   std::unique_ptr<FakeNetwork> network_;
 };
 
-constexpr size_t kLarge = wire::kInitialCredit + (64 << 10);
-
 TEST_F(ChannelScript, AGrantThatIsLostWithItsLinkIsSentAgain) {
   connect(2);
-  TestSender& sender = send(0, 1, kLarge);
-  network_->settle_down();
+  TestSender& sender = send_beyond_credit();
   TestReceiver& receiver = receive(1, 1, kLarge);  // grants
   cut_all();
   pass(kSecond);
@@ -101,16 +120,32 @@ TEST_F(ChannelScript, AGrantThatIsLostWithItsLinkIsSentAgain) {
   EXPECT_TRUE(sender.is_settled);
 }
 
+TEST_F(ChannelScript, AGrantThatIsLostWithItsLinkGoesByTheOneThatIsLeft) {
+  for (const Rail dead : {0, 1}) {
+    connect(2);
+    TestSender& sender = send_beyond_credit();
+    TestReceiver& receiver = receive(1, 1, kLarge);  // grants
+    network_->allow = [](int, Rail) { return false; };
+    FakeConnection* connection = network_->connection(dead);
+    ASSERT_NE(connection, nullptr);
+    network_->break_connection(*connection, /*silent=*/false);
+    for (auto& end : connection->ends) end.readable = 0;
+    pass(kSecond);
+    EXPECT_TRUE(receiver.complete);
+    EXPECT_TRUE(sender.is_settled);
+    network_.reset();
+  }
+}
+
 TEST_F(ChannelScript, AGrantThatFindsNoLinkIsSentWhenThereIsOne) {
-  connect(2);
-  TestSender& sender = send(0, 1, kLarge);
-  network_->settle_down();
+  connect(1);
+  TestSender& sender = send_beyond_credit();
   cut_all();
   network_->allow = [](int, Rail) { return false; };
   pass(kSecond / 2);
   ASSERT_EQ(channel(1).up(), 0u);
   TestReceiver& receiver = receive(1, 1, kLarge);
-  network_->allow = [](int, Rail) { return true; };
+  network_->allow = [](int side, Rail) { return side == 0; };  // no two that cross
   pass(5 * kSecond);
   EXPECT_TRUE(receiver.complete);
   EXPECT_TRUE(sender.is_settled);
@@ -147,17 +182,6 @@ TEST_F(ChannelScript, ALinkThatOneSideGivesUpIsGivenUpByTheOther) {
 
 TEST_F(ChannelScript, ALinkThatCameBackIsGivenLittleAtFirst) {
   connect(2);
-  const auto share_of_1 = [&](uint64_t tag) {
-    const auto submitted = [&](Rail rail) {
-      return static_cast<double>(network_->connection(rail)->ends[0].submitted);
-    };
-    const double before[] = {submitted(0), submitted(1)};
-    receive(1, tag, 256 << 10);
-    send(0, tag, 256 << 10);
-    network_->settle_down();
-    const double more[] = {submitted(0) - before[0], submitted(1) - before[1]};
-    return more[1] / (more[0] + more[1]);
-  };
   EXPECT_NEAR(share_of_1(1), 0.5, 0.1);
   network_->break_connection(*network_->connection(1), /*silent=*/false);
   network_->settle_down();
@@ -214,6 +238,54 @@ TEST_F(ChannelScript, ALinkThatLosesOneFrameIsNotGivenUp) {
     EXPECT_TRUE(receiver.complete);
     EXPECT_TRUE(sender.is_settled);
     EXPECT_EQ(failures(0) + failures(1), 0u);
+    network_.reset();
+  }
+}
+
+TEST_F(ChannelScript, ALinkThatLosesMuchIsLeftAloneUntilPingsShowThatItLosesNothing) {
+  connect(2);
+  receive(0, 1, 10);  // there is something to wait for
+  FakeConnection::End& end = network_->connection(1)->ends[0];
+  end.packets = {1000, 10};
+  pass(50 * kMillisecond);
+  EXPECT_NEAR(share_of_1(2), 0.5, 0.1);
+  end.packets = {2000, 60};
+  pass(50 * kMillisecond);
+  EXPECT_EQ(share_of_1(3), 0);
+  const int before = end.pings;
+  pass(kSecond);
+  EXPECT_GT(end.pings, before + 30);
+  EXPECT_EQ(share_of_1(4), 0) << "it has sent nothing that could have been lost";
+  end.packets.sent += 1000;
+  pass(50 * kMillisecond);
+  EXPECT_NEAR(share_of_1(5), 0.5, 0.1);
+  EXPECT_EQ(failures(0) + failures(1), 0u);
+}
+
+TEST_F(ChannelScript, ALinkThatLosesMuchIsLeftAloneAfterItsDeathToo) {
+  connect(2);
+  receive(0, 1, 10);
+  network_->connection(1)->ends[0].packets = {1000, 50};
+  pass(50 * kMillisecond);
+  network_->break_connection(*network_->connection(1), /*silent=*/false);
+  network_->settle_down();
+  send(0, 2, 10);  // it is made again
+  for (int i = 0; i < 100 && channel(0).up() != 3; ++i) pass(5 * kMillisecond);
+  ASSERT_EQ(channel(0).up(), 3u);
+  pass(kSecond);
+  EXPECT_EQ(share_of_1(3), 0);
+}
+
+TEST_F(ChannelScript, NewsGoesByALinkThatLosesLittle) {
+  for (const Rail lossy : {0, 1}) {
+    connect(2);
+    receive(0, 1, 10);
+    network_->connection(lossy)->ends[0].packets = {1000, 50};
+    pass(50 * kMillisecond);
+    network_->connection(lossy)->weight = 0;  // the frame was lost
+    channel(0).send_abort({FakeNetwork::kJob, 0, "it broke"});
+    network_->settle_down();
+    EXPECT_FALSE(network_->side(1).heard_aborts.empty()) << "rail " << lossy << " loses";
     network_.reset();
   }
 }

@@ -44,7 +44,8 @@ struct FakeConnection {
     bool mute = false;           // what is written to it vanishes
     size_t readable = SIZE_MAX;  // payload bytes and frames that still can be read, when cut
     Nanos unanswered = 0;        // by the other end's machine
-    int pings = 0;               // that were sent from here
+    Link::Packets packets;       // that were sent from here
+    int pings = 0;               // likewise
     uint64_t submitted = 0;      // bytes of segments, likewise
   };
   std::array<End, 2> ends;
@@ -73,6 +74,7 @@ class FakeLink final : public Link {
   const std::deque<OutSegment*>& unacked() const override { return unacked_; }
   uint64_t moved() const override { return moved_; }
   Nanos unanswered() const override { return here().unanswered; }
+  Packets packets() const override { return here().packets; }
   void shut_down() override {}
 
   bool started() const { return owner_ != nullptr; }

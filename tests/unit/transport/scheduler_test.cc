@@ -281,6 +281,41 @@ TEST_F(SchedulerTest, NothingIsTakenToARailThatIsNotAllowed) {
   EXPECT_TRUE(on(1).empty());
 }
 
+TEST_F(SchedulerTest, ARailThatIsAvoidedGetsWhatNoOtherMayHave) {
+  up(0, 100e6);
+  up(1, 100e6);
+  constexpr uint32_t kPart = 64 << 10;
+  for (int i = 0; i < 40; ++i) scheduler_.enqueue(segment(kPart, 1), kAllRails);
+  scheduler_.pump();
+  const uint64_t submitted = bytes_on(1);
+  EXPECT_LT(submitted, 20 * kPart);  // the rest is queued, or was stolen
+  scheduler_.avoid(1, true);
+  EXPECT_EQ(shares(1 << 20), (std::map<Rail, uint64_t>{{0, 1 << 20}}));
+  scheduler_.enqueue(segment(kPart, 1), kAllRails);  // that came by it, say
+  for (int i = 0; i < 100; ++i) {
+    ack_all(1);  // it is idle, and the other one is late
+    ack_all(0);
+    scheduler_.pump();
+    EXPECT_EQ(bytes_on(1), 0u);
+  }
+  EXPECT_EQ(shares(1 << 20, rail_bit(1)), (std::map<Rail, uint64_t>{{1, 1 << 20}}));
+  scheduler_.enqueue(segment(kPart), rail_bit(1));
+  scheduler_.pump();
+  EXPECT_EQ(bytes_on(1), kPart);
+  scheduler_.avoid(1, false);
+  EXPECT_EQ(shares(1 << 20).size(), 2u);
+}
+
+TEST_F(SchedulerTest, WhereAllRailsAreAvoidedNoneIs) {
+  up(0, 100e6);
+  up(1, 100e6);
+  for (const Rail rail : {0, 1}) scheduler_.avoid(rail, true);
+  EXPECT_EQ(shares(1 << 20).size(), 2u);
+  for (const Rail rail : {0, 1}) scheduler_.enqueue(segment(1000, rail), kAllRails);
+  scheduler_.pump();
+  for (const Rail rail : {0, 1}) EXPECT_EQ(bytes_on(rail), 1000u);
+}
+
 TEST_F(SchedulerTest, ADeadLinkGivesBackWhatIsUnacknowledgedAndThenWhatIsQueued) {
   up(0, 100e6);
   std::vector<OutSegment*> all;

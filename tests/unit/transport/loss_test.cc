@@ -1,0 +1,71 @@
+#include "transport/loss.h"
+
+#include <random>
+
+#include "gtest/gtest.h"
+
+namespace nezha {
+namespace {
+
+// A link that loses one packet in `one_in` (0: none), looked at every few packets.
+class Path {
+ public:
+  // For how many packets, `most` at most, it was judged as `lossy` or not in the end.
+  uint64_t send(Loss& loss, uint64_t one_in, uint64_t most, bool until_lossy) {
+    uint64_t packets = 0;
+    while (packets < most && loss.is_lossy() != until_lossy) {
+      const uint64_t burst = 1 + random_() % 30;
+      for (uint64_t i = 0; i < burst; ++i) total_.lost += one_in != 0 && random_() % one_in == 0;
+      packets += burst;
+      total_.sent += burst;
+      loss.look(total_);
+    }
+    return packets;
+  }
+
+ private:
+  std::mt19937_64 random_{1};
+  Link::Packets total_;
+};
+
+TEST(LossTest, OnePacketInTwentyIsFoundSoonAndOneInThreeHundredNever) {
+  for (int i = 0; i < 100; ++i) {
+    Loss loss;
+    Path path;
+    path.send(loss, 300, 3000, true);
+    EXPECT_FALSE(loss.is_lossy());
+    EXPECT_LT(path.send(loss, 20, 3000, true), 3000u);
+    EXPECT_TRUE(loss.is_lossy());
+  }
+}
+
+TEST(LossTest, ItIsOverWhenEnoughHasArrivedInARow) {
+  Loss loss;
+  Path path;
+  path.send(loss, 20, 3000, true);
+  ASSERT_TRUE(loss.is_lossy());
+  EXPECT_GE(path.send(loss, 4, 1000, false), 1000u);  // so much is never lost for so long in vain
+  EXPECT_LT(path.send(loss, 0, 1000, false), 200u);
+  EXPECT_FALSE(loss.is_lossy());
+}
+
+TEST(LossTest, AnotherLinkBeginsAtNothingAndIsJudgedAsTheOneBefore) {
+  Loss loss;
+  EXPECT_TRUE(loss.look({1000, 100}));
+  loss.begin();
+  EXPECT_FALSE(loss.look({10, 0}));
+  EXPECT_TRUE(loss.is_lossy());
+  EXPECT_TRUE(loss.look({100, 0}));
+  EXPECT_FALSE(loss.is_lossy());
+}
+
+// What was taken for lost turns out to have arrived twice.
+TEST(LossTest, LossesMayBeTakenBack) {
+  Loss loss;
+  loss.look({100, 3});
+  loss.look({120, 0});
+  EXPECT_FALSE(loss.look({128, 0}));
+}
+
+}  // namespace
+}  // namespace nezha
