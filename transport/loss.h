@@ -28,7 +28,8 @@ class Loss {
     const bool was_lossy = is_lossy_;
     if (was_lossy && lost_ == 0 && sent_ < kClean) return false;
     if (!was_lossy && sent_ < kJudged) return false;
-    is_lossy_ = was_lossy ? lost_ > 0 : lost_ * kTolerable > sent_;
+    times_ = lost_ * kTolerable > sent_ ? times_ + 1 : 0;
+    is_lossy_ = was_lossy ? lost_ > 0 : times_ == kTimes;
     sent_ = lost_ = 0;
     return is_lossy_ != was_lossy;
   }
@@ -39,9 +40,13 @@ class Loss {
   static constexpr uint64_t kJudged = 128;    // packets
   static constexpr uint64_t kClean = 64;      // packets: of as many one in twenty is rarely none
   static constexpr uint64_t kTolerable = 32;  // one packet in so many
+  // As often in a row must more be lost: when several hosts send to one at a time, a switch's queue
+  // loses dozens of packets, but their senders slow down then.
+  static constexpr int kTimes = 2;
 
   Link::Packets last_;
   uint64_t sent_ = 0, lost_ = 0;  // since it was last judged
+  int times_ = 0;                 // that more than is tolerable was lost, in a row
   bool is_lossy_ = false;
 };
 

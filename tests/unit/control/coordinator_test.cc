@@ -228,8 +228,8 @@ TEST_F(CoordinatorTest, TheNextLossIsAnsweredWhenTheOneBeforeIsOver) {
     EXPECT_TRUE(coordinator_->on_frozen(rank, {1, {}}).ok());
   }
   ASSERT_EQ(sent_.size(), 2u);
-  EXPECT_NE(std::get_if<Recover>(&sent_[0]), nullptr);
-  const Freeze* freeze = std::get_if<Freeze>(&sent_[1]);
+  EXPECT_NE(std::get_if<Recover>(&sent_.front()), nullptr);
+  const Freeze* freeze = std::get_if<Freeze>(&sent_.back());
   ASSERT_NE(freeze, nullptr);
   EXPECT_EQ(freeze->lane, 0);
   EXPECT_EQ(freeze->epoch, 2u);

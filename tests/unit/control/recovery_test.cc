@@ -14,6 +14,7 @@ constexpr OperationId kSecond{1, 2};
 
 std::vector<std::vector<size_t>> plain(const std::vector<Repair::Piece>& pieces) {
   std::vector<std::vector<size_t>> all;
+  all.reserve(pieces.size());
   for (const auto& [range, source] : pieces) {
     all.push_back({range.offset, range.length, static_cast<size_t>(source)});
   }

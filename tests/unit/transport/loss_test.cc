@@ -51,12 +51,21 @@ TEST(LossTest, ItIsOverWhenEnoughHasArrivedInARow) {
 
 TEST(LossTest, AnotherLinkBeginsAtNothingAndIsJudgedAsTheOneBefore) {
   Loss loss;
-  EXPECT_TRUE(loss.look({1000, 100}));
+  EXPECT_FALSE(loss.look({1000, 100}));
+  EXPECT_TRUE(loss.look({2000, 200}));
   loss.begin();
   EXPECT_FALSE(loss.look({10, 0}));
   EXPECT_TRUE(loss.is_lossy());
   EXPECT_TRUE(loss.look({100, 0}));
   EXPECT_FALSE(loss.is_lossy());
+}
+
+TEST(LossTest, ABurstOfLossesIsNoLossyLink) {
+  Loss loss;
+  for (uint64_t i = 1; i < 10; ++i) {
+    EXPECT_FALSE(loss.look({i * 1000, i * 60}));
+    EXPECT_FALSE(loss.look({i * 1000 + 500, i * 60}));
+  }
 }
 
 // What was taken for lost turns out to have arrived twice.
