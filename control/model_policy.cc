@@ -29,8 +29,9 @@ constexpr SizeClass kStriped = 16;
 // them in so many windows.
 constexpr SizeClass kLong = 18;
 constexpr int kLearnsRates = 4;
-// Where a lane takes less of the time of the last one, the rates were wrong.
-constexpr double kTogether = 0.6;
+// Where a lane takes less of the time of the last one, the rates were wrong. What a lane has saved
+// up makes less of a difference where they are right.
+constexpr double kTogether = 0.85;
 // Lanes that stand alone adapt within an operation: between large messages' times that differ by
 // less, they are chosen, and not left for what is better by less than a little more.
 constexpr SizeClass kLarge = 20;
@@ -161,7 +162,10 @@ std::optional<Decision> ModelPolicy::search_on(Class& known, const Window& windo
     if (known.searched < kLearnsRates && (set & alone()) != 0 && tells_rates(size_class)) {
       return std::nullopt;
     }
-    if (const auto next = unexplored(size_class, bytes)) return Decision{*next, Cause::kSearch};
+    if (const auto next = unexplored(size_class, bytes)) {
+      if (std::popcount(lanes_of(*next)) > 1) known.rated = by_rates(size_class);
+      return Decision{*next, Cause::kSearch};
+    }
   }
   known.is_explored = true;
   const auto current = model_.predict(size_class, bytes, ran_by);
@@ -190,7 +194,7 @@ bool ModelPolicy::learn_in_search(Class& known, const Window& window, const Allo
     return !changed.empty();
   }
   if (!model_.has_measured(window.size_class, sharing())) {
-    known.is_by_rates = by_rates(window.size_class).has_value() && are_together(window);
+    known.is_by_rates = known.rated == ran_by && are_together(window);
   }
   const bool is_naive = !known.after_drift && !known.is_by_rates && known.searched < kNaive;
   model_.learn(window, ran_by, is_naive);

@@ -51,14 +51,15 @@ class ModelPolicy final : public Policy {
  private:
   struct Class {
     ClassState state = ClassState::kSearching;
-    int searched = 0;                // windows of this search
-    bool is_first = true;            // no window yet
-    bool is_explored = false;        // what must be measured first has been
-    bool after_drift = false;        // what opened this search, or lanes came or went
-    bool is_by_rates = false;        // what was measured first was divided by the lanes' rates
-    bool is_cut = true;              // messages are long enough for each lane to get some
-    double probe_part = 1. / 256;    // of a probed lane that the model would give nothing
-    std::optional<Allocation> home;  // where a probe returns to
+    int searched = 0;                 // windows of this search
+    bool is_first = true;             // no window yet
+    bool is_explored = false;         // what must be measured first has been
+    bool after_drift = false;         // what opened this search, or lanes came or went
+    std::optional<Allocation> rated;  // by the lanes' rates when it was first divided
+    bool is_by_rates = false;         // what was measured first was that, and lanes were together
+    bool is_cut = true;               // messages are long enough for each lane to get some
+    double probe_part = 1. / 256;     // of a probed lane that the model would give nothing
+    std::optional<Allocation> home;   // where a probe returns to
     std::optional<LaneTrial> trial;
     int wait = 0;        // windows in which early lanes are let be, after the last trial
     int patience = 0;    // how many of them are left

@@ -575,10 +575,12 @@ void Channel::judge(Rail rail) {
     const bool is_lossy = judged.loss.is_lossy();
     scheduler_.avoid(rail, is_lossy);
     log().info("{}: link on {} {}", description_, owner_.device(rail)->name(),
-               is_lossy ? "loses frames: it is left alone" : "loses no more frames");
+               is_lossy ? "loses frames: others are preferred" : "loses no more frames");
     pump_soon();
   }
-  if (judged.loss.is_lossy()) judged.link->send(wire::FrameType::kPing, {});
+  // Those to a peer that reads nothing would only pile up.
+  const bool is_read = judged.pulse.silence() < Pulse::kProcessDead;
+  if (judged.loss.is_lossy() && is_read) judged.link->send(wire::FrameType::kPing, {});
 }
 
 // Finds links that have fallen silent; see Pulse.

@@ -14,7 +14,8 @@ namespace nezha {
 // that, and so the losses are counted. A link that is left alone is sent pings, lest data be
 // risked, until enough packets in a row have arrived.
 //
-// It outlives the link, since one that loses may die of it and come back.
+// It outlives the link, since one that loses may die of it and come back. Of a link that soon loses
+// much again, pings alone did not show it: twice as many are to arrive then.
 class Loss {
  public:
   // Another link: it has sent nothing yet.
@@ -22,31 +23,48 @@ class Loss {
 
   // To be called now and then. Whether the judgement changed.
   bool look(const Link::Packets& packets) {
-    sent_ += packets.sent - last_.sent;
-    lost_ += packets.lost - std::min(last_.lost, packets.lost);
+    sent_ += static_cast<int64_t>(packets.sent - last_.sent);
+    lost_ += static_cast<int64_t>(packets.lost - last_.lost);  // what had arrived is taken back
     last_ = packets;
-    const bool was_lossy = is_lossy_;
-    if (was_lossy && lost_ == 0 && sent_ < kClean) return false;
-    if (!was_lossy && sent_ < kJudged) return false;
-    times_ = lost_ * kTolerable > sent_ ? times_ + 1 : 0;
-    is_lossy_ = was_lossy ? lost_ > 0 : times_ == kTimes;
-    sent_ = lost_ = 0;
-    return is_lossy_ != was_lossy;
+    return is_lossy_ ? is_over() : has_begun();
   }
 
   bool is_lossy() const { return is_lossy_; }
 
  private:
-  static constexpr uint64_t kJudged = 128;    // packets
-  static constexpr uint64_t kClean = 64;      // packets: of as many one in twenty is rarely none
-  static constexpr uint64_t kTolerable = 32;  // one packet in so many
+  // All in packets.
+  static constexpr int64_t kJudged = 128;
+  static constexpr int64_t kClean = 64;  // of as many one in twenty is rarely none
+  static constexpr int64_t kMostClean = 1024;
+  static constexpr int64_t kSoon = 16384;
+  static constexpr int64_t kTolerable = 32;  // one in so many
   // As often in a row must more be lost: when several hosts send to one at a time, a switch's queue
   // loses dozens of packets, but their senders slow down then.
-  static constexpr int kTimes = 2;
+  static constexpr int64_t kTimes = 2;
+
+  bool has_begun() {
+    if (sent_ < kJudged) return false;
+    times_ = lost_ * kTolerable > sent_ ? times_ + 1 : 0;
+    well_ = std::min(kSoon, well_ + sent_);
+    sent_ = lost_ = 0;
+    if (times_ < kTimes) return false;
+    is_lossy_ = true;
+    clean_ = well_ < kSoon ? std::min(2 * clean_, kMostClean) : kClean;
+    return true;
+  }
+
+  bool is_over() {
+    if (lost_ <= 0 && sent_ < clean_) return false;
+    is_lossy_ = lost_ > 0;
+    sent_ = lost_ = well_ = times_ = 0;
+    return !is_lossy_;
+  }
 
   Link::Packets last_;
-  uint64_t sent_ = 0, lost_ = 0;  // since it was last judged
-  int times_ = 0;                 // that more than is tolerable was lost, in a row
+  int64_t sent_ = 0, lost_ = 0;  // since it was last judged
+  int64_t times_ = 0;            // that more than is tolerable was lost, in a row
+  int64_t well_ = kSoon;         // sent since it was last lossy
+  int64_t clean_ = kClean;       // to arrive in a row before it is well again
   bool is_lossy_ = false;
 };
 

@@ -30,7 +30,8 @@ class FlightLimit {
 
   uint32_t blocks() const { return static_cast<uint32_t>(blocks_); }
 
-  // Of a block that was sent once, and waited for nothing but the path.
+  // Of a block that was sent once, and was not seen to wait for another host. Such as wait for less
+  // than a resend tell too long a time; it passes.
   void on_round_trip(Nanos round_trip) {
     const auto spare = static_cast<double>(kGoal - round_trip) / kGoal;
     change(kGain * std::clamp(spare, -0.5, 1.0));

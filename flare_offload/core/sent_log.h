@@ -46,8 +46,9 @@ class SentLog {
   uint16_t next_ = 0;
 };
 
-// The most frames of one gap that are asked for; one kLost must not make many frames of one.
-constexpr uint16_t kMaxLost = 64;
+// The most frames of one gap that are asked for, a large window's; one kLost must not make any
+// number of frames.
+constexpr uint16_t kMaxLost = 512;
 
 // A receiver's: which of a sender's frames have not come.
 class GapFinder {

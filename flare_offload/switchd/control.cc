@@ -78,8 +78,8 @@ size_t Control::greeted() const {
                     [](const Manager& manager) { return manager.is_greeted; }));
 }
 
-// The oldest of the host that has most of them: strangers, who may be many and come back at once,
-// do not keep out a manager on another host.
+// The oldest of the host that has most of them: strangers on fewer hosts than kMaxUnproven, who may
+// come back at once, do not keep out a manager on another one.
 bool Control::drop_unproven() {
   std::map<absl::string_view, int> counts;
   for (const Manager& manager : managers_) {

@@ -41,7 +41,7 @@ Options:
   --control ADDRESS:PORT  where managers connect to, by TCP
   --secret FILE           what managers prove to have, with --control: a line, 16 bytes at least
   --session FILE          a session to serve; may be given several times. Below is what it has
-  --memory MIB            what all sessions' slots may take together (default: 64)
+  --memory MIB            what all sessions' slots may take together (default: 128)
   --threads N             threads that add up, 1 to 64 (default: half of the CPUs that this process
                           may run on, at most 4). A session is one thread's, all of it; sessions
                           with consecutive numbers are different threads'
@@ -65,7 +65,7 @@ struct Options {
   Address control;     // of no family: there is none
   std::string secret;  // the file's name
   std::vector<std::string> sessions;
-  size_t memory = size_t{64} << 20;
+  size_t memory = size_t{128} << 20;
   int threads = default_threads();
 };
 

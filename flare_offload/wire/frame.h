@@ -59,7 +59,8 @@
 namespace nezha::flare {
 
 // Raised with any change of the frames, of the messages (manager/messages.h) or of what they mean:
-// who has another one finds out when it connects to the manager or a switch (secure_stream.h).
+// hosts and managers that have another one find out when they connect to the manager, or to a
+// switch (secure_stream.h).
 constexpr uint8_t kVersion = 2;
 constexpr size_t kHeaderSize = 32;
 constexpr size_t kSessionOffset = 4;

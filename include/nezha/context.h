@@ -99,9 +99,9 @@ struct ContextOptions {
   /// nothing before all ranks have sent their part of it: any collective, a broadcast's root too,
   /// may return only when all have called it. Sums of floating-point numbers depend on the order in
   /// which the parts arrive, so their bits may differ from run to run; operations that are to be
-  /// reproducible (AllreduceOptions::setReproducible) are the hosts'. `?window=64`: the
-  /// blocks that each operation may have on their way; `?streams=4`: the operations that it carries
-  /// at a time.
+  /// reproducible (AllreduceOptions::setReproducible) are the hosts'. `?window=512`: the
+  /// most blocks that each operation may have on their way, of which the manager may give fewer;
+  /// how many have follows the path. `?streams=4`: the operations that it carries at a time.
   ///
   /// {"auto"} stands for the devices that nezha finds on this host: nezha/interfaces.h says which,
   /// and the log (NEZHA_LOG=info) why. Two such devices on two ranks are on the same rail if they

@@ -37,10 +37,10 @@ SHARED_OPTIONS = [
     *("share", "algorithm", "help", "version"),
 ]
 FLAGS = ["no-verify", "in-place", "start-up", "list-rails", "reproducible"]
-FLAGS += ["help", "help-env", "version"]
+FLAGS += ["await-switch", "help", "help-env", "version"]
 OPTIONS = {
     NEZHA: [*SHARED_OPTIONS, "rails", "list-rails", "plan", "policy", "table"]
-    + ["reproducible", "help-env"],
+    + ["reproducible", "await-switch", "help-env"],
     GLOO: [*SHARED_OPTIONS, "tcp-device"],
 }
 

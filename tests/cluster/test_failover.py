@@ -126,7 +126,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
         assert nezha.told() == "goes on" and nezha.before() and nezha.during()
     silent, reset = results.runs[1::2]
     assert silent.told().startswith("stands still") and silent.stall() is None
-    assert reset.told() == "aborts"
+    assert reset.told().endswith("aborts")  # some operations after it, it may be
     for name in outage.PICTURES:
         assert (tmp_path / name).stat().st_size > 1000
     assert "stands still" in done.stdout

@@ -219,7 +219,7 @@ def test_one_that_flaps_stays_out_longer_each_time(bed: Testbed) -> None:
         work.start(elements=f"{MIB // 8},{MIB}", until=work.stop_file, rails=TWO)
         work.all_done(4)
         for times in range(1, 5):
-            reset(bed, 1, "eth1")
+            bed.cut(1, "eth1", "reset")
             job.await_that(
                 "the link is up again",
                 lambda times=times: len(outages(work.ranks[1], "eth1")) >= times,

@@ -10,6 +10,8 @@ namespace {
 // A link that loses one packet in `one_in` (0: none), looked at every few packets.
 class Path {
  public:
+  explicit Path(uint64_t seed) : random_(seed) {}
+
   // For how many packets, `most` at most, it was judged as `lossy` or not in the end.
   uint64_t send(Loss& loss, uint64_t one_in, uint64_t most, bool until_lossy) {
     uint64_t packets = 0;
@@ -24,14 +26,14 @@ class Path {
   }
 
  private:
-  std::mt19937_64 random_{1};
+  std::mt19937_64 random_;
   Link::Packets total_;
 };
 
 TEST(LossTest, OnePacketInTwentyIsFoundSoonAndOneInThreeHundredNever) {
-  for (int i = 0; i < 100; ++i) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
     Loss loss;
-    Path path;
+    Path path(seed);
     path.send(loss, 300, 3000, true);
     EXPECT_FALSE(loss.is_lossy());
     EXPECT_LT(path.send(loss, 20, 3000, true), 3000u);
@@ -41,7 +43,7 @@ TEST(LossTest, OnePacketInTwentyIsFoundSoonAndOneInThreeHundredNever) {
 
 TEST(LossTest, ItIsOverWhenEnoughHasArrivedInARow) {
   Loss loss;
-  Path path;
+  Path path(1);
   path.send(loss, 20, 3000, true);
   ASSERT_TRUE(loss.is_lossy());
   EXPECT_GE(path.send(loss, 4, 1000, false), 1000u);  // so much is never lost for so long in vain
@@ -71,9 +73,25 @@ TEST(LossTest, ABurstOfLossesIsNoLossyLink) {
 // What was taken for lost turns out to have arrived twice.
 TEST(LossTest, LossesMayBeTakenBack) {
   Loss loss;
-  loss.look({100, 3});
-  loss.look({120, 0});
-  EXPECT_FALSE(loss.look({128, 0}));
+  for (uint64_t i = 1; i < 10; ++i) {
+    EXPECT_FALSE(loss.look({i * 1000 - 950, 50}));
+    EXPECT_FALSE(loss.look({i * 1000, 0}));
+  }
+  EXPECT_FALSE(loss.is_lossy());
+}
+
+TEST(LossTest, ALinkThatSoonLosesAgainIsLeftAloneLonger) {
+  Loss loss;
+  Path path(1);
+  for (const uint64_t least : {64U, 128U, 256U, 512U, 1024U, 1024U}) {
+    path.send(loss, 20, 3000, true);
+    ASSERT_TRUE(loss.is_lossy());
+    EXPECT_GE(path.send(loss, 0, 3000, false), least);
+    EXPECT_FALSE(loss.is_lossy());
+  }
+  path.send(loss, 0, 30'000, true);
+  path.send(loss, 20, 3000, true);
+  EXPECT_LT(path.send(loss, 0, 3000, false), 128U);
 }
 
 }  // namespace

@@ -231,8 +231,8 @@ TEST_F(SlotTableTest, AsksForContributionsThatGapsShowToBeLost) {
   EXPECT_EQ(with_number(2, 4, false), "child 2 0:3");
   EXPECT_EQ(with_number(2, 6, false), "child 2 lost 0:4+2; child 2 0:3");
   EXPECT_EQ(with_number(2, 5), "child 2 0:3");  // was late only
-  EXPECT_EQ(with_number(2, 1000), absl::StrCat("child 2 lost 0:936+64; child 2 0:3"));
-  EXPECT_EQ(table_.counters().lost, 2 + 3 + 2 + 64);
+  EXPECT_EQ(with_number(2, 1000), absl::StrCat("child 2 lost 0:488+512; child 2 0:3"));
+  EXPECT_EQ(table_.counters().lost, 2 + 3 + 2 + 512);
 }
 
 TEST_F(SlotTableTest, SendsResultsThatAreAskedFor) {
