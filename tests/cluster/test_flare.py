@@ -300,8 +300,8 @@ def test_sessions_that_cannot_be(bed: Testbed, tmp_path: Path) -> None:
     for text, error in {
         good.replace("payload 1440", "payload 1448"): "session 7: a payload of 1448 bytes is too"
         f" long for the way to {address(bed, 0)}, whose MTU of 1500 allows 1440",
-        good.replace("window 16", "window 32768"): "session 7: its slots take so many bytes, and"
-        " 67108864 are left (a smaller window or payload, or --memory)",
+        good.replace("window 16", "window 65536"): "session 7: its slots take so many bytes, and"
+        " 134217728 are left (a smaller window or payload, or --memory)",
         good.replace("window 16", "window 17"): "a window of 17 blocks; it is a power of two up to"
         " 65536",
         good.replace("window", "windows"): "line 3: unknown word 1; nezha-switch --help says"
