@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cli
 import job
 import pytest
 
@@ -96,8 +97,7 @@ def call(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
+@cli.bad_command_lines(
     [
         (["--rail", "eth0=1gbit"], "at least two are needed"),
         (["--rail", "eth0=1gbit", "--rail", "eth1=none"], "each with a rate"),
@@ -105,13 +105,10 @@ def call(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["--cuts", "axe"], "'axe' (there are carrier, admin, silent, reset)"),
         (["--size", "3"], "'3' is no size"),
         (["--outage", "0"], "'0' is not a number from 1"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+    ]
 )
 def test_bad_command_lines(arguments: list[str], reason: str) -> None:
-    done = call(*arguments)
-    assert done.returncode == 2
-    assert reason in done.stderr.splitlines()[-1] and not done.stdout
+    cli.assert_refused(call(*arguments), reason)
 
 
 def test_a_whole_run(tmp_path: Path) -> None:

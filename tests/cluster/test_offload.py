@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import cli
 import job
 import pytest
 
@@ -127,20 +128,16 @@ def call(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
+@cli.bad_command_lines(
     [
         (["--cases", "sizes,trees"], "'trees' (there are sizes, hosts,"),
         (["--sizes", "3"], "'3' is no size"),
         (["--repeat", "0"], "'0' is not a number from 1"),
         (["--out", "/dev/null/out"], "cannot write to --out /dev/null/out"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+    ]
 )
 def test_bad_command_lines(arguments: list[str], reason: str) -> None:
-    done = call(*arguments)
-    assert done.returncode == 2
-    assert reason in done.stderr.splitlines()[-1] and not done.stdout
+    cli.assert_refused(call(*arguments), reason)
 
 
 def test_a_whole_run(tmp_path: Path) -> None:

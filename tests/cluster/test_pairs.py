@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cli
 import job
 import pytest
 
@@ -78,21 +79,17 @@ def call(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
+@cli.bad_command_lines(
     [
         (["one"], "give two ways at least"),
         (["one", "'two"], "''two': No closing quotation"),
         (["--sizes", "3", "one", "two"], "'3' is no size"),
         (["--seconds", "0", "one", "two"], "--seconds: give more than 0"),
         (["--pairs", "0", "one", "two"], "'0' is not a number from 1"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+    ]
 )
 def test_bad_command_lines(arguments: list[str], reason: str) -> None:
-    done = call(*arguments)
-    assert done.returncode == 2
-    assert reason in done.stderr.splitlines()[-1] and not done.stdout
+    cli.assert_refused(call(*arguments), reason)
 
 
 def test_a_whole_run(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import cli
 import job
 import pytest
 from testbed import Testbed
@@ -289,8 +290,7 @@ def call(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
+@cli.bad_command_lines(
     [
         (["--peers", "nezha,rccl"], "unknown peer 'rccl' (there are nezha, gloo-ring,"),
         (["--config", "1g,1g+fast"], "'1g+fast': bad rate 'fast'"),
@@ -298,13 +298,10 @@ def call(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         (["--sizes", "4,1X"], "'1X' is no size"),
         (["--repeats", "0"], "'0' is not a number from 1"),
         (["--out", "/dev/null/out"], "cannot write to --out /dev/null/out"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+    ]
 )
 def test_bad_command_lines(arguments: list[str], reason: str) -> None:
-    done = call(*arguments)
-    assert done.returncode == 2
-    assert reason in done.stderr.splitlines()[-1] and not done.stdout
+    cli.assert_refused(call(*arguments), reason)
 
 
 def test_a_whole_run(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import cli
 import job
 import pytest
 
@@ -101,8 +102,7 @@ def call(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
+@cli.bad_command_lines(
     [
         (["--ranks", "1"], "'1' is not a number from 2"),
         (["--many", "x"], "'x' is not a number from 2"),
@@ -111,13 +111,10 @@ def call(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["--ways", "ring,star"], "'star' (there are auto, ring,"),
         (["--sizes", "3"], "'3' is no size"),
         (["--seconds", "-1"], "--seconds: give more than 0"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+    ]
 )
 def test_bad_command_lines(arguments: list[str], reason: str) -> None:
-    done = call(*arguments)
-    assert done.returncode == 2
-    assert reason in done.stderr.splitlines()[-1] and not done.stdout
+    cli.assert_refused(call(*arguments), reason)
 
 
 def test_a_whole_run(tmp_path: Path) -> None:
