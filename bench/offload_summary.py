@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+import stolen
 from offload import GROUPS, SWITCH_CEILING, TCP, Case, Way, points_of
 from results import MARK_NOTE, TCP_CEILING, failure_text
 from summary import columns
@@ -31,7 +32,7 @@ def table(cases: Sequence[Case]) -> str:
     failures = [
         f"{case.title()}: {failure_text(failure)}" for case in cases for failure in case.failures
     ]
-    return "\n\n".join([*blocks, NOTES, *failures])
+    return "\n\n".join([*blocks, NOTES, *stolen.note(cases), *failures])
 
 
 def _block(about: str, cases: Sequence[Case]) -> str:

@@ -225,9 +225,15 @@ def figures_of(samples: Sequence[Sample]) -> dict[str, float]:
 
 class FlareSweep(Sweep):
     def __init__(
-        self, bed: Testbed, case: Case, fabric: Fabric, seconds: float, progress: Progress
+        self,
+        bed: Testbed,
+        case: Case,
+        fabric: Fabric,
+        seconds: float,
+        progress: Progress,
+        most_stolen: float,
     ) -> None:
-        super().__init__(bed, case, seconds, progress)
+        super().__init__(bed, case, seconds, progress, most_stolen=most_stolen)
         self._fabric = fabric
 
     def _warm_up(self, config: Config, size: int) -> int:
@@ -254,11 +260,11 @@ def part_by_switch(row: dict) -> float:
     return sent / (row["iterations"] * row["bytes"] * row["size"])
 
 
-def run(case: Case, seconds: float, progress: Progress) -> None:
+def run(case: Case, seconds: float, progress: Progress, most_stolen: float) -> None:
     rails = {name: f"{rate}bit" for name, rate in case.rails.items()}
     lossy = {} if case.loss is None else LOSSY
     with Testbed(manager_host(case) + 1, rails, **lossy) as bed:
         fabric = Fabric(bed, case)
         if case.loss:
             bed.loss(RAIL, case.loss)
-        FlareSweep(bed, case, fabric, seconds, progress).run()
+        FlareSweep(bed, case, fabric, seconds, progress, most_stolen).run()

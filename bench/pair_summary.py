@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
+import stolen
 from results import MARK_NOTE, Config, Results, cpu_seconds_of, failure_text, p50_of
 from summary import columns
 from units import size_text
@@ -91,12 +92,13 @@ def table(results: Results, comparisons: Sequence[Comparison]) -> str:
     cells = [list(column) for column in zip(*rows)]
     legend = [f"{config.key}  {config.label}" for config in results.configs]
     title = f"{results.title()}; {results.machine['cores']} cores"
-    notes = (
+    notes = [
         "Times: p50 of the rank where it is largest, the median of the runs. "
-        f"CPU: time of all ranks. {MARK_NOTE}"
-    )
+        f"CPU: time of all ranks. {MARK_NOTE}",
+        *stolen.note([results]),
+    ]
     failures = [failure_text(failure) for failure in results.failures]
-    return "\n".join(["", title, *legend, "", *columns("", cells)[1:], "", notes, *failures])
+    return "\n".join(["", title, *legend, "", *columns("", cells)[1:], "", *notes, *failures])
 
 
 def _median_and_interval(ratios: list[float]) -> list[str]:

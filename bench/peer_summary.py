@@ -6,6 +6,7 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
+import stolen
 from peer import IPERF3, NEZHA, Peer, is_over_mptcp
 from results import (
     MARK_NOTE,
@@ -48,7 +49,8 @@ def table(results: Results) -> str:
         blocks.append(_block("CPU (s/GiB)", results, large, cpu_per_gib_of))
     runs = f"; medians of {results.repeat} runs" if results.repeat > 1 else ""
     title = f"{results.title()}; {results.machine['cores']} cores{runs}"
-    return "\n\n".join([title, *blocks, _lead(results), *map(failure_text, results.failures)])
+    notes = [*stolen.note([results]), *map(failure_text, results.failures)]
+    return "\n\n".join([title, *blocks, _lead(results), *notes])
 
 
 def part_of_limit_of(results: Results) -> Value:

@@ -71,9 +71,14 @@ def end_leftovers(bed: testbed.Testbed) -> None:
 
 class PeerSweep(Sweep):
     def __init__(
-        self, bed: testbed.Testbed, results: Results, seconds: float, progress: Progress
+        self,
+        bed: testbed.Testbed,
+        results: Results,
+        seconds: float,
+        progress: Progress,
+        most_stolen: float = 1.0,
     ) -> None:
-        super().__init__(bed, results, seconds, progress, groups_of(results.sizes))
+        super().__init__(bed, results, seconds, progress, groups_of(results.sizes), most_stolen)
         self._awaited = 0  # results of the launch that is under way
         self._are_rails_announced = False
 

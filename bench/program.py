@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import stolen
 import testbed
 from progress import Progress
 from rails import bits_per_second, parse_rails
@@ -87,6 +88,28 @@ def add_common_but_rails(add: Callable[..., argparse.Action]) -> None:
 def add_hosts(add: Callable[..., argparse.Action], default: int, about: str) -> None:
     number = whole(2, testbed.MAX_HOSTS)
     add("--hosts", type=number, default=default, metavar="N", help=about)
+
+
+def percent(text: str) -> float:
+    """As a part of 1."""
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = -1
+    if not 0 <= value <= 100:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a percentage from 0 to 100")
+    return value / 100
+
+
+def add_most_stolen(add: Callable[..., argparse.Action]) -> None:
+    add(
+        "--most-stolen",
+        type=percent,
+        default=1.0,
+        metavar="PERCENT",
+        help="on a virtual machine: a run during which its host took more of the CPU time is made"
+        f" again, {stolen.TRIES} times at most, after a rest (100: none is)",
+    )
 
 
 def add_place(add: Callable[..., argparse.Action]) -> None:

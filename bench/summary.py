@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import stolen
 from results import (
     MARK_NOTE,
     TCP_CEILING,
@@ -87,6 +88,7 @@ def _notes(results: Results) -> list[str]:
             f"The wire limit: each rank sends 2 (n - 1) / n of the size at its rails' rates; TCP can"
             f" use {TCP_CEILING:.3f} of it."
         )
+    notes += stolen.note([results])
     if results.failures:
         return [*notes, MARK_NOTE, "", *map(failure_text, results.failures)]
     return [*notes, "Every rank checked every element of every size."]

@@ -9,9 +9,11 @@ import os
 import platform
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import stolen
 import testbed
 from processes import Process, finish
 from progress import Progress
@@ -20,7 +22,7 @@ from units import size_text, time_text
 
 CONFIGS = {
     "one": "nezha on the fastest rail alone",
-    "all": "nezha on all rails, plan stripe",
+    "all": "nezha on all rails",
     "slice": "nezha on all rails, plan slice, shares as the rails' rates",
     "gloo": "Gloo (ring) on the fastest rail",
     "gloo2": "Gloo on all rails: a context for each, the buffer split as the rails' rates",
@@ -140,12 +142,14 @@ class Sweep:
         seconds: float,
         progress: Progress,
         groups: Sequence[list[int]] | None = None,
+        most_stolen: float = 1.0,
     ) -> None:
         self._bed = bed
         self._results = results
         self._seconds = seconds  # for each size, configuration and repeat
         self._progress = progress
         self._groups = groups or groups_of(results.sizes)  # of sizes, a launch for each
+        self._most_stolen = most_stolen  # part of the CPU time; launches with more are repeated
         self._failed_launches = {config.key: 0 for config in results.configs}
         self._done = 0  # of all sizes, configurations and repeats
 
@@ -163,7 +167,7 @@ class Sweep:
             least = (warm_up(sizes[-1]) + 3) * (self._results.wire_limit(config, sizes[-1]) or 0)
             tell = self._progress.say if least > SLOW else self._progress.show
             tell(self._line(config, sizes[0], "..."))
-            rows, errors = self._launch(config, sizes)
+            rows, errors = self._launch_undisturbed(config, sizes)
             for row in rows:
                 self._results.measurements.append({"config": config.key, "repeat": repeat, **row})
                 self._progress.say(self._line(config, row["bytes"], time_text(row["p50_us"])))
@@ -181,6 +185,26 @@ class Sweep:
         failure = {"config": config.key, "repeat": repeat, "sizes": sizes, "errors": errors}
         self._results.failures.append(failure)
         self._progress.keep(failure_text(failure))
+
+    def _launch_undisturbed(
+        self, config: Config, sizes: list[int]
+    ) -> tuple[list[dict], list[str]]:
+        """As _launch, again while too much is stolen; of these the run with the least counts."""
+        best: list[dict] = []
+        for attempt in range(stolen.TRIES):
+            if attempt:
+                self._progress.show(self._line(config, sizes[0], "rests: CPU time is stolen"))
+                time.sleep(stolen.REST)
+            before = stolen.CpuTime.now()
+            rows, errors = self._launch(config, sizes)
+            part = before.part_stolen_since()
+            if errors:
+                return rows, errors
+            if not best or part < best[0]["stolen"]:
+                best = [row | {"stolen": part} for row in rows]
+            if part <= self._most_stolen:
+                break
+        return best, []
 
     def _launch(self, config: Config, sizes: list[int]) -> tuple[list[dict], list[str]]:
         """One run of a program on all hosts: its rows, and what went wrong."""

@@ -18,7 +18,10 @@ PAIRS = str(BENCH / "pairs")
 sys.path.insert(0, str(BENCH))
 
 from pair_summary import compare, median_interval, slower_than, table  # noqa: E402
+from progress import Progress  # noqa: E402
 from results import Config, Results  # noqa: E402
+from stolen import TRIES, CpuTime, note  # noqa: E402
+from sweep import Sweep  # noqa: E402
 
 
 def test_intervals() -> None:
@@ -79,6 +82,38 @@ def call(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def measured_while_stolen(monkeypatch: pytest.MonkeyPatch, parts: list[float]) -> Results:
+    """One run, allowed to lose 2%, when launches after each other lose so much."""
+    launches = iter(range(TRIES + 1))
+    taken = iter(parts)
+    row = {"bytes": 1024, "iterations": 10, "cpu_s": 1}
+    launch = lambda *_: ([{**row, "p50_us": 100 + next(launches)}], [])  # noqa: E731
+    monkeypatch.setattr("stolen.REST", 0)
+    monkeypatch.setattr(Sweep, "_launch", launch)
+    monkeypatch.setattr(CpuTime, "part_stolen_since", lambda _: next(taken))
+    config = Config("A", "", "A", ["eth0"], [])
+    results = Results({"cores": 2}, 4, {"eth0": 10**9}, [config], [1024], 1)
+    Sweep(None, results, 0.1, Progress(), most_stolen=0.02).run()
+    return results
+
+
+def test_runs_from_which_much_is_stolen_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = measured_while_stolen(monkeypatch, [0.3, 0.1, 0.01])
+    assert [(row["p50_us"], row["stolen"]) for row in results.measurements] == [(102, 0.01)]
+    assert "1.0% (median run), 1.0% (worst)" in note([results])[0]
+
+
+def test_the_run_counts_from_which_the_least_was_stolen(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [0.3, 0.1, *([0.2] * (TRIES - 2))]
+    [row] = measured_while_stolen(monkeypatch, parts).measurements
+    assert (row["p50_us"], row["stolen"]) == (101, 0.1)
+
+
+def test_stolen_time_is_said_only_where_there_is_some() -> None:
+    assert 0 <= CpuTime.now().part_stolen_since() <= 1
+    assert note([made_results()]) == []
+
+
 @cli.bad_command_lines(
     [
         (["one"], "give two ways at least"),
@@ -86,6 +121,7 @@ def call(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["--sizes", "3", "one", "two"], "'3' is no size"),
         (["--seconds", "0", "one", "two"], "--seconds: give more than 0"),
         (["--pairs", "0", "one", "two"], "'0' is not a number from 1"),
+        (["--most-stolen", "all", "one", "two"], "'all' is not a percentage"),
     ]
 )
 def test_bad_command_lines(arguments: list[str], reason: str) -> None:
