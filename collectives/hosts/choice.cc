@@ -1,40 +1,35 @@
 #include "collectives/hosts/choice.h"
 
-#include <algorithm>
 #include <bit>
-#include <iterator>
-#include <limits>
+#include <cstddef>
 
 namespace nezha {
 namespace {
 
-// The last size class, floor(log2(bytes)), that each algorithm serves. Beyond: what moves the
-// fewest bytes.
-struct Row {
-  int most_ranks;
-  int recursive_doubling;
-  int halving_doubling;
-};
+// Where the algorithms cross: nezha-bench in tests/cluster/testbed, 2 to 12 ranks over one rail and
+// two of 1 Gbit/s (up to 4), 500 and 200 Mbit/s (so that the cores were not the limit), algorithms
+// in turn, medians of three to five runs. Shorter messages are for the fewest rounds: at 16 KiB
+// recursive doubling took 0.6 to 1.1 times what halving-doubling did, at 32 KiB 0.9 to 1.4 times.
+constexpr size_t kShort = 32 << 10;
 
-// Where the algorithms cross, for 2 to 8 ranks over two rails of 1 Gbit/s: nezha-bench in
-// tests/cluster/testbed, all algorithms in turn, medians of the p50 of five to seven runs, from
-// 256 bytes to 16 MiB by factors of 2 to 4. (8 hosts on 4 cores that others used too: differences
-// below a tenth are noise.) Beyond 8 ranks it is a guess. Direct and bcube were nowhere better than
-// the best of these by more than that, but for bcube with 6 ranks and 256 KiB. Over the tree, 8 and
-// 64 MiB took 0.95 to 1.3 times the ring's time: of 3 ranks by direct, of 4 by halving-doubling, on
-// a busy machine.
-constexpr Row kTable[] = {
-    {2, 15, 15}, {3, 16, 16}, {4, 15, 18}, {7, 16, 17}, {std::numeric_limits<int>::max(), 16, 19}};
+// From here on messages are for the fewest bytes, pipelined. Before, halving-doubling has fewer
+// rounds: by slices and over one rail it is the better one up to here with 2, 4 and 8 ranks, though
+// not by stripes. Among other numbers it sends twice as much, by folding; it takes longer from 32
+// KiB on with 3, 5 and 6 ranks, 64 KiB with 7 to 12. Bcube was better than both, by a fifth, with 6
+// to 12 ranks about where they cross.
+size_t ring_from(int ranks) {
+  const auto n = static_cast<size_t>(ranks);
+  return std::has_single_bit(n) ? 512 << 10 : std::bit_ceil(n * (5 << 10));
+}
 
 }  // namespace
 
 Algorithm best_algorithm(int ranks, size_t bytes, bool over_tree) {
-  const int size_class = static_cast<int>(std::bit_width(bytes)) - 1;
-  const Row& row = *std::find_if(std::begin(kTable), std::end(kTable),
-                                 [&](const Row& r) { return ranks <= r.most_ranks; });
-  if (size_class <= row.recursive_doubling) return Algorithm::kRecursiveDoubling;
-  if (size_class <= row.halving_doubling) return Algorithm::kHalvingDoubling;
+  if (bytes < kShort) return Algorithm::kRecursiveDoubling;
+  if (bytes < ring_from(ranks)) return Algorithm::kHalvingDoubling;
   if (!over_tree) return Algorithm::kRing;
+  // Over the tree, 8 and 64 MiB took 0.95 to 1.3 times the ring's time: of 3 ranks by direct, of 4
+  // by halving-doubling, on a busy machine.
   const bool is_power_of_two = std::has_single_bit(static_cast<unsigned>(ranks));
   return is_power_of_two ? Algorithm::kHalvingDoubling : Algorithm::kDirect;
 }

@@ -28,9 +28,12 @@ Algorithm chosen(int ranks, size_t elements) {
 
 TEST(HostsEngine, ChoosesByRanksAndSize) {
   EXPECT_EQ(chosen(8, 16), Algorithm::kRecursiveDoubling);
-  EXPECT_EQ(chosen(8, 64 << 10), Algorithm::kHalvingDoubling);
-  EXPECT_EQ(chosen(8, 16 << 20), Algorithm::kRing);
-  EXPECT_EQ(chosen(2, 64 << 10), Algorithm::kRing);
+  EXPECT_EQ(chosen(8, (8 << 10) - 1), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(chosen(8, 8 << 10), Algorithm::kHalvingDoubling);
+  EXPECT_EQ(chosen(8, (128 << 10) - 1), Algorithm::kHalvingDoubling);
+  EXPECT_EQ(chosen(8, 128 << 10), Algorithm::kRing);
+  EXPECT_EQ(chosen(7, (16 << 10) - 1), Algorithm::kHalvingDoubling);  // folding sends more
+  EXPECT_EQ(chosen(7, 16 << 10), Algorithm::kRing);
   EXPECT_EQ(chosen(1000, 16), Algorithm::kRecursiveDoubling);
 }
 
