@@ -28,7 +28,7 @@ const Dialect kDialect = {
     "this rank's rails, such as tcp:eth0,tcp:eth1, or auto, which finds them; with --plan slice the"
     " same on all ranks",
     {"auto", "ring", "recursive-doubling", "halving-doubling", "direct", "bcube"},
-    {"stripe", "slice", "auto"},
+    {"auto", "stripe", "slice"},
     {"auto", "recursive-doubling", "halving-doubling", "direct"},
     {"model", "paper", "none", "shuffle"},
     &list_rails,

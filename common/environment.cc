@@ -131,7 +131,7 @@ const std::vector<EnvironmentVariable>& environment_table() {
                "(ContextOptions::timeout)."},
       {.name = "NEZHA_PLAN",
        .kind = Kind::kChoice,
-       .default_value = "stripe",
+       .default_value = "auto",
        .agreed = true,
        .help =
            "How one operation is spread over the rails (ContextOptions::plan): all its segments "

@@ -246,8 +246,8 @@ void ContextImpl::measure(const RunningOperation& operation) {
                  operation.lane_times(control_->lanes())});
 }
 
-// The rails on which a link is down that was up, to one of the ranks that the operation was carried
-// out with: to others links are not made again before they are needed.
+// The rails on which a link is down that was up, or loses much, to one of the ranks that the
+// operation was carried out with: to others links are not made again before they are needed.
 RailMask ContextImpl::failed_rails(const RunningOperation& operation) {
   RailMask failed = 0;
   seen_.resize(group_.channels.size());
@@ -257,7 +257,7 @@ RailMask ContextImpl::failed_rails(const RunningOperation& operation) {
     const Channel* channel = group_.channels[rank];
     if (channel == nullptr) continue;
     seen_[rank] |= channel->up();
-    failed |= seen_[rank] & ~channel->up();
+    failed |= seen_[rank] & ~channel->preferred();
   }
   return failed;
 }

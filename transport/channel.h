@@ -102,6 +102,8 @@ class Channel final : LinkOwner, InboxOwner {
   bool failed() const { return !failure_.ok(); }
   const absl::Status& failure() const { return failure_; }
   RailMask up() const { return scheduler_.up(); }
+  // Of these, those that do not lose much, if there are any.
+  RailMask preferred() const { return scheduler_.preferred(up()); }
   // Equal to the peer's `consumed` when nothing is under way or held.
   uint64_t charged() const { return outbox_.charged(); }
   uint64_t consumed() const { return inbox_.consumed(); }

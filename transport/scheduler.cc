@@ -62,8 +62,7 @@ void Scheduler::link_down(Rail rail, std::deque<OutSegment*>& orphans) {
 
 // Others than the allowed ones carry a message only when none of the allowed is up.
 RailMask Scheduler::usable(RailMask allowed) const {
-  const RailMask rails = (up_ & allowed) != 0 ? up_ & allowed : up_;
-  return (rails & ~avoided_) != 0 ? rails & ~avoided_ : rails;
+  return preferred((up_ & allowed) != 0 ? up_ & allowed : up_);
 }
 
 // The rails' rates; of those that are alike, their mean.

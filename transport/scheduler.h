@@ -48,6 +48,10 @@ class Scheduler {
   // Whether the rail gets work only where no other may have it. What is queued for it then goes to
   // others.
   void avoid(Rail rail, bool is_avoided);
+  // Of the rails those that are not avoided, or all if there are no others.
+  RailMask preferred(RailMask rails) const {
+    return (rails & ~avoided_) != 0 ? rails & ~avoided_ : rails;
+  }
 
   // Cuts `length` bytes over the rails of `allowed` that are up, each part a multiple of
   // `granule` bytes but the last, at least `segments_per_rail` for each rail that gets enough for

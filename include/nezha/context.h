@@ -18,17 +18,16 @@ namespace nezha {
 
 /// How one operation is spread over the rails.
 enum class Plan {
-  /// One algorithm over channels; its segments go over all rails, by learned rates. The default.
+  /// One algorithm over channels; its segments go over all rails, by learned rates.
   kStripe,
   /// An independent allreduce per rail, each on its own slice of the message (the Nezha paper,
   /// section IV). The slices are cut by `ContextOptions::shares`, or, if those are not given, as
   /// the load balancer learns to: equal parts at first.
   kSlice,
   /// Each allreduce of 4 KiB to 8 MiB as what is best for messages of its size: stripes, slices,
-  /// or one rail alone. The load balancer tries them while the program runs, which pays where the
-  /// ranks have cores of their own: times that vary for other reasons than the network mislead it.
-  /// Others as stripes: shorter ones end before a second rail could help, longer ones adapt while
-  /// they run.
+  /// or one rail alone. The load balancer tries them while the program runs. Others as stripes:
+  /// shorter ones end before a second rail could help, longer ones adapt while they run. The
+  /// default.
   kAuto,
 };
 
@@ -113,7 +112,7 @@ struct ContextOptions {
   /// than 0, and a year if it is longer. Not given: NEZHA_TIMEOUT, or 30 s. Each rank may have its
   /// own.
   std::optional<std::chrono::milliseconds> timeout;
-  /// Not given: NEZHA_PLAN, or Plan::kStripe.
+  /// Not given: NEZHA_PLAN, or Plan::kAuto.
   std::optional<Plan> plan;
   /// Plan::kSlice only: the part of each message that each rail carries, in the order of `rails`;
   /// any positive scale below 1e12 (`{1000, 400}`). Empty: not given (NEZHA_SHARES, or equal

@@ -241,9 +241,9 @@ SHARES = [*SLICES, "--share", "3,1"]
         (["--algorithm", "ring"], [], "--algorithm is ring here and auto"),
         (["--reproducible"], [], "--reproducible is given here and not given"),
         (["--size", "2"], [], "--size is 2 here and 3"),
-        (SLICES, [], "--plan is slice here and stripe"),
+        (SLICES, [], "--plan is slice here and auto"),
         (SHARES, SLICES, "for each rail) is 3,1 here and learned"),
-        (SHARES, [], "--plan is slice here and stripe"),
+        (SHARES, [], "--plan is slice here and auto"),
         (["--rails", "tcp:eth1,tcp:eth0", *SHARES], SHARES, "eth1,eth0 here and eth0,eth1"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -348,7 +348,7 @@ def test_help_on_the_environment() -> None:
 def test_bad_values_in_the_environment() -> None:
     done = call(NEZHA, *GOOD, "allreduce", NEZHA_PLAN="circles")
     assert done.returncode == 2
-    assert "NEZHA_PLAN='circles' in the environment: unknown (there are stripe, slice, auto)" in done.stderr
+    assert "NEZHA_PLAN='circles' in the environment: unknown (there are auto, stripe, slice)" in done.stderr
 
 
 GOOD = ["--size", "2", "--rank", "0", "--shared-path", "/"]

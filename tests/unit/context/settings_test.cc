@@ -66,7 +66,7 @@ TEST_F(SettingsTest, TheCodeGoesBeforeTheEnvironmentAndThatBeforeTheDefault) {
   EXPECT_EQ(options.polling, Polling::kLatencyFirst);
   EXPECT_EQ(options.rails, std::vector<std::string>{"tcp:eth2"});
 
-  EXPECT_EQ(of_rank0({}, 2), "plan=stripe shares= policy=model algorithm=auto");
+  EXPECT_EQ(of_rank0({}, 2), "plan=auto shares= policy=model algorithm=auto");
   setenv("NEZHA_PLAN", "slice", 1);
   setenv("NEZHA_ALGORITHM", "ring", 1);
   EXPECT_EQ(of_rank0({}, 2), "plan=slice shares=1,1 policy=model algorithm=ring");
