@@ -39,10 +39,17 @@ constexpr double kSteady = 0.015;
 constexpr double kUnsteady = 0.025;
 constexpr double kRest = 10;          // windows between two probes of a set
 constexpr double kProbeSlowest = 32;  // times what operations take now: none is to time out
+constexpr double kOwn = 1.5;  // times that, what a probe that finds a change is to answer for
 constexpr double kMostProbePart = 1. / 16;
 // Windows in which early lanes are let be, after a trial that was not worth it.
 constexpr int kLeastPatience = 4;
-constexpr int kMostPatience = 64;
+constexpr int kMostPatience = 40;
+// Lanes together that took longer than one alone are measured once more if the rates that they have
+// alone promise so much less.
+constexpr double kPromising = 0.75;
+constexpr uint64_t kDoubted = 64;  // windows; a quarter for the second time, a sixteenth at first
+// A move within a set is taken back unless operations gain that part of what was promised.
+constexpr double kGained = 1. / 3;
 constexpr double kBolder = 0.8;  // times a claim that was refuted: one that is looked at at once
 
 // What a probe takes more than what it is made instead of. The step away from it is taken while
@@ -106,7 +113,7 @@ std::optional<Decision> ModelPolicy::on_window(const Window& window, const Alloc
     known.probe_part = std::min(kMostProbePart, 2 * known.probe_part);
   }
   const Allocation ran_by = restricted_to(set, allocation);
-  account(window, known.home);
+  total_time_ += static_cast<double>(slowest(window)) * window.operations;
   if (known.home) return on_probe(known, window, ran_by);
   if (known.trial) return on_trial(known, window, ran_by);
   if (is_settled(known.state)) return on_settled(known, window, ran_by);
@@ -168,6 +175,7 @@ std::optional<Decision> ModelPolicy::search_on(Class& known, const Window& windo
     }
   }
   known.is_explored = true;
+  if (auto back = take_back(known, window, set)) return back;
   const auto current = model_.predict(size_class, bytes, ran_by);
   const auto found = best(size_class, bytes, live(), is_over);
   if (!found || !is_better(known, bytes, *found, *current, worth_trying(*found, *current))) {
@@ -177,6 +185,48 @@ std::optional<Decision> ModelPolicy::search_on(Class& known, const Window& windo
   const Decision decision = go_to(known, *found, set, cause_of(known, found->set == set));
   if (is_over) settle(known, found->set);
   return decision;
+}
+
+// What a move promised must show: lanes that serve short messages may take no less time for less of
+// them, and would be given less and less.
+std::optional<Decision> ModelPolicy::take_back(Class& known, const Window& window, LaneSet set) {
+  if (!known.moved) return std::nullopt;
+  const Move move = *std::exchange(known.moved, std::nullopt);
+  if (lanes_of(move.from) != set) return std::nullopt;
+  if (static_cast<double>(slowest(window)) <= move.most) {
+    known.contentment = 0;
+    return std::nullopt;
+  }
+  known.contentment = std::clamp(4 * known.contentment, kLeastPatience, kMostPatience);
+  known.content = known.contentment;
+  settle(known, set);
+  return Decision{move.from, Cause::kReturn};
+}
+
+// The first operations of ranks that have just started take longer than any later ones, and it is
+// by those that lanes were measured together. So that is done again somewhat later, and once more;
+// it is no matter of what probes may cost, as those wait long after such a reading.
+std::optional<Allocation> ModelPolicy::doubtful(Class& known, const Window& window) {
+  const SizeClass size_class = window.size_class;
+  const uint64_t age = model_.age(size_class, sharing());
+  const bool is_due = known.doubts > 0 && age >= kDoubted >> (2 * known.doubts);
+  if (!is_due || !is_spread(size_class) || std::popcount(sharing()) < 2) return std::nullopt;
+  const auto bytes = static_cast<double>(window.bytes);
+  const auto found = best(size_class, bytes, live(), false);
+  double rate = 0;
+  double head_start = 0;  // bytes that start-up costs take away
+  for (int lane = 0; lane < lanes(); ++lane) {
+    if (!contains(sharing(), lane)) continue;
+    const auto line = model_.line(size_class, lane_bit(lane), lane);
+    if (!line) return std::nullopt;
+    rate += 1 / line->slope;
+    head_start += line->start / line->slope;
+  }
+  const bool is_alone = found && std::has_single_bit(found->set & sharing());
+  if (!is_alone || (bytes + head_start) / rate > kPromising * found->time) return std::nullopt;
+  --known.doubts;
+  model_.forget(size_class, sharing());
+  return by_rates(size_class).value_or(equal_parts(sharing(), lanes()));
 }
 
 bool ModelPolicy::learn_in_search(Class& known, const Window& window, const Allocation& ran_by) {
@@ -223,10 +273,18 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
   model_.learn(window, ran_by, false);
   const auto current = model_.predict(window.size_class, bytes, ran_by);
   const auto found = best(window.size_class, bytes, live(), false);
-  if (found && is_better(known, bytes, *found, *current, worth_moving(*found, *current))) {
-    return go_to(known, *found, set, Cause::kRebalance);
+  const bool may_move = known.content == 0 || (found && found->set != set);
+  if (known.content > 0) --known.content;
+  if (may_move && found &&
+      is_better(known, bytes, *found, *current, worth_moving(*found, *current))) {
+    const Decision decision = go_to(known, *found, set, Cause::kRebalance);
+    const auto time = static_cast<double>(slowest(window));
+    const double gain = 1 - found->time / current->time;
+    if (found->set == set) known.moved = Move{ran_by, (1 - kGained * gain) * time};
+    return decision;
   }
-  const auto probe = next_probe(window, ran_by);
+  auto probe = doubtful(known, window);
+  if (!probe) probe = next_probe(window, ran_by);
   if (!probe) return std::nullopt;
   known.home = ran_by;
   return Decision{*probe, Cause::kProbe};
@@ -245,7 +303,9 @@ std::optional<Decision> ModelPolicy::on_trial(Class& known, const Window& window
   if (ended.was_worth_it()) {
     known.wait = 0;
     known.refuted = 1;
-    return search_on(known, window, ran_by);
+    if (is_better) return search_on(known, window, ran_by);
+    settle(known, lanes_of(ended.home()));
+    return Decision{ended.home(), Cause::kReturn};
   }
   known.wait = std::clamp(4 * known.wait, kLeastPatience, kMostPatience);
   known.patience = known.wait;
@@ -261,6 +321,7 @@ std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window
   known.home.reset();
   const LaneSet unused = lanes_of(ran_by) & ~lanes_of(home);
   const LaneChanges changed = lane_changes(model_, window, ran_by, unused);
+  charge(window, home, !changed.empty());
   learn_changes(window, ran_by, changed);
   if (!changed.empty() && (unused & alone()) != 0) {  // the rails may have, and so what is at home
     open_search(known, true);
@@ -283,6 +344,7 @@ void ModelPolicy::open_search(Class& known, bool after_drift) {
   known.is_cut = true;
   known.home.reset();
   known.trial.reset();
+  known.moved.reset();
   known.state = ClassState::kSearching;
 }
 
@@ -486,12 +548,12 @@ std::optional<Split> ModelPolicy::probe_of(const Window& window, const Split& cu
   return Split{set, in_proportion(weights), std::max(time, current.time)};
 }
 
-void ModelPolicy::account(const Window& window, const std::optional<Allocation>& home) {
-  const auto time = static_cast<double>(slowest(window));
-  total_time_ += time * window.operations;
-  if (!home) return;
-  const auto at_home = model_.predict(window.size_class, static_cast<double>(window.bytes), *home);
-  probe_time_ += probe_cost(at_home->time, time, window.operations);
+// Where lanes have changed most of the time is the change's.
+void ModelPolicy::charge(const Window& probe, const Allocation& home, bool has_changed) {
+  const auto at_home = model_.predict(probe.size_class, static_cast<double>(probe.bytes), home);
+  const auto time = static_cast<double>(slowest(probe));
+  const double own = has_changed ? std::min(time, kOwn * at_home->time) : time;
+  probe_time_ += probe_cost(at_home->time, own, probe.operations);
 }
 
 }  // namespace nezha

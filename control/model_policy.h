@@ -49,6 +49,10 @@ class ModelPolicy final : public Policy {
   static constexpr double kProbing = 0.01;
 
  private:
+  struct Move {
+    Allocation from;
+    double most = 0;  // nanoseconds that operations may take if it was worth it
+  };
   struct Class {
     ClassState state = ClassState::kSearching;
     int searched = 0;                 // windows of this search
@@ -61,9 +65,13 @@ class ModelPolicy final : public Policy {
     double probe_part = 1. / 256;     // of a probed lane that the model would give nothing
     std::optional<Allocation> home;   // where a probe returns to
     std::optional<LaneTrial> trial;
-    int wait = 0;        // windows in which early lanes are let be, after the last trial
-    int patience = 0;    // how many of them are left
-    double refuted = 1;  // the boldest claim of trials since one that was worth it
+    std::optional<Move> moved;  // within a set that had settled, until a window shows its worth
+    int contentment = 0;  // windows without such moves, after the last one that was worth none
+    int content = 0;      // how many of them are left
+    int doubts = 2;       // how often lanes together may be measured once more
+    int wait = 0;         // windows in which early lanes are let be, after the last trial
+    int patience = 0;     // how many of them are left
+    double refuted = 1;   // the boldest claim of trials since one that was worth it
   };
 
   std::optional<Decision> on_search(Class& known, const Window& window, const Allocation& ran_by);
@@ -72,6 +80,8 @@ class ModelPolicy final : public Policy {
   std::optional<Decision> on_settled(Class& known, const Window& window, const Allocation& ran_by);
   std::optional<Decision> on_trial(Class& known, const Window& window, const Allocation& ran_by);
   std::optional<Decision> on_probe(Class& known, const Window& window, const Allocation& ran_by);
+  static std::optional<Decision> take_back(Class& known, const Window& window, LaneSet set);
+  std::optional<Allocation> doubtful(Class& known, const Window& window);
   static void open_search(Class& known, bool after_drift);
   static Decision go_to(Class& known, const Split& split, LaneSet from, Cause cause);
   static Cause cause_of(const Class& known, bool is_same_set);
@@ -95,7 +105,7 @@ class ModelPolicy final : public Policy {
                             bool only_measured) const;
   std::optional<Allocation> next_probe(const Window& window, const Allocation& current) const;
   std::optional<Split> probe_of(const Window& window, const Split& current, LaneSet set) const;
-  void account(const Window& window, const std::optional<Allocation>& home);
+  void charge(const Window& probe, const Allocation& home, bool has_changed);
 
   LaneModel model_;
   Rates rates_;

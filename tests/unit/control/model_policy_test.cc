@@ -169,6 +169,19 @@ TEST(ModelPolicy, AProbeFindsThatAnUnusedLaneBecameFast) {
   EXPECT_LT(job.excess(8 * kMiB), 0.03) << job.balancer().table().history(23);
 }
 
+// As ranks that have just started do not have a core each yet.
+TEST(ModelPolicy, ASlowStartBesideEachOtherIsNotHeldAgainstLanesForLong) {
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
+    ModelPolicy* policy = nullptr;
+    SimulatedJob job({megabits(1000), megabits(1000)}, policy, 0.03, seed);
+    for (SimulatedLane& lane : job.network.lanes) lane.start_beside = 300'000;
+    job.run(32 * kKiB, 30);
+    for (SimulatedLane& lane : job.network.lanes) lane.start_beside = 10'000;
+    job.run(32 * kKiB, 100);
+    EXPECT_LT(job.excess(32 * kKiB), 0.05) << job.balancer().table().history(15);
+  }
+}
+
 // The least parts, that probes give to lanes, are too short for slices to be cut.
 TEST(ModelPolicy, AProbeThatIsTooShortToBeCutDoesNotHoldForLargerParts) {
   ModelPolicy* policy = nullptr;
