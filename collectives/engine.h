@@ -124,6 +124,8 @@ class Task {
 
   // Whom it waits for and what it has so far, for the error of a timeout.
   virtual std::string describe() const = 0;
+  // Whether so much is on its way that what comes may lie for a while: who waits need not poll.
+  virtual bool has_slack() const { return false; }
 
  protected:
   explicit Task(TaskOwner& owner) : owner_(owner) {}

@@ -281,7 +281,11 @@ bool RunningOperation::wait(Nanos deadline) {
   const auto endpoint = this->endpoint();
   if (endpoint == nullptr) return true;
   Progress::Guard guard(endpoint->progress());
-  const bool is_over = endpoint->progress().wait(guard, waiter_, deadline, request_.polls);
+  const bool has_slack = !parts_.empty() && std::all_of(parts_.begin(), parts_.end(), [](auto& it) {
+    return it.task != nullptr && it.task->has_slack();
+  });
+  const bool polls = request_.polls && !has_slack;
+  const bool is_over = endpoint->progress().wait(guard, waiter_, deadline, polls);
   endpoint->progress().run_deferred();
   return is_over;
 }

@@ -56,11 +56,15 @@ class FlareTask final : public Task, BlockOwner {
   void lose(const absl::Status& why) { finish(State::kLost, why); }
 
   std::string describe() const override;
+  bool has_slack() const override { return blocks_ >= kManyBlocks; }
 
   Nanos started_at = 0;
   bool is_told = false;  // rank 0 knows that it has started
 
  private:
+  // Some trains of them; what is on its way lasts for a millisecond or more.
+  static constexpr uint32_t kManyBlocks = 128;
+
   // BlockOwner
   BlockId id() const override;
   absl::Span<const std::byte> contribution(uint32_t block) override;
