@@ -5,7 +5,7 @@
 // finds it full is lost. So the number is what makes a round trip last kGoal, if the session's
 // slots suffice for that: each result adds a part that falls with its round trip, and takes one
 // away beyond the goal. Queues that are shorter than the goal lose blocks instead, of which each
-// takes some away: with more than a tenth of them lost the number falls. It moves by its own
+// takes some away: with more than a sixth of them lost the number falls. It moves by its own
 // fraction in a round trip, whatever the rate.
 #pragma once
 
@@ -40,7 +40,7 @@ class FlightLimit {
 
  private:
   static constexpr double kGain = 0.25;
-  static constexpr double kLoss = 2;
+  static constexpr double kLoss = 1.25;
 
   void change(double blocks) { blocks_ = std::clamp(blocks_ + blocks, least_, most_); }
 

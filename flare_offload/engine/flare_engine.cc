@@ -184,6 +184,8 @@ void FlareEngine::drop_session() {
   if (session_ != nullptr) session_->stop();
   last_ = std::move(session_);
   orders_.clear();
+  kept_.clear();
+  uses_.clear();
   started_.clear();
   queue_.clear();
   if (group_.rank != 0) return;
@@ -235,6 +237,10 @@ absl::Status FlareEngine::on_message(int from, const rank_message::Message& mess
     }
     if (const auto* order = std::get_if<kind::Order>(&message)) {
       on_order(*order);
+      return absl::OkStatus();
+    }
+    if (const auto* keep = std::get_if<kind::Keep>(&message)) {
+      if (is_current(keep->attempt, keep->stream)) this->keep(*keep);
       return absl::OkStatus();
     }
   }
@@ -295,16 +301,16 @@ absl::StatusOr<std::unique_ptr<Task>> FlareEngine::start(const Group& group, con
   task->started_at = now();
   const OperationName name{slice.operation.tag, slice.operation.ordinal};
   waiting_[name] = task.get();
-  if (group_.rank == 0) {
-    queue_.push_back(task.get());
-    order_waiting();
-    return task;
-  }
   const auto known = orders_.find(name);
   if (known != orders_.end()) {
     const int stream = known->second;
     orders_.erase(known);
     assign(*task, stream);
+  } else if (const auto stream = kept_stream(*task)) {
+    assign(*task, *stream);
+  } else if (group_.rank == 0) {
+    queue_.push_back(task.get());
+    order_waiting();
   } else if (options_.streams == 1) {  // which is for those that all ranks have started
     tell(*task);
   } else if (!tell_.armed()) {
@@ -319,11 +325,34 @@ void FlareEngine::assign(FlareTask& task, int stream) {
   task.run(*session_, stream);
 }
 
-void FlareEngine::on_order(const rank_message::Order& order) {
-  if (group_.rank == 0 || order.attempt != attempt_ || session_ == nullptr ||
-      order.stream >= static_cast<uint32_t>(session_->streams())) {
-    return;
+bool FlareEngine::is_current(uint32_t attempt, uint32_t stream) const {
+  return attempt == attempt_ && session_ != nullptr &&
+         stream < static_cast<uint32_t>(session_->streams());
+}
+
+std::optional<int> FlareEngine::kept_stream(const FlareTask& task) const {
+  const auto kept = kept_.find(task.operation().tag);
+  if (kept == kept_.end() || task.operation().ordinal < kept->second.ordinal) return std::nullopt;
+  return static_cast<int>(kept->second.stream);
+}
+
+// All that waits for it here, in the order in which it was called.
+void FlareEngine::keep(const rank_message::Keep& keep) {
+  kept_[keep.tag] = keep;
+  std::vector<FlareTask*> tasks;
+  for (auto at = waiting_.lower_bound({keep.tag, keep.ordinal});
+       at != waiting_.end() && at->first.first == keep.tag; ++at) {
+    tasks.push_back(at->second);
   }
+  for (FlareTask* const task : tasks) {
+    std::erase(queue_, task);
+    started_.erase({keep.tag, task->operation().ordinal});
+    assign(*task, static_cast<int>(keep.stream));
+  }
+}
+
+void FlareEngine::on_order(const rank_message::Order& order) {
+  if (group_.rank == 0 || !is_current(order.attempt, order.stream)) return;
   const OperationName name{order.tag, order.ordinal};
   const auto waiting = waiting_.find(name);
   if (waiting != waiting_.end()) {
@@ -357,6 +386,8 @@ void FlareEngine::tell(FlareTask& task) {
 void FlareEngine::on_started(int rank, const rank_message::Started& started) {
   if (started.attempt != attempt_ || session_ == nullptr) return;
   const OperationName name{started.tag, started.ordinal};
+  const auto kept = kept_.find(started.tag);
+  if (kept != kept_.end() && started.ordinal >= kept->second.ordinal) return;  // it will hear that
   // Of one that has begun here and does not wait the order is under way, or it is over.
   if (!waiting_.contains(name) && owner_.has_started(started.tag, started.ordinal)) return;
   started_[name].insert(rank);
@@ -368,12 +399,23 @@ bool FlareEngine::is_everywhere(const OperationName& name) const {
   return found != started_.end() && static_cast<int>(found->second.size()) == group_.size - 1;
 }
 
+bool FlareEngine::deserves_stream(uint32_t tag) {
+  if (static_cast<int>(kept_.size()) >= options_.streams - kShared) return false;
+  if (uses_.size() >= kMostCounted && !uses_.contains(tag)) uses_.clear();
+  return ++uses_[tag] >= kOftenUsed;
+}
+
 void FlareEngine::order(FlareTask& task, int stream) {
   busy_[static_cast<size_t>(stream)] = true;
-  const OperationName name{task.operation().tag, task.operation().ordinal};
-  started_.erase(name);
-  const std::string bytes = rank_message::encode(
-      rank_message::Order{attempt_, static_cast<uint32_t>(stream), name.first, name.second});
+  const auto [tag, ordinal] = OperationName{task.operation().tag, task.operation().ordinal};
+  const auto number = static_cast<uint32_t>(stream);
+  if (stream != options_.streams - 1 && deserves_stream(tag)) {
+    uses_.erase(tag);
+    return broadcast(rank_message::Keep{attempt_, number, tag, ordinal});
+  }
+  started_.erase({tag, ordinal});
+  const std::string bytes =
+      rank_message::encode(rank_message::Order{attempt_, number, tag, ordinal});
   for (auto& [rank, peer] : peers_) peer->send(bytes);
   assign(task, stream);
 }
@@ -401,6 +443,8 @@ void FlareEngine::order_waiting() {
 void FlareEngine::on_task_done(FlareTask& task) {
   forget(task);
   if (group_.rank != 0 || task.stream() == FlareTask::kNoStream || !is_up_) return;
+  const auto kept = kept_.find(task.operation().tag);
+  if (kept != kept_.end() && static_cast<int>(kept->second.stream) == task.stream()) return;
   busy_[static_cast<size_t>(task.stream())] = false;
   order_waiting();
 }

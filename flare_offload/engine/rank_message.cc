@@ -10,7 +10,7 @@ namespace {
 constexpr size_t kMaxReason = 1024;  // bytes
 
 // Of the kinds, in the order of the variant: the bytes after the kind, without a reason's.
-constexpr size_t kSizes[] = {4, 4, 4, 4, 20, 16};
+constexpr size_t kSizes[] = {4, 4, 4, 4, 20, 20, 16};
 
 std::string with_kind(size_t kind) {
   std::string bytes(1 + kSizes[kind], '\0');
@@ -26,6 +26,7 @@ struct Encoder {
   void operator()(const Up& m) { out.put(m.attempt); }
   void operator()(const Down& m) { out.put(m.attempt); }
   void operator()(const Order& m) { out.put(m.attempt).put(m.stream).put(m.tag).put(m.ordinal); }
+  void operator()(const Keep& m) { out.put(m.attempt).put(m.stream).put(m.tag).put(m.ordinal); }
   void operator()(const Started& m) { out.put(m.attempt).put(m.tag).put(m.ordinal); }
 };
 
@@ -62,6 +63,11 @@ absl::StatusOr<Message> decode(absl::string_view bytes) {
       const auto stream = in.get<uint32_t>();
       const auto tag = in.get<uint32_t>();
       return Order{attempt, stream, tag, in.get<uint64_t>()};
+    }
+    case 5: {
+      const auto stream = in.get<uint32_t>();
+      const auto tag = in.get<uint32_t>();
+      return Keep{attempt, stream, tag, in.get<uint64_t>()};
     }
     default: {
       const auto tag = in.get<uint32_t>();

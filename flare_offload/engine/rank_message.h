@@ -34,6 +34,14 @@ struct Order {
   uint32_t tag = 0;
   uint64_t ordinal = 0;
 };
+// From rank 0: from that one on, all of the tag's operations that have no order are the stream's,
+// one after the other, and nothing else is.
+struct Keep {
+  uint32_t attempt = 0;
+  uint32_t stream = 0;
+  uint32_t tag = 0;
+  uint64_t ordinal = 0;
+};
 // To rank 0: the operation has begun here, and waits for its order.
 struct Started {
   uint32_t attempt = 0;
@@ -41,7 +49,7 @@ struct Started {
   uint64_t ordinal = 0;
 };
 
-using Message = std::variant<Join, Joined, Up, Down, Order, Started>;
+using Message = std::variant<Join, Joined, Up, Down, Order, Keep, Started>;
 
 std::string encode(const Message& message);
 absl::StatusOr<Message> decode(absl::string_view bytes);
