@@ -21,7 +21,7 @@ from offload import BOTH, FLARE, TCP, Case, Way
 from processes import Process
 from progress import Progress
 from rails import parse_rails
-from results import Config
+from results import LEARNING, Config
 from sweep import Sweep, describe_machine, warm_up
 from system_tools import BedError, wait_until
 from testbed import Testbed
@@ -29,7 +29,6 @@ from testbed import Testbed
 RAIL, OTHER = "eth0", "eth1"
 MANAGER_PORT = 7000
 PATIENCE = 20.0  # seconds: of a switch or the manager to be there, or to answer
-LEARNING = 30  # operations in which the load balancer finds how to divide a size
 BY_SWITCH = 0.99  # of the operations: if it is less, it was the hosts that were measured
 LEAST_RECEIVED = 1 << 20  # bytes; of less, sessions' upkeep would be measured
 LINES = 12  # of what the manager has said, the last

@@ -9,6 +9,7 @@ from pathlib import Path
 import stolen
 from peer import IPERF3, NEZHA, Peer, is_over_mptcp
 from results import (
+    LEARNING_NOTE,
     MARK_NOTE,
     TCP_CEILING,
     Results,
@@ -25,6 +26,7 @@ NOTES = f"""\
 p50: of the rank where it is largest. The wire limit: each rank sends 2 (n - 1) / n of the size at
 the sum of all rails' rates, whichever a peer uses; TCP can use {TCP_CEILING:.3f} of it.
 MB/s: size over p50, MB = 10^6 bytes. CPU: of all ranks' processes together, while they wait too.
+{LEARNING_NOTE}
 {MARK_NOTE}"""
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import stolen
 from results import (
+    LEARNING_NOTE,
     MARK_NOTE,
     TCP_CEILING,
     Config,
@@ -88,6 +89,8 @@ def _notes(results: Results) -> list[str]:
             f"The wire limit: each rank sends 2 (n - 1) / n of the size at its rails' rates; TCP can"
             f" use {TCP_CEILING:.3f} of it."
         )
+    if any(config.learns(size) for config in results.configs for size in results.sizes):
+        notes.append(LEARNING_NOTE)
     notes += stolen.note([results])
     if results.failures:
         return [*notes, MARK_NOTE, "", *map(failure_text, results.failures)]

@@ -17,7 +17,7 @@ import stolen
 import testbed
 from processes import Process, finish
 from progress import Progress
-from results import Config, Results, failure_text
+from results import LEARNING, Config, Results, failure_text
 from units import size_text, time_text
 
 CONFIGS = {
@@ -87,7 +87,9 @@ def groups_of(sizes: Sequence[int]) -> list[list[int]]:
 
 
 def warm_up(size: int) -> int:
-    """Iterations before the clock runs: enough for connections to be made and rates learned."""
+    """Iterations before the clock runs: enough for connections to be made and stripes' rates
+    learned.
+    """
     return 10 if size < 1 << 20 else 3 if size < 1 << 24 else 2
 
 
@@ -219,7 +221,7 @@ class Sweep:
         return launch(self._bed, command, sizes, 20 + 5 * seconds, start=start)
 
     def _warm_up(self, config: Config, size: int) -> int:
-        return warm_up(size)
+        return LEARNING if config.learns(size) else warm_up(size)
 
     def _start(self, config: Config, command: list[str]) -> list[Process]:
         return self._bed.start(command)

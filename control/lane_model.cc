@@ -209,6 +209,19 @@ std::optional<Split> LaneModel::predict(SizeClass size_class, double bytes,
   return split;
 }
 
+std::optional<double> LaneModel::unhindered(SizeClass size_class, double bytes, LaneSet set) const {
+  double rate = 0;        // bytes a nanosecond
+  double head_start = 0;  // bytes that start-up costs take away
+  for (int lane = 0; lane < lanes_; ++lane) {
+    if (!contains(set, lane)) continue;
+    const auto alone = line(size_class, lane_bit(lane), lane);
+    if (!alone) return std::nullopt;
+    rate += 1 / alone->slope;
+    head_start += alone->start / alone->slope;
+  }
+  return (bytes + head_start) / rate;
+}
+
 std::optional<Split> LaneModel::finish_together(SizeClass size_class, double bytes,
                                                 LaneSet set) const {
   std::vector<Line> lines(static_cast<size_t>(lanes_));  // slope 0 where not in the set

@@ -59,6 +59,9 @@ class LaneModel {
   // The slowest lane's. None where one is unknown.
   std::optional<Split> predict(SizeClass size_class, double bytes,
                                const Allocation& allocation) const;
+  // The nanoseconds in which the lanes of a set get through the bytes if they are as fast together
+  // as each is alone. None where one is unknown.
+  std::optional<double> unhindered(SizeClass size_class, double bytes, LaneSet set) const;
   // None where a lane is unknown, or would carry next to nothing: a smaller set does as well.
   std::optional<Split> finish_together(SizeClass size_class, double bytes, LaneSet set) const;
 

@@ -39,7 +39,6 @@ constexpr double kSteady = 0.015;
 constexpr double kUnsteady = 0.025;
 constexpr double kRest = 10;          // windows between two probes of a set
 constexpr double kProbeSlowest = 32;  // times what operations take now: none is to time out
-constexpr double kOwn = 1.5;  // times that, what a probe that finds a change is to answer for
 constexpr double kMostProbePart = 1. / 16;
 // Windows in which early lanes are let be, after a trial that was not worth it.
 constexpr int kLeastPatience = 4;
@@ -51,12 +50,6 @@ constexpr uint64_t kDoubted = 64;  // windows; a quarter for the second time, a 
 // A move within a set is taken back unless operations gain that part of what was promised.
 constexpr double kGained = 1. / 3;
 constexpr double kBolder = 0.8;  // times a claim that was refuted: one that is looked at at once
-
-// What a probe takes more than what it is made instead of. The step away from it is taken while
-// operations go on by it, so they are twice its window's; and steps are not free.
-double probe_cost(double home, double probe, int operations) {
-  return 2 * operations * (std::max(0.0, probe - home) + 0.05 * home);
-}
 
 // By which part a prediction must be better to be acted on: what is worth a change, and beyond what
 // noise brings about.
@@ -113,7 +106,7 @@ std::optional<Decision> ModelPolicy::on_window(const Window& window, const Alloc
     known.probe_part = std::min(kMostProbePart, 2 * known.probe_part);
   }
   const Allocation ran_by = restricted_to(set, allocation);
-  total_time_ += static_cast<double>(slowest(window)) * window.operations;
+  budget_.ran(window);
   if (known.home) return on_probe(known, window, ran_by);
   if (known.trial) return on_trial(known, window, ran_by);
   if (is_settled(known.state)) return on_settled(known, window, ran_by);
@@ -213,17 +206,9 @@ std::optional<Allocation> ModelPolicy::doubtful(Class& known, const Window& wind
   if (!is_due || !is_spread(size_class) || std::popcount(sharing()) < 2) return std::nullopt;
   const auto bytes = static_cast<double>(window.bytes);
   const auto found = best(size_class, bytes, live(), false);
-  double rate = 0;
-  double head_start = 0;  // bytes that start-up costs take away
-  for (int lane = 0; lane < lanes(); ++lane) {
-    if (!contains(sharing(), lane)) continue;
-    const auto line = model_.line(size_class, lane_bit(lane), lane);
-    if (!line) return std::nullopt;
-    rate += 1 / line->slope;
-    head_start += line->start / line->slope;
-  }
+  const auto promised = model_.unhindered(size_class, bytes, sharing());
   const bool is_alone = found && std::has_single_bit(found->set & sharing());
-  if (!is_alone || (bytes + head_start) / rate > kPromising * found->time) return std::nullopt;
+  if (!is_alone || !promised || *promised > kPromising * found->time) return std::nullopt;
   --known.doubts;
   model_.forget(size_class, sharing());
   return by_rates(size_class).value_or(equal_parts(sharing(), lanes()));
@@ -321,7 +306,9 @@ std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window
   known.home.reset();
   const LaneSet unused = lanes_of(ran_by) & ~lanes_of(home);
   const LaneChanges changed = lane_changes(model_, window, ran_by, unused);
-  charge(window, home, !changed.empty());
+  if (const auto at_home = model_.predict(window.size_class, bytes, home)) {
+    budget_.charge(at_home->time, window, !changed.empty());
+  }
   learn_changes(window, ran_by, changed);
   if (!changed.empty() && (unused & alone()) != 0) {  // the rails may have, and so what is at home
     open_search(known, true);
@@ -519,10 +506,8 @@ std::optional<Allocation> ModelPolicy::next_probe(const Window& window,
     const auto age = static_cast<double>(model_.age(window.size_class, other));
     const auto probe = probe_of(window, *now, other);
     if (!probe || age < kRest || probe->time > kProbeSlowest * now->time) continue;
-    const double cost = probe_cost(now->time, probe->time, kSearchOperations);
-    // Twice, since a probe may take longer than was thought.
-    const bool is_affordable = probe_time_ + 2 * cost <= kProbing * total_time_;
-    if (!is_affordable || (next && cost / age >= least)) continue;
+    const double cost = ProbeBudget::cost(now->time, probe->time, kSearchOperations);
+    if (!budget_.affords(cost) || (next && cost / age >= least)) continue;
     next = probe->allocation;
     least = cost / age;
   }
@@ -546,14 +531,6 @@ std::optional<Split> ModelPolicy::probe_of(const Window& window, const Split& cu
   const auto line = model_.line(window.size_class, set, lane);
   const double time = line ? line->at(part * bytes) : 2 * current.time;
   return Split{set, in_proportion(weights), std::max(time, current.time)};
-}
-
-// Where lanes have changed most of the time is the change's.
-void ModelPolicy::charge(const Window& probe, const Allocation& home, bool has_changed) {
-  const auto at_home = model_.predict(probe.size_class, static_cast<double>(probe.bytes), home);
-  const auto time = static_cast<double>(slowest(probe));
-  const double own = has_changed ? std::min(time, kOwn * at_home->time) : time;
-  probe_time_ += probe_cost(at_home->time, own, probe.operations);
 }
 
 }  // namespace nezha

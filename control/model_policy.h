@@ -13,6 +13,7 @@
 #include "control/lane_model.h"
 #include "control/lane_trial.h"
 #include "control/policy.h"
+#include "control/probe_budget.h"
 
 namespace nezha {
 
@@ -43,10 +44,8 @@ class ModelPolicy final : public Policy {
   ClassState state(SizeClass size_class) const override;
   int window_operations(SizeClass size_class) const override;
 
-  // The part of the operations' time that they took longer by probes, as far as windows tell. At
-  // most kProbing.
-  double probing() const { return total_time_ == 0 ? 0 : probe_time_ / total_time_; }
-  static constexpr double kProbing = 0.01;
+  // The part of the operations' time that they took longer by probes, as far as windows tell.
+  double probing() const { return budget_.spent(); }
 
  private:
   struct Move {
@@ -105,13 +104,11 @@ class ModelPolicy final : public Policy {
                             bool only_measured) const;
   std::optional<Allocation> next_probe(const Window& window, const Allocation& current) const;
   std::optional<Split> probe_of(const Window& window, const Split& current, LaneSet set) const;
-  void charge(const Window& probe, const Allocation& home, bool has_changed);
 
   LaneModel model_;
   Rates rates_;
   std::map<SizeClass, Class> classes_;
-  double total_time_ = 0;  // nanoseconds
-  double probe_time_ = 0;
+  ProbeBudget budget_;
 };
 
 }  // namespace nezha

@@ -109,6 +109,17 @@ def test_the_run_counts_from_which_the_least_was_stolen(monkeypatch: pytest.Monk
     assert (row["p50_us"], row["stolen"]) == (101, 0.1)
 
 
+def test_nezha_over_several_rails_learns() -> None:
+    def learns(rails: list[str], program: str, size: int) -> bool:
+        return Config("A", "", "A", rails, ["env", program]).learns(size)
+
+    both = ["eth0", "eth1"]
+    sizes = [4, 1 << 12, 1 << 22, 1 << 23]
+    assert [learns(both, "/x/nezha-bench", size) for size in sizes] == [False, True, True, False]
+    assert not learns(["eth0"], "/x/nezha-bench", 1 << 20)
+    assert not learns(both, "/x/gloo-bench", 1 << 20)
+
+
 def test_stolen_time_is_said_only_where_there_is_some() -> None:
     assert 0 <= CpuTime.now().part_stolen_since() <= 1
     assert note([made_results()]) == []

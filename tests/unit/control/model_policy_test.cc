@@ -149,7 +149,7 @@ TEST(ModelPolicy, ProbesTakeAHundredthOfTheTimeAtMost) {
       SimulatedJob job(network.lanes, policy, 0.05, 3);
       job.run(bytes, 100);
       job.run(bytes, 10'000);
-      EXPECT_LE(job.probing(), ModelPolicy::kProbing) << network.name << " " << bytes;
+      EXPECT_LE(job.probing(), ProbeBudget::kPart) << network.name << " " << bytes;
       // A lane that is 20 times as slow for short messages has its turn later.
       if (bytes > 4 * kKiB) {
         EXPECT_GT(job.probing(), 0) << network.name << " " << bytes;

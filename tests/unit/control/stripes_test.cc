@@ -108,7 +108,7 @@ TEST(Stripes, AreProbedAndProbeSlicesWithinAHundredthOfTheTime) {
     job.network.lanes[2].slope = are_in_use ? 1.1 : 0.9;
     job.run(8 * kMiB, 20'000);
     EXPECT_EQ(job.allocation(8 * kMiB)[2] > 0, !are_in_use) << job.balancer().table().history(23);
-    EXPECT_LE(job.probing(), ModelPolicy::kProbing);
+    EXPECT_LE(job.probing(), ProbeBudget::kPart);
   }
 }
 
