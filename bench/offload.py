@@ -40,6 +40,7 @@ class Case(Results):
     label: str = ""  # what it is among those of its group
     switches: int = 1  # the hosts are spread over them, and they are a tree
     loss: float | None = None  # percent of the frames; not None: they are lost one by one
+    multicast: bool = False  # brings the hosts the results
 
     def wire_limit(self, way: Way, size: int) -> float | None:
         """The microseconds that the wire alone takes.
@@ -57,7 +58,8 @@ class Case(Results):
     def title(self) -> str:
         tree = f", {self.switches} switches" if self.switches > 1 else ""
         loss = f", {self.loss:g}% of the frames lost" if self.loss is not None else ""
-        return super().title() + tree + loss
+        multicast = ", results by multicast" if self.multicast else ""
+        return super().title() + tree + loss + multicast
 
     def part_of_limit(self, way: Way) -> Value:
         return lambda row: self.wire_limit(way, row["bytes"]) / p50_of(row)

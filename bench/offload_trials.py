@@ -104,6 +104,8 @@ def fabric_text(bed: Testbed, case: Case) -> str:
     lines += [f"link s{first} s{host}" for host in switches[1:]]
     for host in range(case.hosts):
         lines.append(f"host {at(host)} s{switches[host * case.switches // case.hosts]}")
+    if case.multicast:
+        lines.append("multicast 239.192.0.0:7200 64")
     return "\n".join(lines) + "\n"
 
 

@@ -107,7 +107,8 @@ void FlareEngine::ask(uint32_t attempt) {
                 .address = address_,
                 .payload = static_cast<uint32_t>(payload),
                 .window = options_.window,
-                .streams = options_.streams});
+                .streams = options_.streams,
+                .multicast = has_multicast_});
 }
 
 void FlareEngine::on_granted(const message::Granted& granted) {
@@ -116,9 +117,17 @@ void FlareEngine::on_granted(const message::Granted& granted) {
                        absl::StrCat("the manager gives ", granted.streams, " streams where ",
                                     options_.streams, " were asked for"));
   }
+  std::optional<UdpPort> group;
+  if (granted.group) {
+    absl::StatusOr<UdpPort> joined =
+        UdpPort::join(*granted.group, options_.interface, kMaxDatagram);
+    has_multicast_ = joined.ok();  // else the next attempt is without
+    if (!joined.ok()) return on_rejected(attempt_, std::string(joined.status().message()));
+    group = *std::move(joined);
+  }
   last_.reset();
-  session_ = std::make_unique<SwitchSession>(progress_, port_, granted, counters_,
-                                             [this](const absl::Status& why) { lose(why); });
+  session_ = std::make_unique<SwitchSession>(progress_, port_, std::move(group), granted, counters_,
+                                             [this](const absl::Status& why) { on_over(why); });
   const absl::Status status = session_->start();
   if (!status.ok()) return on_rejected(attempt_, std::string(status.message()));
   send(0, rank_message::Joined{attempt_, ""});
@@ -157,6 +166,11 @@ void FlareEngine::on_up(uint32_t attempt) {
   is_up_ = true;
   log().info("{}: in-network computing, attempt {}", rank_of_, attempt);
   owner_.on_engine_up();
+}
+
+void FlareEngine::on_over(const absl::Status& why) {
+  if (session_->is_deaf()) has_multicast_ = false;
+  lose(why);
 }
 
 // At this rank. What that means for all, the owner finds out, which then takes what was retained.

@@ -116,6 +116,7 @@ class FlareEngine final : public Engine, FlareTaskOwner {
   void ask(uint32_t attempt);
   void on_granted(const message::Granted& granted);
   void on_rejected(uint32_t attempt, const std::string& why);
+  void on_over(const absl::Status& why);  // says the session
   void lose(const absl::Status& why);
   void set_down();
   void drop_session();
@@ -162,6 +163,7 @@ class FlareEngine final : public Engine, FlareTaskOwner {
   ManagerClient client_;
   SessionCounters counters_;
   uint64_t failures_ = 0;
+  bool has_multicast_ = true;  // it reaches this rank, as far as is known
 
   uint32_t attempt_ = 0;                    // the latest
   uint32_t lost_ = 0;                       // the latest that was lost, or could not be had, here

@@ -110,7 +110,8 @@ void ManagerClient::renew() {
                                                    .rank = join_->rank,
                                                    .size = join_->size,
                                                    .session = granted_->session,
-                                                   .streams = granted_->streams}));
+                                                   .streams = granted_->streams,
+                                                   .group = granted_->group}));
 }
 
 void ManagerClient::give_up() {

@@ -9,11 +9,12 @@
 
 namespace nezha::flare {
 
-SwitchSession::SwitchSession(Progress& progress, UdpPort& port, const message::Granted& granted,
-                             SessionCounters& counters,
+SwitchSession::SwitchSession(Progress& progress, UdpPort& port, std::optional<UdpPort> group,
+                             const message::Granted& granted, SessionCounters& counters,
                              std::function<void(const absl::Status&)> on_over)
     : progress_(progress),
       port_(port),
+      group_(std::move(group)),
       granted_(granted),
       counters_(counters),
       on_over_(std::move(on_over)),
@@ -29,12 +30,17 @@ SwitchSession::~SwitchSession() { stop(); }
 
 absl::Status SwitchSession::start() {
   absl::Status status = progress_.add(port_.fd(), this, EPOLLIN);
+  if (status.ok() && group_) {
+    status = progress_.add(group_->fd(), this, EPOLLIN);
+    if (!status.ok()) progress_.remove(port_.fd());
+  }
   is_running_ = status.ok();
   return status;
 }
 
 void SwitchSession::stop() {
   if (is_running_) progress_.remove(port_.fd());
+  if (is_running_ && group_) progress_.remove(group_->fd());
   is_running_ = false;
   alarm_.cancel();
 }
@@ -71,13 +77,21 @@ void SwitchSession::on_events(uint32_t /*epoll_events*/) {
   pump();
 }
 
+// What lies at the group's port first, all of it: by the numbers of what lies at the own port it
+// would seem lost.
 size_t SwitchSession::receive() {
-  return port_.receive([this](absl::Span<const std::byte> datagram, const Address& from) {
-    on_datagram(datagram, from);
+  const size_t count = group_ ? receive(*group_) : 0;
+  return count > 0 ? count : receive(port_);
+}
+
+size_t SwitchSession::receive(UdpPort& port) {
+  return port.receive([&](absl::Span<const std::byte> datagram, const Address& from) {
+    on_datagram(datagram, from, &port != &port_);
   });
 }
 
-void SwitchSession::on_datagram(absl::Span<const std::byte> datagram, const Address& from) {
+void SwitchSession::on_datagram(absl::Span<const std::byte> datagram, const Address& from,
+                                bool is_by_group) {
   const std::optional<Frame> frame = decode(datagram);
   if (!frame || !(from == granted_.address)) return;
   const FrameHeader& header = frame->header;
@@ -85,6 +99,7 @@ void SwitchSession::on_datagram(absl::Span<const std::byte> datagram, const Addr
   const bool is_ours =
       header.is_down && index < streams_.size() && header.generation == granted_.generation;
   if (!is_ours || !authenticator_.verify(datagram)) return;
+  if (is_by_group) unheard_ = 0;
   Stream& stream = streams_[index];
   if (const NumberRange lost = stream.window.lost_before(header); lost.count > 0) {
     ask_for(index, lost);
@@ -93,7 +108,11 @@ void SwitchSession::on_datagram(absl::Span<const std::byte> datagram, const Addr
     return stream.window.on_lost(decode_lost(frame->payload), now());
   }
   const uint32_t seq = header.block.seq;
-  if (header.type == FrameType::kResult) return on_result(stream, seq, frame->payload);
+  if (header.type == FrameType::kResult) {
+    const bool was_awaited = on_result(stream, seq, frame->payload);
+    if (was_awaited && group_ && !is_by_group) on_unheard();
+    return;
+  }
   const Part* part = part_of(stream, seq);
   if (part == nullptr || part->owner == nullptr) return;
   if (header.type == FrameType::kPending) {
@@ -104,20 +123,31 @@ void SwitchSession::on_datagram(absl::Span<const std::byte> datagram, const Addr
   }
 }
 
-void SwitchSession::on_result(Stream& stream, uint32_t seq, absl::Span<const std::byte> result) {
+bool SwitchSession::on_result(Stream& stream, uint32_t seq, absl::Span<const std::byte> result) {
   Part* const part = part_of(stream, seq);
-  if (part == nullptr || !stream.window.on_result(seq, now())) return;
+  if (part == nullptr || !stream.window.on_result(seq, now())) return false;
   const uint32_t block = seq - part->first;
   BlockOwner* const owner = part->owner;
-  if (owner == nullptr) return;
-  if (!owner->take(block, result)) return owner->on_misfit();
+  if (owner == nullptr) return true;
+  if (!owner->take(block, result)) {
+    owner->on_misfit();
+    return true;
+  }
   counters_.bytes_received += result.size();
   if (part->count - block <= granted_.window) {
     owner->retain(block, stream.retained[seq % granted_.window]);
   }
-  if (--part->missing > 0) return;
+  if (--part->missing > 0) return true;
   stream.parts.erase(stream.parts.begin() + (part - &stream.parts.front()));
   owner->on_complete();
+  return true;
+}
+
+void SwitchSession::on_unheard() {
+  const Nanos time = now();
+  if (unheard_ > 0 && time - unheard_at_ < kDeafPause) return;
+  ++unheard_;
+  unheard_at_ = time;
 }
 
 // Null: the block is none, or its part is complete.
@@ -181,6 +211,11 @@ void SwitchSession::on_alarm() {
   // What has come while this process was not running counts; a flood is not to keep it here.
   constexpr int kMostTurns = 64;
   for (int turn = 0; turn < kMostTurns && receive() > 0; ++turn) {
+  }
+  if (is_deaf()) {
+    return end(absl::UnavailableError(absl::StrCat(
+        "what the switch at ", granted_.address.str(), " sends to the multicast group ",
+        granted_.group->str(), " does not come here, and the next session is without one")));
   }
   const Nanos time = now();
   for (const Stream& stream : streams_) {

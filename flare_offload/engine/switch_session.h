@@ -9,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -55,10 +56,12 @@ struct SessionCounters {
 // All under Progress's lock.
 class SwitchSession final : EventHandler {
  public:
-  // The port and the counters outlive this. `on_over`: the switch says nothing any more, or the
-  // session's numbers are used up. Called once, by a timer; this may not be destroyed in it.
-  SwitchSession(Progress& progress, UdpPort& port, const message::Granted& granted,
-                SessionCounters& counters, std::function<void(const absl::Status&)> on_over);
+  // The port and the counters outlive this. `group`: a member of what was granted. `on_over`: the
+  // switch says nothing any more, or nothing by the group, or the session's numbers are used up.
+  // Called once, by a timer; this may not be destroyed in it.
+  SwitchSession(Progress& progress, UdpPort& port, std::optional<UdpPort> group,
+                const message::Granted& granted, SessionCounters& counters,
+                std::function<void(const absl::Status&)> on_over);
   ~SwitchSession() override;
   SwitchSession(const SwitchSession&) = delete;
   SwitchSession& operator=(const SwitchSession&) = delete;
@@ -68,6 +71,8 @@ class SwitchSession final : EventHandler {
   void stop();
   size_t payload() const { return granted_.payload; }
   int streams() const { return granted_.streams; }
+  // What is sent to the group does not come: there is no use in another.
+  bool is_deaf() const { return unheard_ >= kDeaf; }
 
   // The stream's next `blocks` blocks, one at least, are the owner's.
   void add(int stream, uint32_t blocks, BlockOwner* owner);
@@ -92,13 +97,21 @@ class SwitchSession final : EventHandler {
   // A switch that says nothing for so long while something is in flight is given up. Resends are
   // answered, at least by kPending.
   static constexpr Nanos kSilence = kSecond;
+  // So often results had to be asked for again, at least so much later each time, and nothing came
+  // by the group in between: the network drops multicast, or has begun to. What is lost now and
+  // then, be it much at a time, is followed by what is not.
+  static constexpr int kDeaf = 8;
+  static constexpr Nanos kDeafPause = 20 * kMillisecond;
   // A session's numbers may not come around: authenticator.h. Some are left for what is under way.
   static constexpr uint64_t kMaxUsed = uint64_t{1} << 30;
 
   void on_events(uint32_t epoll_events) override;
   size_t receive();  // how many datagrams
-  void on_datagram(absl::Span<const std::byte> datagram, const Address& from);
-  void on_result(Stream& stream, uint32_t seq, absl::Span<const std::byte> result);
+  size_t receive(UdpPort& port);
+  void on_datagram(absl::Span<const std::byte> datagram, const Address& from, bool is_by_group);
+  // Whether it was awaited.
+  bool on_result(Stream& stream, uint32_t seq, absl::Span<const std::byte> result);
+  void on_unheard();  // a result came by the own port: the group's had not
   static Part* part_of(Stream& stream, uint32_t seq);
   void pump();
   void send(size_t stream, uint32_t seq);
@@ -110,6 +123,7 @@ class SwitchSession final : EventHandler {
 
   Progress& progress_;
   UdpPort& port_;
+  std::optional<UdpPort> group_;
   const message::Granted granted_;
   SessionCounters& counters_;
   std::function<void(const absl::Status&)> on_over_;
@@ -118,6 +132,8 @@ class SwitchSession final : EventHandler {
   Alarm alarm_;
   Nanos alarm_at_ = 0;
   bool is_running_ = false;
+  int unheard_ = 0;  // how often, since something came by the group: kDeaf
+  Nanos unheard_at_ = 0;
 };
 
 }  // namespace nezha::flare

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "flare_offload/manager/groups.h"
 
 namespace nezha::flare {
 namespace {
@@ -69,21 +71,56 @@ absl::Status add_link(Fabric& fabric, const Words& words) {
   return absl::OkStatus();
 }
 
+absl::Status add_groups(Fabric& fabric, const Words& words) {
+  constexpr uint32_t kMost = 1 << 16;
+  if (fabric.groups) return wrong(words[0], "is there already");
+  const absl::StatusOr<Address> first = Address::parse(words[1]);
+  if (!first.ok()) return first.status();
+  GroupRange groups{.first = *first};
+  if (!absl::SimpleAtoi(words[2], &groups.count) || groups.count < 1 || groups.count > kMost) {
+    return wrong(words[2], absl::StrCat("is no number from 1 to ", kMost));
+  }
+  const auto last = plus(*first, groups.count - 1);
+  if (!first->is_multicast() || !last || !last->is_multicast()) {
+    return wrong(words[1], "begins no so many multicast addresses");
+  }
+  fabric.groups = groups;
+  return absl::OkStatus();
+}
+
+// What a line may begin with.
+struct Keyword {
+  absl::string_view name;
+  size_t values;
+  absl::Status (*add)(Fabric& fabric, const Words& words);
+};
+
+constexpr Keyword kKeywords[] = {{"switch", 3, add_switch},
+                                 {"host", 2, add_host},
+                                 {"link", 2, add_link},
+                                 {"multicast", 2, add_groups}};
+
 absl::Status add_line(Fabric& fabric, absl::string_view line) {
   line = line.substr(0, line.find('#'));
   const Words words = absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
   if (words.empty()) return absl::OkStatus();
-  const auto takes = [&](size_t values) {
-    if (words.size() == values + 1) return absl::OkStatus();
-    return wrong(words[0], absl::StrCat("takes ", values, " values, not ", words.size() - 1));
-  };
-  absl::Status status = takes(words[0] == "switch" ? 3 : 2);
-  if (words[0] != "switch" && words[0] != "host" && words[0] != "link") {
-    return wrong(words[0], "is none of: switch, host, link");
+  for (const Keyword& keyword : kKeywords) {
+    if (keyword.name != words[0]) continue;
+    if (words.size() == keyword.values + 1) return keyword.add(fabric, words);
+    return wrong(words[0],
+                 absl::StrCat("takes ", keyword.values, " values, not ", words.size() - 1));
   }
-  if (!status.ok()) return status;
-  if (words[0] == "switch") return add_switch(fabric, words);
-  return words[0] == "host" ? add_host(fabric, words) : add_link(fabric, words);
+  return wrong(words[0], "is none of: switch, host, link, multicast");
+}
+
+// A switch sends from the address at which it is known, to addresses of its family only.
+absl::Status check_groups(const Fabric& fabric) {
+  for (const FabricSwitch& it : fabric.switches) {
+    if (fabric.groups && fabric.groups->first.family() != it.data.family()) {
+      return wrong(it.name, "is of another address family than the multicast addresses");
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -111,6 +148,7 @@ absl::StatusOr<Fabric> parse_fabric(absl::string_view text) {
     }
   }
   if (fabric.switches.empty()) return absl::InvalidArgumentError("there is no line 'switch'");
+  if (absl::Status status = check_groups(fabric); !status.ok()) return status;
   return fabric;
 }
 

@@ -1,6 +1,8 @@
 // What a manager knows of its fabric: the switches, the hosts, and what is linked to what.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,12 @@ constexpr absl::string_view kFabricFormat =
   host 10.0.0.1 leaf1                        a host's address on this fabric, and a switch that it
                                              is linked to; a host may have several such lines
   link leaf1 spine1                          two switches that are linked
+  multicast 239.192.0.0:7200 256             so many multicast addresses from that one on, and the
+                                             port: a switch sends each result once to all hosts that
+                                             are its children, by a group of the session's own, if
+                                             one is left; without this line, to each host. A job
+                                             with hosts that turn out not to receive it goes on
+                                             without
 )";
 
 struct FabricSwitch {
@@ -33,9 +41,16 @@ struct FabricHost {
   std::vector<int> switches;  // that it is linked to, by number
 };
 
+// Consecutive multicast addresses.
+struct GroupRange {
+  Address first;
+  uint32_t count = 0;
+};
+
 struct Fabric {
   std::vector<FabricSwitch> switches;
   std::vector<FabricHost> hosts;
+  std::optional<GroupRange> groups = {};
 
   // Null: there is no such host. By its address, whose port does not matter.
   const FabricHost* host(const Address& address) const;

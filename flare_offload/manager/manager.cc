@@ -70,6 +70,7 @@ Manager::Manager(Progress& progress, ManagerOptions options, const Secret& secre
       options_(std::move(options)),
       secret_(secret),
       admission_(options_.fabric, options_.sessions),
+      groups_(options_.fabric.groups),
       switches_(options_.fabric.switches.size()),
       tick_(progress, [this] { tick(); }) {}
 
@@ -185,7 +186,11 @@ void Manager::on_join(Host& host, const message::Join& join) {
   log().debug("nezha-manager: {}: rank {} of {} at {}", name_of(join.request), join.rank, join.size,
               join.address.str());
   Member& member = job->members[static_cast<size_t>(join.rank)];
-  member = {.host = &host, .has_joined = true, .heard = now(), .address = join.address};
+  member = {.host = &host,
+            .has_joined = true,
+            .heard = now(),
+            .address = join.address,
+            .multicast = join.multicast};
   const bool is_complete = std::all_of(job->members.begin(), job->members.end(),
                                        [](const Member& it) { return it.has_joined; });
   if (is_complete) install(*job);
@@ -209,6 +214,10 @@ void Manager::on_renew(Host& host, const message::Renew& renew) {
   Member& member = job.members[static_cast<size_t>(renew.rank)];
   member.host = &host;
   member.heard = now();
+  const bool may_have_had_it = job.groups.size() < job.tree.size();
+  if (may_have_had_it && renew.group && groups_.take(*renew.group)) {
+    job.groups.emplace_back(renew.group);
+  }
 }
 
 // A session that a manager before this one has installed.

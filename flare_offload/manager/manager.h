@@ -12,6 +12,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "absl/status/status.h"
 #include "flare_offload/manager/admission.h"
 #include "flare_offload/manager/fabric.h"
+#include "flare_offload/manager/groups.h"
 #include "flare_offload/manager/messages.h"
 #include "flare_offload/manager/tree.h"
 #include "flare_offload/secure/secure_connection.h"
@@ -60,6 +62,7 @@ class Manager {
     bool has_left = false;
     Nanos heard = 0;
     Address address;
+    bool multicast = false;  // may bring it its results
   };
   enum class State { kGathering, kInstalling, kUp };
   // A job's request, and the session that it gets.
@@ -75,7 +78,9 @@ class Manager {
     uint16_t generation = 0;
     Tree tree;              // of a job that was taken over, only its switches' numbers
     std::vector<Key> keys;  // by node
-    std::set<int> missing;  // switches that have not answered yet
+    // To which nodes send results, by node; of a job that was taken over, those that it had.
+    std::vector<std::optional<Address>> groups;
+    std::set<int> missing;                // switches that have not answered yet
     std::map<int, std::string> refusals;  // by switch, and why
   };
   struct Switch {
@@ -111,10 +116,11 @@ class Manager {
 
   // Sessions: sessions.cc
   void install(Job& job);
+  void take_groups(Job& job);
   std::string spec(const Job& job, size_t node) const;
   void grant(Job& job);
   void try_another(Job& job, int number, std::string why);
-  void remove_from_switches(const Job& job);
+  void remove_from_switches(Job& job);
   Job* job_of(uint32_t session);
   uint32_t free_session(int streams) const;
   void tick();
@@ -124,6 +130,7 @@ class Manager {
   const Secret secret_;
   const Nanos started_ = now();
   Admission admission_;
+  Groups groups_;
   std::vector<Switch> switches_;
   std::unique_ptr<Listener> listener_;
   std::map<Host*, std::unique_ptr<Host>> hosts_;

@@ -33,14 +33,16 @@ std::string flat(absl::string_view reason) {
   return text;
 }
 
+std::string str(const std::optional<Address>& group) { return group ? group->str() : "-"; }
+
 struct Encoder {
   std::string operator()(const Join& m) const {
     return absl::StrCat(line("join", m.request), " ", m.rank, " ", m.size, " ", m.address.str(),
-                        " ", m.payload, " ", m.window, " ", m.streams);
+                        " ", m.payload, " ", m.window, " ", m.streams, " ", m.multicast ? 1 : 0);
   }
   std::string operator()(const Renew& m) const {
     return absl::StrCat(line("renew", m.request), " ", m.rank, " ", m.size, " ", m.session, " ",
-                        m.streams);
+                        m.streams, " ", str(m.group));
   }
   std::string operator()(const Leave& m) const {
     return absl::StrCat(line("leave", m.request), " ", m.rank);
@@ -49,7 +51,7 @@ struct Encoder {
     return absl::StrCat(line("granted", m.request), " ", m.session, " ", m.streams, " ",
                         m.generation, " ", to_hex(m.key), " ", m.address.str(), " ", m.child, " ",
                         m.window, " ") +
-           absl::StrCat(m.payload, " ", m.lease / kMillisecond);
+           absl::StrCat(m.payload, " ", m.lease / kMillisecond, " ", str(m.group));
   }
   std::string operator()(const Rejected& m) const {
     return absl::StrCat(line("rejected", m.request), " ", flat(m.reason));
@@ -97,6 +99,12 @@ class Words {
     value = is_one ? static_cast<T>(read) : T{};
   }
   void address(Address& value) { take(Address::parse(word()), value); }
+  void group(std::optional<Address>& value) {
+    const absl::string_view text = word();
+    if (text == "-") return;
+    take(Address::parse(text), value.emplace());
+    is_good_ = is_good_ && value->is_multicast();
+  }
   void key(Key& value) { take(parse_key(word()), value); }
   void request(Request& value) {
     take(UniqueId::parse(word()), value.job);
@@ -137,6 +145,7 @@ Message read(Words& words, Join m) {
   words.number(m.payload, 8, kMaxPayload);
   words.number(m.window, 1, UINT16_MAX + 1);
   words.streams(m.streams);
+  words.number(m.multicast, 0, 1);
   return m;
 }
 Message read(Words& words, Renew m) {
@@ -144,6 +153,7 @@ Message read(Words& words, Renew m) {
   words.rank(m.rank, m.size);
   words.number(m.session, 0, UINT32_MAX);
   words.streams(m.streams);
+  words.group(m.group);
   return m;
 }
 Message read(Words& words, Leave m) {
@@ -162,6 +172,7 @@ Message read(Words& words, Granted m) {
   words.number(m.window, 1, UINT16_MAX + 1);
   words.number(m.payload, 8, kMaxPayload);
   words.lease(m.lease);
+  words.group(m.group);
   return m;
 }
 Message read(Words& words, Install m) {

@@ -1,11 +1,11 @@
 // What hosts, manager and switches tell each other, over secure streams (secure_stream.h). Text:
 // the words of a line, the first of which says what it is.
 //
-//   host to manager     join JOB ATTEMPT RANK SIZE ADDRESS PAYLOAD WINDOW STREAMS
-//                       renew JOB ATTEMPT RANK SIZE SESSION STREAMS
+//   host to manager     join JOB ATTEMPT RANK SIZE ADDRESS PAYLOAD WINDOW STREAMS MULTICAST
+//                       renew JOB ATTEMPT RANK SIZE SESSION STREAMS GROUP
 //                       leave JOB ATTEMPT RANK
 //   manager to host     granted JOB ATTEMPT SESSION STREAMS GENERATION KEY SWITCH CHILD WINDOW
-//                               PAYLOAD LEASE
+//                               PAYLOAD LEASE GROUP
 //                       rejected JOB ATTEMPT REASON...    no session: why, and what to do
 //                       lost JOB ATTEMPT REASON...        the session is none any more
 //   manager to switch   install STREAMS LEASE, and below that line what session_spec.h describes,
@@ -19,10 +19,13 @@
 //
 // JOB is a context's id; its ranks get a session together, once all of them have asked by the same
 // ATTEMPT. STREAMS are a job's sessions, numbered from SESSION on; LEASE is in milliseconds.
+// MULTICAST is 1 if results may come by a multicast group, else 0; GROUP is the one by which they
+// do, or -.
 // Nothing that comes is believed before parse() let it through.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -56,6 +59,7 @@ struct Join {
   uint32_t payload = 0;
   uint32_t window = 0;
   int streams = 0;
+  bool multicast = false;  // as far as is known it reaches this host
 };
 struct Renew {
   Request request;
@@ -63,6 +67,7 @@ struct Renew {
   int size = 0;
   uint32_t session = 0;
   int streams = 0;
+  std::optional<Address> group = {};  // that it was granted
 };
 struct Leave {
   Request request;
@@ -79,6 +84,7 @@ struct Granted {
   uint32_t window = 0;
   uint32_t payload = 0;
   Nanos lease = 0;
+  std::optional<Address> group = {};  // to which the switch sends results
 };
 struct Rejected {
   Request request;

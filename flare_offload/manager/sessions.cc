@@ -80,11 +80,31 @@ void Manager::install(Job& job) {
   job.generation = random_value<uint16_t>();
   job.keys.clear();
   for (size_t node = 0; node < job.tree.size(); ++node) job.keys.push_back(random_value<Key>());
+  take_groups(job);
   for (size_t node = 0; node < job.tree.size(); ++node) {
     const int number = job.tree[node].number;
     admission_.take(number, job.session, job.streams);
     job.missing.insert(number);
     send(number, message::Install{job.streams, options_.lease, spec(job, node)});
+  }
+}
+
+// A switch with several hosts as children sends them each result once, to a group of theirs.
+void Manager::take_groups(Job& job) {
+  for (const TreeNode& node : job.tree) {
+    int hosts = 0;
+    bool all_may = options_.fabric.groups.has_value();
+    for (const TreeNode::Child& child : node.children) {
+      if (child.rank < 0) continue;
+      ++hosts;
+      all_may = all_may && job.members[static_cast<size_t>(child.rank)].multicast;
+    }
+    const bool is_of_use = all_may && hosts > 1;
+    job.groups.push_back(is_of_use ? groups_.take() : std::nullopt);
+    if (!is_of_use || job.groups.back()) continue;
+    log().info("nezha-manager: {}: no multicast group is left; {} sends results to each host",
+               name_of(job.request),
+               options_.fabric.switches[static_cast<size_t>(node.number)].name);
   }
 }
 
@@ -106,6 +126,7 @@ std::string Manager::spec(const Job& job, size_t node) const {
                       below.ranks.back(), "\n");
     }
   }
+  if (job.groups[node]) absl::StrAppend(&text, "group ", job.groups[node]->str(), "\n");
   if (it.parent >= 0) {
     const auto parent = static_cast<size_t>(it.parent);
     absl::StrAppend(&text, "parent ", address(job.tree[parent].number), " ", it.place, " ",
@@ -135,7 +156,8 @@ void Manager::grant(Job& job) {
                            .child = static_cast<uint8_t>(place),
                            .window = job.window,
                            .payload = job.payload,
-                           .lease = options_.lease}));
+                           .lease = options_.lease,
+                           .group = job.groups[node]}));
     }
   }
   std::vector<std::string> names;
@@ -154,7 +176,7 @@ void Manager::try_another(Job& job, int number, std::string why) {
   install(job);
 }
 
-void Manager::remove_from_switches(const Job& job) {
+void Manager::remove_from_switches(Job& job) {
   message::Remove remove;
   for (int i = 0; i < job.streams; ++i) {
     remove.sessions.push_back(job.session + static_cast<uint32_t>(i));
@@ -163,6 +185,10 @@ void Manager::remove_from_switches(const Job& job) {
     send(node.number, remove);
     for (const uint32_t session : remove.sessions) admission_.release(node.number, session);
   }
+  for (const auto& group : job.groups) {
+    if (group) groups_.release(*group);
+  }
+  job.groups.clear();
 }
 
 void Manager::tick() {

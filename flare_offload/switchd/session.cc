@@ -8,12 +8,15 @@
 namespace nezha::flare {
 namespace {
 
+absl::Status check_family(const UdpPort& port, const Address& to) {
+  if (to.family() == port.family()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(to.str(), " cannot be reached from the address to listen at, which is of IPv",
+                   port.family() == AF_INET6 ? 6 : 4, "; all of a session are of one family"));
+}
+
 absl::Status check_path(const SessionSpec& spec, const UdpPort& port, const Address& to) {
-  if (to.family() != port.family()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(to.str(), " cannot be reached from the address to listen at, which is of IPv",
-                     port.family() == AF_INET6 ? 6 : 4, "; all of a session are of one family"));
-  }
+  if (absl::Status status = check_family(port, to); !status.ok()) return status;
   const absl::StatusOr<size_t> mtu = path_mtu(to);
   if (!mtu.ok()) return mtu.status();
   const size_t most = payload_for(*mtu, to.family() == AF_INET6);
@@ -21,6 +24,16 @@ absl::Status check_path(const SessionSpec& spec, const UdpPort& port, const Addr
   return absl::InvalidArgumentError(absl::StrCat("a payload of ", spec.table.payload,
                                                  " bytes is too long for the way to ", to.str(),
                                                  ", whose MTU of ", *mtu, " allows ", most));
+}
+
+// One of them may be many: the group.
+std::vector<Address> receivers_of_results(const SessionSpec& spec) {
+  if (!spec.group) return spec.children;
+  std::vector<Address> receivers = {*spec.group};
+  for (size_t i = 0; i < spec.children.size(); ++i) {
+    if (spec.table.children[i].count > 1) receivers.push_back(spec.children[i]);
+  }
+  return receivers;
 }
 
 }  // namespace
@@ -33,11 +46,17 @@ absl::StatusOr<std::unique_ptr<Session>> Session::install(const SessionSpec& spe
     if (absl::Status status = check_path(spec, *port, spec.parent->address); !status.ok())
       return status;
   }
+  if (spec.group) {
+    absl::Status status = check_family(*port, *spec.group);
+    if (status.ok()) status = port->reach_groups();
+    if (!status.ok()) return status;
+  }
   return std::unique_ptr<Session>(new Session(spec, port));
 }
 
 Session::Session(SessionSpec spec, UdpPort* port)
     : spec_(std::move(spec)),
+      results_to_(receivers_of_results(spec_)),
       port_(port),
       below_(spec_.key),
       above_(spec_.parent ? spec_.parent->key : spec_.key),
@@ -77,7 +96,8 @@ void Session::to_child(int child, const FrameHeader& header, absl::Span<const st
 }
 
 void Session::to_children(const FrameHeader& header, absl::Span<const std::byte> payload) {
-  send(header, payload, below_, spec_.children);
+  const bool is_result = header.type == FrameType::kResult;
+  send(header, payload, below_, is_result ? results_to_ : spec_.children);
 }
 
 void Session::send(FrameHeader header, absl::Span<const std::byte> payload,

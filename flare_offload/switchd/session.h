@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -16,7 +17,7 @@ namespace nezha::flare {
 struct SessionCounts {
   uint64_t received = 0;  // frames that named the session
   uint64_t received_bytes = 0;
-  uint64_t sent = 0;  // frames, one for each receiver
+  uint64_t sent = 0;  // frames, one for each receiver; a group is one
   uint64_t sent_bytes = 0;
   uint64_t outdated = 0;   // of other generations
   uint64_t strangers = 0;  // from no child's or parent's address
@@ -48,6 +49,7 @@ class Session final : private Outlet {
             absl::Span<const Address> to);
 
   const SessionSpec spec_;
+  const std::vector<Address> results_to_;
   UdpPort* const port_;
   Authenticator below_;
   Authenticator above_;

@@ -67,6 +67,14 @@ absl::Status read_child(const Words& words, SessionSpec& spec) {
   return absl::OkStatus();
 }
 
+absl::Status read_group(const Words& words, SessionSpec& spec) {
+  Address group;
+  if (absl::Status status = read_address(words, 1, &group); !status.ok()) return status;
+  if (!group.is_multicast()) return not_a("multicast address", 1);
+  spec.group = group;
+  return absl::OkStatus();
+}
+
 absl::Status read_parent(const Words& words, SessionSpec& spec) {
   ParentSpec parent;
   if (absl::Status status = read_address(words, 1, &parent.address); !status.ok()) return status;
@@ -117,6 +125,7 @@ constexpr Keyword kKeywords[] = {
        return status;
      }},
     {"child", 2, true, read_child},
+    {"group", 1, false, read_group},
     {"parent", 3, false, read_parent},
 };
 

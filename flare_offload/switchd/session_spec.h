@@ -30,6 +30,9 @@ constexpr absl::string_view kSessionFormat =
   buffers 4                      that many for each block instead of one; not if reproducible
   child 10.0.0.1:7200 0          a child's address, and the rank that it is, or the ranks below
   child 10.0.0.8:7100 1-4        it; children are numbered in the order of these lines
+  group 239.192.0.0:7200         the multicast group of the children that are one rank each: results
+                                 are sent to it once, and to each other child; without this line to
+                                 each child
   parent 10.0.0.9:7100 2 64-HEX  the switch above, which child of it this one is, and its key;
                                  without this line the switch is the root
 
@@ -49,6 +52,7 @@ struct SessionSpec {
   Key key{};
   SlotTableOptions table;
   std::vector<Address> children;  // as many as table.children
+  std::optional<Address> group = {};
   std::optional<ParentSpec> parent;
 };
 

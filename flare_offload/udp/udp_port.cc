@@ -1,6 +1,8 @@
 #include "flare_offload/udp/udp_port.h"
 
+#include <ifaddrs.h>
 #include <linux/filter.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <netinet/udp.h>
@@ -39,21 +41,40 @@ void forbid_fragments(int fd, int family) {
   }
 }
 
-// Alone at its address, or one of several there.
-absl::StatusOr<tcp::Socket> bound_socket(const Address& address, bool is_one_of_several) {
+// `shared_by`: the option by which other sockets may be at the address, too; 0: none may.
+absl::StatusOr<tcp::Socket> bound_socket(const Address& address, int shared_by,
+                                         const std::string& interface = "") {
+  constexpr int kOn = 1;
   tcp::Socket socket(::socket(address.family(), SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (socket.fd() < 0) return absl::ErrnoToStatus(errno, "making a UDP socket");
-  const int several = is_one_of_several ? 1 : 0;
-  setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEPORT, &several, sizeof several);
+  if (shared_by != 0) setsockopt(socket.fd(), SOL_SOCKET, shared_by, &kOn, sizeof kOn);
+  if (!interface.empty()) {
+    absl::Status status = tcp::bind_to_interface(socket.fd(), interface);
+    if (!status.ok()) return status;
+  }
   if (bind(socket.fd(), address.sockaddr_ptr(), address.length()) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("binding a UDP socket to ", address.str()));
   }
   widen_buffer(socket.fd(), SO_RCVBUFFORCE, SO_RCVBUF);
   widen_buffer(socket.fd(), SO_SNDBUFFORCE, SO_SNDBUF);
   forbid_fragments(socket.fd(), address.family());
-  constexpr int kOn = 1;
   setsockopt(socket.fd(), SOL_UDP, UDP_GRO, &kOn, sizeof kOn);  // without it trains come apart
   return socket;
+}
+
+// The index of the interface that has the address; 0: none has it.
+unsigned interface_of(const Address& address) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return 0;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != address.family()) continue;
+    Address known;
+    std::memcpy(&known.storage, entry->ifa_addr, address.length());
+    known.set_port(address.port());
+    if (known == address) return if_nametoindex(entry->ifa_name);
+  }
+  return 0;
 }
 
 // Has the kernel choose among the sockets at this one's address (SO_ATTACH_REUSEPORT_CBPF in
@@ -111,9 +132,22 @@ UdpCounters& UdpCounters::operator+=(const UdpCounters& other) {
 }
 
 absl::StatusOr<UdpPort> UdpPort::open(const Address& address, size_t datagram) {
-  absl::StatusOr<tcp::Socket> socket = bound_socket(address, false);
+  absl::StatusOr<tcp::Socket> socket = bound_socket(address, 0);
   if (!socket.ok()) return socket.status();
   return UdpPort(*std::move(socket), address.family(), datagram);
+}
+
+absl::StatusOr<UdpPort> UdpPort::join(const Address& group, const std::string& interface,
+                                      size_t datagram) {
+  absl::StatusOr<tcp::Socket> socket = bound_socket(group, SO_REUSEADDR, interface);
+  if (!socket.ok()) return socket.status();
+  const group_req membership = {if_nametoindex(interface.c_str()), group.storage};
+  const int level = group.family() == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IP;
+  if (setsockopt(socket->fd(), level, MCAST_JOIN_GROUP, &membership, sizeof membership) != 0) {
+    return absl::ErrnoToStatus(errno,
+                               absl::StrCat("joining the group ", group.str(), " on ", interface));
+  }
+  return UdpPort(*std::move(socket), group.family(), datagram);
 }
 
 absl::StatusOr<std::vector<UdpPort>> UdpPort::open_many(const Address& address, size_t datagram,
@@ -127,13 +161,13 @@ absl::StatusOr<std::vector<UdpPort>> UdpPort::open_many(const Address& address, 
   }
   // Sockets that may be one of several could join those of another process at the address; one
   // that is alone finds out, and which port it is if any will do.
-  absl::StatusOr<tcp::Socket> alone = bound_socket(address, false);
+  absl::StatusOr<tcp::Socket> alone = bound_socket(address, 0);
   if (!alone.ok()) return alone.status();
   const absl::StatusOr<Address> at = tcp::local_address(alone->fd());
   if (!at.ok()) return at.status();
   alone = tcp::Socket();
   for (size_t i = 0; i < count; ++i) {
-    absl::StatusOr<tcp::Socket> socket = bound_socket(*at, true);
+    absl::StatusOr<tcp::Socket> socket = bound_socket(*at, SO_REUSEPORT);
     if (!socket.ok()) return socket.status();
     ports.push_back(UdpPort(*std::move(socket), address.family(), datagram));
   }
@@ -159,6 +193,25 @@ UdpPort::UdpPort(tcp::Socket socket, int family, size_t datagram)
     in_headers_[i].msg_hdr.msg_name = &senders_[i].storage;
     in_headers_[i].msg_hdr.msg_control = in_controls_[i].bytes;
   }
+}
+
+// Members on this host get it, too (IP_MULTICAST_LOOP is on), and where there is none that costs
+// nothing.
+absl::Status UdpPort::reach_groups() const {
+  constexpr int kHops = 8;  // a fabric's, and no way out of it
+  const absl::StatusOr<Address> here = tcp::local_address(fd());
+  if (!here.ok()) return here.status();
+  const auto index = static_cast<int>(interface_of(*here));
+  ip_mreqn by{};
+  by.imr_ifindex = index;
+  const bool is_set =
+      family_ == AF_INET6
+          ? setsockopt(fd(), IPPROTO_IPV6, IPV6_MULTICAST_IF, &index, sizeof index) == 0 &&
+                setsockopt(fd(), IPPROTO_IPV6, IPV6_MULTICAST_HOPS, &kHops, sizeof kHops) == 0
+          : setsockopt(fd(), IPPROTO_IP, IP_MULTICAST_IF, &by, sizeof by) == 0 &&
+                setsockopt(fd(), IPPROTO_IP, IP_MULTICAST_TTL, &kHops, sizeof kHops) == 0;
+  if (is_set) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, absl::StrCat("sending to groups from ", here->str()));
 }
 
 size_t UdpPort::receive(

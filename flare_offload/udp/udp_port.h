@@ -43,6 +43,10 @@ class UdpPort {
  public:
   // Bound to `address`, for datagrams of at most `datagram` bytes.
   static absl::StatusOr<UdpPort> open(const Address& address, size_t datagram);
+  // A member of the multicast group on the interface, for what is sent to it; others on this host
+  // may be, too, and each gets all.
+  static absl::StatusOr<UdpPort> join(const Address& group, const std::string& interface,
+                                      size_t datagram);
   // That many, 1 to 256, all bound to `address`, each for a thread of its own: the kernel gives a
   // datagram to port b mod `count`, where b is its byte at `place`, and a train to that of its
   // first datagram. Some may go to others: those that come before this returns. kUnimplemented: the
@@ -52,6 +56,10 @@ class UdpPort {
 
   int fd() const { return socket_.fd(); }
   int family() const { return family_; }  // of the addresses that it reaches
+
+  // Has what is sent to multicast groups go by the interface of the port's address; by routes, if
+  // no single one has it.
+  absl::Status reach_groups() const;
 
   // Calls `handle` with each datagram of a batch and its sender, and returns how many there were,
   // with those left out which are longer than any may be. 0: there is nothing to receive.

@@ -1,7 +1,7 @@
 // The datagrams between hosts and aggregation switches, and between switches: all of the format is
 // in this file.
 //
-// Version 2. Integers are little-endian and unsigned, and so are the elements' bytes; reserved
+// Version 3. Integers are little-endian and unsigned, and so are the elements' bytes; reserved
 // fields are sent as zero and ignored when received. One UDP datagram is one frame:
 //
 //   offset  bytes
@@ -32,7 +32,9 @@
 // A block is the same few elements of all ranks, as many as fit a datagram. Frames and payloads:
 //
 //   kContribution  child to switch: the elements. Of a switch below: what its own children's make
-//   kResult        switch to its children: the reduced elements
+//   kResult        switch to its children: the reduced elements. What is for all of them may come
+//   by
+//                  a multicast group of which the manager has told them
 //   kPending       switch to its children: the block waits for others' contributions, those of
 //                  the ranks in the payload: up to 64 times {u16 first rank, u16 how many}
 //   kMismatch      switch to its children and its parent, and from there to all others: some ranks
@@ -61,7 +63,7 @@ namespace nezha::flare {
 // Raised with any change of the frames, of the messages (manager/messages.h) or of what they mean:
 // hosts and managers that have another one find out when they connect to the manager, or to a
 // switch (secure_stream.h).
-constexpr uint8_t kVersion = 2;
+constexpr uint8_t kVersion = 3;
 constexpr size_t kHeaderSize = 32;
 constexpr size_t kSessionOffset = 4;
 

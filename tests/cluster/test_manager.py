@@ -36,7 +36,7 @@ HELP = "Try nezha-manager --help."
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
     rails = {RAIL: "500mbit", OTHER: "500mbit"}
-    with Testbed(hosts=8, rails=rails, prefix="ct_manager") as bed:
+    with Testbed(hosts=8, rails=rails, ipv6=True, prefix="ct_manager") as bed:
         for switch in SWITCHES:
             bed.set_rate(RAIL, "none", switch)
         yield bed
@@ -47,6 +47,7 @@ class Fabric:
 
     def __init__(self, bed: Testbed, folder: Path) -> None:
         self.bed = bed
+        self.ipv6 = False
         self.folder = folder
         self.secret = folder / "secret"
         self.secret.write_text(secrets.token_hex(32))
@@ -54,19 +55,22 @@ class Fabric:
         self.manager: Process | None = None
 
     def address(self, host: int) -> str:
-        return self.bed.rail(RAIL).address(host)
+        rail = self.bed.rail(RAIL)
+        return rail.address6(host) if self.ipv6 else rail.address(host)
+
+    def at(self, host: int, port: int) -> str:
+        return f"[{self.address(host)}]:{port}" if self.ipv6 else f"{self.address(host)}:{port}"
 
     def start_switch(self, switch: int, *options: str, limited: int = 1024) -> None:
         """`limited`: to so many descriptors."""
-        at = self.address(switch)
         argv = [
             "prlimit",
             f"--nofile={limited}",
             SWITCH,
             "--listen",
-            f"{at}:7100",
+            self.at(switch, 7100),
             "--control",
-            f"{at}:7101",
+            self.at(switch, 7101),
         ]
         [process] = self.bed.start([*argv, "--secret", str(self.secret), *options], on=[switch])
         process.wait_for("^ready$")
@@ -75,7 +79,7 @@ class Fabric:
     def start_manager(self, text: str, *options: str, lease: int = LEASE) -> None:
         path = self.folder / "fabric"
         path.write_text(text)
-        argv = [MANAGER, "--listen", f"{self.address(MANAGED_BY)}:7000", "--fabric", str(path)]
+        argv = [MANAGER, "--listen", self.at(MANAGED_BY, 7000), "--fabric", str(path)]
         argv += ["--secret", str(self.secret), "--lease", str(lease), *options]
         [self.manager] = self.bed.start(argv, on=[MANAGED_BY], env={"NEZHA_LOG": "info"})
         self.manager.wait_for("^ready$")
@@ -99,7 +103,7 @@ class Fabric:
 
     @property
     def rail(self) -> str:
-        return f"flare:{RAIL}@{self.address(MANAGED_BY)}:7000"
+        return f"flare:{RAIL}@{self.at(MANAGED_BY, 7000)}"
 
     @property
     def env(self) -> dict[str, str]:
@@ -110,8 +114,7 @@ class Fabric:
         end_sessions(all_of_them, gently=False)
 
     def switch_line(self, switch: int) -> str:
-        at = self.address(switch)
-        return f"switch s{switch} {at}:7100 {at}:7101\n"
+        return f"switch s{switch} {self.at(switch, 7100)} {self.at(switch, 7101)}\n"
 
     def star(self, switch: int = SWITCHES[0]) -> str:
         """All hosts linked to one switch."""
@@ -201,6 +204,131 @@ def test_barriers(bed: Testbed, fabric: Fabric) -> None:
         job.await_that("barriers", lambda: all(map(carried, work.ranks)), tell=work.told)
         work.stop()
         work.succeed()
+
+
+GROUPS = "multicast 239.192.0.0:7200 16\n"
+
+
+def frames_per_block(fabric: Fabric, switch: int) -> float:
+    """That the switch has sent, in the sessions that it has now."""
+
+    def some() -> list[dict[str, Any]]:
+        sessions = fabric.counted(fabric.switches[switch])["sessions"]
+        return sessions if sum(session["blocks"] for session in sessions) > 100 else []
+
+    sessions = job.await_that("blocks", some)
+    sent: int = sum(session["sent"] for session in sessions)
+    return sent / sum(session["blocks"] for session in sessions)
+
+
+def heard_all(work: job.Job) -> bool:
+    """No rank has found that multicast does not come."""
+    return not any("does not come here" in rank.process.stderr for rank in work.ranks)
+
+
+@pytest.mark.parametrize(("ranks_per_host", "ipv6"), [(1, False), (2, False), (1, True)])
+def test_results_by_multicast(
+    bed: Testbed, fabric: Fabric, ranks_per_host: int, ipv6: bool
+) -> None:
+    """Each is sent once, and comes to all ranks, of one host too."""
+    fabric.ipv6 = ipv6
+    fabric.start_switch(SWITCHES[0])
+    groups = "multicast [ff18::7200]:7200 16\n" if ipv6 else GROUPS
+    fabric.start_manager(fabric.star() + groups)
+    with job.Job(bed, HOSTS, ranks_per_host) as work:
+        go_on(work, fabric, fabric.rail, elements=f"{MIB},1000,1")
+        await_carried(work, 4 << 20)
+        assert 1 <= frames_per_block(fabric, SWITCHES[0]) < 2
+        work.stop()
+        work.succeed()
+        assert heard_all(work), work.told()
+
+
+def test_multicast_below_a_switch(bed: Testbed, fabric: Fabric) -> None:
+    """Each of two levels sends results to its hosts once, and to or from the other one apart."""
+    first, second = SWITCHES[:2]
+    text = fabric.switch_line(first) + fabric.switch_line(second) + f"link s{first} s{second}\n"
+    for host in range(HOSTS):
+        text += f"host {fabric.address(host)} s{first if host < 2 else second}\n"
+    for switch in (first, second):
+        fabric.start_switch(switch)
+    fabric.start_manager(text + GROUPS)
+    with job.Job(bed, HOSTS) as work:
+        go_on(work, fabric, fabric.rail, elements=f"{MIB},1000,1")
+        await_carried(work, 4 << 20)
+        for switch in (first, second):  # without groups it would be 3
+            assert 2 <= frames_per_block(fabric, switch) < 2.5
+        work.stop()
+        work.succeed()
+
+
+@pytest.mark.parametrize("since", ["the start", "later"])
+def test_a_network_that_drops_multicast(bed: Testbed, fabric: Fabric, since: str) -> None:
+    """On the way to one host: the session is lost, and the next one is without."""
+
+    def flood(how: str) -> None:
+        port = bed.rail(RAIL).port(2)
+        bed.exec("sw", ["bridge", "link", "set", "dev", port, "mcast_flood", how])
+
+    fabric.start_switch(SWITCHES[0])
+    fabric.start_manager(fabric.star() + GROUPS)
+    with job.Job(bed, HOSTS) as work, contextlib.ExitStack() as stack:
+        stack.callback(flood, "on")
+        if since == "the start":
+            flood("off")
+        go_on(work, fabric, fabric.rail, elements="100000,1000,1")
+        if since == "later":
+            await_carried(work, 1 << 20)
+            assert frames_per_block(fabric, SWITCHES[0]) < 2
+            flood("off")
+        said = work.ranks[2].process
+        said.wait_for("to the multicast group .* does not come here", job.PATIENCE)
+        assert fabric.manager is not None
+        fabric.manager.wait_for(r"\(attempt 2\): 4 ranks", job.PATIENCE)
+        await_carried(work, 4 << 20)
+        assert frames_per_block(fabric, SWITCHES[0]) > 3
+        work.stop()
+        work.succeed()
+        assert all(rank.rail("flare")["failures"] >= 1 for rank in work.ranks), work.told()
+
+
+def test_multicast_with_loss(bed: Testbed, fabric: Fabric) -> None:
+    """What is lost is asked for; that, even if it is much, does not look like no multicast."""
+    fabric.start_switch(SWITCHES[0])
+    fabric.start_manager(fabric.star() + GROUPS)
+    with job.Job(bed, HOSTS) as work, contextlib.ExitStack() as stack:
+        stack.callback(bed.loss, RAIL, 0)
+        go_on(work, fabric, fabric.rail, elements=f"{MIB},1000,1")
+        await_carried(work)
+        bed.loss(RAIL, 5)
+        await_carried(work, 8 << 20)
+        bed.loss(RAIL, 0)
+        work.stop()
+        work.succeed()
+        assert heard_all(work), work.told()
+
+
+@pytest.mark.parametrize("manager", ["stays", "starts again"])
+def test_no_multicast_group_is_left(bed: Testbed, fabric: Fabric, manager: str) -> None:
+    """Each session has its own, or none, and a manager that comes back knows which are taken."""
+    lease = 6
+    text = fabric.star() + "multicast 239.192.0.0:7200 1\n"
+    fabric.start_switch(SWITCHES[0])
+    fabric.start_manager(text, lease=lease)
+    with job.Job(bed, 2) as first, job.Job(bed, 2) as second:
+        go_on(first, fabric, fabric.rail)
+        await_carried(first)
+        assert fabric.manager is not None
+        if manager == "starts again":
+            fabric.kill(fabric.manager)
+            fabric.start_manager(text, lease=lease)
+            fabric.manager.wait_for("is taken over", job.PATIENCE)
+        go_on(second, fabric, fabric.rail)
+        fabric.manager.wait_for("no multicast group is left; s4 sends results to each host")
+        for work in (first, second):
+            await_carried(work, 1 << 20)
+            work.stop()
+            work.succeed()
 
 
 # Keeps 200 connections to ADDRESS PORT, by which nothing is said, and makes those again that end.

@@ -59,6 +59,9 @@ def test_fabrics() -> None:
     assert offload_trials.fabric_text(bed, case).splitlines()[1:] == [
         f"host 10.0.0.{number} s3" for number in (1, 2, 3)
     ]
+    case.multicast = True
+    [last] = offload_trials.fabric_text(bed, case).splitlines()[4:]
+    assert last == "multicast 239.192.0.0:7200 64"
 
 
 def test_figures_of_a_switch() -> None:

@@ -10,18 +10,20 @@
 namespace nezha::flare::message {
 namespace {
 
+bool is_group(const std::optional<Address>& group) { return !group || group->is_multicast(); }
+
 struct IsWithinLimits {
   bool operator()(const Join& m) const {
     return m.rank >= 0 && m.rank < m.size && m.size <= kMaxRanks && m.payload <= kMaxPayload &&
            m.window > 0 && m.streams > 0 && m.streams <= kMaxStreams;
   }
   bool operator()(const Renew& m) const {
-    return m.rank >= 0 && m.rank < m.size && m.size <= kMaxRanks && m.streams > 0 &&
-           m.streams <= kMaxStreams;
+    return is_group(m.group) && m.rank >= 0 && m.rank < m.size && m.size <= kMaxRanks &&
+           m.streams > 0 && m.streams <= kMaxStreams;
   }
   bool operator()(const Granted& m) const {
-    return m.child < kMaxChildren && m.payload <= kMaxPayload && m.window > 0 && m.lease > 0 &&
-           m.streams > 0 && m.streams <= kMaxStreams;
+    return is_group(m.group) && m.child < kMaxChildren && m.payload <= kMaxPayload &&
+           m.window > 0 && m.lease > 0 && m.streams > 0 && m.streams <= kMaxStreams;
   }
   bool operator()(const Install& m) const {
     return m.streams > 0 && m.streams <= kMaxStreams && m.lease > 0;

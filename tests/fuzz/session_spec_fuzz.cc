@@ -8,7 +8,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto spec = parse_session({reinterpret_cast<const char*>(data), size});
   if (!spec.ok()) return 0;
   if (!check(spec->table).ok() || spec->children.size() != spec->table.children.size() ||
-      spec->table.is_root == spec->parent.has_value()) {
+      spec->table.is_root == spec->parent.has_value() ||
+      (spec->group && !spec->group->is_multicast())) {
     std::abort();
   }
   return 0;

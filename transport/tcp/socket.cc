@@ -101,6 +101,11 @@ bool Address::is_link_local() const {
 
 void Address::set_scope(unsigned index) { as_v6(storage)->sin6_scope_id = index; }
 
+bool Address::is_multicast() const {
+  if (family() == AF_INET6) return IN6_IS_ADDR_MULTICAST(&as_v6(storage)->sin6_addr);
+  return family() == AF_INET && IN_MULTICAST(ntohl(as_v4(storage)->sin_addr.s_addr));
+}
+
 bool operator==(const Address& a, const Address& b) {
   if (a.family() != b.family() || a.port() != b.port()) return false;
   if (a.family() != AF_INET6)

@@ -48,6 +48,7 @@ struct Address {
   void set_port(uint16_t port);
   bool is_link_local() const;      // IPv6's, which are valid on one interface only
   void set_scope(unsigned index);  // of the interface
+  bool is_multicast() const;
 
   // The same family, address and port, and of link-local ones the same interface.
   friend bool operator==(const Address& a, const Address& b);

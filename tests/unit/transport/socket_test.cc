@@ -17,5 +17,14 @@ TEST(SocketAddress, LinkLocalOnesAreOfOneInterface) {
   EXPECT_EQ(address_on("[fd00::1]:80", 1), address_on("[fd00::1]:80", 2));
 }
 
+TEST(Address, KnowsMulticast) {
+  for (const char* text : {"224.0.0.1:1", "239.255.255.255:1", "[ff02::1]:1"}) {
+    EXPECT_TRUE(Address::parse(text)->is_multicast()) << text;
+  }
+  for (const char* text : {"223.255.255.255:1", "240.0.0.0:1", "[fe80::1]:1"}) {
+    EXPECT_FALSE(Address::parse(text)->is_multicast()) << text;
+  }
+}
+
 }  // namespace
 }  // namespace nezha::tcp

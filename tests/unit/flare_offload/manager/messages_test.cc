@@ -13,13 +13,15 @@ const Request kRequest{*UniqueId::parse("0123456789abcdef0123456789abcdef"), 3};
 TEST(MessagesTest, SaysTheSameAfterItsWay) {
   const Address address = *Address::parse("10.0.0.1:7200");
   const Address v6 = *Address::parse("[fd00::1]:7200");
+  const Address group = *Address::parse("239.192.0.1:7200");
+  const Address v6_group = *Address::parse("[ff18::1]:7200");
   Key key{};
   key[0] = std::byte{0xab};
   const std::vector<Message> all = {
-      Join{kRequest, 1, 4, address, 1440, 32, 4},
-      Renew{kRequest, 1, 4, 77, 4},
+      Join{kRequest, 1, 4, address, 1440, 32, 4, true},
+      Renew{kRequest, 1, 4, 77, 4, {}},
       Leave{kRequest, 1},
-      Granted{kRequest, 77, 4, 9, key, v6, 63, 32, 1440, 10 * kSecond},
+      Granted{kRequest, 77, 4, 9, key, v6, 63, 32, 1440, 10 * kSecond, v6_group},
       Rejected{kRequest, "s1 is full: wait"},
       Lost{kRequest, "s1 has started again"},
       Install{4, kSecond, "session 7\nchild 10.0.0.1:1 0\n"},
@@ -30,6 +32,9 @@ TEST(MessagesTest, SaysTheSameAfterItsWay) {
       Installed{77},
       Refused{77, "no room"},
       Expired{{1}},
+      Join{kRequest, 1, 4, address, 1440, 32, 4, false},
+      Renew{kRequest, 1, 4, 77, 4, group},
+      Granted{kRequest, 77, 4, 9, key, v6, 63, 32, 1440, 10 * kSecond, {}},
   };
   for (const Message& message : all) {
     const std::string text = encode(message);
@@ -42,6 +47,8 @@ TEST(MessagesTest, SaysTheSameAfterItsWay) {
   EXPECT_EQ(granted.key, key);
   EXPECT_EQ(granted.address, v6);
   EXPECT_EQ(granted.lease, 10 * kSecond);
+  EXPECT_EQ(granted.group, v6_group);
+  EXPECT_EQ(std::get<Renew>(*parse(encode(all[15]))).group, group);
 }
 
 TEST(MessagesTest, ReasonsStayOnTheirLine) {
@@ -55,15 +62,19 @@ TEST(MessagesTest, RefusesWhatMakesNoSense) {
       "",
       "hello",
       "join",
-      "join " + job + " 1 0 4 10.0.0.1:7200 1440 32",       // no streams
-      "join " + job + " 1 0 4 10.0.0.1:7200 1440 32 4 4",   // too many words
-      "join " + job + " 1 4 4 10.0.0.1:7200 1440 32 4",     // no such rank
-      "join " + job + " 1 0 5000 10.0.0.1:7200 1440 32 4",  // too many ranks
-      "join " + job + " 1 0 4 10.0.0.1 1440 32 4",          // no port
-      "join " + job + " 1 0 4 10.0.0.1:7200 9000000 32 4",  // too long
-      "join " + job + " 1 0 4 10.0.0.1:7200 1440 32 17",    // too many streams
-      "join " + job + " -1 0 4 10.0.0.1:7200 1440 32 4",
-      "join xyz 1 0 4 10.0.0.1:7200 1440 32 4",
+      "join " + job + " 1 0 4 10.0.0.1:7200 1440 32 4",       // nothing of multicast
+      "join " + job + " 1 0 4 10.0.0.1:7200 1440 32 4 2",     // neither yes nor no
+      "join " + job + " 1 0 4 10.0.0.1:7200 1440 32 4 1 4",   // too many words
+      "join " + job + " 1 4 4 10.0.0.1:7200 1440 32 4 1",     // no such rank
+      "join " + job + " 1 0 5000 10.0.0.1:7200 1440 32 4 1",  // too many ranks
+      "join " + job + " 1 0 4 10.0.0.1 1440 32 4 1",          // no port
+      "join " + job + " 1 0 4 10.0.0.1:7200 9000000 32 4 1",  // too long
+      "join " + job + " 1 0 4 10.0.0.1:7200 1440 32 17 1",    // too many streams
+      "join " + job + " -1 0 4 10.0.0.1:7200 1440 32 4 1",
+      "join xyz 1 0 4 10.0.0.1:7200 1440 32 4 1",
+      "renew " + job + " 1 0 4 77 4",                // no group, nor that there is none
+      "renew " + job + " 1 0 4 77 4 10.0.0.1:7200",  // of no group
+      "renew " + job + " 1 0 4 77 4 239.192.0.1",
       "leave " + job + " 1",
       "extend 0 1",
       "extend 99999999999999 1",

@@ -112,7 +112,7 @@ TEST(FabricTest, NamesTheLineAndWhatIsWrong) {
   };
   const std::string one = "switch a 10.0.0.1:1 10.0.0.1:2\n";
   EXPECT_EQ(error(""), "there is no line 'switch'");
-  EXPECT_EQ(error("swich a"), "line 1: 'swich' is none of: switch, host, link");
+  EXPECT_EQ(error("swich a"), "line 1: 'swich' is none of: switch, host, link, multicast");
   EXPECT_EQ(error("switch a 10.0.0.1:1"), "line 1: 'switch' takes 3 values, not 2");
   EXPECT_EQ(error(one + one), "line 2: 'a' is there already");
   EXPECT_EQ(error(one + "host x a"), "line 2: 'x' is no address of a host");
@@ -120,6 +120,30 @@ TEST(FabricTest, NamesTheLineAndWhatIsWrong) {
   EXPECT_EQ(error(one + "link a a"), "line 2: 'a' is linked to itself");
   EXPECT_EQ(error(one + "host 10.0.0.2 a\nhost 10.0.0.2 a"),
             "line 3: '10.0.0.2' is linked to it already");
+  const std::string groups = "multicast 239.255.255.0:7200 256\n";
+  EXPECT_EQ(error(one + groups), "");
+  EXPECT_EQ(error(one + groups + groups), "line 3: 'multicast' is there already");
+  EXPECT_EQ(error(one + "multicast 239.255.255.0 256"),
+            "line 2: not an address and port: '239.255.255.0'");
+  for (const char* count : {"0", "x", "65537"}) {
+    EXPECT_EQ(error(one + "multicast 239.0.0.0:1 " + count),
+              absl::StrCat("line 2: '", count, "' is no number from 1 to 65536"));
+  }
+  for (const char* range :
+       {"239.255.255.1:1 256", "223.255.255.255:1 2", "[ff18::ffff:ffff]:1 2"}) {
+    EXPECT_NE(error(one + "multicast " + range).find("begins no so many multicast addresses"),
+              std::string::npos)
+        << range;
+  }
+  EXPECT_EQ(error("multicast [ff18::1]:1 2\n" + one),
+            "'a' is of another address family than the multicast addresses");
+}
+
+TEST(FabricTest, HasMulticastAddresses) {
+  EXPECT_FALSE(two_levels().groups);
+  const Fabric fabric = *parse_fabric(absl::StrCat(kTwoLevels, "multicast 239.192.0.0:7200 3\n"));
+  EXPECT_EQ(fabric.groups->first.str(), "239.192.0.0:7200");
+  EXPECT_EQ(fabric.groups->count, 3);
 }
 
 TEST(FabricTest, KnowsHostsByAnyPort) {

@@ -56,6 +56,7 @@ class TestChild {
         address_(*tcp::local_address(port_.fd())) {}
 
   const Address& address() const { return address_; }
+  int fd() const { return port_.fd(); }
   void queue(uint32_t session, uint32_t seq, const Address& to) {
     const FrameHeader header = {.child = static_cast<uint8_t>(child_),
                                 .session = session,
@@ -195,6 +196,45 @@ TEST_P(ServerTest, CountsWhatComesAndGoes) {
   // The result to both, and kPending or the result once more to `a`.
   EXPECT_EQ(counted(statistics, "sent"), 2 * 3);
   EXPECT_EQ(counted(statistics, "pendings") + counted(statistics, "resent"), 1);
+}
+
+TEST_P(ServerTest, AGroupOfOneRanksGetsAResultOnceAndOthersApart) {
+  Address group = *Address::parse("239.192.7.9:1");
+  group.set_port(at_.port());
+  UdpPort member = *UdpPort::join(group, "lo", kMaxDatagram);
+  TestChild below(2);  // a switch
+  constexpr uint32_t kNumber = kFirstSession + kSessions;
+  SessionSpec spec = spec_of(kNumber, {a_.address(), b_.address(), below.address()});
+  spec.table.children = {{0, 1}, {1, 1}, {2, 2}};
+  spec.group = group;
+  ASSERT_TRUE(server_->install(spec).ok());
+  for (TestChild* child : {&a_, &b_, &below}) {
+    child->queue(kNumber, 0, at_);
+    child->flush();
+  }
+  for (const int fd : {member.fd(), below.fd()}) {
+    pollfd awaited = {fd, POLLIN, 0};
+    ASSERT_EQ(poll(&awaited, 1, 30'000), 1);
+  }
+  member.receive([&](absl::Span<const std::byte> datagram, const Address& from) {
+    const auto frame = decode(datagram);
+    EXPECT_TRUE(frame && frame->header.type == FrameType::kResult && from == at_);
+  });
+  EXPECT_EQ(member.counters().received, 1);
+  EXPECT_EQ(counted(server_->statistics(), "sent"), 2 * 2);  // of all, and of the session
+  a_.queue(kNumber, 0, at_);                                 // its result was lost
+  a_.flush();
+  pollfd awaited = {a_.fd(), POLLIN, 0};
+  ASSERT_EQ(poll(&awaited, 1, 30'000), 1);
+  EXPECT_EQ(member.receive([](auto, const auto&) { FAIL(); }), 0);
+  EXPECT_EQ(counted(server_->statistics(), "sent"), 2 * 3);
+}
+
+TEST_P(ServerTest, AGroupOfAnotherFamilyIsRefused) {
+  SessionSpec spec = spec_of(kFirstSession + kSessions, {a_.address(), b_.address()});
+  spec.group = *Address::parse("[ff18::1]:7200");
+  EXPECT_NE(server_->install(spec).message().find("[ff18::1]:7200 cannot be reached"),
+            std::string::npos);
 }
 
 TEST_P(ServerTest, SessionsComeAndGoWhileFramesDo) {

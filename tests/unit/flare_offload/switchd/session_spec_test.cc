@@ -64,6 +64,15 @@ TEST(SessionSpec, WithoutParentItIsTheRoots) {
   EXPECT_FALSE(spec->parent.has_value());
 }
 
+TEST(SessionSpec, MayHaveAGroup) {
+  EXPECT_FALSE(parse_session(text())->group);
+  const auto spec = parse_session(text() + "group [ff18::1]:7200");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->group->str(), "[ff18::1]:7200");
+  EXPECT_EQ(error_of("window 32", "group 10.0.0.1:7200"), "line 5: word 2 is no multicast address");
+  EXPECT_EQ(error_of("window 32", "group 239.0.0.1"), "line 5: word 2 is no address and port");
+}
+
 TEST(SessionSpec, ErrorsNameTheLine) {
   const std::pair<const char*, const char*> numbers[] = {{"session 7 ", "session 4294967296 "},
                                                          {"session 7 ", "session -1 "},

@@ -40,8 +40,9 @@ namespace {
 
 constexpr size_t kMost = 100;  // bytes of a datagram
 
-// At a free port of the loopback device.
+// At a free port of the loopback device, or a member of a group there.
 struct Port {
+  explicit Port(UdpPort member) : udp(std::make_unique<UdpPort>(std::move(member))) {}
   explicit Port(const char* at = "127.0.0.1:1", size_t datagram = kMost) {
     Address any = *Address::parse(at);
     any.set_port(0);
@@ -120,6 +121,37 @@ TEST(UdpPort, TrainsComeApartAsTheyWere) {
   EXPECT_EQ(a.receive(expected.size()), expected);
   EXPECT_EQ(a.udp->counters().sent, 2 * expected.size());
   EXPECT_EQ(b.udp->counters().received, expected.size());
+}
+
+TEST(UdpPort, AllMembersOfAGroupGetWhatIsSentToItOnce) {
+  Port a;
+  ASSERT_TRUE(a.udp->reach_groups().ok());
+  Address group = *Address::parse("239.192.7.7:1");
+  group.set_port(a.address.port());
+  Address other = *Address::parse("239.192.7.8:1");
+  other.set_port(a.address.port());
+  Port b(*UdpPort::join(group, "lo", kMost));
+  Port c(*UdpPort::join(group, "lo", kMost));
+  Port d(*UdpPort::join(other, "lo", kMost));
+  const Texts expected = {"0123456789", "abcdefghij", "012"};
+  a.queue("xyz", {other});
+  for (const std::string& text : expected) a.queue(text, {group});
+  a.udp->flush();
+  EXPECT_EQ(b.receive(3), expected);
+  EXPECT_EQ(c.receive(3), expected);
+  EXPECT_TRUE(c.senders == std::vector<Address>(3, a.address));
+  EXPECT_EQ(d.receive(1), Texts{"xyz"});
+  EXPECT_EQ(a.udp->counters().sent, 4);
+  for (Port* port : {&a, &b, &c, &d}) {
+    EXPECT_EQ(port->udp->receive([](auto, const auto&) { FAIL(); }), 0);
+  }
+}
+
+TEST(UdpPort, SaysWhereItCannotJoinAGroup) {
+  const Address group = *Address::parse("239.192.7.7:17208");
+  EXPECT_FALSE(UdpPort::join(group, "no-such-if", kMost).ok());
+  const auto joined = UdpPort::join(*Address::parse("127.0.0.1:17208"), "lo", kMost);
+  EXPECT_EQ(joined.status().message(), "joining the group 127.0.0.1:17208 on lo: Invalid argument");
 }
 
 TEST(UdpPort, SendsSinglyWhereNoTrainsCanBeSent) {
