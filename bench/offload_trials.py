@@ -238,7 +238,7 @@ class FlareSweep(Sweep):
         self._fabric = fabric
 
     def _warm_up(self, config: Config, size: int) -> int:
-        return LEARNING if config.key == BOTH else warm_up(size)
+        return LEARNING if config.key == BOTH or config.learns(size) else warm_up(size)
 
     def _launch(self, config: Config, sizes: list[int]) -> tuple[list[dict], list[str]]:
         with sampled(self._fabric) as samples:

@@ -40,7 +40,8 @@ class Config:
     def learns(self, size: int) -> bool:
         """Whether it is nezha, which has to learn how to divide such messages (the plan auto)."""
         is_nezha = any(Path(word).name == "nezha-bench" for word in self.command)
-        return is_nezha and len(self.rails) > 1 and 1 << 12 <= size < 1 << 23
+        is_told = "--share" in self.command or "stripe" in self.command
+        return is_nezha and not is_told and len(self.rails) > 1 and 1 << 12 <= size < 1 << 23
 
 
 @dataclasses.dataclass

@@ -166,7 +166,9 @@ class Sweep:
 
     def _measure(self, config: Config, sizes: list[int], repeat: int) -> None:
         if self._failed_launches[config.key] < FAILURES_ALLOWED:
-            least = (warm_up(sizes[-1]) + 3) * (self._results.wire_limit(config, sizes[-1]) or 0)
+            least = (self._warm_up(config, sizes[-1]) + 3) * (
+                self._results.wire_limit(config, sizes[-1]) or 0
+            )
             tell = self._progress.say if least > SLOW else self._progress.show
             tell(self._line(config, sizes[0], "..."))
             rows, errors = self._launch_undisturbed(config, sizes)
@@ -201,7 +203,7 @@ class Sweep:
             rows, errors = self._launch(config, sizes)
             part = before.part_stolen_since()
             if errors:
-                return rows, errors
+                return best or rows, errors
             if not best or part < best[0]["stolen"]:
                 best = [row | {"stolen": part} for row in rows]
             if part <= self._most_stolen:
@@ -218,7 +220,8 @@ class Sweep:
             *("--iteration-time", f"{self._seconds}s", "--timeout", f"{seconds:.0f}s"),
         ]
         start = functools.partial(self._start, config)
-        return launch(self._bed, command, sizes, 20 + 5 * seconds, start=start)
+        patience = 20 + 5 * seconds + 2 * self._warm_up(config, sizes[-1]) * seconds / 10
+        return launch(self._bed, command, sizes, patience, start=start)
 
     def _warm_up(self, config: Config, size: int) -> int:
         return LEARNING if config.learns(size) else warm_up(size)

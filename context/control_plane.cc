@@ -122,12 +122,10 @@ void ControlPlane::create_coordinator() {
 // ---- Operations --------------------------------------------------------------------------------
 
 std::optional<ControlPlane::Course> ControlPlane::start(const OperationId& operation,
-                                                        uint64_t bytes, bool is_learned_from) {
+                                                        uint64_t bytes) {
   const auto number = follower_.start(operation);
   if (!number) return std::nullopt;
-  // A class that nothing is learned of would stay with what it tries first.
-  const bool opens = is_learned_from || options_.takes_engine_alone;
-  if (coordinator_ != nullptr && opens) coordinator_->saw(bytes);
+  if (coordinator_ != nullptr && options_.takes_engine_alone) coordinator_->saw(bytes);
   const auto plan = plans_.find(*number);
   if (plan == plans_.end()) return Course{*number, 0, {}};
   const SizeClass size_class = size_class_of(bytes);
@@ -151,6 +149,11 @@ bool ControlPlane::is_sampled(const Reading& reading) {
 }
 
 void ControlPlane::add(Reading reading) {
+  // A class that nothing is learned of would stay with what it tries first: of operations that run
+  // beside others, say.
+  const bool counts =
+      std::any_of(reading.lanes.begin(), reading.lanes.end(), [](Nanos time) { return time > 0; });
+  if (coordinator_ != nullptr && counts) coordinator_->saw(reading.bytes);
   if (!is_sampled(reading)) return;
   readings_.push_back(std::move(reading));
   if (readings_.size() >= kBatch || coordinator_ != nullptr) return flush();

@@ -96,7 +96,7 @@ class ControlPlane {
   };
   // None: it is held, and to be started again on on_released(). One that is not learned from goes
   // as the others of its size do.
-  std::optional<Course> start(const OperationId& operation, uint64_t bytes, bool is_learned_from);
+  std::optional<Course> start(const OperationId& operation, uint64_t bytes);
   // It is over, or was given up.
   void finish(const OperationId& operation) { follower_.finish(operation); }
   // What this rank measured of it. All lanes 0: nothing that counts.

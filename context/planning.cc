@@ -159,8 +159,7 @@ std::optional<RunningOperation::Course> ContextImpl::course(const RunningOperati
     course.parts = unlearned_parts(op);
     return course;
   }
-  const auto found =
-      control_->start(operation.id(), planned_bytes(op), op.collective == Collective::kAllreduce);
+  const auto found = control_->start(operation.id(), planned_bytes(op));
   if (!found) return std::nullopt;
   course.plan = found->plan;
   course.number = found->number;

@@ -209,21 +209,16 @@ std::optional<Split> LaneModel::predict(SizeClass size_class, double bytes,
   return split;
 }
 
-std::optional<double> LaneModel::unhindered(SizeClass size_class, double bytes, LaneSet set) const {
-  double rate = 0;        // bytes a nanosecond
-  double head_start = 0;  // bytes that start-up costs take away
-  for (int lane = 0; lane < lanes_; ++lane) {
-    if (!contains(set, lane)) continue;
-    const auto alone = line(size_class, lane_bit(lane), lane);
-    if (!alone) return std::nullopt;
-    rate += 1 / alone->slope;
-    head_start += alone->start / alone->slope;
-  }
-  return (bytes + head_start) / rate;
-}
-
 std::optional<Split> LaneModel::finish_together(SizeClass size_class, double bytes,
                                                 LaneSet set) const {
+  return together(bytes, set, [&](int lane) { return line(size_class, set, lane); });
+}
+
+std::optional<Split> LaneModel::unhindered(SizeClass size_class, double bytes, LaneSet set) const {
+  return together(bytes, set, [&](int lane) { return line(size_class, lane_bit(lane), lane); });
+}
+
+std::optional<Split> LaneModel::together(double bytes, LaneSet set, LineOf line_of) const {
   std::vector<Line> lines(static_cast<size_t>(lanes_));  // slope 0 where not in the set
   double rate = 0;                                       // bytes a nanosecond
   double head_start = 0;                                 // bytes that start-up costs take away
@@ -231,7 +226,7 @@ std::optional<Split> LaneModel::finish_together(SizeClass size_class, double byt
   split.set = set;
   for (int lane = 0; lane < lanes_; ++lane) {
     if (!contains(set, lane)) continue;
-    const auto known = line(size_class, set, lane);
+    const auto known = line_of(lane);
     if (!known) return std::nullopt;
     rate += 1 / known->slope;
     head_start += known->start / known->slope;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "control/allocation.h"
 #include "control/line_fit.h"
 #include "control/size_class.h"
@@ -59,11 +60,10 @@ class LaneModel {
   // The slowest lane's. None where one is unknown.
   std::optional<Split> predict(SizeClass size_class, double bytes,
                                const Allocation& allocation) const;
-  // The nanoseconds in which the lanes of a set get through the bytes if they are as fast together
-  // as each is alone. None where one is unknown.
-  std::optional<double> unhindered(SizeClass size_class, double bytes, LaneSet set) const;
   // None where a lane is unknown, or would carry next to nothing: a smaller set does as well.
   std::optional<Split> finish_together(SizeClass size_class, double bytes, LaneSet set) const;
+  // Likewise, if they were as fast together as each is alone.
+  std::optional<Split> unhindered(SizeClass size_class, double bytes, LaneSet set) const;
 
  private:
   struct Measured : Sample {
@@ -80,6 +80,8 @@ class LaneModel {
     std::map<LaneSet, Observations> sets;
   };
 
+  using LineOf = absl::FunctionRef<std::optional<Line>(int lane)>;
+  std::optional<Split> together(double bytes, LaneSet set, LineOf line_of) const;
   uint64_t last_measured(SizeClass size_class, LaneSet set) const;
   std::vector<Sample> samples(const Observations& observations, size_t lane) const;
   const Observations* find(SizeClass size_class, LaneSet set) const;

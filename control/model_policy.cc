@@ -158,6 +158,7 @@ std::optional<Decision> ModelPolicy::search_on(Class& known, const Window& windo
   const auto bytes = static_cast<double>(window.bytes);
   const LaneSet set = lanes_of(ran_by);
   const bool is_over = ++known.searched >= kSearchWindows;
+  if (auto back = take_back(known, window, set)) return back;
   if (!known.is_explored && !is_over) {
     if (known.searched < kLearnsRates && (set & alone()) != 0 && tells_rates(size_class)) {
       return std::nullopt;
@@ -168,7 +169,6 @@ std::optional<Decision> ModelPolicy::search_on(Class& known, const Window& windo
     }
   }
   known.is_explored = true;
-  if (auto back = take_back(known, window, set)) return back;
   const auto current = model_.predict(size_class, bytes, ran_by);
   const auto found = best(size_class, bytes, live(), is_over);
   if (!found || !is_better(known, bytes, *found, *current, worth_trying(*found, *current))) {
@@ -182,11 +182,14 @@ std::optional<Decision> ModelPolicy::search_on(Class& known, const Window& windo
 
 // What a move promised must show: lanes that serve short messages may take no less time for less of
 // them, and would be given less and less.
-std::optional<Decision> ModelPolicy::take_back(Class& known, const Window& window, LaneSet set) {
+std::optional<Decision> ModelPolicy::take_back(Class& known, const Window& window,
+                                               LaneSet set) const {
   if (!known.moved) return std::nullopt;
   const Move move = *std::exchange(known.moved, std::nullopt);
-  if (lanes_of(move.from) != set) return std::nullopt;
-  if (static_cast<double>(slowest(window)) <= move.most) {
+  const auto before =
+      model_.predict(window.size_class, static_cast<double>(window.bytes), move.from);
+  if (lanes_of(move.from) != set || !before) return std::nullopt;
+  if (static_cast<double>(slowest(window)) <= move.most * before->time) {
     known.contentment = 0;
     return std::nullopt;
   }
@@ -203,15 +206,16 @@ std::optional<Allocation> ModelPolicy::doubtful(Class& known, const Window& wind
   const SizeClass size_class = window.size_class;
   const uint64_t age = model_.age(size_class, sharing());
   const bool is_due = known.doubts > 0 && age >= kDoubted >> (2 * known.doubts);
-  if (!is_due || !is_spread(size_class) || std::popcount(sharing()) < 2) return std::nullopt;
+  const bool were_together = model_.has_measured(size_class, sharing());
+  if (!is_due || !were_together || !is_spread(size_class)) return std::nullopt;
   const auto bytes = static_cast<double>(window.bytes);
   const auto found = best(size_class, bytes, live(), false);
   const auto promised = model_.unhindered(size_class, bytes, sharing());
   const bool is_alone = found && std::has_single_bit(found->set & sharing());
-  if (!is_alone || !promised || *promised > kPromising * found->time) return std::nullopt;
+  if (!is_alone || !promised || promised->time > kPromising * found->time) return std::nullopt;
   --known.doubts;
   model_.forget(size_class, sharing());
-  return by_rates(size_class).value_or(equal_parts(sharing(), lanes()));
+  return promised->allocation;
 }
 
 bool ModelPolicy::learn_in_search(Class& known, const Window& window, const Allocation& ran_by) {
@@ -263,9 +267,8 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
   if (may_move && found &&
       is_better(known, bytes, *found, *current, worth_moving(*found, *current))) {
     const Decision decision = go_to(known, *found, set, Cause::kRebalance);
-    const auto time = static_cast<double>(slowest(window));
     const double gain = 1 - found->time / current->time;
-    if (found->set == set) known.moved = Move{ran_by, (1 - kGained * gain) * time};
+    if (found->set == set) known.moved = Move{ran_by, 1 - kGained * gain};
     return decision;
   }
   auto probe = doubtful(known, window);

@@ -50,7 +50,7 @@ class ModelPolicy final : public Policy {
  private:
   struct Move {
     Allocation from;
-    double most = 0;  // nanoseconds that operations may take if it was worth it
+    double most = 1;  // of what `from` takes, as predicted: more, and it was not worth it
   };
   struct Class {
     ClassState state = ClassState::kSearching;
@@ -79,7 +79,7 @@ class ModelPolicy final : public Policy {
   std::optional<Decision> on_settled(Class& known, const Window& window, const Allocation& ran_by);
   std::optional<Decision> on_trial(Class& known, const Window& window, const Allocation& ran_by);
   std::optional<Decision> on_probe(Class& known, const Window& window, const Allocation& ran_by);
-  static std::optional<Decision> take_back(Class& known, const Window& window, LaneSet set);
+  std::optional<Decision> take_back(Class& known, const Window& window, LaneSet set) const;
   std::optional<Allocation> doubtful(Class& known, const Window& window);
   static void open_search(Class& known, bool after_drift);
   static Decision go_to(Class& known, const Split& split, LaneSet from, Cause cause);

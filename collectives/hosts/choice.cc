@@ -1,5 +1,6 @@
 #include "collectives/hosts/choice.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 
@@ -13,13 +14,14 @@ namespace {
 constexpr size_t kShort = 32 << 10;
 
 // From here on messages are for the fewest bytes, pipelined. Before, halving-doubling has fewer
-// rounds: by slices and over one rail it is the better one up to here with 2, 4 and 8 ranks, though
-// not by stripes. Among other numbers it sends twice as much, by folding; it takes longer from 32
-// KiB on with 3, 5 and 6 ranks, 64 KiB with 7 to 12. Bcube was better than both, by a fifth, with 6
-// to 12 ranks about where they cross.
+// rounds: by slices and over one rail it is the better one up to here with 2, 4 and 8 ranks (by
+// stripes over unequal rails it takes up to a seventh longer). Among other numbers it sends twice
+// as much, by folding; it takes longer from 32 KiB on with 3, 5 and 6 ranks, 64 KiB with 7 to 12.
+// Bcube was better than both, by a fifth, with 6 to 12 ranks about where they cross.
 size_t ring_from(int ranks) {
   const auto n = static_cast<size_t>(ranks);
-  return std::has_single_bit(n) ? 512 << 10 : std::bit_ceil(n * (5 << 10));
+  const size_t from = std::bit_ceil(n * (5 << 10));
+  return std::has_single_bit(n) ? std::max<size_t>(512 << 10, from) : from;
 }
 
 }  // namespace

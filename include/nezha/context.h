@@ -26,8 +26,8 @@ enum class Plan {
   kSlice,
   /// Each allreduce of 4 KiB to 8 MiB as what is best for messages of its size: stripes, slices,
   /// or one rail alone. The load balancer tries them while the program runs. Others as stripes:
-  /// shorter ones end before a second rail could help, longer ones adapt while they run. The
-  /// default.
+  /// shorter ones end before a second rail could help, longer ones adapt while they run; and so go
+  /// those that run beside others from the first on, of which nothing is learned. The default.
   kAuto,
 };
 
@@ -37,7 +37,7 @@ enum class Plan {
 enum class BalancePolicy {
   /// Each rail's start-up time and time per byte are learned for each set of rails, and those that
   /// finish a message first finish it together. Looks at what it does not use for at most 1% of the
-  /// time. The default.
+  /// time, in the long run. The default.
   kModel,
   /// The Nezha paper's (section IV-C): one rail below a threshold that it searches for (cold
   /// start), above it equal parts, then parts by measured times, then steps of 1% (hot start).

@@ -33,15 +33,17 @@ def carried(work: job.Job, ranks: list[job.Rank], operations: int) -> float:
     return more[1] / sum(more)
 
 
+@pytest.mark.parametrize("plan", ["stripe", "slice", "auto"])
 @pytest.mark.parametrize("host", [None, 1] if job.LONG else [None])
-def test_lossy_rail(host: int | None) -> None:
+def test_lossy_rail(host: int | None, plan: str) -> None:
     """A rail that loses one frame in twenty loses its traffic, and has it back when that ends.
 
     At all hosts, or in what one of them sends.
     """
     with Testbed(hosts=3, rails=dict.fromkeys(RAILS, "500mbit"), prefix="ct_slow") as bed:
         with job.Job(bed) as work:
-            work.start(elements=MIB, until=work.stop_file, rails=job.rails_option(RAILS))
+            rails = job.rails_option(RAILS)
+            work.start(elements=MIB, until=work.stop_file, rails=rails, plan=plan)
             work.all_done(3)
             ranks = work.ranks if host is None else [work.ranks[host]]
             both = lambda: carried(work, ranks, 10) > 0.4  # noqa: E731

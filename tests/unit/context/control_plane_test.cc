@@ -46,7 +46,7 @@ struct Rank final : ControlPlaneOwner {
 
   void enter(uint32_t tag) { start({tag, ++entered[tag]}); }
   void start(const Id& id) {
-    const auto course = plane->start({id.first, id.second}, bytes(id.first), true);
+    const auto course = plane->start({id.first, id.second}, bytes(id.first));
     if (course) {
       courses[id] = *course;
     } else {
@@ -59,6 +59,7 @@ struct Rank final : ControlPlaneOwner {
     plane->finish({id.first, id.second});
     std::vector<Nanos> times;
     for (const uint32_t part : course.allocation) times.push_back(part == 0 ? 0 : 1000);
+    if (times.empty()) times = {1000, 0};  // without a plan all is the first lane's
     plane->add({{id.first, id.second}, bytes(id.first), course.number, times});
   }
 
@@ -235,6 +236,22 @@ TEST_F(ControlPlaneTest, AllRanksRunEachOperationByTheSamePlan) {
   EXPECT_GT(count, 50u);
 }
 
+// Whose class would stay with what is tried first.
+TEST_F(ControlPlaneTest, OperationsThatTellNothingGoAsTheyDidBefore) {
+  make_both();
+  for (uint64_t ordinal = 1; ordinal <= 40; ++ordinal) {
+    for (Rank& rank : ranks_) {
+      rank.enter(1);
+      rank.plane->finish({1, ordinal});
+      rank.plane->add({{1, ordinal}, Rank::bytes(1), 0, {0, 0}});
+    }
+    network_->settle_down();
+  }
+  for (const Rank& rank : ranks_) {
+    for (const auto& [id, course] : rank.courses) EXPECT_EQ(course.plan, 0u);
+  }
+}
+
 TEST_F(ControlPlaneTest, NothingIsKnownUntilAllAreConnected) {
   make_network();
   for (const int rank : {0, 1}) make_plane(rank);
@@ -246,7 +263,8 @@ TEST_F(ControlPlaneTest, NothingIsKnownUntilAllAreConnected) {
   first.enter(1);
   connect(1);
   EXPECT_EQ((first.courses[{1, 2}].plan), 0u);
-  first.enter(1);  // opens the class
+  first.enter(1);
+  first.finish({1, 3});  // opens the class
   network_->settle_down();
   first.enter(1);
   EXPECT_EQ((first.courses[{1, 4}].plan), 1u);
@@ -461,7 +479,8 @@ TEST_F(ControlPlaneTest, TheCoordinatorGoesOnWithoutARankThatLeaves) {
   make_one(0);
   say(control_message::Lanes{0b11});
   Rank& rank = ranks_[0];
-  rank.enter(1);  // opens the class
+  rank.enter(1);
+  rank.finish({1, 1});  // opens the class
   network_->settle_down();
   rank.enter(1);
   EXPECT_EQ(rank.held.size(), 1u);

@@ -34,7 +34,12 @@ TEST(HostsEngine, ChoosesByRanksAndSize) {
   EXPECT_EQ(chosen(8, 128 << 10), Algorithm::kRing);
   EXPECT_EQ(chosen(7, (16 << 10) - 1), Algorithm::kHalvingDoubling);  // folding sends more
   EXPECT_EQ(chosen(7, 16 << 10), Algorithm::kRing);
+  EXPECT_EQ(chosen(2, 8 << 10), Algorithm::kHalvingDoubling);
+  EXPECT_EQ(chosen(3, 8 << 10), Algorithm::kRing);
+  EXPECT_EQ(chosen(6, 8 << 10), Algorithm::kRing);
   EXPECT_EQ(chosen(1000, 16), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(chosen(1000, 1 << 20), Algorithm::kHalvingDoubling);
+  EXPECT_EQ(chosen(1024, 1 << 20), Algorithm::kHalvingDoubling);  // no sooner by the ring
 }
 
 std::vector<Operation> bound_to_the_tree(size_t elements) {
