@@ -12,9 +12,10 @@ MIB = 1 << 18  # elements
 
 @pytest.mark.parametrize("rate", ["2mbit", "10mbit"])
 def test_slow_rail(rate: str) -> None:
-    """Neither rail is given up, though one segment takes longer than silence is borne."""
+    """By stripes neither is given up, though one segment takes longer than silence is borne."""
     with Testbed(hosts=2, rails={"eth0": "1gbit", "eth1": rate}, prefix="ct_slow") as bed:
-        work = job.run(bed, elements=4 * MIB, operations=60, rails=job.rails_option(RAILS))
+        rails = job.rails_option(RAILS)
+        work = job.run(bed, elements=4 * MIB, operations=60, rails=rails, plan="stripe")
         for rank in work.ranks:
             for name in RAILS:
                 assert rank.rail(name)["sent"] > 0, work.told()
