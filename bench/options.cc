@@ -202,7 +202,8 @@ void add_rail_options(OptionTable& table, Options& o, const Dialect& dialect, bo
          [&](const auto& v) { o.plan = one_of(v, dialect.plans); }});
   }
   table.push_back({0, "share", "LIST",
-                   "the part of each slice, on any scale, such as 70,30 (default: learned)",
+                   "the part of each slice, on any scale, such as 70,30, by the plan slice"
+                   " (default: learned)",
                    [&o](const auto& v) { o.shares = to_shares(v); }});
   add_policy_options(table, o, dialect);
   const auto& algorithms = dialect.algorithms;
@@ -328,7 +329,7 @@ void take_from_library_environment(const OptionTable& table, const Dialect& dial
 void take_defaults(const Dialect& dialect, Options& o) {
   if (o.timeout.count() == 0) o.timeout = std::chrono::seconds(30);
   if (o.rank != 0) return;  // the others take rank 0's
-  if (o.plan.empty()) o.plan = dialect.plans.front();
+  if (o.plan.empty()) o.plan = o.shares.empty() ? dialect.plans.front() : "slice";
   if (o.policy.empty() && !dialect.policies.empty()) {
     o.policy = o.shares.empty() ? dialect.policies.front() : "none";
   }

@@ -209,6 +209,11 @@ class ContextImpl final : JobListener,
   UniqueId job_;
   std::vector<Rail> rails_;  // in the order of options_.rails
 
+  struct FailedRails {
+    RailMask rails = 0;
+    Nanos at = 0;  // when that was last seen
+  };
+
   // Under Progress's lock:
   Group group_;
   std::vector<std::shared_ptr<RunningOperation>> running_;
@@ -229,9 +234,10 @@ class ContextImpl final : JobListener,
   std::set<std::string> unsupported_;                     // why engines cannot do operations
   std::vector<Retained> retained_;                        // by the engine that is being recovered
   std::vector<std::shared_ptr<Bystander>> bystanders_;
-  std::vector<RailMask> seen_;             // by rank: the rails that have had a link to it
-  std::unique_ptr<ControlPlane> control_;  // null: there is nothing to learn
-  std::optional<DataLengthTable> table_;   // that rank 0 begins with
+  std::vector<RailMask> seen_;                    // by rank: the rails that have had a link to it
+  absl::flat_hash_map<int, FailedRails> failed_;  // by rank
+  std::unique_ptr<ControlPlane> control_;         // null: there is nothing to learn
+  std::optional<DataLengthTable> table_;          // that rank 0 begins with
 
   std::thread starter_;
 };

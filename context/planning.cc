@@ -16,6 +16,8 @@ namespace {
 
 // How long the set-up waits for a record. All were there when the first operation was over.
 constexpr Nanos kRecordTime = 5 * kSecond;
+// For how long a rail that failed between two ranks is down for operations by other pairs of ranks.
+constexpr Nanos kRemembered = 5 * kSecond;
 
 // A barrier is planned as the smallest of operations.
 size_t planned_bytes(const Operation& op) {
@@ -245,20 +247,30 @@ void ContextImpl::measure(const RunningOperation& operation) {
                  operation.lane_times(control_->lanes())});
 }
 
-// The rails on which a link is down that was up, or loses much, to one of the ranks that the
-// operation was carried out with: to others links are not made again before they are needed.
+// The rails on which a link is down that was up, or loses much, to one of the ranks that this
+// operation was carried out with, or another one lately: each algorithm has its own peers, and
+// lanes are not to come and go with the sizes of messages. To others links are not made again
+// before they are needed.
 RailMask ContextImpl::failed_rails(const RunningOperation& operation) {
-  RailMask failed = 0;
   seen_.resize(group_.channels.size());
+  const Nanos time = now();
   const auto& request = operation.request();
   for (const int peer : hosts_.peers(group_, request.operation, request.plan)) {
     const auto rank = static_cast<size_t>(peer);
     const Channel* channel = group_.channels[rank];
     if (channel == nullptr) continue;
     seen_[rank] |= channel->up();
-    failed |= seen_[rank] & ~channel->preferred();
+    const RailMask failed = seen_[rank] & ~channel->preferred();
+    if (failed != 0) {
+      failed_[peer] = {failed, time};
+    } else {
+      failed_.erase(peer);
+    }
   }
-  return failed;
+  absl::erase_if(failed_, [time](const auto& it) { return time - it.second.at > kRemembered; });
+  RailMask all = 0;
+  for (const auto& [peer, failed] : failed_) all |= failed.rails;
+  return all;
 }
 
 // ---- ControlPlaneOwner -------------------------------------------------------------------------

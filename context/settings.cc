@@ -114,7 +114,10 @@ AgreedSettings::AgreedSettings(const ContextOptions& options) {
 }
 
 void AgreedSettings::complete(size_t rails) {
-  if (policy_.value.empty() && !shares_.value.empty()) policy_.value = "none";
+  if (!shares_.value.empty()) {
+    if (plan_.value.empty()) plan_.value = "slice";
+    if (policy_.value.empty()) policy_.value = "none";
+  }
   for (Setting* setting : {&plan_, &policy_, &algorithm_}) {
     if (setting->value.empty()) setting->value = environment(setting->variable);
   }

@@ -40,13 +40,16 @@ constexpr double kUnsteady = 0.025;
 constexpr double kRest = 10;          // windows between two probes of a set
 constexpr double kProbeSlowest = 32;  // times what operations take now: none is to time out
 constexpr double kMostProbePart = 1. / 16;
+// What a lane carries grows by no more at once: what it took for little says little of much, when a
+// bucket of tokens held the little.
+constexpr double kMostGrowth = 4;
 // Windows in which early lanes are let be, after a trial that was not worth it.
 constexpr int kLeastPatience = 4;
 constexpr int kMostPatience = 40;
 // Lanes together that took longer than one alone are measured once more if the rates that they have
 // alone promise so much less.
 constexpr double kPromising = 0.75;
-constexpr uint64_t kDoubted = 64;  // windows; a quarter for the second time, a sixteenth at first
+constexpr int kDoubted = 64;  // windows; a quarter for the second time, a sixteenth at first
 // A move within a set is taken back unless operations gain that part of what was promised.
 constexpr double kGained = 1. / 3;
 constexpr double kBolder = 0.8;  // times a claim that was refuted: one that is looked at at once
@@ -93,6 +96,7 @@ void ModelPolicy::resume(const Window& last, const Allocation& ran_by, ClassStat
   known.state = state;
   known.is_first = false;
   known.is_cut = took_part(last) == lanes_of(ran_by);
+  saw_carried(last, ran_by);
   model_.learn(last, restricted_to(took_part(last), ran_by));
 }
 
@@ -107,6 +111,7 @@ std::optional<Decision> ModelPolicy::on_window(const Window& window, const Alloc
   }
   const Allocation ran_by = restricted_to(set, allocation);
   budget_.ran(window);
+  saw_carried(window, ran_by);
   if (known.home) return on_probe(known, window, ran_by);
   if (known.trial) return on_trial(known, window, ran_by);
   if (is_settled(known.state)) return on_settled(known, window, ran_by);
@@ -125,6 +130,20 @@ Allocation ModelPolicy::on_lanes(SizeClass size_class, const Allocation& /*curre
   const auto split =
       best(size_class, static_cast<double>(typical_bytes(size_class)), live(), false);
   return split ? split->allocation : unlearned();
+}
+
+// What a lane was late with it has not carried as fast as the others carried theirs.
+void ModelPolicy::saw_carried(const Window& window, const Allocation& ran_by) {
+  for (size_t lane = 0; lane < ran_by.size(); ++lane) {
+    double others = 0;
+    for (size_t other = 0; other < ran_by.size(); ++other) {
+      if (other != lane) others = std::max(others, static_cast<double>(window.lanes[other].mean));
+    }
+    const auto time = static_cast<double>(window.lanes[lane].mean);
+    const double timely = others == 0 || time <= others ? 1 : others / time;
+    const double part = timely * part_of(static_cast<double>(window.bytes), ran_by[lane]);
+    carried_[lane] = std::max(carried_[lane], part);
+  }
 }
 
 ClassState ModelPolicy::state(SizeClass size_class) const {
@@ -204,8 +223,7 @@ std::optional<Decision> ModelPolicy::take_back(Class& known, const Window& windo
 // it is no matter of what probes may cost, as those wait long after such a reading.
 std::optional<Allocation> ModelPolicy::doubtful(Class& known, const Window& window) {
   const SizeClass size_class = window.size_class;
-  const uint64_t age = model_.age(size_class, sharing());
-  const bool is_due = known.doubts > 0 && age >= kDoubted >> (2 * known.doubts);
+  const bool is_due = known.doubts > 0 && known.settled >= kDoubted >> (2 * known.doubts);
   const bool were_together = model_.has_measured(size_class, sharing());
   if (!is_due || !were_together || !is_spread(size_class)) return std::nullopt;
   const auto bytes = static_cast<double>(window.bytes);
@@ -259,6 +277,7 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
     open_search(known, true);
     return std::nullopt;
   }
+  ++known.settled;
   model_.learn(window, ran_by, false);
   const auto current = model_.predict(window.size_class, bytes, ran_by);
   const auto found = best(window.size_class, bytes, live(), false);
@@ -267,7 +286,8 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
   if (may_move && found &&
       is_better(known, bytes, *found, *current, worth_moving(*found, *current))) {
     const Decision decision = go_to(known, *found, set, Cause::kRebalance);
-    const double gain = 1 - found->time / current->time;
+    const auto promised = model_.predict(window.size_class, bytes, found->allocation);
+    const double gain = 1 - promised->time / current->time;
     if (found->set == set) known.moved = Move{ran_by, 1 - kGained * gain};
     return decision;
   }
@@ -357,7 +377,10 @@ Cause ModelPolicy::cause_of(const Class& known, bool is_same_set) {
 void ModelPolicy::learn_changes(const Window& window, const Allocation& ran_by,
                                 const LaneChanges& changes, bool may_be_early) {
   for (const LaneChanges& each : {changes, implied(window.size_class, changes)}) {
-    for (const auto& [lane, ratio] : each) model_.lane_changed(window.size_class, lane, ratio);
+    for (const auto& [lane, ratio] : each) {
+      model_.lane_changed(window.size_class, lane, ratio);
+      if (ratio > 1) carried_[static_cast<size_t>(lane)] /= ratio;
+    }
   }
   model_.learn(window, ran_by, may_be_early);
 }
@@ -487,7 +510,31 @@ std::optional<Split> ModelPolicy::best(SizeClass size_class, double bytes, LaneS
     const auto split = model_.finish_together(size_class, bytes, set);
     if (split && (!best || cost(*split) < cost(*best))) best = split;
   }
+  if (best) best->allocation = in_steps(bytes, best->allocation);
   return best;
+}
+
+// The allocation itself, or one on the way to it where a lane would carry too much more than it
+// ever has: the others carry the rest.
+Allocation ModelPolicy::in_steps(double bytes, const Allocation& allocation) const {
+  std::vector<double> parts;
+  LaneSet held = 0;
+  double rest = bytes;
+  double others = 0;  // what those that are not held would carry
+  for (size_t lane = 0; lane < allocation.size(); ++lane) {
+    const double most = carried_[lane] == 0 ? bytes : kMostGrowth * carried_[lane];
+    parts.push_back(std::min(part_of(bytes, allocation[lane]), most));
+    if (parts.back() == most) {
+      held |= lane_bit(static_cast<int>(lane));
+      rest -= most;
+    } else {
+      others += parts.back();
+    }
+  }
+  for (size_t lane = 0; lane < parts.size(); ++lane) {
+    if (!contains(held, static_cast<int>(lane)) && others > 0) parts[lane] *= rest / others;
+  }
+  return in_proportion(parts);
 }
 
 // Of the sets that differ from the current one by a lane, the lanes alone, and beside a lane that
@@ -521,7 +568,10 @@ std::optional<Split> ModelPolicy::probe_of(const Window& window, const Split& cu
                                            LaneSet set) const {
   const auto bytes = static_cast<double>(window.bytes);
   auto split = model_.finish_together(window.size_class, bytes, set);
-  if (split) return split;
+  if (split) {
+    split->allocation = in_steps(bytes, split->allocation);
+    return split;
+  }
   if ((set & alone()) != 0) {
     return Split{set, all_on(std::countr_zero(set), lanes()), 2 * current.time};
   }

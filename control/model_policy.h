@@ -35,7 +35,10 @@ class ModelPolicy final : public Policy {
   using Rates = std::function<std::vector<double>()>;
 
   explicit ModelPolicy(int lanes, LaneSet alone = 0, Rates rates = nullptr)
-      : Policy(lanes, alone), model_(lanes), rates_(std::move(rates)) {}
+      : Policy(lanes, alone),
+        model_(lanes),
+        rates_(std::move(rates)),
+        carried_(static_cast<size_t>(lanes)) {}
 
   Allocation open(SizeClass size_class) override;
   void resume(const Window& last, const Allocation& ran_by, ClassState state) override;
@@ -68,6 +71,7 @@ class ModelPolicy final : public Policy {
     int contentment = 0;  // windows without such moves, after the last one that was worth none
     int content = 0;      // how many of them are left
     int doubts = 2;       // how often lanes together may be measured once more
+    int settled = 0;      // windows in which nothing was sought or tried
     int wait = 0;         // windows in which early lanes are let be, after the last trial
     int patience = 0;     // how many of them are left
     double refuted = 1;   // the boldest claim of trials since one that was worth it
@@ -102,11 +106,14 @@ class ModelPolicy final : public Policy {
                  double by) const;
   std::optional<Split> best(SizeClass size_class, double bytes, LaneSet among,
                             bool only_measured) const;
+  void saw_carried(const Window& window, const Allocation& ran_by);
+  Allocation in_steps(double bytes, const Allocation& allocation) const;
   std::optional<Allocation> next_probe(const Window& window, const Allocation& current) const;
   std::optional<Split> probe_of(const Window& window, const Split& current, LaneSet set) const;
 
   LaneModel model_;
   Rates rates_;
+  std::vector<double> carried_;  // by lane: the most bytes that it was seen to carry in time
   std::map<SizeClass, Class> classes_;
   ProbeBudget budget_;
 };

@@ -112,7 +112,7 @@ struct ContextOptions {
   /// than 0, and a year if it is longer. Not given: NEZHA_TIMEOUT, or 30 s. Each rank may have its
   /// own.
   std::optional<std::chrono::milliseconds> timeout;
-  /// Not given: NEZHA_PLAN, or Plan::kAuto.
+  /// Not given: NEZHA_PLAN; else Plan::kSlice if rank 0 is given shares, and Plan::kAuto otherwise.
   std::optional<Plan> plan;
   /// Plan::kSlice only: the part of each message that each rail carries, in the order of `rails`;
   /// any positive scale below 1e12 (`{1000, 400}`). Empty: not given (NEZHA_SHARES, or equal

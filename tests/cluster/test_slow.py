@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import job
 import pytest
 from testbed import Testbed
@@ -10,12 +12,13 @@ RAILS = ["eth0", "eth1"]
 MIB = 1 << 18  # elements
 
 
+@pytest.mark.parametrize("plan", ["stripe", "auto"])
 @pytest.mark.parametrize("rate", ["2mbit", "10mbit"])
-def test_slow_rail(rate: str) -> None:
-    """By stripes neither is given up, though one segment takes longer than silence is borne."""
+def test_slow_rail(rate: str, plan: str) -> None:
+    """Neither is given up, though one segment takes longer than silence is borne."""
     with Testbed(hosts=2, rails={"eth0": "1gbit", "eth1": rate}, prefix="ct_slow") as bed:
         rails = job.rails_option(RAILS)
-        work = job.run(bed, elements=4 * MIB, operations=60, rails=rails, plan="stripe")
+        work = job.run(bed, elements=4 * MIB, operations=60, rails=rails, plan=plan)
         for rank in work.ranks:
             for name in RAILS:
                 assert rank.rail(name)["sent"] > 0, work.told()
@@ -55,3 +58,27 @@ def test_lossy_rail(host: int | None, plan: str) -> None:
             job.await_that("both carry again", both, tell=work.told)
             work.stop()
             work.succeed()
+
+
+def test_loss_between_two_hosts(tmp_path: Path) -> None:
+    """The rail is left by all sizes of messages, and not by those alone that meet the loss.
+
+    Small ones go between hosts 0 and 1 or 2, large ones by the ring, between 0 and 3, too.
+    """
+    table = tmp_path / "table"
+    with Testbed(hosts=4, rails=dict.fromkeys(RAILS, "500mbit"), prefix="ct_slow") as bed:
+        with job.Job(bed) as work:
+            work.start(
+                elements=f"{2 << 10},{MIB}",
+                until=work.stop_file,
+                rails=job.rails_option(RAILS),
+                env={"NEZHA_TABLE": str(table)},
+            )
+            work.all_done(60)
+            bed.loss("eth1", 5, host=0, to=3)
+            bed.loss("eth1", 5, host=3, to=0)
+            work.all_done(200)
+            work.stop()
+            work.succeed()
+    changes = [line.split() for line in table.read_text().splitlines() if line.startswith("change ")]
+    assert 1 <= sum(cause == "lanes" for _, _, cause, *_ in changes) <= 6, table.read_text()

@@ -231,6 +231,11 @@ def test_loss(bed: Testbed) -> None:
         assert 600 < received(bed, 0, 1, 1000) < 800  # more than six standard deviations
         bed.loss("eth0", 100)
         assert received(bed, 0, 1, 1000) == 0
+        bed.loss("eth0", 0)
+        assert ping(bed, 0, bed.rail("eth0").address(2), "eth0")
+        bed.loss("eth0", 100, to=2)
+        assert received(bed, 0, 1, 1000) >= 1000
+        assert received(bed, 0, 2, 1000) == 0
     finally:
         bed.loss("eth0", 0)
     assert received(bed, 0, 1, 1000) >= 1000

@@ -560,8 +560,13 @@ class Testbed:
         self._batch("ip", self.namespace("sw"), [f"link set dev {port.port(host)} up"])
         self._batch("ip", self.namespace(host), [f"link set dev {rail} up"])
 
-    def loss(self, rail: str, percent: float, host: int | None = None) -> None:
-        """Drops this part of the frames that a rail's hosts, or one of them, send; 0 ends it."""
+    def loss(
+        self, rail: str, percent: float, host: int | None = None, to: int | None = None
+    ) -> None:
+        """Drops this part of the frames that a rail's hosts, or one of them, send; 0 ends it.
+
+        With `to` those that go to this host alone.
+        """
         if not 0 <= percent <= 100:
             raise BedError("loss is a percentage, 0 to 100")
         millionths = round(percent * 10000)
@@ -569,6 +574,9 @@ class Testbed:
         match = "" if percent == 100 else f"numgen random mod 1000000 < {millionths}"
         hooks = ["ingress"] if millionths else []
         ports = self._ports(rail, host)
+        if to is not None:
+            [(port, _)] = self._ports(rail, to)
+            match = f"ip daddr {port.address(to)} {match}"
         self._filter([self._drop("loss", port, each, *hooks, match=match) for port, each in ports])
 
     def counters(self, host: int, rail: str) -> dict[str, int]:

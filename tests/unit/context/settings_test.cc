@@ -67,6 +67,9 @@ TEST_F(SettingsTest, TheCodeGoesBeforeTheEnvironmentAndThatBeforeTheDefault) {
   EXPECT_EQ(options.rails, std::vector<std::string>{"tcp:eth2"});
 
   EXPECT_EQ(of_rank0({}, 2), "plan=auto shares= policy=model algorithm=auto");
+  options = {};
+  options.shares = {3, 1};
+  EXPECT_EQ(of_rank0(options, 2), "plan=slice shares=3,1 policy=none algorithm=auto");
   setenv("NEZHA_PLAN", "slice", 1);
   setenv("NEZHA_ALGORITHM", "ring", 1);
   EXPECT_EQ(of_rank0({}, 2), "plan=slice shares=1,1 policy=model algorithm=ring");

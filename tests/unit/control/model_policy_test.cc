@@ -69,6 +69,24 @@ TEST(ModelPolicy, DoesNotBelieveRatesThatItsFirstWindowRefutes) {
   }
 }
 
+// A bucket of tokens holds the little that a slow lane is given at first.
+TEST(ModelPolicy, ALaneThatSeemsFastWithLittleIsGivenMoreInSteps) {
+  const SimulatedLane slow = {
+      .slope = 8000 / 2., .burst = 24. * kKiB, .burst_slope = 8, .is_stripes = false};
+  for (const SimulatedLane& striped : {stripes(1), stripes(1.3)}) {
+    for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
+      ModelPolicy* policy = nullptr;
+      SimulatedJob job({megabits(1000), slow, striped}, policy, 0.02, seed);
+      job.rates = {125e6, 0.25e6, 0};
+      job.run(4 * kMiB, 200);
+      for (const TableEntry::Change& it : job.entry(4 * kMiB).history) {
+        EXPECT_LT(it.allocation[1], SliceBounds::kWhole / 25)
+            << job.balancer().table().history(size_class_of(4 * kMiB));
+      }
+    }
+  }
+}
+
 TEST(ModelPolicy, IsColdBelowTheCrossoverAndConvergedAbove) {
   for (const uint64_t bytes : {8 * kKiB, 4 * kKiB, kKiB}) {
     ModelPolicy* policy = nullptr;
