@@ -28,6 +28,7 @@ from testbed import Testbed
 
 RAIL, OTHER = "eth0", "eth1"
 MANAGER_PORT = 7000
+AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 PATIENCE = 20.0  # seconds: of a switch or the manager to be there, or to answer
 BY_SWITCH = 0.99  # of the operations: if it is less, it was the hosts that were measured
 LEAST_RECEIVED = 1 << 20  # bytes; of less, sessions' upkeep would be measured
@@ -36,8 +37,13 @@ SAMPLING = 0.2  # seconds between two looks at what a switch has counted
 LOSSY = {"gso": None, "burst": 24000}  # of a testbed that loses frame by frame, not train by train
 
 
+def switch_hosts(case: Case) -> range:
+    return range(case.hosts, case.hosts + case.switches)
+
+
 def manager_host(case: Case) -> int:
-    return case.hosts + case.switches
+    """The first switch's: a port of its own would get all that goes by multicast, too."""
+    return switch_hosts(case)[0]
 
 
 def make_case(
@@ -99,7 +105,7 @@ def fabric_text(bed: Testbed, case: Case) -> str:
     def at(host: int) -> str:
         return bed.rail(RAIL).address(host)
 
-    switches = range(first, manager_host(case))
+    switches = switch_hosts(case)
     lines = [f"switch s{host} {at(host)}:7100 {at(host)}:7101" for host in switches]
     lines += [f"link s{first} s{host}" for host in switches[1:]]
     for host in range(case.hosts):
@@ -120,14 +126,14 @@ class Sample:
 
 
 class Fabric:
-    """On hosts of their own, after those of the ranks."""
+    """On hosts after those of the ranks."""
 
     def __init__(self, bed: Testbed, case: Case) -> None:
         self._folder = tempfile.TemporaryDirectory(dir=bed.shared)
         self._secret = Path(self._folder.name) / "secret"
         self._secret.write_text(secrets.token_hex(32))
         self._secret.chmod(0o600)
-        hosts = range(case.hosts, manager_host(case))
+        hosts = switch_hosts(case)
         for host in hosts:  # a switch takes what all its ports can carry
             bed.set_rate(RAIL, "none", host)
         self._switches = [self._start_switch(bed, host) for host in hosts]
@@ -261,10 +267,29 @@ def part_by_switch(row: dict) -> float:
     return sent / (row["iterations"] * row["bytes"] * row["size"])
 
 
+@contextlib.contextmanager
+def one_group() -> Iterator[None]:
+    """Has the kernel schedule all processes as one group, if that may be set.
+
+    It groups them by session, and who yields gives its core to none but those of its own group. Each
+    host here is a session, and they share cores with each other and with the switch.
+    """
+    try:
+        before = AUTOGROUP.read_text()
+        AUTOGROUP.write_text("0")
+    except OSError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        AUTOGROUP.write_text(before)
+
+
 def run(case: Case, seconds: float, progress: Progress, most_stolen: float) -> None:
     rails = {name: f"{rate}bit" for name, rate in case.rails.items()}
     lossy = {} if case.loss is None else LOSSY
-    with Testbed(manager_host(case) + 1, rails, **lossy) as bed:
+    with one_group(), Testbed(case.hosts + case.switches, rails, **lossy) as bed:
         fabric = Fabric(bed, case)
         if case.loss:
             bed.loss(RAIL, case.loss)

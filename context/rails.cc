@@ -1,5 +1,6 @@
 #include "context/rails.h"
 
+#include <bit>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -107,9 +108,16 @@ absl::StatusOr<flare::FlareOptions> switch_rail(absl::string_view text) {
       options.window = number;
     } else if (key == "streams" && is_number && number <= flare::message::kMaxStreams) {
       options.streams = static_cast<int>(number);
+    } else if (key == "reproducible" && (value == "0" || value == "1")) {
+      options.reproducible = value == "1";
+    } else if (key == "stagger" && is_number && std::has_single_bit(number) &&
+               number <= flare::Stagger::kMost) {
+      options.stagger = number;
     } else {
       return bad(text, absl::StrCat("'", key, "=", value, "' is none of flare's options: ",
-                                    "window=BLOCKS, streams=1 to ", flare::message::kMaxStreams));
+                                    "window=BLOCKS, streams=1 to ", flare::message::kMaxStreams,
+                                    ", reproducible=0, reproducible=1, stagger=1, 2, 4 to ",
+                                    flare::Stagger::kMost));
     }
   }
   return options;

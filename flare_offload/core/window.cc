@@ -6,13 +6,14 @@
 namespace nezha::flare {
 namespace {
 
-// Sequence numbers that wrap, of a heap.
+// Sequence numbers that wrap.
 bool is_after(uint32_t a, uint32_t b) { return a - b - 1 < Window::kMaxUnfinished; }
 
 }  // namespace
 
-Window::Window(uint32_t size, uint32_t first_seq, const RetryTiming& timing)
+Window::Window(uint32_t size, uint32_t first_seq, const RetryTiming& timing, const Stagger& stagger)
     : timing_(timing),
+      stagger_(stagger),
       places_(size),
       sent_(size),
       limit_(size),
@@ -39,15 +40,28 @@ uint32_t Window::extend(uint32_t count) {
 void Window::make_ready(const Place& place) {
   if (!is_after(end_, place.seq)) return;
   ready_.push_back(place.seq);
-  std::push_heap(ready_.begin(), ready_.end(), is_after);
+  std::push_heap(ready_.begin(), ready_.end(), comes_later());
+}
+
+uint32_t Window::take_next() {
+  std::pop_heap(ready_.begin(), ready_.end(), comes_later());
+  const uint32_t seq = ready_.back();
+  ready_.pop_back();
+  return seq;
+}
+
+uint32_t Window::take_ready(uint32_t seq) {
+  if (ready_.front() == seq) return take_next();
+  std::erase(ready_, seq);
+  std::make_heap(ready_.begin(), ready_.end(), comes_later());
+  return seq;
 }
 
 std::optional<uint32_t> Window::take_new(Nanos now) {
   if (ready_.empty()) return {};
-  if (in_flight_ >= limit_.blocks() && ready_.front() != lowest_) return {};
-  std::pop_heap(ready_.begin(), ready_.end(), is_after);
-  const uint32_t seq = ready_.back();
-  ready_.pop_back();
+  const bool is_full = in_flight_ >= limit_.blocks();
+  if (is_full && (lowest_ == end_ || in_flight(lowest_) != nullptr)) return {};
+  const uint32_t seq = is_full ? take_ready(lowest_) : take_next();
   if (in_flight_++ == 0) heard_ = now;
   Place& place = place_of(seq);
   place.sent = now;

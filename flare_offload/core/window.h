@@ -16,9 +16,10 @@
 // same ones, could all wait for each other's contributions. So the lowest block that the switch
 // waits for is sent by all, once they have the results of those before it, and all goes on.
 //
-// All hosts send in one order. Flare's staggered sending, tried from a place of each host's own in
-// groups of 32 or 64 blocks, gains nothing where one core does all of a block: 8 and 64 MiB, 4 and
-// 8 hosts, took the same time (once 0.98 of it, not again), and hosts up to 1.14 of the CPU time.
+// All hosts send in one order, unless they are told to stagger. That, Flare's staggered sending,
+// gains nothing where one core does all of a block: from a place of each host's own in groups of 32
+// or 64 blocks 8 and 64 MiB, 4 and 8 hosts, took the same time (0.98 to 1.03 of it), and hosts up
+// to 1.14 of the CPU time.
 //
 // The other end is slot_table.h, which says why this loses and repeats nothing.
 #pragma once
@@ -43,13 +44,28 @@ struct RetryTiming {
   Nanos most = 100 * kMillisecond;
 };
 
+// The order in which blocks are sent for the first time: within groups of so many, from one of them
+// on and around. Hosts' may differ, so that they do not all send the same block at once.
+struct Stagger {
+  static constexpr uint32_t kMost = FlightLimit::kFirst;  // else hosts wait for what none may send
+
+  uint32_t blocks = 1;  // a power of two; 1: they are sent in their order
+  uint32_t first = 0;   // below that
+
+  // Where in the order the block is; wraps as blocks' numbers do.
+  uint32_t place(uint32_t seq) const {
+    const uint32_t in_group = blocks - 1;
+    return (seq & ~in_group) | ((seq - first) & in_group);
+  }
+};
+
 // A pure state machine, to which the time is given. Not thread-safe.
 class Window {
  public:
   static constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
 
   // `size`: W, as the switch has it.
-  Window(uint32_t size, uint32_t first_seq, const RetryTiming& timing);
+  Window(uint32_t size, uint32_t first_seq, const RetryTiming& timing, const Stagger& stagger = {});
 
   // From the first unfinished block to the last, there are fewer.
   static constexpr uint32_t kMaxUnfinished = uint32_t{1} << 31;
@@ -57,7 +73,7 @@ class Window {
   // There are `count` blocks more to send. Returns the seq of the first one.
   uint32_t extend(uint32_t count);
 
-  // The seq of a block to send now, for the first time, lowest first; nothing if none may be.
+  // The seq of a block to send now, for the first time; nothing if none may be.
   std::optional<uint32_t> take_new(Nanos now);
   // The seq of a block to send again now; nothing if none is due.
   std::optional<uint32_t> take_overdue(Nanos now);
@@ -105,6 +121,15 @@ class Window {
   Place* in_flight(uint32_t seq);
   // The block that is next in a place may be sent, if it exists.
   void make_ready(const Place& place);
+  // A block leaves ready_: the next, or that one, which is there.
+  uint32_t take_next();
+  uint32_t take_ready(uint32_t seq);
+  // Whether the one comes after the other in the order of the stagger.
+  auto comes_later() const {
+    return [stagger = stagger_](uint32_t a, uint32_t b) {
+      return stagger.place(a) - stagger.place(b) - 1 < kMaxUnfinished;
+    };
+  }
   void list_overdue(Nanos now);
   void add_overdue(Place& place);
   void send(Place& place, Nanos now);
@@ -114,8 +139,9 @@ class Window {
   void learn(const Place& place, Nanos now);
 
   const RetryTiming timing_;
+  const Stagger stagger_;
   std::vector<Place> places_;
-  std::vector<uint32_t> ready_;    // blocks to send for the first time: a heap, the lowest on top
+  std::vector<uint32_t> ready_;    // blocks to send for the first time: a heap, the next on top
   std::vector<uint32_t> overdue_;  // some that are due, or were when they were listed
   SentLog sent_;
   GapFinder results_;

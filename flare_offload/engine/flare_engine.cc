@@ -108,7 +108,8 @@ void FlareEngine::ask(uint32_t attempt) {
                 .payload = static_cast<uint32_t>(payload),
                 .window = options_.window,
                 .streams = options_.streams,
-                .multicast = has_multicast_});
+                .multicast = has_multicast_,
+                .reproducible = options_.reproducible});
 }
 
 void FlareEngine::on_granted(const message::Granted& granted) {
@@ -126,8 +127,12 @@ void FlareEngine::on_granted(const message::Granted& granted) {
     group = *std::move(joined);
   }
   last_.reset();
-  session_ = std::make_unique<SwitchSession>(progress_, port_, std::move(group), granted, counters_,
-                                             [this](const absl::Status& why) { on_over(why); });
+  const auto rank = static_cast<uint32_t>(group_.rank);
+  const auto size = static_cast<uint32_t>(group_.size);
+  const Stagger stagger = {options_.stagger, rank * options_.stagger / size};
+  session_ =
+      std::make_unique<SwitchSession>(progress_, port_, std::move(group), granted, stagger,
+                                      counters_, [this](const absl::Status& why) { on_over(why); });
   const absl::Status status = session_->start();
   if (!status.ok()) return on_rejected(attempt_, std::string(status.message()));
   send(0, rank_message::Joined{attempt_, ""});

@@ -41,6 +41,8 @@ struct FlareOptions {
   Address manager;
   uint32_t window = 512;  // blocks: of 1440 bytes 6 ms' at 1 Gbit/s
   int streams = 4;
+  bool reproducible = false;  // sums' bits do not depend on the order of arrival
+  uint32_t stagger = 1;       // blocks of a group: core/window.h
 };
 
 // Who uses the engine: the context.

@@ -10,7 +10,8 @@
 namespace nezha::flare {
 
 SwitchSession::SwitchSession(Progress& progress, UdpPort& port, std::optional<UdpPort> group,
-                             const message::Granted& granted, SessionCounters& counters,
+                             const message::Granted& granted, const Stagger& stagger,
+                             SessionCounters& counters,
                              std::function<void(const absl::Status&)> on_over)
     : progress_(progress),
       port_(port),
@@ -22,7 +23,7 @@ SwitchSession::SwitchSession(Progress& progress, UdpPort& port, std::optional<Ud
       alarm_(progress, [this] { on_alarm(); }) {
   for (int i = 0; i < granted.streams; ++i) {
     streams_.push_back(
-        {Window(granted.window, 0, {}), {}, std::vector<Retained>(granted.window), 0});
+        {Window(granted.window, 0, {}, stagger), {}, std::vector<Retained>(granted.window), 0});
   }
 }
 

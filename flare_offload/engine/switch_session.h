@@ -60,7 +60,7 @@ class SwitchSession final : EventHandler {
   // switch says nothing any more, or nothing by the group, or the session's numbers are used up.
   // Called once, by a timer; this may not be destroyed in it.
   SwitchSession(Progress& progress, UdpPort& port, std::optional<UdpPort> group,
-                const message::Granted& granted, SessionCounters& counters,
+                const message::Granted& granted, const Stagger& stagger, SessionCounters& counters,
                 std::function<void(const absl::Status&)> on_over);
   ~SwitchSession() override;
   SwitchSession(const SwitchSession&) = delete;

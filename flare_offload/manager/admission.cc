@@ -47,12 +47,14 @@ void Admission::take(int number, uint32_t first, int streams) {
 
 void Admission::release(int number, uint32_t session) { at(number).sessions.erase(session); }
 
-uint32_t Admission::window(const Tree& tree, uint32_t asked, uint32_t payload) const {
+uint32_t Admission::window(const Tree& tree, uint32_t asked, uint32_t payload,
+                           bool reproducible) const {
   for (uint32_t window = std::bit_floor(std::min(asked, kMaxWindow)); window > 0; window /= 2) {
     const bool fits = std::all_of(tree.begin(), tree.end(), [&](const TreeNode& node) {
       const SlotTableOptions options{.window = window,
                                      .children = std::vector<RankRange>(node.children.size()),
-                                     .payload = payload};
+                                     .payload = payload,
+                                     .reproducible = reproducible};
       return SlotTable::memory_of(options) <=
              at(node.number).memory / static_cast<uint64_t>(sessions_);
     });

@@ -37,7 +37,7 @@ class Admission {
 
   // The largest window, a power of two up to the one asked for, with which a session fits a part on
   // every switch of the tree; 0: none does.
-  uint32_t window(const Tree& tree, uint32_t asked, uint32_t payload) const;
+  uint32_t window(const Tree& tree, uint32_t asked, uint32_t payload, bool reproducible) const;
 
  private:
   struct Switch {

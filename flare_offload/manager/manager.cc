@@ -176,8 +176,11 @@ void Manager::on_join(Host& host, const message::Join& join) {
     job->payload = join.payload;
     job->window = join.window;
     job->streams = join.streams;
+    job->reproducible = join.reproducible;
   }
-  if (job->members.size() != static_cast<size_t>(join.size) || job->streams != join.streams) {
+  const bool is_same = job->members.size() == static_cast<size_t>(join.size) &&
+                       job->streams == join.streams && job->reproducible == join.reproducible;
+  if (!is_same) {
     return reject(*job, absl::StrCat("rank ", join.rank, " asks for another session than others"));
   }
   if (job->state != State::kGathering) return refuse("the session is installed already");

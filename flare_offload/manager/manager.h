@@ -74,6 +74,7 @@ class Manager {
     uint32_t payload = 0;
     uint32_t window = 0;
     int streams = 0;
+    bool reproducible = false;
     uint32_t session = 0;  // the first one
     uint16_t generation = 0;
     Tree tree;              // of a job that was taken over, only its switches' numbers

@@ -38,7 +38,8 @@ std::string str(const std::optional<Address>& group) { return group ? group->str
 struct Encoder {
   std::string operator()(const Join& m) const {
     return absl::StrCat(line("join", m.request), " ", m.rank, " ", m.size, " ", m.address.str(),
-                        " ", m.payload, " ", m.window, " ", m.streams, " ", m.multicast ? 1 : 0);
+                        " ", m.payload, " ", m.window, " ", m.streams, " ", m.multicast ? 1 : 0,
+                        " ", m.reproducible ? 1 : 0);
   }
   std::string operator()(const Renew& m) const {
     return absl::StrCat(line("renew", m.request), " ", m.rank, " ", m.size, " ", m.session, " ",
@@ -146,6 +147,7 @@ Message read(Words& words, Join m) {
   words.number(m.window, 1, UINT16_MAX + 1);
   words.streams(m.streams);
   words.number(m.multicast, 0, 1);
+  words.number(m.reproducible, 0, 1);
   return m;
 }
 Message read(Words& words, Renew m) {

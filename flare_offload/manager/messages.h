@@ -2,6 +2,7 @@
 // the words of a line, the first of which says what it is.
 //
 //   host to manager     join JOB ATTEMPT RANK SIZE ADDRESS PAYLOAD WINDOW STREAMS MULTICAST
+//                            REPRODUCIBLE
 //                       renew JOB ATTEMPT RANK SIZE SESSION STREAMS GROUP
 //                       leave JOB ATTEMPT RANK
 //   manager to host     granted JOB ATTEMPT SESSION STREAMS GENERATION KEY SWITCH CHILD WINDOW
@@ -20,7 +21,7 @@
 // JOB is a context's id; its ranks get a session together, once all of them have asked by the same
 // ATTEMPT. STREAMS are a job's sessions, numbered from SESSION on; LEASE is in milliseconds.
 // MULTICAST is 1 if results may come by a multicast group, else 0; GROUP is the one by which they
-// do, or -.
+// do, or -. REPRODUCIBLE is 1 if results are not to depend on the order of arrival, else 0.
 // Nothing that comes is believed before parse() let it through.
 #pragma once
 
@@ -59,7 +60,8 @@ struct Join {
   uint32_t payload = 0;
   uint32_t window = 0;
   int streams = 0;
-  bool multicast = false;  // as far as is known it reaches this host
+  bool multicast = false;     // as far as is known it reaches this host
+  bool reproducible = false;  // results are not to depend on the order of arrival
 };
 struct Renew {
   Request request;

@@ -65,7 +65,7 @@ void Manager::install(Job& job) {
     return reject(job, absl::StrCat(tree.status().message(), unusable.empty() ? "" : " (",
                                     absl::StrJoin(unusable, "; "), unusable.empty() ? "" : ")"));
   }
-  const uint32_t window = admission_.window(*tree, job.window, job.payload);
+  const uint32_t window = admission_.window(*tree, job.window, job.payload, job.reproducible);
   if (window == 0) {
     return reject(job, absl::StrCat("a session's part of a switch's memory does not hold a window "
                                     "of one block of ",
@@ -113,9 +113,10 @@ std::string Manager::spec(const Job& job, size_t node) const {
   const auto address = [&](int number) {
     return options_.fabric.switches[static_cast<size_t>(number)].data.str();
   };
-  std::string text = absl::StrCat("session ", job.session, "\ngeneration ", job.generation,
-                                  "\nkey ", message::to_hex(job.keys[node]), "\nwindow ",
-                                  job.window, "\npayload ", job.payload, "\n");
+  std::string text =
+      absl::StrCat("session ", job.session, "\ngeneration ", job.generation, "\nkey ",
+                   message::to_hex(job.keys[node]), "\nwindow ", job.window, "\npayload ",
+                   job.payload, "\n", job.reproducible ? "reproducible\n" : "");
   for (const TreeNode::Child& child : it.children) {
     if (child.node < 0) {
       const Member& member = job.members[static_cast<size_t>(child.rank)];

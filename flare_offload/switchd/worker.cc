@@ -85,7 +85,8 @@ void Worker::ring() {
 }
 
 // For a short time after the last frame the next one is awaited without sleeping: waking up costs
-// more than a small block's whole way.
+// more than a small block's whole way. Nor is it looked for at once: if a host shares this core,
+// what is to come is that host's answer.
 void Worker::run() {
   constexpr Nanos kSpin = 50 * kMicrosecond;
   const auto to_others = [this](size_t lane, absl::Span<const std::byte> datagram,
@@ -94,6 +95,7 @@ void Worker::run() {
     if (has_mail_.load(std::memory_order_relaxed) && !take_mail()) return;
     if (lane_.receive(to_others) > 0) {
       last = now();
+      sched_yield();
     } else if (now() - last < kSpin) {
       sched_yield();
     } else {

@@ -1,7 +1,7 @@
 // The datagrams between hosts and aggregation switches, and between switches: all of the format is
 // in this file.
 //
-// Version 3. Integers are little-endian and unsigned, and so are the elements' bytes; reserved
+// Version 4. Integers are little-endian and unsigned, and so are the elements' bytes; reserved
 // fields are sent as zero and ignored when received. One UDP datagram is one frame:
 //
 //   offset  bytes
@@ -63,7 +63,7 @@ namespace nezha::flare {
 // Raised with any change of the frames, of the messages (manager/messages.h) or of what they mean:
 // hosts and managers that have another one find out when they connect to the manager, or to a
 // switch (secure_stream.h).
-constexpr uint8_t kVersion = 3;
+constexpr uint8_t kVersion = 4;
 constexpr size_t kHeaderSize = 32;
 constexpr size_t kSessionOffset = 4;
 

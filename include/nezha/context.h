@@ -98,9 +98,15 @@ struct ContextOptions {
   /// nothing before all ranks have sent their part of it: any collective, a broadcast's root too,
   /// may return only when all have called it. Sums of floating-point numbers depend on the order in
   /// which the parts arrive, so their bits may differ from run to run; operations that are to be
-  /// reproducible (AllreduceOptions::setReproducible) are the hosts'. `?window=512`: the
-  /// most blocks that each operation may have on their way, of which the manager may give fewer;
-  /// how many have follows the path. `?streams=4`: the operations that it carries at a time.
+  /// reproducible (AllreduceOptions::setReproducible) are the hosts'. `?reproducible=1`: switches
+  /// add up in one order whichever part comes first, so that what they carry has the same bits in
+  /// each run over the same switches, for more of their memory and time. `?window=512`: the most
+  /// blocks that each operation may have on their way, of which the manager may give fewer; how
+  /// many have follows the path. `?streams=4`: the operations that it carries at a time.
+  /// `?stagger=32`: ranks begin with other blocks than each other in groups of so many, a power of
+  /// two up to 64 (Flare's staggered sending); it helps no switch that does all of a block on one
+  /// core, as nezha-switch does, and costs the ranks some CPU time. But for window and stagger all
+  /// ranks must name the same.
   ///
   /// {"auto"} stands for the devices that nezha finds on this host: nezha/interfaces.h says which,
   /// and the log (NEZHA_LOG=info) why. Two such devices on two ranks are on the same rail if they

@@ -217,7 +217,7 @@ for i in range(40):
     s.sendto([b"x" * (i * 4), header + bytes(8), b"\\xff" * 40, b""][i % 4],
              (sys.argv[1], int(sys.argv[2])))
 """
-CONTRIBUTION = "31 71 00 00 07000000 0300 0000 00000000 00000000" + "00" * 12
+CONTRIBUTION = "41 71 00 00 07000000 0300 0000 00000000 00000000" + "00" * 12
 FROM_CHILD = STRANGER.replace("header =", 's.bind(("", 7200)); header =')
 
 

@@ -308,6 +308,22 @@ def test_multicast_with_loss(bed: Testbed, fabric: Fabric) -> None:
         assert heard_all(work), work.told()
 
 
+def test_staggered_sending(bed: Testbed, fabric: Fabric) -> None:
+    """Each host begins elsewhere; what is lost on the way is sent again."""
+    fabric.start_switch(SWITCHES[0])
+    fabric.start_manager(fabric.star())
+    with job.Job(bed, HOSTS) as work, contextlib.ExitStack() as stack:
+        stack.callback(bed.loss, RAIL, 0)
+        go_on(work, fabric, f"{fabric.rail}?stagger=32", elements=f"{MIB},1000,1,20001")
+        await_carried(work, 16 << 20)
+        bed.loss(RAIL, 3)
+        await_carried(work, 8 << 20)
+        bed.loss(RAIL, 0)
+        work.stop()
+        work.succeed()
+        assert any(rank.rail("flare")["resent"] for rank in work.ranks), work.told()
+
+
 @pytest.mark.parametrize("manager", ["stays", "starts again"])
 def test_no_multicast_group_is_left(bed: Testbed, fabric: Fabric, manager: str) -> None:
     """Each session has its own, or none, and a manager that comes back knows which are taken."""
@@ -448,6 +464,49 @@ def test_beside_a_tcp_rail(bed: Testbed, fabric: Fabric) -> None:
         work.stop()
         work.succeed()
         assert all(rank.rail(OTHER)["sent"] > 1 << 20 for rank in work.ranks), work.told()
+
+
+def by_the_switch(work: job.Job, *, least: int) -> dict[int, str]:
+    """The hashes of the results of what the switch has carried, by the operation."""
+    rank = work.ranks[0]
+    done = [(event, event["rails"][-1]["received"]) for event in rank.all("done")]
+    hashes = {
+        event["operation"]: event["hash"]
+        for (_, before), (event, after) in itertools.pairwise(done)
+        if after > before
+    }
+    assert len(hashes) >= least, work.told()
+    return hashes
+
+
+def test_reproducible_sums(bed: Testbed, fabric: Fabric) -> None:
+    """In any order of arrival the same bits, and below one switch those of the hosts' one order."""
+    fabric.start_switch(SWITCHES[0])
+    fabric.start_manager(fabric.star())
+    options: dict[str, Any] = {"elements": "1,1000,20000", "operations": 240, "float": 1}
+    hosts = job.run(bed, HOSTS, rails=f"tcp:{RAIL}", reproducible=1, **options).hashes()
+    for seed in (1, 2):
+        with job.Job(bed, HOSTS) as work:
+            rail = f"{fabric.rail}?reproducible=1"
+            # The session is there after some operations.
+            work.start(rails=rail, env=fabric.env, seed=seed, pause="0:5", late="1:20:1000", **options)
+            work.succeed()
+            work.hashes()
+            for operation, result in by_the_switch(work, least=100).items():
+                assert result == hosts[operation], operation
+
+
+def test_ranks_that_differ_in_reproducible(bed: Testbed, fabric: Fabric) -> None:
+    """There is no session, and the log says why; the hosts do the work."""
+    fabric.start_switch(SWITCHES[0])
+    fabric.start_manager(fabric.star())
+    with job.Job(bed, 2) as work:
+        go_on(work, fabric, fabric.rail, hosts=[0])
+        go_on(work, fabric, f"{fabric.rail}?reproducible=1", hosts=[1])
+        work.ranks[0].process.wait_for("asks for another session than others", job.PATIENCE)
+        work.stop()
+        work.succeed()
+        assert all(rank.rail("flare")["sent"] == 0 for rank in work.ranks)
 
 
 def test_two_tenants(bed: Testbed, fabric: Fabric) -> None:

@@ -55,13 +55,25 @@ def test_fabrics() -> None:
         "host 10.0.0.4 s5",
     ]
     case = make_case("hosts", 3, 100, [4], 1)
-    assert "flare:eth0@10.0.0.5:7000" in case.configs[0].command  # after three hosts, a switch
+    assert "flare:eth0@10.0.0.4:7000" in case.configs[0].command  # the switch, after three hosts
     assert offload_trials.fabric_text(bed, case).splitlines()[1:] == [
         f"host 10.0.0.{number} s3" for number in (1, 2, 3)
     ]
     case.multicast = True
     [last] = offload_trials.fabric_text(bed, case).splitlines()[4:]
     assert last == "multicast 239.192.0.0:7200 64"
+
+
+def test_one_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = tmp_path / "autogroup"
+    monkeypatch.setattr(offload_trials, "AUTOGROUP", setting)
+    with offload_trials.one_group():  # a kernel without
+        assert not setting.exists()
+    setting.write_text("1\n")
+    with pytest.raises(KeyError), offload_trials.one_group():
+        assert setting.read_text() == "0"
+        raise KeyError
+    assert setting.read_text() == "1\n"
 
 
 def test_figures_of_a_switch() -> None:

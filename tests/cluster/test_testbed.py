@@ -22,7 +22,7 @@ from probes import (
     silence,
     start_echo,
 )
-from system_tools import BedError, wait_until
+from system_tools import BedError, command, wait_until
 from testbed import Testbed
 
 
@@ -53,6 +53,13 @@ def test_rails_are_separate_networks(bed: Testbed) -> None:
     assert after["eth1"] - before["eth1"] >= 50
     assert after["eth0"] - before["eth0"] < 10  # neighbour discovery at most
     assert after["eth2"] - before["eth2"] < 10
+
+
+def test_frames_pass_no_firewall(bed: Testbed) -> None:
+    """Nor pay for one: those of a kernel that has such settings are off."""
+    inside = ["ip", "netns", "exec", bed.namespace("sw"), "sh", "-c"]
+    settings = command([*inside, "cat /proc/sys/net/bridge/bridge-nf-call-* 2> /dev/null || true"])
+    assert set(settings.split()) <= {"0"}
 
 
 def test_a_host_may_lack_a_port(bed: Testbed) -> None:

@@ -302,6 +302,10 @@ class Testbed:
             f"[ ! -e /proc/sys/net/{key} ] || echo {value} > /proc/sys/net/{key}"
             for key, value in values.items()
         ]
+        # a switch has no firewall, and each frame would pass that of this machine's bridges
+        for family in ("arp", "ip", "ip6"):
+            path = f"/proc/sys/net/bridge/bridge-nf-call-{family}tables"
+            lines.append(f"[ ! -e {path} ] || echo 0 2> /dev/null > {path} || true")
         self._make(self._inside(namespace, "sh", "-e"), "\n".join(lines))
 
     def _make_room_for_neighbours(self) -> None:

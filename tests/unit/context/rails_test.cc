@@ -48,6 +48,35 @@ TEST(DeviceFactory, UnknownKindsAndOptionsNameTheKnownOnes) {
             absl::string_view::npos);
 }
 
+TEST(SwitchRail, HasOptions) {
+  const std::string rail = "flare:eth2@10.2.0.254:7100";
+  const auto plain = switch_rail(rail);
+  ASSERT_TRUE(plain.ok());
+  EXPECT_EQ(plain->interface, "eth2");
+  EXPECT_EQ(plain->manager.str(), "10.2.0.254:7100");
+  EXPECT_FALSE(plain->reproducible);
+  EXPECT_EQ(plain->stagger, 1);
+  const auto full = switch_rail(rail + "?window=64&streams=2&reproducible=1&stagger=32");
+  ASSERT_TRUE(full.ok());
+  EXPECT_EQ(full->window, 64);
+  EXPECT_EQ(full->streams, 2);
+  EXPECT_TRUE(full->reproducible);
+  EXPECT_EQ(full->stagger, 32);
+  EXPECT_FALSE(switch_rail(rail + "?reproducible=0")->reproducible);
+}
+
+TEST(SwitchRail, UnknownOptionsNameTheKnownOnes) {
+  const std::string rail = "flare:eth2@10.2.0.254:7100";
+  for (const std::string bad : {"?speed=1", "?window=0", "?streams=17", "?reproducible=2",
+                                "?stagger=0", "?stagger=24", "?stagger=128"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(switch_rail(rail + bad).status())) << bad;
+  }
+  const std::string why(switch_rail(rail + "?speed=1").status().message());
+  for (const std::string known : {"window=", "streams=", "reproducible=", "stagger="}) {
+    EXPECT_NE(why.find(known), std::string::npos) << why;
+  }
+}
+
 struct NoAcceptor final : Acceptor {
   wire::Welcome on_hello(Rail, const wire::Hello&) override { return {}; }
   void on_accepted(Rail, const wire::Hello&, std::unique_ptr<Link>) override {}

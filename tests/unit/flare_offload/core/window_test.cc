@@ -234,6 +234,39 @@ TEST(Window, NeverHoldsBackTheLowestBlock) {
   EXPECT_EQ(all_new(window, 2 * kTurn), Seqs{33});
 }
 
+TEST(Window, StaggersTheBlocksOfAGroup) {
+  Window window(16, 6, kTiming, {.blocks = 4, .first = 3});
+  window.extend(9);  // of groups that begin with 4, 8 and 12
+  EXPECT_EQ(all_new(window, 1), (Seqs{7, 6, 11, 8, 9, 10, 12, 13, 14}));
+}
+
+TEST(Window, StaggersBlocksWhoseNumbersWrap) {
+  Window window(16, 0xfffffffd, kTiming, {.blocks = 4, .first = 2});
+  window.extend(6);
+  EXPECT_EQ(all_new(window, 1), (Seqs{0xfffffffe, 0xffffffff, 0xfffffffd, 2, 0, 1}));
+}
+
+// As hosts that stagger have other blocks in flight from the start on.
+TEST(Window, NeverHoldsBackTheLowestBlockHoweverItStaggers) {
+  Window window(256, 0, kTiming, {.blocks = 64, .first = 16});
+  window.extend(200);
+  Seqs sent = all_new(window, 0);
+  ASSERT_EQ(sent.size(), 64);  // all of the first group
+  EXPECT_EQ(sent.front(), 16);
+  EXPECT_EQ(sent.back(), 15);
+  for (const uint32_t seq : sent) window.number_of(seq);
+  window.on_lost({0, 64}, 1);
+  ASSERT_EQ(window.limit(), 8);
+  for (uint32_t seq = 0; seq < 60; ++seq) window.on_result(seq, FlightLimit::kGoal);
+  EXPECT_EQ(all_new(window, FlightLimit::kGoal), (Seqs{80, 81, 82, 83}));
+  for (uint32_t seq = 60; seq < 63; ++seq) {
+    window.on_result(seq, FlightLimit::kGoal);
+    EXPECT_EQ(all_new(window, FlightLimit::kGoal), Seqs{24 + seq});
+  }
+  window.on_result(63, FlightLimit::kGoal);
+  EXPECT_EQ(all_new(window, FlightLimit::kGoal), (Seqs{87, 64}));  // beyond the limit
+}
+
 TEST(Window, SaysSinceWhenNothingWasHeard) {
   Window window(2, 0, kTiming);
   window.extend(2);

@@ -18,7 +18,7 @@ TEST(MessagesTest, SaysTheSameAfterItsWay) {
   Key key{};
   key[0] = std::byte{0xab};
   const std::vector<Message> all = {
-      Join{kRequest, 1, 4, address, 1440, 32, 4, true},
+      Join{kRequest, 1, 4, address, 1440, 32, 4, true, false},
       Renew{kRequest, 1, 4, 77, 4, {}},
       Leave{kRequest, 1},
       Granted{kRequest, 77, 4, 9, key, v6, 63, 32, 1440, 10 * kSecond, v6_group},
@@ -32,7 +32,7 @@ TEST(MessagesTest, SaysTheSameAfterItsWay) {
       Installed{77},
       Refused{77, "no room"},
       Expired{{1}},
-      Join{kRequest, 1, 4, address, 1440, 32, 4, false},
+      Join{kRequest, 1, 4, address, 1440, 32, 4, false, true},
       Renew{kRequest, 1, 4, 77, 4, group},
       Granted{kRequest, 77, 4, 9, key, v6, 63, 32, 1440, 10 * kSecond, {}},
   };
@@ -48,6 +48,8 @@ TEST(MessagesTest, SaysTheSameAfterItsWay) {
   EXPECT_EQ(granted.address, v6);
   EXPECT_EQ(granted.lease, 10 * kSecond);
   EXPECT_EQ(granted.group, v6_group);
+  EXPECT_FALSE(std::get<Join>(*parse(encode(all[0]))).reproducible);
+  EXPECT_TRUE(std::get<Join>(*parse(encode(all[14]))).reproducible);
   EXPECT_EQ(std::get<Renew>(*parse(encode(all[15]))).group, group);
 }
 
@@ -62,16 +64,17 @@ TEST(MessagesTest, RefusesWhatMakesNoSense) {
       "",
       "hello",
       "join",
-      "join " + job + " 1 0 4 10.0.0.1:7200 1440 32 4",       // nothing of multicast
-      "join " + job + " 1 0 4 10.0.0.1:7200 1440 32 4 2",     // neither yes nor no
-      "join " + job + " 1 0 4 10.0.0.1:7200 1440 32 4 1 4",   // too many words
-      "join " + job + " 1 4 4 10.0.0.1:7200 1440 32 4 1",     // no such rank
-      "join " + job + " 1 0 5000 10.0.0.1:7200 1440 32 4 1",  // too many ranks
-      "join " + job + " 1 0 4 10.0.0.1 1440 32 4 1",          // no port
-      "join " + job + " 1 0 4 10.0.0.1:7200 9000000 32 4 1",  // too long
-      "join " + job + " 1 0 4 10.0.0.1:7200 1440 32 17 1",    // too many streams
-      "join " + job + " -1 0 4 10.0.0.1:7200 1440 32 4 1",
-      "join xyz 1 0 4 10.0.0.1:7200 1440 32 4 1",
+      "join " + job + " 1 0 4 10.0.0.1:7200 1440 32 4 1",       // nothing of reproducible
+      "join " + job + " 1 0 4 10.0.0.1:7200 1440 32 4 2 0",     // neither yes nor no
+      "join " + job + " 1 0 4 10.0.0.1:7200 1440 32 4 1 2",     // likewise
+      "join " + job + " 1 0 4 10.0.0.1:7200 1440 32 4 1 0 4",   // too many words
+      "join " + job + " 1 4 4 10.0.0.1:7200 1440 32 4 1 0",     // no such rank
+      "join " + job + " 1 0 5000 10.0.0.1:7200 1440 32 4 1 0",  // too many ranks
+      "join " + job + " 1 0 4 10.0.0.1 1440 32 4 1 0",          // no port
+      "join " + job + " 1 0 4 10.0.0.1:7200 9000000 32 4 1 0",  // too long
+      "join " + job + " 1 0 4 10.0.0.1:7200 1440 32 17 1 0",    // too many streams
+      "join " + job + " -1 0 4 10.0.0.1:7200 1440 32 4 1 0",
+      "join xyz 1 0 4 10.0.0.1:7200 1440 32 4 1 0",
       "renew " + job + " 1 0 4 77 4",                // no group, nor that there is none
       "renew " + job + " 1 0 4 77 4 10.0.0.1:7200",  // of no group
       "renew " + job + " 1 0 4 77 4 239.192.0.1",

@@ -175,13 +175,17 @@ TEST(AdmissionTest, TakesTheLargestWindowThatFitsAPartOfEverySwitch) {
   Admission admission(two_levels(), 2);
   admission.came_up(0, 4 << 20, {});
   admission.came_up(1, 4 << 20, {});
-  EXPECT_EQ(admission.window(tree, 64, 1440), 64u);
-  EXPECT_EQ(admission.window(tree, 100, 1440), 64u);
+  EXPECT_EQ(admission.window(tree, 64, 1440, false), 64u);
+  EXPECT_EQ(admission.window(tree, 100, 1440, false), 64u);
   admission.came_up(1, 400 << 10, {});  // 200 KiB: less than 2 x 64 blocks and what they take more
-  const uint32_t window = admission.window(tree, 1024, 1440);
+  const uint32_t window = admission.window(tree, 1024, 1440, false);
   EXPECT_TRUE(window == 32 || window == 64) << window;
+  // The root has three children, whose reproducible sum takes two buffers for one.
+  for (const int leaf : {0, 1}) admission.came_up(leaf, 300 << 10, {});
+  EXPECT_EQ(admission.window(tree, 1024, 1440, false), 32u);
+  EXPECT_EQ(admission.window(tree, 1024, 1440, true), 16u);
   admission.came_up(1, 2048, {});
-  EXPECT_EQ(admission.window(tree, 64, 1440), 0u);
+  EXPECT_EQ(admission.window(tree, 64, 1440, false), 0u);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ TEST(Frame, LayoutIsFrozen) {
   ASSERT_EQ(datagram.size(), 36);
   const std::string text(reinterpret_cast<const char*>(datagram.data()), datagram.size());
   EXPECT_EQ(absl::BytesToHexString(text.substr(0, kTagOffset)),
-            "317411013433323122216261"
+            "417411013433323122216261"
             "4443424154535251");
   EXPECT_EQ(absl::BytesToHexString(text.substr(kHeaderSize)), "66666666");
   FrameHeader down = some_header();
@@ -139,7 +139,7 @@ TEST(Frame, RefusesUnknownVersionsTypesOperationsAndChildren) {
     }
     return values;
   };
-  EXPECT_EQ(accepted(0), "\x31\x32\x33");  // 8 bytes are no payload of the others
+  EXPECT_EQ(accepted(0), "\x41\x42\x43");  // 8 bytes are no payload of the others
   EXPECT_EQ(accepted(1).size(), 12 * 4);
   EXPECT_EQ(accepted(1).substr(0, 5), "\x11\x12\x13\x14\x21");
   EXPECT_EQ(accepted(2).size(), kMaxChildren);
@@ -151,7 +151,7 @@ TEST(Frame, DecodesNoiseWithinItsLimits) {
   for (int i = 0; i < 20000; ++i) {
     Bytes datagram(random() % 128);
     for (std::byte& byte : datagram) byte = static_cast<std::byte>(random());
-    if (!datagram.empty() && random() % 2 == 0) datagram[0] = std::byte{0x31};
+    if (!datagram.empty() && random() % 2 == 0) datagram[0] = std::byte{0x41};
     const auto frame = decode(datagram);
     if (!frame) continue;
     EXPECT_LT(frame->header.child, kMaxChildren);
