@@ -41,6 +41,10 @@ def nezha(network: Network) -> list[str]:
     return [str(PROGRAMS / "nezha-bench"), "--rails", rails]
 
 
+def nezha_cpu_first(network: Network) -> list[str]:
+    return ["env", "NEZHA_POLLING=cpu-first", *nezha(network)]
+
+
 def gloo(algorithm: str) -> Callable[[Network], list[str]]:
     return lambda network: [
         *(str(PROGRAMS / "gloo-bench"), "--tcp-device", network.fastest),
@@ -185,9 +189,16 @@ YIELDING = "yielding"
 YIELDING_BY_PRELOAD = "yielding, by preload"
 
 NEZHA = "nezha"
+NEZHA_CPU_FIRST = "nezha-cpu"
 IPERF3 = "iperf3"
 KINDS = {
     NEZHA: Kind("nezha", "yielding, then blocking", nezha),
+    NEZHA_CPU_FIRST: Kind(
+        "nezha, CPU first",
+        "yielding in short operations, else blocking",
+        nezha_cpu_first,
+        by_default=False,
+    ),
     "gloo-ring": Kind("Gloo ring, fastest rail", BLOCKING, gloo("ring")),
     "gloo-bcube": Kind("Gloo bcube", BLOCKING, gloo("bcube"), fits=single),
     "mptcp-ring": Kind("Gloo ring over MPTCP", BLOCKING, gloo_over_mptcp("ring"), fits=several),

@@ -15,6 +15,7 @@ from units import time_text
 # by peer, as figure.LOOKS; a family of them has one colour in several shades
 LOOKS = {
     "nezha": ("#0b4f8a", "s"),
+    "nezha-cpu": ("#5a9bd4", "<"),
     "gloo-ring": ("#e08214", "^"),
     "gloo-bcube": ("#f0b462", "v"),
     "mptcp-ring": ("#c51b1b", "^"),

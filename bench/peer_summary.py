@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import stolen
-from peer import IPERF3, NEZHA, Peer, is_over_mptcp
+from peer import IPERF3, NEZHA, NEZHA_CPU_FIRST, Peer, is_over_mptcp
 from results import (
     LEARNING_NOTE,
     MARK_NOTE,
@@ -109,7 +109,8 @@ def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
 def _lead(results: Results) -> str:
     """How many times as fast as the best peer nezha is, be it that some runs of it failed."""
     nezha = results.config(NEZHA)
-    others = [peer for peer in results.configs if peer.key not in (NEZHA, IPERF3)]
+    no_peers = (NEZHA, NEZHA_CPU_FIRST, IPERF3)
+    others = [peer for peer in results.configs if peer.key not in no_peers]
     ratios, names = [], []
     for size in results.sizes:
         times = {peer.key: time for peer in others if (time := results.p50(peer, size))}

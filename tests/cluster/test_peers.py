@@ -66,6 +66,7 @@ def test_rails_and_rates_in_commands() -> None:
     assert set(peers) == set(KINDS) - {"gloo-bcube"}
     words = {key: " ".join([*peer.launcher, *peer.command]) for key, peer in peers.items()}
     assert "--rails tcp:eth0,tcp:eth1" in words["nezha"]
+    assert words["nezha-cpu"] == f"env NEZHA_POLLING=cpu-first {words['nezha']}"
     assert "--tcp-device eth1 --algorithm ring" in words["gloo-ring"]  # the fastest
     assert words["mptcp-bcube"].startswith("mptcpize run ")
     assert "--share 400000000,1000000000" in words["gloo-weights"]
@@ -224,13 +225,16 @@ def measured(peer: str, size: int, p50s: list[float]) -> list[dict]:
 
 
 def made_results(rate: int | None) -> Results:
-    peers = make_peers(["nezha", "gloo-ring", "ompi", "iperf3"], Network(4, {"eth0": rate}))
+    peers = make_peers(
+        ["nezha", "nezha-cpu", "gloo-ring", "ompi", "iperf3"], Network(4, {"eth0": rate})
+    )
     results = Results({"cores": 4}, 4, {"eth0": rate}, peers, [4, 1 << 20], repeat=3)
     results.measurements = [
         *measured("nezha", 4, [10, 30, 20]),
         *measured("gloo-ring", 4, [400, 400, 500]),
         *measured("ompi", 4, [30, 30, 30]),
         *measured("nezha", 1 << 20, [15e3, 14e3, 13e3]),
+        *measured("nezha-cpu", 1 << 20, [14e3, 14e3, 14e3]),
         *measured("gloo-ring", 1 << 20, [28e3, 28e3, 28e3]),
         *measured("ompi", 1 << 20, [19e3, 21e3]),  # failed once
         *measured("iperf3", 1 << 20, [13e3, 13e3, 13e3]),
@@ -252,7 +256,7 @@ def test_table() -> None:
     assert ["iperf3", "blocking", "-", "13000"] in lines
     assert ["nezha", "0.002", "0.899"] in lines  # 2^20 * 1.5 / 125 MB/s is 12583 us
     assert ["nezha", "100"] in lines and ["nezha", "0.102"] in lines  # CPU time
-    assert ["the", "best", "peer", "1.50", "1.43"] in lines  # iperf3 is none
+    assert ["the", "best", "peer", "1.50", "1.43"] in lines  # iperf3 is none, nor is nezha
     assert ["ompi", "ompi*"] in lines
     assert "ompi, 1 MiB: failed\n    it ended\n    why" in text
 
@@ -267,7 +271,7 @@ def test_csv(tmp_path: Path) -> None:
     peer_summary.save_csv([made_results(G), made_results(None)], tmp_path / "peers.csv")
     with (tmp_path / "peers.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 2 * (6 * 3 + 2)
+    assert len(rows) == 2 * (7 * 3 + 2)
     first = rows[0]
     assert first["peer"] == "nezha" and first["regime"] == "yielding, then blocking"
     assert first["rails"] == "1000000000" and rows[-1]["rails"] == "none"
@@ -292,7 +296,7 @@ def call(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 @cli.bad_command_lines(
     [
-        (["--peers", "nezha,rccl"], "unknown peer 'rccl' (there are nezha, gloo-ring,"),
+        (["--peers", "nezha,rccl"], "unknown peer 'rccl' (there are nezha, nezha-cpu, gloo-ring,"),
         (["--config", "1g,1g+fast"], "'1g+fast': bad rate 'fast'"),
         (["--config", "1g,1g+1g", "--peers", "gloo-parts"], "none of them has a use for the rails"),
         (["--sizes", "4,1X"], "'1X' is no size"),
