@@ -112,7 +112,8 @@ RailMask Scheduler::worth_using(RailMask rails, uint64_t length) const {
 size_t Scheduler::segment_size(Rail rail, size_t part, int segments_per_rail) const {
   const double by_time = rate(rail) * static_cast<double>(kSegmentTime) / kSecond;
   const size_t limit = std::clamp(static_cast<size_t>(by_time), 4 * kMinSegment, kMaxSegment);
-  const size_t wanted = std::max<size_t>(1, static_cast<size_t>(segments_per_rail));
+  const size_t wanted =
+      part > kLongPart ? 1 : std::max<size_t>(1, static_cast<size_t>(segments_per_rail));
   const size_t affordable = std::max<size_t>(1, part / kMinSegment);
   const size_t count = std::max((part + limit - 1) / limit, std::min(wanted, affordable));
   return (part + count - 1) / count;
@@ -188,7 +189,8 @@ void Scheduler::remove(OutSegment& segment) {
 
 bool Scheduler::has_room(const Queue& queue) const {
   const double by_time = queue.rate.rate() * static_cast<double>(kInFlightTime) / kSecond;
-  return queue.rate.in_flight() < std::max(kMinInFlight, static_cast<uint64_t>(by_time));
+  return queue.rate.in_flight() <
+         std::clamp(static_cast<uint64_t>(by_time), kMinInFlight, kMaxInFlight);
 }
 
 void Scheduler::submit(Rail rail, OutSegment& segment) {

@@ -94,6 +94,9 @@ class Scheduler {
   // Small enough for two a rail in the chunks of a small ring, large enough for few system calls.
   static constexpr size_t kMinSegment = 4 << 10;
   static constexpr size_t kMaxSegment = 256 << 10;
+  // A rail on which this is one segment is so fast that the system calls for two cost more than the
+  // next hop would gain by having the first of them sooner.
+  static constexpr size_t kLongPart = 64 << 10;
   // A message below this goes by one rail; a part below this is not worth a rail.
   static constexpr size_t kMinSpread = 8 << 10;
   static constexpr size_t kMinPart = 2 << 10;
@@ -108,6 +111,8 @@ class Scheduler {
   // the two processes is not scheduled for a moment.
   static constexpr Nanos kInFlightTime = 6 * kMillisecond;
   static constexpr uint64_t kMinInFlight = 16 << 10;
+  // More keeps no rail busier, and what lies in sockets for long leaves the caches.
+  static constexpr uint64_t kMaxInFlight = 5 << 19;
   static constexpr Nanos kStealMargin = kMillisecond;
   // Smaller segments are acknowledged with whatever goes back next.
   static constexpr size_t kAckNow = 4 << 10;

@@ -154,6 +154,13 @@ TEST_F(SchedulerTest, EachRailGetsTheSegmentsThatAreAskedFor) {
   EXPECT_EQ(count[1], 2);
 }
 
+TEST_F(SchedulerTest, ALongPartOfAFastRailIsOneSegment) {
+  up(0, 1e9);
+  EXPECT_EQ(scheduler_.cut(64 << 10, 64, 2, kAllRails).size(), 2u);
+  EXPECT_EQ(scheduler_.cut(128 << 10, 64, 2, kAllRails).size(), 1u);
+  EXPECT_EQ(scheduler_.cut(512 << 10, 64, 2, kAllRails).size(), 2u);  // of 256 KiB at most
+}
+
 TEST_F(SchedulerTest, ASegmentTakesTheRailItNames) {
   up(0, 100e6);
   up(1, 1000e6);
@@ -192,6 +199,13 @@ TEST_F(SchedulerTest, WhatIsInFlightIsLimitedByTime) {
   scheduler_.acknowledged(*first);
   scheduler_.pump();
   EXPECT_EQ(on(0).size(), 60u);
+}
+
+TEST_F(SchedulerTest, WhatIsInFlightIsLimitedByBytesOnAFastRail) {
+  up(0, 10e9);  // 6 ms: 60 MB
+  for (int i = 0; i < 100; ++i) scheduler_.enqueue(segment(256 << 10, 0), kAllRails);
+  scheduler_.pump();
+  EXPECT_EQ(bytes_on(0), 10u * (256 << 10));
 }
 
 TEST_F(SchedulerTest, SmallSegmentsAreAcknowledgedNowAndThen) {
