@@ -126,6 +126,8 @@ class Task {
   virtual std::string describe() const = 0;
   // Whether so much is on its way that what comes may lie for a while: who waits need not poll.
   virtual bool has_slack() const { return false; }
+  // For how long it is best left alone, if it has slack: until enough has come to be worth waking.
+  virtual Nanos rest() const { return 0; }
 
  protected:
   explicit Task(TaskOwner& owner) : owner_(owner) {}

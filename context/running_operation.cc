@@ -16,6 +16,9 @@ namespace {
 constexpr Nanos kSlow = 500 * kMillisecond;
 // How long before its deadline it asks who has not entered it.
 constexpr Nanos kRollCallTime = 200 * kMillisecond;
+// Bytes; shorter messages go by one rail and come in one piece, and whoever waits is keen on them.
+constexpr size_t kKeen = 8 << 10;
+constexpr Nanos kMostRest = kMillisecond;
 
 }  // namespace
 
@@ -281,13 +284,25 @@ bool RunningOperation::wait(Nanos deadline) {
   const auto endpoint = this->endpoint();
   if (endpoint == nullptr) return true;
   Progress::Guard guard(endpoint->progress());
-  const bool has_slack = !parts_.empty() && std::all_of(parts_.begin(), parts_.end(), [](auto& it) {
-    return it.task != nullptr && it.task->has_slack();
-  });
-  const bool polls = request_.polls && !has_slack;
-  const bool is_over = endpoint->progress().wait(guard, waiter_, deadline, polls);
+  const bool is_over =
+      endpoint->progress().wait(guard, waiter_, deadline, [this] { return pace(); });
   endpoint->progress().run_deferred();
   return is_over;
+}
+
+// By the part that can least be left alone.
+Pace RunningOperation::pace() const {
+  const Pace usual{.polls = request_.polls, .is_keen = request_.operation.bytes() < kKeen};
+  Pace pace{.polls = false, .rest = kMostRest};
+  bool is_running = false;
+  for (const Part& part : parts_) {
+    if (part.task == nullptr) return usual;
+    if (part.task->poll() != Task::State::kRunning) continue;
+    if (!part.task->has_slack()) return usual;
+    pace.rest = std::min(pace.rest, part.task->rest());
+    is_running = true;
+  }
+  return is_running ? pace : usual;
 }
 
 void RunningOperation::cancel() {

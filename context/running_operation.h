@@ -149,6 +149,7 @@ class RunningOperation final : public TaskOwner,
   void on_slow();
   void on_deadline();
   std::string describe() const;
+  Pace pace() const;
 
   ForkMark mark_;
   std::shared_ptr<RunningOperation> self_;

@@ -233,7 +233,8 @@ void Progress::hand_on() {
   if (!sleepers_.empty()) sleepers_.front()->wake_.notify_one();
 }
 
-bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline, bool polls) {
+bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline,
+                    absl::FunctionRef<Pace()> ask_pace) {
   std::unique_lock<std::mutex>& lock = guard.lock_;
   run_deferred();  // the driver may be asleep
   while (driver_ != nullptr && !waiter.done_) {
@@ -253,18 +254,23 @@ bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline, bool polls) {
   }
   driver_ = &waiter;
   driving_.store(true, std::memory_order_relaxed);
-  const Nanos poll = polls ? poll_ : 0;
-  Nanos poll_until = now() + poll;
-  while (!waiter.done_) {
+  Pace pace = ask_pace();
+  Nanos poll_until = pace.polls ? now() + poll_ : 0;
+  for (unsigned turn = 1; !waiter.done_; ++turn) {
     const Nanos time = now();
     if (time >= deadline) break;
     const bool polling = time < poll_until;
     const Nanos sleep =
         polling ? 0 : std::min({until_next_timer(), deadline - time, kLongestSleep});
-    const bool active = round(lock, sleep);
-    if (active) {
-      poll_until = now() + poll;
-    } else if (polling) {
+    const bool looks = polling && pace.is_keen && turn % kTurns != 0;
+    const bool active = looks ? look() : round(lock, sleep);
+    if (active && !waiter.done_) {
+      pace = ask_pace();
+      poll_until = pace.polls ? now() + poll_ : 0;
+      if (pace.rest > 0 && sleepers_.empty()) {
+        rest(lock, std::min(pace.rest, deadline - now()));
+      }
+    } else if (polling && !active) {
       lock.unlock();
       sched_yield();  // more ranks than cores: the data this one waits for may need this core
       lock.lock();
@@ -286,6 +292,29 @@ bool Progress::round(std::unique_lock<std::mutex>& lock, Nanos timeout) {
   return count > 0;
 }
 
+bool Progress::look() {
+  for (const int fd : recent_) {
+    if (fd < 0) continue;
+    EventHandler* handler = registrations_[static_cast<size_t>(fd)].handler;
+    if (handler == nullptr || !handler->look()) continue;
+    note_event(fd);
+    run_timers();
+    run_deferred();
+    return true;
+  }
+  return false;
+}
+
+void Progress::note_event(int fd) {
+  if (fd != recent_[1]) recent_ = {recent_[1], fd};
+}
+
+void Progress::rest(std::unique_lock<std::mutex>& lock, Nanos time) {
+  lock.unlock();
+  std::this_thread::sleep_for(std::chrono::nanoseconds(time));
+  lock.lock();
+}
+
 void Progress::handle(const epoll_event* events, int count) {
   dispatch(events, count);
   run_timers();
@@ -299,6 +328,7 @@ void Progress::dispatch(const epoll_event* events, int count) {
     if (registration.handler == nullptr) continue;
     if (token(static_cast<int>(fd), registration.generation) != events[i].data.u64) continue;
     registration.handler->on_events(events[i].events);
+    note_event(static_cast<int>(fd));
   }
 }
 

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -28,6 +29,8 @@ class EventHandler {
  public:
   virtual ~EventHandler() = default;
   virtual void on_events(uint32_t epoll_events) = 0;
+  // Handles what there is, without being told that there is something; whether there was.
+  virtual bool look() { return false; }
 };
 
 // Calls back once, at or after its deadline, under the lock. Destroying it cancels it. All calls
@@ -50,6 +53,17 @@ class Alarm {
   std::function<void()> callback_;
   Nanos deadline_ = 0;
   bool armed_ = false;
+};
+
+// How a thread that drives waits for the next event.
+struct Pace {
+  bool polls = true;
+  // It expects something soon, by a descriptor that something came by lately: as long as it polls
+  // it looks there, which takes one system call, where it takes two to be told and to read.
+  bool is_keen = false;
+  // For so long it leaves alone what comes, and then handles all of it at once; not while others
+  // wait too.
+  Nanos rest = 0;
 };
 
 // What a thread waits for: `finish` it under the lock.
@@ -97,8 +111,11 @@ class Progress {
 
   // Drives, or sleeps while another thread drives, until `waiter` is done (true) or the deadline
   // is reached (false). `guard` is held before and after, and released meanwhile. Who does not poll
-  // sleeps whenever there is nothing to handle.
-  bool wait(Guard& guard, Waiter& waiter, Nanos deadline, bool polls = true);
+  // sleeps whenever there is nothing to handle. `pace` is asked for, under the lock, at first and
+  // after events.
+  bool wait(
+      Guard& guard, Waiter& waiter, Nanos deadline,
+      absl::FunctionRef<Pace()> pace = [] { return Pace(); });
   void finish(Waiter& waiter);  // under the lock
   // Something was started that nobody waits for now: the thread goes to it at once. Thread-safe.
   void nobody_waits();
@@ -150,6 +167,8 @@ class Progress {
     int fd_ = -1;  // an eventfd
   };
   static constexpr int kMaxEvents = 64;
+  // Of so many turns of a waiter that is keen one is a round: something may come by another way.
+  static constexpr unsigned kTurns = 4;
 
   Progress();
   void run_thread();
@@ -157,6 +176,10 @@ class Progress {
   // One round: waits for events up to `timeout`, with the lock released, and handles them. Returns
   // whether there were any.
   bool round(std::unique_lock<std::mutex>& lock, Nanos timeout);
+  // What a waiter that is keen does in place of a round. Whether there was anything.
+  bool look();
+  void note_event(int fd);
+  static void rest(std::unique_lock<std::mutex>& lock, Nanos time);
   void handle(const epoll_event* events, int count);
   void dispatch(const epoll_event* events, int count);
   void run_timers();
@@ -187,7 +210,8 @@ class Progress {
   Nanos driver_wakes_at_ = 0;
   Nanos thread_wakes_at_ = 0;
   std::vector<Registration> registrations_;  // by file descriptor
-  std::vector<Alarm*> timers_;               // armed ones; few
+  std::array<int, 2> recent_{-1, -1};  // descriptors that had events last, the older one first
+  std::vector<Alarm*> timers_;         // armed ones; few
   std::vector<std::function<void()>> deferred_, running_;
 
   std::vector<std::unique_ptr<RailThread>> rail_threads_;

@@ -64,6 +64,7 @@ std::byte* Ring::place(uint64_t offset, size_t length) {
 
 void Ring::landed(uint64_t offset, size_t length, Rail rail) {
   received_ += length;
+  arrivals_.add(length, now());
   if (all_received()) incoming_ = nullptr;  // the inbox's ticket is gone
   if (!failure_.ok()) return;               // this is inside of post()
   const auto [leg, in_leg] = locate(offset);

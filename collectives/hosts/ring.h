@@ -10,6 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "collectives/engine.h"
+#include "collectives/hosts/arrivals.h"
 #include "collectives/hosts/course.h"
 
 namespace nezha {
@@ -25,6 +26,8 @@ class Ring final : public Task, Receiver, Sender {
 
   void start(const EnginePlan& plan);
   std::string describe() const override;
+  bool has_slack() const override { return arrivals_.has_slack(left_to_receive(), now()); }
+  Nanos rest() const override { return arrivals_.rest(left_to_receive(), now()); }
 
  private:
   // A place in the run of legs that the left neighbour sends.
@@ -44,7 +47,8 @@ class Ring final : public Task, Receiver, Sender {
   Place locate(uint64_t offset) const;
   // What is forwarded comes after what this rank begins with.
   uint64_t forward_offset(uint64_t offset) const { return course_.begun.length + offset; }
-  bool all_received() const { return received_ == receive_offsets_.back(); }
+  uint64_t left_to_receive() const { return receive_offsets_.back() - received_; }
+  bool all_received() const { return left_to_receive() == 0; }
   absl::StatusOr<const std::byte*> take_in(uint64_t offset, size_t length);
   void send_tokens();
   void begin();
@@ -64,6 +68,7 @@ class Ring final : public Task, Receiver, Sender {
   std::vector<uint64_t> receive_offsets_;                // of each leg in the message
   uint64_t to_send_ = 0;                                 // bytes
   uint64_t begun_ = 0, came_around_ = 0, received_ = 0;  // bytes
+  Arrivals arrivals_;
   size_t tokens_sent_ = 0;
   bool settling_ = false;
   bool posted_ = false;

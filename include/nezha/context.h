@@ -53,8 +53,8 @@ enum class BalancePolicy {
 /// right with any number of cores; ranks may differ.
 enum class Polling {
   /// It polls for NEZHA_POLL microseconds before it sleeps, and begins anew whenever something
-  /// comes: on shaped or slow rails most of the time. To be woken takes longer than a small message
-  /// does. The default.
+  /// comes: to be woken takes longer than a small message does. It sleeps while so much of a large
+  /// operation is still to come that none of it is urgent. The default.
   kLatencyFirst,
   /// It does so in operations of up to 16 KiB (and barriers) alone, and sleeps at once in larger
   /// ones: other threads and processes get the CPU time.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import job
@@ -82,3 +83,16 @@ def test_loss_between_two_hosts(tmp_path: Path) -> None:
             work.succeed()
     changes = [line.split() for line in table.read_text().splitlines() if line.startswith("change ")]
     assert 1 <= sum(cause == "lanes" for _, _, cause, *_ in changes) <= 6, table.read_text()
+
+
+def test_nobody_polls_for_what_takes_long(tmp_path: Path) -> None:
+    """Of a large message no piece is urgent before its end."""
+    command = [
+        *("env", "NEZHA_POLL=2000", str(job.BUILD / "bench" / "nezha-bench")),
+        *("--rails", job.rails_option(RAILS), "--shared-path", str(tmp_path), "--elements", "1M"),
+        *("--warmup-iters", "2", "--iteration-count", "5", "--format", "json", "allreduce"),
+    ]
+    with Testbed(hosts=2, rails=dict.fromkeys(RAILS, "200mbit"), prefix="ct_slow") as bed:
+        row = json.loads(bed.run(command, timeout=job.PATIENCE)[0].stdout)
+    waited = 2 * row["iterations"] * row["p50_us"] * 1e-6  # by both ranks
+    assert row["cpu_s"] < 0.5 * waited, row

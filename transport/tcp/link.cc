@@ -60,6 +60,14 @@ void TcpLink::on_events(uint32_t events) {
   if (!write_error_.ok()) fail(write_error_);
 }
 
+bool TcpLink::look() {
+  if (failed_ || thread_ != nullptr) return false;
+  const uint64_t before = bytes_read_;
+  const std::weak_ptr<bool> alive = alive_;
+  on_events(EPOLLIN);
+  return alive.expired() || failed_ || bytes_read_ != before;
+}
+
 bool TcpLink::fail(absl::Status why) {
   if (failed_) return false;
   failed_ = true;

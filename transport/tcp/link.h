@@ -53,6 +53,7 @@ class TcpLink final : public Link, EventHandler {
   };
 
   void on_events(uint32_t events) override;
+  bool look() override;
   // Reading. Each returns whether to go on.
   void read();
   bool read_once();

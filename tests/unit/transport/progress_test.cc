@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -106,9 +107,88 @@ TEST_F(ProgressTest, AWaiterThatDoesNotPollSleepsAtOnce) {
     bell.ring();
   });
   const Nanos begin = now();
-  EXPECT_TRUE(progress_->wait(guard, waiter, begin + kLong, false));
+  EXPECT_TRUE(progress_->wait(guard, waiter, begin + kLong, [] { return Pace{.polls = false}; }));
   EXPECT_LT(now() - begin, 50 * kMicrosecond);  // half of NEZHA_POLL's default
   ringer.join();
+}
+
+// Has something to read once its descriptor had an event, and says so only if it is asked.
+class QuietHandler final : public EventHandler {
+ public:
+  explicit QuietHandler(std::function<void()> looked_at) : looked_at_(std::move(looked_at)) {}
+  void on_events(uint32_t) override {}
+  bool look() override {
+    looked_at_();
+    return true;
+  }
+
+ private:
+  std::function<void()> looked_at_;
+};
+
+TEST_F(ProgressTest, AKeenWaiterLooksWhereSomethingCameLast) {
+  Waiter waiter;
+  Progress::Guard guard(*progress_);
+  int events = 0;
+  Bell bell(*progress_, [&] { ++events; });
+  bell.ring();  // nothing to look at there
+  QuietHandler handler([&] { progress_->finish(waiter); });
+  const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  ASSERT_TRUE(progress_->add(fd, &handler, EPOLLOUT | EPOLLET).ok());  // one event
+  EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong, [] { return Pace{.is_keen = true}; }));
+  EXPECT_EQ(events, 1);
+  progress_->remove(fd);
+  close(fd);
+}
+
+TEST_F(ProgressTest, AKeenWaiterIsToldOfWhatComesElsewhere) {
+  Waiter waiter;
+  Progress::Guard guard(*progress_);
+  Bell bell(*progress_, [&] { progress_->finish(waiter); });
+  QuietHandler handler([&] { bell.ring(); });  // there is always something
+  const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  ASSERT_TRUE(progress_->add(fd, &handler, EPOLLOUT | EPOLLET).ok());
+  EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong, [] { return Pace{.is_keen = true}; }));
+  progress_->remove(fd);
+  close(fd);
+}
+
+TEST_F(ProgressTest, AWaiterThatRestsHandlesAtOnceWhatCameMeanwhile) {
+  constexpr int kRings = 3;
+  Waiter waiter;
+  std::atomic<int> rings{0};
+  int calls = 0;
+  Progress::Guard guard(*progress_);
+  Bell bell(*progress_, [&] {
+    ++calls;
+    if (rings == kRings) progress_->finish(waiter);
+  });
+  std::thread ringer;
+  Bell first(*progress_, [&] {
+    ringer = std::thread([&] {
+      for (int i = 0; i < kRings; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        ++rings;
+        bell.ring();
+      }
+    });
+  });
+  first.ring();
+  EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong,
+                              [] { return Pace{.polls = false, .rest = kSecond / 2}; }));
+  ringer.join();
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_F(ProgressTest, AWaiterRestsNotBeyondItsDeadline) {
+  Waiter waiter;
+  Progress::Guard guard(*progress_);
+  Bell bell(*progress_, [] {});
+  bell.ring();
+  const Nanos deadline = now() + 20 * kMillisecond;
+  EXPECT_FALSE(
+      progress_->wait(guard, waiter, deadline, [] { return Pace{.polls = false, .rest = kLong}; }));
+  EXPECT_LT(now(), deadline + kLong / 2);
 }
 
 TEST_F(ProgressTest, OneOfManyWaitersDrivesAndHandsOn) {

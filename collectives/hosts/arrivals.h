@@ -1,0 +1,45 @@
+// How fast what a task waits for comes, and so for how long it may be left alone.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "common/clock.h"
+
+namespace nezha {
+
+class Arrivals {
+ public:
+  void add(uint64_t bytes, Nanos time) {
+    if (bytes_ == 0) first_at_ = time;
+    bytes_ += bytes;
+  }
+
+  // Whether what is left comes for so long that none of it is urgent.
+  bool has_slack(uint64_t left, Nanos time) const { return time_of(left, time) >= kSlack; }
+
+  // Until a batch has come, of what is left. Not for long: others wait for what this rank forwards,
+  // and have a few milliseconds of work. Nor for shorter than it is worth going to sleep for.
+  Nanos rest(uint64_t left, Nanos time) const {
+    const Nanos rest = std::min(time_of(kBatch, time), time_of(left, time) / 8);
+    return rest < kLeast ? 0 : std::min(rest, kMost);
+  }
+
+ private:
+  // At the rate so far; 0 if there is none.
+  Nanos time_of(uint64_t bytes, Nanos time) const {
+    if (bytes_ == 0) return 0;
+    const auto elapsed = static_cast<double>(time - first_at_);
+    return static_cast<Nanos>(elapsed * static_cast<double>(bytes) / static_cast<double>(bytes_));
+  }
+
+  static constexpr Nanos kSlack = 2 * kMillisecond;
+  static constexpr uint64_t kBatch = 32 << 10;  // bytes
+  static constexpr Nanos kLeast = 100 * kMicrosecond;
+  static constexpr Nanos kMost = kMillisecond;
+
+  uint64_t bytes_ = 0;
+  Nanos first_at_ = 0;
+};
+
+}  // namespace nezha
