@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import itertools
 import json
 import os
@@ -24,7 +25,7 @@ from rails import parse_rails
 from results import LEARNING, Config
 from sweep import Sweep, describe_machine, warm_up
 from system_tools import BedError, wait_until
-from testbed import Testbed
+from testbed import STATE_DIR, Testbed
 
 RAIL, OTHER = "eth0", "eth1"
 MANAGER_PORT = 7000
@@ -273,17 +274,28 @@ def one_group() -> Iterator[None]:
 
     It groups them by session, and who yields gives its core to none but those of its own group. Each
     host here is a session, and they share cores with each other and with the switch.
+
+    What the setting was is kept in a file: a run that is killed leaves it for the next one to
+    restore. Of runs beside each other the first one sets and restores it.
     """
-    try:
-        before = AUTOGROUP.read_text()
-        AUTOGROUP.write_text("0")
-    except OSError:
+    kept = STATE_DIR / "autogroup"
+    with contextlib.ExitStack() as stack:
+        try:
+            STATE_DIR.mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context(kept.with_suffix(".lock").open("w"))
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            before = kept.read_text() if kept.exists() else AUTOGROUP.read_text()
+            kept.write_text(before)
+            stack.callback(kept.unlink)
+            AUTOGROUP.write_text("0")
+            stack.callback(AUTOGROUP.write_text, before)
+        except BlockingIOError:
+            pass  # the other run's
+        except FileNotFoundError:
+            pass  # there are no such groups
+        except OSError as error:
+            program.warn(f"small messages take longer than they need to: {error}")
         yield
-        return
-    try:
-        yield
-    finally:
-        AUTOGROUP.write_text(before)
 
 
 def run(case: Case, seconds: float, progress: Progress, most_stolen: float) -> None:

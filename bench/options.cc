@@ -196,10 +196,10 @@ void add_rail_options(OptionTable& table, Options& o, const Dialect& dialect, bo
          [&o](const auto&) { o.await_switch = true; }});
   }
   if (dialect.plans.size() > 1) {
-    table.push_back(
-        {0, "plan", "NAME",
-         absl::StrJoin(dialect.plans, " or ") + " (default: " + dialect.plans.front() + ")",
-         [&](const auto& v) { o.plan = one_of(v, dialect.plans); }});
+    table.push_back({0, "plan", "NAME",
+                     absl::StrJoin(dialect.plans, " or ") + " (default: " + dialect.plans.front() +
+                         "; slice with --share)",
+                     [&](const auto& v) { o.plan = one_of(v, dialect.plans); }});
   }
   table.push_back({0, "share", "LIST",
                    "the part of each slice, on any scale, such as 70,30, by the plan slice"

@@ -26,8 +26,12 @@ RAILS = ["eth0=1gbit", "eth1=1gbit"]
 NAME = f"bench/{Path(sys.argv[0]).name}"
 
 
-def stop(message: str, status: int = 1) -> None:
+def warn(message: str) -> None:
     print(f"{NAME}: {message}", file=sys.stderr)
+
+
+def stop(message: str, status: int = 1) -> None:
+    warn(message)
     sys.exit(status)
 
 

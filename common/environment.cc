@@ -137,7 +137,8 @@ const std::vector<EnvironmentVariable>& environment_table() {
            "How one operation is spread over the rails (ContextOptions::plan): all its segments "
            "over all rails, by the rates that they show; or a slice of the message for each "
            "rail, cut by NEZHA_SHARES or as NEZHA_POLICY learns to; or whichever of these, and "
-           "of each rail alone, is best for messages of its size.",
+           "of each rail alone, is best for messages of its size. Where NEZHA_SHARES are given, "
+           "and no plan, it is slice.",
        .choices = {"stripe", "slice", "auto"}},
       {.name = "NEZHA_SHARES",
        .kind = Kind::kNumbers,

@@ -17,7 +17,7 @@ namespace {
 // How long the set-up waits for a record. All were there when the first operation was over.
 constexpr Nanos kRecordTime = 5 * kSecond;
 // For how long a rail that failed between two ranks is down for operations by other pairs of ranks.
-constexpr Nanos kRemembered = 5 * kSecond;
+constexpr Nanos kRemembered = 30 * kSecond;
 
 // A barrier is planned as the smallest of operations.
 size_t planned_bytes(const Operation& op) {

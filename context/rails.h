@@ -23,8 +23,7 @@ struct RailUri {
 };
 
 // A rail flare:INTERFACE@ADDRESS:PORT, which is no device but an engine: its manager is at that
-// address. Options: window=BLOCKS, streams=NUMBER, reproducible=1,
-// stagger=BLOCKS.
+// address. Options: window=BLOCKS, streams=NUMBER, reproducible=1, stagger=BLOCKS.
 constexpr const char* kSwitchRail = "flare";  // its name among the rails
 bool is_switch_rail(absl::string_view text);
 absl::StatusOr<flare::FlareOptions> switch_rail(absl::string_view text);

@@ -349,6 +349,7 @@ std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window
 
 void ModelPolicy::open_search(Class& known, bool after_drift) {
   known.searched = 0;
+  known.settled = 0;
   known.after_drift = after_drift;
   known.is_by_rates = false;
   known.is_cut = true;
@@ -424,7 +425,8 @@ std::optional<Allocation> ModelPolicy::unexplored(SizeClass size_class, double b
     if (auto striped = unknown_alone(size_class, live() & alone())) return striped;
   }
   const Allocation first = by_rates(size_class).value_or(equal_parts(sharing(), lanes()));
-  if (!model_.predict(size_class, bytes, first)) return first;
+  if (!model_.predict(size_class, bytes, first) || !in_steps(size_class, bytes, first))
+    return first;
   const auto lane = promising_alone(size_class, bytes);
   if (!lane) return std::nullopt;
   const double part = part_of(1, first[static_cast<size_t>(*lane)]);
@@ -500,6 +502,8 @@ bool ModelPolicy::is_spread(SizeClass size_class) const {
 std::optional<Split> ModelPolicy::best(SizeClass size_class, double bytes, LaneSet among,
                                        bool only_measured) const {
   const bool is_spread = this->is_spread(size_class);
+  // Where all that is known is of far shorter messages, what finds its way by itself goes first.
+  const bool stripes = (live() & alone()) != 0;
   std::optional<Split> best;
   const auto cost = [&](const Split& split) {
     return split.time * (is_steady(split.set, bytes) ? 1 - kSteady : 1);
@@ -508,31 +512,48 @@ std::optional<Split> ModelPolicy::best(SizeClass size_class, double bytes, LaneS
     if ((set & ~among) != 0 || (!is_spread && std::popcount(set) > 1)) continue;
     if (only_measured && !model_.has_measured(size_class, set)) continue;
     const auto split = model_.finish_together(size_class, bytes, set);
+    if (split && stripes && !in_steps(size_class, bytes, split->allocation)) continue;
     if (split && (!best || cost(*split) < cost(*best))) best = split;
   }
-  if (best) best->allocation = in_steps(bytes, best->allocation);
+  if (best)
+    best->allocation = in_steps(size_class, bytes, best->allocation).value_or(best->allocation);
   return best;
 }
 
+// What a lane may carry next, of so many bytes: a probe's small part in any case.
+double ModelPolicy::most(SizeClass size_class, int lane, double bytes) const {
+  const double carried = carried_[static_cast<size_t>(lane)];
+  if (carried == 0 || contains(alone(), lane)) return bytes;
+  return std::max(kMostGrowth * carried, classes_.at(size_class).probe_part * bytes);
+}
+
 // The allocation itself, or one on the way to it where a lane would carry too much more than it
-// ever has: the others carry the rest.
-Allocation ModelPolicy::in_steps(double bytes, const Allocation& allocation) const {
-  std::vector<double> parts;
+// ever has: the others carry the rest. None where all of them would.
+std::optional<Allocation> ModelPolicy::in_steps(SizeClass size_class, double bytes,
+                                                const Allocation& allocation) const {
+  const LaneSet set = lanes_of(allocation);
   LaneSet held = 0;
-  double rest = bytes;
-  double others = 0;  // what those that are not held would carry
-  for (size_t lane = 0; lane < allocation.size(); ++lane) {
-    const double most = carried_[lane] == 0 ? bytes : kMostGrowth * carried_[lane];
-    parts.push_back(std::min(part_of(bytes, allocation[lane]), most));
-    if (parts.back() == most) {
-      held |= lane_bit(static_cast<int>(lane));
-      rest -= most;
-    } else {
-      others += parts.back();
+  std::vector<double> parts(allocation.begin(), allocation.end());
+  for (LaneSet before = ~held; before != held;) {
+    before = held;
+    double rest = bytes;
+    double others = 0;  // the parts of those that are not held
+    for (int lane = 0; lane < lanes(); ++lane) {
+      if (contains(held, lane)) {
+        rest -= parts[static_cast<size_t>(lane)];
+      } else {
+        others += parts[static_cast<size_t>(lane)];
+      }
     }
-  }
-  for (size_t lane = 0; lane < parts.size(); ++lane) {
-    if (!contains(held, static_cast<int>(lane)) && others > 0) parts[lane] *= rest / others;
+    for (int lane = 0; lane < lanes(); ++lane) {
+      if (!contains(set & ~held, lane)) continue;
+      double& part = parts[static_cast<size_t>(lane)];
+      part *= rest / others;
+      if (part <= most(size_class, lane, bytes)) continue;
+      part = most(size_class, lane, bytes);
+      held |= lane_bit(lane);
+    }
+    if (held == set) return std::nullopt;
   }
   return in_proportion(parts);
 }
@@ -569,8 +590,8 @@ std::optional<Split> ModelPolicy::probe_of(const Window& window, const Split& cu
   const auto bytes = static_cast<double>(window.bytes);
   auto split = model_.finish_together(window.size_class, bytes, set);
   if (split) {
-    split->allocation = in_steps(bytes, split->allocation);
-    return split;
+    const auto stepped = in_steps(window.size_class, bytes, split->allocation);
+    return model_.predict(window.size_class, bytes, stepped.value_or(split->allocation));
   }
   if ((set & alone()) != 0) {
     return Split{set, all_on(std::countr_zero(set), lanes()), 2 * current.time};

@@ -71,7 +71,7 @@ class ModelPolicy final : public Policy {
     int contentment = 0;  // windows without such moves, after the last one that was worth none
     int content = 0;      // how many of them are left
     int doubts = 2;       // how often lanes together may be measured once more
-    int settled = 0;      // windows in which nothing was sought or tried
+    int settled = 0;      // windows since the last search, without probes
     int wait = 0;         // windows in which early lanes are let be, after the last trial
     int patience = 0;     // how many of them are left
     double refuted = 1;   // the boldest claim of trials since one that was worth it
@@ -107,7 +107,9 @@ class ModelPolicy final : public Policy {
   std::optional<Split> best(SizeClass size_class, double bytes, LaneSet among,
                             bool only_measured) const;
   void saw_carried(const Window& window, const Allocation& ran_by);
-  Allocation in_steps(double bytes, const Allocation& allocation) const;
+  double most(SizeClass size_class, int lane, double bytes) const;
+  std::optional<Allocation> in_steps(SizeClass size_class, double bytes,
+                                     const Allocation& allocation) const;
   std::optional<Allocation> next_probe(const Window& window, const Allocation& current) const;
   std::optional<Split> probe_of(const Window& window, const Split& current, LaneSet set) const;
 

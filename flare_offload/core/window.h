@@ -47,7 +47,8 @@ struct RetryTiming {
 // The order in which blocks are sent for the first time: within groups of so many, from one of them
 // on and around. Hosts' may differ, so that they do not all send the same block at once.
 struct Stagger {
-  static constexpr uint32_t kMost = FlightLimit::kFirst;  // else hosts wait for what none may send
+  // Else hosts wait for what none may send.
+  static constexpr auto kMost = static_cast<uint32_t>(FlightLimit::kFirst);
 
   uint32_t blocks = 1;  // a power of two; 1: they are sent in their order
   uint32_t first = 0;   // below that

@@ -178,12 +178,15 @@ void Manager::on_join(Host& host, const message::Join& join) {
     job->streams = join.streams;
     job->reproducible = join.reproducible;
   }
+  if (job->state != State::kGathering) return refuse("the session is installed already");
   const bool is_same = job->members.size() == static_cast<size_t>(join.size) &&
                        job->streams == join.streams && job->reproducible == join.reproducible;
   if (!is_same) {
-    return reject(*job, absl::StrCat("rank ", join.rank, " asks for another session than others"));
+    const std::string why =
+        absl::StrCat("rank ", join.rank, " asks for another session than others");
+    refuse(why);  // it is no member yet
+    return reject(*job, why);
   }
-  if (job->state != State::kGathering) return refuse("the session is installed already");
   job->payload = std::min(job->payload, join.payload / 8 * 8);
   job->window = std::min(job->window, join.window);
   log().debug("nezha-manager: {}: rank {} of {} at {}", name_of(join.request), join.rank, join.size,

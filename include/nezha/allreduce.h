@@ -121,8 +121,8 @@ class AllreduceOptions : public CollectiveOptions, public ReductionOptions {
 /// shares or their failures (and see AllreduceOptions::setReproducible). What a switch adds up, in
 /// a context with a `flare:` rail, is the same on all ranks too, but in floating point its bits
 /// depend on the order in which the ranks' parts reach the switch, and so differ from run to run;
-/// those of minima, maxima and integers do not, nor those of a reproducible operation, nor any by a
-/// rail with `?reproducible=1`. Thread-safe.
+/// those of minima, maxima and integers do not, nor those of a reproducible operation, nor what the
+/// same switches add up by a rail with `?reproducible=1`. Thread-safe.
 ///
 /// Throws InvalidArgument (nothing was started; a null context is one, too), or IoError /
 /// TimeoutError (see there), which name the rank, the rail and what was tried. A rail that dies is

@@ -67,12 +67,21 @@ def test_fabrics() -> None:
 def test_one_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setting = tmp_path / "autogroup"
     monkeypatch.setattr(offload_trials, "AUTOGROUP", setting)
+    monkeypatch.setattr(offload_trials, "STATE_DIR", tmp_path / "state")
     with offload_trials.one_group():  # a kernel without
         assert not setting.exists()
     setting.write_text("1\n")
     with pytest.raises(KeyError), offload_trials.one_group():
         assert setting.read_text() == "0"
+        with offload_trials.one_group():  # another run's, which ends first
+            assert setting.read_text() == "0"
+        assert setting.read_text() == "0"
         raise KeyError
+    assert setting.read_text() == "1\n"
+    (tmp_path / "state" / "autogroup").write_text("1\n")  # a run was killed
+    setting.write_text("0")
+    with offload_trials.one_group():
+        assert setting.read_text() == "0"
     assert setting.read_text() == "1\n"
 
 

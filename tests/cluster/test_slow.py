@@ -24,6 +24,8 @@ def test_slow_rail(rate: str, plan: str) -> None:
             for name in RAILS:
                 assert rank.rail(name)["sent"] > 0, work.told()
                 assert not rank.rail(name)["failures"], work.told()
+            fast, slow = (rank.rail(name)["sent"] for name in RAILS)
+            assert slow < fast / 20, work.told()
 
 
 def carried(work: job.Job, ranks: list[job.Rank], operations: int) -> float:

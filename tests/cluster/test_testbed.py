@@ -59,7 +59,9 @@ def test_frames_pass_no_firewall(bed: Testbed) -> None:
     """Nor pay for one: those of a kernel that has such settings are off."""
     inside = ["ip", "netns", "exec", bed.namespace("sw"), "sh", "-c"]
     settings = command([*inside, "cat /proc/sys/net/bridge/bridge-nf-call-* 2> /dev/null || true"])
-    assert set(settings.split()) <= {"0"}
+    if not settings:
+        pytest.skip("this kernel has no bridge netfilter")
+    assert set(settings.split()) == {"0"}
 
 
 def test_a_host_may_lack_a_port(bed: Testbed) -> None:

@@ -569,7 +569,7 @@ class Testbed:
     ) -> None:
         """Drops this part of the frames that a rail's hosts, or one of them, send; 0 ends it.
 
-        With `to` those that go to this host alone.
+        With `to` those by IPv4 that go to this host alone.
         """
         if not 0 <= percent <= 100:
             raise BedError("loss is a percentage, 0 to 100")
