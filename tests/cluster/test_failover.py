@@ -123,7 +123,8 @@ def test_a_whole_run(tmp_path: Path) -> None:
         assert nezha.told() == "goes on" and nezha.before() and nezha.during()
     silent, reset = results.runs[1::2]
     assert silent.told().startswith("stands still") and silent.stall() is None
-    assert reset.told().endswith("aborts")  # some operations after it, it may be
+    # Some operations after it, it may be; or the other rank waits.
+    assert reset.told().endswith("aborts") or reset.told().startswith("stands still")
     for name in outage.PICTURES:
         assert (tmp_path / name).stat().st_size > 1000
     assert "stands still" in done.stdout

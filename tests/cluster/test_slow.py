@@ -11,6 +11,7 @@ from testbed import Testbed
 
 RAILS = ["eth0", "eth1"]
 MIB = 1 << 18  # elements
+OPERATIONS = 200
 
 
 @pytest.mark.parametrize("plan", ["stripe", "auto"])
@@ -80,11 +81,14 @@ def test_loss_between_two_hosts(tmp_path: Path) -> None:
             work.all_done(60)
             bed.loss("eth1", 5, host=0, to=3)
             bed.loss("eth1", 5, host=3, to=0)
-            work.all_done(200)
+            work.all_done(OPERATIONS)
             work.stop()
             work.succeed()
-    changes = [line.split() for line in table.read_text().splitlines() if line.startswith("change ")]
-    assert 1 <= sum(cause == "lanes" for _, _, cause, *_ in changes) <= 6, table.read_text()
+    # A link may seem well by chance, and then less and less often; else each operation would be one.
+    text = table.read_text()
+    assert " lanes " in text, text
+    changes = [int(line.split()[1]) for line in text.splitlines() if line.startswith("changes ")]
+    assert max(changes) < OPERATIONS / 4, text
 
 
 def test_nobody_polls_for_what_takes_long(tmp_path: Path) -> None:
