@@ -26,8 +26,9 @@ enum class Plan {
   kSlice,
   /// Each allreduce of 4 KiB to 8 MiB as what is best for messages of its size: stripes, slices,
   /// or one rail alone. The load balancer tries them while the program runs. Others as stripes:
-  /// shorter ones end before a second rail could help, longer ones adapt while they run; and so go
-  /// those that run beside others from the first on, of which nothing is learned. The default.
+  /// shorter ones end before a second rail could help, longer ones adapt while they run (but beside
+  /// a switch's rail they are planned, too); and so go those that run beside others from the first
+  /// on, of which nothing is learned. The default.
   kAuto,
 };
 
@@ -94,15 +95,16 @@ struct ContextOptions {
   /// send through the interface; a nezha-manager at that address says which. NEZHA_FLARE_SECRET
   /// names the file with its secret. All ranks must have such a rail, or none. Named alone it
   /// carries all allreduces that a switch can do, and `tcp:eth0` whatever else there is; beside
-  /// others, what the load balancer gives it, which takes the plan auto or slice. A switch finishes
-  /// nothing before all ranks have sent their part of it: any collective, a broadcast's root too,
-  /// may return only when all have called it. Sums of floating-point numbers depend on the order in
-  /// which the parts arrive, so their bits may differ from run to run; operations that are to be
-  /// reproducible (AllreduceOptions::setReproducible) are the hosts'. `?reproducible=1`: switches
-  /// add up in one order whichever part comes first, so that what they carry has the same bits in
-  /// each run over the same switches, for more of their memory and time. `?window=512`: the most
-  /// blocks that each operation may have on their way, of which the manager may give fewer; how
-  /// many have follows the path. `?streams=4`: the operations that it carries at a time.
+  /// others, what the load balancer gives it, which takes the plan auto or slice, and no shares. A
+  /// switch finishes nothing before all ranks have sent their part of it: any collective, a
+  /// broadcast's root too, may return only when all have called it. Sums of floating-point numbers
+  /// depend on the order in which the parts arrive, so their bits may differ from run to run;
+  /// operations that are to be reproducible (AllreduceOptions::setReproducible) are the hosts'.
+  /// `?reproducible=1`: switches add up in one order whichever part comes first, so that what they
+  /// carry has the same bits in each run over the same switches, for more of their memory and time.
+  /// `?window=512`: the most blocks that each operation may have on their way, of which the manager
+  /// may give fewer; how many have follows the path. `?streams=4`: the operations that it carries
+  /// at a time.
   /// `?stagger=32`: ranks begin with other blocks than each other in groups of so many, a power of
   /// two up to 64 (Flare's staggered sending); it helps no switch that does all of a block on one
   /// core, as nezha-switch does, and costs the ranks some CPU time. But for window and stagger all
@@ -131,9 +133,9 @@ struct ContextOptions {
   /// Not given: NEZHA_POLLING, or Polling::kLatencyFirst. Each rank may have its own.
   std::optional<Polling> polling;
   /// Rank 0 only, elsewhere without effect: the file of the data length table. What an earlier run
-  /// left there is where this one starts, if the rails are the same; the table is written to it
-  /// when the context is destroyed. A file that is there and is no such table is InvalidArgument.
-  /// Empty: not given (NEZHA_TABLE, or none).
+  /// left there is where this one starts, if the rails and the plan are the same (else it is left
+  /// alone, with a warning); the table is written to it when the context is destroyed. A file that
+  /// is there and is no such table is InvalidArgument. Empty: not given (NEZHA_TABLE, or none).
   std::string table;
 };
 
