@@ -20,6 +20,10 @@ namespace nezha {
 // faster would never be seen to have.) Behind a shaper whose bucket is full they show more than the
 // rate: what such messages get; longer ones correct it.
 //
+// A first window of few bytes that took long is either a slow link or a peer that was not
+// scheduled, and so it counts no more than the guess: the link still gets something, by which the
+// next window shows which it was.
+//
 // Where all messages are short, a rate that has fallen shows as time beyond the least that a short
 // period took before. If the best of kRun periods is clearly so, the estimate is lowered, and it is
 // taken back when the best of kRun fits the one before better. As the link may carry too little for
@@ -72,13 +76,16 @@ class RateEstimator {
     if (busy.time < kWindow) return false;
     const auto time = static_cast<double>(busy.time);
     const double sample = static_cast<double>(busy.bytes) * kSecond / time;
+    const bool is_few = busy.bytes < kEnough;
     busy = Busy();
     if (only_up) {
       if (sample <= rate_) return false;
       rate_ += kShortWeight * (sample - rate_);
       return true;
     }
-    memory_ *= is_surprising(sample) ? 0 : kMemory;
+    const bool has_changed = is_surprising(sample);
+    memory_ *= has_changed ? 0 : kMemory;
+    if (memory_ == 0 && !has_changed && is_few && sample < rate_) memory_ = kWindow;
     // One long window is a peer that was not scheduled: it counts for as much as all before it.
     const double counts = memory_ > 0 ? std::min(time, memory_) : time;
     rate_ += (sample - rate_) * counts / (memory_ + counts);

@@ -68,6 +68,45 @@ TEST(RateEstimator, FollowsALargeChangeAtOnce) {
   EXPECT_GT(rate.rate(), 0.9e8);
 }
 
+// Of few bytes, before anything is known: the guess may be right, and the peer was not scheduled.
+TEST(RateEstimator, OneLateAcknowledgementDoesNotDecide) {
+  constexpr double kGuess = 125e6;
+  for (const Nanos late : {15 * kMillisecond, kSecond}) {
+    RateEstimator rate(kGuess);
+    Nanos time = kSecond;
+    const auto run = [&](uint64_t bytes, Nanos period) {
+      rate.submitted(bytes, time);
+      time += period;
+      rate.acknowledged(bytes, time);
+    };
+    run(4096, late);
+    EXPECT_GT(rate.rate(), 0.4 * kGuess);
+    EXPECT_LT(rate.rate(), 0.6 * kGuess) << "but it counts for something";
+    for (int i = 0; i < 4; ++i) run(1'250'000, 10 * kMillisecond);
+    EXPECT_GT(rate.rate(), 0.8 * kGuess);
+    run(4096, late);
+    EXPECT_GT(rate.rate(), 0.4 * kGuess) << "nor does one later on";
+  }
+}
+
+// 2 Mbit/s, where the guess is 1 Gbit/s.
+TEST(RateEstimator, FindsASlowLinkAtOnce) {
+  constexpr double kSlow = 250e3;
+  const auto samples = [](uint64_t bytes) {
+    RateEstimator rate(125e6);
+    Nanos time = kSecond;
+    int count = 0;
+    for (; rate.rate() > 1.1 * kSlow; ++count) {
+      rate.submitted(bytes, time);
+      time += static_cast<Nanos>(static_cast<double>(bytes * kSecond) / kSlow);
+      rate.acknowledged(bytes, time);
+    }
+    return count;
+  };
+  EXPECT_EQ(samples(64 << 10), 1);
+  EXPECT_LE(samples(4 << 10), 2) << "the second shows that the first was no accident";
+}
+
 // A small message takes the network's delay, whatever its rate is.
 TEST(RateEstimator, SmallBusyPeriodsDoNotLowerIt) {
   RateEstimator rate(1e8);
