@@ -308,14 +308,59 @@ def test_multicast_with_loss(bed: Testbed, fabric: Fabric) -> None:
         assert heard_all(work), work.told()
 
 
+# At a switch: which blocks of each stream come first from each host. Prints [[host's address,
+# session, [seq, ...]], ...] of the first COUNT contributions. Hosts send them in trains.
+FIRST_CONTRIBUTIONS = """
+import collections, json, socket, struct, sys
+rail, port, count, size = sys.argv[1], *map(int, sys.argv[2:])
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
+s.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)  # SO_RCVBUFFORCE: it is slower than they are
+s.bind((rail, 0x0800))
+print("ready", flush=True)
+seen = collections.defaultdict(list)
+while count > 0:
+    packet = s.recv(1 << 16)
+    if packet[23] != socket.IPPROTO_UDP or struct.unpack_from("!H", packet, 36) != (port,):
+        continue
+    for at in range(42, len(packet), size):
+        kind, session, seq = struct.unpack_from("<B3xI4xI", packet, at)
+        if kind & 15 == 1:
+            seen[socket.inet_ntoa(packet[26:30]), session].append(seq)
+            count -= 1
+print(json.dumps([[*key, seqs] for key, seqs in seen.items()]), flush=True)
+"""
+DATAGRAM = 1472  # the most bytes of one at the testbed's MTU
+
+
+def beginnings(listener: Process, group: int) -> dict[str, list[int]]:
+    """By host: with which block of each group it began, of groups that came as a whole."""
+    listed = json.loads(listener.wait_for(r"^\[.*\]$", job.PATIENCE)[0])
+    found: dict[str, list[int]] = {}
+    for host, _, seqs in listed:
+        groups: dict[int, list[int]] = {}
+        for seq in dict.fromkeys(seqs):  # but for what is sent again
+            groups.setdefault(seq // group, []).append(seq % group)
+        whole = [places[0] for places in groups.values() if len(places) == group]
+        found.setdefault(host, []).extend(whole)
+    return found
+
+
 def test_staggered_sending(bed: Testbed, fabric: Fabric) -> None:
     """Each host begins elsewhere; what is lost on the way is sent again."""
+    group = 32
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
+    listen = [PYTHON, "-c", FIRST_CONTRIBUTIONS, RAIL, "7100", "16000", str(DATAGRAM)]
+    [listener] = bed.start(listen, on=[SWITCHES[0]])
+    listener.wait_for("^ready$")
     with job.Job(bed, HOSTS) as work, contextlib.ExitStack() as stack:
         stack.callback(bed.loss, RAIL, 0)
-        go_on(work, fabric, f"{fabric.rail}?stagger=32", elements=f"{MIB},1000,1,20001")
+        go_on(work, fabric, f"{fabric.rail}?stagger={group}", elements=f"{MIB},1000,1,20001")
         await_carried(work, 16 << 20)
+        began = beginnings(listener, group)
+        for host in range(HOSTS):
+            places = began[fabric.address(host)]  # a few are of a group that two operations share
+            assert places.count(host * group // HOSTS) > len(places) / 2 > 0, (host, places)
         bed.loss(RAIL, 3)
         await_carried(work, 8 << 20)
         bed.loss(RAIL, 0)
