@@ -253,7 +253,6 @@ void ContextImpl::measure(const RunningOperation& operation) {
 // before they are needed.
 RailMask ContextImpl::failed_rails(const RunningOperation& operation) {
   seen_.resize(group_.channels.size());
-  const Nanos time = now();
   const auto& request = operation.request();
   for (const int peer : hosts_.peers(group_, request.operation, request.plan)) {
     const auto rank = static_cast<size_t>(peer);
@@ -262,11 +261,13 @@ RailMask ContextImpl::failed_rails(const RunningOperation& operation) {
     seen_[rank] |= channel->up();
     const RailMask failed = seen_[rank] & ~channel->preferred();
     if (failed != 0) {
-      failed_[peer] = {failed, time};
+      failed_[peer] = {failed, now()};
     } else {
       failed_.erase(peer);
     }
   }
+  if (failed_.empty()) return 0;
+  const Nanos time = now();
   absl::erase_if(failed_, [time](const auto& it) { return time - it.second.at > kRemembered; });
   RailMask all = 0;
   for (const auto& [peer, failed] : failed_) all |= failed.rails;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,7 +19,6 @@ constexpr Nanos kSlow = 500 * kMillisecond;
 constexpr Nanos kRollCallTime = 200 * kMillisecond;
 // Bytes; shorter messages go by one rail and come in one piece, and whoever waits is keen on them.
 constexpr size_t kKeen = 8 << 10;
-constexpr Nanos kMostRest = kMillisecond;
 
 }  // namespace
 
@@ -293,7 +293,7 @@ bool RunningOperation::wait(Nanos deadline) {
 // By the part that can least be left alone.
 Pace RunningOperation::pace() const {
   const Pace usual{.polls = request_.polls, .is_keen = request_.operation.bytes() < kKeen};
-  Pace pace{.polls = false, .rest = kMostRest};
+  Pace pace{.polls = false, .rest = std::numeric_limits<Nanos>::max()};
   bool is_running = false;
   for (const Part& part : parts_) {
     if (part.task == nullptr) return usual;
