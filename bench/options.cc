@@ -20,6 +20,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "common/shares.h"
 #include "common/spelling.h"
 #include "nezha/errors.h"
 #include "nezha/launch.h"
@@ -368,6 +369,13 @@ void check_meeting_place(const Options& o) {
                               : absl::StrCat("give only ", kPlaces, "; there are ", given));
 }
 
+// How many slices there are: a flare rail has none, and alone it has one rail of links beside it.
+size_t slices_of(const std::vector<std::string>& rails) {
+  const auto is_link = [](const auto& rail) { return !absl::StartsWith(rail, "flare:"); };
+  return static_cast<size_t>(
+      std::max<std::ptrdiff_t>(1, std::count_if(rails.begin(), rails.end(), is_link)));
+}
+
 void check_together(const Options& o, const Dialect& dialect) {
   constexpr const char* kOr =
       " is needed, or a launcher such as mpirun, or RANK and SIZE in the"
@@ -380,11 +388,10 @@ void check_together(const Options& o, const Dialect& dialect) {
   check_meeting_place(o);
   if (o.rails.empty()) throw UsageError("--" + dialect.rails_option + " is needed");
   if (!o.shares.empty() && !o.plan.empty() && o.plan != "slice") {
-    throw UsageError("--share is for --plan slice only");
+    throw UsageError(shares_without_slices("--share", o.plan));
   }
   if (!o.shares.empty() && !fit(o.shares, o.rails)) {
-    throw UsageError(absl::StrCat("--share has ", o.shares.size(), " parts, --",
-                                  dialect.rails_option, " has ", o.rails.size()));
+    throw UsageError(shares_do_not_fit("--share", o.shares.size(), slices_of(o.rails)));
   }
   const auto& reproducible = dialect.reproducible_algorithms;
   if (o.reproducible && !o.algorithm.empty() && !is_one_of(o.algorithm, reproducible)) {
@@ -462,14 +469,14 @@ std::string to_text(const std::vector<double>& shares) {
 }
 
 bool fit(const std::vector<double>& shares, const std::vector<std::string>& rails) {
-  return shares.size() == rails.size() || rails == std::vector<std::string>{"auto"};
+  return shares.size() == slices_of(rails) || rails == std::vector<std::string>{"auto"};
 }
 
 std::string shares_text(const Options& options) {
   if (!options.shares.empty()) return absl::StrJoin(options.shares, ",");
   if (options.plan != "slice") return "not given";
   const bool learns = !options.policy.empty() && options.policy != "none";
-  return learns ? "learned" : absl::StrJoin(std::vector<int>(options.rails.size(), 1), ",");
+  return learns ? "learned" : absl::StrJoin(std::vector<int>(slices_of(options.rails), 1), ",");
 }
 
 std::optional<Options> parse_options(int argc, char** argv, const Dialect& dialect) {

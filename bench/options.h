@@ -67,7 +67,7 @@ struct Options {
   // The plan, the shares, the policy and the algorithm, where they are empty on another rank than
   // 0, are as rank 0 has them.
   std::string plan;
-  // The part of each message that each rail carries, on any scale; empty: not given.
+  // The part of each message that each rail but flare's carries, on any scale; empty: not given.
   std::vector<double> shares;
   std::string policy;
   std::string table;
@@ -83,7 +83,7 @@ struct Options {
 std::string to_text(const std::vector<double>& shares);
 std::vector<double> to_shares(const std::string& text);
 
-// Whether there is one for each rail; how many auto finds, the context knows.
+// Whether there is one for each slice; how many rails auto finds, the context knows.
 bool fit(const std::vector<double>& shares, const std::vector<std::string>& rails);
 
 // The shares in words; if there are none, "learned", a 1 for each rail, or "not given".

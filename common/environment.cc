@@ -145,8 +145,8 @@ const std::vector<EnvironmentVariable>& environment_table() {
        .agreed = true,
        .help =
            "With the plan slice: the part of each message that each rail carries, on any scale, "
-           "in the order of the rails (ContextOptions::shares). Not set: equal parts, from which "
-           "NEZHA_POLICY goes on."},
+           "in the order of the rails (ContextOptions::shares); a flare rail has none. Not set: "
+           "equal parts, from which NEZHA_POLICY goes on."},
       {.name = "NEZHA_POLICY",
        .kind = Kind::kChoice,
        .default_value = "model",

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/environment.h"
+#include "common/shares.h"
 
 namespace nezha {
 namespace {
@@ -172,18 +173,15 @@ absl::Status AgreedSettings::apply(ContextOptions& options, Algorithm& algorithm
   options.plan = plan->second;
   options.policy = policy->second;
   algorithm = named->second;
+  const std::string given = shares_.source.empty() ? "rank 0's shares" : shares_.source;
   if (plan->second != Plan::kSlice) {
-    return shares_.value.empty() ? absl::OkStatus()
-                                 : bad(absl::StrCat(shares_.source,
-                                                    ": shares are for the slice plan; others learn "
-                                                    "theirs"));
+    if (shares_.value.empty()) return absl::OkStatus();
+    return bad(shares_without_slices(given, plan_.value));
   }
   const auto shares = parse_numbers(shares_.value);
-  if (!shares.ok() || shares->size() != options.rails.size()) {
-    return bad(absl::StrCat("shares ", shares_.value, shares_.source.empty() ? " at rank 0" : "",
-                            " for ", options.rails.size(),
-                            " rails here: slices take one positive number ",
-                            "below 1e12 for each, and the same rails on every rank"));
+  if (!shares.ok()) return bad(absl::StrCat(given, " '", shares_.value, "' make no sense"));
+  if (shares->size() != options.rails.size()) {
+    return bad(shares_do_not_fit(given, shares->size(), options.rails.size()));
   }
   options.shares = *shares;
   return absl::OkStatus();

@@ -403,13 +403,24 @@ def test_version(program: str) -> None:
     assert re.fullmatch(rf"{Path(program).name} \d+\.\d+\.\d+\n", done.stdout)
 
 
+FLARE = "flare:lo@127.0.0.1:7000"
+
+
+def test_shares_beside_a_switch(tmp_path: Path) -> None:
+    """They are those of the other rails."""
+    alone = ["--size", "1", "--rank", "0", "--shared-path", str(tmp_path), *QUICK]
+    done = call(NEZHA, *alone, "--rails", f"tcp:lo,{FLARE}", "--share", "1", "allreduce")
+    assert done.returncode == 0, done.stderr
+
+
 def test_bad_command_lines_of_nezha() -> None:
     for arguments, reason in [
         (["--shared-path", "/no/such/folder"], "'/no/such/folder': not a directory"),
         (["--shared-path", "/dev/null"], "'/dev/null': not a directory"),
         (["--plan", "slise"], "did you mean 'slice'"),
-        (["--share", "1,2", "--plan", "stripe"], "for --plan slice only"),
-        (["--share", "1,2,3", "--plan", "slice"], "--share has 3 parts, --rails has 2"),
+        (["--share", "1,2", "--plan", "stripe"], "--share with the plan stripe: shares are given"),
+        (["--share", "1,2,3", "--plan", "slice"], "--share: 3 parts for 2 rails; give one for each"),
+        (["--share", "1,2", "--rails", f"tcp:eth0,{FLARE}"], "--share: 2 parts for 1 rail; give one"),
         (["--tcp-device", "eth0"], "unknown option --tcp-device"),
         (["--reproducible", "--algorithm", "ring"], "--reproducible is not for --algorithm ring"),
         (["--reproducible", "--algorithm", "bcube"], "but for auto, recursive-doubling, halving"),

@@ -134,6 +134,27 @@ TEST_F(SettingsTest, ARankThatIsGivenSomethingElseIsToldWhatAndByWhat) {
                   {"NEZHA_ALGORITHM", "'ring' at rank 3", "'auto' at rank 0"});
 }
 
+TEST_F(SettingsTest, SharesThatCannotBeAreToldByWhatGaveThem) {
+  const auto refused = [](const std::string& rank0, const ContextOptions& own = {}) {
+    ContextOptions options;
+    options.rails = {"a", "b"};
+    Algorithm algorithm = Algorithm::kAuto;
+    return adopted(rank0, own).apply(options, algorithm);
+  };
+  setenv("NEZHA_SHARES", "1,2,3", 1);
+  expect_mentions(refused("plan=stripe shares=1,2,3 policy=none algorithm=auto"),
+                  {"NEZHA_SHARES with the plan stripe", "name the plan slice"});
+  expect_mentions(refused("plan=slice shares=1,2,3 policy=none algorithm=auto"),
+                  {"NEZHA_SHARES: 3 parts for 2 rails", "give one for each"});
+  clear();
+  ContextOptions own;
+  own.shares = {1};
+  expect_mentions(refused("plan=slice shares=1 policy=none algorithm=auto", own),
+                  {"ContextOptions::shares: 1 part for 2 rails"});
+  expect_mentions(refused("plan=slice shares=1,2,3 policy=none algorithm=auto"),
+                  {"rank 0's shares: 3 parts for 2 rails"});
+}
+
 TEST_F(SettingsTest, WhatRank0HasIsNotTrusted) {
   for (const char* bad : {"", "plan", "plan=stripe",
                           "plan=stripe shares=", "plan=x shares= policy=none algorithm=auto",
