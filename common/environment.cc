@@ -185,9 +185,14 @@ const std::vector<EnvironmentVariable>& environment_table() {
       {.name = "NEZHA_POLLING",
        .kind = Kind::kChoice,
        .default_value = "latency-first",
-       .help = "When callers that wait poll (ContextOptions::polling): in every operation, or, to "
-               "spend less CPU time, in those of up to 16 KiB alone. In larger ones they sleep "
-               "whenever there is nothing to do.",
+       .help =
+           "How a caller waits for an operation (ContextOptions::polling). latency-first: in each "
+           "one it polls for NEZHA_POLL microseconds after whatever comes, and sleeps only then, "
+           "since to be woken takes longer than a small message does. The price is CPU time, up to "
+           "a core for each caller, though between two looks it yields to whoever wants that core; "
+           "in a long ring it polls only toward the end. cpu-first: it polls so in operations of "
+           "up to 16 KiB and in barriers, and sleeps at once in larger ones. That leaves CPU time "
+           "to other threads and processes; the price is that larger operations may take longer.",
        .choices = {"latency-first", "cpu-first"}},
       {.name = "NEZHA_RAIL_THREADS",
        .kind = Kind::kChoice,
