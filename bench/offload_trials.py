@@ -23,7 +23,7 @@ from processes import Process
 from progress import Progress
 from rails import parse_rails
 from results import LEARNING, Config
-from sweep import Sweep, describe_machine, warm_up
+from sweep import Sweep, describe_machine
 from system_tools import BedError, wait_until
 from testbed import STATE_DIR, Testbed
 
@@ -244,8 +244,8 @@ class FlareSweep(Sweep):
         super().__init__(bed, case, seconds, progress, most_stolen=most_stolen)
         self._fabric = fabric
 
-    def _warm_up(self, config: Config, size: int) -> int:
-        return LEARNING if config.key == BOTH or config.learns(size) else warm_up(size)
+    def _warm_up(self, config: Config, sizes: list[int]) -> int:
+        return LEARNING if config.key == BOTH else super()._warm_up(config, sizes)
 
     def _launch(self, config: Config, sizes: list[int]) -> tuple[list[dict], list[str]]:
         with sampled(self._fabric) as samples:

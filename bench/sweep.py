@@ -166,7 +166,7 @@ class Sweep:
 
     def _measure(self, config: Config, sizes: list[int], repeat: int) -> None:
         if self._failed_launches[config.key] < FAILURES_ALLOWED:
-            least = (self._warm_up(config, sizes[-1]) + 3) * (
+            least = (self._warm_up(config, sizes) + 3) * (
                 self._results.wire_limit(config, sizes[-1]) or 0
             )
             tell = self._progress.say if least > SLOW else self._progress.show
@@ -216,15 +216,16 @@ class Sweep:
         seconds = 10 + 10 * (self._results.wire_limit(config, sizes[-1]) or 0) / 1e6
         command = [
             *config.command,
-            *("--warmup-iters", str(self._warm_up(config, sizes[-1]))),
+            *("--warmup-iters", str(self._warm_up(config, sizes))),
             *("--iteration-time", f"{self._seconds}s", "--timeout", f"{seconds:.0f}s"),
         ]
         start = functools.partial(self._start, config)
-        patience = 20 + 5 * seconds + 2 * self._warm_up(config, sizes[-1]) * seconds / 10
+        patience = 20 + 5 * seconds + 2 * self._warm_up(config, sizes) * seconds / 10
         return launch(self._bed, command, sizes, patience, start=start)
 
-    def _warm_up(self, config: Config, size: int) -> int:
-        return LEARNING if config.learns(size) else warm_up(size)
+    def _warm_up(self, config: Config, sizes: list[int]) -> int:
+        learns = any(map(config.learns, sizes))
+        return LEARNING if learns else max(map(warm_up, sizes))
 
     def _start(self, config: Config, command: list[str]) -> list[Process]:
         return self._bed.start(command)
