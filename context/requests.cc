@@ -6,7 +6,6 @@
 #include "context/context_impl.h"
 #include "context/memory.h"
 #include "context/raise.h"
-#include "context/split.h"
 #include "nezha/errors.h"
 
 namespace nezha {
@@ -139,20 +138,19 @@ void ContextImpl::complete(RunningOperation::Request& request, const CollectiveO
                            Algorithm asked) const {
   Operation& op = request.operation;
   op.tag = options.tag_;
-  const std::string name = collective_name(op.collective, static_cast<uint32_t>(op.root));
+  const auto refuse = [&](absl::string_view why) {
+    this->refuse(collective_name(op.collective, static_cast<uint32_t>(op.root)), why);
+  };
   const auto timeout = options.timeout_.value_or(*options_.timeout);
   if (timeout.count() <= 0) {
-    refuse(name, absl::StrCat("a timeout of ", timeout.count(), " ms; give a positive one"));
+    refuse(absl::StrCat("a timeout of ", timeout.count(), " ms; give a positive one"));
   }
   const auto algorithm = HostsEngine::choose(asked, options_.size, op);
-  if (!algorithm.ok()) refuse(name, absl::string_view(algorithm.status().message()));
+  if (!algorithm.ok()) refuse(algorithm.status().message());
   request.plan.algorithm = *algorithm;
   request.signature = signature(request.plan.algorithm, op);
-  request.name = op.tag == kOwnTag
-                     ? "split"
-                     : absl::StrCat(name, " (tag ", op.tag, ", ", op.bytes(), " bytes)");
   request.deadline = now() + to_nanos(timeout);
-  request.timeout = absl::StrCat(timeout.count(), " ms");
+  request.timeout = timeout;
   request.polls = options_.polling == Polling::kLatencyFirst || op.bytes() <= kShort;
 }
 

@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "collectives/signature.h"
 #include "context/raise.h"
 #include "context/repair.h"
+#include "context/split.h"
 #include "nezha/errors.h"
 
 namespace nezha {
@@ -21,6 +23,13 @@ constexpr Nanos kRollCallTime = 200 * kMillisecond;
 constexpr size_t kKeen = 8 << 10;
 
 }  // namespace
+
+std::string RunningOperation::Request::name() const {
+  if (operation.tag == kOwnTag) return "split";
+  const auto root = static_cast<uint32_t>(operation.root);
+  return absl::StrCat(collective_name(operation.collective, root), " (tag ", operation.tag, ", ",
+                      operation.bytes(), " bytes)");
+}
 
 RunningOperation::RunningOperation(RunningOperationOwner& owner,
                                    const std::shared_ptr<Endpoint>& endpoint, std::string rank_of,
@@ -160,7 +169,7 @@ absl::Status RunningOperation::repair(Engine& hosts, const Group& group, int lan
 
 absl::Status RunningOperation::cannot_be_repaired() const {
   return absl::InvalidArgumentError(
-      absl::StrCat("rank 0 has ", request_.name, " repaired as it cannot be"));
+      absl::StrCat("rank 0 has ", request_.name(), " repaired as it cannot be"));
 }
 
 absl::Status RunningOperation::start_pieces(Engine& hosts, const Group& group, uint32_t epoch,
@@ -249,8 +258,8 @@ void RunningOperation::on_deadline() {
   if (now() < request_.deadline && !owner_->is_cut_off()) {
     return deadline_.start(request_.deadline);
   }
-  owner_->on_operation_failed(absl::DeadlineExceededError(
-      absl::StrCat(request_.name, " was not complete after ", request_.timeout, describe())));
+  owner_->on_operation_failed(absl::DeadlineExceededError(absl::StrCat(
+      request_.name(), " was not complete after ", request_.timeout.count(), " ms", describe())));
 }
 
 std::string RunningOperation::describe() const {
@@ -311,7 +320,7 @@ void RunningOperation::cancel() {
   Progress::Guard guard(endpoint->progress());
   if (over()) return;
   owner_->on_operation_failed(
-      absl::CancelledError(absl::StrCat(request_.name, " was cancelled by its caller")));
+      absl::CancelledError(absl::StrCat(request_.name(), " was cancelled by its caller")));
   endpoint->progress().run_deferred();
 }
 

@@ -1,6 +1,7 @@
 // An operation of a context, from its start to its end.
 #pragma once
 
+#include <chrono>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -47,7 +48,6 @@ class RunningOperation final : public TaskOwner,
  public:
   // What the context was asked to do.
   struct Request {
-    std::string name;  // of the operation, for errors: "allreduce (tag 0, 4 bytes)"
     Operation operation;
     EnginePlan plan;
     uint64_t signature = 0;          // of the two; collectives/signature.h
@@ -56,8 +56,10 @@ class RunningOperation final : public TaskOwner,
     absl::Status prepared;           // whether they could be summed
     ReduceFunction function;         // of a custom operation
     Nanos deadline = 0;
-    std::string timeout;  // as text
-    bool polls = true;    // who waits for it
+    std::chrono::milliseconds timeout{0};
+    bool polls = true;  // who waits for it
+
+    std::string name() const;  // of the operation, for errors: "allreduce (tag 0, 4 bytes)"
   };
 
   RunningOperation(RunningOperationOwner& owner, const std::shared_ptr<Endpoint>& endpoint,

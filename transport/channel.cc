@@ -305,13 +305,14 @@ Link* Channel::best_link() {
 // ---- Making links ------------------------------------------------------------------------------
 
 void Channel::need_links() {
-  if (failed()) return;
+  const RailMask missing = owner_.rails() & ~up();
+  if (failed() || missing == 0) return;
   const Nanos time = now();
-  for (Rail rail = 0; rail < kMaxRails; ++rail) {
-    Port& candidate = port(rail);
-    if (candidate.link != nullptr || candidate.attempt != nullptr) continue;
+  for_each_rail(missing, [&](Rail rail) {
+    const Port& candidate = port(rail);
+    if (candidate.attempt != nullptr) return;
     if (candidate.retry.due(time, is_last_resort())) connect(rail);
-  }
+  });
 }
 
 // No link of the pair is known to be well.

@@ -30,6 +30,7 @@ class ChannelOwner {
   virtual BufferPool& pool() = 0;
   virtual const UniqueId& process() const = 0;
   virtual Device* device(Rail rail) = 0;  // null: there is none of that number
+  virtual RailMask rails() const = 0;     // those that have a device
   virtual void on_abort(const wire::Abort& abort) = 0;
   virtual void on_roll_call(const wire::RollCall& call) = 0;
   // The peer, which is in that context, has died.

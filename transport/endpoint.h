@@ -56,6 +56,7 @@ class Endpoint final : ChannelOwner, Acceptor {
   // The device that `uri` names, opened if it is not open yet.
   absl::StatusOr<Rail> open_device(const std::string& uri, const DeviceFactory& make);
   Device* device(Rail rail) override;
+  RailMask rails() const override { return rail_bit(static_cast<Rail>(devices_.size())) - 1; }
   // The channel to a process; made if there is none.
   Channel& channel(const UniqueId& peer);
   // Connections that name this job are accepted, and what peers say of it reported, until `leave`.

@@ -95,17 +95,17 @@ void Inbox::fail(Ticket* ticket, const absl::Status& why) {
 
 absl::StatusOr<std::byte*> Inbox::arrive(Rail rail, const wire::FrameHeader& frame,
                                          const wire::DataHeader& data) {
-  Incoming& incoming = incoming_[static_cast<size_t>(rail)];
-  incoming = Incoming();
+  end_reading(rail);
   if (completed_.contains(data.number)) return nullptr;  // came twice
   absl::StatusOr<Message*> found = find_or_add(data);
   if (!found.ok()) return found.status();
   Message& message = **found;
   // Another link may be in the middle of the same segment. The sender has given up the link of the
   // lower attempt: it may break off, and what is left of it must not be written any more.
-  for (Rail other = 0; other < kMaxRails; ++other) {
+  for (RailMask left = reading_; left != 0; left &= left - 1) {
+    const Rail other = std::countr_zero(left);
     const Incoming& reading = incoming_[static_cast<size_t>(other)];
-    if (other == rail || reading.message != &message || frame.length == 0 || reading.length == 0 ||
+    if (reading.message != &message || frame.length == 0 || reading.length == 0 ||
         reading.offset >= data.offset + frame.length ||
         data.offset >= reading.offset + reading.length) {
       continue;
@@ -122,6 +122,8 @@ absl::StatusOr<std::byte*> Inbox::arrive(Rail rail, const wire::FrameHeader& fra
   const uint64_t end = data.offset + frame.length;
   if (message.got.contains(data.offset, end) && frame.length > 0) return nullptr;  // came twice
   message.wants_grant |= (frame.flags & wire::kFlagWantGrant) != 0;
+  Incoming& incoming = incoming_[static_cast<size_t>(rail)];
+  reading_ |= rail_bit(rail);
   incoming.message = &message;
   incoming.offset = data.offset;
   incoming.length = frame.length;
@@ -129,7 +131,7 @@ absl::StatusOr<std::byte*> Inbox::arrive(Rail rail, const wire::FrameHeader& fra
   incoming.charged = (frame.flags & wire::kFlagCharged) != 0;
   incoming.abandons = frame.length == 0 && (frame.flags & wire::kFlagAbandoned) != 0;
   if (frame.length == 0) return nullptr;
-  return place(message, incoming);
+  return place(message, rail);
 }
 
 absl::StatusOr<Inbox::Message*> Inbox::find_or_add(const wire::DataHeader& data) {
@@ -183,7 +185,15 @@ absl::Status Inbox::check(const Message& message, const wire::FrameHeader& frame
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::byte*> Inbox::place(Message& message, Incoming& incoming) {
+// What a link has read, or was reading; it reads nothing now.
+Inbox::Incoming Inbox::end_reading(Rail rail) {
+  if ((reading_ & rail_bit(rail)) == 0) return {};
+  reading_ &= ~rail_bit(rail);
+  return std::exchange(incoming_[static_cast<size_t>(rail)], Incoming());
+}
+
+absl::StatusOr<std::byte*> Inbox::place(Message& message, Rail rail) {
+  Incoming& incoming = incoming_[static_cast<size_t>(rail)];
   if (message.discard) return nullptr;
   if (message.ticket == nullptr) {
     held_bytes_ += wire::charge(incoming.length);
@@ -203,7 +213,7 @@ absl::StatusOr<std::byte*> Inbox::place(Message& message, Incoming& incoming) {
     const absl::Status why = absl::InvalidArgumentError(
         absl::StrCat("a segment [", incoming.offset, ", +", incoming.length, ") of message ",
                      message.number, " that no correct peer sends"));
-    incoming = Incoming();
+    end_reading(rail);
     return why;
   }
   trace_step("placed {} {} {} {}", fmt::ptr(this), message.number, incoming.offset,
@@ -212,8 +222,7 @@ absl::StatusOr<std::byte*> Inbox::place(Message& message, Incoming& incoming) {
 }
 
 void Inbox::landed(Rail rail) {
-  Incoming incoming = std::move(incoming_[static_cast<size_t>(rail)]);
-  incoming_[static_cast<size_t>(rail)] = Incoming();
+  Incoming incoming = end_reading(rail);
   if (incoming.message == nullptr) return;  // came twice
   Message& message = *incoming.message;
   const uint64_t number = message.number;
@@ -244,8 +253,7 @@ void Inbox::landed(Rail rail) {
 }
 
 void Inbox::link_gone(Rail rail) {
-  Incoming incoming = std::move(incoming_[static_cast<size_t>(rail)]);
-  incoming_[static_cast<size_t>(rail)] = Incoming();
+  const Incoming incoming = end_reading(rail);
   if (incoming.message == nullptr) return;
   if (incoming.held) held_bytes_ -= wire::charge(incoming.length);
   if (incoming.memory != nullptr && incoming.message->ticket != nullptr) {
@@ -359,11 +367,12 @@ bool Inbox::finish_if_complete(uint64_t number) {
   }
   completed_.add(number, number + 1);
   // Links that still read parts of it, which come twice, read them into nowhere.
-  for (Incoming& incoming : incoming_) {
-    if (incoming.message != &message) continue;
+  for_each_rail(reading_, [&](Rail rail) {
+    Incoming& incoming = incoming_[static_cast<size_t>(rail)];
+    if (incoming.message != &message) return;
     if (incoming.held) held_bytes_ -= wire::charge(incoming.length);
     incoming.message = nullptr;
-  }
+  });
   std::unique_ptr<Message> done = std::move(entry->second);
   messages_.erase(entry);
   retire(*done);
@@ -381,12 +390,12 @@ void Inbox::discard(Message& message) {
     message.received += segment.length;
   }
   message.held.clear();
-  for (int rail = 0; rail < kMaxRails; ++rail) {
+  for_each_rail(reading_, [&](Rail rail) {
     Incoming& incoming = incoming_[static_cast<size_t>(rail)];
-    if (incoming.message != &message || incoming.memory == nullptr) continue;
+    if (incoming.message != &message || incoming.memory == nullptr) return;
     owner_.drop_incoming(rail);
     incoming.memory = nullptr;
-  }
+  });
   grant_if_wanted(
       message);  // what nobody wants is read and dropped, so that the sender is rid of it
 }

@@ -121,7 +121,8 @@ class Inbox {
   absl::StatusOr<Message*> find_or_add(const wire::DataHeader& data);
   absl::Status check(const Message& message, const wire::FrameHeader& frame,
                      const wire::DataHeader& data) const;
-  absl::StatusOr<std::byte*> place(Message& message, Incoming& incoming);
+  Incoming end_reading(Rail rail);
+  absl::StatusOr<std::byte*> place(Message& message, Rail rail);
   void match(const Key& key);
   void bind(Message& message, Ticket* ticket);
   void deliver_held(Message& message);
@@ -144,6 +145,7 @@ class Inbox {
   absl::flat_hash_set<uint64_t> closed_contexts_;
   std::deque<uint64_t> closed_order_;  // the same, oldest first
   std::array<Incoming, kMaxRails> incoming_;
+  RailMask reading_ = 0;     // whose `incoming_` is of use
   uint64_t consumed_ = 0;    // charged bytes that were used or dropped
   uint64_t held_bytes_ = 0;  // charged bytes that were not
   Spares<Message> spare_messages_;

@@ -1,6 +1,7 @@
 // Messages and segments as the two halves of a channel, and those who use it, see them.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -21,6 +22,10 @@ constexpr int kMaxRails = 16;
 using RailMask = uint32_t;
 constexpr RailMask kAllRails = ~RailMask{0};
 constexpr RailMask rail_bit(Rail rail) { return RailMask{1} << rail; }
+template <typename F>
+void for_each_rail(RailMask rails, F f) {
+  for (; rails != 0; rails &= rails - 1) f(static_cast<Rail>(std::countr_zero(rails)));
+}
 
 // Where a received message goes. All calls come under Progress's lock, and none after the message
 // was cancelled or `failed` was called.

@@ -263,10 +263,10 @@ bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline,
     const Nanos sleep =
         polling ? 0 : std::min({until_next_timer(), deadline - time, kLongestSleep});
     const bool looks = polling && pace.is_keen && turn % kTurns != 0;
-    const bool active = looks ? look() : round(lock, sleep);
+    const bool active = looks ? look(time) : round(lock, sleep);
     if (active && !waiter.done_) {
       pace = ask_pace();
-      poll_until = pace.polls ? now() + poll_ : 0;
+      poll_until = !pace.polls ? 0 : (polling ? time : now()) + poll_;
       if (pace.rest > 0 && sleepers_.empty()) {
         rest(lock, std::min(pace.rest, deadline - now()));
       }
@@ -292,13 +292,13 @@ bool Progress::round(std::unique_lock<std::mutex>& lock, Nanos timeout) {
   return count > 0;
 }
 
-bool Progress::look() {
+bool Progress::look(Nanos time) {
   for (const int fd : recent_) {
     if (fd < 0) continue;
     EventHandler* handler = registrations_[static_cast<size_t>(fd)].handler;
     if (handler == nullptr || !handler->look()) continue;
     note_event(fd);
-    run_timers();
+    run_timers(time);
     run_deferred();
     return true;
   }
@@ -317,7 +317,7 @@ void Progress::rest(std::unique_lock<std::mutex>& lock, Nanos time) {
 
 void Progress::handle(const epoll_event* events, int count) {
   dispatch(events, count);
-  run_timers();
+  if (!timers_.empty()) run_timers(now());
   run_deferred();
 }
 
@@ -332,9 +332,7 @@ void Progress::dispatch(const epoll_event* events, int count) {
   }
 }
 
-void Progress::run_timers() {
-  if (timers_.empty()) return;
-  const Nanos time = now();
+void Progress::run_timers(Nanos time) {
   for (size_t i = 0; i < timers_.size();) {
     Alarm* timer = timers_[i];
     if (timer->deadline_ > time) {

@@ -177,12 +177,12 @@ class Progress {
   // whether there were any.
   bool round(std::unique_lock<std::mutex>& lock, Nanos timeout);
   // What a waiter that is keen does in place of a round. Whether there was anything.
-  bool look();
+  bool look(Nanos time);
   void note_event(int fd);
   static void rest(std::unique_lock<std::mutex>& lock, Nanos time);
   void handle(const epoll_event* events, int count);
   void dispatch(const epoll_event* events, int count);
-  void run_timers();
+  void run_timers(Nanos time);
   Nanos until_next_timer() const;
   void make_way(std::unique_lock<std::mutex>& lock);
   void let_contenders_in() const;

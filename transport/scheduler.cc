@@ -13,11 +13,6 @@ uint64_t round_up(uint64_t value, uint64_t granule) {
   return (value + granule - 1) / granule * granule;
 }
 
-template <typename F>
-void for_each_rail(RailMask rails, F f) {
-  for (; rails != 0; rails &= rails - 1) f(static_cast<Rail>(std::countr_zero(rails)));
-}
-
 }  // namespace
 
 // ---- Links come and go -------------------------------------------------------------------------
@@ -29,7 +24,7 @@ void Scheduler::link_up(Rail rail, Link* link, double initial_rate) {
   queue.link = link;
   queue.rate = RateEstimator(initial_rate > 0 ? initial_rate : kInitialRate);
   queue.trust = 1;
-  queue.lazy_bytes = 0;
+  queue.lazy = 0;
   up_ |= rail_bit(rail);
   requeue(parked_);
 }
@@ -123,7 +118,8 @@ Scheduler::Cuts Scheduler::cut(uint64_t length, size_t granule, int segments_per
                                RailMask allowed) const {
   RailMask rails = usable(allowed);
   if (rails == 0) return {{0, length, kAnyRail}};
-  rails = length < kMinSpread ? rail_bit(fastest(rails)) : worth_using(rails, length);
+  if (length < kMinSpread) return {{0, length, fastest(rails)}};
+  rails = worth_using(rails, length);
   const Weights weights = this->weights(rails, length);
   const double total_weight = std::accumulate(weights.begin(), weights.end(), 0.0);
 
@@ -197,10 +193,11 @@ void Scheduler::submit(Rail rail, OutSegment& segment) {
   Queue& queue = at(rail);
   segment.rail = rail;
   segment.queued = false;
-  queue.lazy_bytes += segment.length;
-  if (segment.length >= kAckNow || queue.lazy_bytes > kMaxLazy) {
+  queue.lazy += wire::charge(segment.length);
+  const auto rails = static_cast<uint64_t>(std::popcount(up_));
+  if (segment.length >= kAckNow || queue.lazy * rails > kMaxLazy) {
     segment.flags |= wire::kFlagAckNow;
-    queue.lazy_bytes = 0;
+    queue.lazy = 0;
     const Nanos time = now();
     if (queue.rate.in_flight() == 0) queue.last_progress = time;
     queue.rate.submitted(segment.length, time);
@@ -240,7 +237,7 @@ void Scheduler::pump() {
     progress = false;
     for_each_rail(up_, [&](Rail rail) {
       Queue& queue = at(rail);
-      if (!has_room(queue) || queue.segments.empty()) return;
+      if (queue.segments.empty() || !has_room(queue)) return;
       OutSegment* segment = queue.segments.front();
       queue.segments.pop_front();
       queue.bytes -= segment->length;
@@ -248,6 +245,9 @@ void Scheduler::pump() {
       progress = true;
     });
   }
+  bool is_more = false;
+  for_each_rail(up_, [&](Rail rail) { is_more |= !at(rail).segments.empty(); });
+  if (!is_more) return;
   // Only then does any steal: else the first would take what the others are about to send.
   for_each_rail(up_, [&](Rail rail) {
     Queue& queue = at(rail);

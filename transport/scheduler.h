@@ -86,8 +86,9 @@ class Scheduler {
     RateEstimator rate{kInitialRate};
     double trust = 1;
     std::deque<OutSegment*> segments;
-    uint64_t bytes = 0;       // of `segments`
-    uint64_t lazy_bytes = 0;  // submitted since the last segment that is acknowledged at once
+    uint64_t bytes = 0;  // of `segments`
+    // Charge of what was submitted since the last segment that is acknowledged at once.
+    uint64_t lazy = 0;
     Nanos last_progress = 0;
   };
 
@@ -118,7 +119,9 @@ class Scheduler {
   static constexpr size_t kAckNow = 4 << 10;
   static constexpr Nanos kForgotten = kSecond;
   static constexpr double kHope = 0.25;  // of the fastest link's rate
-  static constexpr uint64_t kMaxLazy = 8 << 10;
+  // Over all rails: half of what a pair may have retained, a little of its credit. A frame that
+  // only acknowledges costs what a small message does, so it is to be rare.
+  static constexpr uint64_t kMaxLazy = 128 << 10;
 
   // Of a rail that has been up.
   Queue& at(Rail rail) { return *queues_[static_cast<size_t>(rail)]; }

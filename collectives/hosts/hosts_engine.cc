@@ -98,7 +98,17 @@ std::vector<int> HostsEngine::peers(const Group& group, const Operation& operati
                                     const EnginePlan& plan) const {
   if (group.size == 1) return {};
   if (plan.algorithm == Algorithm::kRing) return Ring::peers(group.rank, group.size);
-  return peers_of(schedule_of(operation, plan.algorithm, group.rank, group.size));
+  return peers_of(schedule(group, operation, plan.algorithm));
+}
+
+const Schedule& HostsEngine::schedule(const Group& group, const Operation& operation,
+                                      Algorithm algorithm) const {
+  const Case wanted{operation.collective, operation.root, algorithm, group.rank, group.size};
+  if (case_ != wanted) {
+    schedule_ = schedule_of(operation, algorithm, group.rank, group.size);
+    case_ = wanted;
+  }
+  return schedule_;
 }
 
 absl::StatusOr<std::unique_ptr<Task>> HostsEngine::start(const Group& group, const Slice& slice,
@@ -113,8 +123,8 @@ absl::StatusOr<std::unique_ptr<Task>> HostsEngine::start(const Group& group, con
     task->start(plan);
     return task;
   }
-  const Schedule schedule = schedule_of(slice.operation, plan.algorithm, group.rank, group.size);
-  auto task = std::make_unique<ScheduledTask>(schedule, group, slice, owner);
+  auto task = std::make_unique<ScheduledTask>(schedule(group, slice.operation, plan.algorithm),
+                                              group, slice, owner);
   task->start(plan);
   return task;
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "collectives/engine.h"
+#include "collectives/hosts/schedule.h"
 
 namespace nezha {
 
@@ -17,6 +18,23 @@ class HostsEngine final : public Engine {
 
   // The algorithm of the plan, given what was asked for. InvalidArgument if that cannot serve.
   static absl::StatusOr<Algorithm> choose(Algorithm asked, int ranks, const Operation& operation);
+
+ private:
+  // What a schedule depends on.
+  struct Case {
+    Collective collective = Collective::kAllreduce;
+    int root = 0;
+    Algorithm algorithm = Algorithm::kAuto;
+    int rank = 0;
+    int size = 0;
+    bool operator==(const Case&) const = default;
+  };
+  const Schedule& schedule(const Group& group, const Operation& operation,
+                           Algorithm algorithm) const;
+
+  // The last one: of small operations to make it takes long, and mostly the next is alike.
+  mutable Case case_;
+  mutable Schedule schedule_;
 };
 
 }  // namespace nezha

@@ -70,7 +70,7 @@ void ScheduledTask::start(const EnginePlan& plan) {
   plan_ = plan;
   // The agreement comes first, and so is what the peer hears first, whatever that calls.
   const auto is_agreement = [](const Stage& stage) { return stage.use == Step::Use::kAgreement; };
-  std::vector<Stage*> in_order;
+  absl::InlinedVector<Stage*, 8> in_order;
   for (Stage& stage : stages_) {
     in_order.insert(is_agreement(stage) ? in_order.begin() : in_order.end(), &stage);
   }

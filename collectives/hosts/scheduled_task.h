@@ -10,6 +10,7 @@
 #include <map>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "collectives/engine.h"
 #include "collectives/hosts/schedule.h"
 
@@ -53,8 +54,8 @@ class ScheduledTask final : public Task {
   };
   struct Stage {  // a step
     Step::Use use = Step::Use::kResult;
-    std::vector<Incoming> incoming;
-    std::vector<Outgoing> outgoing;
+    absl::InlinedVector<Incoming, 1> incoming;
+    absl::InlinedVector<Outgoing, 1> outgoing;
   };
 
   struct Part {            // of an incoming message
@@ -62,7 +63,7 @@ class ScheduledTask final : public Task {
     Buffer buffer;         // for what is to be summed
   };
   struct Round {
-    std::vector<Part> parts;
+    absl::InlinedVector<Part, 2> parts;
     bool begun = false;
     bool sent = false;               // what the step at hand sends
     size_t stage = 0;                // the step at hand

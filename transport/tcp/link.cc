@@ -51,21 +51,13 @@ void TcpLink::on_events(uint32_t events) {
     write();
     flush_ack();
   }
-  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0 || failed_) return;
-  const std::weak_ptr<bool> alive = alive_;
-  on_thread_ = thread_ != nullptr;
-  read();
-  if (alive.expired()) return;
-  on_thread_ = false;
-  if (!write_error_.ok()) fail(write_error_);
+  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && !failed_) handle_input();
 }
 
 bool TcpLink::look() {
   if (failed_ || thread_ != nullptr) return false;
   const uint64_t before = bytes_read_;
-  const std::weak_ptr<bool> alive = alive_;
-  on_events(EPOLLIN);
-  return alive.expired() || failed_ || bytes_read_ != before;
+  return !handle_input() || failed_ || bytes_read_ != before;
 }
 
 bool TcpLink::fail(absl::Status why) {
@@ -79,6 +71,17 @@ bool TcpLink::fail(absl::Status why) {
 }
 
 // ---- Reading -----------------------------------------------------------------------------------
+
+// False: the link is gone.
+bool TcpLink::handle_input() {
+  const std::weak_ptr<bool> alive = alive_;
+  on_thread_ = thread_ != nullptr;
+  read();
+  if (alive.expired()) return false;
+  on_thread_ = false;
+  if (!write_error_.ok()) fail(write_error_);
+  return true;
+}
 
 void TcpLink::read() {
   read_this_turn_ = 0;
@@ -106,7 +109,8 @@ bool TcpLink::read_once() {
   ssize_t got = 0;
   int error = 0;
   const auto receive = [&] {
-    got = readv(socket_.fd(), parts.data(), count);
+    got = count == 1 ? recv(socket_.fd(), parts[0].iov_base, parts[0].iov_len, 0)
+                     : readv(socket_.fd(), parts.data(), count);
     error = errno;
   };
   if (!on_thread_ || direct < kLongCopy) {
@@ -324,10 +328,7 @@ bool TcpLink::write_once() {
     add(frame.head.data(), frame.head_size, skip);
     add(frame.body(), frame.body_size(), skip);
   }
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = count;
-  const ssize_t sent = sendmsg(socket_.fd(), &message, MSG_NOSIGNAL);
+  const ssize_t sent = transmit({parts.data(), count});
   if (sent >= 0) {
     written(static_cast<size_t>(sent));
     return true;
@@ -346,6 +347,23 @@ bool TcpLink::write_once() {
     fail(write_error_);
   });
   return false;
+}
+
+// What is short is put together here, which takes less than the kernel does to gather it.
+ssize_t TcpLink::transmit(absl::Span<iovec> parts) const {
+  std::array<std::byte, kShortWrite> whole;
+  size_t bytes = 0;
+  for (const iovec& part : parts) {
+    if (part.iov_len > kShortWrite - bytes) {
+      msghdr message{};
+      message.msg_iov = parts.data();
+      message.msg_iovlen = parts.size();
+      return sendmsg(socket_.fd(), &message, MSG_NOSIGNAL);
+    }
+    std::memcpy(whole.data() + bytes, part.iov_base, part.iov_len);
+    bytes += part.iov_len;
+  }
+  return ::send(socket_.fd(), whole.data(), bytes, MSG_NOSIGNAL);
 }
 
 void TcpLink::written(size_t bytes) {

@@ -1,6 +1,9 @@
 // A link over one TCP connection.
 #pragma once
 
+#include <sys/types.h>
+#include <sys/uio.h>
+
 #include <array>
 #include <atomic>
 #include <deque>
@@ -8,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "transport/device.h"
 #include "transport/link.h"
 #include "transport/progress.h"
@@ -55,6 +59,7 @@ class TcpLink final : public Link, EventHandler {
   void on_events(uint32_t events) override;
   bool look() override;
   // Reading. Each returns whether to go on.
+  bool handle_input();
   void read();
   bool read_once();
   template <typename Call>
@@ -69,6 +74,7 @@ class TcpLink final : public Link, EventHandler {
   // Writing.
   void write();
   bool write_once();
+  ssize_t transmit(absl::Span<iovec> parts) const;
   void refill();
   OutFrame& append_frame(wire::FrameType type, uint8_t flags, size_t length);
   void written(size_t bytes);
@@ -77,6 +83,7 @@ class TcpLink final : public Link, EventHandler {
 
   static constexpr size_t kStaging = 4 << 10;     // bytes read ahead of what has a place
   static constexpr size_t kBin = 64 << 10;        // bytes
+  static constexpr size_t kShortWrite = 2 << 10;  // bytes
   static constexpr size_t kReadBudget = 1 << 20;  // bytes a turn, so that others get theirs
   static constexpr size_t kFramesAtOnce = 8;      // in one system call
   static constexpr size_t kLongCopy = 16 << 10;   // bytes that are worth two turns of the lock

@@ -38,6 +38,12 @@ TEST(Endpoint, TransfersBothWaysBeyondTheSocketsBuffers) {
   }
 }
 
+// Short frames are put together before they are written.
+TEST(Endpoint, TransfersOfAnySmallSize) {
+  Host one, two;
+  for (uint64_t bytes = 1; bytes <= 4 << 10; bytes += 17) exchange(one, two, bytes, bytes);
+}
+
 TEST(Endpoint, RailsMayHaveOtherNamesAtThePeer) {
   Host one({"a", "b"}), two({"b", "c"});
   one.peer_names = {{"a", "b"}, {"b", "c"}};

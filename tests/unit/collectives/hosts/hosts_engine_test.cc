@@ -117,6 +117,42 @@ TEST(HostsEngine, RanksThatDisagreeAreTold) {
   }
 }
 
+// It keeps the last schedule: whatever differs, the next operation has its own.
+TEST(HostsEngine, OperationsThatDifferHavePeersOfTheirOwn) {
+  struct Case {
+    Collective collective;
+    Algorithm algorithm;
+    int root, rank, size;
+  };
+  const std::vector<Case> cases{
+      {Collective::kAllreduce, Algorithm::kRecursiveDoubling, 0, 0, 4},
+      {Collective::kAllreduce, Algorithm::kDirect, 0, 0, 4},
+      {Collective::kAllreduce, Algorithm::kDirect, 0, 3, 4},
+      {Collective::kAllreduce, Algorithm::kDirect, 0, 3, 8},
+      {Collective::kBroadcast, kTree, 0, 3, 8},
+      {Collective::kBroadcast, kTree, 3, 3, 8},
+      {Collective::kReduce, kOrderedTree, 3, 3, 8},
+      {Collective::kReduce, kTree, 3, 3, 8},
+      {Collective::kBarrier, kDissemination, 0, 3, 8},
+  };
+  HostsEngine engine;
+  std::vector<int> before;
+  for (const Case& each : cases) {
+    SCOPED_TRACE(&each - cases.data());
+    Operation op;
+    op.collective = each.collective;
+    op.root = each.root;
+    Group group;
+    group.rank = each.rank;
+    group.size = each.size;
+    const std::vector<int> peers = engine.peers(group, op, {each.algorithm});
+    EXPECT_NE(peers, before);
+    EXPECT_EQ(peers, HostsEngine().peers(group, op, {each.algorithm}));
+    EXPECT_EQ(peers, engine.peers(group, op, {each.algorithm}));
+    before = peers;
+  }
+}
+
 // A peer that sends parts of elements breaks the protocol: nothing of it is used.
 TEST(HostsEngine, SegmentsThatCutElementsAreRefused) {
   struct Mute final : Sender {
