@@ -18,6 +18,12 @@ using Rail = int;
 constexpr Rail kAnyRail = -1;
 constexpr int kMaxRails = 16;
 
+// Bytes of payload in each of a long message's segments on a fast rail. With its head such a
+// segment fills 8 packets of 32 KiB, or 4 of 64 KiB, as far as the kernel fills these itself, with
+// whole frames. More would be a packet of its own, and what a packet costs depends little on its
+// length.
+constexpr size_t kLongSegment = 244 << 10;
+
 // A set of rails.
 using RailMask = uint32_t;
 constexpr RailMask kAllRails = ~RailMask{0};

@@ -106,7 +106,7 @@ RailMask Scheduler::worth_using(RailMask rails, uint64_t length) const {
 
 size_t Scheduler::segment_size(Rail rail, size_t part, int segments_per_rail) const {
   const double by_time = rate(rail) * static_cast<double>(kSegmentTime) / kSecond;
-  const size_t limit = std::clamp(static_cast<size_t>(by_time), 4 * kMinSegment, kMaxSegment);
+  const size_t limit = std::clamp(static_cast<size_t>(by_time), 4 * kMinSegment, kLongSegment);
   const size_t wanted =
       part > kLongPart ? 1 : std::max<size_t>(1, static_cast<size_t>(segments_per_rail));
   const size_t affordable = std::max<size_t>(1, part / kMinSegment);

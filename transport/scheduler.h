@@ -94,7 +94,6 @@ class Scheduler {
 
   // Small enough for two a rail in the chunks of a small ring, large enough for few system calls.
   static constexpr size_t kMinSegment = 4 << 10;
-  static constexpr size_t kMaxSegment = 256 << 10;
   // A rail on which this is one segment is so fast that the system calls for two cost more than the
   // next hop would gain by having the first of them sooner.
   static constexpr size_t kLongPart = 64 << 10;

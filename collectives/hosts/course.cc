@@ -51,6 +51,14 @@ Course chain_course(const Operation& op, const SliceBounds& bounds, int first, i
 
 }  // namespace
 
+uint64_t Course::due(uint64_t bytes_begun, uint64_t came_around, size_t granule) const {
+  const uint64_t left = begun.length - bytes_begun;
+  const uint64_t room = window - (bytes_begun - came_around);
+  if (left <= room) return left;
+  // Not in crumbs: a piece is to be worth spreading.
+  return room / kLongSegment * kLongSegment / granule * granule;
+}
+
 Course course_of(const Operation& op, const SliceBounds& bounds, int rank, int size) {
   switch (op.collective) {
     case Collective::kBroadcast:

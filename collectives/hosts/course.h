@@ -42,6 +42,10 @@ struct Course {
   std::vector<Leg> legs;  // what it receives, in turn; those that are forwarded come first
   size_t tokens = 0;      // that it sends
   size_t window = 0;      // bytes
+
+  // How much more this rank begins with now, in multiples of `granule`, after `begun` bytes of
+  // which `came_around` have come around: in whole segments, but for the last.
+  uint64_t due(uint64_t begun, uint64_t came_around, size_t granule) const;
 };
 
 // Of a slice of the operation. Nothing at all if the slice is empty.

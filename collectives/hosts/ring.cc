@@ -116,15 +116,11 @@ void Ring::send_tokens() {
 }
 
 void Ring::begin() {
-  const Range own = course_.begun;
-  const uint64_t room = course_.window - (begun_ - came_around_);
-  const uint64_t left = own.length - begun_;
-  // Not in crumbs: a piece is to be worth spreading.
-  if (left == 0 || (room < kCrumb && room < left)) return;
-  const size_t length = std::min(left, room / granule_ * granule_);
+  const uint64_t length = course_.due(begun_, came_around_, granule_);
+  if (length == 0) return;
   const uint64_t offset = begun_;
   begun_ += length;
-  right_->push(*outgoing_, offset, slice_.operation.input + own.offset + offset, length);
+  right_->push(*outgoing_, offset, slice_.operation.input + course_.begun.offset + offset, length);
 }
 
 void Ring::released(uint64_t offset, size_t) {

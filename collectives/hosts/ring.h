@@ -55,8 +55,6 @@ class Ring final : public Task, Receiver, Sender {
   void check_complete();
   void detach() override;
 
-  static constexpr size_t kCrumb = 256 << 10;  // bytes
-
   const Group& group_;
   Slice slice_;
   size_t granule_;

@@ -158,7 +158,23 @@ TEST_F(SchedulerTest, ALongPartOfAFastRailIsOneSegment) {
   up(0, 1e9);
   EXPECT_EQ(scheduler_.cut(64 << 10, 64, 2, kAllRails).size(), 2u);
   EXPECT_EQ(scheduler_.cut(128 << 10, 64, 2, kAllRails).size(), 1u);
-  EXPECT_EQ(scheduler_.cut(512 << 10, 64, 2, kAllRails).size(), 2u);  // of 256 KiB at most
+  EXPECT_EQ(scheduler_.cut(2 * kLongSegment, 64, 2, kAllRails).size(), 2u);
+}
+
+TEST(LongSegment, FillsPackets) {
+  struct Packets {
+    size_t size, frame, count;
+  };
+  // Frames' payloads are those of TCP with its timestamps, over IPv4 and IPv6.
+  for (const auto [size, frame, count] :
+       {Packets{32 << 10, 1448, 8}, Packets{32 << 10, 1428, 8}, Packets{64 << 10, 1448, 4},
+        Packets{64 << 10, 1428, 4}, Packets{64 << 10, 8948, 4}, Packets{64 << 10, 8928, 4}}) {
+    constexpr size_t kTcpHead = 320;  // that Linux leaves room for
+    const size_t packet = (size - kTcpHead) / frame * frame;
+    const size_t segment = wire::kFrameHeaderSize + wire::kDataHeaderSize + kLongSegment;
+    EXPECT_LE(segment, count * packet) << size << " " << frame;
+    EXPECT_GT(segment, (count - 1) * packet + packet / 2) << size << " " << frame;
+  }
 }
 
 TEST_F(SchedulerTest, ASegmentTakesTheRailItNames) {
