@@ -19,7 +19,7 @@ namespace {
 
 // To look at a result takes about as long as the operation, and networks rest meanwhile: what is
 // learned by operations with such pauses is right for such operations. Of a warm-up that is longer
-// than this, and so there to learn, the first result alone is looked at.
+// than this, and so there to learn, the first and the last result alone are looked at.
 constexpr size_t kAllChecked = 10;      // iterations
 constexpr double kLeastIterations = 3;  // of fewer there is no median
 constexpr double kMostIterations = 1e6;
@@ -124,7 +124,7 @@ void Benchmark::check(Job& job) {
 void Benchmark::warm_up(Job& job) {
   const bool learns = options_.warmup_iterations > kAllChecked;
   for (size_t k = 0; k < options_.warmup_iterations; ++k) {
-    const bool is_checked = k == 0 || !learns;
+    const bool is_checked = !learns || k == 0 || k + 1 == options_.warmup_iterations;
     if (is_checked) fill(job);
     job.times.push_back(timed_run(*job.operation));
     if (is_checked) check(job);
@@ -161,7 +161,7 @@ size_t Benchmark::choose_iterations(std::vector<Job>& jobs) {
   std::vector<double>& times = jobs[0].times;
   std::sort(times.begin(), times.end());
   double operation_time = percentile(times, 0.5);
-  // In the warm-up the ranks waited for each other's checks. Where there is time for it, a few
+  // In a short warm-up the ranks waited for each other's checks. Where there is time for it, a few
   // iterations at the timed ones' pace tell better how long one takes.
   const double trial = std::min(kTrialPart * budget / operation_time, kMostIterations);
   if (const size_t agreed = agree(trial); agreed > 0) {

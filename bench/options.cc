@@ -236,10 +236,9 @@ void print_help(const OptionTable& table, const Dialect& dialect) {
       "rank where it is largest. Times are in microseconds. bandwidth = threads x bytes / p50, in\n"
       "GiB/s (2^30 bytes a second, which Gloo's benchmark calls GB/s); json and csv call it\n"
       "bandwidth_gbps, and cpu_s is the CPU seconds of all ranks during the timed iterations.\n"
-      "Every element of each warm-up result is checked, and of the last result; of a warm-up of\n"
-      "more than 10 iterations, which runs on without such pauses, the first result's. The root "
-      "of\n"
-      "a reduce or a broadcast is rank 0.\n"
+      "Every element of each warm-up result is checked, and of the last result if it is not in\n"
+      "place; of a warm-up of more than 10 iterations, which runs on without such pauses, those\n"
+      "of the first and the last. The root of a reduce or a broadcast is rank 0.\n"
       "Exit status: 0; 1 an error or a wrong result; 2 a bad command line.\n");
 }
 

@@ -179,7 +179,10 @@ absl::Status AgreedSettings::apply(ContextOptions& options, Algorithm& algorithm
     return bad(shares_without_slices(given, plan_.value));
   }
   const auto shares = parse_numbers(shares_.value);
-  if (!shares.ok()) return bad(absl::StrCat(given, " '", shares_.value, "' make no sense"));
+  if (!shares.ok()) {
+    return bad(absl::StrCat(given, " '", shares_.value,
+                            "' make no sense: give a positive number below 1e12 for each rail"));
+  }
   if (shares->size() != options.rails.size()) {
     return bad(shares_do_not_fit(given, shares->size(), options.rails.size()));
   }

@@ -20,8 +20,8 @@ constexpr int kMaxRails = 16;
 
 // Bytes of payload in each of a long message's segments on a fast rail. With its head such a
 // segment fills 8 packets of 32 KiB, or 4 of 64 KiB, as far as the kernel fills these itself, with
-// whole frames. More would be a packet of its own, and what a packet costs depends little on its
-// length.
+// whole frames of 1500 bytes (of 9000: 4 of 64 KiB). More would be a packet of its own, and what a
+// packet costs depends little on its length.
 constexpr size_t kLongSegment = 244 << 10;
 
 // A set of rails.

@@ -266,7 +266,7 @@ bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline,
     const bool active = looks ? look(time) : round(lock, sleep);
     if (active && !waiter.done_) {
       pace = ask_pace();
-      poll_until = !pace.polls ? 0 : (polling ? time : now()) + poll_;
+      poll_until = !pace.polls ? 0 : (looks ? time : now()) + poll_;
       if (pace.rest > 0 && sleepers_.empty()) {
         rest(lock, std::min(pace.rest, deadline - now()));
       }

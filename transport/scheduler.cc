@@ -189,13 +189,18 @@ bool Scheduler::has_room(const Queue& queue) const {
          std::clamp(static_cast<uint64_t>(by_time), kMinInFlight, kMaxInFlight);
 }
 
+uint64_t Scheduler::most_lazy(const Queue& queue) const {
+  const double by_time = queue.rate.rate() * static_cast<double>(kLazyTime) / kSecond;
+  const auto bytes = std::max(static_cast<uint64_t>(by_time), kLeastLazy);
+  return std::min(bytes, kMaxLazy / static_cast<uint64_t>(std::popcount(up_)));
+}
+
 void Scheduler::submit(Rail rail, OutSegment& segment) {
   Queue& queue = at(rail);
   segment.rail = rail;
   segment.queued = false;
   queue.lazy += wire::charge(segment.length);
-  const auto rails = static_cast<uint64_t>(std::popcount(up_));
-  if (segment.length >= kAckNow || queue.lazy * rails > kMaxLazy) {
+  if (segment.length >= kAckNow || queue.lazy > most_lazy(queue)) {
     segment.flags |= wire::kFlagAckNow;
     queue.lazy = 0;
     const Nanos time = now();

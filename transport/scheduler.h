@@ -118,9 +118,14 @@ class Scheduler {
   static constexpr size_t kAckNow = 4 << 10;
   static constexpr Nanos kForgotten = kSecond;
   static constexpr double kHope = 0.25;  // of the fastest link's rate
-  // Over all rails: half of what a pair may have retained, a little of its credit. A frame that
-  // only acknowledges costs what a small message does, so it is to be rare.
-  static constexpr uint64_t kMaxLazy = 128 << 10;
+  // A frame that only acknowledges costs what a small message does, so it is to be rare. But what
+  // goes ahead of a segment that is acknowledged at once delays that, and is not to be taken for a
+  // rate that has fallen (RateEstimator).
+  static constexpr Nanos kLazyTime = 200 * kMicrosecond;
+  static constexpr uint64_t kLeastLazy = 8 << 10;
+  // Over all rails, also where they came up one by one: half of what a pair may have retained, and
+  // a little of its credit.
+  static constexpr uint64_t kMaxLazy = 64 << 10;
 
   // Of a rail that has been up.
   Queue& at(Rail rail) { return *queues_[static_cast<size_t>(rail)]; }
@@ -133,6 +138,7 @@ class Scheduler {
   RailMask worth_using(RailMask rails, uint64_t length) const;
   size_t segment_size(Rail rail, size_t part, int segments_per_rail) const;
   bool has_room(const Queue& queue) const;
+  uint64_t most_lazy(const Queue& queue) const;
   double backlog_seconds(const Queue& queue, uint64_t more) const;
   void submit(Rail rail, OutSegment& segment);
   OutSegment* steal(Rail thief);

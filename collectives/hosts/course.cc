@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "transport/message.h"
+
 namespace nezha {
 namespace {
 

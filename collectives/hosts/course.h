@@ -43,9 +43,9 @@ struct Course {
   size_t tokens = 0;      // that it sends
   size_t window = 0;      // bytes
 
-  // How much more this rank begins with now, in multiples of `granule`, after `begun` bytes of
-  // which `came_around` have come around: in whole segments, but for the last.
-  uint64_t due(uint64_t begun, uint64_t came_around, size_t granule) const;
+  // How much more this rank begins with now, in multiples of `granule`, after `bytes_begun` of
+  // which `came_around` have come around: multiples of a long segment, but for the last.
+  uint64_t due(uint64_t bytes_begun, uint64_t came_around, size_t granule) const;
 };
 
 // Of a slice of the operation. Nothing at all if the slice is empty.

@@ -32,7 +32,8 @@ class HostsEngine final : public Engine {
   const Schedule& schedule(const Group& group, const Operation& operation,
                            Algorithm algorithm) const;
 
-  // The last one: of small operations to make it takes long, and mostly the next is alike.
+  // The last one: of small operations to make it takes long, and mostly the next is alike. Under
+  // Progress's lock, and only until the next call.
   mutable Case case_;
   mutable Schedule schedule_;
 };

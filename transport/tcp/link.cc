@@ -342,7 +342,7 @@ bool TcpLink::write_once() {
   // That is read first, but not from inside of whoever writes.
   write_error_ = absl::UnavailableError(absl::StrCat("writing: ", strerror(errno)));
   progress_.defer([this, alive = std::weak_ptr<bool>(alive_)] {
-    if (alive.expired() || on_thread_) return;  // on_events does it
+    if (alive.expired() || on_thread_) return;  // handle_input does it
     read();
     fail(write_error_);
   });

@@ -58,8 +58,8 @@ class TcpLink final : public Link, EventHandler {
 
   void on_events(uint32_t events) override;
   bool look() override;
+  bool handle_input();  // false: the link is gone
   // Reading. Each returns whether to go on.
-  bool handle_input();
   void read();
   bool read_once();
   template <typename Call>
@@ -106,7 +106,7 @@ class TcpLink final : public Link, EventHandler {
   std::unique_ptr<std::byte[]> bin_;
   uint64_t received_ = 0;               // segments
   size_t read_this_turn_ = 0;           // bytes
-  bool on_thread_ = false;              // the rail's: inside of on_events
+  bool on_thread_ = false;              // the rail's: inside of handle_input
   std::atomic<bool> receiving_{false};  // without the lock
   uint64_t bytes_read_ = 0;
 
