@@ -263,10 +263,13 @@ void Channel::drop_incoming(Rail rail) {
   trace_step("dropped {:x}", link->id());
 }
 
+// By every link, as goodbyes go: who reads one by any of them has read this before.
 void Channel::send_abort(const wire::Abort& abort) {
   const bool was_in = std::find(closed_.begin(), closed_.end(), abort.context) != closed_.end();
   if (!is_in(abort.context) && !was_in) return;
-  if (Link* link = best_link()) link->send(wire::FrameType::kAbort, wire::encode(abort));
+  for (Port& each : ports_) {
+    if (each.link != nullptr) each.link->send(wire::FrameType::kAbort, wire::encode(abort));
+  }
 }
 
 // Of a context that broke the peer hears otherwise, and better.
@@ -626,11 +629,16 @@ Channel::Watch Channel::watch_links(Nanos time) {
 
 // ---- The end -----------------------------------------------------------------------------------
 
-// What was sent for a context that broke is nobody's need.
+// What was sent for a context that broke is nobody's need, but why it broke is: the sockets of a
+// process that has not read all that came lose what they have yet to send.
 bool Channel::drained() const {
   const bool reachable = up() != 0 || next_job(0) != nullptr;
-  return failed() || peer_left_ || !reachable ||
-         !outbox_.pending_of([this](uint64_t context) { return !is_broken(context); });
+  if (failed() || peer_left_ || !reachable) return true;
+  if (outbox_.pending_of([this](uint64_t context) { return !is_broken(context); })) return false;
+  return up() == 0 || owner_.aborts().empty() ||
+         std::any_of(ports_.begin(), ports_.end(), [](const Port& port) {
+           return port.link != nullptr && port.link->has_arrived();
+         });
 }
 
 // By every link: the peer may see the end of one before it reads what came by another.

@@ -88,6 +88,9 @@ class Link {
   };
   virtual Packets packets() const { return {}; }
 
+  // Whether the peer's machine has all that was sent; a kind of link that cannot tell says so.
+  virtual bool has_arrived() const { return true; }
+
   // Tells the peer what was sent before, then that nothing more comes. For a clean end.
   virtual void shut_down() = 0;
 

@@ -389,10 +389,11 @@ void TcpLink::watch_for_room(bool on) {
   progress_.modify(socket_.fd(), on ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-uint64_t TcpLink::moved() const {
-  int queued = 0;  // bytes that the peer's kernel has not acknowledged
-  if (ioctl(socket_.fd(), SIOCOUTQ, &queued) != 0) queued = 0;
-  return bytes_read_ + bytes_written_ - static_cast<uint64_t>(queued);
+uint64_t TcpLink::moved() const { return bytes_read_ + bytes_written_ - queued(); }
+
+uint64_t TcpLink::queued() const {
+  int bytes = 0;
+  return ioctl(socket_.fd(), SIOCOUTQ, &bytes) == 0 ? static_cast<uint64_t>(bytes) : 0;
 }
 
 // A kernel delays what it confirms by 40 ms at most, and by the round trip.

@@ -34,6 +34,7 @@ class TcpLink final : public Link, EventHandler {
   void drop_incoming() override;
   const std::deque<OutSegment*>& unacked() const override { return unacked_; }
   uint64_t moved() const override;
+  bool has_arrived() const override { return frames_.empty() && queued() == 0; }
   Nanos unanswered() const override;
   Packets packets() const override;
   void shut_down() override;
@@ -79,6 +80,7 @@ class TcpLink final : public Link, EventHandler {
   OutFrame& append_frame(wire::FrameType type, uint8_t flags, size_t length);
   void written(size_t bytes);
   void watch_for_room(bool on);
+  uint64_t queued() const;      // bytes that were written and the peer's kernel has not confirmed
   bool fail(absl::Status why);  // always false
 
   static constexpr size_t kStaging = 4 << 10;     // bytes read ahead of what has a place

@@ -113,6 +113,33 @@ TEST(Endpoint, AbortsReachTheContextTheyAreFor) {
   }
 }
 
+// With sockets full of what nobody will read.
+TEST(Endpoint, WhyAContextBrokeArrivesThoughItsProcessEnds) {
+  constexpr size_t kBytes = 64 << 20;
+  Host two;
+  auto one = std::make_unique<Host>();
+  exchange(*one, two, 1, 10);
+  std::thread end;
+  {
+    // It reads nothing meanwhile.
+    Progress::Guard busy(two.endpoint->progress());
+    Transfer ours(one->endpoint->progress());
+    {
+      Progress::Guard guard(one->endpoint->progress());
+      Channel& channel = one->channel_to(two);
+      ours.send(channel, 2, kBytes, 1);
+      Waiter tick;
+      one->endpoint->progress().wait(guard, tick, now() + 20 * kMillisecond);
+      channel.abandon(*ours.message);
+      one->endpoint->broadcast_abort({kJob, 3, "it broke"});
+    }
+    end = std::thread([&] { one.reset(); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  EXPECT_FALSE(two.wait_for_abort().empty());
+  end.join();
+}
+
 TEST(Endpoint, WhoConnectsToABrokenContextIsTold) {
   Host one, two;
   {
