@@ -118,6 +118,7 @@ class NezhaRunner : public Runner {
         if (known.shares[lane] == 0) continue;
         absl::StrAppendFormat(&text, " %s %.1f%%", balance.lanes[lane], 100 * known.shares[lane]);
       }
+      if (!known.algorithm.empty()) absl::StrAppendFormat(&text, " %s", known.algorithm);
       return text;
     }
     return "";

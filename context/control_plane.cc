@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "collectives/hosts/choice.h"
+#include "collectives/signature.h"
 #include "common/log.h"
 #include "context/raise.h"
 #include "control/fixed_policy.h"
@@ -52,7 +54,7 @@ void ControlPlane::set_lanes(const std::vector<std::string>& names,
     names_.push_back(engine);
     lanes_.push_back(0);
   }
-  if (!options_.has_stripes) return;
+  if (!options_.has_stripes || lanes() == 1) return;
   stripes_ = lane_bit(lanes());
   names_.emplace_back(kStripes);
   lanes_.push_back(kAllRails);
@@ -81,13 +83,26 @@ void ControlPlane::connect(int rank, Channel& channel) {
   send(control_message::Lanes{told_live_});
 }
 
+Algorithm ControlPlane::rival(uint64_t bytes) const {
+  return options_.tries_algorithms ? nezha::rival(options_.size, bytes) : Algorithm::kAuto;
+}
+
+bool ControlPlane::is_worthwhile(int lanes, uint64_t bytes) const {
+  return lanes > 1 || (options_.size <= kMostOfOneRail && rival(bytes) != Algorithm::kAuto);
+}
+
+void ControlPlane::saw_named(uint64_t bytes) {
+  if (rival(bytes) != Algorithm::kAuto) options_.tries_algorithms = false;
+}
+
 std::unique_ptr<Policy> ControlPlane::make_policy() const {
   if (options_.takes_engine_alone) {
     return std::make_unique<FixedPolicy>(lanes(), alone(), first_engine_);
   }
+  if (lanes() == 1) return std::make_unique<FixedPolicy>(lanes(), alone(), 0);
   if (options_.policy == BalancePolicy::kPaper) return std::make_unique<PaperPolicy>(lanes());
   if (options_.policy == BalancePolicy::kShuffle) {
-    return std::make_unique<ShufflePolicy>(lanes(), alone());
+    return std::make_unique<ShufflePolicy>(lanes(), alone(), options_.tries_algorithms);
   }
   return std::make_unique<ModelPolicy>(lanes(), alone(), [this] {
     std::vector<double> rates;
@@ -101,12 +116,16 @@ void ControlPlane::create_coordinator() {
   if (is_over_) return;
   LaneSet live = all_lanes(lanes());
   for (const auto& [rank, lanes] : ready_) live &= lanes;
-  if (std::popcount((live | engines_) & ~alone()) < 2) {
+  const bool is_one = lanes() == 1 && live != 0;
+  if (std::popcount((live | engines_) & ~alone()) < 2 && !is_one) {
     log().info("{}", prefixed(options_.rank_of, "no two rails that all ranks have: no balancing"));
     return;
   }
   coordinator_ = std::make_unique<Coordinator>(
-      options_.size, LoadBalancer(names_, make_policy()),
+      options_.size,
+      LoadBalancer(names_, make_policy(),
+                   {[this](SizeClass size_class) { return rival(typical_bytes(size_class)); },
+                    make_policy()}),
       [this](const control_message::Message& message) { broadcast(message); });
   for (const auto& [rank, lanes] : ready_) (void)coordinator_->on_lanes(rank, lanes);
   saves_ = !options_.table_path.empty();
@@ -133,7 +152,11 @@ std::optional<ControlPlane::Course> ControlPlane::start(const OperationId& opera
   const auto entry = nearest(classes, size_class);
   if (entry == classes.end()) return Course{*number, 0, {}};
   const bool is_own = entry->first == size_class;
-  return Course{*number, is_own ? entry->second.number : 0, entry->second.allocation, engines,
+  return Course{*number,
+                is_own ? entry->second.number : 0,
+                entry->second.allocation,
+                is_own ? entry->second.algorithm : Algorithm::kAuto,
+                engines,
                 is_recovering() ? lane_bit(recovering_) : 0};
 }
 
@@ -153,7 +176,9 @@ void ControlPlane::add(Reading reading) {
   // beside others, say.
   const bool counts =
       std::any_of(reading.lanes.begin(), reading.lanes.end(), [](Nanos time) { return time > 0; });
-  if (coordinator_ != nullptr && counts) coordinator_->saw(reading.bytes);
+  if (coordinator_ != nullptr && counts && is_worthwhile(lanes(), reading.bytes)) {
+    coordinator_->saw(reading.bytes);
+  }
   if (!is_sampled(reading)) return;
   readings_.push_back(std::move(reading));
   if (readings_.size() >= kBatch || coordinator_ != nullptr) return flush();
@@ -326,8 +351,9 @@ absl::Status ControlPlane::on_commit(const control_message::Commit& commit) {
                 prefixed(options_.rank_of,
                          absl::StrCat("plan ", commit.plan, ": ", uint64_t{1} << change.size_class,
                                       " bytes and more in parts of ", to_string(change.allocation),
-                                      " by ", absl::StrJoin(names_, " "))));
-    plan.classes[change.size_class] = {change.number, change.allocation};
+                                      " by ", absl::StrJoin(names_, " "), ", algorithm ",
+                                      algorithm_name(change.algorithm))));
+    plan.classes[change.size_class] = {change.number, change.allocation, change.algorithm};
   }
   plan.engines = commit.engines & engines_;
   plans_[commit.plan] = std::move(plan);
@@ -370,7 +396,7 @@ std::string ControlPlane::why_held() const {
 
 std::optional<DataLengthTable> ControlPlane::learned() const {
   if (coordinator_ == nullptr || !saves_) return std::nullopt;
-  return coordinator_->table();
+  return coordinator_->learned();
 }
 
 DataLengthTable ControlPlane::table() const {
@@ -382,6 +408,7 @@ DataLengthTable ControlPlane::table() const {
   for (const auto& [size_class, entry] : current->second.classes) {
     table.entries[size_class].allocation = entry.allocation;
     table.entries[size_class].number = entry.number;
+    table.entries[size_class].algorithm = entry.algorithm;
   }
   return table;
 }

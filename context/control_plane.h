@@ -48,6 +48,8 @@ class ControlPlane {
  public:
   // Shorter messages are over before a second rail could help, and go by whatever link is best.
   static constexpr uint64_t kLeastBytes = 4 << 10;
+  // Ranks that rank 0 is connected to for the sake of algorithms alone.
+  static constexpr int kMostOfOneRail = 256;
   // From here on stripes are as good as slices, and follow a change within an operation.
   static constexpr uint64_t kStripesFrom = 8 << 20;
 
@@ -60,6 +62,7 @@ class ControlPlane {
     bool has_stripes = false;              // whether that is a lane
     bool has_engines = false;              // whether there are some
     bool takes_engine_alone = false;       // all goes by the first engine, as long as it lives
+    bool tries_algorithms = false;         // where another one than that of the size may be better
     std::string table_path;                // of the data length table; "" for none
     std::optional<DataLengthTable> table;  // what it held
   };
@@ -70,6 +73,11 @@ class ControlPlane {
 
   // Whether readings are wanted and this rank has not been connected yet.
   bool is_idle() const { return lanes_.empty(); }
+  // An operation named its algorithm: what such operations take says nothing of the plan's, and no
+  // other one is tried any more if there was one for its size.
+  void saw_named(uint64_t bytes);
+  // Whether there is something to decide about messages of that size with so many lanes.
+  bool is_worthwhile(int lanes, uint64_t bytes) const;
   // Rank 0's rails, and which of this rank's each of them is: none if it has no such one. Behind
   // them the engines that can be lost, the same on all ranks.
   void set_lanes(const std::vector<std::string>& names, const std::vector<RailMask>& rails,
@@ -91,8 +99,9 @@ class ControlPlane {
     uint32_t plan = 0;
     uint32_t number = 0;    // of its class's allocation; 0: it has none of its own
     Allocation allocation;  // empty: none is known, and it goes by the context's default
-    LaneSet engines = 0;    // the lanes that their engines carry; the hosts do others'
-    LaneSet waits = 0;      // the lanes that are to wait for on_recover
+    Algorithm algorithm = Algorithm::kAuto;  // of hosts; kAuto: the one of its size
+    LaneSet engines = 0;  // the lanes that their engines carry; the hosts do others'
+    LaneSet waits = 0;    // the lanes that are to wait for on_recover
   };
   // None: it is held, and to be started again on on_released(). One that is not learned from goes
   // as the others of its size do.
@@ -128,6 +137,7 @@ class ControlPlane {
   struct NumberedAllocation {
     uint32_t number = 0;
     Allocation allocation;
+    Algorithm algorithm = Algorithm::kAuto;
   };
   struct Plan {
     LaneSet engines = 0;  // that carry their lanes
@@ -151,6 +161,7 @@ class ControlPlane {
   void tell_lanes();
   LaneSet live() const;
   LaneSet alone() const { return stripes_; }
+  Algorithm rival(uint64_t bytes) const;
   bool is_sampled(const Reading& reading);
 
   // Readings go in one message: so many, or those of that time.

@@ -5,6 +5,8 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "collectives/hosts/choice.h"
+#include "collectives/signature.h"
 #include "common/log.h"
 #include "context/context_impl.h"
 #include "context/raise.h"
@@ -75,6 +77,8 @@ void ContextImpl::create_control() {
       is_switch_alone_;
   options.has_engines = !engines_.empty();
   options.takes_engine_alone = is_switch_alone_;
+  options.tries_algorithms = algorithm_ == Algorithm::kAuto && !is_switch_alone_ &&
+                             options.policy != BalancePolicy::kPaper;
   if (options_.rank == 0) options.table_path = options_.table;
   options.table = table_;
   ControlPlaneOwner& owner = *this;
@@ -174,6 +178,11 @@ std::optional<RunningOperation::Course> ContextImpl::course(const RunningOperati
   }
   Operation carried = op;
   if (op.collective != Collective::kAllreduce) give_output(carried, *group_.pool, course.scratch);
+  // An engine's parts have it too: where the engine is lost, some ranks go on by the hosts, and
+  // others begin by them.
+  const bool may_be_other =
+      operation.request().is_by_size && found->algorithm == rival(options_.size, op.bytes());
+  const Algorithm algorithm = may_be_other ? found->algorithm : Algorithm::kAuto;
   uint32_t begin = 0;
   for (int lane = 0; lane < control_->lanes(); ++lane) {
     const uint32_t share = found->allocation[static_cast<size_t>(lane)];
@@ -182,12 +191,14 @@ std::optional<RunningOperation::Course> ContextImpl::course(const RunningOperati
     begin += share;
     Engine* engine = engine_of(lane);
     const bool is_engines = engine != nullptr;
-    slice.rails = is_engines ? group_.rails : control_->rails(lane) & group_.rails;
+    // Where rank 0 has one rail, others may have more.
+    const bool is_all = is_engines || control_->lanes() == 1;
+    slice.rails = is_all ? group_.rails : control_->rails(lane) & group_.rails;
     // Without its engine the hosts carry it, but not before what it had begun is repaired.
     const bool may_be_engines = is_engines && can_do(*engine, op);
     const bool waits = may_be_engines && contains(found->waits, lane);
     const bool is_taken = may_be_engines && contains(found->engines, lane);
-    course.parts.push_back({slice, waits ? nullptr : is_taken ? engine : &hosts_});
+    course.parts.push_back({slice, waits ? nullptr : is_taken ? engine : &hosts_, algorithm});
   }
   return course;
 }
@@ -196,7 +207,7 @@ std::optional<RunningOperation::Course> ContextImpl::course(const RunningOperati
 std::vector<RunningOperation::Course::Part> ContextImpl::unlearned_parts(
     const Operation& operation) {
   if (options_.plan != Plan::kSlice || options_.size == 1) {
-    return {{{operation, {}, 0, group_.rails}, &hosts_}};
+    return {{{operation, {}, 0, group_.rails}, &hosts_, Algorithm::kAuto}};
   }
   const std::vector<double>& shares = options_.shares;
   std::vector<RunningOperation::Course::Part> parts;
@@ -208,8 +219,9 @@ std::vector<RunningOperation::Course::Part> ContextImpl::unlearned_parts(
     const auto end = i + 1 == rails_.size()
                          ? SliceBounds::kWhole
                          : static_cast<uint32_t>(sum / total * SliceBounds::kWhole);
-    parts.push_back(
-        {{operation, {begin, end}, static_cast<uint8_t>(i), rail_bit(rails_[i])}, &hosts_});
+    parts.push_back({{operation, {begin, end}, static_cast<uint8_t>(i), rail_bit(rails_[i])},
+                     &hosts_,
+                     Algorithm::kAuto});
     begin = end;
   }
   return parts;
@@ -232,9 +244,13 @@ void ContextImpl::measure(const RunningOperation& operation) {
   const OperationId id = operation.id();
   control_->finish(id);
   if (!broken_.ok()) return;
+  const bool is_allreduce = request.operation.collective == Collective::kAllreduce;
+  if (is_allreduce && !request.is_by_size) control_->saw_named(request.operation.bytes());
   if (control_->is_idle()) {
     // All ranks are there, and there is something to learn.
-    if (rails_.size() + engines_.size() > 1 && !std::exchange(has_wanted_control_, true)) {
+    const auto lanes = static_cast<int>(rails_.size() + engines_.size());
+    if (!has_wanted_control_ && control_->is_worthwhile(lanes, planned_bytes(request.operation))) {
+      has_wanted_control_ = true;
       wants_control_ = true;
       wake_starter();
     }
@@ -242,7 +258,7 @@ void ContextImpl::measure(const RunningOperation& operation) {
   }
   control_->set_down(failed_rails(operation));
   // What the others take says nothing of the plans, which are made for allreduces.
-  if (request.operation.collective != Collective::kAllreduce) return;
+  if (!is_allreduce) return;
   control_->add({id, request.operation.bytes(), operation.allocation_number(),
                  operation.lane_times(control_->lanes())});
 }
@@ -309,6 +325,7 @@ BalanceStats ContextImpl::balance() const {
       known.shares.push_back(static_cast<double>(part) / SliceBounds::kWhole);
     }
     known.number = entry.number;
+    if (entry.algorithm != Algorithm::kAuto) known.algorithm = algorithm_name(entry.algorithm);
     if (options_.rank != 0) continue;
     known.state = std::string(name_of(entry.state));
     for (const Nanos time : entry.times) {

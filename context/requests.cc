@@ -148,6 +148,7 @@ void ContextImpl::complete(RunningOperation::Request& request, const CollectiveO
   const auto algorithm = HostsEngine::choose(asked, options_.size, op);
   if (!algorithm.ok()) refuse(algorithm.status().message());
   request.plan.algorithm = *algorithm;
+  request.is_by_size = asked == Algorithm::kAuto && op.collective == Collective::kAllreduce;
   request.signature = signature(request.plan.algorithm, op);
   request.deadline = now() + to_nanos(timeout);
   request.timeout = timeout;

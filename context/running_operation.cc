@@ -60,12 +60,13 @@ void RunningOperation::start(const Group& group, Course course) {
   gate_ = course.gate;
   started_at_ = now();
   parts_.reserve(course.parts.size() + 1);
-  for (const auto& [slice, engine] : course.parts) {
+  for (const auto& [slice, engine, algorithm] : course.parts) {
     Part& part = parts_.emplace_back();
     const Operation& op = slice.operation;
     part.slice = slice;
     part.engine = engine;
-    part.algorithm = request_.plan.algorithm;
+    const bool is_requests = algorithm == Algorithm::kAuto;
+    part.algorithm = is_requests ? request_.plan.algorithm : algorithm;
     part.is_empty = Partition(op.elements, op.element_size, 1).chunk(0, slice.bounds).length == 0;
     part.is_frozen = engine == nullptr;
     if (!part.is_frozen && !start_task(group, plan_of(part), part)) return;
@@ -160,7 +161,7 @@ absl::Status RunningOperation::repair(Engine& hosts, const Group& group, int lan
   } else if (!has_pieces && (repair == nullptr ? !has_begun : !part.is_final)) {
     if (start_task(group, plan_of(part), part) && start_gate(group)) finish_if_done();
   } else if (has_pieces && has_begun) {
-    return start_pieces(hosts, group, epoch, *repair, number, Slice(part.slice));
+    return start_pieces(hosts, group, epoch, *repair, number, Slice(part.slice), part.algorithm);
   } else {
     return cannot_be_repaired();
   }
@@ -174,13 +175,13 @@ absl::Status RunningOperation::cannot_be_repaired() const {
 
 absl::Status RunningOperation::start_pieces(Engine& hosts, const Group& group, uint32_t epoch,
                                             const Repair& repair, uint32_t number,
-                                            const Slice& slice) {
+                                            const Slice& slice, Algorithm algorithm) {
   // What is final here stays so, whichever pieces of it go to others.
   std::erase_if(parts_, [&](const Part& part) { return part.slice.lane == slice.lane; });
   started_ = false;
   const size_t first = parts_.size();
   for (const Repair::Piece& piece : repair.pieces) {
-    auto made = repair_slice(piece, number++, slice, request_.plan.algorithm, group);
+    auto made = repair_slice(piece, number++, slice, algorithm, group);
     if (!made.ok()) return made.status();
     Part& part = parts_.emplace_back();
     part.engine = &hosts;

@@ -50,6 +50,7 @@ class RunningOperation final : public TaskOwner,
   struct Request {
     Operation operation;
     EnginePlan plan;
+    bool is_by_size = false;         // the algorithm: what all ranks plan may be another
     uint64_t signature = 0;          // of the two; collectives/signature.h
     std::vector<std::byte*> copies;  // where the result goes too
     Buffer folded;                   // the sum of several inputs, if it has several
@@ -72,7 +73,8 @@ class RunningOperation final : public TaskOwner,
   struct Course {
     struct Part {
       Slice slice;
-      Engine* engine = nullptr;  // null: it waits for a repair
+      Engine* engine = nullptr;                // null: it waits for a repair
+      Algorithm algorithm = Algorithm::kAuto;  // kAuto: the request's
     };
     uint32_t plan = 0;
     uint32_t number = 0;  // the allocation's
@@ -145,7 +147,7 @@ class RunningOperation final : public TaskOwner,
   }
   absl::Status cannot_be_repaired() const;
   absl::Status start_pieces(Engine& hosts, const Group& group, uint32_t epoch, const Repair& repair,
-                            uint32_t number, const Slice& slice);
+                            uint32_t number, const Slice& slice, Algorithm algorithm);
   void finish_if_done();
   void finish();
   void on_slow();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "collectives/hosts/choice.h"
 #include "transport/wire.h"
 
 namespace nezha::control_message {
@@ -140,6 +141,7 @@ void write(Writer& out, const Commit& commit) {
     out.put(change.size_class);
     out.put(change.number);
     for (const uint32_t part : change.allocation) out.put(part);
+    out.put(static_cast<uint64_t>(change.algorithm));
   }
   for (const OperationId& operation : commit.keep) out.put(operation);
 }
@@ -204,6 +206,8 @@ AllocationChange read_change(Reader& in, int lanes) {
   change.size_class = in.get<SizeClass>();
   change.number = in.get<uint32_t>();
   for (int lane = 0; lane < lanes; ++lane) change.allocation.push_back(in.get<uint32_t>());
+  change.algorithm = static_cast<Algorithm>(in.get<uint8_t>());
+  in.require(change.algorithm == Algorithm::kAuto || sums_over_tree(change.algorithm));
   const auto sum = std::accumulate(change.allocation.begin(), change.allocation.end(), uint64_t{0});
   in.require(change.size_class < kSizeClasses && change.number > 0 && sum == SliceBounds::kWhole);
   return change;

@@ -39,6 +39,7 @@ class Coordinator {
   absl::Status resume(const DataLengthTable& table);
 
   const DataLengthTable& table() const { return balancer_.table(); }
+  DataLengthTable learned() const { return balancer_.learned(); }
   bool is_stepping() const { return plans_.is_stepping(); }
   bool is_recovering() const { return recoveries_.is_recovering(); }
   // The ranks whose reports a step waits for, or a recovery.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "collectives/signature.h"
 
 namespace nezha {
 namespace {
@@ -54,6 +55,9 @@ std::string DataLengthTable::to_string() const {
     for (size_t lane = 0; lane < lanes.size(); ++lane) {
       absl::StrAppendFormat(&out, "  %-16s", lane_cell(entry, lane));
     }
+    if (entry.algorithm != Algorithm::kAuto) {
+      absl::StrAppend(&out, "  by ", algorithm_name(entry.algorithm));
+    }
   }
   return out + "\n";
 }
@@ -99,6 +103,8 @@ absl::string_view name_of(Cause cause) {
       return "return";
     case Cause::kLanes:
       return "lanes";
+    case Cause::kAlgorithm:
+      return "algorithm";
   }
   return "";
 }

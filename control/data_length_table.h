@@ -28,7 +28,8 @@ struct TableEntry {
 
   ClassState state = ClassState::kSearching;
   Allocation allocation;
-  uint32_t number = 0;  // the allocation's. Of this run: not saved
+  Algorithm algorithm = Algorithm::kAuto;  // kAuto: the one that messages of their size have
+  uint32_t number = 0;                     // of the two. Of this run: not saved
   uint64_t windows = 0;
   uint64_t bytes = 0;        // the mean of the last window
   Allocation ran_by;         // the last window

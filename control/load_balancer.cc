@@ -7,8 +7,9 @@
 
 namespace nezha {
 
-LoadBalancer::LoadBalancer(std::vector<std::string> lanes, std::unique_ptr<Policy> policy)
-    : table_{std::move(lanes), {}}, policy_(std::move(policy)) {}
+LoadBalancer::LoadBalancer(std::vector<std::string> lanes, std::unique_ptr<Policy> policy,
+                           Rival rival)
+    : table_{std::move(lanes), {}}, policy_(std::move(policy)), rival_(std::move(rival)) {}
 
 Allocation LoadBalancer::allocation(uint64_t bytes) const {
   const auto entry = nearest(table_.entries, size_class_of(bytes));
@@ -23,7 +24,8 @@ std::optional<AllocationChange> LoadBalancer::open(uint64_t bytes) {
 }
 
 std::optional<AllocationChange> LoadBalancer::on_window(const Window& window) {
-  const auto found = table_.entries.find(window.size_class);
+  const SizeClass size_class = window.size_class;
+  const auto found = table_.entries.find(size_class);
   if (found == table_.entries.end()) return std::nullopt;
   TableEntry& entry = found->second;
   const bool has_ran = (took_part(window) & lanes_of(entry.allocation)) != 0;
@@ -33,22 +35,93 @@ std::optional<AllocationChange> LoadBalancer::on_window(const Window& window) {
   entry.ran_by = entry.allocation;
   entry.times.clear();
   for (const LaneTime& lane : window.lanes) entry.times.push_back(lane.mean);
-  auto decision = policy_->on_window(window, entry.allocation);
-  if (decision) return follow(window.size_class, *std::move(decision));
-  entry.state = policy_->state(window.size_class);
+  AlgorithmTrial& trial = trial_of(size_class);
+  if (trial.is_under_way()) return on_trial(window);
+  Policy& policy = policy_by(entry.algorithm);
+  if (auto decision = policy.on_window(window, entry.allocation)) {
+    trial.interrupt();
+    if (decision->cause == Cause::kDrift) trial.hurry();
+    return follow(size_class, *std::move(decision));
+  }
+  entry.state = policy.state(size_class);
+  if (is_settled(entry.state) && trial.is_due(window)) return begin_trial(size_class);
   return std::nullopt;
 }
 
 std::vector<AllocationChange> LoadBalancer::set_live(LaneSet live) {
   policy_->set_live(live);
+  if (rival_.policy != nullptr) rival_.policy->set_live(live);
   std::vector<AllocationChange> changes;
   for (const auto& [size_class, entry] : table_.entries) {
-    auto change =
-        follow(size_class, {policy_->on_lanes(size_class, entry.allocation), Cause::kLanes});
+    AlgorithmTrial& trial = trial_of(size_class);
+    const TableEntry& home = trial.is_under_way() ? trial.home() : entry;
+    const Algorithm algorithm = home.algorithm;
+    Decision decision{policy_by(algorithm).on_lanes(size_class, home.allocation), Cause::kLanes,
+                      algorithm};
+    trial.interrupt();
+    trial.hurry();
+    auto change = follow(size_class, std::move(decision));
     if (change) changes.push_back(*std::move(change));
   }
   return changes;
 }
+
+int LoadBalancer::window_operations(SizeClass size_class) const {
+  const auto trial = trials_.find(size_class);
+  if (trial != trials_.end() && trial->second.is_under_way()) {
+    return trial->second.window_operations();
+  }
+  const auto entry = table_.entries.find(size_class);
+  const bool is_open = entry != table_.entries.end();
+  return policy_by(is_open ? entry->second.algorithm : Algorithm::kAuto)
+      .window_operations(size_class);
+}
+
+// ---- Algorithms --------------------------------------------------------------------------------
+
+Policy& LoadBalancer::policy_by(Algorithm algorithm) const {
+  return algorithm == Algorithm::kAuto || rival_.policy == nullptr ? *policy_ : *rival_.policy;
+}
+
+Algorithm LoadBalancer::rival(SizeClass size_class) const {
+  return rival_.algorithm == nullptr ? Algorithm::kAuto : rival_.algorithm(size_class);
+}
+
+AlgorithmTrial& LoadBalancer::trial_of(SizeClass size_class) {
+  return trials_.try_emplace(size_class, static_cast<int>(table_.lanes.size())).first->second;
+}
+
+std::optional<AllocationChange> LoadBalancer::begin_trial(SizeClass size_class) {
+  const TableEntry& entry = table_.entries.at(size_class);
+  const bool is_rival = entry.algorithm != Algorithm::kAuto;
+  const Algorithm tried = is_rival ? Algorithm::kAuto : rival(size_class);
+  if (tried == entry.algorithm) return std::nullopt;
+  trial_of(size_class).begin(entry);
+  return follow(size_class, {entry.allocation, Cause::kProbe, tried});
+}
+
+std::optional<AllocationChange> LoadBalancer::on_trial(const Window& window) {
+  const SizeClass size_class = window.size_class;
+  AlgorithmTrial& trial = trial_of(size_class);
+  const auto verdict = trial.look_at(window);
+  if (verdict == AlgorithmTrial::Verdict::kOpen) return std::nullopt;
+  if (verdict == AlgorithmTrial::Verdict::kLost) {
+    return follow(size_class, {trial.home().allocation, Cause::kReturn, trial.home().algorithm});
+  }
+  TableEntry& entry = table_.entries.at(size_class);
+  policy_by(entry.algorithm).resume(window, entry.allocation, trial.home().state);
+  return follow(size_class, {entry.allocation, Cause::kAlgorithm});
+}
+
+DataLengthTable LoadBalancer::learned() const {
+  DataLengthTable table = table_;
+  for (const auto& [size_class, trial] : trials_) {
+    if (trial.is_under_way()) table.entries.at(size_class) = trial.home();
+  }
+  return table;
+}
+
+// ------------------------------------------------------------------------------------------------
 
 absl::StatusOr<std::vector<AllocationChange>> LoadBalancer::resume(const DataLengthTable& table) {
   if (table.lanes != table_.lanes) {
@@ -66,32 +139,37 @@ absl::StatusOr<std::vector<AllocationChange>> LoadBalancer::resume(const DataLen
   }
   std::vector<AllocationChange> changes;
   for (const auto& [size_class, saved] : table.entries) {
-    if (saved.windows == 0) continue;
+    const bool is_known =
+        saved.algorithm == Algorithm::kAuto || saved.algorithm == rival(size_class);
+    if (saved.windows == 0 || !is_known) continue;
     TableEntry& entry = table_.entries[size_class];
     entry = saved;
+    Policy& policy = policy_by(entry.algorithm);
     entry.number = 1;
     const bool was_probe = !saved.history.empty() && saved.history.back().cause == Cause::kProbe;
     if (was_probe) entry.allocation = saved.ran_by;
     Window last{size_class, saved.bytes, 0, {}, Timer::kOperations};
     for (const Nanos time : saved.times) last.lanes.push_back({time, 0});
-    policy_->resume(last, saved.ran_by, saved.state);
-    if ((lanes_of(entry.allocation) & ~policy_->live()) != 0) {
-      follow(size_class, {policy_->on_lanes(size_class, entry.allocation), Cause::kLanes});
+    policy.resume(last, saved.ran_by, saved.state);
+    if ((lanes_of(entry.allocation) & ~policy.live()) != 0) {
+      follow(size_class, {policy.on_lanes(size_class, entry.allocation), Cause::kLanes});
     }
-    changes.push_back({size_class, entry.number, entry.allocation});
+    changes.push_back({size_class, entry.number, entry.allocation, entry.algorithm});
   }
   return changes;
 }
 
 std::optional<AllocationChange> LoadBalancer::follow(SizeClass size_class, Decision decision) {
   TableEntry& entry = table_.entries[size_class];
-  entry.state = policy_->state(size_class);
-  if (decision.allocation == entry.allocation) {  // what was a probe is adopted, say
-    entry.record(decision.cause);
+  const Algorithm before = entry.algorithm;
+  entry.algorithm = decision.algorithm.value_or(before);
+  entry.state = policy_by(entry.algorithm).state(size_class);
+  if (decision.allocation == entry.allocation && entry.algorithm == before) {
+    entry.record(decision.cause);  // what was a probe is adopted, say
     return std::nullopt;
   }
   entry.change(std::move(decision.allocation), decision.cause);
-  return AllocationChange{size_class, entry.number, entry.allocation};
+  return AllocationChange{size_class, entry.number, entry.allocation, entry.algorithm};
 }
 
 }  // namespace nezha

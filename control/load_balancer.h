@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "control/algorithm_trial.h"
 #include "control/data_length_table.h"
 #include "control/policy.h"
 
@@ -18,12 +21,20 @@ struct AllocationChange {
   SizeClass size_class = 0;
   uint32_t number = 0;
   Allocation allocation;
+  Algorithm algorithm = Algorithm::kAuto;  // kAuto: the one that messages of their size have
 };
 
 class LoadBalancer {
  public:
-  // Lanes by name, at most kMaxLanes; the policy is of as many.
-  LoadBalancer(std::vector<std::string> lanes, std::unique_ptr<Policy> policy);
+  // The other algorithm that may be the better one for a class (kAuto: none), and the policy for
+  // messages by it, as one has seen nothing of what messages of a class take by another algorithm.
+  struct Rival {
+    std::function<Algorithm(SizeClass)> algorithm;
+    std::unique_ptr<Policy> policy;
+  };
+
+  // Lanes by name, at most kMaxLanes; policies are of as many.
+  LoadBalancer(std::vector<std::string> lanes, std::unique_ptr<Policy> policy, Rival rival = {});
 
   // By what messages of that size run: by their class's allocation, or, until it has one, by that
   // of the nearest class; as unlearned() has it when there is none.
@@ -36,14 +47,14 @@ class LoadBalancer {
   // Of how many operations the next window of a class is to be: for the Timer, after each call of
   // on_window(), open(), set_live() and resume(), which change it for classes whose allocations
   // stay, too.
-  int window_operations(SizeClass size_class) const {
-    return policy_->window_operations(size_class);
-  }
+  int window_operations(SizeClass size_class) const;
 
   // The lanes that are live are others. Not empty.
   std::vector<AllocationChange> set_live(LaneSet live);
 
   const DataLengthTable& table() const { return table_; }
+  // For another run: without the trial of an algorithm that is under way.
+  DataLengthTable learned() const;
   // Goes on from a table of the same lanes, before any class is open: what the ranks are to be
   // told. Classes whose lanes are not live start again. An error, and nothing is changed, if the
   // lanes' names are others, or an allocation has lanes together that the policy's do not.
@@ -53,8 +64,16 @@ class LoadBalancer {
   // None if the class goes on by the allocation that it has.
   std::optional<AllocationChange> follow(SizeClass size_class, Decision decision);
 
+  Policy& policy_by(Algorithm algorithm) const;
+  Algorithm rival(SizeClass size_class) const;
+  AlgorithmTrial& trial_of(SizeClass size_class);
+  std::optional<AllocationChange> begin_trial(SizeClass size_class);
+  std::optional<AllocationChange> on_trial(const Window& window);
+
   DataLengthTable table_;
   std::unique_ptr<Policy> policy_;
+  Rival rival_;
+  std::map<SizeClass, AlgorithmTrial> trials_;
 };
 
 }  // namespace nezha

@@ -76,10 +76,6 @@ bool are_together(const Window& window) {
   return true;
 }
 
-bool is_settled(ClassState state) {
-  return state == ClassState::kCold || state == ClassState::kConverged;
-}
-
 }  // namespace
 
 Allocation ModelPolicy::open(SizeClass size_class) {
@@ -93,6 +89,7 @@ Allocation ModelPolicy::open(SizeClass size_class) {
 
 void ModelPolicy::resume(const Window& last, const Allocation& ran_by, ClassState state) {
   Class& known = classes_[last.size_class];
+  known = {};
   known.state = state;
   known.is_first = false;
   known.is_cut = took_part(last) == lanes_of(ran_by);

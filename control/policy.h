@@ -10,6 +10,7 @@
 #include "control/allocation.h"
 #include "control/size_class.h"
 #include "control/timer.h"
+#include "nezha/allreduce.h"
 
 namespace nezha {
 
@@ -20,6 +21,10 @@ enum class ClassState : uint8_t {
   kConverged,  // several lanes, which finish together
 };
 
+constexpr bool is_settled(ClassState state) {
+  return state == ClassState::kCold || state == ClassState::kConverged;
+}
+
 // Why an allocation changed.
 enum class Cause : uint8_t {
   kStart,      // the class's first
@@ -29,11 +34,13 @@ enum class Cause : uint8_t {
   kProbe,      // looks at what is not in use, for one window
   kReturn,     // from a probe, or to the best that a search found
   kLanes,      // a lane was lost or came back
+  kAlgorithm,  // goes on by another algorithm, which a probe found to be better
 };
 
 struct Decision {
   Allocation allocation;
   Cause cause = Cause::kStart;
+  std::optional<Algorithm> algorithm = std::nullopt;  // none: as before
 };
 
 class Policy {
@@ -48,7 +55,8 @@ class Policy {
 
   // The first allocation of a class.
   virtual Allocation open(SizeClass size_class) = 0;
-  // Goes on where an earlier run left the class: its last window ran by that allocation.
+  // Goes on where an earlier run left the class, or another policy: its last window ran by that
+  // allocation.
   virtual void resume(const Window& last, const Allocation& ran_by, ClassState state) = 0;
   // What follows from a window that ran by that allocation: the next one, none if it stays. Some
   // lane of the allocation took part.

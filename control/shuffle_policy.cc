@@ -1,6 +1,7 @@
 #include "control/shuffle_policy.h"
 
 #include <cstddef>
+#include <iterator>
 #include <vector>
 
 namespace nezha {
@@ -12,7 +13,11 @@ void ShufflePolicy::resume(const Window& /*last*/, const Allocation& /*ran_by*/,
 
 std::optional<Decision> ShufflePolicy::on_window(const Window& /*window*/,
                                                  const Allocation& /*ran_by*/) {
-  return Decision{any(), Cause::kSearch};
+  Decision decision{any(), Cause::kSearch};
+  constexpr Algorithm kAny[] = {Algorithm::kAuto, Algorithm::kRecursiveDoubling,
+                                Algorithm::kHalvingDoubling};
+  if (changes_algorithms_) decision.algorithm = kAny[random_() % std::size(kAny)];
+  return decision;
 }
 
 Allocation ShufflePolicy::on_lanes(SizeClass /*size_class*/, const Allocation& /*current*/) {

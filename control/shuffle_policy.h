@@ -1,4 +1,5 @@
-// For tests: other parts for each window, at random, so that plans change as often as they can.
+// For tests: other parts and algorithms for each window, at random, so that plans change as often
+// as they can.
 #pragma once
 
 #include <random>
@@ -9,7 +10,8 @@ namespace nezha {
 
 class ShufflePolicy final : public Policy {
  public:
-  using Policy::Policy;
+  ShufflePolicy(int lanes, LaneSet alone, bool changes_algorithms)
+      : Policy(lanes, alone), changes_algorithms_(changes_algorithms) {}
 
   Allocation open(SizeClass size_class) override;
   void resume(const Window& last, const Allocation& ran_by, ClassState state) override;
@@ -21,6 +23,7 @@ class ShufflePolicy final : public Policy {
  private:
   Allocation any();
 
+  bool changes_algorithms_;
   std::mt19937 random_;
 };
 

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "collectives/signature.h"
 
 namespace nezha {
 namespace {
@@ -28,7 +29,10 @@ constexpr size_t kLargest = 1 << 20;  // bytes
 constexpr ClassState kStates[] = {ClassState::kSearching, ClassState::kCold, ClassState::kHot,
                                   ClassState::kConverged};
 constexpr Cause kCauses[] = {Cause::kStart, Cause::kSearch, Cause::kRebalance, Cause::kDrift,
-                             Cause::kProbe, Cause::kReturn, Cause::kLanes};
+                             Cause::kProbe, Cause::kReturn, Cause::kLanes,     Cause::kAlgorithm};
+// Beside that of the rule, which is not written.
+constexpr Algorithm kAlgorithms[] = {Algorithm::kRecursiveDoubling, Algorithm::kHalvingDoubling};
+std::string name_of(Algorithm algorithm) { return algorithm_name(algorithm); }
 
 // Reads the lines one after the other. The first thing that is wrong stays the error; from then on
 // everything read is empty.
@@ -80,6 +84,11 @@ class Parser {
   }
   bool is_at(absl::string_view keyword) const {
     return next_ < lines_.size() && lines_[next_] == keyword;
+  }
+
+  bool is_next(absl::string_view keyword) const {
+    return ok() && next_ < lines_.size() &&
+           absl::StartsWith(lines_[next_], absl::StrCat(keyword, " "));
   }
 
   // What follows the keyword on the next line.
@@ -158,6 +167,7 @@ class Parser {
     TableEntry entry;
     entry.state = named(rest("state"), kStates);
     entry.allocation = allocation(rest("parts"));
+    if (is_next("algorithm")) entry.algorithm = named(rest("algorithm"), kAlgorithms);
     entry.windows = number(rest("windows"), UINT64_MAX);
     if (entry.windows == 0) fail("has a class without windows");
     entry.bytes = number(rest("bytes"), UINT64_MAX);
@@ -166,7 +176,7 @@ class Parser {
     entry.ran_by = allocation(rest("ran-by"));
     read_times(entry);
     entry.changes = number(rest("changes"), UINT64_MAX);
-    while (ok() && next_ < lines_.size() && absl::StartsWith(lines_[next_], "change ")) {
+    while (is_next("change")) {
       read_change(entry);
     }
     if (ok()) table.entries.emplace(size_class, std::move(entry));
@@ -229,8 +239,10 @@ std::string format_table(const DataLengthTable& table) {
   for (const auto& [size_class, entry] : table.entries) {
     if (entry.windows == 0) continue;
     absl::StrAppend(&out, "class ", size_class, "\nstate ", name_of(entry.state), "\nparts ",
-                    parts(entry.allocation), "\nwindows ", entry.windows, "\nbytes ", entry.bytes,
-                    "\n");
+                    parts(entry.allocation),
+                    entry.algorithm == Algorithm::kAuto ? "" : "\nalgorithm ",
+                    entry.algorithm == Algorithm::kAuto ? "" : name_of(entry.algorithm),
+                    "\nwindows ", entry.windows, "\nbytes ", entry.bytes, "\n");
     absl::StrAppend(&out, "ran-by ", parts(entry.ran_by), "\ntimes ",
                     absl::StrJoin(entry.times, " "), "\nchanges ", entry.changes, "\n");
     for (const TableEntry::Change& change : entry.history) {

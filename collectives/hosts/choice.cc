@@ -36,6 +36,23 @@ Algorithm best_algorithm(int ranks, size_t bytes, bool over_tree) {
   return is_power_of_two ? Algorithm::kHalvingDoubling : Algorithm::kDirect;
 }
 
+// With 4 ranks recursive doubling sends half a message more, halving-doubling has two rounds more:
+// they cross at four rounds' worth of bytes, which is 6 KiB on rails of 1 Gbit/s and 64 KiB where
+// nothing limits a rail but the host. With 2 or 3 ranks none sends more than the other.
+Algorithm rival(int ranks, size_t bytes) {
+  constexpr size_t kFrom = 4 << 10;
+  constexpr size_t kTo = 128 << 10;
+  if (ranks <= 3 || bytes < kFrom || bytes >= kTo) return Algorithm::kAuto;
+  switch (best_algorithm(ranks, bytes, /*over_tree=*/false)) {
+    case Algorithm::kRecursiveDoubling:
+      return Algorithm::kHalvingDoubling;
+    case Algorithm::kHalvingDoubling:
+      return Algorithm::kRecursiveDoubling;
+    default:
+      return Algorithm::kAuto;
+  }
+}
+
 bool sums_over_tree(Algorithm algorithm) {
   return algorithm == Algorithm::kRecursiveDoubling || algorithm == Algorithm::kHalvingDoubling ||
          algorithm == Algorithm::kDirect;

@@ -10,6 +10,11 @@ namespace nezha {
 // For an allreduce of so many bytes. `over_tree`: of those that sum over the tree of ranks.
 Algorithm best_algorithm(int ranks, size_t bytes, bool over_tree);
 
+// The other algorithm that may serve an allreduce of so many bytes best: which of two does depends
+// on the network, where best_algorithm() knows those only that it was measured on. Whichever serves
+// it, the bits are the same, and so are the peers. kAuto: there is none.
+Algorithm rival(int ranks, size_t bytes);
+
 // Whether each element is summed over the tree of ranks (recursive_doubling.h), so that it has the
 // same bits whichever of these algorithms sums it.
 bool sums_over_tree(Algorithm algorithm);

@@ -18,7 +18,9 @@ namespace nezha {
 /// The algorithms of allreduce over point-to-point connections. Any number of ranks will do for
 /// each. Numbers are part of the wire format and never change meaning.
 enum class Algorithm : uint8_t {
-  /// By size and rank count.
+  /// By size and rank count; and, where the load balancer learns (BalancePolicy::kModel), whichever
+  /// of kRecursiveDoubling and kHalvingDoubling was faster, which have the same bits. All ranks ask
+  /// for this, or all for the same other one.
   kAuto = 0,
   /// Reduce-scatter and allgather around a ring; moves the fewest bytes. For large messages.
   kRing = 1,

@@ -38,7 +38,7 @@ enum class Plan {
 enum class BalancePolicy {
   /// Each rail's start-up time and time per byte are learned for each set of rails, and those that
   /// finish a message first finish it together. Looks at what it does not use for at most 1% of the
-  /// time, in the long run. The default.
+  /// time, in the long run. Tries two algorithms for 4 to 128 KiB (Algorithm::kAuto). The default.
   kModel,
   /// The Nezha paper's (section IV-C): one rail below a threshold that it searches for (cold
   /// start), above it equal parts, then parts by measured times, then steps of 1% (hot start).
@@ -127,8 +127,9 @@ struct ContextOptions {
   /// given (NEZHA_SHARES, or equal parts).
   std::vector<double> shares;
   /// Not given: NEZHA_POLICY; else BalancePolicy::kNone if rank 0 is given shares, which stay then,
-  /// and BalancePolicy::kModel otherwise. Plan::kStripe leaves it nothing to decide. It needs two
-  /// rails that all ranks have, and decides about up to seven.
+  /// and BalancePolicy::kModel otherwise. Plan::kStripe leaves it nothing to decide. It decides
+  /// about two to seven rails that all ranks have; with kModel, and four ranks or more, about
+  /// algorithms too, of up to 256 ranks that have one rail as well.
   std::optional<BalancePolicy> policy;
   /// Not given: NEZHA_POLLING, or Polling::kLatencyFirst. Each rank may have its own.
   std::optional<Polling> polling;
@@ -165,7 +166,10 @@ struct SizeClassStats {
   uint64_t least_bytes = 0;
   /// One entry per lane of BalanceStats: its part of a message, 0 to 1; they add up to 1.
   std::vector<double> shares;
-  /// How often the shares have changed, counted from 1.
+  /// By which algorithm the hosts sum them, such as "halving-doubling", if it is not the one that
+  /// Algorithm::kAuto has by size and rank count: it was faster, or is being tried. Else empty.
+  std::string algorithm;
+  /// How often shares or algorithm have changed, counted from 1.
   uint32_t number = 0;
 
   // Known at rank 0 only, empty or 0 elsewhere:
@@ -186,7 +190,8 @@ struct SizeClassStats {
 /// What the load balancer does (the data length table of the Nezha paper, section IV-B).
 struct BalanceStats {
   /// What carries parts of a message: rails by name, and "stripes", the whole message over all
-  /// rails. Empty until the balancer is under way, which takes an allreduce of 4 KiB.
+  /// rails. Empty until the balancer is under way, which takes an allreduce of 4 KiB (to 128 KiB,
+  /// with one rail).
   std::vector<std::string> lanes;
   /// The size classes that have occurred, the smallest first.
   std::vector<SizeClassStats> classes;

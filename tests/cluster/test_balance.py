@@ -66,6 +66,16 @@ def test_plans_change_under_four_threads(bed: Testbed, plan: str) -> None:
         assert all(changes(end) > changes(ends[0]) - 20 for end in ends)
 
 
+def test_the_better_algorithm_is_agreed_on(bed: Testbed) -> None:
+    """Where a rail is slow, fewer bytes are worth more rounds, on one rail too."""
+    with job.Job(bed, 4) as work:
+        work.start(elements=16 * KIB, operations=100, report=100, rails=job.rails_option(["eth1"]))
+        work.succeed()
+        for rank in work.ranks:
+            known = class_of(rank.wait_for("end")["balance"], 16 << 10)
+            assert known["algorithm"] == "halving-doubling", known
+
+
 def test_several_algorithms_and_sizes(bed: Testbed) -> None:
     for algorithm in job.ALGORITHMS:
         job.run(

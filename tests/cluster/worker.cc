@@ -304,6 +304,7 @@ std::string balance_of(const nezha::Context& context) {
     classes += std::string(classes.empty() ? "[" : ",") +
                "{\"bytes\":" + std::to_string(known.least_bytes) +
                member("shares", list_of(known.shares)) + member("number", known.number) +
+               member("algorithm", json_string(known.algorithm)) +
                member("state", json_string(known.state)) +
                member("lane_us", list_of(known.lane_us)) +
                member("windows", static_cast<double>(known.windows)) +

@@ -202,6 +202,7 @@ class ControlPlaneTest : public ::testing::Test {
       EXPECT_EQ(course.plan, other.plan);
       EXPECT_EQ(course.number, other.number);
       EXPECT_EQ(course.allocation, other.allocation);
+      EXPECT_EQ(course.algorithm, other.algorithm);
       latest = std::max(latest, course.plan);
     }
     for (const Rank& rank : ranks_) EXPECT_TRUE(rank.nonsense.empty()) << rank.nonsense[0];
@@ -228,12 +229,17 @@ class ControlPlaneTest : public ::testing::Test {
 
 TEST_F(ControlPlaneTest, AllRanksRunEachOperationByTheSamePlan) {
   uint32_t count = 0;
+  std::set<Algorithm> algorithms;
+  ControlPlane::Options options;
+  options.tries_algorithms = true;
   for (uint64_t seed = 0; seed < 10 && !HasFailure(); ++seed) {
-    make_both(seed);
+    make_both(seed, options);
     run(80);
     count += plans();
+    for (const auto& [id, course] : ranks_[0].courses) algorithms.insert(course.algorithm);
   }
   EXPECT_GT(count, 50u);
+  EXPECT_EQ(algorithms.size(), 3u);
 }
 
 // Whose class would stay with what is tried first.
@@ -309,6 +315,30 @@ TEST_F(ControlPlaneTest, WithOneRailInCommonThereIsNothingToBalance) {
   for (const int rank : {0, 1}) connect(rank);
   run(20);
   EXPECT_EQ(plans(), 0u);
+}
+
+// There are algorithms to choose from where there is one rail, but not among two ranks.
+TEST_F(ControlPlaneTest, OneRailTakesAPlanForTheSizesThatHaveTwoAlgorithms) {
+  make_network();
+  ControlPlane::Options options;
+  options.tries_algorithms = true;
+  options.size = 4;
+  ControlPlane plane(*progress_, ranks_[0], options);
+  EXPECT_TRUE(plane.is_worthwhile(1, 16 << 10));
+  EXPECT_FALSE(plane.is_worthwhile(1, 1 << 20));
+  EXPECT_TRUE(plane.is_worthwhile(2, 1 << 20));
+  options.has_stripes = true;
+  ControlPlane alone(*progress_, ranks_[0], options);
+  alone.set_lanes({"a"}, {rail_bit(0)});
+  EXPECT_EQ(alone.lanes(), 1) << "stripes would be the same";
+  alone.saw_named(1 << 20);
+  EXPECT_TRUE(alone.is_worthwhile(1, 16 << 10)) << "there is one for that";
+  alone.saw_named(8 << 10);
+  EXPECT_FALSE(alone.is_worthwhile(1, 16 << 10)) << "operations name theirs";
+  for (const int size : {2, 257}) {
+    options.size = size;
+    EXPECT_FALSE(ControlPlane(*progress_, ranks_[0], options).is_worthwhile(1, 16 << 10));
+  }
 }
 
 TEST_F(ControlPlaneTest, ShortMessagesAreNotPlannedNorWhatStripesDoAsWell) {

@@ -19,6 +19,7 @@ namespace {
 constexpr int kLanes = 3;
 constexpr size_t kWord = 8;  // bytes
 constexpr uint32_t kWhole = SliceBounds::kWhole;
+constexpr auto kOther = Algorithm::kHalvingDoubling;
 
 const std::vector<OperationId> kOperations{{1, 1}, {0xffff'ffff, ~uint64_t{0}}, {0, 7}};
 
@@ -40,7 +41,7 @@ std::vector<Message> examples() {
       Commit{2, 0b111, {{20, 1, {kWhole, 0, 0}}}, {}},
       Commit{0xffff'ffff,
              0b100,
-             {{0, 1, {1, 2, kWhole - 3}}, {63, 0xffff'ffff, {kWhole / 2, kWhole / 2, 0}}},
+             {{0, 1, {1, 2, kWhole - 3}, kOther}, {63, 0xffff'ffff, {kWhole / 2, kWhole / 2, 0}}},
              kOperations},
       Lost{0},
       Freeze{0xffff'ffff, 2},
@@ -137,15 +138,15 @@ TEST(ControlMessage, IsLittleEndianWordsOfWhichTheFirstIsTheKind) {
   EXPECT_EQ(encode(Readings{{{{3, 9}, 100, 2, {7, 0, 8}}}}), words({1, 3, 9, 100, 2, 7, 0, 8}));
   EXPECT_EQ(encode(Prepare{0x1234}), words({2, 0x1234}));
   EXPECT_EQ(encode(Report{6, {{1, 2}, {3, 4}}}), words({3, 6, 1, 2, 3, 4}));
-  EXPECT_EQ(encode(Commit{6, 5, {{20, 4, {0, kWhole, 0}}}, {{1, 2}}}),
-            words({4, 6, 5, 1, 20, 4, 0, kWhole, 0, 1, 2}));
+  EXPECT_EQ(encode(Commit{6, 5, {{20, 4, {0, kWhole, 0}, kOther}}, {{1, 2}}}),
+            words({4, 6, 5, 1, 20, 4, 0, kWhole, 0, 3, 1, 2}));
   EXPECT_EQ(encode(Lost{2}), words({5, 2}));
   EXPECT_EQ(encode(Freeze{3, 2}), words({6, 3, 2}));
   EXPECT_EQ(encode(Frozen{3, {{{1, 2}, {{8, 4}}, {}}}}), words({7, 3, 1, 2, 1, 8, 4, 0}));
   EXPECT_EQ(encode(Recover{3, {{{1, 2}, {{{8, 4}, 5}, {{16, 4}, Repair::kNobody}}}}}),
             words({8, 3, 1, 2, 2, 8, 4, 6, 16, 4, 0}));
 
-  const auto commit = decode(words({4, 6, 5, 1, 20, 4, 0, kWhole, 0, 1, 2}), kLanes);
+  const auto commit = decode(words({4, 6, 5, 1, 20, 4, 0, kWhole, 0, 3, 1, 2}), kLanes);
   ASSERT_TRUE(commit.ok());
   const auto& read = std::get<Commit>(*commit);
   EXPECT_EQ(read.plan, 6u);
@@ -154,6 +155,7 @@ TEST(ControlMessage, IsLittleEndianWordsOfWhichTheFirstIsTheKind) {
   EXPECT_EQ(read.changes[0].size_class, 20);
   EXPECT_EQ(read.changes[0].number, 4u);
   EXPECT_EQ(read.changes[0].allocation, (Allocation{0, kWhole, 0}));
+  EXPECT_EQ(read.changes[0].algorithm, kOther);
   EXPECT_EQ(read.keep, (std::vector<OperationId>{{1, 2}}));
 
   const auto readings = decode(words({1, 3, 9, 100, 2, 7, 0, 8}), kLanes);
@@ -251,14 +253,19 @@ TEST(ControlMessage, RefusesAllocationsThatAreNone) {
     values.insert(values.end(), change.begin(), change.end());
     return values;
   };
-  EXPECT_FALSE(is_refused(commit_of({20, 1, kWhole - 2, 1, 1})));
-  EXPECT_TRUE(is_refused(commit_of({20, 1, kWhole - 1, 1, 1}))) << "too much";
-  EXPECT_TRUE(is_refused(commit_of({20, 1, kWhole - 2, 1, 0}))) << "too little";
-  EXPECT_TRUE(is_refused(commit_of({20, 1, 0, 0, 0})));
-  EXPECT_TRUE(is_refused(commit_of({20, 1, 0xffff'ffff, 1, kWhole}))) << "modulo 2^32 it is right";
-  EXPECT_TRUE(is_refused(commit_of({20, 0, kWhole, 0, 0}))) << "numbers begin with 1";
-  EXPECT_TRUE(is_refused(commit_of({64, 1, kWhole, 0, 0}))) << "no such class";
-  EXPECT_TRUE(is_refused(commit_of({20, 1, kWhole, 0}))) << "a lane is missing";
+  EXPECT_FALSE(is_refused(commit_of({20, 1, kWhole - 2, 1, 1, 0})));
+  EXPECT_TRUE(is_refused(commit_of({20, 1, kWhole - 1, 1, 1, 0}))) << "too much";
+  EXPECT_TRUE(is_refused(commit_of({20, 1, kWhole - 2, 1, 0, 0}))) << "too little";
+  EXPECT_TRUE(is_refused(commit_of({20, 1, 0, 0, 0, 0})));
+  EXPECT_TRUE(is_refused(commit_of({20, 1, 0xffff'ffff, 1, kWhole, 0})))
+      << "modulo 2^32 it is right";
+  EXPECT_TRUE(is_refused(commit_of({20, 0, kWhole, 0, 0, 0}))) << "numbers begin with 1";
+  EXPECT_TRUE(is_refused(commit_of({64, 1, kWhole, 0, 0, 0}))) << "no such class";
+  EXPECT_TRUE(is_refused(commit_of({20, 1, kWhole, 0, 0}))) << "a lane is missing";
+  EXPECT_FALSE(is_refused(commit_of({20, 1, kWhole, 0, 0, 2})));
+  EXPECT_TRUE(is_refused(commit_of({20, 1, kWhole, 0, 0, 1}))) << "a ring sums in another order";
+  EXPECT_TRUE(is_refused(commit_of({20, 1, kWhole, 0, 0, 6}))) << "no such algorithm";
+  EXPECT_TRUE(is_refused(commit_of({20, 1, kWhole, 0, 0, 256 + 2})));
 }
 
 TEST(ControlMessage, RefusesLanesThatThereAreNot) {

@@ -42,6 +42,41 @@ TEST(HostsEngine, ChoosesByRanksAndSize) {
   EXPECT_EQ(chosen(1024, 1 << 20), Algorithm::kHalvingDoubling);  // no sooner by the ring
 }
 
+// Sizes at which either of two may be the better one, on some network.
+TEST(HostsEngine, KnowsTheRivalOfWhatItChooses) {
+  constexpr size_t kKiB = 1 << 10;
+  EXPECT_EQ(rival(4, 4 * kKiB - 1), Algorithm::kAuto);
+  EXPECT_EQ(rival(4, 4 * kKiB), Algorithm::kHalvingDoubling);
+  EXPECT_EQ(rival(4, 32 * kKiB - 1), Algorithm::kHalvingDoubling);
+  EXPECT_EQ(rival(4, 32 * kKiB), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(rival(4, 128 * kKiB - 1), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(rival(4, 128 * kKiB), Algorithm::kAuto);
+  EXPECT_EQ(rival(6, 64 * kKiB), Algorithm::kAuto) << "that is for the ring";
+  for (const int ranks : {1, 2, 3}) EXPECT_EQ(rival(ranks, 16 * kKiB), Algorithm::kAuto);
+  for (int ranks = 4; ranks < 40; ++ranks) {
+    for (size_t bytes = 1; bytes < (1 << 20); bytes = bytes * 3 / 2 + 1) {
+      const Algorithm other = rival(ranks, bytes);
+      if (other == Algorithm::kAuto) continue;
+      EXPECT_NE(other, best_algorithm(ranks, bytes, false)) << ranks << " ranks, " << bytes;
+      EXPECT_TRUE(sums_over_tree(best_algorithm(ranks, bytes, false)));
+      EXPECT_TRUE(sums_over_tree(other));
+    }
+  }
+}
+
+TEST(HostsEngine, RivalsHaveTheSamePeers) {
+  const HostsEngine engine;
+  for (int size = 1; size <= 33; ++size) {
+    for (int rank = 0; rank < size; ++rank) {
+      Group group;
+      group.rank = rank;
+      group.size = size;
+      EXPECT_EQ(engine.peers(group, {}, {Algorithm::kRecursiveDoubling, 0, 0}),
+                engine.peers(group, {}, {Algorithm::kHalvingDoubling, 0, 0}));
+    }
+  }
+}
+
 std::vector<Operation> bound_to_the_tree(size_t elements) {
   std::vector<Operation> operations(2, operation_of(elements));
   operations[0].reproducible = true;

@@ -1,0 +1,211 @@
+// Which of two algorithms a class comes to run by, on a network on which one of them is better.
+#include "control/algorithm_trial.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "control/fixed_policy.h"
+#include "control/load_balancer.h"
+#include "control/model_policy.h"
+#include "control/table_file.h"
+#include "gtest/gtest.h"
+#include "tests/unit/control/lane_simulator.h"
+
+namespace nezha {
+namespace {
+
+constexpr auto kOther = Algorithm::kHalvingDoubling;
+constexpr SizeClass kClass = 14;
+constexpr uint64_t kBytes = 16 << 10;
+
+// Lanes take times of their own by the other algorithm.
+struct Job {
+  std::vector<SimulatedLane> usual;
+  std::vector<SimulatedLane> other;
+  SimulatedNoise noise{0.02, false, 1};
+  std::unique_ptr<LoadBalancer> balancer;
+  Timer timer;
+  uint64_t ordinal = 0;
+  int by_other = 0;  // operations
+  double time = 0;   // nanoseconds, of all
+
+  Job(std::vector<SimulatedLane> by_usual, std::vector<SimulatedLane> by_other_one)
+      : usual(std::move(by_usual)),
+        other(std::move(by_other_one)),
+        timer(1, static_cast<int>(usual.size())) {
+    std::vector<std::string> names;
+    for (size_t lane = 0; lane < usual.size(); ++lane)
+      names.push_back("eth" + std::to_string(lane));
+    balancer = std::make_unique<LoadBalancer>(
+        names, policy(),
+        LoadBalancer::Rival{[](SizeClass it) { return it == kClass ? kOther : Algorithm::kAuto; },
+                            policy()});
+  }
+
+  std::unique_ptr<Policy> policy() const {
+    const int lanes = static_cast<int>(usual.size());
+    if (lanes == 1) return std::make_unique<FixedPolicy>(1, 0, 0);
+    return std::make_unique<ModelPolicy>(lanes);
+  }
+  const TableEntry& entry(uint64_t bytes = kBytes) const {
+    return balancer->table().entries.at(size_class_of(bytes));
+  }
+
+  void run(int operations, uint64_t bytes = kBytes) {
+    for (int i = 0; i < operations; ++i) {
+      (void)balancer->open(bytes);
+      LaneSimulator network;
+      network.lanes = entry(bytes).algorithm == kOther ? other : usual;
+      by_other += entry(bytes).algorithm == kOther ? 1 : 0;
+      const Allocation& by = entry(bytes).allocation;
+      const int others = std::popcount(lanes_of(by)) - 1;
+      Reading reading{{0, ++ordinal}, bytes, entry(bytes).number, {}};
+      for (size_t lane = 0; lane < by.size(); ++lane) {
+        const double part = part_of(static_cast<double>(bytes), by[lane]);
+        const double took = network.lane_time(lane, part, others) * noise.next_lane();
+        reading.lanes.push_back(by[lane] == 0 ? 0 : std::llround(took));
+      }
+      time += static_cast<double>(*std::max_element(reading.lanes.begin(), reading.lanes.end()));
+      const SizeClass size_class = size_class_of(bytes);
+      timer.set_operations(size_class, balancer->window_operations(size_class));
+      const auto window = timer.add(0, reading);
+      ASSERT_TRUE(window.ok()) << window.status();
+      if (*window) (void)balancer->on_window(**window);
+    }
+  }
+};
+
+// 4 ranks on a rail of 1 Gbit/s: rounds of 12 us, 2 messages' bytes or 1.5.
+SimulatedLane of(int rounds, double messages, double nanos_a_byte = 8) {
+  return {.start = 12'000.0 * rounds, .slope = messages * nanos_a_byte, .start_beside = 5'000};
+}
+const SimulatedLane kFewRounds = of(2, 2);
+const SimulatedLane kFewBytes = of(4, 1.5);
+
+TEST(AlgorithmTrial, TheBetterOneIsFoundAndStays) {
+  Job job({kFewRounds}, {kFewBytes});
+  job.run(100);
+  EXPECT_EQ(job.entry().algorithm, kOther) << job.balancer->table().history(kClass);
+  job.by_other = 0;
+  job.run(10'000);
+  EXPECT_GE(job.by_other, 9'800);
+  EXPECT_EQ(job.entry().algorithm, kOther);
+}
+
+TEST(AlgorithmTrial, TheWorseOneCostsLittle) {
+  Job job({kFewBytes, kFewBytes}, {of(8, 3), of(8, 3)});
+  job.run(20'000);
+  EXPECT_EQ(job.entry().algorithm, Algorithm::kAuto);
+  EXPECT_GT(job.by_other, 0) << "it was never tried";
+  EXPECT_LE(job.by_other, 80) << "it takes twice as long: far less than a hundredth of the time";
+}
+
+TEST(AlgorithmTrial, ThoseThatAreAlikeDoNotTakeTurns) {
+  Job job({kFewBytes}, {kFewBytes});
+  job.run(20'000);
+  EXPECT_GT(job.by_other, 0);
+  EXPECT_LE(job.by_other, 300) << job.balancer->table().history(kClass);
+}
+
+// Sizes that alternate between the ends of a class, in phases: what differs is what they take.
+TEST(AlgorithmTrial, SizesAreNotTakenForAlgorithms) {
+  Job job({kFewBytes}, {of(4, 1.8)});
+  for (int phase = 0; phase < 400; ++phase) job.run(37, phase % 2 == 0 ? 17 << 10 : 31 << 10);
+  EXPECT_EQ(job.entry().algorithm, Algorithm::kAuto) << job.balancer->table().history(kClass);
+  EXPECT_GT(job.by_other, 0);
+  EXPECT_LE(job.by_other, 200);
+}
+
+TEST(AlgorithmTrial, TwoLanesAreDividedAnewByTheOtherOne) {
+  Job job({of(2, 3), of(2, 3)}, {kFewBytes, of(4, 1.5, 11)});
+  job.run(3'000);
+  EXPECT_EQ(job.entry().algorithm, kOther) << job.balancer->table().history(kClass);
+  EXPECT_EQ(lanes_of(job.entry().allocation), 0b11);
+  EXPECT_GT(job.entry().allocation[0], job.entry().allocation[1] + (1 << 16));
+}
+
+TEST(AlgorithmTrial, FollowsANetworkThatChanges) {
+  Job job({kFewRounds}, {kFewBytes});
+  job.run(2'000);
+  ASSERT_EQ(job.entry().algorithm, kOther);
+  job.usual = {of(2, 2, 0.5)};
+  job.other = {of(4, 1.5, 0.5)};
+  job.run(6'000);
+  EXPECT_EQ(job.entry().algorithm, Algorithm::kAuto) << job.balancer->table().history(kClass);
+}
+
+TEST(AlgorithmTrial, OtherClassesHaveNone) {
+  Job job({kFewRounds}, {kFewBytes});
+  job.run(1'000, kBytes / 4);
+  EXPECT_EQ(job.by_other, 0);
+  EXPECT_EQ(job.entry(kBytes / 4).changes, 1u);
+}
+
+TEST(AlgorithmTrial, LanesThatAreLostEndIt) {
+  Job job({kFewRounds, kFewRounds}, {kFewBytes, kFewBytes});
+  for (int i = 0; i < 3'000 && job.by_other == 0; ++i) job.run(1);
+  ASSERT_EQ(job.entry().algorithm, kOther);
+  const auto changes = job.balancer->set_live(0b10);
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_EQ(changes[0].algorithm, Algorithm::kAuto) << "it had not won yet";
+  EXPECT_EQ(changes[0].allocation, all_on(1, 2));
+  job.run(2'000);
+  EXPECT_EQ(job.entry().allocation, all_on(1, 2));
+  EXPECT_EQ(job.entry().algorithm, kOther) << "it is tried again";
+}
+
+TEST(AlgorithmTrial, IsSavedAndGoesOn) {
+  Job job({kFewRounds}, {kFewBytes});
+  job.run(100);
+  ASSERT_EQ(job.entry().algorithm, kOther);
+  const std::string text = format_table(job.balancer->table());
+  EXPECT_NE(text.find("\nalgorithm halving-doubling\n"), std::string::npos) << text;
+  const auto saved = parse_table(text, "t");
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  Job next({kFewRounds}, {kFewBytes});
+  const auto changes = next.balancer->resume(*saved);
+  ASSERT_TRUE(changes.ok()) << changes.status();
+  ASSERT_EQ(changes->size(), 1u);
+  EXPECT_EQ(changes->front().algorithm, kOther);
+  next.run(10);
+  EXPECT_EQ(next.by_other, 10);
+
+  // Where it is none that may be tried, the class starts again.
+  LoadBalancer without({"eth0"}, std::make_unique<FixedPolicy>(1, 0, 0));
+  ASSERT_TRUE(without.resume(*saved).ok());
+  EXPECT_TRUE(without.table().entries.empty());
+}
+
+// What is saved is what it ran by before, and what that took.
+TEST(AlgorithmTrial, ATrialThatIsUnderWayIsNotSaved) {
+  Job job({kFewRounds}, {kFewBytes});
+  while (job.by_other < 3) job.run(1);
+  ASSERT_EQ(job.entry().algorithm, kOther);
+  const DataLengthTable glance = job.balancer->learned();
+  job.run(5);
+  ASSERT_GT(job.entry().windows, glance.entries.at(kClass).windows) << "the trial goes on";
+  ASSERT_EQ(job.entry().algorithm, kOther);
+  for (const DataLengthTable& table : {glance, job.balancer->learned()}) {
+    const TableEntry& saved = table.entries.at(kClass);
+    EXPECT_EQ(saved.algorithm, Algorithm::kAuto);
+    EXPECT_NEAR(static_cast<double>(saved.times[0]), 286'000, 15'000);
+    EXPECT_EQ(saved.history.back().cause, Cause::kStart);
+  }
+}
+
+TEST(AlgorithmTrial, LanesThatAreLostInATrialOfTheUsualOneLeaveTheOther) {
+  Job job({of(2, 3), of(2, 3)}, {kFewBytes, kFewBytes});
+  job.run(600);
+  ASSERT_EQ(job.entry().algorithm, kOther);
+  for (int i = 0; i < 10'000 && job.entry().algorithm == kOther; ++i) job.run(1);
+  ASSERT_EQ(job.entry().algorithm, Algorithm::kAuto);
+  const auto changes = job.balancer->set_live(0b01);
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_EQ(changes[0].algorithm, kOther);
+  EXPECT_EQ(changes[0].allocation, all_on(0, 2));
+}
+
+}  // namespace
+}  // namespace nezha
