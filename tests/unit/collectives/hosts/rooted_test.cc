@@ -106,6 +106,18 @@ const Way kWays[] = {{Collective::kBroadcast, kTree}, {Collective::kBroadcast, k
 // Around a ring of nothing a rank waits for nobody: the engine does not choose it.
 size_t least_elements(Algorithm algorithm) { return algorithm == kChain ? 1 : 0; }
 
+// The engine keeps the last schedule, and theirs are of one tree, the other way round.
+TEST(HostsEngine, AReduceAfterABroadcastHasAScheduleOfItsOwn) {
+  World world(4);
+  on_all_ranks(world, [](Rank& rank) {
+    uint32_t tag = 0;
+    for (const Collective collective :
+         {Collective::kBroadcast, Collective::kReduce, Collective::kBroadcast}) {
+      run(rank, kTree, {.elements = 1000, .tag = ++tag, .collective = collective});
+    }
+  });
+}
+
 class RootedTest : public ::testing::TestWithParam<std::tuple<Way, int>> {
  protected:
   Way way() const { return std::get<0>(GetParam()); }

@@ -28,6 +28,7 @@ constexpr UniqueId kJob{5, 6};
 struct Rank final : JobListener {
   std::shared_ptr<Endpoint> endpoint;
   Group group;
+  HostsEngine engine;  // of all its operations, as a context's is
   std::map<std::string, std::string> addresses;
   void on_abort(const wire::Abort&) override {}
   void on_roll_call(const wire::RollCall&) override {}
@@ -200,7 +201,7 @@ class RankRun final : public TaskOwner {
   // Under the lock.
   void start() {
     for (const Slice& slice : slices_) {
-      auto task = engine_.start(rank_.group, slice, plan_, *this);
+      auto task = rank_.engine.start(rank_.group, slice, plan_, *this);
       if (!task.ok()) {
         status = task.status();
         break;
@@ -239,7 +240,6 @@ class RankRun final : public TaskOwner {
   }
 
   Rank& rank_;
-  HostsEngine engine_;
   std::vector<T> in_, out_, original_;
   bool in_place_;
   bool has_result_ = false;
