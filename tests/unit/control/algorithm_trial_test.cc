@@ -17,8 +17,8 @@ namespace nezha {
 namespace {
 
 constexpr auto kOther = Algorithm::kHalvingDoubling;
-constexpr SizeClass kClass = 14;
-constexpr uint64_t kBytes = 16 << 10;
+constexpr SizeClass kTriedClass = 14;
+constexpr uint64_t kTriedBytes = 16 << 10;
 
 // Lanes take times of their own by the other algorithm.
 struct Job {
@@ -40,8 +40,8 @@ struct Job {
       names.push_back("eth" + std::to_string(lane));
     balancer = std::make_unique<LoadBalancer>(
         names, policy(),
-        LoadBalancer::Rival{[](SizeClass it) { return it == kClass ? kOther : Algorithm::kAuto; },
-                            policy()});
+        LoadBalancer::Rival{
+            [](SizeClass it) { return it == kTriedClass ? kOther : Algorithm::kAuto; }, policy()});
   }
 
   std::unique_ptr<Policy> policy() const {
@@ -49,11 +49,11 @@ struct Job {
     if (lanes == 1) return std::make_unique<FixedPolicy>(1, 0, 0);
     return std::make_unique<ModelPolicy>(lanes);
   }
-  const TableEntry& entry(uint64_t bytes = kBytes) const {
+  const TableEntry& entry(uint64_t bytes = kTriedBytes) const {
     return balancer->table().entries.at(size_class_of(bytes));
   }
 
-  void run(int operations, uint64_t bytes = kBytes) {
+  void run(int operations, uint64_t bytes = kTriedBytes) {
     for (int i = 0; i < operations; ++i) {
       (void)balancer->open(bytes);
       LaneSimulator network;
@@ -87,7 +87,7 @@ const SimulatedLane kFewBytes = of(4, 1.5);
 TEST(AlgorithmTrial, TheBetterOneIsFoundAndStays) {
   Job job({kFewRounds}, {kFewBytes});
   job.run(100);
-  EXPECT_EQ(job.entry().algorithm, kOther) << job.balancer->table().history(kClass);
+  EXPECT_EQ(job.entry().algorithm, kOther) << job.balancer->table().history(kTriedClass);
   job.by_other = 0;
   job.run(10'000);
   EXPECT_GE(job.by_other, 9'800);
@@ -106,14 +106,14 @@ TEST(AlgorithmTrial, ThoseThatAreAlikeDoNotTakeTurns) {
   Job job({kFewBytes}, {kFewBytes});
   job.run(20'000);
   EXPECT_GT(job.by_other, 0);
-  EXPECT_LE(job.by_other, 300) << job.balancer->table().history(kClass);
+  EXPECT_LE(job.by_other, 300) << job.balancer->table().history(kTriedClass);
 }
 
 // Sizes that alternate between the ends of a class, in phases: what differs is what they take.
 TEST(AlgorithmTrial, SizesAreNotTakenForAlgorithms) {
   Job job({kFewBytes}, {of(4, 1.8)});
   for (int phase = 0; phase < 400; ++phase) job.run(37, phase % 2 == 0 ? 17 << 10 : 31 << 10);
-  EXPECT_EQ(job.entry().algorithm, Algorithm::kAuto) << job.balancer->table().history(kClass);
+  EXPECT_EQ(job.entry().algorithm, Algorithm::kAuto) << job.balancer->table().history(kTriedClass);
   EXPECT_GT(job.by_other, 0);
   EXPECT_LE(job.by_other, 200);
 }
@@ -121,7 +121,7 @@ TEST(AlgorithmTrial, SizesAreNotTakenForAlgorithms) {
 TEST(AlgorithmTrial, TwoLanesAreDividedAnewByTheOtherOne) {
   Job job({of(2, 3), of(2, 3)}, {kFewBytes, of(4, 1.5, 11)});
   job.run(3'000);
-  EXPECT_EQ(job.entry().algorithm, kOther) << job.balancer->table().history(kClass);
+  EXPECT_EQ(job.entry().algorithm, kOther) << job.balancer->table().history(kTriedClass);
   EXPECT_EQ(lanes_of(job.entry().allocation), 0b11);
   EXPECT_GT(job.entry().allocation[0], job.entry().allocation[1] + (1 << 16));
 }
@@ -133,14 +133,14 @@ TEST(AlgorithmTrial, FollowsANetworkThatChanges) {
   job.usual = {of(2, 2, 0.5)};
   job.other = {of(4, 1.5, 0.5)};
   job.run(6'000);
-  EXPECT_EQ(job.entry().algorithm, Algorithm::kAuto) << job.balancer->table().history(kClass);
+  EXPECT_EQ(job.entry().algorithm, Algorithm::kAuto) << job.balancer->table().history(kTriedClass);
 }
 
 TEST(AlgorithmTrial, OtherClassesHaveNone) {
   Job job({kFewRounds}, {kFewBytes});
-  job.run(1'000, kBytes / 4);
+  job.run(1'000, kTriedBytes / 4);
   EXPECT_EQ(job.by_other, 0);
-  EXPECT_EQ(job.entry(kBytes / 4).changes, 1u);
+  EXPECT_EQ(job.entry(kTriedBytes / 4).changes, 1u);
 }
 
 TEST(AlgorithmTrial, LanesThatAreLostEndIt) {
@@ -185,10 +185,10 @@ TEST(AlgorithmTrial, ATrialThatIsUnderWayIsNotSaved) {
   ASSERT_EQ(job.entry().algorithm, kOther);
   const DataLengthTable glance = job.balancer->learned();
   job.run(5);
-  ASSERT_GT(job.entry().windows, glance.entries.at(kClass).windows) << "the trial goes on";
+  ASSERT_GT(job.entry().windows, glance.entries.at(kTriedClass).windows) << "the trial goes on";
   ASSERT_EQ(job.entry().algorithm, kOther);
   for (const DataLengthTable& table : {glance, job.balancer->learned()}) {
-    const TableEntry& saved = table.entries.at(kClass);
+    const TableEntry& saved = table.entries.at(kTriedClass);
     EXPECT_EQ(saved.algorithm, Algorithm::kAuto);
     EXPECT_NEAR(static_cast<double>(saved.times[0]), 286'000, 15'000);
     EXPECT_EQ(saved.history.back().cause, Cause::kStart);
