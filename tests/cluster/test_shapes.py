@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -191,15 +192,20 @@ def test_starts_seconds_apart(bed: Testbed) -> None:
 # ---- users ------------------------------------------------------------------------------------
 
 
-def test_without_root(tmp_path: Path) -> None:
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """For other users too: pytest's own are shut to them, again whenever another pytest starts."""
+    with tempfile.TemporaryDirectory(prefix="ct_shapes") as folder:
+        os.chmod(folder, 0o777)
+        yield Path(folder)
+
+
+def test_without_root(open_folder: Path) -> None:
     """An ordinary user, on a testbed of its own, by the testbed's command line."""
     testbed = str(Path(__file__).parent / "testbed")
-    store = tmp_path / "store"
-    store.mkdir(mode=0o777)
-    for folder in (store, *tmp_path.parents):
-        if folder.owner() == "root" and str(folder).startswith("/tmp/"):
-            folder.chmod(0o777)  # pytest's folders are the user's alone
-    os.chmod(tmp_path, 0o777)
+    store = open_folder / "store"
+    store.mkdir()
+    store.chmod(0o777)
     ids = [f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     become = [tool("setpriv"), *ids] if os.geteuid() == 0 else []
     rails = [word for name, rate in RAILS.items() for word in ("--rail", f"{name}={rate}")]
