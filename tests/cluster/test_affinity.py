@@ -60,7 +60,7 @@ def await_work(work: job.Job) -> None:
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
-    with Testbed(hosts=2, rails=dict.fromkeys(RAILS, "1gbit"), prefix="ct_affinity") as bed:
+    with Testbed(hosts=2, rails=dict.fromkeys(RAILS, "1gbit")) as bed:
         yield bed
 
 

@@ -46,7 +46,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
-    with Testbed(hosts=8, rails=RAILS, prefix="ct_allreduce") as bed:
+    with Testbed(hosts=8, rails=RAILS) as bed:
         yield bed
 
 
@@ -121,7 +121,7 @@ if job.LONG:  # gigabytes, and a minute for each
     @pytest.mark.parametrize("algorithm", ["ring", "halving-doubling"])
     def test_counts_of_more_than_31_bits(algorithm: str) -> None:
         """Of elements, and so of bytes."""
-        with Testbed(hosts=2, rails={"eth0": "10gbit", "eth1": "10gbit"}, prefix="ct_huge") as bed:
+        with Testbed(hosts=2, rails={"eth0": "10gbit", "eth1": "10gbit"}) as bed:
             with job.Job(bed, 2) as work:
                 work.start(
                     elements=(1 << 31) + 5,

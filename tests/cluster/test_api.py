@@ -18,7 +18,7 @@ SCENARIOS = str(job.BUILD / "tests" / "cluster_scenarios")
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
-    with Testbed(hosts=2, rails=RAILS, prefix="ct_api") as bed:
+    with Testbed(hosts=2, rails=RAILS) as bed:
         yield bed
 
 

@@ -19,7 +19,7 @@ SHUFFLED = {"NEZHA_POLICY": "shuffle"}
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
-    with Testbed(hosts=4, rails=RAILS, prefix="ct_balance") as bed:
+    with Testbed(hosts=4, rails=RAILS) as bed:
         yield bed
 
 
@@ -69,7 +69,7 @@ def test_plans_change_under_four_threads(bed: Testbed, plan: str) -> None:
 def test_the_better_algorithm_is_agreed_on() -> None:
     """Where a rail is slow, fewer bytes are worth more rounds, on one rail too."""
     slow = {"eth0": "20mbit"}  # what a rail saves up between operations is little of them
-    with Testbed(hosts=4, rails=slow, prefix="ct_slow") as bed, job.Job(bed, 4) as work:
+    with Testbed(hosts=4, rails=slow) as bed, job.Job(bed, 4) as work:
         work.start(elements=30 * KIB, operations=80, report=80, rails=job.rails_option(slow))
         work.succeed()
         for rank in work.ranks:

@@ -47,7 +47,7 @@ OPTIONS = {
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
-    with Testbed(hosts=3, rails=RAILS, prefix="ct_bench") as bed:
+    with Testbed(hosts=3, rails=RAILS) as bed:
         yield bed
 
 

@@ -117,7 +117,7 @@ class Weather:
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
-    with Testbed(hosts=HOSTS, rails=RAILS, prefix="ct_chaos") as bed:
+    with Testbed(hosts=HOSTS, rails=RAILS) as bed:
         yield bed
 
 

@@ -16,7 +16,7 @@ MIB = 1 << 18  # elements
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
-    with Testbed(hosts=4, rails=RAILS, prefix="ct_concurrency") as bed:
+    with Testbed(hosts=4, rails=RAILS) as bed:
         yield bed
 
 

@@ -18,7 +18,7 @@ LONG_BEFORE = 20  # seconds, on a machine with other work
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
-    with Testbed(hosts=7, rails=dict.fromkeys(RAILS, "1gbit"), prefix="ct_disagree") as bed:
+    with Testbed(hosts=7, rails=dict.fromkeys(RAILS, "1gbit")) as bed:
         yield bed
 
 

@@ -26,9 +26,8 @@ KIB = 1 << 8  # elements
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
-    with Testbed(
-        hosts=RANKS + 1, rails=dict.fromkeys([*RAILS, STAR_RAIL], "500mbit"), prefix="ct_epochs"
-    ) as bed:
+    rails = dict.fromkeys([*RAILS, STAR_RAIL], "500mbit")
+    with Testbed(hosts=RANKS + 1, rails=rails) as bed:
         yield bed
 
 

@@ -28,7 +28,7 @@ FAILS_OVER = 5000
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
     # slow enough that 64 MiB take most of a second
-    with Testbed(hosts=5, rails=dict.fromkeys(RAILS, "500mbit"), prefix="ct_failure") as bed:
+    with Testbed(hosts=5, rails=dict.fromkeys(RAILS, "500mbit")) as bed:
         yield bed
 
 

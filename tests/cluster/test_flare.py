@@ -27,8 +27,8 @@ MIB = 1 << 18  # elements
 
 
 @contextlib.contextmanager
-def make_bed(prefix: str, **settings: Any) -> Iterator[Testbed]:
-    with Testbed(hosts=7, rails={RAIL: "1gbit"}, prefix=prefix, **settings) as bed:
+def make_bed(**settings: Any) -> Iterator[Testbed]:
+    with Testbed(hosts=7, rails={RAIL: "1gbit"}, **settings) as bed:
         for switch in (ROOT, *LEAVES):
             bed.set_rate(RAIL, "none", switch)
         yield bed
@@ -36,14 +36,14 @@ def make_bed(prefix: str, **settings: Any) -> Iterator[Testbed]:
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
-    with make_bed("ct_flare") as bed:
+    with make_bed() as bed:
         yield bed
 
 
 @pytest.fixture(scope="module")
 def lossy_bed() -> Iterator[Testbed]:
     """Loses datagrams one by one, not by trains."""
-    with make_bed("ct_lossy", gso=None, burst=24000) as bed:
+    with make_bed(gso=None, burst=24000) as bed:
         yield bed
 
 

@@ -28,7 +28,7 @@ QUICK = [
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
-    with Testbed(hosts=HOSTS, rails=RAILS, prefix="ct_launch", mgmt=True) as bed:
+    with Testbed(hosts=HOSTS, rails=RAILS, mgmt=True) as bed:
         yield bed
 
 

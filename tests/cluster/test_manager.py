@@ -36,7 +36,7 @@ HELP = "Try nezha-manager --help."
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
     rails = {RAIL: "500mbit", OTHER: "500mbit"}
-    with Testbed(hosts=8, rails=rails, ipv6=True, prefix="ct_manager") as bed:
+    with Testbed(hosts=8, rails=rails, ipv6=True) as bed:
         for switch in SWITCHES:
             bed.set_rate(RAIL, "none", switch)
         yield bed

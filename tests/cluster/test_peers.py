@@ -119,7 +119,7 @@ def test_rates_of_iperf3() -> None:
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
-    with Testbed(hosts=2, rails={"eth0": "none"}, prefix="ct_peers", mgmt=True) as bed:
+    with Testbed(hosts=2, rails={"eth0": "none"}, mgmt=True) as bed:
         yield bed
 
 

@@ -26,7 +26,7 @@ MIB = 1 << 18  # elements
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
-    with Testbed(hosts=4, rails=dict.fromkeys(RAILS, RATE), prefix="ct_rails") as bed:
+    with Testbed(hosts=4, rails=dict.fromkeys(RAILS, RATE)) as bed:
         yield bed
 
 

@@ -35,7 +35,7 @@ DEADLINE = 2.0  # seconds, of an operation in a context in which a rank falls si
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
-    with Testbed(hosts=5, rails=dict.fromkeys(RAILS, "1gbit"), prefix="ct_ranks") as bed:
+    with Testbed(hosts=5, rails=dict.fromkeys(RAILS, "1gbit")) as bed:
         yield bed
 
 

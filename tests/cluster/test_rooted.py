@@ -24,7 +24,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
-    with Testbed(hosts=5, rails=RAILS, prefix="ct_rooted") as bed:
+    with Testbed(hosts=5, rails=RAILS) as bed:
         yield bed
 
 

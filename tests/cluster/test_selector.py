@@ -32,7 +32,7 @@ def rename(bed: Testbed, host: int, **names: str) -> None:
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
     """Two NICs on one subnet, and one on another that host 2 lacks; host 1 names them otherwise."""
-    with Testbed(hosts=3, rails=RAILS, prefix="ct_sel", without=["2:eth1"]) as bed:
+    with Testbed(hosts=3, rails=RAILS, without=["2:eth1"]) as bed:
         rename(bed, 1, eth0="ens4", eth1="ens3", eth2="ens5")
         yield bed
 
@@ -100,7 +100,7 @@ def test_slices_of_rails_that_differ(bed: Testbed, tmp_path: Path) -> None:
 def test_routed_network(tmp_path: Path) -> None:
     """Each host has subnets of its own, and a router leads from one to the others."""
     rails = {"eth0": "500mbit", "eth1": "500mbit"}
-    with Testbed(hosts=2, rails=rails, prefix="ct_selroute") as bed:
+    with Testbed(hosts=2, rails=rails) as bed:
         bed.exec("sw", ["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"])
         for host in range(2):
             for index, name in enumerate(rails):
@@ -174,7 +174,7 @@ def test_list_after_a_cut(bed: Testbed) -> None:
 
 def test_list_of_a_host_with_containers() -> None:
     """What the kernel says of bridges, their ports and the like is understood."""
-    with Testbed(hosts=1, rails={"eth0": "1gbit"}, prefix="ct_sellist") as bed:
+    with Testbed(hosts=1, rails={"eth0": "1gbit"}) as bed:
         ip(
             bed,
             0,

@@ -23,7 +23,7 @@ NOBODY = 65534
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
-    with Testbed(hosts=4, rails=RAILS, prefix="ct_shapes", ipv6=True) as bed:
+    with Testbed(hosts=4, rails=RAILS, ipv6=True) as bed:
         yield bed
 
 
@@ -39,7 +39,7 @@ def check_carried(work: job.Job, *rails: str) -> None:
 
 
 def test_ipv6_only() -> None:
-    with Testbed(hosts=3, rails=RAILS, prefix="ct_shapes6", ipv4=False, ipv6=True) as bed:
+    with Testbed(hosts=3, rails=RAILS, ipv4=False, ipv6=True) as bed:
         check_carried(job.run(bed, rails=BOTH, **USUAL), *RAILS)
         check_carried(job.run(bed, rails="auto", **USUAL), "fd00::/64", "fd01::/64")
 
@@ -66,7 +66,7 @@ def test_families_that_differ(bed: Testbed) -> None:
 
 def test_two_ports_on_one_network() -> None:
     rails = {"eth0": "500mbit", "eth1": "500mbit@eth0"}
-    with Testbed(hosts=3, rails=rails, prefix="ct_shapesnet") as bed:
+    with Testbed(hosts=3, rails=rails) as bed:
         sent = {name: bed.counters(0, name)["tx_bytes"] for name in rails}
         check_carried(job.run(bed, rails=job.rails_option(rails), **USUAL), *rails)
         for name in rails:  # by the port that it says
@@ -80,7 +80,7 @@ def test_two_ports_on_one_network() -> None:
 def patchy() -> Iterator[Testbed]:
     """Four hosts; host 2 lacks a port on eth1, host 3 one on eth0."""
     without = ["2:eth1", "3:eth0"]
-    with Testbed(hosts=4, rails=RAILS, prefix="ct_patchy", without=without) as bed:
+    with Testbed(hosts=4, rails=RAILS, without=without) as bed:
         yield bed
 
 
@@ -195,7 +195,7 @@ def test_starts_seconds_apart(bed: Testbed) -> None:
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
     """For other users too: pytest's own are shut to them, again whenever another pytest starts."""
-    with tempfile.TemporaryDirectory(prefix="ct_shapes") as folder:
+    with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o777)
         yield Path(folder)
 
@@ -209,7 +209,7 @@ def test_without_root(open_folder: Path) -> None:
     ids = [f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     become = [tool("setpriv"), *ids] if os.geteuid() == 0 else []
     rails = [word for name, rate in RAILS.items() for word in ("--rail", f"{name}={rate}")]
-    build = [testbed, "-p", "ct_shapesuser", "with", "--hosts", "3", *rails]
+    build = [testbed, "-p", "of_a_user", "with", "--hosts", "3", *rails]
     work = [job.WORKER, "--store", str(store), "--rails", BOTH]
     for name, value in USUAL.items():
         work += [f"--{name}", str(value)]

@@ -18,7 +18,7 @@ OPERATIONS = 200
 @pytest.mark.parametrize("rate", ["2mbit", "10mbit"])
 def test_slow_rail(rate: str, plan: str) -> None:
     """Neither is given up, though one segment takes longer than silence is borne."""
-    with Testbed(hosts=2, rails={"eth0": "1gbit", "eth1": rate}, prefix="ct_slow") as bed:
+    with Testbed(hosts=2, rails={"eth0": "1gbit", "eth1": rate}) as bed:
         rails = job.rails_option(RAILS)
         work = job.run(bed, elements=4 * MIB, operations=60, rails=rails, plan=plan)
         for rank in work.ranks:
@@ -48,7 +48,7 @@ def test_lossy_rail(host: int | None, plan: str) -> None:
 
     At all hosts, or in what one of them sends.
     """
-    with Testbed(hosts=3, rails=dict.fromkeys(RAILS, "500mbit"), prefix="ct_slow") as bed:
+    with Testbed(hosts=3, rails=dict.fromkeys(RAILS, "500mbit")) as bed:
         with job.Job(bed) as work:
             rails = job.rails_option(RAILS)
             work.start(elements=MIB, until=work.stop_file, rails=rails, plan=plan)
@@ -70,7 +70,7 @@ def test_loss_between_two_hosts(tmp_path: Path) -> None:
     Small ones go between hosts 0 and 1 or 2, large ones by the ring, between 0 and 3, too.
     """
     table = tmp_path / "table"
-    with Testbed(hosts=4, rails=dict.fromkeys(RAILS, "500mbit"), prefix="ct_slow") as bed:
+    with Testbed(hosts=4, rails=dict.fromkeys(RAILS, "500mbit")) as bed:
         with job.Job(bed) as work:
             work.start(
                 elements=f"{2 << 10},{MIB}",
@@ -98,7 +98,7 @@ def test_nobody_polls_for_what_takes_long(tmp_path: Path) -> None:
         *("--rails", job.rails_option(RAILS), "--shared-path", str(tmp_path), "--elements", "1M"),
         *("--warmup-iters", "2", "--iteration-count", "5", "--format", "json", "allreduce"),
     ]
-    with Testbed(hosts=2, rails=dict.fromkeys(RAILS, "200mbit"), prefix="ct_slow") as bed:
+    with Testbed(hosts=2, rails=dict.fromkeys(RAILS, "200mbit")) as bed:
         row = json.loads(bed.run(command, timeout=job.PATIENCE)[0].stdout)
     waited = 2 * row["iterations"] * row["p50_us"] * 1e-6  # by both ranks
     assert row["cpu_s"] < 0.5 * waited, row

@@ -11,7 +11,7 @@ from probes import ping, silence, start_echo
 from processes import session_members
 from rails import bits_per_second
 from system_tools import BedError
-from testbed import Testbed
+from testbed import Testbed, take_down
 from traces import traces
 
 
@@ -86,6 +86,18 @@ def test_two_testbeds_at_once(quiet: Testbed) -> None:
         start_echo(other)
         assert ping(other, 0, "10.0.0.2", "eth0")
         assert silence(quiet, 0, "10.0.0.2", "eth0")  # nobody serves there
+
+
+def test_one_left_behind_is_passed_over() -> None:
+    """A testbed whose guard was killed with its maker, found by a process of the same number."""
+    left_behind = Testbed(hosts=1, rails={"eth0": "none"}).prefix
+    process, number = left_behind.split("_")
+    following = [f"{process}_{int(number) + step}" for step in (1, 2)]
+    system_tools.command(["ip", "netns", "add", f"{following[0]}-h0"])
+    try:
+        assert Testbed(hosts=1, rails={"eth0": "none"}).prefix == following[1]
+    finally:
+        take_down(following[0])
 
 
 # ---- what it refuses --------------------------------------------------------------------------

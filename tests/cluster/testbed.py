@@ -128,6 +128,12 @@ def _guard_main(prefix: str) -> None:
 _numbers = itertools.count()
 
 
+def _unused_prefix() -> str:
+    """Passes over a testbed left behind when all was killed, its guard too (a container's end)."""
+    prefixes = (f"nz{os.getpid()}_{number}" for number in _numbers)
+    return next(each for each in prefixes if not (namespaces_of(each) or state_file(each).exists()))
+
+
 @dataclasses.dataclass(eq=False)
 class Testbed:
     """N hosts with K shaped rails; `testbed --help` says what each setting means.
@@ -155,7 +161,7 @@ class Testbed:
     cc: str = "cubic"
 
     def __post_init__(self) -> None:
-        self.prefix = check_prefix(self.prefix or f"nz{os.getpid()}_{next(_numbers)}")
+        self.prefix = check_prefix(self.prefix or _unused_prefix())
         if not 1 <= self.hosts <= MAX_HOSTS:
             raise BedError(f"a testbed has 1 to {MAX_HOSTS} hosts")
         if self.ranks_per_host < 1:
