@@ -553,6 +553,9 @@ void ContextImpl::on_peer_gone(const absl::Status& why) { on_operation_failed(wh
 
 void ContextImpl::on_operation_over(RunningOperation& operation) {
   measure(operation);
+  const Operation& op = operation.request().operation;
+  const bool is_allreduce = op.collective == Collective::kAllreduce;
+  last_over_ = {now(), is_allreduce ? std::optional(size_class_of(op.bytes())) : std::nullopt};
   std::erase_if(running_, [&](const auto& running) { return running.get() == &operation; });
 }
 

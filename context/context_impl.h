@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -187,6 +188,7 @@ class ContextImpl final : JobListener,
   absl::Status stand_by(int lane, uint32_t epoch, const Repair& repair, uint32_t number);
   void note_disturbance(RunningOperation& operation);
   void measure(const RunningOperation& operation);
+  Nanos idle_before(const RunningOperation& operation) const;
   RailMask failed_rails(const RunningOperation& operation);
   // Under the lock:
   void tell(const RunningOperation& operation, wire::RollCallKind kind);
@@ -220,7 +222,12 @@ class ContextImpl final : JobListener,
   std::deque<std::shared_ptr<RunningOperation>> to_start_;  // of running_; in order
   std::vector<std::shared_ptr<RunningOperation>> held_;     // likewise: until a plan is agreed on
   bool starting_ = false;                                   // starter_ has work
-  bool wants_control_ = false;                              // which starter_ is to set up
+  struct Over {
+    Nanos at = 0;
+    std::optional<SizeClass> size_class;  // of an allreduce
+  };
+  Over last_over_;              // of all operations
+  bool wants_control_ = false;  // which starter_ is to set up
   bool has_wanted_control_ = false;
   int connected_ = 0;  // rank 0: how many ranks its control plane is connected to
   bool closing_ = false;

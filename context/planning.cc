@@ -1,6 +1,7 @@
 // By which plan the operations of a context run, and what they tell of it.
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -260,7 +261,13 @@ void ContextImpl::measure(const RunningOperation& operation) {
   // What the others take says nothing of the plans, which are made for allreduces.
   if (!is_allreduce) return;
   control_->add({id, request.operation.bytes(), operation.allocation_number(),
-                 operation.lane_times(control_->lanes())});
+                 operation.lane_times(control_->lanes()), idle_before(operation)});
+}
+
+Nanos ContextImpl::idle_before(const RunningOperation& operation) const {
+  const SizeClass size_class = size_class_of(operation.request().operation.bytes());
+  if (last_over_.size_class != size_class) return std::numeric_limits<Nanos>::max();
+  return std::max<Nanos>(0, operation.started_at() - last_over_.at);
 }
 
 // The rails on which a link is down that was up, or loses much, to one of the ranks that this

@@ -98,6 +98,7 @@ class RunningOperation final : public TaskOwner,
   // had nothing to carry. All are 0 if other operations ran beside it.
   std::vector<Nanos> lane_times(int lanes) const;
   uint32_t allocation_number() const { return number_; }
+  Nanos started_at() const { return started_at_; }  // 0: it has not
   bool has_started() const { return started_at_ != 0; }
   void set_disturbed() { is_disturbed_ = true; }
   // The fence: nothing reads or writes the caller's memory any more. The first reason counts.

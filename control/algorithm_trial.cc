@@ -5,8 +5,9 @@
 namespace nezha {
 namespace {
 
-constexpr int kWindows = 3;      // that it takes to win
-constexpr double kWorth = 0.95;  // of the time before it
+constexpr int kWindows = 2;         // that it takes to win, after the glance
+constexpr double kWorth = 0.95;     // of the time before it
+constexpr double kHopeless = 1.25;  // times that time, at a glance
 // Windows between two trials.
 constexpr int kLeastPatience = 16;
 constexpr int kMostPatience = 256;
@@ -34,11 +35,13 @@ void AlgorithmTrial::begin(const TableEntry& home) {
 // decides what they take or bytes do.
 AlgorithmTrial::Verdict AlgorithmTrial::look_at(const Window& window) {
   const Took now = of(window);
+  const bool is_glance = windows_ == 0;
+  const double most = is_glance ? kHopeless : kWorth;
   const bool is_better = std::all_of(before_.begin(), before_.end(), [&](const Took& before) {
     const double ratio = now.time / before.time;
-    return std::max(ratio, ratio * before.bytes / now.bytes) < kWorth;
+    return std::max(ratio, ratio * before.bytes / now.bytes) < most;
   });
-  if (is_better && ++windows_ < kWindows) return Verdict::kOpen;
+  if (is_better && windows_++ < kWindows) return Verdict::kOpen;
   interrupt();
   patience_ = std::clamp(4 * patience_, kLeastPatience, kMostPatience);
   wait_ = patience_;

@@ -9,10 +9,11 @@
 
 namespace nezha {
 
-// A trial is a few windows by the other algorithm and the same allocation, each of which must be
-// the better one than those before the trial. After it another one is due, of whichever algorithm
-// is the other then, and the later the more there were: one of an algorithm that takes twice as
-// long costs less than a hundredth of the time.
+// A trial is a few windows by the other algorithm and the same allocation. The first is a glance,
+// in which what the algorithm before it has left behind shows: it ends the trial if the other one
+// takes far longer. Each that follows must be better than those before the trial. After a trial
+// another one is due, of whichever algorithm is the other then, and the later the more there were:
+// one of an algorithm that takes twice as long costs less than a hundredth of the time.
 class AlgorithmTrial {
  public:
   enum class Verdict { kOpen, kWon, kLost };

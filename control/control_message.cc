@@ -123,6 +123,7 @@ void write(Writer& out, const Readings& message) {
     out.put(reading.bytes);
     out.put(reading.allocation);
     for (const Nanos time : reading.lanes) out.put(static_cast<uint64_t>(time));
+    out.put(static_cast<uint64_t>(reading.idle));
   }
 }
 
@@ -189,6 +190,7 @@ Readings read_readings(Reader& in, int lanes) {
     reading.bytes = in.get();
     reading.allocation = in.get<uint32_t>();
     for (int lane = 0; lane < lanes; ++lane) reading.lanes.push_back(in.get<Nanos>());
+    reading.idle = in.get<Nanos>();
     message.readings.push_back(std::move(reading));
   }
   return message;

@@ -60,6 +60,12 @@ Window window_of(SizeClass size_class, const std::vector<Reading>& operations) {
   return window;
 }
 
+// Whether a rank went over to an operation as those do that do nothing else.
+bool is_at_once(const Reading& reading) {
+  const Nanos time = *std::max_element(reading.lanes.begin(), reading.lanes.end());
+  return time > 0 && reading.idle <= time / 8;
+}
+
 bool says_nothing(const Reading& reading) {
   return std::all_of(reading.lanes.begin(), reading.lanes.end(), [](Nanos t) { return t == 0; });
 }
@@ -107,13 +113,30 @@ absl::StatusOr<std::optional<Window>> Timer::add(int rank, const Reading& readin
   if (absl::Status valid = check(rank, reading); !valid.ok()) return valid;
   const auto operation = find_or_add(reading);
   operation->told[static_cast<size_t>(rank)] = true;
-  std::vector<Nanos>& lanes = operation->shortest.lanes;
-  for (size_t i = 0; i < lanes_; ++i) lanes[i] = std::min(lanes[i], reading.lanes[i]);
+  join(*operation, reading);
   if (--operation->missing > 0) return std::nullopt;
-  const Reading joined = std::move(operation->shortest);
+  const Reading joined = this->joined(*operation);
   pending_.erase(operation);
   by_id_.erase(joined.operation);
   return gather(joined);
+}
+
+void Timer::join(Operation& operation, const Reading& reading) const {
+  operation.is_at_once &= is_at_once(reading);
+  for (size_t lane = 0; lane < lanes_; ++lane) {
+    Nanos& shortest = operation.shortest.lanes[lane];
+    shortest = std::min(shortest, reading.lanes[lane]);
+    operation.means[lane] += reading.lanes[lane] / ranks_;
+  }
+}
+
+// Of an operation that all ranks have told of.
+Reading Timer::joined(Operation& operation) const {
+  Reading joined = std::move(operation.shortest);
+  for (size_t lane = 0; operation.is_at_once && lane < lanes_; ++lane) {
+    joined.lanes[lane] = std::max(joined.lanes[lane], operation.means[lane]);
+  }
+  return joined;
 }
 
 absl::Status Timer::check(int rank, const Reading& reading) const {
@@ -126,7 +149,9 @@ absl::Status Timer::check(int rank, const Reading& reading) const {
   if (reading.lanes.size() != lanes_) {
     return wrong(absl::StrCat("has ", reading.lanes.size(), " lanes, not ", lanes_));
   }
-  if (std::any_of(reading.lanes.begin(), reading.lanes.end(), [](Nanos t) { return t < 0; })) {
+  const auto is_negative = [](Nanos time) { return time < 0; };
+  if (std::any_of(reading.lanes.begin(), reading.lanes.end(), is_negative) ||
+      is_negative(reading.idle)) {
     return wrong("has a negative duration");
   }
   const auto found = by_id_.find(reading.operation);
@@ -151,7 +176,10 @@ absl::Status Timer::check(int rank, const Reading& reading) const {
 Timer::Pending::iterator Timer::find_or_add(const Reading& reading) {
   const auto [found, is_new] = by_id_.try_emplace(reading.operation);
   if (!is_new) return found->second;
-  pending_.push_back({reading, std::vector<bool>(static_cast<size_t>(ranks_)), ranks_});
+  pending_.push_back({.shortest = reading,
+                      .means = std::vector<Nanos>(lanes_),
+                      .told = std::vector<bool>(static_cast<size_t>(ranks_)),
+                      .missing = ranks_});
   found->second = std::prev(pending_.end());
   if (pending_.size() > kPending) {
     by_id_.erase(pending_.front().shortest.operation);

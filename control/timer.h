@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <iterator>
+#include <limits>
 #include <list>
 #include <map>
 #include <optional>
@@ -28,6 +29,9 @@ struct Reading {
   // lane that took no part; 0 for all where the measurement says nothing, since this rank's
   // operation overlapped another, say: then those of the other ranks do not count either.
   std::vector<Nanos> lanes;
+  // From when this rank was through on the operation before it to when it entered this one. The
+  // longest there is where that was none of the same class: its lateness is not this one's.
+  Nanos idle = std::numeric_limits<Nanos>::max();
 };
 
 struct LaneTime {
@@ -53,6 +57,11 @@ LaneSet took_part(const Window& window);
 // A rank's raw duration is full of other ranks' lateness. The last to enter waits for nobody: what
 // a lane took is the minimum over ranks. It is so for the operations that plan_agreement.h names,
 // and for no others.
+//
+// Where no rank does anything else, an operation follows the one before it at once on all of them.
+// Then a rank is late because its part of that one took long: its lateness is a cost, which the
+// minimum passes over in one operation as in the next. What a lane took is then the mean over
+// ranks, which has each of them once.
 //
 // The mean of a window leaves out three of ten at either end. A rank that was not scheduled or a
 // packet that was lost makes an outlier ten times as long, a bucket of tokens that filled up in a
@@ -83,9 +92,11 @@ class Timer {
 
  private:
   struct Operation {
-    Reading shortest;        // by lane, of those that have told
-    std::vector<bool> told;  // by rank
-    int missing = 0;         // ranks
+    Reading shortest;          // by lane, of those that have told
+    std::vector<Nanos> means;  // by lane, over all ranks: what those that have told add to it
+    bool is_at_once = true;    // after the operation before it, on those that have told
+    std::vector<bool> told;    // by rank
+    int missing = 0;           // ranks
   };
   struct Gathering {
     uint32_t allocation = 0;
@@ -93,6 +104,8 @@ class Timer {
   };
   using Pending = std::list<Operation>;  // the oldest first
 
+  void join(Operation& operation, const Reading& reading) const;
+  Reading joined(Operation& operation) const;
   absl::Status check(int rank, const Reading& reading) const;
   Pending::iterator find_or_add(const Reading& reading);
   std::optional<Window> gather(const Reading& reading);

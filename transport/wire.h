@@ -52,7 +52,7 @@
 
 namespace nezha::wire {
 
-constexpr uint16_t kVersion = 4;
+constexpr uint16_t kVersion = 5;
 
 // Limits on what a peer may make this process believe.
 constexpr uint32_t kMaxSegment = 4u << 20;           // bytes of payload in one frame

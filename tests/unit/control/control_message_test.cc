@@ -32,7 +32,7 @@ std::vector<Message> examples() {
       Readings{},
       Readings{{{{3, 9}, 1 << 20, 1, {1000, 0, 2000}}}},
       Readings{{{{3, 9}, 0, 0, {0, 0, 0}},
-                {{0xffff'ffff, ~uint64_t{0}}, ~uint64_t{0}, 0xffff'ffff, {kLong, 1, 0}}}},
+                {{0xffff'ffff, ~uint64_t{0}}, ~uint64_t{0}, 0xffff'ffff, {kLong, 1, 0}, kLong}}},
       Prepare{1},
       Prepare{0xffff'ffff},
       Report{1, {}},
@@ -135,7 +135,8 @@ TEST(ControlMessage, IsWhatItWasAfterTheWay) {
 // Against `encode` and `decode` that are wrong alike.
 TEST(ControlMessage, IsLittleEndianWordsOfWhichTheFirstIsTheKind) {
   EXPECT_EQ(encode(Lanes{5}), words({0, 5}));
-  EXPECT_EQ(encode(Readings{{{{3, 9}, 100, 2, {7, 0, 8}}}}), words({1, 3, 9, 100, 2, 7, 0, 8}));
+  EXPECT_EQ(encode(Readings{{{{3, 9}, 100, 2, {7, 0, 8}, 4}}}),
+            words({1, 3, 9, 100, 2, 7, 0, 8, 4}));
   EXPECT_EQ(encode(Prepare{0x1234}), words({2, 0x1234}));
   EXPECT_EQ(encode(Report{6, {{1, 2}, {3, 4}}}), words({3, 6, 1, 2, 3, 4}));
   EXPECT_EQ(encode(Commit{6, 5, {{20, 4, {0, kWhole, 0}, kOther}}, {{1, 2}}}),
@@ -158,13 +159,14 @@ TEST(ControlMessage, IsLittleEndianWordsOfWhichTheFirstIsTheKind) {
   EXPECT_EQ(read.changes[0].algorithm, kOther);
   EXPECT_EQ(read.keep, (std::vector<OperationId>{{1, 2}}));
 
-  const auto readings = decode(words({1, 3, 9, 100, 2, 7, 0, 8}), kLanes);
+  const auto readings = decode(words({1, 3, 9, 100, 2, 7, 0, 8, 4}), kLanes);
   ASSERT_TRUE(readings.ok());
   const Reading& reading = std::get<Readings>(*readings).readings.at(0);
   EXPECT_EQ(reading.operation, (OperationId{3, 9}));
   EXPECT_EQ(reading.bytes, 100u);
   EXPECT_EQ(reading.allocation, 2u);
   EXPECT_EQ(reading.lanes, (std::vector<Nanos>{7, 0, 8}));
+  EXPECT_EQ(reading.idle, 4);
 }
 
 // ---- What no rank sends ------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <random>
 #include <string>
@@ -85,6 +86,47 @@ TEST(Timer, LatenessOfRanksDoesNotCount) {
       EXPECT_EQ(late[i].lanes[lane].error, punctual[i].lanes[lane].error);
     }
     EXPECT_EQ(slowest(late[i]), late[i].lanes[0].mean);
+  }
+}
+
+// The window of operations that three ranks enter so long after the one before, and of which
+// another one takes longer each time.
+Window window_in_turns(const std::vector<Nanos>& idle) {
+  Timer timer(3, 2);
+  for (uint64_t i = 1; i <= 10; ++i) {
+    for (int rank = 0; rank < 3; ++rank) {
+      const bool is_late = i % 3 == static_cast<uint64_t>(rank);
+      Reading one = reading(i, {is_late ? 160 : 100, is_late ? 80 : 50});
+      one.idle = idle[static_cast<size_t>(rank)];
+      const auto window = timer.add(rank, one);
+      if (window.ok() && *window) return **window;
+    }
+  }
+  ADD_FAILURE() << "no window";
+  return {};
+}
+
+TEST(Timer, LatenessThatOneOperationLeavesToTheNextCounts) {
+  const Window at_once = window_in_turns({12, 0, 5});
+  EXPECT_EQ(at_once.lanes[0].mean, 119);  // thirds are cut off
+  EXPECT_EQ(at_once.lanes[1].mean, 58);
+  for (const Nanos idle : {Nanos{21}, std::numeric_limits<Nanos>::max()}) {
+    const Window with_pauses = window_in_turns({0, idle, 0});
+    EXPECT_EQ(with_pauses.lanes[0].mean, 100);
+    EXPECT_EQ(with_pauses.lanes[1].mean, 50);
+  }
+}
+
+TEST(Timer, AnOperationThatOverlappedOthersSaysNothingHoweverItFollowed) {
+  Timer timer(2, 1);
+  for (uint64_t i = 1; i <= 20; ++i) {
+    Reading one = reading(i, {100});
+    one.idle = 0;
+    ASSERT_TRUE(timer.add(0, one).ok());
+    one.lanes = {0};
+    const auto window = timer.add(1, one);
+    ASSERT_TRUE(window.ok());
+    EXPECT_FALSE(window->has_value());
   }
 }
 
@@ -225,6 +267,9 @@ TEST(Timer, RefusesWhatIsNoReadingOfTheOperation) {
   refused(0, reading(1, {5, 0}), "twice");
   refused(1, reading(1, {5}), "has 1 lanes, not 2");
   refused(1, reading(1, {5, -1}), "negative");
+  Reading before_its_time = reading(1, {5, 0});
+  before_its_time.idle = -1;
+  refused(1, before_its_time, "negative");
   refused(1, reading(1, {5, 5}), "whether lane 1 took part");
   refused(1, reading(1, {5, 0}, 2), "by allocation 2");
   refused(1, reading(1, {5, 0}, 1, 9), "says 9 bytes");
