@@ -112,6 +112,27 @@ std::unique_ptr<Policy> ControlPlane::make_policy() const {
   });
 }
 
+std::vector<LoadBalancer::Way> ControlPlane::other_ways() const {
+  const LoadBalancer::AlgorithmOf usual = [](SizeClass) { return std::optional(Algorithm::kAuto); };
+  const LoadBalancer::AlgorithmOf other = [this](SizeClass size_class) {
+    const Algorithm rival = this->rival(typical_bytes(size_class));
+    return rival == Algorithm::kAuto ? std::nullopt : std::optional(rival);
+  };
+  std::vector<LoadBalancer::Way> ways;  // what is most often the best is tried first
+  const bool balances = !options_.takes_engine_alone && options_.policy == BalancePolicy::kModel;
+  if (stripes_ != 0 && balances) {
+    for (const LoadBalancer::AlgorithmOf& algorithm : {other, usual}) {
+      const auto by_turns = [algorithm](SizeClass size_class) {
+        return takes_turns(typical_bytes(size_class)) ? algorithm(size_class) : std::nullopt;
+      };
+      const int stripes = std::countr_zero(stripes_);
+      ways.push_back({by_turns, std::make_unique<FixedPolicy>(lanes(), alone(), stripes)});
+    }
+  }
+  ways.push_back({other, make_policy()});
+  return ways;
+}
+
 void ControlPlane::create_coordinator() {
   if (is_over_) return;
   LaneSet live = all_lanes(lanes());
@@ -122,10 +143,7 @@ void ControlPlane::create_coordinator() {
     return;
   }
   coordinator_ = std::make_unique<Coordinator>(
-      options_.size,
-      LoadBalancer(names_, make_policy(),
-                   {[this](SizeClass size_class) { return rival(typical_bytes(size_class)); },
-                    make_policy()}),
+      options_.size, LoadBalancer(names_, make_policy(), other_ways()),
       [this](const control_message::Message& message) { broadcast(message); });
   for (const auto& [rank, lanes] : ready_) (void)coordinator_->on_lanes(rank, lanes);
   saves_ = !options_.table_path.empty();

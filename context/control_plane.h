@@ -155,6 +155,7 @@ class ControlPlane {
   absl::Status on_recover(const control_message::Recover& recover);
   void on_peer_gone(int rank, const absl::Status& why);
   std::unique_ptr<Policy> make_policy() const;
+  std::vector<LoadBalancer::Way> other_ways() const;
   void create_coordinator();
   void set_awaited(bool is_awaited);
   void flush();

@@ -103,8 +103,8 @@ absl::string_view name_of(Cause cause) {
       return "return";
     case Cause::kLanes:
       return "lanes";
-    case Cause::kAlgorithm:
-      return "algorithm";
+    case Cause::kWay:
+      return "way";
   }
   return "";
 }

@@ -2,6 +2,7 @@
 // lanes took, and how it came to that.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -30,6 +31,7 @@ struct TableEntry {
   Allocation allocation;
   Algorithm algorithm = Algorithm::kAuto;  // kAuto: the one that messages of their size have
   uint32_t number = 0;                     // of the two. Of this run: not saved
+  size_t way = 0;                          // which is its own (LoadBalancer::Way): not saved
   uint64_t windows = 0;
   uint64_t bytes = 0;        // the mean of the last window
   Allocation ran_by;         // the last window

@@ -10,7 +10,8 @@ class FixedPolicy final : public Policy {
  public:
   FixedPolicy(int lanes, LaneSet alone, int lane) : Policy(lanes, alone), lane_(lane) {}
 
-  Allocation open(SizeClass /*size_class*/) override {
+  Allocation open(SizeClass /*size_class*/) override { return *only(); }
+  std::optional<Allocation> only() const override {
     return contains(live(), lane_) ? all_on(lane_, lanes()) : unlearned();
   }
   void resume(const Window& /*last*/, const Allocation& /*ran_by*/, ClassState /*state*/) override {

@@ -1,5 +1,6 @@
 #include "control/load_balancer.h"
 
+#include <bit>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,19 +9,21 @@
 namespace nezha {
 
 LoadBalancer::LoadBalancer(std::vector<std::string> lanes, std::unique_ptr<Policy> policy,
-                           Rival rival)
-    : table_{std::move(lanes), {}}, policy_(std::move(policy)), rival_(std::move(rival)) {}
+                           std::vector<Way> others)
+    : table_{std::move(lanes), {}}, ways_(std::move(others)) {
+  ways_.insert(ways_.begin(), Way{[](SizeClass) { return Algorithm::kAuto; }, std::move(policy)});
+}
 
 Allocation LoadBalancer::allocation(uint64_t bytes) const {
   const auto entry = nearest(table_.entries, size_class_of(bytes));
   if (entry != table_.entries.end()) return entry->second.allocation;
-  return policy_->unlearned();
+  return ways_.front().policy->unlearned();
 }
 
 std::optional<AllocationChange> LoadBalancer::open(uint64_t bytes) {
   const SizeClass size_class = size_class_of(bytes);
   if (table_.entries.contains(size_class)) return std::nullopt;
-  return follow(size_class, {policy_->open(size_class), Cause::kStart});
+  return follow(size_class, {ways_.front().policy->open(size_class), Cause::kStart});
 }
 
 std::optional<AllocationChange> LoadBalancer::on_window(const Window& window) {
@@ -35,31 +38,30 @@ std::optional<AllocationChange> LoadBalancer::on_window(const Window& window) {
   entry.ran_by = entry.allocation;
   entry.times.clear();
   for (const LaneTime& lane : window.lanes) entry.times.push_back(lane.mean);
-  AlgorithmTrial& trial = trial_of(size_class);
+  WayTrial& trial = trial_of(size_class);
   if (trial.is_under_way()) return on_trial(window);
-  Policy& policy = policy_by(entry.algorithm);
-  if (auto decision = policy.on_window(window, entry.allocation)) {
+  if (auto decision = policy(entry).on_window(window, entry.allocation)) {
     trial.interrupt();
     if (decision->cause == Cause::kDrift) trial.hurry();
     return follow(size_class, *std::move(decision));
   }
-  entry.state = policy.state(size_class);
+  entry.state = policy(entry).state(size_class);
   if (is_settled(entry.state) && trial.is_due(window)) return begin_trial(size_class);
   return std::nullopt;
 }
 
 std::vector<AllocationChange> LoadBalancer::set_live(LaneSet live) {
-  policy_->set_live(live);
-  if (rival_.policy != nullptr) rival_.policy->set_live(live);
+  for (const Way& way : ways_) way.policy->set_live(live);
   std::vector<AllocationChange> changes;
-  for (const auto& [size_class, entry] : table_.entries) {
-    AlgorithmTrial& trial = trial_of(size_class);
+  for (auto& [size_class, entry] : table_.entries) {
+    WayTrial& trial = trial_of(size_class);
     const TableEntry& home = trial.is_under_way() ? trial.home() : entry;
-    const Algorithm algorithm = home.algorithm;
-    Decision decision{policy_by(algorithm).on_lanes(size_class, home.allocation), Cause::kLanes,
-                      algorithm};
+    entry.way = home.way;
+    Decision decision{policy(home).on_lanes(size_class, home.allocation), Cause::kLanes,
+                      home.algorithm};
     trial.interrupt();
     trial.hurry();
+    trials_of(size_class).by.assign(ways_.size(), std::nullopt);
     auto change = follow(size_class, std::move(decision));
     if (change) changes.push_back(*std::move(change));
   }
@@ -67,56 +69,80 @@ std::vector<AllocationChange> LoadBalancer::set_live(LaneSet live) {
 }
 
 int LoadBalancer::window_operations(SizeClass size_class) const {
-  const auto trial = trials_.find(size_class);
-  if (trial != trials_.end() && trial->second.is_under_way()) {
-    return trial->second.window_operations();
+  const auto trials = trials_.find(size_class);
+  if (trials != trials_.end() && trials->second.trial.is_under_way()) {
+    return trials->second.trial.window_operations();
   }
   const auto entry = table_.entries.find(size_class);
-  const bool is_open = entry != table_.entries.end();
-  return policy_by(is_open ? entry->second.algorithm : Algorithm::kAuto)
-      .window_operations(size_class);
+  const size_t way = entry == table_.entries.end() ? 0 : entry->second.way;
+  return ways_[way].policy->window_operations(size_class);
 }
 
-// ---- Algorithms --------------------------------------------------------------------------------
+// ---- Ways --------------------------------------------------------------------------------------
 
-Policy& LoadBalancer::policy_by(Algorithm algorithm) const {
-  return algorithm == Algorithm::kAuto || rival_.policy == nullptr ? *policy_ : *rival_.policy;
+LoadBalancer::Trials& LoadBalancer::trials_of(SizeClass size_class) {
+  const std::vector<std::optional<Allocation>> none(ways_.size());
+  return trials_.try_emplace(size_class, Trials{WayTrial(), 0, none}).first->second;
 }
 
-Algorithm LoadBalancer::rival(SizeClass size_class) const {
-  return rival_.algorithm == nullptr ? Algorithm::kAuto : rival_.algorithm(size_class);
+// What messages of the class are to have that way.
+Allocation LoadBalancer::allocation_by(size_t way, SizeClass size_class) {
+  if (auto only = ways_[way].policy->only()) return *only;
+  const auto& by = trials_of(size_class).by;
+  const TableEntry& entry = table_.entries.at(size_class);
+  for (const size_t known : {way, size_t{0}}) {
+    if (by[known]) return *by[known];
+  }
+  const bool is_divided = !policy(entry).only();
+  return is_divided ? entry.allocation : ways_[way].policy->open(size_class);
 }
 
-AlgorithmTrial& LoadBalancer::trial_of(SizeClass size_class) {
-  return trials_.try_emplace(size_class, static_cast<int>(table_.lanes.size())).first->second;
+// Whether messages of the class may go that way, and it is another one than theirs.
+bool LoadBalancer::is_another(size_t way, SizeClass size_class) {
+  const TableEntry& entry = table_.entries.at(size_class);
+  const auto algorithm = ways_[way].algorithm(size_class);
+  return way != entry.way && algorithm.has_value() &&
+         (algorithm != entry.algorithm || allocation_by(way, size_class) != entry.allocation);
 }
 
 std::optional<AllocationChange> LoadBalancer::begin_trial(SizeClass size_class) {
-  const TableEntry& entry = table_.entries.at(size_class);
-  const bool is_rival = entry.algorithm != Algorithm::kAuto;
-  const Algorithm tried = is_rival ? Algorithm::kAuto : rival(size_class);
-  if (tried == entry.algorithm) return std::nullopt;
-  trial_of(size_class).begin(entry);
-  return follow(size_class, {entry.allocation, Cause::kProbe, tried});
+  TableEntry& entry = table_.entries.at(size_class);
+  Trials& trials = trials_of(size_class);
+  std::vector<size_t> others;  // the one after that of the last trial first
+  for (size_t step = 1; step <= ways_.size(); ++step) {
+    const size_t way = (trials.tried + step) % ways_.size();
+    if (is_another(way, size_class)) others.push_back(way);
+  }
+  if (others.empty()) return std::nullopt;
+  trials.trial.begin(entry, static_cast<int>(others.size()));
+  trials.tried = others.front();
+  const Allocation allocation = allocation_by(trials.tried, size_class);
+  trials.by[entry.way] = entry.allocation;
+  entry.way = trials.tried;
+  return follow(size_class, {allocation, Cause::kProbe, ways_[entry.way].algorithm(size_class)});
 }
 
 std::optional<AllocationChange> LoadBalancer::on_trial(const Window& window) {
   const SizeClass size_class = window.size_class;
-  AlgorithmTrial& trial = trial_of(size_class);
+  WayTrial& trial = trial_of(size_class);
   const auto verdict = trial.look_at(window);
-  if (verdict == AlgorithmTrial::Verdict::kOpen) return std::nullopt;
-  if (verdict == AlgorithmTrial::Verdict::kLost) {
-    return follow(size_class, {trial.home().allocation, Cause::kReturn, trial.home().algorithm});
-  }
+  if (verdict == WayTrial::Verdict::kOpen) return std::nullopt;
   TableEntry& entry = table_.entries.at(size_class);
-  policy_by(entry.algorithm).resume(window, entry.allocation, trial.home().state);
-  return follow(size_class, {entry.allocation, Cause::kAlgorithm});
+  if (verdict == WayTrial::Verdict::kLost) {
+    const TableEntry& home = trial.home();
+    entry.way = home.way;
+    return follow(size_class, {home.allocation, Cause::kReturn, home.algorithm});
+  }
+  const bool is_one = std::has_single_bit(lanes_of(entry.allocation));
+  policy(entry).resume(window, entry.allocation,
+                       is_one ? ClassState::kCold : ClassState::kConverged);
+  return follow(size_class, {entry.allocation, Cause::kWay});
 }
 
 DataLengthTable LoadBalancer::learned() const {
   DataLengthTable table = table_;
-  for (const auto& [size_class, trial] : trials_) {
-    if (trial.is_under_way()) table.entries.at(size_class) = trial.home();
+  for (const auto& [size_class, trials] : trials_) {
+    if (trials.trial.is_under_way()) table.entries.at(size_class) = trials.trial.home();
   }
   return table;
 }
@@ -131,7 +157,7 @@ absl::StatusOr<std::vector<AllocationChange>> LoadBalancer::resume(const DataLen
   }
   for (const auto& [size_class, saved] : table.entries) {
     for (const Allocation& allocation : {saved.allocation, saved.ran_by}) {
-      if (policy_->is_possible(lanes_of(allocation))) continue;
+      if (ways_.front().policy->is_possible(lanes_of(allocation))) continue;
       return absl::FailedPreconditionError(
           absl::StrCat("the data length table divides messages of class ", size_class, " as ",
                        to_string(allocation), ": a lane that carries whole messages has a part"));
@@ -139,13 +165,13 @@ absl::StatusOr<std::vector<AllocationChange>> LoadBalancer::resume(const DataLen
   }
   std::vector<AllocationChange> changes;
   for (const auto& [size_class, saved] : table.entries) {
-    const bool is_known =
-        saved.algorithm == Algorithm::kAuto || saved.algorithm == rival(size_class);
-    if (saved.windows == 0 || !is_known) continue;
+    const auto way = way_of(size_class, saved);
+    if (saved.windows == 0 || !way) continue;
     TableEntry& entry = table_.entries[size_class];
     entry = saved;
-    Policy& policy = policy_by(entry.algorithm);
+    entry.way = *way;
     entry.number = 1;
+    Policy& policy = this->policy(entry);
     const bool was_probe = !saved.history.empty() && saved.history.back().cause == Cause::kProbe;
     if (was_probe) entry.allocation = saved.ran_by;
     Window last{size_class, saved.bytes, 0, {}, Timer::kOperations};
@@ -159,11 +185,22 @@ absl::StatusOr<std::vector<AllocationChange>> LoadBalancer::resume(const DataLen
   return changes;
 }
 
+// By which way an earlier run had got to that; none if there is no such way.
+std::optional<size_t> LoadBalancer::way_of(SizeClass size_class, const TableEntry& saved) const {
+  std::optional<size_t> found;
+  for (size_t way = 0; way < ways_.size(); ++way) {
+    if (ways_[way].algorithm(size_class) != saved.algorithm) continue;
+    const auto only = ways_[way].policy->only();
+    if (only == saved.allocation || (!only && !found)) found = way;
+  }
+  return found;
+}
+
 std::optional<AllocationChange> LoadBalancer::follow(SizeClass size_class, Decision decision) {
   TableEntry& entry = table_.entries[size_class];
   const Algorithm before = entry.algorithm;
   entry.algorithm = decision.algorithm.value_or(before);
-  entry.state = policy_by(entry.algorithm).state(size_class);
+  entry.state = policy(entry).state(size_class);
   if (decision.allocation == entry.allocation && entry.algorithm == before) {
     entry.record(decision.cause);  // what was a probe is adopted, say
     return std::nullopt;

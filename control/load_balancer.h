@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "control/algorithm_trial.h"
 #include "control/data_length_table.h"
 #include "control/policy.h"
+#include "control/way_trial.h"
 
 namespace nezha {
 
@@ -26,15 +26,19 @@ struct AllocationChange {
 
 class LoadBalancer {
  public:
-  // The other algorithm that may be the better one for a class (kAuto: none), and the policy for
-  // messages by it, as one has seen nothing of what messages of a class take by another algorithm.
-  struct Rival {
-    std::function<Algorithm(SizeClass)> algorithm;
+  // Another way that may be the better one for messages of a class: by which algorithm (none: it is
+  // no way for them; kAuto: by the one that messages of their size have), and the policy that
+  // divides them, as each has seen nothing of what messages take the other ways.
+  using AlgorithmOf = std::function<std::optional<Algorithm>(SizeClass)>;
+  struct Way {
+    AlgorithmOf algorithm;
     std::unique_ptr<Policy> policy;
   };
 
-  // Lanes by name, at most kMaxLanes; policies are of as many.
-  LoadBalancer(std::vector<std::string> lanes, std::unique_ptr<Policy> policy, Rival rival = {});
+  // Lanes by name, at most kMaxLanes; policies are of as many. `others` may be better than the
+  // policy and the algorithms that messages have by their size.
+  LoadBalancer(std::vector<std::string> lanes, std::unique_ptr<Policy> policy,
+               std::vector<Way> others = {});
 
   // By what messages of that size run: by their class's allocation, or, until it has one, by that
   // of the nearest class; as unlearned() has it when there is none.
@@ -64,16 +68,23 @@ class LoadBalancer {
   // None if the class goes on by the allocation that it has.
   std::optional<AllocationChange> follow(SizeClass size_class, Decision decision);
 
-  Policy& policy_by(Algorithm algorithm) const;
-  Algorithm rival(SizeClass size_class) const;
-  AlgorithmTrial& trial_of(SizeClass size_class);
+  struct Trials {
+    WayTrial trial;
+    size_t tried = 0;                           // the way of the last one
+    std::vector<std::optional<Allocation>> by;  // by way: what the class had when it left it
+  };
+  Policy& policy(const TableEntry& entry) const { return *ways_[entry.way].policy; }
+  std::optional<size_t> way_of(SizeClass size_class, const TableEntry& saved) const;
+  Trials& trials_of(SizeClass size_class);
+  WayTrial& trial_of(SizeClass size_class) { return trials_of(size_class).trial; }
+  Allocation allocation_by(size_t way, SizeClass size_class);
+  bool is_another(size_t way, SizeClass size_class);
   std::optional<AllocationChange> begin_trial(SizeClass size_class);
   std::optional<AllocationChange> on_trial(const Window& window);
 
   DataLengthTable table_;
-  std::unique_ptr<Policy> policy_;
-  Rival rival_;
-  std::map<SizeClass, AlgorithmTrial> trials_;
+  std::vector<Way> ways_;  // the first is for all classes
+  std::map<SizeClass, Trials> trials_;
 };
 
 }  // namespace nezha

@@ -34,7 +34,7 @@ enum class Cause : uint8_t {
   kProbe,      // looks at what is not in use, for one window
   kReturn,     // from a probe, or to the best that a search found
   kLanes,      // a lane was lost or came back
-  kAlgorithm,  // goes on by another algorithm, which a probe found to be better
+  kWay,        // goes on another way, which a probe found to be better
 };
 
 struct Decision {
@@ -61,6 +61,8 @@ class Policy {
   // What follows from a window that ran by that allocation: the next one, none if it stays. Some
   // lane of the allocation took part.
   virtual std::optional<Decision> on_window(const Window& window, const Allocation& ran_by) = 0;
+  // The allocation that the class always has; none if windows decide.
+  virtual std::optional<Allocation> only() const { return std::nullopt; }
   // The lanes that are live are others: the allocation that follows `current` in an open class.
   virtual Allocation on_lanes(SizeClass size_class, const Allocation& current) = 0;
 

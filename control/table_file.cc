@@ -29,7 +29,7 @@ constexpr size_t kLargest = 1 << 20;  // bytes
 constexpr ClassState kStates[] = {ClassState::kSearching, ClassState::kCold, ClassState::kHot,
                                   ClassState::kConverged};
 constexpr Cause kCauses[] = {Cause::kStart, Cause::kSearch, Cause::kRebalance, Cause::kDrift,
-                             Cause::kProbe, Cause::kReturn, Cause::kLanes,     Cause::kAlgorithm};
+                             Cause::kProbe, Cause::kReturn, Cause::kLanes,     Cause::kWay};
 // Beside that of the rule, which is not written.
 constexpr Algorithm kAlgorithms[] = {Algorithm::kRecursiveDoubling, Algorithm::kHalvingDoubling};
 std::string name_of(Algorithm algorithm) { return algorithm_name(algorithm); }

@@ -11,6 +11,8 @@
 namespace nezha {
 namespace {
 
+constexpr uint64_t kShort = 128 << 10;  // bytes
+
 double robust_mean(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t left_out = std::min((3 * values.size() + 9) / 10, (values.size() - 1) / 2);
@@ -60,10 +62,11 @@ Window window_of(SizeClass size_class, const std::vector<Reading>& operations) {
   return window;
 }
 
-// Whether a rank went over to an operation as those do that do nothing else.
+// Whether a rank went over to an operation as those do that do nothing else, and it is one so short
+// that lateness is a good part of it.
 bool is_at_once(const Reading& reading) {
   const Nanos time = *std::max_element(reading.lanes.begin(), reading.lanes.end());
-  return time > 0 && reading.idle <= time / 8;
+  return reading.bytes < kShort && time > 0 && reading.idle <= time / 8;
 }
 
 bool says_nothing(const Reading& reading) {

@@ -61,7 +61,8 @@ LaneSet took_part(const Window& window);
 // Where no rank does anything else, an operation follows the one before it at once on all of them.
 // Then a rank is late because its part of that one took long: its lateness is a cost, which the
 // minimum passes over in one operation as in the next. What a lane took is then the mean over
-// ranks, which has each of them once.
+// ranks, which has each of them once. It varies more than the minimum, so that is for operations
+// below 128 KiB, of which lateness is a good part.
 //
 // The mean of a window leaves out three of ten at either end. A rank that was not scheduled or a
 // packet that was lost makes an outlier ten times as long, a bucket of tokens that filled up in a

@@ -48,6 +48,9 @@ void Outbox::push(OutMessage& message, uint64_t offset, const std::byte* data, s
     if (!message.granted_) segment->flags |= wire::kFlagCharged;
     schedule(*segment, route.is_urgent);
   };
+  if (rail == kAnyRail && route.turn) {
+    rail = scheduler_.whole(message.header_.info.total, *route.turn, route.rails);
+  }
   if (rail != kAnyRail) {
     add(0, length, rail);
     return;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct Route {
   size_t granule = 1;          // bytes; segments are cut at multiples of it
   int segments_per_rail = 1;   // at least; 2 where a next hop forwards while it receives
   bool is_urgent = false;      // it goes before what is queued
+  // Of the sender's messages that go by turns (Scheduler::whole), which one this is.
+  std::optional<uint64_t> turn = std::nullopt;
 };
 
 // A message on its way out. The outbox's; gone after `settled`, `failed` or Outbox::abandon.

@@ -104,6 +104,18 @@ RailMask Scheduler::worth_using(RailMask rails, uint64_t length) const {
   return rails;
 }
 
+Rail Scheduler::whole(uint64_t length, uint64_t turn, RailMask allowed) const {
+  const RailMask rails = usable(allowed);
+  if (length > kMostWhole || std::popcount(rails) < 2) return kAnyRail;
+  double best = 0;
+  for_each_rail(rails, [&](Rail rail) { best = std::max(best, rate(rail)); });
+  absl::InlinedVector<Rail, kMaxRails> in_turn;
+  for_each_rail(rails, [&](Rail rail) {
+    if (rate(rail) >= kTakesTurns * best) in_turn.push_back(rail);
+  });
+  return in_turn[turn % in_turn.size()];
+}
+
 size_t Scheduler::segment_size(Rail rail, size_t part, int segments_per_rail) const {
   const double by_time = rate(rail) * static_cast<double>(kSegmentTime) / kSecond;
   const size_t limit = std::clamp(static_cast<size_t>(by_time), 4 * kMinSegment, kLongSegment);

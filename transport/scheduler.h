@@ -53,6 +53,10 @@ class Scheduler {
     return (rails & ~avoided_) != 0 ? rails & ~avoided_ : rails;
   }
 
+  // The rail for all of a short message: one of those about as fast as the fastest, by turns, since
+  // a message costs the processes less than its parts do. kAnyRail: it is to be cut.
+  Rail whole(uint64_t length, uint64_t turn, RailMask allowed) const;
+
   // Cuts `length` bytes over the rails of `allowed` that are up, each part a multiple of
   // `granule` bytes but the last, at least `segments_per_rail` for each rail that gets enough for
   // that. With no rail up: one part on kAnyRail.
@@ -97,7 +101,10 @@ class Scheduler {
   // A rail on which this is one segment is so fast that the system calls for two cost more than the
   // next hop would gain by having the first of them sooner.
   static constexpr size_t kLongPart = 64 << 10;
-  // A message below this goes by one rail; a part below this is not worth a rail.
+  static constexpr size_t kMostWhole = 16 << 10;
+  // Rails that are slower would keep others waiting at their turn.
+  static constexpr double kTakesTurns = 0.5;  // of the fastest one's rate
+  // A piece below this goes by one rail; a part below this is not worth a rail.
   static constexpr size_t kMinSpread = 8 << 10;
   static constexpr size_t kMinPart = 2 << 10;
   // Rails whose rates are less apart are taken for equal: that much is noise, and parts that differ

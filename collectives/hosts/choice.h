@@ -15,6 +15,11 @@ Algorithm best_algorithm(int ranks, size_t bytes, bool over_tree);
 // it, the bits are the same, and so are the peers. kAuto: there is none.
 Algorithm rival(int ranks, size_t bytes);
 
+// Whether the messages of an operation of so many bytes take the rails by turns where stripes carry
+// them (Scheduler::whole). Shorter ones are all start-up, and better off on the fastest; longer
+// ones are cut.
+bool takes_turns(size_t bytes);
+
 // Whether each element is summed over the tree of ranks (recursive_doubling.h), so that it has the
 // same bits whichever of these algorithms sums it.
 bool sums_over_tree(Algorithm algorithm);

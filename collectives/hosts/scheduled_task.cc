@@ -7,10 +7,10 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "collectives/hosts/choice.h"
 #include "collectives/signature.h"
 
 namespace nezha {
-
 ScheduledTask::ScheduledTask(const Schedule& schedule, const Group& group, const Slice& slice,
                              TaskOwner& owner)
     : Task(owner),
@@ -43,6 +43,7 @@ ScheduledTask::ScheduledTask(const Schedule& schedule, const Group& group, const
     };
     stage.outgoing.reserve(step.sends.size());
     for (const Transfer& transfer : step.sends) add(stage.outgoing, transfer);
+    if (step.use != Step::Use::kAgreement) sends_ += step.sends.size();
     stage.incoming.reserve(step.receives.size());
     for (const Transfer& transfer : step.receives) {
       Incoming& incoming = add(stage.incoming, transfer);
@@ -74,11 +75,16 @@ void ScheduledTask::start(const EnginePlan& plan) {
   for (Stage& stage : stages_) {
     in_order.insert(is_agreement(stage) ? in_order.begin() : in_order.end(), &stage);
   }
+  // All ranks begin at one turn, so that what a rank sends by a rail it receives by it, too: with
+  // the turn that follows the last of the operation before.
+  uint64_t turn = slice_.operation.ordinal * sends_;
+  const bool takes_turns = nezha::takes_turns(slice_.operation.bytes());
   // All are opened at once: should this rank give up, each peer hears of its message.
   for (Stage* stage : in_order) {
     for (Outgoing& out : stage->outgoing) {
-      out.message = out.channel->open(message_info(group_, slice_, plan_, out.total),
-                                      {slice_.rails, full_.granule(), 1}, &out);
+      Route route{.rails = slice_.rails, .granule = full_.granule()};
+      if (takes_turns && !is_agreement(*stage)) route.turn = turn++;
+      out.message = out.channel->open(message_info(group_, slice_, plan_, out.total), route, &out);
       if (is_agreement(*stage)) out.channel->settle(*out.message);  // which is what sends it
     }
   }

@@ -107,6 +107,7 @@ class ScheduledTask final : public Task {
   size_t rounds_;
   Partition full_, last_;  // of a round: all of them but the last, and that one
   std::vector<Stage> stages_;
+  size_t sends_ = 0;  // messages, but those of an agreement
   size_t parts_ = 0;
   bool copies_input_ = false;
   bool started_ = false, settling_ = false;

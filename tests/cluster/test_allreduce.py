@@ -159,3 +159,14 @@ def test_both_rails_carry(bed: Testbed) -> None:
     for rank in sliced.ranks:
         part = rank.rail("eth1")["sent"] / (rank.rail("eth0")["sent"] + rank.rail("eth1")["sent"])
         assert part == pytest.approx(0.25, abs=0.001)
+
+
+@pytest.mark.parametrize("algorithm", ["recursive-doubling", "halving-doubling"])
+def test_short_messages_take_the_rails_by_turns(algorithm: str) -> None:
+    how: dict[str, Any] = {"plan": "stripe", "algorithm": algorithm, "operations": 20}
+    with Testbed(hosts=4, rails={"eth0": "1gbit", "eth1": "1gbit"}) as bed:
+        work = job.run(bed, 4, elements=4096, rails=TWO, **how)
+    sent = [rank.rail(name)["sent"] for rank in work.ranks for name in ("eth0", "eth1")]
+    messages = 16384 * 2 if algorithm == "recursive-doubling" else 16384 * 3 // 2
+    # a rail may come up a message later than the other
+    assert sent == pytest.approx([20 * messages / 2] * 8, rel=0.05)

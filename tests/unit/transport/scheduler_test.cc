@@ -146,6 +146,22 @@ TEST_F(SchedulerTest, ARailWhosePartIsTooSmallGetsNone) {
   EXPECT_EQ(shares(20'000'000).count(0), 1u);
 }
 
+TEST_F(SchedulerTest, ShortMessagesGoWholeByTurnsOfRailsThatAreAlike) {
+  EXPECT_EQ(scheduler_.whole(8 << 10, 0, kAllRails), kAnyRail);
+  up(3, 100e6);
+  EXPECT_EQ(scheduler_.whole(8 << 10, 0, kAllRails), kAnyRail) << "there is nothing to choose";
+  up(1, 90e6);
+  up(2, 40e6);
+  for (const uint64_t turn : {0u, 2u, 1'000'000u}) {
+    EXPECT_EQ(scheduler_.whole(8 << 10, turn, kAllRails), 1);
+    EXPECT_EQ(scheduler_.whole(16 << 10, turn + 1, kAllRails), 3);
+  }
+  EXPECT_EQ(scheduler_.whole((16 << 10) + 1, 0, kAllRails), kAnyRail) << "it is cut";
+  EXPECT_EQ(scheduler_.whole(8 << 10, 0, rail_bit(3)), kAnyRail);
+  scheduler_.avoid(1, true);
+  EXPECT_EQ(scheduler_.whole(8 << 10, 0, kAllRails), 3);
+}
+
 TEST_F(SchedulerTest, EachRailGetsTheSegmentsThatAreAskedFor) {
   up(0, 100e6);
   up(1, 100e6);

@@ -64,6 +64,14 @@ TEST(HostsEngine, KnowsTheRivalOfWhatItChooses) {
   }
 }
 
+TEST(HostsEngine, KnowsWhichMessagesTakeTurns) {
+  constexpr size_t kKiB = 1 << 10;
+  EXPECT_FALSE(takes_turns(4 * kKiB - 1));
+  EXPECT_TRUE(takes_turns(4 * kKiB));
+  EXPECT_TRUE(takes_turns(64 * kKiB - 1));
+  EXPECT_FALSE(takes_turns(64 * kKiB));
+}
+
 TEST(HostsEngine, RivalsHaveTheSamePeers) {
   const HostsEngine engine;
   for (int size = 1; size <= 33; ++size) {

@@ -1,7 +1,9 @@
 // Which of two algorithms a class comes to run by, on a network on which one of them is better.
-#include "control/algorithm_trial.h"
+#include "control/way_trial.h"
 
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,10 +45,15 @@ struct Job {
       names.push_back("eth" + std::to_string(lane));
     balancer = std::make_unique<LoadBalancer>(
         names, policy(),
-        LoadBalancer::Rival{
-            [](SizeClass it) { return it == kTriedClass ? kOther : Algorithm::kAuto; }, policy()});
+        ways({[](SizeClass it) { return it == kTriedClass ? std::optional(kOther) : std::nullopt; },
+              policy()}));
   }
 
+  static std::vector<LoadBalancer::Way> ways(LoadBalancer::Way other) {
+    std::vector<LoadBalancer::Way> ways;
+    ways.push_back(std::move(other));
+    return ways;
+  }
   std::unique_ptr<Policy> policy() const {
     const int lanes = static_cast<int>(usual.size());
     if (lanes == 1) return std::make_unique<FixedPolicy>(1, 0, 0);
@@ -90,7 +97,7 @@ SimulatedLane of(int rounds, double messages, double nanos_a_byte = 8) {
 const SimulatedLane kFewRounds = of(2, 2);
 const SimulatedLane kFewBytes = of(4, 1.5);
 
-TEST(AlgorithmTrial, TheBetterOneIsFoundAndStays) {
+TEST(WayTrial, TheBetterOneIsFoundAndStays) {
   Job job({kFewRounds}, {kFewBytes});
   job.run(100);
   EXPECT_EQ(job.entry().algorithm, kOther) << job.balancer->table().history(kTriedClass);
@@ -101,14 +108,14 @@ TEST(AlgorithmTrial, TheBetterOneIsFoundAndStays) {
 }
 
 // What the algorithm before it has left behind, in buckets of tokens, shows at first.
-TEST(AlgorithmTrial, TheFirstOperationsDoNotDecide) {
+TEST(WayTrial, TheFirstOperationsDoNotDecide) {
   Job job({kFewRounds}, {kFewBytes});
   job.slow_at_first = 5;
   job.run(200);
   EXPECT_EQ(job.entry().algorithm, kOther) << job.balancer->table().history(kTriedClass);
 }
 
-TEST(AlgorithmTrial, TheWorseOneCostsLittle) {
+TEST(WayTrial, TheWorseOneCostsLittle) {
   Job job({kFewBytes, kFewBytes}, {of(8, 3), of(8, 3)});
   job.run(20'000);
   EXPECT_EQ(job.entry().algorithm, Algorithm::kAuto);
@@ -116,7 +123,7 @@ TEST(AlgorithmTrial, TheWorseOneCostsLittle) {
   EXPECT_LE(job.by_other, 80) << "it takes twice as long: far less than a hundredth of the time";
 }
 
-TEST(AlgorithmTrial, ThoseThatAreAlikeDoNotTakeTurns) {
+TEST(WayTrial, ThoseThatAreAlikeDoNotTakeTurns) {
   Job job({kFewBytes}, {kFewBytes});
   job.run(20'000);
   EXPECT_GT(job.by_other, 0);
@@ -124,7 +131,7 @@ TEST(AlgorithmTrial, ThoseThatAreAlikeDoNotTakeTurns) {
 }
 
 // Sizes that alternate between the ends of a class, in phases: what differs is what they take.
-TEST(AlgorithmTrial, SizesAreNotTakenForAlgorithms) {
+TEST(WayTrial, SizesAreNotTakenForAlgorithms) {
   Job job({kFewBytes}, {of(4, 1.8)});
   for (int phase = 0; phase < 400; ++phase) job.run(37, phase % 2 == 0 ? 17 << 10 : 31 << 10);
   EXPECT_EQ(job.entry().algorithm, Algorithm::kAuto) << job.balancer->table().history(kTriedClass);
@@ -132,7 +139,7 @@ TEST(AlgorithmTrial, SizesAreNotTakenForAlgorithms) {
   EXPECT_LE(job.by_other, 200);
 }
 
-TEST(AlgorithmTrial, TwoLanesAreDividedAnewByTheOtherOne) {
+TEST(WayTrial, TwoLanesAreDividedAnewByTheOtherOne) {
   Job job({of(2, 3), of(2, 3)}, {kFewBytes, of(4, 1.5, 11)});
   job.run(3'000);
   EXPECT_EQ(job.entry().algorithm, kOther) << job.balancer->table().history(kTriedClass);
@@ -140,7 +147,142 @@ TEST(AlgorithmTrial, TwoLanesAreDividedAnewByTheOtherOne) {
   EXPECT_GT(job.entry().allocation[0], job.entry().allocation[1] + (1 << 16));
 }
 
-TEST(AlgorithmTrial, FollowsANetworkThatChanges) {
+// ---- Several other ways ------------------------------------------------------------------------
+
+constexpr LaneSet kStripes = 0b100;
+
+// Two rails and stripes over both; what an operation takes by the usual algorithm and the other
+// one, in two parts and by turns.
+struct Roads {
+  struct Times {
+    double usual = 100'000, other = 100'000, usual_by_turns = 100'000, other_by_turns = 100'000;
+  };
+  Times times;
+  double by_turns_at_first = 1;  // times that, for 8 operations
+  SimulatedNoise noise{0.02, false, 1};
+  LoadBalancer balancer;
+  Timer timer{1, 3};
+  uint64_t ordinal = 0;
+  int since_change = 0;
+  std::map<std::string, int> taken;
+
+  explicit Roads(Times those)
+      : times(those), balancer({"eth0", "eth1", "stripes"}, model(), ways()) {}
+
+  static std::unique_ptr<Policy> model() { return std::make_unique<ModelPolicy>(3, kStripes); }
+  static std::vector<LoadBalancer::Way> ways() {
+    const auto by = [](Algorithm algorithm) {
+      return [algorithm](SizeClass it) {
+        return it == kTriedClass ? std::optional(algorithm) : std::nullopt;
+      };
+    };
+    std::vector<LoadBalancer::Way> ways;
+    ways.push_back({by(kOther), model()});
+    for (const Algorithm algorithm : {Algorithm::kAuto, kOther}) {
+      ways.push_back({by(algorithm), std::make_unique<FixedPolicy>(3, kStripes, 2)});
+    }
+    return ways;
+  }
+  const TableEntry& entry() const { return balancer.table().entries.at(kTriedClass); }
+  bool is_by_turns() const { return lanes_of(entry().allocation) == kStripes; }
+  std::string road() const {
+    return std::string(entry().algorithm == kOther ? "other" : "usual") +
+           (is_by_turns() ? " by turns" : "");
+  }
+
+  void run(int operations) {
+    for (int i = 0; i < operations; ++i) {
+      (void)balancer.open(kTriedBytes);
+      const bool is_other = entry().algorithm == kOther;
+      ++taken[road()];
+      Reading reading{{0, ++ordinal}, kTriedBytes, entry().number, {}};
+      const double divided = is_other ? times.other : times.usual;
+      double turns = is_other ? times.other_by_turns : times.usual_by_turns;
+      if (since_change++ < 8) turns *= by_turns_at_first;
+      for (size_t lane = 0; lane < 3; ++lane) {
+        const double part = part_of(2, entry().allocation[lane]);
+        const double took = (lane == 2 ? turns * part / 2 : divided * (0.5 + part / 2));
+        reading.lanes.push_back(part == 0 ? 0 : std::llround(took * noise.next_lane()));
+      }
+      timer.set_operations(kTriedClass, balancer.window_operations(kTriedClass));
+      const auto window = timer.add(0, reading);
+      ASSERT_TRUE(window.ok()) << window.status();
+      const std::string before = road();
+      if (*window) (void)balancer.on_window(**window);
+      if (road() != before) since_change = 0;
+    }
+  }
+};
+
+TEST(WayTrial, TheBestOfSeveralWaysIsFoundAndStays) {
+  for (const char* best : {"other", "usual by turns", "other by turns"}) {
+    Roads::Times times{.other = 115'000, .usual_by_turns = 120'000, .other_by_turns = 130'000};
+    const std::string name = best;
+    (name == "other"            ? times.other
+     : name == "usual by turns" ? times.usual_by_turns
+                                : times.other_by_turns) = 70'000;
+    Roads roads(times);
+    roads.run(400);
+    EXPECT_EQ(roads.road(), best) << roads.balancer.table().history(kTriedClass);
+    roads.taken.clear();
+    roads.run(20'000);
+    EXPECT_GE(roads.taken[best], 19'500) << roads.balancer.table().history(kTriedClass);
+  }
+}
+
+TEST(WayTrial, WaysThatAreNoBetterAreSeldomTried) {
+  Roads roads({.other = 200'000, .usual_by_turns = 150'000, .other_by_turns = 99'000});
+  roads.run(20'000);
+  EXPECT_EQ(roads.taken.size(), 4u) << "each was tried";
+  EXPECT_GE(roads.taken["usual"], 19'000) << roads.balancer.table().history(kTriedClass);
+}
+
+// A bucket of tokens that filled up while messages went another way.
+TEST(WayTrial, AWayThatIsGoodForAMomentIsNotTaken) {
+  Roads roads({.usual_by_turns = 200'000, .other_by_turns = 200'000});
+  roads.by_turns_at_first = 0.3;
+  roads.run(20'000);
+  EXPECT_GE(roads.taken["usual"] + roads.taken["other"], 19'000);
+}
+
+TEST(WayTrial, AWayThatHasBecomeSlowIsLeftSoon) {
+  Roads roads({.usual_by_turns = 60'000});
+  roads.run(5'000);
+  ASSERT_EQ(roads.road(), "usual by turns");
+  roads.times.usual_by_turns = roads.times.other_by_turns = 200'000;
+  roads.run(200);
+  EXPECT_FALSE(roads.is_by_turns()) << roads.balancer.table().history(kTriedClass);
+}
+
+TEST(WayTrial, TurnsAreSavedAndGoOn) {
+  Roads roads({.other_by_turns = 60'000});
+  roads.run(1'000);
+  ASSERT_EQ(roads.road(), "other by turns");
+  const auto saved = parse_table(format_table(roads.balancer.learned()), "t");
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  Roads next(roads.times);
+  ASSERT_TRUE(next.balancer.resume(*saved).ok());
+  next.run(1'000);
+  EXPECT_GE(next.taken["other by turns"], 900);
+  // And what else there is can be found from there.
+  next.times = {.usual = 60'000};
+  next.run(3'000);
+  EXPECT_EQ(next.road(), "usual") << next.balancer.table().history(kTriedClass);
+}
+
+TEST(WayTrial, LanesThatAreLostLeaveTheWay) {
+  Roads roads({.other_by_turns = 60'000});
+  roads.run(1'000);
+  ASSERT_EQ(roads.road(), "other by turns");
+  EXPECT_TRUE(roads.balancer.set_live(0b110).empty()) << "stripes do without eth0";
+  const auto changes = roads.balancer.set_live(0b010);
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_EQ(changes[0].allocation, all_on(1, 3));
+}
+
+// ------------------------------------------------------------------------------------------------
+
+TEST(WayTrial, FollowsANetworkThatChanges) {
   Job job({kFewRounds}, {kFewBytes});
   job.run(2'000);
   ASSERT_EQ(job.entry().algorithm, kOther);
@@ -150,14 +292,14 @@ TEST(AlgorithmTrial, FollowsANetworkThatChanges) {
   EXPECT_EQ(job.entry().algorithm, Algorithm::kAuto) << job.balancer->table().history(kTriedClass);
 }
 
-TEST(AlgorithmTrial, OtherClassesHaveNone) {
+TEST(WayTrial, OtherClassesHaveNone) {
   Job job({kFewRounds}, {kFewBytes});
   job.run(1'000, kTriedBytes / 4);
   EXPECT_EQ(job.by_other, 0);
   EXPECT_EQ(job.entry(kTriedBytes / 4).changes, 1u);
 }
 
-TEST(AlgorithmTrial, LanesThatAreLostEndIt) {
+TEST(WayTrial, LanesThatAreLostEndIt) {
   Job job({kFewRounds, kFewRounds}, {kFewBytes, kFewBytes});
   for (int i = 0; i < 3'000 && job.by_other == 0; ++i) job.run(1);
   ASSERT_EQ(job.entry().algorithm, kOther);
@@ -170,7 +312,7 @@ TEST(AlgorithmTrial, LanesThatAreLostEndIt) {
   EXPECT_EQ(job.entry().algorithm, kOther) << "it is tried again";
 }
 
-TEST(AlgorithmTrial, IsSavedAndGoesOn) {
+TEST(WayTrial, IsSavedAndGoesOn) {
   Job job({kFewRounds}, {kFewBytes});
   job.run(100);
   ASSERT_EQ(job.entry().algorithm, kOther);
@@ -193,7 +335,7 @@ TEST(AlgorithmTrial, IsSavedAndGoesOn) {
 }
 
 // What is saved is what it ran by before, and what that took.
-TEST(AlgorithmTrial, ATrialThatIsUnderWayIsNotSaved) {
+TEST(WayTrial, ATrialThatIsUnderWayIsNotSaved) {
   Job job({kFewRounds}, {kFewBytes});
   while (job.by_other < 3) job.run(1);
   ASSERT_EQ(job.entry().algorithm, kOther);
@@ -209,7 +351,7 @@ TEST(AlgorithmTrial, ATrialThatIsUnderWayIsNotSaved) {
   }
 }
 
-TEST(AlgorithmTrial, LanesThatAreLostInATrialOfTheUsualOneLeaveTheOther) {
+TEST(WayTrial, LanesThatAreLostInATrialOfTheUsualOneLeaveTheOther) {
   Job job({of(2, 3), of(2, 3)}, {kFewBytes, kFewBytes});
   job.run(600);
   ASSERT_EQ(job.entry().algorithm, kOther);

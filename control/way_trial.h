@@ -1,5 +1,5 @@
-// Whether messages of a size class go faster by the other of two algorithms (collectives/hosts/
-// choice.h): measured, since rates and start-up decide it.
+// Whether messages of a size class go better another way (control/load_balancer.h): by another
+// algorithm, or by turns. Measured, since rates and start-up decide it.
 #pragma once
 
 #include <array>
@@ -9,23 +9,21 @@
 
 namespace nezha {
 
-// A trial is a few windows by the other algorithm and the same allocation. The first is a glance,
-// in which what the algorithm before it has left behind shows: it ends the trial if the other one
-// takes far longer. Each that follows must be better than those before the trial. After a trial
-// another one is due, of whichever algorithm is the other then, and the later the more there were:
-// one of an algorithm that takes twice as long costs less than a hundredth of the time.
-class AlgorithmTrial {
+// A trial is a few windows the other way. The first is a glance, in which what the way before it
+// has left behind shows: it ends the trial if the other one takes far longer. Each that follows
+// must be better than those before the trial.
+//
+// After a trial another one is due: soon, while there are ways that were not tried in this round;
+// and then the later, the more rounds there were. One of a way that takes twice as long costs less
+// than a hundredth of the time.
+class WayTrial {
  public:
   enum class Verdict { kOpen, kWon, kLost };
 
-  // The first is due after so many windows that the class was settled by: where there are several
-  // lanes, not before those have been found to be of use.
-  explicit AlgorithmTrial(int lanes) : wait_(lanes == 1 ? kSoon : kLate) {}
-
   // A window that the class stays settled by. Whether a trial is due.
   bool is_due(const Window& window);
-  // What the class ran by.
-  void begin(const TableEntry& home);
+  // What the class ran by, and how many other ways there are.
+  void begin(const TableEntry& home, int others);
   bool is_under_way() const { return is_under_way_; }
   const TableEntry& home() const { return home_; }
   // Of how many operations its next window is.
@@ -40,7 +38,6 @@ class AlgorithmTrial {
 
  private:
   static constexpr int kSoon = 2;
-  static constexpr int kLate = 16;
   static constexpr int kGlance = 4;  // operations: of most that are lost no more is seen
 
   // A size, and what it took.
@@ -49,12 +46,15 @@ class AlgorithmTrial {
     double time = 0;  // nanoseconds; 0: nothing was measured
   };
   static Took of(const Window& window);
+  static bool is_below(const Took& now, double part, const Took& before);
 
   bool is_under_way_ = false;
   TableEntry home_;
   std::array<Took, 2> before_;  // the last windows
+  Took usual_;                  // of windows by one way
   int windows_ = 0;             // of this trial
-  int wait_;                    // windows until one is due
+  int left_ = 0;                // ways that are to be tried in this round
+  int wait_ = kSoon;            // windows until one is due
   int patience_ = 0;
 };
 
