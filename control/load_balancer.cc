@@ -1,5 +1,6 @@
 #include "control/load_balancer.h"
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -42,7 +43,10 @@ std::optional<AllocationChange> LoadBalancer::on_window(const Window& window) {
   if (trial.is_under_way()) return on_trial(window);
   if (auto decision = policy(entry).on_window(window, entry.allocation)) {
     trial.interrupt();
-    if (decision->cause == Cause::kDrift) trial.hurry();
+    if (decision->cause == Cause::kDrift) {
+      trial.hurry();
+      forget_divisions(size_class);
+    }
     return follow(size_class, *std::move(decision));
   }
   entry.state = policy(entry).state(size_class);
@@ -61,7 +65,10 @@ std::vector<AllocationChange> LoadBalancer::set_live(LaneSet live) {
                       home.algorithm};
     trial.interrupt();
     trial.hurry();
-    trials_of(size_class).by.assign(ways_.size(), std::nullopt);
+    forget_divisions(size_class);
+    if (home.way != 0) {
+      trials_of(size_class).by[0] = ways_[0].policy->on_lanes(size_class, home.allocation);
+    }
     auto change = follow(size_class, std::move(decision));
     if (change) changes.push_back(*std::move(change));
   }
@@ -85,20 +92,24 @@ LoadBalancer::Trials& LoadBalancer::trials_of(SizeClass size_class) {
   return trials_.try_emplace(size_class, Trials{WayTrial(), 0, none}).first->second;
 }
 
-// What messages of the class are to have that way.
-Allocation LoadBalancer::allocation_by(size_t way, SizeClass size_class) {
+void LoadBalancer::forget_divisions(SizeClass size_class) {
+  trials_of(size_class).by.assign(ways_.size(), std::nullopt);
+}
+
+// What messages of the class are to have that way: as they are divided now, or were when the class
+// left that way or, failing that, another one.
+Allocation LoadBalancer::allocation_by(size_t way, SizeClass size_class) const {
   if (auto only = ways_[way].policy->only()) return *only;
-  const auto& by = trials_of(size_class).by;
   const TableEntry& entry = table_.entries.at(size_class);
-  for (const size_t known : {way, size_t{0}}) {
-    if (by[known]) return *by[known];
-  }
-  const bool is_divided = !policy(entry).only();
-  return is_divided ? entry.allocation : ways_[way].policy->open(size_class);
+  const auto& by = trials_.at(size_class).by;
+  if (!policy(entry).only()) return entry.allocation;
+  if (by[way]) return *by[way];
+  const auto known = std::find_if(by.begin(), by.end(), [](const auto& it) { return it; });
+  return known == by.end() ? entry.allocation : **known;
 }
 
 // Whether messages of the class may go that way, and it is another one than theirs.
-bool LoadBalancer::is_another(size_t way, SizeClass size_class) {
+bool LoadBalancer::is_another(size_t way, SizeClass size_class) const {
   const TableEntry& entry = table_.entries.at(size_class);
   const auto algorithm = ways_[way].algorithm(size_class);
   return way != entry.way && algorithm.has_value() &&
@@ -117,7 +128,7 @@ std::optional<AllocationChange> LoadBalancer::begin_trial(SizeClass size_class) 
   trials.trial.begin(entry, static_cast<int>(others.size()));
   trials.tried = others.front();
   const Allocation allocation = allocation_by(trials.tried, size_class);
-  trials.by[entry.way] = entry.allocation;
+  if (!policy(entry).only()) trials.by[entry.way] = entry.allocation;
   entry.way = trials.tried;
   return follow(size_class, {allocation, Cause::kProbe, ways_[entry.way].algorithm(size_class)});
 }
@@ -165,15 +176,16 @@ absl::StatusOr<std::vector<AllocationChange>> LoadBalancer::resume(const DataLen
   }
   std::vector<AllocationChange> changes;
   for (const auto& [size_class, saved] : table.entries) {
-    const auto way = way_of(size_class, saved);
+    TableEntry before = saved;
+    const bool was_probe = !saved.history.empty() && saved.history.back().cause == Cause::kProbe;
+    if (was_probe) before.allocation = saved.ran_by;
+    const auto way = way_of(size_class, before);
     if (saved.windows == 0 || !way) continue;
-    TableEntry& entry = table_.entries[size_class];
-    entry = saved;
+    TableEntry& entry = table_.entries[size_class] = before;
     entry.way = *way;
     entry.number = 1;
     Policy& policy = this->policy(entry);
-    const bool was_probe = !saved.history.empty() && saved.history.back().cause == Cause::kProbe;
-    if (was_probe) entry.allocation = saved.ran_by;
+    if (policy.only()) trials_of(size_class).by[0] = ways_[0].policy->open(size_class);
     Window last{size_class, saved.bytes, 0, {}, Timer::kOperations};
     for (const Nanos time : saved.times) last.lanes.push_back({time, 0});
     policy.resume(last, saved.ran_by, saved.state);
@@ -185,13 +197,15 @@ absl::StatusOr<std::vector<AllocationChange>> LoadBalancer::resume(const DataLen
   return changes;
 }
 
-// By which way an earlier run had got to that; none if there is no such way.
-std::optional<size_t> LoadBalancer::way_of(SizeClass size_class, const TableEntry& saved) const {
+// By which way the class had come to that. Others than the first take it up where it was settled:
+// what is still searched for is the policy's that divides messages.
+std::optional<size_t> LoadBalancer::way_of(SizeClass size_class, const TableEntry& entry) const {
   std::optional<size_t> found;
   for (size_t way = 0; way < ways_.size(); ++way) {
-    if (ways_[way].algorithm(size_class) != saved.algorithm) continue;
+    if (ways_[way].algorithm(size_class) != entry.algorithm) continue;
     const auto only = ways_[way].policy->only();
-    if (only == saved.allocation || (!only && !found)) found = way;
+    const bool is_it = only && *only == entry.allocation && is_settled(entry.state);
+    if (is_it || (!only && !found)) found = way;
   }
   return found;
 }

@@ -57,7 +57,7 @@ class LoadBalancer {
   std::vector<AllocationChange> set_live(LaneSet live);
 
   const DataLengthTable& table() const { return table_; }
-  // For another run: without the trial of an algorithm that is under way.
+  // For another run: without a trial that is under way.
   DataLengthTable learned() const;
   // Goes on from a table of the same lanes, before any class is open: what the ranks are to be
   // told. Classes whose lanes are not live start again. An error, and nothing is changed, if the
@@ -70,15 +70,17 @@ class LoadBalancer {
 
   struct Trials {
     WayTrial trial;
-    size_t tried = 0;                           // the way of the last one
-    std::vector<std::optional<Allocation>> by;  // by way: what the class had when it left it
+    size_t tried = 0;  // the way of the last one
+    std::vector<std::optional<Allocation>>
+        by;  // by way that divides: as it did when the class left it
   };
   Policy& policy(const TableEntry& entry) const { return *ways_[entry.way].policy; }
-  std::optional<size_t> way_of(SizeClass size_class, const TableEntry& saved) const;
+  std::optional<size_t> way_of(SizeClass size_class, const TableEntry& entry) const;
   Trials& trials_of(SizeClass size_class);
   WayTrial& trial_of(SizeClass size_class) { return trials_of(size_class).trial; }
-  Allocation allocation_by(size_t way, SizeClass size_class);
-  bool is_another(size_t way, SizeClass size_class);
+  void forget_divisions(SizeClass size_class);
+  Allocation allocation_by(size_t way, SizeClass size_class) const;
+  bool is_another(size_t way, SizeClass size_class) const;
   std::optional<AllocationChange> begin_trial(SizeClass size_class);
   std::optional<AllocationChange> on_trial(const Window& window);
 

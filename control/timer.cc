@@ -62,13 +62,6 @@ Window window_of(SizeClass size_class, const std::vector<Reading>& operations) {
   return window;
 }
 
-// Whether a rank went over to an operation as those do that do nothing else, and it is one so short
-// that lateness is a good part of it.
-bool is_at_once(const Reading& reading) {
-  const Nanos time = *std::max_element(reading.lanes.begin(), reading.lanes.end());
-  return reading.bytes < kShort && time > 0 && reading.idle <= time / 8;
-}
-
 bool says_nothing(const Reading& reading) {
   return std::all_of(reading.lanes.begin(), reading.lanes.end(), [](Nanos t) { return t == 0; });
 }
@@ -125,7 +118,9 @@ absl::StatusOr<std::optional<Window>> Timer::add(int rank, const Reading& readin
 }
 
 void Timer::join(Operation& operation, const Reading& reading) const {
-  operation.is_at_once &= is_at_once(reading);
+  const bool follows = reading.idle < std::numeric_limits<Nanos>::max();
+  operation.is_at_once &= follows && !says_nothing(reading);
+  operation.idle += reading.idle / ranks_;
   for (size_t lane = 0; lane < lanes_; ++lane) {
     Nanos& shortest = operation.shortest.lanes[lane];
     shortest = std::min(shortest, reading.lanes[lane]);
@@ -136,8 +131,12 @@ void Timer::join(Operation& operation, const Reading& reading) const {
 // Of an operation that all ranks have told of.
 Reading Timer::joined(Operation& operation) const {
   Reading joined = std::move(operation.shortest);
-  for (size_t lane = 0; operation.is_at_once && lane < lanes_; ++lane) {
-    joined.lanes[lane] = std::max(joined.lanes[lane], operation.means[lane]);
+  const std::vector<Nanos>& means = operation.means;
+  const Nanos longest = *std::max_element(means.begin(), means.end());
+  const bool is_mean =
+      operation.is_at_once && joined.bytes < kShort && operation.idle <= longest / 8;
+  for (size_t lane = 0; is_mean && lane < lanes_; ++lane) {
+    joined.lanes[lane] = std::max(joined.lanes[lane], means[lane]);
   }
   return joined;
 }

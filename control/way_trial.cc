@@ -58,15 +58,20 @@ WayTrial::Verdict WayTrial::look_at(const Window& window) {
   });
   if (is_better && windows_++ < kWindows) return Verdict::kOpen;
   interrupt();
-  left_ = is_better ? 0 : left_ - 1;
-  if (left_ > 0) {
+  if (is_better) {
+    usual_ = {};
+    left_ = 0;
+    patience_ = 0;  // what was better for a while will lose the next round
+    wait_ = kLeastPatience;
+    return Verdict::kWon;
+  }
+  if (--left_ > 0) {
     wait_ = kSoon;
   } else {
     patience_ = std::clamp(4 * patience_, kLeastPatience, kMostPatience);
     wait_ = patience_;
   }
-  if (is_better) usual_ = {};
-  return is_better ? Verdict::kWon : Verdict::kLost;
+  return Verdict::kLost;
 }
 
 void WayTrial::interrupt() {

@@ -67,7 +67,8 @@ class Outbox {
   // Tells the receiver of it now: for who has nothing to push yet. The caller pumps the scheduler.
   void announce(OutMessage& message);
   // Sends [offset, offset + length) of it, which is at `data` and stays there until released; by
-  // `rail` if it is up, or cut over all of them (kAnyRail). The caller pumps the scheduler.
+  // `rail` if it is up, or (kAnyRail) by its turn or cut over all of them. The caller pumps the
+  // scheduler.
   void push(OutMessage& message, uint64_t offset, const std::byte* data, size_t length, Rail rail);
   // All has been pushed: release the memory as soon as it can be, by copying if that is little.
   // A message of no bytes is sent by this.

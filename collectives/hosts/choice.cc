@@ -39,8 +39,6 @@ Algorithm best_algorithm(int ranks, size_t bytes, bool over_tree) {
 // With 4 ranks recursive doubling sends half a message more, halving-doubling has two rounds more:
 // they cross at four rounds' worth of bytes, which is 6 KiB on rails of 1 Gbit/s and 64 KiB where
 // nothing limits a rail but the host. With 2 or 3 ranks none sends more than the other.
-bool takes_turns(size_t bytes) { return bytes >= (4 << 10) && bytes < (64 << 10); }
-
 Algorithm rival(int ranks, size_t bytes) {
   constexpr size_t kFrom = 4 << 10;
   constexpr size_t kTo = 128 << 10;
@@ -54,6 +52,8 @@ Algorithm rival(int ranks, size_t bytes) {
       return Algorithm::kAuto;
   }
 }
+
+bool takes_turns(size_t bytes) { return bytes >= (4 << 10) && bytes < (64 << 10); }
 
 bool sums_over_tree(Algorithm algorithm) {
   return algorithm == Algorithm::kRecursiveDoubling || algorithm == Algorithm::kHalvingDoubling ||

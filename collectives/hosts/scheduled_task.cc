@@ -75,10 +75,12 @@ void ScheduledTask::start(const EnginePlan& plan) {
   for (Stage& stage : stages_) {
     in_order.insert(is_agreement(stage) ? in_order.begin() : in_order.end(), &stage);
   }
-  // All ranks begin at one turn, so that what a rank sends by a rail it receives by it, too: with
-  // the turn that follows the last of the operation before.
-  uint64_t turn = slice_.operation.ordinal * sends_;
-  const bool takes_turns = nezha::takes_turns(slice_.operation.bytes());
+  // With the turn that follows the last of the operation before. Among a power of two of ranks all
+  // begin at one turn, so that what a rank sends by a rail it receives by it, too.
+  const Operation& op = slice_.operation;
+  uint64_t turn = op.ordinal * sends_;
+  const bool takes_turns =
+      op.collective == Collective::kAllreduce && nezha::takes_turns(op.bytes());
   // All are opened at once: should this rank give up, each peer hears of its message.
   for (Stage* stage : in_order) {
     for (Outgoing& out : stage->outgoing) {

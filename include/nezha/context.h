@@ -40,7 +40,8 @@ enum class Plan {
 enum class BalancePolicy {
   /// Each rail's start-up time and time per byte are learned for each set of rails, and those that
   /// finish a message first finish it together. Looks at what it does not use for at most 1% of the
-  /// time, in the long run. Tries two algorithms for 4 to 128 KiB (Algorithm::kAuto). The default.
+  /// time, in the long run. For 4 to 128 KiB it tries two algorithms (Algorithm::kAuto), and whole
+  /// messages by turns of the rails up to 64 KiB. The default.
   kModel,
   /// The Nezha paper's (section IV-C): one rail below a threshold that it searches for (cold
   /// start), above it equal parts, then parts by measured times, then steps of 1% (hot start).

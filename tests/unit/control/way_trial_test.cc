@@ -1,4 +1,4 @@
-// Which of two algorithms a class comes to run by, on a network on which one of them is better.
+// Which way a class comes to go, on a network on which one of them is better.
 #include "control/way_trial.h"
 
 #include <map>
@@ -263,11 +263,44 @@ TEST(WayTrial, TurnsAreSavedAndGoOn) {
   Roads next(roads.times);
   ASSERT_TRUE(next.balancer.resume(*saved).ok());
   next.run(1'000);
-  EXPECT_GE(next.taken["other by turns"], 900);
+  EXPECT_GE(next.taken["other by turns"], 900) << next.balancer.table().history(kTriedClass);
   // And what else there is can be found from there.
   next.times = {.usual = 60'000};
   next.run(3'000);
   EXPECT_EQ(next.road(), "usual") << next.balancer.table().history(kTriedClass);
+}
+
+TEST(WayTrial, AProbeThatIsSavedIsNoWay) {
+  Roads roads({});
+  roads.run(300);
+  DataLengthTable table = roads.balancer.learned();
+  TableEntry& entry = table.entries.at(kTriedClass);
+  const Allocation divided = in_proportion({0.6, 0.4, 0});
+  entry.ran_by = divided;
+  entry.state = ClassState::kConverged;
+  entry.change(all_on(2, 3), Cause::kProbe);
+  Roads next(roads.times);
+  ASSERT_TRUE(next.balancer.resume(table).ok());
+  ASSERT_EQ(next.entry().allocation, divided);
+  next.run(100);
+  EXPECT_NE(next.entry().allocation, divided) << "no policy looked at it";
+}
+
+TEST(WayTrial, ATrialDividesAsTheClassDoesNow) {
+  Job job({kFewRounds, kFewRounds}, {of(8, 3), of(8, 3)});
+  while (job.by_other == 0) job.run(1);
+  job.usual = {kFewRounds, of(2, 2, 32)};
+  job.run(1'500);
+  const Allocation now = job.entry().allocation;
+  ASSERT_EQ(job.entry().algorithm, Algorithm::kAuto);
+  ASSERT_GT(now[0], SliceBounds::kWhole / 5 * 3);
+  Allocation last = now;
+  for (int i = 0; i < 20'000 && job.entry().algorithm == Algorithm::kAuto; ++i) {
+    last = job.entry().allocation;
+    job.run(1);
+  }
+  ASSERT_EQ(job.entry().algorithm, kOther) << "there was no other trial";
+  EXPECT_EQ(job.entry().allocation, last);
 }
 
 TEST(WayTrial, LanesThatAreLostLeaveTheWay) {
