@@ -134,7 +134,7 @@ Reading Timer::joined(Operation& operation) const {
   const std::vector<Nanos>& means = operation.means;
   const Nanos longest = *std::max_element(means.begin(), means.end());
   const bool is_mean =
-      operation.is_at_once && joined.bytes < kShort && operation.idle <= longest / 8;
+      operation.is_at_once && joined.bytes < kShort && operation.idle <= longest / 3;
   for (size_t lane = 0; is_mean && lane < lanes_; ++lane) {
     joined.lanes[lane] = std::max(joined.lanes[lane], means[lane]);
   }

@@ -5,20 +5,26 @@
 namespace nezha {
 namespace {
 
-constexpr int kWindows = 2;         // that it takes to win, after the glance
+constexpr int kWindows = 12;        // that it takes to win, after the glance
 constexpr double kWorth = 0.95;     // of the time before it
 constexpr double kHopeless = 1.25;  // times that time, at a glance
 constexpr double kSlower = 1.3;     // times what it took before: another way may be better by now
-constexpr double kMemory = 0.9;
+constexpr double kMemory = 0.9;     // of the windows by one way
+constexpr double kRecent = 0.7;     // of a trial's: those before lived on what links had saved up
 // Windows between two rounds.
 constexpr int kLeastPatience = 16;
 constexpr int kMostPatience = 256;
+constexpr int kDisappointed = 64;  // after a way that was better for a while only
 constexpr int kHurry = 8;
 
 }  // namespace
 
 WayTrial::Took WayTrial::of(const Window& window) {
   return {static_cast<double>(window.bytes), static_cast<double>(slowest(window))};
+}
+
+WayTrial::Took WayTrial::mixed(const Took& old, double part, const Took& now) {
+  return {part * old.bytes + (1 - part) * now.bytes, part * old.time + (1 - part) * now.time};
 }
 
 // Sizes of a class differ by up to a factor of two: whether start-up decides what they take or
@@ -36,10 +42,11 @@ bool WayTrial::is_due(const Window& window) {
   });
   if (is_slower) {
     usual_ = before_.front();
-    wait_ = std::min(wait_, kSoon);
+    wait_ = 0;
+    if (has_won_) patience_ = std::clamp(4 * patience_, kDisappointed, kMostPatience);
+    has_won_ = false;
   }
-  usual_.time = kMemory * usual_.time + (1 - kMemory) * before_.front().time;
-  usual_.bytes = kMemory * usual_.bytes + (1 - kMemory) * before_.front().bytes;
+  usual_ = mixed(usual_, kMemory, before_.front());
   if (wait_ > 0) --wait_;
   return wait_ == 0 && before_.back().time > 0;
 }
@@ -48,27 +55,39 @@ void WayTrial::begin(const TableEntry& home, int others) {
   is_under_way_ = true;
   home_ = home;
   windows_ = 0;
-  if (left_ == 0) left_ = others;
+  trial_ = {};
+  if (left_ > 0) return;
+  left_ = others;
+  was_near_ = false;
+}
+
+bool WayTrial::is_below_all(const Took& now, double part) const {
+  const Took lately = mixed(before_.back(), 0.5, before_.front());
+  return is_below(now, part, lately) && is_below(now, part, usual_);
 }
 
 WayTrial::Verdict WayTrial::look_at(const Window& window) {
-  const double part = windows_ == 0 ? kHopeless : kWorth;
-  const bool is_better = std::all_of(before_.begin(), before_.end(), [&](const Took& before) {
-    return is_below(of(window), part, before);
-  });
-  if (is_better && windows_++ < kWindows) return Verdict::kOpen;
+  const Took now = of(window);
+  if (windows_++ == 0) return is_below_all(now, kHopeless) ? Verdict::kOpen : lose();
+  trial_ = windows_ == 2 ? now : mixed(trial_, kRecent, now);
+  if (!is_below_all(trial_, 1)) return lose();
+  was_near_ = true;
+  if (windows_ <= kWindows) return Verdict::kOpen;
+  if (!is_below_all(trial_, kWorth)) return lose();
   interrupt();
-  if (is_better) {
-    usual_ = {};
-    left_ = 0;
-    patience_ = 0;  // what was better for a while will lose the next round
-    wait_ = kLeastPatience;
-    return Verdict::kWon;
-  }
+  has_won_ = true;
+  usual_ = trial_;  // it may have won by what links had saved up, and become slower soon
+  left_ = 0;
+  wait_ = std::max(kSoon, patience_);  // another way may be better still
+  return Verdict::kWon;
+}
+
+WayTrial::Verdict WayTrial::lose() {
+  interrupt();
   if (--left_ > 0) {
     wait_ = kSoon;
   } else {
-    patience_ = std::clamp(4 * patience_, kLeastPatience, kMostPatience);
+    patience_ = std::clamp((was_near_ ? 2 : 4) * patience_, kLeastPatience, kMostPatience);
     wait_ = patience_;
   }
   return Verdict::kLost;

@@ -10,12 +10,13 @@
 namespace nezha {
 
 // A trial is a few windows the other way. The first is a glance, in which what the way before it
-// has left behind shows: it ends the trial if the other one takes far longer. Each that follows
-// must be better than those before the trial.
+// has left behind shows: it ends the trial if the other one takes far longer. Those that follow
+// end it as soon as they are no gain, and there are many: what links had saved up lasts for a
+// while.
 //
 // After a trial another one is due: soon, while there are ways that were not tried in this round;
-// and then the later, the more rounds there were. One of a way that takes twice as long costs less
-// than a hundredth of the time.
+// and then the later, the more rounds there were without any that promised something. One of a way
+// that takes twice as long costs less than a hundredth of the time.
 class WayTrial {
  public:
   enum class Verdict { kOpen, kWon, kLost };
@@ -37,8 +38,8 @@ class WayTrial {
   void hurry();
 
  private:
-  static constexpr int kSoon = 2;
-  static constexpr int kGlance = 4;  // operations: of most that are lost no more is seen
+  static constexpr int kSoon = 6;    // windows: what a trial left to rest has saved up meanwhile
+  static constexpr int kGlance = 6;  // operations: of most that are lost no more is seen
 
   // A size, and what it took.
   struct Took {
@@ -46,13 +47,20 @@ class WayTrial {
     double time = 0;  // nanoseconds; 0: nothing was measured
   };
   static Took of(const Window& window);
+  static Took mixed(const Took& old, double part, const Took& now);
   static bool is_below(const Took& now, double part, const Took& before);
+  // Of all that the way before the trial took, lately and for long.
+  bool is_below_all(const Took& now, double part) const;
+  Verdict lose();
 
   bool is_under_way_ = false;
   TableEntry home_;
   std::array<Took, 2> before_;  // the last windows
   Took usual_;                  // of windows by one way
+  Took trial_;                  // of the last windows of this trial, but for the first
   int windows_ = 0;             // of this trial
+  bool has_won_ = false;        // the way that the class goes, and has not become slow since
+  bool was_near_ = false;       // whether a way of this round was no slower
   int left_ = 0;                // ways that are to be tried in this round
   int wait_ = kSoon;            // windows until one is due
   int patience_ = 0;

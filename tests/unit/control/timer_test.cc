@@ -107,10 +107,10 @@ Window window_in_turns(const std::vector<Nanos>& idle, uint64_t bytes = 16 << 10
 }
 
 TEST(Timer, LatenessThatOneOperationLeavesToTheNextCounts) {
-  const Window at_once = window_in_turns({12, 0, 5});
+  const Window at_once = window_in_turns({60, 20, 35});
   EXPECT_EQ(at_once.lanes[0].mean, 119);  // thirds are cut off
   EXPECT_EQ(at_once.lanes[1].mean, 58);
-  for (const Nanos idle : {Nanos{46}, std::numeric_limits<Nanos>::max()}) {
+  for (const Nanos idle : {Nanos{120}, std::numeric_limits<Nanos>::max()}) {
     const Window with_pauses = window_in_turns({0, idle, 0});
     EXPECT_EQ(with_pauses.lanes[0].mean, 100);
     EXPECT_EQ(with_pauses.lanes[1].mean, 50);
