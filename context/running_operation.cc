@@ -312,6 +312,7 @@ Pace RunningOperation::pace() const {
     pace.rest = std::min(pace.rest, part.task->rest());
     is_running = true;
   }
+  if (!request_.polls) pace.rest *= 2;  // CPU first
   return is_running ? pace : usual;
 }
 

@@ -34,7 +34,7 @@ class Arrivals {
   }
 
   static constexpr Nanos kSlack = 2 * kMillisecond;
-  static constexpr uint64_t kBatch = 32 << 10;  // bytes
+  static constexpr uint64_t kBatch = 48 << 10;  // bytes
   static constexpr Nanos kLeast = 100 * kMicrosecond;
   static constexpr Nanos kMost = kMillisecond;
 

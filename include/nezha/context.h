@@ -61,7 +61,7 @@ enum class Polling {
   /// operation is still to come that none of it is urgent. The default.
   kLatencyFirst,
   /// It does so in operations of up to 16 KiB (and barriers) alone, and sleeps at once in larger
-  /// ones: other threads and processes get the CPU time.
+  /// ones, in long rings for twice as long: other threads and processes get the CPU time.
   kCpuFirst,
 };
 

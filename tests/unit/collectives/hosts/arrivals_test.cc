@@ -32,7 +32,7 @@ TEST(Arrivals, ThereIsSlackWhereMuchIsLeft) {
 
 TEST(Arrivals, OneRestsUntilABatchIsThere) {
   const Arrivals slow = arrivals(8 * kMillisecond);
-  EXPECT_EQ(slow.rest(kMiB, kSecond + 8 * kMillisecond), 250 * kMicrosecond);  // 32 KiB
+  EXPECT_EQ(slow.rest(kMiB, kSecond + 8 * kMillisecond), 375 * kMicrosecond);  // 48 KiB
 }
 
 TEST(Arrivals, OneRestsLessWhereLittleIsLeft) {
