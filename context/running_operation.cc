@@ -312,8 +312,9 @@ Pace RunningOperation::pace() const {
     pace.rest = std::min(pace.rest, part.task->rest());
     is_running = true;
   }
+  if (!is_running) return usual;
   if (!request_.polls) pace.rest *= 2;  // CPU first
-  return is_running ? pace : usual;
+  return pace;
 }
 
 void RunningOperation::cancel() {

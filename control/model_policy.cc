@@ -37,9 +37,9 @@ constexpr double kTogether = 0.85;
 constexpr SizeClass kLarge = 20;
 constexpr double kSteady = 0.015;
 constexpr double kUnsteady = 0.025;
-// A lane that a short probe measures alone has saved up tokens that the one in use has not: by so
-// much it seems faster than a like one.
-constexpr double kSavedUp = 0.35;
+// A rail that carries no short messages has saved up tokens that the one in use has not: by a
+// quarter it seems faster than a like one, and by as much when it is slower.
+constexpr double kSavedUp = 0.3;
 constexpr double kRest = 10;          // windows between two probes of a set
 constexpr double kProbeSlowest = 32;  // times what operations take now: none is to time out
 constexpr double kMostProbePart = 1. / 16;
@@ -48,7 +48,7 @@ constexpr double kMostProbePart = 1. / 16;
 constexpr double kMostGrowth = 4;
 // Windows in which early lanes are let be, after a trial that was not worth it.
 constexpr int kLeastPatience = 4;
-constexpr int kMostPatience = 40;
+constexpr int kMostPatience = 16;
 // Lanes together that took longer than one alone are measured once more if the rates that they have
 // alone promise so much less.
 constexpr double kPromising = 0.75;
@@ -66,8 +66,6 @@ double worth_trying(const Split& a, const Split& b) {
   return worthwhile(0.015, a.set == b.set ? 0 : 1, a, b);
 }
 double worth_moving(const Split& a, const Split& b) {
-  const bool are_alone = std::has_single_bit(a.set) && std::has_single_bit(b.set);
-  if (are_alone && a.set != b.set) return std::max(kSavedUp, worthwhile(0.02, 3, a, b));
   return a.set == b.set ? std::min(0.1, worthwhile(0.02, 1.5, a, b)) : worthwhile(0.02, 3, a, b);
 }
 
@@ -493,6 +491,10 @@ bool ModelPolicy::is_better(const Class& known, double bytes, const Split& candi
   const bool to = is_steady(candidate.set, bytes);
   if (from && !to) by = std::max(by, kUnsteady);
   if (to && !from) by = is_settled(known.state) ? 0 : -kSteady;
+  const bool is_other_rail = candidate.set != current.set && std::has_single_bit(candidate.set) &&
+                             ((candidate.set | current.set) & alone()) == 0;
+  const bool is_short = size_class_of(static_cast<uint64_t>(bytes)) < kShort;
+  if (is_other_rail && is_short && is_settled(known.state)) by = std::max(by, kSavedUp);
   return candidate.time < current.time * (1 - by);
 }
 

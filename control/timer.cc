@@ -12,6 +12,7 @@ namespace nezha {
 namespace {
 
 constexpr uint64_t kShort = 128 << 10;  // bytes
+constexpr Nanos kBetween = 20 * kMicrosecond;
 
 double robust_mean(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -133,8 +134,8 @@ Reading Timer::joined(Operation& operation) const {
   Reading joined = std::move(operation.shortest);
   const std::vector<Nanos>& means = operation.means;
   const Nanos longest = *std::max_element(means.begin(), means.end());
-  const bool is_mean =
-      operation.is_at_once && joined.bytes < kShort && operation.idle <= longest / 3;
+  const Nanos at_once = std::max(longest / 8, std::min(longest / 3, kBetween));
+  const bool is_mean = operation.is_at_once && joined.bytes < kShort && operation.idle <= at_once;
   for (size_t lane = 0; is_mean && lane < lanes_; ++lane) {
     joined.lanes[lane] = std::max(joined.lanes[lane], means[lane]);
   }

@@ -63,7 +63,8 @@ LaneSet took_part(const Window& window);
 // minimum passes over in one operation as in the next. What a lane took is then the mean over
 // ranks, which has each of them once. It varies more than the minimum, so that is for operations
 // below 128 KiB, of which lateness is a good part. At once: on the average the ranks were idle for
-// a third of that at most: what a program does between them, its clock and the library's own.
+// an eighth of what the slowest lane took at most; or for a third of it and 20 us, which a
+// program's clock and the library's own work take between two operations.
 //
 // The mean of a window leaves out three of ten at either end. A rank that was not scheduled or a
 // packet that was lost makes an outlier ten times as long, a bucket of tokens that filled up in a

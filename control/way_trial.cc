@@ -1,6 +1,7 @@
 #include "control/way_trial.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace nezha {
 namespace {
@@ -14,7 +15,7 @@ constexpr double kRecent = 0.7;     // of a trial's: those before lived on what 
 // Windows between two rounds.
 constexpr int kLeastPatience = 16;
 constexpr int kMostPatience = 256;
-constexpr int kDisappointed = 64;  // after a way that was better for a while only
+constexpr int kDisappointed = 64;  // where a way was better for a while only
 constexpr int kHurry = 8;
 
 }  // namespace
@@ -40,10 +41,13 @@ bool WayTrial::is_due(const Window& window) {
   const bool is_slower = std::all_of(before_.begin(), before_.end(), [&](const Took& now) {
     return now.time > 0 && is_below(usual_, 1 / kSlower, now);
   });
-  if (is_slower) {
+  const bool is_refuted = has_won_ && std::all_of(before_.begin(), before_.end(), [&](auto& now) {
+                            return now.time > 0 && is_below(beaten_, kWorth, now);
+                          });
+  if (is_slower || is_refuted) {
     usual_ = before_.front();
     wait_ = 0;
-    if (has_won_) patience_ = std::clamp(4 * patience_, kDisappointed, kMostPatience);
+    is_disappointed_ |= has_won_;
     has_won_ = false;
   }
   usual_ = mixed(usual_, kMemory, before_.front());
@@ -76,9 +80,10 @@ WayTrial::Verdict WayTrial::look_at(const Window& window) {
   if (!is_below_all(trial_, kWorth)) return lose();
   interrupt();
   has_won_ = true;
-  usual_ = trial_;  // it may have won by what links had saved up, and become slower soon
+  beaten_ = std::exchange(usual_, trial_);
   left_ = 0;
-  wait_ = std::max(kSoon, patience_);  // another way may be better still
+  patience_ = 0;
+  wait_ = is_disappointed_ ? kDisappointed : kSoon;  // another way may be better still
   return Verdict::kWon;
 }
 
@@ -98,6 +103,11 @@ void WayTrial::interrupt() {
   before_ = {};
 }
 
-void WayTrial::hurry() { wait_ = std::min(wait_, std::max(kHurry, patience_ / 4)); }
+void WayTrial::hurry() {
+  usual_ = {};
+  has_won_ = is_disappointed_ = false;
+  left_ = 0;
+  wait_ = std::min(wait_, std::max(kHurry, patience_ / 4));
+}
 
 }  // namespace nezha

@@ -55,14 +55,16 @@ class WayTrial {
 
   bool is_under_way_ = false;
   TableEntry home_;
-  std::array<Took, 2> before_;  // the last windows
-  Took usual_;                  // of windows by one way
-  Took trial_;                  // of the last windows of this trial, but for the first
-  int windows_ = 0;             // of this trial
-  bool has_won_ = false;        // the way that the class goes, and has not become slow since
-  bool was_near_ = false;       // whether a way of this round was no slower
-  int left_ = 0;                // ways that are to be tried in this round
-  int wait_ = kSoon;            // windows until one is due
+  std::array<Took, 2> before_;    // the last windows
+  Took usual_;                    // of windows by one way
+  Took trial_;                    // of the last windows of this trial, but for the first
+  int windows_ = 0;               // of this trial
+  Took beaten_;                   // of windows by the way before the one that has won
+  bool has_won_ = false;          // the way that the class goes, and has not become slow since
+  bool is_disappointed_ = false;  // one that had won has
+  bool was_near_ = false;         // whether a way of this round was no slower
+  int left_ = 0;                  // ways that are to be tried in this round
+  int wait_ = kSoon;              // windows until one is due
   int patience_ = 0;
 };
 

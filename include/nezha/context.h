@@ -60,8 +60,9 @@ enum class Polling {
   /// comes: to be woken takes longer than a small message does. It sleeps while so much of a large
   /// operation is still to come that none of it is urgent. The default.
   kLatencyFirst,
-  /// It does so in operations of up to 16 KiB (and barriers) alone, and sleeps at once in larger
-  /// ones, in long rings for twice as long: other threads and processes get the CPU time.
+  /// It does so in operations of up to 16 KiB (and barriers) alone. In larger ones it sleeps at
+  /// once, and in a long ring leaves what comes alone for twice as long: other threads and
+  /// processes get the CPU time.
   kCpuFirst,
 };
 

@@ -91,12 +91,13 @@ TEST(Timer, LatenessOfRanksDoesNotCount) {
 
 // The window of operations that three ranks enter so long after the one before, and of which
 // another one takes longer each time.
-Window window_in_turns(const std::vector<Nanos>& idle, uint64_t bytes = 16 << 10) {
+Window window_in_turns(const std::vector<Nanos>& idle, uint64_t bytes = 16 << 10, Nanos unit = 1) {
   Timer timer(3, 2);
   for (uint64_t i = 1; i <= 10; ++i) {
     for (int rank = 0; rank < 3; ++rank) {
       const bool is_late = i % 3 == static_cast<uint64_t>(rank);
-      Reading one = reading(i, {is_late ? 160 : 100, is_late ? 80 : 50}, 1, bytes);
+      Reading one =
+          reading(i, {unit * (is_late ? 160 : 100), unit * (is_late ? 80 : 50)}, 1, bytes);
       one.idle = idle[static_cast<size_t>(rank)];
       const auto window = timer.add(rank, one);
       if (window.ok() && *window) return **window;
@@ -116,6 +117,10 @@ TEST(Timer, LatenessThatOneOperationLeavesToTheNextCounts) {
     EXPECT_EQ(with_pauses.lanes[1].mean, 50);
   }
   EXPECT_EQ(window_in_turns({0, 0, 0}, (128 << 10) - 1).lanes[0].mean, 119);
+  // Of a millisecond an eighth, not a third.
+  const Nanos unit = 10 * kMicrosecond;
+  EXPECT_GT(window_in_turns({0, 40 * unit, 0}, 16 << 10, unit).lanes[0].mean, 119 * unit);
+  EXPECT_EQ(window_in_turns({0, 50 * unit, 0}, 16 << 10, unit).lanes[0].mean, 100 * unit);
   EXPECT_EQ(window_in_turns({0, 0, 0}, 128 << 10).lanes[0].mean, 100);
 }
 
