@@ -191,9 +191,9 @@ const std::vector<EnvironmentVariable>& environment_table() {
            "since to be woken takes longer than a small message does. The price is CPU time, up to "
            "a core for each caller, though between two looks it yields to whoever wants that core; "
            "in a long ring it polls only toward the end. cpu-first: it polls so in operations of "
-           "up to 16 KiB and in barriers, and sleeps at once in larger ones, in a long ring for "
-           "twice as long. That leaves CPU time to other threads and processes; the price is that "
-           "larger operations may take longer.",
+           "up to 16 KiB and in barriers, and sleeps at once in larger ones, and in a long ring "
+           "leaves what comes alone for twice as long. That leaves CPU time to other threads and "
+           "processes; the price is that larger operations may take longer.",
        .choices = {"latency-first", "cpu-first"}},
       {.name = "NEZHA_RAIL_THREADS",
        .kind = Kind::kChoice,

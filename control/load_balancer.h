@@ -71,8 +71,8 @@ class LoadBalancer {
   struct Trials {
     WayTrial trial;
     size_t tried = 0;  // the way of the last one
-    std::vector<std::optional<Allocation>>
-        by;  // by way that divides: as it did when the class left it
+    // By way that divides: as it did when the class left it.
+    std::vector<std::optional<Allocation>> by;
   };
   Policy& policy(const TableEntry& entry) const { return *ways_[entry.way].policy; }
   std::optional<size_t> way_of(SizeClass size_class, const TableEntry& entry) const;

@@ -11,8 +11,8 @@
 namespace nezha {
 namespace {
 
-constexpr uint64_t kShort = 128 << 10;  // bytes
-constexpr Nanos kBetween = 20 * kMicrosecond;
+constexpr uint64_t kShort = 128 << 10;         // bytes
+constexpr Nanos kBetween = 20 * kMicrosecond;  // operations that follow at once
 
 double robust_mean(std::vector<double> values) {
   std::sort(values.begin(), values.end());

@@ -9,14 +9,16 @@
 
 namespace nezha {
 
-// A trial is a few windows the other way. The first is a glance, in which what the way before it
-// has left behind shows: it ends the trial if the other one takes far longer. Those that follow
-// end it as soon as they are no gain, and there are many: what links had saved up lasts for a
-// while.
+// A trial is some windows the other way. The first is a glance, in which what the way before it has
+// left behind shows: it ends the trial if the other one takes far longer. Those that follow end it
+// as soon as they are no gain over the usual way, lately and for long, and there are many: what
+// links had saved up lasts for a while. The last of them must be a twentieth better.
 //
-// After a trial another one is due: soon, while there are ways that were not tried in this round;
-// and then the later, the more rounds there were without any that promised something. One of a way
-// that takes twice as long costs less than a hundredth of the time.
+// After a trial another one is due: soon, while there are ways that were not tried in this round or
+// one has just won; and then the later, the more rounds there were, the more so if none of them
+// promised anything. One of a way that takes twice as long costs less than a hundredth of the time.
+// A way that has won and takes longer than the one that it beat is left at once, and from then on
+// others are tried later, until lanes change.
 class WayTrial {
  public:
   enum class Verdict { kOpen, kWon, kLost };
@@ -34,7 +36,7 @@ class WayTrial {
 
   // The class goes on by another allocation.
   void interrupt();
-  // Lanes are not what they were: one is due sooner.
+  // Lanes are not what they were, and what ways took is forgotten: one is due sooner.
   void hurry();
 
  private:

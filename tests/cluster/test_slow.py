@@ -95,7 +95,8 @@ def test_loss_between_two_hosts(tmp_path: Path) -> None:
 def test_nobody_polls_for_what_takes_long(tmp_path: Path, polling: str) -> None:
     """Of a large message no piece is urgent before its end."""
     command = [
-        *("env", "NEZHA_POLL=2000", f"NEZHA_POLLING={polling}", str(job.BUILD / "bench" / "nezha-bench")),
+        *("env", "NEZHA_POLL=2000", f"NEZHA_POLLING={polling}"),
+        str(job.BUILD / "bench" / "nezha-bench"),
         *("--rails", job.rails_option(RAILS), "--shared-path", str(tmp_path), "--elements", "1M"),
         *("--warmup-iters", "2", "--iteration-count", "5", "--format", "json", "allreduce"),
     ]

@@ -158,8 +158,8 @@ struct Roads {
     double usual = 100'000, other = 100'000, usual_by_turns = 100'000, other_by_turns = 100'000;
   };
   Times times;
-  int moment = 8;                // operations by turns that are so
-  double by_turns_at_first = 1;  // times that, for 8 operations
+  double by_turns_at_first = 1;  // times that, for a moment
+  int moment = 8;                // operations
   SimulatedNoise noise{0.02, false, 1};
   LoadBalancer balancer;
   Timer timer{1, 3};
