@@ -25,9 +25,9 @@ constexpr uint64_t kStreamTag = uint64_t{1} << 63;
 // Of short operations not all are told of, once their class has run by its allocation for a while:
 // to tell takes longer, in proportion.
 constexpr uint64_t kAlwaysTold = 64 << 10;  // bytes
-constexpr int kToldAtFirst = 64;            // operations
-constexpr uint64_t kRun = 16;               // operations: one run of so many,
-constexpr uint64_t kOfRuns = 8;             // in as many
+constexpr int kToldAtFirst = 192;  // operations: a trial of a way (control/way_trial.h), too
+constexpr uint64_t kRun = 16;      // operations: one run of so many,
+constexpr uint64_t kOfRuns = 8;    // in as many
 
 constexpr const char* kStripes = "stripes";
 

@@ -147,6 +147,7 @@ std::optional<AllocationChange> LoadBalancer::on_trial(const Window& window) {
   const bool is_one = std::has_single_bit(lanes_of(entry.allocation));
   policy(entry).resume(window, entry.allocation,
                        is_one ? ClassState::kCold : ClassState::kConverged);
+  policy(entry).assume(window, entry.allocation, ways_.front().policy->times_alone(window));
   return follow(size_class, {entry.allocation, Cause::kWay});
 }
 

@@ -23,7 +23,7 @@ constexpr double kDominated = 1.25;
 // When a lane alone takes so much longer than several, no lane alone is the best.
 constexpr double kHopeless = 1.5;
 constexpr double kSurprise = 0.25;  // where a prediction is less sure
-// Shorter messages gain little by stripes: a search leaves those to probes.
+// Shorter messages over stripes are not cut.
 constexpr SizeClass kStriped = 16;
 // Such messages keep rails busy for long enough to tell at what rates they go on; stripes learn
 // them in so many windows.
@@ -40,7 +40,10 @@ constexpr double kUnsteady = 0.025;
 // A rail that carries nothing has saved up tokens that the one in use has not: short messages by it
 // seem to take up to three tenths less than by one that is as fast.
 constexpr double kSavedUp = 0.3;
-constexpr double kRest = 10;          // windows between two probes of a set
+constexpr double kRest = 10;  // windows between two probes of a set
+// Of short messages twice as many after each: what a change brings with it, to leave the rail and
+// to tell of operations, takes a good part of them longer.
+constexpr int kMostConfirmed = 5;
 constexpr double kProbeSlowest = 32;  // times what operations take now: none is to time out
 constexpr double kMostProbePart = 1. / 16;
 // What a lane carries grows by no more at once: what it took for little says little of much, when a
@@ -53,9 +56,12 @@ constexpr int kMostPatience = 16;
 // alone promise so much less.
 constexpr double kPromising = 0.75;
 constexpr int kDoubted = 64;  // windows; a quarter for the second time, a sixteenth at first
+constexpr double kFarSlower = 4;
 // A move within a set is taken back unless operations gain that part of what was promised.
 constexpr double kGained = 1. / 3;
 constexpr double kBolder = 0.8;  // times a claim that was refuted: one that is looked at at once
+
+constexpr double kAssumed = 0.1;  // the error of what another policy knows
 
 // By which part a prediction must be better to be acted on: what is worth a change, and beyond what
 // noise brings about.
@@ -98,6 +104,38 @@ void ModelPolicy::resume(const Window& last, const Allocation& ran_by, ClassStat
   known.is_cut = took_part(last) == lanes_of(ran_by);
   saw_carried(last, ran_by);
   model_.learn(last, restricted_to(took_part(last), ran_by));
+}
+
+std::vector<double> ModelPolicy::times_alone(const Window& window) const {
+  std::vector<double> times(static_cast<size_t>(lanes()), 0);
+  for (int lane = 0; lane < lanes(); ++lane) {
+    if (!contains(sharing(), lane) || !model_.has_measured(window.size_class, lane_bit(lane)))
+      continue;
+    const auto split =
+        model_.predict(window.size_class, static_cast<double>(window.bytes), all_on(lane, lanes()));
+    if (split) times[static_cast<size_t>(lane)] = split->time;
+  }
+  return times;
+}
+
+// Of short messages, which go over one lane: else a change of one would have all the others
+// measured, however slow they are.
+void ModelPolicy::assume(const Window& last, const Allocation& ran_by,
+                         const std::vector<double>& times_alone) {
+  const LaneSet set = lanes_of(ran_by);
+  if (times_alone.empty() || last.size_class >= kShort || !std::has_single_bit(set)) return;
+  const double there = times_alone[static_cast<size_t>(std::countr_zero(set))];
+  if (there == 0) return;
+  const double ratio = static_cast<double>(slowest(last)) / there;
+  for (int lane = 0; lane < lanes(); ++lane) {
+    const auto index = static_cast<size_t>(lane);
+    if (times_alone[index] == 0 || model_.has_measured(last.size_class, lane_bit(lane))) continue;
+    Window assumed = last;
+    assumed.lanes.assign(last.lanes.size(), {});
+    const double time = ratio * times_alone[index];
+    assumed.lanes[index] = {static_cast<Nanos>(time), static_cast<Nanos>(kAssumed * time)};
+    model_.learn(assumed, all_on(lane, lanes()));
+  }
 }
 
 std::optional<Decision> ModelPolicy::on_window(const Window& window, const Allocation& allocation) {
@@ -191,6 +229,7 @@ std::optional<Decision> ModelPolicy::search_on(Class& known, const Window& windo
   const auto current = model_.predict(size_class, bytes, ran_by);
   const auto found = best(size_class, bytes, live(), is_over);
   if (!found || !is_better(known, bytes, *found, *current, worth_trying(*found, *current))) {
+    if (known.after_drift && size_class < kShort) known.doubts = kDoubts;
     settle(known, set);
     return std::nullopt;
   }
@@ -218,14 +257,22 @@ std::optional<Decision> ModelPolicy::take_back(Class& known, const Window& windo
   return Decision{move.from, Cause::kReturn};
 }
 
+bool ModelPolicy::is_in_doubt(const Class& known) {
+  return known.doubts > 0 && known.settled >= kDoubted >> (2 * known.doubts);
+}
+
 // The first operations of ranks that have just started take longer than any later ones, and it is
-// by those that lanes were measured together. So that is done again somewhat later, and once more;
-// it is no matter of what probes may cost, as those wait long after such a reading.
-std::optional<Allocation> ModelPolicy::doubtful(Class& known, const Window& window) {
+// by those that lanes were measured. So that is done again somewhat later, and once more; it is no
+// matter of what probes may cost, as those wait long after such a reading. Nor do all lanes take
+// longer for a while when one of them has changed: it may have been the machine.
+std::optional<Allocation> ModelPolicy::doubtful(Class& known, const Window& window, LaneSet set) {
+  return is_spread(window.size_class) ? doubtful_together(known, window)
+                                      : doubtful_alone(known, window, set);
+}
+
+std::optional<Allocation> ModelPolicy::doubtful_together(Class& known, const Window& window) {
   const SizeClass size_class = window.size_class;
-  const bool is_due = known.doubts > 0 && known.settled >= kDoubted >> (2 * known.doubts);
-  const bool were_together = model_.has_measured(size_class, sharing());
-  if (!is_due || !were_together || !is_spread(size_class)) return std::nullopt;
+  if (!is_in_doubt(known) || !model_.has_measured(size_class, sharing())) return std::nullopt;
   const auto bytes = static_cast<double>(window.bytes);
   const auto found = best(size_class, bytes, live(), false);
   const auto promised = model_.unhindered(size_class, bytes, sharing());
@@ -234,6 +281,25 @@ std::optional<Allocation> ModelPolicy::doubtful(Class& known, const Window& wind
   --known.doubts;
   model_.forget(size_class, sharing());
   return promised->allocation;
+}
+
+// One lane after the other, but for those that were far slower.
+std::optional<Allocation> ModelPolicy::doubtful_alone(Class& known, const Window& window,
+                                                      LaneSet set) {
+  if (is_in_doubt(known)) {
+    --known.doubts;
+    known.doubted = sharing() & ~set;
+  }
+  for (int lane = 0; lane < lanes(); ++lane) {
+    if (!contains(known.doubted & sharing() & ~set, lane)) continue;
+    known.doubted &= ~lane_bit(lane);
+    const auto alone =
+        model_.predict(window.size_class, static_cast<double>(window.bytes), all_on(lane, lanes()));
+    if (alone && alone->time < kFarSlower * static_cast<double>(slowest(window))) {
+      return alone->allocation;
+    }
+  }
+  return std::nullopt;
 }
 
 bool ModelPolicy::learn_in_search(Class& known, const Window& window, const Allocation& ran_by) {
@@ -291,7 +357,7 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
     if (found->set == set) known.moved = Move{ran_by, 1 - kGained * gain};
     return decision;
   }
-  auto probe = doubtful(known, window);
+  auto probe = doubtful(known, window, set);
   if (!probe) probe = next_probe(window, ran_by);
   if (!probe) return std::nullopt;
   known.home = ran_by;
@@ -344,6 +410,7 @@ std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window
     open_search(known, false);
     return go_to(known, *found, lanes_of(home), Cause::kSearch);
   }
+  if (window.size_class < kShort) known.confirmed = std::min(known.confirmed + 1, kMostConfirmed);
   return Decision{home, Cause::kReturn};
 }
 
@@ -353,6 +420,7 @@ void ModelPolicy::open_search(Class& known, bool after_drift) {
   known.after_drift = after_drift;
   known.is_by_rates = false;
   known.is_cut = true;
+  known.confirmed = 0;
   known.home.reset();
   known.trial.reset();
   known.moved.reset();
@@ -503,9 +571,15 @@ bool ModelPolicy::is_spread(SizeClass size_class) const {
   return size_class >= kShort && classes_.at(size_class).is_cut;
 }
 
+// Short messages over stripes take turns on the rails: a probe shows what those have saved up,
+// which does not last. Trials show whether to (control/way_trial.h).
+bool ModelPolicy::suits(SizeClass size_class, LaneSet set) const {
+  if (size_class < kStriped && sharing() != 0 && (set & alone()) != 0) return false;
+  return is_spread(size_class) || std::has_single_bit(set);
+}
+
 std::optional<Split> ModelPolicy::best(SizeClass size_class, double bytes, LaneSet among,
                                        bool only_measured) const {
-  const bool is_spread = this->is_spread(size_class);
   // Where all that is known is of far shorter messages, what finds its way by itself goes first.
   const bool stripes = (live() & alone()) != 0;
   std::optional<Split> best;
@@ -513,7 +587,7 @@ std::optional<Split> ModelPolicy::best(SizeClass size_class, double bytes, LaneS
     return split.time * (is_steady(split.set, bytes) ? 1 - kSteady : 1);
   };
   for (const LaneSet set : usable_sets()) {
-    if ((set & ~among) != 0 || (!is_spread && std::popcount(set) > 1)) continue;
+    if ((set & ~among) != 0 || !suits(size_class, set)) continue;
     if (only_measured && !model_.has_measured(size_class, set)) continue;
     const auto split = model_.finish_together(size_class, bytes, set);
     if (split && stripes && !in_steps(size_class, bytes, split->allocation)) continue;
@@ -571,16 +645,16 @@ std::optional<Allocation> ModelPolicy::next_probe(const Window& window,
   const auto now = model_.predict(window.size_class, bytes, current);
   const auto beside =
       (set & alone()) == 0 ? std::nullopt : best(window.size_class, bytes, sharing(), false);
-  const bool is_spread = this->is_spread(window.size_class);
+  const double rest = std::ldexp(kRest, classes_.at(window.size_class).confirmed);
   std::optional<Allocation> next;
   double least = 0;
   for (const LaneSet other : usable_sets()) {
     const bool is_near = std::popcount(other ^ set) == 1 || std::has_single_bit(other) ||
                          (beside && other == beside->set);
-    if (!is_near || other == set || (!is_spread && std::popcount(other) > 1)) continue;
+    if (!is_near || other == set || !suits(window.size_class, other)) continue;
     const auto age = static_cast<double>(model_.age(window.size_class, other));
     const auto probe = probe_of(window, *now, other);
-    if (!probe || age < kRest || probe->time > kProbeSlowest * now->time) continue;
+    if (!probe || age < rest || probe->time > kProbeSlowest * now->time) continue;
     const double cost = ProbeBudget::cost(now->time, probe->time, kSearchOperations);
     if (!budget_.affords(cost) || (next && cost / age >= least)) continue;
     next = probe->allocation;

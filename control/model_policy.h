@@ -44,6 +44,9 @@ class ModelPolicy final : public Policy {
   void resume(const Window& last, const Allocation& ran_by, ClassState state) override;
   std::optional<Decision> on_window(const Window& window, const Allocation& allocation) override;
   Allocation on_lanes(SizeClass size_class, const Allocation& current) override;
+  std::vector<double> times_alone(const Window& window) const override;
+  void assume(const Window& last, const Allocation& ran_by,
+              const std::vector<double>& times_alone) override;
   ClassState state(SizeClass size_class) const override;
   int window_operations(SizeClass size_class) const override;
 
@@ -51,6 +54,8 @@ class ModelPolicy final : public Policy {
   double probing() const { return budget_.spent(); }
 
  private:
+  static constexpr int kDoubts = 2;
+
   struct Move {
     Allocation from;
     double most = 1;  // of what `from` takes, as predicted: more, and it was not worth it
@@ -68,13 +73,15 @@ class ModelPolicy final : public Policy {
     std::optional<Allocation> home;   // where a probe returns to
     std::optional<LaneTrial> trial;
     std::optional<Move> moved;  // within a set that had settled, until a window shows its worth
-    int contentment = 0;  // windows without such moves, after the last one that was worth none
-    int content = 0;      // how many of them are left
-    int doubts = 2;       // how often lanes together may be measured once more
-    int settled = 0;      // windows since the last search, without probes
-    int wait = 0;         // windows in which early lanes are let be, after the last trial
-    int patience = 0;     // how many of them are left
-    double refuted = 1;   // the boldest claim of trials since one that was worth it
+    int contentment = 0;   // windows without such moves, after the last one that was worth none
+    int content = 0;       // how many of them are left
+    int doubts = kDoubts;  // how often lanes may be measured once more
+    LaneSet doubted = 0;   // of short messages: those that still are to be
+    int settled = 0;       // windows since the last search, without probes
+    int wait = 0;          // windows in which early lanes are let be, after the last trial
+    int patience = 0;      // how many of them are left
+    int confirmed = 0;     // of short messages: probes since the last search
+    double refuted = 1;    // the boldest claim of trials since one that was worth it
   };
 
   std::optional<Decision> on_search(Class& known, const Window& window, const Allocation& ran_by);
@@ -84,7 +91,10 @@ class ModelPolicy final : public Policy {
   std::optional<Decision> on_trial(Class& known, const Window& window, const Allocation& ran_by);
   std::optional<Decision> on_probe(Class& known, const Window& window, const Allocation& ran_by);
   std::optional<Decision> take_back(Class& known, const Window& window, LaneSet set) const;
-  std::optional<Allocation> doubtful(Class& known, const Window& window);
+  static bool is_in_doubt(const Class& known);
+  std::optional<Allocation> doubtful(Class& known, const Window& window, LaneSet set);
+  std::optional<Allocation> doubtful_together(Class& known, const Window& window);
+  std::optional<Allocation> doubtful_alone(Class& known, const Window& window, LaneSet set);
   static void open_search(Class& known, bool after_drift);
   static Decision go_to(Class& known, const Split& split, LaneSet from, Cause cause);
   static Cause cause_of(const Class& known, bool is_same_set);
@@ -100,6 +110,8 @@ class ModelPolicy final : public Policy {
   std::optional<Allocation> unknown_alone(SizeClass size_class, LaneSet among) const;
   std::optional<int> promising_alone(SizeClass size_class, double bytes) const;
   bool is_spread(SizeClass size_class) const;
+  // Whether messages of the class may go over that set.
+  bool suits(SizeClass size_class, LaneSet set) const;
   // Whether large messages rather go over that set.
   bool is_steady(LaneSet set, double bytes) const;
   bool is_better(const Class& known, double bytes, const Split& candidate, const Split& current,

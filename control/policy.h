@@ -58,6 +58,13 @@ class Policy {
   // Goes on where an earlier run left the class, or another policy: its last window ran by that
   // allocation.
   virtual void resume(const Window& last, const Allocation& ran_by, ClassState state) = 0;
+  // What messages as those of the window take by each lane alone, in nanoseconds; 0: unknown. Empty
+  // if the policy does not learn that.
+  virtual std::vector<double> times_alone(const Window& /*window*/) const { return {}; }
+  // After resume(), what another policy knows of that, for messages that go another way: of lanes
+  // of which this one knows nothing. How much longer they take this way shows in the last window.
+  virtual void assume(const Window& /*last*/, const Allocation& /*ran_by*/,
+                      const std::vector<double>& /*times_alone*/) {}
   // What follows from a window that ran by that allocation: the next one, none if it stays. Some
   // lane of the allocation took part.
   virtual std::optional<Decision> on_window(const Window& window, const Allocation& ran_by) = 0;

@@ -202,6 +202,46 @@ TEST(ModelPolicy, ASlowStartBesideEachOtherIsNotHeldAgainstLanesForLong) {
 }
 
 // The least parts, that probes give to lanes, are too short for slices to be cut.
+// Ranks that have just started share a core, say: the first lane was measured meanwhile.
+TEST(ModelPolicy, ALaneThatWasSlowAtFirstIsMeasuredAgainSoon) {
+  ModelPolicy* policy = nullptr;
+  SimulatedJob job({megabits(1000), megabits(400), megabits(200), megabits(100)}, policy);
+  job.network.lanes[0].start = 300'000;
+  job.run(4 * kKiB, 5);
+  job.network.lanes[0].start = 50'000;
+  job.run(4 * kKiB, 200);
+  EXPECT_EQ(job.allocation(4 * kKiB), all_on(0, 4)) << job.balancer().table().history(12);
+}
+
+// It may be the machine that was slow, and not the lane.
+TEST(ModelPolicy, ALaneThatWasLeftInASlowSpellIsMeasuredAgainSoon) {
+  ModelPolicy* policy = nullptr;
+  SimulatedJob job({megabits(1000), megabits(400)}, policy);
+  job.run(4 * kKiB, 2'000);
+  ASSERT_EQ(job.allocation(4 * kKiB), all_on(0, 2));
+  job.network.lanes[0].start = 400'000;
+  job.run(4 * kKiB, 80);
+  ASSERT_EQ(job.allocation(4 * kKiB), all_on(1, 2)) << job.balancer().table().history(12);
+  job.network.lanes[0].start = 50'000;
+  job.run(4 * kKiB, 200);
+  EXPECT_EQ(job.allocation(4 * kKiB), all_on(0, 2)) << job.balancer().table().history(12);
+}
+
+TEST(ModelPolicy, ShortMessagesAreProbedEverMoreRarely) {
+  ModelPolicy* policy = nullptr;
+  SimulatedJob job({megabits(1000), megabits(1000)}, policy);
+  const auto changes = [&](int operations) {
+    const uint64_t before = job.entry(4 * kKiB).changes;
+    job.run(4 * kKiB, operations);
+    return job.entry(4 * kKiB).changes - before;
+  };
+  job.run(4 * kKiB, 60);
+  const uint64_t early = changes(1'000);
+  const uint64_t late = changes(4'000);
+  EXPECT_GT(late, 0) << "no lane is probed any more";
+  EXPECT_LE(late, early) << job.balancer().table().history(12);
+}
+
 TEST(ModelPolicy, AProbeThatIsTooShortToBeCutDoesNotHoldForLargerParts) {
   ModelPolicy* policy = nullptr;
   SimulatedJob job({megabits(1000), megabits(5)}, policy);

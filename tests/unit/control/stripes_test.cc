@@ -88,14 +88,15 @@ TEST(Stripes, AreNotTriedWhereNeighboursKnowThatSlicesAreBetter) {
   EXPECT_EQ(job.allocation(4 * kMiB)[2], 0);
 }
 
-// A short message's search leaves them out.
-TEST(Stripes, AreFoundByAProbeWhereTheyAreBetterForShortMessages) {
-  ModelPolicy* policy = nullptr;
-  SimulatedJob job(with({megabits(100), megabits(100)}, stripes(1, 10'000)), policy);
-  job.run(4 * kKiB, 60);
-  ASSERT_EQ(job.allocation(4 * kKiB)[2], 0);
-  job.run(4 * kKiB, 10'000);
-  EXPECT_EQ(job.allocation(4 * kKiB), all_on(2, 3)) << job.balancer().table().history(12);
+TEST(Stripes, OfMessagesThatTakeTurnsAreLeftToTrialsOfWays) {
+  for (const uint64_t bytes : {4 * kKiB, 16 * kKiB}) {
+    ModelPolicy* policy = nullptr;
+    SimulatedJob job(with({megabits(100), megabits(100)}, stripes(0.5, 10'000)), policy);
+    for (int run = 0; run < 50; ++run) {
+      job.run(bytes, 200);
+      ASSERT_EQ(job.allocation(bytes)[2], 0) << job.balancer().table().history(12);
+    }
+  }
 }
 
 TEST(Stripes, AreProbedAndProbeSlicesWithinAHundredthOfTheTime) {

@@ -21,6 +21,8 @@ namespace {
 constexpr auto kOther = Algorithm::kHalvingDoubling;
 constexpr SizeClass kTriedClass = 14;
 constexpr uint64_t kTriedBytes = 16 << 10;
+constexpr SizeClass kShortClass = 12;  // is tried too
+constexpr uint64_t kShortBytes = 4 << 10;
 
 // Lanes take times of their own by the other algorithm.
 struct Job {
@@ -31,6 +33,7 @@ struct Job {
   Timer timer;
   uint64_t ordinal = 0;
   int by_other = 0;       // operations
+  int on_second = 0;      // operations by the second lane, of several
   int slow_at_first = 0;  // operations by the other algorithm that take what the usual one's do
   int since_change = 0;   // operations by one algorithm
   bool was_other = false;
@@ -45,7 +48,10 @@ struct Job {
       names.push_back("eth" + std::to_string(lane));
     balancer = std::make_unique<LoadBalancer>(
         names, policy(),
-        ways({[](SizeClass it) { return it == kTriedClass ? std::optional(kOther) : std::nullopt; },
+        ways({[](SizeClass it) {
+                const bool is_tried = it == kTriedClass || it == kShortClass;
+                return is_tried ? std::optional(kOther) : std::nullopt;
+              },
               policy()}));
   }
 
@@ -73,6 +79,7 @@ struct Job {
       network.lanes = is_other && since_change >= slow_at_first ? other : usual;
       by_other += is_other ? 1 : 0;
       const Allocation& by = entry(bytes).allocation;
+      on_second += by.size() > 1 && by[1] > 0 ? 1 : 0;
       const int others = std::popcount(lanes_of(by)) - 1;
       Reading reading{{0, ++ordinal}, bytes, entry(bytes).number, {}};
       for (size_t lane = 0; lane < by.size(); ++lane) {
@@ -105,6 +112,19 @@ TEST(WayTrial, TheBetterOneIsFoundAndStays) {
   job.run(10'000);
   EXPECT_GE(job.by_other, 9'800);
   EXPECT_EQ(job.entry().algorithm, kOther);
+}
+
+// What its policy knows of the others is what the first one's does.
+TEST(WayTrial, WhereItsLaneBecomesSlowerTheSlowOnesAreLetBe) {
+  Job job({of(2, 2), of(2, 2, 80)}, {of(1, 1.5), of(1, 1.5, 80)});
+  job.run(1'000, kShortBytes);
+  ASSERT_EQ(job.entry(kShortBytes).algorithm, kOther) << job.balancer->table().history(kShortClass);
+  job.other[0].start = 80'000;
+  const uint64_t windows = job.entry(kShortBytes).windows;
+  job.on_second = 0;
+  job.run(200, kShortBytes);
+  EXPECT_GT(job.entry(kShortBytes).windows, windows + 10);
+  EXPECT_EQ(job.on_second, 0) << job.balancer->table().history(kShortClass);
 }
 
 // What the algorithm before it has left behind, in buckets of tokens, shows at first.
@@ -359,9 +379,9 @@ TEST(WayTrial, FollowsANetworkThatChanges) {
 
 TEST(WayTrial, OtherClassesHaveNone) {
   Job job({kFewRounds}, {kFewBytes});
-  job.run(1'000, kTriedBytes / 4);
+  job.run(1'000, kTriedBytes / 8);
   EXPECT_EQ(job.by_other, 0);
-  EXPECT_EQ(job.entry(kTriedBytes / 4).changes, 1u);
+  EXPECT_EQ(job.entry(kTriedBytes / 8).changes, 1u);
 }
 
 TEST(WayTrial, LanesThatAreLostEndIt) {
