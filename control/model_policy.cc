@@ -23,7 +23,7 @@ constexpr double kDominated = 1.25;
 // When a lane alone takes so much longer than several, no lane alone is the best.
 constexpr double kHopeless = 1.5;
 constexpr double kSurprise = 0.25;  // where a prediction is less sure
-// Shorter messages over stripes are not cut.
+// Shorter messages over stripes are not cut (takes_turns() in collectives/hosts/choice.h).
 constexpr SizeClass kStriped = 16;
 // Such messages keep rails busy for long enough to tell at what rates they go on; stripes learn
 // them in so many windows.
@@ -43,7 +43,7 @@ constexpr double kSavedUp = 0.3;
 constexpr double kRest = 10;  // windows between two probes of a set
 // Of short messages twice as many after each: what a change brings with it, to leave the rail and
 // to tell of operations, takes a good part of them longer.
-constexpr int kMostConfirmed = 5;
+constexpr int kMostConfirmed = 4;
 constexpr double kProbeSlowest = 32;  // times what operations take now: none is to time out
 constexpr double kMostProbePart = 1. / 16;
 // What a lane carries grows by no more at once: what it took for little says little of much, when a
@@ -61,7 +61,7 @@ constexpr double kFarSlower = 4;
 constexpr double kGained = 1. / 3;
 constexpr double kBolder = 0.8;  // times a claim that was refuted: one that is looked at at once
 
-constexpr double kAssumed = 0.1;  // the error of what another policy knows
+constexpr double kAssumed = 0.3;  // the error of what another policy knows
 
 // By which part a prediction must be better to be acted on: what is worth a change, and beyond what
 // noise brings about.
@@ -229,7 +229,6 @@ std::optional<Decision> ModelPolicy::search_on(Class& known, const Window& windo
   const auto current = model_.predict(size_class, bytes, ran_by);
   const auto found = best(size_class, bytes, live(), is_over);
   if (!found || !is_better(known, bytes, *found, *current, worth_trying(*found, *current))) {
-    if (known.after_drift && size_class < kShort) known.doubts = kDoubts;
     settle(known, set);
     return std::nullopt;
   }
@@ -263,16 +262,16 @@ bool ModelPolicy::is_in_doubt(const Class& known) {
 
 // The first operations of ranks that have just started take longer than any later ones, and it is
 // by those that lanes were measured. So that is done again somewhat later, and once more; it is no
-// matter of what probes may cost, as those wait long after such a reading. Nor do all lanes take
-// longer for a while when one of them has changed: it may have been the machine.
+// matter of what probes may cost, as those wait long after such a reading.
 std::optional<Allocation> ModelPolicy::doubtful(Class& known, const Window& window, LaneSet set) {
-  return is_spread(window.size_class) ? doubtful_together(known, window)
-                                      : doubtful_alone(known, window, set);
+  return window.size_class < kShort ? doubtful_alone(known, window, set)
+                                    : doubtful_together(known, window);
 }
 
 std::optional<Allocation> ModelPolicy::doubtful_together(Class& known, const Window& window) {
   const SizeClass size_class = window.size_class;
-  if (!is_in_doubt(known) || !model_.has_measured(size_class, sharing())) return std::nullopt;
+  const bool were_together = model_.has_measured(size_class, sharing());
+  if (!is_in_doubt(known) || !were_together || !is_spread(size_class)) return std::nullopt;
   const auto bytes = static_cast<double>(window.bytes);
   const auto found = best(size_class, bytes, live(), false);
   const auto promised = model_.unhindered(size_class, bytes, sharing());
@@ -290,14 +289,13 @@ std::optional<Allocation> ModelPolicy::doubtful_alone(Class& known, const Window
     --known.doubts;
     known.doubted = sharing() & ~set;
   }
+  const auto now = static_cast<double>(slowest(window));
   for (int lane = 0; lane < lanes(); ++lane) {
     if (!contains(known.doubted & sharing() & ~set, lane)) continue;
-    known.doubted &= ~lane_bit(lane);
     const auto alone =
         model_.predict(window.size_class, static_cast<double>(window.bytes), all_on(lane, lanes()));
-    if (alone && alone->time < kFarSlower * static_cast<double>(slowest(window))) {
-      return alone->allocation;
-    }
+    known.doubted &= ~lane_bit(lane);
+    if (alone && alone->time < kFarSlower * now) return alone->allocation;
   }
   return std::nullopt;
 }
@@ -314,6 +312,12 @@ bool ModelPolicy::learn_in_search(Class& known, const Window& window, const Allo
   if (known.after_drift && known.searched == 0) {
     const LaneChanges changed = lane_changes(model_, window, ran_by, set);
     learn_changes(window, ran_by, changed);
+    const bool is_slower = std::any_of(changed.begin(), changed.end(),
+                                       [](const LaneChange& it) { return it.ratio > 1; });
+    if (is_slower && window.size_class < kShort && known.calm >= kCalm) {
+      known.doubts = kDoubts;  // it may have been the machine, and no lane
+      known.calm = 0;
+    }
     return !changed.empty();
   }
   if (!model_.has_measured(window.size_class, sharing())) {
@@ -344,6 +348,7 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
     return std::nullopt;
   }
   ++known.settled;
+  ++known.calm;
   model_.learn(window, ran_by, false);
   const auto current = model_.predict(window.size_class, bytes, ran_by);
   const auto found = best(window.size_class, bytes, live(), false);
@@ -358,6 +363,7 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
     return decision;
   }
   auto probe = doubtful(known, window, set);
+  known.is_doubt = probe.has_value();
   if (!probe) probe = next_probe(window, ran_by);
   if (!probe) return std::nullopt;
   known.home = ran_by;
@@ -410,7 +416,10 @@ std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window
     open_search(known, false);
     return go_to(known, *found, lanes_of(home), Cause::kSearch);
   }
-  if (window.size_class < kShort) known.confirmed = std::min(known.confirmed + 1, kMostConfirmed);
+  if (!known.is_doubt && window.size_class < kStriped) {
+    int& confirmed = known.confirmed[lanes_of(ran_by)];
+    confirmed = changed.empty() ? std::min(confirmed + 1, kMostConfirmed) : 0;
+  }
   return Decision{home, Cause::kReturn};
 }
 
@@ -420,7 +429,8 @@ void ModelPolicy::open_search(Class& known, bool after_drift) {
   known.after_drift = after_drift;
   known.is_by_rates = false;
   known.is_cut = true;
-  known.confirmed = 0;
+  known.confirmed.clear();
+  known.doubted = 0;
   known.home.reset();
   known.trial.reset();
   known.moved.reset();
@@ -645,7 +655,7 @@ std::optional<Allocation> ModelPolicy::next_probe(const Window& window,
   const auto now = model_.predict(window.size_class, bytes, current);
   const auto beside =
       (set & alone()) == 0 ? std::nullopt : best(window.size_class, bytes, sharing(), false);
-  const double rest = std::ldexp(kRest, classes_.at(window.size_class).confirmed);
+  const auto& confirmed = classes_.at(window.size_class).confirmed;
   std::optional<Allocation> next;
   double least = 0;
   for (const LaneSet other : usable_sets()) {
@@ -654,6 +664,8 @@ std::optional<Allocation> ModelPolicy::next_probe(const Window& window,
     if (!is_near || other == set || !suits(window.size_class, other)) continue;
     const auto age = static_cast<double>(model_.age(window.size_class, other));
     const auto probe = probe_of(window, *now, other);
+    const auto times = confirmed.find(other);
+    const double rest = std::ldexp(kRest, times == confirmed.end() ? 0 : times->second);
     if (!probe || age < rest || probe->time > kProbeSlowest * now->time) continue;
     const double cost = ProbeBudget::cost(now->time, probe->time, kSearchOperations);
     if (!budget_.affords(cost) || (next && cost / age >= least)) continue;

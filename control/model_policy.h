@@ -55,6 +55,7 @@ class ModelPolicy final : public Policy {
 
  private:
   static constexpr int kDoubts = 2;
+  static constexpr int kCalm = 256;
 
   struct Move {
     Allocation from;
@@ -73,15 +74,17 @@ class ModelPolicy final : public Policy {
     std::optional<Allocation> home;   // where a probe returns to
     std::optional<LaneTrial> trial;
     std::optional<Move> moved;  // within a set that had settled, until a window shows its worth
-    int contentment = 0;   // windows without such moves, after the last one that was worth none
-    int content = 0;       // how many of them are left
-    int doubts = kDoubts;  // how often lanes may be measured once more
-    LaneSet doubted = 0;   // of short messages: those that still are to be
-    int settled = 0;       // windows since the last search, without probes
-    int wait = 0;          // windows in which early lanes are let be, after the last trial
-    int patience = 0;      // how many of them are left
-    int confirmed = 0;     // of short messages: probes since the last search
-    double refuted = 1;    // the boldest claim of trials since one that was worth it
+    int contentment = 0;    // windows without such moves, after the last one that was worth none
+    int content = 0;        // how many of them are left
+    int doubts = kDoubts;   // how often lanes may be measured once more
+    LaneSet doubted = 0;    // of short messages: those that still are to be
+    int calm = kCalm;       // settled windows since a change raised doubts
+    bool is_doubt = false;  // the probe that is under way is such a one
+    std::map<LaneSet, int> confirmed;  // what was known, by so many probes in a row
+    int settled = 0;                   // windows since the last search, without probes
+    int wait = 0;        // windows in which early lanes are let be, after the last trial
+    int patience = 0;    // how many of them are left
+    double refuted = 1;  // the boldest claim of trials since one that was worth it
   };
 
   std::optional<Decision> on_search(Class& known, const Window& window, const Allocation& ran_by);

@@ -201,7 +201,6 @@ TEST(ModelPolicy, ASlowStartBesideEachOtherIsNotHeldAgainstLanesForLong) {
   }
 }
 
-// The least parts, that probes give to lanes, are too short for slices to be cut.
 // Ranks that have just started share a core, say: the first lane was measured meanwhile.
 TEST(ModelPolicy, ALaneThatWasSlowAtFirstIsMeasuredAgainSoon) {
   ModelPolicy* policy = nullptr;
@@ -227,6 +226,18 @@ TEST(ModelPolicy, ALaneThatWasLeftInASlowSpellIsMeasuredAgainSoon) {
   EXPECT_EQ(job.allocation(4 * kKiB), all_on(0, 2)) << job.balancer().table().history(12);
 }
 
+TEST(ModelPolicy, SlowSpellsDoNotHaveProbesTakeMoreOfTheTime) {
+  ModelPolicy* policy = nullptr;
+  SimulatedJob job({megabits(1000), megabits(400), megabits(200), megabits(100)}, policy);
+  for (int spell = 0; spell < 50; ++spell) {
+    job.network.lanes[0].start = 50'000;
+    job.run(4 * kKiB, 300);
+    job.network.lanes[0].start = 120'000;
+    job.run(4 * kKiB, 40);
+  }
+  EXPECT_LE(policy->probing(), 0.02) << job.balancer().table().history(12);
+}
+
 TEST(ModelPolicy, ShortMessagesAreProbedEverMoreRarely) {
   ModelPolicy* policy = nullptr;
   SimulatedJob job({megabits(1000), megabits(1000)}, policy);
@@ -242,6 +253,7 @@ TEST(ModelPolicy, ShortMessagesAreProbedEverMoreRarely) {
   EXPECT_LE(late, early) << job.balancer().table().history(12);
 }
 
+// The least parts, that probes give to lanes, are too short for slices to be cut.
 TEST(ModelPolicy, AProbeThatIsTooShortToBeCutDoesNotHoldForLargerParts) {
   ModelPolicy* policy = nullptr;
   SimulatedJob job({megabits(1000), megabits(5)}, policy);

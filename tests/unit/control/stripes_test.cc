@@ -88,13 +88,14 @@ TEST(Stripes, AreNotTriedWhereNeighboursKnowThatSlicesAreBetter) {
   EXPECT_EQ(job.allocation(4 * kMiB)[2], 0);
 }
 
-TEST(Stripes, OfMessagesThatTakeTurnsAreLeftToTrialsOfWays) {
+TEST(Stripes, OfMessagesThatWouldTakeTurnsAreNotProbed) {
   for (const uint64_t bytes : {4 * kKiB, 16 * kKiB}) {
     ModelPolicy* policy = nullptr;
     SimulatedJob job(with({megabits(100), megabits(100)}, stripes(0.5, 10'000)), policy);
-    for (int run = 0; run < 50; ++run) {
-      job.run(bytes, 200);
-      ASSERT_EQ(job.allocation(bytes)[2], 0) << job.balancer().table().history(12);
+    for (int operation = 0; operation < 10'000; ++operation) {
+      job.run(bytes, 1);
+      const SizeClass size_class = size_class_of(bytes);
+      ASSERT_EQ(job.entry(bytes).allocation[2], 0) << job.balancer().table().history(size_class);
     }
   }
 }

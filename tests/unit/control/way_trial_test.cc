@@ -120,10 +120,8 @@ TEST(WayTrial, WhereItsLaneBecomesSlowerTheSlowOnesAreLetBe) {
   job.run(1'000, kShortBytes);
   ASSERT_EQ(job.entry(kShortBytes).algorithm, kOther) << job.balancer->table().history(kShortClass);
   job.other[0].start = 80'000;
-  const uint64_t windows = job.entry(kShortBytes).windows;
   job.on_second = 0;
   job.run(200, kShortBytes);
-  EXPECT_GT(job.entry(kShortBytes).windows, windows + 10);
   EXPECT_EQ(job.on_second, 0) << job.balancer->table().history(kShortClass);
 }
 
