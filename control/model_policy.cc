@@ -46,6 +46,9 @@ constexpr double kRest = 10;  // windows between two probes of a set
 constexpr int kMostConfirmed = 4;
 constexpr double kProbeSlowest = 32;  // times what operations take now: none is to time out
 constexpr double kMostProbePart = 1. / 16;
+// A probe of a set that seems so much better, though not beyond doubt, lasts for some more windows.
+constexpr double kLooksBetter = 0.95;
+constexpr int kLooks = 4;
 // What a lane carries grows by no more at once: what it took for little says little of much, when a
 // bucket of tokens held the little.
 constexpr double kMostGrowth = 4;
@@ -367,6 +370,7 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
   if (!probe) probe = next_probe(window, ran_by);
   if (!probe) return std::nullopt;
   known.home = ran_by;
+  known.looks = 0;
   return Decision{*probe, Cause::kProbe};
 }
 
@@ -415,6 +419,12 @@ std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window
       is_better(known, bytes, *found, *current, worth_moving(*found, *current))) {
     open_search(known, false);
     return go_to(known, *found, lanes_of(home), Cause::kSearch);
+  }
+  const bool is_promising = current && found && found->set == lanes_of(ran_by) &&
+                            found->time < kLooksBetter * current->time;
+  if (is_promising && is_spread(window.size_class) && ++known.looks < kLooks) {
+    known.home = home;
+    return std::nullopt;
   }
   if (!known.is_doubt && window.size_class < kStriped) {
     int& confirmed = known.confirmed[lanes_of(ran_by)];

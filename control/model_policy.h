@@ -72,6 +72,7 @@ class ModelPolicy final : public Policy {
     bool is_cut = true;               // messages are long enough for each lane to get some
     double probe_part = 1. / 256;     // of a probed lane that the model would give nothing
     std::optional<Allocation> home;   // where a probe returns to
+    int looks = 0;                    // windows of the probe that is under way
     std::optional<LaneTrial> trial;
     std::optional<Move> moved;  // within a set that had settled, until a window shows its worth
     int contentment = 0;    // windows without such moves, after the last one that was worth none

@@ -1,6 +1,7 @@
 #include "control/model_policy.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -119,6 +120,36 @@ TEST(ModelPolicy, ResumesWithoutALaneThatTookNoPart) {
   const Allocation ran_by{(1 << 20) - 1, 1};
   policy.resume({23, 8 * kMiB, 1, {{67'000'000, 0}, {0, 0}}, 10}, ran_by, ClassState::kCold);
   EXPECT_EQ(policy.on_lanes(23, ran_by), all_on(0, 2));
+}
+
+// By few operations that are noisy it is not yet beyond doubt.
+TEST(ModelPolicy, AProbeThatIsPromisingLastsLonger) {
+  ModelPolicy policy(3, 0b100);
+  const Allocation slices = in_proportion({3, 1, 0});
+  const Allocation stripes = all_on(2, 3);
+  const auto window = [](const std::vector<Nanos>& times, int operations) {
+    Window made{17, 128 * kKiB, 1, {}, operations};
+    for (const Nanos time : times) made.lanes.push_back({time, time / 10});
+    return made;
+  };
+  policy.resume(window({1'600'000, 1'600'000, 0}, 10), slices, ClassState::kConverged);
+  policy.resume(window({0, 0, 1'600'000}, 10), stripes, ClassState::kConverged);
+  std::optional<Decision> probe;
+  for (int i = 0; i < 100 && !(probe && probe->allocation == slices); ++i) {
+    if (probe) {
+      (void)policy.on_window(window({1'900'000, 1'900'000, 0}, 3), probe->allocation);
+    }
+    probe = policy.on_window(window({0, 0, 1'600'000}, 10), stripes);
+  }
+  ASSERT_TRUE(probe && probe->allocation == slices);
+  EXPECT_FALSE(policy.on_window(window({1'300'000, 1'300'000, 0}, 3), slices));
+  std::optional<Decision> end;
+  for (int i = 0; i < 10 && !end; ++i) {
+    end = policy.on_window(window({1'300'000, 1'300'000, 0}, 3), slices);
+  }
+  ASSERT_TRUE(end);
+  EXPECT_EQ(lanes_of(end->allocation), 0b011U);
+  EXPECT_EQ(end->cause, Cause::kSearch);
 }
 
 TEST(ModelPolicy, OneLaneCarriesEverything) {
