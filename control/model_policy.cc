@@ -424,7 +424,7 @@ std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window
                             found->time < kLooksBetter * current->time;
   if (is_promising && is_spread(window.size_class) && ++known.looks < kLooks) {
     known.home = home;
-    return std::nullopt;
+    return Decision{ran_by, Cause::kProbe};
   }
   if (!known.is_doubt && window.size_class < kStriped) {
     int& confirmed = known.confirmed[lanes_of(ran_by)];

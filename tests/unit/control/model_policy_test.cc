@@ -142,14 +142,15 @@ TEST(ModelPolicy, AProbeThatIsPromisingLastsLonger) {
     probe = policy.on_window(window({0, 0, 1'600'000}, 10), stripes);
   }
   ASSERT_TRUE(probe && probe->allocation == slices);
-  EXPECT_FALSE(policy.on_window(window({1'300'000, 1'300'000, 0}, 3), slices));
-  std::optional<Decision> end;
-  for (int i = 0; i < 10 && !end; ++i) {
-    end = policy.on_window(window({1'300'000, 1'300'000, 0}, 3), slices);
+  std::vector<Cause> causes;
+  for (int i = 0; i < 10 && (causes.empty() || causes.back() == Cause::kProbe); ++i) {
+    const auto next = policy.on_window(window({1'300'000, 1'300'000, 0}, 3), slices);
+    ASSERT_TRUE(next);
+    EXPECT_EQ(lanes_of(next->allocation), 0b011U);
+    causes.push_back(next->cause);
   }
-  ASSERT_TRUE(end);
-  EXPECT_EQ(lanes_of(end->allocation), 0b011U);
-  EXPECT_EQ(end->cause, Cause::kSearch);
+  EXPECT_GT(causes.size(), 1U);
+  EXPECT_EQ(causes.back(), Cause::kSearch);
 }
 
 TEST(ModelPolicy, OneLaneCarriesEverything) {
