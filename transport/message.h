@@ -18,11 +18,13 @@ using Rail = int;
 constexpr Rail kAnyRail = -1;
 constexpr int kMaxRails = 16;
 
-// Bytes of payload in each of a long message's segments on a fast rail. With its head such a
-// segment fills 8 packets of 32 KiB, or 4 of 64 KiB, as far as the kernel fills these itself, with
-// whole frames of 1500 bytes (of 9000: 4 of 64 KiB). More would be a packet of its own, and what a
-// packet costs depends little on its length.
-constexpr size_t kLongSegment = 244 << 10;
+// A segment of a whole number of these bytes fills packets of 32 KiB, or half as many of 64 KiB, as
+// far as the kernel fills them itself, with whole frames of 1500 bytes. More would be a packet of
+// its own, and what a packet costs depends little on its length.
+constexpr size_t kPacket = 31232;
+// Bytes of payload in each of a long message's segments on a fast rail: 8 packets of 32 KiB, or 4 of
+// 64 KiB, also of frames of 9000 bytes.
+constexpr size_t kLongSegment = 8 * kPacket;
 
 // A set of rails.
 using RailMask = uint32_t;

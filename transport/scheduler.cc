@@ -119,6 +119,8 @@ Rail Scheduler::whole(uint64_t length, uint64_t turn, RailMask allowed) const {
 size_t Scheduler::segment_size(Rail rail, size_t part, int segments_per_rail) const {
   const double by_time = rate(rail) * static_cast<double>(kSegmentTime) / kSecond;
   const size_t limit = std::clamp(static_cast<size_t>(by_time), 4 * kMinSegment, kLongSegment);
+  // Segments alike would each end with a packet that is not full; so, only the last one does.
+  if (part > kLongPart && limit >= kManyPackets * kPacket) return limit / kPacket * kPacket;
   const size_t wanted =
       part > kLongPart ? 1 : std::max<size_t>(1, static_cast<size_t>(segments_per_rail));
   const size_t affordable = std::max<size_t>(1, part / kMinSegment);

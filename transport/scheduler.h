@@ -101,6 +101,8 @@ class Scheduler {
   // A rail on which this is one segment is so fast that the system calls for two cost more than the
   // next hop would gain by having the first of them sooner.
   static constexpr size_t kLongPart = 64 << 10;
+  // From here on, what a segment costs is mostly its packets.
+  static constexpr size_t kManyPackets = 4;
   static constexpr size_t kMostWhole = 16 << 10;
   // Rails that are slower would keep others waiting at their turn.
   static constexpr double kTakesTurns = 0.5;  // of the fastest one's rate

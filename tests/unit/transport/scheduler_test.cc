@@ -178,6 +178,16 @@ TEST_F(SchedulerTest, ALongPartOfAFastRailIsOneSegment) {
   EXPECT_EQ(scheduler_.cut(2 * kLongSegment, 64, 2, kAllRails).size(), 2u);
 }
 
+TEST_F(SchedulerTest, OnlyTheLastSegmentOfAFastRailEndsWithAPartOfAPacket) {
+  up(0, 300e6);
+  for (const uint64_t length : {uint64_t{kLongSegment}, uint64_t{1} << 20}) {
+    const auto cuts = scheduler_.cut(length, 64, 2, kAllRails);
+    ASSERT_GT(cuts.size(), 1u);
+    for (size_t i = 0; i + 1 < cuts.size(); ++i) EXPECT_EQ(cuts[i].length % kPacket, 0u);
+    EXPECT_LE(cuts.back().length, cuts.front().length);
+  }
+}
+
 TEST(LongSegment, FillsPackets) {
   struct Packets {
     size_t size, frame, count;
