@@ -164,6 +164,7 @@ class Balance:
     rails: dict[str, int]  # bits per second
     size: int  # bytes
     change: Change
+    gso: int  # bytes
     # by mode: "trace", a file's name; "changes", for each when it began and when it was made,
     # seconds of CLOCK_MONOTONIC
     runs: dict[str, dict] = dataclasses.field(default_factory=dict)
@@ -198,7 +199,9 @@ class Balance:
 
     def title(self) -> str:
         rails = " + ".join(f"{name} {rate / 1e9:g} Gbit/s" for name, rate in self.rails.items())
-        return f"allreduce of {size_text(self.size)}, float32 sum, {self.hosts} hosts, {rails}"
+        packets = f"packets of {size_text(self.gso)}"
+        size = size_text(self.size)
+        return f"allreduce of {size}, float32 sum, {self.hosts} hosts, {rails}, {packets}"
 
     def change_text(self) -> str:
         where = "" if self.change.host is None else f" on host {self.change.host} alone"

@@ -34,6 +34,19 @@ std::string lane_cell(const TableEntry& entry, size_t lane) {
 
 }  // namespace
 
+void TableEntry::saw(const Window& window) {
+  ++windows;
+  if (is_probed()) return;
+  bytes = window.bytes;
+  ran_by = allocation;
+  times.clear();
+  for (const LaneTime& lane : window.lanes) times.push_back(lane.mean);
+}
+
+bool TableEntry::is_probed() const {
+  return !history.empty() && history.back().cause == Cause::kProbe;
+}
+
 void TableEntry::change(Allocation to, Cause cause) {
   allocation = std::move(to);
   ++number;

@@ -33,12 +33,17 @@ struct TableEntry {
   uint32_t number = 0;                     // of the two. Of this run: not saved
   size_t way = 0;                          // which is its own (LoadBalancer::Way): not saved
   uint64_t windows = 0;
-  uint64_t bytes = 0;        // the mean of the last window
-  Allocation ran_by;         // the last window
-  std::vector<Nanos> times;  // of the last window, by lane
+  // The last window that was none of a probe:
+  uint64_t bytes = 0;  // the mean
+  Allocation ran_by;
+  std::vector<Nanos> times;  // by lane
   uint64_t changes = 0;
   std::deque<Change> history;  // the latest last
 
+  // What a window of the class by `allocation` took.
+  void saw(const Window& window);
+  // Whether `allocation` is a probe's: what ran before is what the class has.
+  bool is_probed() const;
   // The class goes on by that allocation.
   void change(Allocation to, Cause cause);
   // It goes on by the one it has, for another reason.

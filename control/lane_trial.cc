@@ -21,9 +21,9 @@ bool is_early(const Window& window, int lane) {
 
 }  // namespace
 
-LaneTrial::LaneTrial(const Window& window, Allocation ran_by, const LaneChanges& early)
-    : home_(std::move(ran_by)),
-      home_time_(static_cast<double>(slowest(window))),
+LaneTrial::LaneTrial(const Window& window, Allocation home, const LaneChanges& early)
+    : home_(std::move(home)),
+      best_time_(static_cast<double>(slowest(window))),
       claim_(least_ratio(early)) {
   for (const LaneChange& it : early) lanes_ |= lane_bit(it.lane);
 }
@@ -37,11 +37,10 @@ Allocation LaneTrial::raise(const Allocation& ran_by) {
   return in_proportion(weights);
 }
 
-bool LaneTrial::look_at(const Window& window, const Allocation& ran_by) {
+bool LaneTrial::look_at(const Window& window) {
   const auto took = static_cast<double>(slowest(window));
-  if (took >= (1 - kWorth) * home_time_) return false;
-  home_ = ran_by;
-  home_time_ = took;
+  if (took >= (1 - kWorth) * best_time_) return false;
+  best_time_ = took;
   was_worth_it_ = true;
   return true;
 }

@@ -14,13 +14,13 @@ namespace nezha {
 // take then shows whether it was worth it.
 class LaneTrial {
  public:
-  // After a window in which lanes were early.
-  LaneTrial(const Window& window, Allocation ran_by, const LaneChanges& early);
+  // After a window in which lanes were early by `home`.
+  LaneTrial(const Window& window, Allocation home, const LaneChanges& early);
 
   // The next allocation to try.
   Allocation raise(const Allocation& ran_by);
   // What a window of the trial took: whether it was better than all before.
-  bool look_at(const Window& window, const Allocation& ran_by);
+  bool look_at(const Window& window);
   // Whether the lanes may carry yet more.
   bool are_all_early(const Window& window) const;
   // How the lanes have changed if they took as long as they did; as long as the last one, if they
@@ -28,7 +28,7 @@ class LaneTrial {
   LaneChanges changes(const LaneModel& model, const Window& window, const Allocation& ran_by) const;
 
   bool was_worth_it() const { return was_worth_it_; }
-  // The best allocation seen; at first, that before the trial.
+  // The allocation before the trial.
   const Allocation& home() const { return home_; }
   // How long a byte seemed to take, of what it took before.
   double claim() const { return claim_; }
@@ -36,7 +36,7 @@ class LaneTrial {
  private:
   LaneSet lanes_ = 0;
   Allocation home_;
-  double home_time_ = 0;  // nanoseconds
+  double best_time_ = 0;  // nanoseconds
   double claim_ = 1;
   double more_ = 0;  // by which part the lanes were raised last
   bool was_worth_it_ = false;

@@ -34,11 +34,7 @@ std::optional<AllocationChange> LoadBalancer::on_window(const Window& window) {
   TableEntry& entry = found->second;
   const bool has_ran = (took_part(window) & lanes_of(entry.allocation)) != 0;
   if (window.allocation != entry.number || !has_ran) return std::nullopt;
-  ++entry.windows;
-  entry.bytes = window.bytes;
-  entry.ran_by = entry.allocation;
-  entry.times.clear();
-  for (const LaneTime& lane : window.lanes) entry.times.push_back(lane.mean);
+  entry.saw(window);
   WayTrial& trial = trial_of(size_class);
   if (trial.is_under_way()) return on_trial(window);
   if (auto decision = policy(entry).on_window(window, entry.allocation)) {
@@ -178,8 +174,7 @@ absl::StatusOr<std::vector<AllocationChange>> LoadBalancer::resume(const DataLen
   std::vector<AllocationChange> changes;
   for (const auto& [size_class, saved] : table.entries) {
     TableEntry before = saved;
-    const bool was_probe = !saved.history.empty() && saved.history.back().cause == Cause::kProbe;
-    if (was_probe) before.allocation = saved.ran_by;
+    if (saved.is_probed()) before.allocation = saved.ran_by;
     const auto way = way_of(size_class, before);
     if (saved.windows == 0 || !way) continue;
     TableEntry& entry = table_.entries[size_class] = before;
@@ -217,7 +212,7 @@ std::optional<AllocationChange> LoadBalancer::follow(SizeClass size_class, Decis
   entry.algorithm = decision.algorithm.value_or(before);
   entry.state = policy(entry).state(size_class);
   if (decision.allocation == entry.allocation && entry.algorithm == before) {
-    entry.record(decision.cause);  // what was a probe is adopted, say
+    if (decision.cause != Cause::kProbe) entry.record(decision.cause);  // a probe's is adopted, say
     return std::nullopt;
   }
   entry.change(std::move(decision.allocation), decision.cause);

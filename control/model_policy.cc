@@ -101,7 +101,10 @@ Allocation ModelPolicy::open(SizeClass size_class) {
 
 void ModelPolicy::resume(const Window& last, const Allocation& ran_by, ClassState state) {
   Class& known = classes_[last.size_class];
-  known = {};
+  Class resumed;
+  resumed.doubts = known.doubts;
+  resumed.calm = known.calm;
+  known = std::move(resumed);
   known.state = state;
   known.is_first = false;
   known.is_cut = took_part(last) == lanes_of(ran_by);
@@ -130,6 +133,7 @@ void ModelPolicy::assume(const Window& last, const Allocation& ran_by,
   const double there = times_alone[static_cast<size_t>(std::countr_zero(set))];
   if (there == 0) return;
   const double ratio = static_cast<double>(slowest(last)) / there;
+  if (ratio > kFarSlower || ratio < 1 / kFarSlower) return;  // that was of another time
   for (int lane = 0; lane < lanes(); ++lane) {
     const auto index = static_cast<size_t>(lane);
     if (times_alone[index] == 0 || model_.has_measured(last.size_class, lane_bit(lane))) continue;
@@ -317,7 +321,8 @@ bool ModelPolicy::learn_in_search(Class& known, const Window& window, const Allo
     learn_changes(window, ran_by, changed);
     const bool is_slower = std::any_of(changed.begin(), changed.end(),
                                        [](const LaneChange& it) { return it.ratio > 1; });
-    if (is_slower && window.size_class < kShort && known.calm >= kCalm) {
+    const int others = std::popcount(sharing()) - 1;
+    if (is_slower && window.size_class < kShort && known.calm >= kCalm * others) {
       known.doubts = kDoubts;  // it may have been the machine, and no lane
       known.calm = 0;
     }
@@ -350,8 +355,8 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
     open_search(known, true);
     return std::nullopt;
   }
-  ++known.settled;
-  ++known.calm;
+  known.settled = std::min(known.settled + 1, kLongAgo);
+  known.calm = std::min(known.calm + 1, kLongAgo);
   model_.learn(window, ran_by, false);
   const auto current = model_.predict(window.size_class, bytes, ran_by);
   const auto found = best(window.size_class, bytes, live(), false);
@@ -377,7 +382,7 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
 std::optional<Decision> ModelPolicy::on_trial(Class& known, const Window& window,
                                               const Allocation& ran_by) {
   LaneTrial& trial = *known.trial;
-  const bool is_better = trial.look_at(window, ran_by);
+  const bool is_better = trial.look_at(window);
   const bool goes_on = trial.are_all_early(window);
   if (is_better || (trial.was_worth_it() && !goes_on)) {
     learn_changes(window, ran_by, trial.changes(model_, window, ran_by), false);
@@ -387,9 +392,7 @@ std::optional<Decision> ModelPolicy::on_trial(Class& known, const Window& window
   if (ended.was_worth_it()) {
     known.wait = 0;
     known.refuted = 1;
-    if (is_better) return search_on(known, window, ran_by);
-    settle(known, lanes_of(ended.home()));
-    return Decision{ended.home(), Cause::kReturn};
+    return search_on(known, window, ran_by);
   }
   known.wait = std::clamp(4 * known.wait, kLeastPatience, kMostPatience);
   known.patience = known.wait;
@@ -405,6 +408,8 @@ std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window
   known.home.reset();
   const LaneSet unused = lanes_of(ran_by) & ~lanes_of(home);
   const LaneChanges changed = lane_changes(model_, window, ran_by, unused);
+  const bool is_as_known = model_.has_measured(window.size_class, lanes_of(ran_by)) &&
+                           lane_changes(model_, window, ran_by, lanes_of(ran_by)).empty();
   if (const auto at_home = model_.predict(window.size_class, bytes, home)) {
     budget_.charge(at_home->time, window, !changed.empty());
   }
@@ -424,11 +429,11 @@ std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window
                             found->time < kLooksBetter * current->time;
   if (is_promising && is_spread(window.size_class) && ++known.looks < kLooks) {
     known.home = home;
-    return Decision{ran_by, Cause::kProbe};
+    return Decision{found->allocation, Cause::kProbe};
   }
   if (!known.is_doubt && window.size_class < kStriped) {
     int& confirmed = known.confirmed[lanes_of(ran_by)];
-    confirmed = changed.empty() ? std::min(confirmed + 1, kMostConfirmed) : 0;
+    confirmed = is_as_known && known.looks == 0 ? std::min(confirmed + 1, kMostConfirmed) : 0;
   }
   return Decision{home, Cause::kReturn};
 }
@@ -591,8 +596,9 @@ bool ModelPolicy::is_spread(SizeClass size_class) const {
   return size_class >= kShort && classes_.at(size_class).is_cut;
 }
 
-// Short messages over stripes take turns on the rails: a probe shows what those have saved up,
-// which does not last. Trials show whether to (control/way_trial.h).
+// Short messages over stripes take turns on the rails, and what a probe shows is what those have
+// saved up, which does not last: trials show whether to (control/way_trial.h). Shorter ones go by
+// the fastest rail, as over that one alone.
 bool ModelPolicy::suits(SizeClass size_class, LaneSet set) const {
   if (size_class < kStriped && sharing() != 0 && (set & alone()) != 0) return false;
   return is_spread(size_class) || std::has_single_bit(set);

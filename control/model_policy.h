@@ -20,7 +20,8 @@ namespace nezha {
 // A class's life: a *search*, in short windows, tries what the model says is best until it says
 // nothing better than what was measured. Then windows are long; the allocation changes when the
 // lanes' times have (a *drift*, which opens a search at once), when a better balance shows, or when
-// a *probe*, one short window by another set of lanes, found that set to be better.
+// a *probe*, a short window by another set of lanes, or a few if it is promising, found that set to
+// be better.
 //
 // A drift is confirmed by a short window by the same allocation; that lanes are faster by a
 // *trial*, in which they get more. Where stripes have changed, slices are looked at next, since
@@ -55,7 +56,8 @@ class ModelPolicy final : public Policy {
 
  private:
   static constexpr int kDoubts = 2;
-  static constexpr int kCalm = 256;
+  static constexpr int kCalm = 256;  // windows, for each lane that is measured again
+  static constexpr int kLongAgo = kCalm * kMaxLanes;
 
   struct Move {
     Allocation from;
@@ -79,7 +81,7 @@ class ModelPolicy final : public Policy {
     int content = 0;        // how many of them are left
     int doubts = kDoubts;   // how often lanes may be measured once more
     LaneSet doubted = 0;    // of short messages: those that still are to be
-    int calm = kCalm;       // settled windows since a change raised doubts
+    int calm = kLongAgo;    // settled windows since a change raised doubts
     bool is_doubt = false;  // the probe that is under way is such a one
     std::map<LaneSet, int> confirmed;  // what was known, by so many probes in a row
     int settled = 0;                   // windows since the last search, without probes

@@ -22,8 +22,8 @@ constexpr int kMaxRails = 16;
 // far as the kernel fills them itself, with whole frames of 1500 bytes. More would be a packet of
 // its own, and what a packet costs depends little on its length.
 constexpr size_t kPacket = 31232;
-// Bytes of payload in each of a long message's segments on a fast rail: 8 packets of 32 KiB, or 4 of
-// 64 KiB, also of frames of 9000 bytes.
+// Bytes of payload in each of a long message's segments on a fast rail: 8 packets of 32 KiB, or 4
+// of 64 KiB, also of frames of 9000 bytes.
 constexpr size_t kLongSegment = 8 * kPacket;
 
 // A set of rails.

@@ -110,6 +110,27 @@ TEST(Adaptation, IsNearTheBestOnABusyMachineToo) {
   }
 }
 
+// A trial of more that went too far has told how much is right.
+TEST(Adaptation, AfterARailsReturnTakesThreeWindowsOfTen) {
+  SimulatedLane rail = megabits(250);
+  rail.bucket = 10'000;
+  int late = 0;
+  std::string last;
+  for (uint32_t seed = 1; seed <= kChangeSeeds; ++seed) {
+    ModelPolicy* policy = nullptr;
+    SimulatedJob job({rail, rail}, policy, 0.02, seed);
+    job.run(128 * kKiB, 100);
+    job.network.lanes[1].slope = 8000 / 75.;
+    job.run(128 * kKiB, 250 + 7 * static_cast<int>(seed));
+    job.network.lanes[1].slope = 8000 / 250.;
+    job.run(128 * kKiB, 30);
+    if (job.excess(128 * kKiB) < 0.05) continue;
+    ++late;
+    last = job.balancer().table().history(17);
+  }
+  EXPECT_LE(late, kLate) << last;
+}
+
 // Lanes that carry little live on what they save up: with a bit less than they can carry they end
 // early, by much; with a bit more they end late.
 TEST(Adaptation, LanesThatLiveOnBucketsAreLetBe) {

@@ -38,6 +38,24 @@ Window window(SizeClass size_class, uint32_t number, std::vector<LaneTime> lanes
   return {size_class, typical_bytes(size_class), number, std::move(lanes), 3};
 }
 
+// A run that goes on from the table does so where the class was before the probe, for as long as
+// that lasts.
+TEST(TableEntry, WhatAProbeTakesIsNotWhatTheClassTook) {
+  TableEntry entry;
+  entry.change(all_on(0, 2), Cause::kStart);
+  entry.saw(window(20, 1, {{100, 0}, {0, 0}}));
+  entry.change(all_on(1, 2), Cause::kProbe);
+  EXPECT_TRUE(entry.is_probed());
+  entry.saw(window(20, 2, {{0, 0}, {90, 0}}));
+  EXPECT_EQ(entry.windows, 2);
+  EXPECT_EQ(entry.ran_by, all_on(0, 2));
+  EXPECT_EQ(entry.times, (std::vector<Nanos>{100, 0}));
+  entry.record(Cause::kSearch);
+  EXPECT_FALSE(entry.is_probed());
+  entry.saw(window(20, 2, {{0, 0}, {80, 0}}));
+  EXPECT_EQ(entry.ran_by, all_on(1, 2));
+}
+
 TEST(LoadBalancer, ClassesWithoutAnAllocationRunByTheNearest) {
   const auto it = balancer();
   EXPECT_EQ(it->allocation(kMiB), equal_parts(3, 2)) << "nothing is known yet";
