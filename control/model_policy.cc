@@ -210,6 +210,7 @@ std::optional<Decision> ModelPolicy::on_search(Class& known, const Window& windo
     const auto bytes = static_cast<double>(window.bytes);
     if (const auto slices = best(window.size_class, bytes, sharing(), false)) {
       ++known.searched;
+      known.after_drift = false;  // of rails it is not known: those that are early may be as before
       return Decision{slices->allocation, Cause::kDrift};
     }
   }
