@@ -36,7 +36,10 @@ std::string lane_cell(const TableEntry& entry, size_t lane) {
 
 void TableEntry::saw(const Window& window) {
   ++windows;
-  if (is_probed()) return;
+  if (!is_probed()) keep(window);
+}
+
+void TableEntry::keep(const Window& window) {
   bytes = window.bytes;
   ran_by = allocation;
   times.clear();

@@ -40,8 +40,10 @@ struct TableEntry {
   uint64_t changes = 0;
   std::deque<Change> history;  // the latest last
 
-  // What a window of the class by `allocation` took.
+  // A window of the class by `allocation`.
   void saw(const Window& window);
+  // It is none of a probe, or of one that is adopted.
+  void keep(const Window& window);
   // Whether `allocation` is a probe's: what ran before is what the class has.
   bool is_probed() const;
   // The class goes on by that allocation.

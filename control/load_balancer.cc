@@ -144,6 +144,7 @@ std::optional<AllocationChange> LoadBalancer::on_trial(const Window& window) {
   policy(entry).resume(window, entry.allocation,
                        is_one ? ClassState::kCold : ClassState::kConverged);
   policy(entry).assume(window, entry.allocation, ways_.front().policy->times_alone(window));
+  entry.keep(window);
   return follow(size_class, {entry.allocation, Cause::kWay});
 }
 
@@ -174,7 +175,10 @@ absl::StatusOr<std::vector<AllocationChange>> LoadBalancer::resume(const DataLen
   std::vector<AllocationChange> changes;
   for (const auto& [size_class, saved] : table.entries) {
     TableEntry before = saved;
-    if (saved.is_probed()) before.allocation = saved.ran_by;
+    if (saved.is_probed()) {
+      before.allocation = saved.ran_by;
+      before.record(Cause::kReturn);
+    }
     const auto way = way_of(size_class, before);
     if (saved.windows == 0 || !way) continue;
     TableEntry& entry = table_.entries[size_class] = before;

@@ -133,7 +133,7 @@ void ModelPolicy::assume(const Window& last, const Allocation& ran_by,
   const double there = times_alone[static_cast<size_t>(std::countr_zero(set))];
   if (there == 0) return;
   const double ratio = static_cast<double>(slowest(last)) / there;
-  if (ratio > kFarSlower || ratio < 1 / kFarSlower) return;  // that was of another time
+  if (ratio > kFarSlower) return;  // that was of another time
   for (int lane = 0; lane < lanes(); ++lane) {
     const auto index = static_cast<size_t>(lane);
     if (times_alone[index] == 0 || model_.has_measured(last.size_class, lane_bit(lane))) continue;
@@ -235,8 +235,8 @@ std::optional<Decision> ModelPolicy::search_on(Class& known, const Window& windo
   }
   known.is_explored = true;
   const auto current = model_.predict(size_class, bytes, ran_by);
-  const auto found = best(size_class, bytes, live(), is_over);
-  if (!found || !is_better(known, bytes, *found, *current, worth_trying(*found, *current))) {
+  const auto found = improvement(known, size_class, bytes, *current, worth_trying, is_over);
+  if (!found) {
     settle(known, set);
     return std::nullopt;
   }
@@ -360,11 +360,10 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
   known.calm = std::min(known.calm + 1, kLongAgo);
   model_.learn(window, ran_by, false);
   const auto current = model_.predict(window.size_class, bytes, ran_by);
-  const auto found = best(window.size_class, bytes, live(), false);
+  const auto found = improvement(known, window.size_class, bytes, *current, worth_moving, false);
   const bool may_move = known.content == 0 || (found && found->set != set);
   if (known.content > 0) --known.content;
-  if (may_move && found &&
-      is_better(known, bytes, *found, *current, worth_moving(*found, *current))) {
+  if (may_move && found) {
     const Decision decision = go_to(known, *found, set, Cause::kRebalance);
     const auto promised = model_.predict(window.size_class, bytes, found->allocation);
     const double gain = 1 - promised->time / current->time;
@@ -427,10 +426,10 @@ std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window
     return go_to(known, *found, lanes_of(home), Cause::kSearch);
   }
   const bool is_promising = current && found && found->set == lanes_of(ran_by) &&
-                            found->time < kLooksBetter * current->time;
+                            static_cast<double>(slowest(window)) < kLooksBetter * current->time;
   if (is_promising && is_spread(window.size_class) && ++known.looks < kLooks) {
     known.home = home;
-    return Decision{found->allocation, Cause::kProbe};
+    return Decision{ran_by, Cause::kProbe};
   }
   if (!known.is_doubt && window.size_class < kStriped) {
     int& confirmed = known.confirmed[lanes_of(ran_by)];
@@ -623,6 +622,17 @@ std::optional<Split> ModelPolicy::best(SizeClass size_class, double bytes, LaneS
   if (best)
     best->allocation = in_steps(size_class, bytes, best->allocation).value_or(best->allocation);
   return best;
+}
+
+// The best split if it is better by enough; or else the best within the set in use, if that is.
+std::optional<Split> ModelPolicy::improvement(const Class& known, SizeClass size_class,
+                                              double bytes, const Split& current, By by,
+                                              bool only_measured) const {
+  for (const LaneSet among : {live(), current.set}) {
+    auto found = best(size_class, bytes, among, only_measured);
+    if (found && is_better(known, bytes, *found, current, by(*found, current))) return found;
+  }
+  return std::nullopt;
 }
 
 // What a lane may carry next, of so many bytes: a probe's small part in any case.

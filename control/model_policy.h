@@ -124,6 +124,10 @@ class ModelPolicy final : public Policy {
                  double by) const;
   std::optional<Split> best(SizeClass size_class, double bytes, LaneSet among,
                             bool only_measured) const;
+  // By which part a split must be better than another one.
+  using By = double (*)(const Split&, const Split&);
+  std::optional<Split> improvement(const Class& known, SizeClass size_class, double bytes,
+                                   const Split& current, By by, bool only_measured) const;
   void saw_carried(const Window& window, const Allocation& ran_by);
   double most(SizeClass size_class, int lane, double bytes) const;
   std::optional<Allocation> in_steps(SizeClass size_class, double bytes,

@@ -181,11 +181,12 @@ struct SizeClassStats {
   /// "searching" (which lanes are to carry it), "cold" (all on one lane), "hot" (several lanes; how
   /// much each is to carry is being found) or "converged" (several, which finish together).
   std::string state;
-  /// What each lane took in the last window, in microseconds; 0 for one that took no part.
+  /// What each lane took in the last window that was no probe's, in microseconds; 0 for one that
+  /// took no part.
   std::vector<double> lane_us;
   /// Windows so far; one is up to ten operations.
   uint64_t windows = 0;
-  /// Of how many bytes the messages of the last window were, in the mean.
+  /// Of how many bytes that window's messages were, in the mean.
   uint64_t bytes = 0;
   /// How it came to be so, for people: a line for each of the latest changes.
   std::string history;

@@ -249,6 +249,15 @@ TEST(WayTrial, TheBestOfSeveralWaysIsFoundAndStays) {
   }
 }
 
+TEST(WayTrial, WhatTheWinnerTookIsKept) {
+  Roads roads({.other_by_turns = 60'000});
+  do {
+    roads.run(1);
+    ASSERT_LT(roads.entry().windows, 1'000u);
+  } while (roads.entry().history.back().cause != Cause::kWay);
+  EXPECT_EQ(roads.entry().ran_by, roads.entry().allocation);
+}
+
 TEST(WayTrial, WaysThatAreNoBetterAreSeldomTried) {
   Roads roads({.other = 200'000, .usual_by_turns = 150'000, .other_by_turns = 102'000});
   roads.run(20'000);
@@ -331,6 +340,7 @@ TEST(WayTrial, AProbeThatIsSavedIsNoWay) {
   Roads next(roads.times);
   ASSERT_TRUE(next.balancer.resume(table).ok());
   ASSERT_EQ(next.entry().allocation, divided);
+  EXPECT_FALSE(next.entry().is_probed());
   next.run(100);
   EXPECT_NE(next.balancer.learned().entries.at(kTriedClass).allocation, divided)
       << "no policy looked at it";
