@@ -25,6 +25,8 @@ constexpr size_t kPacket = 31232;
 // Bytes of payload in each of a long message's segments on a fast rail: 8 packets of 32 KiB, or 4
 // of 64 KiB, also of frames of 9000 bytes.
 constexpr size_t kLongSegment = 8 * kPacket;
+// With a rest that fills no packet of its own: it would be one more in any case.
+constexpr size_t kLongestSegment = kLongSegment + kPacket;
 
 // A set of rails.
 using RailMask = uint32_t;

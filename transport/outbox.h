@@ -56,7 +56,7 @@ class Outbox {
   // Unacknowledged bytes that are kept in copies so that an operation need not wait for the
   // acknowledgements of its last segments.
   static constexpr uint64_t kMaxRetained = 256 << 10;
-  static constexpr size_t kMaxBlindSegment = kLongSegment;
+  static constexpr size_t kMaxBlindSegment = kLongestSegment;
 
   Outbox(Scheduler& scheduler, BufferPool& pool) : scheduler_(scheduler), pool_(pool) {}
   ~Outbox();

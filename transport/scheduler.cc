@@ -119,7 +119,7 @@ Rail Scheduler::whole(uint64_t length, uint64_t turn, RailMask allowed) const {
 size_t Scheduler::segment_size(Rail rail, size_t part, int segments_per_rail) const {
   const double by_time = rate(rail) * static_cast<double>(kSegmentTime) / kSecond;
   const size_t limit = std::clamp(static_cast<size_t>(by_time), 4 * kMinSegment, kLongSegment);
-  // Segments alike would each end with a packet that is not full; so, only the last one does.
+  // Segments alike would each end with a packet that is not full: so only the last one does.
   if (part > kLongPart && limit >= kManyPackets * kPacket) return limit / kPacket * kPacket;
   const size_t wanted =
       part > kLongPart ? 1 : std::max<size_t>(1, static_cast<size_t>(segments_per_rail));
@@ -150,8 +150,10 @@ Scheduler::Cuts Scheduler::cut(uint64_t length, size_t granule, int segments_per
                                          granule));
     if (part_end <= offset) return;
     const size_t size = round_up(segment_size(rail, part_end - offset, segments_per_rail), granule);
+    const uint64_t last_size = size < kManyPackets * kPacket ? size : size + kPacket;
     for (; offset < part_end; offset = cuts.back().offset + cuts.back().length) {
-      cuts.push_back({offset, std::min<uint64_t>(size, part_end - offset), rail});
+      const uint64_t left = part_end - offset;
+      cuts.push_back({offset, left <= last_size ? left : size, rail});
     }
   });
   return cuts;

@@ -75,7 +75,7 @@ TEST_F(SchedulerTest, CutsCoverTheMessageInGranules) {
       ASSERT_TRUE(cut.length > 0 || length == 0);
       if (rails > 0) {
         ASSERT_TRUE(scheduler.up() & rail_bit(cut.rail));
-        ASSERT_LE(cut.length, kLongSegment + granule);
+        ASSERT_LE(cut.length, kLongestSegment + granule);
         if ((scheduler.up() & allowed) != 0) {
           ASSERT_TRUE(allowed & rail_bit(cut.rail));
         }
@@ -184,8 +184,11 @@ TEST_F(SchedulerTest, OnlyTheLastSegmentOfAFastRailEndsWithAPartOfAPacket) {
     const auto cuts = scheduler_.cut(length, 64, 2, kAllRails);
     ASSERT_GT(cuts.size(), 1u);
     for (size_t i = 0; i + 1 < cuts.size(); ++i) EXPECT_EQ(cuts[i].length % kPacket, 0u);
-    EXPECT_LE(cuts.back().length, cuts.front().length);
+    EXPECT_LE(cuts.back().length, cuts.front().length + kPacket);
   }
+  up(1, 1e9);
+  EXPECT_EQ(scheduler_.cut(kLongestSegment, 64, 2, 0b10).size(), 1u) << "a rest of one packet";
+  EXPECT_EQ(scheduler_.cut(kLongestSegment + 64, 64, 2, 0b10).size(), 2u);
 }
 
 TEST(LongSegment, FillsPackets) {
