@@ -32,7 +32,7 @@ enum class Cause : uint8_t {
   kRebalance,  // lets the lanes of the set finish together
   kDrift,      // the lanes do not take what they used to
   kProbe,      // looks at what is not in use, for a window or a few
-  kReturn,     // from a probe, or to the best that a search found
+  kReturn,     // from a probe, a trial or a move that was not worth it
   kLanes,      // a lane was lost or came back
   kWay,        // goes on another way, which a probe found to be better
 };
