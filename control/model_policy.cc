@@ -10,8 +10,6 @@
 namespace nezha {
 namespace {
 
-// Shorter messages are start-up for the most part: two TCP networks help from 8 KiB on.
-constexpr SizeClass kShort = 13;
 constexpr int kSearchOperations = 3;
 constexpr int kBalanceOperations = 4;
 // Windows of a search in which early lanes are believed.
@@ -23,8 +21,6 @@ constexpr double kDominated = 1.25;
 // When a lane alone takes so much longer than several, no lane alone is the best.
 constexpr double kHopeless = 1.5;
 constexpr double kSurprise = 0.25;  // where a prediction is less sure
-// Shorter messages over stripes are not cut (takes_turns() in collectives/hosts/choice.h).
-constexpr SizeClass kStriped = 16;
 // Such messages keep rails busy for long enough to tell at what rates they go on; stripes learn
 // them in so many windows.
 constexpr SizeClass kLong = 18;
@@ -32,39 +28,18 @@ constexpr int kLearnsRates = 4;
 // Where a lane takes less of the time of the last one, the rates were wrong. What a lane has saved
 // up makes less of a difference where they are right.
 constexpr double kTogether = 0.85;
-// Lanes that stand alone adapt within an operation: between large messages' times that differ by
-// less, they are chosen, and not left for what is better by less than a little more.
-constexpr SizeClass kLarge = 20;
-constexpr double kSteady = 0.015;
-constexpr double kUnsteady = 0.025;
-// A rail that carries nothing has saved up tokens that the one in use has not: short messages by it
-// seem to take up to three tenths less than by one that is as fast.
-constexpr double kSavedUp = 0.3;
-constexpr double kRest = 10;  // windows between two probes of a set
-// Of short messages twice as many after each: what a change brings with it, to leave the rail and
-// to tell of operations, takes a good part of them longer.
-constexpr int kMostConfirmed = 4;
-constexpr double kProbeSlowest = 32;  // times what operations take now: none is to time out
-constexpr double kMostProbePart = 1. / 16;
 // A probe of a set that seems so much better, though not beyond doubt, lasts for some more windows.
 constexpr double kLooksBetter = 0.95;
 constexpr int kLooks = 4;
-// What a lane carries grows by no more at once: what it took for little says little of much, when a
-// bucket of tokens held the little.
-constexpr double kMostGrowth = 4;
 // Windows in which early lanes are let be, after a trial that was not worth it.
 constexpr int kLeastPatience = 4;
 constexpr int kMostPatience = 16;
-// Lanes together that took longer than one alone are measured once more if the rates that they have
-// alone promise so much less.
-constexpr double kPromising = 0.75;
-constexpr int kDoubted = 64;  // windows; a quarter for the second time, a sixteenth at first
-constexpr double kFarSlower = 4;
 // A move within a set is taken back unless operations gain that part of what was promised.
 constexpr double kGained = 1. / 3;
 constexpr double kBolder = 0.8;  // times a claim that was refuted: one that is looked at at once
 
 constexpr double kAssumed = 0.3;  // the error of what another policy knows
+constexpr double kFarSlower = 4;  // than what another policy knows: that was of another time
 
 // By which part a prediction must be better to be acted on: what is worth a change, and beyond what
 // noise brings about.
@@ -92,23 +67,22 @@ bool are_together(const Window& window) {
 
 Allocation ModelPolicy::open(SizeClass size_class) {
   classes_[size_class] = {};
+  choice_.open(size_class);
+  probes_.open(size_class);
   const auto predicted =
-      best(size_class, static_cast<double>(typical_bytes(size_class)), live(), false);
+      choice_.best(size_class, static_cast<double>(typical_bytes(size_class)), live(), false);
   if (predicted) return predicted->allocation;
   return unexplored(size_class, static_cast<double>(typical_bytes(size_class)))
       .value_or(unlearned());
 }
 
 void ModelPolicy::resume(const Window& last, const Allocation& ran_by, ClassState state) {
-  Class& known = classes_[last.size_class];
-  Class resumed;
-  resumed.doubts = known.doubts;
-  resumed.calm = known.calm;
-  known = std::move(resumed);
+  Class& known = classes_[last.size_class] = {};
+  choice_.open(last.size_class);
+  choice_.saw(last, ran_by, false);
+  probes_.resume(last.size_class);
   known.state = state;
   known.is_first = false;
-  known.is_cut = took_part(last) == lanes_of(ran_by);
-  saw_carried(last, ran_by);
   model_.learn(last, restricted_to(took_part(last), ran_by));
 }
 
@@ -129,11 +103,12 @@ std::vector<double> ModelPolicy::times_alone(const Window& window) const {
 void ModelPolicy::assume(const Window& last, const Allocation& ran_by,
                          const std::vector<double>& times_alone) {
   const LaneSet set = lanes_of(ran_by);
-  if (times_alone.empty() || last.size_class >= kShort || !std::has_single_bit(set)) return;
+  if (times_alone.empty() || last.size_class >= SplitChoice::kShort || !std::has_single_bit(set))
+    return;
   const double there = times_alone[static_cast<size_t>(std::countr_zero(set))];
   if (there == 0) return;
   const double ratio = static_cast<double>(slowest(last)) / there;
-  if (ratio > kFarSlower) return;  // that was of another time
+  if (ratio > kFarSlower) return;
   for (int lane = 0; lane < lanes(); ++lane) {
     const auto index = static_cast<size_t>(lane);
     if (times_alone[index] == 0 || model_.has_measured(last.size_class, lane_bit(lane))) continue;
@@ -148,16 +123,10 @@ void ModelPolicy::assume(const Window& last, const Allocation& ran_by,
 std::optional<Decision> ModelPolicy::on_window(const Window& window, const Allocation& allocation) {
   Class& known = classes_[window.size_class];
   const LaneSet set = took_part(window) & lanes_of(allocation);
-  const bool is_cut = set == lanes_of(allocation);
-  if (!known.home) {
-    known.is_cut &= is_cut;
-  } else if (!is_cut) {  // a probe's small part is too short where others may not be
-    known.probe_part = std::min(kMostProbePart, 2 * known.probe_part);
-  }
   const Allocation ran_by = restricted_to(set, allocation);
-  budget_.ran(window);
-  saw_carried(window, ran_by);
-  if (known.home) return on_probe(known, window, ran_by);
+  choice_.saw(window, allocation, known.probe.has_value());
+  probes_.ran(window);
+  if (known.probe) return on_probe(known, window, ran_by);
   if (known.trial) return on_trial(known, window, ran_by);
   if (is_settled(known.state)) return on_settled(known, window, ran_by);
   return on_search(known, window, ran_by);
@@ -165,7 +134,7 @@ std::optional<Decision> ModelPolicy::on_window(const Window& window, const Alloc
 
 Allocation ModelPolicy::on_lanes(SizeClass size_class, const Allocation& /*current*/) {
   Class& known = classes_[size_class];
-  open_search(known, true);
+  open_search(size_class, known, true);
   known.is_explored = false;
   for (int lane = 0; lane < lanes(); ++lane) {
     if (!contains(alone(), lane)) continue;  // those go over other rails now
@@ -173,22 +142,8 @@ Allocation ModelPolicy::on_lanes(SizeClass size_class, const Allocation& /*curre
     model_.lane_changed(size_class, lane, 1);
   }
   const auto split =
-      best(size_class, static_cast<double>(typical_bytes(size_class)), live(), false);
+      choice_.best(size_class, static_cast<double>(typical_bytes(size_class)), live(), false);
   return split ? split->allocation : unlearned();
-}
-
-// What a lane was late with it has not carried as fast as the others carried theirs.
-void ModelPolicy::saw_carried(const Window& window, const Allocation& ran_by) {
-  for (size_t lane = 0; lane < ran_by.size(); ++lane) {
-    double others = 0;
-    for (size_t other = 0; other < ran_by.size(); ++other) {
-      if (other != lane) others = std::max(others, static_cast<double>(window.lanes[other].mean));
-    }
-    const auto time = static_cast<double>(window.lanes[lane].mean);
-    const double timely = others == 0 || time <= others ? 1 : others / time;
-    const double part = timely * part_of(static_cast<double>(window.bytes), ran_by[lane]);
-    carried_[lane] = std::max(carried_[lane], part);
-  }
 }
 
 ClassState ModelPolicy::state(SizeClass size_class) const {
@@ -198,7 +153,7 @@ ClassState ModelPolicy::state(SizeClass size_class) const {
 
 int ModelPolicy::window_operations(SizeClass size_class) const {
   const auto known = classes_.find(size_class);
-  if (known == classes_.end() || known->second.home) return kSearchOperations;
+  if (known == classes_.end() || known->second.probe) return kSearchOperations;
   if (is_settled(known->second.state)) return Timer::kOperations;
   return known->second.state == ClassState::kHot ? kBalanceOperations : kSearchOperations;
 }
@@ -208,7 +163,7 @@ std::optional<Decision> ModelPolicy::on_search(Class& known, const Window& windo
   const bool has_changed = learn_in_search(known, window, ran_by);
   if (has_changed && (lanes_of(ran_by) & alone()) != 0) {  // which rail has, only slices show
     const auto bytes = static_cast<double>(window.bytes);
-    if (const auto slices = best(window.size_class, bytes, sharing(), false)) {
+    if (const auto slices = choice_.best(window.size_class, bytes, sharing(), false)) {
       ++known.searched;
       known.after_drift = false;  // of rails it is not known: those that are early may be as before
       return Decision{slices->allocation, Cause::kDrift};
@@ -240,7 +195,8 @@ std::optional<Decision> ModelPolicy::search_on(Class& known, const Window& windo
     settle(known, set);
     return std::nullopt;
   }
-  const Decision decision = go_to(known, *found, set, cause_of(known, found->set == set));
+  const Decision decision =
+      go_to(window.size_class, known, *found, set, cause_of(known, found->set == set));
   if (is_over) settle(known, found->set);
   return decision;
 }
@@ -264,50 +220,6 @@ std::optional<Decision> ModelPolicy::take_back(Class& known, const Window& windo
   return Decision{move.from, Cause::kReturn};
 }
 
-bool ModelPolicy::is_in_doubt(const Class& known) {
-  return known.doubts > 0 && known.settled >= kDoubted >> (2 * known.doubts);
-}
-
-// The first operations of ranks that have just started take longer than any later ones, and it is
-// by those that lanes were measured. So that is done again somewhat later, and once more; it is no
-// matter of what probes may cost, as those wait long after such a reading.
-std::optional<Allocation> ModelPolicy::doubtful(Class& known, const Window& window, LaneSet set) {
-  return window.size_class < kShort ? doubtful_alone(known, window, set)
-                                    : doubtful_together(known, window);
-}
-
-std::optional<Allocation> ModelPolicy::doubtful_together(Class& known, const Window& window) {
-  const SizeClass size_class = window.size_class;
-  const bool were_together = model_.has_measured(size_class, sharing());
-  if (!is_in_doubt(known) || !were_together || !is_spread(size_class)) return std::nullopt;
-  const auto bytes = static_cast<double>(window.bytes);
-  const auto found = best(size_class, bytes, live(), false);
-  const auto promised = model_.unhindered(size_class, bytes, sharing());
-  const bool is_alone = found && std::has_single_bit(found->set & sharing());
-  if (!is_alone || !promised || promised->time > kPromising * found->time) return std::nullopt;
-  --known.doubts;
-  model_.forget(size_class, sharing());
-  return promised->allocation;
-}
-
-// One lane after the other, but for those that were far slower.
-std::optional<Allocation> ModelPolicy::doubtful_alone(Class& known, const Window& window,
-                                                      LaneSet set) {
-  if (is_in_doubt(known)) {
-    --known.doubts;
-    known.doubted = sharing() & ~set;
-  }
-  const auto now = static_cast<double>(slowest(window));
-  for (int lane = 0; lane < lanes(); ++lane) {
-    if (!contains(known.doubted & sharing() & ~set, lane)) continue;
-    const auto alone =
-        model_.predict(window.size_class, static_cast<double>(window.bytes), all_on(lane, lanes()));
-    known.doubted &= ~lane_bit(lane);
-    if (alone && alone->time < kFarSlower * now) return alone->allocation;
-  }
-  return std::nullopt;
-}
-
 bool ModelPolicy::learn_in_search(Class& known, const Window& window, const Allocation& ran_by) {
   const LaneSet set = lanes_of(ran_by);
   const auto predicted =
@@ -322,11 +234,7 @@ bool ModelPolicy::learn_in_search(Class& known, const Window& window, const Allo
     learn_changes(window, ran_by, changed);
     const bool is_slower = std::any_of(changed.begin(), changed.end(),
                                        [](const LaneChange& it) { return it.ratio > 1; });
-    const int others = std::popcount(sharing()) - 1;
-    if (is_slower && window.size_class < kShort && known.calm >= kCalm * others) {
-      known.doubts = kDoubts;  // it may have been the machine, and no lane
-      known.calm = 0;
-    }
+    if (is_slower) probes_.doubt(window.size_class);
     return !changed.empty();
   }
   if (!model_.has_measured(window.size_class, sharing())) {
@@ -345,7 +253,7 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
   const bool is_early = are_early(changed, set);
   const bool is_bolder = is_early && least_ratio(changed) < kBolder * known.refuted;
   if (is_early && (known.patience == 0 || is_bolder)) {
-    open_search(known, true);
+    open_search(window.size_class, known, true);
     known.trial.emplace(window, ran_by, changed);
     return Decision{known.trial->raise(ran_by), Cause::kDrift};
   }
@@ -353,30 +261,26 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
     --known.patience;
   } else if (!changed.empty()) {
     // In part from before the change, or a chance: it teaches nothing.
-    open_search(known, true);
+    open_search(window.size_class, known, true);
     return std::nullopt;
   }
-  known.settled = std::min(known.settled + 1, kLongAgo);
-  known.calm = std::min(known.calm + 1, kLongAgo);
+  probes_.settled(window.size_class);
   model_.learn(window, ran_by, false);
   const auto current = model_.predict(window.size_class, bytes, ran_by);
   const auto found = improvement(known, window.size_class, bytes, *current, worth_moving, false);
   const bool may_move = known.content == 0 || (found && found->set != set);
   if (known.content > 0) --known.content;
   if (may_move && found) {
-    const Decision decision = go_to(known, *found, set, Cause::kRebalance);
+    const Decision decision = go_to(window.size_class, known, *found, set, Cause::kRebalance);
     const auto promised = model_.predict(window.size_class, bytes, found->allocation);
     const double gain = 1 - promised->time / current->time;
     if (found->set == set) known.moved = Move{ran_by, 1 - kGained * gain};
     return decision;
   }
-  auto probe = doubtful(known, window, set);
-  known.is_doubt = probe.has_value();
-  if (!probe) probe = next_probe(window, ran_by);
+  const auto probe = probes_.next(window, ran_by);
   if (!probe) return std::nullopt;
-  known.home = ran_by;
-  known.looks = 0;
-  return Decision{*probe, Cause::kProbe};
+  known.probe = Probe{ran_by, probe->is_doubt};
+  return Decision{probe->allocation, Cause::kProbe};
 }
 
 std::optional<Decision> ModelPolicy::on_trial(Class& known, const Window& window,
@@ -404,57 +308,69 @@ std::optional<Decision> ModelPolicy::on_trial(Class& known, const Window& window
 std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window,
                                               const Allocation& ran_by) {
   const auto bytes = static_cast<double>(window.bytes);
-  const Allocation home = *known.home;
-  known.home.reset();
+  Probe probe = *std::exchange(known.probe, std::nullopt);
+  const Allocation home = probe.home;
   const LaneSet unused = lanes_of(ran_by) & ~lanes_of(home);
   const LaneChanges changed = lane_changes(model_, window, ran_by, unused);
   const bool is_as_known = model_.has_measured(window.size_class, lanes_of(ran_by)) &&
                            lane_changes(model_, window, ran_by, lanes_of(ran_by)).empty();
   if (const auto at_home = model_.predict(window.size_class, bytes, home)) {
-    budget_.charge(at_home->time, window, !changed.empty());
+    probes_.charge(at_home->time, window, !changed.empty());
   }
   learn_changes(window, ran_by, changed);
   if (!changed.empty() && (unused & alone()) != 0) {  // the rails may have, and so what is at home
-    open_search(known, true);
+    open_search(window.size_class, known, true);
     return Decision{home, Cause::kReturn};
   }
   const auto current = model_.predict(window.size_class, bytes, home);
-  const auto found = best(window.size_class, bytes, live(), false);
+  const auto found = choice_.best(window.size_class, bytes, live(), false);
   if (current && found &&
-      is_better(known, bytes, *found, *current, worth_moving(*found, *current))) {
-    open_search(known, false);
-    return go_to(known, *found, lanes_of(home), Cause::kSearch);
+      choice_.is_better(is_settled(known.state), bytes, *found, *current,
+                        worth_moving(*found, *current))) {
+    open_search(window.size_class, known, false);
+    return go_to(window.size_class, known, *found, lanes_of(home), Cause::kSearch);
   }
   const bool is_promising = current && found && found->set == lanes_of(ran_by) &&
                             static_cast<double>(slowest(window)) < kLooksBetter * current->time;
-  if (is_promising && is_spread(window.size_class) && ++known.looks < kLooks) {
-    known.home = home;
+  if (is_promising && choice_.is_spread(window.size_class) && ++probe.looks < kLooks) {
+    known.probe = probe;
     return Decision{ran_by, Cause::kProbe};
   }
-  if (!known.is_doubt && window.size_class < kStriped) {
-    int& confirmed = known.confirmed[lanes_of(ran_by)];
-    confirmed = is_as_known && known.looks == 0 ? std::min(confirmed + 1, kMostConfirmed) : 0;
+  if (!probe.is_doubt) {
+    probes_.ended(window.size_class, lanes_of(ran_by), is_as_known && probe.looks == 0);
   }
   return Decision{home, Cause::kReturn};
 }
 
-void ModelPolicy::open_search(Class& known, bool after_drift) {
+// The best split if it is better by enough; or else the best within the set in use, if that is.
+std::optional<Split> ModelPolicy::improvement(const Class& known, SizeClass size_class,
+                                              double bytes, const Split& current, By by,
+                                              bool only_measured) const {
+  for (const LaneSet among : {live(), current.set}) {
+    auto found = choice_.best(size_class, bytes, among, only_measured);
+    if (found &&
+        choice_.is_better(is_settled(known.state), bytes, *found, current, by(*found, current)))
+      return found;
+  }
+  return std::nullopt;
+}
+
+void ModelPolicy::open_search(SizeClass size_class, Class& known, bool after_drift) {
   known.searched = 0;
-  known.settled = 0;
   known.after_drift = after_drift;
   known.is_by_rates = false;
-  known.is_cut = true;
-  known.confirmed.clear();
-  known.doubted = 0;
-  known.home.reset();
+  known.probe.reset();
   known.trial.reset();
   known.moved.reset();
   known.state = ClassState::kSearching;
+  choice_.look_again(size_class);
+  probes_.search_opens(size_class);
 }
 
-Decision ModelPolicy::go_to(Class& known, const Split& split, LaneSet from, Cause cause) {
+Decision ModelPolicy::go_to(SizeClass size_class, Class& known, const Split& split, LaneSet from,
+                            Cause cause) {
   const bool is_balancing = split.set == from && std::popcount(split.set) > 1;
-  if (is_settled(known.state)) open_search(known, false);
+  if (is_settled(known.state)) open_search(size_class, known, false);
   known.state = is_balancing ? ClassState::kHot : ClassState::kSearching;
   return {split.allocation, cause};
 }
@@ -473,7 +389,7 @@ void ModelPolicy::learn_changes(const Window& window, const Allocation& ran_by,
   for (const LaneChanges& each : {changes, implied(window.size_class, changes)}) {
     for (const auto& [lane, ratio] : each) {
       model_.lane_changed(window.size_class, lane, ratio);
-      if (ratio > 1) carried_[static_cast<size_t>(lane)] /= ratio;
+      if (ratio > 1) choice_.became_slower(lane, ratio);
     }
   }
   model_.learn(window, ran_by, may_be_early);
@@ -513,12 +429,12 @@ double ModelPolicy::change_together(SizeClass size_class, const LaneChanges& cha
 // What must be measured before sets can be compared.
 std::optional<Allocation> ModelPolicy::unexplored(SizeClass size_class, double bytes) const {
   if (sharing() == 0) return unknown_alone(size_class, live());
-  if (!is_spread(size_class)) return unknown_alone(size_class, sharing());
-  if (size_class >= kStriped) {
+  if (!choice_.is_spread(size_class)) return unknown_alone(size_class, sharing());
+  if (size_class >= SplitChoice::kStriped) {
     if (auto striped = unknown_alone(size_class, live() & alone())) return striped;
   }
   const Allocation first = by_rates(size_class).value_or(equal_parts(sharing(), lanes()));
-  if (!model_.predict(size_class, bytes, first) || !in_steps(size_class, bytes, first))
+  if (!model_.predict(size_class, bytes, first) || !choice_.in_steps(size_class, bytes, first))
     return first;
   const auto lane = promising_alone(size_class, bytes);
   if (!lane) return std::nullopt;
@@ -564,7 +480,7 @@ std::optional<int> ModelPolicy::promising_alone(SizeClass size_class, double byt
     beside.emplace_back(line.at(bytes / std::popcount(sharing())), lane);
   }
   std::sort(beside.begin(), beside.end());
-  const auto found = best(size_class, bytes, live(), false);
+  const auto found = choice_.best(size_class, bytes, live(), false);
   for (const auto& [time, lane] : beside) {
     if (time > kDominated * beside.front().first) break;
     if (!model_.knows(size_class, lane_bit(lane))) return lane;
@@ -572,156 +488,6 @@ std::optional<int> ModelPolicy::promising_alone(SizeClass size_class, double byt
     if (found && alone > kHopeless * found->time) break;
   }
   return std::nullopt;
-}
-
-bool ModelPolicy::is_steady(LaneSet set, double bytes) const {
-  return (set & alone()) != 0 && size_class_of(static_cast<uint64_t>(bytes)) >= kLarge;
-}
-
-bool ModelPolicy::is_better(const Class& known, double bytes, const Split& candidate,
-                            const Split& current, double by) const {
-  const bool from = is_steady(current.set, bytes);
-  const bool to = is_steady(candidate.set, bytes);
-  if (from && !to) by = std::max(by, kUnsteady);
-  if (to && !from) by = is_settled(known.state) ? 0 : -kSteady;
-  const bool is_other_rail = candidate.set != current.set && std::has_single_bit(candidate.set) &&
-                             ((candidate.set | current.set) & alone()) == 0;
-  const bool is_short = size_class_of(static_cast<uint64_t>(bytes)) < kShort;
-  if (is_other_rail && is_short && is_settled(known.state)) by = std::max(by, kSavedUp);
-  return candidate.time < current.time * (1 - by);
-}
-
-// Whether messages of the class may go over several lanes.
-bool ModelPolicy::is_spread(SizeClass size_class) const {
-  return size_class >= kShort && classes_.at(size_class).is_cut;
-}
-
-// Short messages over stripes take turns on the rails, and what a probe shows is what those have
-// saved up, which does not last: trials show whether to (control/way_trial.h). Shorter ones go by
-// the fastest rail, as over that one alone.
-bool ModelPolicy::suits(SizeClass size_class, LaneSet set) const {
-  if (size_class < kStriped && sharing() != 0 && (set & alone()) != 0) return false;
-  return is_spread(size_class) || std::has_single_bit(set);
-}
-
-std::optional<Split> ModelPolicy::best(SizeClass size_class, double bytes, LaneSet among,
-                                       bool only_measured) const {
-  // Where all that is known is of far shorter messages, what finds its way by itself goes first.
-  const bool stripes = (live() & alone()) != 0;
-  std::optional<Split> best;
-  const auto cost = [&](const Split& split) {
-    return split.time * (is_steady(split.set, bytes) ? 1 - kSteady : 1);
-  };
-  for (const LaneSet set : usable_sets()) {
-    if ((set & ~among) != 0 || !suits(size_class, set)) continue;
-    if (only_measured && !model_.has_measured(size_class, set)) continue;
-    const auto split = model_.finish_together(size_class, bytes, set);
-    if (split && stripes && !in_steps(size_class, bytes, split->allocation)) continue;
-    if (split && (!best || cost(*split) < cost(*best))) best = split;
-  }
-  if (best)
-    best->allocation = in_steps(size_class, bytes, best->allocation).value_or(best->allocation);
-  return best;
-}
-
-// The best split if it is better by enough; or else the best within the set in use, if that is.
-std::optional<Split> ModelPolicy::improvement(const Class& known, SizeClass size_class,
-                                              double bytes, const Split& current, By by,
-                                              bool only_measured) const {
-  for (const LaneSet among : {live(), current.set}) {
-    auto found = best(size_class, bytes, among, only_measured);
-    if (found && is_better(known, bytes, *found, current, by(*found, current))) return found;
-  }
-  return std::nullopt;
-}
-
-// What a lane may carry next, of so many bytes: a probe's small part in any case.
-double ModelPolicy::most(SizeClass size_class, int lane, double bytes) const {
-  const double carried = carried_[static_cast<size_t>(lane)];
-  if (carried == 0 || contains(alone(), lane)) return bytes;
-  return std::max(kMostGrowth * carried, classes_.at(size_class).probe_part * bytes);
-}
-
-// The allocation itself, or one on the way to it where a lane would carry too much more than it
-// ever has: the others carry the rest. None where all of them would.
-std::optional<Allocation> ModelPolicy::in_steps(SizeClass size_class, double bytes,
-                                                const Allocation& allocation) const {
-  const LaneSet set = lanes_of(allocation);
-  LaneSet held = 0;
-  std::vector<double> parts(allocation.begin(), allocation.end());
-  for (LaneSet before = ~held; before != held;) {
-    before = held;
-    double rest = bytes;
-    double others = 0;  // the parts of those that are not held
-    for (int lane = 0; lane < lanes(); ++lane) {
-      if (contains(held, lane)) {
-        rest -= parts[static_cast<size_t>(lane)];
-      } else {
-        others += parts[static_cast<size_t>(lane)];
-      }
-    }
-    for (int lane = 0; lane < lanes(); ++lane) {
-      if (!contains(set & ~held, lane)) continue;
-      double& part = parts[static_cast<size_t>(lane)];
-      part *= rest / others;
-      if (part <= most(size_class, lane, bytes)) continue;
-      part = most(size_class, lane, bytes);
-      held |= lane_bit(lane);
-    }
-    if (held == set) return std::nullopt;
-  }
-  return in_proportion(parts);
-}
-
-// Of the sets that differ from the current one by a lane, the lanes alone, and beside a lane that
-// stands alone the best of the others: what costs the least for the time that it was not measured.
-std::optional<Allocation> ModelPolicy::next_probe(const Window& window,
-                                                  const Allocation& current) const {
-  const auto bytes = static_cast<double>(window.bytes);
-  const LaneSet set = lanes_of(current);
-  const auto now = model_.predict(window.size_class, bytes, current);
-  const auto beside =
-      (set & alone()) == 0 ? std::nullopt : best(window.size_class, bytes, sharing(), false);
-  const auto& confirmed = classes_.at(window.size_class).confirmed;
-  std::optional<Allocation> next;
-  double least = 0;
-  for (const LaneSet other : usable_sets()) {
-    const bool is_near = std::popcount(other ^ set) == 1 || std::has_single_bit(other) ||
-                         (beside && other == beside->set);
-    if (!is_near || other == set || !suits(window.size_class, other)) continue;
-    const auto age = static_cast<double>(model_.age(window.size_class, other));
-    const auto probe = probe_of(window, *now, other);
-    const auto times = confirmed.find(other);
-    const double rest = std::ldexp(kRest, times == confirmed.end() ? 0 : times->second);
-    if (!probe || age < rest || probe->time > kProbeSlowest * now->time) continue;
-    const double cost = ProbeBudget::cost(now->time, probe->time, kSearchOperations);
-    if (!budget_.affords(cost) || (next && cost / age >= least)) continue;
-    next = probe->allocation;
-    least = cost / age;
-  }
-  return next;
-}
-
-std::optional<Split> ModelPolicy::probe_of(const Window& window, const Split& current,
-                                           LaneSet set) const {
-  const auto bytes = static_cast<double>(window.bytes);
-  auto split = model_.finish_together(window.size_class, bytes, set);
-  if (split) {
-    const auto stepped = in_steps(window.size_class, bytes, split->allocation);
-    return model_.predict(window.size_class, bytes, stepped.value_or(split->allocation));
-  }
-  if ((set & alone()) != 0) {
-    return Split{set, all_on(std::countr_zero(set), lanes()), 2 * current.time};
-  }
-  const LaneSet added = set & ~current.set;
-  if (added == set || added == 0) return std::nullopt;
-  const int lane = std::countr_zero(added);
-  std::vector<double> weights(current.allocation.begin(), current.allocation.end());
-  const double part = classes_.at(window.size_class).probe_part;
-  weights[static_cast<size_t>(lane)] = part * SliceBounds::kWhole;
-  const auto line = model_.line(window.size_class, set, lane);
-  const double time = line ? line->at(part * bytes) : 2 * current.time;
-  return Split{set, in_proportion(weights), std::max(time, current.time)};
 }
 
 }  // namespace nezha

@@ -13,7 +13,8 @@
 #include "control/lane_model.h"
 #include "control/lane_trial.h"
 #include "control/policy.h"
-#include "control/probe_budget.h"
+#include "control/probes.h"
+#include "control/split_choice.h"
 
 namespace nezha {
 
@@ -39,7 +40,8 @@ class ModelPolicy final : public Policy {
       : Policy(lanes, alone),
         model_(lanes),
         rates_(std::move(rates)),
-        carried_(static_cast<size_t>(lanes)) {}
+        choice_(*this, model_),
+        probes_(*this, model_, choice_) {}
 
   Allocation open(SizeClass size_class) override;
   void resume(const Window& last, const Allocation& ran_by, ClassState state) override;
@@ -52,16 +54,17 @@ class ModelPolicy final : public Policy {
   int window_operations(SizeClass size_class) const override;
 
   // The part of the operations' time that they took longer by probes, as far as windows tell.
-  double probing() const { return budget_.spent(); }
+  double probing() const { return probes_.spent(); }
 
  private:
-  static constexpr int kDoubts = 2;
-  static constexpr int kCalm = 256;  // windows, for each lane that is measured again
-  static constexpr int kLongAgo = kCalm * kMaxLanes;
-
   struct Move {
     Allocation from;
     double most = 1;  // of what `from` takes, as predicted: more, and it was not worth it
+  };
+  struct Probe {
+    Allocation home;  // where it returns to
+    bool is_doubt = false;
+    int looks = 0;  // windows of it that were promising
   };
   struct Class {
     ClassState state = ClassState::kSearching;
@@ -71,23 +74,14 @@ class ModelPolicy final : public Policy {
     bool after_drift = false;         // what opened this search, or lanes came or went
     std::optional<Allocation> rated;  // by the lanes' rates when it was first divided
     bool is_by_rates = false;         // what was measured first was that, and lanes were together
-    bool is_cut = true;               // messages are long enough for each lane to get some
-    double probe_part = 1. / 256;     // of a probed lane that the model would give nothing
-    std::optional<Allocation> home;   // where a probe returns to
-    int looks = 0;                    // windows of the probe that is under way
+    std::optional<Probe> probe;       // that is under way
     std::optional<LaneTrial> trial;
     std::optional<Move> moved;  // within a set that had settled, until a window shows its worth
-    int contentment = 0;    // windows without such moves, after the last one that was worth none
-    int content = 0;        // how many of them are left
-    int doubts = kDoubts;   // how often lanes may be measured once more
-    LaneSet doubted = 0;    // of short messages: those that still are to be
-    int calm = kLongAgo;    // settled windows since a change raised doubts
-    bool is_doubt = false;  // the probe that is under way is such a one
-    std::map<LaneSet, int> confirmed;  // what was known, by so many probes in a row
-    int settled = 0;                   // windows since the last search, without probes
-    int wait = 0;        // windows in which early lanes are let be, after the last trial
-    int patience = 0;    // how many of them are left
-    double refuted = 1;  // the boldest claim of trials since one that was worth it
+    int contentment = 0;  // windows without such moves, after the last one that was worth none
+    int content = 0;      // how many of them are left
+    int wait = 0;         // windows in which early lanes are let be, after the last trial
+    int patience = 0;     // how many of them are left
+    double refuted = 1;   // the boldest claim of trials since one that was worth it
   };
 
   std::optional<Decision> on_search(Class& known, const Window& window, const Allocation& ran_by);
@@ -97,12 +91,8 @@ class ModelPolicy final : public Policy {
   std::optional<Decision> on_trial(Class& known, const Window& window, const Allocation& ran_by);
   std::optional<Decision> on_probe(Class& known, const Window& window, const Allocation& ran_by);
   std::optional<Decision> take_back(Class& known, const Window& window, LaneSet set) const;
-  static bool is_in_doubt(const Class& known);
-  std::optional<Allocation> doubtful(Class& known, const Window& window, LaneSet set);
-  std::optional<Allocation> doubtful_together(Class& known, const Window& window);
-  std::optional<Allocation> doubtful_alone(Class& known, const Window& window, LaneSet set);
-  static void open_search(Class& known, bool after_drift);
-  static Decision go_to(Class& known, const Split& split, LaneSet from, Cause cause);
+  void open_search(SizeClass size_class, Class& known, bool after_drift);
+  Decision go_to(SizeClass size_class, Class& known, const Split& split, LaneSet from, Cause cause);
   static Cause cause_of(const Class& known, bool is_same_set);
   static void settle(Class& known, LaneSet set);
 
@@ -115,31 +105,16 @@ class ModelPolicy final : public Policy {
   std::optional<Allocation> by_rates(SizeClass size_class) const;
   std::optional<Allocation> unknown_alone(SizeClass size_class, LaneSet among) const;
   std::optional<int> promising_alone(SizeClass size_class, double bytes) const;
-  bool is_spread(SizeClass size_class) const;
-  // Whether messages of the class may go over that set.
-  bool suits(SizeClass size_class, LaneSet set) const;
-  // Whether large messages rather go over that set.
-  bool is_steady(LaneSet set, double bytes) const;
-  bool is_better(const Class& known, double bytes, const Split& candidate, const Split& current,
-                 double by) const;
-  std::optional<Split> best(SizeClass size_class, double bytes, LaneSet among,
-                            bool only_measured) const;
   // By which part a split must be better than another one.
   using By = double (*)(const Split&, const Split&);
   std::optional<Split> improvement(const Class& known, SizeClass size_class, double bytes,
                                    const Split& current, By by, bool only_measured) const;
-  void saw_carried(const Window& window, const Allocation& ran_by);
-  double most(SizeClass size_class, int lane, double bytes) const;
-  std::optional<Allocation> in_steps(SizeClass size_class, double bytes,
-                                     const Allocation& allocation) const;
-  std::optional<Allocation> next_probe(const Window& window, const Allocation& current) const;
-  std::optional<Split> probe_of(const Window& window, const Split& current, LaneSet set) const;
 
   LaneModel model_;
   Rates rates_;
-  std::vector<double> carried_;  // by lane: the most bytes that it was seen to carry in time
+  SplitChoice choice_;
+  Probes probes_;
   std::map<SizeClass, Class> classes_;
-  ProbeBudget budget_;
 };
 
 }  // namespace nezha

@@ -85,18 +85,18 @@ class Policy {
   LaneSet alone() const { return alone_; }
   // What messages run by while nothing is known.
   Allocation unlearned() const { return nezha::unlearned(live_, alone_, lanes_); }
+  // The live lanes that carry parts of a message.
+  LaneSet sharing() const { return live_ & ~alone_; }
+  // Those that an allocation may have.
+  std::vector<LaneSet> usable_sets() const;
   // Whether an allocation may have these lanes and no others, once they are live.
   bool is_possible(LaneSet set) const {
     return set != 0 && ((set & alone_) == 0 || std::has_single_bit(set));
   }
 
- protected:
-  // The live lanes that carry parts of a message.
-  LaneSet sharing() const { return live_ & ~alone_; }
-  bool is_usable(LaneSet set) const { return is_possible(set) && (set & ~live_) == 0; }
-  std::vector<LaneSet> usable_sets() const;
-
  private:
+  bool is_usable(LaneSet set) const { return is_possible(set) && (set & ~live_) == 0; }
+
   int lanes_;
   LaneSet live_;
   LaneSet alone_;

@@ -1,0 +1,139 @@
+#include "control/split_choice.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+
+namespace nezha {
+namespace {
+
+// Lanes that stand alone adapt within an operation: between large messages' times that differ by
+// less, they are chosen, and not left for what is better by less than a little more.
+constexpr SizeClass kLarge = 20;
+constexpr double kSteady = 0.015;
+constexpr double kUnsteady = 0.025;
+// A rail that carries nothing has saved up tokens that the one in use has not: short messages by it
+// seem to take up to three tenths less than by one that is as fast.
+constexpr double kSavedUp = 0.3;
+constexpr double kMostProbePart = 1. / 16;
+// What a lane carries grows by no more at once: what it took for little says little of much, when a
+// bucket of tokens held the little.
+constexpr double kMostGrowth = 4;
+
+}  // namespace
+
+SplitChoice::SplitChoice(const Policy& lanes, const LaneModel& model)
+    : lanes_(lanes), model_(model), carried_(static_cast<size_t>(lanes.lanes())) {}
+
+void SplitChoice::saw(const Window& window, const Allocation& allocation, bool is_probe) {
+  Class& known = classes_[window.size_class];
+  const LaneSet set = took_part(window) & lanes_of(allocation);
+  const bool is_cut = set == lanes_of(allocation);
+  if (!is_probe) {
+    known.is_cut &= is_cut;
+  } else if (!is_cut) {  // a probe's small part is too short where others may not be
+    known.probe_part = std::min(kMostProbePart, 2 * known.probe_part);
+  }
+  saw_carried(window, restricted_to(set, allocation));
+}
+
+// What a lane was late with it has not carried as fast as the others carried theirs.
+void SplitChoice::saw_carried(const Window& window, const Allocation& ran_by) {
+  for (size_t lane = 0; lane < ran_by.size(); ++lane) {
+    double others = 0;
+    for (size_t other = 0; other < ran_by.size(); ++other) {
+      if (other != lane) others = std::max(others, static_cast<double>(window.lanes[other].mean));
+    }
+    const auto time = static_cast<double>(window.lanes[lane].mean);
+    const double timely = others == 0 || time <= others ? 1 : others / time;
+    const double part = timely * part_of(static_cast<double>(window.bytes), ran_by[lane]);
+    carried_[lane] = std::max(carried_[lane], part);
+  }
+}
+
+bool SplitChoice::is_spread(SizeClass size_class) const {
+  return size_class >= kShort && classes_.at(size_class).is_cut;
+}
+
+// Short messages over stripes take turns on the rails, and what a probe shows is what those have
+// saved up, which does not last: trials show whether to (control/way_trial.h). Shorter ones go by
+// the fastest rail, as over that one alone.
+bool SplitChoice::suits(SizeClass size_class, LaneSet set) const {
+  if (size_class < kStriped && lanes_.sharing() != 0 && (set & lanes_.alone()) != 0) return false;
+  return is_spread(size_class) || std::has_single_bit(set);
+}
+
+std::optional<Split> SplitChoice::best(SizeClass size_class, double bytes, LaneSet among,
+                                       bool only_measured) const {
+  // Where all that is known is of far shorter messages, what finds its way by itself goes first.
+  const bool stripes = (lanes_.live() & lanes_.alone()) != 0;
+  std::optional<Split> best;
+  const auto cost = [&](const Split& split) {
+    return split.time * (is_steady(split.set, bytes) ? 1 - kSteady : 1);
+  };
+  for (const LaneSet set : lanes_.usable_sets()) {
+    if ((set & ~among) != 0 || !suits(size_class, set)) continue;
+    if (only_measured && !model_.has_measured(size_class, set)) continue;
+    const auto split = model_.finish_together(size_class, bytes, set);
+    if (split && stripes && !in_steps(size_class, bytes, split->allocation)) continue;
+    if (split && (!best || cost(*split) < cost(*best))) best = split;
+  }
+  if (best)
+    best->allocation = in_steps(size_class, bytes, best->allocation).value_or(best->allocation);
+  return best;
+}
+
+bool SplitChoice::is_steady(LaneSet set, double bytes) const {
+  return (set & lanes_.alone()) != 0 && size_class_of(static_cast<uint64_t>(bytes)) >= kLarge;
+}
+
+bool SplitChoice::is_better(bool is_settled, double bytes, const Split& candidate,
+                            const Split& current, double by) const {
+  const bool from = is_steady(current.set, bytes);
+  const bool to = is_steady(candidate.set, bytes);
+  if (from && !to) by = std::max(by, kUnsteady);
+  if (to && !from) by = is_settled ? 0 : -kSteady;
+  const bool is_other_rail = candidate.set != current.set && std::has_single_bit(candidate.set) &&
+                             ((candidate.set | current.set) & lanes_.alone()) == 0;
+  const bool is_short = size_class_of(static_cast<uint64_t>(bytes)) < kShort;
+  if (is_other_rail && is_short && is_settled) by = std::max(by, kSavedUp);
+  return candidate.time < current.time * (1 - by);
+}
+
+// What a lane may carry next, of so many bytes: a probe's small part in any case.
+double SplitChoice::most(SizeClass size_class, int lane, double bytes) const {
+  const double carried = carried_[static_cast<size_t>(lane)];
+  if (carried == 0 || contains(lanes_.alone(), lane)) return bytes;
+  return std::max(kMostGrowth * carried, classes_.at(size_class).probe_part * bytes);
+}
+
+std::optional<Allocation> SplitChoice::in_steps(SizeClass size_class, double bytes,
+                                                const Allocation& allocation) const {
+  const LaneSet set = lanes_of(allocation);
+  LaneSet held = 0;
+  std::vector<double> parts(allocation.begin(), allocation.end());
+  for (LaneSet before = ~held; before != held;) {
+    before = held;
+    double rest = bytes;
+    double others = 0;  // the parts of those that are not held
+    for (int lane = 0; lane < lanes_.lanes(); ++lane) {
+      if (contains(held, lane)) {
+        rest -= parts[static_cast<size_t>(lane)];
+      } else {
+        others += parts[static_cast<size_t>(lane)];
+      }
+    }
+    for (int lane = 0; lane < lanes_.lanes(); ++lane) {
+      if (!contains(set & ~held, lane)) continue;
+      double& part = parts[static_cast<size_t>(lane)];
+      part *= rest / others;
+      if (part <= most(size_class, lane, bytes)) continue;
+      part = most(size_class, lane, bytes);
+      held |= lane_bit(lane);
+    }
+    if (held == set) return std::nullopt;
+  }
+  return in_proportion(parts);
+}
+
+}  // namespace nezha

@@ -1,0 +1,74 @@
+// Which division of a message is the best, as far as is known.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "control/lane_model.h"
+#include "control/policy.h"
+
+namespace nezha {
+
+// Which sets of lanes a class's messages may go over, which of them and which division of it the
+// model predicts to take least, and by how much less it must be to be chosen. What a lane is to
+// carry grows step by step.
+class SplitChoice {
+ public:
+  // Shorter messages are start-up for the most part: two TCP networks help from 8 KiB on.
+  static constexpr SizeClass kShort = 13;
+  // Shorter messages over stripes are not cut (takes_turns() in collectives/hosts/choice.h).
+  static constexpr SizeClass kStriped = 16;
+
+  // Of the policy's lanes. Both stay where they are.
+  SplitChoice(const Policy& lanes, const LaneModel& model);
+
+  // Nothing is known of the class's messages.
+  void open(SizeClass size_class) { classes_[size_class] = {}; }
+  // It is to be seen again whether they are long enough for each lane to get some.
+  void look_again(SizeClass size_class) { classes_[size_class].is_cut = true; }
+  // A window's operations ran by that allocation, which was a probe or not.
+  void saw(const Window& window, const Allocation& allocation, bool is_probe);
+  // A byte takes `ratio` times as long on the lane as it did.
+  void became_slower(int lane, double ratio) { carried_[static_cast<size_t>(lane)] /= ratio; }
+
+  // In what follows, open() was called for the class.
+
+  // Whether messages may go over several lanes.
+  bool is_spread(SizeClass size_class) const;
+  // Whether they may go over that set.
+  bool suits(SizeClass size_class, LaneSet set) const;
+  // The part of a probed lane that the model would give nothing.
+  double probe_part(SizeClass size_class) const { return classes_.at(size_class).probe_part; }
+
+  // What takes least over lanes of `among`; none where nothing is known. `only_measured`: in this
+  // class, over that set.
+  std::optional<Split> best(SizeClass size_class, double bytes, LaneSet among,
+                            bool only_measured) const;
+  // Whether it takes less than the current one by that part. What is settled is left for less only
+  // if that lasts.
+  bool is_better(bool is_settled, double bytes, const Split& candidate, const Split& current,
+                 double by) const;
+  // The allocation itself, or one on the way to it where a lane would carry too much more than it
+  // ever has: the others carry the rest. None where all of them would.
+  std::optional<Allocation> in_steps(SizeClass size_class, double bytes,
+                                     const Allocation& allocation) const;
+
+ private:
+  struct Class {
+    bool is_cut = true;  // messages are long enough for each lane to get some
+    double probe_part = 1. / 256;
+  };
+
+  void saw_carried(const Window& window, const Allocation& ran_by);
+  // Whether large messages rather go over that set.
+  bool is_steady(LaneSet set, double bytes) const;
+  double most(SizeClass size_class, int lane, double bytes) const;
+
+  const Policy& lanes_;
+  const LaneModel& model_;
+  std::vector<double> carried_;  // by lane: the most bytes that it was seen to carry in time
+  std::map<SizeClass, Class> classes_;
+};
+
+}  // namespace nezha
