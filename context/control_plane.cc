@@ -394,6 +394,7 @@ void ControlPlane::on_peer_gone(int rank, const absl::Status& why) {
     return owner_.on_nonsense(absl::UnavailableError(absl::StrCat(
         "an engine is lost, and to go on without it takes all ranks: ", why.message())));
   }
+  is_over_ = true;
   if (coordinator_ != nullptr) return coordinator_->lose(rank);
   if (!follower_.is_waiting()) return;
   follower_.give_up_step();

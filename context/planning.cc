@@ -1,6 +1,5 @@
 // By which plan the operations of a context run, and what they tell of it.
 #include <algorithm>
-#include <filesystem>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -44,8 +43,9 @@ void give_output(Operation& op, BufferPool& pool, Buffer& scratch) {
 // ---- Setting up --------------------------------------------------------------------------------
 
 absl::Status ContextImpl::load_table() {
-  if (options_.table.empty() || !std::filesystem::exists(options_.table)) return absl::OkStatus();
+  if (options_.table.empty()) return absl::OkStatus();
   auto table = nezha::load_table(options_.table);
+  if (absl::IsNotFound(table.status())) return absl::OkStatus();  // the first run's
   if (!table.ok()) return table.status();
   table_ = *std::move(table);
   return absl::OkStatus();

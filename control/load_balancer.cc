@@ -32,6 +32,7 @@ std::optional<AllocationChange> LoadBalancer::on_window(const Window& window) {
   const auto found = table_.entries.find(size_class);
   if (found == table_.entries.end()) return std::nullopt;
   TableEntry& entry = found->second;
+  if (window.operations == 0 && window.allocation == entry.number) return on_silence(size_class);
   const bool has_ran = (took_part(window) & lanes_of(entry.allocation)) != 0;
   if (window.allocation != entry.number || !has_ran) return std::nullopt;
   entry.saw(window);
@@ -135,17 +136,32 @@ std::optional<AllocationChange> LoadBalancer::on_trial(const Window& window) {
   const auto verdict = trial.look_at(window);
   if (verdict == WayTrial::Verdict::kOpen) return std::nullopt;
   TableEntry& entry = table_.entries.at(size_class);
-  if (verdict == WayTrial::Verdict::kLost) {
-    const TableEntry& home = trial.home();
-    entry.way = home.way;
-    return follow(size_class, {home.allocation, Cause::kReturn, home.algorithm});
-  }
+  if (verdict == WayTrial::Verdict::kLost) return go_home(size_class);
   const bool is_one = std::has_single_bit(lanes_of(entry.allocation));
   policy(entry).resume(window, entry.allocation,
                        is_one ? ClassState::kCold : ClassState::kConverged);
   policy(entry).assume(window, entry.allocation, ways_.front().policy->times_alone(window));
   entry.keep(window);
   return follow(size_class, {entry.allocation, Cause::kWay});
+}
+
+// From a trial that is over.
+std::optional<AllocationChange> LoadBalancer::go_home(SizeClass size_class) {
+  const TableEntry& home = trial_of(size_class).home();
+  table_.entries.at(size_class).way = home.way;
+  return follow(size_class, {home.allocation, Cause::kReturn, home.algorithm});
+}
+
+std::optional<AllocationChange> LoadBalancer::on_silence(SizeClass size_class) {
+  WayTrial& trial = trial_of(size_class);
+  if (trial.is_under_way()) {
+    trial.interrupt();
+    return go_home(size_class);
+  }
+  const TableEntry& entry = table_.entries.at(size_class);
+  const auto allocation = policy(entry).on_silence(size_class, entry.allocation);
+  if (!allocation || *allocation == entry.allocation) return std::nullopt;
+  return follow(size_class, {*allocation, Cause::kReturn});
 }
 
 DataLengthTable LoadBalancer::learned() const {

@@ -46,7 +46,7 @@ class LoadBalancer {
   // A message of that size has been seen: gives its class an allocation of its own if it had none.
   std::optional<AllocationChange> open(uint64_t bytes);
   // The change that follows from a window, if one does. Windows by anything but their class's
-  // latest allocation are passed over.
+  // latest allocation are passed over. After one of operations that said nothing no trial goes on.
   std::optional<AllocationChange> on_window(const Window& window);
   // Of how many operations the next window of a class is to be: for the Timer, after each call of
   // on_window(), open(), set_live() and resume(), which change it for classes whose allocations
@@ -83,6 +83,8 @@ class LoadBalancer {
   bool is_another(size_t way, SizeClass size_class) const;
   std::optional<AllocationChange> begin_trial(SizeClass size_class);
   std::optional<AllocationChange> on_trial(const Window& window);
+  std::optional<AllocationChange> go_home(SizeClass size_class);
+  std::optional<AllocationChange> on_silence(SizeClass size_class);
 
   DataLengthTable table_;
   std::vector<Way> ways_;  // the first is for all classes

@@ -146,6 +146,20 @@ Allocation ModelPolicy::on_lanes(SizeClass size_class, const Allocation& /*curre
   return split ? split->allocation : unlearned();
 }
 
+std::optional<Allocation> ModelPolicy::on_silence(SizeClass size_class,
+                                                  const Allocation& /*current*/) {
+  Class& known = classes_[size_class];
+  if (const auto probe = std::exchange(known.probe, std::nullopt)) return probe->home;
+  if (const auto trial = std::exchange(known.trial, std::nullopt)) {
+    settle(known, lanes_of(trial->home()));
+    return trial->home();
+  }
+  if (is_settled(known.state)) return std::nullopt;
+  const auto bytes = static_cast<double>(typical_bytes(size_class));
+  const auto measured = choice_.best(size_class, bytes, live(), true);
+  return measured ? measured->allocation : unlearned();
+}
+
 ClassState ModelPolicy::state(SizeClass size_class) const {
   const auto known = classes_.find(size_class);
   return known == classes_.end() ? ClassState::kSearching : known->second.state;

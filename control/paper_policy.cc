@@ -105,6 +105,15 @@ Allocation PaperPolicy::on_lanes(SizeClass size_class, const Allocation& current
   return goes_on ? start_hot(known, restricted_to(kept, current)) : start_search(known, false);
 }
 
+// What comes next of a search, or of steps, waits.
+std::optional<Allocation> PaperPolicy::on_silence(SizeClass size_class, const Allocation& current) {
+  const Class& known = classes_.at(size_class);
+  if (is_settled(known.state)) return std::nullopt;
+  if (known.best.allocation.empty()) return current;
+  const bool is_possible = (lanes_of(known.best.allocation) & ~live()) == 0;
+  return is_possible ? known.best.allocation : current;
+}
+
 ClassState PaperPolicy::state(SizeClass size_class) const {
   const auto known = classes_.find(size_class);
   return known == classes_.end() ? ClassState::kSearching : known->second.state;
@@ -161,7 +170,8 @@ std::optional<Decision> PaperPolicy::on_hot(Class& known, const Window& window,
 
 std::optional<Decision> PaperPolicy::on_settled(Class& known, const Window& window,
                                                 const Allocation& ran_by) {
-  if (!known.settled) known.settled = window;
+  // That of an earlier run may be of another allocation.
+  if (!known.settled || took_part(*known.settled) != took_part(window)) known.settled = window;
   // The first window that is off may be a chance, and is in part from before a change.
   const bool was_off = std::exchange(known.is_off, has_drifted(window, *known.settled));
   if (!was_off || !known.is_off) return std::nullopt;

@@ -68,6 +68,12 @@ class Policy {
   // What follows from a window that ran by that allocation: the next one, none if it stays. Some
   // lane of the allocation took part.
   virtual std::optional<Decision> on_window(const Window& window, const Allocation& ran_by) = 0;
+  // Operations of the class overlap, and say nothing: what it was trying by `current` may go on for
+  // ever, unless this lets it go on by another allocation until they say something.
+  virtual std::optional<Allocation> on_silence(SizeClass /*size_class*/,
+                                               const Allocation& /*current*/) {
+    return std::nullopt;
+  }
   // The allocation that the class always has; none if windows decide.
   virtual std::optional<Allocation> only() const { return std::nullopt; }
   // The lanes that are live are others: the allocation that follows `current` in an open class.

@@ -19,12 +19,15 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "collectives/signature.h"
+#include "transport/wire.h"
 
 namespace nezha {
 namespace {
 
 constexpr absl::string_view kTitle = "nezha data length table 1";
-constexpr size_t kLargest = 1 << 20;  // bytes
+constexpr size_t kLargest = 1 << 20;                // bytes
+constexpr uint64_t kMostTime = uint64_t{1} << 60;   // nanoseconds
+constexpr uint64_t kMostCount = uint64_t{1} << 60;  // a run adds some, and another one reads it
 
 constexpr ClassState kStates[] = {ClassState::kSearching, ClassState::kCold, ClassState::kHot,
                                   ClassState::kConverged};
@@ -168,14 +171,14 @@ class Parser {
     entry.state = named(rest("state"), kStates);
     entry.allocation = allocation(rest("parts"));
     if (is_next("algorithm")) entry.algorithm = named(rest("algorithm"), kAlgorithms);
-    entry.windows = number(rest("windows"), UINT64_MAX);
+    entry.windows = number(rest("windows"), kMostCount);
     if (entry.windows == 0) fail("has a class without windows");
-    entry.bytes = number(rest("bytes"), UINT64_MAX);
+    entry.bytes = number(rest("bytes"), wire::kMaxMessage);
     if (entry.bytes == 0 || size_class_of(entry.bytes) != size_class)
       fail("has a size of another class");
     entry.ran_by = allocation(rest("ran-by"));
     read_times(entry);
-    entry.changes = number(rest("changes"), UINT64_MAX);
+    entry.changes = number(rest("changes"), kMostCount);
     while (is_next("change")) {
       read_change(entry);
     }
@@ -184,7 +187,7 @@ class Parser {
 
   void read_times(TableEntry& entry) {
     bool took_part = false;
-    for (const uint64_t time : numbers(rest("times"), INT64_MAX)) {
+    for (const uint64_t time : numbers(rest("times"), kMostTime)) {
       const size_t lane = entry.times.size();
       if (ok() && time > 0 && entry.ran_by[lane] == 0) fail("has a time of a lane without a part");
       took_part |= time > 0;
@@ -278,8 +281,12 @@ absl::Status save_table(const DataLengthTable& table, const std::string& path) {
 }
 
 absl::StatusOr<DataLengthTable> load_table(const std::string& path) {
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot read the data length table ", path));
+  if (!file) {
+    const int error = errno == 0 ? EIO : errno;
+    return absl::ErrnoToStatus(error, absl::StrCat("cannot read the data length table ", path));
+  }
   std::string text(kLargest + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad() || text.size() == static_cast<size_t>(file.gcount())) {

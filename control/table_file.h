@@ -12,13 +12,13 @@ namespace nezha {
 
 // Classes that have had no window are left out.
 std::string format_table(const DataLengthTable& table);
-// The inverse. Whatever format_table() does not write is an error that names the line; `name` is
-// what the error calls the text.
+// The inverse. Text of another form is an error that names the line, and so is a number that no
+// table of a context has; `name` is what the error calls the text.
 absl::StatusOr<DataLengthTable> parse_table(absl::string_view text, absl::string_view name);
 
 // Whoever reads the file while it is written, or after a crash, sees the old one or the new one.
 absl::Status save_table(const DataLengthTable& table, const std::string& path);
-// At most 1 MiB.
+// At most 1 MiB. NotFound where there is no such file.
 absl::StatusOr<DataLengthTable> load_table(const std::string& path);
 
 }  // namespace nezha

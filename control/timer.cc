@@ -7,12 +7,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "transport/wire.h"
 
 namespace nezha {
 namespace {
 
 constexpr uint64_t kShort = 128 << 10;         // bytes
 constexpr Nanos kBetween = 20 * kMicrosecond;  // operations that follow at once
+constexpr Nanos kFarIdler = 4;                 // times what ranks are on the average
+constexpr Nanos kLongest = Nanos{1} << 60;     // years
 
 double robust_mean(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -122,6 +125,7 @@ void Timer::join(Operation& operation, const Reading& reading) const {
   const bool follows = reading.idle < std::numeric_limits<Nanos>::max();
   operation.is_at_once &= follows && !says_nothing(reading);
   operation.idle += reading.idle / ranks_;
+  operation.most_idle = std::max(operation.most_idle, reading.idle);
   for (size_t lane = 0; lane < lanes_; ++lane) {
     Nanos& shortest = operation.shortest.lanes[lane];
     shortest = std::min(shortest, reading.lanes[lane]);
@@ -135,7 +139,8 @@ Reading Timer::joined(Operation& operation) const {
   const std::vector<Nanos>& means = operation.means;
   const Nanos longest = *std::max_element(means.begin(), means.end());
   const Nanos at_once = std::max(longest / 8, std::min(longest / 3, kBetween));
-  const bool is_mean = operation.is_at_once && joined.bytes < kShort && operation.idle <= at_once;
+  const bool follow = operation.idle <= at_once && operation.most_idle / kFarIdler <= at_once;
+  const bool is_mean = operation.is_at_once && joined.bytes < kShort && follow;
   for (size_t lane = 0; is_mean && lane < lanes_; ++lane) {
     joined.lanes[lane] = std::max(joined.lanes[lane], means[lane]);
   }
@@ -157,6 +162,11 @@ absl::Status Timer::check(int rank, const Reading& reading) const {
       is_negative(reading.idle)) {
     return wrong("has a negative duration");
   }
+  const auto is_too_long = [](Nanos time) { return time > kLongest; };
+  if (std::any_of(reading.lanes.begin(), reading.lanes.end(), is_too_long)) {
+    return wrong("has a duration of years");
+  }
+  if (reading.bytes > wire::kMaxMessage) return wrong("is of more bytes than an operation has");
   const auto found = by_id_.find(reading.operation);
   if (found == by_id_.end()) return absl::OkStatus();
   const Operation& operation = *found->second;
@@ -193,11 +203,17 @@ Timer::Pending::iterator Timer::find_or_add(const Reading& reading) {
 }
 
 std::optional<Window> Timer::gather(const Reading& reading) {
-  if (reading.allocation == 0 || reading.bytes == 0 || says_nothing(reading)) return std::nullopt;
+  if (reading.allocation == 0 || reading.bytes == 0) return std::nullopt;
   const SizeClass size_class = size_class_of(reading.bytes);
   Gathering& gathering = gathering_[size_class];
   if (reading.allocation < gathering.allocation) return std::nullopt;
   if (reading.allocation > gathering.allocation) gathering = {reading.allocation, {}};
+  if (says_nothing(reading)) {
+    gathering.silent = (gathering.silent + 1) % kSilent;
+    if (gathering.silent != 0) return std::nullopt;
+    return Window{size_class, reading.bytes, reading.allocation, std::vector<LaneTime>(lanes_), 0};
+  }
+  gathering.silent = 0;
   gathering.operations.push_back(reading);
   const auto length = length_.find(size_class);
   const int wanted = length == length_.end() ? kOperations : length->second;

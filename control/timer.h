@@ -45,7 +45,7 @@ struct Window {
   uint64_t bytes = 0;  // the mean
   uint32_t allocation = 0;
   std::vector<LaneTime> lanes;
-  int operations = 0;
+  int operations = 0;  // 0: there were only such as said nothing, and no lane has a time
 };
 
 // How long the operations of a window took: as long as their slowest lanes.
@@ -64,13 +64,17 @@ LaneSet took_part(const Window& window);
 // ranks, which has each of them once. It varies more than the minimum, so that is for operations
 // below 128 KiB, of which lateness is a good part. At once: on the average the ranks were idle for
 // an eighth of what the slowest lane took at most; or for a third of it and 20 us, which a
-// program's clock and the library's own work take between two operations.
+// program's clock and the library's own work take between two operations. And none was for four
+// times as long: of many ranks one that is late by far would hardly show in the average.
 //
 // The mean of a window leaves out three of ten at either end. A rank that was not scheduled or a
 // packet that was lost makes an outlier ten times as long, a bucket of tokens that filled up in a
 // pause makes a short one; the middle four vary less than the median alone. A short window, of
 // which fewer may be left out, grows while so many operations took half as long again as the
 // median, or as much less, that one more could win it.
+//
+// Where operations overlap for long, none says anything, and what a class is trying would never
+// end. A window of no lane's time tells of kSilent in a row.
 //
 // Sizes of a class differ by up to a factor of two. They are averaged in the same way, and
 // durations are those of that size: scaled in proportion where they then agree better, as they are
@@ -80,6 +84,7 @@ class Timer {
   static constexpr int kOperations = 10;  // a window's, as in Nezha §IV-B
   // Operations that some ranks have not told of. The oldest is forgotten when there are more.
   static constexpr size_t kPending = 1024;
+  static constexpr int kSilent = 64;
 
   Timer(int ranks, int lanes);
 
@@ -98,6 +103,7 @@ class Timer {
     Reading shortest;          // by lane, of those that have told
     std::vector<Nanos> means;  // by lane, over all ranks: what those that have told add to it
     Nanos idle = 0;            // likewise
+    Nanos most_idle = 0;       // of those that have told
     bool is_at_once = true;    // after one of its class, on those that have told
     std::vector<bool> told;    // by rank
     int missing = 0;           // ranks
@@ -105,6 +111,7 @@ class Timer {
   struct Gathering {
     uint32_t allocation = 0;
     std::vector<Reading> operations;
+    int silent = 0;  // that said nothing, since one did
   };
   using Pending = std::list<Operation>;  // the oldest first
 

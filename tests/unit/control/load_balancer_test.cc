@@ -134,6 +134,42 @@ TEST(LoadBalancer, ClassesWhoseAllocationStaysGoOnAsThePolicySays) {
 }
 
 template <typename SomePolicy>
+class Overlapping : public testing::Test {};
+using LearningPolicies = testing::Types<ModelPolicy, PaperPolicy>;
+TYPED_TEST_SUITE(Overlapping, LearningPolicies);
+
+// Whatever a class was trying when operations began to overlap, which tells nothing any more.
+TYPED_TEST(Overlapping, NothingIsTriedForEver) {
+  int left = 0;
+  for (const uint64_t bytes : {4 * kKiB, 8 * kMiB}) {
+    for (int before = 1; before < 150; ++before) {
+      TypeParam* policy = nullptr;
+      SimulatedJob job({megabits(1000), megabits(400), megabits(20)}, policy);
+      job.run(bytes, before);
+      const Allocation tried = job.entry(bytes).allocation;
+      job.overlap = true;
+      job.run(bytes, Timer::kSilent + 2 * SimulatedJob::kLag);
+      const TableEntry& entry = job.entry(bytes);
+      EXPECT_NE(entry.history.back().cause, Cause::kProbe) << before;
+      const auto time = [&](const Allocation& by) {
+        return job.network.time(by, static_cast<double>(bytes));
+      };
+      const double usual = std::max(time(tried), time(policy->unlearned()));
+      EXPECT_LE(time(entry.allocation), usual) << entry.history.size() << " at " << before;
+      left += time(entry.allocation) < 0.5 * time(tried) ? 1 : 0;
+      const uint32_t number = entry.number;
+      job.run(bytes, 10 * Timer::kSilent);
+      EXPECT_EQ(job.entry(bytes).number, number) << "it stays";
+      job.overlap = false;
+      job.run(bytes, 400);
+      EXPECT_TRUE(is_settled(job.entry(bytes).state)) << before;
+      EXPECT_LE(time(job.allocation(bytes)), usual) << before;
+    }
+  }
+  EXPECT_GT(left, 3) << "it was never in the middle of something bad";
+}
+
+template <typename SomePolicy>
 class Resumed : public testing::Test {};
 using Policies = testing::Types<ModelPolicy, PaperPolicy>;
 TYPED_TEST_SUITE(Resumed, Policies);

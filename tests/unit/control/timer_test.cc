@@ -124,6 +124,29 @@ TEST(Timer, LatenessThatOneOperationLeavesToTheNextCounts) {
   EXPECT_EQ(window_in_turns({0, 0, 0}, 128 << 10).lanes[0].mean, 100);
 }
 
+// Among many ranks one that is late by far hardly shows in how long they were idle on the average.
+TEST(Timer, TheLatenessOfOneRankAmongManyDoesNotCount) {
+  constexpr Nanos kTakes = 100'000;
+  for (const int ranks : {3, 9, 16, 64}) {
+    for (const Nanos late : {2 * kTakes, 300'000'000L}) {
+      Timer timer(ranks, 1);
+      std::optional<Window> window;
+      for (uint64_t i = 1; i <= Timer::kOperations; ++i) {
+        for (int rank = 0; rank < ranks; ++rank) {
+          const bool is_late = rank == ranks - 1;
+          Reading it = reading(i, {is_late ? kTakes : kTakes + late}, 1, 16 << 10);
+          it.idle = is_late ? late : 0;
+          auto told = timer.add(rank, it);
+          ASSERT_TRUE(told.ok()) << told.status();
+          if (told->has_value()) window = **told;
+        }
+      }
+      ASSERT_TRUE(window.has_value());
+      EXPECT_EQ(window->lanes[0].mean, kTakes) << ranks << " ranks, " << late;
+    }
+  }
+}
+
 TEST(Timer, AnOperationThatOverlappedOthersSaysNothingHoweverItFollowed) {
   Timer timer(2, 1);
   for (uint64_t i = 1; i <= 20; ++i) {
@@ -245,6 +268,29 @@ TEST(Timer, LeavesOutAnOperationOfWhichARankSaysNothing) {
       EXPECT_EQ((*window)->lanes[0].mean, 50);
     }
   }
+}
+
+TEST(Timer, TellsOfOperationsThatGoOnSayingNothing) {
+  Timer timer(1, 2);
+  uint64_t ordinal = 0;
+  const auto silent_windows = [&](int operations, const std::vector<Nanos>& lanes) {
+    int windows = 0;
+    for (int i = 0; i < operations; ++i) {
+      const auto told = timer.add(0, reading(++ordinal, lanes, 3));
+      EXPECT_TRUE(told.ok()) << told.status();
+      if (!told.ok() || !told->has_value() || (*told)->operations > 0) continue;
+      ++windows;
+      EXPECT_EQ((*told)->allocation, 3U);
+      EXPECT_EQ((*told)->size_class, size_class_of(kBytes));
+      EXPECT_EQ(took_part(**told), 0U);
+    }
+    return windows;
+  };
+  EXPECT_EQ(silent_windows(Timer::kSilent - 1, {0, 0}), 0);
+  EXPECT_EQ(silent_windows(1, {1'000, 1'000}), 0);  // begins anew
+  EXPECT_EQ(silent_windows(Timer::kSilent - 1, {0, 0}), 0);
+  EXPECT_EQ(silent_windows(1, {0, 0}), 1);
+  EXPECT_EQ(silent_windows(2 * Timer::kSilent, {0, 0}), 2);
 }
 
 TEST(Timer, ForgetsTheOldestOperationThatSomeRankDoesNotTellOf) {

@@ -32,6 +32,7 @@ struct Job {
   std::unique_ptr<LoadBalancer> balancer;
   Timer timer;
   uint64_t ordinal = 0;
+  bool overlap = false;   // operations do, and say nothing
   int by_other = 0;       // operations
   int on_second = 0;      // operations by the second lane, of several
   int slow_at_first = 0;  // operations by the other algorithm that take what the usual one's do
@@ -88,6 +89,7 @@ struct Job {
         reading.lanes.push_back(by[lane] == 0 ? 0 : std::llround(took));
       }
       time += static_cast<double>(*std::max_element(reading.lanes.begin(), reading.lanes.end()));
+      if (overlap) reading.lanes.assign(by.size(), 0);
       const SizeClass size_class = size_class_of(bytes);
       timer.set_operations(size_class, balancer->window_operations(size_class));
       const auto window = timer.add(0, reading);
@@ -112,6 +114,21 @@ TEST(WayTrial, TheBetterOneIsFoundAndStays) {
   job.run(10'000);
   EXPECT_GE(job.by_other, 9'800);
   EXPECT_EQ(job.entry().algorithm, kOther);
+}
+
+// Operations that overlap say nothing.
+TEST(WayTrial, EndsWhereOperationsBeginToOverlap) {
+  Job job({kFewBytes}, {of(8, 4)});
+  job.run(1);
+  for (int i = 0; i < 1000 && job.entry().algorithm != kOther; ++i) job.run(1);
+  ASSERT_EQ(job.entry().algorithm, kOther);
+  job.overlap = true;
+  job.run(Timer::kSilent);
+  EXPECT_EQ(job.entry().algorithm, Algorithm::kAuto);
+  EXPECT_EQ(job.entry().history.back().cause, Cause::kReturn);
+  job.by_other = 0;
+  job.run(1'000);
+  EXPECT_EQ(job.by_other, 0);
 }
 
 // What its policy knows of the others is what the first one's does.
