@@ -4,6 +4,7 @@ from balance import (
     FAR,
     LEARNING,
     MODES,
+    TRYING,
     WINDOW,
     Balance,
     Mode,
@@ -121,7 +122,8 @@ def _start(results: Balance, key: str, size: int) -> dict | None:
 
 def _carried(start: dict) -> str:
     """cold 100/0: the state, and what each rail carries."""
-    state, lane = [*start["learned"].split(), "", ""][:2]
+    words = [word for word in start["learned"].split() if word != TRYING]
+    state, lane = [*words, "", ""][:2]
     name = lane if lane == "stripes" else ""
     parts = "/".join(f"{100 * part:.0f}" for part in start["carried"])
     return " ".join(word for word in (state, name, parts) if word)

@@ -114,6 +114,7 @@ class NezhaRunner : public Runner {
     for (const SizeClassStats& known : balance.classes) {
       if (bytes < known.least_bytes || bytes >= 2 * known.least_bytes) continue;
       std::string text = known.state;
+      if (known.is_trying) text += " (trying)";
       for (size_t lane = 0; lane < known.shares.size(); ++lane) {
         if (known.shares[lane] == 0) continue;
         absl::StrAppendFormat(&text, " %s %.1f%%", balance.lanes[lane], 100 * known.shares[lane]);

@@ -3,17 +3,23 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/log.h"
+#include "control/allocation.h"
 #include "control/nic_probe.h"
 #include "nezha/errors.h"
 #include "nezha/interfaces.h"
-#include "transport/message.h"
 
 namespace nezha {
+namespace {
+
+// As many as the load balancer takes beside stripes; more may be named.
+constexpr size_t kMostRails = kMaxLanes - 1;
+
+}  // namespace
 
 absl::StatusOr<std::vector<Choice>> probe_and_select() {
   const auto interfaces = probe_interfaces();
   if (!interfaces.ok()) return interfaces.status();
-  return select_nics(*interfaces, near_numa_nodes(), kMaxRails);
+  return select_nics(*interfaces, near_numa_nodes(), kMostRails);
 }
 
 std::string uri_of(const Choice& choice) {

@@ -1,5 +1,9 @@
 // By which plan the operations of a context run, and what they tell of it.
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -38,6 +42,16 @@ void give_output(Operation& op, BufferPool& pool, Buffer& scratch) {
   op.input = op.output;
 }
 
+// The first run's: it is to be seen before the run whether what it learns can be kept.
+absl::Status check_folder_of_table(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  if (access(folder.c_str(), W_OK) == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the data length table ", path, " could not be written: ", strerror(errno), " (",
+                   folder, "); name a file in a folder that is there and may be written to"));
+}
+
 }  // namespace
 
 // ---- Setting up --------------------------------------------------------------------------------
@@ -45,8 +59,11 @@ void give_output(Operation& op, BufferPool& pool, Buffer& scratch) {
 absl::Status ContextImpl::load_table() {
   if (options_.table.empty()) return absl::OkStatus();
   auto table = nezha::load_table(options_.table);
-  if (absl::IsNotFound(table.status())) return absl::OkStatus();  // the first run's
-  if (!table.ok()) return table.status();
+  if (absl::IsNotFound(table.status())) return check_folder_of_table(options_.table);
+  if (!table.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(std::string(table.status().message()), "; remove it, or name another file"));
+  }
   table_ = *std::move(table);
   return absl::OkStatus();
 }
@@ -59,6 +76,12 @@ void ContextImpl::save(const DataLengthTable& table) const {
 void ContextImpl::create_control() {
   const bool is_fixed = options_.policy == BalancePolicy::kNone || options_.plan == Plan::kStripe;
   if (options_.size == 1) return;
+  if (is_fixed && !options_.table.empty() && options_.rank == 0) {
+    log().warn("{}",
+               prefixed(rank_of_,
+                        absl::StrCat("the data length table ", options_.table,
+                                     " is not used: by this plan and policy nothing is learned")));
+  }
   if (is_fixed && !is_switch_alone_) {
     if (switch_rail_) {
       log().warn("{}", prefixed(rank_of_,
@@ -335,6 +358,7 @@ BalanceStats ContextImpl::balance() const {
     if (entry.algorithm != Algorithm::kAuto) known.algorithm = algorithm_name(entry.algorithm);
     if (options_.rank != 0) continue;
     known.state = std::string(name_of(entry.state));
+    known.is_trying = entry.is_probed();
     for (const Nanos time : entry.times) {
       known.lane_us.push_back(static_cast<double>(time) / kMicrosecond);
     }

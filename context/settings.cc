@@ -178,6 +178,11 @@ absl::Status AgreedSettings::apply(ContextOptions& options, Algorithm& algorithm
     if (shares_.value.empty()) return absl::OkStatus();
     return bad(shares_without_slices(given, plan_.value));
   }
+  if (!shares_.source.empty() && !policy_.source.empty() &&
+      policy->second != BalancePolicy::kNone) {
+    return bad(absl::StrCat(given, " say what each rail carries, and ", policy_.source,
+                            " that it is to be learned (", policy_.value, "); give one of them"));
+  }
   const auto shares = parse_numbers(shares_.value);
   if (!shares.ok()) {
     return bad(absl::StrCat(given, " '", shares_.value,

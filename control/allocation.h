@@ -14,8 +14,8 @@ namespace nezha {
 // Bit i: lane i.
 using LaneSet = uint32_t;
 
-// Policies look at every set of lanes.
-constexpr int kMaxLanes = 8;
+// Policies look at sets of lanes. Eight rails, and stripes.
+constexpr int kMaxLanes = 9;
 
 constexpr LaneSet lane_bit(int lane) { return LaneSet{1} << lane; }
 constexpr LaneSet all_lanes(int lanes) { return (LaneSet{1} << lanes) - 1; }

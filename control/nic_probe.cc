@@ -16,8 +16,11 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <set>
+#include <string>
 #include <system_error>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -28,6 +31,8 @@ namespace nezha {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr int kMostLevels = 4;  // a VLAN of a bridge of a bond of NICs
 
 // ---- rtnetlink ---------------------------------------------------------------------------------
 
@@ -206,6 +211,25 @@ void probe_hardware(Interface& link) {
   }
 }
 
+// Of a bond, a VLAN or a bridge the first NIC that it goes by, which may be below another such; of
+// others the interface itself.
+std::string hardware_of(std::string interface) {
+  for (int depth = 0; depth < kMostLevels; ++depth) {
+    const fs::path folder = fs::path("/sys/class/net") / interface;
+    std::error_code error;
+    if (fs::exists(folder / "device", error)) break;
+    std::set<std::string> lower;
+    for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+         entry.increment(error)) {
+      const std::string name = entry->path().filename().string();
+      if (absl::StartsWith(name, "lower_")) lower.insert(name.substr(6));
+    }
+    if (lower.empty()) break;
+    interface = *lower.begin();
+  }
+  return interface;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<Interface>> probe_interfaces() {
@@ -242,7 +266,7 @@ std::set<int> near_numa_nodes() {
 
 Cpus near_cpus(const std::string& interface) {
   Interface link;
-  link.name = interface;
+  link.name = hardware_of(interface);
   probe_hardware(link);
   std::ifstream file(absl::StrCat("/sys/devices/system/node/node", link.numa_node, "/cpulist"));
   std::string list;

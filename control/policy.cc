@@ -1,11 +1,19 @@
 #include "control/policy.h"
 
 namespace nezha {
+namespace {
+
+constexpr int kMany = 6;  // lanes that carry parts: to look at all of their sets takes too long
+constexpr int kFew = 2;
+
+}  // namespace
 
 std::vector<LaneSet> Policy::usable_sets() const {
+  const int all = std::popcount(sharing());
   std::vector<LaneSet> sets;
   for (LaneSet set = 1; set <= live_; ++set) {
-    if (is_usable(set)) sets.push_back(set);
+    const int size = std::popcount(set);
+    if (is_usable(set) && (all <= kMany || size <= kFew || size >= all - kFew)) sets.push_back(set);
   }
   return sets;
 }

@@ -93,7 +93,7 @@ class Policy {
   Allocation unlearned() const { return nezha::unlearned(live_, alone_, lanes_); }
   // The live lanes that carry parts of a message.
   LaneSet sharing() const { return live_ & ~alone_; }
-  // Those that an allocation may have.
+  // Those that an allocation may have and that are worth a look: of many lanes few, or all but few.
   std::vector<LaneSet> usable_sets() const;
   // Whether an allocation may have these lanes and no others, once they are live.
   bool is_possible(LaneSet set) const {

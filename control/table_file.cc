@@ -45,6 +45,7 @@ class Parser {
     if (!text.empty() && text.back() == '\n') {
       lines_ = absl::StrSplit(text.substr(0, text.size() - 1), '\n');
     } else {
+      next_ = 1 + static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
       fail("does not end with a line's end: a part is missing");
     }
   }

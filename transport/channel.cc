@@ -411,7 +411,7 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   inbox_.grant_again();
   repeat_news();
   if (to.has_been_up) device->counters().reconnections += 1;
-  log().info("{}: link on {} is {}", description_, device->name(),
+  log().info("the link to {} on {} is {}", description_, device->name(),
              to.has_been_up ? "up again" : "up");
   to.has_been_up = true;
   pump_soon();
@@ -436,7 +436,7 @@ void Channel::link_down(Rail rail, const absl::Status& why, bool tell_peer) {
   if (!peer_left_) {
     device->counters().failures += 1;
     device->counters().last_failure = absl::StrCat(description_, ": ", std::string(why.message()));
-    log().info("{}: link on {} is down: {}", description_, device->name(),
+    log().info("the link to {} on {} is down: {}", description_, device->name(),
                std::string(why.message()));
   }
   if (tell_peer) {
@@ -578,7 +578,7 @@ void Channel::judge(Rail rail) {
   if (judged.loss.look(judged.link->packets())) {
     const bool is_lossy = judged.loss.is_lossy();
     scheduler_.avoid(rail, is_lossy);
-    log().info("{}: link on {} {}", description_, owner_.device(rail)->name(),
+    log().info("the link to {} on {} {}", description_, owner_.device(rail)->name(),
                is_lossy ? "loses frames: others are preferred" : "loses no more frames");
     pump_soon();
   }

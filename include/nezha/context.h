@@ -132,7 +132,7 @@ struct ContextOptions {
   std::vector<double> shares;
   /// Not given: NEZHA_POLICY; else BalancePolicy::kNone if rank 0 is given shares, which stay then,
   /// and BalancePolicy::kModel otherwise. Plan::kStripe leaves it nothing to decide. It decides
-  /// about two to seven rails that all ranks have; with kModel, and four ranks or more, about
+  /// about two to eight rails that all ranks have; with kModel, and four ranks or more, about
   /// algorithms too, of up to 256 ranks that have one rail as well.
   std::optional<BalancePolicy> policy;
   /// Not given: NEZHA_POLLING, or Polling::kLatencyFirst. Each rank may have its own.
@@ -181,6 +181,9 @@ struct SizeClassStats {
   /// "searching" (which lanes are to carry it), "cold" (all on one lane), "hot" (several lanes; how
   /// much each is to carry is being found) or "converged" (several, which finish together).
   std::string state;
+  /// The shares are only being looked at, for a few operations: it goes back to what the state is
+  /// of unless these turn out to be better.
+  bool is_trying = false;
   /// What each lane took in the last window that was no probe's, in microseconds; 0 for one that
   /// took no part.
   std::vector<double> lane_us;

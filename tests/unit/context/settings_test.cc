@@ -134,6 +134,28 @@ TEST_F(SettingsTest, ARankThatIsGivenSomethingElseIsToldWhatAndByWhat) {
                   {"NEZHA_ALGORITHM", "'ring' at rank 3", "'auto' at rank 0"});
 }
 
+TEST_F(SettingsTest, SharesThatAreGivenAreNotLearned) {
+  ContextOptions options;
+  options.rails = {"a", "b"};
+  Algorithm algorithm = Algorithm::kAuto;
+  const auto applied = [&](const ContextOptions& own) {
+    AgreedSettings settings(own);
+    settings.complete(2);
+    return settings.apply(options, algorithm);
+  };
+  ContextOptions own;
+  own.shares = {2, 1};
+  own.policy = BalancePolicy::kNone;
+  EXPECT_TRUE(applied(own).ok());
+  setenv("NEZHA_POLICY", "paper", 1);
+  own.policy.reset();
+  expect_mentions(applied(own),
+                  {"ContextOptions::shares", "NEZHA_POLICY", "(paper)", "one of them"});
+  own = {};
+  own.plan = Plan::kSlice;
+  EXPECT_TRUE(applied(own).ok()) << "equal shares are nobody's";
+}
+
 TEST_F(SettingsTest, SharesThatCannotBeAreToldByWhatGaveThem) {
   const auto refused = [](const std::string& rank0, const ContextOptions& own = {}) {
     ContextOptions options;

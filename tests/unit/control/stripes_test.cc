@@ -47,6 +47,21 @@ TEST(Stripes, OrSlicesAreNearTheBestAfterThirtyOperationsFromNothing) {
   }
 }
 
+// Not all of their sets are looked at.
+TEST(Stripes, OrSlicesOfEightRailsAreNearTheBestToo) {
+  for (const uint64_t bytes : {kMiB, 8 * kMiB, 64 * kMiB}) {
+    for (const int slow : {0, 1, 3, 4}) {
+      std::vector<SimulatedLane> lanes;
+      for (int lane = 0; lane < 8; ++lane) lanes.push_back(megabits(lane < slow ? 100 : 1000));
+      ModelPolicy* policy = nullptr;
+      SimulatedJob job(with(lanes, stripes(1.1)), policy, 0.01);
+      job.run(bytes, 60);
+      EXPECT_LT(job.excess(bytes), 0.05) << slow << " slow rails, " << bytes << " bytes\n"
+                                         << job.balancer().table().history(size_class_of(bytes));
+    }
+  }
+}
+
 // As long as makes no difference, large messages go by stripes, and stay there.
 TEST(Stripes, ArePreferredForLargeMessages) {
   int preferred = 0;
