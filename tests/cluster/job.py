@@ -142,7 +142,7 @@ class Job:
         return "\n".join(rank.told() for rank in self.ranks)
 
     def stop(self) -> None:
-        """Ends the operations of --until."""
+        """Ends the operations of --until, and what comes after the last one with --settle."""
         self.stop_file.touch()
 
     def wait(self, ranks: Iterable[Rank] | None = None, timeout: float = PATIENCE) -> None:

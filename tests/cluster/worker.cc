@@ -4,7 +4,7 @@
 // usage() lists the options.
 //
 // Events: "joined", "start" and "done" of an operation (those that --report selects), "error" (a
-// call threw), "wrong" (a result is), and, if all went well, "end".
+// call threw), "wrong" (a result is), and, if all went well, "balance" (with --settle) and "end".
 // Exit status: 0; 1 an error or a wrong result; 2 a bad command line.
 #include <gloo/rendezvous/file_store.h>
 
@@ -86,6 +86,7 @@ struct Options {
   int operations = 0;  // 0: one of each size, type and reduction
   std::string until;
   std::string stay;
+  std::string settle;
   int threads = 1;
   Place place = Place::kBoth;
   bool floats = false;
@@ -209,6 +210,8 @@ std::vector<Option> option_table(Options& o) {
       {"until", "go on until rank 0 sees this file (one thread)", [&o](Text v) { o.until = v; }},
       {"stay", "after an error, do not end before this file is there (a minute at most)",
        [&o](Text v) { o.stay = v; }},
+      {"settle", "tell of the balance after the last operation until this file is there (likewise)",
+       [&o](Text v) { o.settle = v; }},
       {"threads", "on one context, with as many tags, in an order of the rank's own (1)",
        [&o](Text v) { o.threads = to<int>(v); }},
       {"place", "out, in (the output is the input), both (each size in turn; the default)",
@@ -508,6 +511,7 @@ class Job {
     }
     for (auto& thread : threads) thread.join();
     if (!ok_) return false;
+    settle();
     const std::string last = member("rails", rails_of(*context_)) +  //
                              member("balance", balance_of(*context_));
     context_.reset();  // what is held for others counts, too
@@ -552,6 +556,19 @@ class Job {
     const auto limit = Clock::now() + std::chrono::minutes(1);
     while (!options_.stay.empty() && !std::filesystem::exists(options_.stay) &&
            Clock::now() < limit) {
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+  }
+
+  // Plans go on changing for a while, by what was measured last.
+  void settle() const {
+    const auto limit = Clock::now() + std::chrono::minutes(1);
+    std::string told;
+    while (!options_.settle.empty() && !std::filesystem::exists(options_.settle) &&
+           Clock::now() < limit) {
+      const std::string balance = balance_of(*context_);
+      if (balance != told) emit("balance", member("balance", balance));
+      told = balance;
       std::this_thread::sleep_for(milliseconds(5));
     }
   }
