@@ -107,7 +107,7 @@ def test_reproducible(bed: Testbed) -> None:
 
 
 def await_loss(rank: job.Rank, rail: str) -> None:
-    rank.process.wait_for(rf"link on {rail} is down", job.PATIENCE)
+    rank.process.wait_for(rf"the link to .* on {rail} is down", job.PATIENCE)
 
 
 def test_cut_one_after_the_other(
@@ -154,7 +154,7 @@ def test_cut_and_heal_between(
         )
         work.stop()
         work.succeed()
-        link = rf"nezha info: rank \d of 4 \(.*\): link on {rail} is "
+        link = rf"nezha info: the link to rank \d of 4 \(.*\) on {rail} is "
         assert re.search(f"(?s){link}down: (?![A-Z_]+:).*{link}up again\n", work.ranks[1].process.stderr)
 
 

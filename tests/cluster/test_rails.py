@@ -70,7 +70,7 @@ def undisturbed(bed: Testbed) -> list[str]:
 
 
 def lost(rank: job.Rank, rail: str) -> None:
-    rank.process.wait_for(rf"link on {rail} is down: ", job.PATIENCE)
+    rank.process.wait_for(rf"the link to .* on {rail} is down: ", job.PATIENCE)
 
 
 # ---- rails that die ---------------------------------------------------------------------------
@@ -204,7 +204,7 @@ def outages(rank: job.Rank, rail: str) -> list[float]:
     down: datetime.datetime | None = None
     found = []
     log = rank.process.stderr
-    lines = re.findall(rf"\[([\d:.]+)\] .*rank 0 .*: link on {rail} is (down|up again)", log)
+    lines = re.findall(rf"\[([\d:.]+)\] .*the link to rank 0 .* on {rail} is (down|up again)", log)
     for stamp, what in lines:
         at = datetime.datetime.strptime(stamp, "%H:%M:%S.%f")
         if what == "down":

@@ -53,7 +53,7 @@ def log(steps: str) -> list[str]:
 
 
 def test_good_logs() -> None:
-    others = ["[00:00:00.000] nezha info: rank 1 of 2: link on eth0 is up", "chaos: words"]
+    others = ["[00:00:00.000] nezha info: the link to rank 1 of 2 on eth0 is up", "chaos: words"]
     counts = replay([others + log(SENDER), log(RECEIVER) + others])
     assert counts["resent"] == 1
     assert counts["landed"] == 4
