@@ -11,7 +11,7 @@ from pathlib import Path
 
 from figure import STYLE, plt
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 from scale import COSTS, PICTURES, Cost, Scaling
 from units import size_text
 
@@ -72,7 +72,9 @@ def _time_panel(axes: Axes, results: Scaling, size: int) -> None:
 
 def _log_axis(axes: Axes) -> None:
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_locator(LogLocator(subs=[2, 5]))
+    for set_formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        set_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def _line(axes: Axes, key: str, points: list[tuple[float, float]]) -> None:
