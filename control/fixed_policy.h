@@ -24,7 +24,7 @@ class FixedPolicy final : public Policy {
     return open(size_class);
   }
   ClassState state(SizeClass /*size_class*/) const override { return ClassState::kCold; }
-  int window_operations(SizeClass /*size_class*/) const override { return 10; }
+  int window_operations(SizeClass /*size_class*/) const override { return Timer::kOperations; }
 
  private:
   int lane_;

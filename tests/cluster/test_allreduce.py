@@ -163,10 +163,14 @@ def test_both_rails_carry(bed: Testbed) -> None:
 
 @pytest.mark.parametrize("algorithm", ["recursive-doubling", "halving-doubling"])
 def test_short_messages_take_the_rails_by_turns(algorithm: str) -> None:
+    """Whole, and not all by one. How many by each depends on the rates that they seem to have, which
+    a busy machine makes uneven: that equal ones get as many is for the unit tests."""
     how: dict[str, Any] = {"plan": "stripe", "algorithm": algorithm, "operations": 20}
     with Testbed(hosts=4, rails={"eth0": "1gbit", "eth1": "1gbit"}) as bed:
         work = job.run(bed, 4, elements=4096, rails=TWO, **how)
-    sent = [rank.rail(name)["sent"] for rank in work.ranks for name in ("eth0", "eth1")]
+    whole = 16384 if algorithm == "recursive-doubling" else 4096
     messages = 16384 * 2 if algorithm == "recursive-doubling" else 16384 * 3 // 2
-    # a rail may come up a message or two later than the other
-    assert sent == pytest.approx([20 * messages / 2] * 8, rel=0.11)
+    for rank in work.ranks:
+        sent = [rank.rail(name)["sent"] for name in ("eth0", "eth1")]
+        assert sum(sent) == 20 * messages and min(sent) > 0.1 * sum(sent), (rank.process, sent)
+        assert all(each % whole == 0 for each in sent), (rank.process, sent)
