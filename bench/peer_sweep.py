@@ -19,6 +19,8 @@ from sweep import Sweep, warm_up
 from system_tools import BedError
 
 LEAST = 1 << 16  # bytes; of shorter messages iperf3's rate tells nothing
+OPERATIONS = 8  # or more count in a median, if that does not take too long,
+LONG = 1.0  # seconds
 PARTING = 3.0  # seconds that MPI may take to end after the last result
 LINES = 12  # of what a peer that fails has said, the last
 IPERF3_SECONDS = 2
@@ -91,6 +93,10 @@ class PeerSweep(Sweep):
             return [], str(error).splitlines()[:LINES]
         finally:
             end_leftovers(self._bed)
+
+    def _measured(self, peer: Peer, sizes: list[int]) -> float:
+        least = (self._results.wire_limit(peer, sizes[-1]) or 0) / 1e6
+        return max(self._seconds, min(OPERATIONS * least, LONG))
 
     def _run(self, peer: Peer, sizes: list[int]) -> tuple[list[dict], list[str]]:
         if peer.key == IPERF3:

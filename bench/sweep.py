@@ -29,8 +29,6 @@ CONFIGS = {
 }
 SMALL = 1 << 16  # bytes; up to here several sizes share a launch
 GROUP = 4  # that many
-OPERATIONS = 8  # or more count in a median, if that does not take too long,
-LONG = 1.0  # seconds
 SLOW = 5e6  # microseconds; launches that take longer are announced in a pipe too
 FAILURES_ALLOWED = 2  # after as many failed launches a configuration is left out
 
@@ -214,17 +212,20 @@ class Sweep:
 
     def _launch(self, config: Config, sizes: list[int]) -> tuple[list[dict], list[str]]:
         """One run of a program on all hosts: its rows, and what went wrong."""
-        least = (self._results.wire_limit(config, sizes[-1]) or 0) / 1e6
-        seconds = 10 + 10 * least  # an operation's deadline: far beyond what it should take
-        measured = max(self._seconds, min(OPERATIONS * least, LONG))
+        # an operation's deadline: far beyond what it should take
+        seconds = 10 + 10 * (self._results.wire_limit(config, sizes[-1]) or 0) / 1e6
         command = [
             *config.command,
             *("--warmup-iters", str(self._warm_up(config, sizes))),
-            *("--iteration-time", f"{measured:g}s", "--timeout", f"{seconds:.0f}s"),
+            *("--iteration-time", f"{self._measured(config, sizes):g}s", "--timeout", f"{seconds:.0f}s"),
         ]
         start = functools.partial(self._start, config)
         patience = 20 + 5 * seconds + 2 * self._warm_up(config, sizes) * seconds / 10
         return launch(self._bed, command, sizes, patience, start=start)
+
+    def _measured(self, config: Config, sizes: list[int]) -> float:
+        """For how many seconds each of the sizes is measured."""
+        return self._seconds
 
     def _warm_up(self, config: Config, sizes: list[int]) -> int:
         learns = any(map(config.learns, sizes))

@@ -46,7 +46,7 @@ void give_output(Operation& op, BufferPool& pool, Buffer& scratch) {
 absl::Status check_folder_of_table(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  if (access(folder.c_str(), W_OK) == 0) return absl::OkStatus();
+  if (eaccess(folder.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("the data length table ", path, " could not be written: ", strerror(errno), " (",
                    folder, "); name a file in a folder that is there and may be written to"));

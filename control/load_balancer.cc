@@ -159,7 +159,7 @@ std::optional<AllocationChange> LoadBalancer::on_silence(SizeClass size_class) {
     return go_home(size_class);
   }
   const TableEntry& entry = table_.entries.at(size_class);
-  const auto allocation = policy(entry).on_silence(size_class, entry.allocation);
+  const auto allocation = policy(entry).on_silence(size_class);
   if (!allocation || *allocation == entry.allocation) return std::nullopt;
   return follow(size_class, {*allocation, Cause::kReturn});
 }

@@ -146,8 +146,7 @@ Allocation ModelPolicy::on_lanes(SizeClass size_class, const Allocation& /*curre
   return split ? split->allocation : unlearned();
 }
 
-std::optional<Allocation> ModelPolicy::on_silence(SizeClass size_class,
-                                                  const Allocation& /*current*/) {
+std::optional<Allocation> ModelPolicy::on_silence(SizeClass size_class) {
   Class& known = classes_[size_class];
   if (const auto probe = std::exchange(known.probe, std::nullopt)) return probe->home;
   if (const auto trial = std::exchange(known.trial, std::nullopt)) {

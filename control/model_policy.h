@@ -47,7 +47,7 @@ class ModelPolicy final : public Policy {
   void resume(const Window& last, const Allocation& ran_by, ClassState state) override;
   std::optional<Decision> on_window(const Window& window, const Allocation& allocation) override;
   Allocation on_lanes(SizeClass size_class, const Allocation& current) override;
-  std::optional<Allocation> on_silence(SizeClass size_class, const Allocation& current) override;
+  std::optional<Allocation> on_silence(SizeClass size_class) override;
   std::vector<double> times_alone(const Window& window) const override;
   void assume(const Window& last, const Allocation& ran_by,
               const std::vector<double>& times_alone) override;

@@ -106,12 +106,10 @@ Allocation PaperPolicy::on_lanes(SizeClass size_class, const Allocation& current
 }
 
 // What comes next of a search, or of steps, waits.
-std::optional<Allocation> PaperPolicy::on_silence(SizeClass size_class, const Allocation& current) {
+std::optional<Allocation> PaperPolicy::on_silence(SizeClass size_class) {
   const Class& known = classes_.at(size_class);
-  if (is_settled(known.state)) return std::nullopt;
-  if (known.best.allocation.empty()) return current;
-  const bool is_possible = (lanes_of(known.best.allocation) & ~live()) == 0;
-  return is_possible ? known.best.allocation : current;
+  if (is_settled(known.state) || known.best.allocation.empty()) return std::nullopt;
+  return known.best.allocation;
 }
 
 ClassState PaperPolicy::state(SizeClass size_class) const {

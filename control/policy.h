@@ -68,12 +68,9 @@ class Policy {
   // What follows from a window that ran by that allocation: the next one, none if it stays. Some
   // lane of the allocation took part.
   virtual std::optional<Decision> on_window(const Window& window, const Allocation& ran_by) = 0;
-  // Operations of the class overlap, and say nothing: what it was trying by `current` may go on for
-  // ever, unless this lets it go on by another allocation until they say something.
-  virtual std::optional<Allocation> on_silence(SizeClass /*size_class*/,
-                                               const Allocation& /*current*/) {
-    return std::nullopt;
-  }
+  // Operations of the class overlap, and say nothing: what it was trying might go on for ever. The
+  // allocation by which it goes on until they say something; none if it stays.
+  virtual std::optional<Allocation> on_silence(SizeClass /*size_class*/) { return std::nullopt; }
   // The allocation that the class always has; none if windows decide.
   virtual std::optional<Allocation> only() const { return std::nullopt; }
   // The lanes that are live are others: the allocation that follows `current` in an open class.

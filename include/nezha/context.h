@@ -131,7 +131,8 @@ struct ContextOptions {
   /// given (NEZHA_SHARES, or equal parts).
   std::vector<double> shares;
   /// Not given: NEZHA_POLICY; else BalancePolicy::kNone if rank 0 is given shares, which stay then,
-  /// and BalancePolicy::kModel otherwise. Plan::kStripe leaves it nothing to decide. It decides
+  /// and BalancePolicy::kModel otherwise. Shares beside another one than kNone are
+  /// InvalidArgument. Plan::kStripe leaves it nothing to decide. It decides
   /// about two to eight rails that all ranks have; with kModel, and four ranks or more, about
   /// algorithms too, of up to 256 ranks that have one rail as well.
   std::optional<BalancePolicy> policy;
@@ -140,7 +141,8 @@ struct ContextOptions {
   /// Rank 0 only, elsewhere without effect: the file of the data length table. What an earlier run
   /// left there is where this one starts, if the rails and the plan are the same (else it is left
   /// alone, with a warning); the table is written to it when the context is destroyed. A file that
-  /// is there and is no such table is InvalidArgument. Empty: not given (NEZHA_TABLE, or none).
+  /// is there and is no such table is InvalidArgument, and so is a new one's folder that is not
+  /// there or may not be written to. Empty: not given (NEZHA_TABLE, or none).
   std::string table;
 };
 

@@ -272,3 +272,12 @@ def test_a_file_that_is_no_table_is_refused(bed: Testbed, tmp_path: Path) -> Non
         assert error["type"] == "InvalidArgument" and str(table) in error["what"]
         work.wait()
     assert table.read_text() == "my thesis\n"
+
+
+def test_a_table_that_could_not_be_kept_is_refused_before_the_run(bed: Testbed) -> None:
+    table = "/no/such/folder/table"
+    with job.Job(bed, 2) as work:
+        work.start(elements=1, operations=1, rails=BOTH, timeout=3000, env={"NEZHA_TABLE": table})
+        error = work.ranks[0].wait_for("error")
+        assert error["type"] == "InvalidArgument" and table in error["what"]
+        work.wait()

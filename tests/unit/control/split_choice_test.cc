@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "control/model_policy.h"
-#include "control/probes.h"
 #include "gtest/gtest.h"
 
 namespace nezha {
@@ -30,7 +29,6 @@ class SplitChoiceTest : public testing::Test {
   const ModelPolicy lanes_{3, kStripes};
   LaneModel model_{3};
   SplitChoice choice_{lanes_, model_};
-  Probes probes_{lanes_, model_, choice_};
   const Allocation both_ = in_proportion({1, 1, 0});
 };
 
@@ -93,60 +91,6 @@ TEST_F(SplitChoiceTest, LeavesStripesOnlyForWhatIsClearlyBetter) {
   EXPECT_FALSE(choice_.is_better(true, bytes, slices, stripes, 0.01));
   EXPECT_TRUE(choice_.is_better(true, bytes, {0b11, both_, 970'000}, stripes, 0.01));
   EXPECT_TRUE(choice_.is_better(false, bytes, stripes, {0b11, both_, 990'000}, 0.01));
-}
-
-// Each that only confirms what was known lets the next one wait for twice as long.
-TEST_F(SplitChoiceTest, ProbesOfShortMessagesThatConfirmBecomeRare) {
-  choice_.open(kKilobytes);
-  probes_.open(kKilobytes);
-  const Window by_first = window_of(kKilobytes, {20'000, 0, 0});
-  const auto windows_until_probe = [&] {
-    learn(kKilobytes, {0, 30'000, 0}, all_on(1, 3));
-    int windows = 0;
-    for (; windows < 1000; ++windows) {
-      probes_.ran(by_first);
-      learn(kKilobytes, {20'000, 0, 0}, all_on(0, 3));
-      if (const auto probe = probes_.next(by_first, all_on(0, 3))) {
-        EXPECT_EQ(probe->allocation, all_on(1, 3));
-        EXPECT_FALSE(probe->is_doubt);  // for those settled() counts windows
-        return windows;
-      }
-    }
-    return windows;
-  };
-  for (int i = 0; i < 5000; ++i) probes_.ran(by_first);  // so that the budget is not what decides
-  const int at_first = windows_until_probe();
-  probes_.ended(kKilobytes, 0b10, true);
-  const int confirmed = windows_until_probe();
-  EXPECT_GT(at_first, 2);
-  EXPECT_NEAR(confirmed, 2 * at_first, 2);
-  probes_.ended(kKilobytes, 0b10, false);
-  EXPECT_EQ(windows_until_probe(), at_first);
-}
-
-// What was measured while ranks had just started is measured again, and so is what a change of
-// short messages put in doubt, though not soon after another.
-TEST_F(SplitChoiceTest, DoubtsWhatWasMeasuredAtFirst) {
-  choice_.open(kKilobytes);
-  probes_.open(kKilobytes);
-  learn(kKilobytes, {20'000, 0, 0}, all_on(0, 3));
-  learn(kKilobytes, {0, 30'000, 0}, all_on(1, 3));
-  const auto doubts_within = [&](int windows) {
-    int doubts = 0;
-    for (int i = 0; i < windows; ++i) {
-      probes_.settled(kKilobytes);
-      const auto probe = probes_.next(window_of(kKilobytes, {20'000, 0, 0}), all_on(0, 3));
-      doubts += probe && probe->is_doubt ? 1 : 0;
-    }
-    return doubts;
-  };
-  EXPECT_EQ(doubts_within(200), 2);
-  probes_.search_opens(kKilobytes);
-  probes_.doubt(kKilobytes);
-  EXPECT_EQ(doubts_within(200), 2);
-  probes_.search_opens(kKilobytes);
-  probes_.doubt(kKilobytes);  // too soon
-  EXPECT_EQ(doubts_within(100), 0);
 }
 
 }  // namespace
