@@ -6,22 +6,18 @@
 namespace nezha {
 namespace {
 
-constexpr SizeClass kKilobytes = 10;
+constexpr SizeClass kProbed = 10;
 
 // Short messages on two rails, of which the first takes less.
 class ProbesTest : public testing::Test {
  protected:
   ProbesTest() {
-    choice_.open(kKilobytes);
-    probes_.open(kKilobytes);
+    choice_.open(kProbed);
+    probes_.open(kProbed);
   }
 
-  static Window by_first() {
-    return {kKilobytes, 1536, 1, {{20'000, 200}, {}}, Timer::kOperations};
-  }
-  static Window by_second() {
-    return {kKilobytes, 1536, 1, {{}, {30'000, 300}}, Timer::kOperations};
-  }
+  static Window by_first() { return {kProbed, 1536, 1, {{20'000, 200}, {}}, Timer::kOperations}; }
+  static Window by_second() { return {kProbed, 1536, 1, {{}, {30'000, 300}}, Timer::kOperations}; }
   void learn_first() { model_.learn(by_first(), all_on(0, 2)); }
   void learn_second() { model_.learn(by_second(), all_on(1, 2)); }
   auto next() { return probes_.next(by_first(), all_on(0, 2)); }
@@ -50,11 +46,11 @@ TEST_F(ProbesTest, OfShortMessagesThatConfirmBecomeRare) {
   };
   for (int i = 0; i < 5000; ++i) probes_.ran(by_first());  // so that the budget does not decide
   const int at_first = windows_until_probe();
-  probes_.ended(kKilobytes, 0b10, true);
+  probes_.ended(kProbed, 0b10, true);
   const int confirmed = windows_until_probe();
   EXPECT_GT(at_first, 2);
   EXPECT_NEAR(confirmed, 2 * at_first, 2);
-  probes_.ended(kKilobytes, 0b10, false);
+  probes_.ended(kProbed, 0b10, false);
   EXPECT_EQ(windows_until_probe(), at_first);
 }
 
@@ -82,18 +78,18 @@ TEST_F(ProbesTest, DoubtWhatWasMeasuredAtFirst) {
   const auto doubts_within = [&](int windows) {
     int doubts = 0;
     for (int i = 0; i < windows; ++i) {
-      probes_.settled(kKilobytes);
+      probes_.settled(kProbed);
       const auto probe = next();
       doubts += probe && probe->is_doubt ? 1 : 0;
     }
     return doubts;
   };
   EXPECT_EQ(doubts_within(200), 2);
-  probes_.search_opens(kKilobytes);
-  probes_.doubt(kKilobytes);
+  probes_.search_opens(kProbed);
+  probes_.doubt(kProbed);
   EXPECT_EQ(doubts_within(200), 2);
-  probes_.search_opens(kKilobytes);
-  probes_.doubt(kKilobytes);  // too soon
+  probes_.search_opens(kProbed);
+  probes_.doubt(kProbed);  // too soon
   EXPECT_EQ(doubts_within(100), 0);
 }
 
