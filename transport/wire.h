@@ -1,6 +1,6 @@
 // The wire format between two nezha processes: all of it is in this file.
 //
-// Version 3. Integers are little-endian and unsigned; reserved fields are sent as zero and ignored
+// Integers are little-endian and unsigned; reserved fields are sent as zero and ignored
 // when received. Nothing read from a socket is used before it passed a `decode` of this file, and
 // what those cannot know (whether a message exists, whether a range fits it) the channel checks.
 //
