@@ -1,0 +1,259 @@
+// How a context comes to be: by the records that its ranks publish, or by a split.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "common/environment.h"
+#include "context/auto_rails.h"
+#include "context/context_impl.h"
+#include "context/rails.h"
+#include "context/raise.h"
+#include "context/shared_endpoint.h"
+#include "context/split.h"
+#include "nezha/errors.h"
+
+namespace nezha {
+namespace {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+}  // namespace
+
+void ContextImpl::join() {
+  try {
+    join_group();
+  } catch (const TimeoutError&) {
+    throw;  // it may be the store that does not answer
+  } catch (const std::exception& error) {
+    absl::string_view why(error.what());
+    absl::ConsumePrefix(&why, prefixed(rank_of_, ""));
+    directory_->refuse(options_.rank, why);
+    throw;
+  }
+}
+
+void ContextImpl::refuse_unless(const absl::Status& status) const {
+  if (status.ok()) return;
+  throw InvalidArgument(prefixed(rank_of_, absl::string_view(status.message())));
+}
+
+void ContextImpl::join_group() {
+  refuse_unless(check_environment());
+  refuse_unless(complete_own_options(options_));
+  find_rails();
+  take_switch_rail();
+  checks_pointers_ = environment("NEZHA_CHECK_POINTERS") == "1";
+  const Nanos deadline = now() + to_nanos(*options_.timeout);
+  endpoint_ = shared_endpoint();
+  open_devices();
+  // The id of the context is rank 0's choice; until it is known nobody's connection is accepted.
+  AgreedSettings settings(options_);
+  Record rank0;
+  if (options_.rank == 0) {
+    settings.complete(options_.rails.size());
+    refuse_unless(load_table());
+    job_ = UniqueId::random();
+  } else {
+    auto read = read_record(0, deadline);
+    if (!read.ok()) raise(rank_of_, read.status());
+    rank0 = *std::move(read);
+    agree(rank0, settings);
+    job_ = rank0.job;
+  }
+  refuse_unless(settings.apply(options_, algorithm_));
+  if (options_.rank != 0) check_slices(rank0);
+  enter();
+  Record own = own_record();
+  own.settings = settings.encode();
+  if (const absl::Status status = directory_->publish(options_.rank, own); !status.ok()) {
+    raise(rank_of_, status);
+  }
+}
+
+// From here on other ranks may connect for this context.
+void ContextImpl::enter() {
+  Progress::Guard guard(endpoint_->progress());
+  group_ = {.rank = options_.rank,
+            .size = options_.size,
+            .context = job_.low,
+            .channels = std::vector<Channel*>(static_cast<size_t>(options_.size), nullptr),
+            .pool = &endpoint_->pool()};
+  group_.rails = 0;
+  for (const Rail rail : rails_) group_.rails |= rail_bit(rail);
+  refuse_unless(endpoint_->join(job_, this));
+  open_switch_rail();
+  create_control();
+}
+
+void ContextImpl::open_devices() {
+  const std::vector<Cpus> cores = cores_for(options_.rails);
+  Progress::Guard guard(endpoint_->progress());
+  for (size_t i = 0; i < options_.rails.size(); ++i) {
+    const std::string& uri = options_.rails[i];
+    const auto make = device_factory(uri, cores[i]);
+    refuse_unless(make.status());  // it names the rail
+    const absl::StatusOr<Rail> rail = endpoint_->open_device(uri, *make);
+    if (!rail.ok()) {
+      throw InvalidArgument(prefixed(
+          rank_of_, absl::StrCat("rail '", uri, "': ", std::string(rail.status().message()))));
+    }
+    if (std::find(rails_.begin(), rails_.end(), *rail) != rails_.end()) {
+      throw InvalidArgument(prefixed(rank_of_, absl::StrCat("rail '", uri, "' is named twice")));
+    }
+    rails_.push_back(*rail);
+  }
+}
+
+Record ContextImpl::own_record() const {
+  Record record;
+  record.job = job_;
+  record.process = endpoint_->process();
+  record.host = host_name();
+  record.pid = getpid();
+  record.size = options_.size;
+  Progress::Guard guard(endpoint_->progress());
+  record.flare_rail = flare_rail();
+  for (const Rail rail : rails_) {
+    const Device* device = endpoint_->device(rail);
+    record.devices[device->name()] = device->address();
+  }
+  record.interfaces = chosen_;
+  return record;
+}
+
+std::string ContextImpl::flare_rail() const {
+  if (!switch_rail_) return "";
+  return std::string(is_switch_alone_ ? Record::kAlone : Record::kBesideOthers);
+}
+
+absl::StatusOr<Record> ContextImpl::read_record(int rank, Nanos deadline) {
+  return directory_->read(listed(rank), deadline, [this] {
+    Progress::Guard guard(endpoint_->progress());
+    if (closing_) return absl::CancelledError("the context is being destroyed");
+    return broken_;
+  });
+}
+
+void ContextImpl::agree(const Record& rank0, AgreedSettings& settings) const {
+  absl::Status status = settings.adopt(rank0.settings, options_.rank);
+  if (rank0.size != options_.size) {
+    status = absl::FailedPreconditionError(absl::StrCat("the ranks' settings differ: the size is ",
+                                                        options_.size, " at rank ", options_.rank,
+                                                        " and ", rank0.size, " at rank 0"));
+  }
+  if (rank0.flare_rail != flare_rail()) {
+    const auto has = [](const std::string& rail) {
+      return absl::StrCat(rail.empty() ? "no flare rail" : "a flare rail ", rail);
+    };
+    status = absl::FailedPreconditionError(
+        absl::StrCat("the ranks' rails differ: rank 0 has ", has(rank0.flare_rail), " and rank ",
+                     options_.rank, " has ", has(flare_rail()), "; name the same on all"));
+  }
+  if (!status.ok()) raise(rank_of_, status);
+}
+
+// A slice goes by its rail's place in the list, which for users who name their rails is in order.
+void ContextImpl::check_slices(const Record& rank0) const {
+  const auto rails_of = [](const ChosenInterfaces& chosen) {
+    return absl::StrJoin(chosen, ",",
+                         [](std::string* out, const auto& entry) { *out += entry.first; });
+  };
+  std::string here = rails_of(chosen_);
+  std::string there = rails_of(rank0.interfaces);
+  if (options_.plan != Plan::kSlice || here == there) return;
+  for (std::string* rails : {&here, &there}) {
+    if (rails->empty()) *rails = "rails that are named";
+  }
+  throw IoError(prefixed(
+      rank_of_, absl::StrCat("slices need the same rails on every rank, and auto finds ", here,
+                             " here and ", there, " at rank 0; name them, or take stripes")));
+}
+
+absl::Status ContextImpl::resolve(int rank, Nanos deadline) {
+  const auto record = read_record(rank, deadline);
+  if (!record.ok()) return record.status();
+  const auto pairs = pair_rails(own_record().rails(), record->rails());
+  if (pairs.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "no rail in common with rank ", rank, " (", record->host,
+        "), which has: ", absl::StrJoin(record->devices, ", ", absl::PairFormatter(" at ")),
+        "; rails are matched by name (?rail=NAME); nezha-bench --list-rails says what auto finds"));
+  }
+  std::map<std::string, std::string> addresses;
+  for (const auto& [here, there] : pairs) addresses[here] = record->devices.at(there);
+  Progress::Guard guard(endpoint_->progress());
+  Channel& channel = endpoint_->channel(record->process);
+  // One name for all contexts that share the channel.
+  channel.set_peer(absl::StrCat("rank ", listed(rank), " of ", record->size, " (", record->host,
+                                ", pid ", record->pid, ")"),
+                   job_, addresses, pairs);
+  group_.channels[static_cast<size_t>(rank)] = &channel;
+  return absl::OkStatus();
+}
+
+void ContextImpl::find_rails() {
+  const auto& rails = options_.rails;
+  if (std::find(rails.begin(), rails.end(), "auto") == rails.end()) return;
+  if (rails.size() > 1) {
+    throw InvalidArgument(prefixed(rank_of_, "rails: auto is not for lists; give it alone"));
+  }
+  auto found = nezha::find_rails();
+  if (!found.ok()) throw InvalidArgument(prefixed(rank_of_, std::string(found.status().message())));
+  options_.rails = std::move(found->uris);
+  chosen_ = std::move(found->interfaces);
+}
+
+// ---- Splitting ---------------------------------------------------------------------------------
+
+std::unique_ptr<ContextImpl> ContextImpl::split(int color, int key) {
+  const Nanos deadline = now() + to_nanos(*options_.timeout);
+  SplitTable table(options_.size);
+  table.set(options_.rank, {color, key, UniqueId::random()});
+  sum(table.words(), deadline);
+  std::unique_ptr<ContextImpl> child;
+  if (color >= 0) {
+    const std::vector<int> group = table.group_of(options_.rank);
+    child.reset(new ContextImpl(*this, group, table.vote(group.front()).id));
+    child->enter();
+    child->take_channels(*this, group);
+  }
+  // Who connects for a context that the other has not entered is turned away: nobody goes on before
+  // all have.
+  std::vector<uint64_t> nothing(1);
+  sum(nothing, deadline);
+  return child;
+}
+
+// Those that the parent has made. By them, too, a peer hears if this context breaks before it has
+// spoken to that peer itself.
+void ContextImpl::take_channels(const ContextImpl& parent, const std::vector<int>& group) {
+  Progress::Guard guard(endpoint_->progress());
+  for (size_t i = 0; i < group.size(); ++i) {
+    Channel* channel = parent.group_.channels[static_cast<size_t>(group[i])];
+    if (channel != nullptr) channel->join(job_);
+    group_.channels[i] = channel;
+  }
+}
+
+// Over the ranks, in place.
+void ContextImpl::sum(std::vector<uint64_t>& words, Nanos deadline) {
+  AllreduceOptions options(nullptr);
+  options.setOutput(words.data(), words.size());
+  options.setTag(kOwnTag);
+  const Nanos left = std::max(deadline - now(), kMillisecond);
+  options.setTimeout(std::chrono::milliseconds(left / kMillisecond));
+  Handle(start(request(options))).wait();
+}
+
+}  // namespace nezha
