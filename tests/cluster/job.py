@@ -1,4 +1,4 @@
-"""Runs the worker (worker.cc) on a testbed's hosts, and reads the events that it prints."""
+"""Runs the worker (worker/) on a testbed's hosts, and reads the events that it prints."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 // One rank of a test job: collectives whose inputs it can recompute, and whose results it checks
 // element by element. It prints what happens as JSON lines, so that a test can act in the middle
 // of an operation. The rank and the number of ranks come from RANK and SIZE in the environment;
-// usage() lists the options.
+// options.cc lists the options.
 //
 // Events: "joined", "start" and "done" of an operation (those that --report selects), "error" (a
 // call threw), "wrong" (a result is), and, if all went well, "balance" (with --settle) and "end".
@@ -15,28 +15,24 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <filesystem>
 #include <fstream>
-#include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <numeric>
-#include <optional>
 #include <random>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "cluster/events.h"
+#include "cluster/worker/options.h"
+#include "cluster/worker/values.h"
 #include "nezha/allreduce.h"
 #include "nezha/barrier.h"
 #include "nezha/broadcast.h"
@@ -44,6 +40,7 @@
 #include "nezha/errors.h"
 #include "nezha/reduce.h"
 
+namespace nezha::worker {
 namespace {
 
 using nezha::events::Clock;
@@ -53,225 +50,6 @@ using nezha::events::json_string;
 using nezha::events::member;
 using nezha::events::seconds_since;
 using std::chrono::milliseconds;
-
-// ---- Options -----------------------------------------------------------------------------------
-
-struct Span {  // of milliseconds
-  int least = 0;
-  int most = 0;
-};
-
-struct Late {
-  int rank = -1;  // nobody
-  int operation = 0;
-  int ms = 0;
-};
-
-enum class Place { kOut, kIn, kBoth };
-
-enum class Collective { kAllreduce, kReduce, kBroadcast, kBarrier };
-
-struct Options {
-  int rank = 0;
-  int size = 0;
-  std::string store;
-  nezha::ContextOptions context;
-  Collective collective = Collective::kAllreduce;
-  std::string shift_root;
-  std::optional<nezha::Algorithm> algorithm;
-  bool reproducible = false;
-  std::vector<size_t> elements;
-  std::vector<nezha::DataType> types = {nezha::DataType::kFloat32};
-  std::vector<std::string> reductions = {"sum"};
-  int operations = 0;  // 0: one of each size, type and reduction
-  std::string until;
-  std::string stay;
-  std::string settle;
-  int threads = 1;
-  Place place = Place::kBoth;
-  bool floats = false;
-  Span delay;
-  Late late;
-  Span pause;
-  uint32_t seed = 1;
-  int report = 1;
-};
-
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
-  return parts;
-}
-
-template <typename T>
-T to(const std::string& text) {
-  std::istringstream stream(text);
-  T value{};
-  stream >> value;
-  if (!stream || stream.peek() != EOF) throw std::invalid_argument(text);
-  return value;
-}
-
-template <typename T>
-std::vector<T> to_list(const std::string& text, char separator = ',') {
-  std::vector<T> list;
-  for (const auto& part : split(text, separator)) list.push_back(to<T>(part));
-  return list;
-}
-
-template <typename T>
-T choose(const std::map<std::string, T>& known, const std::string& name) {
-  const auto entry = known.find(name);
-  if (entry == known.end()) throw std::invalid_argument(name);
-  return entry->second;
-}
-
-Span to_span(const std::string& text) {
-  const auto ends = to_list<int>(text, ':');
-  return {ends.at(0), ends.at(1)};
-}
-
-struct Option {
-  std::string name;
-  std::string help;
-  std::function<void(const std::string&)> set;
-};
-
-const std::map<std::string, Collective> kCollectives = {{"allreduce", Collective::kAllreduce},
-                                                        {"reduce", Collective::kReduce},
-                                                        {"broadcast", Collective::kBroadcast},
-                                                        {"barrier", Collective::kBarrier}};
-const std::map<std::string, nezha::Plan> kPlans = {
-    {"stripe", nezha::Plan::kStripe}, {"slice", nezha::Plan::kSlice}, {"auto", nezha::Plan::kAuto}};
-const std::map<std::string, nezha::Algorithm> kAlgorithms = {
-    {"auto", nezha::Algorithm::kAuto},
-    {"ring", nezha::Algorithm::kRing},
-    {"recursive-doubling", nezha::Algorithm::kRecursiveDoubling},
-    {"halving-doubling", nezha::Algorithm::kHalvingDoubling},
-    {"direct", nezha::Algorithm::kDirect},
-    {"bcube", nezha::Algorithm::kBcube}};
-
-// All that have a name.
-template <typename Enum>
-std::map<std::string, Enum> by_name() {
-  std::map<std::string, Enum> known;
-  for (int number = 0; number < 256; ++number) {
-    const auto value = static_cast<Enum>(number);
-    if (const char* name = name_of(value)) known[name] = value;
-  }
-  return known;
-}
-
-// "custom" is a sum. "throwing", too, but at rank 1, where it throws.
-const std::string kThrowing = "throwing";
-
-std::vector<std::string> to_reductions(const std::string& text) {
-  auto names = split(text, ',');
-  for (const auto& name : names) {
-    if (name != kThrowing) choose(by_name<nezha::ReduceOperation>(), name);
-  }
-  return names;
-}
-
-std::vector<nezha::DataType> to_types(const std::string& text) {
-  std::vector<nezha::DataType> types;
-  for (const auto& name : split(text, ','))
-    types.push_back(choose(by_name<nezha::DataType>(), name));
-  return types;
-}
-
-const std::map<std::string, Place> kPlaces = {
-    {"out", Place::kOut}, {"in", Place::kIn}, {"both", Place::kBoth}};
-
-std::vector<Option> option_table(Options& o) {
-  using Text = const std::string&;
-  return {
-      {"store", "the rendezvous' directory", [&o](Text v) { o.store = v; }},
-      {"rails", "URI,...", [&o](Text v) { o.context.rails = split(v, ','); }},
-      {"plan", "stripe, slice, auto", [&o](Text v) { o.context.plan = choose(kPlans, v); }},
-      {"shares", "of the slices", [&o](Text v) { o.context.shares = to_list<double>(v); }},
-      {"collective", "allreduce, reduce, broadcast (each rank in turn is the root), barrier",
-       [&o](Text v) { o.collective = choose(kCollectives, v); }},
-      {"shift-root", "from when this file is there, roots are the next ranks",
-       [&o](Text v) { o.shift_root = v; }},
-      {"algorithm", "auto, ring, recursive-doubling, halving-doubling, direct, bcube",
-       [&o](Text v) { o.algorithm = choose(kAlgorithms, v); }},
-      {"reproducible", "1: one order of summation for all sizes and algorithms",
-       [&o](Text v) { o.reproducible = to<int>(v) != 0; }},
-      {"elements", "the operations' sizes, in turn",
-       [&o](Text v) { o.elements = to_list<size_t>(v); }},
-      {"type", "the element types, in turn for all sizes (float32)",
-       [&o](Text v) { o.types = to_types(v); }},
-      {"operation", "sum, ..., custom, throwing: in turn for all sizes and types (sum)",
-       [&o](Text v) { o.reductions = to_reductions(v); }},
-      {"operations", "how many of each thread (default: one of each size, type and operation)",
-       [&o](Text v) { o.operations = to<int>(v); }},
-      {"until", "go on until rank 0 sees this file (one thread)", [&o](Text v) { o.until = v; }},
-      {"stay", "after an error, do not end before this file is there (a minute at most)",
-       [&o](Text v) { o.stay = v; }},
-      {"settle", "tell of the balance after the last operation until this file is there (likewise)",
-       [&o](Text v) { o.settle = v; }},
-      {"threads", "on one context, with as many tags, in an order of the rank's own (1)",
-       [&o](Text v) { o.threads = to<int>(v); }},
-      {"place", "out, in (the output is the input), both (each size in turn; the default)",
-       [&o](Text v) { o.place = choose(kPlaces, v); }},
-      {"float", "1: any floats, and \"done\" has a hash of the result's bits",
-       [&o](Text v) { o.floats = to<int>(v) != 0; }},
-      {"delay", "MIN:MAX ms before joining", [&o](Text v) { o.delay = to_span(v); }},
-      {"late", "RANK:OPERATION:MS: this rank sleeps before this operation",
-       [&o](Text v) {
-         const auto parts = to_list<int>(v, ':');
-         o.late = {parts.at(0), parts.at(1), parts.at(2)};
-       }},
-      {"pause", "MIN:MAX ms before each operation", [&o](Text v) { o.pause = to_span(v); }},
-      {"timeout", "ms", [&o](Text v) { o.context.timeout = milliseconds(to<int>(v)); }},
-      {"seed", "of what is drawn (1)", [&o](Text v) { o.seed = to<uint32_t>(v); }},
-      {"report", "N: each N-th operation is reported (1)", [&o](Text v) { o.report = to<int>(v); }},
-  };
-}
-
-[[noreturn]] void usage(const std::vector<Option>& table) {
-  for (const auto& option : table) {
-    std::fprintf(stderr, "  --%-12s %s\n", option.name.c_str(), option.help.c_str());
-  }
-  std::exit(2);
-}
-
-Options parse(int argc, char** argv) {
-  Options options;
-  const auto table = option_table(options);
-  try {
-    for (int i = 1; i < argc; i += 2) {
-      const std::string word = argv[i];
-      const auto option = std::find_if(table.begin(), table.end(),
-                                       [&](const auto& o) { return "--" + o.name == word; });
-      if (option == table.end() || i + 1 == argc) throw std::invalid_argument(word);
-      option->set(argv[i + 1]);
-    }
-    const char* rank = std::getenv("RANK");
-    const char* size = std::getenv("SIZE");
-    if (rank == nullptr || size == nullptr) throw std::invalid_argument("RANK, SIZE");
-    options.context.rank = options.rank = to<int>(rank);
-    options.context.size = options.size = to<int>(size);
-    if (options.elements.empty() || options.store.empty()) {
-      throw std::invalid_argument("--elements, --store");
-    }
-    if (options.threads > 1 && !options.until.empty()) throw std::invalid_argument("--until");
-    const bool is_usual =
-        options.types == Options().types && options.reductions == Options().reductions;
-    if (options.floats && !is_usual)
-      throw std::invalid_argument("--float with --type, --operation");
-  } catch (const std::logic_error& error) {
-    std::fprintf(stderr, "worker: bad: %s\n", error.what());
-    usage(table);
-  }
-  if (options.operations == 0) {
-    options.operations = static_cast<int>(options.elements.size() * options.types.size() *
-                                          options.reductions.size());
-  }
-  return options;
-}
 
 // ---- Events ------------------------------------------------------------------------------------
 
@@ -325,45 +103,6 @@ double peak_kib() {
   return 0;
 }
 
-// ---- What is summed ----------------------------------------------------------------------------
-
-uint32_t mix(uint32_t x) {
-  x ^= x >> 16;
-  x *= 0x7feb352dU;
-  x ^= x >> 15;
-  x *= 0x846ca68bU;
-  return x ^ (x >> 16);
-}
-
-// One rank's input to one operation. A shifted, stale, doubled or missing element changes the sum.
-class Input {
- public:
-  Input(int rank, int operation, int tag)
-      : base_(mix(mix(mix(static_cast<uint32_t>(rank) + 1) + static_cast<uint32_t>(operation)) +
-                  static_cast<uint32_t>(tag))) {}
-
-  // 1 to `most`, a power of two.
-  uint32_t small(size_t element, uint32_t most) const {
-    return (bits(element) >> 8) / ((1U << 24) / most) + 1;
-  }
-
-  // Of many magnitudes and both signs, so that the order of summation shows in the sum's bits.
-  float any(size_t element) const {
-    static constexpr float kScales[] = {1e-10F, 1e-9F, 3e-8F, 1e-7F, 1e-6F, 3e-4F, 0.1F, 1e3F};
-    const uint32_t x = bits(element);
-    return static_cast<float>(static_cast<int32_t>(x)) * kScales[mix(x) % 8];
-  }
-
- private:
-  uint32_t bits(size_t element) const {
-    uint32_t x = static_cast<uint32_t>(element) * 0x9e3779b1U + base_;
-    x = (x ^ (x >> 15)) * 0x2c1b3c6dU;
-    return x ^ (x >> 12);
-  }
-
-  uint32_t base_;
-};
-
 // ---- The job -----------------------------------------------------------------------------------
 
 // The operations of one tag run one after the other, whichever threads run them.
@@ -394,102 +133,6 @@ class Turns {
   std::vector<int> done_;
   bool stopped_ = false;
 };
-
-template <typename T>
-constexpr bool kIsShort = std::is_same_v<T, nezha::Float16> || std::is_same_v<T, nezha::BFloat16>;
-
-// What T is computed with here. Inputs are such that no operation rounds, in any order; integers
-// wrap around.
-template <typename T>
-using Wide = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
-
-template <typename T>
-T narrow(Wide<T> value) {
-  if constexpr (kIsShort<T>) {
-    return T(static_cast<float>(value));
-  } else {
-    return static_cast<T>(value);
-  }
-}
-
-template <typename T>
-Wide<T> wide(T value) {
-  if constexpr (kIsShort<T>) {
-    return static_cast<float>(value);
-  } else {
-    return static_cast<Wide<T>>(value);
-  }
-}
-
-template <typename T>
-Wide<T> combine(const std::string& reduction, Wide<T> a, Wide<T> b) {
-  if (reduction == "min") return std::min(a, b);
-  if (reduction == "max") return std::max(a, b);
-  return reduction == "product" ? a * b : a + b;
-}
-
-// All inputs are positive. So that a quotient is rounded as it is there, it is computed in the
-// same precision.
-template <typename T>
-T average(Wide<T> sum, int ranks) {
-  if constexpr (std::is_integral_v<T>) {
-    return static_cast<T>(sum / static_cast<uint64_t>(ranks));
-  } else if constexpr (std::is_same_v<T, double>) {
-    return sum / ranks;
-  } else {
-    return narrow<T>(static_cast<double>(static_cast<float>(sum) / static_cast<float>(ranks)));
-  }
-}
-
-// A rank's element. Sums of 8 ranks' are exact in all types.
-template <typename T>
-T element_of(const Input& input, const std::string& reduction, size_t element) {
-  if (reduction == "product" && !std::is_integral_v<T>) {
-    return narrow<T>(static_cast<Wide<T>>(input.small(element, 2)));  // 1 or 2
-  }
-  constexpr uint32_t kMost = sizeof(T) == 1 ? 8 : sizeof(T) == 2 ? 16 : 1024;
-  return narrow<T>(static_cast<Wide<T>>(input.small(element, kMost)));
-}
-
-template <typename T>
-void add(void* out, const void* a, const void* b, size_t elements) {
-  for (size_t i = 0; i < elements; ++i) {
-    const T x = static_cast<const T*>(a)[i];
-    const T y = static_cast<const T*>(b)[i];
-    static_cast<T*>(out)[i] = narrow<T>(wide(x) + wide(y));
-  }
-}
-
-// The C++ types by their DataType.
-template <typename F>
-void with_type(nezha::DataType type, const F& f) {
-  switch (type) {
-    case nezha::DataType::kUint8:
-      return f(uint8_t{});
-    case nezha::DataType::kInt8:
-      return f(int8_t{});
-    case nezha::DataType::kUint16:
-      return f(uint16_t{});
-    case nezha::DataType::kInt16:
-      return f(int16_t{});
-    case nezha::DataType::kUint32:
-      return f(uint32_t{});
-    case nezha::DataType::kInt32:
-      return f(int32_t{});
-    case nezha::DataType::kUint64:
-      return f(uint64_t{});
-    case nezha::DataType::kInt64:
-      return f(int64_t{});
-    case nezha::DataType::kFloat16:
-      return f(nezha::Float16{});
-    case nezha::DataType::kBFloat16:
-      return f(nezha::BFloat16{});
-    case nezha::DataType::kFloat32:
-      return f(float{});
-    case nezha::DataType::kFloat64:
-      return f(double{});
-  }
-}
 
 class Job {
  public:
@@ -833,9 +476,7 @@ class Job {
   std::mt19937 draw_;
 };
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   const Options options = parse(argc, argv);
   const auto start = Clock::now();
   try {
@@ -845,3 +486,8 @@ int main(int argc, char** argv) {
     return 1;
   }
 }
+
+}  // namespace
+}  // namespace nezha::worker
+
+int main(int argc, char** argv) { return nezha::worker::run(argc, argv); }
