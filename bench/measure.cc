@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <ctime>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -13,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "bench/gather.h"
 #include "bench/pattern.h"
+#include "bench/process_usage.h"
 
 namespace nezha::bench {
 namespace {
@@ -24,12 +24,6 @@ constexpr size_t kAllChecked = 10;      // iterations
 constexpr double kLeastIterations = 3;  // of fewer there is no median
 constexpr double kMostIterations = 1e6;
 constexpr double kTrialPart = 0.1;  // of the time for the timed iterations
-
-double process_cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 double timed_run(Operation& operation) {
   const auto start = std::chrono::steady_clock::now();

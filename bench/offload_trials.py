@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import itertools
 import json
 import os
@@ -19,17 +18,17 @@ from pathlib import Path
 
 import program
 from offload import BOTH, FLARE, TCP, Case, Way
+from one_group import one_group
 from processes import Process
 from progress import Progress
 from rails import parse_rails
 from results import LEARNING, Config
 from sweep import Sweep, describe_machine
 from system_tools import BedError, wait_until
-from testbed import STATE_DIR, Testbed
+from testbed import Testbed
 
 RAIL, OTHER = "eth0", "eth1"
 MANAGER_PORT = 7000
-AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 PATIENCE = 20.0  # seconds: of a switch or the manager to be there, or to answer
 BY_SWITCH = 0.99  # of the operations: if it is less, it was the hosts that were measured
 LEAST_RECEIVED = 1 << 20  # bytes; of less, sessions' upkeep would be measured
@@ -266,36 +265,6 @@ def part_by_switch(row: dict) -> float:
     """Of the operations, as their bytes tell: what ranks agree on beside them goes by TCP."""
     sent = sum(rail["bytes"] for rail in row["rails"] if rail["name"] == "flare")
     return sent / (row["iterations"] * row["bytes"] * row["size"])
-
-
-@contextlib.contextmanager
-def one_group() -> Iterator[None]:
-    """Has the kernel schedule all processes as one group, if that may be set.
-
-    It groups them by session, and who yields gives its core to none but those of its own group. Each
-    host here is a session, and they share cores with each other and with the switch.
-
-    What the setting was is kept in a file: a run that is killed leaves it for the next one to
-    restore. Of runs beside each other the first one sets and restores it.
-    """
-    kept = STATE_DIR / "autogroup"
-    with contextlib.ExitStack() as stack:
-        try:
-            STATE_DIR.mkdir(parents=True, exist_ok=True)
-            lock = stack.enter_context(kept.with_suffix(".lock").open("w"))
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            before = kept.read_text() if kept.exists() else AUTOGROUP.read_text()
-            kept.write_text(before)
-            stack.callback(kept.unlink)
-            AUTOGROUP.write_text("0")
-            stack.callback(AUTOGROUP.write_text, before)
-        except BlockingIOError:
-            pass  # the other run's
-        except FileNotFoundError:
-            pass  # there are no such groups
-        except OSError as error:
-            program.warn(f"small messages take longer than they need to: {error}")
-        yield
 
 
 def run(case: Case, seconds: float, progress: Progress, most_stolen: float) -> None:

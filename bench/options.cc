@@ -203,8 +203,10 @@ void add_rail_options(OptionTable& table, Options& o, const Dialect& dialect, bo
                      [&](const auto& v) { o.plan = one_of(v, dialect.plans); }});
   }
   table.push_back({0, "share", "LIST",
-                   "the part of each slice, on any scale, such as 70,30, by the plan slice"
-                   " (default: learned)",
+                   dialect.plans.size() > 1
+                       ? "the part of each slice, on any scale, such as 70,30, by the plan slice"
+                         " (default: learned)"
+                       : "the part of each device, on any scale, such as 70,30 (default: equal)",
                    [&o](const auto& v) { o.shares = to_shares(v); }});
   add_policy_options(table, o, dialect);
   const auto& algorithms = dialect.algorithms;

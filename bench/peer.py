@@ -32,6 +32,10 @@ class Network:
     def fastest(self) -> str:
         return max(self.rates, key=lambda name: self.rates[name] or math.inf)
 
+    def without_others(self) -> Network:
+        """The fastest rail alone."""
+        return Network(self.hosts, {self.fastest: self.rates[self.fastest]})
+
 
 # ---- programs on each host --------------------------------------------------------------------
 
@@ -200,7 +204,7 @@ KINDS = {
         by_default=False,
     ),
     "gloo-ring": Kind("Gloo ring, fastest rail", BLOCKING, gloo("ring")),
-    "gloo-bcube": Kind("Gloo bcube", BLOCKING, gloo("bcube"), fits=single),
+    "gloo-bcube": Kind("Gloo bcube, fastest rail", BLOCKING, gloo("bcube")),
     "mptcp-ring": Kind("Gloo ring over MPTCP", BLOCKING, gloo_over_mptcp("ring"), fits=several),
     "mptcp-bcube": Kind(
         "Gloo bcube over MPTCP",
@@ -219,6 +223,13 @@ KINDS = {
         fits=unequal,
     ),
     "ompi": Kind("Open MPI", YIELDING, mpi("openmpi"), open_mpi),
+    "ompi-one": Kind(
+        "Open MPI, fastest rail",
+        YIELDING,
+        lambda network: mpi("openmpi")(network.without_others()),
+        lambda network: open_mpi(network.without_others()),
+        fits=several,
+    ),
     "ompi-ring": Kind("Open MPI, ring", YIELDING, mpi("openmpi"), open_mpi_ring),
     "ompi-weights": Kind(
         "Open MPI, ring, parts as the rates",

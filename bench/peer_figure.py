@@ -23,6 +23,7 @@ LOOKS = {
     "gloo-parts": ("#9c3d10", "D"),
     "gloo-weights": ("#6b5a2e", "d"),
     "ompi": ("#1b7837", "o"),
+    "ompi-one": ("#0f4d24", "8"),
     "ompi-ring": ("#5aae61", "p"),
     "ompi-weights": ("#a6c96a", "h"),
     "ompi-spin": ("#00c2a0", "P"),

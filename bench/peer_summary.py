@@ -9,7 +9,7 @@ from pathlib import Path
 import stolen
 from peer import IPERF3, NEZHA, NEZHA_CPU_FIRST, Peer, is_over_mptcp
 from results import (
-    LEARNING_NOTE,
+    LEARNING,
     MARK_NOTE,
     TCP_CEILING,
     Results,
@@ -25,8 +25,12 @@ SMALL = 1 << 16  # bytes; up to here CPU time is told by the operation, above by
 NOTES = f"""\
 p50: of the rank where it is largest. The wire limit: each rank sends 2 (n - 1) / n of the size at
 the sum of all rails' rates, whichever a peer uses; TCP can use {TCP_CEILING:.3f} of it.
-MB/s: size over p50, MB = 10^6 bytes. CPU: of all ranks' processes together, while they wait too.
-{LEARNING_NOTE}
+MB/s: size over p50, MB = 10^6 bytes. CPU: of all ranks' processes together, while they wait too; not
+what the kernel does for them on cores that are idle or another's.
+All have {LEARNING} operations before the clock runs (from 8 MiB on 3, from 16 MiB on 2): nezha learns by them.
+The best peer is the best of those that are in the table. Open MPI yields, as ranks may have to share
+cores; ompi-spin, by name, does not. Without parts that it is told, Open MPI takes rails for alike:
+hosts' interfaces here are, but for the shapers behind them.
 {MARK_NOTE}"""
 
 

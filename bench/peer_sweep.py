@@ -14,11 +14,12 @@ import testbed
 from peer import IPERF3, Network, Peer, is_over_mptcp, programs_of
 from processes import Process, end_all, end_sessions, finish, held_namespaces, namespace_members
 from progress import Progress
-from results import Results, part_sent
+from results import LEARNED_BELOW, LEARNING, Results, part_sent
 from sweep import Sweep, warm_up
 from system_tools import BedError
 
 LEAST = 1 << 16  # bytes; of shorter messages iperf3's rate tells nothing
+LONG_MESSAGE = 1 << 20  # bytes; it goes over all that a connection has
 OPERATIONS = 8  # or more count in a median, if that does not take too long,
 LONG = 1.0  # seconds
 PARTING = 3.0  # seconds that MPI may take to end after the last result
@@ -28,9 +29,14 @@ IPERF3_WARM_UP = 1  # seconds before them
 IPERF3_PATIENCE = 20.0  # seconds
 
 
+def warm_up_of(size: int) -> int:
+    """Iterations before the clock runs, for all peers alike: as many as nezha learns by."""
+    return LEARNING if size < LEARNED_BELOW else warm_up(size)
+
+
 def groups_of(sizes: Sequence[int]) -> list[list[int]]:
     """What is run by one launch: sizes of as many iterations before the clock runs."""
-    return [list(group) for _, group in itertools.groupby(sizes, warm_up)]
+    return [list(group) for _, group in itertools.groupby(sizes, warm_up_of)]
 
 
 def announce_rails(bed: testbed.Testbed, first: str) -> None:
@@ -94,6 +100,9 @@ class PeerSweep(Sweep):
         finally:
             end_leftovers(self._bed)
 
+    def _warm_up(self, peer: Peer, sizes: list[int]) -> int:
+        return warm_up_of(sizes[0])
+
     def _measured(self, peer: Peer, sizes: list[int]) -> float:
         least = (self._results.wire_limit(peer, sizes[-1]) or 0) / 1e6
         return max(self._seconds, min(OPERATIONS * least, LONG))
@@ -101,12 +110,29 @@ class PeerSweep(Sweep):
     def _run(self, peer: Peer, sizes: list[int]) -> tuple[list[dict], list[str]]:
         if peer.key == IPERF3:
             return self._ring_of_iperf3(sizes), []
-        if is_over_mptcp(peer) and not self._are_rails_announced:
-            announce_rails(self._bed, Network(self._bed.hosts, self._results.rails).fastest)
-            self._are_rails_announced = True
+        if is_over_mptcp(peer):
+            return self._run_over_mptcp(peer, sizes)
+        return self._run_ranks(peer, sizes)
+
+    def _run_ranks(self, peer: Peer, sizes: list[int]) -> tuple[list[dict], list[str]]:
         self._awaited = len(sizes)
         rows, errors = super()._launch(peer, sizes)
         return rows, errors[:1] + errors[1:][-LINES:]
+
+    def _run_over_mptcp(self, peer: Peer, sizes: list[int]) -> tuple[list[dict], list[str]]:
+        """A connection that fell back to TCP is no MPTCP's, and would be measured as such."""
+        if not self._are_rails_announced:
+            announce_rails(self._bed, Network(self._bed.hosts, self._results.rails).fastest)
+            self._are_rails_announced = True
+        before = self._sent()
+        rows, errors = self._run_ranks(peer, sizes)
+        least = sizes[-1] if sizes[-1] >= LONG_MESSAGE else 0
+        idle = [name for name, sent in self._sent().items() if sent - before[name] < least]
+        return (rows, errors) if errors or not idle else ([], [f"it sent nothing by {idle[0]}"])
+
+    def _sent(self) -> dict[str, int]:
+        """Bytes that the first host has sent by each rail."""
+        return {name: self._bed.counters(0, name)["tx_bytes"] for name in self._results.rails}
 
     def _start(self, peer: Peer, command: list[str]) -> list[Process]:
         return start_ranks(self._bed, peer, command, self._awaited)

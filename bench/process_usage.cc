@@ -14,12 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-double cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
 void read_status(ProcessUsage& usage) {
   const std::map<std::string, int64_t*> wanted = {{"RssAnon:", &usage.anonymous_kib},
                                                   {"VmRSS:", &usage.resident_kib},
@@ -47,10 +41,15 @@ void count_descriptors(ProcessUsage& usage) {
 
 ProcessUsage process_usage() {
   ProcessUsage usage;
-  usage.cpu_seconds = cpu_seconds();
   read_status(usage);
   count_descriptors(usage);
   return usage;
+}
+
+double process_cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
 }  // namespace nezha::bench

@@ -7,7 +7,6 @@
 namespace nezha::bench {
 
 struct ProcessUsage {
-  double cpu_seconds = 0;
   int64_t anonymous_kib = 0;  // resident memory that is the process's own: heap and stacks
   int64_t resident_kib = 0;   // with what it shares, as libraries
   int64_t peak_kib = 0;       // of that
@@ -18,5 +17,8 @@ struct ProcessUsage {
 
 // As /proc/self has it. What cannot be read there is 0.
 ProcessUsage process_usage();
+
+// Of all its threads.
+double process_cpu_seconds();
 
 }  // namespace nezha::bench

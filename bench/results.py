@@ -15,9 +15,10 @@ TCP_CEILING = 1448 / 1514
 
 # Operations in which nezha's load balancer has divided a size.
 LEARNING = 40
+LEARNED_FROM, LEARNED_BELOW = 1 << 12, 1 << 23  # bytes; of others it knows enough without
 LEARNING_NOTE = (
-    f"nezha over several rails has {LEARNING} operations of 4 KiB to 8 MiB to learn before the clock"
-    " runs."
+    f"nezha over several rails has {LEARNING} operations of 4 KiB to 8 MiB, and of sizes that are run"
+    " with these, to learn before the clock runs."
 )
 
 MARK_NOTE = "*: the median of fewer runs, as others failed."
@@ -41,7 +42,8 @@ class Config:
         """Whether it is nezha, which has to learn how to divide such messages (the plan auto)."""
         is_nezha = any(Path(word).name == "nezha-bench" for word in self.command)
         is_told = "--share" in self.command or "stripe" in self.command
-        return is_nezha and not is_told and len(self.rails) > 1 and 1 << 12 <= size < 1 << 23
+        may_learn = is_nezha and not is_told and len(self.rails) > 1
+        return may_learn and LEARNED_FROM <= size < LEARNED_BELOW
 
 
 @dataclasses.dataclass

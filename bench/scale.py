@@ -209,10 +209,11 @@ class Scaling:
 
 
 NOTES = """\
-Of start-up costs: the ranks' median / the rank that has most; over runs the median. Memory, files
-and threads: what was added from the start of the program until all ranks had run one operation of
-the first size; from 4 KiB on, where the load balancer learns (auto), rank 0 connects to all others
-beside that. The kernel's memory of sockets is not in it. p50: of the rank where it is largest.
+nezha runs on all rails, Gloo on the one that is named with it. Of start-up costs: the ranks' median
+/ the rank that has most; over runs the median. Memory, files and threads: what was added from the
+start of the program until all ranks had run one operation of the first size; from 4 KiB on, where
+the load balancer learns (auto), rank 0 connects to all others beside that. The kernel's memory of
+sockets is not in it. Gloo's file store looks again every 10 ms. p50: of the rank where it is largest.
 Extrapolated: a constant and a part that grows as the form, fitted by least squares to the rank that
 has most, of CPU times to the median; the form is the one that best tells points it was not fitted
 to. off by: what the fit misses the points by, root mean square, in parts of their mean. All ranks

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from processes import Process, finish
 from progress import Progress
 from results import failure_text
 from scale import Scaling, Way
-from sweep import rows_of
+from sweep import objects_of, rows_of
 from units import time_text
 
 ALGORITHMS = ["auto", "ring", "recursive-doubling", "halving-doubling", "direct", "bcube"]
@@ -23,13 +22,13 @@ LINES = 12  # of what a launch that fails has said, the last
 
 
 def ways_of(rails: Sequence[str], programs: Path) -> dict[str, Way]:
-    """By key. Gloo has one rail, and makes all its connections at the start."""
+    """By key. Gloo has one rail, as its label says, and makes all its connections at the start."""
     names = ",".join(f"tcp:{name}" for name in rails)
     nezha = [str(programs / "nezha-bench"), "--rails", names]
     gloo = [str(programs / "gloo-bench"), "--tcp-device", rails[0]]
     ways = [Way(name, name, [*nezha, "--algorithm", name]) for name in ALGORITHMS]
     ways += [
-        Way(f"gloo-{name}", f"Gloo {name}", [*gloo, "--algorithm", name])
+        Way(f"gloo-{name}", f"Gloo {name}, {rails[0]}", [*gloo, "--algorithm", name])
         for name in GLOO_ALGORITHMS
     ]
     return {way.key: way for way in ways}
@@ -43,8 +42,7 @@ def hosts_for(ranks: int, most: int) -> int | None:
 
 def start_ups_of(text: str) -> list[dict]:
     """What a rank has told of its start."""
-    lines = [line for line in text.splitlines() if line.startswith("{") and "first_ms" in line]
-    return [json.loads(line) for line in lines]
+    return [row for row in objects_of(text) if "first_ms" in row]
 
 
 class ScaleTrials:

@@ -34,12 +34,13 @@ void run_first(const Options& options, Runner& runner) {
 std::unique_ptr<Runner> measured_start_up(const Dialect& dialect, const Options& options,
                                           Meeting& meeting, const Connect& connect) {
   const ProcessUsage before = process_usage();
+  const double cpu_before = process_cpu_seconds();
   const auto begin = Clock::now();
   auto runner = connect(options, meeting);
   const double connect_ms = milliseconds_since(begin);
   run_first(options, *runner);
   const double first_ms = milliseconds_since(begin);
-  const double cpu_seconds = process_usage().cpu_seconds - before.cpu_seconds;
+  const double cpu_seconds = process_cpu_seconds() - cpu_before;
   const uint64_t requests = meeting.requests();
   // The others may still be connecting to this rank.
   meeting.union_of("ready", {});

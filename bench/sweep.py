@@ -55,6 +55,12 @@ def make_config(key: str, rails: dict[str, int | None], programs: Path) -> Confi
     return Config(key, label, short, used, command)
 
 
+def set_variables() -> list[str]:
+    """Those that change what is compared: every rank inherits them."""
+    of_interest = ("NEZHA_", "GLOO_", "OMPI_", "UCX_", "MPIR_")
+    return [f"{name}={value}" for name, value in os.environ.items() if name.startswith(of_interest)]
+
+
 def describe_machine() -> dict[str, str | int]:
     def git(*words: str) -> str:
         try:
@@ -75,6 +81,7 @@ def describe_machine() -> dict[str, str | int]:
         "cores": len(os.sched_getaffinity(0)),
         "cpu": models[0] if models else platform.machine(),
         "kernel": platform.release(),
+        "variables": " ".join(sorted(set_variables())),
         "commit": git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain") else ""),
     }
 
@@ -93,14 +100,18 @@ def warm_up(size: int) -> int:
     return 10 if size < 1 << 20 else 3 if size < 1 << 24 else 2
 
 
-def rows_of(text: str) -> list[dict]:
-    """The results that a program has printed; a line cut off, as of one killed, is none."""
-    rows = []
+def objects_of(text: str) -> list[dict]:
+    """The lines of JSON that a program has printed; one cut off, as of one killed, is none."""
+    objects = []
     for line in text.splitlines():
         with contextlib.suppress(ValueError):
-            row = json.loads(line) if line.startswith("{") else {}
-            rows += [row] if {"bytes", "p50_us"} <= row.keys() else []
-    return rows
+            objects += [json.loads(line)] if line.startswith("{") else []
+    return objects
+
+
+def rows_of(text: str) -> list[dict]:
+    """The results among them."""
+    return [row for row in objects_of(text) if {"bytes", "p50_us"} <= row.keys()]
 
 
 def launch(
@@ -189,6 +200,8 @@ class Sweep:
         failure = {"config": config.key, "repeat": repeat, "sizes": sizes, "errors": errors}
         self._results.failures.append(failure)
         self._progress.keep(failure_text(failure))
+        if self._failed_launches[config.key] == FAILURES_ALLOWED:
+            self._progress.keep(f"{config.label} is left out from here on: it failed again")
 
     def _launch_undisturbed(
         self, config: Config, sizes: list[int]

@@ -18,6 +18,7 @@ sys.path.insert(0, str(BENCH))
 import offload  # noqa: E402
 import offload_summary  # noqa: E402
 import offload_trials  # noqa: E402
+import one_group  # noqa: E402
 from offload_trials import Sample, figures_of, make_case, part_by_switch  # noqa: E402
 from rails import parse_rails  # noqa: E402
 
@@ -66,21 +67,21 @@ def test_fabrics() -> None:
 
 def test_one_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setting = tmp_path / "autogroup"
-    monkeypatch.setattr(offload_trials, "AUTOGROUP", setting)
-    monkeypatch.setattr(offload_trials, "STATE_DIR", tmp_path / "state")
-    with offload_trials.one_group():  # a kernel without
+    monkeypatch.setattr(one_group, "AUTOGROUP", setting)
+    monkeypatch.setattr(one_group, "STATE_DIR", tmp_path / "state")
+    with one_group.one_group():  # a kernel without
         assert not setting.exists()
     setting.write_text("1\n")
-    with pytest.raises(KeyError), offload_trials.one_group():
+    with pytest.raises(KeyError), one_group.one_group():
         assert setting.read_text() == "0"
-        with offload_trials.one_group():  # another run's, which ends first
+        with one_group.one_group():  # another run's, which ends first
             assert setting.read_text() == "0"
         assert setting.read_text() == "0"
         raise KeyError
     assert setting.read_text() == "1\n"
     (tmp_path / "state" / "autogroup").write_text("1\n")  # a run was killed
     setting.write_text("0")
-    with offload_trials.one_group():
+    with one_group.one_group():
         assert setting.read_text() == "0"
     assert setting.read_text() == "1\n"
 

@@ -25,6 +25,7 @@ BENCH = Path(__file__).parents[2] / "bench"
 PEERS = str(BENCH / "peers")
 sys.path.insert(0, str(BENCH))
 
+import peer_figure  # noqa: E402
 import peer_summary  # noqa: E402
 import peer_sweep  # noqa: E402
 from peer import (  # noqa: E402
@@ -37,9 +38,9 @@ from peer import (  # noqa: E402
     packages_of,
     programs_of,
 )
-from peer_sweep import PeerSweep, at_rates_of, groups_of  # noqa: E402
+from peer_sweep import PeerSweep, at_rates_of, groups_of, warm_up_of  # noqa: E402
 from progress import Progress  # noqa: E402
-from results import Results  # noqa: E402
+from results import LEARNING, Results  # noqa: E402
 
 G = 10**9
 
@@ -53,9 +54,10 @@ def keys(*rates: int | None) -> set[str]:
 
 
 def test_peers_that_fit() -> None:
-    everywhere = {"nezha", "gloo-ring", "ompi", "ompi-ring", "ucx-ring", "mpich", "iperf3"}
-    several = everywhere | {"mptcp-ring", "gloo-parts"}
-    assert keys(G) == keys(None) == everywhere | {"gloo-bcube"}
+    gloo, mpi = {"gloo-ring", "gloo-bcube"}, {"ompi", "ompi-ring", "ucx-ring", "mpich"}
+    everywhere = {"nezha", "iperf3"} | gloo | mpi
+    several = everywhere | {"mptcp-ring", "gloo-parts", "ompi-one"}
+    assert keys(G) == keys(None) == everywhere
     assert keys(G, G) == keys(None, None) == several
     assert keys(G, G // 4) == several | {"gloo-weights", "ompi-weights"}
 
@@ -63,7 +65,7 @@ def test_peers_that_fit() -> None:
 def test_rails_and_rates_in_commands() -> None:
     network = Network(2, {"eth0": 4 * G // 10, "eth1": G})
     peers = {peer.key: peer for peer in make_peers(list(KINDS), network)}
-    assert set(peers) == set(KINDS) - {"gloo-bcube"}
+    assert set(peers) == set(KINDS)
     words = {key: " ".join([*peer.launcher, *peer.command]) for key, peer in peers.items()}
     assert "--rails tcp:eth0,tcp:eth1" in words["nezha"]
     assert words["nezha-cpu"] == f"env NEZHA_POLLING=cpu-first {words['nezha']}"
@@ -72,6 +74,7 @@ def test_rails_and_rates_in_commands() -> None:
     assert "--share 400000000,1000000000" in words["gloo-weights"]
     assert "btl_tcp_bandwidth_eth0 400 --mca btl_tcp_bandwidth_eth1 1000" in words["ompi-weights"]
     assert "mpi_yield_when_idle 1" in words["ompi"] and "mpi_yield_when_idle 0" in words["ompi-spin"]
+    assert "btl_tcp_if_include eth1 " in words["ompi-one"] and "eth0" not in words["ompi-one"]
     assert "-x UCX_NET_DEVICES=eth0,eth1" in words["ucx-ring"]
     assert "-genv UCX_MAX_RNDV_RAILS 2" in words["mpich"]
     assert "-hosts h0,h1" in words["mpich"] and "--host h0,h1" in words["ompi"]
@@ -82,11 +85,17 @@ def test_rails_and_rates_in_commands() -> None:
     assert programs_of([peers["ucx-ring"]]) == ["mpi-bench-openmpi", "yield-when-idle"]
 
 
+def test_looks_in_pictures() -> None:
+    assert set(peer_figure.LOOKS) == set(KINDS)
+    assert len(set(peer_figure.LOOKS.values())) == len(KINDS)
+
+
 def test_launches_by_warm_up() -> None:
-    """Each size has the iterations before the clock that it has in bench/run."""
-    small, medium, large = [4, 1 << 17, 1 << 19], [1 << 20, 1 << 23], [1 << 26]
-    assert groups_of(small + medium + large) == [small, medium, large]
+    """All peers alike have as many iterations before the clock as nezha learns by."""
+    learned, medium, large = [4, 1 << 17, 1 << 20], [1 << 23], [1 << 26]
+    assert groups_of(learned + medium + large) == [learned, medium, large]
     assert groups_of(large) == [large]
+    assert [warm_up_of(group[0]) for group in (learned, medium, large)] == [LEARNING, 3, 2]
 
 
 # ---- a ring of iperf3 -------------------------------------------------------------------------
@@ -167,6 +176,18 @@ def test_endpoints_of_a_try_that_failed(bed: Testbed) -> None:
         bed.exec(0, ["ip", "mptcp", "endpoint", "add", "10.99.0.1", "signal"])
         peer_sweep.announce_rails(bed, "eth0")
         assert not bed.exec(0, ["ip", "mptcp", "endpoint", "show"]).stdout
+
+
+@pytest.mark.parametrize(("size", "fails"), [(1 << 16, False), (1 << 20, True)])
+def test_mptcp_that_leaves_a_rail_idle(bed: Testbed, size: int, fails: bool) -> None:
+    """With short messages it may; with long ones it is not MPTCP's time that was measured."""
+    launcher = ["sh", "-c", f"""echo '{{"bytes": {size}, "p50_us": 5}}'"""]
+    peer = Peer("mptcp-ring", "MPTCP", "", ["eth0"], ["mptcpize"], "", launcher)
+    results = sweep_of(bed, peer, [size])
+    assert [failure["errors"] for failure in results.failures] == (
+        [["it sent nothing by eth0"]] if fails else []
+    )
+    assert len(results.measurements) == (0 if fails else 1)
 
 
 @pytest.mark.parametrize(
