@@ -166,12 +166,8 @@ def always(network: Network) -> bool:
     return True
 
 
-def single(network: Network) -> bool:
-    return len(network.rates) == 1
-
-
 def several(network: Network) -> bool:
-    return not single(network)
+    return len(network.rates) > 1
 
 
 def unequal(network: Network) -> bool:

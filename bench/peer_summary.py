@@ -27,7 +27,8 @@ p50: of the rank where it is largest. The wire limit: each rank sends 2 (n - 1) 
 the sum of all rails' rates, whichever a peer uses; TCP can use {TCP_CEILING:.3f} of it.
 MB/s: size over p50, MB = 10^6 bytes. CPU: of all ranks' processes together, while they wait too; not
 what the kernel does for them on cores that are idle or another's.
-All have {LEARNING} operations before the clock runs (from 8 MiB on 3, from 16 MiB on 2): nezha learns by them.
+All have {LEARNING} operations before the clock runs (from 8 MiB on 3, from 16 MiB on 2): nezha learns
+by them.
 The best peer is the best of those that are in the table. Open MPI yields, as ranks may have to share
 cores; ompi-spin, by name, does not. Without parts that it is told, Open MPI takes rails for alike:
 hosts' interfaces here are, but for the shapers behind them.

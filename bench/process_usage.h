@@ -18,7 +18,7 @@ struct ProcessUsage {
 // As /proc/self has it. What cannot be read there is 0.
 ProcessUsage process_usage();
 
-// Of all its threads.
+// Of all its threads since it began.
 double process_cpu_seconds();
 
 }  // namespace nezha::bench

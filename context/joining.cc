@@ -81,6 +81,18 @@ void ContextImpl::join_group() {
   }
 }
 
+void ContextImpl::find_rails() {
+  const auto& rails = options_.rails;
+  if (std::find(rails.begin(), rails.end(), "auto") == rails.end()) return;
+  if (rails.size() > 1) {
+    throw InvalidArgument(prefixed(rank_of_, "rails: auto is not for lists; give it alone"));
+  }
+  auto found = nezha::find_rails();
+  if (!found.ok()) throw InvalidArgument(prefixed(rank_of_, std::string(found.status().message())));
+  options_.rails = std::move(found->uris);
+  chosen_ = std::move(found->interfaces);
+}
+
 // From here on other ranks may connect for this context.
 void ContextImpl::enter() {
   Progress::Guard guard(endpoint_->progress());
@@ -200,18 +212,6 @@ absl::Status ContextImpl::resolve(int rank, Nanos deadline) {
                    job_, addresses, pairs);
   group_.channels[static_cast<size_t>(rank)] = &channel;
   return absl::OkStatus();
-}
-
-void ContextImpl::find_rails() {
-  const auto& rails = options_.rails;
-  if (std::find(rails.begin(), rails.end(), "auto") == rails.end()) return;
-  if (rails.size() > 1) {
-    throw InvalidArgument(prefixed(rank_of_, "rails: auto is not for lists; give it alone"));
-  }
-  auto found = nezha::find_rails();
-  if (!found.ok()) throw InvalidArgument(prefixed(rank_of_, std::string(found.status().message())));
-  options_.rails = std::move(found->uris);
-  chosen_ = std::move(found->interfaces);
 }
 
 // ---- Splitting ---------------------------------------------------------------------------------

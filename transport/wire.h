@@ -1,8 +1,8 @@
 // The wire format between two nezha processes: all of it is in this file.
 //
-// Integers are little-endian and unsigned; reserved fields are sent as zero and ignored
-// when received. Nothing read from a socket is used before it passed a `decode` of this file, and
-// what those cannot know (whether a message exists, whether a range fits it) the channel checks.
+// Integers are little-endian and unsigned; reserved fields are sent as zero and ignored when
+// received. Nothing read from a socket is used before it passed a `decode` of this file, and what
+// those cannot know (whether a message exists, whether a range fits it) the channel checks.
 //
 // A connection begins with a handshake: the connecting side sends a Hello (128 bytes), the
 // accepting side answers with a Welcome (32 bytes) and closes the connection unless its code is

@@ -4,8 +4,11 @@
 
 #include <cstdlib>
 #include <deque>
+#include <map>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "control/coordinator.h"
 #include "control/fixed_policy.h"
