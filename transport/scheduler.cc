@@ -24,7 +24,7 @@ void Scheduler::link_up(Rail rail, Link* link, double initial_rate) {
   queue.link = link;
   queue.rate = RateEstimator(initial_rate > 0 ? initial_rate : kInitialRate);
   queue.trust = 1;
-  queue.lazy = 0;
+  queue.lazy = Lazy();
   up_ |= rail_bit(rail);
   requeue(parked_);
 }
@@ -32,6 +32,7 @@ void Scheduler::link_up(Rail rail, Link* link, double initial_rate) {
 void Scheduler::requeue(Queue& queue) {
   std::deque<OutSegment*> segments;
   segments.swap(queue.segments);
+  queued_ -= segments.size();
   queue.bytes = 0;
   for (OutSegment* segment : segments) enqueue(*segment, segment->allowed);
 }
@@ -46,6 +47,7 @@ void Scheduler::link_down(Rail rail, std::deque<OutSegment*>& orphans) {
   const auto& unacked = queue.link->unacked();
   orphans.insert(orphans.end(), unacked.begin(), unacked.end());
   orphans.insert(orphans.end(), queue.segments.begin(), queue.segments.end());
+  queued_ -= queue.segments.size();
   queue.segments.clear();
   queue.bytes = 0;
   queue.link = nullptr;
@@ -183,6 +185,7 @@ void Scheduler::enqueue(OutSegment& segment, RailMask allowed, bool at_front) {
   }
   Queue& queue = segment.rail == kAnyRail ? parked_ : at(segment.rail);
   queue.bytes += segment.length;
+  ++queued_;
   if (at_front) {
     queue.segments.push_front(&segment);
   } else {
@@ -196,6 +199,7 @@ void Scheduler::remove(OutSegment& segment) {
   if (entry == queue.segments.end()) return;
   queue.bytes -= segment.length;
   queue.segments.erase(entry);
+  --queued_;
   segment.queued = false;
 }
 
@@ -215,13 +219,16 @@ void Scheduler::submit(Rail rail, OutSegment& segment) {
   Queue& queue = at(rail);
   segment.rail = rail;
   segment.queued = false;
-  queue.lazy += wire::charge(segment.length);
-  if (segment.length >= kAckNow || queue.lazy > most_lazy(queue)) {
+  const uint64_t charge = wire::charge(segment.length);
+  if (segment.length >= kAckNow || queue.lazy.open() + charge > most_lazy(queue) ||
+      queue.lazy.in_a_row() + charge > kMaxLazyInARow) {
     segment.flags |= wire::kFlagAckNow;
-    queue.lazy = 0;
+    queue.lazy.settle();
     const Nanos time = now();
     if (queue.rate.in_flight() == 0) queue.last_progress = time;
     queue.rate.submitted(segment.length, time);
+  } else {
+    queue.lazy.submitted(charge);
   }
   trace_step("submit {:x} {} {} {} {} {}", queue.link->id(), segment.header.number,
              segment.header.offset, segment.length, segment.header.attempt,
@@ -247,11 +254,13 @@ OutSegment* Scheduler::steal(Rail thief) {
   Queue& queue = at(victim);
   OutSegment* segment = queue.segments.back();
   queue.segments.pop_back();
+  --queued_;
   queue.bytes -= segment->length;
   return segment;
 }
 
 void Scheduler::pump() {
+  if (queued_ == 0) return;
   // By turns, since a link writes while it is given a segment, and the others must not wait for
   // all that one of them has.
   for (bool progress = true; progress;) {
@@ -261,6 +270,7 @@ void Scheduler::pump() {
       if (queue.segments.empty() || !has_room(queue)) return;
       OutSegment* segment = queue.segments.front();
       queue.segments.pop_front();
+      --queued_;
       queue.bytes -= segment->length;
       submit(rail, *segment);
       progress = true;
@@ -292,8 +302,11 @@ void Scheduler::reconsider(Nanos time) {
 }
 
 bool Scheduler::acknowledged(const OutSegment& segment) {
-  if (!segment.counted()) return false;
   Queue& queue = at(segment.rail);
+  if (!segment.counted()) {
+    queue.lazy.acknowledged(wire::charge(segment.length));
+    return false;
+  }
   queue.last_progress = now();
   return queue.rate.acknowledged(segment.length, queue.last_progress);
 }

@@ -85,14 +85,40 @@ class Scheduler {
 
  private:
   using Weights = std::array<double, kMaxRails>;
+  // Segments that are acknowledged with whatever goes back next; in bytes of charge.
+  // Acknowledgements come in the order of the segments.
+  class Lazy {
+   public:
+    void submitted(uint64_t charge) {
+      open_ += charge;
+      in_a_row_ += charge;
+    }
+    void acknowledged(uint64_t charge) {
+      uint64_t& oldest = settled_ > 0 ? settled_ : open_;
+      oldest -= charge;
+    }
+    // Those submitted so far will be when a segment is that is acknowledged at once.
+    void settle() {
+      settled_ += open_;
+      open_ = in_a_row_ = 0;
+    }
+    // Not acknowledged, and nothing asks for it.
+    uint64_t open() const { return open_; }
+    // Submitted since something asked last, acknowledged or not.
+    uint64_t in_a_row() const { return in_a_row_; }
+
+   private:
+    uint64_t open_ = 0;
+    uint64_t settled_ = 0;
+    uint64_t in_a_row_ = 0;
+  };
   struct Queue {
     Link* link = nullptr;
     RateEstimator rate{kInitialRate};
     double trust = 1;
     std::deque<OutSegment*> segments;
     uint64_t bytes = 0;  // of `segments`
-    // Charge of what was submitted since the last segment that is acknowledged at once.
-    uint64_t lazy = 0;
+    Lazy lazy;
     Nanos last_progress = 0;
   };
 
@@ -135,6 +161,8 @@ class Scheduler {
   // Over all rails, also where they came up one by one: half of what a pair may have retained, and
   // a little of its credit.
   static constexpr uint64_t kMaxLazy = 64 << 10;
+  // Where all is acknowledged by what goes back anyway, rates are still to be learned.
+  static constexpr uint64_t kMaxLazyInARow = 256 << 10;
 
   // Of a rail that has been up.
   Queue& at(Rail rail) { return *queues_[static_cast<size_t>(rail)]; }
@@ -156,7 +184,8 @@ class Scheduler {
   // Null until the rail is up: a process may have a scheduler for each of thousands of peers, and a
   // queue takes most of a kilobyte though it is empty.
   std::array<std::unique_ptr<Queue>, kMaxRails> queues_;
-  Queue parked_;  // for no rail is up
+  Queue parked_;       // for no rail is up
+  size_t queued_ = 0;  // segments, in all queues
   RailMask up_ = 0;
   RailMask avoided_ = 0;
 };

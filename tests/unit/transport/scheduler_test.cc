@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "gtest/gtest.h"
 #include "tests/unit/transport/recording_link.h"
 #include "tests/unit/transport/virtual_clock.h"
@@ -32,11 +33,25 @@ class SchedulerTest : public ::testing::Test {
     return links_[static_cast<size_t>(rail)].unacked_segments;
   }
   void ack_all(Rail rail) {
-    while (!on(rail).empty()) {
-      OutSegment* done = on(rail).front();
-      on(rail).pop_front();
-      scheduler_.acknowledged(*done);
+    while (!on(rail).empty()) ack_one(rail);
+  }
+  void ack_one(Rail rail) {
+    OutSegment* done = on(rail).front();
+    on(rail).pop_front();
+    scheduler_.acknowledged(*done);
+  }
+  // Of segments of that length that are submitted one by one, before one that is acknowledged at
+  // once. A megabyte: there is none.
+  uint64_t charge_until_asked(
+      Rail rail, uint32_t bytes, absl::FunctionRef<void()> after_each = [] {}) {
+    for (uint64_t charge = 0; charge < 1 << 20; charge += wire::charge(bytes)) {
+      OutSegment& next = segment(bytes, rail);
+      scheduler_.enqueue(next, kAllRails);
+      scheduler_.pump();
+      after_each();
+      if (next.counted()) return charge;
     }
+    return 1 << 20;
   }
   uint64_t bytes_on(Rail rail) {
     uint64_t sum = 0;
@@ -257,37 +272,53 @@ TEST_F(SchedulerTest, WhatIsInFlightIsLimitedByBytesOnAFastRail) {
 // Seldom, but before what is retained until then, or the credit, is used up, and so soon that what
 // went ahead of it takes no time to speak of.
 TEST_F(SchedulerTest, SmallSegmentsAreAcknowledgedNowAndThen) {
-  const auto asks_after = [&](Rail rail, uint32_t bytes) {
-    for (uint64_t charge = 0; charge < 1 << 20; charge += wire::charge(bytes)) {
-      OutSegment& small = segment(bytes, rail);
-      scheduler_.enqueue(small, kAllRails);
-      scheduler_.pump();
-      ack_all(rail);
-      if (small.counted()) return charge;
-    }
-    return uint64_t{1} << 20;
-  };
   for (const uint32_t bytes : {4, 500, 2000}) {
     const auto step = static_cast<double>(wire::charge(bytes));
     up(0, 125e6);
-    EXPECT_NEAR(static_cast<double>(asks_after(0, bytes)), 25'000, step);
+    EXPECT_NEAR(static_cast<double>(charge_until_asked(0, bytes)), 25'000, step);
+    ack_all(0);
     up(0, 1e6);
-    EXPECT_NEAR(static_cast<double>(asks_after(0, bytes)), 8 << 10, step);
+    EXPECT_NEAR(static_cast<double>(charge_until_asked(0, bytes)), 8 << 10, step);
+    ack_all(0);
   }
   uint64_t all = 0;
   for (Rail rail = 0; rail < 8; ++rail) {
     up(rail, 10e9);
-    all += asks_after(rail, 500);
+    all += charge_until_asked(rail, 500);
   }
   EXPECT_LE(all, Outbox::kMaxRetained);
   EXPECT_GE(all, 128u << 10);
+}
 
-  OutSegment& large = segment(4 << 10, 0);
-  scheduler_.enqueue(large, kAllRails);
-  scheduler_.pump();
-  EXPECT_TRUE(large.counted());
+TEST_F(SchedulerTest, LargeSegmentsAreAcknowledgedAtOnce) {
+  up(0, 125e6);
+  EXPECT_EQ(charge_until_asked(0, 4 << 10), 0u);
+  EXPECT_NE(scheduler_.waiting_since(0), 0);
   ack_all(0);
   EXPECT_EQ(scheduler_.waiting_since(0), 0);
+}
+
+// Where each message is answered by one, nothing is to be asked for; but rates are to be learned.
+TEST_F(SchedulerTest, WhatIsAcknowledgedUnaskedIsSeldomAskedFor) {
+  for (const uint32_t bytes : {4, 500, 2000}) {
+    up(0, 125e6);
+    const uint64_t charge = charge_until_asked(0, bytes, [&] { ack_all(0); });
+    EXPECT_NEAR(static_cast<double>(charge), 256 << 10, static_cast<double>(wire::charge(bytes)));
+    ack_all(0);
+  }
+}
+
+// What went before a segment that asked is acknowledged by and by: that is not to be taken for what
+// went after it.
+TEST_F(SchedulerTest, AcknowledgementsOfWhatWentBeforeSayNothingOfWhatFollows) {
+  up(0, 125e6);
+  const uint64_t most = charge_until_asked(0, 2000);
+  const size_t before = on(0).size();
+  scheduler_.enqueue(segment(2000, 0), kAllRails);
+  scheduler_.pump();
+  for (size_t i = 0; i < before; ++i) ack_one(0);
+  ASSERT_EQ(on(0).size(), 1u);
+  EXPECT_EQ(charge_until_asked(0, 2000) + wire::charge(2000), most);
 }
 
 TEST_F(SchedulerTest, AnIdleRailTakesWorkFromTheTailOfALateOne) {
