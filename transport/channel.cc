@@ -1,6 +1,7 @@
 #include "transport/channel.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -205,10 +206,12 @@ void Channel::on_acked(Link& link, OutSegment& segment) {
 void Channel::on_frame(Link& link, const wire::FrameHeader& frame,
                        absl::Span<const std::byte> body) {
   port(link.rail()).pulse.heard(now());
+  see_burst(link);
   outbox_.on_credit(frame.credit);
   switch (frame.type) {
     case wire::FrameType::kData:
     case wire::FrameType::kAck:
+    case wire::FrameType::kFiller:
       break;
     case wire::FrameType::kGrant: {
       const auto number = wire::decode_number(body);
@@ -406,6 +409,7 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   to.link = std::move(link);
   trace_step("up {:x} {} {} {}", id, rail, fmt::ptr(&inbox_), fmt::ptr(&outbox_));
   to.link->start(this, rail, id);
+  to.trial.begin(now(), id ^ owner_.process().low);
   scheduler_.link_up(rail, to.link.get(), device->counters().rate);
   scheduler_.set_trust(rail, to.retry.trust(now()));
   inbox_.grant_again();
@@ -422,6 +426,7 @@ void Channel::link_down(Rail rail, const absl::Status& why, bool tell_peer) {
   if (dead.link == nullptr) return;
   Device* device = owner_.device(rail);
   const uint64_t id = dead.link->id();
+  if (dead.trial.is_under_way()) device->counters().is_bursting = false;
   std::deque<OutSegment*> orphans;
   scheduler_.link_down(rail, orphans);
   dead.link.reset();  // the fence: from here on it neither reads nor writes
@@ -587,6 +592,32 @@ void Channel::judge(Rail rail) {
   if (judged.loss.is_lossy() && is_read) judged.link->send(wire::FrameType::kPing, {});
 }
 
+void Channel::try_rate(Rail rail, Nanos time) {
+  Port& to = port(rail);
+  RailCounters& counters = owner_.device(rail)->counters();
+  const bool is_wanted = scheduler_.is_guess(rail) && std::popcount(up()) > 1;
+  if (!is_wanted || !to.trial.is_due(time) || counters.is_bursting) return;
+  if (!to.is_tried && counters.tried == kMostTried) return;
+  counters.tried += to.is_tried ? 0 : 1;
+  to.is_tried = true;
+  counters.is_bursting = true;
+  to.trial.sent(now());
+  to.link->send_filler(RateTrial::kFrames);
+  ask(rail);
+}
+
+// Something came by the link: it may be the answer to the burst, or have come with it.
+void Channel::see_burst(const Link& link) {
+  RateTrial& trial = port(link.rail()).trial;
+  if (!trial.is_under_way() || !link.has_arrived()) return;
+  owner_.device(link.rail())->counters().is_bursting = false;
+  const auto rate = trial.arrived(now());
+  if (!rate) return;
+  log().debug("bursts to {} on {} went at {:.1f} MB/s", description_,
+              owner_.device(link.rail())->name(), *rate / 1e6);
+  scheduler_.guess(link.rail(), *rate);
+}
+
 // Finds links that have fallen silent; see Pulse.
 Channel::Watch Channel::watch_links(Nanos time) {
   Watch watch = Watch::kNothing;
@@ -595,6 +626,7 @@ Channel::Watch Channel::watch_links(Nanos time) {
     if (watched.link == nullptr) continue;
     scheduler_.set_trust(rail, watched.retry.trust(time));
     judge(rail);
+    if (wanted()) try_rate(rail, time);
     // Not all that a link can lose is acknowledged at once, or at all (a grant): so one is asked
     // that has said nothing while somebody waits.
     if (wanted() && time - watched.pulse.last_heard() > kHousekeeping) ask(rail);

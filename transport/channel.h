@@ -18,6 +18,7 @@
 #include "transport/outbox.h"
 #include "transport/progress.h"
 #include "transport/pulse.h"
+#include "transport/rate_trial.h"
 #include "transport/retry.h"
 #include "transport/scheduler.h"
 
@@ -120,10 +121,12 @@ class Channel final : LinkOwner, InboxOwner {
     Retry retry;
     Pulse pulse;
     Loss loss;
+    RateTrial trial;
     bool has_been_up = false;
     bool refused = false;          // nobody listens there any more
     bool ack_when_landed = false;  // the segment at hand
     bool ack_due = false;
+    bool is_tried = false;
     absl::Status last_error;
   };
 
@@ -180,11 +183,14 @@ class Channel final : LinkOwner, InboxOwner {
   void housekeeping();
   Watch watch_links(Nanos time);
   void judge(Rail rail);
+  void try_rate(Rail rail, Nanos time);
+  void see_burst(const Link& link);
   Nanos siblings_heard(Rail rail) const;
   Link* best_link();
   bool is_last_resort() const;
 
   static constexpr Nanos kHousekeeping = 25 * kMillisecond;
+  static constexpr int kMostTried = 32;  // links by a rail of this process: others stay guesses
   // How long the death of a peer that nobody here waits for is kept back: others may be in an
   // operation that it has completed, and that they will, too.
   static constexpr Nanos kBadNews = 500 * kMillisecond;

@@ -37,7 +37,9 @@ struct RailCounters {
   uint64_t failures = 0;
   uint64_t reconnections = 0;
   std::string last_failure;
-  double rate = 0;  // bytes per second, of the link that learned last; 0: unknown
+  double rate = 0;           // bytes per second, of the link that learned last; 0: unknown
+  int tried = 0;             // links whose rate was tried; see RateTrial
+  bool is_bursting = false;  // one of them is sent a burst
 };
 
 class Device {

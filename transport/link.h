@@ -88,6 +88,9 @@ class Link {
   };
   virtual Packets packets() const { return {}; }
 
+  // Sends so many kFiller frames, as fast as the network takes them.
+  virtual void send_filler(int /*frames*/) {}
+
   // Whether the peer's machine has all that was sent; a kind of link that cannot tell says so.
   virtual bool has_arrived() const { return true; }
 

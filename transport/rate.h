@@ -33,6 +33,12 @@ class RateEstimator {
   // Bytes per second.
   explicit RateEstimator(double initial) : rate_(initial) {}
 
+  // Replaces what it was made with. Not what busy time has shown since.
+  void guess(double rate) {
+    if (is_guess_) rate_ = rate;
+  }
+  bool is_guess() const { return is_guess_; }
+
   void submitted(uint64_t bytes, Nanos time) {
     if (in_flight_ == 0) busy_since_ = time;
     in_flight_ += bytes;
@@ -83,6 +89,7 @@ class RateEstimator {
       rate_ += kShortWeight * (sample - rate_);
       return true;
     }
+    is_guess_ = false;
     const bool has_changed = is_surprising(sample);
     memory_ *= has_changed ? 0 : kMemory;
     if (memory_ == 0 && !has_changed && is_few && sample < rate_) memory_ = kWindow;
@@ -121,6 +128,7 @@ class RateEstimator {
     rate_ = static_cast<double>(best_.bytes) * kSecond / (best_.expected + extra);
     memory_ = 0;
     short_busy_ = Busy();
+    is_guess_ = false;
     return true;
   }
   static double time_of(uint64_t bytes, double rate) {  // ns
@@ -138,6 +146,7 @@ class RateEstimator {
   static constexpr double kClearly = 4;  // times as long
 
   double rate_;
+  bool is_guess_ = true;
   double memory_ = 0;       // ns: of the windows that the estimate is the mean of; 0: it is a guess
   int side_ = 0;            // to which the last window was far off
   uint64_t in_flight_ = 0;  // bytes

@@ -7,6 +7,7 @@
 // stealing), which is what follows a rail whose rate changes.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -44,6 +45,11 @@ class Scheduler {
   // The part of its learned rate that shares are computed with: a link that has come back gets
   // little at first. 1 after link_up.
   void set_trust(Rail rail, double trust) { at(rail).trust = trust; }
+
+  // Whether the link has shown nothing of its rate yet. If so, it may be guessed anew: links as
+  // fast as the first guess, or faster, are alike to the messages that show nothing of them.
+  bool is_guess(Rail rail) const { return at(rail).rate.is_guess(); }
+  void guess(Rail rail, double rate) { at(rail).rate.guess(std::min(rate, kInitialRate)); }
 
   // Whether the rail gets work only where no other may have it. What is queued for it then goes to
   // others.

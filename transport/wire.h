@@ -21,6 +21,7 @@
 //              it is not known), u8 what is said of it (RollCallKind)
 //   kLeave     u64 context high, u64 context low: the sender has closed that context, and all that
 //              it had sent for it has been acknowledged
+//   kFiller    anything: it means nothing, and takes the network's time
 //
 // A message is a run of bytes from one process to another, cut into segments (kData frames) that
 // may take any of the links between the two, in any order, and more than once: what a dead link
@@ -52,7 +53,7 @@
 
 namespace nezha::wire {
 
-constexpr uint16_t kVersion = 5;
+constexpr uint16_t kVersion = 6;
 
 // Limits on what a peer may make this process believe.
 constexpr uint32_t kMaxSegment = 4u << 20;           // bytes of payload in one frame
@@ -124,6 +125,7 @@ enum class FrameType : uint8_t {
   kAbort = 7,
   kRollCall = 8,
   kLeave = 9,
+  kFiller = 10,
 };
 
 constexpr size_t kFrameHeaderSize = 24;

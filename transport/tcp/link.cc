@@ -411,6 +411,14 @@ Link::Packets TcpLink::packets() const {
   return {info.tcpi_data_segs_out, info.tcpi_total_retrans - twice};
 }
 
+void TcpLink::send_filler(int frames) {
+  for (int i = 0; i < frames; ++i) {
+    append_frame(wire::FrameType::kFiller, 0, wire::kMaxControlBody)
+        .control.resize(wire::kMaxControlBody);
+  }
+  write();
+}
+
 void TcpLink::shut_down() {
   if (failed_ || !write_error_.ok()) return;
   flush_ack();  // the peer would otherwise take for lost what has arrived

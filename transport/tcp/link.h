@@ -37,6 +37,7 @@ class TcpLink final : public Link, EventHandler {
   bool has_arrived() const override { return frames_.empty() && queued() == 0; }
   Nanos unanswered() const override;
   Packets packets() const override;
+  void send_filler(int frames) override;
   void shut_down() override;
 
  private:

@@ -88,6 +88,14 @@ class ChannelScript : public ChannelTest {
     const double more[] = {submitted(0) - before[0], submitted(1) - before[1]};
     return more[1] / (more[0] + more[1]);
   }
+  // The rail by which side 0 sends a short message.
+  Rail rail_of_short(uint64_t tag) {
+    const uint64_t before = network_->connection(1)->ends[0].submitted;
+    receive(1, tag, 1000);
+    send(0, tag, 1000);
+    network_->settle_down();
+    return network_->connection(1)->ends[0].submitted == before ? 0 : 1;
+  }
   // One in twenty of the packets that side 0 sends by that rail, for a while.
   void lose_much(Rail rail) {
     Link::Packets& packets = network_->connection(rail)->ends[0].packets;
@@ -281,6 +289,72 @@ TEST_F(ChannelScript, ALinkThatLosesMuchIsLeftAloneAfterItsDeathToo) {
   ASSERT_EQ(channel(0).up(), 3u);
   pass(kSecond);
   EXPECT_EQ(share_of_1(3), 0);
+}
+
+TEST_F(ChannelScript, ShortMessagesGoByTheLinkThatTakesBurstsInLessTime) {
+  for (const Rail slow : {0, 1}) {
+    connect(2);
+    receive(0, 1, 10);
+    network_->connection(slow)->ends[0].takes_filler = 20 * kMillisecond;
+    EXPECT_EQ(rail_of_short(2), 0) << "nothing is known";
+    pass(kSecond);
+    EXPECT_EQ(rail_of_short(3), 1 - slow);
+    network_->connection(slow)->ends[0].takes_filler = 0;
+    network_->connection(1 - slow)->ends[0].takes_filler = 20 * kMillisecond;
+    pass(5 * kSecond);
+    EXPECT_EQ(rail_of_short(4), 1 - slow) << "that is not tried often";
+    pass(10 * kSecond);
+    EXPECT_EQ(rail_of_short(5), slow);
+    network_.reset();
+  }
+}
+
+TEST_F(ChannelScript, OneBurstThatIsDelayedSaysNothing) {
+  connect(2);
+  receive(0, 1, 10);
+  FakeConnection::End& end = network_->connection(0)->ends[0];
+  end.takes_filler = 200 * kMillisecond;
+  for (int i = 0; i < 100 && end.filler == 0; ++i) pass(5 * kMillisecond);
+  ASSERT_GT(end.filler, 0);
+  end.takes_filler = 0;
+  pass(kSecond);
+  EXPECT_EQ(rail_of_short(2), 0);
+}
+
+TEST_F(ChannelScript, BurstsGoWhereTheyTellSomething) {
+  const auto filler = [&](int rail) { return network_->connection(rail)->ends[0].filler; };
+  connect(1);
+  receive(0, 1, 10);
+  pass(kSecond);
+  EXPECT_EQ(filler(0), 0) << "there is no other link";
+  network_.reset();
+
+  connect_and_rest();
+  const int before = filler(0) + filler(1);
+  pass(30 * kSecond);
+  EXPECT_EQ(filler(0) + filler(1), before) << "nobody waits for anything";
+  network_.reset();
+
+  connect(2);
+  receive(1, 2, 256 << 10);
+  send(0, 2, 256 << 10);
+  clock_.advance(20 * kMillisecond);
+  network_->settle_down();
+  receive(0, 1, 10);
+  pass(kSecond);
+  EXPECT_EQ(filler(0) + filler(1), 0) << "a long message has shown the rates";
+}
+
+TEST_F(ChannelScript, ALinkThatDiesInABurstHoldsUpNoOthers) {
+  connect(2);
+  receive(0, 1, 10);
+  FakeConnection::End& end = network_->connection(1)->ends[0];
+  end.takes_filler = kSecond;
+  for (int i = 0; i < 100 && end.filler == 0; ++i) pass(5 * kMillisecond);
+  EXPECT_TRUE(network_->side(0).devices[1]->counters().is_bursting);
+  network_->break_connection(*network_->connection(1), /*silent=*/false);
+  network_->settle_down();
+  EXPECT_FALSE(network_->side(0).devices[1]->counters().is_bursting);
 }
 
 TEST_F(ChannelScript, NewsGoesByALinkThatLosesLittle) {

@@ -46,7 +46,10 @@ struct FakeConnection {
     Nanos unanswered = 0;        // by the other end's machine
     Link::Packets packets;       // that were sent from here
     int pings = 0;               // likewise
-    uint64_t submitted = 0;      // bytes of segments, likewise
+    int filler = 0;              // frames, likewise
+    Nanos takes_filler = 0;      // how long one lot of it is under way
+    Nanos has_filler_at = 0;
+    uint64_t submitted = 0;  // bytes of segments, likewise
   };
   std::array<End, 2> ends;
   Rail rail = kAnyRail;
@@ -75,6 +78,11 @@ class FakeLink final : public Link {
   uint64_t moved() const override { return moved_; }
   Nanos unanswered() const override { return here().unanswered; }
   Packets packets() const override { return here().packets; }
+  void send_filler(int frames) override {
+    here().filler += frames;
+    here().has_filler_at = now() + here().takes_filler;
+  }
+  bool has_arrived() const override { return now() >= here().has_filler_at; }
   void shut_down() override {}
 
   bool started() const { return owner_ != nullptr; }
