@@ -137,7 +137,7 @@ def test_one_thread_in_haste(bed: Testbed) -> None:
     with job.Job(bed, 4) as work:
         work.start(
             elements=f"{4 * KIB}",
-            operations=10000 if job.LONG else 2000,
+            operations=10000 if job.LONG else 3000,
             report=1000,
             rails=BOTH,
             plan="slice",
