@@ -426,7 +426,6 @@ void Channel::link_down(Rail rail, const absl::Status& why, bool tell_peer) {
   if (dead.link == nullptr) return;
   Device* device = owner_.device(rail);
   const uint64_t id = dead.link->id();
-  if (dead.trial.is_under_way()) device->counters().is_bursting = false;
   std::deque<OutSegment*> orphans;
   scheduler_.link_down(rail, orphans);
   dead.link.reset();  // the fence: from here on it neither reads nor writes
@@ -592,15 +591,17 @@ void Channel::judge(Rail rail) {
   if (judged.loss.is_lossy() && is_read) judged.link->send(wire::FrameType::kPing, {});
 }
 
+// One link of a rail at a time: what the first of them shows is the guess of the others, too, and
+// those are tried later.
 void Channel::try_rate(Rail rail, Nanos time) {
   Port& to = port(rail);
-  RailCounters& counters = owner_.device(rail)->counters();
-  const bool is_wanted = scheduler_.is_guess(rail) && std::popcount(up()) > 1;
-  if (!is_wanted || !to.trial.is_due(time) || counters.is_bursting) return;
-  if (!to.is_tried && counters.tried == kMostTried) return;
-  counters.tried += to.is_tried ? 0 : 1;
-  to.is_tried = true;
-  counters.is_bursting = true;
+  RateTrial::Turns& turns = owner_.device(rail)->counters().trials;
+  if (!scheduler_.is_guess(rail) || std::popcount(up()) < 2) return;
+  if (turns.first_rate > 0 && !to.trial.is_over()) {
+    to.trial.put_off(time);
+    scheduler_.guess(rail, turns.first_rate);
+  }
+  if (!to.trial.is_due(time) || !turns.take(to.link->id(), time)) return;
   to.trial.sent(now());
   to.link->send_filler(RateTrial::kFrames);
   ask(rail);
@@ -610,11 +611,11 @@ void Channel::try_rate(Rail rail, Nanos time) {
 void Channel::see_burst(const Link& link) {
   RateTrial& trial = port(link.rail()).trial;
   if (!trial.is_under_way() || !link.has_arrived()) return;
-  owner_.device(link.rail())->counters().is_bursting = false;
   const auto rate = trial.arrived(now());
   if (!rate) return;
   log().debug("bursts to {} on {} went at {:.1f} MB/s", description_,
               owner_.device(link.rail())->name(), *rate / 1e6);
+  owner_.device(link.rail())->counters().trials.end(*rate, now());
   scheduler_.guess(link.rail(), *rate);
 }
 

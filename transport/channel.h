@@ -126,7 +126,6 @@ class Channel final : LinkOwner, InboxOwner {
     bool refused = false;          // nobody listens there any more
     bool ack_when_landed = false;  // the segment at hand
     bool ack_due = false;
-    bool is_tried = false;
     absl::Status last_error;
   };
 
@@ -190,7 +189,6 @@ class Channel final : LinkOwner, InboxOwner {
   bool is_last_resort() const;
 
   static constexpr Nanos kHousekeeping = 25 * kMillisecond;
-  static constexpr int kMostTried = 32;  // links by a rail of this process: others stay guesses
   // How long the death of a peer that nobody here waits for is kept back: others may be in an
   // operation that it has completed, and that they will, too.
   static constexpr Nanos kBadNews = 500 * kMillisecond;

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "transport/link.h"
+#include "transport/rate_trial.h"
 #include "transport/wire.h"
 
 namespace nezha {
@@ -37,9 +38,8 @@ struct RailCounters {
   uint64_t failures = 0;
   uint64_t reconnections = 0;
   std::string last_failure;
-  double rate = 0;           // bytes per second, of the link that learned last; 0: unknown
-  int tried = 0;             // links whose rate was tried; see RateTrial
-  bool is_bursting = false;  // one of them is sent a burst
+  double rate = 0;          // bytes per second, of the link that learned last; 0: unknown
+  RateTrial::Turns trials;  // its links'
 };
 
 class Device {

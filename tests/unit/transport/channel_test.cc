@@ -303,7 +303,7 @@ TEST_F(ChannelScript, ShortMessagesGoByTheLinkThatTakesBurstsInLessTime) {
     network_->connection(1 - slow)->ends[0].takes_filler = 20 * kMillisecond;
     pass(5 * kSecond);
     EXPECT_EQ(rail_of_short(4), 1 - slow) << "that is not tried often";
-    pass(10 * kSecond);
+    pass(15 * kSecond);
     EXPECT_EQ(rail_of_short(5), slow);
     network_.reset();
   }
@@ -345,16 +345,38 @@ TEST_F(ChannelScript, BurstsGoWhereTheyTellSomething) {
   EXPECT_EQ(filler(0) + filler(1), 0) << "a long message has shown the rates";
 }
 
-TEST_F(ChannelScript, ALinkThatDiesInABurstHoldsUpNoOthers) {
-  connect(2);
-  receive(0, 1, 10);
-  FakeConnection::End& end = network_->connection(1)->ends[0];
-  end.takes_filler = kSecond;
-  for (int i = 0; i < 100 && end.filler == 0; ++i) pass(5 * kMillisecond);
-  EXPECT_TRUE(network_->side(0).devices[1]->counters().is_bursting);
-  network_->break_connection(*network_->connection(1), /*silent=*/false);
-  network_->settle_down();
-  EXPECT_FALSE(network_->side(0).devices[1]->counters().is_bursting);
+TEST(RateTrial, OneLinkOfARailIsTriedAtATime) {
+  RateTrial::Turns turns;
+  EXPECT_TRUE(turns.take(1, kSecond));
+  EXPECT_FALSE(turns.take(2, kSecond));
+  EXPECT_TRUE(turns.take(1, kSecond + 50 * kMillisecond)) << "its next burst";
+  turns.end(1e6, kSecond + 60 * kMillisecond);
+  EXPECT_FALSE(turns.take(2, 2 * kSecond)) << "the rail rests";
+  EXPECT_TRUE(turns.take(2, 3 * kSecond));
+  EXPECT_TRUE(turns.take(3, 4 * kSecond)) << "a link that died in its trial holds up no others";
+  turns.end(2e6, 4 * kSecond);
+  EXPECT_EQ(turns.first_rate, 1e6);
+}
+
+TEST(RateTrial, TheQuickestOfThreeBurstsCounts) {
+  RateTrial trial;
+  trial.begin(0, 20 * kMillisecond);
+  EXPECT_FALSE(trial.is_due(19 * kMillisecond));
+  ASSERT_TRUE(trial.is_due(20 * kMillisecond));
+  Nanos time = 20 * kMillisecond;
+  for (const Nanos took : {5 * kMillisecond, 2 * kMillisecond}) {
+    trial.sent(time);
+    EXPECT_EQ(trial.arrived(time + took), std::nullopt);
+    time += took + 20 * kMillisecond;
+    ASSERT_TRUE(trial.is_due(time));
+  }
+  trial.sent(time);
+  EXPECT_FALSE(trial.is_due(time + kSecond)) << "one is under way";
+  const auto rate = trial.arrived(time + 3 * kMillisecond);
+  ASSERT_TRUE(rate);
+  EXPECT_DOUBLE_EQ(*rate, (128 << 10) / 2e-3);
+  EXPECT_FALSE(trial.is_due(time + kSecond));
+  EXPECT_TRUE(trial.is_due(time + 11 * kSecond));
 }
 
 TEST_F(ChannelScript, NewsGoesByALinkThatLosesLittle) {
