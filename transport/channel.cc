@@ -206,12 +206,14 @@ void Channel::on_acked(Link& link, OutSegment& segment) {
 void Channel::on_frame(Link& link, const wire::FrameHeader& frame,
                        absl::Span<const std::byte> body) {
   port(link.rail()).pulse.heard(now());
-  see_burst(link);
+  check_burst(link);
   outbox_.on_credit(frame.credit);
   switch (frame.type) {
     case wire::FrameType::kData:
     case wire::FrameType::kAck:
+      break;
     case wire::FrameType::kFiller:
+      scheduler_.disturb(link.rail(), false);  // acknowledgements wait behind it
       break;
     case wire::FrameType::kGrant: {
       const auto number = wire::decode_number(body);
@@ -409,7 +411,6 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   to.link = std::move(link);
   trace_step("up {:x} {} {} {}", id, rail, fmt::ptr(&inbox_), fmt::ptr(&outbox_));
   to.link->start(this, rail, id);
-  to.trial.begin(now(), id ^ owner_.process().low);
   scheduler_.link_up(rail, to.link.get(), device->counters().rate);
   scheduler_.set_trust(rail, to.retry.trust(now()));
   inbox_.grant_again();
@@ -591,32 +592,34 @@ void Channel::judge(Rail rail) {
   if (judged.loss.is_lossy() && is_read) judged.link->send(wire::FrameType::kPing, {});
 }
 
-// One link of a rail at a time: what the first of them shows is the guess of the others, too, and
-// those are tried later.
+// The rail's rate is a guess where this link shows nothing of it; see RateTrial. A link that may be
+// dead, or loses much, shows nothing either.
 void Channel::try_rate(Rail rail, Nanos time) {
   Port& to = port(rail);
-  RateTrial::Turns& turns = owner_.device(rail)->counters().trials;
+  RateTrial& trial = owner_.device(rail)->trial();
+  const uint64_t id = to.link->id();
+  trial.hold(id, time);
   if (!scheduler_.is_guess(rail) || std::popcount(up()) < 2) return;
-  if (turns.first_rate > 0 && !to.trial.is_over()) {
-    to.trial.put_off(time);
-    scheduler_.guess(rail, turns.first_rate);
-  }
-  if (!to.trial.is_due(time) || !turns.take(to.link->id(), time)) return;
-  to.trial.sent(now());
-  to.link->send_filler(RateTrial::kFrames);
-  ask(rail);
+  if (trial.rate() > 0) return scheduler_.guess(rail, trial.rate());
+  if (to.pulse.is_asked() || to.pulse.is_suspected() || to.loss.is_lossy()) return;
+  if (!trial.is_due(id, id ^ owner_.process().low, time)) return;
+  trial.sent(now());
+  scheduler_.disturb(rail, true);
+  to.link->send_burst(RateTrial::kFrames);
+  to.pulse.asked(now());
 }
 
 // Something came by the link: it may be the answer to the burst, or have come with it.
-void Channel::see_burst(const Link& link) {
-  RateTrial& trial = port(link.rail()).trial;
-  if (!trial.is_under_way() || !link.has_arrived()) return;
+void Channel::check_burst(const Link& link) {
+  const Rail rail = link.rail();
+  RateTrial& trial = owner_.device(rail)->trial();
+  if (!trial.is_under_way(link.id()) || !link.has_arrived()) return;
+  scheduler_.disturb(rail, false);
   const auto rate = trial.arrived(now());
   if (!rate) return;
-  log().debug("bursts to {} on {} went at {:.1f} MB/s", description_,
-              owner_.device(link.rail())->name(), *rate / 1e6);
-  owner_.device(link.rail())->counters().trials.end(*rate, now());
-  scheduler_.guess(link.rail(), *rate);
+  log().debug("bursts to {} on {} went at {:.1f} MB/s", description_, owner_.device(rail)->name(),
+              *rate / 1e6);
+  scheduler_.guess(rail, *rate);
 }
 
 // Finds links that have fallen silent; see Pulse.
@@ -667,11 +670,19 @@ Channel::Watch Channel::watch_links(Nanos time) {
 bool Channel::drained() const {
   const bool reachable = up() != 0 || next_job(0) != nullptr;
   if (failed() || peer_left_ || !reachable) return true;
+  if (is_bursting()) return false;  // a goodbye would wait behind it
   if (outbox_.pending_of([this](uint64_t context) { return !is_broken(context); })) return false;
   return up() == 0 || owner_.aborts().empty() ||
          std::any_of(ports_.begin(), ports_.end(), [](const Port& port) {
            return port.link != nullptr && port.link->has_arrived();
          });
+}
+
+bool Channel::is_bursting() const {
+  return std::any_of(ports_.begin(), ports_.end(), [this](const Port& each) {
+    return each.link != nullptr &&
+           owner_.device(each.link->rail())->trial().is_under_way(each.link->id());
+  });
 }
 
 // By every link: the peer may see the end of one before it reads what came by another.

@@ -18,7 +18,6 @@
 #include "transport/outbox.h"
 #include "transport/progress.h"
 #include "transport/pulse.h"
-#include "transport/rate_trial.h"
 #include "transport/retry.h"
 #include "transport/scheduler.h"
 
@@ -121,7 +120,6 @@ class Channel final : LinkOwner, InboxOwner {
     Retry retry;
     Pulse pulse;
     Loss loss;
-    RateTrial trial;
     bool has_been_up = false;
     bool refused = false;          // nobody listens there any more
     bool ack_when_landed = false;  // the segment at hand
@@ -183,7 +181,8 @@ class Channel final : LinkOwner, InboxOwner {
   Watch watch_links(Nanos time);
   void judge(Rail rail);
   void try_rate(Rail rail, Nanos time);
-  void see_burst(const Link& link);
+  void check_burst(const Link& link);
+  bool is_bursting() const;
   Nanos siblings_heard(Rail rail) const;
   Link* best_link();
   bool is_last_resort() const;

@@ -38,8 +38,7 @@ struct RailCounters {
   uint64_t failures = 0;
   uint64_t reconnections = 0;
   std::string last_failure;
-  double rate = 0;          // bytes per second, of the link that learned last; 0: unknown
-  RateTrial::Turns trials;  // its links'
+  double rate = 0;  // bytes per second, of the link that learned last; 0: unknown
 };
 
 class Device {
@@ -73,6 +72,7 @@ class Device {
   Rail rail() const { return rail_; }
   RailCounters& counters() { return counters_; }
   const RailCounters& counters() const { return counters_; }
+  RateTrial& trial() { return trial_; }
 
  protected:
   Device(std::string name, Rail rail) : name_(std::move(name)), rail_(rail) {}
@@ -81,6 +81,7 @@ class Device {
   std::string name_;
   Rail rail_ = kAnyRail;
   RailCounters counters_;
+  RateTrial trial_;
 };
 
 }  // namespace nezha

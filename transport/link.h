@@ -88,8 +88,9 @@ class Link {
   };
   virtual Packets packets() const { return {}; }
 
-  // Sends so many kFiller frames, as fast as the network takes them.
-  virtual void send_filler(int /*frames*/) {}
+  // Sends kFiller frames and at last a kPing, so many in all, as fast as the network takes them.
+  // What else is sent goes ahead of those that were not begun.
+  virtual void send_burst(int /*frames*/) {}
 
   // Whether the peer's machine has all that was sent; a kind of link that cannot tell says so.
   virtual bool has_arrived() const { return true; }

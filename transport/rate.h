@@ -30,14 +30,23 @@ namespace nezha {
 // that to be seen, `hope` raises it by and by.
 class RateEstimator {
  public:
-  // Bytes per second.
-  explicit RateEstimator(double initial) : rate_(initial) {}
+  // Bytes per second. Whether that is no more than a guess.
+  explicit RateEstimator(double initial, bool is_guess = true)
+      : rate_(initial), is_guess_(is_guess) {}
 
-  // Replaces what it was made with. Not what busy time has shown since.
+  // Replaces a guess, and nothing that anything has shown.
   void guess(double rate) {
     if (is_guess_) rate_ = rate;
   }
   bool is_guess() const { return is_guess_; }
+
+  // What is in flight then, and what is submitted before all of that is acknowledged, is not looked
+  // at: something else takes the link's time.
+  void disturb(bool goes_on) {
+    is_disturbed_ = goes_on;
+    is_clear_ = in_flight_ == 0 && !goes_on;
+    period_bytes_ = 0;
+  }
 
   void submitted(uint64_t bytes, Nanos time) {
     if (in_flight_ == 0) busy_since_ = time;
@@ -47,6 +56,10 @@ class RateEstimator {
   // Whether the estimate changed.
   bool acknowledged(uint64_t bytes, Nanos time) {
     in_flight_ -= bytes;
+    if (!is_clear_) {
+      is_clear_ = in_flight_ == 0 && !is_disturbed_;
+      return false;
+    }
     period_bytes_ += bytes;
     const Nanos period = time - busy_since_;
     if (in_flight_ > 0 && period < kWindow) return false;
@@ -67,6 +80,8 @@ class RateEstimator {
   void reset_in_flight() {
     in_flight_ = period_bytes_ = 0;
     busy_ = short_busy_ = Busy();
+    is_clear_ = true;
+    is_disturbed_ = false;
   }
 
   uint64_t in_flight() const { return in_flight_; }
@@ -87,6 +102,7 @@ class RateEstimator {
     if (only_up) {
       if (sample <= rate_) return false;
       rate_ += kShortWeight * (sample - rate_);
+      is_guess_ = false;
       return true;
     }
     is_guess_ = false;
@@ -146,7 +162,9 @@ class RateEstimator {
   static constexpr double kClearly = 4;  // times as long
 
   double rate_;
-  bool is_guess_ = true;
+  bool is_guess_;
+  bool is_disturbed_ = false;
+  bool is_clear_ = true;    // what is in flight was not disturbed
   double memory_ = 0;       // ns: of the windows that the estimate is the mean of; 0: it is a guess
   int side_ = 0;            // to which the last window was far off
   uint64_t in_flight_ = 0;  // bytes

@@ -1,4 +1,4 @@
-// How fast a link is whose messages do not show it.
+// How fast a rail is whose messages do not show it.
 #pragma once
 
 #include <algorithm>
@@ -12,78 +12,60 @@
 namespace nezha {
 
 // Short messages keep no link busy, but they go by the fastest, and what they take depends on that.
-// So a link that has carried no others is sent a few bursts, at times of its own, lest they meet
-// those of other links on the way. The one that took least counts: all that disturbs them takes
-// time. Now and then that is done again.
+// So, where nothing else is carried, a process tries each of its rails once: it sends one peer a
+// few bursts, at times that other processes hardly share, since those may be on their way, too. The
+// one that took least counts: all that disturbs them takes time.
 class RateTrial {
  public:
   // Of a burst, of the greatest size: far beyond what a shaper's bucket holds, and what a slow rail
   // carries in milliseconds.
   static constexpr int kFrames = 128;
 
-  // The links of a rail take turns, with a rest after each: a process may have thousands.
-  struct Turns {
-    double first_rate = 0;  // that a trial has shown; 0: none has
-    uint64_t link = 0;      // whose turn it is
-    Nanos until = 0;        // others' is not before; its trial may have ended with it
+  // Bytes per second; 0: the trial is not over.
+  double rate() const { return rate_; }
 
-    bool take(uint64_t own_link, Nanos time) {
-      if (own_link != link && time < until) return false;
-      link = own_link;
-      until = time + kTurn;
-      return true;
-    }
-    void end(double rate, Nanos time) {
-      if (first_rate == 0) first_rate = rate;
-      link = 0;
-      until = time + kRest;
-    }
-  };
-
-  // The link is up. Its times follow from `own`, which other links do not share.
-  void begin(Nanos time, uint64_t own) {
-    *this = RateTrial();
-    own_ = own;
-    next_ = time + pause();
+  // Whether that link, which is fit for it, is to be sent a burst now: the first one that asks, or,
+  // where nothing has come of that for long, another. `seed` is of this process and link.
+  bool is_due(uint64_t link, uint64_t seed, Nanos time) {
+    if (rate_ > 0 || (link != link_ && time < held_until_)) return false;
+    if (link == link_) return sent_at_ == 0 && time >= next_;
+    link_ = link;
+    pause_ = static_cast<Nanos>(seed % kLongestPause);
+    next_ = time + pause_;
+    sent_at_ = 0;
+    bursts_ = 0;
+    quickest_ = kNever;
+    hold(link, time);
+    return false;
   }
-  bool is_due(Nanos time) const { return !is_under_way() && time >= next_; }
+  // The link is up, and its trial goes on.
+  void hold(uint64_t link, Nanos time) {
+    if (link == link_) held_until_ = time + kPatience;
+  }
   void sent(Nanos time) { sent_at_ = time; }
-  bool is_under_way() const { return sent_at_ != 0; }
-  // Put off or at an end, once at least: what the link's rate is guessed to be is due to a trial.
-  bool is_over() const { return is_over_; }
-  void put_off(Nanos time) {
-    is_over_ = true;
-    next_ = time + static_cast<Nanos>(own_ % kAgain);
-  }
+  bool is_under_way(uint64_t link) const { return link == link_ && sent_at_ != 0; }
 
-  // The peer's machine has all of the burst. The rate, in bytes per second, if that was the last.
+  // The peer's machine has all of the burst. The rate, if that was the last.
   std::optional<double> arrived(Nanos time) {
     quickest_ = std::min(quickest_, std::max<Nanos>(1, time - sent_at_));
     sent_at_ = 0;
-    next_ = time + pause();
+    next_ = time + pause_;
     if (++bursts_ < kBursts) return std::nullopt;
-    const double rate =
-        double{kFrames} * wire::kMaxControlBody * kSecond / static_cast<double>(quickest_);
-    bursts_ = 0;
-    quickest_ = kNever;
-    is_over_ = true;
-    next_ = time + kAgain;
-    return rate;
+    rate_ = double{kFrames} * wire::kMaxControlBody * kSecond / static_cast<double>(quickest_);
+    return rate_;
   }
 
  private:
   static constexpr int kBursts = 3;
   static constexpr uint64_t kLongestPause = 50 * kMillisecond;
-  static constexpr Nanos kAgain = 10 * kSecond;
-  static constexpr Nanos kTurn = 200 * kMillisecond;
-  static constexpr Nanos kRest = kSecond;
+  static constexpr Nanos kPatience = 200 * kMillisecond;
   static constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
 
-  Nanos pause() const { return static_cast<Nanos>(own_ % kLongestPause); }
-
-  uint64_t own_ = 0;
-  bool is_over_ = false;
-  Nanos next_ = 0;     // not before
+  double rate_ = 0;
+  uint64_t link_ = 0;  // that is sent bursts; 0: none was
+  Nanos held_until_ = 0;
+  Nanos pause_ = 0;
+  Nanos next_ = 0;     // burst: not before
   Nanos sent_at_ = 0;  // 0: none is under way
   int bursts_ = 0;     // that have arrived
   Nanos quickest_ = kNever;

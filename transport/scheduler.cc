@@ -22,7 +22,7 @@ void Scheduler::link_up(Rail rail, Link* link, double initial_rate) {
   if (place == nullptr) place = std::make_unique<Queue>();
   Queue& queue = *place;
   queue.link = link;
-  queue.rate = RateEstimator(initial_rate > 0 ? initial_rate : kInitialRate);
+  queue.rate = initial_rate > 0 ? RateEstimator(initial_rate, false) : RateEstimator(kInitialRate);
   queue.trust = 1;
   queue.lazy = Lazy();
   up_ |= rail_bit(rail);
@@ -220,10 +220,11 @@ void Scheduler::submit(Rail rail, OutSegment& segment) {
   segment.rail = rail;
   segment.queued = false;
   const uint64_t charge = wire::charge(segment.length);
-  if (segment.length >= kAckNow || queue.lazy.open() + charge > most_lazy(queue) ||
-      queue.lazy.in_a_row() + charge > kMaxLazyInARow) {
+  const bool is_due = queue.lazy.open() + charge > most_lazy(queue) ||
+                      queue.lazy.in_a_row() + charge > kMaxLazyInARow;
+  if (segment.length >= kAckNow || (is_due && charge > 0)) {
     segment.flags |= wire::kFlagAckNow;
-    queue.lazy.settle();
+    queue.lazy.ask();
     const Nanos time = now();
     if (queue.rate.in_flight() == 0) queue.last_progress = time;
     queue.rate.submitted(segment.length, time);

@@ -31,6 +31,7 @@ class Scheduler {
   using Cuts = absl::InlinedVector<Cut, 32>;
 
   static constexpr double kInitialRate = 125e6;  // 1 Gbit/s, until something is known
+  static constexpr double kMostGuessed = 500e6;
 
   // Called under Progress's lock, as all of this class. `link` stays until link_down.
   void link_up(Rail rail, Link* link, double initial_rate);
@@ -46,10 +47,15 @@ class Scheduler {
   // little at first. 1 after link_up.
   void set_trust(Rail rail, double trust) { at(rail).trust = trust; }
 
-  // Whether the link has shown nothing of its rate yet. If so, it may be guessed anew: links as
-  // fast as the first guess, or faster, are alike to the messages that show nothing of them.
+  // Whether the link has shown nothing of its rate yet, nor had another one of its rail when it
+  // came up. If so, it may be guessed anew: beyond a limit messages that show nothing of it are
+  // alike.
   bool is_guess(Rail rail) const { return at(rail).rate.is_guess(); }
-  void guess(Rail rail, double rate) { at(rail).rate.guess(std::min(rate, kInitialRate)); }
+  void guess(Rail rail, double rate) { at(rail).rate.guess(std::min(rate, kMostGuessed)); }
+
+  // Whether something else is under way by the link, so that it is not to be judged by what takes
+  // longer for that.
+  void disturb(Rail rail, bool is_disturbed) { at(rail).rate.disturb(is_disturbed); }
 
   // Whether the rail gets work only where no other may have it. What is queued for it then goes to
   // others.
@@ -100,12 +106,12 @@ class Scheduler {
       in_a_row_ += charge;
     }
     void acknowledged(uint64_t charge) {
-      uint64_t& oldest = settled_ > 0 ? settled_ : open_;
+      uint64_t& oldest = asked_for_ > 0 ? asked_for_ : open_;
       oldest -= charge;
     }
-    // Those submitted so far will be when a segment is that is acknowledged at once.
-    void settle() {
-      settled_ += open_;
+    // A segment follows that is acknowledged at once, and all before it with it.
+    void ask() {
+      asked_for_ += open_;
       open_ = in_a_row_ = 0;
     }
     // Not acknowledged, and nothing asks for it.
@@ -115,7 +121,7 @@ class Scheduler {
 
    private:
     uint64_t open_ = 0;
-    uint64_t settled_ = 0;
+    uint64_t asked_for_ = 0;
     uint64_t in_a_row_ = 0;
   };
   struct Queue {
@@ -168,7 +174,7 @@ class Scheduler {
   // a little of its credit.
   static constexpr uint64_t kMaxLazy = 64 << 10;
   // Where all is acknowledged by what goes back anyway, rates are still to be learned.
-  static constexpr uint64_t kMaxLazyInARow = 256 << 10;
+  static constexpr uint64_t kMaxLazyInARow = 64 << 10;
 
   // Of a rail that has been up.
   Queue& at(Rail rail) { return *queues_[static_cast<size_t>(rail)]; }

@@ -299,6 +299,13 @@ void TcpLink::refill() {
     frame.head_size = kMaxHead;
     frame.segment = segment;
   }
+  for (; frames_.size() < kFramesAtOnce && burst_left_ > 1; --burst_left_) {
+    append_frame(wire::FrameType::kFiller, 0, wire::kMaxControlBody)
+        .control.resize(wire::kMaxControlBody);
+  }
+  if (frames_.size() == kFramesAtOnce || burst_left_ == 0) return;
+  burst_left_ = 0;
+  append_frame(wire::FrameType::kPing, 0, 0);
 }
 
 void TcpLink::write() {
@@ -411,16 +418,15 @@ Link::Packets TcpLink::packets() const {
   return {info.tcpi_data_segs_out, info.tcpi_total_retrans - twice};
 }
 
-void TcpLink::send_filler(int frames) {
-  for (int i = 0; i < frames; ++i) {
-    append_frame(wire::FrameType::kFiller, 0, wire::kMaxControlBody)
-        .control.resize(wire::kMaxControlBody);
-  }
+void TcpLink::send_burst(int frames) {
+  if (failed_) return;
+  burst_left_ += frames;
   write();
 }
 
 void TcpLink::shut_down() {
   if (failed_ || !write_error_.ok()) return;
+  burst_left_ = 0;
   flush_ack();  // the peer would otherwise take for lost what has arrived
   write();
   ended_ = true;

@@ -34,10 +34,10 @@ class TcpLink final : public Link, EventHandler {
   void drop_incoming() override;
   const std::deque<OutSegment*>& unacked() const override { return unacked_; }
   uint64_t moved() const override;
-  bool has_arrived() const override { return frames_.empty() && queued() == 0; }
+  bool has_arrived() const override { return frames_.empty() && burst_left_ == 0 && queued() == 0; }
   Nanos unanswered() const override;
   Packets packets() const override;
-  void send_filler(int frames) override;
+  void send_burst(int frames) override;
   void shut_down() override;
 
  private:
@@ -117,6 +117,7 @@ class TcpLink final : public Link, EventHandler {
   std::deque<OutFrame> frames_;      // begun, or about to be
   std::deque<OutSegment*> pending_;  // not in frames_ yet
   std::deque<OutSegment*> unacked_;  // all that were submitted
+  int burst_left_ = 0;               // frames, behind all others
   uint64_t written_ = 0;             // segments
   uint64_t bytes_written_ = 0;
   uint64_t acked_ = 0;     // segments

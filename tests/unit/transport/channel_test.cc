@@ -88,6 +88,7 @@ class ChannelScript : public ChannelTest {
     const double more[] = {submitted(0) - before[0], submitted(1) - before[1]};
     return more[1] / (more[0] + more[1]);
   }
+  int burst_frames(Rail rail) { return network_->connection(rail)->ends[0].burst_frames; }
   // The rail by which side 0 sends a short message.
   Rail rail_of_short(uint64_t tag) {
     const uint64_t before = network_->connection(1)->ends[0].submitted;
@@ -295,16 +296,15 @@ TEST_F(ChannelScript, ShortMessagesGoByTheLinkThatTakesBurstsInLessTime) {
   for (const Rail slow : {0, 1}) {
     connect(2);
     receive(0, 1, 10);
-    network_->connection(slow)->ends[0].takes_filler = 20 * kMillisecond;
+    network_->connection(slow)->ends[0].burst_takes = 20 * kMillisecond;
     EXPECT_EQ(rail_of_short(2), 0) << "nothing is known";
     pass(kSecond);
     EXPECT_EQ(rail_of_short(3), 1 - slow);
-    network_->connection(slow)->ends[0].takes_filler = 0;
-    network_->connection(1 - slow)->ends[0].takes_filler = 20 * kMillisecond;
-    pass(5 * kSecond);
-    EXPECT_EQ(rail_of_short(4), 1 - slow) << "that is not tried often";
-    pass(15 * kSecond);
-    EXPECT_EQ(rail_of_short(5), slow);
+    for (const Rail rail : {0, 1}) {
+      EXPECT_EQ(burst_frames(rail), 3 * RateTrial::kFrames) << "rail " << rail;
+    }
+    pass(30 * kSecond);
+    EXPECT_EQ(burst_frames(0) + burst_frames(1), 6 * RateTrial::kFrames) << "once";
     network_.reset();
   }
 }
@@ -313,26 +313,21 @@ TEST_F(ChannelScript, OneBurstThatIsDelayedSaysNothing) {
   connect(2);
   receive(0, 1, 10);
   FakeConnection::End& end = network_->connection(0)->ends[0];
-  end.takes_filler = 200 * kMillisecond;
-  for (int i = 0; i < 100 && end.filler == 0; ++i) pass(5 * kMillisecond);
-  ASSERT_GT(end.filler, 0);
-  end.takes_filler = 0;
+  network_->connection(1)->ends[0].burst_takes = 20 * kMillisecond;
+  end.burst_takes = 100 * kMillisecond;
+  for (int i = 0; i < 100 && end.burst_frames == 0; ++i) pass(5 * kMillisecond);
+  ASSERT_EQ(end.burst_frames, RateTrial::kFrames);
+  end.burst_takes = 0;
   pass(kSecond);
+  EXPECT_EQ(end.burst_frames, 3 * RateTrial::kFrames);
   EXPECT_EQ(rail_of_short(2), 0);
 }
 
 TEST_F(ChannelScript, BurstsGoWhereTheyTellSomething) {
-  const auto filler = [&](int rail) { return network_->connection(rail)->ends[0].filler; };
   connect(1);
   receive(0, 1, 10);
   pass(kSecond);
-  EXPECT_EQ(filler(0), 0) << "there is no other link";
-  network_.reset();
-
-  connect_and_rest();
-  const int before = filler(0) + filler(1);
-  pass(30 * kSecond);
-  EXPECT_EQ(filler(0) + filler(1), before) << "nobody waits for anything";
+  EXPECT_EQ(burst_frames(0), 0) << "there is no other link";
   network_.reset();
 
   connect(2);
@@ -342,41 +337,75 @@ TEST_F(ChannelScript, BurstsGoWhereTheyTellSomething) {
   network_->settle_down();
   receive(0, 1, 10);
   pass(kSecond);
-  EXPECT_EQ(filler(0) + filler(1), 0) << "a long message has shown the rates";
+  EXPECT_EQ(burst_frames(0) + burst_frames(1), 0) << "a long message has shown the rates";
+  network_.reset();
+
+  connect(2);
+  receive(0, 1, 10);
+  lose_much(1);
+  const int before = burst_frames(1);
+  pass(kSecond);
+  EXPECT_EQ(burst_frames(1), before) << "it loses much";
 }
 
-TEST(RateTrial, OneLinkOfARailIsTriedAtATime) {
-  RateTrial::Turns turns;
-  EXPECT_TRUE(turns.take(1, kSecond));
-  EXPECT_FALSE(turns.take(2, kSecond));
-  EXPECT_TRUE(turns.take(1, kSecond + 50 * kMillisecond)) << "its next burst";
-  turns.end(1e6, kSecond + 60 * kMillisecond);
-  EXPECT_FALSE(turns.take(2, 2 * kSecond)) << "the rail rests";
-  EXPECT_TRUE(turns.take(2, 3 * kSecond));
-  EXPECT_TRUE(turns.take(3, 4 * kSecond)) << "a link that died in its trial holds up no others";
-  turns.end(2e6, 4 * kSecond);
-  EXPECT_EQ(turns.first_rate, 1e6);
+TEST_F(ChannelScript, ALinkThatDiesInABurstIsTriedAgainWhenItIsBack) {
+  connect(2);
+  receive(0, 1, 10);
+  network_->connection(1)->ends[0].burst_takes = 100 * kMillisecond;
+  for (int i = 0; i < 100 && burst_frames(1) == 0; ++i) pass(5 * kMillisecond);
+  network_->break_connection(*network_->connection(1), /*silent=*/false);
+  network_->settle_down();
+  send(0, 2, 10);
+  for (int i = 0; i < 100 && channel(0).up() != 3; ++i) pass(5 * kMillisecond);
+  ASSERT_EQ(channel(0).up(), 3u);
+  EXPECT_EQ(network_->side(0).device(1)->trial().rate(), 0);
+  pass(kSecond);
+  EXPECT_GT(network_->side(0).device(1)->trial().rate(), 0);
+}
+
+TEST_F(ChannelScript, AChannelIsNotDrainedInTheMiddleOfABurst) {
+  connect(2);
+  receive(0, 1, 10);
+  network_->connection(1)->ends[0].burst_takes = 60 * kMillisecond;
+  for (int i = 0; i < 100 && burst_frames(1) == 0; ++i) pass(5 * kMillisecond);
+  EXPECT_FALSE(channel(0).drained());
+  pass(kSecond);
+  EXPECT_TRUE(channel(0).drained());
 }
 
 TEST(RateTrial, TheQuickestOfThreeBurstsCounts) {
   RateTrial trial;
-  trial.begin(0, 20 * kMillisecond);
-  EXPECT_FALSE(trial.is_due(19 * kMillisecond));
-  ASSERT_TRUE(trial.is_due(20 * kMillisecond));
-  Nanos time = 20 * kMillisecond;
-  for (const Nanos took : {5 * kMillisecond, 2 * kMillisecond}) {
+  EXPECT_FALSE(trial.is_due(7, 20 * kMillisecond, kSecond)) << "at a time of its own";
+  EXPECT_FALSE(trial.is_due(7, 20 * kMillisecond, kSecond + 19 * kMillisecond));
+  Nanos time = kSecond + 20 * kMillisecond;
+  for (const Nanos took : {5 * kMillisecond, 2 * kMillisecond, 3 * kMillisecond}) {
+    ASSERT_TRUE(trial.is_due(7, 20 * kMillisecond, time));
     trial.sent(time);
-    EXPECT_EQ(trial.arrived(time + took), std::nullopt);
+    EXPECT_FALSE(trial.is_due(7, 20 * kMillisecond, time + kMillisecond)) << "one is under way";
+    EXPECT_EQ(trial.rate(), 0);
+    trial.arrived(time + took);
     time += took + 20 * kMillisecond;
-    ASSERT_TRUE(trial.is_due(time));
   }
-  trial.sent(time);
-  EXPECT_FALSE(trial.is_due(time + kSecond)) << "one is under way";
-  const auto rate = trial.arrived(time + 3 * kMillisecond);
-  ASSERT_TRUE(rate);
-  EXPECT_DOUBLE_EQ(*rate, (128 << 10) / 2e-3);
-  EXPECT_FALSE(trial.is_due(time + kSecond));
-  EXPECT_TRUE(trial.is_due(time + 11 * kSecond));
+  EXPECT_DOUBLE_EQ(trial.rate(), (128 << 10) / 2e-3);
+  EXPECT_FALSE(trial.is_due(7, 0, time + 100 * kSecond)) << "once";
+}
+
+TEST(RateTrial, OneLinkOfARailIsTriedUnlessItIsGone) {
+  RateTrial trial;
+  EXPECT_FALSE(trial.is_due(1, 0, kSecond));
+  ASSERT_TRUE(trial.is_due(1, 0, kSecond));
+  trial.sent(kSecond);
+  Nanos time = kSecond;
+  for (; time < 2 * kSecond; time += 25 * kMillisecond) {
+    trial.hold(1, time);
+    trial.hold(2, time);
+    EXPECT_FALSE(trial.is_due(2, 0, time));
+  }
+  EXPECT_TRUE(trial.is_under_way(1));
+  time += 300 * kMillisecond;  // nobody looks after the first any more
+  EXPECT_FALSE(trial.is_due(2, 0, time));
+  EXPECT_TRUE(trial.is_due(2, 0, time));
+  EXPECT_FALSE(trial.is_under_way(1));
 }
 
 TEST_F(ChannelScript, NewsGoesByALinkThatLosesLittle) {

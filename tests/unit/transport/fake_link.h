@@ -46,9 +46,9 @@ struct FakeConnection {
     Nanos unanswered = 0;        // by the other end's machine
     Link::Packets packets;       // that were sent from here
     int pings = 0;               // likewise
-    int filler = 0;              // frames, likewise
-    Nanos takes_filler = 0;      // how long one lot of it is under way
-    Nanos has_filler_at = 0;
+    int burst_frames = 0;        // likewise
+    Nanos burst_takes = 0;       // how long one is under way
+    Nanos has_burst_at = 0;
     uint64_t submitted = 0;  // bytes of segments, likewise
   };
   std::array<End, 2> ends;
@@ -78,11 +78,13 @@ class FakeLink final : public Link {
   uint64_t moved() const override { return moved_; }
   Nanos unanswered() const override { return here().unanswered; }
   Packets packets() const override { return here().packets; }
-  void send_filler(int frames) override {
-    here().filler += frames;
-    here().has_filler_at = now() + here().takes_filler;
+  void send_burst(int frames) override {
+    here().burst_frames += frames;
+    here().has_burst_at = now() + here().burst_takes;
+    for (int i = 1; i < frames; ++i) send(wire::FrameType::kFiller, {});
+    send(wire::FrameType::kPing, {});
   }
-  bool has_arrived() const override { return now() >= here().has_filler_at; }
+  bool has_arrived() const override { return now() >= here().has_burst_at; }
   void shut_down() override {}
 
   bool started() const { return owner_ != nullptr; }

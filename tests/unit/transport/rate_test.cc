@@ -23,6 +23,54 @@ TEST(RateEstimator, LearnsBytesOverBusyTime) {
   EXPECT_EQ(rate.in_flight(), 0u);
 }
 
+TEST(RateEstimator, AGuessGivesWayToAnotherAndToNothingLess) {
+  RateEstimator guessed(1e6);
+  guessed.guess(5e6);
+  EXPECT_EQ(guessed.rate(), 5e6);
+
+  RateEstimator known(1e6, /*is_guess=*/false);
+  RateEstimator busy(1e6);
+  busy.submitted(1 << 20, kSecond);
+  busy.acknowledged(1 << 20, kSecond + 100 * kMillisecond);
+  RateEstimator faster(1e6);  // short periods have shown that it is
+  Nanos time = kSecond;
+  for (int i = 0; i < 100; ++i) {
+    faster.submitted(4 << 10, time);
+    time += 200 * kMicrosecond;
+    faster.acknowledged(4 << 10, time);
+  }
+  ASSERT_GT(faster.rate(), 5e6);
+  for (RateEstimator* each : {&known, &busy, &faster}) {
+    const double before = each->rate();
+    each->guess(2e6);
+    EXPECT_EQ(each->rate(), before);
+  }
+}
+
+// What is acknowledged late since something else was under way says nothing.
+TEST(RateEstimator, WhatIsDisturbedDoesNotCount) {
+  for (const bool before : {false, true}) {
+    RateEstimator rate(1e8);
+    Nanos time = kSecond;
+    for (int i = 0; i < 5; ++i) {
+      if (before) rate.submitted(8 << 10, time);
+      rate.disturb(true);
+      if (!before) rate.submitted(8 << 10, time);
+      time += 20 * kMillisecond;
+      rate.submitted(8 << 10, time);
+      rate.disturb(false);
+      EXPECT_FALSE(rate.acknowledged(8 << 10, time));
+      EXPECT_FALSE(rate.acknowledged(8 << 10, time + kMillisecond));
+      time += kMillisecond;
+    }
+    EXPECT_EQ(rate.rate(), 1e8);
+    EXPECT_EQ(rate.in_flight(), 0u);
+    rate.submitted(1 << 20, time);  // what follows does
+    EXPECT_TRUE(rate.acknowledged(1 << 20, time + 20 * kMillisecond));
+    EXPECT_NEAR(rate.rate(), 52e6, 1e6);
+  }
+}
+
 // A shaper lets bursts through: what came in a window that a burst ended is not the rate.
 TEST(RateEstimator, BurstsAreAveragedOverTime) {
   RateEstimator rate(1e8);

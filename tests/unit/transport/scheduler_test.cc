@@ -303,7 +303,7 @@ TEST_F(SchedulerTest, WhatIsAcknowledgedUnaskedIsSeldomAskedFor) {
   for (const uint32_t bytes : {4, 500, 2000}) {
     up(0, 125e6);
     const uint64_t charge = charge_until_asked(0, bytes, [&] { ack_all(0); });
-    EXPECT_NEAR(static_cast<double>(charge), 256 << 10, static_cast<double>(wire::charge(bytes)));
+    EXPECT_NEAR(static_cast<double>(charge), 64 << 10, static_cast<double>(wire::charge(bytes)));
     ack_all(0);
   }
 }
