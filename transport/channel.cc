@@ -408,6 +408,7 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   to.retry.link_up(now());
   to.pulse.begin(now());
   to.loss.begin();
+  to.is_bursting = false;
   to.link = std::move(link);
   trace_step("up {:x} {} {} {}", id, rail, fmt::ptr(&inbox_), fmt::ptr(&outbox_));
   to.link->start(this, rail, id);
@@ -598,12 +599,16 @@ void Channel::try_rate(Rail rail, Nanos time) {
   Port& to = port(rail);
   RateTrial& trial = owner_.device(rail)->trial();
   const uint64_t id = to.link->id();
-  trial.hold(id, time);
   if (!scheduler_.is_guess(rail) || std::popcount(up()) < 2) return;
-  if (trial.rate() > 0) return scheduler_.guess(rail, trial.rate());
+  trial.hold(id, time);
+  if (trial.rate() > 0) {
+    if (are_rates_known()) scheduler_.guess(rail, trial.rate());
+    return;
+  }
   if (to.pulse.is_asked() || to.pulse.is_suspected() || to.loss.is_lossy()) return;
   if (!trial.is_due(id, id ^ owner_.process().low, time)) return;
   trial.sent(now());
+  to.is_bursting = true;
   scheduler_.disturb(rail, true);
   to.link->send_burst(RateTrial::kFrames);
   to.pulse.asked(now());
@@ -612,14 +617,24 @@ void Channel::try_rate(Rail rail, Nanos time) {
 // Something came by the link: it may be the answer to the burst, or have come with it.
 void Channel::check_burst(const Link& link) {
   const Rail rail = link.rail();
-  RateTrial& trial = owner_.device(rail)->trial();
-  if (!trial.is_under_way(link.id()) || !link.has_arrived()) return;
+  if (!port(rail).is_bursting || !link.has_arrived()) return;
+  port(rail).is_bursting = false;
   scheduler_.disturb(rail, false);
-  const auto rate = trial.arrived(now());
-  if (!rate) return;
+  RateTrial& trial = owner_.device(rail)->trial();
+  if (!trial.is_under_way(link.id())) return;  // another link's turn has come
+  trial.arrived(now());
+  if (trial.rate() == 0) return;
   log().debug("bursts to {} on {} went at {:.1f} MB/s", description_, owner_.device(rail)->name(),
-              *rate / 1e6);
-  scheduler_.guess(rail, *rate);
+              trial.rate() / 1e6);
+}
+
+// Beside a first guess what a trial has shown says nothing.
+bool Channel::are_rates_known() const {
+  bool are_known = true;
+  for_each_rail(up(), [&](Rail rail) {
+    are_known &= !scheduler_.is_guess(rail) || owner_.device(rail)->trial().rate() > 0;
+  });
+  return are_known;
 }
 
 // Finds links that have fallen silent; see Pulse.
@@ -679,10 +694,8 @@ bool Channel::drained() const {
 }
 
 bool Channel::is_bursting() const {
-  return std::any_of(ports_.begin(), ports_.end(), [this](const Port& each) {
-    return each.link != nullptr &&
-           owner_.device(each.link->rail())->trial().is_under_way(each.link->id());
-  });
+  return std::any_of(ports_.begin(), ports_.end(),
+                     [](const Port& each) { return each.link != nullptr && each.is_bursting; });
 }
 
 // By every link: the peer may see the end of one before it reads what came by another.

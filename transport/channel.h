@@ -124,6 +124,7 @@ class Channel final : LinkOwner, InboxOwner {
     bool refused = false;          // nobody listens there any more
     bool ack_when_landed = false;  // the segment at hand
     bool ack_due = false;
+    bool is_bursting = false;  // the peer does not have all of a burst; see RateTrial
     absl::Status last_error;
   };
 
@@ -182,6 +183,7 @@ class Channel final : LinkOwner, InboxOwner {
   void judge(Rail rail);
   void try_rate(Rail rail, Nanos time);
   void check_burst(const Link& link);
+  bool are_rates_known() const;
   bool is_bursting() const;
   Nanos siblings_heard(Rail rail) const;
   Link* best_link();

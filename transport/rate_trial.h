@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <optional>
 
 #include "common/clock.h"
 #include "transport/wire.h"
@@ -45,14 +44,13 @@ class RateTrial {
   void sent(Nanos time) { sent_at_ = time; }
   bool is_under_way(uint64_t link) const { return link == link_ && sent_at_ != 0; }
 
-  // The peer's machine has all of the burst. The rate, if that was the last.
-  std::optional<double> arrived(Nanos time) {
+  // The peer's machine has all of the burst.
+  void arrived(Nanos time) {
     quickest_ = std::min(quickest_, std::max<Nanos>(1, time - sent_at_));
     sent_at_ = 0;
     next_ = time + pause_;
-    if (++bursts_ < kBursts) return std::nullopt;
+    if (++bursts_ < kBursts) return;
     rate_ = double{kFrames} * wire::kMaxControlBody * kSecond / static_cast<double>(quickest_);
-    return rate_;
   }
 
  private:

@@ -363,6 +363,27 @@ TEST_F(ChannelScript, ALinkThatDiesInABurstIsTriedAgainWhenItIsBack) {
   EXPECT_GT(network_->side(0).device(1)->trial().rate(), 0);
 }
 
+TEST_F(ChannelScript, ALinkThatIsSlowToTakeABurstLearnsItsRateAfterwards) {
+  connect(2);
+  TestReceiver& waiting = receive(0, 1, 10);
+  network_->connection(1)->ends[0].burst_takes = kSecond;
+  for (int i = 0; i < 100 && burst_frames(1) == 0; ++i) pass(5 * kMillisecond);
+  send(1, 1, 10);
+  pass(500 * kMillisecond);  // nobody waits, and the rail may be tried by another link
+  ASSERT_TRUE(waiting.complete);
+  RateTrial& trial = network_->side(0).device(1)->trial();
+  EXPECT_FALSE(trial.is_due(12345, 0, now()));
+  network_->connection(1)->ends[0].burst_takes = 0;
+  receive(0, 2, 10);
+  pass(2 * kSecond);
+  const double before = network_->side(0).device(1)->counters().rate;
+  receive(1, 3, 256 << 10);
+  send(0, 3, 256 << 10);
+  clock_.advance(20 * kMillisecond);
+  network_->settle_down();
+  EXPECT_NE(network_->side(0).device(1)->counters().rate, before);
+}
+
 TEST_F(ChannelScript, AChannelIsNotDrainedInTheMiddleOfABurst) {
   connect(2);
   receive(0, 1, 10);
