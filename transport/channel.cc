@@ -206,14 +206,17 @@ void Channel::on_acked(Link& link, OutSegment& segment) {
 void Channel::on_frame(Link& link, const wire::FrameHeader& frame,
                        absl::Span<const std::byte> body) {
   port(link.rail()).pulse.heard(now());
-  check_burst(link);
+  if (const Port& by = port(link.rail()); by.is_bursting && link.has_burst_arrived()) {
+    end_burst(link.rail());
+  }
   outbox_.on_credit(frame.credit);
   switch (frame.type) {
     case wire::FrameType::kData:
     case wire::FrameType::kAck:
       break;
     case wire::FrameType::kFiller:
-      scheduler_.disturb(link.rail(), false);  // acknowledgements wait behind it
+      // Acknowledgements wait behind it.
+      scheduler_.disturb(link.rail(), port(link.rail()).is_bursting);
       break;
     case wire::FrameType::kGrant: {
       const auto number = wire::decode_number(body);
@@ -409,6 +412,7 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   to.pulse.begin(now());
   to.loss.begin();
   to.is_bursting = false;
+  to.guessed = 0;
   to.link = std::move(link);
   trace_step("up {:x} {} {} {}", id, rail, fmt::ptr(&inbox_), fmt::ptr(&outbox_));
   to.link->start(this, rail, id);
@@ -599,40 +603,47 @@ void Channel::try_rate(Rail rail, Nanos time) {
   Port& to = port(rail);
   RateTrial& trial = owner_.device(rail)->trial();
   const uint64_t id = to.link->id();
+  if (to.is_bursting && time - to.burst_at > kLongestBurst) end_burst(rail);
   if (!scheduler_.is_guess(rail) || std::popcount(up()) < 2) return;
-  trial.hold(id, time);
-  if (trial.rate() > 0) {
-    if (are_rates_known()) scheduler_.guess(rail, trial.rate());
+  if (const double rate = shown_rate(rail); rate > 0) {
+    if (rate != to.guessed && are_rates_known()) scheduler_.guess(rail, to.guessed = rate);
     return;
   }
-  if (to.pulse.is_asked() || to.pulse.is_suspected() || to.loss.is_lossy()) return;
+  if (to.pulse.is_suspected() || to.loss.is_lossy()) return;
+  trial.hold(id, time);
+  if (to.is_bursting || to.pulse.is_asked()) return;
   if (!trial.is_due(id, id ^ owner_.process().low, time)) return;
-  trial.sent(now());
+  to.burst_at = now();
   to.is_bursting = true;
+  trial.sent(to.burst_at);
   scheduler_.disturb(rail, true);
   to.link->send_burst(RateTrial::kFrames);
-  to.pulse.asked(now());
+  to.pulse.asked(to.burst_at);
 }
 
-// Something came by the link: it may be the answer to the burst, or have come with it.
-void Channel::check_burst(const Link& link) {
-  const Rail rail = link.rail();
-  if (!port(rail).is_bursting || !link.has_arrived()) return;
-  port(rail).is_bursting = false;
+void Channel::end_burst(Rail rail) {
+  Port& ended = port(rail);
+  ended.is_bursting = false;
   scheduler_.disturb(rail, false);
   RateTrial& trial = owner_.device(rail)->trial();
-  if (!trial.is_under_way(link.id())) return;  // another link's turn has come
+  if (!trial.is_under_way(ended.link->id())) return;  // another link's turn has come
   trial.arrived(now());
   if (trial.rate() == 0) return;
   log().debug("bursts to {} on {} went at {:.1f} MB/s", description_, owner_.device(rail)->name(),
               trial.rate() / 1e6);
 }
 
+// By another link, or a trial; 0: nothing has shown it.
+double Channel::shown_rate(Rail rail) const {
+  Device& device = *owner_.device(rail);
+  return device.counters().rate > 0 ? device.counters().rate : device.trial().rate();
+}
+
 // Beside a first guess what a trial has shown says nothing.
 bool Channel::are_rates_known() const {
   bool are_known = true;
   for_each_rail(up(), [&](Rail rail) {
-    are_known &= !scheduler_.is_guess(rail) || owner_.device(rail)->trial().rate() > 0;
+    are_known &= !scheduler_.is_guess(rail) || shown_rate(rail) > 0;
   });
   return are_known;
 }

@@ -125,6 +125,8 @@ class Channel final : LinkOwner, InboxOwner {
     bool ack_when_landed = false;  // the segment at hand
     bool ack_due = false;
     bool is_bursting = false;  // the peer does not have all of a burst; see RateTrial
+    Nanos burst_at = 0;
+    double guessed = 0;  // the last guess of its rate
     absl::Status last_error;
   };
 
@@ -182,7 +184,8 @@ class Channel final : LinkOwner, InboxOwner {
   Watch watch_links(Nanos time);
   void judge(Rail rail);
   void try_rate(Rail rail, Nanos time);
-  void check_burst(const Link& link);
+  void end_burst(Rail rail);
+  double shown_rate(Rail rail) const;
   bool are_rates_known() const;
   bool is_bursting() const;
   Nanos siblings_heard(Rail rail) const;
@@ -190,6 +193,7 @@ class Channel final : LinkOwner, InboxOwner {
   bool is_last_resort() const;
 
   static constexpr Nanos kHousekeeping = 25 * kMillisecond;
+  static constexpr Nanos kLongestBurst = 2 * kSecond;  // on a rail that is hardly worth using
   // How long the death of a peer that nobody here waits for is kept back: others may be in an
   // operation that it has completed, and that they will, too.
   static constexpr Nanos kBadNews = 500 * kMillisecond;

@@ -90,7 +90,9 @@ class Link {
 
   // Sends kFiller frames and at last a kPing, so many in all, as fast as the network takes them.
   // What else is sent goes ahead of those that were not begun.
-  virtual void send_burst(int /*frames*/) {}
+  virtual void send_burst(int /*frames*/) { send(wire::FrameType::kPing, {}); }
+  // Whether the peer's machine has all of the last one.
+  virtual bool has_burst_arrived() const { return true; }
 
   // Whether the peer's machine has all that was sent; a kind of link that cannot tell says so.
   virtual bool has_arrived() const { return true; }

@@ -40,24 +40,26 @@ class RateEstimator {
   }
   bool is_guess() const { return is_guess_; }
 
-  // What is in flight then, and what is submitted before all of that is acknowledged, is not looked
-  // at: something else takes the link's time.
+  // What is in flight then, and what is submitted while that goes on, is not looked at: something
+  // else takes the link's time.
   void disturb(bool goes_on) {
     is_disturbed_ = goes_on;
-    is_clear_ = in_flight_ == 0 && !goes_on;
+    unclear_ = in_flight_;
     period_bytes_ = 0;
   }
 
   void submitted(uint64_t bytes, Nanos time) {
     if (in_flight_ == 0) busy_since_ = time;
     in_flight_ += bytes;
+    if (is_disturbed_) unclear_ += bytes;
   }
 
   // Whether the estimate changed.
   bool acknowledged(uint64_t bytes, Nanos time) {
     in_flight_ -= bytes;
-    if (!is_clear_) {
-      is_clear_ = in_flight_ == 0 && !is_disturbed_;
+    if (unclear_ > 0) {  // they come in order
+      unclear_ -= std::min(unclear_, bytes);
+      busy_since_ = time;
       return false;
     }
     period_bytes_ += bytes;
@@ -80,7 +82,7 @@ class RateEstimator {
   void reset_in_flight() {
     in_flight_ = period_bytes_ = 0;
     busy_ = short_busy_ = Busy();
-    is_clear_ = true;
+    unclear_ = 0;
     is_disturbed_ = false;
   }
 
@@ -105,10 +107,11 @@ class RateEstimator {
       is_guess_ = false;
       return true;
     }
-    is_guess_ = false;
     const bool has_changed = is_surprising(sample);
     memory_ *= has_changed ? 0 : kMemory;
-    if (memory_ == 0 && !has_changed && is_few && sample < rate_) memory_ = kWindow;
+    const bool is_doubtful = memory_ == 0 && !has_changed && is_few && sample < rate_;
+    if (is_doubtful) memory_ = kWindow;
+    is_guess_ = is_guess_ && is_doubtful;
     // One long window is a peer that was not scheduled: it counts for as much as all before it.
     const double counts = memory_ > 0 ? std::min(time, memory_) : time;
     rate_ += (sample - rate_) * counts / (memory_ + counts);
@@ -164,7 +167,7 @@ class RateEstimator {
   double rate_;
   bool is_guess_;
   bool is_disturbed_ = false;
-  bool is_clear_ = true;    // what is in flight was not disturbed
+  uint64_t unclear_ = 0;    // bytes in flight that were disturbed
   double memory_ = 0;       // ns: of the windows that the estimate is the mean of; 0: it is a guess
   int side_ = 0;            // to which the last window was far off
   uint64_t in_flight_ = 0;  // bytes

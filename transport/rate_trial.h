@@ -29,11 +29,9 @@ class RateTrial {
     if (rate_ > 0 || (link != link_ && time < held_until_)) return false;
     if (link == link_) return sent_at_ == 0 && time >= next_;
     link_ = link;
-    pause_ = static_cast<Nanos>(seed % kLongestPause);
-    next_ = time + pause_;
+    seed_ = seed;
+    next_ = time + pause();
     sent_at_ = 0;
-    bursts_ = 0;
-    quickest_ = kNever;
     hold(link, time);
     return false;
   }
@@ -48,21 +46,25 @@ class RateTrial {
   void arrived(Nanos time) {
     quickest_ = std::min(quickest_, std::max<Nanos>(1, time - sent_at_));
     sent_at_ = 0;
-    next_ = time + pause_;
-    if (++bursts_ < kBursts) return;
+    ++bursts_;
+    next_ = time + pause();
+    if (bursts_ < kBursts) return;
     rate_ = double{kFrames} * wire::kMaxControlBody * kSecond / static_cast<double>(quickest_);
   }
 
  private:
   static constexpr int kBursts = 3;
-  static constexpr uint64_t kLongestPause = 50 * kMillisecond;
+  static constexpr uint64_t kLongestPause = 100 * kMillisecond;
   static constexpr Nanos kPatience = 200 * kMillisecond;
   static constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
+
+  // Another one before each burst: who has met others once is not to meet them again.
+  Nanos pause() const { return static_cast<Nanos>((seed_ >> (16 * bursts_)) % kLongestPause); }
 
   double rate_ = 0;
   uint64_t link_ = 0;  // that is sent bursts; 0: none was
   Nanos held_until_ = 0;
-  Nanos pause_ = 0;
+  uint64_t seed_ = 0;
   Nanos next_ = 0;     // burst: not before
   Nanos sent_at_ = 0;  // 0: none is under way
   int bursts_ = 0;     // that have arrived

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 
@@ -303,9 +304,9 @@ void TcpLink::refill() {
     append_frame(wire::FrameType::kFiller, 0, wire::kMaxControlBody)
         .control.resize(wire::kMaxControlBody);
   }
-  if (frames_.size() == kFramesAtOnce || burst_left_ == 0) return;
+  if (frames_.size() >= kFramesAtOnce || burst_left_ != 1) return;
   burst_left_ = 0;
-  append_frame(wire::FrameType::kPing, 0, 0);
+  append_frame(wire::FrameType::kPing, 0, 0).ends_burst = true;
 }
 
 void TcpLink::write() {
@@ -382,6 +383,7 @@ void TcpLink::written(size_t bytes) {
     bytes -= now_done;
     if (frame.done < frame.size()) return;
     OutSegment* segment = frame.segment;
+    if (frame.ends_burst) burst_end_ = bytes_written_ - bytes;
     frames_.pop_front();
     if (segment == nullptr) continue;
     counters_.bytes_sent += segment->length;
@@ -420,7 +422,8 @@ Link::Packets TcpLink::packets() const {
 
 void TcpLink::send_burst(int frames) {
   if (failed_) return;
-  burst_left_ += frames;
+  burst_left_ = frames;
+  burst_end_ = std::numeric_limits<uint64_t>::max();
   write();
 }
 

@@ -34,10 +34,11 @@ class TcpLink final : public Link, EventHandler {
   void drop_incoming() override;
   const std::deque<OutSegment*>& unacked() const override { return unacked_; }
   uint64_t moved() const override;
-  bool has_arrived() const override { return frames_.empty() && burst_left_ == 0 && queued() == 0; }
+  bool has_arrived() const override { return frames_.empty() && queued() == 0; }
   Nanos unanswered() const override;
   Packets packets() const override;
   void send_burst(int frames) override;
+  bool has_burst_arrived() const override { return bytes_written_ - queued() >= burst_end_; }
   void shut_down() override;
 
  private:
@@ -49,7 +50,8 @@ class TcpLink final : public Link, EventHandler {
     size_t head_size = 0;
     std::string control;            // a control frame's body
     OutSegment* segment = nullptr;  // or a segment
-    size_t done = 0;                // bytes written, of head and body
+    bool ends_burst = false;
+    size_t done = 0;  // bytes written, of head and body
     const std::byte* body() const {
       return segment != nullptr ? segment->data
                                 : reinterpret_cast<const std::byte*>(control.data());
@@ -120,8 +122,9 @@ class TcpLink final : public Link, EventHandler {
   int burst_left_ = 0;               // frames, behind all others
   uint64_t written_ = 0;             // segments
   uint64_t bytes_written_ = 0;
-  uint64_t acked_ = 0;     // segments
-  uint64_t ack_sent_ = 0;  // what the peer has been told of received_
+  uint64_t burst_end_ = 0;  // of bytes written; the greatest there is until its last is
+  uint64_t acked_ = 0;      // segments
+  uint64_t ack_sent_ = 0;   // what the peer has been told of received_
   bool answer_due_ = false;
   bool writing_ = false;      // inside of write()
   bool watching_ = false;     // for room in the socket

@@ -84,7 +84,7 @@ class FakeLink final : public Link {
     for (int i = 1; i < frames; ++i) send(wire::FrameType::kFiller, {});
     send(wire::FrameType::kPing, {});
   }
-  bool has_arrived() const override { return now() >= here().has_burst_at; }
+  bool has_burst_arrived() const override { return now() >= here().has_burst_at; }
   void shut_down() override {}
 
   bool started() const { return owner_ != nullptr; }
