@@ -642,9 +642,8 @@ double Channel::shown_rate(Rail rail) const {
 // Beside a first guess what a trial has shown says nothing.
 bool Channel::are_rates_known() const {
   bool are_known = true;
-  for_each_rail(up(), [&](Rail rail) {
-    are_known &= !scheduler_.is_guess(rail) || shown_rate(rail) > 0;
-  });
+  for_each_rail(
+      up(), [&](Rail rail) { are_known &= !scheduler_.is_guess(rail) || shown_rate(rail) > 0; });
   return are_known;
 }
 
@@ -704,9 +703,11 @@ bool Channel::drained() const {
          });
 }
 
+// Looks: when nobody waits, nothing may come by the link that would tell.
 bool Channel::is_bursting() const {
-  return std::any_of(ports_.begin(), ports_.end(),
-                     [](const Port& each) { return each.link != nullptr && each.is_bursting; });
+  return std::any_of(ports_.begin(), ports_.end(), [](const Port& each) {
+    return each.link != nullptr && each.is_bursting && !each.link->has_burst_arrived();
+  });
 }
 
 // By every link: the peer may see the end of one before it reads what came by another.
