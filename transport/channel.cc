@@ -196,7 +196,7 @@ void Channel::on_written(Link&, OutSegment& segment) { outbox_.on_written(segmen
 void Channel::on_acked(Link& link, OutSegment& segment) {
   trace_step("acked {:x} {} {} {}", link.id(), segment.header.number, segment.header.offset,
              segment.length);
-  if (scheduler_.acknowledged(segment)) {
+  if (scheduler_.acknowledged(segment) && !scheduler_.is_guess(link.rail())) {
     owner_.device(link.rail())->counters().rate = scheduler_.learned_rate(link.rail());
   }
   outbox_.on_acked(segment);

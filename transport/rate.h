@@ -20,6 +20,11 @@ namespace nezha {
 // faster would never be seen to have.) Behind a shaper whose bucket is full they show more than the
 // rate: what such messages get; longer ones correct it.
 //
+// Where each of several short messages waits for the answer to the one before it, a link is busy
+// all the time, but never carries more than one of them, and shares its rail with the links to
+// others whose turns come in between: what it gets then is a part of its rate, and shows by how
+// much that changes, no more.
+//
 // A first window of few bytes that took long is either a slow link or a peer that was not
 // scheduled, and so it counts no more than the guess: the link still gets something, by which the
 // next window shows which it was.
@@ -36,7 +41,9 @@ class RateEstimator {
 
   // Replaces a guess, and nothing that anything has shown.
   void guess(double rate) {
-    if (is_guess_) rate_ = rate;
+    if (!is_guess_) return;
+    rate_ = rate;
+    step_ = 0;
   }
   bool is_guess() const { return is_guess_; }
 
@@ -51,6 +58,7 @@ class RateEstimator {
   void submitted(uint64_t bytes, Nanos time) {
     if (in_flight_ == 0) busy_since_ = time;
     in_flight_ += bytes;
+    most_in_flight_ = std::max(most_in_flight_, in_flight_);
     if (is_disturbed_) unclear_ += bytes;
   }
 
@@ -65,14 +73,9 @@ class RateEstimator {
     period_bytes_ += bytes;
     const Nanos period = time - busy_since_;
     if (in_flight_ > 0 && period < kWindow) return false;
-    const bool is_enough = period_bytes_ >= kEnough || period >= kWindow;
-    const bool is_judged = !is_enough && judge(period_bytes_, period);
-    Busy& busy = is_enough ? busy_ : short_busy_;
-    busy.bytes += period_bytes_;
-    busy.time += period;
-    period_bytes_ = 0;
     busy_since_ = time;
-    return update(busy, !is_enough) || is_judged;
+    return on_period({std::exchange(period_bytes_, 0), period},
+                     std::exchange(most_in_flight_, in_flight_));
   }
 
   // For a link that has carried nothing for a while: it may be better by now. Up to `limit`.
@@ -80,8 +83,8 @@ class RateEstimator {
 
   // The link died: what was in flight will not be acknowledged.
   void reset_in_flight() {
-    in_flight_ = period_bytes_ = 0;
-    busy_ = short_busy_ = Busy();
+    in_flight_ = most_in_flight_ = period_bytes_ = 0;
+    busy_ = short_busy_ = steps_ = Busy();
     unclear_ = 0;
     is_disturbed_ = false;
   }
@@ -93,31 +96,62 @@ class RateEstimator {
   struct Busy {
     uint64_t bytes = 0;
     Nanos time = 0;
+
+    double rate() const { return static_cast<double>(bytes) * kSecond / static_cast<double>(time); }
+    Busy& operator+=(const Busy& period) {
+      bytes += period.bytes;
+      time += period.time;
+      return *this;
+    }
   };
 
-  bool update(Busy& busy, bool only_up) {
-    if (busy.time < kWindow) return false;
-    const auto time = static_cast<double>(busy.time);
-    const double sample = static_cast<double>(busy.bytes) * kSecond / time;
-    const bool is_few = busy.bytes < kEnough;
-    busy = Busy();
-    if (only_up) {
-      if (sample <= rate_) return false;
-      rate_ += kShortWeight * (sample - rate_);
-      is_guess_ = false;
-      return true;
+  // Whether the estimate changed.
+  bool on_period(const Busy& period, uint64_t most_in_flight) {
+    if (period.bytes < kEnough && period.time < kWindow) {
+      const bool is_judged = judge(period.bytes, period.time);
+      return (is_over(short_busy_ += period) && raise(std::exchange(short_busy_, {}))) || is_judged;
     }
+    if (period.bytes >= kEnough && most_in_flight < kEnough) {
+      return is_over(steps_ += period) && follow(std::exchange(steps_, {}));
+    }
+    return is_over(busy_ += period) && learn(std::exchange(busy_, {}));
+  }
+  static bool is_over(const Busy& window) { return window.time >= kWindow; }
+
+  bool raise(const Busy& window) {
+    if (window.rate() <= rate_) return false;
+    rate_ += kShortWeight * (window.rate() - rate_);
+    return true;
+  }
+
+  bool follow(const Busy& window) {
+    if (step_ == 0) at_step_ = rate_;
+    step_ = std::max(step_, window.rate());
+    at_step_ = std::max(at_step_, window.rate());
+    average(at_step_ * window.rate() / step_, window);
+    return true;
+  }
+
+  bool learn(const Busy& window) {
+    if (std::exchange(step_, 0) != 0 && is_guess_) memory_ = 0;
+    is_guess_ = !average(window.rate(), window) && is_guess_;
+    return true;
+  }
+
+  // Whether the sample is beyond doubt.
+  bool average(double sample, const Busy& window) {
     const bool has_changed = is_surprising(sample);
     memory_ *= has_changed ? 0 : kMemory;
+    const bool is_few = window.bytes < kEnough;
     const bool is_doubtful = memory_ == 0 && !has_changed && is_few && sample < rate_;
     if (is_doubtful) memory_ = kWindow;
-    is_guess_ = is_guess_ && is_doubtful;
     // One long window is a peer that was not scheduled: it counts for as much as all before it.
+    const auto time = static_cast<double>(window.time);
     const double counts = memory_ > 0 ? std::min(time, memory_) : time;
     rate_ += (sample - rate_) * counts / (memory_ + counts);
     memory_ += counts;
     before_ = 0;
-    return true;
+    return !is_doubtful;
   }
 
   // Twice in a row far off, to the same side: the rate has changed.
@@ -140,12 +174,14 @@ class RateEstimator {
     const double extra = best_.delay - least_delay_;
     if (before_ > 0 && 2 * extra < time_of(best_.bytes, before_) - best_.expected) {
       rate_ = std::exchange(before_, 0);
+      step_ = 0;
       return true;
     }
     if (extra < kNoticeable || extra < (kClearly - 1) * best_.expected) return false;
     before_ = std::max(before_, rate_);
     rate_ = static_cast<double>(best_.bytes) * kSecond / (best_.expected + extra);
     memory_ = 0;
+    step_ = 0;
     short_busy_ = Busy();
     is_guess_ = false;
     return true;
@@ -172,8 +208,11 @@ class RateEstimator {
   int side_ = 0;            // to which the last window was far off
   uint64_t in_flight_ = 0;  // bytes
   Nanos busy_since_ = 0;
-  uint64_t period_bytes_ = 0;  // acknowledged since busy_since_
-  Busy busy_, short_busy_;     // since the estimate was last looked at
+  uint64_t most_in_flight_ = 0;     // since busy_since_
+  uint64_t period_bytes_ = 0;       // acknowledged since busy_since_
+  Busy busy_, short_busy_, steps_;  // since the estimate was last looked at
+  double step_ = 0;  // the most that steps have shown since the estimate was at_step_; 0: nothing
+  double at_step_ = 0;
 
   struct Short {
     uint64_t bytes = 0;

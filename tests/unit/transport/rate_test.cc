@@ -32,19 +32,57 @@ TEST(RateEstimator, AGuessGivesWayToAnotherAndToNothingLess) {
   RateEstimator busy(1e6);
   busy.submitted(1 << 20, kSecond);
   busy.acknowledged(1 << 20, kSecond + 100 * kMillisecond);
-  RateEstimator faster(1e6);  // short periods have shown that it is
-  Nanos time = kSecond;
-  for (int i = 0; i < 100; ++i) {
-    faster.submitted(4 << 10, time);
-    time += 200 * kMicrosecond;
-    faster.acknowledged(4 << 10, time);
-  }
-  ASSERT_GT(faster.rate(), 5e6);
-  for (RateEstimator* each : {&known, &busy, &faster}) {
+  for (RateEstimator* each : {&known, &busy}) {
     const double before = each->rate();
     each->guess(2e6);
     EXPECT_EQ(each->rate(), before);
   }
+
+  RateEstimator flattered(1e6);  // by what a bucket of tokens lets through
+  Nanos time = kSecond;
+  for (int i = 0; i < 100; ++i) {
+    flattered.submitted(4 << 10, time);
+    time += 200 * kMicrosecond;
+    flattered.acknowledged(4 << 10, time);
+  }
+  ASSERT_GT(flattered.rate(), 5e6);
+  flattered.guess(2e6);
+  EXPECT_EQ(flattered.rate(), 2e6);
+}
+
+// Messages of 4 KiB, each the answer to the one before it, which it acknowledges.
+void in_step(RateEstimator& rate, Nanos& time, Nanos each, int messages) {
+  rate.submitted(4 << 10, time);
+  for (int i = 0; i < messages; ++i) {
+    time += each;
+    rate.submitted(4 << 10, time);
+    rate.acknowledged(4 << 10, time + kMicrosecond);
+  }
+  rate.acknowledged(4 << 10, time + 2 * kMicrosecond);
+  time += 3 * kMicrosecond;
+}
+
+TEST(RateEstimator, MessagesInStepShowChangesOfTheRateNotTheRate) {
+  RateEstimator rate(125e6);
+  Nanos time = kSecond;
+  in_step(rate, time, 80 * kMicrosecond, 1000);  // half of it, as the rail serves two of them
+  EXPECT_NEAR(rate.rate(), 125e6, 5e6);
+  EXPECT_TRUE(rate.is_guess());
+  in_step(rate, time, 320 * kMicrosecond, 1000);
+  EXPECT_NEAR(rate.rate(), 125e6 / 4, 5e6);
+  in_step(rate, time, 80 * kMicrosecond, 1000);
+  EXPECT_NEAR(rate.rate(), 125e6, 10e6);
+
+  rate.guess(60e6);  // a trial shows what it is
+  in_step(rate, time, 80 * kMicrosecond, 1000);
+  EXPECT_NEAR(rate.rate(), 60e6, 3e6);
+  in_step(rate, time, 40 * kMicrosecond, 5000);
+  EXPECT_NEAR(rate.rate(), 102e6, 5e6) << "so much it carries, at least";
+
+  rate.submitted(1 << 20, time);
+  rate.acknowledged(1 << 20, time + 50 * kMillisecond);
+  EXPECT_NEAR(rate.rate(), 21e6, 1e6) << "and then a long message shows it";
+  EXPECT_FALSE(rate.is_guess());
 }
 
 // What is acknowledged late since something else was under way says nothing.
