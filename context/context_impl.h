@@ -107,7 +107,7 @@ class ContextImpl final : JobListener,
   void on_released() override;
   std::vector<FrozenPart> on_freeze(int lane) override;
   absl::Status on_recover(int lane, uint32_t epoch, const std::vector<Repair>& repairs) override;
-  double rate(RailMask rails) const override;
+  double rate(RailMask rails, bool also_tried) const override;
   void on_nonsense(const absl::Status& why) override;
 
   // FlareEngineOwner
@@ -189,6 +189,7 @@ class ContextImpl final : JobListener,
   void note_disturbance(RunningOperation& operation);
   void measure(const RunningOperation& operation);
   Nanos idle_before(const RunningOperation& operation) const;
+  bool was_beside_bursts(const RunningOperation& operation) const;
   RailMask failed_rails(const RunningOperation& operation);
   // Under the lock:
   void tell(const RunningOperation& operation, wire::RollCallKind kind);

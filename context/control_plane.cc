@@ -15,6 +15,7 @@
 #include "control/paper_policy.h"
 #include "control/shuffle_policy.h"
 #include "control/table_file.h"
+#include "transport/scheduler.h"
 
 namespace nezha {
 namespace {
@@ -104,12 +105,30 @@ std::unique_ptr<Policy> ControlPlane::make_policy() const {
   if (options_.policy == BalancePolicy::kShuffle) {
     return std::make_unique<ShufflePolicy>(lanes(), alone(), options_.tries_algorithms);
   }
-  return std::make_unique<ModelPolicy>(lanes(), alone(), [this] {
-    std::vector<double> rates;
-    rates.reserve(static_cast<size_t>(lanes()));
-    for (int lane = 0; lane < lanes(); ++lane) rates.push_back(owner_.rate(rails(lane)));
-    return rates;
-  });
+  ModelPolicy::Rates rates;
+  if (engines_ == 0) {  // what an engine adds nothing has shown but its own operations
+    rates = [this](bool also_tried) { return this->rates(also_tried); };
+  }
+  return std::make_unique<ModelPolicy>(lanes(), alone(), std::move(rates));
+}
+
+std::vector<double> ControlPlane::rates(bool also_tried) const {
+  std::vector<double> rates;
+  rates.reserve(static_cast<size_t>(lanes()));
+  for (int lane = 0; lane < lanes(); ++lane) {
+    rates.push_back(owner_.rate(rails(lane), also_tried));
+  }
+  return rates;
+}
+
+// Whether messages by turns may go over more than one rail.
+bool ControlPlane::may_take_turns() const {
+  std::vector<double> rates = this->rates(/*also_tried=*/true);
+  rates[static_cast<size_t>(std::countr_zero(stripes_))] = 0;  // all rails together
+  const double best = *std::max_element(rates.begin(), rates.end());
+  return best == 0 || std::count_if(rates.begin(), rates.end(), [&](double rate) {
+                        return rate >= Scheduler::kTakesTurns * best;
+                      }) > 1;
 }
 
 std::vector<LoadBalancer::Way> ControlPlane::other_ways() const {
@@ -122,8 +141,9 @@ std::vector<LoadBalancer::Way> ControlPlane::other_ways() const {
   const bool balances = !options_.takes_engine_alone && options_.policy == BalancePolicy::kModel;
   if (stripes_ != 0 && balances) {
     for (const LoadBalancer::AlgorithmOf& algorithm : {other, usual}) {
-      const auto by_turns = [algorithm](SizeClass size_class) {
-        return takes_turns(typical_bytes(size_class)) ? algorithm(size_class) : std::nullopt;
+      const auto by_turns = [this, algorithm](SizeClass size_class) {
+        const bool is_some = takes_turns(typical_bytes(size_class)) && may_take_turns();
+        return is_some ? algorithm(size_class) : std::nullopt;
       };
       const int stripes = std::countr_zero(stripes_);
       ways.push_back({by_turns, std::make_unique<FixedPolicy>(lanes(), alone(), stripes)});

@@ -35,8 +35,9 @@ class ControlPlaneOwner {
   virtual std::vector<FrozenPart> on_freeze(int lane) = 0;
   // How these end. An error if the repairs cannot be.
   virtual absl::Status on_recover(int lane, uint32_t epoch, const std::vector<Repair>& repairs) = 0;
-  // At which these go on for long, as far as was learned. Bytes per second; 0: unknown.
-  virtual double rate(RailMask rails) const = 0;
+  // At which these go on for long, as far as what they carried has shown, or `also` a trial (see
+  // RateTrial). Bytes per second; 0: unknown.
+  virtual double rate(RailMask rails, bool also_tried) const = 0;
   // A rank says what cannot be, or nothing although all need its answer.
   virtual void on_nonsense(const absl::Status& why) = 0;
 
@@ -120,6 +121,8 @@ class ControlPlane {
   std::string why_frozen() const;  // for errors
 
   // The rails of a lane here: an engine's has none.
+  std::vector<double> rates(bool also_tried) const;  // by lane; see ControlPlaneOwner::rate
+  bool may_take_turns() const;
   RailMask rails(int lane) const { return lanes_[static_cast<size_t>(lane)]; }
   int first_engine() const { return first_engine_; }  // lane
   int lanes() const { return static_cast<int>(lanes_.size()); }

@@ -161,10 +161,13 @@ absl::Status ContextImpl::find_lanes() {
   return absl::OkStatus();
 }
 
-double ContextImpl::rate(RailMask rails) const {
+double ContextImpl::rate(RailMask rails, bool also_tried) const {
   double rate = 0;
   for (const Rail rail : rails_) {
-    if ((rails & rail_bit(rail)) != 0) rate += endpoint_->device(rail)->counters().rate;
+    if ((rails & rail_bit(rail)) == 0) continue;
+    Device& device = *endpoint_->device(rail);
+    const double learned = device.counters().rate;
+    rate += learned == 0 && also_tried ? device.trial().rate() : learned;
   }
   return rate;
 }
@@ -283,8 +286,20 @@ void ContextImpl::measure(const RunningOperation& operation) {
   control_->set_down(failed_rails(operation));
   // What the others take says nothing of the plans, which are made for allreduces.
   if (!is_allreduce) return;
+  const int lanes = control_->lanes();
   control_->add({id, request.operation.bytes(), operation.allocation_number(),
-                 operation.lane_times(control_->lanes()), idle_before(operation)});
+                 was_beside_bursts(operation) ? std::vector<Nanos>(static_cast<size_t>(lanes))
+                                              : operation.lane_times(lanes),
+                 idle_before(operation)});
+}
+
+// What tries the rails' rates is in the way of what runs meanwhile.
+bool ContextImpl::was_beside_bursts(const RunningOperation& operation) const {
+  const RailMask rails = operation.rails();
+  return std::any_of(rails_.begin(), rails_.end(), [&](Rail rail) {
+    return (rails & rail_bit(rail)) != 0 &&
+           endpoint_->device(rail)->trial().has_disturbed(operation.started_at(), now());
+  });
 }
 
 Nanos ContextImpl::idle_before(const RunningOperation& operation) const {

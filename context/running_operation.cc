@@ -117,6 +117,14 @@ bool RunningOperation::start_gate(const Group& group) {
   return start_task(group, plan_of(gate), gate);
 }
 
+RailMask RunningOperation::rails() const {
+  RailMask rails = 0;
+  for (const Part& part : parts_) {
+    if (!part.is_empty) rails |= part.slice.rails;
+  }
+  return rails;
+}
+
 std::vector<Nanos> RunningOperation::lane_times(int lanes) const {
   std::vector<Nanos> times(static_cast<size_t>(lanes));
   if (is_disturbed_) return times;

@@ -97,6 +97,8 @@ class RunningOperation final : public TaskOwner,
   // What its lanes took, once it has succeeded: by lane, since its tasks began; 0 for a lane that
   // had nothing to carry. All are 0 if other operations ran beside it.
   std::vector<Nanos> lane_times(int lanes) const;
+  // Over which it may have gone.
+  RailMask rails() const;
   uint32_t allocation_number() const { return number_; }
   Nanos started_at() const { return started_at_; }  // 0: it has not
   bool has_started() const { return started_at_ != 0; }

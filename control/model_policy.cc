@@ -25,6 +25,10 @@ constexpr double kSurprise = 0.25;  // where a prediction is less sure
 // them in so many windows.
 constexpr SizeClass kLong = 18;
 constexpr int kLearnsRates = 4;
+// Short messages wait for rails' rates for no longer, in nanoseconds of operations.
+constexpr double kAwaited = 300 * kMillisecond;
+constexpr double kFarFaster = 2;
+constexpr double kByRate = 0.4;  // of what a lane takes: it is its rate that decides
 // Where a lane takes less of the time of the last one, the rates were wrong. What a lane has saved
 // up makes less of a difference where they are right.
 constexpr double kTogether = 0.85;
@@ -72,6 +76,7 @@ Allocation ModelPolicy::open(SizeClass size_class) {
   const auto predicted =
       choice_.best(size_class, static_cast<double>(typical_bytes(size_class)), live(), false);
   if (predicted) return predicted->allocation;
+  if (goes_by_rates(size_class) && !rates(true)) return unlearned();
   return unexplored(size_class, static_cast<double>(typical_bytes(size_class)))
       .value_or(unlearned());
 }
@@ -111,12 +116,7 @@ void ModelPolicy::assume(const Window& last, const Allocation& ran_by,
   if (ratio > kFarSlower) return;
   for (int lane = 0; lane < lanes(); ++lane) {
     const auto index = static_cast<size_t>(lane);
-    if (times_alone[index] == 0 || model_.has_measured(last.size_class, lane_bit(lane))) continue;
-    Window assumed = last;
-    assumed.lanes.assign(last.lanes.size(), {});
-    const double time = ratio * times_alone[index];
-    assumed.lanes[index] = {static_cast<Nanos>(time), static_cast<Nanos>(kAssumed * time)};
-    model_.learn(assumed, all_on(lane, lanes()));
+    if (times_alone[index] > 0) assume_alone(last, lane, ratio * times_alone[index]);
   }
 }
 
@@ -129,6 +129,7 @@ std::optional<Decision> ModelPolicy::on_window(const Window& window, const Alloc
   if (known.probe) return on_probe(known, window, ran_by);
   if (known.trial) return on_trial(known, window, ran_by);
   if (is_settled(known.state)) return on_settled(known, window, ran_by);
+  if (awaits_rates(known, window, set)) return std::nullopt;
   return on_search(known, window, ran_by);
 }
 
@@ -196,6 +197,7 @@ std::optional<Decision> ModelPolicy::search_on(Class& known, const Window& windo
     if (known.searched < kLearnsRates && (set & alone()) != 0 && tells_rates(size_class)) {
       return std::nullopt;
     }
+    assume_slow(window);
     if (const auto next = unexplored(size_class, bytes)) {
       if (std::popcount(lanes_of(*next)) > 1) known.rated = by_rates(size_class);
       return Decision{*next, Cause::kSearch};
@@ -206,6 +208,7 @@ std::optional<Decision> ModelPolicy::search_on(Class& known, const Window& windo
   const auto found = improvement(known, size_class, bytes, *current, worth_trying, is_over);
   if (!found) {
     settle(known, set);
+    if (is_surprising(window, set)) probes_.doubt_at_once(size_class);
     return std::nullopt;
   }
   const Decision decision =
@@ -456,14 +459,70 @@ std::optional<Allocation> ModelPolicy::unexplored(SizeClass size_class, double b
   return all_on(*lane, lanes());
 }
 
+// Short messages are measured for no longer than rails live on what they have saved up: that a slow
+// one is slow, its rate says.
+bool ModelPolicy::goes_by_rates(SizeClass size_class) const {
+  return rates_ != nullptr && alone() != 0 && size_class < SplitChoice::kShort;
+}
+
+// A trial takes as long as connecting does; meanwhile stripes find their way by what it has shown.
+bool ModelPolicy::awaits_rates(Class& known, const Window& window, LaneSet set) const {
+  if (known.is_explored || (set & alone()) == 0 || !goes_by_rates(window.size_class)) return false;
+  known.awaited += static_cast<double>(slowest(window)) * window.operations;
+  return known.awaited < kAwaited && !rates(true);
+}
+
+// Lanes that cannot even carry the bytes in the time that another one takes for all are not
+// measured.
+void ModelPolicy::assume_slow(const Window& window) {
+  const auto rates = goes_by_rates(window.size_class) ? this->rates(true) : std::nullopt;
+  if (!rates) return;
+  const auto fastest = std::max_element(rates->begin(), rates->end());
+  const auto best = static_cast<int>(fastest - rates->begin());
+  const auto bytes = static_cast<double>(window.bytes);
+  const auto there = model_.predict(window.size_class, bytes, all_on(best, lanes()));
+  if (!there || !model_.has_measured(window.size_class, lane_bit(best))) return;
+  for (int lane = 0; lane < lanes(); ++lane) {
+    const double rate = (*rates)[static_cast<size_t>(lane)];
+    if (!contains(sharing(), lane) || bytes * kSecond / rate < kDominated * there->time) continue;
+    assume_alone(window, lane, *fastest / rate * there->time);
+  }
+}
+
+// The best lane seems to be one whose rate is what it takes, though another's is far higher: more
+// likely something was in the way of that one.
+bool ModelPolicy::is_surprising(const Window& window, LaneSet set) const {
+  if (!goes_by_rates(window.size_class) || !std::has_single_bit(set & sharing())) return false;
+  const auto rates = this->rates(true);
+  if (!rates) return false;
+  const double rate = (*rates)[static_cast<size_t>(std::countr_zero(set))];
+  const double at_least = static_cast<double>(window.bytes) * kSecond / rate;
+  return at_least > kByRate * static_cast<double>(slowest(window)) &&
+         rate * kFarFaster < *std::max_element(rates->begin(), rates->end());
+}
+
+void ModelPolicy::assume_alone(const Window& window, int lane, double time) {
+  const auto index = static_cast<size_t>(lane);
+  if (model_.has_measured(window.size_class, lane_bit(lane))) return;
+  Window assumed = window;
+  assumed.lanes.assign(window.lanes.size(), {});
+  assumed.lanes[index] = {static_cast<Nanos>(time), static_cast<Nanos>(kAssumed * time)};
+  model_.learn(assumed, all_on(lane, lanes()));
+}
+
 bool ModelPolicy::tells_rates(SizeClass size_class) const {
   return rates_ != nullptr && alone() != 0 && size_class >= kLong;
 }
 
 // None if a lane's rate is unknown.
 std::optional<Allocation> ModelPolicy::by_rates(SizeClass size_class) const {
-  if (!tells_rates(size_class)) return std::nullopt;
-  std::vector<double> rates = rates_();
+  const auto rates = tells_rates(size_class) ? this->rates(false) : std::nullopt;
+  return rates ? std::optional(in_proportion(*rates)) : std::nullopt;
+}
+
+// Of the lanes that share messages; none if one is unknown.
+std::optional<std::vector<double>> ModelPolicy::rates(bool also_tried) const {
+  std::vector<double> rates = rates_(also_tried);
   for (int lane = 0; lane < lanes(); ++lane) {
     double& rate = rates[static_cast<size_t>(lane)];
     if (!contains(sharing(), lane)) {
@@ -472,15 +531,21 @@ std::optional<Allocation> ModelPolicy::by_rates(SizeClass size_class) const {
       return std::nullopt;
     }
   }
-  return in_proportion(rates);
+  return rates;
 }
 
+// The fastest first, where rates are known.
 std::optional<Allocation> ModelPolicy::unknown_alone(SizeClass size_class, LaneSet among) const {
+  const auto rates = goes_by_rates(size_class) ? this->rates(true) : std::nullopt;
+  std::optional<int> first;
+  const auto is_faster = [&](int lane) {
+    return rates && (*rates)[static_cast<size_t>(lane)] > (*rates)[static_cast<size_t>(*first)];
+  };
   for (int lane = 0; lane < lanes(); ++lane) {
-    const bool is_unknown = contains(among, lane) && !model_.knows(size_class, lane_bit(lane));
-    if (is_unknown) return all_on(lane, lanes());
+    if (!contains(among, lane) || model_.knows(size_class, lane_bit(lane))) continue;
+    if (!first || is_faster(lane)) first = lane;
   }
-  return std::nullopt;
+  return first ? std::optional(all_on(*first, lanes())) : std::nullopt;
 }
 
 // A lane that was not yet measured alone and may be the best so: one of those that are fast beside

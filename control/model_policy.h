@@ -33,8 +33,9 @@ namespace nezha {
 // what they have saved up.
 class ModelPolicy final : public Policy {
  public:
-  // By lane, in bytes per second; 0: unknown. Asked when a search begins.
-  using Rates = std::function<std::vector<double>()>;
+  // By lane, in bytes per second; 0: unknown. As what lanes carried has shown them, or `also`
+  // roughly, by a few bursts. Asked when a search begins.
+  using Rates = std::function<std::vector<double>(bool also_tried)>;
 
   explicit ModelPolicy(int lanes, LaneSet alone = 0, Rates rates = nullptr)
       : Policy(lanes, alone),
@@ -72,6 +73,7 @@ class ModelPolicy final : public Policy {
     int searched = 0;                 // windows of this search
     bool is_first = true;             // no window yet
     bool is_explored = false;         // what must be measured first has been
+    double awaited = 0;               // for how long rates were, in nanoseconds of operations
     bool after_drift = false;         // what opened this search, or lanes came or went
     std::optional<Allocation> rated;  // by the lanes' rates when it was first divided
     bool is_by_rates = false;         // what was measured first was that, and lanes were together
@@ -102,6 +104,12 @@ class ModelPolicy final : public Policy {
   LaneChanges implied(SizeClass size_class, const LaneChanges& changes) const;
   double change_together(SizeClass size_class, const LaneChanges& changes) const;
   std::optional<Allocation> unexplored(SizeClass size_class, double bytes) const;
+  bool awaits_rates(Class& known, const Window& window, LaneSet set) const;
+  void assume_slow(const Window& window);
+  bool is_surprising(const Window& window, LaneSet set) const;
+  void assume_alone(const Window& window, int lane, double time);
+  bool goes_by_rates(SizeClass size_class) const;
+  std::optional<std::vector<double>> rates(bool also_tried) const;
   bool tells_rates(SizeClass size_class) const;
   std::optional<Allocation> by_rates(SizeClass size_class) const;
   std::optional<Allocation> unknown_alone(SizeClass size_class, LaneSet among) const;

@@ -32,6 +32,8 @@ class Probes {
   void search_opens(SizeClass size_class);
   // A class of short messages became slower: it may have been the machine, and no lane.
   void doubt(SizeClass size_class);
+  // A class has settled where it was not expected to.
+  void doubt_at_once(SizeClass size_class) { classes_[size_class].doubts = kDoubts; }
 
   // Every window's operations, by whatever they ran.
   void ran(const Window& window) { budget_.ran(window); }

@@ -217,6 +217,7 @@ void Channel::on_frame(Link& link, const wire::FrameHeader& frame,
     case wire::FrameType::kFiller:
       // Acknowledgements wait behind it.
       scheduler_.disturb(link.rail(), port(link.rail()).is_bursting);
+      owner_.device(link.rail())->trial().disturbed(now());
       break;
     case wire::FrameType::kGrant: {
       const auto number = wire::decode_number(body);
@@ -424,6 +425,7 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   log().info("the link to {} on {} is {}", description_, device->name(),
              to.has_been_up ? "up again" : "up");
   to.has_been_up = true;
+  if (wanted()) for_each_rail(up(), [this](Rail each) { try_rate(each, now()); });
   pump_soon();
 }
 
@@ -605,10 +607,11 @@ void Channel::try_rate(Rail rail, Nanos time) {
   const uint64_t id = to.link->id();
   if (to.is_bursting && time - to.burst_at > kLongestBurst) end_burst(rail);
   if (!scheduler_.is_guess(rail) || std::popcount(up()) < 2) return;
-  if (const double rate = shown_rate(rail); rate > 0) {
-    if (rate != to.guessed && are_rates_known()) scheduler_.guess(rail, to.guessed = rate);
-    return;
+  const double rate = shown_rate(rail);
+  if (rate > 0 && rate != to.guessed && are_rates_known()) {
+    scheduler_.guess(rail, to.guessed = rate);
   }
+  if (owner_.device(rail)->counters().rate > 0) return;
   if (to.pulse.is_suspected() || to.loss.is_lossy()) return;
   trial.hold(id, time);
   if (to.is_bursting || to.pulse.is_asked()) return;
@@ -628,7 +631,7 @@ void Channel::end_burst(Rail rail) {
   RateTrial& trial = owner_.device(rail)->trial();
   if (!trial.is_under_way(ended.link->id())) return;  // another link's turn has come
   trial.arrived(now());
-  if (trial.rate() == 0) return;
+  if (!trial.is_over()) return;
   log().debug("bursts to {} on {} went at {:.1f} MB/s", description_, owner_.device(rail)->name(),
               trial.rate() / 1e6);
 }

@@ -32,6 +32,8 @@ class Scheduler {
 
   static constexpr double kInitialRate = 125e6;  // 1 Gbit/s, until something is known
   static constexpr double kMostGuessed = 500e6;
+  // Of the fastest one's rate: rails that are slower would keep others waiting at their turn.
+  static constexpr double kTakesTurns = 0.5;
 
   // Called under Progress's lock, as all of this class. `link` stays until link_down.
   void link_up(Rail rail, Link* link, double initial_rate);
@@ -142,8 +144,6 @@ class Scheduler {
   // From here on, what a segment costs is mostly its packets.
   static constexpr size_t kManyPackets = 4;
   static constexpr size_t kMostWhole = 16 << 10;
-  // Rails that are slower would keep others waiting at their turn.
-  static constexpr double kTakesTurns = 0.5;  // of the fastest one's rate
   // A piece below this goes by one rail; a part below this is not worth a rail.
   static constexpr size_t kMinSpread = 8 << 10;
   static constexpr size_t kMinPart = 2 << 10;

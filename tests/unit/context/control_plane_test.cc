@@ -79,7 +79,7 @@ struct Rank final : ControlPlaneOwner {
     repairs = answer;
     return absl::OkStatus();
   }
-  double rate(RailMask /*rails*/) const override { return 0; }
+  double rate(RailMask /*rails*/, bool /*also_tried*/) const override { return 0; }
   void on_nonsense(const absl::Status& why) override { nonsense.push_back(why); }
 };
 

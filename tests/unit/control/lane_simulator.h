@@ -172,12 +172,14 @@ class SimulatedJob {
         noise_(noise, is_busy, seed),
         seed_(seed),
         timer_(1, count()),
-        balancer_(names(count()),
-                  adopt(policy, count(), network.alone(), [this] { return learned(); })) {}
+        balancer_(names(count()), adopt(policy, count(), network.alone(),
+                                        [this](bool also_tried) { return known(also_tried); })) {}
 
   LaneSimulator network;
   // What stripes have learned, in bytes per second (0: unknown); none: within a fifth of the truth.
   std::vector<double> rates;
+  // Likewise, what bursts have shown of what is unknown; none: nothing.
+  std::vector<double> tried;
   bool overlap = false;  // operations do, and say nothing
 
   void run(uint64_t bytes, int operations) {
@@ -232,8 +234,14 @@ class SimulatedJob {
 
  private:
   int count() const { return static_cast<int>(network.lanes.size()); }
+  std::vector<double> known(bool also_tried) const {
+    std::vector<double> known = rates.empty() ? learned() : rates;
+    for (size_t lane = 0; also_tried && lane < tried.size(); ++lane) {
+      if (known[lane] == 0) known[lane] = tried[lane];
+    }
+    return known;
+  }
   std::vector<double> learned() const {
-    if (!rates.empty()) return rates;
     std::vector<double> learned;
     for (const SimulatedLane& it : network.lanes) learned.push_back(1e9 / it.slope);
     for (size_t lane = 0; lane < learned.size(); ++lane) {
@@ -248,7 +256,7 @@ class SimulatedJob {
   }
   template <typename SomePolicy>
   static std::unique_ptr<Policy> adopt(SomePolicy*& policy, int lanes, LaneSet alone,
-                                       std::function<std::vector<double>()> rates) {
+                                       std::function<std::vector<double>(bool)> rates) {
     std::unique_ptr<SomePolicy> made;
     if constexpr (std::is_constructible_v<SomePolicy, int, LaneSet, decltype(rates)>) {
       made = std::make_unique<SomePolicy>(lanes, alone, std::move(rates));

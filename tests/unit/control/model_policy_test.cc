@@ -57,6 +57,63 @@ TEST(ModelPolicy, BeginsByTheRatesThatStripesHaveLearned) {
   }
 }
 
+// What is in a rail's way for some operations, or a bucket of tokens, hides for as many which rail
+// is the fastest.
+TEST(ModelPolicy, ShortMessagesGoByRates) {
+  std::vector<SimulatedLane> lanes;
+  for (const double rate : {100, 400, 1000, 200}) lanes.push_back(megabits(rate));
+  lanes.push_back(stripes());
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
+    ModelPolicy* policy = nullptr;
+    SimulatedJob job(lanes, policy, 0.02, seed);
+    job.rates = {0, 0, 0, 0, 0};
+    job.run(4 * kKiB, 100);
+    EXPECT_EQ(job.allocation(4 * kKiB), all_on(4, 5)) << "the rails are still tried";
+    job.tried = {10e6, 60e6, 120e6, 30e6, 0};
+    job.run(4 * kKiB, 30);
+    EXPECT_EQ(job.allocation(4 * kKiB), all_on(2, 5));
+    for (const TableEntry::Change& it : job.entry(4 * kKiB).history) {
+      EXPECT_EQ(it.allocation[0] + it.allocation[3], 0U) << "far too slow to be measured";
+    }
+  }
+}
+
+TEST(ModelPolicy, ShortMessagesDoNotWaitForRatesForEver) {
+  ModelPolicy* policy = nullptr;
+  SimulatedJob job({megabits(100), megabits(400), megabits(1000), stripes()}, policy);
+  job.rates = {0, 50e6, 125e6, 0};
+  job.run(4 * kKiB, 3000);  // of more than 150 microseconds
+  EXPECT_EQ(job.allocation(4 * kKiB), all_on(2, 4));
+}
+
+// A rail of a high rate may take longer to begin than short messages take by another one.
+TEST(ModelPolicy, ShortMessagesGoByASlowerRailThatAnswersSooner) {
+  SimulatedLane late = megabits(1000);
+  late.start = 200'000;
+  ModelPolicy* policy = nullptr;
+  SimulatedJob job({late, megabits(400), stripes(1, 300'000)}, policy);
+  job.run(4 * kKiB, 60);
+  EXPECT_EQ(job.allocation(4 * kKiB), all_on(1, 3));
+}
+
+TEST(ModelPolicy, ShortMessagesAreSoonBackOnTheRailThatSomethingWasInTheWayOf) {
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
+    ModelPolicy* policy = nullptr;
+    SimulatedJob job({megabits(1000), megabits(400), stripes()}, policy, 0.01, seed);
+    job.rates = {125e6, 50e6, 0};
+    for (int again = 0; again < 3; ++again) {
+      job.run(4 * kKiB, 250);
+      EXPECT_EQ(job.allocation(4 * kKiB), all_on(0, 3))
+          << again << "\n"
+          << job.balancer().table().history(size_class_of(4 * kKiB));
+      job.network.lanes[0].start += 200'000;
+      job.run(4 * kKiB, 60);
+      EXPECT_EQ(job.allocation(4 * kKiB), all_on(1, 3)) << again;
+      job.network.lanes[0].start -= 200'000;
+    }
+  }
+}
+
 TEST(ModelPolicy, DoesNotBelieveRatesThatItsFirstWindowRefutes) {
   for (const double slow : {12e6, 15e6, 18e6, 25e6, 40e6}) {
     for (uint32_t seed = 1; seed <= kSeeds; ++seed) {

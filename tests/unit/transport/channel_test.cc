@@ -24,8 +24,9 @@ constexpr size_t kLarge = wire::kInitialCredit + (64 << 10);
 class ChannelScript : public ChannelTest {
  protected:
   // Two sides joined by links on all of their rails.
-  void connect(int rails) {
+  void connect(int rails, std::vector<Nanos> burst_takes = {}) {
     network_ = std::make_unique<FakeNetwork>(*progress_, 1, rails);
+    network_->burst_takes = std::move(burst_takes);
     auto& first = send(0, 90, 1);
     auto& answer = receive(1, 90, 1);
     network_->settle_down();
@@ -294,12 +295,15 @@ TEST_F(ChannelScript, ALinkThatLosesMuchIsLeftAloneAfterItsDeathToo) {
 
 TEST_F(ChannelScript, ShortMessagesGoByTheLinkThatTakesBurstsInLessTime) {
   for (const Rail slow : {0, 1}) {
-    connect(2);
+    std::vector<Nanos> burst_takes(2);
+    burst_takes[static_cast<size_t>(slow)] = 20 * kMillisecond;
+    connect(2, burst_takes);
     receive(0, 1, 10);
-    network_->connection(slow)->ends[0].burst_takes = 20 * kMillisecond;
     EXPECT_EQ(rail_of_short(2), 0) << "nothing is known";
+    pass(100 * kMillisecond);
+    EXPECT_EQ(rail_of_short(3), 1 - slow) << "one burst by each is enough";
     pass(kSecond);
-    EXPECT_EQ(rail_of_short(3), 1 - slow);
+    EXPECT_EQ(rail_of_short(4), 1 - slow);
     for (const Rail rail : {0, 1}) {
       EXPECT_EQ(burst_frames(rail), 3 * RateTrial::kFrames) << "rail " << rail;
     }
@@ -310,12 +314,9 @@ TEST_F(ChannelScript, ShortMessagesGoByTheLinkThatTakesBurstsInLessTime) {
 }
 
 TEST_F(ChannelScript, OneBurstThatIsDelayedSaysNothing) {
-  connect(2);
+  connect(2, {100 * kMillisecond, 20 * kMillisecond});
   receive(0, 1, 10);
   FakeConnection::End& end = network_->connection(0)->ends[0];
-  network_->connection(1)->ends[0].burst_takes = 20 * kMillisecond;
-  end.burst_takes = 100 * kMillisecond;
-  for (int i = 0; i < 100 && end.burst_frames == 0; ++i) pass(5 * kMillisecond);
   ASSERT_EQ(end.burst_frames, RateTrial::kFrames);
   end.burst_takes = 0;
   pass(kSecond);
@@ -337,7 +338,8 @@ TEST_F(ChannelScript, BurstsGoWhereTheyTellSomething) {
   network_->settle_down();
   receive(0, 1, 10);
   pass(kSecond);
-  EXPECT_EQ(burst_frames(0) + burst_frames(1), 0) << "a long message has shown the rates";
+  EXPECT_EQ(burst_frames(0) + burst_frames(1), 2 * RateTrial::kFrames)
+      << "a long message has shown the rates";
   network_.reset();
 
   connect(2);
@@ -349,10 +351,9 @@ TEST_F(ChannelScript, BurstsGoWhereTheyTellSomething) {
 }
 
 TEST_F(ChannelScript, ALinkThatDiesInABurstIsTriedAgainWhenItIsBack) {
-  connect(2);
+  connect(2, {0, 100 * kMillisecond});
   receive(0, 1, 10);
-  network_->connection(1)->ends[0].burst_takes = 100 * kMillisecond;
-  for (int i = 0; i < 100 && burst_frames(1) == 0; ++i) pass(5 * kMillisecond);
+  ASSERT_EQ(burst_frames(1), RateTrial::kFrames);
   network_->break_connection(*network_->connection(1), /*silent=*/false);
   network_->settle_down();
   send(0, 2, 10);
@@ -364,15 +365,15 @@ TEST_F(ChannelScript, ALinkThatDiesInABurstIsTriedAgainWhenItIsBack) {
 }
 
 TEST_F(ChannelScript, ALinkThatIsSlowToTakeABurstLearnsItsRateAfterwards) {
-  connect(2);
+  connect(2, {0, kSecond});
   TestReceiver& waiting = receive(0, 1, 10);
-  network_->connection(1)->ends[0].burst_takes = kSecond;
-  for (int i = 0; i < 100 && burst_frames(1) == 0; ++i) pass(5 * kMillisecond);
+  ASSERT_EQ(burst_frames(1), RateTrial::kFrames);
   send(1, 1, 10);
   pass(500 * kMillisecond);  // nobody waits, and the rail may be tried by another link
   ASSERT_TRUE(waiting.complete);
   RateTrial& trial = network_->side(0).device(1)->trial();
-  EXPECT_FALSE(trial.is_due(12345, 0, now()));
+  trial.hold(12345, now());
+  EXPECT_TRUE(trial.is_due(12345, 0, now()));
   network_->connection(1)->ends[0].burst_takes = 0;
   receive(0, 2, 10);
   pass(2 * kSecond);
@@ -385,10 +386,10 @@ TEST_F(ChannelScript, ALinkThatIsSlowToTakeABurstLearnsItsRateAfterwards) {
 }
 
 TEST_F(ChannelScript, AChannelIsNotDrainedInTheMiddleOfABurst) {
-  connect(2);
+  connect(2, {0, 100 * kMillisecond});
   receive(0, 1, 10);
-  network_->connection(1)->ends[0].burst_takes = 60 * kMillisecond;
-  for (int i = 0; i < 100 && burst_frames(1) == 0; ++i) pass(5 * kMillisecond);
+  ASSERT_EQ(burst_frames(1), RateTrial::kFrames);
+  pass(50 * kMillisecond);
   EXPECT_FALSE(channel(0).drained());
   clock_.advance(60 * kMillisecond);
   EXPECT_TRUE(channel(0).drained()) << "though nothing has come since";
@@ -396,24 +397,44 @@ TEST_F(ChannelScript, AChannelIsNotDrainedInTheMiddleOfABurst) {
 
 TEST(RateTrial, TheQuickestOfThreeBurstsCounts) {
   RateTrial trial;
-  EXPECT_FALSE(trial.is_due(7, 20 * kMillisecond, kSecond)) << "at a time of its own";
-  EXPECT_FALSE(trial.is_due(7, 20 * kMillisecond, kSecond + 19 * kMillisecond));
-  Nanos time = kSecond + 20 * kMillisecond;
+  // The seed's parts are how long it waits after the first burst and the second.
+  constexpr uint64_t kSeed = (0x0102ULL << 32 | 0x0304ULL << 16 | 0xffff);
+  EXPECT_EQ(trial.rate(), 0);
+  Nanos time = kSecond;
+  Nanos quickest = kSecond;
   for (const Nanos took : {5 * kMillisecond, 2 * kMillisecond, 3 * kMillisecond}) {
-    ASSERT_TRUE(trial.is_due(7, 20 * kMillisecond, time));
+    EXPECT_FALSE(trial.is_over());
+    EXPECT_EQ(trial.is_due(7, kSeed, time), time == kSecond) << "at a time of its own";
+    for (const Nanos end = time + 60 * kMillisecond; !trial.is_due(7, kSeed, time); ++time) {
+      ASSERT_LT(time, end);
+    }
     trial.sent(time);
-    EXPECT_FALSE(trial.is_due(7, 20 * kMillisecond, time + kMillisecond)) << "one is under way";
-    EXPECT_EQ(trial.rate(), 0);
-    trial.arrived(time + took);
-    time += took + 20 * kMillisecond;
+    EXPECT_FALSE(trial.is_due(7, kSeed, time + kMillisecond)) << "one is under way";
+    time += took;
+    trial.arrived(time);
+    quickest = std::min(quickest, took);
+    EXPECT_DOUBLE_EQ(trial.rate(), (128 << 10) / (static_cast<double>(quickest) / kSecond));
   }
-  EXPECT_DOUBLE_EQ(trial.rate(), (128 << 10) / 2e-3);
+  EXPECT_TRUE(trial.is_over());
   EXPECT_FALSE(trial.is_due(7, 0, time + 100 * kSecond)) << "once";
+}
+
+TEST(RateTrial, TellsWhatRanBesideBursts) {
+  RateTrial trial;
+  EXPECT_FALSE(trial.has_disturbed(kSecond, 2 * kSecond));
+  trial.sent(3 * kSecond);
+  EXPECT_TRUE(trial.has_disturbed(2 * kSecond, 3 * kSecond)) << "one is under way";
+  EXPECT_FALSE(trial.has_disturbed(2 * kSecond, 4 * kSecond)) << "its link has died";
+  trial.arrived(3 * kSecond + 5);
+  EXPECT_TRUE(trial.has_disturbed(3 * kSecond + 5, 4 * kSecond));
+  EXPECT_FALSE(trial.has_disturbed(3 * kSecond + 6, 4 * kSecond));
+  trial.disturbed(5 * kSecond);
+  EXPECT_TRUE(trial.has_disturbed(5 * kSecond, 6 * kSecond)) << "a peer's";
+  EXPECT_FALSE(trial.has_disturbed(5 * kSecond + 1, 6 * kSecond));
 }
 
 TEST(RateTrial, OneLinkOfARailIsTriedUnlessItIsGone) {
   RateTrial trial;
-  EXPECT_FALSE(trial.is_due(1, 0, kSecond));
   ASSERT_TRUE(trial.is_due(1, 0, kSecond));
   trial.sent(kSecond);
   Nanos time = kSecond;
@@ -424,7 +445,6 @@ TEST(RateTrial, OneLinkOfARailIsTriedUnlessItIsGone) {
   }
   EXPECT_TRUE(trial.is_under_way(1));
   time += 300 * kMillisecond;  // nobody looks after the first any more
-  EXPECT_FALSE(trial.is_due(2, 0, time));
   EXPECT_TRUE(trial.is_due(2, 0, time));
   EXPECT_FALSE(trial.is_under_way(1));
 }

@@ -221,6 +221,8 @@ void FakeNetwork::go_on(const std::shared_ptr<Connecting>& attempt) {
         made->rail = attempt->rail;
         made->weight = 1 + static_cast<int>(below(20));
         made->ends[static_cast<size_t>(attempt->side)].pending = true;
+        const auto rail = static_cast<size_t>(attempt->rail);
+        if (rail < burst_takes.size()) made->ends[0].burst_takes = burst_takes[rail];
         connections_.push_back(made);
         attempt->connection = made;
         peer.on_accepted(attempt->rail, attempt->hello,

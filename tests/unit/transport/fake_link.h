@@ -197,6 +197,9 @@ class FakeNetwork {
       side(i).channel->set_peer(absl::StrCat("side ", 1 - i), kJob, addresses);
     }
   }
+  // Those that side 0 sends by links that are made from now on, by rail.
+  std::vector<Nanos> burst_takes;
+
   ~FakeNetwork() {
     progress_.run_deferred();
     for (auto& process : processes_) process->channel.reset();
