@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 
 import stolen
-from results import MARK_NOTE, Config, Results, cpu_seconds_of, failure_text, p50_of
+from results import MARK_NOTE, Config, Results, Value, cpu_seconds_of, failure_text, p50_of
 from summary import columns
 from units import size_text
 
@@ -42,23 +42,34 @@ class Comparison:
         return median_interval(self.ratios)
 
 
-def compare(results: Results) -> list[Comparison]:
-    """By size; ways of which no run has a partner are left out."""
+def compare(results: Results, runs: int = 1) -> list[Comparison]:
+    """By size; a pair has that many runs of each way. Ways of which no run has a partner are left
+    out.
+    """
     first, *others = results.configs
     comparisons = []
     for size in results.sizes:
-        firsts = {row["repeat"]: row for row in results.rows(first, size)}
         for config in others:
-            pairs = [
-                (row, firsts[row["repeat"]])
-                for row in results.rows(config, size)
-                if row["repeat"] in firsts
-            ]
-            if pairs:
-                times = [p50_of(row) / p50_of(other) for row, other in pairs]
-                cpu = [cpu_seconds_of(row) / cpu_seconds_of(other) for row, other in pairs]
+            times = _ratios(results, size, config, first, runs, p50_of)
+            cpu = _ratios(results, size, config, first, runs, cpu_seconds_of)
+            if times:
                 comparisons.append(Comparison(config, size, times, cpu))
     return comparisons
+
+
+def _ratios(
+    results: Results, size: int, config: Config, first: Config, runs: int, value: Value
+) -> list[float]:
+    mine, firsts = (_by_pair(results.rows(each, size), runs, value) for each in (config, first))
+    return [mine[pair] / firsts[pair] for pair in mine if pair in firsts]
+
+
+def _by_pair(rows: Sequence[dict], runs: int, value: Value) -> dict[int, float]:
+    """The medians of each pair's runs."""
+    values: dict[int, list[float]] = {}
+    for row in rows:
+        values.setdefault(row["repeat"] // runs, []).append(value(row))
+    return {pair: statistics.median(each) for pair, each in values.items()}
 
 
 def slower_than(comparisons: Sequence[Comparison], ratio: float | None) -> list[str]:

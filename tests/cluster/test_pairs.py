@@ -73,6 +73,12 @@ def test_comparison() -> None:
     assert "too few pairs" in slower_than(comparisons, 2)[0]
 
 
+def test_several_runs_make_a_pair() -> None:
+    results = made_results()  # of B the pairs' runs take 110 and 120, 130 and 140, 150 and 160
+    ratios = compare(results, runs=2)[0].ratios
+    assert ratios == pytest.approx([1.15, 1.35, 1.55, 1.8]), "the last has one run of each way"
+
+
 # ---- the program ------------------------------------------------------------------------------
 
 
@@ -132,6 +138,7 @@ def test_stolen_time_is_said_only_where_there_is_some() -> None:
         (["--sizes", "3", "one", "two"], "'3' is no size"),
         (["--seconds", "0", "one", "two"], "--seconds: give more than 0"),
         (["--pairs", "0", "one", "two"], "'0' is not a number from 1"),
+        (["--runs", "0", "one", "two"], "'0' is not a number from 1"),
         (["--most-stolen", "all", "one", "two"], "'all' is not a percentage"),
     ]
 )
@@ -140,7 +147,8 @@ def test_bad_command_lines(arguments: list[str], reason: str) -> None:
 
 
 def test_a_whole_run(tmp_path: Path) -> None:
-    options = ["--hosts", "2", "--pairs", "6", "--seconds", "0.005", "--sizes", "4,1K"]
+    options = ["--hosts", "2", "--pairs", "6", "--runs", "2", "--seconds", "0.005"]
+    options += ["--sizes", "4,1K"]
     rails = ["--rail", "eth0=1gbit", "--rail", "eth1=100mbit"]
     where = ["--out", str(tmp_path), "--at-most", "1e9"]
     ways = ["", "NEZHA_POLL=20 NEZHA_PLAN=stripe --rails tcp:eth1"]
@@ -153,7 +161,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert second[:3] == ["env", "NEZHA_POLL=20", "NEZHA_PLAN=stripe"]
     assert second[4:] == ["--rails", "tcp:eth1"]
     measured = [(row["config"], row["repeat"], row["bytes"]) for row in results["measurements"]]
-    assert len(set(measured)) == len(measured) == 2 * 6 * 2
+    assert len(set(measured)) == len(measured) == 2 * 12 * 2
     used = {row["config"]: [rail["name"] for rail in row["rails"]] for row in results["measurements"]}
     assert used == {"A": ["eth0", "eth1"], "B": ["eth1"]}
 
