@@ -105,30 +105,28 @@ std::unique_ptr<Policy> ControlPlane::make_policy() const {
   if (options_.policy == BalancePolicy::kShuffle) {
     return std::make_unique<ShufflePolicy>(lanes(), alone(), options_.tries_algorithms);
   }
-  ModelPolicy::Rates rates;
-  if (engines_ == 0) {  // what an engine adds nothing has shown but its own operations
-    rates = [this](bool also_tried) { return this->rates(also_tried); };
-  }
-  return std::make_unique<ModelPolicy>(lanes(), alone(), std::move(rates));
+  return std::make_unique<ModelPolicy>(lanes(), alone(),
+                                       [this](bool also_tried) { return rates(also_tried); });
 }
 
 std::vector<double> ControlPlane::rates(bool also_tried) const {
   std::vector<double> rates;
   rates.reserve(static_cast<size_t>(lanes()));
   for (int lane = 0; lane < lanes(); ++lane) {
-    rates.push_back(owner_.rate(rails(lane), also_tried));
+    const bool is_engine = contains(engines_, lane);
+    rates.push_back(is_engine ? ModelPolicy::kNoRate : owner_.rate(rails(lane), also_tried));
   }
   return rates;
 }
 
-// Whether messages by turns may go over more than one rail.
+// Whether messages by turns may go over more than one rail, as far as is known.
 bool ControlPlane::may_take_turns() const {
   std::vector<double> rates = this->rates(/*also_tried=*/true);
-  rates[static_cast<size_t>(std::countr_zero(stripes_))] = 0;  // all rails together
+  rates[static_cast<size_t>(std::countr_zero(stripes_))] = ModelPolicy::kNoRate;  // of all rails
   const double best = *std::max_element(rates.begin(), rates.end());
-  return best == 0 || std::count_if(rates.begin(), rates.end(), [&](double rate) {
-                        return rate >= Scheduler::kTakesTurns * best;
-                      }) > 1;
+  return std::count_if(rates.begin(), rates.end(), [&](double rate) {
+           return rate == 0 || rate >= Scheduler::kTakesTurns * best;
+         }) > 1;
 }
 
 std::vector<LoadBalancer::Way> ControlPlane::other_ways() const {

@@ -121,8 +121,6 @@ class ControlPlane {
   std::string why_frozen() const;  // for errors
 
   // The rails of a lane here: an engine's has none.
-  std::vector<double> rates(bool also_tried) const;  // by lane; see ControlPlaneOwner::rate
-  bool may_take_turns() const;
   RailMask rails(int lane) const { return lanes_[static_cast<size_t>(lane)]; }
   int first_engine() const { return first_engine_; }  // lane
   int lanes() const { return static_cast<int>(lanes_.size()); }
@@ -159,6 +157,8 @@ class ControlPlane {
   void on_peer_gone(int rank, const absl::Status& why);
   std::unique_ptr<Policy> make_policy() const;
   std::vector<LoadBalancer::Way> other_ways() const;
+  std::vector<double> rates(bool also_tried) const;  // by lane; see ControlPlaneOwner::rate
+  bool may_take_turns() const;
   void create_coordinator();
   void set_awaited(bool is_awaited);
   void flush();

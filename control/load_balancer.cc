@@ -201,7 +201,14 @@ absl::StatusOr<std::vector<AllocationChange>> LoadBalancer::resume(const DataLen
     entry.way = *way;
     entry.number = 1;
     Policy& policy = this->policy(entry);
-    if (policy.only()) trials_of(size_class).by[0] = ways_[0].policy->open(size_class);
+    if (policy.only()) {
+      const Policy& first = *ways_[0].policy;
+      Allocation by_first = ways_[0].policy->open(size_class);
+      if (by_first == entry.allocation && first.sharing() != 0) {  // that is to be no other way
+        by_first = all_on(std::countr_zero(first.sharing()), first.lanes());
+      }
+      trials_of(size_class).by[0] = by_first;
+    }
     Window last{size_class, saved.bytes, 0, {}, Timer::kOperations};
     for (const Nanos time : saved.times) last.lanes.push_back({time, 0});
     policy.resume(last, saved.ran_by, saved.state);

@@ -28,6 +28,8 @@ constexpr int kLearnsRates = 4;
 // Short messages wait for rails' rates for no longer, in nanoseconds of operations.
 constexpr double kAwaited = 300 * kMillisecond;
 constexpr double kFarFaster = 2;
+// Of what the fastest one takes: more is not assumed of a lane, or no probe would go by it.
+constexpr double kMostAssumed = 16;
 constexpr double kByRate = 0.4;  // of what a lane takes: it is its rate that decides
 // Where a lane takes less of the time of the last one, the rates were wrong. What a lane has saved
 // up makes less of a difference where they are right.
@@ -197,7 +199,7 @@ std::optional<Decision> ModelPolicy::search_on(Class& known, const Window& windo
     if (known.searched < kLearnsRates && (set & alone()) != 0 && tells_rates(size_class)) {
       return std::nullopt;
     }
-    assume_slow(window);
+    assume_slow(known, window);
     if (const auto next = unexplored(size_class, bytes)) {
       if (std::popcount(lanes_of(*next)) > 1) known.rated = by_rates(size_class);
       return Decision{*next, Cause::kSearch};
@@ -208,7 +210,9 @@ std::optional<Decision> ModelPolicy::search_on(Class& known, const Window& windo
   const auto found = improvement(known, size_class, bytes, *current, worth_trying, is_over);
   if (!found) {
     settle(known, set);
-    if (is_surprising(window, set)) probes_.doubt_at_once(size_class);
+    if (const LaneSet others = surprised_by(window, set)) {
+      probes_.doubt_at_once(size_class, others);
+    }
     return std::nullopt;
   }
   const Decision decision =
@@ -292,6 +296,12 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
     const double gain = 1 - promised->time / current->time;
     if (found->set == set) known.moved = Move{ran_by, 1 - kGained * gain};
     return decision;
+  }
+  if (const auto lane = wrongly_assumed(known, window)) {
+    known.assumed &= ~lane_bit(*lane);
+    model_.forget(window.size_class, lane_bit(*lane));
+    known.probe = Probe{ran_by, /*is_doubt=*/true};
+    return Decision{all_on(*lane, lanes()), Cause::kProbe};
   }
   const auto probe = probes_.next(window, ran_by);
   if (!probe) return std::nullopt;
@@ -462,7 +472,12 @@ std::optional<Allocation> ModelPolicy::unexplored(SizeClass size_class, double b
 // Short messages are measured for no longer than rails live on what they have saved up: that a slow
 // one is slow, its rate says.
 bool ModelPolicy::goes_by_rates(SizeClass size_class) const {
-  return rates_ != nullptr && alone() != 0 && size_class < SplitChoice::kShort;
+  if (rates_ == nullptr || alone() == 0 || size_class >= SplitChoice::kShort) return false;
+  const std::vector<double> rates = rates_(/*also_tried=*/true);
+  for (int lane = 0; lane < lanes(); ++lane) {
+    if (contains(sharing(), lane) && rates[static_cast<size_t>(lane)] == kNoRate) return false;
+  }
+  return true;
 }
 
 // A trial takes as long as connecting does; meanwhile stripes find their way by what it has shown.
@@ -472,9 +487,9 @@ bool ModelPolicy::awaits_rates(Class& known, const Window& window, LaneSet set) 
   return known.awaited < kAwaited && !rates(true);
 }
 
-// Lanes that cannot even carry the bytes in the time that another one takes for all are not
-// measured.
-void ModelPolicy::assume_slow(const Window& window) {
+// Lanes that cannot even carry the bytes in the time that the fastest one takes for all are not
+// measured. Unless that one was faster than its rate: some rate is wrong then.
+void ModelPolicy::assume_slow(Class& known, const Window& window) {
   const auto rates = goes_by_rates(window.size_class) ? this->rates(true) : std::nullopt;
   if (!rates) return;
   const auto fastest = std::max_element(rates->begin(), rates->end());
@@ -482,23 +497,44 @@ void ModelPolicy::assume_slow(const Window& window) {
   const auto bytes = static_cast<double>(window.bytes);
   const auto there = model_.predict(window.size_class, bytes, all_on(best, lanes()));
   if (!there || !model_.has_measured(window.size_class, lane_bit(best))) return;
+  if (there->time < bytes * kSecond / *fastest) return;
   for (int lane = 0; lane < lanes(); ++lane) {
     const double rate = (*rates)[static_cast<size_t>(lane)];
-    if (!contains(sharing(), lane) || bytes * kSecond / rate < kDominated * there->time) continue;
-    assume_alone(window, lane, *fastest / rate * there->time);
+    if (!contains(sharing(), lane) || model_.has_measured(window.size_class, lane_bit(lane))) {
+      continue;
+    }
+    if (bytes * kSecond / rate < kDominated * there->time) continue;
+    assume_alone(window, lane, std::min(kMostAssumed, *fastest / rate) * there->time);
+    known.assumed |= lane_bit(lane);
   }
 }
 
-// The best lane seems to be one whose rate is what it takes, though another's is far higher: more
-// likely something was in the way of that one.
-bool ModelPolicy::is_surprising(const Window& window, LaneSet set) const {
-  if (!goes_by_rates(window.size_class) || !std::has_single_bit(set & sharing())) return false;
+// A lane of whose rate more is known by now than when it was not measured.
+std::optional<int> ModelPolicy::wrongly_assumed(const Class& known, const Window& window) const {
+  const auto rates = known.assumed != 0 ? this->rates(true) : std::nullopt;
+  const double least = rates ? static_cast<double>(window.bytes) * kSecond : 0;
+  for (int lane = 0; rates && lane < lanes(); ++lane) {
+    if (!contains(known.assumed & sharing(), lane)) continue;
+    const double rate = (*rates)[static_cast<size_t>(lane)];
+    if (kDominated * least / rate < static_cast<double>(slowest(window))) return lane;
+  }
+  return std::nullopt;
+}
+
+// The best lane seems to be one whose rate is what it takes, though others' are far higher: more
+// likely something was in the way of those.
+LaneSet ModelPolicy::surprised_by(const Window& window, LaneSet set) const {
+  if (!goes_by_rates(window.size_class) || !std::has_single_bit(set & sharing())) return 0;
   const auto rates = this->rates(true);
-  if (!rates) return false;
+  if (!rates) return 0;
   const double rate = (*rates)[static_cast<size_t>(std::countr_zero(set))];
   const double at_least = static_cast<double>(window.bytes) * kSecond / rate;
-  return at_least > kByRate * static_cast<double>(slowest(window)) &&
-         rate * kFarFaster < *std::max_element(rates->begin(), rates->end());
+  if (at_least < kByRate * static_cast<double>(slowest(window))) return 0;
+  LaneSet faster = 0;
+  for (int lane = 0; lane < lanes(); ++lane) {
+    if ((*rates)[static_cast<size_t>(lane)] > kFarFaster * rate) faster |= lane_bit(lane);
+  }
+  return faster;
 }
 
 void ModelPolicy::assume_alone(const Window& window, int lane, double time) {

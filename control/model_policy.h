@@ -34,8 +34,9 @@ namespace nezha {
 class ModelPolicy final : public Policy {
  public:
   // By lane, in bytes per second; 0: unknown. As what lanes carried has shown them, or `also`
-  // roughly, by a few bursts. Asked when a search begins.
+  // roughly, by a few bursts.
   using Rates = std::function<std::vector<double>(bool also_tried)>;
+  static constexpr double kNoRate = -1;  // of a lane that is not to be waited for
 
   explicit ModelPolicy(int lanes, LaneSet alone = 0, Rates rates = nullptr)
       : Policy(lanes, alone),
@@ -70,11 +71,12 @@ class ModelPolicy final : public Policy {
   };
   struct Class {
     ClassState state = ClassState::kSearching;
-    int searched = 0;                 // windows of this search
-    bool is_first = true;             // no window yet
-    bool is_explored = false;         // what must be measured first has been
-    double awaited = 0;               // for how long rates were, in nanoseconds of operations
-    bool after_drift = false;         // what opened this search, or lanes came or went
+    int searched = 0;          // windows of this search
+    bool is_first = true;      // no window yet
+    bool is_explored = false;  // what must be measured first has been
+    double awaited = 0;        // for how long rates were, in nanoseconds of windows' operations
+    LaneSet assumed = 0;       // lanes that rates say are too slow to be measured
+    bool after_drift = false;  // what opened this search, or lanes came or went
     std::optional<Allocation> rated;  // by the lanes' rates when it was first divided
     bool is_by_rates = false;         // what was measured first was that, and lanes were together
     std::optional<Probe> probe;       // that is under way
@@ -105,8 +107,9 @@ class ModelPolicy final : public Policy {
   double change_together(SizeClass size_class, const LaneChanges& changes) const;
   std::optional<Allocation> unexplored(SizeClass size_class, double bytes) const;
   bool awaits_rates(Class& known, const Window& window, LaneSet set) const;
-  void assume_slow(const Window& window);
-  bool is_surprising(const Window& window, LaneSet set) const;
+  void assume_slow(Class& known, const Window& window);
+  std::optional<int> wrongly_assumed(const Class& known, const Window& window) const;
+  LaneSet surprised_by(const Window& window, LaneSet set) const;
   void assume_alone(const Window& window, int lane, double time);
   bool goes_by_rates(SizeClass size_class) const;
   std::optional<std::vector<double>> rates(bool also_tried) const;

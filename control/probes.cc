@@ -36,7 +36,7 @@ void Probes::search_opens(SizeClass size_class) {
   Class& known = classes_[size_class];
   known.settled = 0;
   known.confirmed.clear();
-  known.doubted = 0;
+  known.doubted = known.expected = 0;
 }
 
 void Probes::doubt(SizeClass size_class) {
@@ -45,6 +45,12 @@ void Probes::doubt(SizeClass size_class) {
   if (size_class >= SplitChoice::kShort || known.calm < kCalm * others) return;
   known.doubts = kDoubts;
   known.calm = 0;
+}
+
+void Probes::doubt_at_once(SizeClass size_class, LaneSet lanes) {
+  Class& known = classes_[size_class];
+  known.doubts = kDoubts;
+  known.expected = lanes;
 }
 
 void Probes::settled(SizeClass size_class) {
@@ -104,7 +110,8 @@ std::optional<Allocation> Probes::doubtful_alone(Class& known, const Window& win
     const auto alone = model_.predict(window.size_class, static_cast<double>(window.bytes),
                                       all_on(lane, lanes_.lanes()));
     known.doubted &= ~lane_bit(lane);
-    if (alone && alone->time < kFarSlower * now) return alone->allocation;
+    const bool is_expected = contains(known.expected, lane);
+    if (alone && (is_expected || alone->time < kFarSlower * now)) return alone->allocation;
   }
   return std::nullopt;
 }

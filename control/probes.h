@@ -32,8 +32,8 @@ class Probes {
   void search_opens(SizeClass size_class);
   // A class of short messages became slower: it may have been the machine, and no lane.
   void doubt(SizeClass size_class);
-  // A class has settled where it was not expected to.
-  void doubt_at_once(SizeClass size_class) { classes_[size_class].doubts = kDoubts; }
+  // A class of short messages has settled where it was not expected to: on none of those lanes.
+  void doubt_at_once(SizeClass size_class, LaneSet lanes);
 
   // Every window's operations, by whatever they ran.
   void ran(const Window& window) { budget_.ran(window); }
@@ -59,6 +59,7 @@ class Probes {
   struct Class {
     int doubts = kDoubts;              // how often lanes may be measured once more
     LaneSet doubted = 0;               // of short messages: those that still are to be
+    LaneSet expected = 0;              // of these, those that are however slow they were
     int calm = kLongAgo;               // settled windows since a change raised doubts
     int settled = 0;                   // windows since the last search, without probes
     std::map<LaneSet, int> confirmed;  // what was known, by so many probes in a row

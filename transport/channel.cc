@@ -436,6 +436,7 @@ void Channel::link_down(Rail rail, const absl::Status& why, bool tell_peer) {
   const uint64_t id = dead.link->id();
   std::deque<OutSegment*> orphans;
   scheduler_.link_down(rail, orphans);
+  device->trial().lost(id);
   dead.link.reset();  // the fence: from here on it neither reads nor writes
   trace_step("down {:x}", id);
   inbox_.link_gone(rail);
@@ -605,7 +606,7 @@ void Channel::try_rate(Rail rail, Nanos time) {
   Port& to = port(rail);
   RateTrial& trial = owner_.device(rail)->trial();
   const uint64_t id = to.link->id();
-  if (to.is_bursting && time - to.burst_at > kLongestBurst) end_burst(rail);
+  if (to.is_bursting && time - to.burst_at > RateTrial::kLongest) end_burst(rail);
   if (!scheduler_.is_guess(rail) || std::popcount(up()) < 2) return;
   const double rate = shown_rate(rail);
   if (rate > 0 && rate != to.guessed && are_rates_known()) {

@@ -193,7 +193,6 @@ class Channel final : LinkOwner, InboxOwner {
   bool is_last_resort() const;
 
   static constexpr Nanos kHousekeeping = 25 * kMillisecond;
-  static constexpr Nanos kLongestBurst = 2 * kSecond;  // on a rail that is hardly worth using
   // How long the death of a peer that nobody here waits for is kept back: others may be in an
   // operation that it has completed, and that they will, too.
   static constexpr Nanos kBadNews = 500 * kMillisecond;

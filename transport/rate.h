@@ -39,7 +39,8 @@ class RateEstimator {
   explicit RateEstimator(double initial, bool is_guess = true)
       : rate_(initial), is_guess_(is_guess) {}
 
-  // Replaces a guess, and nothing that anything has shown.
+  // Replaces a guess, also one that short periods or steps have changed, and nothing that long ones
+  // have shown.
   void guess(double rate) {
     if (!is_guess_) return;
     rate_ = rate;
@@ -52,7 +53,7 @@ class RateEstimator {
   void disturb(bool goes_on) {
     is_disturbed_ = goes_on;
     unclear_ = in_flight_;
-    period_bytes_ = 0;
+    period_ = {};
   }
 
   void submitted(uint64_t bytes, Nanos time) {
@@ -68,14 +69,15 @@ class RateEstimator {
     if (unclear_ > 0) {  // they come in order
       unclear_ -= std::min(unclear_, bytes);
       busy_since_ = time;
+      most_in_flight_ = in_flight_;
       return false;
     }
-    period_bytes_ += bytes;
-    const Nanos period = time - busy_since_;
-    if (in_flight_ > 0 && period < kWindow) return false;
+    period_.bytes += bytes;
+    ++period_.acknowledgements;
+    period_.time = time - busy_since_;
+    if (in_flight_ > 0 && period_.time < kWindow) return false;
     busy_since_ = time;
-    return on_period({std::exchange(period_bytes_, 0), period},
-                     std::exchange(most_in_flight_, in_flight_));
+    return on_period(std::exchange(period_, {}), std::exchange(most_in_flight_, in_flight_));
   }
 
   // For a link that has carried nothing for a while: it may be better by now. Up to `limit`.
@@ -83,8 +85,8 @@ class RateEstimator {
 
   // The link died: what was in flight will not be acknowledged.
   void reset_in_flight() {
-    in_flight_ = most_in_flight_ = period_bytes_ = 0;
-    busy_ = short_busy_ = steps_ = Busy();
+    in_flight_ = most_in_flight_ = 0;
+    period_ = busy_ = short_busy_ = steps_ = Busy();
     unclear_ = 0;
     is_disturbed_ = false;
   }
@@ -96,11 +98,13 @@ class RateEstimator {
   struct Busy {
     uint64_t bytes = 0;
     Nanos time = 0;
+    int acknowledgements = 0;
 
     double rate() const { return static_cast<double>(bytes) * kSecond / static_cast<double>(time); }
     Busy& operator+=(const Busy& period) {
       bytes += period.bytes;
       time += period.time;
+      acknowledgements += period.acknowledgements;
       return *this;
     }
   };
@@ -111,7 +115,7 @@ class RateEstimator {
       const bool is_judged = judge(period.bytes, period.time);
       return (is_over(short_busy_ += period) && raise(std::exchange(short_busy_, {}))) || is_judged;
     }
-    if (period.bytes >= kEnough && most_in_flight < kEnough) {
+    if (period.acknowledgements > 1 && most_in_flight < kFull) {
       return is_over(steps_ += period) && follow(std::exchange(steps_, {}));
     }
     return is_over(busy_ += period) && learn(std::exchange(busy_, {}));
@@ -125,10 +129,16 @@ class RateEstimator {
   }
 
   bool follow(const Busy& window) {
-    if (step_ == 0) at_step_ = rate_;
-    step_ = std::max(step_, window.rate());
+    const double length = static_cast<double>(window.bytes) / window.acknowledgements;
+    if (step_ == 0 || std::max(length, step_length_) > kAlike * std::min(length, step_length_)) {
+      at_step_ = rate_;
+      step_ = window.rate();
+      step_length_ = length;
+    }
     at_step_ = std::max(at_step_, window.rate());
-    average(at_step_ * window.rate() / step_, window);
+    const double part = window.rate() / step_;
+    if (part > 1 / kAlike) step_ += kShortWeight * (window.rate() - step_);
+    average(part > 1 / kAlike ? at_step_ : part * at_step_, window);
     return true;
   }
 
@@ -192,7 +202,10 @@ class RateEstimator {
 
   static constexpr Nanos kWindow = 10 * kMillisecond;
   static constexpr uint64_t kEnough = 32 << 10;  // bytes
-  static constexpr double kMemory = 0.9;         // of earlier windows' time, with each that follows
+  static constexpr uint64_t kFull = 16
+                                    << 10;  // bytes: what a link that is never idle has in flight
+  static constexpr double kAlike = 1.5;
+  static constexpr double kMemory = 0.9;  // of earlier windows' time, with each that follows
   static constexpr double kFar = 2;
   static constexpr double kShortWeight = 0.25;
   static constexpr int kRun = 16;                // short periods
@@ -209,9 +222,11 @@ class RateEstimator {
   uint64_t in_flight_ = 0;  // bytes
   Nanos busy_since_ = 0;
   uint64_t most_in_flight_ = 0;     // since busy_since_
-  uint64_t period_bytes_ = 0;       // acknowledged since busy_since_
+  Busy period_;                     // since busy_since_
   Busy busy_, short_busy_, steps_;  // since the estimate was last looked at
-  double step_ = 0;  // the most that steps have shown since the estimate was at_step_; 0: nothing
+  // What steps of that length (bytes) show of late, where the rate is at_step_; 0: nothing.
+  double step_ = 0;
+  double step_length_ = 0;
   double at_step_ = 0;
 
   struct Short {

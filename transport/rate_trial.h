@@ -20,6 +20,8 @@ class RateTrial {
   // Of a burst, of the greatest size: far beyond what a shaper's bucket holds, and what a slow rail
   // carries in milliseconds.
   static constexpr int kFrames = 128;
+  // One that takes longer is not waited for.
+  static constexpr Nanos kLongest = 2 * kSecond;
 
   // Bytes per second, as far as bursts have shown it; 0: none has arrived.
   double rate() const { return rate_; }
@@ -46,9 +48,13 @@ class RateTrial {
   void disturbed(Nanos time) { disturbed_at_ = time; }
   // Whether any burst was on its way since then.
   bool has_disturbed(Nanos since, Nanos time) const {
-    return disturbed_at_ >= since || (sent_at_ != 0 && time - sent_at_ < kPatience);
+    return disturbed_at_ >= since || (sent_at_ != 0 && time - sent_at_ < kLongest);
   }
   bool is_under_way(uint64_t link) const { return link == link_ && sent_at_ != 0; }
+  // The link is gone, and what was sent by it.
+  void lost(uint64_t link) {
+    if (link == link_) sent_at_ = 0;
+  }
 
   // The peer's machine has all of the burst.
   void arrived(Nanos time) {

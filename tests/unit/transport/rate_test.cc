@@ -50,15 +50,15 @@ TEST(RateEstimator, AGuessGivesWayToAnotherAndToNothingLess) {
   EXPECT_EQ(flattered.rate(), 2e6);
 }
 
-// Messages of 4 KiB, each the answer to the one before it, which it acknowledges.
-void in_step(RateEstimator& rate, Nanos& time, Nanos each, int messages) {
-  rate.submitted(4 << 10, time);
+// Messages, each the answer to the one before it, which it acknowledges.
+void in_step(RateEstimator& rate, Nanos& time, Nanos each, int messages, uint64_t bytes = 4 << 10) {
+  rate.submitted(bytes, time);
   for (int i = 0; i < messages; ++i) {
     time += each;
-    rate.submitted(4 << 10, time);
-    rate.acknowledged(4 << 10, time + kMicrosecond);
+    rate.submitted(bytes, time);
+    rate.acknowledged(bytes, time + kMicrosecond);
   }
-  rate.acknowledged(4 << 10, time + 2 * kMicrosecond);
+  rate.acknowledged(bytes, time + 2 * kMicrosecond);
   time += 3 * kMicrosecond;
 }
 
@@ -82,6 +82,39 @@ TEST(RateEstimator, MessagesInStepShowChangesOfTheRateNotTheRate) {
   rate.submitted(1 << 20, time);
   rate.acknowledged(1 << 20, time + 50 * kMillisecond);
   EXPECT_NEAR(rate.rate(), 21e6, 1e6) << "and then a long message shows it";
+  EXPECT_FALSE(rate.is_guess());
+}
+
+TEST(RateEstimator, OtherMessagesInStepAreNoChangeOfTheRate) {
+  RateEstimator rate(125e6);
+  Nanos time = kSecond;
+  for (int i = 0; i < 3; ++i) {
+    in_step(rate, time, 70 * kMicrosecond, 1000, 7 << 10);
+    EXPECT_NEAR(rate.rate(), 125e6, 10e6);
+    in_step(rate, time, 80 * kMicrosecond, 1000);
+    EXPECT_NEAR(rate.rate(), 125e6, 10e6);
+  }
+  in_step(rate, time, 40 * kMicrosecond, 300);  // a window that another link's peer has missed
+  in_step(rate, time, 80 * kMicrosecond, 1000);
+  EXPECT_GT(rate.rate(), 90e6);
+
+  RateEstimator slow(5e6);
+  in_step(slow, time, 1600 * kMicrosecond, 100);  // ten milliseconds have six of them
+  EXPECT_NEAR(slow.rate(), 5e6, 0.5e6);
+  EXPECT_TRUE(slow.is_guess());
+}
+
+// A slow rail has little in flight, but it is never idle.
+TEST(RateEstimator, LearnsFromALongMessageOnASlowLink) {
+  RateEstimator rate(4.9e6);
+  Nanos time = kSecond;
+  rate.submitted(15 << 10, time);
+  for (int i = 0; i < 100; ++i) {
+    rate.submitted(15 << 10, time);
+    time += 15 * kSecond / 4000;  // 4 MB/s and a little
+    rate.acknowledged(15 << 10, time);
+  }
+  EXPECT_NEAR(rate.rate(), 4.1e6, 0.1e6);
   EXPECT_FALSE(rate.is_guess());
 }
 

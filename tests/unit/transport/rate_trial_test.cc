@@ -145,13 +145,19 @@ TEST(RateTrial, TellsWhatRanBesideBursts) {
   EXPECT_FALSE(trial.has_disturbed(kSecond, 2 * kSecond));
   trial.sent(3 * kSecond);
   EXPECT_TRUE(trial.has_disturbed(2 * kSecond, 3 * kSecond)) << "one is under way";
-  EXPECT_FALSE(trial.has_disturbed(2 * kSecond, 4 * kSecond)) << "its link has died";
+  EXPECT_FALSE(trial.has_disturbed(4 * kSecond, 6 * kSecond)) << "it is not waited for";
   trial.arrived(3 * kSecond + 5);
   EXPECT_TRUE(trial.has_disturbed(3 * kSecond + 5, 4 * kSecond));
   EXPECT_FALSE(trial.has_disturbed(3 * kSecond + 6, 4 * kSecond));
   trial.disturbed(5 * kSecond);
   EXPECT_TRUE(trial.has_disturbed(5 * kSecond, 6 * kSecond)) << "a peer's";
   EXPECT_FALSE(trial.has_disturbed(5 * kSecond + 1, 6 * kSecond));
+  ASSERT_TRUE(trial.is_due(7, 0, 6 * kSecond));
+  trial.sent(6 * kSecond);
+  trial.lost(8);
+  EXPECT_TRUE(trial.has_disturbed(6 * kSecond, 7 * kSecond));
+  trial.lost(7);
+  EXPECT_FALSE(trial.has_disturbed(6 * kSecond, 7 * kSecond));
 }
 
 TEST(RateTrial, OneLinkOfARailIsTriedUnlessItIsGone) {
