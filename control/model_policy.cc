@@ -25,7 +25,8 @@ constexpr double kSurprise = 0.25;  // where a prediction is less sure
 // them in so many windows.
 constexpr SizeClass kLong = 18;
 constexpr int kLearnsRates = 4;
-// Short messages wait for rails' rates for no longer, in nanoseconds of operations.
+// Short messages wait for rails' rates for no longer, in nanoseconds of those operations that ranks
+// tell of: of long runs that is an eighth.
 constexpr double kAwaited = 300 * kMillisecond;
 constexpr double kFarFaster = 2;
 // Of what the fastest one takes: more is not assumed of a lane, or no probe would go by it.
@@ -480,7 +481,8 @@ bool ModelPolicy::goes_by_rates(SizeClass size_class) const {
   return true;
 }
 
-// A trial takes as long as connecting does; meanwhile stripes find their way by what it has shown.
+// First bursts take about as long as connecting does; meanwhile stripes find their way by those
+// that have arrived.
 bool ModelPolicy::awaits_rates(Class& known, const Window& window, LaneSet set) const {
   if (known.is_explored || (set & alone()) == 0 || !goes_by_rates(window.size_class)) return false;
   known.awaited += static_cast<double>(slowest(window)) * window.operations;

@@ -202,9 +202,9 @@ class RateEstimator {
 
   static constexpr Nanos kWindow = 10 * kMillisecond;
   static constexpr uint64_t kEnough = 32 << 10;  // bytes
-  static constexpr uint64_t kFull = 16
-                                    << 10;  // bytes: what a link that is never idle has in flight
-  static constexpr double kAlike = 1.5;
+  // Bytes that a link which is never idle has in flight at least.
+  static constexpr uint64_t kFull = 16 << 10;
+  static constexpr double kAlike = 1.5;   // steps whose lengths, or rates, differ by no more
   static constexpr double kMemory = 0.9;  // of earlier windows' time, with each that follows
   static constexpr double kFar = 2;
   static constexpr double kShortWeight = 0.25;
