@@ -293,20 +293,20 @@ bool Progress::round(std::unique_lock<std::mutex>& lock, Nanos timeout) {
 }
 
 bool Progress::look(Nanos time) {
-  for (const int fd : recent_) {
-    if (fd < 0) continue;
-    EventHandler* handler = registrations_[static_cast<size_t>(fd)].handler;
-    if (handler == nullptr || !handler->look()) continue;
-    note_event(fd);
-    run_timers(time);
-    run_deferred();
-    return true;
-  }
-  return false;
+  if (latest_ < 0) return false;
+  const int next = registrations_[static_cast<size_t>(latest_)].next;
+  const int fd = next < 0 ? latest_ : next;
+  EventHandler* handler = registrations_[static_cast<size_t>(fd)].handler;
+  if (handler == nullptr || !handler->look()) return false;
+  note_event(fd);
+  run_timers(time);
+  run_deferred();
+  return true;
 }
 
 void Progress::note_event(int fd) {
-  if (fd != recent_[1]) recent_ = {recent_[1], fd};
+  if (latest_ >= 0) registrations_[static_cast<size_t>(latest_)].next = fd;
+  latest_ = fd;
 }
 
 void Progress::rest(std::unique_lock<std::mutex>& lock, Nanos time) {

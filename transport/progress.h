@@ -58,8 +58,9 @@ class Alarm {
 // How a thread that drives waits for the next event.
 struct Pace {
   bool polls = true;
-  // It expects something soon, by a descriptor that something came by lately: as long as it polls
-  // it looks there, which takes one system call, where it takes two to be told and to read.
+  // It expects something soon, in the order in which things came before, as from the peers of one
+  // operation after the other: as long as it polls it looks there, which takes one system call,
+  // where it takes two to be told and to read.
   bool is_keen = false;
   // For so long it leaves alone what comes, and then handles all of it at once; not while others
   // wait too.
@@ -153,6 +154,7 @@ class Progress {
     EventHandler* handler = nullptr;
     uint32_t generation = 0;
     int epoll_fd = -1;
+    int next = -1;  // the descriptor that had an event after this one's last; -1: none had
   };
   // Ends somebody's sleep in epoll.
   class Bell final : public EventHandler {
@@ -210,8 +212,8 @@ class Progress {
   Nanos driver_wakes_at_ = 0;
   Nanos thread_wakes_at_ = 0;
   std::vector<Registration> registrations_;  // by file descriptor
-  std::array<int, 2> recent_{-1, -1};  // descriptors that had events last, the older one first
-  std::vector<Alarm*> timers_;         // armed ones; few
+  int latest_ = -1;                          // descriptor that had an event; -1: none had
+  std::vector<Alarm*> timers_;               // armed ones; few
   std::vector<std::function<void()>> deferred_, running_;
 
   std::vector<std::unique_ptr<RailThread>> rail_threads_;
