@@ -209,6 +209,12 @@ bool Scheduler::has_room(const Queue& queue) const {
          std::clamp(static_cast<uint64_t>(by_time), kMinInFlight, kMaxInFlight);
 }
 
+// What is a whole message may be answered by another; a part of one is mostly followed by the next.
+bool Scheduler::is_lazy(const OutSegment& segment) {
+  const bool is_whole = segment.length == segment.header.info.total;
+  return segment.length < kAckNow || (is_whole && segment.length <= kMostWhole);
+}
+
 uint64_t Scheduler::most_lazy(const Queue& queue) const {
   const double by_time = queue.rate.rate() * static_cast<double>(kLazyTime) / kSecond;
   const auto bytes = std::max(static_cast<uint64_t>(by_time), kLeastLazy);
@@ -222,7 +228,7 @@ void Scheduler::submit(Rail rail, OutSegment& segment) {
   const uint64_t charge = wire::charge(segment.length);
   const bool is_due = queue.lazy.open() + charge > most_lazy(queue) ||
                       queue.lazy.in_a_row() + charge > kMaxLazyInARow;
-  if (segment.length >= kAckNow || (is_due && charge > 0)) {
+  if (!is_lazy(segment) || (is_due && charge > 0)) {
     segment.flags |= wire::kFlagAckNow;
     queue.lazy.ask();
     const Nanos time = now();

@@ -161,7 +161,8 @@ class Scheduler {
   // More keeps no rail busier, and what lies in sockets for long leaves the caches.
   static constexpr uint64_t kMaxInFlight = 5 << 19;
   static constexpr Nanos kStealMargin = kMillisecond;
-  // Smaller segments are acknowledged with whatever goes back next.
+  // Smaller segments, and messages that are no longer than kMostWhole, are acknowledged with
+  // whatever goes back next.
   static constexpr size_t kAckNow = 4 << 10;
   static constexpr Nanos kForgotten = kSecond;
   static constexpr double kHope = 0.25;  // of the fastest link's rate
@@ -187,6 +188,7 @@ class Scheduler {
   RailMask worth_using(RailMask rails, uint64_t length) const;
   size_t segment_size(Rail rail, size_t part, int segments_per_rail) const;
   bool has_room(const Queue& queue) const;
+  static bool is_lazy(const OutSegment& segment);
   uint64_t most_lazy(const Queue& queue) const;
   double backlog_seconds(const Queue& queue, uint64_t more) const;
   void submit(Rail rail, OutSegment& segment);

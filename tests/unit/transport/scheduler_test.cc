@@ -298,6 +298,25 @@ TEST_F(SchedulerTest, LargeSegmentsAreAcknowledgedAtOnce) {
   EXPECT_EQ(scheduler_.waiting_since(0), 0);
 }
 
+// Whole ones may be answered: what comes back acknowledges them.
+TEST_F(SchedulerTest, WholeMessagesOfUpTo16KiBWaitForAnAnswer) {
+  up(0, 125e6);
+  const auto is_asked_for = [&](uint32_t bytes, uint64_t total) {
+    OutSegment& next = segment(bytes, 0);
+    next.header.info.total = total;
+    scheduler_.enqueue(next, kAllRails);
+    scheduler_.pump();
+    ack_all(0);
+    return next.counted();
+  };
+  EXPECT_FALSE(is_asked_for(4 << 10, 4 << 10));
+  EXPECT_FALSE(is_asked_for(16 << 10, 16 << 10));
+  EXPECT_TRUE(is_asked_for(8 << 10, 16 << 10));
+  EXPECT_TRUE(is_asked_for((16 << 10) + 1, (16 << 10) + 1));
+  up(0, 10e6);
+  EXPECT_TRUE(is_asked_for(16 << 10, 16 << 10)) << "takes long, and would hide a rate that falls";
+}
+
 // Where each message is answered by one, nothing is to be asked for; but rates are to be learned.
 TEST_F(SchedulerTest, WhatIsAcknowledgedUnaskedIsSeldomAskedFor) {
   for (const uint32_t bytes : {4, 500, 2000}) {
