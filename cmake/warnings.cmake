@@ -17,6 +17,9 @@ add_compile_options(
   -Wvla)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   add_compile_options(-Wduplicated-branches -Wduplicated-cond -Wlogical-op)
+  if(CMAKE_UNITY_BUILD)  # takes the sources that are joined for headers
+    add_compile_options(-Wno-subobject-linkage)
+  endif()
 elseif(CMAKE_CXX_COMPILER_ID MATCHES Clang)
   add_compile_options(
     -Wcomma -Wimplicit-fallthrough -Wloop-analysis -Wthread-safety -Wunreachable-code
