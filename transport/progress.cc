@@ -256,13 +256,13 @@ bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline,
   driving_.store(true, std::memory_order_relaxed);
   Pace pace = ask_pace();
   Nanos poll_until = pace.polls ? now() + poll_ : 0;
-  for (unsigned turn = 1; !waiter.done_; ++turn) {
+  while (!waiter.done_) {
     const Nanos time = now();
     if (time >= deadline) break;
     const bool polling = time < poll_until;
     const Nanos sleep =
         polling ? 0 : std::min({until_next_timer(), deadline - time, kLongestSleep});
-    const bool looks = polling && pace.is_keen && turn % kTurns != 0;
+    const bool looks = polling && pace.is_keen && ++turns_ % kTurns != 0;
     const bool active = looks ? look(time) : round(lock, sleep);
     if (active && !waiter.done_) {
       pace = ask_pace();

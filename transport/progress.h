@@ -169,7 +169,7 @@ class Progress {
     int fd_ = -1;  // an eventfd
   };
   static constexpr int kMaxEvents = 64;
-  // Of so many turns of a waiter that is keen one is a round: something may come by another way.
+  // Of so many turns of waiters that are keen one is a round: something may come by another way.
   static constexpr unsigned kTurns = 4;
 
   Progress();
@@ -213,6 +213,7 @@ class Progress {
   Nanos thread_wakes_at_ = 0;
   std::vector<Registration> registrations_;  // by file descriptor
   int latest_ = -1;                          // descriptor that had an event; -1: none had
+  unsigned turns_ = 0;                       // of waiters that are keen
   std::vector<Alarm*> timers_;               // armed ones; few
   std::vector<std::function<void()>> deferred_, running_;
 

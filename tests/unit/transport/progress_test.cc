@@ -178,6 +178,31 @@ TEST_F(ProgressTest, AKeenWaiterIsToldOfWhatComesElsewhere) {
   close(fd);
 }
 
+TEST_F(ProgressTest, KeenWaitersThatFindEverythingAtOnceAreToldToo) {
+  Waiter* waiter = nullptr;
+  Progress::Guard guard(*progress_);
+  int rings = 0;
+  Bell bell(*progress_, [&] {
+    ++rings;
+    progress_->finish(*waiter);
+  });
+  QuietHandler handler([&] { progress_->finish(*waiter); });
+  const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  ASSERT_TRUE(progress_->add(fd, &handler, EPOLLOUT | EPOLLET).ok());
+  const auto wait = [&] {
+    Waiter next;
+    waiter = &next;
+    const auto keen = [] { return Pace{.is_keen = true}; };
+    EXPECT_TRUE(progress_->wait(guard, next, now() + kLong, keen));
+  };
+  wait();  // the first is told of the descriptor
+  bell.ring();
+  for (int i = 0; i < 4 && rings == 0; ++i) wait();
+  EXPECT_EQ(rings, 1);
+  progress_->remove(fd);
+  close(fd);
+}
+
 TEST_F(ProgressTest, AWaiterThatRestsHandlesAtOnceWhatCameMeanwhile) {
   constexpr int kRings = 3;
   Waiter waiter;
