@@ -130,7 +130,13 @@ class QuietHandler final : public EventHandler {
   std::function<void()> told_;
 };
 
-TEST_F(ProgressTest, AKeenWaiterLooksWhereSomethingCameLast) {
+// By their thread's clock, so that it polls on when the machine lets it wait for a core.
+class KeenWaiterTest : public ProgressTest {
+ private:
+  const testing::VirtualClock its_time_;
+};
+
+TEST_F(KeenWaiterTest, LooksWhereSomethingCameLast) {
   Waiter waiter;
   Progress::Guard guard(*progress_);
   QuietHandler handler([&] { progress_->finish(waiter); });
@@ -142,7 +148,7 @@ TEST_F(ProgressTest, AKeenWaiterLooksWhereSomethingCameLast) {
 }
 
 // As peers answer operation after operation in one order.
-TEST_F(ProgressTest, AKeenWaiterLooksOnlyWhereTheNextThingCameBefore) {
+TEST_F(KeenWaiterTest, LooksOnlyWhereTheNextThingCameBefore) {
   Waiter* waiter = nullptr;
   Progress::Guard guard(*progress_);
   std::array<int, 3> looks{};
@@ -175,7 +181,7 @@ TEST_F(ProgressTest, AKeenWaiterLooksOnlyWhereTheNextThingCameBefore) {
   }
 }
 
-TEST_F(ProgressTest, AKeenWaiterIsToldOfWhatComesElsewhere) {
+TEST_F(KeenWaiterTest, IsToldOfWhatComesElsewhere) {
   Waiter waiter;
   Progress::Guard guard(*progress_);
   Bell bell(*progress_, [&] { progress_->finish(waiter); });
@@ -187,7 +193,7 @@ TEST_F(ProgressTest, AKeenWaiterIsToldOfWhatComesElsewhere) {
   close(fd);
 }
 
-TEST_F(ProgressTest, KeenWaitersThatFindEverythingAtOnceAreToldToo) {
+TEST_F(KeenWaiterTest, IsToldThoughEachFindsWhatItWaitsForAtOnce) {
   Waiter* waiter = nullptr;
   Progress::Guard guard(*progress_);
   int rings = 0;
