@@ -10,6 +10,7 @@
 #include "collectives/signature.h"
 #include "common/log.h"
 #include "context/raise.h"
+#include "control/exploration.h"
 #include "control/fixed_policy.h"
 #include "control/model_policy.h"
 #include "control/paper_policy.h"
@@ -114,7 +115,7 @@ std::vector<double> ControlPlane::rates(bool also_tried) const {
   rates.reserve(static_cast<size_t>(lanes()));
   for (int lane = 0; lane < lanes(); ++lane) {
     const bool is_engine = contains(engines_, lane);
-    rates.push_back(is_engine ? ModelPolicy::kNoRate : owner_.rate(rails(lane), also_tried));
+    rates.push_back(is_engine ? Exploration::kNoRate : owner_.rate(rails(lane), also_tried));
   }
   return rates;
 }
@@ -122,7 +123,7 @@ std::vector<double> ControlPlane::rates(bool also_tried) const {
 // Whether messages by turns may go over more than one rail, as far as is known.
 bool ControlPlane::may_take_turns() const {
   std::vector<double> rates = this->rates(/*also_tried=*/true);
-  rates[static_cast<size_t>(std::countr_zero(stripes_))] = ModelPolicy::kNoRate;  // of all rails
+  rates[static_cast<size_t>(std::countr_zero(stripes_))] = Exploration::kNoRate;  // of all rails
   const double best = *std::max_element(rates.begin(), rates.end());
   return std::count_if(rates.begin(), rates.end(), [&](double rate) {
            return rate == 0 || rate >= Scheduler::kTakesTurns * best;

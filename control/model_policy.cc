@@ -16,22 +16,9 @@ constexpr int kBalanceOperations = 4;
 constexpr int kNaive = 6;
 // A search that has not ended by then takes the best that it has measured.
 constexpr int kSearchWindows = 10;
-// A lane that takes so much longer than another beside it is not the faster one alone.
-constexpr double kDominated = 1.25;
-// When a lane alone takes so much longer than several, no lane alone is the best.
-constexpr double kHopeless = 1.5;
 constexpr double kSurprise = 0.25;  // where a prediction is less sure
-// Such messages keep rails busy for long enough to tell at what rates they go on; stripes learn
-// them in so many windows.
-constexpr SizeClass kLong = 18;
+// Windows in which long messages over stripes teach at what rates rails go on.
 constexpr int kLearnsRates = 4;
-// Short messages wait for rails' rates for no longer, in nanoseconds of those operations that ranks
-// tell of: of long runs that is an eighth.
-constexpr double kAwaited = 300 * kMillisecond;
-constexpr double kFarFaster = 2;
-// Of what the fastest one takes: more is not assumed of a lane, or no probe would go by it.
-constexpr double kMostAssumed = 16;
-constexpr double kByRate = 0.4;  // of what a lane takes: it is its rate that decides
 // Where a lane takes less of the time of the last one, the rates were wrong. What a lane has saved
 // up makes less of a difference where they are right.
 constexpr double kTogether = 0.85;
@@ -44,9 +31,6 @@ constexpr int kMostPatience = 16;
 // A move within a set is taken back unless operations gain that part of what was promised.
 constexpr double kGained = 1. / 3;
 constexpr double kBolder = 0.8;  // times a claim that was refuted: one that is looked at at once
-
-constexpr double kAssumed = 0.3;  // the error of what another policy knows
-constexpr double kFarSlower = 4;  // than what another policy knows: that was of another time
 
 // By which part a prediction must be better to be acted on: what is worth a change, and beyond what
 // noise brings about.
@@ -74,18 +58,18 @@ bool are_together(const Window& window) {
 
 Allocation ModelPolicy::open(SizeClass size_class) {
   classes_[size_class] = {};
+  exploration_.open(size_class);
   choice_.open(size_class);
   probes_.open(size_class);
   const auto predicted =
       choice_.best(size_class, static_cast<double>(typical_bytes(size_class)), live(), false);
   if (predicted) return predicted->allocation;
-  if (goes_by_rates(size_class) && !rates(true)) return unlearned();
-  return unexplored(size_class, static_cast<double>(typical_bytes(size_class)))
-      .value_or(unlearned());
+  return exploration_.first(size_class);
 }
 
 void ModelPolicy::resume(const Window& last, const Allocation& ran_by, ClassState state) {
   Class& known = classes_[last.size_class] = {};
+  exploration_.open(last.size_class);
   choice_.open(last.size_class);
   choice_.saw(last, ran_by, false);
   probes_.resume(last.size_class);
@@ -106,23 +90,6 @@ std::vector<double> ModelPolicy::times_alone(const Window& window) const {
   return times;
 }
 
-// Of short messages, which go over one lane: else a change of one would have all the others
-// measured, however slow they are.
-void ModelPolicy::assume(const Window& last, const Allocation& ran_by,
-                         const std::vector<double>& times_alone) {
-  const LaneSet set = lanes_of(ran_by);
-  if (times_alone.empty() || last.size_class >= SplitChoice::kShort || !std::has_single_bit(set))
-    return;
-  const double there = times_alone[static_cast<size_t>(std::countr_zero(set))];
-  if (there == 0) return;
-  const double ratio = static_cast<double>(slowest(last)) / there;
-  if (ratio > kFarSlower) return;
-  for (int lane = 0; lane < lanes(); ++lane) {
-    const auto index = static_cast<size_t>(lane);
-    if (times_alone[index] > 0) assume_alone(last, lane, ratio * times_alone[index]);
-  }
-}
-
 std::optional<Decision> ModelPolicy::on_window(const Window& window, const Allocation& allocation) {
   Class& known = classes_[window.size_class];
   const LaneSet set = took_part(window) & lanes_of(allocation);
@@ -132,7 +99,7 @@ std::optional<Decision> ModelPolicy::on_window(const Window& window, const Alloc
   if (known.probe) return on_probe(known, window, ran_by);
   if (known.trial) return on_trial(known, window, ran_by);
   if (is_settled(known.state)) return on_settled(known, window, ran_by);
-  if (awaits_rates(known, window, set)) return std::nullopt;
+  if (!known.is_explored && exploration_.awaits_rates(window, set)) return std::nullopt;
   return on_search(known, window, ran_by);
 }
 
@@ -197,12 +164,13 @@ std::optional<Decision> ModelPolicy::search_on(Class& known, const Window& windo
   const bool is_over = ++known.searched >= kSearchWindows;
   if (auto back = take_back(known, window, set)) return back;
   if (!known.is_explored && !is_over) {
-    if (known.searched < kLearnsRates && (set & alone()) != 0 && tells_rates(size_class)) {
+    if (known.searched < kLearnsRates && (set & alone()) != 0 &&
+        exploration_.teaches_rates(size_class)) {
       return std::nullopt;
     }
-    assume_slow(known, window);
-    if (const auto next = unexplored(size_class, bytes)) {
-      if (std::popcount(lanes_of(*next)) > 1) known.rated = by_rates(size_class);
+    exploration_.assume_slow(window);
+    if (const auto next = exploration_.next(size_class, bytes)) {
+      if (std::popcount(lanes_of(*next)) > 1) known.rated = exploration_.by_rates(size_class);
       return Decision{*next, Cause::kSearch};
     }
   }
@@ -211,7 +179,7 @@ std::optional<Decision> ModelPolicy::search_on(Class& known, const Window& windo
   const auto found = improvement(known, size_class, bytes, *current, worth_trying, is_over);
   if (!found) {
     settle(known, set);
-    if (const LaneSet others = surprised_by(window, set)) {
+    if (const LaneSet others = exploration_.surprised_by(window, set)) {
       probes_.doubt_at_once(size_class, others);
     }
     return std::nullopt;
@@ -298,9 +266,7 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
     if (found->set == set) known.moved = Move{ran_by, 1 - kGained * gain};
     return decision;
   }
-  if (const auto lane = wrongly_assumed(known, window)) {
-    known.assumed &= ~lane_bit(*lane);
-    model_.forget(window.size_class, lane_bit(*lane));
+  if (const auto lane = exploration_.take_back(window)) {
     known.probe = Probe{ran_by, /*is_doubt=*/true};
     return Decision{all_on(*lane, lanes()), Cause::kProbe};
   }
@@ -451,159 +417,6 @@ double ModelPolicy::change_together(SizeClass size_class, const LaneChanges& cha
     after += 1 / line->slope / (change == changes.end() ? 1 : change->ratio);
   }
   return after == 0 ? 1 : before / after;
-}
-
-// What must be measured before sets can be compared.
-std::optional<Allocation> ModelPolicy::unexplored(SizeClass size_class, double bytes) const {
-  if (sharing() == 0) return unknown_alone(size_class, live());
-  if (!choice_.is_spread(size_class)) return unknown_alone(size_class, sharing());
-  if (size_class >= SplitChoice::kStriped) {
-    if (auto striped = unknown_alone(size_class, live() & alone())) return striped;
-  }
-  const Allocation first = by_rates(size_class).value_or(equal_parts(sharing(), lanes()));
-  if (!model_.predict(size_class, bytes, first) || !choice_.in_steps(size_class, bytes, first))
-    return first;
-  const auto lane = promising_alone(size_class, bytes);
-  if (!lane) return std::nullopt;
-  const double part = part_of(1, first[static_cast<size_t>(*lane)]);
-  if (by_rates(size_class) && part * kDominated < 1) return std::nullopt;
-  return all_on(*lane, lanes());
-}
-
-// Short messages are measured for no longer than rails live on what they have saved up: that a slow
-// one is slow, its rate says.
-bool ModelPolicy::goes_by_rates(SizeClass size_class) const {
-  if (rates_ == nullptr || alone() == 0 || size_class >= SplitChoice::kShort) return false;
-  const std::vector<double> rates = rates_(/*also_tried=*/true);
-  for (int lane = 0; lane < lanes(); ++lane) {
-    if (contains(sharing(), lane) && rates[static_cast<size_t>(lane)] == kNoRate) return false;
-  }
-  return true;
-}
-
-// First bursts take about as long as connecting does; meanwhile stripes find their way by those
-// that have arrived.
-bool ModelPolicy::awaits_rates(Class& known, const Window& window, LaneSet set) const {
-  if (known.is_explored || (set & alone()) == 0 || !goes_by_rates(window.size_class)) return false;
-  known.awaited += static_cast<double>(slowest(window)) * window.operations;
-  return known.awaited < kAwaited && !rates(true);
-}
-
-// Lanes that cannot even carry the bytes in the time that the fastest one takes for all are not
-// measured. Unless that one was faster than its rate: some rate is wrong then.
-void ModelPolicy::assume_slow(Class& known, const Window& window) {
-  const auto rates = goes_by_rates(window.size_class) ? this->rates(true) : std::nullopt;
-  if (!rates) return;
-  const auto fastest = std::max_element(rates->begin(), rates->end());
-  const auto best = static_cast<int>(fastest - rates->begin());
-  const auto bytes = static_cast<double>(window.bytes);
-  const auto there = model_.predict(window.size_class, bytes, all_on(best, lanes()));
-  if (!there || !model_.has_measured(window.size_class, lane_bit(best))) return;
-  if (there->time < bytes * kSecond / *fastest) return;
-  for (int lane = 0; lane < lanes(); ++lane) {
-    const double rate = (*rates)[static_cast<size_t>(lane)];
-    if (!contains(sharing(), lane) || model_.has_measured(window.size_class, lane_bit(lane))) {
-      continue;
-    }
-    if (bytes * kSecond / rate < kDominated * there->time) continue;
-    assume_alone(window, lane, std::min(kMostAssumed, *fastest / rate) * there->time);
-    known.assumed |= lane_bit(lane);
-  }
-}
-
-// A lane of whose rate more is known by now than when it was not measured.
-std::optional<int> ModelPolicy::wrongly_assumed(const Class& known, const Window& window) const {
-  const auto rates = known.assumed != 0 ? this->rates(true) : std::nullopt;
-  const double least = rates ? static_cast<double>(window.bytes) * kSecond : 0;
-  for (int lane = 0; rates && lane < lanes(); ++lane) {
-    if (!contains(known.assumed & sharing(), lane)) continue;
-    const double rate = (*rates)[static_cast<size_t>(lane)];
-    if (kDominated * least / rate < static_cast<double>(slowest(window))) return lane;
-  }
-  return std::nullopt;
-}
-
-// The best lane seems to be one whose rate is what it takes, though others' are far higher: more
-// likely something was in the way of those.
-LaneSet ModelPolicy::surprised_by(const Window& window, LaneSet set) const {
-  if (!goes_by_rates(window.size_class) || !std::has_single_bit(set & sharing())) return 0;
-  const auto rates = this->rates(true);
-  if (!rates) return 0;
-  const double rate = (*rates)[static_cast<size_t>(std::countr_zero(set))];
-  const double at_least = static_cast<double>(window.bytes) * kSecond / rate;
-  if (at_least < kByRate * static_cast<double>(slowest(window))) return 0;
-  LaneSet faster = 0;
-  for (int lane = 0; lane < lanes(); ++lane) {
-    if ((*rates)[static_cast<size_t>(lane)] > kFarFaster * rate) faster |= lane_bit(lane);
-  }
-  return faster;
-}
-
-void ModelPolicy::assume_alone(const Window& window, int lane, double time) {
-  const auto index = static_cast<size_t>(lane);
-  if (model_.has_measured(window.size_class, lane_bit(lane))) return;
-  Window assumed = window;
-  assumed.lanes.assign(window.lanes.size(), {});
-  assumed.lanes[index] = {static_cast<Nanos>(time), static_cast<Nanos>(kAssumed * time)};
-  model_.learn(assumed, all_on(lane, lanes()));
-}
-
-bool ModelPolicy::tells_rates(SizeClass size_class) const {
-  return rates_ != nullptr && alone() != 0 && size_class >= kLong;
-}
-
-// None if a lane's rate is unknown.
-std::optional<Allocation> ModelPolicy::by_rates(SizeClass size_class) const {
-  const auto rates = tells_rates(size_class) ? this->rates(false) : std::nullopt;
-  return rates ? std::optional(in_proportion(*rates)) : std::nullopt;
-}
-
-// Of the lanes that share messages; none if one is unknown.
-std::optional<std::vector<double>> ModelPolicy::rates(bool also_tried) const {
-  std::vector<double> rates = rates_(also_tried);
-  for (int lane = 0; lane < lanes(); ++lane) {
-    double& rate = rates[static_cast<size_t>(lane)];
-    if (!contains(sharing(), lane)) {
-      rate = 0;
-    } else if (rate <= 0) {
-      return std::nullopt;
-    }
-  }
-  return rates;
-}
-
-// The fastest first, where rates are known.
-std::optional<Allocation> ModelPolicy::unknown_alone(SizeClass size_class, LaneSet among) const {
-  const auto rates = goes_by_rates(size_class) ? this->rates(true) : std::nullopt;
-  std::optional<int> first;
-  const auto is_faster = [&](int lane) {
-    return rates && (*rates)[static_cast<size_t>(lane)] > (*rates)[static_cast<size_t>(*first)];
-  };
-  for (int lane = 0; lane < lanes(); ++lane) {
-    if (!contains(among, lane) || model_.knows(size_class, lane_bit(lane))) continue;
-    if (!first || is_faster(lane)) first = lane;
-  }
-  return first ? std::optional(all_on(*first, lanes())) : std::nullopt;
-}
-
-// A lane that was not yet measured alone and may be the best so: one of those that are fast beside
-// the others, unless one of them was not.
-std::optional<int> ModelPolicy::promising_alone(SizeClass size_class, double bytes) const {
-  std::vector<std::pair<double, int>> beside;  // what lanes take for equal parts
-  for (int lane = 0; lane < lanes(); ++lane) {
-    if (!contains(sharing(), lane)) continue;
-    const Line line = *model_.line(size_class, sharing(), lane);
-    beside.emplace_back(line.at(bytes / std::popcount(sharing())), lane);
-  }
-  std::sort(beside.begin(), beside.end());
-  const auto found = choice_.best(size_class, bytes, live(), false);
-  for (const auto& [time, lane] : beside) {
-    if (time > kDominated * beside.front().first) break;
-    if (!model_.knows(size_class, lane_bit(lane))) return lane;
-    const double alone = model_.line(size_class, lane_bit(lane), lane)->at(bytes);
-    if (found && alone > kHopeless * found->time) break;
-  }
-  return std::nullopt;
 }
 
 }  // namespace nezha

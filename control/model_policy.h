@@ -3,12 +3,12 @@
 // messages too short for several.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "control/exploration.h"
 #include "control/lane_changes.h"
 #include "control/lane_model.h"
 #include "control/lane_trial.h"
@@ -28,21 +28,15 @@ namespace nezha {
 // *trial*, in which they get more. Where stripes have changed, slices are looked at next, since
 // stripes hide which rail it was.
 //
-// Where the rates are known at which lanes go on for long, as stripes learn them, a division in
-// proportion to them is the first to be tried, and lanes that are early by it are taken to live on
-// what they have saved up.
+// Lanes that are early by a division in proportion to their rates are taken to live on what they
+// have saved up.
 class ModelPolicy final : public Policy {
  public:
-  // By lane, in bytes per second; 0: unknown. As what lanes carried has shown them, or `also`
-  // roughly, by a few bursts.
-  using Rates = std::function<std::vector<double>(bool also_tried)>;
-  static constexpr double kNoRate = -1;  // of a lane that is not to be waited for
-
-  explicit ModelPolicy(int lanes, LaneSet alone = 0, Rates rates = nullptr)
+  explicit ModelPolicy(int lanes, LaneSet alone = 0, Exploration::Rates rates = nullptr)
       : Policy(lanes, alone),
         model_(lanes),
-        rates_(std::move(rates)),
         choice_(*this, model_),
+        exploration_(*this, model_, choice_, std::move(rates)),
         probes_(*this, model_, choice_) {}
 
   Allocation open(SizeClass size_class) override;
@@ -52,7 +46,9 @@ class ModelPolicy final : public Policy {
   std::optional<Allocation> on_silence(SizeClass size_class) override;
   std::vector<double> times_alone(const Window& window) const override;
   void assume(const Window& last, const Allocation& ran_by,
-              const std::vector<double>& times_alone) override;
+              const std::vector<double>& times_alone) override {
+    exploration_.assume(last, ran_by, times_alone);
+  }
   ClassState state(SizeClass size_class) const override;
   int window_operations(SizeClass size_class) const override;
 
@@ -71,12 +67,10 @@ class ModelPolicy final : public Policy {
   };
   struct Class {
     ClassState state = ClassState::kSearching;
-    int searched = 0;          // windows of this search
-    bool is_first = true;      // no window yet
-    bool is_explored = false;  // what must be measured first has been
-    double awaited = 0;        // for how long rates were, in nanoseconds of windows' operations
-    LaneSet assumed = 0;       // lanes that rates say are too slow to be measured
-    bool after_drift = false;  // what opened this search, or lanes came or went
+    int searched = 0;                 // windows of this search
+    bool is_first = true;             // no window yet
+    bool is_explored = false;         // what must be measured first has been
+    bool after_drift = false;         // what opened this search, or lanes came or went
     std::optional<Allocation> rated;  // by the lanes' rates when it was first divided
     bool is_by_rates = false;         // what was measured first was that, and lanes were together
     std::optional<Probe> probe;       // that is under way
@@ -105,26 +99,14 @@ class ModelPolicy final : public Policy {
                      bool may_be_early = true);
   LaneChanges implied(SizeClass size_class, const LaneChanges& changes) const;
   double change_together(SizeClass size_class, const LaneChanges& changes) const;
-  std::optional<Allocation> unexplored(SizeClass size_class, double bytes) const;
-  bool awaits_rates(Class& known, const Window& window, LaneSet set) const;
-  void assume_slow(Class& known, const Window& window);
-  std::optional<int> wrongly_assumed(const Class& known, const Window& window) const;
-  LaneSet surprised_by(const Window& window, LaneSet set) const;
-  void assume_alone(const Window& window, int lane, double time);
-  bool goes_by_rates(SizeClass size_class) const;
-  std::optional<std::vector<double>> rates(bool also_tried) const;
-  bool tells_rates(SizeClass size_class) const;
-  std::optional<Allocation> by_rates(SizeClass size_class) const;
-  std::optional<Allocation> unknown_alone(SizeClass size_class, LaneSet among) const;
-  std::optional<int> promising_alone(SizeClass size_class, double bytes) const;
   // By which part a split must be better than another one.
   using By = double (*)(const Split&, const Split&);
   std::optional<Split> improvement(const Class& known, SizeClass size_class, double bytes,
                                    const Split& current, By by, bool only_measured) const;
 
   LaneModel model_;
-  Rates rates_;
   SplitChoice choice_;
+  Exploration exploration_;
   Probes probes_;
   std::map<SizeClass, Class> classes_;
 };

@@ -1,0 +1,76 @@
+// What of a size class must be measured before sets of lanes can be compared.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "control/lane_model.h"
+#include "control/policy.h"
+#include "control/split_choice.h"
+
+namespace nezha {
+
+// Where the rates are known at which lanes go on for long, they say what is worth a measurement:
+// long messages are first divided in proportion to them, and of short ones the fastest lane is
+// measured first, and those that cannot be the best never are. A lane that was not measured for its
+// rate is *assumed* to take what that says.
+class Exploration {
+ public:
+  // By lane, in bytes per second; 0: unknown. As what lanes carried has shown them, or `also`
+  // roughly, by a few bursts.
+  using Rates = std::function<std::vector<double>(bool also_tried)>;
+  static constexpr double kNoRate = -1;  // of a lane that is not to be waited for
+
+  // All three stay where they are.
+  Exploration(const Policy& policy, LaneModel& model, const SplitChoice& choice, Rates rates)
+      : policy_(policy), model_(model), choice_(choice), rates_(std::move(rates)) {}
+
+  void open(SizeClass size_class) { classes_[size_class] = {}; }
+
+  // In what follows, open() was called for the class.
+
+  // Where a class begins, when nothing of it was measured.
+  Allocation first(SizeClass size_class) const;
+  // What must be measured next; none: nothing.
+  std::optional<Allocation> next(SizeClass size_class, double bytes) const;
+
+  // In proportion to the lanes' rates. None for short messages, or if a rate is unknown.
+  std::optional<Allocation> by_rates(SizeClass size_class) const;
+  // Whether such messages teach stripes at what rates rails go on.
+  bool teaches_rates(SizeClass size_class) const;
+  // Whether short messages, which go over that set, still wait for rates, after a window.
+  bool awaits_rates(const Window& window, LaneSet set);
+
+  // After a window of short messages: lanes that cannot even carry the bytes in the time that the
+  // fastest one takes for all are assumed to be slow.
+  void assume_slow(const Window& window);
+  // After a window by which another policy goes on (Policy::assume).
+  void assume(const Window& last, const Allocation& ran_by, const std::vector<double>& times_alone);
+  // Forgets what was assumed of a lane of whose rate more is known by now; none: of none.
+  std::optional<int> take_back(const Window& window);
+  // Other lanes than those that messages settled on, though they are far faster.
+  LaneSet surprised_by(const Window& window, LaneSet set) const;
+
+ private:
+  struct Class {
+    double awaited = 0;   // for how long rates were, in nanoseconds of windows' operations
+    LaneSet assumed = 0;  // lanes that rates say are too slow to be measured
+  };
+
+  bool goes_by_rates(SizeClass size_class) const;
+  std::optional<std::vector<double>> rates(bool also_tried) const;
+  void assume_alone(const Window& window, int lane, double time);
+  std::optional<Allocation> unknown_alone(SizeClass size_class, LaneSet among) const;
+  std::optional<int> promising_alone(SizeClass size_class, double bytes) const;
+
+  const Policy& policy_;
+  LaneModel& model_;
+  const SplitChoice& choice_;
+  Rates rates_;
+  std::map<SizeClass, Class> classes_;
+};
+
+}  // namespace nezha
