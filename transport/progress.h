@@ -169,8 +169,10 @@ class Progress {
     int fd_ = -1;  // an eventfd
   };
   static constexpr int kMaxEvents = 64;
-  // Of so many turns of waiters that are keen one is a round: something may come by another way.
-  static constexpr unsigned kTurns = 4;
+  // Something may come by another way: after so many looks in vain there is a round, and of so many
+  // turns of waiters that are keen one is.
+  static constexpr unsigned kMisses = 3;
+  static constexpr unsigned kTurns = 16;
 
   Progress();
   void run_thread();
@@ -214,6 +216,7 @@ class Progress {
   std::vector<Registration> registrations_;  // by file descriptor
   int latest_ = -1;                          // descriptor that had an event; -1: none had
   unsigned turns_ = 0;                       // of waiters that are keen
+  unsigned misses_ = 0;                      // of these in a row
   std::vector<Alarm*> timers_;               // armed ones; few
   std::vector<std::function<void()>> deferred_, running_;
 
