@@ -76,7 +76,7 @@ bool Exploration::goes_by_rates(SizeClass size_class) const {
 
 // First bursts take about as long as connecting does; meanwhile stripes find their way by those
 // that have arrived.
-bool Exploration::awaits_rates(const Window& window, LaneSet set) {
+bool Exploration::goes_on_waiting(const Window& window, LaneSet set) {
   if ((set & policy_.alone()) == 0 || !goes_by_rates(window.size_class)) return false;
   double& awaited = classes_.at(window.size_class).awaited;
   awaited += static_cast<double>(slowest(window)) * window.operations;
@@ -145,7 +145,7 @@ void Exploration::assume_alone(const Window& window, int lane, double time) {
   model_.learn(assumed, all_on(lane, policy_.lanes()));
 }
 
-std::optional<int> Exploration::take_back(const Window& window) {
+std::optional<int> Exploration::forget_assumed(const Window& window) {
   LaneSet& assumed = classes_.at(window.size_class).assumed;
   const auto rates = assumed != 0 ? this->rates(true) : std::nullopt;
   const double least = rates ? static_cast<double>(window.bytes) * kSecond : 0;

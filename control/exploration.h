@@ -37,12 +37,14 @@ class Exploration {
   // What must be measured next; none: nothing.
   std::optional<Allocation> next(SizeClass size_class, double bytes) const;
 
-  // In proportion to the lanes' rates. None for short messages, or if a rate is unknown.
+  // In proportion to the lanes' rates. None if a rate is unknown, or messages are too short to teach
+  // any.
   std::optional<Allocation> by_rates(SizeClass size_class) const;
   // Whether such messages teach stripes at what rates rails go on.
   bool teaches_rates(SizeClass size_class) const;
-  // Whether short messages, which go over that set, still wait for rates, after a window.
-  bool awaits_rates(const Window& window, LaneSet set);
+  // After a window by that set, when nothing was measured: whether short messages go on waiting for
+  // rates. They do not for ever.
+  bool goes_on_waiting(const Window& window, LaneSet set);
 
   // After a window of short messages: lanes that cannot even carry the bytes in the time that the
   // fastest one takes for all are assumed to be slow.
@@ -50,7 +52,7 @@ class Exploration {
   // After a window by which another policy goes on (Policy::assume).
   void assume(const Window& last, const Allocation& ran_by, const std::vector<double>& times_alone);
   // Forgets what was assumed of a lane of whose rate more is known by now; none: of none.
-  std::optional<int> take_back(const Window& window);
+  std::optional<int> forget_assumed(const Window& window);
   // Other lanes than those that messages settled on, though they are far faster.
   LaneSet surprised_by(const Window& window, LaneSet set) const;
 

@@ -99,7 +99,7 @@ std::optional<Decision> ModelPolicy::on_window(const Window& window, const Alloc
   if (known.probe) return on_probe(known, window, ran_by);
   if (known.trial) return on_trial(known, window, ran_by);
   if (is_settled(known.state)) return on_settled(known, window, ran_by);
-  if (!known.is_explored && exploration_.awaits_rates(window, set)) return std::nullopt;
+  if (!known.is_explored && exploration_.goes_on_waiting(window, set)) return std::nullopt;
   return on_search(known, window, ran_by);
 }
 
@@ -266,7 +266,7 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
     if (found->set == set) known.moved = Move{ran_by, 1 - kGained * gain};
     return decision;
   }
-  if (const auto lane = exploration_.take_back(window)) {
+  if (const auto lane = exploration_.forget_assumed(window)) {
     known.probe = Probe{ran_by, /*is_doubt=*/true};
     return Decision{all_on(*lane, lanes()), Cause::kProbe};
   }

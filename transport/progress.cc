@@ -262,8 +262,9 @@ bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline,
     const bool polling = time < poll_until;
     const Nanos sleep =
         polling ? 0 : std::min({until_next_timer(), deadline - time, kLongestSleep});
-    const bool looks = polling && pace.is_keen && misses_ < kMisses && ++turns_ % kTurns != 0;
+    const bool looks = polling && pace.is_keen && looks_ < kLooks && misses_ < kMisses;
     const bool active = looks ? look(time) : round(lock, sleep);
+    looks_ = looks ? looks_ + 1 : 0;
     misses_ = looks && !active ? misses_ + 1 : 0;
     if (active && !waiter.done_) {
       pace = ask_pace();

@@ -169,10 +169,10 @@ class Progress {
     int fd_ = -1;  // an eventfd
   };
   static constexpr int kMaxEvents = 64;
-  // Something may come by another way: after so many looks in vain there is a round, and of so many
-  // turns of waiters that are keen one is.
-  static constexpr unsigned kMisses = 3;
-  static constexpr unsigned kTurns = 16;
+  // Something may come by another way: there is a round after so many looks of waiters that are
+  // keen, and after so many in a row that were in vain.
+  static constexpr int kLooks = 8;
+  static constexpr int kMisses = 3;
 
   Progress();
   void run_thread();
@@ -215,8 +215,8 @@ class Progress {
   Nanos thread_wakes_at_ = 0;
   std::vector<Registration> registrations_;  // by file descriptor
   int latest_ = -1;                          // descriptor that had an event; -1: none had
-  unsigned turns_ = 0;                       // of waiters that are keen
-  unsigned misses_ = 0;                      // of these in a row
+  int looks_ = 0;                            // since the last round
+  int misses_ = 0;                           // the last looks, which were in vain
   std::vector<Alarm*> timers_;               // armed ones; few
   std::vector<std::function<void()>> deferred_, running_;
 
