@@ -37,8 +37,8 @@ class Exploration {
   // What must be measured next; none: nothing.
   std::optional<Allocation> next(SizeClass size_class, double bytes) const;
 
-  // In proportion to the lanes' rates. None if a rate is unknown, or messages are too short to teach
-  // any.
+  // In proportion to the lanes' rates. None if a rate is unknown, or messages are too short to
+  // teach any.
   std::optional<Allocation> by_rates(SizeClass size_class) const;
   // Whether such messages teach stripes at what rates rails go on.
   bool teaches_rates(SizeClass size_class) const;

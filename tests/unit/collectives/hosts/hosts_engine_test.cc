@@ -60,8 +60,8 @@ TEST(HostsEngine, Megabytes) {
     on_all_ranks(world, [](Rank& rank) {
       uint32_t tag = 0;
       for (const Algorithm algorithm : kAlgorithms) {
-        allreduce(rank, algorithm, {(2 << 20) + 1, ++tag}, {kWhole});
-        allreduce(rank, algorithm, {(1 << 20) + 7, ++tag, true}, {kWhole});
+        allreduce(rank, algorithm, {(1 << 20) + 1, ++tag}, {kWhole});
+        allreduce(rank, algorithm, {(1 << 18) + 7, ++tag, true}, {kWhole});
       }
     });
   }
