@@ -423,8 +423,7 @@ class RandomCase {
   Nanos max_tick_ = 0;
 };
 
-// NEZHA_TEST_SEED=n runs that one case, NEZHA_TEST_CASES=n that many: fewer by the presets of
-// sanitizers.
+// NEZHA_TEST_SEED=n runs that one case, NEZHA_TEST_CASES=n that many.
 TEST_F(ChannelTest, RandomTrafficOverLinksThatBreak) {
   const uint64_t only = number_from_environment("NEZHA_TEST_SEED", 0);
   const uint64_t first = only == 0 ? 1 : only;
