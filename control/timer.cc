@@ -14,6 +14,7 @@ namespace {
 
 constexpr uint64_t kShort = 128 << 10;         // bytes
 constexpr Nanos kBetween = 20 * kMicrosecond;  // operations that follow at once
+constexpr double kMostLater = 4;               // times the minimum: more is no lateness of turns
 constexpr Nanos kFarIdler = 4;                 // times what ranks are on the average
 constexpr Nanos kLongest = Nanos{1} << 60;     // years
 
@@ -64,6 +65,10 @@ Window window_of(SizeClass size_class, const std::vector<Reading>& operations) {
     window.lanes.push_back(lane_time(operations, lane, mean_bytes));
   }
   return window;
+}
+
+Nanos longest(const std::vector<Nanos>& lanes) {
+  return *std::max_element(lanes.begin(), lanes.end());
 }
 
 bool says_nothing(const Reading& reading) {
@@ -126,6 +131,7 @@ void Timer::join(Operation& operation, const Reading& reading) const {
   operation.is_at_once &= follows && !says_nothing(reading);
   operation.idle += reading.idle / ranks_;
   operation.most_idle = std::max(operation.most_idle, reading.idle);
+  operation.took += longest(reading.lanes) / ranks_;
   for (size_t lane = 0; lane < lanes_; ++lane) {
     Nanos& shortest = operation.shortest.lanes[lane];
     shortest = std::min(shortest, reading.lanes[lane]);
@@ -136,13 +142,18 @@ void Timer::join(Operation& operation, const Reading& reading) const {
 // Of an operation that all ranks have told of.
 Reading Timer::joined(Operation& operation) const {
   Reading joined = std::move(operation.shortest);
-  const std::vector<Nanos>& means = operation.means;
-  const Nanos longest = *std::max_element(means.begin(), means.end());
-  const Nanos at_once = std::max(longest / 8, std::min(longest / 3, kBetween));
+  const Nanos took = operation.took;
+  const Nanos at_once = std::max(took / 8, std::min(took / 3, kBetween));
   const bool follow = operation.idle <= at_once && operation.most_idle / kFarIdler <= at_once;
-  const bool is_mean = operation.is_at_once && joined.bytes < kShort && follow;
-  for (size_t lane = 0; is_mean && lane < lanes_; ++lane) {
-    joined.lanes[lane] = std::max(joined.lanes[lane], means[lane]);
+  if (!operation.is_at_once || !follow) return joined;
+  const Nanos slowest = std::max<Nanos>(1, longest(joined.lanes));
+  const double more =
+      std::clamp(static_cast<double>(took) / static_cast<double>(slowest), 1.0, kMostLater);
+  for (size_t lane = 0; lane < lanes_; ++lane) {
+    Nanos& time = joined.lanes[lane];
+    const bool is_short = joined.bytes < kShort;
+    const auto scaled = std::llround(more * static_cast<double>(time));
+    time = std::max(time, is_short ? operation.means[lane] : Nanos{scaled});
   }
   return joined;
 }

@@ -60,12 +60,14 @@ LaneSet took_part(const Window& window);
 //
 // Where no rank does anything else, an operation follows the one before it at once on all of them.
 // Then a rank is late because its part of that one took long: its lateness is a cost, which the
-// minimum passes over in one operation as in the next. What a lane took is then the mean over
-// ranks, which has each of them once. It varies more than the minimum, so that is for operations
-// below 128 KiB, of which lateness is a good part. At once: on the average the ranks were idle for
-// an eighth of what the slowest lane took at most; or for a third of it and 20 us, which a
-// program's clock and the library's own work take between two operations. And none was for four
-// times as long: of many ranks one that is late by far would hardly show in the average.
+// minimum passes over in one operation as in the next. What the operation took is then the mean
+// over ranks, which has each of them once, and lanes took as much longer than their minima as makes
+// the slowest one take that: what a rank is late by delays all lanes alike, and in their means it
+// would draw a division towards equal parts. Below 128 KiB, where lateness is a good part of all
+// that lanes take, it is their means nonetheless. At once: on the average the ranks were idle for
+// an eighth of what the operation took at most; or for a third of it and 20 us, which a program's
+// clock and the library's own work take between two operations. And none was for four times as
+// long: of many ranks one that is late by far would hardly show in the average.
 //
 // The mean of a window leaves out three of ten at either end. A rank that was not scheduled or a
 // packet that was lost makes an outlier ten times as long, a bucket of tokens that filled up in a
@@ -100,8 +102,10 @@ class Timer {
 
  private:
   struct Operation {
-    Reading shortest;          // by lane, of those that have told
-    std::vector<Nanos> means;  // by lane, over all ranks: what those that have told add to it
+    Reading shortest;  // by lane, of those that have told
+    // Over all ranks: what those that have told add to it.
+    std::vector<Nanos> means;  // by lane
+    Nanos took = 0;            // the slowest lane's, on each rank another one
     Nanos idle = 0;            // likewise
     Nanos most_idle = 0;       // of those that have told
     bool is_at_once = true;    // after one of its class, on those that have told
