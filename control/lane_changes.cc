@@ -72,10 +72,10 @@ bool are_early(const LaneChanges& changes, LaneSet set) {
          std::all_of(changes.begin(), changes.end(), [](const auto& it) { return it.ratio < 1; });
 }
 
-double least_ratio(const LaneChanges& changes) {
-  double least = 1;
-  for (const LaneChange& change : changes) least = std::min(least, change.ratio);
-  return least;
+LaneSet lanes_of(const LaneChanges& changes) {
+  LaneSet set = 0;
+  for (const LaneChange& change : changes) set |= lane_bit(change.lane);
+  return set;
 }
 
 }  // namespace nezha

@@ -24,7 +24,6 @@ LaneChanges lane_changes(const LaneModel& model, const Window& window, const All
 
 // Whether there are some, and all are lanes that ended early beside others of the set.
 bool are_early(const LaneChanges& changes, LaneSet set);
-// The boldest one's; 1 if there are none.
-double least_ratio(const LaneChanges& changes);
+LaneSet lanes_of(const LaneChanges& changes);
 
 }  // namespace nezha

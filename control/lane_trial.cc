@@ -8,28 +8,32 @@
 namespace nezha {
 namespace {
 
+constexpr double kMostSaved = 48 << 10;  // bytes of messages: more than a port's bucket holds
+constexpr int kMostGentle = 8;           // windows
+constexpr double kMostLonger = 1.3;      // than before: no lane that gets a little more does that
+constexpr double kLittleMore = 0.2;
 constexpr double kMore = 0.5;
 constexpr double kMostMore = 1;
 constexpr double kStillEarly = 0.8;  // of the time of the last one
 constexpr double kWorth = 0.05;      // by which operations are shorter if it was worth it
 constexpr double kLeastRatio = 0.02;
 
+// One that took no part is not: a message is too short to give it more.
 bool is_early(const Window& window, int lane) {
   const auto time = static_cast<double>(window.lanes[static_cast<size_t>(lane)].mean);
-  return time < kStillEarly * static_cast<double>(slowest(window));
+  return time > 0 && time < kStillEarly * static_cast<double>(slowest(window));
 }
 
 }  // namespace
 
-LaneTrial::LaneTrial(const Window& window, Allocation home, const LaneChanges& early)
-    : home_(std::move(home)),
+LaneTrial::LaneTrial(const Window& window, Allocation home, LaneSet early, bool is_gentle)
+    : lanes_(early),
+      home_(std::move(home)),
       best_time_(static_cast<double>(slowest(window))),
-      claim_(least_ratio(early)) {
-  for (const LaneChange& it : early) lanes_ |= lane_bit(it.lane);
-}
+      savings_(is_gentle ? kMostSaved : 0) {}
 
 Allocation LaneTrial::raise(const Allocation& ran_by) {
-  more_ = std::clamp(2 * more_, kMore, kMostMore);
+  more_ = is_gentle() ? kLittleMore : std::clamp(2 * more_, kMore, kMostMore);
   std::vector<double> weights(ran_by.begin(), ran_by.end());
   for (size_t lane = 0; lane < weights.size(); ++lane) {
     if (contains(lanes_, static_cast<int>(lane))) weights[lane] *= 1 + more_;
@@ -37,7 +41,12 @@ Allocation LaneTrial::raise(const Allocation& ran_by) {
   return in_proportion(weights);
 }
 
-bool LaneTrial::look_at(const Window& window) {
+bool LaneTrial::look_at(const Window& window, const Allocation& ran_by) {
+  if (is_gentle()) {
+    savings_ -= window.operations * least_more(window, ran_by);
+    if (++gentle_ == kMostGentle) savings_ = 0;
+    return false;
+  }
   const auto took = static_cast<double>(slowest(window));
   if (took >= (1 - kWorth) * best_time_) return false;
   best_time_ = took;
@@ -45,7 +54,20 @@ bool LaneTrial::look_at(const Window& window) {
   return true;
 }
 
-bool LaneTrial::are_all_early(const Window& window) const {
+// Bytes of an operation that a lane gets more than at home, the one that gets the least.
+double LaneTrial::least_more(const Window& window, const Allocation& ran_by) const {
+  const auto bytes = static_cast<double>(window.bytes);
+  double least = bytes;
+  for (size_t lane = 0; lane < ran_by.size(); ++lane) {
+    if (!contains(lanes_, static_cast<int>(lane))) continue;
+    least = std::min(least, part_of(bytes, ran_by[lane]) - part_of(bytes, home_[lane]));
+  }
+  return least;
+}
+
+bool LaneTrial::may_go_on(const Window& window) const {
+  // It is another lane that has become slower.
+  if (is_gentle() && static_cast<double>(slowest(window)) > kMostLonger * best_time_) return false;
   for (int lane = 0; lane < static_cast<int>(window.lanes.size()); ++lane) {
     if (contains(lanes_, lane) && !is_early(window, lane)) return false;
   }

@@ -12,17 +12,23 @@ namespace nezha {
 // may last for many short messages. Its own times do not tell. So it gets more of a message, twice
 // as much more with each window in which it is still early, until it is not; and what operations
 // take then shows whether it was worth it.
+//
+// Once savings are spent, operations take as much longer as the lane gets more, until the trial is
+// over. So after a trial that was not worth it the next one begins *gently*: by a little more, for
+// about as long as a bucket may last, or for some windows where it would last for too long.
 class LaneTrial {
  public:
   // After a window in which lanes were early by `home`.
-  LaneTrial(const Window& window, Allocation home, const LaneChanges& early);
+  LaneTrial(const Window& window, Allocation home, LaneSet early, bool is_gentle);
 
   // The next allocation to try.
   Allocation raise(const Allocation& ran_by);
+  // Whether that is by a little more, and nothing is concluded yet.
+  bool is_gentle() const { return savings_ > 0; }
   // What a window of the trial took: whether it was better than all before.
-  bool look_at(const Window& window);
+  bool look_at(const Window& window, const Allocation& ran_by);
   // Whether the lanes may carry yet more.
-  bool are_all_early(const Window& window) const;
+  bool may_go_on(const Window& window) const;
   // How the lanes have changed if they took as long as they did; as long as the last one, if they
   // are early: without what they had saved up they would have taken longer.
   LaneChanges changes(const LaneModel& model, const Window& window, const Allocation& ran_by) const;
@@ -30,15 +36,16 @@ class LaneTrial {
   bool was_worth_it() const { return was_worth_it_; }
   // The allocation before the trial.
   const Allocation& home() const { return home_; }
-  // How long a byte seemed to take, of what it took before.
-  double claim() const { return claim_; }
 
  private:
+  double least_more(const Window& window, const Allocation& ran_by) const;
+
   LaneSet lanes_ = 0;
   Allocation home_;
   double best_time_ = 0;  // nanoseconds
-  double claim_ = 1;
-  double more_ = 0;  // by which part the lanes were raised last
+  double savings_ = 0;    // bytes that are yet to be spent
+  int gentle_ = 0;        // windows
+  double more_ = 0;       // by which part the lanes were raised last
   bool was_worth_it_ = false;
 };
 

@@ -22,15 +22,19 @@ constexpr int kLearnsRates = 4;
 // Where a lane takes less of the time of the last one, the rates were wrong. What a lane has saved
 // up makes less of a difference where they are right.
 constexpr double kTogether = 0.85;
-// A probe of a set that seems so much better, though not beyond doubt, lasts for some more windows.
-constexpr double kLooksBetter = 0.95;
+// A probe of a set that seems so much better, though not beyond doubt, lasts for some more windows:
+// what is so in each of them is believed, but for short messages, which take less for longer where
+// a rail has saved something up.
+constexpr double kLooksBetter = 0.975;
 constexpr int kLooks = 4;
-// Windows in which early lanes are let be, after a trial that was not worth it.
+constexpr SizeClass kNotFlattered = 17;
+// Windows in which early lanes are let be, after a trial that ended gently; and after others that
+// were not worth it, as after moves within a set that were not.
+constexpr int kGentlePatience = 3;
 constexpr int kLeastPatience = 4;
 constexpr int kMostPatience = 16;
 // A move within a set is taken back unless operations gain that part of what was promised.
 constexpr double kGained = 1. / 3;
-constexpr double kBolder = 0.8;  // times a claim that was refuted: one that is looked at at once
 
 // By which part a prediction must be better to be acted on: what is worth a change, and beyond what
 // noise brings about.
@@ -107,6 +111,8 @@ Allocation ModelPolicy::on_lanes(SizeClass size_class, const Allocation& /*curre
   Class& known = classes_[size_class];
   open_search(size_class, known, true);
   known.is_explored = false;
+  known.wait = 0;
+  known.patience = 0;
   for (int lane = 0; lane < lanes(); ++lane) {
     if (!contains(alone(), lane)) continue;  // those go over other rails now
     model_.forget(size_class, lane_bit(lane));
@@ -138,6 +144,7 @@ ClassState ModelPolicy::state(SizeClass size_class) const {
 int ModelPolicy::window_operations(SizeClass size_class) const {
   const auto known = classes_.find(size_class);
   if (known == classes_.end() || known->second.probe) return kSearchOperations;
+  if (known->second.trial && known->second.trial->is_gentle()) return kBalanceOperations;
   if (is_settled(known->second.state)) return Timer::kOperations;
   return known->second.state == ClassState::kHot ? kBalanceOperations : kSearchOperations;
 }
@@ -240,11 +247,12 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
   const LaneSet set = lanes_of(ran_by);
   const LaneChanges changed = lane_changes(model_, window, ran_by, set);
   const bool is_early = are_early(changed, set);
-  const bool is_bolder = is_early && least_ratio(changed) < kBolder * known.refuted;
-  if (is_early && (known.patience == 0 || is_bolder)) {
-    open_search(window.size_class, known, true);
-    known.trial.emplace(window, ran_by, changed);
-    return Decision{known.trial->raise(ran_by), Cause::kDrift};
+  if (is_early && known.patience == 0) {
+    const bool is_gentle = known.wait > 0;
+    if (!is_gentle) open_search(window.size_class, known, true);
+    known.state = ClassState::kSearching;
+    known.trial.emplace(window, ran_by, lanes_of(changed), is_gentle);
+    return Decision{known.trial->raise(ran_by), is_gentle ? Cause::kRebalance : Cause::kDrift};
   }
   if (is_early) {
     --known.patience;
@@ -278,24 +286,31 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
 
 std::optional<Decision> ModelPolicy::on_trial(Class& known, const Window& window,
                                               const Allocation& ran_by) {
-  LaneTrial& trial = *known.trial;
-  const bool is_better = trial.look_at(window);
-  const bool goes_on = trial.are_all_early(window);
+  LaneTrial trial = *std::exchange(known.trial, std::nullopt);
+  const bool was_gentle = trial.is_gentle();
+  const bool is_better = trial.look_at(window, ran_by);
+  const bool goes_on = trial.may_go_on(window);
   if (is_better || (trial.was_worth_it() && !goes_on)) {
     learn_changes(window, ran_by, trial.changes(model_, window, ran_by), false);
   }
-  if (goes_on) return Decision{trial.raise(ran_by), Cause::kDrift};
-  const LaneTrial ended = *std::exchange(known.trial, std::nullopt);
-  if (ended.was_worth_it()) {
+  if (goes_on && trial.is_gentle()) {
+    known.trial = std::move(trial);
+    return std::nullopt;
+  }
+  if (goes_on) {
+    if (was_gentle) open_search(window.size_class, known, true);
+    const Decision decision{trial.raise(ran_by), Cause::kDrift};
+    known.trial = std::move(trial);
+    return decision;
+  }
+  if (trial.was_worth_it()) {
     known.wait = 0;
-    known.refuted = 1;
     return search_on(known, window, ran_by);
   }
-  known.wait = std::clamp(4 * known.wait, kLeastPatience, kMostPatience);
-  known.patience = known.wait;
-  known.refuted = std::min(known.refuted, ended.claim());
-  settle(known, lanes_of(ended.home()));
-  return Decision{ended.home(), Cause::kReturn};
+  if (!was_gentle) known.wait = std::clamp(4 * known.wait, kLeastPatience, kMostPatience);
+  known.patience = was_gentle ? kGentlePatience : known.wait;
+  settle(known, lanes_of(trial.home()));
+  return Decision{trial.home(), Cause::kReturn};
 }
 
 std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window,
@@ -310,7 +325,7 @@ std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window
   if (const auto at_home = model_.predict(window.size_class, bytes, home)) {
     probes_.charge(at_home->time, window, !changed.empty());
   }
-  learn_changes(window, ran_by, changed);
+  learn_changes(window, ran_by, changed, unused != 0);
   if (!changed.empty() && (unused & alone()) != 0) {  // the rails may have, and so what is at home
     open_search(window.size_class, known, true);
     return Decision{home, Cause::kReturn};
@@ -325,9 +340,15 @@ std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window
   }
   const bool is_promising = current && found && found->set == lanes_of(ran_by) &&
                             static_cast<double>(slowest(window)) < kLooksBetter * current->time;
-  if (is_promising && choice_.is_spread(window.size_class) && ++probe.looks < kLooks) {
-    known.probe = probe;
-    return Decision{ran_by, Cause::kProbe};
+  if (is_promising && choice_.is_spread(window.size_class)) {
+    if (++probe.looks < kLooks) {
+      known.probe = probe;
+      return Decision{ran_by, Cause::kProbe};
+    }
+    if (window.size_class >= kNotFlattered) {
+      open_search(window.size_class, known, false);
+      return go_to(window.size_class, known, *found, lanes_of(home), Cause::kSearch);
+    }
   }
   if (!probe.is_doubt) {
     probes_.ended(window.size_class, lanes_of(ran_by), is_as_known && probe.looks == 0);

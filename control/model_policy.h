@@ -78,9 +78,8 @@ class ModelPolicy final : public Policy {
     std::optional<Move> moved;  // within a set that had settled, until a window shows its worth
     int contentment = 0;  // windows without such moves, after the last one that was worth none
     int content = 0;      // how many of them are left
-    int wait = 0;         // windows in which early lanes are let be, after the last trial
-    int patience = 0;     // how many of them are left
-    double refuted = 1;   // the boldest claim of trials since one that was worth it
+    int wait = 0;  // windows in which early lanes are let be, after a trial that was not worth it
+    int patience = 0;  // how many of them are left
   };
 
   std::optional<Decision> on_search(Class& known, const Window& window, const Allocation& ran_by);

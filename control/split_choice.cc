@@ -9,7 +9,7 @@ namespace {
 
 // Lanes that stand alone adapt within an operation: between large messages' times that differ by
 // less, they are chosen, and not left for what is better by less than a little more.
-constexpr SizeClass kLarge = 20;
+constexpr SizeClass kLarge = 22;
 constexpr double kSteady = 0.015;
 constexpr double kUnsteady = 0.025;
 // A rail that carries nothing has saved up tokens that the one in use has not: short messages by it

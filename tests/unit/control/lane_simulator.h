@@ -220,6 +220,8 @@ class SimulatedJob {
     return *changes;
   }
   const LoadBalancer& balancer() const { return balancer_; }
+  // What the last operation took but for the noise, in nanoseconds.
+  double took() const { return took_; }
 
   // Operations until `holds`, at most `limit`.
   template <typename Holds>
@@ -301,12 +303,15 @@ class SimulatedJob {
     EXPECT_TRUE((set & network.alone()) == 0 || std::has_single_bit(set)) << to_string(by);
     const int others = std::popcount(set) - 1;
     noise_.next_operation();
+    took_ = 0;
     for (size_t lane = 0; lane < by.size(); ++lane) {
       const double part = part_of(static_cast<double>(bytes), by[lane]);
       const double paid = std::max(network.lanes[lane].least_paid * part, part - saved_[lane]);
-      const double time = network.lane_time(lane, paid, others) * noise_.next_lane();
+      const double time = network.lane_time(lane, paid, others);
       const bool takes_part = by[lane] > 0 && part >= network.least_slice;
-      times.push_back(takes_part ? std::llround(time) : 0);
+      const double seen = time * noise_.next_lane();
+      times.push_back(takes_part ? std::llround(seen) : 0);
+      if (takes_part) took_ = std::max(took_, time);
     }
     save_up(by, bytes, times);
     return times;
@@ -353,6 +358,7 @@ class SimulatedJob {
   std::map<SizeClass, AllocationChange> plans_;
   std::set<std::pair<SizeClass, uint32_t>> probes_;
   std::map<SizeClass, int> moves_;
+  double took_ = 0;
   double total_time_ = 0;
   double probe_time_ = 0;
 };

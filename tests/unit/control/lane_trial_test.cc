@@ -21,7 +21,7 @@ class LaneTrialTest : public testing::Test {
 
   // Three quarters on lane 0, a quarter on lane 1, which has become early.
   const Allocation home_ = in_proportion({3, 1});
-  LaneTrial trial_{window_of({6'000'000, 2'000'000}), home_, {{1, 0.33}}};
+  LaneTrial trial_{window_of({6'000'000, 2'000'000}), home_, lane_bit(1), false};
 };
 
 TEST_F(LaneTrialTest, GivesTwiceAsMuchMoreEachTime) {
@@ -33,13 +33,51 @@ TEST_F(LaneTrialTest, GivesTwiceAsMuchMoreEachTime) {
 }
 
 TEST_F(LaneTrialTest, IsWorthItWhenOperationsAreShorter) {
-  EXPECT_TRUE(trial_.are_all_early(window_of({6'000'000, 2'000'000})));
-  EXPECT_FALSE(trial_.are_all_early(window_of({4'000'000, 4'000'000})));
-  EXPECT_FALSE(trial_.look_at(window_of({5'900'000, 3'000'000})));  // by noise
+  EXPECT_TRUE(trial_.may_go_on(window_of({6'000'000, 2'000'000})));
+  EXPECT_FALSE(trial_.may_go_on(window_of({4'000'000, 4'000'000})));
+  EXPECT_FALSE(trial_.look_at(window_of({5'900'000, 3'000'000}), home_));  // by noise
   EXPECT_FALSE(trial_.was_worth_it());
-  EXPECT_TRUE(trial_.look_at(window_of({5'000'000, 3'000'000})));
-  EXPECT_FALSE(trial_.look_at(window_of({4'000'000, 9'000'000})));
+  EXPECT_TRUE(trial_.look_at(window_of({5'000'000, 3'000'000}), home_));
+  EXPECT_FALSE(trial_.look_at(window_of({4'000'000, 9'000'000}), home_));
   EXPECT_TRUE(trial_.was_worth_it());
+}
+
+// A little more until what may have been saved up is spent; nothing is concluded before.
+TEST_F(LaneTrialTest, IsGentleUntilSavingsAreSpent) {
+  LaneTrial gentle(window_of({6'000'000, 2'000'000}), home_, lane_bit(1), true);
+  const Allocation more = gentle.raise(home_);
+  EXPECT_NEAR(more[1], in_proportion({3, 1.2})[1], 4);
+  Window window = window_of({5'000'000, 2'000'000});
+  window.operations = 1;
+  int operations = 0;  // each spends a 28th of a megabyte
+  for (; gentle.is_gentle(); ++operations) EXPECT_FALSE(gentle.look_at(window, more));
+  EXPECT_EQ(operations, 2);
+  EXPECT_FALSE(gentle.was_worth_it());
+  EXPECT_NEAR(gentle.raise(more)[1], in_proportion({3, 1.8})[1], 4);
+  EXPECT_TRUE(gentle.look_at(window, more));
+}
+
+TEST_F(LaneTrialTest, EndsWhereALaneTookNoPart) {
+  EXPECT_FALSE(trial_.may_go_on(window_of({6'000'000, 0})));
+}
+
+// Beside a lane that has become slower all others are early.
+TEST_F(LaneTrialTest, EndsWhereOperationsTakeFarLongerByLittleMore) {
+  LaneTrial gentle(window_of({6'000'000, 2'000'000}), home_, lane_bit(1), true);
+  const Allocation more = gentle.raise(home_);
+  EXPECT_TRUE(gentle.may_go_on(window_of({6'500'000, 2'000'000})));
+  EXPECT_FALSE(gentle.may_go_on(window_of({9'000'000, 2'000'000})));
+}
+
+// A bucket may last for thousands of messages of which the lane gets next to nothing.
+TEST_F(LaneTrialTest, IsGentleForSomeWindowsAtMost) {
+  LaneTrial gentle(window_of({6'000'000, 2'000'000}), home_, lane_bit(1), true);
+  const Allocation more = gentle.raise(home_);
+  Window window = window_of({6'000'000, 2'000'000});
+  window.bytes = 1000;
+  int windows = 0;
+  for (; gentle.is_gentle() && windows < 100; ++windows) gentle.look_at(window, more);
+  EXPECT_EQ(windows, 8);
 }
 
 // What an early lane took is no measure: it may have lived on what it had saved up.

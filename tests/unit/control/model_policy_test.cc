@@ -294,6 +294,22 @@ TEST(ModelPolicy, AProbeFindsThatAnUnusedLaneBecameFast) {
   EXPECT_LT(job.excess(8 * kMiB), 0.03) << job.balancer().table().history(23);
 }
 
+// By less than a window is sure of, but in each of several.
+TEST(ModelPolicy, AProbeThatGoesOnBeingALittleBetterIsBelieved) {
+  int left = 0;
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
+    ModelPolicy* policy = nullptr;
+    SimulatedJob job({megabits(1000), megabits(1000), stripes(0.96, 60'000)}, policy, 0.01, seed);
+    job.run(kMiB, 200);
+    ASSERT_EQ(lanes_of(job.allocation(kMiB)), 0b100U) << seed;
+    for (const size_t lane : {0, 1}) job.network.lanes[lane].slope *= 0.93;
+    job.network.lanes[2].slope /= 0.93;
+    job.run(kMiB, 1000);
+    left += lanes_of(job.allocation(kMiB)) == 0b11U ? 1 : 0;
+  }
+  EXPECT_GE(left, 15);
+}
+
 // As ranks that have just started do not have a core each yet.
 TEST(ModelPolicy, ASlowStartBesideEachOtherIsNotHeldAgainstLanesForLong) {
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {

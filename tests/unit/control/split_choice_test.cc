@@ -85,12 +85,13 @@ TEST_F(SplitChoiceTest, ChoosesWhatTakesLeast) {
 
 // Between stripes and slices of large messages less than a little is left to stripes.
 TEST_F(SplitChoiceTest, LeavesStripesOnlyForWhatIsClearlyBetter) {
-  const auto bytes = static_cast<double>(typical_bytes(kMegabytes));
+  const double large = 4 << 20;
   const Split stripes{kStripes, all_on(2, 3), 1'000'000};
   const Split slices{0b11, both_, 980'000};
-  EXPECT_FALSE(choice_.is_better(true, bytes, slices, stripes, 0.01));
-  EXPECT_TRUE(choice_.is_better(true, bytes, {0b11, both_, 970'000}, stripes, 0.01));
-  EXPECT_TRUE(choice_.is_better(false, bytes, stripes, {0b11, both_, 990'000}, 0.01));
+  EXPECT_FALSE(choice_.is_better(true, large, slices, stripes, 0.01));
+  EXPECT_TRUE(choice_.is_better(true, large / 2, slices, stripes, 0.01));
+  EXPECT_TRUE(choice_.is_better(true, large, {0b11, both_, 970'000}, stripes, 0.01));
+  EXPECT_TRUE(choice_.is_better(false, large, stripes, {0b11, both_, 990'000}, 0.01));
 }
 
 }  // namespace
