@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint64_t kShort = 128 << 10;         // bytes
 constexpr Nanos kBetween = 20 * kMicrosecond;  // operations that follow at once
-constexpr double kMostLater = 4;               // times the minimum: more is no lateness of turns
+constexpr double kMostLater = 4;               // times the minimum: a rank that claims more errs
 constexpr Nanos kFarIdler = 4;                 // times what ranks are on the average
 constexpr Nanos kLongest = Nanos{1} << 60;     // years
 

@@ -64,7 +64,6 @@ TEST_F(LaneTrialTest, EndsWhereALaneTookNoPart) {
 // Beside a lane that has become slower all others are early.
 TEST_F(LaneTrialTest, EndsWhereOperationsTakeFarLongerByLittleMore) {
   LaneTrial gentle(window_of({6'000'000, 2'000'000}), home_, lane_bit(1), true);
-  const Allocation more = gentle.raise(home_);
   EXPECT_TRUE(gentle.may_go_on(window_of({6'500'000, 2'000'000})));
   EXPECT_FALSE(gentle.may_go_on(window_of({9'000'000, 2'000'000})));
 }

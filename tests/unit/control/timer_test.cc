@@ -145,6 +145,22 @@ TEST(Timer, LatenessSaysNothingOfLanesBesideEachOther) {
   EXPECT_EQ(window->lanes[1].mean, 30 * (100 + kLate / 2) / 100);
 }
 
+TEST(Timer, ARankThatClaimsYearsCountsForLittle) {
+  Timer timer(2, 1);
+  std::optional<Window> window;
+  for (uint64_t i = 1; i <= Timer::kOperations; ++i) {
+    for (const Nanos took : {Nanos{100}, Nanos{1} << 59}) {
+      Reading it = reading(i, {took}, 1, 1 << 20);
+      it.idle = 0;
+      auto told = timer.add(took == 100 ? 0 : 1, it);
+      ASSERT_TRUE(told.ok()) << told.status();
+      if (told->has_value()) window = **told;
+    }
+  }
+  ASSERT_TRUE(window.has_value());
+  EXPECT_EQ(window->lanes[0].mean, 400);
+}
+
 // Among many ranks one that is late by far hardly shows in how long they were idle on the average.
 TEST(Timer, TheLatenessOfOneRankAmongManyDoesNotCount) {
   constexpr Nanos kTakes = 100'000;
