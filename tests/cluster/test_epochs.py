@@ -55,6 +55,7 @@ class Work:
         star.wait_for("serves")
 
     def start(self, elements: int, operations: int, threads: int = 1, pause: int = 0) -> None:
+        """Without `operations` they go on until stop()."""
         self.start_star()
         address = self.bed.rail(STAR_RAIL).address(STAR)
         for rank in range(RANKS):
@@ -62,6 +63,9 @@ class Work:
             argv += [PORT, elements, operations, threads, pause]
             [process] = self.bed.start([str(arg) for arg in argv], on=[rank])
             self.ranks.append(job.Rank(process))
+
+    def stop(self) -> None:
+        (self.store / "stop").touch()
 
     def told(self) -> str:
         return "\n".join(rank.told() for rank in self.ranks)
@@ -105,7 +109,6 @@ class Work:
     def losses(self) -> list[int]:
         return [rank.wait_for("end")["losses"] for rank in self.ranks]
 
-
     def pieces(self) -> int:
         """That were given by ranks that had them, or reduced again."""
         text = self.ranks[0].process.stderr
@@ -132,13 +135,14 @@ def work(bed: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 def test_the_star_dies_and_returns(work: Work) -> None:
     """Under four threads, at any point of their operations; and is used again each time."""
-    work.start(elements=200 * KIB, operations=400 if job.LONG else 60, threads=4, pause=3)
+    work.start(elements=200 * KIB, operations=0, threads=4, pause=3)
     for _ in range(20 if job.LONG else 3):
         work.await_sums(20)
         work.stars[-1].kill()
         work.await_operations(8)
         work.start_star()
     work.await_sums(20)
+    work.stop()
     work.succeed()
     assert min(work.losses()) >= 3
 

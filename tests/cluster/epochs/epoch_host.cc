@@ -5,8 +5,8 @@
 //
 // epoch_host rank STORE RANK RANKS RAILS ADDRESS PORT ELEMENTS OPERATIONS THREADS PAUSE: each
 // thread runs OPERATIONS allreduces of ELEMENTS float32, in place and not in turn, with up to PAUSE
-// ms between them. Prints a line of JSON for each, with a hash of its result and how many of the
-// star's sums have come so far, and one for an error.
+// ms between them; 0: until rank 0 sees a file STORE/stop. Prints a line of JSON for each, with a
+// hash of its result and how many of the star's sums have come so far, and one for an error.
 #include <gloo/rendezvous/file_store.h>
 
 #include <chrono>
@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <mutex>
 #include <random>
 #include <stdexcept>
@@ -28,6 +29,7 @@ namespace nezha::star {
 namespace {
 
 constexpr float kScribble = -1e30F;
+constexpr uint32_t kStopTag = 1000;  // and up: one for each thread
 
 void print(const std::string& line) {
   static std::mutex mutex;
@@ -48,6 +50,7 @@ struct Job {
   size_t elements;
   uint64_t operations;
   int pause;
+  std::string stop_file;
 };
 
 class Thread {
@@ -62,7 +65,8 @@ class Thread {
 
   void run() {
     std::mt19937 random(tag_ * 1000 + static_cast<uint32_t>(job_.rank));
-    for (uint64_t i = 0; i < job_.operations; ++i) {
+    bool is_over = false;
+    for (uint64_t i = 0; !is_over; ++i) {
       const auto pause = std::uniform_int_distribution<int>(0, job_.pause)(random);
       std::this_thread::sleep_for(std::chrono::milliseconds(pause));
       check_untouched(i);
@@ -78,10 +82,22 @@ class Thread {
                          ", \"hash\": ", check(result, i), ", \"sums\": ", engine_.blocks(), "}"));
       std::fill(in_.begin(), in_.end(), kScribble);
       std::fill(out_.begin(), out_.end(), kScribble);
+      is_over = job_.operations == 0 ? stop_requested() : i + 1 == job_.operations;
     }
   }
 
  private:
+  // All ranks learn from the same sum what rank 0 saw.
+  bool stop_requested() {
+    std::error_code ignored;
+    float flag = job_.rank == 0 && std::filesystem::exists(job_.stop_file, ignored) ? 1 : 0;
+    AllreduceOptions options(nullptr);
+    options.setOutput(&flag, 1);
+    options.setTag(kStopTag + tag_);
+    context_.run(options);
+    return flag != 0;
+  }
+
   uint32_t check(const std::vector<float>& result, uint64_t operation) const {
     uint32_t hash = 2166136261;
     for (size_t e = 0; e < job_.elements; ++e) {
@@ -115,8 +131,12 @@ class Thread {
 
 int run_rank(const std::vector<std::string>& args) {
   const auto number = [&](size_t i) { return std::atoi(args.at(i).c_str()); };
-  const Job job{number(1), number(2), static_cast<size_t>(number(6)),
-                static_cast<uint64_t>(number(7)), number(9)};
+  const Job job{number(1),
+                number(2),
+                static_cast<size_t>(number(6)),
+                static_cast<uint64_t>(number(7)),
+                number(9),
+                args.at(0) + "/stop"};
   StarEngine engine(args.at(4), static_cast<uint16_t>(number(5)), job.rank);
   ContextOptions options;
   options.rank = job.rank;
