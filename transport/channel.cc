@@ -412,6 +412,7 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   to.retry.link_up(now());
   to.pulse.begin(now());
   to.loss.begin();
+  to.up_at = to.judged_at = now();
   to.is_bursting = false;
   to.guessed = 0;
   to.link = std::move(link);
@@ -586,9 +587,14 @@ Nanos Channel::siblings_heard(Rail rail) const {
 }
 
 // A link that loses much is left alone, but for pings that show when it loses nothing any more.
-void Channel::judge(Rail rail) {
+void Channel::judge(Rail rail, Nanos time) {
   Port& judged = port(rail);
-  if (judged.loss.look(judged.link->packets())) {
+  const Nanos since = std::exchange(judged.judged_at, time);
+  const Link::Packets packets = judged.link->packets();
+  const bool is_new = time - judged.up_at < RateTrial::kLongest;
+  if (is_new && owner_.device(rail)->trial().has_disturbed(since, time)) {
+    judged.loss.pass_over(packets);
+  } else if (judged.loss.look(packets)) {
     const bool is_lossy = judged.loss.is_lossy();
     scheduler_.avoid(rail, is_lossy);
     log().info("the link to {} on {} {}", description_, owner_.device(rail)->name(),
@@ -658,7 +664,7 @@ Channel::Watch Channel::watch_links(Nanos time) {
     Port& watched = port(rail);
     if (watched.link == nullptr) continue;
     scheduler_.set_trust(rail, watched.retry.trust(time));
-    judge(rail);
+    judge(rail, time);
     if (wanted()) try_rate(rail, time);
     // Not all that a link can lose is acknowledged at once, or at all (a grant): so one is asked
     // that has said nothing while somebody waits.

@@ -120,6 +120,8 @@ class Channel final : LinkOwner, InboxOwner {
     Retry retry;
     Pulse pulse;
     Loss loss;
+    Nanos up_at = 0;
+    Nanos judged_at = 0;  // by its losses
     bool has_been_up = false;
     bool refused = false;          // nobody listens there any more
     bool ack_when_landed = false;  // the segment at hand
@@ -182,7 +184,7 @@ class Channel final : LinkOwner, InboxOwner {
   void ack_soon(Port& port);
   void housekeeping();
   Watch watch_links(Nanos time);
-  void judge(Rail rail);
+  void judge(Rail rail, Nanos time);
   void try_rate(Rail rail, Nanos time);
   void end_burst(Rail rail);
   double shown_rate(Rail rail) const;

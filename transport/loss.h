@@ -29,6 +29,12 @@ class Loss {
     return is_lossy_ ? is_over() : has_begun();
   }
 
+  // Instead of look(), where something else may have lost it: bursts that try rates overrun
+  // switches' queues. Of a link that is taken for lossy all counts.
+  void pass_over(const Link::Packets& packets) {
+    if (!is_lossy_) last_ = packets;
+  }
+
   bool is_lossy() const { return is_lossy_; }
 
  private:

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "tests/unit/transport/channel_script.h"
 #include "tests/unit/transport/fake_link.h"
+#include "transport/rate_trial.h"
 
 namespace nezha {
 namespace {
@@ -150,9 +151,21 @@ TEST_F(ChannelScript, ALinkThatLosesOneFrameIsNotGivenUp) {
   }
 }
 
-TEST_F(ChannelScript, ALinkThatLosesMuchIsLeftAloneUntilPingsShowThatItLosesNothing) {
+// They overrun switches' queues.
+TEST_F(ChannelScript, WhatIsLostWhileBurstsAreOnTheirWayIsNotTheLinks) {
   connect(2);
   receive(0, 1, 10);  // there is something to wait for
+  lose_much(1);
+  EXPECT_NEAR(share_of_1(2), 0.5, 0.1);
+  pass(RateTrial::kLongest);
+  lose_much(1);
+  EXPECT_EQ(share_of_1(3), 0) << "bursts are over";
+}
+
+TEST_F(ChannelScript, ALinkThatLosesMuchIsLeftAloneUntilPingsShowThatItLosesNothing) {
+  connect(2);
+  receive(0, 1, 10);
+  pass(RateTrial::kLongest);
   FakeConnection::End& end = network_->connection(1)->ends[0];
   end.packets = {1000, 10};
   pass(50 * kMillisecond);
@@ -172,6 +185,7 @@ TEST_F(ChannelScript, ALinkThatLosesMuchIsLeftAloneUntilPingsShowThatItLosesNoth
 TEST_F(ChannelScript, ALinkThatLosesMuchIsLeftAloneAfterItsDeathToo) {
   connect(2);
   receive(0, 1, 10);
+  pass(RateTrial::kLongest);
   lose_much(1);
   network_->break_connection(*network_->connection(1), /*silent=*/false);
   network_->settle_down();
@@ -186,6 +200,7 @@ TEST_F(ChannelScript, NewsGoesByALinkThatLosesLittle) {
   for (const Rail lossy : {0, 1}) {
     connect(2);
     receive(0, 1, 10);
+    pass(RateTrial::kLongest);
     lose_much(lossy);
     network_->connection(lossy)->weight = 0;  // the frame was lost
     channel(0).send_abort({FakeNetwork::kJob, 0, "it broke"});

@@ -70,6 +70,16 @@ TEST(LossTest, ABurstOfLossesIsNoLossyLink) {
   }
 }
 
+TEST(LossTest, WhatIsPassedOverDoesNotCount) {
+  Loss loss;
+  for (uint64_t i = 1; i < 10; ++i) {
+    loss.pass_over({i * 1000, i * 300});
+    EXPECT_FALSE(loss.look({i * 1000 + 500, i * 300}));
+  }
+  EXPECT_FALSE(loss.look({10'000, 3200}));
+  EXPECT_TRUE(loss.look({10'500, 3300})) << "what comes after it does";
+}
+
 // What was taken for lost turns out to have arrived twice.
 TEST(LossTest, LossesMayBeTakenBack) {
   Loss loss;
