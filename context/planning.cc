@@ -167,7 +167,10 @@ double ContextImpl::rate(RailMask rails, bool also_tried) const {
     if ((rails & rail_bit(rail)) == 0) continue;
     Device& device = *endpoint_->device(rail);
     const double learned = device.counters().rate;
-    rate += learned == 0 && also_tried ? device.trial().rate() : learned;
+    // What is learned while bursts take their part of the rail is too low.
+    const bool counts_trial =
+        also_tried && (learned == 0 || device.trial().has_disturbed(now() - kSecond, now()));
+    rate += counts_trial ? std::max(learned, device.trial().rate()) : learned;
   }
   return rate;
 }

@@ -26,6 +26,9 @@ constexpr double kFarSlower = 4;  // than what another policy knows: that was of
 
 constexpr double kByRate = 0.4;  // of what a lane takes: it is its rate that decides
 constexpr double kFarFaster = 2;
+// How far apart rates are where equal parts take far longer than a division that is off by half.
+constexpr double kFarApart = 4;
+constexpr double kLeastPart = 1. / 64;  // of the fastest lane's: less may be too short to be cut
 
 }  // namespace
 
@@ -48,14 +51,36 @@ std::optional<Allocation> Exploration::next(SizeClass size_class, double bytes) 
   const auto lane = promising_alone(size_class, bytes);
   if (!lane) return std::nullopt;
   const double part = part_of(1, first[static_cast<size_t>(*lane)]);
-  if (by_rates(size_class) && part * kDominated < 1) return std::nullopt;
+  const double time = model_.predict(size_class, bytes, first)->time;
+  const bool is_hopeless =
+      teaches_rates(size_class) ? part * kDominated < 1 : are_rates_decisive(bytes, time);
+  if (by_rates(size_class) && is_hopeless) return std::nullopt;
   return all_on(*lane, policy_.lanes());
 }
 
-// None if a lane's rate is unknown.
+// None if a lane's rate is unknown. What bursts have shown, or what shorter messages taught, is off
+// by half, and is taken where lanes are further apart, though none gets next to nothing.
 std::optional<Allocation> Exploration::by_rates(SizeClass size_class) const {
-  const auto rates = teaches_rates(size_class) ? this->rates(false) : std::nullopt;
-  return rates ? std::optional(in_proportion(*rates)) : std::nullopt;
+  if (rates_ == nullptr || policy_.alone() == 0) return std::nullopt;
+  if (teaches_rates(size_class)) {
+    if (const auto learned = rates(false)) return in_proportion(*learned);
+  }
+  const auto tried = size_class >= SplitChoice::kStriped ? rates(true) : std::nullopt;
+  if (!tried) return std::nullopt;
+  const double most = *std::max_element(tried->begin(), tried->end());
+  double least = most;
+  for (int lane = 0; lane < policy_.lanes(); ++lane) {
+    if (!contains(policy_.sharing(), lane)) continue;
+    least = std::min(least, (*tried)[static_cast<size_t>(lane)]);
+  }
+  if (kFarApart * least >= most || least < kLeastPart * most) return std::nullopt;
+  return in_proportion(*tried);
+}
+
+bool Exploration::are_rates_decisive(double bytes, double time) const {
+  const auto rates = rates_ != nullptr ? this->rates(true) : std::nullopt;
+  return rates &&
+         kHopeless * bytes * kSecond > time * *std::max_element(rates->begin(), rates->end());
 }
 
 bool Exploration::teaches_rates(SizeClass size_class) const {
@@ -196,8 +221,9 @@ std::optional<int> Exploration::promising_alone(SizeClass size_class, double byt
   std::vector<std::pair<double, int>> beside;  // what lanes take for equal parts
   for (int lane = 0; lane < policy_.lanes(); ++lane) {
     if (!contains(policy_.sharing(), lane)) continue;
-    const Line line = *model_.line(size_class, policy_.sharing(), lane);
-    beside.emplace_back(line.at(bytes / std::popcount(policy_.sharing())), lane);
+    const auto line = model_.line(size_class, policy_.sharing(), lane);
+    if (!line) continue;
+    beside.emplace_back(line->at(bytes / std::popcount(policy_.sharing())), lane);
   }
   std::sort(beside.begin(), beside.end());
   const auto found = choice_.best(size_class, bytes, policy_.live(), false);

@@ -37,9 +37,12 @@ class Exploration {
   // What must be measured next; none: nothing.
   std::optional<Allocation> next(SizeClass size_class, double bytes) const;
 
-  // In proportion to the lanes' rates. None if a rate is unknown, or messages are too short to
-  // teach any.
+  // In proportion to the lanes' rates, or what bursts have shown of them. None if too little is
+  // known, or messages are too short for it to matter.
   std::optional<Allocation> by_rates(SizeClass size_class) const;
+  // Whether what a division by them took is not far beyond what the fastest lane would take alone
+  // if nothing but its rate did: else it is what several lanes cost that decides.
+  bool are_rates_decisive(double bytes, double time) const;
   // Whether such messages teach stripes at what rates rails go on.
   bool teaches_rates(SizeClass size_class) const;
   // After a window by that set, when nothing was measured: whether short messages go on waiting for

@@ -16,6 +16,7 @@ constexpr double kPace = 8;    // the power of how late a lane was by which it i
 // up.
 constexpr double kBelieved = 0.9;
 constexpr double kBelievedFirst = 0.8;  // where nothing was known of it before
+constexpr double kFlattered = 0.5;      // unless it was later than that: rates are off by as much
 constexpr double kLeastError = 0.02;  // of a window's time: few operations seem to agree by chance
 constexpr double kMostNoise = 0.25;   // a window that is off by more is a stall, or no noise
 constexpr double kNoiseGain = 0.1;    // of the noise's moving average
@@ -49,7 +50,8 @@ void LaneModel::learn(const Window& window, const Allocation& ran_by, bool may_b
     const double error = static_cast<double>(window.lanes[lane].error) / time;
     const double part = part_of(static_cast<double>(window.bytes), ran_by[lane]);
     if (!may_be_early && time < kBelieved * last) {
-      const double least = lines[lane] ? lines[lane]->at(part) : kBelievedFirst * last;
+      const double first = time > kFlattered * last ? time : kBelievedFirst * last;
+      const double least = lines[lane] ? lines[lane]->at(part) : first;
       time = std::clamp(least, time, last);
     }
     latest.lanes.push_back(

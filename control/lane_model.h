@@ -37,8 +37,8 @@ class LaneModel {
   explicit LaneModel(int lanes) : lanes_(lanes), changed_(static_cast<size_t>(lanes)) {}
 
   // Where lanes were found to finish together, one that did not and was early has lived on what it
-  // had saved up: it is not believed to be faster than it was, or, at first, much faster than the
-  // last one, unless it `may_be_early`.
+  // had saved up: it is not believed to be faster than it was, or, at first, more than twice as
+  // fast as the last one, unless it `may_be_early`.
   void learn(const Window& window, const Allocation& ran_by, bool may_be_early = true);
   // The set takes other times than before: what was measured of it in this class no longer holds.
   void forget(SizeClass size_class, LaneSet set);

@@ -74,6 +74,14 @@ bool LaneTrial::may_go_on(const Window& window) const {
   return true;
 }
 
+bool LaneTrial::was_late(const Window& window) const {
+  for (int lane = 0; lane < static_cast<int>(window.lanes.size()); ++lane) {
+    const Nanos time = window.lanes[static_cast<size_t>(lane)].mean;
+    if (time == slowest(window)) return contains(lanes_, lane);
+  }
+  return false;
+}
+
 LaneChanges LaneTrial::changes(const LaneModel& model, const Window& window,
                                const Allocation& ran_by) const {
   const LaneSet set = lanes_of(ran_by);

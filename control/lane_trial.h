@@ -29,6 +29,8 @@ class LaneTrial {
   bool look_at(const Window& window, const Allocation& ran_by);
   // Whether the lanes may carry yet more.
   bool may_go_on(const Window& window) const;
+  // Whether it is one of them that was late.
+  bool was_late(const Window& window) const;
   // How the lanes have changed if they took as long as they did; as long as the last one, if they
   // are early: without what they had saved up they would have taken longer.
   LaneChanges changes(const LaneModel& model, const Window& window, const Allocation& ran_by) const;

@@ -109,7 +109,8 @@ std::optional<Decision> ModelPolicy::on_window(const Window& window, const Alloc
 
 Allocation ModelPolicy::on_lanes(SizeClass size_class, const Allocation& /*current*/) {
   Class& known = classes_[size_class];
-  open_search(size_class, known, true);
+  // What was measured before it had settled was of ranks that had just started.
+  open_search(size_class, known, is_settled(known.state));
   known.is_explored = false;
   known.wait = 0;
   known.patience = 0;
@@ -234,9 +235,10 @@ bool ModelPolicy::learn_in_search(Class& known, const Window& window, const Allo
     return !changed.empty();
   }
   if (!model_.has_measured(window.size_class, sharing())) {
-    known.is_by_rates = known.rated == ran_by && are_together(window);
+    known.is_guarded = known.rated == ran_by &&
+                       (!exploration_.teaches_rates(window.size_class) || are_together(window));
   }
-  const bool is_naive = !known.after_drift && !known.is_by_rates && known.searched < kNaive;
+  const bool is_naive = !known.after_drift && !known.is_guarded && known.searched < kNaive;
   model_.learn(window, ran_by, is_naive);
   return false;
 }
@@ -310,7 +312,30 @@ std::optional<Decision> ModelPolicy::on_trial(Class& known, const Window& window
   if (!was_gentle) known.wait = std::clamp(4 * known.wait, kLeastPatience, kMostPatience);
   known.patience = was_gentle ? kGentlePatience : known.wait;
   settle(known, lanes_of(trial.home()));
+  if (trial.was_late(window)) {
+    if (auto decision = learn_from_trial(known, window, ran_by, trial.home())) return decision;
+  }
   return Decision{trial.home(), Cause::kReturn};
+}
+
+// A lane that was early and is late with more is no riddle any more: home may not be the best by
+// what it took.
+std::optional<Decision> ModelPolicy::learn_from_trial(Class& known, const Window& window,
+                                                      const Allocation& ran_by,
+                                                      const Allocation& home) {
+  model_.learn(window, ran_by, false);
+  const auto bytes = static_cast<double>(window.bytes);
+  const auto current = model_.predict(window.size_class, bytes, home);
+  if (!current || known.content > 0) return std::nullopt;
+  const auto found = choice_.best(window.size_class, bytes, current->set, false);
+  if (!found || found->set != current->set ||
+      !choice_.is_better(true, bytes, *found, *current, worth_trying(*found, *current))) {
+    return std::nullopt;
+  }
+  const Decision decision =
+      go_to(window.size_class, known, *found, current->set, Cause::kRebalance);
+  known.is_guarded = true;
+  return decision;
 }
 
 std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window,
@@ -357,10 +382,15 @@ std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window
 }
 
 // The best split if it is better by enough; or else the best within the set in use, if that is.
+// Where early lanes were not believed their set may yet turn out to take less, and goes first.
 std::optional<Split> ModelPolicy::improvement(const Class& known, SizeClass size_class,
                                               double bytes, const Split& current, By by,
                                               bool only_measured) const {
-  for (const LaneSet among : {live(), current.set}) {
+  std::vector<LaneSet> sets = {live(), current.set};
+  if (known.is_guarded && !is_settled(known.state)) {
+    sets = {known.rated ? lanes_of(*known.rated) : current.set, live()};
+  }
+  for (const LaneSet among : sets) {
     auto found = choice_.best(size_class, bytes, among, only_measured);
     if (found &&
         choice_.is_better(is_settled(known.state), bytes, *found, current, by(*found, current)))
@@ -372,7 +402,7 @@ std::optional<Split> ModelPolicy::improvement(const Class& known, SizeClass size
 void ModelPolicy::open_search(SizeClass size_class, Class& known, bool after_drift) {
   known.searched = 0;
   known.after_drift = after_drift;
-  known.is_by_rates = false;
+  known.is_guarded = false;
   known.probe.reset();
   known.trial.reset();
   known.moved.reset();

@@ -67,12 +67,12 @@ class ModelPolicy final : public Policy {
   };
   struct Class {
     ClassState state = ClassState::kSearching;
-    int searched = 0;                 // windows of this search
-    bool is_first = true;             // no window yet
-    bool is_explored = false;         // what must be measured first has been
-    bool after_drift = false;         // what opened this search, or lanes came or went
+    int searched = 0;          // windows of this search
+    bool is_first = true;      // no window yet
+    bool is_explored = false;  // what must be measured first has been
+    bool after_drift = false;  // a drift opened this search, or lanes that came or went later
     std::optional<Allocation> rated;  // by the lanes' rates when it was first divided
-    bool is_by_rates = false;         // what was measured first was that, and lanes were together
+    bool is_guarded = false;          // rates are known: lanes that are early are not believed
     std::optional<Probe> probe;       // that is under way
     std::optional<LaneTrial> trial;
     std::optional<Move> moved;  // within a set that had settled, until a window shows its worth
@@ -88,6 +88,8 @@ class ModelPolicy final : public Policy {
   std::optional<Decision> on_settled(Class& known, const Window& window, const Allocation& ran_by);
   std::optional<Decision> on_trial(Class& known, const Window& window, const Allocation& ran_by);
   std::optional<Decision> on_probe(Class& known, const Window& window, const Allocation& ran_by);
+  std::optional<Decision> learn_from_trial(Class& known, const Window& window,
+                                           const Allocation& ran_by, const Allocation& home);
   std::optional<Decision> take_back(Class& known, const Window& window, LaneSet set) const;
   void open_search(SizeClass size_class, Class& known, bool after_drift);
   Decision go_to(SizeClass size_class, Class& known, const Split& split, LaneSet from, Cause cause);

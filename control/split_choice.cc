@@ -34,11 +34,13 @@ void SplitChoice::saw(const Window& window, const Allocation& allocation, bool i
   } else if (!is_cut) {  // a probe's small part is too short where others may not be
     known.probe_part = std::min(kMostProbePart, 2 * known.probe_part);
   }
-  saw_carried(window, restricted_to(set, allocation));
+  saw_carried(window, restricted_to(set, allocation), is_probe);
 }
 
 // What a lane was late with it has not carried as fast as the others carried theirs.
-void SplitChoice::saw_carried(const Window& window, const Allocation& ran_by) {
+void SplitChoice::saw_carried(const Window& window, const Allocation& ran_by, bool is_probe) {
+  std::vector<double>& carries = classes_[window.size_class].carries;
+  carries.resize(ran_by.size());
   for (size_t lane = 0; lane < ran_by.size(); ++lane) {
     double others = 0;
     for (size_t other = 0; other < ran_by.size(); ++other) {
@@ -46,8 +48,9 @@ void SplitChoice::saw_carried(const Window& window, const Allocation& ran_by) {
     }
     const auto time = static_cast<double>(window.lanes[lane].mean);
     const double timely = others == 0 || time <= others ? 1 : others / time;
-    const double part = timely * part_of(static_cast<double>(window.bytes), ran_by[lane]);
-    carried_[lane] = std::max(carried_[lane], part);
+    const double part = part_of(static_cast<double>(window.bytes), ran_by[lane]);
+    carried_[lane] = std::max(carried_[lane], timely * part);
+    if (!is_probe) carries[lane] = part;
   }
 }
 
@@ -100,11 +103,14 @@ bool SplitChoice::is_better(bool is_settled, double bytes, const Split& candidat
   return candidate.time < current.time * (1 - by);
 }
 
-// What a lane may carry next, of so many bytes: a probe's small part in any case.
+// What a lane may carry next, of so many bytes: a probe's small part in any case, and what it does
+// now.
 double SplitChoice::most(SizeClass size_class, int lane, double bytes) const {
   const double carried = carried_[static_cast<size_t>(lane)];
   if (carried == 0 || contains(lanes_.alone(), lane)) return bytes;
-  return std::max(kMostGrowth * carried, classes_.at(size_class).probe_part * bytes);
+  const Class& known = classes_.at(size_class);
+  const double now = known.carries.empty() ? 0 : known.carries[static_cast<size_t>(lane)];
+  return std::max({kMostGrowth * carried, now, known.probe_part * bytes});
 }
 
 std::optional<Allocation> SplitChoice::in_steps(SizeClass size_class, double bytes,

@@ -58,9 +58,10 @@ class SplitChoice {
   struct Class {
     bool is_cut = true;  // messages are long enough for each lane to get some
     double probe_part = 1. / 256;
+    std::vector<double> carries;  // by lane, in bytes: in the last window but for probes'
   };
 
-  void saw_carried(const Window& window, const Allocation& ran_by);
+  void saw_carried(const Window& window, const Allocation& ran_by, bool is_probe);
   // Whether large messages rather go over that set.
   bool is_steady(LaneSet set, double bytes) const;
   double most(SizeClass size_class, int lane, double bytes) const;

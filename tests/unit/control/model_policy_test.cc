@@ -1,5 +1,6 @@
 #include "control/model_policy.h"
 
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -54,6 +55,47 @@ TEST(ModelPolicy, BeginsByTheRatesThatStripesHaveLearned) {
     for (const TableEntry::Change& it : job.entry(kMiB).history) {
       EXPECT_TRUE(it.allocation[0] < SliceBounds::kWhole) << "all on the fastest rail";
     }
+  }
+}
+
+// Lanes that are far apart take by far the longest for equal parts, and buckets hide which is slow.
+TEST(ModelPolicy, DividesFirstByWhatBurstsHaveShown) {
+  std::vector<SimulatedLane> lanes;
+  for (const double rate : {250, 100, 50, 25}) {
+    lanes.push_back(megabits(rate));
+    lanes.back().bucket = 22'000;
+    lanes.back().least_paid = 0;
+  }
+  lanes.push_back(stripes(1.6));
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
+    ModelPolicy* policy = nullptr;
+    SimulatedJob job(lanes, policy, 0.01, seed);
+    job.rates = {0, 0, 0, 0, 0};
+    job.tried = {30e6, 15e6, seed % 2 == 0 ? 8e6 : 5e6, 4e6, 0};
+    job.run(128 * kKiB, 60);
+    const std::string history = job.balancer().table().history(size_class_of(128 * kKiB));
+    for (const TableEntry::Change& it : job.entry(128 * kKiB).history) {
+      EXPECT_LT(it.allocation[0], SliceBounds::kWhole) << "all on the fastest rail\n" << history;
+      EXPECT_LT(it.allocation[3], SliceBounds::kWhole / 7) << history;
+    }
+    EXPECT_GT(std::popcount(lanes_of(job.allocation(128 * kKiB))), 2) << history;
+  }
+}
+
+// As ranks have just started: what is early then may well be fast.
+TEST(ModelPolicy, LanesThatAreLostAtFirstLeaveOthersDividedAsAnyAre) {
+  std::vector<SimulatedLane> lanes;
+  for (const double rate : {250, 100, 50, 25}) lanes.push_back(megabits(rate));
+  lanes.push_back(stripes(1.4));
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
+    ModelPolicy* policy = nullptr;
+    SimulatedJob job(lanes, policy, 0.01, seed);
+    job.rates = {0, 0, 0, 0, 0};
+    job.run(128 * kKiB, 4);
+    job.set_live(0b10111);
+    job.run(128 * kKiB, 40);
+    EXPECT_LT(job.excess(128 * kKiB), 0.05)
+        << job.balancer().table().history(size_class_of(128 * kKiB));
   }
 }
 

@@ -70,6 +70,17 @@ TEST_F(SplitChoiceTest, LetsWhatALaneCarriesGrowByFourAtOnce) {
   EXPECT_NEAR((*choice_.in_steps(kMegabytes, bytes, both_))[1], in_proportion({15, 1, 0})[1], 4);
 }
 
+// Where others live on what they have saved up, the only one that does not is late.
+TEST_F(SplitChoiceTest, ALaneMayGoOnCarryingWhatItWasLateWith) {
+  choice_.open(kMegabytes);
+  const auto bytes = static_cast<double>(typical_bytes(kMegabytes));
+  const Allocation most = in_proportion({19, 1, 0});
+  choice_.saw(window_of(kMegabytes, {9'000'000, 100'000, 0}), most, false);
+  EXPECT_EQ(choice_.in_steps(kMegabytes, bytes, most), most);
+  choice_.saw(window_of(kMegabytes, {100'000, 100'000, 0}), in_proportion({1, 19, 0}), false);
+  EXPECT_NE(choice_.in_steps(kMegabytes, bytes, most), most) << "it carries less by now";
+}
+
 TEST_F(SplitChoiceTest, ChoosesWhatTakesLeast) {
   choice_.open(kMegabytes);
   const auto bytes = static_cast<double>(typical_bytes(kMegabytes));
