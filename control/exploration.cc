@@ -44,8 +44,8 @@ std::optional<Allocation> Exploration::next(SizeClass size_class, double bytes) 
   if (size_class >= SplitChoice::kStriped) {
     if (auto striped = unknown_alone(size_class, policy_.live() & policy_.alone())) return striped;
   }
-  const Allocation first =
-      by_rates(size_class).value_or(equal_parts(policy_.sharing(), policy_.lanes()));
+  const auto rated = by_rates(size_class);
+  const Allocation first = rated.value_or(equal_parts(policy_.sharing(), policy_.lanes()));
   if (!model_.predict(size_class, bytes, first) || !choice_.in_steps(size_class, bytes, first))
     return first;
   const auto lane = promising_alone(size_class, bytes);
@@ -54,7 +54,7 @@ std::optional<Allocation> Exploration::next(SizeClass size_class, double bytes) 
   const double time = model_.predict(size_class, bytes, first)->time;
   const bool is_hopeless =
       teaches_rates(size_class) ? part * kDominated < 1 : are_rates_decisive(bytes, time);
-  if (by_rates(size_class) && is_hopeless) return std::nullopt;
+  if (rated && is_hopeless) return std::nullopt;
   return all_on(*lane, policy_.lanes());
 }
 
@@ -77,6 +77,8 @@ std::optional<Allocation> Exploration::by_rates(SizeClass size_class) const {
   return in_proportion(*tried);
 }
 
+// Whether what a division by rates took is not far beyond what the fastest lane would take alone if
+// nothing but its rate did: else it is what several lanes cost that decides.
 bool Exploration::are_rates_decisive(double bytes, double time) const {
   const auto rates = rates_ != nullptr ? this->rates(true) : std::nullopt;
   return rates &&

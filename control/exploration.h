@@ -40,9 +40,6 @@ class Exploration {
   // In proportion to the lanes' rates, or what bursts have shown of them. None if too little is
   // known, or messages are too short for it to matter.
   std::optional<Allocation> by_rates(SizeClass size_class) const;
-  // Whether what a division by them took is not far beyond what the fastest lane would take alone
-  // if nothing but its rate did: else it is what several lanes cost that decides.
-  bool are_rates_decisive(double bytes, double time) const;
   // Whether such messages teach stripes at what rates rails go on.
   bool teaches_rates(SizeClass size_class) const;
   // After a window by that set, when nothing was measured: whether short messages go on waiting for
@@ -65,6 +62,7 @@ class Exploration {
     LaneSet assumed = 0;  // lanes that rates say are too slow to be measured
   };
 
+  bool are_rates_decisive(double bytes, double time) const;
   bool goes_by_rates(SizeClass size_class) const;
   std::optional<std::vector<double>> rates(bool also_tried) const;
   void assume_alone(const Window& window, int lane, double time);

@@ -235,10 +235,12 @@ bool ModelPolicy::learn_in_search(Class& known, const Window& window, const Allo
     return !changed.empty();
   }
   if (!model_.has_measured(window.size_class, sharing())) {
-    known.is_guarded = known.rated == ran_by &&
-                       (!exploration_.teaches_rates(window.size_class) || are_together(window));
+    const bool is_guarded =
+        known.rated == ran_by &&
+        (!exploration_.teaches_rates(window.size_class) || are_together(window));
+    known.guarded = is_guarded ? set : 0;
   }
-  const bool is_naive = !known.after_drift && !known.is_guarded && known.searched < kNaive;
+  const bool is_naive = !known.after_drift && known.guarded == 0 && known.searched < kNaive;
   model_.learn(window, ran_by, is_naive);
   return false;
 }
@@ -334,7 +336,7 @@ std::optional<Decision> ModelPolicy::learn_from_trial(Class& known, const Window
   }
   const Decision decision =
       go_to(window.size_class, known, *found, current->set, Cause::kRebalance);
-  known.is_guarded = true;
+  known.guarded = current->set;
   return decision;
 }
 
@@ -381,16 +383,13 @@ std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window
   return Decision{home, Cause::kReturn};
 }
 
-// The best split if it is better by enough; or else the best within the set in use, if that is.
-// Where early lanes were not believed their set may yet turn out to take less, and goes first.
+// The best split if it is better by enough; or else the best within the set in use, if that is. A
+// set whose early lanes were not believed may yet turn out to take less, and goes first.
 std::optional<Split> ModelPolicy::improvement(const Class& known, SizeClass size_class,
                                               double bytes, const Split& current, By by,
                                               bool only_measured) const {
-  std::vector<LaneSet> sets = {live(), current.set};
-  if (known.is_guarded && !is_settled(known.state)) {
-    sets = {known.rated ? lanes_of(*known.rated) : current.set, live()};
-  }
-  for (const LaneSet among : sets) {
+  const LaneSet guarded = is_settled(known.state) ? 0 : known.guarded;
+  for (const LaneSet among : {guarded, live(), current.set}) {
     auto found = choice_.best(size_class, bytes, among, only_measured);
     if (found &&
         choice_.is_better(is_settled(known.state), bytes, *found, current, by(*found, current)))
@@ -402,7 +401,7 @@ std::optional<Split> ModelPolicy::improvement(const Class& known, SizeClass size
 void ModelPolicy::open_search(SizeClass size_class, Class& known, bool after_drift) {
   known.searched = 0;
   known.after_drift = after_drift;
-  known.is_guarded = false;
+  known.guarded = 0;
   known.probe.reset();
   known.trial.reset();
   known.moved.reset();

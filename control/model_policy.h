@@ -72,7 +72,7 @@ class ModelPolicy final : public Policy {
     bool is_explored = false;  // what must be measured first has been
     bool after_drift = false;  // a drift opened this search, or lanes that came or went later
     std::optional<Allocation> rated;  // by the lanes' rates when it was first divided
-    bool is_guarded = false;          // rates are known: lanes that are early are not believed
+    LaneSet guarded = 0;              // whose rates are known: if early they are not believed
     std::optional<Probe> probe;       // that is under way
     std::optional<LaneTrial> trial;
     std::optional<Move> moved;  // within a set that had settled, until a window shows its worth
