@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -500,17 +501,24 @@ def interrupt(sig: signal.Signals, out: Path, temporary: Path) -> tuple[int, str
     """How a run ends that gets a signal in the middle, what it says, and what is its testbed's."""
     command = [*SMALL, "--repeat", "1000", "--out", str(out)]
     env = os.environ | {"TMPDIR": str(temporary)}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
+    with tempfile.TemporaryFile("a+") as file, subprocess.Popen(
+        command, stderr=file, env=env
+    ) as process:
+
+        def said() -> str:
+            file.seek(0)
+            return file.read()
+
         try:
-            assert process.stderr
-            first = process.stderr.readline()
-            assert "nezha, one rail" in first, first + process.stderr.read()
+            ended = lambda: process.poll() is not None
+            job.await_that("a result", lambda: "\n" in said() or ended(), tell=said)
+            assert "nezha, one rail" in said(), said()
             state = STATE_DIR / f"nz{process.pid}_0"
             places = [temporary, state.with_suffix(".shared")]
             job.await_that("ranks meet", lambda: any([*place.glob("*/*")] for place in places))
             process.send_signal(sig)
-            said = process.stderr.read()
-            return process.wait(job.PATIENCE), said, state
+            job.await_that("the run ends", ended, tell=said)
+            return process.wait(), said(), state
         finally:
             process.kill()
 
