@@ -110,12 +110,15 @@ std::unique_ptr<Policy> ControlPlane::make_policy() const {
                                        [this](bool also_tried) { return rates(also_tried); });
 }
 
+// A rank sends 2(n-1)/n bytes for each of a message's (Patarasuk and Yuan 2009), or more.
 std::vector<double> ControlPlane::rates(bool also_tried) const {
+  const int ranks = std::max(options_.size, 2);
+  const double sent = 2 * (ranks - 1.) / ranks;
   std::vector<double> rates;
   rates.reserve(static_cast<size_t>(lanes()));
   for (int lane = 0; lane < lanes(); ++lane) {
     const bool is_engine = contains(engines_, lane);
-    rates.push_back(is_engine ? Exploration::kNoRate : owner_.rate(rails(lane), also_tried));
+    rates.push_back(is_engine ? Exploration::kNoRate : owner_.rate(rails(lane), also_tried) / sent);
   }
   return rates;
 }

@@ -24,7 +24,8 @@ constexpr double kMostAssumed = 16;
 constexpr double kAssumed = 0.3;  // the error of what is assumed
 constexpr double kFarSlower = 4;  // than what another policy knows: that was of another time
 
-constexpr double kByRate = 0.4;  // of what a lane takes: it is its rate that decides
+constexpr double kRefuted = 0.65;  // of what a rate says: less can't be what was saved up alone
+constexpr double kByRate = 0.4;    // of what a lane takes: it is its rate that decides
 constexpr double kFarFaster = 2;
 // How far apart rates are where equal parts take far longer than a division that is off by half.
 constexpr double kFarApart = 4;
@@ -133,7 +134,7 @@ void Exploration::assume_slow(const Window& window) {
   const auto bytes = static_cast<double>(window.bytes);
   const auto there = model_.predict(window.size_class, bytes, all_on(best, policy_.lanes()));
   if (!there || !model_.has_measured(window.size_class, lane_bit(best))) return;
-  if (there->time < bytes * kSecond / *fastest) return;
+  if (there->time < kRefuted * bytes * kSecond / *fastest) return;
   for (int lane = 0; lane < policy_.lanes(); ++lane) {
     const double rate = (*rates)[static_cast<size_t>(lane)];
     if (!contains(policy_.sharing(), lane) ||

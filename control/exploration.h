@@ -1,7 +1,6 @@
 // What of a size class must be measured before sets of lanes can be compared.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
@@ -19,13 +18,10 @@ namespace nezha {
 // rate is *assumed* to take what that says.
 class Exploration {
  public:
-  // By lane, in bytes per second; 0: unknown. As what lanes carried has shown them, or `also`
-  // roughly, by a few bursts.
-  using Rates = std::function<std::vector<double>(bool also_tried)>;
   static constexpr double kNoRate = -1;  // of a lane that is not to be waited for
 
   // All three stay where they are.
-  Exploration(const Policy& policy, LaneModel& model, const SplitChoice& choice, Rates rates)
+  Exploration(const Policy& policy, LaneModel& model, const SplitChoice& choice, LaneRates rates)
       : policy_(policy), model_(model), choice_(choice), rates_(std::move(rates)) {}
 
   void open(SizeClass size_class) { classes_[size_class] = {}; }
@@ -72,7 +68,7 @@ class Exploration {
   const Policy& policy_;
   LaneModel& model_;
   const SplitChoice& choice_;
-  Rates rates_;
+  LaneRates rates_;
   std::map<SizeClass, Class> classes_;
 };
 

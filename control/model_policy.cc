@@ -186,10 +186,15 @@ std::optional<Decision> ModelPolicy::search_on(Class& known, const Window& windo
   const auto current = model_.predict(size_class, bytes, ran_by);
   const auto found = improvement(known, size_class, bytes, *current, worth_trying, is_over);
   if (!found) {
-    settle(known, set);
-    if (const LaneSet others = exploration_.surprised_by(window, set)) {
-      probes_.doubt_at_once(size_class, others);
+    const LaneSet others = exploration_.surprised_by(window, set);
+    if (const LaneSet again = others & ~known.again; again != 0 && !is_over) {
+      const int lane = std::countr_zero(again);
+      known.again |= lane_bit(lane);
+      model_.forget(size_class, lane_bit(lane));
+      return Decision{all_on(lane, lanes()), Cause::kSearch};
     }
+    settle(known, set);
+    if (others != 0) probes_.doubt_at_once(size_class, others);
     return std::nullopt;
   }
   const Decision decision =
@@ -402,6 +407,7 @@ void ModelPolicy::open_search(SizeClass size_class, Class& known, bool after_dri
   known.searched = 0;
   known.after_drift = after_drift;
   known.guarded = 0;
+  known.again = 0;
   known.probe.reset();
   known.trial.reset();
   known.moved.reset();

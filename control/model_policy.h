@@ -32,10 +32,10 @@ namespace nezha {
 // have saved up.
 class ModelPolicy final : public Policy {
  public:
-  explicit ModelPolicy(int lanes, LaneSet alone = 0, Exploration::Rates rates = nullptr)
+  explicit ModelPolicy(int lanes, LaneSet alone = 0, LaneRates rates = nullptr)
       : Policy(lanes, alone),
         model_(lanes),
-        choice_(*this, model_),
+        choice_(*this, model_, rates),
         exploration_(*this, model_, choice_, std::move(rates)),
         probes_(*this, model_, choice_) {}
 
@@ -73,6 +73,7 @@ class ModelPolicy final : public Policy {
     bool after_drift = false;  // a drift opened this search, or lanes that came or went later
     std::optional<Allocation> rated;  // by the lanes' rates when it was first divided
     LaneSet guarded = 0;              // whose rates are known: if early they are not believed
+    LaneSet again = 0;                // that were measured once more, as they should be better
     std::optional<Probe> probe;       // that is under way
     std::optional<LaneTrial> trial;
     std::optional<Move> moved;  // within a set that had settled, until a window shows its worth

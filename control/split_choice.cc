@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
+#include <utility>
 
 namespace nezha {
 namespace {
@@ -15,6 +16,9 @@ constexpr double kUnsteady = 0.025;
 // A rail that carries nothing has saved up tokens that the one in use has not: short messages by it
 // seem to take up to three tenths less than by one that is as fast.
 constexpr double kSavedUp = 0.3;
+constexpr double kFarFaster = 2;
+// Nor do they for long take less than this part of what its rate says, which is not known well.
+constexpr double kSustained = 0.8;
 constexpr double kMostProbePart = 1. / 16;
 // What a lane carries grows by no more at once: what it took for little says little of much, when a
 // bucket of tokens held the little.
@@ -22,8 +26,11 @@ constexpr double kMostGrowth = 4;
 
 }  // namespace
 
-SplitChoice::SplitChoice(const Policy& lanes, const LaneModel& model)
-    : lanes_(lanes), model_(model), carried_(static_cast<size_t>(lanes.lanes())) {}
+SplitChoice::SplitChoice(const Policy& lanes, const LaneModel& model, LaneRates rates)
+    : lanes_(lanes),
+      model_(model),
+      rates_(std::move(rates)),
+      carried_(static_cast<size_t>(lanes.lanes())) {}
 
 void SplitChoice::saw(const Window& window, const Allocation& allocation, bool is_probe) {
   Class& known = classes_[window.size_class];
@@ -77,7 +84,9 @@ std::optional<Split> SplitChoice::best(SizeClass size_class, double bytes, LaneS
   for (const LaneSet set : lanes_.usable_sets()) {
     if ((set & ~among) != 0 || !suits(size_class, set)) continue;
     if (only_measured && !model_.has_measured(size_class, set)) continue;
-    const auto split = model_.finish_together(size_class, bytes, set);
+    auto split = model_.finish_together(size_class, bytes, set);
+    if (const auto rate = split && size_class < kShort ? this->rate(set) : std::nullopt)
+      split->time = std::max(split->time, kSustained * bytes * kSecond / *rate);
     if (split && stripes && !in_steps(size_class, bytes, split->allocation)) continue;
     if (split && (!best || cost(*split) < cost(*best))) best = split;
   }
@@ -99,8 +108,22 @@ bool SplitChoice::is_better(bool is_settled, double bytes, const Split& candidat
   const bool is_other_rail = candidate.set != current.set && std::has_single_bit(candidate.set) &&
                              ((candidate.set | current.set) & lanes_.alone()) == 0;
   const bool is_short = size_class_of(static_cast<uint64_t>(bytes)) < kShort;
-  if (is_other_rail && is_short && is_settled) by = std::max(by, kSavedUp);
+  if (is_other_rail && is_short && is_settled && !is_far_faster(candidate.set, current.set))
+    by = std::max(by, kSavedUp);
   return candidate.time < current.time * (1 - by);
+}
+
+// Of a lane that shares messages with others.
+std::optional<double> SplitChoice::rate(LaneSet set) const {
+  if (!rates_ || !std::has_single_bit(set & lanes_.sharing())) return std::nullopt;
+  const double rate = rates_(/*also_tried=*/true)[static_cast<size_t>(std::countr_zero(set))];
+  return rate > 0 ? std::optional(rate) : std::nullopt;
+}
+
+bool SplitChoice::is_far_faster(LaneSet set, LaneSet other) const {
+  const auto rate = this->rate(set);
+  const auto others = this->rate(other);
+  return rate && others && *rate > kFarFaster * *others;
 }
 
 // What a lane may carry next, of so many bytes: a probe's small part in any case, and what it does

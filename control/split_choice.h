@@ -1,6 +1,7 @@
 // Which division of a message is the best, as far as is known.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <vector>
@@ -9,6 +10,11 @@
 #include "control/policy.h"
 
 namespace nezha {
+
+// The rates at which lanes go on for long, by lane: so many bytes of messages that go over the lane
+// alone are done in a second; 0: unknown. As what lanes carried has shown them, or `also` roughly,
+// by a few bursts.
+using LaneRates = std::function<std::vector<double>(bool also_tried)>;
 
 // Which sets of lanes a class's messages may go over, which of them and which division of it the
 // model predicts to take least, and by how much less it must be to be chosen. What a lane is to
@@ -20,8 +26,8 @@ class SplitChoice {
   // Shorter messages over stripes are not cut (takes_turns() in collectives/hosts/choice.h).
   static constexpr SizeClass kStriped = 16;
 
-  // Of the policy's lanes. Both stay where they are.
-  SplitChoice(const Policy& lanes, const LaneModel& model);
+  // Of the policy's lanes. Both stay where they are. `rates` may be null.
+  SplitChoice(const Policy& lanes, const LaneModel& model, LaneRates rates = nullptr);
 
   // Nothing is known of the class's messages.
   void open(SizeClass size_class) { classes_[size_class] = {}; }
@@ -65,9 +71,12 @@ class SplitChoice {
   // Whether large messages rather go over that set.
   bool is_steady(LaneSet set, double bytes) const;
   double most(SizeClass size_class, int lane, double bytes) const;
+  std::optional<double> rate(LaneSet set) const;
+  bool is_far_faster(LaneSet set, LaneSet other) const;
 
   const Policy& lanes_;
   const LaneModel& model_;
+  LaneRates rates_;
   std::vector<double> carried_;  // by lane: the most bytes that it was seen to carry in time
   std::map<SizeClass, Class> classes_;
 };

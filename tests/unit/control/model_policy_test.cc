@@ -173,6 +173,21 @@ TEST(ModelPolicy, ShortMessagesAreSoonBackOnTheRailThatSomethingWasInTheWayOf) {
   }
 }
 
+// Its first operations, say, which ranks enter as they come.
+TEST(ModelPolicy, AFastRailThatWasSlowAtFirstIsMeasuredOnceMoreBeforeAnotherIsSettledOn) {
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
+    ModelPolicy* policy = nullptr;
+    SimulatedJob job({megabits(1000), megabits(400), stripes()}, policy, 0.01, seed);
+    job.rates = {125e6, 50e6, 0};
+    job.network.lanes[0].start += 200'000;
+    job.run(4 * kKiB, 3 + SimulatedJob::kLag);
+    job.network.lanes[0].start -= 200'000;
+    job.run(4 * kKiB, 20);
+    EXPECT_EQ(job.allocation(4 * kKiB), all_on(0, 3))
+        << job.balancer().table().history(size_class_of(4 * kKiB));
+  }
+}
+
 TEST(ModelPolicy, DoesNotBelieveRatesThatItsFirstWindowRefutes) {
   for (const double slow : {12e6, 15e6, 18e6, 25e6, 40e6}) {
     for (uint32_t seed = 1; seed <= kSeeds; ++seed) {

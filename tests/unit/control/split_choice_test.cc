@@ -94,6 +94,32 @@ TEST_F(SplitChoiceTest, ChoosesWhatTakesLeast) {
   EXPECT_FALSE(choice_.best(kMegabytes, bytes, 0b01, true)->allocation[1] > 0);
 }
 
+// A bucket of tokens is soon empty.
+TEST_F(SplitChoiceTest, ShortMessagesTakeNoLessThanALanesRateSays) {
+  const LaneRates rates = [](bool) { return std::vector<double>{100e6, 20e6, 0}; };
+  SplitChoice choice(lanes_, model_, rates);
+  const SizeClass size_class = 12;
+  const auto bytes = static_cast<double>(typical_bytes(size_class));
+  choice.open(size_class);
+  model_.learn(window_of(size_class, {90'000, 0, 0}), all_on(0, 3));
+  model_.learn(window_of(size_class, {0, 60'000, 0}), all_on(1, 3));
+  choice_.open(size_class);
+  ASSERT_EQ(choice_.best(size_class, bytes, lanes_.live(), false)->set, 0b10U);
+  EXPECT_EQ(choice.best(size_class, bytes, lanes_.live(), false)->set, 0b01U);
+  EXPECT_NEAR(choice.best(size_class, bytes, 0b10, false)->time, 0.8 * bytes / 20e6 * 1e9, 1);
+}
+
+TEST_F(SplitChoiceTest, ShortMessagesLeaveARailForLittleLessOnlyIfTheOtherIsFarFaster) {
+  for (const double rate : {30e6, 50e6}) {
+    const LaneRates rates = [rate](bool) { return std::vector<double>{rate, 20e6, 0}; };
+    const SplitChoice choice(lanes_, model_, rates);
+    const Split slow{0b10, all_on(1, 3), 100'000};
+    const Split fast{0b01, all_on(0, 3), 80'000};
+    EXPECT_EQ(choice.is_better(true, 4096, fast, slow, 0.1), rate == 50e6) << rate;
+    EXPECT_FALSE(choice.is_better(true, 4096, {0b10, slow.allocation, 80'000}, fast, 0.1));
+  }
+}
+
 // Between stripes and slices of large messages less than a little is left to stripes.
 TEST_F(SplitChoiceTest, LeavesStripesOnlyForWhatIsClearlyBetter) {
   const double large = 4 << 20;
