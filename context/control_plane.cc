@@ -28,6 +28,7 @@ constexpr uint64_t kStreamTag = uint64_t{1} << 63;
 // to tell takes longer, in proportion.
 constexpr uint64_t kAlwaysTold = 64 << 10;  // bytes
 constexpr int kToldAtFirst = 192;  // operations: a trial of a way (control/way_trial.h), too
+constexpr int kAwaited = 3;        // the last of a window in a search: told at once
 constexpr uint64_t kRun = 16;      // operations: one run of so many,
 constexpr uint64_t kOfRuns = 8;    // in as many
 
@@ -204,8 +205,7 @@ std::optional<ControlPlane::Course> ControlPlane::start(const OperationId& opera
 bool ControlPlane::is_sampled(const Reading& reading) {
   if (reading.allocation == 0 || peers_.empty()) return false;
   auto& [number, count] = counts_[size_class_of(reading.bytes)];
-  if (number != reading.allocation) count = 0;
-  number = reading.allocation;
+  if (number != reading.allocation) return true;  // it began before the change
   count = std::min(count + 1, kToldAtFirst + 1);
   return reading.bytes >= kAlwaysTold || count <= kToldAtFirst ||
          reading.operation.ordinal / kRun % kOfRuns == 0;
@@ -221,7 +221,8 @@ void ControlPlane::add(Reading reading) {
   }
   if (!is_sampled(reading)) return;
   readings_.push_back(std::move(reading));
-  if (readings_.size() >= kBatch || coordinator_ != nullptr) return flush();
+  const bool is_awaited = counts_[size_class_of(readings_.back().bytes)].second == kAwaited;
+  if (readings_.size() >= kBatch || is_awaited || coordinator_ != nullptr) return flush();
   if (!flush_.armed()) flush_.start(now() + kBatchTime);
 }
 
@@ -394,6 +395,7 @@ absl::Status ControlPlane::on_commit(const control_message::Commit& commit) {
                                       " by ", absl::StrJoin(names_, " "), ", algorithm ",
                                       algorithm_name(change.algorithm))));
     plan.classes[change.size_class] = {change.number, change.allocation, change.algorithm};
+    counts_[change.size_class] = {change.number, change.is_return ? kToldAtFirst : 0};
   }
   plan.engines = commit.engines & engines_;
   plans_[commit.plan] = std::move(plan);

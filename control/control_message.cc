@@ -143,6 +143,7 @@ void write(Writer& out, const Commit& commit) {
     out.put(change.number);
     for (const uint32_t part : change.allocation) out.put(part);
     out.put(static_cast<uint64_t>(change.algorithm));
+    out.put(uint64_t{change.is_return});
   }
   for (const OperationId& operation : commit.keep) out.put(operation);
 }
@@ -210,6 +211,7 @@ AllocationChange read_change(Reader& in, int lanes) {
   for (int lane = 0; lane < lanes; ++lane) change.allocation.push_back(in.get<uint32_t>());
   change.algorithm = static_cast<Algorithm>(in.get<uint8_t>());
   in.require(change.algorithm == Algorithm::kAuto || sums_over_tree(change.algorithm));
+  change.is_return = in.get<bool>();
   const auto sum = std::accumulate(change.allocation.begin(), change.allocation.end(), uint64_t{0});
   in.require(change.size_class < kSizeClasses && change.number > 0 && sum == SliceBounds::kWhole);
   return change;

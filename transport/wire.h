@@ -53,7 +53,7 @@
 
 namespace nezha::wire {
 
-constexpr uint16_t kVersion = 6;
+constexpr uint16_t kVersion = 7;
 
 // Limits on what a peer may make this process believe.
 constexpr uint32_t kMaxSegment = 4u << 20;           // bytes of payload in one frame

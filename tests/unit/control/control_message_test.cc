@@ -139,15 +139,15 @@ TEST(ControlMessage, IsLittleEndianWordsOfWhichTheFirstIsTheKind) {
             words({1, 3, 9, 100, 2, 7, 0, 8, 4}));
   EXPECT_EQ(encode(Prepare{0x1234}), words({2, 0x1234}));
   EXPECT_EQ(encode(Report{6, {{1, 2}, {3, 4}}}), words({3, 6, 1, 2, 3, 4}));
-  EXPECT_EQ(encode(Commit{6, 5, {{20, 4, {0, kWhole, 0}, kOther}}, {{1, 2}}}),
-            words({4, 6, 5, 1, 20, 4, 0, kWhole, 0, 3, 1, 2}));
+  EXPECT_EQ(encode(Commit{6, 5, {{20, 4, {0, kWhole, 0}, kOther, true}}, {{1, 2}}}),
+            words({4, 6, 5, 1, 20, 4, 0, kWhole, 0, 3, 1, 1, 2}));
   EXPECT_EQ(encode(Lost{2}), words({5, 2}));
   EXPECT_EQ(encode(Freeze{3, 2}), words({6, 3, 2}));
   EXPECT_EQ(encode(Frozen{3, {{{1, 2}, {{8, 4}}, {}}}}), words({7, 3, 1, 2, 1, 8, 4, 0}));
   EXPECT_EQ(encode(Recover{3, {{{1, 2}, {{{8, 4}, 5}, {{16, 4}, Repair::kNobody}}}}}),
             words({8, 3, 1, 2, 2, 8, 4, 6, 16, 4, 0}));
 
-  const auto commit = decode(words({4, 6, 5, 1, 20, 4, 0, kWhole, 0, 3, 1, 2}), kLanes);
+  const auto commit = decode(words({4, 6, 5, 1, 20, 4, 0, kWhole, 0, 3, 1, 1, 2}), kLanes);
   ASSERT_TRUE(commit.ok());
   const auto& read = std::get<Commit>(*commit);
   EXPECT_EQ(read.plan, 6u);
@@ -157,6 +157,7 @@ TEST(ControlMessage, IsLittleEndianWordsOfWhichTheFirstIsTheKind) {
   EXPECT_EQ(read.changes[0].number, 4u);
   EXPECT_EQ(read.changes[0].allocation, (Allocation{0, kWhole, 0}));
   EXPECT_EQ(read.changes[0].algorithm, kOther);
+  EXPECT_TRUE(read.changes[0].is_return);
   EXPECT_EQ(read.keep, (std::vector<OperationId>{{1, 2}}));
 
   const auto readings = decode(words({1, 3, 9, 100, 2, 7, 0, 8, 4}), kLanes);
@@ -255,19 +256,20 @@ TEST(ControlMessage, RefusesAllocationsThatAreNone) {
     values.insert(values.end(), change.begin(), change.end());
     return values;
   };
-  EXPECT_FALSE(is_refused(commit_of({20, 1, kWhole - 2, 1, 1, 0})));
-  EXPECT_TRUE(is_refused(commit_of({20, 1, kWhole - 1, 1, 1, 0}))) << "too much";
-  EXPECT_TRUE(is_refused(commit_of({20, 1, kWhole - 2, 1, 0, 0}))) << "too little";
-  EXPECT_TRUE(is_refused(commit_of({20, 1, 0, 0, 0, 0})));
-  EXPECT_TRUE(is_refused(commit_of({20, 1, 0xffff'ffff, 1, kWhole, 0})))
+  EXPECT_FALSE(is_refused(commit_of({20, 1, kWhole - 2, 1, 1, 0, 0})));
+  EXPECT_TRUE(is_refused(commit_of({20, 1, kWhole - 1, 1, 1, 0, 0}))) << "too much";
+  EXPECT_TRUE(is_refused(commit_of({20, 1, kWhole - 2, 1, 0, 0, 0}))) << "too little";
+  EXPECT_TRUE(is_refused(commit_of({20, 1, 0, 0, 0, 0, 0})));
+  EXPECT_TRUE(is_refused(commit_of({20, 1, 0xffff'ffff, 1, kWhole, 0, 0})))
       << "modulo 2^32 it is right";
-  EXPECT_TRUE(is_refused(commit_of({20, 0, kWhole, 0, 0, 0}))) << "numbers begin with 1";
-  EXPECT_TRUE(is_refused(commit_of({64, 1, kWhole, 0, 0, 0}))) << "no such class";
-  EXPECT_TRUE(is_refused(commit_of({20, 1, kWhole, 0, 0}))) << "a lane is missing";
-  EXPECT_FALSE(is_refused(commit_of({20, 1, kWhole, 0, 0, 2})));
-  EXPECT_TRUE(is_refused(commit_of({20, 1, kWhole, 0, 0, 1}))) << "a ring sums in another order";
-  EXPECT_TRUE(is_refused(commit_of({20, 1, kWhole, 0, 0, 6}))) << "no such algorithm";
-  EXPECT_TRUE(is_refused(commit_of({20, 1, kWhole, 0, 0, 256 + 2})));
+  EXPECT_TRUE(is_refused(commit_of({20, 0, kWhole, 0, 0, 0, 0}))) << "numbers begin with 1";
+  EXPECT_TRUE(is_refused(commit_of({64, 1, kWhole, 0, 0, 0, 0}))) << "no such class";
+  EXPECT_TRUE(is_refused(commit_of({20, 1, kWhole, 0, 0, 0}))) << "a lane is missing";
+  EXPECT_FALSE(is_refused(commit_of({20, 1, kWhole, 0, 0, 2, 1})));
+  EXPECT_TRUE(is_refused(commit_of({20, 1, kWhole, 0, 0, 2, 2}))) << "neither true nor false";
+  EXPECT_TRUE(is_refused(commit_of({20, 1, kWhole, 0, 0, 1, 0}))) << "a ring sums differently";
+  EXPECT_TRUE(is_refused(commit_of({20, 1, kWhole, 0, 0, 6, 0}))) << "no such algorithm";
+  EXPECT_TRUE(is_refused(commit_of({20, 1, kWhole, 0, 0, 256 + 2, 0})));
 }
 
 TEST(ControlMessage, RefusesLanesThatThereAreNot) {
