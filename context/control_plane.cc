@@ -28,9 +28,11 @@ constexpr uint64_t kStreamTag = uint64_t{1} << 63;
 // to tell takes longer, in proportion.
 constexpr uint64_t kAlwaysTold = 64 << 10;  // bytes
 constexpr int kToldAtFirst = 192;  // operations: a trial of a way (control/way_trial.h), too
-constexpr int kAwaited = 3;        // the last of a window in a search: told at once
-constexpr uint64_t kRun = 16;      // operations: one run of so many,
-constexpr uint64_t kOfRuns = 8;    // in as many
+// Those at which windows in a search end are told of at once.
+constexpr int kAwaited = 3;
+constexpr int kAwaitedToo = 10;  // of those that are always told
+constexpr uint64_t kRun = 16;    // operations: one run of so many,
+constexpr uint64_t kOfRuns = 8;  // in as many
 
 constexpr const char* kStripes = "stripes";
 
@@ -221,7 +223,10 @@ void ControlPlane::add(Reading reading) {
   }
   if (!is_sampled(reading)) return;
   readings_.push_back(std::move(reading));
-  const bool is_awaited = counts_[size_class_of(readings_.back().bytes)].second == kAwaited;
+  const uint64_t bytes = readings_.back().bytes;
+  const int count = counts_[size_class_of(bytes)].second;
+  const int last = bytes < kAlwaysTold ? kAwaited : kAwaitedToo;
+  const bool is_awaited = kAwaited <= count && count <= last;
   if (readings_.size() >= kBatch || is_awaited || coordinator_ != nullptr) return flush();
   if (!flush_.armed()) flush_.start(now() + kBatchTime);
 }

@@ -15,6 +15,7 @@ constexpr double kLittleMore = 0.2;
 constexpr double kMore = 0.5;
 constexpr double kMostMore = 1;
 constexpr double kStillEarly = 0.8;  // of the time of the last one
+constexpr double kFarEarly = 0.4;    // what was saved up lets no lane be that early with more
 constexpr double kWorth = 0.05;      // by which operations are shorter if it was worth it
 constexpr double kLeastRatio = 0.02;
 
@@ -25,6 +26,15 @@ bool is_early(const Window& window, int lane) {
 }
 
 }  // namespace
+
+double earliness(const Window& window, LaneSet lanes) {
+  Nanos latest = 0;
+  for (int lane = 0; lane < static_cast<int>(window.lanes.size()); ++lane) {
+    if (contains(lanes, lane))
+      latest = std::max(latest, window.lanes[static_cast<size_t>(lane)].mean);
+  }
+  return static_cast<double>(latest) / static_cast<double>(slowest(window));
+}
 
 LaneTrial::LaneTrial(const Window& window, Allocation home, LaneSet early, bool is_gentle)
     : lanes_(early),
@@ -44,7 +54,7 @@ Allocation LaneTrial::raise(const Allocation& ran_by) {
 bool LaneTrial::look_at(const Window& window, const Allocation& ran_by) {
   if (is_gentle()) {
     savings_ -= window.operations * least_more(window, ran_by);
-    if (++gentle_ == kMostGentle) savings_ = 0;
+    if (++gentle_ == kMostGentle || earliness(window, lanes_) < kFarEarly) savings_ = 0;
     return false;
   }
   const auto took = static_cast<double>(slowest(window));

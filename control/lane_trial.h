@@ -8,6 +8,9 @@
 
 namespace nezha {
 
+// What the lanes, of which some took part, took of the slowest one's time.
+double earliness(const Window& window, LaneSet lanes);
+
 // A lane that is early may be faster, or live on what it had saved up: tokens in a bucket, which
 // may last for many short messages. Its own times do not tell. So it gets more of a message, twice
 // as much more with each window in which it is still early, until it is not; and what operations
@@ -15,7 +18,8 @@ namespace nezha {
 //
 // Once savings are spent, operations take as much longer as the lane gets more, until the trial is
 // over. So after a trial that was not worth it the next one begins *gently*: by a little more, for
-// about as long as a bucket may last, or for some windows where it would last for too long.
+// about as long as a bucket may last, or for some windows where it would last for too long. A lane
+// that is far earlier than others with that has become faster.
 class LaneTrial {
  public:
   // After a window in which lanes were early by `home`.

@@ -33,6 +33,8 @@ constexpr SizeClass kNotFlattered = 17;
 constexpr int kGentlePatience = 3;
 constexpr int kLeastPatience = 4;
 constexpr int kMostPatience = 16;
+// Unless they are so much earlier than when the last trial began.
+constexpr double kFarEarlier = 0.65;
 // A move within a set is taken back unless operations gain that part of what was promised.
 constexpr double kGained = 1. / 3;
 
@@ -237,6 +239,7 @@ bool ModelPolicy::learn_in_search(Class& known, const Window& window, const Allo
     const bool is_slower = std::any_of(changed.begin(), changed.end(),
                                        [](const LaneChange& it) { return it.ratio > 1; });
     if (is_slower) probes_.doubt(window.size_class);
+    if (!changed.empty()) known.patience = 0;  // that was of lanes as they were
     return !changed.empty();
   }
   if (!model_.has_measured(window.size_class, sharing())) {
@@ -256,7 +259,9 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
   const LaneSet set = lanes_of(ran_by);
   const LaneChanges changed = lane_changes(model_, window, ran_by, set);
   const bool is_early = are_early(changed, set);
-  if (is_early && known.patience == 0) {
+  const double earliness = is_early ? nezha::earliness(window, lanes_of(changed)) : 0;
+  if (is_early && (known.patience == 0 || earliness < kFarEarlier * known.earliness)) {
+    known.earliness = earliness;
     const bool is_gentle = known.wait > 0;
     if (!is_gentle) open_search(window.size_class, known, true);
     known.state = ClassState::kSearching;

@@ -169,6 +169,34 @@ TEST(Adaptation, OfStripesThatBecomeSlowFindsTheRailThatHas) {
   EXPECT_LE(late.jobs, kLate) << late.last;
 }
 
+// A trial that was in vain has the next one wait, but not for a lane that is far earlier now.
+TEST(Adaptation, ARailIsTriedAtOnceThatReturnsAfterATrialInVain) {
+  SimulatedLane rail = megabits(1000);
+  rail.bucket = 24'000;
+  rail.least_paid = 0;
+  int tried = 0;
+  for (uint32_t seed = 1; seed <= kChangeSeeds; ++seed) {
+    ModelPolicy* policy = nullptr;
+    SimulatedJob job({rail, rail}, policy, 0.02, seed);
+    job.run(128 * kKiB, 100);
+    job.network.lanes[1].slope = 8000 / 300.;
+    job.run(128 * kKiB, 200);
+    const TableEntry& entry = job.entry(128 * kKiB);
+    const auto is_back = [&] {
+      return entry.history.back().cause == Cause::kReturn && is_settled(entry.state);
+    };
+    job.operations_until(128 * kKiB, 400, [&] { return !is_back(); });
+    ASSERT_LT(job.operations_until(128 * kKiB, 400, is_back), 400) << seed;
+    job.run(128 * kKiB, 5);
+    const uint32_t number = entry.number;
+    job.network.lanes[1].slope = rail.slope;
+    const int operations =
+        job.operations_until(128 * kKiB, 100, [&] { return entry.number != number; });
+    tried += operations <= 25 ? 1 : 0;
+  }
+  EXPECT_GE(tried, static_cast<int>(kChangeSeeds) - kLate);
+}
+
 // Lanes that carry little live on what they save up: with a bit less than they can carry they end
 // early, by much; with a bit more they end late. Trials of more must cost less than the buckets
 // gain.

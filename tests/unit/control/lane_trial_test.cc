@@ -47,7 +47,7 @@ TEST_F(LaneTrialTest, IsGentleUntilSavingsAreSpent) {
   LaneTrial gentle(window_of({6'000'000, 2'000'000}), home_, lane_bit(1), true);
   const Allocation more = gentle.raise(home_);
   EXPECT_NEAR(more[1], in_proportion({3, 1.2})[1], 4);
-  Window window = window_of({5'000'000, 2'000'000});
+  Window window = window_of({5'000'000, 3'000'000});
   window.operations = 1;
   int operations = 0;  // each spends a 28th of a megabyte
   for (; gentle.is_gentle(); ++operations) EXPECT_FALSE(gentle.look_at(window, more));
@@ -55,6 +55,23 @@ TEST_F(LaneTrialTest, IsGentleUntilSavingsAreSpent) {
   EXPECT_FALSE(gentle.was_worth_it());
   EXPECT_NEAR(gentle.raise(more)[1], in_proportion({3, 1.8})[1], 4);
   EXPECT_TRUE(gentle.look_at(window, more));
+}
+
+// What was saved up does not last for that.
+TEST_F(LaneTrialTest, IsGentleNoMoreWhereALaneIsFarEarlyWithMore) {
+  LaneTrial gentle(window_of({6'000'000, 2'000'000}), home_, lane_bit(1), true);
+  const Allocation more = gentle.raise(home_);
+  Window window = window_of({6'000'000, 2'300'000});
+  window.bytes = 1000;
+  EXPECT_FALSE(gentle.look_at(window, more));
+  EXPECT_FALSE(gentle.is_gentle());
+  EXPECT_TRUE(gentle.may_go_on(window));
+  EXPECT_FALSE(gentle.was_worth_it());
+}
+
+TEST_F(LaneTrialTest, EarlinessIsThatOfTheLatestOfTheLanes) {
+  EXPECT_DOUBLE_EQ(earliness(window_of({6'000'000, 2'000'000, 0, 3'000'000}), 0b1110), 0.5);
+  EXPECT_DOUBLE_EQ(earliness(window_of({6'000'000, 2'000'000, 0, 3'000'000}), 0b11), 1);
 }
 
 TEST_F(LaneTrialTest, EndsWhereALaneTookNoPart) {
@@ -72,7 +89,7 @@ TEST_F(LaneTrialTest, EndsWhereOperationsTakeFarLongerByLittleMore) {
 TEST_F(LaneTrialTest, IsGentleForSomeWindowsAtMost) {
   LaneTrial gentle(window_of({6'000'000, 2'000'000}), home_, lane_bit(1), true);
   const Allocation more = gentle.raise(home_);
-  Window window = window_of({6'000'000, 2'000'000});
+  Window window = window_of({6'000'000, 3'000'000});
   window.bytes = 1000;
   int windows = 0;
   for (; gentle.is_gentle() && windows < 100; ++windows) gentle.look_at(window, more);
