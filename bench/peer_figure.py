@@ -64,7 +64,7 @@ def _cpu(axes: Axes, results: Results) -> None:
     axes.set_title("CPU time")
     _plot_all(axes, results, cpu_per_gib_of, [peer.key for peer in results.configs])
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:.12g}"))
     axes.set_ylabel("CPU seconds of all ranks per GiB (less is better)")
 
 

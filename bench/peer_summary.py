@@ -54,7 +54,7 @@ def table(results: Results) -> str:
         blocks.append(_block("CPU (µs/operation)", results, small, _cpu_microseconds_of))
     if large:
         blocks.append(_block("CPU (s/GiB)", results, large, cpu_per_gib_of))
-    runs = f"; medians of {results.repeat} runs" if results.repeat > 1 else ""
+    runs = f"; medians of {results.repeat} runs" if results.repeat > 1 else "; one run of each"
     title = f"{results.title()}; {results.machine['cores']} cores{runs}"
     notes = [*stolen.note([results]), *map(failure_text, results.failures)]
     return "\n\n".join([title, *blocks, _lead(results), *notes])
