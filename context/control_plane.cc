@@ -28,13 +28,17 @@ constexpr uint64_t kStreamTag = uint64_t{1} << 63;
 // to tell takes longer, in proportion.
 constexpr uint64_t kAlwaysTold = 64 << 10;  // bytes
 constexpr int kToldAtFirst = 192;  // operations: a trial of a way (control/way_trial.h), too
-// Those at which windows in a search end are told of at once.
-constexpr int kAwaited = 3;
-constexpr int kAwaitedToo = 10;  // of those that are always told
-constexpr uint64_t kRun = 16;    // operations: one run of so many,
-constexpr uint64_t kOfRuns = 8;  // in as many
+constexpr int kAwaited = 3;  // from the one on that may end a search's window they are told at once
+constexpr uint64_t kRun = 16;  // operations: runs of so many,
+constexpr int kOfRuns = 3;     // of which one in two to the power of that is told of
 
 constexpr const char* kStripes = "stripes";
+
+// Runs are picked as if by chance (by the golden ratio), or a program whose operations repeat could
+// have none of a class in any of them.
+bool is_in_sample(uint64_t ordinal) {
+  return (ordinal / kRun * 0x9e37'79b9'7f4a'7c15) >> (64 - kOfRuns) == 0;
+}
 
 }  // namespace
 
@@ -121,7 +125,7 @@ std::vector<double> ControlPlane::rates(bool also_tried) const {
   rates.reserve(static_cast<size_t>(lanes()));
   for (int lane = 0; lane < lanes(); ++lane) {
     const bool is_engine = contains(engines_, lane);
-    rates.push_back(is_engine ? Exploration::kNoRate : owner_.rate(rails(lane), also_tried) / sent);
+    rates.push_back(is_engine ? kNoRate : owner_.rate(rails(lane), also_tried) / sent);
   }
   return rates;
 }
@@ -129,7 +133,7 @@ std::vector<double> ControlPlane::rates(bool also_tried) const {
 // Whether messages by turns may go over more than one rail, as far as is known.
 bool ControlPlane::may_take_turns() const {
   std::vector<double> rates = this->rates(/*also_tried=*/true);
-  rates[static_cast<size_t>(std::countr_zero(stripes_))] = Exploration::kNoRate;  // of all rails
+  rates[static_cast<size_t>(std::countr_zero(stripes_))] = kNoRate;  // of all rails
   const double best = *std::max_element(rates.begin(), rates.end());
   return std::count_if(rates.begin(), rates.end(), [&](double rate) {
            return rate == 0 || rate >= Scheduler::kTakesTurns * best;
@@ -206,11 +210,12 @@ std::optional<ControlPlane::Course> ControlPlane::start(const OperationId& opera
 // All ranks tell of the same operations, but for a few after a change.
 bool ControlPlane::is_sampled(const Reading& reading) {
   if (reading.allocation == 0 || peers_.empty()) return false;
-  auto& [number, count] = counts_[size_class_of(reading.bytes)];
-  if (number != reading.allocation) return true;  // it began before the change
-  count = std::min(count + 1, kToldAtFirst + 1);
-  return reading.bytes >= kAlwaysTold || count <= kToldAtFirst ||
-         reading.operation.ordinal / kRun % kOfRuns == 0;
+  Told& told = told_[size_class_of(reading.bytes)];
+  const bool is_current = reading.allocation == told.number;
+  if (is_current) told.count = std::min(told.count + 1, kToldAtFirst + 1);
+  // Of one that began before a change another rank may have told already.
+  const bool is_dense = is_current ? told.count <= kToldAtFirst : told.was_dense;
+  return reading.bytes >= kAlwaysTold || is_dense || is_in_sample(reading.operation.ordinal);
 }
 
 void ControlPlane::add(Reading reading) {
@@ -223,10 +228,8 @@ void ControlPlane::add(Reading reading) {
   }
   if (!is_sampled(reading)) return;
   readings_.push_back(std::move(reading));
-  const uint64_t bytes = readings_.back().bytes;
-  const int count = counts_[size_class_of(bytes)].second;
-  const int last = bytes < kAlwaysTold ? kAwaited : kAwaitedToo;
-  const bool is_awaited = kAwaited <= count && count <= last;
+  const int count = told_[size_class_of(readings_.back().bytes)].count;
+  const bool is_awaited = kAwaited <= count && count <= static_cast<int>(kBatch);
   if (readings_.size() >= kBatch || is_awaited || coordinator_ != nullptr) return flush();
   if (!flush_.armed()) flush_.start(now() + kBatchTime);
 }
@@ -400,7 +403,8 @@ absl::Status ControlPlane::on_commit(const control_message::Commit& commit) {
                                       " by ", absl::StrJoin(names_, " "), ", algorithm ",
                                       algorithm_name(change.algorithm))));
     plan.classes[change.size_class] = {change.number, change.allocation, change.algorithm};
-    counts_[change.size_class] = {change.number, change.is_return ? kToldAtFirst : 0};
+    Told& told = told_[change.size_class];
+    told = {change.number, change.is_return ? kToldAtFirst : 0, told.count <= kToldAtFirst};
   }
   plan.engines = commit.engines & engines_;
   plans_[commit.plan] = std::move(plan);

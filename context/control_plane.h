@@ -145,6 +145,13 @@ class ControlPlane {
     std::map<SizeClass, NumberedAllocation> classes;
   };
 
+  // What of a class the coordinator is told.
+  struct Told {
+    uint32_t number = 0;    // of the allocation
+    int count = 0;          // operations by it; no more than matter
+    bool was_dense = true;  // whether all of those by the one before were
+  };
+
   void send(const control_message::Message& message);  // to rank 0
   void broadcast(const control_message::Message& message);
   void on_bytes(int from, const std::string& bytes);
@@ -157,7 +164,7 @@ class ControlPlane {
   void on_peer_gone(int rank, const absl::Status& why);
   std::unique_ptr<Policy> make_policy() const;
   std::vector<LoadBalancer::Way> other_ways() const;
-  std::vector<double> rates(bool also_tried) const;  // by lane; see ControlPlaneOwner::rate
+  std::vector<double> rates(bool also_tried) const;  // see LaneRates
   bool may_take_turns() const;
   void create_coordinator();
   void set_awaited(bool is_awaited);
@@ -190,7 +197,7 @@ class ControlPlane {
   std::map<uint32_t, Plan> plans_;  // by number; those that an operation may still start by
   std::vector<Reading> readings_;   // not sent yet
   Alarm flush_;
-  absl::flat_hash_map<SizeClass, std::pair<uint32_t, int>> counts_;  // readings by an allocation
+  absl::flat_hash_map<SizeClass, Told> told_;
   std::map<int, LaneSet> ready_;  // rank 0: what each rank said first
   std::unique_ptr<Coordinator> coordinator_;
   bool saves_ = false;

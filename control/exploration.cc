@@ -26,7 +26,6 @@ constexpr double kFarSlower = 4;  // than what another policy knows: that was of
 
 constexpr double kRefuted = 0.65;  // of what a rate says: less can't be what was saved up alone
 constexpr double kByRate = 0.4;    // of what a lane takes: it is its rate that decides
-constexpr double kFarFaster = 2;
 // How far apart rates are where equal parts take far longer than a division that is off by half.
 constexpr double kFarApart = 4;
 constexpr double kLeastPart = 1. / 64;  // of the fastest lane's: less may be too short to be cut
@@ -199,7 +198,8 @@ LaneSet Exploration::surprised_by(const Window& window, LaneSet set) const {
   if (at_least < kByRate * static_cast<double>(slowest(window))) return 0;
   LaneSet faster = 0;
   for (int lane = 0; lane < policy_.lanes(); ++lane) {
-    if ((*rates)[static_cast<size_t>(lane)] > kFarFaster * rate) faster |= lane_bit(lane);
+    if ((*rates)[static_cast<size_t>(lane)] > SplitChoice::kFarFaster * rate)
+      faster |= lane_bit(lane);
   }
   return faster;
 }

@@ -18,8 +18,6 @@ namespace nezha {
 // rate is *assumed* to take what that says.
 class Exploration {
  public:
-  static constexpr double kNoRate = -1;  // of a lane that is not to be waited for
-
   // All three stay where they are.
   Exploration(const Policy& policy, LaneModel& model, const SplitChoice& choice, LaneRates rates)
       : policy_(policy), model_(model), choice_(choice), rates_(std::move(rates)) {}

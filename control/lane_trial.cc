@@ -27,7 +27,7 @@ bool is_early(const Window& window, int lane) {
 
 }  // namespace
 
-double earliness(const Window& window, LaneSet lanes) {
+double part_of_slowest(const Window& window, LaneSet lanes) {
   Nanos latest = 0;
   for (int lane = 0; lane < static_cast<int>(window.lanes.size()); ++lane) {
     if (contains(lanes, lane))
@@ -54,7 +54,8 @@ Allocation LaneTrial::raise(const Allocation& ran_by) {
 bool LaneTrial::look_at(const Window& window, const Allocation& ran_by) {
   if (is_gentle()) {
     savings_ -= window.operations * least_more(window, ran_by);
-    if (++gentle_ == kMostGentle || earliness(window, lanes_) < kFarEarly) savings_ = 0;
+    const bool is_far_early = part_of_slowest(window, lanes_) < kFarEarly && is_as_long(window);
+    if (++gentle_ == kMostGentle || is_far_early) savings_ = 0;
     return false;
   }
   const auto took = static_cast<double>(slowest(window));
@@ -75,9 +76,13 @@ double LaneTrial::least_more(const Window& window, const Allocation& ran_by) con
   return least;
 }
 
+// Or else it is another lane that has become slower.
+bool LaneTrial::is_as_long(const Window& window) const {
+  return static_cast<double>(slowest(window)) <= kMostLonger * best_time_;
+}
+
 bool LaneTrial::may_go_on(const Window& window) const {
-  // It is another lane that has become slower.
-  if (is_gentle() && static_cast<double>(slowest(window)) > kMostLonger * best_time_) return false;
+  if (is_gentle() && !is_as_long(window)) return false;
   for (int lane = 0; lane < static_cast<int>(window.lanes.size()); ++lane) {
     if (contains(lanes_, lane) && !is_early(window, lane)) return false;
   }

@@ -8,8 +8,8 @@
 
 namespace nezha {
 
-// What the lanes, of which some took part, took of the slowest one's time.
-double earliness(const Window& window, LaneSet lanes);
+// What the latest of the lanes took of the time of the slowest one of all; 0 if none took part.
+double part_of_slowest(const Window& window, LaneSet lanes);
 
 // A lane that is early may be faster, or live on what it had saved up: tokens in a bucket, which
 // may last for many short messages. Its own times do not tell. So it gets more of a message, twice
@@ -44,6 +44,7 @@ class LaneTrial {
   const Allocation& home() const { return home_; }
 
  private:
+  bool is_as_long(const Window& window) const;
   double least_more(const Window& window, const Allocation& ran_by) const;
 
   LaneSet lanes_ = 0;

@@ -242,7 +242,8 @@ std::optional<AllocationChange> LoadBalancer::follow(SizeClass size_class, Decis
     if (decision.cause != Cause::kProbe) entry.record(decision.cause);  // a probe's is adopted, say
     return std::nullopt;
   }
-  const bool is_return = decision.cause == Cause::kReturn && is_settled(entry.state);
+  const bool is_return =
+      decision.cause == Cause::kReturn && entry.is_probed() && is_settled(entry.state);
   entry.change(std::move(decision.allocation), decision.cause);
   return AllocationChange{size_class, entry.number, entry.allocation, entry.algorithm, is_return};
 }

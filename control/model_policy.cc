@@ -259,7 +259,7 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
   const LaneSet set = lanes_of(ran_by);
   const LaneChanges changed = lane_changes(model_, window, ran_by, set);
   const bool is_early = are_early(changed, set);
-  const double earliness = is_early ? nezha::earliness(window, lanes_of(changed)) : 0;
+  const double earliness = is_early ? part_of_slowest(window, lanes_of(changed)) : 0;
   if (is_early && (known.patience == 0 || earliness < kFarEarlier * known.earliness)) {
     known.earliness = earliness;
     const bool is_gentle = known.wait > 0;
@@ -318,7 +318,8 @@ std::optional<Decision> ModelPolicy::on_trial(Class& known, const Window& window
     return decision;
   }
   if (trial.was_worth_it()) {
-    known.wait = 0;
+    known.wait = known.patience = 0;
+    known.earliness = 0;
     return search_on(known, window, ran_by);
   }
   if (!was_gentle) known.wait = std::clamp(4 * known.wait, kLeastPatience, kMostPatience);

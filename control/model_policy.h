@@ -81,7 +81,7 @@ class ModelPolicy final : public Policy {
     int content = 0;      // how many of them are left
     int wait = 0;  // windows in which early lanes are let be, after a trial that was not worth it
     int patience = 0;      // how many of them are left
-    double earliness = 0;  // of lanes when the last trial began (control/lane_trial.h)
+    double earliness = 0;  // part_of_slowest() of the early lanes when the last trial began
   };
 
   std::optional<Decision> on_search(Class& known, const Window& window, const Allocation& ran_by);

@@ -16,9 +16,9 @@ constexpr double kUnsteady = 0.025;
 // A rail that carries nothing has saved up tokens that the one in use has not: short messages by it
 // seem to take up to three tenths less than by one that is as fast.
 constexpr double kSavedUp = 0.3;
-constexpr double kFarFaster = 2;
 // Nor do they for long take less than this part of what its rate says, which is not known well.
 constexpr double kSustained = 0.8;
+constexpr int kRefuted = 4;  // windows in a row that took less: the rate is wrong
 constexpr double kMostProbePart = 1. / 16;
 // What a lane carries grows by no more at once: what it took for little says little of much, when a
 // bucket of tokens held the little.
@@ -42,6 +42,28 @@ void SplitChoice::saw(const Window& window, const Allocation& allocation, bool i
     known.probe_part = std::min(kMostProbePart, 2 * known.probe_part);
   }
   saw_carried(window, restricted_to(set, allocation), is_probe);
+  if (std::has_single_bit(set)) saw_alone(window, std::countr_zero(set), is_probe);
+}
+
+// A probe may live on what the lane has saved up; a long window by it does not. What was measured
+// again and again is believed in the end, since bursts show rates once, and only long messages
+// teach them.
+void SplitChoice::saw_alone(const Window& window, int lane, bool is_probe) {
+  if (window.size_class >= kShort) return;
+  Class& known = classes_[window.size_class];
+  const auto took = static_cast<double>(slowest(window));
+  if (!is_probe) known.took[lane] = took;
+  const auto rates = this->rates();
+  const double rate = rates ? (*rates)[static_cast<size_t>(lane)] : 0;
+  if (rate <= 0) return;
+  const bool is_forbidden = took * rate < kSustained * static_cast<double>(window.bytes) * kSecond;
+  const bool is_long = !is_probe && window.operations >= Timer::kOperations;
+  int& forbidden = known.forbidden[lane];
+  if (is_forbidden) {
+    forbidden = is_long ? kRefuted : std::min(kRefuted, forbidden + (is_probe ? 1 : 0));
+  } else if (is_long || is_probe) {
+    forbidden = 0;
+  }
 }
 
 // What a lane was late with it has not carried as fast as the others carried theirs.
@@ -77,6 +99,7 @@ std::optional<Split> SplitChoice::best(SizeClass size_class, double bytes, LaneS
                                        bool only_measured) const {
   // Where all that is known is of far shorter messages, what finds its way by itself goes first.
   const bool stripes = (lanes_.live() & lanes_.alone()) != 0;
+  const auto rates = size_class < kShort ? this->rates() : std::nullopt;
   std::optional<Split> best;
   const auto cost = [&](const Split& split) {
     return split.time * (is_steady(split.set, bytes) ? 1 - kSteady : 1);
@@ -85,8 +108,8 @@ std::optional<Split> SplitChoice::best(SizeClass size_class, double bytes, LaneS
     if ((set & ~among) != 0 || !suits(size_class, set)) continue;
     if (only_measured && !model_.has_measured(size_class, set)) continue;
     auto split = model_.finish_together(size_class, bytes, set);
-    if (const auto rate = split && size_class < kShort ? this->rate(set) : std::nullopt)
-      split->time = std::max(split->time, kSustained * bytes * kSecond / *rate);
+    if (split && rates)
+      split->time = std::max(split->time, least_time(size_class, set, bytes, *rates));
     if (split && stripes && !in_steps(size_class, bytes, split->allocation)) continue;
     if (split && (!best || cost(*split) < cost(*best))) best = split;
   }
@@ -107,23 +130,46 @@ bool SplitChoice::is_better(bool is_settled, double bytes, const Split& candidat
   if (to && !from) by = is_settled ? 0 : -kSteady;
   const bool is_other_rail = candidate.set != current.set && std::has_single_bit(candidate.set) &&
                              ((candidate.set | current.set) & lanes_.alone()) == 0;
-  const bool is_short = size_class_of(static_cast<uint64_t>(bytes)) < kShort;
-  if (is_other_rail && is_short && is_settled && !is_far_faster(candidate.set, current.set))
+  const SizeClass size_class = size_class_of(static_cast<uint64_t>(bytes));
+  if (is_other_rail && size_class < kShort && is_settled &&
+      !is_far_faster(size_class, candidate.set, current)) {
     by = std::max(by, kSavedUp);
+  }
   return candidate.time < current.time * (1 - by);
 }
 
-// Of a lane that shares messages with others.
-std::optional<double> SplitChoice::rate(LaneSet set) const {
-  if (!rates_ || !std::has_single_bit(set & lanes_.sharing())) return std::nullopt;
-  const double rate = rates_(/*also_tried=*/true)[static_cast<size_t>(std::countr_zero(set))];
-  return rate > 0 ? std::optional(rate) : std::nullopt;
+// None if that of a lane that shares messages is unknown. Without stripes there are none to learn.
+std::optional<std::vector<double>> SplitChoice::rates() const {
+  if (!rates_ || lanes_.alone() == 0) return std::nullopt;
+  std::vector<double> rates = rates_(/*also_tried=*/true);
+  for (int lane = 0; lane < lanes_.lanes(); ++lane) {
+    if (contains(lanes_.sharing(), lane) && rates[static_cast<size_t>(lane)] <= 0)
+      return std::nullopt;
+  }
+  return rates;
 }
 
-bool SplitChoice::is_far_faster(LaneSet set, LaneSet other) const {
-  const auto rate = this->rate(set);
-  const auto others = this->rate(other);
-  return rate && others && *rate > kFarFaster * *others;
+// That a lane's rate allows; 0 where there is no such, or it was refuted.
+double SplitChoice::least_time(SizeClass size_class, LaneSet set, double bytes,
+                               const std::vector<double>& rates) const {
+  if (!std::has_single_bit(set & lanes_.sharing())) return 0;
+  const int lane = std::countr_zero(set);
+  const auto& forbidden = classes_.at(size_class).forbidden;
+  const auto found = forbidden.find(lane);
+  if (found != forbidden.end() && found->second >= kRefuted) return 0;
+  return kSustained * bytes * kSecond / rates[static_cast<size_t>(lane)];
+}
+
+// Unless operations took no less when they last went there: then its rate is not what it was.
+bool SplitChoice::is_far_faster(SizeClass size_class, LaneSet set, const Split& current) const {
+  const auto rates = this->rates();
+  if (!rates) return false;
+  const auto rate = [&](LaneSet it) { return (*rates)[static_cast<size_t>(std::countr_zero(it))]; };
+  if (rate(set) <= kFarFaster * rate(current.set)) return false;
+  const auto known = classes_.find(size_class);
+  if (known == classes_.end()) return true;
+  const auto took = known->second.took.find(std::countr_zero(set));
+  return took == known->second.took.end() || took->second < current.time;
 }
 
 // What a lane may carry next, of so many bytes: a probe's small part in any case, and what it does

@@ -15,6 +15,7 @@ namespace nezha {
 // alone are done in a second; 0: unknown. As what lanes carried has shown them, or `also` roughly,
 // by a few bursts.
 using LaneRates = std::function<std::vector<double>(bool also_tried)>;
+constexpr double kNoRate = -1;  // of a lane that is not to be waited for
 
 // Which sets of lanes a class's messages may go over, which of them and which division of it the
 // model predicts to take least, and by how much less it must be to be chosen. What a lane is to
@@ -25,6 +26,7 @@ class SplitChoice {
   static constexpr SizeClass kShort = 13;
   // Shorter messages over stripes are not cut (takes_turns() in collectives/hosts/choice.h).
   static constexpr SizeClass kStriped = 16;
+  static constexpr double kFarFaster = 2;  // a rate is far higher than another
 
   // Of the policy's lanes. Both stay where they are. `rates` may be null.
   SplitChoice(const Policy& lanes, const LaneModel& model, LaneRates rates = nullptr);
@@ -65,14 +67,21 @@ class SplitChoice {
     bool is_cut = true;  // messages are long enough for each lane to get some
     double probe_part = 1. / 256;
     std::vector<double> carries;  // by lane, in bytes: in the last window but for probes'
+    // By lane alone: windows in a row that its rate forbids, of which long ones count for many; and
+    // what operations took in the last one but for probes', 0: in none.
+    std::map<int, int> forbidden;
+    std::map<int, double> took;
   };
 
   void saw_carried(const Window& window, const Allocation& ran_by, bool is_probe);
+  void saw_alone(const Window& window, int lane, bool is_probe);
   // Whether large messages rather go over that set.
   bool is_steady(LaneSet set, double bytes) const;
   double most(SizeClass size_class, int lane, double bytes) const;
-  std::optional<double> rate(LaneSet set) const;
-  bool is_far_faster(LaneSet set, LaneSet other) const;
+  std::optional<std::vector<double>> rates() const;
+  double least_time(SizeClass size_class, LaneSet set, double bytes,
+                    const std::vector<double>& rates) const;
+  bool is_far_faster(SizeClass size_class, LaneSet set, const Split& current) const;
 
   const Policy& lanes_;
   const LaneModel& model_;

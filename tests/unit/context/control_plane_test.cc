@@ -541,6 +541,45 @@ TEST_F(ControlPlaneTest, TheCoordinatorTakesNoNonsense) {
   expect_nonsense(0, "came twice");
 }
 
+// All of the first ones after a change, those that may end a search's first window at once; samples
+// where what they take is known.
+TEST_F(ControlPlaneTest, ARankTellsOfSamplesOfShortOperationsAfterAProbe) {
+  make_one(1);
+  uint32_t plan = 0;
+  const auto change = [&](bool is_return) {
+    ++plan;
+    say(control_message::Prepare{plan});
+    say(control_message::Commit{
+        plan, 0, {{12, plan, all_on(0, 2), Algorithm::kAuto, is_return}}, {}});
+    heard_.clear();
+  };
+  uint64_t ordinal = 0;
+  const auto told_of = [&](int operations, uint32_t number) {
+    for (int i = 0; i < operations; ++i)
+      ranks_[1].plane->add({{0, ++ordinal}, 4096, number, {1000, 0}});
+    network_->settle_down();
+    size_t told = 0;
+    for (const control_message::Message& message : std::exchange(heard_, {}))
+      told += std::get<control_message::Readings>(message).readings.size();
+    return told;
+  };
+  change(false);
+  EXPECT_EQ(told_of(2, plan), 0) << "they wait for more";
+  EXPECT_EQ(told_of(1, plan), 3);
+  EXPECT_EQ(told_of(7, plan), 7);
+  EXPECT_EQ(told_of(180, plan), 180);
+  change(true);
+  EXPECT_NEAR(static_cast<double>(told_of(8192, plan)), 1024, 200);
+  for (uint64_t way = 0; way < 16; ++way) {  // a program that repeats itself
+    ordinal = way * 16;
+    size_t told = 0;
+    for (int i = 0; i < 200; ++i, ordinal += 127) told += told_of(1, plan);
+    EXPECT_GT(told, 0U) << way;
+  }
+  change(false);
+  EXPECT_GE(told_of(30, plan), 30);
+}
+
 TEST_F(ControlPlaneTest, ARankTakesNoNonsenseFromTheCoordinator) {
   make_one(1);
   say(control_message::Lanes{0b11});

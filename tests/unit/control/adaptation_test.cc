@@ -183,16 +183,21 @@ TEST(Adaptation, ARailIsTriedAtOnceThatReturnsAfterATrialInVain) {
     job.run(128 * kKiB, 200);
     const TableEntry& entry = job.entry(128 * kKiB);
     const auto is_back = [&] {
-      return entry.history.back().cause == Cause::kReturn && is_settled(entry.state);
+      const auto before = std::next(entry.history.rbegin());
+      const bool was_trial = before->cause == Cause::kDrift || before->cause == Cause::kRebalance;
+      return entry.history.back().cause == Cause::kReturn && is_settled(entry.state) && was_trial &&
+             before->allocation[1] > entry.allocation[1];
     };
     job.operations_until(128 * kKiB, 400, [&] { return !is_back(); });
     ASSERT_LT(job.operations_until(128 * kKiB, 400, is_back), 400) << seed;
     job.run(128 * kKiB, 5);
     const uint32_t number = entry.number;
+    const uint32_t home = entry.allocation[1];
     job.network.lanes[1].slope = rail.slope;
     const int operations =
         job.operations_until(128 * kKiB, 100, [&] { return entry.number != number; });
-    tried += operations <= 25 ? 1 : 0;
+    const bool is_trial = entry.allocation[1] > home;
+    tried += operations <= 25 && is_trial ? 1 : 0;
   }
   EXPECT_GE(tried, static_cast<int>(kChangeSeeds) - kLate);
 }

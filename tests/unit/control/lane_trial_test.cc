@@ -69,9 +69,19 @@ TEST_F(LaneTrialTest, IsGentleNoMoreWhereALaneIsFarEarlyWithMore) {
   EXPECT_FALSE(gentle.was_worth_it());
 }
 
-TEST_F(LaneTrialTest, EarlinessIsThatOfTheLatestOfTheLanes) {
-  EXPECT_DOUBLE_EQ(earliness(window_of({6'000'000, 2'000'000, 0, 3'000'000}), 0b1110), 0.5);
-  EXPECT_DOUBLE_EQ(earliness(window_of({6'000'000, 2'000'000, 0, 3'000'000}), 0b11), 1);
+// Beside a lane that has become slower all others are far early.
+TEST_F(LaneTrialTest, IsGentleOnWhereOperationsTakeFarLonger) {
+  LaneTrial gentle(window_of({6'000'000, 2'000'000}), home_, lane_bit(1), true);
+  Window window = window_of({18'000'000, 2'000'000});
+  window.bytes = 1000;
+  EXPECT_FALSE(gentle.look_at(window, gentle.raise(home_)));
+  EXPECT_TRUE(gentle.is_gentle());
+  EXPECT_FALSE(gentle.may_go_on(window));
+}
+
+TEST_F(LaneTrialTest, ThePartOfTheSlowestIsThatOfTheLatest) {
+  EXPECT_DOUBLE_EQ(part_of_slowest(window_of({6'000'000, 2'000'000, 0, 3'000'000}), 0b1110), 0.5);
+  EXPECT_DOUBLE_EQ(part_of_slowest(window_of({6'000'000, 2'000'000, 0, 3'000'000}), 0b11), 1);
 }
 
 TEST_F(LaneTrialTest, EndsWhereALaneTookNoPart) {

@@ -116,8 +116,46 @@ TEST_F(SplitChoiceTest, ShortMessagesLeaveARailForLittleLessOnlyIfTheOtherIsFarF
     const Split slow{0b10, all_on(1, 3), 100'000};
     const Split fast{0b01, all_on(0, 3), 80'000};
     EXPECT_EQ(choice.is_better(true, 4096, fast, slow, 0.1), rate == 50e6) << rate;
-    EXPECT_FALSE(choice.is_better(true, 4096, {0b10, slow.allocation, 80'000}, fast, 0.1));
+    EXPECT_FALSE(choice.is_better(true, 4096, {0b10, slow.allocation, 60'000}, fast, 0.1));
+    EXPECT_TRUE(choice.is_better(true, 4096, {0b10, slow.allocation, 50'000}, fast, 0.1));
   }
+}
+
+// Bursts show rates once: of a rail that was busy then, or is slower by now, they tell nothing
+// true.
+TEST_F(SplitChoiceTest, WhatIsMeasuredAgainAndAgainRefutesARate) {
+  const LaneRates rates = [](bool) { return std::vector<double>{10e6, 50e6, 0}; };
+  const SizeClass size_class = 12;
+  const auto bytes = static_cast<double>(typical_bytes(size_class));
+  const Window by_first = window_of(size_class, {75'000, 0, 0});
+  model_.learn(by_first, all_on(0, 3));
+  model_.learn(window_of(size_class, {0, 150'000, 0}), all_on(1, 3));
+  SplitChoice probed(lanes_, model_, rates);
+  probed.open(size_class);
+  for (int probe = 0; probe < 4; ++probe) {
+    EXPECT_EQ(probed.best(size_class, bytes, lanes_.live(), false)->set, 0b10U) << probe;
+    probed.saw(by_first, all_on(0, 3), true);
+  }
+  EXPECT_EQ(probed.best(size_class, bytes, lanes_.live(), false)->set, 0b01U);
+  SplitChoice settled(lanes_, model_, rates);
+  settled.open(size_class);
+  settled.saw(by_first, all_on(0, 3), false);
+  EXPECT_EQ(settled.best(size_class, bytes, lanes_.live(), false)->set, 0b01U);
+  settled.saw(window_of(size_class, {600'000, 0, 0}), all_on(0, 3), false);
+  EXPECT_EQ(settled.best(size_class, bytes, lanes_.live(), false)->set, 0b10U) << "it was right";
+}
+
+TEST_F(SplitChoiceTest, ALaneThatWasNoFasterWhenItWasUsedLastIsNotLeftForLittleLess) {
+  const LaneRates rates = [](bool) { return std::vector<double>{100e6, 20e6, 0}; };
+  SplitChoice choice(lanes_, model_, rates);
+  const SizeClass size_class = 12;
+  choice.open(size_class);
+  const Split slow{0b10, all_on(1, 3), 150'000};
+  const Split fast{0b01, all_on(0, 3), 120'000};
+  choice.saw(window_of(size_class, {100'000, 0, 0}), all_on(0, 3), false);
+  EXPECT_TRUE(choice.is_better(true, 4096, fast, slow, 0.1));
+  choice.saw(window_of(size_class, {900'000, 0, 0}), all_on(0, 3), false);
+  EXPECT_FALSE(choice.is_better(true, 4096, fast, slow, 0.1));
 }
 
 // Between stripes and slices of large messages less than a little is left to stripes.
