@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "control/split_choice.h"
 
 namespace nezha {
 
@@ -242,8 +243,9 @@ std::optional<AllocationChange> LoadBalancer::follow(SizeClass size_class, Decis
     if (decision.cause != Cause::kProbe) entry.record(decision.cause);  // a probe's is adopted, say
     return std::nullopt;
   }
-  const bool is_return =
-      decision.cause == Cause::kReturn && entry.is_probed() && is_settled(entry.state);
+  // Longer messages have more to find out, by trials that are so many windows apart.
+  const bool is_return = decision.cause == Cause::kReturn && entry.is_probed() &&
+                         is_settled(entry.state) && size_class < SplitChoice::kShort;
   entry.change(std::move(decision.allocation), decision.cause);
   return AllocationChange{size_class, entry.number, entry.allocation, entry.algorithm, is_return};
 }

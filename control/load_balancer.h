@@ -22,7 +22,8 @@ struct AllocationChange {
   uint32_t number = 0;
   Allocation allocation;
   Algorithm algorithm = Algorithm::kAuto;  // kAuto: the one that messages of their size have
-  bool is_return = false;                  // from a probe: what operations take by it is known
+  // Of short messages, from a probe: what they take by it is known.
+  bool is_return = false;
 };
 
 class LoadBalancer {
