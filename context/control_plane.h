@@ -145,7 +145,7 @@ class ControlPlane {
     std::map<SizeClass, NumberedAllocation> classes;
   };
 
-  // What of a class the coordinator is told.
+  // Of a class, since its last change: decides which operations the coordinator is told of.
   struct Told {
     uint32_t number = 0;    // of the allocation
     int count = 0;          // operations by it; no more than matter

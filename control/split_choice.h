@@ -67,8 +67,8 @@ class SplitChoice {
     bool is_cut = true;  // messages are long enough for each lane to get some
     double probe_part = 1. / 256;
     std::vector<double> carries;  // by lane, in bytes: in the last window but for probes'
-    // By lane alone: windows in a row that its rate forbids, of which long ones count for many; and
-    // what operations took in the last one but for probes', 0: in none.
+    // By lane, alone: windows in a row that its rate forbids, of which a long one counts for many;
+    // and what operations took in the last one but for probes'.
     std::map<int, int> forbidden;
     std::map<int, double> took;
   };
