@@ -80,6 +80,10 @@ class Link {
   // has nothing to confirm. What its process does has no part in that.
   virtual Nanos unanswered() const = 0;
 
+  // How long it may take to confirm what is sent now, by how long that took of late; 0: it does so
+  // at once.
+  virtual Nanos confirmation_time() const { return 0; }
+
   // What the link has sent since it was made, and how much of it was lost on the way and had to be
   // sent again; of a kind of link that cannot tell, nothing.
   struct Packets {

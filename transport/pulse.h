@@ -15,6 +15,10 @@ namespace nezha {
 // machine or process may stand still for a while. So a link is suspected first, and the peer asked
 // by its other links. Only when it answers there, and a moment later still not here, is the link
 // dead.
+//
+// A slow link is not a silent one: what is sent by it at once, a train of frames that a shaper lets
+// pass as one, may take longer than silence is borne. What its confirmations have taken is granted
+// on top.
 class Pulse {
  public:
   enum class State { kWell, kSuspected, kDead };
@@ -26,6 +30,10 @@ class Pulse {
   static constexpr Nanos kProcessSuspected = 75 * kMillisecond;
   static constexpr Nanos kProcessDead = 150 * kMillisecond;
   static constexpr Nanos kProcessMoment = 75 * kMillisecond;  // it has much to read first
+  // What confirmations may take before that many bytes have shown it, and at most.
+  static constexpr uint64_t kUnknownBytes = 256 << 10;
+  static constexpr Nanos kUnknown = 100 * kMillisecond;
+  static constexpr Nanos kMostGranted = 200 * kMillisecond;
 
   void begin(Nanos time);  // the link is up
   void heard(Nanos time) {
@@ -45,10 +53,12 @@ class Pulse {
   bool is_asked() const { return asked_at_ != 0; }
   Nanos last_heard() const { return last_heard_; }
   bool is_suspected() const { return suspected_at_ != 0; }
-  // For how long nothing was confirmed or answered, as of the last look.
+  // For how long nothing was confirmed or answered beyond what that may take, as of the last look.
   Nanos silence() const { return silence_; }
 
  private:
+  void grant(const Link& link, Nanos time);
+
   Nanos last_heard_ = 0;
   Nanos asked_at_ = 0;
   Nanos suspected_at_ = 0;
@@ -57,6 +67,8 @@ class Pulse {
   uint64_t moved_ = 0;  // Link::moved, when last looked at
   Nanos moved_at_ = 0;  // when that was seen to have grown
   Nanos owed_since_ = 0;
+  Nanos granted_ = 0;
+  Nanos granted_at_ = 0;
 };
 
 }  // namespace nezha

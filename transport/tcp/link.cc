@@ -405,12 +405,18 @@ uint64_t TcpLink::queued() const {
   return ioctl(socket_.fd(), SIOCOUTQ, &bytes) == 0 ? static_cast<uint64_t>(bytes) : 0;
 }
 
-// A kernel delays what it confirms by 40 ms at most, and by the round trip.
 Nanos TcpLink::unanswered() const {
   const tcp_info info = kernel_info(socket_.fd());
   if (info.tcpi_unacked == 0) return 0;  // it may have closed its window: its process reads nothing
-  const Nanos quiet = info.tcpi_last_ack_recv * kMillisecond;
-  return std::max<Nanos>(1, quiet - 2 * info.tcpi_rtt * kMicrosecond);
+  return std::max<Nanos>(1, info.tcpi_last_ack_recv * kMillisecond);
+}
+
+// The mean round trip and four times what it deviates by (RFC 6298, section 2.3); on a path whose
+// queue is full it may deviate by little, and yet double.
+Nanos TcpLink::confirmation_time() const {
+  const tcp_info info = kernel_info(socket_.fd());
+  const Nanos mean = info.tcpi_rtt * kMicrosecond;
+  return mean + std::max(mean, 4 * info.tcpi_rttvar * kMicrosecond);
 }
 
 // What the peer's kernel had twice was not lost.

@@ -36,6 +36,7 @@ class TcpLink final : public Link, EventHandler {
   uint64_t moved() const override;
   bool has_arrived() const override { return frames_.empty() && queued() == 0; }
   Nanos unanswered() const override;
+  Nanos confirmation_time() const override;
   Packets packets() const override;
   void send_burst(int frames) override;
   bool has_burst_arrived() const override { return bytes_written_ - queued() >= burst_end_; }

@@ -60,7 +60,8 @@ std::string rails_of(const nezha::Context& context) {
             member("sent", static_cast<double>(rail.bytes_sent)) +
             member("received", static_cast<double>(rail.bytes_received)) +
             member("resent", static_cast<double>(rail.segments_resent)) +
-            member("failures", static_cast<double>(rail.failures)) + "}";
+            member("failures", static_cast<double>(rail.failures)) +
+            member("last_failure", json_string(rail.last_failure)) + "}";
   }
   return list + "]";
 }

@@ -12,7 +12,13 @@ using testing::RecordingLink;
 
 class PulseTest : public ::testing::Test {
  protected:
-  PulseTest() { pulse_.begin(time_); }
+  PulseTest() {
+    pulse_.begin(time_);
+    link_.bytes_moved = Pulse::kUnknownBytes;
+    look();
+    time_ += 10 * kSecond;  // what it was granted while it was unknown is forgotten
+    look();
+  }
 
   // Looks every 5 ms while it stays `during`; how long that is, at most a second. The peer answers
   // by another link all the time, or never.
@@ -40,6 +46,36 @@ TEST_F(PulseTest, AMachineThatConfirmsNothingIsSuspectedAndThenDead) {
   EXPECT_TRUE(pulse_.is_suspected());
   EXPECT_EQ(lasts(State::kSuspected), Pulse::kMachineDead - Pulse::kMachineSuspected);
   EXPECT_EQ(pulse_.silence(), Pulse::kMachineDead);
+}
+
+// A shaper of 2 Mbit/s lets 22 frames pass as one, after 130 ms.
+TEST_F(PulseTest, WhatConfirmationsTakeIsGranted) {
+  const Nanos train = 130 * kMillisecond;
+  link_.confirms_within = train;
+  look();
+  link_.confirms_within = 0;  // of small frames since
+  time_ += kSecond / 10;
+  link_.quiet = kSecond;
+  const Nanos granted = train - kSecond / 10 / 50;
+  const Nanos well = lasts(State::kWell);
+  EXPECT_GT(well, granted + Pulse::kMachineSuspected - 10 * kMillisecond);
+  EXPECT_LE(well, granted + Pulse::kMachineSuspected);
+  lasts(State::kSuspected);
+  EXPECT_GE(pulse_.silence(), Pulse::kMachineDead);
+  EXPECT_LT(pulse_.silence(), Pulse::kMachineDead + 10 * kMillisecond);
+}
+
+TEST_F(PulseTest, OneOfALinkThatHasMovedLittleIsNotKnown) {
+  link_.bytes_moved = 0;
+  pulse_.begin(time_);
+  link_.quiet = kSecond;
+  EXPECT_EQ(lasts(State::kWell), Pulse::kUnknown + Pulse::kMachineSuspected);
+}
+
+TEST_F(PulseTest, NoMoreThanSoMuchIsGranted) {
+  link_.confirms_within = 10 * kSecond;
+  link_.quiet = kSecond;
+  EXPECT_EQ(lasts(State::kWell), Pulse::kMostGranted + Pulse::kMachineSuspected);
 }
 
 TEST_F(PulseTest, AMachineThatConfirmsSomethingIsWell) {

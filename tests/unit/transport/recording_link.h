@@ -18,11 +18,13 @@ class RecordingLink : public Link {
   const std::deque<OutSegment*>& unacked() const override { return unacked_segments; }
   uint64_t moved() const override { return bytes_moved; }
   Nanos unanswered() const override { return quiet; }
+  Nanos confirmation_time() const override { return confirms_within; }
   void shut_down() override {}
 
   std::deque<OutSegment*> unacked_segments;
   uint64_t bytes_moved = 0;
   Nanos quiet = 0;  // the peer's machine
+  Nanos confirms_within = 0;
 };
 
 }  // namespace nezha::testing
