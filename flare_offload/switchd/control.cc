@@ -105,23 +105,28 @@ void Control::drop_silent_managers() {
   }
 }
 
+void Control::greet(Manager& manager) {
+  manager.heard = now();
+  message::Has has;
+  has.memory = server_->memory();
+  for (const auto& [session, ends] : leases_) has.sessions.push_back(session);
+  manager.stream->send(message::encode(has));
+}
+
 bool Control::serve(Manager& manager) {
   SecureStream& stream = *manager.stream;
   const auto handle = [&](const std::string& text) {
     manager.heard = now();
     on_message(stream, text);
   };
-  absl::Status status = stream.drive(handle);
-  if (status.ok() && stream.is_proven() && !manager.is_greeted) {
-    manager.is_greeted = true;
-    manager.heard = now();
-    message::Has has;
-    has.memory = server_->memory();
-    for (const auto& [session, ends] : leases_) has.sessions.push_back(session);
-    stream.send(message::encode(has));
-  }
-  // What was said in answer goes now.
-  if (status.ok()) status = stream.drive(handle);
+  absl::Status status;
+  bool is_new = false;
+  do {
+    status = stream.drive(handle);
+    // Looked at each time that something may have come: perhaps nothing more will.
+    is_new = status.ok() && stream.is_proven() && !std::exchange(manager.is_greeted, true);
+    if (is_new) greet(manager);
+  } while (is_new);  // what that has sent goes now
   return status.ok() && (manager.is_greeted || now() < manager.heard + kProofTime);
 }
 

@@ -56,6 +56,7 @@ class Control {
   // Drops one of those that have not shown the secret. False: there is none.
   bool drop_unproven();
   void drop_silent_managers();
+  void greet(Manager& manager);  // with what the switch has
   bool serve(Manager& manager);  // false: it is gone
   void on_message(SecureStream& to, const std::string& text);
   void install(SecureStream& to, const message::Install& install);
