@@ -15,8 +15,10 @@ constexpr double kLittleMore = 0.2;
 constexpr double kMore = 0.5;
 constexpr double kMostMore = 1;
 constexpr double kStillEarly = 0.8;  // of the time of the last one
-constexpr double kFarEarly = 0.4;    // what was saved up lets no lane be that early with more
-constexpr double kWorth = 0.05;      // by which operations are shorter if it was worth it
+// What was saved up lets no lane be that early with more, nor that early once half of it is spent.
+constexpr double kFarEarly = 0.4;
+constexpr double kEarlyByHalf = 0.65;
+constexpr double kWorth = 0.05;  // by which operations are shorter if it was worth it
 constexpr double kLeastRatio = 0.02;
 
 // One that took no part is not: a message is too short to give it more.
@@ -54,7 +56,8 @@ Allocation LaneTrial::raise(const Allocation& ran_by) {
 bool LaneTrial::look_at(const Window& window, const Allocation& ran_by) {
   if (is_gentle()) {
     savings_ -= window.operations * least_more(window, ran_by);
-    const bool is_far_early = part_of_slowest(window, lanes_) < kFarEarly && is_as_long(window);
+    const double most = savings_ > kMostSaved / 2 ? kFarEarly : kEarlyByHalf;
+    const bool is_far_early = part_of_slowest(window, lanes_) < most && is_as_long(window);
     if (++gentle_ == kMostGentle || is_far_early) savings_ = 0;
     return false;
   }

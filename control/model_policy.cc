@@ -30,11 +30,13 @@ constexpr int kLooks = 4;
 constexpr SizeClass kNotFlattered = 17;
 // Windows in which early lanes are let be, after a trial that ended gently; and after others that
 // were not worth it, as after moves within a set that were not.
-constexpr int kGentlePatience = 3;
+constexpr int kGentlePatience = 1;
 constexpr int kLeastPatience = 4;
 constexpr int kMostPatience = 16;
 // Unless they are so much earlier than when the last trial began.
 constexpr double kFarEarlier = 0.65;
+// A lane that was the last one with so many times what it has now need not be tried with more.
+constexpr double kLimited = 1.25;
 // A move within a set is taken back unless operations gain that part of what was promised.
 constexpr double kGained = 1. / 3;
 
@@ -47,7 +49,7 @@ double worth_trying(const Split& a, const Split& b) {
   return worthwhile(0.015, a.set == b.set ? 0 : 1, a, b);
 }
 double worth_moving(const Split& a, const Split& b) {
-  return a.set == b.set ? std::min(0.1, worthwhile(0.02, 1.5, a, b)) : worthwhile(0.02, 3, a, b);
+  return a.set == b.set ? std::min(0.1, worthwhile(0.02, 1, a, b)) : worthwhile(0.02, 3, a, b);
 }
 
 // Whether lanes finish as near to each other as what they have saved up allows.
@@ -248,6 +250,7 @@ bool ModelPolicy::learn_in_search(Class& known, const Window& window, const Allo
         (!exploration_.teaches_rates(window.size_class) || are_together(window));
     known.guarded = is_guarded ? set : 0;
   }
+  learn_limits(known, window, ran_by);
   const bool is_naive = !known.after_drift && known.guarded == 0 && known.searched < kNaive;
   model_.learn(window, ran_by, is_naive);
   return false;
@@ -260,6 +263,11 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
   const LaneChanges changed = lane_changes(model_, window, ran_by, set);
   const bool is_early = are_early(changed, set);
   const double earliness = is_early ? part_of_slowest(window, lanes_of(changed)) : 0;
+  if (is_early && known.patience == 0 && are_limited(known, window, ran_by, lanes_of(changed))) {
+    known.wait = known.patience = kLeastPatience;
+    known.earliness = earliness;
+  }
+  known.limits.clear();
   if (is_early && (known.patience == 0 || earliness < kFarEarlier * known.earliness)) {
     known.earliness = earliness;
     const bool is_gentle = known.wait > 0;
@@ -414,6 +422,7 @@ void ModelPolicy::open_search(SizeClass size_class, Class& known, bool after_dri
   known.after_drift = after_drift;
   known.guarded = 0;
   known.again = 0;
+  known.limits.clear();
   known.probe.reset();
   known.trial.reset();
   known.moved.reset();
@@ -428,6 +437,29 @@ Decision ModelPolicy::go_to(SizeClass size_class, Class& known, const Split& spl
   if (is_settled(known.state)) open_search(size_class, known, false);
   known.state = is_balancing ? ClassState::kHot : ClassState::kSearching;
   return {split.allocation, cause};
+}
+
+void ModelPolicy::learn_limits(Class& known, const Window& window, const Allocation& ran_by) {
+  known.limits.resize(ran_by.size());
+  const Nanos last = slowest(window);
+  for (size_t lane = 0; lane < ran_by.size(); ++lane) {
+    if (window.lanes[lane].mean != last) continue;
+    const double part = part_of(static_cast<double>(window.bytes), ran_by[lane]);
+    known.limits[lane] = part / static_cast<double>(last);
+  }
+}
+
+// Whether the search has shown what a trial would: that lanes which are early now were the last
+// ones with little more.
+bool ModelPolicy::are_limited(const Class& known, const Window& window, const Allocation& ran_by,
+                              LaneSet early) {
+  for (size_t lane = 0; lane < known.limits.size(); ++lane) {
+    if (!contains(early, static_cast<int>(lane))) continue;
+    const double most = known.limits[lane] * static_cast<double>(slowest(window));
+    const double part = part_of(static_cast<double>(window.bytes), ran_by[lane]);
+    if (most == 0 || most > kLimited * part) return false;
+  }
+  return !known.limits.empty();
 }
 
 void ModelPolicy::settle(Class& known, LaneSet set) {

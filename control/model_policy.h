@@ -74,6 +74,7 @@ class ModelPolicy final : public Policy {
     std::optional<Allocation> rated;  // by the lanes' rates when it was first divided
     LaneSet guarded = 0;              // whose rates are known: if early they are not believed
     LaneSet again = 0;                // that were measured once more, as they should be better
+    std::vector<double> limits;       // by lane, where it was the last in this search: bytes a ns
     std::optional<Probe> probe;       // that is under way
     std::optional<LaneTrial> trial;
     std::optional<Move> moved;  // within a set that had settled, until a window shows its worth
@@ -96,6 +97,9 @@ class ModelPolicy final : public Policy {
   void open_search(SizeClass size_class, Class& known, bool after_drift);
   Decision go_to(SizeClass size_class, Class& known, const Split& split, LaneSet from, Cause cause);
   static Cause cause_of(const Class& known, bool is_same_set);
+  static void learn_limits(Class& known, const Window& window, const Allocation& ran_by);
+  static bool are_limited(const Class& known, const Window& window, const Allocation& ran_by,
+                          LaneSet early);
   static void settle(Class& known, LaneSet set);
 
   void learn_changes(const Window& window, const Allocation& ran_by, const LaneChanges& changes,

@@ -307,8 +307,13 @@ TEST(ModelPolicy, SizesThatVaryWithinAClassMoveNothing) {
 }
 
 TEST(ModelPolicy, NoiseHardlyMovesWhatHasConverged) {
-  // The most that a division may then be off: noise hides what is less.
-  for (const auto& [noise, most] : {std::pair{0.02, 0.03}, {0.05, 0.05}, {0.15, 0.25}}) {
+  struct Case {
+    double noise;
+    double most;  // that a division may then be off: noise hides what is less
+    int moves;
+  };
+  for (const auto& [noise, most, most_moves] :
+       {Case{0.02, 0.03, 0}, {0.05, 0.05, 3}, {0.15, 0.25, 16}}) {
     for (const Network& network : networks()) {
       ModelPolicy* policy = nullptr;
       SimulatedJob job(network.lanes, policy, noise, 7);
@@ -318,8 +323,8 @@ TEST(ModelPolicy, NoiseHardlyMovesWhatHasConverged) {
         job.run(8 * kMiB, 100);
         EXPECT_LT(job.excess(8 * kMiB), most) << network.name << " " << noise;
       }
-      EXPECT_LE(job.moves(8 * kMiB) - moves, 12) << network.name << " " << noise << "\n"
-                                                 << job.balancer().table().history(23);
+      EXPECT_LE(job.moves(8 * kMiB) - moves, most_moves) << network.name << " " << noise << "\n"
+                                                         << job.balancer().table().history(23);
     }
   }
 }
