@@ -14,7 +14,7 @@ from units import size_text
 TCP_CEILING = 1448 / 1514
 
 # Operations in which nezha's load balancer has divided a size.
-LEARNING = 40
+LEARNING = 60
 LEARNED_FROM, LEARNED_BELOW = 1 << 12, 1 << 23  # bytes; of others it knows enough without
 LEARNING_NOTE = (
     f"nezha over several rails has {LEARNING} operations of 4 KiB to 8 MiB, and of sizes that are run"
