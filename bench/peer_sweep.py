@@ -20,7 +20,7 @@ from system_tools import BedError
 
 LEAST = 1 << 16  # bytes; of shorter messages iperf3's rate tells nothing
 LONG_MESSAGE = 1 << 20  # bytes; it goes over more than one rail if a connection has them
-OPERATIONS = 16  # or more count in a median, if that does not take too long,
+OPERATIONS = 16  # a run has time for so many at the wire limit, if they take no longer than
 LONG = 1.0  # seconds
 PARTING = 3.0  # seconds that MPI may take to end after the last result
 LINES = 12  # of what a peer that fails has said, the last

@@ -8,14 +8,13 @@
 namespace nezha {
 namespace {
 
-constexpr double kMostSaved = 48 << 10;  // bytes of messages: more than a port's bucket holds
-constexpr int kMostGentle = 8;           // windows
-constexpr double kMostLonger = 1.3;      // than before: no lane that gets a little more does that
+constexpr int kMostGentle = 8;       // windows
+constexpr double kMostLonger = 1.3;  // than before: no lane that gets a little more does that
 constexpr double kLittleMore = 0.2;
 constexpr double kMore = 0.5;
 constexpr double kMostMore = 1;
 constexpr double kStillEarly = 0.8;  // of the time of the last one
-// What was saved up lets no lane be that early with more, nor that early once half of it is spent.
+// What was saved up lets no lane be that early with more, and hardly one once half of it is spent.
 constexpr double kFarEarly = 0.4;
 constexpr double kEarlyByHalf = 0.65;
 constexpr double kWorth = 0.05;  // by which operations are shorter if it was worth it

@@ -19,10 +19,13 @@ double part_of_slowest(const Window& window, LaneSet lanes);
 // Once savings are spent, operations take as much longer as the lane gets more, until the trial is
 // over. So after a trial that was not worth it the next one begins *gently*: by a little more, for
 // about as long as a bucket may last, or for some windows where it would last for too long. A lane
-// that is far earlier than others with that has become faster, and one that is well earlier than
-// they are after half as long.
+// that is far earlier than others with that has become faster; most often one does that is well
+// earlier than they when half of what a bucket holds is spent.
 class LaneTrial {
  public:
+  static constexpr double kMostSaved = 48
+                                       << 10;  // bytes of messages: more than a port's bucket holds
+
   // After a window in which lanes were early by `home`.
   LaneTrial(const Window& window, Allocation home, LaneSet early, bool is_gentle);
 

@@ -40,7 +40,10 @@ std::optional<AllocationChange> LoadBalancer::on_window(const Window& window) {
   WayTrial& trial = trial_of(size_class);
   if (trial.is_under_way()) return on_trial(window);
   if (auto decision = policy(entry).on_window(window, entry.allocation)) {
-    trial.interrupt();
+    // A little more for a lane, and back, is as before; and may follow each other closely for long.
+    const bool is_as_before =
+        decision->cause == Cause::kRebalance || decision->cause == Cause::kReturn;
+    if (!is_as_before) trial.interrupt();
     if (decision->cause == Cause::kDrift) {
       trial.hurry();
       forget_divisions(size_class);

@@ -35,8 +35,8 @@ constexpr int kLeastPatience = 4;
 constexpr int kMostPatience = 16;
 // Unless they are so much earlier than when the last trial began.
 constexpr double kFarEarlier = 0.65;
-// A lane that was the last one with so many times what it has now need not be tried with more.
-constexpr double kLimited = 1.25;
+// A lane's rates that differ by no more are the same one.
+constexpr double kSameRate = 1.25;
 // A move within a set is taken back unless operations gain that part of what was promised.
 constexpr double kGained = 1. / 3;
 
@@ -49,7 +49,11 @@ double worth_trying(const Split& a, const Split& b) {
   return worthwhile(0.015, a.set == b.set ? 0 : 1, a, b);
 }
 double worth_moving(const Split& a, const Split& b) {
-  return a.set == b.set ? std::min(0.1, worthwhile(0.02, 1, a, b)) : worthwhile(0.02, 3, a, b);
+  return a.set == b.set ? std::min(0.1, worthwhile(0.02, 1.5, a, b)) : worthwhile(0.02, 3, a, b);
+}
+// Within a set less is enough: a move that does not show is taken back.
+double worth_balancing(const Split& a, const Split& b) {
+  return a.set == b.set ? std::min(0.1, worthwhile(0.02, 1, a, b)) : worth_moving(a, b);
 }
 
 // Whether lanes finish as near to each other as what they have saved up allows.
@@ -130,6 +134,7 @@ Allocation ModelPolicy::on_lanes(SizeClass size_class, const Allocation& /*curre
 
 std::optional<Allocation> ModelPolicy::on_silence(SizeClass size_class) {
   Class& known = classes_[size_class];
+  known.late_rates.clear();
   if (const auto probe = std::exchange(known.probe, std::nullopt)) return probe->home;
   if (const auto trial = std::exchange(known.trial, std::nullopt)) {
     settle(known, lanes_of(trial->home()));
@@ -250,7 +255,7 @@ bool ModelPolicy::learn_in_search(Class& known, const Window& window, const Allo
         (!exploration_.teaches_rates(window.size_class) || are_together(window));
     known.guarded = is_guarded ? set : 0;
   }
-  learn_limits(known, window, ran_by);
+  learn_late_rates(known, window, ran_by);
   const bool is_naive = !known.after_drift && known.guarded == 0 && known.searched < kNaive;
   model_.learn(window, ran_by, is_naive);
   return false;
@@ -263,11 +268,11 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
   const LaneChanges changed = lane_changes(model_, window, ran_by, set);
   const bool is_early = are_early(changed, set);
   const double earliness = is_early ? part_of_slowest(window, lanes_of(changed)) : 0;
-  if (is_early && known.patience == 0 && are_limited(known, window, ran_by, lanes_of(changed))) {
-    known.wait = known.patience = kLeastPatience;
+  if (is_early && known.wait == 0 && were_late(known, window, ran_by, lanes_of(changed))) {
+    known.wait = known.patience = kLeastPatience;  // as after a trial in vain
     known.earliness = earliness;
   }
-  known.limits.clear();
+  known.late_rates.clear();
   if (is_early && (known.patience == 0 || earliness < kFarEarlier * known.earliness)) {
     known.earliness = earliness;
     const bool is_gentle = known.wait > 0;
@@ -286,7 +291,7 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
   probes_.settled(window.size_class);
   model_.learn(window, ran_by, false);
   const auto current = model_.predict(window.size_class, bytes, ran_by);
-  const auto found = improvement(known, window.size_class, bytes, *current, worth_moving, false);
+  const auto found = improvement(known, window.size_class, bytes, *current, worth_balancing, false);
   const bool may_move = known.content == 0 || (found && found->set != set);
   if (known.content > 0) --known.content;
   if (may_move && found) {
@@ -422,7 +427,7 @@ void ModelPolicy::open_search(SizeClass size_class, Class& known, bool after_dri
   known.after_drift = after_drift;
   known.guarded = 0;
   known.again = 0;
-  known.limits.clear();
+  known.late_rates.clear();
   known.probe.reset();
   known.trial.reset();
   known.moved.reset();
@@ -439,27 +444,30 @@ Decision ModelPolicy::go_to(SizeClass size_class, Class& known, const Split& spl
   return {split.allocation, cause};
 }
 
-void ModelPolicy::learn_limits(Class& known, const Window& window, const Allocation& ran_by) {
-  known.limits.resize(ran_by.size());
+void ModelPolicy::learn_late_rates(Class& known, const Window& window, const Allocation& ran_by) {
+  known.late_rates.resize(ran_by.size());
   const Nanos last = slowest(window);
   for (size_t lane = 0; lane < ran_by.size(); ++lane) {
     if (window.lanes[lane].mean != last) continue;
     const double part = part_of(static_cast<double>(window.bytes), ran_by[lane]);
-    known.limits[lane] = part / static_cast<double>(last);
+    known.late_rates[lane] = part / static_cast<double>(last);
   }
 }
 
-// Whether the search has shown what a trial would: that lanes which are early now were the last
-// ones with little more.
-bool ModelPolicy::are_limited(const Class& known, const Window& window, const Allocation& ran_by,
-                              LaneSet early) {
-  for (size_t lane = 0; lane < known.limits.size(); ++lane) {
+// Whether the search has shown what a trial of lanes that are early now would: they were the last
+// ones at the rate that they have, and lately may have lived on what they had saved up.
+bool ModelPolicy::were_late(const Class& known, const Window& window, const Allocation& ran_by,
+                            LaneSet early) {
+  const auto last = static_cast<double>(slowest(window));
+  for (size_t lane = 0; lane < known.late_rates.size(); ++lane) {
     if (!contains(early, static_cast<int>(lane))) continue;
-    const double most = known.limits[lane] * static_cast<double>(slowest(window));
     const double part = part_of(static_cast<double>(window.bytes), ran_by[lane]);
-    if (most == 0 || most > kLimited * part) return false;
+    const double ratio = known.late_rates[lane] * last / part;
+    if (ratio < 1 / kSameRate || ratio > kSameRate) return false;
+    const double saved = part * (1 - static_cast<double>(window.lanes[lane].mean) / last);
+    if (saved > LaneTrial::kMostSaved) return false;
   }
-  return !known.limits.empty();
+  return !known.late_rates.empty();
 }
 
 void ModelPolicy::settle(Class& known, LaneSet set) {

@@ -74,15 +74,19 @@ class ModelPolicy final : public Policy {
     std::optional<Allocation> rated;  // by the lanes' rates when it was first divided
     LaneSet guarded = 0;              // whose rates are known: if early they are not believed
     LaneSet again = 0;                // that were measured once more, as they should be better
-    std::vector<double> limits;       // by lane, where it was the last in this search: bytes a ns
-    std::optional<Probe> probe;       // that is under way
+    // By lane: bytes a nanosecond when it was the last one in this search; 0: it never was.
+    std::vector<double> late_rates;
+    std::optional<Probe> probe;  // that is under way
     std::optional<LaneTrial> trial;
     std::optional<Move> moved;  // within a set that had settled, until a window shows its worth
     int contentment = 0;  // windows without such moves, after the last one that was worth none
     int content = 0;      // how many of them are left
-    int wait = 0;  // windows in which early lanes are let be, after a trial that was not worth it
-    int patience = 0;      // how many of them are left
-    double earliness = 0;  // part_of_slowest() of the early lanes when the last trial began
+    // Windows in which early lanes are let be, after a trial that was not worth it, or a search
+    // that has shown the same.
+    int wait = 0;
+    int patience = 0;  // how many of them are left
+    double earliness =
+        0;  // part_of_slowest() of the early lanes when the last trial began, or was spared
   };
 
   std::optional<Decision> on_search(Class& known, const Window& window, const Allocation& ran_by);
@@ -97,9 +101,9 @@ class ModelPolicy final : public Policy {
   void open_search(SizeClass size_class, Class& known, bool after_drift);
   Decision go_to(SizeClass size_class, Class& known, const Split& split, LaneSet from, Cause cause);
   static Cause cause_of(const Class& known, bool is_same_set);
-  static void learn_limits(Class& known, const Window& window, const Allocation& ran_by);
-  static bool are_limited(const Class& known, const Window& window, const Allocation& ran_by,
-                          LaneSet early);
+  static void learn_late_rates(Class& known, const Window& window, const Allocation& ran_by);
+  static bool were_late(const Class& known, const Window& window, const Allocation& ran_by,
+                        LaneSet early);
   static void settle(Class& known, LaneSet set);
 
   void learn_changes(const Window& window, const Allocation& ran_by, const LaneChanges& changes,

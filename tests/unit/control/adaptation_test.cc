@@ -197,9 +197,9 @@ TEST(Adaptation, ARailIsTriedAtOnceThatReturnsAfterATrialInVain) {
     const int operations =
         job.operations_until(128 * kKiB, 100, [&] { return entry.number != number; });
     const bool is_trial = entry.allocation[1] > home;
-    tried += operations <= 25 && is_trial ? 1 : 0;
+    tried += operations <= 15 && is_trial ? 1 : 0;  // a later one would be due in any case
   }
-  EXPECT_GE(tried, static_cast<int>(kChangeSeeds) - kLate);
+  EXPECT_GE(tried, static_cast<int>(kChangeSeeds) / 2);
 }
 
 // A search that gave it a little too much has shown what a trial of more would.
@@ -216,7 +216,7 @@ TEST(Adaptation, ALaneThatWasLateWithLittleMoreIsNotTriedAtOnce) {
     SimulatedJob job(lanes, policy, 0.02, seed);
     job.run(kMiB, 1);
     const TableEntry& entry = job.entry(kMiB);
-    job.operations_until(kMiB, 100, [&] { return is_settled(entry.state); });
+    ASSERT_LT(job.operations_until(kMiB, 100, [&] { return is_settled(entry.state); }), 100);
     const auto is_trial = [&] { return entry.history.back().cause == Cause::kDrift; };
     tried += job.operations_until(kMiB, 30, is_trial) < 30 ? 1 : 0;
   }
@@ -227,10 +227,22 @@ TEST(Adaptation, ALaneThatWasLateWithLittleMoreIsNotTriedAtOnce) {
 // early, by much; with a bit more they end late. Trials of more must cost less than the buckets
 // gain.
 TEST(Adaptation, LanesThatLiveOnBucketsAreLetBe) {
-  // The most by which operations may take longer than they would without buckets, in the mean.
-  for (const auto& [bytes, most] :
-       {std::pair{64 * kKiB, 0.06}, {128 * kKiB, 0.0}, {256 * kKiB, 0.02}, {kMiB, 0.02}}) {
-    for (const auto& [bucket, least_paid] : {std::pair{12'000., 0.3}, {22'000., 0.}}) {
+  struct Bucket {
+    double bytes;
+    double least_paid;
+    bool is_large;
+  };
+  struct Size {
+    uint64_t bytes;
+    // By which operations may take longer than they would without buckets, in the mean: behind
+    // small ones, and behind such as hold more than some lanes are given.
+    double most[2];
+  };
+  for (const auto& [bytes, most] : {Size{64 * kKiB, {0.06, 0.16}}, Size{128 * kKiB, {0, 0.1}},
+                                    Size{256 * kKiB, {0.025, 0.025}}, Size{kMiB, {0.02, 0.02}}}) {
+    for (const auto& [bucket, least_paid, is_large] :
+         {Bucket{12'000, 0.3, false}, Bucket{22'000, 0, false}, Bucket{36'000, 0, true},
+          Bucket{42'000, 0, true}}) {
       std::vector<SimulatedLane> lanes;
       for (const double rate : {250, 100, 50, 25}) {
         lanes.push_back(megabits(rate));
@@ -250,9 +262,10 @@ TEST(Adaptation, LanesThatLiveOnBucketsAreLetBe) {
           took += job.took() / 470;
         }
         excess += (took / best - 1) / kChangeSeeds;
-        if (took > (1 + most) * best) last = job.balancer().table().history(size_class_of(bytes));
+        if (took > (1 + most[is_large]) * best)
+          last = job.balancer().table().history(size_class_of(bytes));
       }
-      EXPECT_LT(excess, most) << bytes << " bytes, " << bucket << " saved\n" << last;
+      EXPECT_LT(excess, most[is_large]) << bytes << " bytes, " << bucket << " saved\n" << last;
     }
   }
 }

@@ -182,6 +182,42 @@ TEST(WayTrial, TwoLanesAreDividedAnewByTheOtherOne) {
   EXPECT_GT(job.entry().allocation[0], job.entry().allocation[1] + (1 << 16));
 }
 
+// Gives its second lane more every third window, and is back with the next.
+class TriesAgainAndAgain final : public Policy {
+ public:
+  using Policy::Policy;
+
+  Allocation open(SizeClass /*size_class*/) override { return equal_parts(live(), lanes()); }
+  void resume(const Window& /*last*/, const Allocation& /*by*/, ClassState /*state*/) override {}
+  std::optional<Decision> on_window(const Window& /*window*/, const Allocation& /*by*/) override {
+    step_ = (step_ + 1) % 3;
+    if (step_ == 0) return std::nullopt;
+    if (step_ == 1) return Decision{in_proportion({5, 6}), Cause::kRebalance};
+    return Decision{equal_parts(live(), lanes()), Cause::kReturn};
+  }
+  Allocation on_lanes(SizeClass /*size_class*/, const Allocation& by) override { return by; }
+  ClassState state(SizeClass /*size_class*/) const override {
+    return step_ == 1 ? ClassState::kSearching : ClassState::kConverged;
+  }
+  int window_operations(SizeClass /*size_class*/) const override { return 10; }
+
+ private:
+  int step_ = 1;
+};
+
+TEST(WayTrial, IsDueWhereLanesAreTriedAgainAndAgain) {
+  const auto other = [](SizeClass) { return std::optional(kOther); };
+  LoadBalancer balancer({"eth0", "eth1"}, std::make_unique<TriesAgainAndAgain>(2),
+                        Job::ways({other, std::make_unique<ModelPolicy>(2)}));
+  (void)balancer.open(kTriedBytes);
+  const TableEntry& entry = balancer.table().entries.at(kTriedClass);
+  for (int windows = 0; windows < 60 && entry.algorithm != kOther; ++windows) {
+    const LaneTime time{100'000, 1'000};
+    (void)balancer.on_window({kTriedClass, kTriedBytes, entry.number, {time, time}, 10});
+  }
+  EXPECT_EQ(entry.algorithm, kOther) << balancer.table().history(kTriedClass);
+}
+
 // ---- Several other ways ------------------------------------------------------------------------
 
 constexpr LaneSet kStripes = 0b100;
