@@ -23,8 +23,8 @@ double part_of_slowest(const Window& window, LaneSet lanes);
 // earlier than they when half of what a bucket holds is spent.
 class LaneTrial {
  public:
-  static constexpr double kMostSaved = 48
-                                       << 10;  // bytes of messages: more than a port's bucket holds
+  // Bytes of messages: more than a port's bucket holds.
+  static constexpr double kMostSaved = 48 << 10;
 
   // After a window in which lanes were early by `home`.
   LaneTrial(const Window& window, Allocation home, LaneSet early, bool is_gentle);

@@ -85,8 +85,8 @@ class ModelPolicy final : public Policy {
     // that has shown the same.
     int wait = 0;
     int patience = 0;  // how many of them are left
-    double earliness =
-        0;  // part_of_slowest() of the early lanes when the last trial began, or was spared
+    // part_of_slowest() of the early lanes when the last trial began, or was spared.
+    double earliness = 0;
   };
 
   std::optional<Decision> on_search(Class& known, const Window& window, const Allocation& ran_by);
