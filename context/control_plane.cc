@@ -140,6 +140,19 @@ bool ControlPlane::may_take_turns() const {
          }) > 1;
 }
 
+// The lane of the rail that is, as far as is known; -1 if one's rate is not.
+int ControlPlane::fastest_rail() const {
+  int fastest = -1;
+  const std::vector<double> rates = this->rates(/*also_tried=*/true);
+  for (int lane = 0; lane < lanes(); ++lane) {
+    const auto index = static_cast<size_t>(lane);
+    if (contains(stripes_ | engines_, lane) || !contains(live(), lane)) continue;
+    if (rates[index] <= 0) return -1;
+    if (fastest < 0 || rates[index] > rates[static_cast<size_t>(fastest)]) fastest = lane;
+  }
+  return fastest;
+}
+
 std::vector<LoadBalancer::Way> ControlPlane::other_ways() const {
   const LoadBalancer::AlgorithmOf usual = [](SizeClass) { return std::optional(Algorithm::kAuto); };
   const LoadBalancer::AlgorithmOf other = [this](SizeClass size_class) {
@@ -159,6 +172,16 @@ std::vector<LoadBalancer::Way> ControlPlane::other_ways() const {
     }
   }
   ways.push_back({other, make_policy()});
+  if (lanes() > 1 && balances) {
+    // By the other one, too, short messages may go better on one rail, though by the usual one they
+    // are divided.
+    const auto alone = [this, other](SizeClass size_class) {
+      const bool is_short = takes_turns(typical_bytes(size_class)) && fastest_rail() >= 0;
+      return is_short ? other(size_class) : std::nullopt;
+    };
+    ways.push_back({alone, std::make_unique<FixedPolicy>(lanes(), this->alone(),
+                                                         [this] { return fastest_rail(); })});
+  }
   return ways;
 }
 

@@ -22,7 +22,6 @@ constexpr double kHopeless = 1.5;
 // Of what the fastest one takes: more is not assumed of a lane, or no probe would go by it.
 constexpr double kMostAssumed = 16;
 constexpr double kAssumed = 0.3;  // the error of what is assumed
-constexpr double kFarSlower = 4;  // than what another policy knows: that was of another time
 
 constexpr double kRefuted = 0.65;  // of what a rate says: less can't be what was saved up alone
 constexpr double kByRate = 0.4;    // of what a lane takes: it is its rate that decides
@@ -143,23 +142,6 @@ void Exploration::assume_slow(const Window& window) {
     if (bytes * kSecond / rate < kDominated * there->time) continue;
     assume_alone(window, lane, std::min(kMostAssumed, *fastest / rate) * there->time);
     classes_.at(window.size_class).assumed |= lane_bit(lane);
-  }
-}
-
-// Of short messages, which go over one lane: else a change of one would have all the others
-// measured, however slow they are.
-void Exploration::assume(const Window& last, const Allocation& ran_by,
-                         const std::vector<double>& times_alone) {
-  const LaneSet set = lanes_of(ran_by);
-  if (times_alone.empty() || last.size_class >= SplitChoice::kShort || !std::has_single_bit(set))
-    return;
-  const double there = times_alone[static_cast<size_t>(std::countr_zero(set))];
-  if (there == 0) return;
-  const double ratio = static_cast<double>(slowest(last)) / there;
-  if (ratio > kFarSlower) return;
-  for (int lane = 0; lane < policy_.lanes(); ++lane) {
-    const auto index = static_cast<size_t>(lane);
-    if (times_alone[index] > 0) assume_alone(last, lane, ratio * times_alone[index]);
   }
 }
 

@@ -43,8 +43,6 @@ class Exploration {
   // After a window of short messages: lanes that cannot even carry the bytes in the time that the
   // fastest one takes for all are assumed to be slow.
   void assume_slow(const Window& window);
-  // After a window by which another policy goes on (Policy::assume).
-  void assume(const Window& last, const Allocation& ran_by, const std::vector<double>& times_alone);
   // Forgets what was assumed of a lane of whose rate more is known by now; none: of none.
   std::optional<int> forget_assumed(const Window& window);
   // Other lanes than those that messages settled on, though they are far faster.

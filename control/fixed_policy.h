@@ -1,6 +1,9 @@
 // The policy of those who have chosen: all of every message on one lane while it is live, and as if
-// nothing were known while it is not.
+// nothing were known while it is not, or there is none (-1) as yet.
 #pragma once
+
+#include <functional>
+#include <utility>
 
 #include "control/policy.h"
 
@@ -8,11 +11,15 @@ namespace nezha {
 
 class FixedPolicy final : public Policy {
  public:
-  FixedPolicy(int lanes, LaneSet alone, int lane) : Policy(lanes, alone), lane_(lane) {}
+  FixedPolicy(int lanes, LaneSet alone, int lane)
+      : FixedPolicy(lanes, alone, [lane] { return lane; }) {}
+  FixedPolicy(int lanes, LaneSet alone, std::function<int()> lane)
+      : Policy(lanes, alone), lane_(std::move(lane)) {}
 
   Allocation open(SizeClass /*size_class*/) override { return *only(); }
   std::optional<Allocation> only() const override {
-    return contains(live(), lane_) ? all_on(lane_, lanes()) : unlearned();
+    const int lane = lane_();
+    return lane >= 0 && contains(live(), lane) ? all_on(lane, lanes()) : unlearned();
   }
   void resume(const Window& /*last*/, const Allocation& /*ran_by*/, ClassState /*state*/) override {
   }
@@ -27,7 +34,7 @@ class FixedPolicy final : public Policy {
   int window_operations(SizeClass /*size_class*/) const override { return Timer::kOperations; }
 
  private:
-  int lane_;
+  std::function<int()> lane_;
 };
 
 }  // namespace nezha

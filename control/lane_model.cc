@@ -22,7 +22,8 @@ constexpr double kMostNoise = 0.25;   // a window that is off by more is a stall
 constexpr double kNoiseGain = 0.1;    // of the noise's moving average
 constexpr double kElsewhere = 0.1;    // the error of what is concluded from other sets and classes
 constexpr double kLeastPart = 1. / 128;
-constexpr int kNear = 2;  // classes from which a set's times are borrowed at first
+constexpr double kSecondHand = 0.3;  // the error of what another model knows
+constexpr int kNear = 2;             // classes from which a set's times are borrowed at first
 
 }  // namespace
 
@@ -58,6 +59,22 @@ void LaneModel::learn(const Window& window, const Allocation& ran_by, bool may_b
         {{part, time, std::max(error, noise), std::pow(time / last, kPace)}, order_});
   }
   if (kept.size() > kKept) kept.pop_front();
+}
+
+void LaneModel::assume(SizeClass size_class, const LaneModel& other, double ratio) {
+  const auto known = other.classes_.find(size_class);
+  if (known == other.classes_.end()) return;
+  for (const auto& [set, observations] : known->second.sets) {
+    if (has_measured(size_class, set)) continue;
+    Observation assumed = observations.back();
+    assumed.order = ++order_;
+    for (Measured& lane : assumed.lanes) {
+      lane.order = order_;
+      lane.time *= ratio;
+      lane.error = std::max(lane.error, kSecondHand);
+    }
+    classes_[size_class].sets[set].push_back(std::move(assumed));
+  }
 }
 
 void LaneModel::forget(SizeClass size_class, LaneSet set) { classes_[size_class].sets.erase(set); }

@@ -40,6 +40,9 @@ class LaneModel {
   // had saved up: it is not believed to be faster than it was, or, at first, more than twice as
   // fast as the last one, unless it `may_be_early`.
   void learn(const Window& window, const Allocation& ran_by, bool may_be_early = true);
+  // What another model knows of the class's sets that this one does not: as they were when they
+  // were last measured there, but for taking `ratio` times as long.
+  void assume(SizeClass size_class, const LaneModel& other, double ratio);
   // The set takes other times than before: what was measured of it in this class no longer holds.
   void forget(SizeClass size_class, LaneSet set);
   // A byte takes `ratio` times what it did on a lane. In this class its times follow; elsewhere

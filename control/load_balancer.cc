@@ -117,13 +117,21 @@ bool LoadBalancer::is_another(size_t way, SizeClass size_class) const {
          (algorithm != entry.algorithm || allocation_by(way, size_class) != entry.allocation);
 }
 
+bool LoadBalancer::are_alike(size_t way, size_t other, SizeClass size_class) const {
+  return ways_[way].algorithm(size_class) == ways_[other].algorithm(size_class) &&
+         allocation_by(way, size_class) == allocation_by(other, size_class);
+}
+
 std::optional<AllocationChange> LoadBalancer::begin_trial(SizeClass size_class) {
   TableEntry& entry = table_.entries.at(size_class);
   Trials& trials = trials_of(size_class);
   std::vector<size_t> others;  // the one after that of the last trial first
   for (size_t step = 1; step <= ways_.size(); ++step) {
     const size_t way = (trials.tried + step) % ways_.size();
-    if (is_another(way, size_class)) others.push_back(way);
+    const bool is_twice = std::any_of(others.begin(), others.end(), [&](size_t other) {
+      return are_alike(way, other, size_class);
+    });
+    if (is_another(way, size_class) && !is_twice) others.push_back(way);
   }
   if (others.empty()) return std::nullopt;
   trials.trial.begin(entry, static_cast<int>(others.size()));
@@ -144,7 +152,9 @@ std::optional<AllocationChange> LoadBalancer::on_trial(const Window& window) {
   const bool is_one = std::has_single_bit(lanes_of(entry.allocation));
   policy(entry).resume(window, entry.allocation,
                        is_one ? ClassState::kCold : ClassState::kConverged);
-  policy(entry).assume(window, entry.allocation, ways_.front().policy->times_alone(window));
+  if (const LaneModel* usual = ways_.front().policy->model(); usual != nullptr && entry.way != 0) {
+    policy(entry).assume(window, entry.allocation, *usual);
+  }
   entry.keep(window);
   return follow(size_class, {entry.allocation, Cause::kWay});
 }

@@ -17,6 +17,8 @@ constexpr int kNaive = 6;
 // A search that has not ended by then takes the best that it has measured.
 constexpr int kSearchWindows = 10;
 constexpr double kSurprise = 0.25;  // where a prediction is less sure
+// More than it takes by what another policy knows: that was of another time.
+constexpr double kAnotherTime = 4;
 // Windows in which long messages over stripes teach at what rates rails go on.
 constexpr int kLearnsRates = 4;
 // Where a lane takes less of the time of the last one, the rates were wrong. What a lane has saved
@@ -90,16 +92,11 @@ void ModelPolicy::resume(const Window& last, const Allocation& ran_by, ClassStat
   model_.learn(last, restricted_to(took_part(last), ran_by));
 }
 
-std::vector<double> ModelPolicy::times_alone(const Window& window) const {
-  std::vector<double> times(static_cast<size_t>(lanes()), 0);
-  for (int lane = 0; lane < lanes(); ++lane) {
-    if (!contains(sharing(), lane) || !model_.has_measured(window.size_class, lane_bit(lane)))
-      continue;
-    const auto split =
-        model_.predict(window.size_class, static_cast<double>(window.bytes), all_on(lane, lanes()));
-    if (split) times[static_cast<size_t>(lane)] = split->time;
-  }
-  return times;
+void ModelPolicy::assume(const Window& last, const Allocation& ran_by, const LaneModel& other) {
+  const auto there = other.predict(last.size_class, static_cast<double>(last.bytes), ran_by);
+  if (!there) return;
+  const double ratio = static_cast<double>(slowest(last)) / there->time;
+  if (ratio <= kAnotherTime) model_.assume(last.size_class, other, ratio);
 }
 
 std::optional<Decision> ModelPolicy::on_window(const Window& window, const Allocation& allocation) {

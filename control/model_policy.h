@@ -44,11 +44,8 @@ class ModelPolicy final : public Policy {
   std::optional<Decision> on_window(const Window& window, const Allocation& allocation) override;
   Allocation on_lanes(SizeClass size_class, const Allocation& current) override;
   std::optional<Allocation> on_silence(SizeClass size_class) override;
-  std::vector<double> times_alone(const Window& window) const override;
-  void assume(const Window& last, const Allocation& ran_by,
-              const std::vector<double>& times_alone) override {
-    exploration_.assume(last, ran_by, times_alone);
-  }
+  const LaneModel* model() const override { return &model_; }
+  void assume(const Window& last, const Allocation& ran_by, const LaneModel& other) override;
   ClassState state(SizeClass size_class) const override;
   int window_operations(SizeClass size_class) const override;
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "control/allocation.h"
+#include "control/lane_model.h"
 #include "control/size_class.h"
 #include "control/timer.h"
 #include "nezha/allreduce.h"
@@ -58,13 +59,13 @@ class Policy {
   // Goes on where an earlier run left the class, or another policy: its last window ran by that
   // allocation.
   virtual void resume(const Window& last, const Allocation& ran_by, ClassState state) = 0;
-  // What messages as those of the window take by each lane alone, in nanoseconds; 0: unknown. Empty
-  // if the policy does not learn that.
-  virtual std::vector<double> times_alone(const Window& /*window*/) const { return {}; }
-  // After resume(), what another policy knows of that, for messages that go another way: of lanes
-  // of which this one knows nothing. How much longer they take this way shows in the last window.
+  // What it has learned of lanes; null if it learns nothing of them.
+  virtual const LaneModel* model() const { return nullptr; }
+  // After resume(): what another policy has learned of messages that went another way, for sets of
+  // lanes of which this one knows nothing. How much longer they take this way shows in the last
+  // window.
   virtual void assume(const Window& /*last*/, const Allocation& /*ran_by*/,
-                      const std::vector<double>& /*times_alone*/) {}
+                      const LaneModel& /*other*/) {}
   // What follows from a window that ran by that allocation: the next one, none if it stays. Some
   // lane of the allocation took part.
   virtual std::optional<Decision> on_window(const Window& window, const Allocation& ran_by) = 0;

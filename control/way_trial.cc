@@ -9,13 +9,19 @@ namespace {
 constexpr int kWindows = 12;        // that it takes to win, after the glance
 constexpr double kWorth = 0.95;     // of the time before it
 constexpr double kHopeless = 1.25;  // times that time, at a glance
-constexpr double kSlower = 1.3;     // times what it took before: another way may be better by now
-constexpr double kMemory = 0.9;     // of the windows by one way
-constexpr double kRecent = 0.7;     // of a trial's: those before lived on what links had saved up
+// Less than that is worth another glance: ranks that share cores take some operations until they
+// have found places at which the other way is fast.
+constexpr double kBeyondDoubt = 1.75;
+constexpr double kNearlyThere = 1.1;  // the window that follows
+constexpr double kSlower = 1.3;       // times what it took before: another way may be better by now
+constexpr int kSlow = 3;              // windows in a row: what takes half of that comes and goes
+constexpr double kMemory = 0.9;       // of the windows by one way
+constexpr double kRecent = 0.7;       // of a trial's: those before lived on what links had saved up
 // Windows between two rounds.
 constexpr int kLeastPatience = 16;
 constexpr int kMostPatience = 256;
-constexpr int kDisappointed = 64;  // where a way was better for a while only
+constexpr int kForAWhile = 16;     // a way was better, if it is slower by then
+constexpr int kDisappointed = 80;  // where one was better for a while only
 constexpr int kHurry = 8;
 
 }  // namespace
@@ -36,21 +42,20 @@ bool WayTrial::is_below(const Took& now, double part, const Took& before) {
 }
 
 bool WayTrial::is_due(const Window& window) {
-  before_ = {of(window), before_.front()};
-  if (usual_.time == 0) usual_ = before_.front();
-  const bool is_slower = std::all_of(before_.begin(), before_.end(), [&](const Took& now) {
-    return now.time > 0 && is_below(usual_, 1 / kSlower, now);
-  });
-  const bool is_refuted = has_won_ && std::all_of(before_.begin(), before_.end(), [&](auto& now) {
-                            return now.time > 0 && is_below(beaten_, kWorth, now);
-                          });
-  if (is_slower || is_refuted) {
-    usual_ = before_.front();
-    wait_ = 0;
-    is_disappointed_ |= has_won_;
+  const Took now = of(window);
+  before_ = {now, before_.front()};
+  if (usual_.time == 0) usual_ = now;
+  const bool is_slower = is_below(usual_, 1 / kSlower, now);
+  const bool is_refuted = has_won_ && is_below(beaten_, kWorth, now);
+  slow_ = is_slower || is_refuted ? slow_ + 1 : 0;
+  if (slow_ == 0) usual_ = mixed(usual_, kMemory, now);
+  if (slow_ >= kSlow) {
+    usual_ = now;
+    slow_ = wait_ = left_ = patience_ = 0;
+    is_disappointed_ |= has_won_ && since_won_ < kForAWhile;
     has_won_ = false;
   }
-  usual_ = mixed(usual_, kMemory, before_.front());
+  ++since_won_;
   if (wait_ > 0) --wait_;
   return wait_ == 0 && before_.back().time > 0;
 }
@@ -59,6 +64,7 @@ void WayTrial::begin(const TableEntry& home, int others) {
   is_under_way_ = true;
   home_ = home;
   windows_ = 0;
+  is_slow_ = false;
   trial_ = {};
   if (left_ > 0) return;
   left_ = others;
@@ -72,30 +78,40 @@ bool WayTrial::is_below_all(const Took& now, double part) const {
 
 WayTrial::Verdict WayTrial::look_at(const Window& window) {
   const Took now = of(window);
-  if (windows_++ == 0) return is_below_all(now, kHopeless) ? Verdict::kOpen : lose();
-  trial_ = windows_ == 2 ? now : mixed(trial_, kRecent, now);
+  if (windows_ == 0 && !is_below_all(now, kHopeless)) {
+    const bool was_slow = std::exchange(is_slow_, true);
+    return was_slow || !is_below_all(now, kBeyondDoubt) ? lose() : Verdict::kOpen;
+  }
+  if (windows_++ == 0) return Verdict::kOpen;
+  if (windows_ == 2 && is_below_all(now, kNearlyThere)) return Verdict::kOpen;
+  trial_ = trial_.time == 0 ? now : mixed(trial_, kRecent, now);
   if (!is_below_all(trial_, 1)) return lose();
   was_near_ = true;
   if (windows_ <= kWindows) return Verdict::kOpen;
   if (!is_below_all(trial_, kWorth)) return lose();
   interrupt();
   has_won_ = true;
+  since_won_ = 0;
   beaten_ = std::exchange(usual_, trial_);
-  left_ = 0;
   patience_ = 0;
-  wait_ = is_disappointed_ ? kDisappointed : kSoon;  // another way may be better still
+  rest(kLeastPatience);
+  if (is_disappointed_) wait_ = kDisappointed;
   return Verdict::kWon;
 }
 
 WayTrial::Verdict WayTrial::lose() {
   interrupt();
-  if (--left_ > 0) {
-    wait_ = kSoon;
-  } else {
-    patience_ = std::clamp((was_near_ ? 2 : 4) * patience_, kLeastPatience, kMostPatience);
-    wait_ = patience_;
-  }
+  rest(std::clamp((was_near_ ? 2 : 4) * patience_, kLeastPatience, kMostPatience));
   return Verdict::kLost;
+}
+
+// Until the next way of the round or, after the last one, for so many windows until the next round.
+void WayTrial::rest(int patience) {
+  if (--left_ > 0) {
+    wait_ = std::max(kSoon, patience_ / 4);
+  } else {
+    wait_ = patience_ = patience;
+  }
 }
 
 void WayTrial::interrupt() {
@@ -106,8 +122,8 @@ void WayTrial::interrupt() {
 void WayTrial::hurry() {
   usual_ = {};
   has_won_ = is_disappointed_ = false;
-  left_ = 0;
-  wait_ = std::min(wait_, std::max(kHurry, patience_ / 4));
+  left_ = slow_ = 0;
+  wait_ = std::clamp(wait_, kSoon, std::max(kHurry, patience_ / 4));
 }
 
 }  // namespace nezha

@@ -10,15 +10,16 @@
 namespace nezha {
 
 // A trial is some windows the other way. The first is a glance, in which what the way before it has
-// left behind shows: it ends the trial if the other one takes far longer. Those that follow end it
-// as soon as they are no gain over the usual way, lately and for long, and there are many: what
-// links had saved up lasts for a while. The last of them must be a twentieth better.
+// left behind shows: it ends the trial if the other one takes far longer, and is taken again if it
+// takes longer. Those that follow end it as soon as they are no gain over the usual way, lately and
+// for long, and there are many: what links had saved up lasts for a while. The last of them must be
+// a twentieth better.
 //
-// After a trial another one is due: soon, while there are ways that were not tried in this round or
-// one has just won; and then the later, the more rounds there were, the more so if none of them
-// promised anything. One of a way that takes twice as long costs less than a hundredth of the time.
-// A way that has won and takes longer than the one that it beat is left at once, and from then on
-// others are tried later, until lanes change.
+// After a trial another one is due: soon, while there are ways that were not tried in this round;
+// and then the later, the more rounds there were, the more so if none of them promised anything.
+// One of a way that takes twice as long costs less than a hundredth of the time. At once, where
+// operations take longer than they did for some windows, or than those by the way that was beaten;
+// where the one that had won did not last, others are tried later from then on, until lanes change.
 class WayTrial {
  public:
   enum class Verdict { kOpen, kWon, kLost };
@@ -54,16 +55,20 @@ class WayTrial {
   // Of all that the way before the trial took, lately and for long.
   bool is_below_all(const Took& now, double part) const;
   Verdict lose();
+  void rest(int patience);
 
   bool is_under_way_ = false;
   TableEntry home_;
   std::array<Took, 2> before_;    // the last windows
   Took usual_;                    // of windows by one way
   Took trial_;                    // of the last windows of this trial, but for the first
-  int windows_ = 0;               // of this trial
+  int windows_ = 0;               // of this trial, but for a first glance that was slow
+  bool is_slow_ = false;          // there was one
   Took beaten_;                   // of windows by the way before the one that has won
   bool has_won_ = false;          // the way that the class goes, and has not become slow since
-  bool is_disappointed_ = false;  // one that had won has
+  int since_won_ = 0;             // windows
+  int slow_ = 0;                  // windows in a row that took longer than before
+  bool is_disappointed_ = false;  // one that had won has become slow soon
   bool was_near_ = false;         // whether a way of this round was no slower
   int left_ = 0;                  // ways that are to be tried in this round
   int wait_ = kSoon;              // windows until one is due

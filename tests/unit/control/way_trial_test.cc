@@ -35,7 +35,9 @@ struct Job {
   bool overlap = false;   // operations do, and say nothing
   int by_other = 0;       // operations
   int on_second = 0;      // operations by the second lane, of several
-  int slow_at_first = 0;  // operations by the other algorithm that take what the usual one's do
+  int slow_at_first = 0;  // operations by the other algorithm that take what the usual one's do,
+  double slowly = 1;      // or so many times that
+  double slowed = 1;      // whatever they go by, operations take so many times as long
   int since_change = 0;   // operations by one algorithm
   bool was_other = false;
   double time = 0;  // nanoseconds, of all
@@ -77,7 +79,8 @@ struct Job {
       const bool is_other = entry(bytes).algorithm == kOther;
       since_change = is_other == was_other ? since_change + 1 : 0;
       was_other = is_other;
-      network.lanes = is_other && since_change >= slow_at_first ? other : usual;
+      const bool is_first = is_other && since_change < slow_at_first;
+      network.lanes = is_other && !is_first ? other : usual;
       by_other += is_other ? 1 : 0;
       const Allocation& by = entry(bytes).allocation;
       on_second += by.size() > 1 && by[1] > 0 ? 1 : 0;
@@ -85,7 +88,8 @@ struct Job {
       Reading reading{{0, ++ordinal}, bytes, entry(bytes).number, {}};
       for (size_t lane = 0; lane < by.size(); ++lane) {
         const double part = part_of(static_cast<double>(bytes), by[lane]);
-        const double took = network.lane_time(lane, part, others) * noise.next_lane();
+        const double took = network.lane_time(lane, part, others) * noise.next_lane() * slowed *
+                            (is_first ? slowly : 1);
         reading.lanes.push_back(by[lane] == 0 ? 0 : std::llround(took));
       }
       time += static_cast<double>(*std::max_element(reading.lanes.begin(), reading.lanes.end()));
@@ -133,13 +137,17 @@ TEST(WayTrial, EndsWhereOperationsBeginToOverlap) {
 
 // What its policy knows of the others is what the first one's does.
 TEST(WayTrial, WhereItsLaneBecomesSlowerTheSlowOnesAreLetBe) {
-  Job job({of(2, 2), of(2, 2, 80)}, {of(1, 1.5), of(1, 1.5, 80)});
-  job.run(1'000, kShortBytes);
-  ASSERT_EQ(job.entry(kShortBytes).algorithm, kOther) << job.balancer->table().history(kShortClass);
-  job.other[0].start = 80'000;
-  job.on_second = 0;
-  job.run(200, kShortBytes);
-  EXPECT_EQ(job.on_second, 0) << job.balancer->table().history(kShortClass);
+  for (const uint64_t bytes : {kShortBytes, kTriedBytes}) {
+    SCOPED_TRACE(bytes);
+    const SizeClass size_class = size_class_of(bytes);
+    Job job({of(2, 2), of(30, 2, 80)}, {of(1, 1.5), of(30, 1.5, 80)});
+    job.run(900, bytes);
+    ASSERT_EQ(job.entry(bytes).algorithm, kOther) << job.balancer->table().history(size_class);
+    job.other[0].start += 0.6 * static_cast<double>(bytes) * job.other[0].slope;
+    job.on_second = 0;
+    job.run(100, bytes);
+    EXPECT_EQ(job.on_second, 0) << job.balancer->table().history(size_class);
+  }
 }
 
 // What the algorithm before it has left behind, in buckets of tokens, shows at first.
@@ -148,6 +156,64 @@ TEST(WayTrial, TheFirstOperationsDoNotDecide) {
   job.slow_at_first = 5;
   job.run(200);
   EXPECT_EQ(job.entry().algorithm, kOther) << job.balancer->table().history(kTriedClass);
+}
+
+TEST(WayTrial, AGlanceAtSlowOperationsIsTakenAgain) {
+  Job job({kFewRounds}, {kFewBytes});
+  job.slow_at_first = 8;
+  job.slowly = 1.5;
+  job.run(220);
+  EXPECT_EQ(job.entry().algorithm, kOther) << job.balancer->table().history(kTriedClass);
+}
+
+TEST(WayTrial, OperationsThatAreSlowForAWhileDoNotHaveTheBetterOneLeft) {
+  Job job({kFewRounds}, {kFewBytes});
+  job.run(2'000);
+  ASSERT_EQ(job.entry().algorithm, kOther);
+  job.slowed = 1.6;
+  job.run(18);
+  job.slowed = 1;
+  job.by_other = 0;
+  job.run(400);
+  EXPECT_GE(job.by_other, 380) << job.balancer->table().history(kTriedClass);
+}
+
+// Messages are divided by the usual algorithm, and take less by the other one on the first lane.
+struct AloneByOther : Job {
+  int fastest = -1;
+
+  explicit AloneByOther(std::vector<SimulatedLane> by_usual, double beside = 400'000)
+      : Job(std::move(by_usual), {{12'000, 8, beside}, {12'000, 8, beside}}) {
+    const auto algorithm = [this](SizeClass) {
+      return fastest < 0 ? std::nullopt : std::optional(kOther);
+    };
+    auto others = ways({[](SizeClass) { return std::optional(kOther); }, policy()});
+    others.push_back({algorithm, std::make_unique<FixedPolicy>(2, 0, [this] { return fastest; })});
+    balancer = std::make_unique<LoadBalancer>(std::vector<std::string>{"eth0", "eth1"}, policy(),
+                                              std::move(others));
+  }
+};
+
+TEST(WayTrial, TheLaneThatIsTheFastestIsTriedAloneOnceItIsKnown) {
+  AloneByOther job({of(2, 2, 16), of(2, 2, 16)});
+  job.run(150);
+  ASSERT_EQ(job.entry().algorithm, Algorithm::kAuto);
+  ASSERT_EQ(lanes_of(job.entry().allocation), 0b11u);
+  job.fastest = 0;
+  job.run(1'000);
+  EXPECT_EQ(job.entry().algorithm, kOther) << job.balancer->table().history(kTriedClass);
+  EXPECT_EQ(job.entry().allocation, all_on(0, 2));
+}
+
+TEST(WayTrial, WaysThatComeToTheSameAreTriedOnce) {
+  const std::vector<SimulatedLane> usual{of(1, 1, 4), of(30, 2, 80)};
+  AloneByOther without(usual);
+  AloneByOther with(usual);
+  with.fastest = 0;
+  without.run(5'000);
+  with.run(5'000);
+  EXPECT_GT(with.by_other, 0);
+  EXPECT_EQ(with.by_other, without.by_other) << with.balancer->table().history(kTriedClass);
 }
 
 TEST(WayTrial, TheWorseOneCostsLittle) {
@@ -257,11 +323,14 @@ struct Roads {
     return ways;
   }
   const TableEntry& entry() const { return balancer.table().entries.at(kTriedClass); }
-  bool is_by_turns() const { return lanes_of(entry().allocation) == kStripes; }
-  std::string road() const {
-    return std::string(entry().algorithm == kOther ? "other" : "usual") +
-           (is_by_turns() ? " by turns" : "");
+  static std::string road_of(const TableEntry& entry) {
+    const bool is_by_turns = lanes_of(entry.allocation) == kStripes;
+    return std::string(entry.algorithm == kOther ? "other" : "usual") +
+           (is_by_turns ? " by turns" : "");
   }
+  std::string road() const { return road_of(entry()); }
+  // Without a trial that is under way.
+  std::string home() const { return road_of(balancer.learned().entries.at(kTriedClass)); }
 
   void run(int operations) {
     for (int i = 0; i < operations; ++i) {
@@ -300,7 +369,7 @@ TEST(WayTrial, TheBestOfSeveralWaysIsFoundAndStays) {
                                 : times.other_by_turns) = 70'000;
     Roads roads(times);
     roads.run(500);
-    EXPECT_EQ(roads.road(), best) << roads.balancer.table().history(kTriedClass);
+    EXPECT_EQ(roads.home(), best) << roads.balancer.table().history(kTriedClass);
     roads.taken.clear();
     roads.run(20'000);
     EXPECT_GE(roads.taken[best], 19'500) << roads.balancer.table().history(kTriedClass);
@@ -358,7 +427,7 @@ TEST(WayTrial, AWayThatHasWonByWhatLastsForLongIsTriedLater) {
 TEST(WayTrial, OneThatHasWonWithoutBeingBetterIsLeft) {
   Roads roads({.other = 200'000, .usual_by_turns = 85'000, .other_by_turns = 200'000});
   roads.run(1'000);
-  ASSERT_EQ(roads.road(), "usual by turns");
+  ASSERT_EQ(roads.home(), "usual by turns");
   roads.times.usual_by_turns = 115'000;
   roads.taken.clear();
   roads.run(2'000);
@@ -368,16 +437,17 @@ TEST(WayTrial, OneThatHasWonWithoutBeingBetterIsLeft) {
 TEST(WayTrial, AWayThatHasBecomeSlowIsLeftSoon) {
   Roads roads({.usual_by_turns = 60'000});
   roads.run(5'000);
-  ASSERT_EQ(roads.road(), "usual by turns");
+  ASSERT_EQ(roads.home(), "usual by turns");
   roads.times.usual_by_turns = roads.times.other_by_turns = 200'000;
   roads.run(200);
-  EXPECT_FALSE(roads.is_by_turns()) << roads.balancer.table().history(kTriedClass);
+  EXPECT_EQ(roads.road().find("by turns"), std::string::npos)
+      << roads.balancer.table().history(kTriedClass);
 }
 
 TEST(WayTrial, TurnsAreSavedAndGoOn) {
   Roads roads({.other_by_turns = 60'000});
   roads.run(1'000);
-  ASSERT_EQ(roads.road(), "other by turns");
+  ASSERT_EQ(roads.home(), "other by turns");
   const auto saved = parse_table(format_table(roads.balancer.learned()), "t");
   ASSERT_TRUE(saved.ok()) << saved.status();
   Roads next(roads.times);
@@ -387,7 +457,7 @@ TEST(WayTrial, TurnsAreSavedAndGoOn) {
   // And what else there is can be found from there.
   next.times = {.usual = 60'000};
   next.run(3'000);
-  EXPECT_EQ(next.road(), "usual") << next.balancer.table().history(kTriedClass);
+  EXPECT_EQ(next.home(), "usual") << next.balancer.table().history(kTriedClass);
 }
 
 TEST(WayTrial, AProbeThatIsSavedIsNoWay) {
@@ -428,7 +498,7 @@ TEST(WayTrial, ATrialDividesAsTheClassDoesNow) {
 TEST(WayTrial, LanesThatAreLostLeaveTheWay) {
   Roads roads({.other_by_turns = 60'000});
   roads.run(1'000);
-  ASSERT_EQ(roads.road(), "other by turns");
+  ASSERT_EQ(roads.home(), "other by turns");
   EXPECT_TRUE(roads.balancer.set_live(0b110).empty()) << "stripes do without eth0";
   const auto changes = roads.balancer.set_live(0b010);
   ASSERT_EQ(changes.size(), 1u);
