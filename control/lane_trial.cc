@@ -17,7 +17,8 @@ constexpr double kStillEarly = 0.8;  // of the time of the last one
 // What was saved up lets no lane be that early with more, and hardly one once half of it is spent.
 constexpr double kFarEarly = 0.4;
 constexpr double kEarlyByHalf = 0.65;
-constexpr double kWorth = 0.05;  // by which operations are shorter if it was worth it
+constexpr double kWorth = 0.05;      // by which operations are shorter if it was worth it
+constexpr double kMostEarly = 0.95;  // of a message, for lanes that are
 constexpr double kLeastRatio = 0.02;
 
 // One that took no part is not: a message is too short to give it more.
@@ -37,9 +38,11 @@ double part_of_slowest(const Window& window, LaneSet lanes) {
   return static_cast<double>(latest) / static_cast<double>(slowest(window));
 }
 
-LaneTrial::LaneTrial(const Window& window, Allocation home, LaneSet early, bool is_gentle)
+LaneTrial::LaneTrial(const Window& window, Allocation home, LaneSet early, bool is_gentle,
+                     std::vector<double> before)
     : lanes_(early),
       home_(std::move(home)),
+      before_(is_gentle ? std::move(before) : std::vector<double>()),
       best_time_(static_cast<double>(slowest(window))),
       savings_(is_gentle ? kMostSaved : 0) {}
 
@@ -49,7 +52,31 @@ Allocation LaneTrial::raise(const Allocation& ran_by) {
   for (size_t lane = 0; lane < weights.size(); ++lane) {
     if (contains(lanes_, static_cast<int>(lane))) weights[lane] *= 1 + more_;
   }
-  return in_proportion(weights);
+  return is_gentle() ? in_proportion(weights) : at_least_before(in_proportion(weights));
+}
+
+// The lanes leave the others what those have now, in proportion.
+Allocation LaneTrial::at_least_before(const Allocation& raised) {
+  std::vector<double> parts;
+  double early = 0;
+  double others = 0;
+  bool is_more = false;
+  for (size_t lane = 0; lane < raised.size(); ++lane) {
+    double part = part_of(1, raised[lane]);
+    const bool is_early = contains(lanes_, static_cast<int>(lane));
+    if (is_early && lane < before_.size() && before_[lane] > part) {
+      part = before_[lane];
+      is_more = true;
+    }
+    (is_early ? early : others) += part;
+    parts.push_back(part);
+  }
+  if (!is_more || early >= kMostEarly) return raised;
+  is_back_ = true;
+  for (size_t lane = 0; lane < parts.size(); ++lane) {
+    if (!contains(lanes_, static_cast<int>(lane))) parts[lane] *= (1 - early) / others;
+  }
+  return in_proportion(parts);
 }
 
 bool LaneTrial::look_at(const Window& window, const Allocation& ran_by) {
@@ -84,7 +111,7 @@ bool LaneTrial::is_as_long(const Window& window) const {
 }
 
 bool LaneTrial::may_go_on(const Window& window) const {
-  if (is_gentle() && !is_as_long(window)) return false;
+  if (is_back_ || (is_gentle() && !is_as_long(window))) return false;
   for (int lane = 0; lane < static_cast<int>(window.lanes.size()); ++lane) {
     if (contains(lanes_, lane) && !is_early(window, lane)) return false;
   }

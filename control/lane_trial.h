@@ -1,6 +1,8 @@
 // A trial of more for lanes that seem to have become faster.
 #pragma once
 
+#include <vector>
+
 #include "control/allocation.h"
 #include "control/lane_changes.h"
 #include "control/lane_model.h"
@@ -20,14 +22,17 @@ double part_of_slowest(const Window& window, LaneSet lanes);
 // over. So after a trial that was not worth it the next one begins *gently*: by a little more, for
 // about as long as a bucket may last, or for some windows where it would last for too long. A lane
 // that is far earlier than others with that has become faster; most often one does that is well
-// earlier than they when half of what a bucket holds is spent.
+// earlier than they when half of what a bucket holds is spent. It then gets what it had before it
+// became slower, if that is more, and no more: what comes back is most often as it was.
 class LaneTrial {
  public:
   // Bytes of messages: more than a port's bucket holds.
   static constexpr double kMostSaved = 48 << 10;
 
-  // After a window in which lanes were early by `home`.
-  LaneTrial(const Window& window, Allocation home, LaneSet early, bool is_gentle);
+  // After a window in which lanes were early by `home`. `before`: by lane, which part of messages
+  // it had before it became slower, 0 if it did not; or empty.
+  LaneTrial(const Window& window, Allocation home, LaneSet early, bool is_gentle,
+            std::vector<double> before = {});
 
   // The next allocation to try.
   Allocation raise(const Allocation& ran_by);
@@ -49,15 +54,18 @@ class LaneTrial {
 
  private:
   bool is_as_long(const Window& window) const;
+  Allocation at_least_before(const Allocation& raised);
   double least_more(const Window& window, const Allocation& ran_by) const;
 
   LaneSet lanes_ = 0;
   Allocation home_;
+  std::vector<double> before_;
   double best_time_ = 0;  // nanoseconds
   double savings_ = 0;    // bytes that are yet to be spent
   int gentle_ = 0;        // windows
   double more_ = 0;       // by which part the lanes were raised last
   bool was_worth_it_ = false;
+  bool is_back_ = false;  // lanes have what they had before
 };
 
 }  // namespace nezha

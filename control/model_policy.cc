@@ -119,6 +119,7 @@ Allocation ModelPolicy::on_lanes(SizeClass size_class, const Allocation& /*curre
   known.is_explored = false;
   known.wait = 0;
   known.patience = 0;
+  known.before.clear();
   for (int lane = 0; lane < lanes(); ++lane) {
     if (!contains(alone(), lane)) continue;  // those go over other rails now
     model_.forget(size_class, lane_bit(lane));
@@ -240,9 +241,13 @@ bool ModelPolicy::learn_in_search(Class& known, const Window& window, const Allo
   if (known.after_drift && known.searched == 0) {
     const LaneChanges changed = lane_changes(model_, window, ran_by, set);
     learn_changes(window, ran_by, changed);
-    const bool is_slower = std::any_of(changed.begin(), changed.end(),
-                                       [](const LaneChange& it) { return it.ratio > 1; });
-    if (is_slower) probes_.doubt(window.size_class);
+    known.before.resize(ran_by.size());
+    for (const LaneChange& change : changed) {
+      if (change.ratio <= 1) continue;
+      double& before = known.before[static_cast<size_t>(change.lane)];
+      before = std::max(before, part_of(1, ran_by[static_cast<size_t>(change.lane)]));
+      probes_.doubt(window.size_class);
+    }
     if (!changed.empty()) known.patience = 0;  // that was of lanes as they were
     return !changed.empty();
   }
@@ -275,7 +280,7 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
     const bool is_gentle = known.wait > 0;
     if (!is_gentle) open_search(window.size_class, known, true);
     known.state = ClassState::kSearching;
-    known.trial.emplace(window, ran_by, lanes_of(changed), is_gentle);
+    known.trial.emplace(window, ran_by, lanes_of(changed), is_gentle, known.before);
     return Decision{known.trial->raise(ran_by), is_gentle ? Cause::kRebalance : Cause::kDrift};
   }
   if (is_early) {
@@ -330,6 +335,7 @@ std::optional<Decision> ModelPolicy::on_trial(Class& known, const Window& window
   if (trial.was_worth_it()) {
     known.wait = known.patience = 0;
     known.earliness = 0;
+    known.before.clear();
     return search_on(known, window, ran_by);
   }
   if (!was_gentle) known.wait = std::clamp(4 * known.wait, kLeastPatience, kMostPatience);

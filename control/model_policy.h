@@ -71,6 +71,9 @@ class ModelPolicy final : public Policy {
     std::optional<Allocation> rated;  // by the lanes' rates when it was first divided
     LaneSet guarded = 0;              // whose rates are known: if early they are not believed
     LaneSet again = 0;                // that were measured once more, as they should be better
+    // By lane: the largest part of messages that it had when it became slower, and has not since it
+    // did; 0: it did not.
+    std::vector<double> before;
     // By lane: bytes a nanosecond when it was the last one in this search; 0: it never was.
     std::vector<double> late_rates;
     std::optional<Probe> probe;  // that is under way

@@ -125,7 +125,7 @@ struct Late {
 
 // A trial of more that went too far has told how much is right. Behind a bucket that hides both
 // that the rail was slow and that it no longer is, what shows it is the next trial.
-TEST(Adaptation, AfterARailsReturnTakesThreeWindowsOfTenOrFourToSevenBehindABucket) {
+TEST(Adaptation, AfterARailsReturnTakesThreeWindowsOfTenOrTwiceThatBehindADeepBucket) {
   struct Return {
     double rate;
     double bucket;
@@ -133,7 +133,7 @@ TEST(Adaptation, AfterARailsReturnTakesThreeWindowsOfTenOrFourToSevenBehindABuck
     int operations;
   };
   for (const Return& it :
-       {Return{250, 10'000, 0.5, 30}, Return{1000, 24'000, 0, 40}, Return{1000, 36'000, 0, 70}}) {
+       {Return{250, 10'000, 0.5, 30}, Return{1000, 24'000, 0, 30}, Return{1000, 36'000, 0, 55}}) {
     SimulatedLane rail = megabits(it.rate);
     rail.bucket = it.bucket;
     rail.least_paid = it.least_paid;

@@ -71,6 +71,27 @@ TEST_F(LaneTrialTest, GoesOnBoldlyOnceSavingsAreSpent) {
   EXPECT_TRUE(gentle.look_at(window, more));
 }
 
+TEST_F(LaneTrialTest, GivesALaneThatIsBackWhatItHadBefore) {
+  for (const double before : {0.5, 0.3, 0.97}) {
+    SCOPED_TRACE(before);
+    LaneTrial gentle(window_of({6'000'000, 2'000'000}), home_, lane_bit(1), true, {0.9, before});
+    const Allocation more = gentle.raise(home_);
+    const Window window = window_of({5'000'000, 2'000'000});
+    EXPECT_FALSE(gentle.look_at(window, more));
+    ASSERT_TRUE(gentle.may_go_on(window));
+    const bool is_back =
+        before == 0.5;  // a raise is more than the one, and the other is next to all
+    EXPECT_NEAR(part_of(1, gentle.raise(more)[1]), is_back ? 0.5 : 1.8 / 4.8, 1e-5);
+    EXPECT_EQ(gentle.may_go_on(window), !is_back);
+    EXPECT_TRUE(gentle.look_at(window_of({4'000'000, 2'000'000}), more));
+  }
+}
+
+TEST_F(LaneTrialTest, WhatALaneHadBeforeIsNoMatterUntilALittleMoreHasShownThatItIsBack) {
+  LaneTrial bold(window_of({6'000'000, 2'000'000}), home_, lane_bit(1), false, {0, 0.9});
+  EXPECT_NEAR(bold.raise(home_)[1], in_proportion({3, 1.5})[1], 4);
+}
+
 // What was saved up does not last for that.
 TEST_F(LaneTrialTest, IsGentleNoMoreWhereALaneIsFarEarlyWithMore) {
   LaneTrial gentle(window_of({6'000'000, 2'000'000}), home_, lane_bit(1), true);
