@@ -141,12 +141,12 @@ bool ControlPlane::may_take_turns() const {
 }
 
 // The lane of the rail that is, as far as is known; -1 if one's rate is not.
-int ControlPlane::fastest_rail() const {
+int ControlPlane::fastest_rail(LaneSet among) const {
   int fastest = -1;
   const std::vector<double> rates = this->rates(/*also_tried=*/true);
   for (int lane = 0; lane < lanes(); ++lane) {
     const auto index = static_cast<size_t>(lane);
-    if (contains(stripes_ | engines_, lane) || !contains(live(), lane)) continue;
+    if (!contains(among & ~(stripes_ | engines_), lane)) continue;
     if (rates[index] <= 0) return -1;
     if (fastest < 0 || rates[index] > rates[static_cast<size_t>(fastest)]) fastest = lane;
   }
@@ -175,12 +175,12 @@ std::vector<LoadBalancer::Way> ControlPlane::other_ways() const {
   if (lanes() > 1 && balances) {
     // By the other one, too, short messages may go better on one rail, though by the usual one they
     // are divided.
-    const auto alone = [this, other](SizeClass size_class) {
-      const bool is_short = takes_turns(typical_bytes(size_class)) && fastest_rail() >= 0;
+    const auto on_one = [this, other](SizeClass size_class) {
+      const bool is_short = takes_turns(typical_bytes(size_class)) && fastest_rail(live()) >= 0;
       return is_short ? other(size_class) : std::nullopt;
     };
-    ways.push_back({alone, std::make_unique<FixedPolicy>(lanes(), this->alone(),
-                                                         [this] { return fastest_rail(); })});
+    const auto fastest = [this](LaneSet live) { return fastest_rail(live); };
+    ways.push_back({on_one, std::make_unique<FixedPolicy>(lanes(), alone(), fastest)});
   }
   return ways;
 }

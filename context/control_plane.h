@@ -166,7 +166,7 @@ class ControlPlane {
   std::vector<LoadBalancer::Way> other_ways() const;
   std::vector<double> rates(bool also_tried) const;  // see LaneRates
   bool may_take_turns() const;
-  int fastest_rail() const;
+  int fastest_rail(LaneSet among) const;
   void create_coordinator();
   void set_awaited(bool is_awaited);
   void flush();

@@ -12,13 +12,14 @@ namespace nezha {
 class FixedPolicy final : public Policy {
  public:
   FixedPolicy(int lanes, LaneSet alone, int lane)
-      : FixedPolicy(lanes, alone, [lane] { return lane; }) {}
-  FixedPolicy(int lanes, LaneSet alone, std::function<int()> lane)
+      : FixedPolicy(lanes, alone, [lane](LaneSet) { return lane; }) {}
+  // `lane` chooses among those that are live.
+  FixedPolicy(int lanes, LaneSet alone, std::function<int(LaneSet)> lane)
       : Policy(lanes, alone), lane_(std::move(lane)) {}
 
   Allocation open(SizeClass /*size_class*/) override { return *only(); }
   std::optional<Allocation> only() const override {
-    const int lane = lane_();
+    const int lane = lane_(live());
     return lane >= 0 && contains(live(), lane) ? all_on(lane, lanes()) : unlearned();
   }
   void resume(const Window& /*last*/, const Allocation& /*ran_by*/, ClassState /*state*/) override {
@@ -34,7 +35,7 @@ class FixedPolicy final : public Policy {
   int window_operations(SizeClass /*size_class*/) const override { return Timer::kOperations; }
 
  private:
-  std::function<int()> lane_;
+  std::function<int(LaneSet)> lane_;
 };
 
 }  // namespace nezha

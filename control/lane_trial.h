@@ -49,6 +49,8 @@ class LaneTrial {
   LaneChanges changes(const LaneModel& model, const Window& window, const Allocation& ran_by) const;
 
   bool was_worth_it() const { return was_worth_it_; }
+  // Whether the lanes have been given what they had before.
+  bool is_back() const { return is_back_; }
   // The allocation before the trial.
   const Allocation& home() const { return home_; }
 
@@ -65,7 +67,7 @@ class LaneTrial {
   int gentle_ = 0;        // windows
   double more_ = 0;       // by which part the lanes were raised last
   bool was_worth_it_ = false;
-  bool is_back_ = false;  // lanes have what they had before
+  bool is_back_ = false;
 };
 
 }  // namespace nezha

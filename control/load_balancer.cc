@@ -109,17 +109,25 @@ Allocation LoadBalancer::allocation_by(size_t way, SizeClass size_class) const {
   return known == by.end() ? entry.allocation : **known;
 }
 
-// Whether messages of the class may go that way, and it is another one than theirs.
+// Whether messages of the class may go that way, and it is another one than theirs; or was theirs,
+// and has another lane by now.
 bool LoadBalancer::is_another(size_t way, SizeClass size_class) const {
   const TableEntry& entry = table_.entries.at(size_class);
   const auto algorithm = ways_[way].algorithm(size_class);
-  return way != entry.way && algorithm.has_value() &&
+  return algorithm.has_value() &&
          (algorithm != entry.algorithm || allocation_by(way, size_class) != entry.allocation);
 }
 
-bool LoadBalancer::are_alike(size_t way, size_t other, SizeClass size_class) const {
-  return ways_[way].algorithm(size_class) == ways_[other].algorithm(size_class) &&
-         allocation_by(way, size_class) == allocation_by(other, size_class);
+// Whether one before it comes to the same.
+bool LoadBalancer::is_twice(size_t way, SizeClass size_class) const {
+  for (size_t other = 0; other < way; ++other) {
+    if (is_another(other, size_class) &&
+        ways_[way].algorithm(size_class) == ways_[other].algorithm(size_class) &&
+        allocation_by(way, size_class) == allocation_by(other, size_class)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 std::optional<AllocationChange> LoadBalancer::begin_trial(SizeClass size_class) {
@@ -128,10 +136,7 @@ std::optional<AllocationChange> LoadBalancer::begin_trial(SizeClass size_class) 
   std::vector<size_t> others;  // the one after that of the last trial first
   for (size_t step = 1; step <= ways_.size(); ++step) {
     const size_t way = (trials.tried + step) % ways_.size();
-    const bool is_twice = std::any_of(others.begin(), others.end(), [&](size_t other) {
-      return are_alike(way, other, size_class);
-    });
-    if (is_another(way, size_class) && !is_twice) others.push_back(way);
+    if (is_another(way, size_class) && !is_twice(way, size_class)) others.push_back(way);
   }
   if (others.empty()) return std::nullopt;
   trials.trial.begin(entry, static_cast<int>(others.size()));
@@ -234,15 +239,17 @@ absl::StatusOr<std::vector<AllocationChange>> LoadBalancer::resume(const DataLen
   return changes;
 }
 
-// By which way the class had come to that. Others than the first take it up where it was settled:
-// what is still searched for is the policy's that divides messages.
+// By which way the class had come to that. By turns it takes it up where it was settled: what is
+// still searched for is the policy's that divides messages, as is what one rail carries alone.
 std::optional<size_t> LoadBalancer::way_of(SizeClass size_class, const TableEntry& entry) const {
   std::optional<size_t> found;
   for (size_t way = 0; way < ways_.size(); ++way) {
     if (ways_[way].algorithm(size_class) != entry.algorithm) continue;
-    const auto only = ways_[way].policy->only();
+    const Policy& policy = *ways_[way].policy;
+    const auto only = policy.only();
     const bool is_it = only && *only == entry.allocation && is_settled(entry.state);
-    if (is_it || (!only && !found)) found = way;
+    const bool is_sharing = (lanes_of(entry.allocation) & policy.alone()) == 0;
+    if ((is_it && !(found && is_sharing)) || (!only && !found)) found = way;
   }
   return found;
 }

@@ -83,7 +83,7 @@ class LoadBalancer {
   void forget_divisions(SizeClass size_class);
   Allocation allocation_by(size_t way, SizeClass size_class) const;
   bool is_another(size_t way, SizeClass size_class) const;
-  bool are_alike(size_t way, size_t other, SizeClass size_class) const;
+  bool is_twice(size_t way, SizeClass size_class) const;
   std::optional<AllocationChange> begin_trial(SizeClass size_class);
   std::optional<AllocationChange> on_trial(const Window& window);
   std::optional<AllocationChange> go_home(SizeClass size_class);

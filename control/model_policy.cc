@@ -17,7 +17,7 @@ constexpr int kNaive = 6;
 // A search that has not ended by then takes the best that it has measured.
 constexpr int kSearchWindows = 10;
 constexpr double kSurprise = 0.25;  // where a prediction is less sure
-// More than it takes by what another policy knows: that was of another time.
+// Times what it takes by what another policy knows, or of it: that was of another time.
 constexpr double kAnotherTime = 4;
 // Windows in which long messages over stripes teach at what rates rails go on.
 constexpr int kLearnsRates = 4;
@@ -39,6 +39,8 @@ constexpr int kMostPatience = 16;
 constexpr double kFarEarlier = 0.65;
 // A lane's rates that differ by no more are the same one.
 constexpr double kSameRate = 1.25;
+// Of what a byte took: what a lane has saved up makes less of a difference if it gets far more.
+constexpr double kFaster = 0.75;
 // A move within a set is taken back unless operations gain that part of what was promised.
 constexpr double kGained = 1. / 3;
 
@@ -93,10 +95,11 @@ void ModelPolicy::resume(const Window& last, const Allocation& ran_by, ClassStat
 }
 
 void ModelPolicy::assume(const Window& last, const Allocation& ran_by, const LaneModel& other) {
-  const auto there = other.predict(last.size_class, static_cast<double>(last.bytes), ran_by);
+  const auto there = other.predict(last.size_class, static_cast<double>(last.bytes),
+                                   restricted_to(took_part(last), ran_by));
   if (!there) return;
   const double ratio = static_cast<double>(slowest(last)) / there->time;
-  if (ratio <= kAnotherTime) model_.assume(last.size_class, other, ratio);
+  if (std::max(ratio, 1 / ratio) <= kAnotherTime) model_.assume(last.size_class, other, ratio);
 }
 
 std::optional<Decision> ModelPolicy::on_window(const Window& window, const Allocation& allocation) {
@@ -342,9 +345,20 @@ std::optional<Decision> ModelPolicy::on_trial(Class& known, const Window& window
   known.patience = was_gentle ? kGentlePatience : known.wait;
   settle(known, lanes_of(trial.home()));
   if (trial.was_late(window)) {
+    if (trial.is_back()) learn_partly_back(known, window, trial.changes(model_, window, ran_by));
     if (auto decision = learn_from_trial(known, window, ran_by, trial.home())) return decision;
   }
   return Decision{trial.home(), Cause::kReturn};
+}
+
+// It is faster than it was, but not as fast as before. Or else it had saved that up.
+void ModelPolicy::learn_partly_back(Class& known, const Window& window,
+                                    const LaneChanges& changes) {
+  const bool is_faster = std::any_of(changes.begin(), changes.end(),
+                                     [](const auto& it) { return it.ratio < kFaster; });
+  if (!is_faster) return;
+  known.before.clear();
+  change_lanes(window.size_class, changes);
 }
 
 // A lane that was early and is late with more is no riddle any more: home may not be the best by
@@ -484,13 +498,17 @@ Cause ModelPolicy::cause_of(const Class& known, bool is_same_set) {
 
 void ModelPolicy::learn_changes(const Window& window, const Allocation& ran_by,
                                 const LaneChanges& changes, bool may_be_early) {
-  for (const LaneChanges& each : {changes, implied(window.size_class, changes)}) {
+  change_lanes(window.size_class, changes);
+  model_.learn(window, ran_by, may_be_early);
+}
+
+void ModelPolicy::change_lanes(SizeClass size_class, const LaneChanges& changes) {
+  for (const LaneChanges& each : {changes, implied(size_class, changes)}) {
     for (const auto& [lane, ratio] : each) {
-      model_.lane_changed(window.size_class, lane, ratio);
+      model_.lane_changed(size_class, lane, ratio);
       if (ratio > 1) choice_.became_slower(lane, ratio);
     }
   }
-  model_.learn(window, ran_by, may_be_early);
 }
 
 // Stripes go over the same rails as slices. When rails change, stripes take as much longer as all

@@ -71,8 +71,8 @@ class ModelPolicy final : public Policy {
     std::optional<Allocation> rated;  // by the lanes' rates when it was first divided
     LaneSet guarded = 0;              // whose rates are known: if early they are not believed
     LaneSet again = 0;                // that were measured once more, as they should be better
-    // By lane: the largest part of messages that it had when it became slower, and has not since it
-    // did; 0: it did not.
+    // By lane: the largest part of messages that it had when it became slower, until a trial has
+    // given it that again; 0: it did not.
     std::vector<double> before;
     // By lane: bytes a nanosecond when it was the last one in this search; 0: it never was.
     std::vector<double> late_rates;
@@ -108,6 +108,8 @@ class ModelPolicy final : public Policy {
 
   void learn_changes(const Window& window, const Allocation& ran_by, const LaneChanges& changes,
                      bool may_be_early = true);
+  void learn_partly_back(Class& known, const Window& window, const LaneChanges& changes);
+  void change_lanes(SizeClass size_class, const LaneChanges& changes);
   LaneChanges implied(SizeClass size_class, const LaneChanges& changes) const;
   double change_together(SizeClass size_class, const LaneChanges& changes) const;
   // By which part a split must be better than another one.

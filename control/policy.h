@@ -72,7 +72,7 @@ class Policy {
   // Operations of the class overlap, and say nothing: what it was trying might go on for ever. The
   // allocation by which it goes on until they say something; none if it stays.
   virtual std::optional<Allocation> on_silence(SizeClass /*size_class*/) { return std::nullopt; }
-  // The allocation that the class always has; none if windows decide.
+  // The allocation that every class is to have; none if windows decide.
   virtual std::optional<Allocation> only() const { return std::nullopt; }
   // The lanes that are live are others: the allocation that follows `current` in an open class.
   virtual Allocation on_lanes(SizeClass size_class, const Allocation& current) = 0;

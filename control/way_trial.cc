@@ -48,10 +48,11 @@ bool WayTrial::is_due(const Window& window) {
   const bool is_slower = is_below(usual_, 1 / kSlower, now);
   const bool is_refuted = has_won_ && is_below(beaten_, kWorth, now);
   slow_ = is_slower || is_refuted ? slow_ + 1 : 0;
-  if (slow_ == 0) usual_ = mixed(usual_, kMemory, now);
+  usual_ = mixed(usual_, kMemory, now);
   if (slow_ >= kSlow) {
     usual_ = now;
-    slow_ = wait_ = left_ = patience_ = 0;
+    slow_ = wait_ = left_ = 0;
+    patience_ /= 4;
     is_disappointed_ |= has_won_ && since_won_ < kForAWhile;
     has_won_ = false;
   }
@@ -95,7 +96,7 @@ WayTrial::Verdict WayTrial::look_at(const Window& window) {
   beaten_ = std::exchange(usual_, trial_);
   patience_ = 0;
   rest(kLeastPatience);
-  if (is_disappointed_) wait_ = kDisappointed;
+  if (is_disappointed_) wait_ = patience_ = kDisappointed;
   return Verdict::kWon;
 }
 

@@ -12,8 +12,8 @@ namespace nezha {
 // A trial is some windows the other way. The first is a glance, in which what the way before it has
 // left behind shows: it ends the trial if the other one takes far longer, and is taken again if it
 // takes longer. Those that follow end it as soon as they are no gain over the usual way, lately and
-// for long, and there are many: what links had saved up lasts for a while. The last of them must be
-// a twentieth better.
+// for long, though the first of them may be a little slower; and there are many: what links had
+// saved up lasts for a while. The last of them must be a twentieth better.
 //
 // After a trial another one is due: soon, while there are ways that were not tried in this round;
 // and then the later, the more rounds there were, the more so if none of them promised anything.
@@ -61,7 +61,7 @@ class WayTrial {
   TableEntry home_;
   std::array<Took, 2> before_;    // the last windows
   Took usual_;                    // of windows by one way
-  Took trial_;                    // of the last windows of this trial, but for the first
+  Took trial_;                    // of the last windows of this trial, but for the first two
   int windows_ = 0;               // of this trial, but for a first glance that was slow
   bool is_slow_ = false;          // there was one
   Took beaten_;                   // of windows by the way before the one that has won

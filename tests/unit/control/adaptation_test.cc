@@ -131,9 +131,11 @@ TEST(Adaptation, AfterARailsReturnTakesThreeWindowsOfTenOrTwiceThatBehindADeepBu
     double bucket;
     double least_paid;
     int operations;
+    double back = 1;  // the part of its rate that it has then
   };
   for (const Return& it :
-       {Return{250, 10'000, 0.5, 30}, Return{1000, 24'000, 0, 30}, Return{1000, 36'000, 0, 55}}) {
+       {Return{250, 10'000, 0.5, 30}, Return{1000, 24'000, 0, 30}, Return{1000, 36'000, 0, 55},
+        Return{1000, 24'000, 0, 40, 0.6}, Return{1000, 24'000, 0, 40, 0.5}}) {
     SimulatedLane rail = megabits(it.rate);
     rail.bucket = it.bucket;
     rail.least_paid = it.least_paid;
@@ -144,10 +146,10 @@ TEST(Adaptation, AfterARailsReturnTakesThreeWindowsOfTenOrTwiceThatBehindADeepBu
       job.run(128 * kKiB, 100);
       job.network.lanes[1].slope = 8000 / (0.3 * it.rate);
       job.run(128 * kKiB, 250 + 7 * static_cast<int>(seed));
-      job.network.lanes[1].slope = rail.slope;
+      job.network.lanes[1].slope = rail.slope / it.back;
       late.look_at(job, it.operations);
     }
-    EXPECT_LE(late.jobs, kLate) << it.bucket << " saved\n" << late.last;
+    EXPECT_LE(late.jobs, kLate) << it.bucket << " saved, back " << it.back << '\n' << late.last;
   }
 }
 

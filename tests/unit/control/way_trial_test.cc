@@ -1,6 +1,7 @@
 // Which way a class comes to go, on a network on which one of them is better.
 #include "control/way_trial.h"
 
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -182,13 +183,16 @@ TEST(WayTrial, OperationsThatAreSlowForAWhileDoNotHaveTheBetterOneLeft) {
 struct AloneByOther : Job {
   int fastest = -1;
 
-  explicit AloneByOther(std::vector<SimulatedLane> by_usual, double beside = 400'000)
-      : Job(std::move(by_usual), {{12'000, 8, beside}, {12'000, 8, beside}}) {
+  explicit AloneByOther(std::vector<SimulatedLane> by_usual,
+                        std::vector<LoadBalancer::Way> more = {})
+      : Job(std::move(by_usual), {{12'000, 8, 400'000}, {12'000, 8, 400'000}}) {
     const auto algorithm = [this](SizeClass) {
       return fastest < 0 ? std::nullopt : std::optional(kOther);
     };
     auto others = ways({[](SizeClass) { return std::optional(kOther); }, policy()});
-    others.push_back({algorithm, std::make_unique<FixedPolicy>(2, 0, [this] { return fastest; })});
+    others.push_back(
+        {algorithm, std::make_unique<FixedPolicy>(2, 0, [this](LaneSet) { return fastest; })});
+    std::move(more.begin(), more.end(), std::back_inserter(others));
     balancer = std::make_unique<LoadBalancer>(std::vector<std::string>{"eth0", "eth1"}, policy(),
                                               std::move(others));
   }
@@ -205,10 +209,41 @@ TEST(WayTrial, TheLaneThatIsTheFastestIsTriedAloneOnceItIsKnown) {
   EXPECT_EQ(job.entry().allocation, all_on(0, 2));
 }
 
+TEST(WayTrial, WhenAnotherLaneIsTheFastestThatIsTried) {
+  AloneByOther job({of(2, 2, 16), of(2, 2, 16)});
+  job.fastest = 0;
+  job.run(1'000);
+  ASSERT_EQ(job.entry().allocation, all_on(0, 2)) << job.balancer->table().history(kTriedClass);
+  job.other[0].slope *= 2;  // yet better than the usual one on both
+  job.fastest = 1;
+  job.run(1'500);
+  EXPECT_EQ(job.entry().algorithm, kOther) << job.balancer->table().history(kTriedClass);
+  EXPECT_EQ(job.entry().allocation, all_on(1, 2));
+}
+
+// By the policy that learns, where one of both does.
+TEST(WayTrial, OneLaneAloneGoesOnFromATable) {
+  AloneByOther job({of(2, 2, 16), of(2, 2, 16)});
+  job.fastest = 1;
+  job.run(900);
+  const DataLengthTable saved = job.balancer->learned();
+  ASSERT_EQ(saved.entries.at(kTriedClass).allocation, all_on(1, 2));
+  AloneByOther next({of(2, 2, 16), of(2, 2, 16)});
+  next.fastest = 1;
+  ASSERT_TRUE(next.balancer->resume(saved).ok());
+  EXPECT_EQ(next.entry().allocation, all_on(1, 2));
+  EXPECT_EQ(next.entry().algorithm, kOther);
+  EXPECT_EQ(next.entry().way, 1u);
+}
+
 TEST(WayTrial, WaysThatComeToTheSameAreTriedOnce) {
   const std::vector<SimulatedLane> usual{of(1, 1, 4), of(30, 2, 80)};
-  AloneByOther without(usual);
-  AloneByOther with(usual);
+  const auto direct = [] {
+    return Job::ways({[](SizeClass) { return std::optional(Algorithm::kDirect); },
+                      std::make_unique<FixedPolicy>(2, 0, 0)});
+  };
+  AloneByOther without(usual, direct());
+  AloneByOther with(usual, direct());
   with.fastest = 0;
   without.run(5'000);
   with.run(5'000);
@@ -439,7 +474,7 @@ TEST(WayTrial, AWayThatHasBecomeSlowIsLeftSoon) {
   roads.run(5'000);
   ASSERT_EQ(roads.home(), "usual by turns");
   roads.times.usual_by_turns = roads.times.other_by_turns = 200'000;
-  roads.run(200);
+  roads.run(300);
   EXPECT_EQ(roads.road().find("by turns"), std::string::npos)
       << roads.balancer.table().history(kTriedClass);
 }
