@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
+#include <cstdint>
 
 namespace nezha {
 namespace {
@@ -54,6 +55,14 @@ Algorithm rival(int ranks, size_t bytes) {
 }
 
 bool takes_turns(size_t bytes) { return bytes >= (4 << 10) && bytes < (64 << 10); }
+
+// The one that follows the last of the operation before, but now and then one is left out: else, of
+// two rails, each peer would always get the turns of the same one, and a rail that is taken for
+// slow by mistake could not show there that it is not.
+uint64_t first_turn(uint64_t ordinal, uint64_t sends) {
+  constexpr uint64_t kLeavesOneOut = 64;  // operations
+  return ordinal * sends + ordinal / kLeavesOneOut;
+}
 
 bool sums_over_tree(Algorithm algorithm) {
   return algorithm == Algorithm::kRecursiveDoubling || algorithm == Algorithm::kHalvingDoubling ||

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "nezha/allreduce.h"
 
@@ -19,6 +20,11 @@ Algorithm rival(int ranks, size_t bytes);
 // them (Scheduler::whole). Shorter ones are all start-up, and better off on the fastest; longer
 // ones are cut.
 bool takes_turns(size_t bytes);
+
+// The turn of the first of the `sends` messages that a rank sends in its operation number `ordinal`
+// of a tag. Among a power of two of ranks it is the same on all, so that what a rank sends by a
+// rail it receives by it, too.
+uint64_t first_turn(uint64_t ordinal, uint64_t sends);
 
 // Whether each element is summed over the tree of ranks (recursive_doubling.h), so that it has the
 // same bits whichever of these algorithms sums it.

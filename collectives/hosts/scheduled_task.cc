@@ -75,10 +75,8 @@ void ScheduledTask::start(const EnginePlan& plan) {
   for (Stage& stage : stages_) {
     in_order.insert(is_agreement(stage) ? in_order.begin() : in_order.end(), &stage);
   }
-  // With the turn that follows the last of the operation before. Among a power of two of ranks all
-  // begin at one turn, so that what a rank sends by a rail it receives by it, too.
   const Operation& op = slice_.operation;
-  uint64_t turn = op.ordinal * sends_;
+  uint64_t turn = first_turn(op.ordinal, sends_);
   const bool takes_turns =
       op.collective == Collective::kAllreduce && nezha::takes_turns(op.bytes());
   // All are opened at once: should this rank give up, each peer hears of its message.

@@ -20,7 +20,8 @@ namespace nezha {
 enum class Plan {
   /// One algorithm over channels; its segments go over all rails, by learned rates. In allreduces
   /// of 4 KiB to below 64 KiB messages of up to 16 KiB are not cut, but take the rails by turns, of
-  /// those that are at least half as fast as the fastest. Shorter allreduces go by the fastest.
+  /// those that are about two thirds as fast as the fastest, or more. Shorter allreduces go by the
+  /// fastest.
   kStripe,
   /// An independent allreduce per rail, each on its own slice of the message (the Nezha paper,
   /// section IV). The slices are cut by `ContextOptions::shares`, or, if those are not given, as

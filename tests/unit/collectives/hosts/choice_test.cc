@@ -2,6 +2,9 @@
 #include "collectives/hosts/choice.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <set>
 #include <vector>
 
 #include "collectives/hosts/hosts_engine.h"
@@ -70,6 +73,19 @@ TEST(HostsEngine, KnowsWhichMessagesTakeTurns) {
   EXPECT_TRUE(takes_turns(4 * kKiB));
   EXPECT_TRUE(takes_turns(64 * kKiB - 1));
   EXPECT_FALSE(takes_turns(64 * kKiB));
+}
+
+TEST(HostsEngine, EveryMessageHasATurnOfEachOfTwoRails) {
+  constexpr uint64_t kSends = 2;
+  int in_a_row = 0;
+  std::array<std::set<uint64_t>, kSends> rails;
+  for (uint64_t operation = 0; operation < 1000; ++operation) {
+    const uint64_t turn = first_turn(operation, kSends);
+    in_a_row += first_turn(operation + 1, kSends) == turn + kSends;
+    for (uint64_t send = 0; send < kSends; ++send) rails[send].insert((turn + send) % 2);
+  }
+  EXPECT_GT(in_a_row, 950);
+  for (const auto& taken : rails) EXPECT_EQ(taken.size(), 2u);
 }
 
 TEST(HostsEngine, RivalsHaveTheSamePeers) {
