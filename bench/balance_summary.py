@@ -106,8 +106,13 @@ def _starts(results: Balance) -> list[str]:
             start = _start(results, key, size)
             row += [f"{start['us']:.0f}", _carried(start)] if start else ["-", "-"]
         rows.append(row)
-    hot = [f"{mode.key} from {hot_from(results, mode)}" for mode in MODES[:2]]
-    return [*_lines("each size from nothing", rows), "", f"Over several rails: {', '.join(hot)}."]
+    hot = [f"{mode.key} from {hot_from(results, mode)}" for mode in MODES if mode.key in LEARNING]
+    return [
+        *_lines("each size from nothing", rows),
+        "",
+        f"Over several rails: {', '.join(hot)}. The fastest rail and the fixed split learn nothing,",
+        "the algorithm neither.",
+    ]
 
 
 def _lines(heading: str, rows: list[list[str]]) -> list[str]:

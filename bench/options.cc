@@ -66,7 +66,8 @@ size_t to_count(const std::string& text) {
       number <= kMost / unit) {
     return number * unit;
   }
-  throw UsageError("'" + text + "' is not a whole number from 1 to 1024G, plain or with K, M or G");
+  throw UsageError("'" + text +
+                   "' is not a whole number from 1 to 1024G, plain or with a capital K, M or G");
 }
 
 std::vector<size_t> to_counts(const std::string& text) {

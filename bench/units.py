@@ -10,7 +10,9 @@ def parse_size(text: str) -> int:
     digits, unit = (text[:-1], UNITS[text[-1]]) if text[-1:] in UNITS else (text, 1)
     size = int(digits) * unit if digits.isdigit() else 0
     if size == 0 or size % 4:
-        raise argparse.ArgumentTypeError(f"'{text}' is no size in bytes, a multiple of 4")
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is no size in bytes, a multiple of 4, plain or with a capital K, M or G"
+        )
     return size
 
 

@@ -60,7 +60,7 @@ std::string algorithm_name(Algorithm algorithm) {
     case Algorithm::kRing:
       return "ring";
     case Algorithm::kRecursiveDoubling:
-      return "recursive doubling";
+      return "recursive-doubling";
     case Algorithm::kHalvingDoubling:
       return "halving-doubling";
     case Algorithm::kDirect:

@@ -172,7 +172,7 @@ void ContextImpl::wake_starter() {
     const absl::Status why = absl::ResourceExhaustedError(
         absl::StrCat("no thread can be made to connect to other ranks by: ", error.what()));
     if (to_start_.empty()) {
-      log().warn("{}", prefixed(rank_of_, absl::StrCat("no balancing: ", why.message())));
+      log().warn("{}: no balancing: {}", rank_of_, std::string(why.message()));
     } else {
       on_operation_failed(why);
     }
@@ -238,7 +238,7 @@ absl::Status ContextImpl::resolve(RunningOperation& operation, const std::vector
 void ContextImpl::break_context(const absl::Status& why, uint32_t first_rank) {
   if (!broken_.ok()) return;
   broken_ = why;
-  log().info("{}", prefixed(rank_of_, absl::string_view(why.message())));
+  log().info("{}: {}", rank_of_, std::string(why.message()));
   held_.clear();
   retained_.clear();
   // Not from inside of one of their tasks.

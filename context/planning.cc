@@ -70,23 +70,23 @@ absl::Status ContextImpl::load_table() {
 
 void ContextImpl::save(const DataLengthTable& table) const {
   const absl::Status saved = save_table(table, options_.table);
-  if (!saved.ok()) log().error("{}", prefixed(rank_of_, absl::string_view(saved.message())));
+  if (!saved.ok()) log().error("{}: {}", rank_of_, std::string(saved.message()));
 }
 
 void ContextImpl::create_control() {
   const bool is_fixed = options_.policy == BalancePolicy::kNone || options_.plan == Plan::kStripe;
   if (options_.size == 1) return;
   if (is_fixed && !options_.table.empty() && options_.rank == 0) {
-    log().warn("{}",
-               prefixed(rank_of_,
-                        absl::StrCat("the data length table ", options_.table,
-                                     " is not used: by this plan and policy nothing is learned")));
+    log().warn(
+        "{}: the data length table {} is not used: by this plan and policy nothing is learned",
+        rank_of_, options_.table);
   }
   if (is_fixed && !is_switch_alone_) {
     if (switch_rail_) {
-      log().warn("{}", prefixed(rank_of_,
-                                "the flare rail stays unused: beside other rails it takes a plan "
-                                "other than stripe, and a policy other than none"));
+      log().warn(
+          "{}: the flare rail stays unused: beside other rails it takes a plan other than stripe, "
+          "and a policy other than none",
+          rank_of_);
     }
     return;
   }
@@ -121,7 +121,7 @@ void ContextImpl::set_up_control() {
   const int rank = options_.rank == 0 ? ++connected_ : 0;
   if (status.ok() && !is_known(rank)) status = resolve(rank, now() + kRecordTime);
   if (!status.ok()) {
-    log().warn("{}", prefixed(rank_of_, absl::StrCat("no balancing: ", status.message())));
+    log().warn("{}: no balancing: {}", rank_of_, std::string(status.message()));
     return;
   }
   Progress::Guard guard(endpoint_->progress());

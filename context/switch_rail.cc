@@ -50,7 +50,7 @@ void ContextImpl::open_switch_rail() {
 bool ContextImpl::can_do(const Engine& engine, const Operation& operation) {
   const absl::Status status = engine.supports(operation);
   if (!status.ok() && unsupported_.insert(std::string(status.message())).second) {
-    log().info("{}", prefixed(rank_of_, absl::StrCat("without a switch: ", status.message())));
+    log().info("{}: without a switch: {}", rank_of_, std::string(status.message()));
   }
   return status.ok();
 }

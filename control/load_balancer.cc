@@ -196,8 +196,9 @@ DataLengthTable LoadBalancer::learned() const {
 absl::StatusOr<std::vector<AllocationChange>> LoadBalancer::resume(const DataLengthTable& table) {
   if (table.lanes != table_.lanes) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the data length table is of other lanes (", absl::StrJoin(table.lanes, ", "),
-                     ") than this context's (", absl::StrJoin(table_.lanes, ", "), ")"));
+        absl::StrCat("the data length table is of other rails, another plan or policy (",
+                     absl::StrJoin(table.lanes, ", "), ") than this context's (",
+                     absl::StrJoin(table_.lanes, ", "), ")"));
   }
   for (const auto& [size_class, saved] : table.entries) {
     for (const Allocation& allocation : {saved.allocation, saved.ran_by}) {

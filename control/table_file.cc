@@ -35,7 +35,10 @@ constexpr Cause kCauses[] = {Cause::kStart, Cause::kSearch, Cause::kRebalance, C
                              Cause::kProbe, Cause::kReturn, Cause::kLanes,     Cause::kWay};
 // Beside that of the rule, which is not written.
 constexpr Algorithm kAlgorithms[] = {Algorithm::kRecursiveDoubling, Algorithm::kHalvingDoubling};
-std::string name_of(Algorithm algorithm) { return algorithm_name(algorithm); }
+std::string name_of(Algorithm algorithm) {
+  if (algorithm == Algorithm::kRecursiveDoubling) return "recursive doubling";  // as files have it
+  return algorithm_name(algorithm);
+}
 
 // Reads the lines one after the other. The first thing that is wrong stays the error; from then on
 // everything read is empty.

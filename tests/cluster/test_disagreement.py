@@ -78,7 +78,7 @@ def test_algorithms_of_any_rank(bed: Testbed, ranks: int, differing: int) -> Non
         usual = [rank for rank in range(ranks) if rank != differing]
         work.start(usual, algorithm="recursive-doubling", **options)
         work.start([differing], algorithm="ring", **options)
-        check_errors(work, "another operation", "by ring", "by recursive doubling")
+        check_errors(work, "another operation", "by ring", "by recursive-doubling")
 
 
 # ---- settings ---------------------------------------------------------------------------------

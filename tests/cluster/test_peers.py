@@ -321,7 +321,7 @@ def call(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         (["--config", "1g,1g+fast"], "'1g+fast': bad rate 'fast'"),
         (["--config", "1g,1g+1g", "--peers", "gloo-parts"], "none of them has a use for the rails"),
         (["--sizes", "4,1X"], "'1X' is no size"),
-        (["--repeats", "0"], "'0' is not a number from 1"),
+        (["--repeat", "0"], "'0' is not a number from 1"),
         (["--out", "/dev/null/out"], "cannot write to --out /dev/null/out"),
     ]
 )
@@ -340,7 +340,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
     (out / "peers.csv").write_text("an earlier run's")
     (out / "peers-of-mine.txt").touch()  # the user's
     done = call(
-        *("--hosts", "2", "--config", "1g+500m", "--sizes", "4,64K", "--repeats", "1", "--quick"),
+        *("--hosts", "2", "--config", "1g+500m", "--sizes", "4,64K", "--repeat", "1", "--quick"),
         *("--peers", "nezha,gloo-ring,gloo-weights,mptcp-ring", "--out", str(out)),
         PATH=f"{broken.parent}:{os.environ['PATH']}",
     )

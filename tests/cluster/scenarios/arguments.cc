@@ -52,7 +52,7 @@ void bad_arguments(World& world) {
     o.setTag(0xffffffff);
   });
   refused("more than memory has", [&](Options& o) { o.setOutput(data, size_t{1} << 62); });
-  refused("recursive doubling, halving-doubling or direct", [&](Options& o) {
+  refused("recursive-doubling, halving-doubling or direct", [&](Options& o) {
     o.setOutput(data, 10);
     o.setAlgorithm(nezha::Algorithm::kRing);
     o.setReproducible(true);

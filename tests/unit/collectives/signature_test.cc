@@ -62,7 +62,7 @@ TEST(Signature, AMismatchNamesThePeerAndBothCalls) {
   const wire::MessageInfo theirs =
       message_info(group, slice, {Algorithm::kRecursiveDoubling, 0, 0}, 24);
   const std::string text(mismatch_error(4, ours, theirs).message());
-  for (const char* part : {"rank 4", "5 elements", "6 elements", "ring", "recursive doubling",
+  for (const char* part : {"rank 4", "5 elements", "6 elements", "ring", "recursive-doubling",
                            "float32", "2147483655"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
   }

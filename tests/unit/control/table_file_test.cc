@@ -22,7 +22,10 @@ DataLengthTable learned() {
   SimulatedJob job({megabits(1000), megabits(400)}, policy);
   job.run(8 * kMiB, 60);
   job.run(64, 60);
-  return job.balancer().table();
+  DataLengthTable table = job.balancer().table();
+  table.entries.begin()->second.algorithm = Algorithm::kRecursiveDoubling;
+  table.entries.rbegin()->second.algorithm = Algorithm::kHalvingDoubling;
+  return table;
 }
 
 class TableFile : public testing::Test {
@@ -48,6 +51,7 @@ TEST_F(TableFile, IsReadBackAsItWasSaved) {
     const TableEntry& again = loaded->entries.at(size_class);
     EXPECT_EQ(again.state, entry.state);
     EXPECT_EQ(again.allocation, entry.allocation);
+    EXPECT_EQ(again.algorithm, entry.algorithm);
     EXPECT_EQ(again.bytes, entry.bytes);
     EXPECT_EQ(again.ran_by, entry.ran_by);
     EXPECT_EQ(again.times, entry.times);
@@ -56,6 +60,8 @@ TEST_F(TableFile, IsReadBackAsItWasSaved) {
     EXPECT_EQ(again.history, entry.history);
   }
   EXPECT_EQ(format_table(*loaded), format_table(saved));
+  EXPECT_NE(format_table(saved).find("\nalgorithm recursive doubling\n"), std::string::npos);
+  EXPECT_NE(format_table(saved).find("\nalgorithm halving-doubling\n"), std::string::npos);
 }
 
 TEST_F(TableFile, IsReplacedAsAWhole) {

@@ -140,7 +140,7 @@ TEST(HostsEngine, RefusesAnOrderThatTheOperationDoesNotAllow) {
   const absl::Status status = HostsEngine::choose(Algorithm::kRing, 4, reproducible).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   for (const char* part :
-       {"ring", "reproducible", "recursive doubling", "halving-doubling", "direct"}) {
+       {"ring", "reproducible", "recursive-doubling", "halving-doubling", "direct"}) {
     EXPECT_NE(status.message().find(part), absl::string_view::npos) << part << ": " << status;
   }
 }
