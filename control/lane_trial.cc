@@ -14,7 +14,8 @@ constexpr double kLittleMore = 0.2;
 constexpr double kMore = 0.5;
 constexpr double kMostMore = 1;
 constexpr double kStillEarly = 0.8;  // of the time of the last one
-// What was saved up lets no lane be that early with more, and hardly one once half of it is spent.
+// What was saved up lets no lane be that early with more, and hardly one in a window that began
+// when half of it was spent.
 constexpr double kFarEarly = 0.4;
 constexpr double kEarlyByHalf = 0.65;
 constexpr double kWorth = 0.05;      // by which operations are shorter if it was worth it
@@ -81,8 +82,8 @@ Allocation LaneTrial::at_least_before(const Allocation& raised) {
 
 bool LaneTrial::look_at(const Window& window, const Allocation& ran_by) {
   if (is_gentle()) {
-    savings_ -= window.operations * least_more(window, ran_by);
     const double most = savings_ > kMostSaved / 2 ? kFarEarly : kEarlyByHalf;
+    savings_ -= window.operations * least_more(window, ran_by);
     const bool is_far_early = part_of_slowest(window, lanes_) < most && is_as_long(window);
     if (++gentle_ == kMostGentle || is_far_early) savings_ = 0;
     return false;

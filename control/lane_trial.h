@@ -22,8 +22,9 @@ double part_of_slowest(const Window& window, LaneSet lanes);
 // over. So after a trial that was not worth it the next one begins *gently*: by a little more, for
 // about as long as a bucket may last, or for some windows where it would last for too long. A lane
 // that is far earlier than others with that has become faster; most often one does that is well
-// earlier than they when half of what a bucket holds is spent. It then gets what it had before it
-// became slower, if that is more, and no more: what comes back is most often as it was.
+// earlier than they in a window that began when half of what a bucket holds was spent. It then gets
+// what it had before it became slower, if that is more, and no more: what comes back is most often
+// as it was.
 class LaneTrial {
  public:
   // Bytes of messages: more than a port's bucket holds.

@@ -30,9 +30,8 @@ constexpr double kTogether = 0.85;
 constexpr double kLooksBetter = 0.975;
 constexpr int kLooks = 4;
 constexpr SizeClass kNotFlattered = 17;
-// Windows in which early lanes are let be, after a trial that ended gently; and after others that
-// were not worth it, as after moves within a set that were not.
-constexpr int kGentlePatience = 1;
+// Windows in which early lanes are let be, after a trial that was not worth it and did not end
+// gently, as after moves within a set that were not.
 constexpr int kLeastPatience = 4;
 constexpr int kMostPatience = 16;
 // Unless they are so much earlier than when the last trial began.
@@ -342,7 +341,7 @@ std::optional<Decision> ModelPolicy::on_trial(Class& known, const Window& window
     return search_on(known, window, ran_by);
   }
   if (!was_gentle) known.wait = std::clamp(4 * known.wait, kLeastPatience, kMostPatience);
-  known.patience = was_gentle ? kGentlePatience : known.wait;
+  known.patience = was_gentle ? 0 : known.wait;
   settle(known, lanes_of(trial.home()));
   if (trial.was_late(window)) {
     if (trial.is_back()) learn_partly_back(known, window, trial.changes(model_, window, ran_by));
