@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -224,6 +225,53 @@ def test_cut_and_heal(bed: Testbed, how: str) -> None:
     assert ping(bed, 1, rail.address(0), "eth0")
     assert received(bed, 1, 0, 200) >= 200
     assert in_band(megabits(bed, 0, 1, "eth0", 8_000_000), 200)
+
+
+def test_large_frames_vanish(bed: Testbed) -> None:
+    """Connections are made and small messages pass, and no stream goes on."""
+    bed.cut(1, "eth0", "large")
+    try:
+        assert ping(bed, 0, bed.rail("eth0").address(1), "eth0")
+        address = bed.rail("eth0").address(1)
+        [sink] = bed.start([PYTHON, "-c", SINK, address], on=[1])
+        sink.wait_for("ready")
+        [source] = bed.start([PYTHON, "-c", SOURCE, address, "100000"], on=[0])
+        time.sleep(0.5)
+        assert source.returncode is None or sink.returncode is None
+        assert not sink.stdout.count("mbit")
+    finally:
+        bed.heal(1, "eth0")
+    assert float(sink.wait_for(r"mbit (\S+)", timeout=20)[1]) > 0  # TCP sends it again
+
+
+def test_connections_are_refused(bed: Testbed) -> None:
+    """Those to the host, by this rail, until it is healed; not its own to others."""
+    address = bed.rail("eth0").address(1)
+    [sink] = bed.start([PYTHON, "-c", SINK, address], on=[1])
+    sink.wait_for("ready")
+    source = [PYTHON, "-c", SOURCE, address, "100000"]
+    bed.cut(1, "eth0", "refused")
+    try:
+        with pytest.raises(BedError, match="Connection refused"):
+            bed.exec(0, source)
+        assert megabits(bed, 1, 0, "eth0", 100_000) > 0
+    finally:
+        bed.heal(1, "eth0")
+    bed.exec(0, source)
+    assert float(sink.wait_for(r"mbit (\S+)")[1]) > 0
+
+
+def test_renewed_interface() -> None:
+    """It has another index, and is otherwise as it was."""
+    with Testbed(hosts=2, rails={"eth0": "200mbit"}, ipv6=True) as bed:
+        show = ["cat", "/sys/class/net/eth0/ifindex"]
+        before = bed.exec(1, show).stdout
+        bed.renew(1, "eth0")
+        assert bed.exec(1, show).stdout != before
+        start_echo(bed)
+        for address in (bed.rail("eth0").address(1), bed.rail("eth0").address6(1)):
+            assert ping(bed, 0, address, "eth0")
+        assert in_band(megabits(bed, 0, 1, "eth0", 8_000_000), 200)
 
 
 def link_state(bed: Testbed) -> str | None:

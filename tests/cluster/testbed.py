@@ -45,6 +45,8 @@ from system_tools import STEP_TIMEOUT, BedError, check_root, check_tools, comman
 
 STATE_DIR = Path("/run/nezha-testbed")  # per testbed: PREFIX.json, PREFIX.hosts, PREFIX.shared
 MAX_HOSTS = 250  # a host's number is the last byte of its addresses
+WAYS_TO_CUT = ["carrier", "admin", "silent", "large", "refused", "reset"]
+LARGE = 600  # bytes, more than handshakes and short messages need
 
 # ---- taking down ------------------------------------------------------------------------------
 
@@ -265,26 +267,32 @@ class Testbed:
     def _host_lines(self, host: int) -> list[str]:
         lines = ["link set dev lo up"]
         for rail in self._networks():
-            if host not in self._hosts_on(rail):
-                continue
-            lines += [
-                f"link add name {rail.name} mtu {self.mtu} type veth"
-                f" peer name {rail.port(host)} netns {self.namespace('sw')} mtu {self.mtu}",
-                f"link set dev {rail.name} {self._gso_words()}",
-            ]
-            if self.ipv4 or rail is MGMT:
-                lines.append(f"addr add {rail.address(host)}/16 dev {rail.name}")
-            if self.ipv6 and rail is not MGMT:
-                lines.append(f"addr add {rail.address6(host)}/64 dev {rail.name}")
-            lines.append(f"link set dev {rail.name} up")
+            if host in self._hosts_on(rail):
+                lines += self._interface_lines(rail, host)
+        return lines
+
+    def _interface_lines(self, rail: Rail, host: int) -> list[str]:
+        lines = [
+            f"link add name {rail.name} mtu {self.mtu} type veth"
+            f" peer name {rail.port(host)} netns {self.namespace('sw')} mtu {self.mtu}",
+            f"link set dev {rail.name} {self._gso_words()}",
+        ]
+        if self.ipv4 or rail is MGMT:
+            lines.append(f"addr add {rail.address(host)}/16 dev {rail.name}")
+        if self.ipv6 and rail is not MGMT:
+            lines.append(f"addr add {rail.address6(host)}/64 dev {rail.name}")
+        lines.append(f"link set dev {rail.name} up")
         return lines
 
     def _switch_port_lines(self) -> list[str]:
         return [
-            f"link set dev {rail.port(host)} {self._gso_words()} master {rail.bridge} up"
+            self._switch_port_line(rail, host)
             for rail in self._networks()
             for host in self._hosts_on(rail)
         ]
+
+    def _switch_port_line(self, rail: Rail, host: int) -> str:
+        return f"link set dev {rail.port(host)} {self._gso_words()} master {rail.bridge} up"
 
     def _gso_words(self) -> str:
         return "gso_max_segs 1" if self.gso is None else f"gso_max_size {self.gso}"
@@ -549,10 +557,28 @@ class Testbed:
             self._batch("ip", self.namespace(host), [f"link set dev {rail} down"])
         elif how == "silent":
             self._filter([self._drop("cut", port, host, "ingress", "egress")])
+        elif how == "large":
+            match = f"meta length > {LARGE}"
+            self._filter([self._drop("cut", port, host, "ingress", "egress", match=match)])
+        elif how == "refused":
+            self._refuse(port, host, "iifname", "tcp flags & (syn | ack) == syn")
         elif how == "reset":
             self._reset(port, host)
         else:
-            raise BedError(f"no such cut '{how}': carrier, admin, silent or reset")
+            raise BedError(f"no such cut '{how}': {', '.join(WAYS_TO_CUT)}")
+
+    def _refuse(self, rail: Rail, host: int, by: str = "", what: str = "") -> None:
+        """What the host's own firewall resets; without a match nothing."""
+        table = f"inet refused_{rail.name}"
+        lines = [f"add table {table}", f"delete table {table}"]
+        if by:
+            lines += [
+                f"add table {table}",
+                f"add chain {table} input {{ type filter hook input priority 0; }}",
+                f'add rule {table} input {by} "{rail.name}" {what} counter reject with tcp reset',
+            ]
+        nft = self._inside(self.namespace(host), tool("nft"), "-f", "-")
+        command(nft, "\n".join(lines) + "\n")
 
     def _reset(self, rail: Rail, host: int) -> None:
         own = f"( src {rail.address(host)} or src [{rail.address6(host)}] )"
@@ -567,8 +593,21 @@ class Testbed:
         """Undoes any cut."""
         [(port, _)] = self._ports(rail, host)
         self._filter([self._drop("cut", port, host)])
+        self._refuse(port, host)
         self._batch("ip", self.namespace("sw"), [f"link set dev {port.port(host)} up"])
         self._batch("ip", self.namespace(host), [f"link set dev {rail} up"])
+
+    def renew(self, host: int, rail: str) -> None:
+        """Deletes the host's interface and makes another of its name, as a driver's reload does.
+
+        It has the rate that the rail was built with, and no filter of the old one's.
+        """
+        [(port, _)] = self._ports(rail, host)
+        self._filter([self._drop(kind, port, host) for kind in ("cut", "loss")])
+        self._batch("ip", self.namespace(host), [f"link del {rail}"])
+        self._batch("ip", self.namespace(host), self._interface_lines(port, host))
+        self._batch("ip", self.namespace("sw"), [self._switch_port_line(port, host)])
+        self._shape({(port, host): port.rate})
 
     def loss(
         self, rail: str, percent: float, host: int | None = None, to: int | None = None
