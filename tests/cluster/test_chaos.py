@@ -1,7 +1,8 @@
 """Whatever happens to the network and to the ranks meanwhile, every result has the right bits.
 
-Cuts, silence, loss, other rates and ranks that stand still are drawn from a seed, which is printed;
-CHAOS_SEED repeats a run (what happens in it, not to the microsecond when). The ranks log the steps
+Cuts, silence, large frames that vanish, connections that a firewall refuses, interfaces that are made
+anew, loss, other rates and ranks that stand still are drawn from a seed, which is printed; CHAOS_SEED
+repeats a run (what happens in it, not to the microsecond when). The ranks log the steps
 of their channels, and the logs are replayed against the rules; CHAOS_LOGS names a folder to keep
 them in.
 """
@@ -47,7 +48,8 @@ class Weather:
 
     def change(self, ranks: list[Process]) -> None:
         """One thing changes, or some are as they were."""
-        kinds = ["cut", "cut", "cut", "silence", "heal", "heal", "rate", "loss", "stop"]
+        often = ["cut", "cut", "cut", "heal", "heal", "heal"]
+        kinds = [*often, "large", "refuse", "renew", "silence", "rate", "loss", "stop"]
         kind = self.random.choice(kinds)
         what = getattr(self, kind)(ranks)
         if what:
@@ -61,14 +63,36 @@ class Weather:
             for one, other in itertools.combinations(range(HOSTS), 2)
         )
 
-    def cut(self, _: list[Process]) -> str:
+    def _port_to_cut(self) -> tuple[int, str] | None:
         port = (self.random.randrange(HOSTS), self.random.choice(list(RAILS)))
-        how = self.random.choice(["carrier", "admin", "silent"])
-        if port in self.cuts or not self._may_cut({port}):
+        return port if port not in self.cuts and self._may_cut({port}) else None
+
+    def _cut(self, how: str) -> str:
+        port = self._port_to_cut()
+        if port is None:
             return ""
         self.bed.cut(*port, how)
         self.cuts.add(port)
         return f"{port} {how}"
+
+    def cut(self, _: list[Process]) -> str:
+        return self._cut(self.random.choice(["carrier", "admin", "silent"]))
+
+    def large(self, _: list[Process]) -> str:
+        """A path loses large frames, and passes small ones."""
+        return self._cut("large")
+
+    def refuse(self, _: list[Process]) -> str:
+        """A firewall refuses connections to a host, and lets those be that are there."""
+        return self._cut("refused")
+
+    def renew(self, _: list[Process]) -> str:
+        """An interface is deleted, and made anew."""
+        port = self._port_to_cut()
+        if port is None:
+            return ""
+        self.bed.renew(*port)
+        return str(port)
 
     def silence(self, _: list[Process]) -> str:
         """A rail falls silent at all hosts."""
@@ -158,6 +182,6 @@ def test_chaos(bed: Testbed) -> None:
         counts = replay(lines_of(log) for log in logs)
     rails = [rail for rank in ranks for rail in json.loads(rank.stdout.splitlines()[-1])["rails"]]
     print(weather.count, dict(counts), rails)
-    # It would show nothing if none of these had been needed.
+    # The run would show nothing if none of these had been needed.
     assert sum(rail["failures"] for rail in rails) > 0
     assert counts["down"] > 0 and counts["resent"] > 0, counts
