@@ -24,6 +24,7 @@
 #include "common/spelling.h"
 #include "nezha/errors.h"
 #include "nezha/launch.h"
+#include "nezha/version.h"
 
 namespace nezha::bench {
 namespace {

@@ -17,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "flare_offload/manager/manager.h"
+#include "nezha/version.h"
 
 namespace nezha::flare {
 namespace {

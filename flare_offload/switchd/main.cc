@@ -26,6 +26,7 @@
 #include "common/cpus.h"
 #include "flare_offload/switchd/control.h"
 #include "flare_offload/switchd/server.h"
+#include "nezha/version.h"
 
 namespace nezha::flare {
 namespace {

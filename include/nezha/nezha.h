@@ -1,0 +1,16 @@
+/// All of nezha's public headers.
+#pragma once
+
+#include "nezha/allreduce.h"
+#include "nezha/barrier.h"
+#include "nezha/broadcast.h"
+#include "nezha/context.h"
+#include "nezha/environment.h"
+#include "nezha/errors.h"
+#include "nezha/handle.h"
+#include "nezha/interfaces.h"
+#include "nezha/launch.h"
+#include "nezha/redis_store.h"
+#include "nezha/reduce.h"
+#include "nezha/types.h"
+#include "nezha/version.h"
