@@ -167,7 +167,8 @@ def test_other_collectives(
 ) -> None:
     sizes = QUICK if collective != "barrier" else QUICK[2:]
     options = [*ON_BOTH[NEZHA], *sizes, *in_place, "--threads", "2", "--format", "json"]
-    rows = [json.loads(line) for line in run(bed, tmp_path, NEZHA, *options, collective=collective).splitlines()]
+    output = run(bed, tmp_path, NEZHA, *options, collective=collective)
+    rows = [json.loads(line) for line in output.splitlines()]
     assert [row["elements"] for row in rows] == (ELEMENTS if collective != "barrier" else [0])
     assert all(row["collective"] == collective and row["min_us"] > 0 for row in rows)
     if collective != "barrier":  # along a chain of three: two ranks send it, three times, two threads
@@ -382,8 +383,14 @@ GOOD = ["--size", "2", "--rank", "0", "--shared-path", "/"]
         (["allreduce"], "--size is needed"),
         (["--size", "2", "allreduce"], "--rank is needed"),
         (["--size", "2", "--rank", "2", "allreduce"], "rank 2 of 2"),
-        (["--size", "2", "--rank", "0", "allreduce"], "one of --shared-path, --store, --redis-host is needed"),
-        ([*GOOD, "--store", "redis://h", "allreduce"], "give only one of --shared-path, --store, --redis-host; there are 2"),
+        (
+            ["--size", "2", "--rank", "0", "allreduce"],
+            "one of --shared-path, --store, --redis-host is needed",
+        ),
+        (
+            [*GOOD, "--store", "redis://h", "allreduce"],
+            "give only one of --shared-path, --store, --redis-host; there are 2",
+        ),
         (["--redis-port", "65536"], "at most 65535"),
         ([*GOOD, "allreduce"], "is needed"),
     ],

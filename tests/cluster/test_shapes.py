@@ -136,14 +136,18 @@ def test_cable_out_from_the_start(bed: Testbed) -> None:
 # ---- names ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("plan", [{"plan": "stripe"}, {"plan": "slice", "shares": "2,1"}], ids=["stripe", "slice"])
+@pytest.mark.parametrize(
+    "plan", [{"plan": "stripe"}, {"plan": "slice", "shares": "2,1"}], ids=["stripe", "slice"]
+)
 def test_rail_names(bed: Testbed, plan: dict[str, Any]) -> None:
     """Rails are matched by name, whatever the interfaces' names are."""
     rails = "tcp:eth0?rail=blue,tcp:eth1?rail=red"
     check_carried(job.run(bed, rails=rails, **plan, **USUAL), "blue", "red")
 
 
-@pytest.mark.parametrize("plan", [{"plan": "stripe"}, {"plan": "slice", "shares": "1,1"}], ids=["stripe", "slice"])
+@pytest.mark.parametrize(
+    "plan", [{"plan": "stripe"}, {"plan": "slice", "shares": "1,1"}], ids=["stripe", "slice"]
+)
 def test_rails_in_another_order(bed: Testbed, plan: dict[str, Any]) -> None:
     with job.Job(bed, 3) as work:
         work.start([0, 2], rails=BOTH, **plan, **USUAL)
