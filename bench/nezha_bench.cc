@@ -25,8 +25,8 @@ const Dialect kDialect = {
     {"allreduce", "reduce", "broadcast", "barrier"},
     "rails",
     "LIST",
-    "this rank's rails, such as tcp:eth0,tcp:eth1, or auto, which finds them; with --plan slice the"
-    " same on all ranks",
+    "this rank's rails, such as tcp:eth0,tcp:eth1, or auto, which finds them (auto,!eth0,!ib*"
+    " leaves some out); with --plan slice the same on all ranks (default: auto)",
     {"auto", "ring", "recursive-doubling", "halving-doubling", "direct", "bcube"},
     {"auto", "stripe", "slice"},
     {"auto", "recursive-doubling", "halving-doubling", "direct"},
@@ -154,6 +154,14 @@ void await_switch(Runner& runner, const Options& options) {
   }
 }
 
+void tell_what_auto_took(const Context& context) {
+  std::vector<std::string> names;
+  for (const auto& rail : context.rails()) names.push_back(rail.name);
+  absl::FPrintF(stderr,
+                "nezha-bench: without --rails nezha has found these: %s (--list-rails says more)\n",
+                absl::StrJoin(names, ", "));
+}
+
 std::unique_ptr<Runner> connect(const Options& options, Meeting& meeting) {
   ContextOptions wanted;
   wanted.rank = options.rank;
@@ -165,6 +173,7 @@ std::unique_ptr<Runner> connect(const Options& options, Meeting& meeting) {
   wanted.policy = policy_of(options);
   wanted.table = options.table;
   auto context = Context::create(meeting.store(), wanted);
+  if (options.rails.empty() && options.rank == 0) tell_what_auto_took(*context);
   if (wanted.plan == Plan::kSlice) {  // slices go by a rail's place in the list
     std::vector<std::string> names;
     for (const auto& rail : context->rails()) names.push_back(rail.name);

@@ -391,7 +391,9 @@ void check_together(const Options& o, const Dialect& dialect) {
     throw UsageError(absl::StrCat("rank ", o.rank, " of ", o.size, ": ranks are 0 to size - 1"));
   }
   check_meeting_place(o);
-  if (o.rails.empty()) throw UsageError("--" + dialect.rails_option + " is needed");
+  if (o.rails.empty() && dialect.list_rails == nullptr) {
+    throw UsageError("--" + dialect.rails_option + " is needed");
+  }
   if (!o.shares.empty() && !o.plan.empty() && o.plan != "slice") {
     throw UsageError(shares_without_slices("--share", o.plan));
   }
@@ -474,7 +476,9 @@ std::string to_text(const std::vector<double>& shares) {
 }
 
 bool fit(const std::vector<double>& shares, const std::vector<std::string>& rails) {
-  return shares.size() == slices_of(rails) || rails == std::vector<std::string>{"auto"};
+  const bool is_auto =
+      rails.empty() || std::find(rails.begin(), rails.end(), "auto") != rails.end();
+  return is_auto || shares.size() == slices_of(rails);
 }
 
 std::string shares_text(const Options& options) {

@@ -122,8 +122,10 @@ const std::vector<EnvironmentVariable>& environment_table() {
        .choices = {"trace", "debug", "info", "warning", "error", "critical", "off"}},
       {.name = "NEZHA_RAILS",
        .kind = Kind::kList,
-       .help = "This rank's devices, such as tcp:eth0,tcp:eth1, or auto, which finds them "
-               "(ContextOptions::rails)."},
+       .default_value = "auto",
+       .help = "This rank's devices, such as tcp:eth0,tcp:eth1, or auto, which finds them. "
+               "auto,!eth0,!ib* finds them too, and leaves out the interfaces whose names match "
+               "these patterns (ContextOptions::rails)."},
       {.name = "NEZHA_TIMEOUT",
        .kind = Kind::kDuration,
        .default_value = "30s",

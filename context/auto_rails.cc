@@ -1,5 +1,7 @@
 #include "context/auto_rails.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/log.h"
@@ -16,10 +18,10 @@ constexpr size_t kMostRails = kMaxLanes - 1;
 
 }  // namespace
 
-absl::StatusOr<std::vector<Choice>> probe_and_select() {
+absl::StatusOr<std::vector<Choice>> probe_and_select(const std::vector<std::string>& unwanted) {
   const auto interfaces = probe_interfaces();
   if (!interfaces.ok()) return interfaces.status();
-  return select_nics(*interfaces, near_numa_nodes(), kMostRails);
+  return select_nics(*interfaces, near_numa_nodes(), kMostRails, unwanted);
 }
 
 std::string uri_of(const Choice& choice) {
@@ -29,8 +31,22 @@ std::string uri_of(const Choice& choice) {
                              : absl::StrCat("tcp:", name, "?rail=", choice.rail);
 }
 
-absl::StatusOr<AutoRails> find_rails() {
-  const auto choices = probe_and_select();
+bool is_auto(const std::vector<std::string>& rails) {
+  return std::find(rails.begin(), rails.end(), "auto") != rails.end();
+}
+
+absl::StatusOr<AutoRails> find_rails(const std::vector<std::string>& rails) {
+  std::vector<std::string> unwanted;
+  for (const std::string& word : rails) {
+    if (word == "auto") continue;
+    if (word.size() < 2 || word.front() != '!') {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "rails: '", word, "' beside auto; auto goes alone or with interfaces to leave ",
+          "out, such as auto,!eth0,!ib*"));
+    }
+    unwanted.push_back(word.substr(1));
+  }
+  const auto choices = probe_and_select(unwanted);
   if (!choices.ok()) return choices.status();
   AutoRails found;
   std::vector<std::string> left;

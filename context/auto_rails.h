@@ -1,4 +1,4 @@
-// rails = {"auto"}: this host's network interfaces, and those of them that become rails.
+// rails = {"auto", "!PATTERN", ...}: this host's network interfaces, and those that become rails.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 namespace nezha {
 
 // What becomes of each of this host's interfaces, in a process that may run where the calling
-// thread may.
-absl::StatusOr<std::vector<Choice>> probe_and_select();
+// thread may. Those whose names match one of the patterns are left.
+absl::StatusOr<std::vector<Choice>> probe_and_select(const std::vector<std::string>& unwanted = {});
 
 // The device that the choice stands for; empty if the interface is left.
 std::string uri_of(const Choice& choice);
@@ -21,7 +21,12 @@ struct AutoRails {
   ChosenInterfaces interfaces;  // by rail name
 };
 
-// Those that are taken; at least one, or the error says why each was left. Logs all, and why.
-absl::StatusOr<AutoRails> find_rails();
+// Whether the list leaves it to nezha to find the rails.
+bool is_auto(const std::vector<std::string>& rails);
+
+// What `rails`, a list with "auto", stands for: at least one rail, or the error says why each
+// interface was left. Logs what is taken and left, and why. A list that has anything else than
+// "auto" and patterns is an error.
+absl::StatusOr<AutoRails> find_rails(const std::vector<std::string>& rails);
 
 }  // namespace nezha

@@ -82,12 +82,8 @@ void ContextImpl::join_group() {
 }
 
 void ContextImpl::find_rails() {
-  const auto& rails = options_.rails;
-  if (std::find(rails.begin(), rails.end(), "auto") == rails.end()) return;
-  if (rails.size() > 1) {
-    throw InvalidArgument(prefixed(rank_of_, "rails: auto is not for lists; give it alone"));
-  }
-  auto found = nezha::find_rails();
+  if (!is_auto(options_.rails)) return;
+  auto found = nezha::find_rails(options_.rails);
   if (!found.ok()) throw InvalidArgument(prefixed(rank_of_, std::string(found.status().message())));
   options_.rails = std::move(found->uris);
   chosen_ = std::move(found->interfaces);

@@ -67,16 +67,7 @@ absl::Status bad(absl::string_view why) { return absl::InvalidArgumentError(why)
 }  // namespace
 
 absl::Status complete_own_options(ContextOptions& options) {
-  if (options.rails.empty()) {
-    if (const std::string rails = environment("NEZHA_RAILS"); !rails.empty()) {
-      options.rails = parse_list(rails);
-    }
-  }
-  if (options.rails.empty()) {
-    return bad(
-        "no rails; name them, such as tcp:eth0, or give auto, in ContextOptions::rails or "
-        "NEZHA_RAILS");
-  }
+  if (options.rails.empty()) options.rails = parse_list(environment("NEZHA_RAILS"));
   if (options.table.empty()) options.table = environment("NEZHA_TABLE");
   if (!options.timeout.has_value()) {
     const auto timeout = parse_duration(environment("NEZHA_TIMEOUT"));

@@ -1,5 +1,7 @@
 #include "control/nic_selector.h"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <tuple>
 
@@ -65,8 +67,9 @@ const InterfaceAddress* address_of(const Interface& interface) {
 
 class Selector {
  public:
-  Selector(const std::vector<Interface>& interfaces, const std::set<int>& near_nodes)
-      : near_nodes_(near_nodes) {
+  Selector(const std::vector<Interface>& interfaces, const std::set<int>& near_nodes,
+           const std::vector<std::string>& unwanted)
+      : near_nodes_(near_nodes), unwanted_(unwanted) {
     for (const Interface& interface : interfaces) candidates_.push_back({interface, {}, 0, {}});
     std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
       return named_before(a.interface.name, b.interface.name);
@@ -77,6 +80,7 @@ class Selector {
     leave_what_is_no_way_out();
     leave_virtual_cables();
     name_rails();
+    leave_unwanted();
     leave_what_is_down();
     leave_shared_wires();
     leave_slow_ones();
@@ -165,7 +169,8 @@ class Selector {
     });
   }
 
-  // Before those that are down are left: the names of the others must not depend on cables.
+  // This comes before unwanted interfaces and those that are down are left: the names of the other
+  // rails must not depend on cables, nor on what one rank does not want.
   void name_rails() {
     std::map<InterfaceAddress, int> on_subnet;
     for (Candidate* each : remaining()) {
@@ -189,6 +194,17 @@ class Selector {
     const std::string& name = candidate.interface.name;
     return std::make_tuple(candidate.number == 0, candidate.subnet, candidate.number, name.size(),
                            name);
+  }
+
+  void leave_unwanted() {
+    leave([&](const Interface& interface) -> std::string {
+      for (const std::string& pattern : unwanted_) {
+        if (fnmatch(pattern.c_str(), interface.name.c_str(), 0) == 0) {
+          return absl::StrCat("not wanted: !", pattern);
+        }
+      }
+      return "";
+    });
   }
 
   void leave_what_is_down() {
@@ -283,14 +299,16 @@ class Selector {
   }
 
   const std::set<int>& near_nodes_;
+  const std::vector<std::string>& unwanted_;
   std::vector<Candidate> candidates_;  // by name
 };
 
 }  // namespace
 
 std::vector<Choice> select_nics(const std::vector<Interface>& interfaces,
-                                const std::set<int>& near_nodes, size_t limit) {
-  return Selector(interfaces, near_nodes).select(limit);
+                                const std::set<int>& near_nodes, size_t limit,
+                                const std::vector<std::string>& unwanted) {
+  return Selector(interfaces, near_nodes, unwanted).select(limit);
 }
 
 std::map<std::string, std::string> pair_rails(const ChosenInterfaces& here,

@@ -36,9 +36,11 @@ struct Choice {
 
 // One for each interface: those that are taken, in an order that is the same on all hosts which
 // have the same rails, and then the others. At most `limit` are taken; devices of distinct cards go
-// first, and then those near `near_nodes`, the NUMA nodes that the process runs on.
+// first, and then those near `near_nodes`, the NUMA nodes that the process runs on. An interface
+// whose name matches one of the `unwanted` patterns (fnmatch(3), such as "eth0" or "ib*") is left.
 std::vector<Choice> select_nics(const std::vector<Interface>& interfaces,
-                                const std::set<int>& near_nodes, size_t limit);
+                                const std::set<int>& near_nodes, size_t limit,
+                                const std::vector<std::string>& unwanted = {});
 
 // Of a rank's rails, by name: the interface of each, if the selector chose it, or nothing.
 using ChosenInterfaces = std::map<std::string, std::string>;

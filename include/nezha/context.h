@@ -87,8 +87,8 @@ struct ContextOptions {
   /// This rank's devices, as URIs: `tcp:eth0`, `tcp:eth1?rail=blue&family=6`. Two devices on two
   /// ranks are on the same rail if they have the same rail name, which is the interface's name
   /// unless `rail=` gives another. A rank may lack a rail that others have, as long as each pair
-  /// that exchanges data has one in common. At least one, at most 16. Empty: not given
-  /// (NEZHA_RAILS).
+  /// that exchanges data has one in common. At most 16. Empty: not given (NEZHA_RAILS, or
+  /// {"auto"}).
   ///
   /// `cpus=` names a rail's cores, such as `tcp:eth0?cpus=0-3,8`: a thread of the rail's own runs
   /// on these and no others (the Nezha paper's interface for CPU resources, section V-C3). They may
@@ -116,8 +116,9 @@ struct ContextOptions {
   /// ranks must name the same.
   ///
   /// {"auto"} stands for the devices that nezha finds on this host: nezha/interfaces.h says which,
-  /// and the log (NEZHA_LOG=info) why. Two such devices on two ranks are on the same rail if they
-  /// are on one subnet, or, where that is left over on both (routed networks, in which each host
+  /// and the log (NEZHA_LOG=info) why. {"auto", "!eth0", "!ib*"} leaves out the interfaces whose
+  /// names match these patterns (fnmatch(3)). Two such devices on two ranks are on the same rail if
+  /// they are on one subnet, or, where that is left over on both (routed networks, in which each host
   /// has a subnet of its own), if their interfaces have the same name. Ranks that name their rails
   /// and ranks that leave it to nezha share only those of the same name.
   std::vector<std::string> rails;

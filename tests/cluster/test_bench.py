@@ -392,7 +392,6 @@ GOOD = ["--size", "2", "--rank", "0", "--shared-path", "/"]
             "give only one of --shared-path, --store, --redis-host; there are 2",
         ),
         (["--redis-port", "65536"], "at most 65535"),
-        ([*GOOD, "allreduce"], "is needed"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -140,11 +140,29 @@ def test_nothing_to_find(tmp_path: Path) -> None:
     assert "name the rails, such as tcp:eth0" in done.stderr
 
 
-def test_auto_is_not_for_lists(bed: Testbed) -> None:
+def test_auto_goes_with_patterns_alone(bed: Testbed) -> None:
     with job.Job(bed, 1) as work:
         [rank] = work.start([0], elements=1, rails="tcp:eth0,auto")
         error = rank.wait_for("error")
-        assert error["type"] == "InvalidArgument" and "auto" in error["what"], error
+        assert error["type"] == "InvalidArgument", error
+        assert "'tcp:eth0' beside auto" in error["what"], error
+
+
+def test_unwanted_interfaces(bed: Testbed) -> None:
+    """The pattern leaves out each host's interfaces of that name, and no rail's name changes."""
+    work = job.run(bed, rails="auto,!eth2,!ens[5-9]", elements=4 * MIB, operations=2)
+    for rank in work.ranks:
+        names = [rail["name"] for rail in rank.last("done")["rails"]]
+        assert names == (NAMES[:1] if rank.number == 2 else [NAMES[0], NAMES[2]]), rank.told()
+
+
+def test_no_rails_are_auto(bed: Testbed, tmp_path: Path) -> None:
+    """Rank 0 says what that is."""
+    words = ["--elements", "1M", "--iteration-count", "1", "--format", "json", "allreduce"]
+    ranks = bed.run([BENCH, "--shared-path", str(tmp_path), *words], timeout=job.PATIENCE)
+    assert [rail["name"] for rail in json.loads(ranks[0].stdout)["rails"]] == NAMES
+    said = f"without --rails nezha has found these: {', '.join(NAMES)}"
+    assert [said in rank.stderr for rank in ranks] == [True, False, False]
 
 
 # ---- the list ---------------------------------------------------------------------------------

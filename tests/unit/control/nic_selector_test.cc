@@ -82,13 +82,18 @@ class Host {
     return change([&](Interface& it) { it.lower = find(lower).index; });
   }
 
+  Host& unwanted(const std::vector<std::string>& patterns) {
+    unwanted_ = patterns;
+    return *this;
+  }
+
   std::vector<Choice> choices(size_t limit = kNoLimit, const std::set<int>& near = {}) const {
-    auto choices = select_nics(interfaces_, near, limit);
+    auto choices = select_nics(interfaces_, near, limit, unwanted_);
     EXPECT_EQ(choices.size(), interfaces_.size()) << "one for each";
     // The answer does not depend on the kernel's order.
     auto backwards = interfaces_;
     std::reverse(backwards.begin(), backwards.end());
-    const auto again = select_nics(backwards, near, limit);
+    const auto again = select_nics(backwards, near, limit, unwanted_);
     for (size_t i = 0; i < choices.size(); ++i) {
       EXPECT_EQ(choices[i].interface.name, again[i].interface.name);
       EXPECT_EQ(choices[i].rail, again[i].rail);
@@ -134,6 +139,7 @@ class Host {
     return *this;
   }
 
+  std::vector<std::string> unwanted_;
   std::vector<Interface> interfaces_;
 };
 
@@ -352,6 +358,22 @@ TEST(NicSelector, LeavesSlowOnes) {
                              .speed(100'000)
                              .no_carrier();
   EXPECT_EQ(unplugged.taken(), "eth0=10.0.0.0/16") << "it is the fastest that there is";
+}
+
+TEST(NicSelector, UnwantedInterfacesAreLeft) {
+  Host host = Host()
+                  .nic("eno1", "10.0.0.1/16")
+                  .speed(100'000)
+                  .nic("ens1", "10.1.0.1/16")
+                  .speed(10'000)
+                  .nic("ens2", "10.1.0.2/16")
+                  .speed(10'000);
+  EXPECT_EQ(host.taken(), "eno1=10.0.0.0/16");
+  host.unwanted({"eno*"});
+  EXPECT_EQ(host.taken(), "ens1=10.1.0.0/16 ens2=10.1.0.0/16#2") << "eno1 sets no measure";
+  EXPECT_EQ(host.why_left("eno1"), "not wanted: !eno*");
+  host.unwanted({"eno?", "ens1", "nothing"});
+  EXPECT_EQ(host.taken(), "ens2=10.1.0.0/16#2") << "the other rails keep their names";
 }
 
 Host dgx() {
