@@ -92,7 +92,9 @@ TEST(Endpoint, ConnectingToNobodyFailsTheChannel) {
   transfer.send(channel, 1, 100, 1);
   ASSERT_TRUE(progress.wait(guard, transfer.waiter, now() + 60 * kSecond));
   EXPECT_TRUE(absl::IsUnavailable(transfer.failure)) << transfer.failure;
-  EXPECT_NE(transfer.failure.message().find("rank 7"), absl::string_view::npos);
+  for (const char* words : {"rank 7", "Connection refused", "an address of this host"}) {
+    EXPECT_NE(transfer.failure.message().find(words), absl::string_view::npos) << transfer.failure;
+  }
   EXPECT_TRUE(channel.failed());
 }
 
