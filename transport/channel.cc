@@ -549,10 +549,12 @@ bool Channel::is_refused() const {
 std::string Channel::state_of(Rail rail) const {
   const Device* device = owner_.device(rail);
   const Port& asked = port(rail);
-  if (!addresses_.contains(device->name())) return "the peer has no such rail";
+  const auto address = addresses_.find(device->name());
+  if (address == addresses_.end()) return "the peer has no such rail";
   if (asked.link != nullptr) return "connected";
   if (!asked.last_error.ok()) return std::string(asked.last_error.message());
-  return device->carrier() ? "no answer yet" : "the interface has no carrier";
+  if (!device->carrier()) return "the interface has no carrier";
+  return absl::StrCat("no answer yet from ", address->second);
 }
 
 std::string Channel::describe() const {
