@@ -117,8 +117,10 @@ const std::vector<EnvironmentVariable>& environment_table() {
        .kind = Kind::kChoice,
        .default_value = "warning",
        .help = "What is logged, on standard error: messages of this level and of those after it. "
-               "info shows links that come and go. A process whose rank is not known yet is "
-               "\"process\" and a number there, and \"rank 2 of 4 (host, pid)\" later.",
+               "warning tells of rails that are lost, that never come up and that return, info of "
+               "each link that is made, debug of each attempt to make one that fails. A process "
+               "whose rank is not known yet is \"process\" and a number there, and \"rank 2 of 4 "
+               "(host, pid)\" later.",
        .choices = {"trace", "debug", "info", "warning", "error", "critical", "off"}},
       {.name = "NEZHA_RAILS",
        .kind = Kind::kList,

@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "collectives/hosts/ring.h"
 #include "collectives/signature.h"
@@ -43,6 +44,7 @@ ContextImpl::ContextImpl(const ContextImpl& parent, const std::vector<int>& grou
       options_(parent.options_),
       algorithm_(parent.algorithm_),
       checks_pointers_(parent.checks_pointers_),
+      where_(parent.where_),
       chosen_(parent.chosen_),
       job_(job),
       rails_(parent.rails_),
@@ -332,24 +334,36 @@ void ContextImpl::tell_of_silence(const wire::RollCall& question) {
   }
 }
 
+// What another rank could see of this one may be wrong, and read here would seem to be of a third.
 void ContextImpl::on_abort(const wire::Abort& abort) {
-  break_context(absl::AbortedError(abort.reason), abort.rank);
+  const auto own = static_cast<uint32_t>(options_.rank);
+  const bool is_of_this = abort.rank != own && absl::StrContains(abort.reason, where_);
+  break_context(absl::AbortedError(is_of_this ? absl::StrCat("rank ", own,
+                                                             " lives, but another rank has "
+                                                             "lost its connections to it: ",
+                                                             abort.reason)
+                                              : abort.reason),
+                abort.rank);
 }
 
 std::vector<RailStats> ContextImpl::rails() const {
   Progress::Guard guard(endpoint_->progress());
   std::vector<RailStats> stats;
+  const Nanos time = now();
   for (const Rail rail : rails_) {
     const Device* device = endpoint_->device(rail);
     const RailCounters& counters = device->counters();
+    const RailOutage outage = endpoint_->outage(rail);
     stats.push_back({device->name(), counters.bytes_sent, counters.bytes_received,
                      counters.segments_resent, counters.failures, counters.reconnections,
-                     counters.last_failure, counters.rate});
+                     counters.last_failure, counters.rate, outage.peers,
+                     outage.peers == 0 ? 0 : static_cast<double>(time - outage.since) / kSecond,
+                     outage.why});
   }
   if (flare_ != nullptr) {
     const flare::SessionCounters& counters = flare_->counters();
     stats.push_back({kSwitchRail, counters.bytes_sent, counters.bytes_received, counters.resent,
-                     flare_->failures(), 0, "", 0});
+                     flare_->failures(), 0, "", 0, 0, 0, ""});
   }
   return stats;
 }

@@ -208,6 +208,7 @@ class ContextImpl final : JobListener,
   Algorithm algorithm_ = Algorithm::kAuto;  // of operations that choose none
   bool checks_pointers_ = false;
   std::string rank_of_;      // "rank 1 of 4"
+  std::string where_;        // this process, as other ranks' errors name it
   ChosenInterfaces chosen_;  // by rail name, if the rails are "auto"
   UniqueId job_;
   std::vector<Rail> rails_;  // in the order of options_.rails

@@ -73,6 +73,7 @@ void ContextImpl::join_group() {
   }
   refuse_unless(settings.apply(options_, algorithm_));
   if (options_.rank != 0) check_slices(rank0);
+  where_ = own_record().where();
   enter();
   Record own = own_record();
   own.settings = settings.encode();
@@ -203,8 +204,7 @@ absl::Status ContextImpl::resolve(int rank, Nanos deadline) {
   Progress::Guard guard(endpoint_->progress());
   Channel& channel = endpoint_->channel(record->process);
   // One name for all contexts that share the channel.
-  channel.set_peer(absl::StrCat("rank ", listed(rank), " of ", record->size, " (", record->host,
-                                ", pid ", record->pid, ")"),
+  channel.set_peer(absl::StrCat("rank ", listed(rank), " of ", record->size, " ", record->where()),
                    job_, addresses, pairs);
   group_.channels[static_cast<size_t>(rank)] = &channel;
   return absl::OkStatus();

@@ -311,10 +311,10 @@ Nanos ContextImpl::idle_before(const RunningOperation& operation) const {
   return std::max<Nanos>(0, operation.started_at() - last_over_.at);
 }
 
-// The rails on which a link is down that was up, or loses much, to one of the ranks that this
-// operation was carried out with, or another one lately: each algorithm has its own peers, and
-// lanes are not to come and go with the sizes of messages. To others links are not made again
-// before they are needed.
+// The rails on which a link is down that was up, or loses much, or has not come up for long, to one
+// of the ranks that this operation was carried out with, or another one lately: each algorithm has
+// its own peers, and lanes are not to come and go with the sizes of messages. To others links are
+// not made again before they are needed.
 RailMask ContextImpl::failed_rails(const RunningOperation& operation) {
   seen_.resize(group_.channels.size());
   const auto& request = operation.request();
@@ -323,7 +323,7 @@ RailMask ContextImpl::failed_rails(const RunningOperation& operation) {
     const Channel* channel = group_.channels[rank];
     if (channel == nullptr) continue;
     seen_[rank] |= channel->up();
-    const RailMask failed = seen_[rank] & ~channel->preferred();
+    const RailMask failed = (seen_[rank] & ~channel->preferred()) | channel->long_missing();
     if (failed != 0) {
       failed_[peer] = {failed, now()};
     } else {

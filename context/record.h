@@ -35,6 +35,8 @@ struct Record {
   ChosenInterfaces rails() const;
 
   static std::string key(int rank);
+
+  std::string where() const;  // "(node1, pid 77)", as errors name the process
 };
 
 }  // namespace nezha

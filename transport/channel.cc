@@ -259,7 +259,11 @@ void Channel::on_frame(Link& link, const wire::FrameHeader& frame,
   pump_soon();
 }
 
-void Channel::on_failed(Link& link, const absl::Status& why) { link_down(link.rail(), why, true); }
+void Channel::on_failed(Link& link, const absl::Status& why) {
+  const Rail rail = link.rail();
+  port(rail).refusals.link_down(/*by_peer=*/absl::IsUnavailable(why));
+  link_down(rail, why, true);
+}
 
 void Channel::send_grant(uint64_t number) {
   if (Link* link = best_link()) link->send(wire::FrameType::kGrant, wire::encode_number(number));
@@ -321,8 +325,9 @@ void Channel::need_links() {
   if (failed() || missing == 0) return;
   const Nanos time = now();
   for_each_rail(missing, [&](Rail rail) {
-    const Port& candidate = port(rail);
+    Port& candidate = port(rail);
     if (candidate.attempt != nullptr) return;
+    if (addresses_.contains(owner_.device(rail)->name())) candidate.outage.begin(time);
     if (candidate.retry.due(time, is_last_resort())) connect(rail);
   });
 }
@@ -362,15 +367,24 @@ void Channel::on_connected(Rail rail, absl::StatusOr<std::unique_ptr<Link>> link
                            uint32_t generation) {
   Port& to = port(rail);
   to.attempt.reset();
-  if (link.ok()) {
+  const absl::Status& why = link.status();
+  const bool is_answer = absl::IsAlreadyExists(why) || absl::IsNotFound(why);
+  if (why.ok() || is_answer) to.refusals.answered();
+  if (why.ok()) {
     link_up(rail, *std::move(link), to.attempt_id, generation);
     return;
   }
-  to.last_error = link.status();
-  to.refused = absl::IsUnavailable(to.last_error) && to.retry.has_failed();
+  log().debug("no link to {} on {}: {}", description_, owner_.device(rail)->name(),
+              std::string(why.message()));
+  to.last_error = why;
+  to.refusals.attempt_failed(absl::IsUnavailable(why), now());
   to.retry.attempt_failed(now());
   if (!housekeeping_.armed()) housekeeping_.start(now() + kHousekeeping);
-  if (absl::IsNotFound(link.status())) on_left(to.attempt_job);
+  if (absl::IsNotFound(why)) on_left(to.attempt_job);
+  if (absl::IsPermissionDenied(why) && !failed()) {
+    return fail(absl::UnavailableError(absl::StrCat(
+        description_, " has given up its connections to this process, and accepts no new one")));
+  }
   check_peer();
 }
 
@@ -407,7 +421,7 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   Device* device = owner_.device(rail);
   to.attempt.reset();
   to.generation = generation;
-  to.refused = false;
+  to.refusals.link_up();
   lost_at_ = 0;
   to.retry.link_up(now());
   to.pulse.begin(now());
@@ -423,8 +437,9 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   inbox_.grant_again();
   repeat_news();
   if (to.has_been_up) device->counters().reconnections += 1;
-  log().info("the link to {} on {} is {}", description_, device->name(),
-             to.has_been_up ? "up again" : "up");
+  const bool was_missed = to.outage.end();
+  log().log(was_missed ? spdlog::level::warn : spdlog::level::info, "the link to {} on {} is {}",
+            description_, device->name(), to.has_been_up ? "up again" : "up");
   to.has_been_up = true;
   if (wanted()) for_each_rail(up(), [this](Rail each) { try_rate(each, now()); });
   pump_soon();
@@ -444,14 +459,16 @@ void Channel::link_down(Rail rail, const absl::Status& why, bool tell_peer) {
   device->counters().segments_resent += outbox_.resend(orphans);
   dead.ack_due = false;
   dead.last_error = why;
-  dead.refused = false;
+  dead.outage.begin(now());
   dead.retry.link_died(now());
   if (!housekeeping_.armed()) housekeeping_.start(now() + kHousekeeping);
   if (!peer_left_) {
     device->counters().failures += 1;
     device->counters().last_failure = absl::StrCat(description_, ": ", std::string(why.message()));
-    log().info("the link to {} on {} is down: {}", description_, device->name(),
-               std::string(why.message()));
+    const bool is_news = is_missed() && dead.outage.tell(now());
+    log().log(is_news ? spdlog::level::warn : spdlog::level::info,
+              "the link to {} on {} is down: {}", description_, device->name(),
+              std::string(why.message()));
   }
   if (tell_peer) {
     if (Link* link = best_link()) {
@@ -478,37 +495,79 @@ void Channel::on_carrier(Rail rail, bool up) {
 
 // ---- Failure -----------------------------------------------------------------------------------
 
-// The peer is gone when nobody listens for it on any rail where it could be asked.
+// The peer is gone when each rail that can show so does; see Refusals. Where no rail has led to it
+// for long, nobody waits for it any more either.
 void Channel::check_peer() {
   if (failed() || scheduler_.up() != 0) return;
   if (peer_left_) {
     fail(left_error());
     return;
   }
-  bool asked = false;
-  for (Rail rail = 0; rail < kMaxRails; ++rail) {
-    const Device* device = owner_.device(rail);
-    if (device == nullptr || !addresses_.contains(device->name())) continue;
-    if (port(rail).attempt != nullptr) return;
-    if (!device->carrier()) continue;
-    if (!port(rail).refused) return;
-    asked = true;
+  const Nanos time = now();
+  const RailMask asked = usable();
+  RailMask witnesses = 0;
+  RailMask agreeing = 0;
+  RailMask hopeless = 0;
+  for_each_rail(asked, [&](Rail rail) {
+    const Refusals& refusals = port(rail).refusals;
+    const bool is_known = port(rail).attempt == nullptr;
+    if (refusals.is_witness()) witnesses |= rail_bit(rail);
+    if (is_known && refusals.shows_end(time)) agreeing |= rail_bit(rail);
+    if (is_known && refusals.is_hopeless(time)) hopeless |= rail_bit(rail);
+  });
+  if (witnesses != 0 && agreeing == witnesses) {
+    if (!in_use() && time - lost_at_ < kBadNews) return;
+    fail(absl::UnavailableError(
+        absl::StrCat(description_, " is gone: its connections have ended; ", describe())));
+  } else if (asked != 0 && hopeless == asked && in_use()) {
+    fail(absl::UnavailableError(absl::StrCat("no connection to ", description_,
+                                             " could be made for ", Refusals::kHopeless / kSecond,
+                                             " s: ", describe())));
   }
-  if (!asked || (!in_use() && now() - lost_at_ < kBadNews)) return;
-  fail(absl::UnavailableError(absl::StrCat(description_, " is gone: ", describe())));
+}
+
+// The rails by which the peer can be asked.
+RailMask Channel::usable() const {
+  RailMask usable = 0;
+  for_each_rail(owner_.rails(), [&](Rail rail) {
+    const Device* device = owner_.device(rail);
+    if (device->carrier() && addresses_.contains(device->name())) usable |= rail_bit(rail);
+  });
+  return usable;
+}
+
+// Each of them refuses, and none can show why.
+bool Channel::is_refused() const {
+  bool is_refused = usable() != 0 && up() == 0;
+  for_each_rail(usable(), [&](Rail rail) {
+    const Refusals& refusals = port(rail).refusals;
+    is_refused &= refusals.is_refused() && !refusals.is_witness();
+  });
+  return is_refused;
+}
+
+std::string Channel::state_of(Rail rail) const {
+  const Device* device = owner_.device(rail);
+  const Port& asked = port(rail);
+  const auto address = addresses_.find(device->name());
+  if (address == addresses_.end()) return "the peer has no such rail";
+  if (asked.link != nullptr) return "connected";
+  if (!asked.last_error.ok()) return std::string(asked.last_error.message());
+  if (!device->carrier()) return "the interface has no carrier";
+  return absl::StrCat("no answer yet from ", address->second);
 }
 
 std::string Channel::describe() const {
   std::string text;
-  for (Rail rail = 0; rail < kMaxRails; ++rail) {
-    const Device* device = owner_.device(rail);
-    if (device == nullptr) continue;
-    const absl::Status& error = ports_[static_cast<size_t>(rail)].last_error;
-    absl::StrAppend(&text, text.empty() ? "" : "; ", device->name(), ": ",
-                    !addresses_.contains(device->name()) ? "the peer has no such rail"
-                    : ports_[static_cast<size_t>(rail)].link != nullptr ? "connected"
-                    : error.ok()                                        ? "connecting"
-                                                                        : error.message());
+  for_each_rail(owner_.rails(), [&](Rail rail) {
+    absl::StrAppend(&text, text.empty() ? "" : "; ", owner_.device(rail)->name(), ": ",
+                    state_of(rail));
+  });
+  if (is_refused()) {
+    absl::StrAppend(&text,
+                    "; either its process has ended, or a firewall of its host refuses "
+                    "connections, or the rail is not a network that the hosts share (lo and "
+                    "docker0 are not)");
   }
   return text;
 }
@@ -557,6 +616,7 @@ void Channel::housekeeping() {
   const Nanos time = now();
   scheduler_.reconsider(time);
   const Watch watch = watch_links(time);
+  tell_of_outages(time);
   if (failed() || (!wanted() && watch == Watch::kNothing)) return;
   // What a returned operation has left to the outbox counts, too: the one link that is up may be
   // silent, and only another can show that.
@@ -698,6 +758,46 @@ Channel::Watch Channel::watch_links(Nanos time) {
   return watch;
 }
 
+// ---- Rails that are missed ---------------------------------------------------------------------
+
+// Whether the want of a link is a fault: this process speaks to the peer, neither of them is about
+// to end, and a context is well.
+bool Channel::is_missed() const {
+  return !addresses_.empty() && !failed() && !peer_left_ && !is_leaving_ &&
+         std::any_of(jobs_.begin(), jobs_.end(), [this](const Job& job) {
+           return !job.left && !job.closing && !is_broken(job.id.low);
+         });
+}
+
+Nanos Channel::missing_since(Rail rail) const {
+  const Port& missing = port(rail);
+  const bool counts = missing.has_been_up || missing.outage.is_long(now());
+  return counts && is_missed() ? missing.outage.since() : 0;
+}
+
+std::string Channel::why_missing(Rail rail) const {
+  return absl::StrCat(description_, ": ", state_of(rail));
+}
+
+RailMask Channel::long_missing() const {
+  RailMask missing = 0;
+  const Nanos time = now();
+  for_each_rail(owner_.rails(), [&](Rail rail) {
+    if (port(rail).outage.is_long(time)) missing |= rail_bit(rail);
+  });
+  return missing;
+}
+
+void Channel::tell_of_outages(Nanos time) {
+  if (!is_missed()) return;
+  for_each_rail(owner_.rails() & ~up(), [&](Rail rail) {
+    Outage& outage = port(rail).outage;
+    if (!outage.is_long(time) || !outage.tell(time)) return;
+    log().warn("there has been no link to {} on {} for {} s: {}", description_,
+               owner_.device(rail)->name(), (time - outage.since()) / kSecond, state_of(rail));
+  });
+}
+
 // ---- The end -----------------------------------------------------------------------------------
 
 // What was sent for a context that broke is nobody's need, but why it broke is: the sockets of a
@@ -722,6 +822,7 @@ bool Channel::is_bursting() const {
 
 // By every link: the peer may see the end of one before it reads what came by another.
 void Channel::say_goodbye() {
+  is_leaving_ = true;
   for (Port& open : ports_) {
     if (open.link != nullptr) open.link->send(wire::FrameType::kGoodbye, {});
   }

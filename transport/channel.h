@@ -15,9 +15,11 @@
 #include "transport/inbox.h"
 #include "transport/link.h"
 #include "transport/loss.h"
+#include "transport/outage.h"
 #include "transport/outbox.h"
 #include "transport/progress.h"
 #include "transport/pulse.h"
+#include "transport/refusals.h"
 #include "transport/retry.h"
 #include "transport/scheduler.h"
 
@@ -94,6 +96,13 @@ class Channel final : LinkOwner, InboxOwner {
 
   // The state of each rail, and why there is no link on it, for errors.
   std::string describe() const;
+  // The rails that the peer has and that have not led to it for long, though it was spoken to.
+  RailMask long_missing() const;
+  // Since when there has been no link on the rail to a peer that is spoken to and has it; 0: there
+  // is one, or was none yet, but has not been missing for long.
+  Nanos missing_since(Rail rail) const;
+  // Why there is no link on the rail, with the peer's name.
+  std::string why_missing(Rail rail) const;
   // Whether somebody waits for the peer, and no rail reaches it.
   bool is_cut_off() const { return in_use() && up() == 0; }
 
@@ -123,7 +132,8 @@ class Channel final : LinkOwner, InboxOwner {
     Nanos up_at = 0;
     Nanos judged_at = 0;  // by its losses
     bool has_been_up = false;
-    bool refused = false;          // nobody listens there any more
+    Refusals refusals;
+    Outage outage;
     bool ack_when_landed = false;  // the segment at hand
     bool ack_due = false;
     bool is_bursting = false;  // the peer does not have all of a burst; see RateTrial
@@ -159,6 +169,7 @@ class Channel final : LinkOwner, InboxOwner {
   static constexpr size_t kMaxClosed = 64;
 
   Port& port(Rail rail) { return ports_[static_cast<size_t>(rail)]; }
+  const Port& port(Rail rail) const { return ports_[static_cast<size_t>(rail)]; }
   // Whether there is anything to look after.
   bool wanted() const { return (lost_at_ != 0 && has_open_job()) || in_use(); }
   bool in_use() const { return outbox_.wanted() || inbox_.wanted() || outbox_.pending(); }
@@ -176,6 +187,11 @@ class Channel final : LinkOwner, InboxOwner {
   void link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32_t generation);
   void link_down(Rail rail, const absl::Status& why, bool tell_peer);
   void check_peer();
+  RailMask usable() const;
+  bool is_refused() const;
+  std::string state_of(Rail rail) const;
+  void tell_of_outages(Nanos time);
+  bool is_missed() const;
   bool has_open_job() const;
   bool is_broken(uint64_t context) const;
   void fail(const absl::Status& why);
@@ -213,7 +229,8 @@ class Channel final : LinkOwner, InboxOwner {
   Inbox inbox_;
   absl::Status failure_;
   bool peer_left_ = false;
-  Nanos lost_at_ = 0;  // all links had died by then, and it is to be found out why; 0: not so
+  bool is_leaving_ = false;  // this process
+  Nanos lost_at_ = 0;        // all links had died by then, and it is to be found out why; 0: not so
   bool pump_due_ = false;
   bool ack_due_ = false;
   Alarm housekeeping_;

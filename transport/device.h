@@ -53,8 +53,9 @@ class Device {
    public:
     virtual ~Attempt() = default;
   };
-  // The link, or why there is none: kUnavailable (refused: nobody listens there),
-  // kAlreadyExists (the peer keeps another connection), kDeadlineExceeded, or what else happened.
+  // The link, or why there is none: kUnavailable (refused, or another process answers),
+  // kAlreadyExists (the peer keeps another connection), kNotFound (the peer's context is closed),
+  // kPermissionDenied (the peer has given this process up), or what else happened.
   using Connected =
       std::function<void(absl::StatusOr<std::unique_ptr<Link>> link, uint32_t generation)>;
 

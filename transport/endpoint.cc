@@ -84,6 +84,21 @@ Device* Endpoint::device(Rail rail) {
   return index < devices_.size() ? devices_[index].get() : nullptr;
 }
 
+RailOutage Endpoint::outage(Rail rail) const {
+  RailOutage outage;
+  const Channel* first = nullptr;
+  for (const auto& [id, channel] : channels_) {
+    const Nanos since = channel->missing_since(rail);
+    if (since == 0) continue;
+    outage.peers += 1;
+    if (first != nullptr && outage.since <= since) continue;
+    first = channel.get();
+    outage.since = since;
+  }
+  if (first != nullptr) outage.why = first->why_missing(rail);
+  return outage;
+}
+
 Channel& Endpoint::channel(const UniqueId& peer) {
   auto& channel = channels_[peer];
   ChannelOwner& self = *this;

@@ -30,6 +30,13 @@ class JobListener {
   ~JobListener() = default;
 };
 
+// What a rail lacks; see RailStats.
+struct RailOutage {
+  uint64_t peers = 0;
+  Nanos since = 0;  // of the peer that has been without a link for longest
+  std::string why;  // likewise
+};
+
 class Endpoint final : ChannelOwner, Acceptor {
  public:
   // Opens a device for the rail: the registry of rail kinds (context/rails.h) makes such.
@@ -56,6 +63,7 @@ class Endpoint final : ChannelOwner, Acceptor {
   // The device that `uri` names, opened if it is not open yet.
   absl::StatusOr<Rail> open_device(const std::string& uri, const DeviceFactory& make);
   Device* device(Rail rail) override;
+  RailOutage outage(Rail rail) const;
   RailMask rails() const override { return rail_bit(static_cast<Rail>(devices_.size())) - 1; }
   // The channel to a process; made if there is none.
   Channel& channel(const UniqueId& peer);

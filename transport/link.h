@@ -33,8 +33,9 @@ class LinkOwner {
   virtual void on_acked(Link& link, OutSegment& segment) = 0;
   virtual void on_frame(Link& link, const wire::FrameHeader& frame,
                         absl::Span<const std::byte> body) = 0;
-  // The link is of no use any more. Called once, never from inside of a call to the link; the
-  // owner destroys the link when it likes, which fences it.
+  // The link is of no use any more; kUnavailable: the peer's end has closed or reset it. Called
+  // once, never from inside of a call to the link; the owner destroys the link when it likes, which
+  // fences it.
   virtual void on_failed(Link& link, const absl::Status& why) = 0;
   // The credit to put into the header of each frame.
   virtual uint64_t credit() const = 0;

@@ -29,8 +29,6 @@ class Retry {
 
   // Whether to connect now; `is_last_resort`: the pair has no link.
   bool due(Nanos time, bool is_last_resort) const;
-  // Whether an attempt, or the link, has failed since a link was last up.
-  bool has_failed() const { return wait_ > 0; }
   // The part of its rate that the link is given, 0 to 1.
   double trust(Nanos time) const;
 

@@ -166,6 +166,15 @@ struct RailStats {
   std::string last_failure;
   /// The learned rate of the rail's links, bytes per second; 0 while nothing is known.
   double rate = 0;
+  /// The ranks that have the rail and that this process exchanges messages with, but has no link to
+  /// on it now: the link has died, or there has been none for two seconds since it was first
+  /// wanted. Their messages go by the other rails. Ranks that have left are not counted.
+  uint64_t down_peers = 0;
+  /// For how many seconds the one of them that has been without a link for longest has been so.
+  double down_seconds = 0;
+  /// Which rank that one is, and what went wrong last, such as "rank 1 of 4 (node1, pid 77):
+  /// connecting to 10.0.0.2:4711: Connection refused". Empty if `down_peers` is 0.
+  std::string last_error;
 };
 
 /// How the messages of one size class are divided, and what is known of it.

@@ -38,7 +38,7 @@ class ExactReader {
   size_t done_ = 0;
 };
 
-absl::Status explain(const wire::Welcome& welcome) {
+absl::Status explain(const wire::Welcome& welcome, const std::string& address) {
   switch (welcome.code) {
     case wire::WelcomeCode::kAccepted:
       return absl::OkStatus();
@@ -49,13 +49,13 @@ absl::Status explain(const wire::Welcome& welcome) {
     case wire::WelcomeCode::kUnknownJob:
       return absl::NotFoundError("the peer's context is closed");
     case wire::WelcomeCode::kWrongTarget:
-      return absl::UnavailableError("another process has the peer's address");
+      return absl::UnavailableError(absl::StrCat("another process answers at ", address));
     case wire::WelcomeCode::kNoRail:
       return absl::FailedPreconditionError("the peer has another rail at that address");
     case wire::WelcomeCode::kDuplicate:
       return absl::AlreadyExistsError("the peer keeps another connection");
     case wire::WelcomeCode::kClosing:
-      return absl::UnavailableError("the peer is closing");
+      return absl::PermissionDeniedError("the peer accepts no connection of this process");
   }
   return absl::InternalError("unreachable");
 }
@@ -133,7 +133,7 @@ class Outgoing final : public Device::Attempt, EventHandler {
     const auto welcome = wire::decode_welcome(welcome_.bytes());
     if (!welcome.ok()) return finish(welcome.status());
     generation_ = welcome->generation;
-    finish(explain(*welcome));
+    finish(explain(*welcome, address_));
   }
 
   // The last thing done here: the callback may destroy this.
@@ -305,15 +305,23 @@ absl::Status TcpDevice::listen(int family) {
   return progress_.add(listener_.fd(), this, EPOLLIN);
 }
 
+// Whether the address, but for the port, is this device's: it leads to this host.
+bool TcpDevice::is_own(Address address) const {
+  address.set_port(address_.port());
+  return address == address_;
+}
+
 TcpDevice::~TcpDevice() {
   if (!published_.empty()) progress_.remove(listener_.fd());
 }
 
 std::unique_ptr<Device::Attempt> TcpDevice::connect(absl::string_view address,
                                                     const wire::Hello& hello, Connected done) {
-  auto attempt = std::make_unique<Outgoing>(progress_, thread_, hello, counters(),
-                                            std::string(address), std::move(done));
   absl::StatusOr<Address> to = Address::parse(address);
+  auto attempt = std::make_unique<Outgoing>(
+      progress_, thread_, hello, counters(),
+      absl::StrCat(address, to.ok() && is_own(*to) ? " (an address of this host)" : ""),
+      std::move(done));
   if (!to.ok()) {
     attempt->start(to.status(), {});
   } else if (to->family() != address_.family()) {

@@ -37,6 +37,7 @@ class TcpDevice final : public Device, EventHandler {
 
   TcpDevice(Progress& progress, Acceptor& acceptor, Rail rail, const DeviceOptions& options);
   absl::Status listen(int family);
+  bool is_own(Address address) const;
   void stop_accepting(int error);
   void on_events(uint32_t events) override;
   void finish(Incoming& incoming);

@@ -25,6 +25,13 @@ tcp_info kernel_info(int fd) {
   return info;
 }
 
+// What ends a connection from the peer's side is not what the kernel gave up by itself.
+absl::Status connection_error(absl::string_view what, int error) {
+  const std::string text = absl::StrCat(what, ": ", strerror(error));
+  const bool is_by_peer = error == ECONNRESET || error == EPIPE;
+  return is_by_peer ? absl::UnavailableError(text) : absl::AbortedError(text);
+}
+
 }  // namespace
 
 TcpLink::TcpLink(Progress& progress, Progress::RailThread* thread, Socket socket,
@@ -121,9 +128,14 @@ bool TcpLink::read_once() {
   }
   if (got < 0) {
     if (error == EAGAIN || error == EINTR) return false;
-    return fail(absl::UnavailableError(absl::StrCat("reading: ", strerror(error))));
+    return fail(connection_error("reading", error));
   }
-  if (got == 0) return fail(absl::UnavailableError("the peer closed the connection"));
+  if (got == 0) {
+    // The kernel tells of an error once only, and of an end from then on.
+    return fail(absl::IsAborted(write_error_)
+                    ? write_error_
+                    : absl::UnavailableError("the peer closed the connection"));
+  }
   auto bytes = static_cast<size_t>(got);
   read_this_turn_ += bytes;
   bytes_read_ += bytes;
@@ -348,7 +360,7 @@ bool TcpLink::write_once() {
   }
   // The peer may have said something before it closed the connection: goodbye, or that it has all.
   // That is read first, but not from inside of whoever writes.
-  write_error_ = absl::UnavailableError(absl::StrCat("writing: ", strerror(errno)));
+  write_error_ = connection_error("writing", errno);
   progress_.defer([this, alive = std::weak_ptr<bool>(alive_)] {
     if (alive.expired() || on_thread_) return;  // handle_input does it
     read();

@@ -61,7 +61,10 @@ std::string rails_of(const nezha::Context& context) {
             member("received", static_cast<double>(rail.bytes_received)) +
             member("resent", static_cast<double>(rail.segments_resent)) +
             member("failures", static_cast<double>(rail.failures)) +
-            member("last_failure", json_string(rail.last_failure)) + "}";
+            member("last_failure", json_string(rail.last_failure)) +
+            member("down_peers", static_cast<double>(rail.down_peers)) +
+            member("down_seconds", rail.down_seconds) +
+            member("last_error", json_string(rail.last_error)) + "}";
   }
   return list + "]";
 }

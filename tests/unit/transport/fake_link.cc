@@ -278,7 +278,9 @@ bool FakeNetwork::step() {
       }
     }
   }
-  for (size_t i = 0; i < attempts_.size(); ++i) add(Kind::kAttempt, nullptr, i, 5);
+  for (size_t i = 0; i < attempts_.size(); ++i) {
+    if (!hold(attempts_[i]->rail)) add(Kind::kAttempt, nullptr, i, 5);
+  }
   if (total == 0) return false;
   uint64_t pick = below(total);
   size_t i = 0;

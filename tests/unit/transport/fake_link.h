@@ -237,6 +237,8 @@ class FakeNetwork {
   // Whether a connection attempt succeeds. Default: yes.
   std::function<bool(int side, Rail rail)> allow = [](int, Rail) { return true; };
   absl::Status refusal = absl::AbortedError("the test refuses");
+  // Whether attempts on the rail have no end.
+  std::function<bool(Rail rail)> hold = [](Rail) { return false; };
   // Whether the other end never hears of it when a link is closed.
   bool ends_vanish = false;
   // Told of each segment whose header is read: by whom, and where its payload goes.

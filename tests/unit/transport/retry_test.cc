@@ -23,7 +23,6 @@ void expect_about(Nanos length, Nanos expected) {
 TEST(Retry, NothingHoldsTheFirstAttempt) {
   const Retry retry;
   EXPECT_TRUE(retry.due(0, false));
-  EXPECT_FALSE(retry.has_failed());
   EXPECT_EQ(retry.trust(0), 1);
 }
 
@@ -32,14 +31,12 @@ TEST(Retry, AttemptsThatFailAreMadeLessAndLessOften) {
   Nanos expected = Retry::kFirst;
   for (int i = 0; i < 12; ++i) {
     retry.attempt_failed(kSecond);
-    EXPECT_TRUE(retry.has_failed());
     expect_about(wait_of(retry, kSecond, false), expected);
     expected = std::min(2 * expected, Retry::kLongestWait);
   }
   retry.carrier_returned();
   EXPECT_TRUE(retry.due(kSecond, false));
   retry.link_up(kSecond);
-  EXPECT_FALSE(retry.has_failed());
 }
 
 TEST(Retry, RanksDoNotTryAllAtOnce) {

@@ -1,0 +1,48 @@
+// The log, for tests of what it tells.
+#pragma once
+
+#include <spdlog/sinks/ostream_sink.h>
+
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/log.h"
+
+namespace nezha::testing {
+
+// While one lives the log goes here, at its default level.
+class LogLines {
+ public:
+  LogLines() : level_(log().level()) {
+    sinks_.push_back(std::make_shared<spdlog::sinks::ostream_sink_mt>(text_));
+    log().sinks().swap(sinks_);
+    log().set_pattern("%l: %v");
+    log().set_level(spdlog::level::warn);
+  }
+  ~LogLines() {
+    log().sinks().swap(sinks_);
+    log().set_level(level_);
+  }
+  LogLines(const LogLines&) = delete;
+  LogLines& operator=(const LogLines&) = delete;
+
+  // Those that contain `words`, since the last call.
+  std::vector<std::string> take(const std::string& words = "") {
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(text_, line);) {
+      if (line.find(words) != std::string::npos) lines.push_back(line);
+    }
+    text_.clear();
+    return lines;
+  }
+
+ private:
+  std::stringstream text_;
+  std::vector<spdlog::sink_ptr> sinks_;
+  spdlog::level::level_enum level_;
+};
+
+}  // namespace nezha::testing

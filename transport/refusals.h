@@ -1,0 +1,57 @@
+// What a rail shows of whether the peer's process is still there.
+#pragma once
+
+#include "common/clock.h"
+#include "transport/retry.h"
+
+namespace nezha {
+
+// A refused connection alone shows nothing: a firewall sends the same reset, and so does this host
+// or another one if the address leads there. A rail shows that the process has ended where a link
+// has been up, the peer's end has closed it, and new connections are refused. A process behind a
+// firewall may live though its address refuses: it makes its links itself. So where the process has
+// never answered at its address it is given time to connect again.
+class Refusals {
+ public:
+  static constexpr Nanos kTimeToConnect = 500 * kMillisecond;
+  // Where no rail leads to a peer, and each refuses for so long, operations wait for it no more. A
+  // process that has crashed before its first link looks no different; a deadline of minutes would
+  // be long for that, and a rank that can only connect itself is seldom that late.
+  static constexpr Nanos kHopeless = 10 * kSecond;
+
+  void link_up() {
+    is_closed_ = false;
+    since_ = 0;
+  }
+  // `by_peer`: its end closed the connection, or reset it, as a kernel does for a process that has
+  // ended.
+  void link_down(bool by_peer) {
+    is_closed_ = by_peer;
+    since_ = 0;
+  }
+  // The peer's process was found at its address.
+  void answered() { is_known_ = true; }
+  void attempt_failed(bool is_refused, Nanos time) {
+    if (!is_refused) since_ = 0;
+    // Nobody has tried for a while: what was refused before says nothing of that time.
+    const bool is_stale = time - last_ > 2 * Retry::kLongestWait;
+    if (is_refused && (since_ == 0 || is_stale)) since_ = time;
+    last_ = time;
+  }
+
+  bool is_refused() const { return since_ != 0; }
+  // Whether the rail is one that can show the end of the process.
+  bool is_witness() const { return is_closed_; }
+  bool shows_end(Nanos time) const {
+    return is_closed_ && is_refused() && (is_known_ || time - since_ >= kTimeToConnect);
+  }
+  bool is_hopeless(Nanos time) const { return is_refused() && time - since_ >= kHopeless; }
+
+ private:
+  bool is_closed_ = false;  // the last link, by the peer's end
+  bool is_known_ = false;   // the address leads to the peer's process
+  Nanos last_ = 0;          // attempt that failed
+  Nanos since_ = 0;         // all attempts since then were refused; 0: the last one was not
+};
+
+}  // namespace nezha
