@@ -25,7 +25,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "transport/tcp/socket.h"
+#include "transport/tcp/netlink.h"
 
 namespace nezha {
 namespace {
@@ -36,28 +36,7 @@ constexpr int kMostLevels = 4;  // a VLAN of a bridge of a bond of NICs
 
 // ---- rtnetlink ---------------------------------------------------------------------------------
 
-using Bytes = absl::Span<const char>;
-
-// A part of the kernel's answer that begins with a T; `rest` is what follows that.
-template <typename T>
-bool take(Bytes& rest, T& head) {
-  if (rest.size() < sizeof head) return false;
-  std::memcpy(&head, rest.data(), sizeof head);
-  rest.remove_prefix(std::min(rest.size(), size_t{NLMSG_ALIGN(sizeof head)}));
-  return true;
-}
-
-// Calls `visit(type, value)` for each attribute; all of them are aligned to four bytes.
-template <typename Visit>
-void for_each_attribute(Bytes rest, Visit visit) {
-  rtattr head{};
-  while (rest.size() >= sizeof head) {
-    std::memcpy(&head, rest.data(), sizeof head);
-    if (head.rta_len < sizeof head || head.rta_len > rest.size()) return;
-    visit(head.rta_type & NLA_TYPE_MASK, rest.subspan(sizeof head, head.rta_len - sizeof head));
-    rest.remove_prefix(std::min(rest.size(), size_t{RTA_ALIGN(head.rta_len)}));
-  }
-}
+using Bytes = tcp::NetlinkBytes;
 
 std::string text_of(Bytes value) {
   return {value.begin(), std::find(value.begin(), value.end(), '\0')};
@@ -76,14 +55,14 @@ Interface parse_link(const ifinfomsg& info, Bytes attributes) {
   link.is_up = (info.ifi_flags & IFF_UP) != 0;
   link.has_carrier = (info.ifi_flags & IFF_RUNNING) != 0;
   bool is_elsewhere = false;  // what it stands on, or the other end
-  for_each_attribute(attributes, [&](int type, Bytes value) {
+  tcp::for_each_attribute(attributes, [&](int type, Bytes value) {
     if (type == IFLA_IFNAME) link.name = text_of(value);
     if (type == IFLA_MTU) link.mtu = number_of(value);
     if (type == IFLA_MASTER) link.master = number_of(value);
     if (type == IFLA_LINK) link.lower = number_of(value);
     if (type == IFLA_LINK_NETNSID) is_elsewhere = true;
     if (type != IFLA_LINKINFO) return;
-    for_each_attribute(value, [&](int detail, Bytes words) {
+    tcp::for_each_attribute(value, [&](int detail, Bytes words) {
       if (detail == IFLA_INFO_KIND) link.kind = text_of(words);
       if (detail == IFLA_INFO_SLAVE_KIND) link.port_kind = text_of(words);
     });
@@ -94,60 +73,14 @@ Interface parse_link(const ifinfomsg& info, Bytes attributes) {
   return link;
 }
 
-absl::Status error_of(int error) {
-  return absl::ErrnoToStatus(error, "asking the kernel for the network interfaces");
-}
-
-absl::Status ask_for_links(int fd) {
-  struct {
-    nlmsghdr header;
-    ifinfomsg info;
-  } request{};
-  request.header.nlmsg_len = sizeof request;
-  request.header.nlmsg_type = RTM_GETLINK;
-  request.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
-  const timeval patience{5, 0};
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  return send(fd, &request, sizeof request, 0) == sizeof request ? absl::OkStatus()
-                                                                 : error_of(errno);
-}
-
-// One datagram of the answer. True: it was the last.
-absl::StatusOr<bool> read_links(Bytes rest, std::vector<Interface>& links) {
-  while (!rest.empty()) {
-    nlmsghdr header{};
-    if (rest.size() < sizeof header) return error_of(EPROTO);
-    std::memcpy(&header, rest.data(), sizeof header);
-    if (header.nlmsg_len < sizeof header || header.nlmsg_len > rest.size()) return error_of(EPROTO);
-    Bytes body = rest.subspan(sizeof header, header.nlmsg_len - sizeof header);
-    rest.remove_prefix(std::min(rest.size(), size_t{NLMSG_ALIGN(header.nlmsg_len)}));
-    ifinfomsg info{};
-    nlmsgerr error{};
-    if (header.nlmsg_type == NLMSG_DONE) return true;
-    if (header.nlmsg_type == NLMSG_ERROR) {
-      return error_of(take(body, error) ? -error.error : EPROTO);
-    }
-    if (header.nlmsg_type == RTM_NEWLINK && take(body, info)) {
-      links.push_back(parse_link(info, body));
-    }
-  }
-  return false;
-}
-
-absl::StatusOr<std::vector<Interface>> probe_links() {
-  const tcp::Socket socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
-  if (socket.fd() < 0) return error_of(errno);
-  if (absl::Status status = ask_for_links(socket.fd()); !status.ok()) return status;
+absl::StatusOr<std::vector<Interface>> probe_links(tcp::Netlink& netlink) {
   std::vector<Interface> links;
-  std::vector<char> buffer(64 << 10);  // more than the kernel puts into one
-  for (;;) {
-    const ssize_t length = recv(socket.fd(), buffer.data(), buffer.size(), 0);
-    if (length < 0 && errno == EINTR) continue;
-    if (length < 0) return error_of(errno);
-    const auto is_last = read_links({buffer.data(), static_cast<size_t>(length)}, links);
-    if (!is_last.ok()) return is_last.status();
-    if (*is_last) return links;
-  }
+  const absl::Status status = netlink.links([&](int type, Bytes body) {
+    ifinfomsg info{};
+    if (type == RTM_NEWLINK && tcp::take(body, info)) links.push_back(parse_link(info, body));
+  });
+  if (!status.ok()) return status;
+  return links;
 }
 
 // ---- Addresses ---------------------------------------------------------------------------------
@@ -233,7 +166,9 @@ std::string hardware_of(std::string interface) {
 }  // namespace
 
 absl::StatusOr<std::vector<Interface>> probe_interfaces() {
-  auto links = probe_links();
+  auto netlink = tcp::Netlink::open();
+  if (!netlink.ok()) return netlink.status();
+  auto links = probe_links(*netlink);
   if (!links.ok()) return links;
   if (absl::Status status = probe_addresses(*links); !status.ok()) return status;
   for (Interface& link : *links) {

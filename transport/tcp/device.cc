@@ -274,14 +274,12 @@ absl::StatusOr<std::unique_ptr<TcpDevice>> TcpDevice::create(Progress& progress,
                                                              const DeviceOptions& options) {
   std::unique_ptr<TcpDevice> device(new TcpDevice(progress, acceptor, rail, options));
   if (absl::Status status = device->listen(options.family); !status.ok()) return status;
-  device->carrier_ = interface_running(options.interface);
-  auto monitor = CarrierMonitor::create(progress, options.interface, [d = device.get()](bool up) {
-    if (up == d->carrier_) return;
-    d->carrier_ = up;
-    d->acceptor_.on_carrier(d->rail(), up);
-  });
+  auto monitor = InterfaceMonitor::create(
+      progress, options.interface,
+      [d = device.get()](const InterfaceState& state) { d->on_interface(state); });
   if (!monitor.ok()) return monitor.status();
   device->monitor_ = *std::move(monitor);
+  device->carrier_ = device->monitor_->state().is_running;
   if (options.cpus.empty()) return device;
   const auto thread = progress.start_rail_thread(options.interface, options.cpus);
   if (!thread.ok()) return thread.status();
@@ -303,6 +301,12 @@ absl::Status TcpDevice::listen(int family) {
   if (!bound.ok()) return bound.status();
   published_ = bound->str();
   return progress_.add(listener_.fd(), this, EPOLLIN);
+}
+
+void TcpDevice::on_interface(const InterfaceState& state) {
+  if (state.is_running == carrier_) return;
+  carrier_ = state.is_running;
+  acceptor_.on_carrier(rail(), carrier_);
 }
 
 TcpDevice::~TcpDevice() {

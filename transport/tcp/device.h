@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "transport/device.h"
 #include "transport/progress.h"
-#include "transport/tcp/carrier_monitor.h"
+#include "transport/tcp/interface_monitor.h"
 #include "transport/tcp/socket.h"
 
 namespace nezha::tcp {
@@ -37,6 +37,7 @@ class TcpDevice final : public Device, EventHandler {
 
   TcpDevice(Progress& progress, Acceptor& acceptor, Rail rail, const DeviceOptions& options);
   absl::Status listen(int family);
+  void on_interface(const InterfaceState& state);
   void stop_accepting(int error);
   void on_events(uint32_t events) override;
   void finish(Incoming& incoming);
@@ -57,7 +58,7 @@ class TcpDevice final : public Device, EventHandler {
   Alarm accept_again_;
   bool short_of_means_ = false;  // to accept with, since the last connection
   bool carrier_ = false;
-  std::unique_ptr<CarrierMonitor> monitor_;
+  std::unique_ptr<InterfaceMonitor> monitor_;
   // By address, so that each can be found by what it calls back with.
   std::unordered_map<const Incoming*, std::unique_ptr<Incoming>> incoming_;
 };

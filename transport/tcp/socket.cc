@@ -3,8 +3,6 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <linux/tcp.h>
-#include <net/if.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -148,14 +146,6 @@ absl::StatusOr<Address> interface_address(const std::string& interface, int fami
                                           : family == AF_INET ? "IPv4 "
                                                               : "",
                                           "address"));
-}
-
-bool interface_running(const std::string& interface) {
-  const Socket any(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ifreq request{};
-  interface.copy(request.ifr_name, IFNAMSIZ - 1);
-  if (any.fd() < 0 || ioctl(any.fd(), SIOCGIFFLAGS, &request) != 0) return false;
-  return (request.ifr_flags & IFF_UP) != 0 && (request.ifr_flags & IFF_RUNNING) != 0;
 }
 
 absl::Status bind_to_interface(int fd, const std::string& interface) {

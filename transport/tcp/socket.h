@@ -58,9 +58,6 @@ struct Address {
 // is one). The port is 0. Names the interfaces there are if it is none of them.
 absl::StatusOr<Address> interface_address(const std::string& interface, int family);
 
-// Whether the interface is up and has a carrier.
-bool interface_running(const std::string& interface);
-
 // The socket's frames go through `interface` and no other, whatever the routes say.
 absl::Status bind_to_interface(int fd, const std::string& interface);
 
