@@ -22,6 +22,9 @@
 namespace nezha {
 namespace {
 
+// Longer than the kernel takes to check an address for duplicates.
+constexpr Nanos kAddressWait = 5 * kSecond;
+
 std::string host_name() {
   std::array<char, 256> name{};
   gethostname(name.data(), name.size() - 1);
@@ -56,6 +59,7 @@ void ContextImpl::join_group() {
   checks_pointers_ = environment("NEZHA_CHECK_POINTERS") == "1";
   const Nanos deadline = now() + to_nanos(*options_.timeout);
   endpoint_ = shared_endpoint();
+  await_addresses(options_.rails, std::min(deadline, now() + kAddressWait));
   open_devices();
   // The id of the context is rank 0's choice; until it is known nobody's connection is accepted.
   AgreedSettings settings(options_);

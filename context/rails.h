@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/clock.h"
 #include "common/cpus.h"
 #include "flare_offload/engine/flare_engine.h"
 #include "transport/endpoint.h"
@@ -23,7 +24,7 @@ struct RailUri {
 };
 
 // A rail flare:INTERFACE@ADDRESS:PORT, which is no device but an engine: its manager is at that
-// address. Options: window=BLOCKS, streams=NUMBER, reproducible=1, stagger=BLOCKS.
+// address. Options: address=ADDRESS, window=BLOCKS, streams=NUMBER, reproducible=1, stagger=BLOCKS.
 constexpr const char* kSwitchRail = "flare";  // its name among the rails
 bool is_switch_rail(absl::string_view text);
 absl::StatusOr<flare::FlareOptions> switch_rail(absl::string_view text);
@@ -33,6 +34,10 @@ absl::StatusOr<flare::FlareOptions> switch_rail(absl::string_view text);
 // any, none.
 absl::StatusOr<Endpoint::DeviceFactory> device_factory(absl::string_view text,
                                                        const Cpus& cpus = {});
+
+// Waits until each rail's interface has an address that can be used, or none that soon could be:
+// the kernel takes a second or two to find out whether another host has a new IPv6 address. Blocks.
+void await_addresses(const std::vector<std::string>& uris, Nanos deadline);
 
 // The cores to give to each of these devices, which name none. Empty ones unless
 // NEZHA_RAIL_THREADS says that each is to have a thread.

@@ -26,7 +26,11 @@ void ContextImpl::take_switch_rail() {
     switch_rail_ = *rail;
   }
   is_switch_alone_ = links.empty() && switch_rail_;
-  if (is_switch_alone_) links.push_back("tcp:" + switch_rail_->interface);
+  if (is_switch_alone_) {
+    const std::string& address = switch_rail_->address;
+    links.push_back(
+        absl::StrCat("tcp:", switch_rail_->interface, address.empty() ? "" : "?address=", address));
+  }
   options_.rails = std::move(links);
 }
 

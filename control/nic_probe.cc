@@ -1,6 +1,5 @@
 #include "control/nic_probe.h"
 
-#include <ifaddrs.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -9,13 +8,10 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <set>
 #include <string>
 #include <system_error>
@@ -25,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "transport/tcp/interface.h"
 #include "transport/tcp/netlink.h"
 
 namespace nezha {
@@ -85,30 +82,27 @@ absl::StatusOr<std::vector<Interface>> probe_links(tcp::Netlink& netlink) {
 
 // ---- Addresses ---------------------------------------------------------------------------------
 
-InterfaceAddress parse_address(const sockaddr* address, const sockaddr* mask) {
-  InterfaceAddress parsed;
-  parsed.is_ipv6 = address->sa_family == AF_INET6;
+InterfaceAddress describe(const tcp::AssignedAddress& address) {
+  InterfaceAddress described;
+  const sockaddr_storage& storage = address.address.storage;
+  described.is_ipv6 = storage.ss_family == AF_INET6;
   const size_t offset =
-      parsed.is_ipv6 ? offsetof(sockaddr_in6, sin6_addr) : offsetof(sockaddr_in, sin_addr);
-  const size_t length = parsed.is_ipv6 ? sizeof(in6_addr) : sizeof(in_addr);
-  std::memcpy(parsed.bytes.data(), reinterpret_cast<const char*>(address) + offset, length);
-  std::array<uint8_t, 16> bits{};
-  std::memcpy(bits.data(), reinterpret_cast<const char*>(mask) + offset, length);
-  for (const uint8_t byte : bits) parsed.prefix += std::popcount(byte);
-  return parsed;
+      described.is_ipv6 ? offsetof(sockaddr_in6, sin6_addr) : offsetof(sockaddr_in, sin_addr);
+  const size_t length = described.is_ipv6 ? sizeof(in6_addr) : sizeof(in_addr);
+  std::memcpy(described.bytes.data(), reinterpret_cast<const char*>(&storage) + offset, length);
+  described.prefix = address.prefix;
+  return described;
 }
 
-absl::Status probe_addresses(std::vector<Interface>& links) {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return absl::ErrnoToStatus(errno, "listing the addresses");
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || entry->ifa_netmask == nullptr) continue;
-    const int family = entry->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
+// Each link's from the one that a device would take on.
+absl::Status probe_addresses(tcp::Netlink& netlink, std::vector<Interface>& links) {
+  auto addresses = tcp::assigned_addresses(netlink);
+  if (!addresses.ok()) return addresses.status();
+  std::stable_sort(addresses->begin(), addresses->end(), tcp::is_better);
+  for (const tcp::AssignedAddress& address : *addresses) {
+    if (address.is_duplicate) continue;
     for (Interface& link : links) {
-      if (link.name != entry->ifa_name) continue;
-      link.addresses.push_back(parse_address(entry->ifa_addr, entry->ifa_netmask));
+      if (link.index == address.index) link.addresses.push_back(describe(address));
     }
   }
   return absl::OkStatus();
@@ -170,7 +164,7 @@ absl::StatusOr<std::vector<Interface>> probe_interfaces() {
   if (!netlink.ok()) return netlink.status();
   auto links = probe_links(*netlink);
   if (!links.ok()) return links;
-  if (absl::Status status = probe_addresses(*links); !status.ok()) return status;
+  if (absl::Status status = probe_addresses(*netlink, *links); !status.ok()) return status;
   for (Interface& link : *links) {
     if (!link.is_loopback) probe_hardware(link);
   }

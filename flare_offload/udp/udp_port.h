@@ -41,8 +41,10 @@ struct UdpCounters {
 // network drops it.
 class UdpPort {
  public:
-  // Bound to `address`, for datagrams of at most `datagram` bytes.
-  static absl::StatusOr<UdpPort> open(const Address& address, size_t datagram);
+  // Bound to `address`, for datagrams of at most `datagram` bytes; and to the interface, if one is
+  // named.
+  static absl::StatusOr<UdpPort> open(const Address& address, size_t datagram,
+                                      const std::string& interface = "");
   // A member of the multicast group on the interface, for what is sent to it; others on this host
   // may be, too, and each gets all.
   static absl::StatusOr<UdpPort> join(const Address& group, const std::string& interface,

@@ -15,11 +15,16 @@ namespace nezha::tcp {
 
 struct DeviceOptions {
   std::string interface;
-  std::string rail;        // its name
-  int family = AF_UNSPEC;  // AF_INET, AF_INET6, or whichever address there is
-  Cpus cpus = {};          // of a thread that handles its links; empty: it has none
+  std::string rail;  // its name
+  AddressWish address = {};
+  Cpus cpus = {};  // of a thread that handles its links; empty: it has none
 };
 
+// The listener is bound to one interface's number and one address, and goes with them: a new
+// listener is made, and the links are given up, when there is another interface of the name, or
+// when the address goes while there is another one that fits. Peers know the first address, `home`,
+// for good, so it is taken up again when it is back; meanwhile links come about as this end
+// connects to the peers' addresses.
 class TcpDevice final : public Device, EventHandler {
  public:
   // Under Progress's lock, as all of it. `acceptor` outlives the device.
@@ -36,8 +41,15 @@ class TcpDevice final : public Device, EventHandler {
   class Incoming;  // a connection whose hello is being read
 
   TcpDevice(Progress& progress, Acceptor& acceptor, Rail rail, const DeviceOptions& options);
-  absl::Status listen(int family);
+  absl::Status open();
+  absl::Status listen(uint16_t port);
+  void stop_listening();
   void on_interface(const InterfaceState& state);
+  absl::StatusOr<Address> choose(const InterfaceState& state) const;
+  bool is_at(const InterfaceState& state, const Address& address) const;
+  void move(const InterfaceState& state, const Address& to);
+  void listen_again();
+  void set_carrier(bool up, absl::string_view why);
   void stop_accepting(int error);
   void on_events(uint32_t events) override;
   void finish(Incoming& incoming);
@@ -47,15 +59,22 @@ class TcpDevice final : public Device, EventHandler {
   static constexpr size_t kMaxIncoming = 1024;
   // How long connections wait in the kernel when there is no descriptor or memory for them.
   static constexpr Nanos kAcceptPause = 100 * kMillisecond;
+  // After an attempt to listen anew that failed.
+  static constexpr Nanos kListenPause = 100 * kMillisecond;
 
   Progress& progress_;
   Acceptor& acceptor_;
   DeviceOptions options_;
   Progress::RailThread* thread_ = nullptr;
+  int index_ = 0;    // of the interface
   Address address_;  // of the interface; port 0
+  Address home_;     // the first address; port 0
+  uint16_t port_ = 0;
   std::string published_;
   Socket listener_;
   Alarm accept_again_;
+  Alarm listen_again_;
+  bool has_told_ = false;        // that it cannot listen, since it last could
   bool short_of_means_ = false;  // to accept with, since the last connection
   bool carrier_ = false;
   std::unique_ptr<InterfaceMonitor> monitor_;

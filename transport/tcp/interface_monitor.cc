@@ -26,7 +26,7 @@ absl::Status InterfaceMonitor::subscribe() {
   Socket made(socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE));
   sockaddr_nl address{};
   address.nl_family = AF_NETLINK;
-  address.nl_groups = RTMGRP_LINK;
+  address.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
   if (made.fd() < 0 ||
       bind(made.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     return absl::ErrnoToStatus(errno, "watching the interfaces");

@@ -80,7 +80,7 @@ TEST(SwitchRail, UnknownOptionsNameTheKnownOnes) {
 struct NoAcceptor final : Acceptor {
   wire::Welcome on_hello(Rail, const wire::Hello&) override { return {}; }
   void on_accepted(Rail, const wire::Hello&, std::unique_ptr<Link>) override {}
-  void on_carrier(Rail, bool) override {}
+  void on_carrier(Rail, bool, absl::string_view) override {}
 };
 
 TEST(DeviceFactory, OpensTheDeviceOnItsInterface) {
