@@ -27,8 +27,10 @@ absl::Status bad(absl::string_view uri, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("rail '", uri, "': ", why));
 }
 
-Factory make_tcp(absl::string_view text, const RailUri& uri, const Cpus& cpus) {
-  tcp::DeviceOptions options{.interface = uri.interface, .rail = uri.interface, .cpus = cpus};
+Factory make_tcp(absl::string_view text, const RailUri& uri, const Cpus& cpus,
+                 const PortRange& ports) {
+  tcp::DeviceOptions options{
+      .interface = uri.interface, .rail = uri.interface, .ports = ports, .cpus = cpus};
   for (const auto& [key, value] : uri.options) {
     if (key == "rail") {
       options.rail = value;
@@ -68,7 +70,8 @@ Factory make_tcp(absl::string_view text, const RailUri& uri, const Cpus& cpus) {
 // Adding a kind of network: a folder under transport/, and a line here.
 struct Kind {
   absl::string_view name;
-  Factory (*make)(absl::string_view text, const RailUri& uri, const Cpus& cpus);
+  Factory (*make)(absl::string_view text, const RailUri& uri, const Cpus& cpus,
+                  const PortRange& ports);
 };
 constexpr Kind kKinds[] = {
     {"tcp", &make_tcp},
@@ -137,12 +140,12 @@ absl::StatusOr<flare::FlareOptions> switch_rail(absl::string_view text) {
   return options;
 }
 
-Factory device_factory(absl::string_view text, const Cpus& cpus) {
+Factory device_factory(absl::string_view text, const Cpus& cpus, const PortRange& ports) {
   const auto uri = RailUri::parse(text);
   if (!uri.ok()) return uri.status();
   std::vector<absl::string_view> known;
   for (const Kind& kind : kKinds) {
-    if (kind.name == uri->kind) return kind.make(text, *uri, cpus);
+    if (kind.name == uri->kind) return kind.make(text, *uri, cpus, ports);
     known.push_back(kind.name);
   }
   known.emplace_back("flare");

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "common/clock.h"
 #include "common/cpus.h"
+#include "common/port_range.h"
 #include "flare_offload/engine/flare_engine.h"
 #include "transport/endpoint.h"
 
@@ -31,9 +32,10 @@ absl::StatusOr<flare::FlareOptions> switch_rail(absl::string_view text);
 
 // What opens the device that the URI `text` names. Unknown kinds and options are errors that name
 // the known ones. A device that names no cores gets a thread of its own on `cpus`, or, without
-// any, none.
+// any, none. It listens at one of `ports`.
 absl::StatusOr<Endpoint::DeviceFactory> device_factory(absl::string_view text,
-                                                       const Cpus& cpus = {});
+                                                       const Cpus& cpus = {},
+                                                       const PortRange& ports = {});
 
 // Waits until each rail's interface has an address that can be used, or none that soon could be:
 // the kernel takes a second or two to find out whether another host has a new IPv6 address. Blocks.

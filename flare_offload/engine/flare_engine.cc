@@ -66,7 +66,8 @@ absl::StatusOr<Address> FlareEngine::address_of(const FlareOptions& options) {
 
 absl::StatusOr<FlareEngine::Way> FlareEngine::open_way(const FlareOptions& options,
                                                        const Address& address) {
-  absl::StatusOr<UdpPort> port = UdpPort::open(address, kMaxDatagram, options.interface);
+  absl::StatusOr<UdpPort> port =
+      UdpPort::open_on(options.interface, address, options.ports, kMaxDatagram);
   if (!port.ok()) return port.status();
   const absl::StatusOr<Address> here = tcp::local_address(port->fd());
   if (!here.ok()) return here.status();

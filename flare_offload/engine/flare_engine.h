@@ -40,6 +40,7 @@ struct FlareOptions {
   std::string interface;
   Address manager;
   std::string address = {};  // of the interface, to receive at; empty: the best one
+  PortRange ports = {};      // to receive at
   uint32_t window = 512;     // blocks: of 1440 bytes 6 ms' at 1 Gbit/s
   int streams = 4;
   bool reproducible = false;  // sums' bits do not depend on the order of arrival

@@ -54,7 +54,7 @@ absl::StatusOr<tcp::Socket> bound_socket(const Address& address, int shared_by,
     if (!status.ok()) return status;
   }
   if (bind(socket.fd(), address.sockaddr_ptr(), address.length()) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("binding a UDP socket to ", address.str()));
+    return tcp::binding_error(address);
   }
   widen_buffer(socket.fd(), SO_RCVBUFFORCE, SO_RCVBUF);
   widen_buffer(socket.fd(), SO_SNDBUFFORCE, SO_SNDBUF);
@@ -131,9 +131,20 @@ UdpCounters& UdpCounters::operator+=(const UdpCounters& other) {
   return *this;
 }
 
-absl::StatusOr<UdpPort> UdpPort::open(const Address& address, size_t datagram,
-                                      const std::string& interface) {
-  absl::StatusOr<tcp::Socket> socket = bound_socket(address, 0, interface);
+absl::StatusOr<UdpPort> UdpPort::open(const Address& address, size_t datagram) {
+  absl::StatusOr<tcp::Socket> socket = bound_socket(address, 0);
+  if (!socket.ok()) return socket.status();
+  return UdpPort(*std::move(socket), address.family(), datagram);
+}
+
+absl::StatusOr<UdpPort> UdpPort::open_on(const std::string& interface, const Address& address,
+                                         const PortRange& ports, size_t datagram) {
+  Address at = address;
+  auto socket = tcp::open_in_range(ports, absl::StrCat(address.host(), " on ", interface),
+                                   [&](uint16_t port) {
+                                     at.set_port(port);
+                                     return bound_socket(at, 0, interface);
+                                   });
   if (!socket.ok()) return socket.status();
   return UdpPort(*std::move(socket), address.family(), datagram);
 }

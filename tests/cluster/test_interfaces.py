@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Iterator
+from typing import Any
 
 import job
 import pytest
@@ -113,14 +114,14 @@ def test_the_only_one_is_renewed(bed: Testbed) -> None:
 # ---- addresses --------------------------------------------------------------------------------
 
 
-def address(bed: Testbed, host: int, *words: str, check: bool = True) -> None:
-    bed.exec(host, ["ip", *words], check=check)
+def address(bed: Testbed, host: int, *words: str) -> None:
+    bed.exec(host, ["ip", *words])
 
 
-def refused(bed: Testbed, rails: str, host: int = 1) -> str:
-    """What a rank alone on that host is told."""
+def refused(bed: Testbed, rails: str, **options: Any) -> str:
+    """What a rank alone on host 1 is told."""
     with job.Job(bed, 2) as work:
-        [rank] = work.start([host], elements=1, rails=rails, timeout=8000)
+        [rank] = work.start([1], elements=1, rails=rails, timeout=8000, **options)
         work.wait()
         assert rank.process.returncode, work.told()
         return rank.process.stdout + rank.process.stderr
@@ -190,7 +191,10 @@ def shows(bed: Testbed, host: int, flag: str) -> bool:
 
 
 def test_a_duplicate_is_not_taken(bed6: Testbed) -> None:
-    good, other = own6(bed6, 1), own6(bed6, 0)
+    """Of an address of host 0's by which that does nothing: host 1 keeps a route to itself for it."""
+    good, other = own6(bed6, 1), "fd00::77"
+    life = ["valid_lft", "600", "preferred_lft", "0"]
+    address(bed6, 0, "-6", "addr", "add", f"{other}/64", "dev", "eth0", *life)
     check_duplicates(bed6, 1)
     address(bed6, 1, "-6", "addr", "add", f"{other}/64", "dev", "eth0")
     job.await_that("dadfailed", lambda: shows(bed6, 1, "dadfailed"))
@@ -258,3 +262,35 @@ def test_the_only_address_goes(bed: Testbed) -> None:
         carries_again(work, "eth1")
         work.stop()
         work.succeed()
+
+
+# ---- ports ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["option", "environment"])
+def test_a_range_of_ports(by: str) -> None:
+    """Two ranks of each of two hosts, with two rails: two ports of each address are taken."""
+    with Testbed(hosts=2, rails=dict.fromkeys(RAILS, "500mbit"), ranks_per_host=2) as bed:
+        with job.Job(bed, ranks_per_host=2) as work:
+            options = {"ports": "21000-21001"} if by == "option" else {}
+            env = {"NEZHA_PORTS": "21000-21001"} if by == "environment" else {}
+            work.start(env=env, elements=MIB, until=work.stop_file, rails=TWO, **options)
+            work.all_done(1)
+            for host in range(bed.hosts):
+                assert listeners(bed, host) == [
+                    f"10.{rail}.0.{host + 1}%eth{rail}:{port}"
+                    for rail in range(2)
+                    for port in (21000, 21001)
+                ]
+            told = refused(bed, "tcp:eth1", ports="21000-21001")
+            assert "no port of 21000-21001 is free at 10.1.0.2 on eth1" in told, told
+            assert "NEZHA_PORTS" in told
+            work.stop()
+            work.succeed()
+        job.run(bed, elements=1, ranks_per_host=2, rails=TWO, ports="21000-21001")
+
+
+def test_bad_ranges_of_ports(bed: Testbed) -> None:
+    for ports in ["21000", "2-1", "0-9", "1-65536"]:
+        told = refused(bed, "tcp:eth0", ports=ports)
+        assert f"ContextOptions::ports is '{ports}'; it may be a range of ports" in told, told

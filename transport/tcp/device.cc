@@ -298,14 +298,19 @@ absl::Status TcpDevice::open() {
   index_ = state.index;
   address_ = home_ = *address;
   carrier_ = state.is_running;
-  return listen(0);
+  const std::string where = absl::StrCat(address_.host(), " on ", options_.interface);
+  return listen_by(
+      open_in_range(options_.ports, where, [this](uint16_t port) { return listener_at(port); }));
 }
 
-// At `port`, or any if that is 0.
-absl::Status TcpDevice::listen(uint16_t port) {
+// At any port if that is 0.
+absl::StatusOr<Socket> TcpDevice::listener_at(uint16_t port) const {
   Address at = address_;
   at.set_port(port);
-  auto socket = listening_socket(options_.interface, at);
+  return listening_socket(options_.interface, at);
+}
+
+absl::Status TcpDevice::listen_by(absl::StatusOr<Socket> socket) {
   if (!socket.ok()) return socket.status();
   const auto bound = local_address(socket->fd());
   if (!bound.ok()) return bound.status();
@@ -376,7 +381,7 @@ void TcpDevice::move(const InterfaceState& state, const Address& to) {
 }
 
 void TcpDevice::listen_again() {
-  const absl::Status status = listen(port_);
+  const absl::Status status = listen_by(listener_at(port_));
   if (!status.ok()) {
     if (!has_told_) {
       log().warn("{}: peers cannot connect for now: {}; tried again until it succeeds", name(),

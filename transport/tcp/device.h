@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "absl/strings/string_view.h"
+#include "common/port_range.h"
 #include "transport/device.h"
 #include "transport/progress.h"
 #include "transport/tcp/interface_monitor.h"
@@ -17,7 +18,8 @@ struct DeviceOptions {
   std::string interface;
   std::string rail;  // its name
   AddressWish address = {};
-  Cpus cpus = {};  // of a thread that handles its links; empty: it has none
+  PortRange ports = {};  // to listen at
+  Cpus cpus = {};        // of a thread that handles its links; empty: it has none
 };
 
 // The listener is bound to one interface's number and one address, and goes with them: a new
@@ -42,7 +44,8 @@ class TcpDevice final : public Device, EventHandler {
 
   TcpDevice(Progress& progress, Acceptor& acceptor, Rail rail, const DeviceOptions& options);
   absl::Status open();
-  absl::Status listen(uint16_t port);
+  absl::StatusOr<Socket> listener_at(uint16_t port) const;
+  absl::Status listen_by(absl::StatusOr<Socket> socket);
   void stop_listening();
   void on_interface(const InterfaceState& state);
   absl::StatusOr<Address> choose(const InterfaceState& state) const;

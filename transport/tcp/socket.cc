@@ -33,10 +33,6 @@ void set_option(int fd, int level, int name, int value) {
   setsockopt(fd, level, name, &value, sizeof value);
 }
 
-absl::Status binding_error(const Address& address) {
-  return absl::ErrnoToStatus(errno, absl::StrCat("binding a socket to ", address.str()));
-}
-
 absl::StatusOr<Socket> make_bound(const std::string& interface, const Address& address,
                                   bool listens) {
   Socket made(socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -170,6 +166,28 @@ absl::StatusOr<Socket> listening_socket(const std::string& interface, const Addr
   auto made = make_bound(interface, address, /*listens=*/true);
   if (made.ok() && ::listen(made->fd(), SOMAXCONN) != 0) return binding_error(address);
   return made;
+}
+
+absl::StatusOr<Socket> open_in_range(
+    const PortRange& ports, absl::string_view where,
+    absl::FunctionRef<absl::StatusOr<Socket>(uint16_t port)> open) {
+  if (ports.is_any()) return open(0);
+  for (int port = ports.first; port <= ports.last; ++port) {
+    auto opened = open(static_cast<uint16_t>(port));
+    if (!absl::IsAlreadyExists(opened.status())) return opened;
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no port of ", ports.str(), " is free at ", where,
+                   "; every process on a host takes one for each of its rails: give a wider range "
+                   "in NEZHA_PORTS or ContextOptions::ports"));
+}
+
+absl::Status binding_error(const Address& address) {
+  const int error = errno;
+  const std::string what = absl::StrCat("binding a socket to ", address.str());
+  if (error == EADDRINUSE)
+    return absl::AlreadyExistsError(absl::StrCat(what, ": ", strerror(error)));
+  return absl::ErrnoToStatus(error, what);
 }
 
 void set_stream_options(int fd) {

@@ -5,13 +5,16 @@
 #include <sys/socket.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/port_range.h"
 
 namespace nezha::tcp {
 
@@ -73,6 +76,11 @@ absl::StatusOr<Socket> bound_socket(const std::string& interface, const Address&
 // kAlreadyExists: the port is taken.
 absl::StatusOr<Socket> listening_socket(const std::string& interface, const Address& address);
 
+// Calls `open` with each port of the range in turn, until it returns anything but kAlreadyExists;
+// with 0 if any port will do. The error names the range and `where` no port of it was free.
+absl::StatusOr<Socket> open_in_range(const PortRange& ports, absl::string_view where,
+                                     absl::FunctionRef<absl::StatusOr<Socket>(uint16_t port)> open);
+
 // Small segments go at once; a peer that does not answer is noticed.
 void set_stream_options(int fd);
 
@@ -80,5 +88,9 @@ void set_stream_options(int fd);
 void reset_on_close(int fd);
 
 absl::StatusOr<Address> local_address(int fd);
+
+// What errno says of a socket that could not be bound to the address. kAlreadyExists: another one
+// is.
+absl::Status binding_error(const Address& address);
 
 }  // namespace nezha::tcp
