@@ -167,6 +167,7 @@ std::unique_ptr<Runner> connect(const Options& options, Meeting& meeting) {
   wanted.rank = options.rank;
   wanted.size = options.size;
   wanted.rails = options.rails;
+  wanted.ports = options.ports;
   wanted.timeout = options.timeout;
   wanted.plan = plan_of(options);
   wanted.shares = options.shares;

@@ -20,6 +20,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "common/port_range.h"
 #include "common/shares.h"
 #include "common/spelling.h"
 #include "nezha/errors.h"
@@ -116,6 +117,12 @@ Format to_format(const std::string& text) {
   return text == "table" ? Format::kTable : text == "json" ? Format::kJson : Format::kCsv;
 }
 
+std::string to_ports(const std::string& text) {
+  const auto ports = PortRange::parse(text);
+  if (text.empty() || !ports.ok()) throw UsageError(std::string("not ") + PortRange::kMayBe);
+  return text;
+}
+
 void add_rendezvous_options(OptionTable& table, Options& o) {
   table.insert(
       table.end(),
@@ -192,6 +199,9 @@ void add_rail_options(OptionTable& table, Options& o, const Dialect& dialect, bo
     table.push_back({0, "list-rails", "",
                      "show this host's interfaces, and what auto takes and why",
                      [&](const auto&) { list_rails = true; }});
+    table.push_back({0, "ports", "FIRST-LAST",
+                     "the ports at which this rank is reached, such as 20000-20100 (default: any)",
+                     [&o](const auto& v) { o.ports = to_ports(v); }});
     table.push_back(
         {0, "await-switch", "",
          "of a flare rail alone: first run small operations until the switch has carried"
@@ -319,6 +329,7 @@ void take_from_library_environment(const OptionTable& table, const Dialect& dial
     bool is_given;
   };
   const Variable variables[] = {{"NEZHA_RAILS", dialect.rails_option, !o.rails.empty()},
+                                {"NEZHA_PORTS", "ports", !o.ports.empty()},
                                 {"NEZHA_TIMEOUT", "timeout", o.timeout.count() > 0},
                                 {"NEZHA_PLAN", "plan", !o.plan.empty()},
                                 {"NEZHA_SHARES", "share", !o.shares.empty()},

@@ -64,6 +64,7 @@ struct Options {
   bool start_up = false;
 
   std::vector<std::string> rails;
+  std::string ports;  // empty: any
   // The plan, the shares, the policy and the algorithm, where they are empty on another rank than
   // 0, are as rank 0 has them.
   std::string plan;

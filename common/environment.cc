@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "common/port_range.h"
 #include "common/spelling.h"
 #include "nezha/environment.h"
 
@@ -59,6 +60,8 @@ std::string may_be(const EnvironmentVariable& variable) {
       return "names separated by commas";
     case Kind::kPath:
       return "the path of a file";
+    case Kind::kPorts:
+      return PortRange::kMayBe;
     case Kind::kNumbers:
       return "positive numbers separated by commas, such as 70,30";
   }
@@ -78,6 +81,8 @@ bool is_valid(const EnvironmentVariable& variable, absl::string_view value) {
       return is_list(value);
     case Kind::kPath:
       return !value.empty();
+    case Kind::kPorts:
+      return !value.empty() && PortRange::parse(value).ok();
     case Kind::kNumbers:
       return parse_numbers(value).ok();
   }
@@ -128,6 +133,12 @@ const std::vector<EnvironmentVariable>& environment_table() {
        .help = "This rank's devices, such as tcp:eth0,tcp:eth1, or auto, which finds them. "
                "auto,!eth0,!ib* finds them too, and leaves out the interfaces whose names match "
                "these patterns (ContextOptions::rails)."},
+      {.name = "NEZHA_PORTS",
+       .kind = Kind::kPorts,
+       .help = "The ports at which this process is reached, such as 20000-20100, for firewalls "
+               "(ContextOptions::ports): by TCP for tcp rails, by UDP for flare rails. Each rail "
+               "takes the first one that is free at its address. Connections are made from other "
+               "ports, which the kernel chooses. Not set: any ports."},
       {.name = "NEZHA_TIMEOUT",
        .kind = Kind::kDuration,
        .default_value = "30s",

@@ -21,6 +21,7 @@ struct EnvironmentVariable {
     kList,      // names, separated by commas
     kNumbers,   // positive numbers, separated by commas
     kPath,      // of a file
+    kPorts,     // a range: PortRange
   };
   absl::string_view name = {};
   Kind kind = Kind::kChoice;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/environment.h"
+#include "common/port_range.h"
 #include "context/auto_rails.h"
 #include "context/context_impl.h"
 #include "context/rails.h"
@@ -21,6 +22,9 @@
 
 namespace nezha {
 namespace {
+
+// Longer than the kernel takes to check an address for duplicates.
+constexpr Nanos kAddressWait = 5 * kSecond;
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -56,6 +60,7 @@ void ContextImpl::join_group() {
   checks_pointers_ = environment("NEZHA_CHECK_POINTERS") == "1";
   const Nanos deadline = now() + to_nanos(*options_.timeout);
   endpoint_ = shared_endpoint();
+  await_addresses(options_.rails, std::min(deadline, now() + kAddressWait));
   open_devices();
   // The id of the context is rank 0's choice; until it is known nobody's connection is accepted.
   AgreedSettings settings(options_);
@@ -107,10 +112,12 @@ void ContextImpl::enter() {
 
 void ContextImpl::open_devices() {
   const std::vector<Cpus> cores = cores_for(options_.rails);
+  const auto ports = PortRange::parse(options_.ports);
+  refuse_unless(ports.status());
   Progress::Guard guard(endpoint_->progress());
   for (size_t i = 0; i < options_.rails.size(); ++i) {
     const std::string& uri = options_.rails[i];
-    const auto make = device_factory(uri, cores[i]);
+    const auto make = device_factory(uri, cores[i], *ports);
     refuse_unless(make.status());  // it names the rail
     const absl::StatusOr<Rail> rail = endpoint_->open_device(uri, *make);
     if (!rail.ok()) {

@@ -1,6 +1,8 @@
 #include "context/rails.h"
 
 #include <bit>
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -13,6 +15,7 @@
 #include "control/nic_probe.h"
 #include "flare_offload/core/slot_table.h"
 #include "transport/tcp/device.h"
+#include "transport/tcp/interface.h"
 #include "transport/wire.h"
 
 namespace nezha {
@@ -24,22 +27,32 @@ absl::Status bad(absl::string_view uri, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("rail '", uri, "': ", why));
 }
 
-Factory make_tcp(absl::string_view text, const RailUri& uri, const Cpus& cpus) {
-  tcp::DeviceOptions options{.interface = uri.interface, .rail = uri.interface, .cpus = cpus};
+Factory make_tcp(absl::string_view text, const RailUri& uri, const Cpus& cpus,
+                 const PortRange& ports) {
+  tcp::DeviceOptions options{
+      .interface = uri.interface, .rail = uri.interface, .ports = ports, .cpus = cpus};
   for (const auto& [key, value] : uri.options) {
     if (key == "rail") {
       options.rail = value;
     } else if (key == "family" && (value == "4" || value == "6")) {
-      options.family = value == "6" ? AF_INET6 : AF_INET;
+      options.address.family = value == "6" ? AF_INET6 : AF_INET;
+    } else if (key == "address") {
+      const auto named = tcp::Address::parse_host(value);
+      if (!named.ok()) return bad(text, named.status().message());
+      options.address.named = named->host();
     } else if (key == "cpus") {
       const auto named = parse_cpus(value);
       if (!named.ok()) return bad(text, named.status().message());
       options.cpus = *named;
     } else {
-      return bad(text, absl::StrCat("'", key, "=", value,
-                                    "' is none of tcp's options: rail=NAME, family=4, family=6, "
-                                    "cpus=LIST"));
+      return bad(text,
+                 absl::StrCat("'", key, "=", value,
+                              "' is none of tcp's options: rail=NAME, address=ADDRESS, family=4, "
+                              "family=6, cpus=LIST"));
     }
+  }
+  if (!options.address.named.empty() && options.address.family != AF_UNSPEC) {
+    return bad(text, "give an address or a family, not both");
   }
   if (options.rail.empty() || options.rail.size() > wire::kMaxRailName ||
       options.rail.find_first_of(" \t\r\n") != std::string::npos) {
@@ -57,7 +70,8 @@ Factory make_tcp(absl::string_view text, const RailUri& uri, const Cpus& cpus) {
 // Adding a kind of network: a folder under transport/, and a line here.
 struct Kind {
   absl::string_view name;
-  Factory (*make)(absl::string_view text, const RailUri& uri, const Cpus& cpus);
+  Factory (*make)(absl::string_view text, const RailUri& uri, const Cpus& cpus,
+                  const PortRange& ports);
 };
 constexpr Kind kKinds[] = {
     {"tcp", &make_tcp},
@@ -108,6 +122,8 @@ absl::StatusOr<flare::FlareOptions> switch_rail(absl::string_view text) {
       options.window = number;
     } else if (key == "streams" && is_number && number <= flare::message::kMaxStreams) {
       options.streams = static_cast<int>(number);
+    } else if (key == "address" && tcp::Address::parse_host(value).ok()) {
+      options.address = tcp::Address::parse_host(value)->host();
     } else if (key == "reproducible" && (value == "0" || value == "1")) {
       options.reproducible = value == "1";
     } else if (key == "stagger" && is_number && std::has_single_bit(number) &&
@@ -115,7 +131,8 @@ absl::StatusOr<flare::FlareOptions> switch_rail(absl::string_view text) {
       options.stagger = number;
     } else {
       return bad(text, absl::StrCat("'", key, "=", value, "' is none of flare's options: ",
-                                    "window=BLOCKS, streams=1 to ", flare::message::kMaxStreams,
+                                    "address=ADDRESS, window=BLOCKS, streams=1 to ",
+                                    flare::message::kMaxStreams,
                                     ", reproducible=0, reproducible=1, stagger=1, 2, 4 to ",
                                     flare::Stagger::kMost));
     }
@@ -123,17 +140,34 @@ absl::StatusOr<flare::FlareOptions> switch_rail(absl::string_view text) {
   return options;
 }
 
-Factory device_factory(absl::string_view text, const Cpus& cpus) {
+Factory device_factory(absl::string_view text, const Cpus& cpus, const PortRange& ports) {
   const auto uri = RailUri::parse(text);
   if (!uri.ok()) return uri.status();
   std::vector<absl::string_view> known;
   for (const Kind& kind : kKinds) {
-    if (kind.name == uri->kind) return kind.make(text, *uri, cpus);
+    if (kind.name == uri->kind) return kind.make(text, *uri, cpus, ports);
     known.push_back(kind.name);
   }
   known.emplace_back("flare");
   return bad(text, absl::StrCat("'", uri->kind, "' is no kind of rail (there are: ",
                                 absl::StrJoin(known, ", "), ")"));
+}
+
+void await_addresses(const std::vector<std::string>& uris, Nanos deadline) {
+  for (const std::string& text : uris) {
+    tcp::AddressWish wish;
+    const auto uri = RailUri::parse(text);
+    if (!uri.ok()) continue;  // device_factory says why
+    const auto family = uri->options.find("family");
+    const auto named = uri->options.find("address");
+    if (family != uri->options.end()) wish.family = family->second == "6" ? AF_INET6 : AF_INET;
+    if (named != uri->options.end()) wish.named = named->second;
+    const std::string interface = uri->interface.substr(0, uri->interface.find('@'));
+    while (absl::IsUnavailable(tcp::interface_address(interface, wish).status()) &&
+           now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  }
 }
 
 std::vector<Cpus> cores_for(const std::vector<std::string>& uris) {

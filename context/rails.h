@@ -7,7 +7,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/clock.h"
 #include "common/cpus.h"
+#include "common/port_range.h"
 #include "flare_offload/engine/flare_engine.h"
 #include "transport/endpoint.h"
 
@@ -23,16 +25,21 @@ struct RailUri {
 };
 
 // A rail flare:INTERFACE@ADDRESS:PORT, which is no device but an engine: its manager is at that
-// address. Options: window=BLOCKS, streams=NUMBER, reproducible=1, stagger=BLOCKS.
+// address. Options: address=ADDRESS, window=BLOCKS, streams=NUMBER, reproducible=1, stagger=BLOCKS.
 constexpr const char* kSwitchRail = "flare";  // its name among the rails
 bool is_switch_rail(absl::string_view text);
 absl::StatusOr<flare::FlareOptions> switch_rail(absl::string_view text);
 
 // What opens the device that the URI `text` names. Unknown kinds and options are errors that name
 // the known ones. A device that names no cores gets a thread of its own on `cpus`, or, without
-// any, none.
+// any, none. It listens at one of `ports`.
 absl::StatusOr<Endpoint::DeviceFactory> device_factory(absl::string_view text,
-                                                       const Cpus& cpus = {});
+                                                       const Cpus& cpus = {},
+                                                       const PortRange& ports = {});
+
+// Waits until each rail's interface has an address that can be used, or none that soon could be:
+// the kernel takes a second or two to find out whether another host has a new IPv6 address. Blocks.
+void await_addresses(const std::vector<std::string>& uris, Nanos deadline);
 
 // The cores to give to each of these devices, which name none. Empty ones unless
 // NEZHA_RAIL_THREADS says that each is to have a thread.

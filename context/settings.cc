@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/environment.h"
+#include "common/port_range.h"
 #include "common/shares.h"
 
 namespace nezha {
@@ -68,6 +69,11 @@ absl::Status bad(absl::string_view why) { return absl::InvalidArgumentError(why)
 
 absl::Status complete_own_options(ContextOptions& options) {
   if (options.rails.empty()) options.rails = parse_list(environment("NEZHA_RAILS"));
+  if (!PortRange::parse(options.ports).ok()) {
+    return bad(absl::StrCat("ContextOptions::ports is '", options.ports, "'; it may be ",
+                            PortRange::kMayBe));
+  }
+  if (options.ports.empty()) options.ports = environment("NEZHA_PORTS");
   if (options.table.empty()) options.table = environment("NEZHA_TABLE");
   if (!options.timeout.has_value()) {
     const auto timeout = parse_duration(environment("NEZHA_TIMEOUT"));

@@ -1,6 +1,7 @@
 // A context's flare rail: whose allreduces a switch adds up.
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "common/port_range.h"
 #include "context/context_impl.h"
 #include "context/rails.h"
 #include "context/raise.h"
@@ -24,9 +25,16 @@ void ContextImpl::take_switch_rail() {
           rank_of_, absl::StrCat("rail '", uri, "': a context takes one flare rail at most")));
     }
     switch_rail_ = *rail;
+    const auto ports = PortRange::parse(options_.ports);
+    refuse_unless(ports.status());
+    switch_rail_->ports = *ports;
   }
   is_switch_alone_ = links.empty() && switch_rail_;
-  if (is_switch_alone_) links.push_back("tcp:" + switch_rail_->interface);
+  if (is_switch_alone_) {
+    const std::string& address = switch_rail_->address;
+    links.push_back(
+        absl::StrCat("tcp:", switch_rail_->interface, address.empty() ? "" : "?address=", address));
+  }
   options_.rails = std::move(links);
 }
 

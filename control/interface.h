@@ -34,11 +34,12 @@ struct Interface {
   int master = 0;         // the index of the bridge, bond, ... that this is a port of; 0: of none
   std::string port_kind;  // what the master is
   int lower = 0;          // the index of what a VLAN, ... stands on in this namespace; 0: nothing
-  std::vector<InterfaceAddress> addresses;  // in the kernel's order
-  int mtu = 0;                              // bytes
-  int speed = 0;                            // Mbit/s, as the driver says; 0: it does not
-  std::string pci;                          // 0000:3b:00.1; empty: not on that bus
-  int numa_node = -1;                       // -1: unknown
+  // Without those that another host has; a device takes the first of the kind that it wants.
+  std::vector<InterfaceAddress> addresses;
+  int mtu = 0;         // bytes
+  int speed = 0;       // Mbit/s, as the driver says; 0: it does not
+  std::string pci;     // 0000:3b:00.1; empty: not on that bus
+  int numa_node = -1;  // -1: unknown
 };
 
 }  // namespace nezha

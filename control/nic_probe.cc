@@ -1,6 +1,5 @@
 #include "control/nic_probe.h"
 
-#include <ifaddrs.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -9,13 +8,10 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <set>
 #include <string>
 #include <system_error>
@@ -25,7 +21,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "transport/tcp/socket.h"
+#include "transport/tcp/interface.h"
+#include "transport/tcp/netlink.h"
 
 namespace nezha {
 namespace {
@@ -36,28 +33,7 @@ constexpr int kMostLevels = 4;  // a VLAN of a bridge of a bond of NICs
 
 // ---- rtnetlink ---------------------------------------------------------------------------------
 
-using Bytes = absl::Span<const char>;
-
-// A part of the kernel's answer that begins with a T; `rest` is what follows that.
-template <typename T>
-bool take(Bytes& rest, T& head) {
-  if (rest.size() < sizeof head) return false;
-  std::memcpy(&head, rest.data(), sizeof head);
-  rest.remove_prefix(std::min(rest.size(), size_t{NLMSG_ALIGN(sizeof head)}));
-  return true;
-}
-
-// Calls `visit(type, value)` for each attribute; all of them are aligned to four bytes.
-template <typename Visit>
-void for_each_attribute(Bytes rest, Visit visit) {
-  rtattr head{};
-  while (rest.size() >= sizeof head) {
-    std::memcpy(&head, rest.data(), sizeof head);
-    if (head.rta_len < sizeof head || head.rta_len > rest.size()) return;
-    visit(head.rta_type & NLA_TYPE_MASK, rest.subspan(sizeof head, head.rta_len - sizeof head));
-    rest.remove_prefix(std::min(rest.size(), size_t{RTA_ALIGN(head.rta_len)}));
-  }
-}
+using Bytes = tcp::NetlinkBytes;
 
 std::string text_of(Bytes value) {
   return {value.begin(), std::find(value.begin(), value.end(), '\0')};
@@ -76,14 +52,14 @@ Interface parse_link(const ifinfomsg& info, Bytes attributes) {
   link.is_up = (info.ifi_flags & IFF_UP) != 0;
   link.has_carrier = (info.ifi_flags & IFF_RUNNING) != 0;
   bool is_elsewhere = false;  // what it stands on, or the other end
-  for_each_attribute(attributes, [&](int type, Bytes value) {
+  tcp::for_each_attribute(attributes, [&](int type, Bytes value) {
     if (type == IFLA_IFNAME) link.name = text_of(value);
     if (type == IFLA_MTU) link.mtu = number_of(value);
     if (type == IFLA_MASTER) link.master = number_of(value);
     if (type == IFLA_LINK) link.lower = number_of(value);
     if (type == IFLA_LINK_NETNSID) is_elsewhere = true;
     if (type != IFLA_LINKINFO) return;
-    for_each_attribute(value, [&](int detail, Bytes words) {
+    tcp::for_each_attribute(value, [&](int detail, Bytes words) {
       if (detail == IFLA_INFO_KIND) link.kind = text_of(words);
       if (detail == IFLA_INFO_SLAVE_KIND) link.port_kind = text_of(words);
     });
@@ -94,88 +70,39 @@ Interface parse_link(const ifinfomsg& info, Bytes attributes) {
   return link;
 }
 
-absl::Status error_of(int error) {
-  return absl::ErrnoToStatus(error, "asking the kernel for the network interfaces");
-}
-
-absl::Status ask_for_links(int fd) {
-  struct {
-    nlmsghdr header;
-    ifinfomsg info;
-  } request{};
-  request.header.nlmsg_len = sizeof request;
-  request.header.nlmsg_type = RTM_GETLINK;
-  request.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
-  const timeval patience{5, 0};
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  return send(fd, &request, sizeof request, 0) == sizeof request ? absl::OkStatus()
-                                                                 : error_of(errno);
-}
-
-// One datagram of the answer. True: it was the last.
-absl::StatusOr<bool> read_links(Bytes rest, std::vector<Interface>& links) {
-  while (!rest.empty()) {
-    nlmsghdr header{};
-    if (rest.size() < sizeof header) return error_of(EPROTO);
-    std::memcpy(&header, rest.data(), sizeof header);
-    if (header.nlmsg_len < sizeof header || header.nlmsg_len > rest.size()) return error_of(EPROTO);
-    Bytes body = rest.subspan(sizeof header, header.nlmsg_len - sizeof header);
-    rest.remove_prefix(std::min(rest.size(), size_t{NLMSG_ALIGN(header.nlmsg_len)}));
-    ifinfomsg info{};
-    nlmsgerr error{};
-    if (header.nlmsg_type == NLMSG_DONE) return true;
-    if (header.nlmsg_type == NLMSG_ERROR) {
-      return error_of(take(body, error) ? -error.error : EPROTO);
-    }
-    if (header.nlmsg_type == RTM_NEWLINK && take(body, info)) {
-      links.push_back(parse_link(info, body));
-    }
-  }
-  return false;
-}
-
-absl::StatusOr<std::vector<Interface>> probe_links() {
-  const tcp::Socket socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
-  if (socket.fd() < 0) return error_of(errno);
-  if (absl::Status status = ask_for_links(socket.fd()); !status.ok()) return status;
+absl::StatusOr<std::vector<Interface>> probe_links(tcp::Netlink& netlink) {
   std::vector<Interface> links;
-  std::vector<char> buffer(64 << 10);  // more than the kernel puts into one
-  for (;;) {
-    const ssize_t length = recv(socket.fd(), buffer.data(), buffer.size(), 0);
-    if (length < 0 && errno == EINTR) continue;
-    if (length < 0) return error_of(errno);
-    const auto is_last = read_links({buffer.data(), static_cast<size_t>(length)}, links);
-    if (!is_last.ok()) return is_last.status();
-    if (*is_last) return links;
-  }
+  const absl::Status status = netlink.links([&](int type, Bytes body) {
+    ifinfomsg info{};
+    if (type == RTM_NEWLINK && tcp::take(body, info)) links.push_back(parse_link(info, body));
+  });
+  if (!status.ok()) return status;
+  return links;
 }
 
 // ---- Addresses ---------------------------------------------------------------------------------
 
-InterfaceAddress parse_address(const sockaddr* address, const sockaddr* mask) {
-  InterfaceAddress parsed;
-  parsed.is_ipv6 = address->sa_family == AF_INET6;
+InterfaceAddress describe(const tcp::AssignedAddress& address) {
+  InterfaceAddress described;
+  const sockaddr_storage& storage = address.address.storage;
+  described.is_ipv6 = storage.ss_family == AF_INET6;
   const size_t offset =
-      parsed.is_ipv6 ? offsetof(sockaddr_in6, sin6_addr) : offsetof(sockaddr_in, sin_addr);
-  const size_t length = parsed.is_ipv6 ? sizeof(in6_addr) : sizeof(in_addr);
-  std::memcpy(parsed.bytes.data(), reinterpret_cast<const char*>(address) + offset, length);
-  std::array<uint8_t, 16> bits{};
-  std::memcpy(bits.data(), reinterpret_cast<const char*>(mask) + offset, length);
-  for (const uint8_t byte : bits) parsed.prefix += std::popcount(byte);
-  return parsed;
+      described.is_ipv6 ? offsetof(sockaddr_in6, sin6_addr) : offsetof(sockaddr_in, sin_addr);
+  const size_t length = described.is_ipv6 ? sizeof(in6_addr) : sizeof(in_addr);
+  std::memcpy(described.bytes.data(), reinterpret_cast<const char*>(&storage) + offset, length);
+  described.prefix = address.prefix;
+  return described;
 }
 
-absl::Status probe_addresses(std::vector<Interface>& links) {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return absl::ErrnoToStatus(errno, "listing the addresses");
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || entry->ifa_netmask == nullptr) continue;
-    const int family = entry->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
+// Each link's from the one that a device would take on.
+absl::Status probe_addresses(tcp::Netlink& netlink, std::vector<Interface>& links) {
+  auto addresses = tcp::assigned_addresses(netlink);
+  if (!addresses.ok()) return addresses.status();
+  std::stable_sort(addresses->begin(), addresses->end(), tcp::is_better);
+  for (const tcp::AssignedAddress& address : *addresses) {
+    if (address.is_duplicate) continue;
     for (Interface& link : links) {
-      if (link.name != entry->ifa_name) continue;
-      link.addresses.push_back(parse_address(entry->ifa_addr, entry->ifa_netmask));
+      if (link.index == address.index) link.addresses.push_back(describe(address));
     }
   }
   return absl::OkStatus();
@@ -233,9 +160,11 @@ std::string hardware_of(std::string interface) {
 }  // namespace
 
 absl::StatusOr<std::vector<Interface>> probe_interfaces() {
-  auto links = probe_links();
+  auto netlink = tcp::Netlink::open();
+  if (!netlink.ok()) return netlink.status();
+  auto links = probe_links(*netlink);
   if (!links.ok()) return links;
-  if (absl::Status status = probe_addresses(*links); !status.ok()) return status;
+  if (absl::Status status = probe_addresses(*netlink, *links); !status.ok()) return status;
   for (Interface& link : *links) {
     if (!link.is_loopback) probe_hardware(link);
   }

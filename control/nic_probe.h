@@ -11,8 +11,8 @@
 
 namespace nezha {
 
-// All interfaces of this network namespace: links by rtnetlink(7), addresses by getifaddrs(3);
-// speed, PCI address and NUMA node from sysfs, as far as that tells.
+// All interfaces of this network namespace: links and addresses by rtnetlink(7); speed,
+// PCI address and NUMA node from sysfs, as far as that tells.
 absl::StatusOr<std::vector<Interface>> probe_interfaces();
 
 // The NUMA nodes whose CPUs the calling thread may run on. Empty if sysfs does not tell.

@@ -483,14 +483,14 @@ void Channel::link_down(Rail rail, const absl::Status& why, bool tell_peer) {
   pump_soon();
 }
 
-void Channel::on_carrier(Rail rail, bool up) {
+void Channel::on_carrier(Rail rail, bool up, absl::string_view why) {
   if (up) {
     port(rail).retry.carrier_returned();
     if (wanted()) need_links();
     return;
   }
   port(rail).attempt.reset();
-  link_down(rail, absl::UnavailableError("the interface lost its carrier"), true);
+  link_down(rail, absl::UnavailableError(why), true);
 }
 
 // ---- Failure -----------------------------------------------------------------------------------

@@ -84,7 +84,8 @@ class Channel final : LinkOwner, InboxOwner {
   // A connection the peer made: whether to keep it, and, if so, the connection.
   wire::Welcome on_hello(Rail rail, const wire::Hello& hello);
   void on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link);
-  void on_carrier(Rail rail, bool up);
+  // `why` the device can carry nothing, if it cannot.
+  void on_carrier(Rail rail, bool up, absl::string_view why = "the interface lost its carrier");
   // Asks the peer by that rail whether it is there, if there is a link and no question is open.
   void ask(Rail rail);
 

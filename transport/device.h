@@ -22,9 +22,9 @@ class Acceptor {
   virtual wire::Welcome on_hello(Rail rail, const wire::Hello& hello) = 0;
   // After on_hello accepted it and the peer was told.
   virtual void on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link) = 0;
-  // The device's cable was pulled, or it was set down, and back. The acceptor's channels give up
-  // the links on it.
-  virtual void on_carrier(Rail rail, bool up) = 0;
+  // The device can carry nothing any more, and `why`; or it can again. The acceptor's channels give
+  // up the links on it.
+  virtual void on_carrier(Rail rail, bool up, absl::string_view why) = 0;
 
  protected:
   ~Acceptor() = default;
@@ -63,7 +63,7 @@ class Device {
   virtual std::unique_ptr<Attempt> connect(absl::string_view address, const wire::Hello& hello,
                                            Connected done) = 0;
 
-  // How others reach this device, for the record that the rank publishes. No spaces.
+  // How others reach this device now, for the record that the rank publishes. No spaces.
   virtual std::string address() const = 0;
   // Whether the device can carry anything now, as far as the kernel knows.
   virtual bool carrier() const = 0;

@@ -157,8 +157,8 @@ void Endpoint::on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<
   channel(hello.source).on_accepted(rail, hello, std::move(link));
 }
 
-void Endpoint::on_carrier(Rail rail, bool up) {
-  for (auto& [id, channel] : channels_) channel->on_carrier(rail, up);
+void Endpoint::on_carrier(Rail rail, bool up, absl::string_view why) {
+  for (auto& [id, channel] : channels_) channel->on_carrier(rail, up, why);
 }
 
 }  // namespace nezha

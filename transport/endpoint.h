@@ -88,7 +88,7 @@ class Endpoint final : ChannelOwner, Acceptor {
   const std::deque<wire::Abort>& aborts() const override { return aborts_; }
   wire::Welcome on_hello(Rail rail, const wire::Hello& hello) override;
   void on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link) override;
-  void on_carrier(Rail rail, bool up) override;
+  void on_carrier(Rail rail, bool up, absl::string_view why) override;
   void drain(Progress::Guard& guard);
 
   static constexpr Nanos kLinger = kSecond;

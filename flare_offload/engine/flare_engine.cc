@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/environment.h"
 #include "common/log.h"
+#include "transport/tcp/interface.h"
 
 namespace nezha::flare {
 namespace {
@@ -25,37 +26,25 @@ absl::StatusOr<std::unique_ptr<FlareEngine>> FlareEngine::open(
   }
   const absl::StatusOr<Secret> secret = read_secret(file);
   if (!secret.ok()) return secret.status();
-  absl::StatusOr<Address> address =
-      tcp::interface_address(options.interface, options.manager.family());
+  const absl::StatusOr<Address> address = address_of(options);
   if (!address.ok()) return address.status();
-  absl::StatusOr<UdpPort> port = UdpPort::open(*address, kMaxDatagram);
-  if (!port.ok()) return port.status();
-  absl::Status bound = tcp::bind_to_interface(port->fd(), options.interface);
-  if (!bound.ok()) return bound;
-  const absl::StatusOr<Address> here = tcp::local_address(port->fd());
-  if (!here.ok()) return here.status();
+  absl::StatusOr<Way> way = open_way(options, *address);
+  if (!way.ok()) return way.status();
   return std::unique_ptr<FlareEngine>(new FlareEngine(
-      progress, options, group, job, std::move(rank_of), owner, *std::move(port), *here, *secret));
+      progress, options, group, job, std::move(rank_of), owner, *std::move(way), *secret));
 }
 
 FlareEngine::FlareEngine(Progress& progress, const FlareOptions& options, const Group& group,
-                         const UniqueId& job, std::string rank_of, FlareEngineOwner& owner,
-                         UdpPort port, const Address& address, const Secret& secret)
+                         const UniqueId& job, std::string rank_of, FlareEngineOwner& owner, Way way,
+                         const Secret& secret)
     : progress_(progress),
       options_(options),
       group_(group),
       job_(job),
       rank_of_(std::move(rank_of)),
       owner_(owner),
-      port_(std::move(port)),
-      address_(address),
-      client_(progress, options.interface,
-              [&] {
-                Address any_port = address;
-                any_port.set_port(0);
-                return any_port;
-              }(),
-              options.manager, secret,
+      way_(std::move(way)),
+      client_(progress, options.interface, options.manager, secret,
               {.on_granted = [this](const message::Granted& granted) { on_granted(granted); },
                .on_rejected = [this](uint32_t attempt,
                                      const std::string& why) { on_rejected(attempt, why); },
@@ -69,6 +58,36 @@ FlareEngine::FlareEngine(Progress& progress, const FlareOptions& options, const 
 FlareEngine::~FlareEngine() = default;
 
 // ---- The session -------------------------------------------------------------------------------
+
+absl::StatusOr<Address> FlareEngine::address_of(const FlareOptions& options) {
+  return tcp::interface_address(options.interface,
+                                {.family = options.manager.family(), .named = options.address});
+}
+
+absl::StatusOr<FlareEngine::Way> FlareEngine::open_way(const FlareOptions& options,
+                                                       const Address& address) {
+  absl::StatusOr<UdpPort> port =
+      UdpPort::open_on(options.interface, address, options.ports, kMaxDatagram);
+  if (!port.ok()) return port.status();
+  const absl::StatusOr<Address> here = tcp::local_address(port->fd());
+  if (!here.ok()) return here.status();
+  return Way{*std::move(port), *here};
+}
+
+// The port stays with the interface and the address that it was opened for: when there is another
+// interface of the name, or the address is gone, another port is opened.
+absl::Status FlareEngine::renew_way() {
+  const absl::StatusOr<Address> address = address_of(options_);
+  if (!address.ok()) return address.status();
+  if (address->host() == way_.address.host() &&
+      tcp::is_bound_to(way_.port.fd(), options_.interface)) {
+    return absl::OkStatus();
+  }
+  absl::StatusOr<Way> way = open_way(options_, *address);
+  if (!way.ok()) return way.status();
+  way_ = *std::move(way);
+  return absl::OkStatus();
+}
 
 void FlareEngine::connect(int rank, Channel& channel) {
   auto& stream = peers_[rank];
@@ -96,15 +115,19 @@ void FlareEngine::ask(uint32_t attempt) {
     return on_rejected(attempt, "the earlier session is not given up yet");
   }
   attempt_ = attempt;
+  if (const absl::Status status = renew_way(); !status.ok()) {
+    return on_rejected(attempt, std::string(status.message()));
+  }
   log().debug("{}: asks the manager at {} for a session, attempt {}", rank_of_,
               options_.manager.str(), attempt);
   const absl::StatusOr<size_t> mtu = path_mtu(options_.manager, options_.interface);
-  const size_t payload =
-      payload_for(mtu.value_or(1500), options_.manager.family() == AF_INET6) / 8 * 8;
+  if (!mtu.ok()) return on_rejected(attempt, std::string(mtu.status().message()));
+  const size_t payload = payload_for(*mtu, options_.manager.family() == AF_INET6) / 8 * 8;
+  client_.set_local(way_.address);
   client_.join({.request = {job_, attempt},
                 .rank = group_.rank,
                 .size = group_.size,
-                .address = address_,
+                .address = way_.address,
                 .payload = static_cast<uint32_t>(payload),
                 .window = options_.window,
                 .streams = options_.streams,
@@ -122,7 +145,8 @@ void FlareEngine::on_granted(const message::Granted& granted) {
   if (granted.group) {
     absl::StatusOr<UdpPort> joined =
         UdpPort::join(*granted.group, options_.interface, kMaxDatagram);
-    has_multicast_ = joined.ok();  // else the next attempt is without
+    // The next attempt is without, unless this one had merely no descriptor to join with.
+    has_multicast_ = joined.ok() || absl::IsResourceExhausted(joined.status());
     if (!joined.ok()) return on_rejected(attempt_, std::string(joined.status().message()));
     group = *std::move(joined);
   }
@@ -131,7 +155,7 @@ void FlareEngine::on_granted(const message::Granted& granted) {
   const auto size = static_cast<uint32_t>(group_.size);
   const Stagger stagger = {options_.stagger, rank * options_.stagger / size};
   session_ =
-      std::make_unique<SwitchSession>(progress_, port_, std::move(group), granted, stagger,
+      std::make_unique<SwitchSession>(progress_, way_.port, std::move(group), granted, stagger,
                                       counters_, [this](const absl::Status& why) { on_over(why); });
   const absl::Status status = session_->start();
   if (!status.ok()) return on_rejected(attempt_, std::string(status.message()));

@@ -39,7 +39,9 @@ namespace nezha::flare {
 struct FlareOptions {
   std::string interface;
   Address manager;
-  uint32_t window = 512;  // blocks: of 1440 bytes 6 ms' at 1 Gbit/s
+  std::string address = {};  // of the interface, to receive at; empty: the best one
+  PortRange ports = {};      // to receive at
+  uint32_t window = 512;     // blocks: of 1440 bytes 6 ms' at 1 Gbit/s
   int streams = 4;
   bool reproducible = false;  // sums' bits do not depend on the order of arrival
   uint32_t stagger = 1;       // blocks of a group: core/window.h
@@ -96,6 +98,12 @@ class FlareEngine final : public Engine, FlareTaskOwner {
   // An operation of a context: its tag, and which of that tag it is.
   using OperationName = std::pair<uint32_t, uint64_t>;
 
+  // The way from and to the switches.
+  struct Way {
+    UdpPort port;
+    Address address;  // the port's
+  };
+
   static constexpr Nanos kLeastBackoff = kSecond;
   static constexpr Nanos kMostBackoff = 30 * kSecond;
   // By when all ranks have said how their attempts ended.
@@ -111,10 +119,13 @@ class FlareEngine final : public Engine, FlareTaskOwner {
   static constexpr Nanos kStale = 200 * kMillisecond;
 
   FlareEngine(Progress& progress, const FlareOptions& options, const Group& group,
-              const UniqueId& job, std::string rank_of, FlareEngineOwner& owner, UdpPort port,
-              const Address& address, const Secret& secret);
+              const UniqueId& job, std::string rank_of, FlareEngineOwner& owner, Way way,
+              const Secret& secret);
 
   // The session
+  static absl::StatusOr<Way> open_way(const FlareOptions& options, const Address& address);
+  static absl::StatusOr<Address> address_of(const FlareOptions& options);
+  absl::Status renew_way();
   void ask(uint32_t attempt);
   void on_granted(const message::Granted& granted);
   void on_rejected(uint32_t attempt, const std::string& why);
@@ -160,8 +171,7 @@ class FlareEngine final : public Engine, FlareTaskOwner {
   const UniqueId job_;
   const std::string rank_of_;
   FlareEngineOwner& owner_;
-  UdpPort port_;
-  const Address address_;  // the port's
+  Way way_;
   ManagerClient client_;
   SessionCounters counters_;
   uint64_t failures_ = 0;

@@ -6,11 +6,10 @@
 
 namespace nezha::flare {
 
-ManagerClient::ManagerClient(Progress& progress, std::string interface, const Address& local,
-                             const Address& manager, const Secret& secret, Callbacks callbacks)
+ManagerClient::ManagerClient(Progress& progress, std::string interface, const Address& manager,
+                             const Secret& secret, Callbacks callbacks)
     : progress_(progress),
       interface_(std::move(interface)),
-      local_(local),
       manager_(manager),
       secret_(secret),
       callbacks_(std::move(callbacks)),
@@ -21,6 +20,11 @@ ManagerClient::ManagerClient(Progress& progress, std::string interface, const Ad
 ManagerClient::~ManagerClient() {
   leave();
   if (connection_ != nullptr && is_ready_) connection_->flush();
+}
+
+void ManagerClient::set_local(const Address& local) {
+  local_ = local;
+  local_.set_port(0);
 }
 
 void ManagerClient::join(const message::Join& join) {

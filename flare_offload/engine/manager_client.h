@@ -24,14 +24,16 @@ class ManagerClient {
     std::function<void(uint32_t attempt, const std::string& why)> on_lost;
   };
 
-  // Connects from `local`, an address without a port, through the interface.
-  ManagerClient(Progress& progress, std::string interface, const Address& local,
-                const Address& manager, const Secret& secret, Callbacks callbacks);
+  ManagerClient(Progress& progress, std::string interface, const Address& manager,
+                const Secret& secret, Callbacks callbacks);
   // Gives back what it has, as far as that can be said without waiting.
   ~ManagerClient();
   ManagerClient(const ManagerClient&) = delete;
   ManagerClient& operator=(const ManagerClient&) = delete;
 
+  // Where it connects from, by the interface and any port, from the next connection on. Once before
+  // the first join().
+  void set_local(const Address& local);
   // Asks for a session; gives back what it has. An answer comes within kPatience.
   void join(const message::Join& join);
   void leave();
@@ -50,7 +52,7 @@ class ManagerClient {
 
   Progress& progress_;
   const std::string interface_;
-  const Address local_;
+  Address local_;  // port 0
   const Address manager_;
   const Secret secret_;
   const Callbacks callbacks_;

@@ -1,11 +1,11 @@
 #include "flare_offload/udp/udp_port.h"
 
-#include <ifaddrs.h>
 #include <linux/filter.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <netinet/udp.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <array>
@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "transport/tcp/interface.h"
 
 namespace nezha::flare {
 namespace {
@@ -53,7 +54,7 @@ absl::StatusOr<tcp::Socket> bound_socket(const Address& address, int shared_by,
     if (!status.ok()) return status;
   }
   if (bind(socket.fd(), address.sockaddr_ptr(), address.length()) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("binding a UDP socket to ", address.str()));
+    return tcp::binding_error(address);
   }
   widen_buffer(socket.fd(), SO_RCVBUFFORCE, SO_RCVBUF);
   widen_buffer(socket.fd(), SO_SNDBUFFORCE, SO_SNDBUF);
@@ -62,17 +63,16 @@ absl::StatusOr<tcp::Socket> bound_socket(const Address& address, int shared_by,
   return socket;
 }
 
-// The index of the interface that has the address; 0: none has it.
-unsigned interface_of(const Address& address) {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return 0;
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != address.family()) continue;
-    Address known;
-    std::memcpy(&known.storage, entry->ifa_addr, address.length());
+// The index of the interface that has the address; 0: no single one has it.
+absl::StatusOr<unsigned> interface_of(const Address& address) {
+  auto netlink = tcp::Netlink::open();
+  if (!netlink.ok()) return netlink.status();
+  const auto addresses = tcp::assigned_addresses(*netlink);
+  if (!addresses.ok()) return addresses.status();
+  for (const tcp::AssignedAddress& it : *addresses) {
+    Address known = it.address;
     known.set_port(address.port());
-    if (known == address) return if_nametoindex(entry->ifa_name);
+    if (known == address) return static_cast<unsigned>(it.index);
   }
   return 0;
 }
@@ -137,15 +137,32 @@ absl::StatusOr<UdpPort> UdpPort::open(const Address& address, size_t datagram) {
   return UdpPort(*std::move(socket), address.family(), datagram);
 }
 
+absl::StatusOr<UdpPort> UdpPort::open_on(const std::string& interface, const Address& address,
+                                         const PortRange& ports, size_t datagram) {
+  Address at = address;
+  auto socket = tcp::open_in_range(ports, absl::StrCat(address.host(), " on ", interface),
+                                   [&](uint16_t port) {
+                                     at.set_port(port);
+                                     return bound_socket(at, 0, interface);
+                                   });
+  if (!socket.ok()) return socket.status();
+  return UdpPort(*std::move(socket), address.family(), datagram);
+}
+
 absl::StatusOr<UdpPort> UdpPort::join(const Address& group, const std::string& interface,
                                       size_t datagram) {
   absl::StatusOr<tcp::Socket> socket = bound_socket(group, SO_REUSEADDR, interface);
   if (!socket.ok()) return socket.status();
-  const group_req membership = {if_nametoindex(interface.c_str()), group.storage};
+  ifreq named{};
+  interface.copy(named.ifr_name, IFNAMSIZ - 1);
+  if (ioctl(socket->fd(), SIOCGIFINDEX, &named) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("looking for the interface ", interface));
+  }
+  const group_req membership = {static_cast<uint32_t>(named.ifr_ifindex), group.storage};
   const int level = group.family() == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IP;
   if (setsockopt(socket->fd(), level, MCAST_JOIN_GROUP, &membership, sizeof membership) != 0) {
-    return absl::ErrnoToStatus(errno,
-                               absl::StrCat("joining the group ", group.str(), " on ", interface));
+    return absl::FailedPreconditionError(
+        absl::StrCat("joining the group ", group.str(), " on ", interface, ": ", strerror(errno)));
   }
   return UdpPort(*std::move(socket), group.family(), datagram);
 }
@@ -201,7 +218,9 @@ absl::Status UdpPort::reach_groups() const {
   constexpr int kHops = 8;  // a fabric's, and no way out of it
   const absl::StatusOr<Address> here = tcp::local_address(fd());
   if (!here.ok()) return here.status();
-  const auto index = static_cast<int>(interface_of(*here));
+  const absl::StatusOr<unsigned> found = interface_of(*here);
+  if (!found.ok()) return found.status();
+  const auto index = static_cast<int>(*found);
   ip_mreqn by{};
   by.imr_ifindex = index;
   const bool is_set =
@@ -348,6 +367,7 @@ void UdpPort::flush() {
 
 absl::StatusOr<size_t> path_mtu(const Address& to, const std::string& interface) {
   const tcp::Socket probe(::socket(to.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (probe.fd() < 0) return absl::ErrnoToStatus(errno, "making a UDP socket");
   if (!interface.empty()) {
     if (absl::Status bound = tcp::bind_to_interface(probe.fd(), interface); !bound.ok()) {
       return bound;
@@ -356,7 +376,7 @@ absl::StatusOr<size_t> path_mtu(const Address& to, const std::string& interface)
   int mtu = 0;
   socklen_t length = sizeof mtu;
   const bool is_v6 = to.family() == AF_INET6;
-  if (probe.fd() < 0 || connect(probe.fd(), to.sockaddr_ptr(), to.length()) != 0 ||
+  if (connect(probe.fd(), to.sockaddr_ptr(), to.length()) != 0 ||
       getsockopt(probe.fd(), is_v6 ? IPPROTO_IPV6 : IPPROTO_IP, is_v6 ? IPV6_MTU : IP_MTU, &mtu,
                  &length) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("looking for a route to ", to.str()));

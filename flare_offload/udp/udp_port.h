@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/port_range.h"
 #include "transport/tcp/socket.h"
 
 namespace nezha::flare {
@@ -43,6 +44,9 @@ class UdpPort {
  public:
   // Bound to `address`, for datagrams of at most `datagram` bytes.
   static absl::StatusOr<UdpPort> open(const Address& address, size_t datagram);
+  // The same, bound to the interface too, and at one of the ports, whatever port `address` has.
+  static absl::StatusOr<UdpPort> open_on(const std::string& interface, const Address& address,
+                                         const PortRange& ports, size_t datagram);
   // A member of the multicast group on the interface, for what is sent to it; others on this host
   // may be, too, and each gets all.
   static absl::StatusOr<UdpPort> join(const Address& group, const std::string& interface,

@@ -90,6 +90,18 @@ struct ContextOptions {
   /// that exchanges data has one in common. At most 16. Empty: not given (NEZHA_RAILS, or
   /// {"auto"}).
   ///
+  /// Of several addresses of an interface one is taken that can be used: IPv4 before IPv6 before
+  /// link-local IPv6 (`family=` names the family), and of these one that stays before one that
+  /// expires or is deprecated. `tcp:eth0?address=10.0.0.5` names one (`address=fd00::5`, without
+  /// brackets); InvalidArgument says which the interface has if it is none of them. IPv6 addresses
+  /// that the kernel is still checking for duplicates are waited for, for five seconds at most.
+  /// While the context lives, a rail follows its interface. If that is made anew (a driver that is
+  /// reloaded), it listens again at the same address and port. If its address is taken away and
+  /// another one of the family is there, the rail moves to that, unless `address=` names one; it
+  /// moves back when the first one is there again. Ranks know each other's first addresses. So a
+  /// rank that has moved connects to the others, but two ranks that have both moved have no link on
+  /// that rail until one of them is back. Without any such address the rail is down.
+  ///
   /// `cpus=` names a rail's cores, such as `tcp:eth0?cpus=0-3,8`: a thread of the rail's own runs
   /// on these and no others (the Nezha paper's interface for CPU resources, section V-C3). They may
   /// be ones that the calling thread itself may not use, but InvalidArgument is thrown if one does
@@ -107,13 +119,14 @@ struct ContextOptions {
   /// operations that are to be reproducible (AllreduceOptions::setReproducible) are the hosts'.
   /// `?reproducible=1`: switches add up in one order whichever part comes first, so that what they
   /// carry has the same bits in each run over the same switches, for more of their memory and time.
+  /// `?address=10.0.0.5`: as for tcp.
   /// `?window=512`: the most blocks that each operation may have on their way, of which the manager
   /// may give fewer; how many have follows the path. `?streams=4`: the operations that it carries
   /// at a time.
   /// `?stagger=32`: ranks begin with other blocks than each other in groups of so many, a power of
   /// two up to 64 (Flare's staggered sending); it helps no switch that does all of a block on one
-  /// core, as nezha-switch does, and costs the ranks some CPU time. But for window and stagger all
-  /// ranks must name the same.
+  /// core, as nezha-switch does, and costs the ranks some CPU time. But for address, window and
+  /// stagger all ranks must name the same.
   ///
   /// {"auto"} stands for the devices that nezha finds on this host: nezha/interfaces.h says which,
   /// and the log (NEZHA_LOG=info) why. {"auto", "!eth0", "!ib*"} leaves out the interfaces whose
@@ -122,6 +135,13 @@ struct ContextOptions {
   /// has a subnet of its own), if their interfaces have the same name. Ranks that name their rails
   /// and ranks that leave it to nezha share only those of the same name.
   std::vector<std::string> rails;
+  /// The ports at which this rank is reached, such as "20000-20100", for firewalls: each tcp rail
+  /// listens at the first one that is free at its address (TCP), and a flare rail receives at such
+  /// a one (UDP). Each process on a host needs one for each rail. InvalidArgument if none is free.
+  /// A connection is made to such a port of either rank, from one that the kernel chooses
+  /// (net.ipv4.ip_local_port_range). Devices that the process has open already stay where they are.
+  /// Each rank may have its own. Empty: not given (NEZHA_PORTS, or any port).
+  std::string ports;
   /// The default deadline of an operation, for the whole of it, and the deadline of creation: more
   /// than 0, and a year if it is longer. Not given: NEZHA_TIMEOUT, or 30 s. Each rank may have its
   /// own.

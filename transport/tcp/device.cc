@@ -1,6 +1,5 @@
 #include "transport/tcp/device.h"
 
-#include <net/if.h>
 #include <sys/epoll.h>
 
 #include <cerrno>
@@ -87,15 +86,18 @@ class Outgoing final : public Device::Attempt, EventHandler {
 
   void start(absl::StatusOr<Socket> socket, const Address& to) {
     timeout_.start(now() + kHandshakeTimeout);
-    absl::Status status = socket.status();
+    // The kernel's reasons are no words of the peer's: it has neither refused nor left.
+    absl::Status status;
+    if (!socket.ok()) status = absl::AbortedError(socket.status().message());
     if (status.ok()) {
       socket_ = *std::move(socket);
       set_stream_options(socket_.fd());
       if (::connect(socket_.fd(), to.sockaddr_ptr(), to.length()) != 0 && errno != EINPROGRESS) {
         status = connect_error(errno);
       } else {
-        status = progress_.add(socket_.fd(), this, EPOLLOUT);
-        registered_ = status.ok();
+        const absl::Status added = progress_.add(socket_.fd(), this, EPOLLOUT);
+        registered_ = added.ok();
+        if (!added.ok()) status = absl::AbortedError(added.message());
       }
     }
     if (!status.ok()) {
@@ -267,21 +269,14 @@ TcpDevice::TcpDevice(Progress& progress, Acceptor& acceptor, Rail rail,
       progress_(progress),
       acceptor_(acceptor),
       options_(options),
-      accept_again_(progress, [this] { progress_.modify(listener_.fd(), EPOLLIN); }) {}
+      accept_again_(progress, [this] { progress_.modify(listener_.fd(), EPOLLIN); }),
+      listen_again_(progress, [this] { listen_again(); }) {}
 
 absl::StatusOr<std::unique_ptr<TcpDevice>> TcpDevice::create(Progress& progress, Acceptor& acceptor,
                                                              Rail rail,
                                                              const DeviceOptions& options) {
   std::unique_ptr<TcpDevice> device(new TcpDevice(progress, acceptor, rail, options));
-  if (absl::Status status = device->listen(options.family); !status.ok()) return status;
-  device->carrier_ = interface_running(options.interface);
-  auto monitor = CarrierMonitor::create(progress, options.interface, [d = device.get()](bool up) {
-    if (up == d->carrier_) return;
-    d->carrier_ = up;
-    d->acceptor_.on_carrier(d->rail(), up);
-  });
-  if (!monitor.ok()) return monitor.status();
-  device->monitor_ = *std::move(monitor);
+  if (absl::Status status = device->open(); !status.ok()) return status;
   if (options.cpus.empty()) return device;
   const auto thread = progress.start_rail_thread(options.interface, options.cpus);
   if (!thread.ok()) return thread.status();
@@ -289,31 +284,124 @@ absl::StatusOr<std::unique_ptr<TcpDevice>> TcpDevice::create(Progress& progress,
   return device;
 }
 
-absl::Status TcpDevice::listen(int family) {
-  auto address = interface_address(options_.interface, family);
+// The interface is looked at before the listener is bound to it: what happens to it in between is
+// seen later.
+absl::Status TcpDevice::open() {
+  auto monitor = InterfaceMonitor::create(
+      progress_, options_.interface, [this](const InterfaceState& state) { on_interface(state); });
+  if (!monitor.ok()) return monitor.status();
+  monitor_ = *std::move(monitor);
+  const InterfaceState& state = monitor_->state();
+  if (state.index == 0) return no_such_interface(options_.interface);
+  const auto address = choose_address(options_.interface, state.addresses, options_.address);
   if (!address.ok()) return address.status();
-  address_ = *address;
-  auto socket = bound_socket(options_.interface, address_);
-  if (!socket.ok()) return socket.status();
-  listener_ = *std::move(socket);
-  if (::listen(listener_.fd(), SOMAXCONN) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("listening on ", options_.interface));
-  }
-  const auto bound = local_address(listener_.fd());
-  if (!bound.ok()) return bound.status();
-  published_ = bound->str();
-  return progress_.add(listener_.fd(), this, EPOLLIN);
+  index_ = state.index;
+  address_ = home_ = *address;
+  carrier_ = state.is_running;
+  const std::string where = absl::StrCat(address_.host(), " on ", options_.interface);
+  return listen_by(
+      open_in_range(options_.ports, where, [this](uint16_t port) { return listener_at(port); }));
 }
 
 // Whether the address, but for the port, is this device's: it leads to this host.
-bool TcpDevice::is_own(Address address) const {
-  address.set_port(address_.port());
-  return address == address_;
+bool TcpDevice::is_own(const Address& address) const { return address.host() == address_.host(); }
+
+// At any port if that is 0.
+absl::StatusOr<Socket> TcpDevice::listener_at(uint16_t port) const {
+  Address at = address_;
+  at.set_port(port);
+  return listening_socket(options_.interface, at);
 }
 
-TcpDevice::~TcpDevice() {
-  if (!published_.empty()) progress_.remove(listener_.fd());
+absl::Status TcpDevice::listen_by(absl::StatusOr<Socket> socket) {
+  if (!socket.ok()) return socket.status();
+  const auto bound = local_address(socket->fd());
+  if (!bound.ok()) return bound.status();
+  if (absl::Status status = progress_.add(socket->fd(), this, EPOLLIN); !status.ok()) return status;
+  listener_ = *std::move(socket);
+  port_ = bound->port();
+  published_ = bound->str();
+  return absl::OkStatus();
 }
+
+void TcpDevice::stop_listening() {
+  accept_again_.cancel();
+  listen_again_.cancel();
+  if (listener_.fd() >= 0) progress_.remove(listener_.fd());
+  listener_ = Socket();
+}
+
+TcpDevice::~TcpDevice() { stop_listening(); }
+
+// ---- An interface that changes -----------------------------------------------------------------
+
+void TcpDevice::on_interface(const InterfaceState& state) {
+  if (state.index == 0) return set_carrier(false, "the interface is gone");
+  const auto address = choose(state);
+  if (address.ok() && !is_at(state, *address)) move(state, *address);
+  if (!address.ok()) return set_carrier(false, address.status().message());
+  set_carrier(state.is_running, "the interface lost its carrier");
+}
+
+// The address to be at: the first one, if the interface has it; else the present one, if it has
+// that; else another one that peers can be reached from. One that is only now being checked for
+// duplicates will do for the listener that has it already.
+absl::StatusOr<Address> TcpDevice::choose(const InterfaceState& state) const {
+  std::vector<AssignedAddress> alike;
+  for (const Address& wanted : {home_, address_}) {
+    for (const AssignedAddress& it : state.addresses) {
+      if (it.address.host() != wanted.host() || it.is_duplicate) continue;
+      if (it.is_usable() || is_at(state, it.address)) return it.address;
+      return absl::UnavailableError("the interface's address is being checked for duplicates");
+    }
+  }
+  for (const AssignedAddress& it : state.addresses) {
+    if (it.address.is_link_local() == home_.is_link_local()) alike.push_back(it);
+  }
+  const AddressWish wish{.family = home_.family(), .named = options_.address.named};
+  auto other = choose_address(options_.interface, alike, wish);
+  if (other.ok()) return other;
+  return absl::UnavailableError("the interface has lost its address");
+}
+
+// Whether the listener is of this interface and address.
+bool TcpDevice::is_at(const InterfaceState& state, const Address& address) const {
+  return state.index == index_ && address == address_;
+}
+
+void TcpDevice::move(const InterfaceState& state, const Address& to) {
+  const std::string why =
+      state.index != index_
+          ? "the interface was made anew"
+          : absl::StrCat("the interface's address ", address_.host(), " gave way to ", to.host());
+  set_carrier(false, why);
+  stop_listening();
+  incoming_.clear();
+  index_ = state.index;
+  address_ = to;
+  log().info("{}: {}; listening at {} from now on", name(), why, to.host());
+  listen_again();
+}
+
+void TcpDevice::listen_again() {
+  const absl::Status status = listen_by(listener_at(port_));
+  if (!status.ok()) {
+    if (!has_told_) {
+      log().warn("{}: peers cannot connect for now: {}; tried again until it succeeds", name(),
+                 std::string(status.message()));
+    }
+    listen_again_.start(now() + kListenPause);
+  }
+  has_told_ = !status.ok();
+}
+
+void TcpDevice::set_carrier(bool up, absl::string_view why) {
+  if (up == carrier_) return;
+  carrier_ = up;
+  acceptor_.on_carrier(rail(), up, why);
+}
+
+// ---- Connecting --------------------------------------------------------------------------------
 
 std::unique_ptr<Device::Attempt> TcpDevice::connect(absl::string_view address,
                                                     const wire::Hello& hello, Connected done) {
@@ -330,7 +418,7 @@ std::unique_ptr<Device::Attempt> TcpDevice::connect(absl::string_view address,
                        " are not of one family; choose one with ?family=4 or ?family=6")),
                    {});
   } else {
-    if (to->is_link_local()) to->set_scope(if_nametoindex(options_.interface.c_str()));
+    if (to->is_link_local()) to->set_scope(static_cast<unsigned>(index_));
     attempt->start(bound_socket(options_.interface, address_), *to);
   }
   return attempt;

@@ -6,20 +6,27 @@
 #include <unordered_map>
 
 #include "absl/strings/string_view.h"
+#include "common/port_range.h"
 #include "transport/device.h"
 #include "transport/progress.h"
-#include "transport/tcp/carrier_monitor.h"
+#include "transport/tcp/interface_monitor.h"
 #include "transport/tcp/socket.h"
 
 namespace nezha::tcp {
 
 struct DeviceOptions {
   std::string interface;
-  std::string rail;        // its name
-  int family = AF_UNSPEC;  // AF_INET, AF_INET6, or whichever address there is
-  Cpus cpus = {};          // of a thread that handles its links; empty: it has none
+  std::string rail;  // its name
+  AddressWish address = {};
+  PortRange ports = {};  // to listen at
+  Cpus cpus = {};        // of a thread that handles its links; empty: it has none
 };
 
+// The listener is bound to one interface's number and one address, and goes with them: a new
+// listener is made, and the links are given up, when there is another interface of the name, or
+// when the address goes while there is another one that fits. Peers know the first address, `home`,
+// for good, so it is taken up again when it is back; meanwhile links come about as this end
+// connects to the peers' addresses.
 class TcpDevice final : public Device, EventHandler {
  public:
   // Under Progress's lock, as all of it. `acceptor` outlives the device.
@@ -36,8 +43,17 @@ class TcpDevice final : public Device, EventHandler {
   class Incoming;  // a connection whose hello is being read
 
   TcpDevice(Progress& progress, Acceptor& acceptor, Rail rail, const DeviceOptions& options);
-  absl::Status listen(int family);
-  bool is_own(Address address) const;
+  absl::Status open();
+  absl::StatusOr<Socket> listener_at(uint16_t port) const;
+  absl::Status listen_by(absl::StatusOr<Socket> socket);
+  void stop_listening();
+  void on_interface(const InterfaceState& state);
+  absl::StatusOr<Address> choose(const InterfaceState& state) const;
+  bool is_at(const InterfaceState& state, const Address& address) const;
+  void move(const InterfaceState& state, const Address& to);
+  void listen_again();
+  void set_carrier(bool up, absl::string_view why);
+  bool is_own(const Address& address) const;
   void stop_accepting(int error);
   void on_events(uint32_t events) override;
   void finish(Incoming& incoming);
@@ -47,18 +63,25 @@ class TcpDevice final : public Device, EventHandler {
   static constexpr size_t kMaxIncoming = 1024;
   // How long connections wait in the kernel when there is no descriptor or memory for them.
   static constexpr Nanos kAcceptPause = 100 * kMillisecond;
+  // After an attempt to listen anew that failed.
+  static constexpr Nanos kListenPause = 100 * kMillisecond;
 
   Progress& progress_;
   Acceptor& acceptor_;
   DeviceOptions options_;
   Progress::RailThread* thread_ = nullptr;
+  int index_ = 0;    // of the interface
   Address address_;  // of the interface; port 0
+  Address home_;     // the first address; port 0
+  uint16_t port_ = 0;
   std::string published_;
   Socket listener_;
   Alarm accept_again_;
+  Alarm listen_again_;
+  bool has_told_ = false;        // that it cannot listen, since it last could
   bool short_of_means_ = false;  // to accept with, since the last connection
   bool carrier_ = false;
-  std::unique_ptr<CarrierMonitor> monitor_;
+  std::unique_ptr<InterfaceMonitor> monitor_;
   // By address, so that each can be found by what it calls back with.
   std::unordered_map<const Incoming*, std::unique_ptr<Incoming>> incoming_;
 };

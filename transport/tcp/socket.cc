@@ -1,22 +1,16 @@
 #include "transport/tcp/socket.h"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
 #include <linux/tcp.h>
 #include <net/if.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <memory>
-#include <set>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/fork.h"
 
 namespace nezha::tcp {
@@ -37,6 +31,16 @@ const sockaddr_in6* as_v6(const sockaddr_storage& storage) {
 
 void set_option(int fd, int level, int name, int value) {
   setsockopt(fd, level, name, &value, sizeof value);
+}
+
+absl::StatusOr<Socket> make_bound(const std::string& interface, const Address& address,
+                                  bool listens) {
+  Socket made(socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (made.fd() < 0) return absl::ErrnoToStatus(errno, "making a socket");
+  if (absl::Status status = bind_to_interface(made.fd(), interface); !status.ok()) return status;
+  if (listens) set_option(made.fd(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (bind(made.fd(), address.sockaddr_ptr(), address.length()) != 0) return binding_error(address);
+  return made;
 }
 
 }  // namespace
@@ -73,14 +77,37 @@ absl::StatusOr<Address> Address::parse(absl::string_view text) {
   return address;
 }
 
+absl::StatusOr<Address> Address::parse_host(absl::string_view text) {
+  const std::string host(text);
+  in_addr v4{};
+  in6_addr v6{};
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return *from_bytes(AF_INET, &v4, sizeof v4);
+  if (inet_pton(AF_INET6, host.c_str(), &v6) == 1) return *from_bytes(AF_INET6, &v6, sizeof v6);
+  return absl::InvalidArgumentError(absl::StrCat("not an address: '", text, "'"));
+}
+
+std::optional<Address> Address::from_bytes(int family, const void* bytes, size_t size) {
+  Address address;
+  address.storage.ss_family = static_cast<sa_family_t>(family);
+  void* const to = family == AF_INET6 ? static_cast<void*>(&as_v6(address.storage)->sin6_addr)
+                                      : &as_v4(address.storage)->sin_addr;
+  if (size != (family == AF_INET6 ? sizeof(in6_addr) : sizeof(in_addr))) return std::nullopt;
+  std::memcpy(to, bytes, size);
+  return address;
+}
+
 std::string Address::str() const {
-  std::array<char, INET6_ADDRSTRLEN> host{};
-  if (family() == AF_INET6) {
-    inet_ntop(AF_INET6, &as_v6(storage)->sin6_addr, host.data(), host.size());
-    return absl::StrCat("[", host.data(), "]:", port());
-  }
-  inet_ntop(AF_INET, &as_v4(storage)->sin_addr, host.data(), host.size());
-  return absl::StrCat(host.data(), ":", port());
+  return family() == AF_INET6 ? absl::StrCat("[", host(), "]:", port())
+                              : absl::StrCat(host(), ":", port());
+}
+
+std::string Address::host() const {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const void* const from = family() == AF_INET6
+                               ? static_cast<const void*>(&as_v6(storage)->sin6_addr)
+                               : &as_v4(storage)->sin_addr;
+  inet_ntop(family() == AF_INET6 ? AF_INET6 : AF_INET, from, text.data(), text.size());
+  return text.data();
 }
 
 uint16_t Address::port() const {
@@ -116,48 +143,6 @@ bool operator==(const Address& a, const Address& b) {
          (!a.is_link_local() || first.sin6_scope_id == second.sin6_scope_id);
 }
 
-absl::StatusOr<Address> interface_address(const std::string& interface, int family) {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return absl::ErrnoToStatus(errno, "listing the interfaces");
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
-  std::set<std::string> names;
-  Address best;
-  int best_score = 0;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    names.insert(entry->ifa_name);
-    if (interface != entry->ifa_name || entry->ifa_addr == nullptr) continue;
-    const int found = entry->ifa_addr->sa_family;
-    if ((found != AF_INET && found != AF_INET6) || (family != AF_UNSPEC && family != found)) {
-      continue;
-    }
-    Address address;
-    std::memcpy(&address.storage, entry->ifa_addr,
-                found == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
-    const int score = found == AF_INET ? 3 : address.is_link_local() ? 1 : 2;
-    if (score <= best_score) continue;
-    best = address;
-    best_score = score;
-  }
-  if (best_score > 0) return best;
-  if (!names.contains(interface)) {
-    return absl::NotFoundError(absl::StrCat("there is no interface '", interface,
-                                            "' (there are: ", absl::StrJoin(names, ", "), ")"));
-  }
-  return absl::NotFoundError(absl::StrCat("the interface '", interface, "' has no ",
-                                          family == AF_INET6  ? "IPv6 "
-                                          : family == AF_INET ? "IPv4 "
-                                                              : "",
-                                          "address"));
-}
-
-bool interface_running(const std::string& interface) {
-  const Socket any(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ifreq request{};
-  interface.copy(request.ifr_name, IFNAMSIZ - 1);
-  if (any.fd() < 0 || ioctl(any.fd(), SIOCGIFFLAGS, &request) != 0) return false;
-  return (request.ifr_flags & IFF_UP) != 0 && (request.ifr_flags & IFF_RUNNING) != 0;
-}
-
 absl::Status bind_to_interface(int fd, const std::string& interface) {
   if (setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, interface.data(),
                  static_cast<socklen_t>(interface.size())) != 0) {
@@ -166,14 +151,43 @@ absl::Status bind_to_interface(int fd, const std::string& interface) {
   return absl::OkStatus();
 }
 
+bool is_bound_to(int fd, const std::string& interface) {
+  std::array<char, IFNAMSIZ> name{};
+  socklen_t size = name.size();
+  return getsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, name.data(), &size) == 0 &&
+         interface == name.data();
+}
+
 absl::StatusOr<Socket> bound_socket(const std::string& interface, const Address& address) {
-  Socket made(socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (made.fd() < 0) return absl::ErrnoToStatus(errno, "making a socket");
-  if (absl::Status status = bind_to_interface(made.fd(), interface); !status.ok()) return status;
-  if (bind(made.fd(), address.sockaddr_ptr(), address.length()) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("binding a socket to ", address.str()));
-  }
+  return make_bound(interface, address, /*listens=*/false);
+}
+
+absl::StatusOr<Socket> listening_socket(const std::string& interface, const Address& address) {
+  auto made = make_bound(interface, address, /*listens=*/true);
+  if (made.ok() && ::listen(made->fd(), SOMAXCONN) != 0) return binding_error(address);
   return made;
+}
+
+absl::StatusOr<Socket> open_in_range(
+    const PortRange& ports, absl::string_view where,
+    absl::FunctionRef<absl::StatusOr<Socket>(uint16_t port)> open) {
+  if (ports.is_any()) return open(0);
+  for (int port = ports.first; port <= ports.last; ++port) {
+    auto opened = open(static_cast<uint16_t>(port));
+    if (!absl::IsAlreadyExists(opened.status())) return opened;
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no port of ", ports.str(), " is free at ", where,
+                   "; every process on a host takes one for each of its rails: give a wider range "
+                   "in NEZHA_PORTS or ContextOptions::ports"));
+}
+
+absl::Status binding_error(const Address& address) {
+  const int error = errno;
+  const std::string what = absl::StrCat("binding a socket to ", address.str());
+  if (error == EADDRINUSE)
+    return absl::AlreadyExistsError(absl::StrCat(what, ": ", strerror(error)));
+  return absl::ErrnoToStatus(error, what);
 }
 
 void set_stream_options(int fd) {

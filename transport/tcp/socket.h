@@ -4,12 +4,17 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/port_range.h"
 
 namespace nezha::tcp {
 
@@ -35,8 +40,12 @@ class Socket {
 struct Address {
   sockaddr_storage storage{};
 
-  static absl::StatusOr<Address> parse(absl::string_view text);  // as str() gives it
-  std::string str() const;                                       // 10.0.0.1:80, [fd00::1]:80
+  static absl::StatusOr<Address> parse(absl::string_view text);       // as str() gives it
+  static absl::StatusOr<Address> parse_host(absl::string_view text);  // as host() does; port 0
+  // As the kernel has it, in network order, with port 0. Nothing: it is not of the family's size.
+  static std::optional<Address> from_bytes(int family, const void* bytes, size_t size);
+  std::string str() const;   // 10.0.0.1:80, [fd00::1]:80
+  std::string host() const;  // 10.0.0.1, fd00::1
 
   sockaddr* sockaddr_ptr() { return reinterpret_cast<sockaddr*>(&storage); }
   const sockaddr* sockaddr_ptr() const { return reinterpret_cast<const sockaddr*>(&storage); }
@@ -54,19 +63,23 @@ struct Address {
   friend bool operator==(const Address& a, const Address& b);
 };
 
-// The address that `interface` has of the family (AF_INET, AF_INET6, or AF_UNSPEC: IPv4 if there
-// is one). The port is 0. Names the interfaces there are if it is none of them.
-absl::StatusOr<Address> interface_address(const std::string& interface, int family);
-
-// Whether the interface is up and has a carrier.
-bool interface_running(const std::string& interface);
-
 // The socket's frames go through `interface` and no other, whatever the routes say.
 absl::Status bind_to_interface(int fd, const std::string& interface);
+// Whether the socket is bound to the interface that has the name now. One that was bound to an
+// earlier one of the name stays with that.
+bool is_bound_to(int fd, const std::string& interface);
 
 // A TCP socket that does not block, at `address`, and whose frames go through `interface` and no
 // other, whatever the routes say: two NICs may be on one subnet.
 absl::StatusOr<Socket> bound_socket(const std::string& interface, const Address& address);
+// Such a socket that listens. What is left of an earlier listener's connections is no hindrance.
+// kAlreadyExists: the port is taken.
+absl::StatusOr<Socket> listening_socket(const std::string& interface, const Address& address);
+
+// Calls `open` with each port of the range in turn, until it returns anything but kAlreadyExists;
+// with 0 if any port will do. The error names the range and `where` no port of it was free.
+absl::StatusOr<Socket> open_in_range(const PortRange& ports, absl::string_view where,
+                                     absl::FunctionRef<absl::StatusOr<Socket>(uint16_t port)> open);
 
 // Small segments go at once; a peer that does not answer is noticed.
 void set_stream_options(int fd);
@@ -75,5 +88,9 @@ void set_stream_options(int fd);
 void reset_on_close(int fd);
 
 absl::StatusOr<Address> local_address(int fd);
+
+// What errno says of a socket that could not be bound to the address. kAlreadyExists: another one
+// is.
+absl::Status binding_error(const Address& address);
 
 }  // namespace nezha::tcp

@@ -83,6 +83,7 @@ std::vector<Option> option_table(Options& o) {
   return {
       {"store", "the rendezvous' directory", [&o](Text v) { o.store = v; }},
       {"rails", "URI,...", [&o](Text v) { o.context.rails = split(v, ','); }},
+      {"ports", "FIRST-LAST, to listen at", [&o](Text v) { o.context.ports = v; }},
       {"plan", "stripe, slice, auto", [&o](Text v) { o.context.plan = choose(kPlans, v); }},
       {"shares", "of the slices", [&o](Text v) { o.context.shares = to_list<double>(v); }},
       {"collective", "allreduce, reduce, broadcast (each rank in turn is the root), barrier",

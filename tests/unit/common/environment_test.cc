@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/port_range.h"
 #include "gtest/gtest.h"
 #include "nezha/environment.h"
 
@@ -101,6 +102,8 @@ TEST_F(EnvironmentTest, ABadValueIsAnErrorThatSaysWhatItMayBe) {
         Case{"NEZHA_TIMEOUT", "30", "500ms"}, Case{"NEZHA_TIMEOUT", "0s", "from 1ms"},
         Case{"NEZHA_TIMEOUT", "-1s", "from 1ms"}, Case{"NEZHA_TIMEOUT", "inf", "8760h"},
         Case{"NEZHA_TIMEOUT", "9000h", "8760h"}, Case{"NEZHA_RAILS", "tcp:eth0,", "commas"},
+        Case{"NEZHA_PORTS", "20000", "such as 20000-20100"}, Case{"NEZHA_PORTS", "0-5", "from 1"},
+        Case{"NEZHA_PORTS", "9-8", "a range"}, Case{"NEZHA_PORTS", "1-65536", "to 65535"},
         Case{"NEZHA_SHARES", "1,0", "positive numbers"}, Case{"NEZHA_SHARES", "1,,2", "commas"},
         Case{"NEZHA_SHARES", "nan", "positive"}, Case{"NEZHA_SHARES", "1,inf", "positive"}}) {
     const Setting setting(bad.variable, bad.value);
@@ -117,13 +120,16 @@ TEST_F(EnvironmentTest, GoodValuesAreTaken) {
        {std::pair{"NEZHA_PLAN", "slice"}, std::pair{"NEZHA_ALGORITHM", "halving-doubling"},
         std::pair{"NEZHA_POLL", "1000000"}, std::pair{"NEZHA_TIMEOUT", "1ms"},
         std::pair{"NEZHA_TIMEOUT", "8760h"}, std::pair{"NEZHA_RAILS", "tcp:eth0?rail=a,tcp:eth1"},
-        std::pair{"NEZHA_RAIL_THREADS", "1"}, std::pair{"NEZHA_SHARES", "70,30.5,1e3"}}) {
+        std::pair{"NEZHA_RAIL_THREADS", "1"}, std::pair{"NEZHA_PORTS", "1-65535"},
+        std::pair{"NEZHA_SHARES", "70,30.5,1e3"}}) {
     const Setting setting(variable, value);
     EXPECT_TRUE(check_environment().ok()) << variable << "=" << value;
     EXPECT_EQ(environment_value(variable), value);
   }
   EXPECT_EQ(*parse_duration("1.5s"), milliseconds(1500));
   EXPECT_EQ(*parse_numbers("70,30.5"), (std::vector<double>{70, 30.5}));
+  EXPECT_EQ(PortRange::parse("20000-20100")->str(), "20000-20100");
+  EXPECT_TRUE(PortRange::parse("")->is_any());
   EXPECT_EQ(parse_list("a,b"), (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(parse_list("tcp:a?cpus=0-3,8,10-11&rail=x,tcp:b?cpus=4"),
             (std::vector<std::string>{"tcp:a?cpus=0-3,8,10-11&rail=x", "tcp:b?cpus=4"}));

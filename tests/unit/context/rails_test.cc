@@ -41,6 +41,7 @@ TEST(DeviceFactory, UnknownKindsAndOptionsNameTheKnownOnes) {
   EXPECT_NE(kind.status().message().find("tcp"), absl::string_view::npos);
   for (const std::string bad :
        {"tcp:lo?speed=1", "tcp:lo?family=5", "tcp:lo?family", "tcp:lo?rail=", "tcp:lo?rail=a b",
+        "tcp:lo?address=", "tcp:lo?address=[::1]", "tcp:lo?address=127.0.0.1&family=4",
         "tcp:lo?rail=12345678901234567890123456789012", "tcp:lo?cpus", "tcp:lo?cpus=3-1"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(device_factory(bad).status())) << bad;
   }
@@ -56,6 +57,7 @@ TEST(SwitchRail, HasOptions) {
   EXPECT_EQ(plain->manager.str(), "10.2.0.254:7100");
   EXPECT_FALSE(plain->reproducible);
   EXPECT_EQ(plain->stagger, 1);
+  EXPECT_EQ(switch_rail(rail + "?address=10.2.0.7")->address, "10.2.0.7");
   const auto full = switch_rail(rail + "?window=64&streams=2&reproducible=1&stagger=32");
   ASSERT_TRUE(full.ok());
   EXPECT_EQ(full->window, 64);
@@ -68,7 +70,7 @@ TEST(SwitchRail, HasOptions) {
 TEST(SwitchRail, UnknownOptionsNameTheKnownOnes) {
   const std::string rail = "flare:eth2@10.2.0.254:7100";
   for (const std::string bad : {"?speed=1", "?window=0", "?streams=17", "?reproducible=2",
-                                "?stagger=0", "?stagger=24", "?stagger=128"}) {
+                                "?address=eth2", "?stagger=0", "?stagger=24", "?stagger=128"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(switch_rail(rail + bad).status())) << bad;
   }
   const std::string why(switch_rail(rail + "?speed=1").status().message());
@@ -80,7 +82,7 @@ TEST(SwitchRail, UnknownOptionsNameTheKnownOnes) {
 struct NoAcceptor final : Acceptor {
   wire::Welcome on_hello(Rail, const wire::Hello&) override { return {}; }
   void on_accepted(Rail, const wire::Hello&, std::unique_ptr<Link>) override {}
-  void on_carrier(Rail, bool) override {}
+  void on_carrier(Rail, bool, absl::string_view) override {}
 };
 
 TEST(DeviceFactory, OpensTheDeviceOnItsInterface) {
@@ -107,6 +109,39 @@ TEST(DeviceFactory, OpensTheDeviceOnItsInterface) {
   const auto absent = open("tcp:no-such-if");
   EXPECT_TRUE(absl::IsNotFound(absent.status()));
   EXPECT_NE(absent.status().message().find("lo"), absl::string_view::npos) << "those there are";
+}
+
+TEST(DeviceFactory, TheAddressCanBeNamed) {
+  const auto progress = *Progress::create();
+  NoAcceptor acceptor;
+  Progress::Guard guard(*progress);
+  const auto device = (*device_factory("tcp:lo?address=127.0.0.1"))(*progress, acceptor, 0);
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_EQ((*device)->address().substr(0, 10), "127.0.0.1:");
+  const auto absent = (*device_factory("tcp:lo?address=10.9.8.7"))(*progress, acceptor, 0);
+  for (const char* part : {"10.9.8.7", "'lo'", "127.0.0.1/8"}) {
+    EXPECT_TRUE(absl::StrContains(absent.status().message(), part)) << absent.status();
+  }
+}
+
+TEST(DeviceFactory, ListensInTheRangeOfPorts) {
+  const auto progress = *Progress::create();
+  NoAcceptor acceptor;
+  Progress::Guard guard(*progress);
+  const auto probe = (*device_factory("tcp:lo"))(*progress, acceptor, 0);
+  ASSERT_TRUE(probe.ok());
+  const uint16_t taken = tcp::Address::parse((*probe)->address())->port();
+  const PortRange ports{taken, taken};
+  const auto none = (*device_factory("tcp:lo?rail=a", {}, ports))(*progress, acceptor, 1);
+  EXPECT_TRUE(absl::IsResourceExhausted(none.status())) << none.status();
+  for (const std::string& part :
+       {ports.str(), std::string("127.0.0.1 on lo"), std::string("NEZHA_PORTS")}) {
+    EXPECT_TRUE(absl::StrContains(none.status().message(), part)) << none.status();
+  }
+  const PortRange wider{taken, 65535};
+  const auto next = (*device_factory("tcp:lo?rail=a", {}, wider))(*progress, acceptor, 1);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_GT(tcp::Address::parse((*next)->address())->port(), taken);
 }
 
 TEST(DeviceFactory, CoresThatAreNotThereAreAnError) {

@@ -1,0 +1,68 @@
+// What the kernel says of network interfaces and their addresses, and which address is taken.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "transport/tcp/netlink.h"
+#include "transport/tcp/socket.h"
+
+namespace nezha::tcp {
+
+// An address of an interface.
+struct AssignedAddress {
+  int index = 0;  // of the interface
+  Address address;
+  int prefix = 0;  // bits
+  // Another host has it (duplicate address detection, RFC 4862): no socket can have it.
+  bool is_duplicate = false;
+  // Whether another host has it is not known yet, and until then no socket can have it.
+  bool is_tentative = false;
+  bool is_deprecated = false;  // new connections had better have another one
+  bool is_passing = false;     // it has a lifetime, or stands beside another one of its subnet
+  int scope = 0;               // the wider the smaller: RT_SCOPE_UNIVERSE is 0
+
+  bool is_usable() const { return !is_duplicate && !is_tentative; }
+  std::string str() const;  // fd00::1/64 (deprecated)
+};
+
+// Whether the first is the better one to take: IPv4 before IPv6 before link-local IPv6; of each
+// kind what can be used now before what cannot, what stays before what passes, and that before what
+// is deprecated.
+bool is_better(const AssignedAddress& one, const AssignedAddress& other);
+
+// What a rail asks of its address.
+struct AddressWish {
+  int family = AF_UNSPEC;
+  std::string named;  // as Address::host() gives it; empty: the best one
+};
+
+struct InterfaceState {
+  // The kernel's number of the interface; 0: there is none of the name. An interface that is made
+  // anew has another one.
+  int index = 0;
+  bool is_running = false;  // it is up and has a carrier
+  std::vector<AssignedAddress> addresses;
+};
+
+// An error says nothing of the interface: the kernel could not be asked.
+absl::StatusOr<InterfaceState> look_at(const std::string& interface, Netlink& netlink);
+// Of all interfaces of the network namespace.
+absl::StatusOr<std::vector<AssignedAddress>> assigned_addresses(Netlink& netlink);
+
+// The address to take, with port 0. kUnavailable: one of a better kind than those that can be used
+// may be usable soon.
+// kNotFound: there is none. The error lists those that there are.
+absl::StatusOr<Address> choose_address(const std::string& interface,
+                                       const std::vector<AssignedAddress>& addresses,
+                                       const AddressWish& wish);
+
+// The same of the interface as it is now. If there is none of the name, the error names those that
+// there are.
+absl::StatusOr<Address> interface_address(const std::string& interface, const AddressWish& wish);
+
+// kNotFound, naming the interfaces that there are.
+absl::Status no_such_interface(const std::string& interface);
+
+}  // namespace nezha::tcp

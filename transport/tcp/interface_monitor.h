@@ -1,0 +1,53 @@
+// Tells what becomes of an interface, whenever the kernel notifies of a change.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "transport/progress.h"
+#include "transport/tcp/interface.h"
+#include "transport/tcp/netlink.h"
+#include "transport/tcp/socket.h"
+
+namespace nezha::tcp {
+
+class InterfaceMonitor final : EventHandler {
+ public:
+  using Changed = std::function<void(const InterfaceState& state)>;
+
+  // Under Progress's lock, as all of it; `changed` is called with the interface's state at each
+  // notification, which may be of another interface.
+  static absl::StatusOr<std::unique_ptr<InterfaceMonitor>> create(Progress& progress,
+                                                                  const std::string& interface,
+                                                                  Changed changed);
+  ~InterfaceMonitor() override;
+
+  // When it was last looked at.
+  const InterfaceState& state() const { return state_; }
+
+ private:
+  InterfaceMonitor(Progress& progress, std::string interface, Netlink netlink, Changed changed)
+      : progress_(progress),
+        interface_(std::move(interface)),
+        netlink_(std::move(netlink)),
+        changed_(std::move(changed)),
+        again_(progress, [this] { examine(); }) {}
+  absl::Status subscribe();
+  void on_events(uint32_t events) override;
+  void examine();
+
+  // After a look that failed, as for want of memory.
+  static constexpr Nanos kLookAgain = 100 * kMillisecond;
+
+  Progress& progress_;
+  std::string interface_;
+  Netlink netlink_;  // open all the time: a look needs no new descriptor
+  Changed changed_;
+  Alarm again_;
+  Socket notifications_;
+  InterfaceState state_;
+};
+
+}  // namespace nezha::tcp

@@ -1,0 +1,69 @@
+// rtnetlink(7): what the kernel says of links and addresses when it is asked.
+#pragma once
+
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "transport/tcp/socket.h"
+
+namespace nezha::tcp {
+
+using NetlinkBytes = absl::Span<const char>;
+
+// Takes the T that `rest` begins with, and leaves in `rest` what follows the T.
+template <typename T>
+bool take(NetlinkBytes& rest, T& head) {
+  if (rest.size() < sizeof head) return false;
+  std::memcpy(&head, rest.data(), sizeof head);
+  rest.remove_prefix(std::min(rest.size(), size_t{NLMSG_ALIGN(sizeof head)}));
+  return true;
+}
+
+// Calls `visit(type, value)` for each attribute; all of them are aligned to four bytes.
+template <typename Visit>
+void for_each_attribute(NetlinkBytes rest, Visit visit) {
+  rtattr head{};
+  while (rest.size() >= sizeof head) {
+    std::memcpy(&head, rest.data(), sizeof head);
+    if (head.rta_len < sizeof head || head.rta_len > rest.size()) return;
+    visit(head.rta_type & NLA_TYPE_MASK, rest.subspan(sizeof head, head.rta_len - sizeof head));
+    rest.remove_prefix(std::min(rest.size(), size_t{RTA_ALIGN(head.rta_len)}));
+  }
+}
+
+// A socket for questions. Each is answered before the call returns. Not thread-safe.
+class Netlink {
+ public:
+  // Gets the messages of an answer: their kind (RTM_NEWLINK, ...) and what follows their header.
+  using Visit = absl::FunctionRef<void(int type, NetlinkBytes body)>;
+
+  static absl::StatusOr<Netlink> open();
+
+  // All links of the network namespace.
+  absl::Status links(Visit visit);
+  // The link of that name. kNotFound: there is none.
+  absl::Status link(const std::string& name, Visit visit);
+  // All addresses of the network namespace.
+  absl::Status addresses(Visit visit);
+
+ private:
+  explicit Netlink(Socket socket) : socket_(std::move(socket)) {}
+  absl::Status ask(void* request, uint16_t type, uint16_t flags, size_t size, Visit visit);
+  absl::Status send_request(const void* request, size_t size);
+  absl::StatusOr<bool> read_some(NetlinkBytes rest, Visit visit);
+
+  Socket socket_;
+  uint32_t number_ = 0;  // of the latest question
+};
+
+}  // namespace nezha::tcp
