@@ -123,6 +123,7 @@ class ContextImpl final : JobListener,
   void take_switch_rail();
   void open_switch_rail();
   void find_rails();
+  // Throws InvalidArgument, or IoError if this process or machine has run out of something.
   void refuse_unless(const absl::Status& status) const;
   void open_devices();
   void enter();

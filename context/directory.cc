@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/shortage.h"
 #include "context/refusal.h"
 
 namespace nezha {
@@ -67,8 +68,9 @@ absl::Status Directory::publish(int rank, const Record& record) {
   } catch (const std::exception& error) {
     // Not by what the store says: each has words of its own, and Gloo's FileStore fails to rename a
     // file where two processes set one key at the same time.
-    return absl::UnavailableError(absl::StrCat(
-        "publishing this rank in the store: ", is_there(*store_, key) ? kUsed : "", error.what()));
+    return absl::UnavailableError(
+        absl::StrCat("publishing this rank in the store: ", is_there(*store_, key) ? kUsed : "",
+                     error.what(), advice_on_descriptors()));
   }
 }
 
@@ -103,8 +105,13 @@ absl::StatusOr<Record> Directory::read(int rank, Nanos deadline,
       found = true;
     } catch (const std::exception& error) {
       if (const auto refusal = find_refusal(*store_)) return absl::AbortedError(*refusal);
-      const bool failed_early = now() - asked < patience / 2;
-      if (failed_early || now() >= deadline) return absent(error.what());
+      // It is the store that fails, and not a record that is missing.
+      if (now() - asked < patience / 2) {
+        return absl::UnavailableError(absl::StrCat("asking the store for rank ", rank, " (key '",
+                                                   key, "'): ", error.what(),
+                                                   advice_on_descriptors()));
+      }
+      if (now() >= deadline) return absent(error.what());
     }
   }
   auto record = Record::decode(absl::string_view(text.data(), text.size()));

@@ -25,6 +25,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/shortage.h"
 #include "transport/tcp/socket.h"
 
 namespace nezha {
@@ -95,7 +96,7 @@ Interface parse_link(const ifinfomsg& info, Bytes attributes) {
 }
 
 absl::Status error_of(int error) {
-  return absl::ErrnoToStatus(error, "asking the kernel for the network interfaces");
+  return system_error(error, "asking the kernel for the network interfaces");
 }
 
 absl::Status ask_for_links(int fd) {
@@ -167,7 +168,7 @@ InterfaceAddress parse_address(const sockaddr* address, const sockaddr* mask) {
 
 absl::Status probe_addresses(std::vector<Interface>& links) {
   ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return absl::ErrnoToStatus(errno, "listing the addresses");
+  if (getifaddrs(&list) != 0) return system_error(errno, "listing the addresses");
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || entry->ifa_netmask == nullptr) continue;

@@ -50,8 +50,8 @@ absl::StatusOr<Rail> Endpoint::open_device(const std::string& uri, const DeviceF
   if (known != rails_by_uri_.end()) return known->second;
   const auto rail = static_cast<Rail>(devices_.size());
   if (rail == kMaxRails) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "it would be rail ", rail + 1, " of this process; ", kMaxRails, " is the limit"));
+    return absl::OutOfRangeError(absl::StrCat("it would be rail ", rail + 1, " of this process; ",
+                                              kMaxRails, " is the limit"));
   }
   auto device = make(*progress_, *this, rail);
   if (!device.ok()) return device.status();

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/shortage.h"
 
 namespace nezha::flare {
 namespace {
@@ -46,7 +47,7 @@ absl::StatusOr<tcp::Socket> bound_socket(const Address& address, int shared_by,
                                          const std::string& interface = "") {
   constexpr int kOn = 1;
   tcp::Socket socket(::socket(address.family(), SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (socket.fd() < 0) return absl::ErrnoToStatus(errno, "making a UDP socket");
+  if (socket.fd() < 0) return system_error(errno, "making a UDP socket");
   if (shared_by != 0) setsockopt(socket.fd(), SOL_SOCKET, shared_by, &kOn, sizeof kOn);
   if (!interface.empty()) {
     absl::Status status = tcp::bind_to_interface(socket.fd(), interface);

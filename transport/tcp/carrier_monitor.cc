@@ -7,6 +7,8 @@
 #include <array>
 #include <cerrno>
 
+#include "common/shortage.h"
+
 namespace nezha::tcp {
 
 absl::StatusOr<std::unique_ptr<CarrierMonitor>> CarrierMonitor::create(Progress& progress,
@@ -22,7 +24,7 @@ absl::StatusOr<std::unique_ptr<CarrierMonitor>> CarrierMonitor::create(Progress&
   if (monitor->socket_.fd() < 0 ||
       bind(monitor->socket_.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) !=
           0) {
-    return absl::ErrnoToStatus(errno, "watching the interfaces");
+    return system_error(errno, "watching the interfaces");
   }
   if (absl::Status status = progress.add(monitor->socket_.fd(), monitor.get(), EPOLLIN);
       !status.ok()) {

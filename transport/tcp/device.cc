@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "common/shortage.h"
 #include "transport/tcp/link.h"
 
 namespace nezha::tcp {
@@ -297,7 +298,7 @@ absl::Status TcpDevice::listen(int family) {
   if (!socket.ok()) return socket.status();
   listener_ = *std::move(socket);
   if (::listen(listener_.fd(), SOMAXCONN) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("listening on ", options_.interface));
+    return system_error(errno, absl::StrCat("listening on ", options_.interface));
   }
   const auto bound = local_address(listener_.fd());
   if (!bound.ok()) return bound.status();

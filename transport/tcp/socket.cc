@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/fork.h"
+#include "common/shortage.h"
 
 namespace nezha::tcp {
 namespace {
@@ -118,7 +119,7 @@ bool operator==(const Address& a, const Address& b) {
 
 absl::StatusOr<Address> interface_address(const std::string& interface, int family) {
   ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return absl::ErrnoToStatus(errno, "listing the interfaces");
+  if (getifaddrs(&list) != 0) return system_error(errno, "listing the interfaces");
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
   std::set<std::string> names;
   Address best;
@@ -161,17 +162,17 @@ bool interface_running(const std::string& interface) {
 absl::Status bind_to_interface(int fd, const std::string& interface) {
   if (setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, interface.data(),
                  static_cast<socklen_t>(interface.size())) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("binding a socket to ", interface));
+    return system_error(errno, absl::StrCat("binding a socket to ", interface));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<Socket> bound_socket(const std::string& interface, const Address& address) {
   Socket made(socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (made.fd() < 0) return absl::ErrnoToStatus(errno, "making a socket");
+  if (made.fd() < 0) return system_error(errno, "making a socket");
   if (absl::Status status = bind_to_interface(made.fd(), interface); !status.ok()) return status;
   if (bind(made.fd(), address.sockaddr_ptr(), address.length()) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("binding a socket to ", address.str()));
+    return system_error(errno, absl::StrCat("binding a socket to ", address.str()));
   }
   return made;
 }
@@ -194,7 +195,7 @@ absl::StatusOr<Address> local_address(int fd) {
   Address address;
   socklen_t length = sizeof address.storage;
   if (getsockname(fd, address.sockaddr_ptr(), &length) != 0) {
-    return absl::ErrnoToStatus(errno, "asking for a socket's address");
+    return system_error(errno, "asking for a socket's address");
   }
   return address;
 }

@@ -175,6 +175,7 @@ Scenarios of_handles();
 Scenarios of_reductions();
 Scenarios of_arguments();
 Scenarios of_joining();
+Scenarios of_shortage();
 Scenarios of_several_contexts();
 Scenarios of_forks();
 Scenarios of_leaving();
