@@ -231,7 +231,17 @@ absl::Status ContextImpl::resolve(RunningOperation& operation, const std::vector
     absl::Status resolved = resolve(peer, operation.request().deadline);
     if (!resolved.ok()) return resolved;
   }
-  return absl::OkStatus();
+  return confirm_rank();
+}
+
+// Once: the ranks that have read the other process's record know nothing of this one. Those that
+// wait for another rank look into the store only.
+absl::Status ContextImpl::confirm_rank() {
+  if (is_confirmed_ || !listed_.empty()) return absl::OkStatus();
+  is_confirmed_ = true;
+  absl::Status status = directory_->confirm(options_.rank, own_record());
+  if (!status.ok()) directory_->refuse(options_.rank, status.message());
+  return status;
 }
 
 // ---- Failure -----------------------------------------------------------------------------------

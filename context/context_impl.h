@@ -170,6 +170,7 @@ class ContextImpl final : JobListener,
   void wake_starter();
   std::shared_ptr<RunningOperation> next_to_start(std::vector<int>& peers);
   absl::Status resolve(RunningOperation& operation, const std::vector<int>& peers);
+  absl::Status confirm_rank();
 
   void run_starter();
 
@@ -249,6 +250,7 @@ class ContextImpl final : JobListener,
   std::optional<DataLengthTable> table_;          // that rank 0 begins with
 
   std::thread starter_;
+  bool is_confirmed_ = false;  // starter_'s: that no other process is this rank
 };
 
 }  // namespace nezha
