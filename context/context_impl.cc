@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -12,6 +11,7 @@
 #include "common/fork.h"
 #include "common/launch.h"
 #include "common/log.h"
+#include "common/shortage.h"
 #include "context/rails.h"
 #include "context/raise.h"
 #include "context/split.h"
@@ -167,17 +167,18 @@ void ContextImpl::wake_starter() {
   if (starting_ || closing_) return;
   starting_ = true;
   if (starter_.joinable()) starter_.join();  // it has ended
-  try {
-    starter_ = std::thread([this] { run_starter(); });
-  } catch (const std::system_error& error) {
-    starting_ = false;
-    const absl::Status why = absl::ResourceExhaustedError(
-        absl::StrCat("no thread can be made to connect to other ranks by: ", error.what()));
-    if (to_start_.empty()) {
-      log().warn("{}: no balancing: {}", rank_of_, std::string(why.message()));
-    } else {
-      on_operation_failed(why);
-    }
+  auto thread = start_thread([this] { run_starter(); });
+  if (thread.ok()) {
+    starter_ = *std::move(thread);
+    return;
+  }
+  starting_ = false;
+  const absl::Status why = absl::ResourceExhaustedError(
+      absl::StrCat("connecting to other ranks: ", thread.status().message()));
+  if (to_start_.empty()) {
+    log().warn("{}: no balancing: {}", rank_of_, std::string(why.message()));
+  } else {
+    on_operation_failed(why);
   }
 }
 
@@ -232,7 +233,17 @@ absl::Status ContextImpl::resolve(RunningOperation& operation, const std::vector
     absl::Status resolved = resolve(peer, operation.request().deadline);
     if (!resolved.ok()) return resolved;
   }
-  return absl::OkStatus();
+  return confirm_rank();
+}
+
+// Once: the ranks that have read the other process's record know nothing of this one. Those that
+// wait for another rank look into the store only.
+absl::Status ContextImpl::confirm_rank() {
+  if (is_confirmed_ || !listed_.empty()) return absl::OkStatus();
+  is_confirmed_ = true;
+  absl::Status status = directory_->confirm(options_.rank, own_record());
+  if (!status.ok()) directory_->refuse(options_.rank, status.message());
+  return status;
 }
 
 // ---- Failure -----------------------------------------------------------------------------------

@@ -123,6 +123,7 @@ class ContextImpl final : JobListener,
   void take_switch_rail();
   void open_switch_rail();
   void find_rails();
+  // Throws InvalidArgument, or IoError if this process or machine has run out of something.
   void refuse_unless(const absl::Status& status) const;
   void open_devices();
   void enter();
@@ -169,6 +170,7 @@ class ContextImpl final : JobListener,
   void wake_starter();
   std::shared_ptr<RunningOperation> next_to_start(std::vector<int>& peers);
   absl::Status resolve(RunningOperation& operation, const std::vector<int>& peers);
+  absl::Status confirm_rank();
 
   void run_starter();
 
@@ -249,6 +251,7 @@ class ContextImpl final : JobListener,
   std::optional<DataLengthTable> table_;          // that rank 0 begins with
 
   std::thread starter_;
+  bool is_confirmed_ = false;  // starter_'s: that no other process is this rank
 };
 
 }  // namespace nezha

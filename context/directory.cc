@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/shortage.h"
 #include "context/refusal.h"
 
 namespace nezha {
@@ -25,9 +26,19 @@ constexpr int kPartOfRest = 8;
 constexpr Nanos kLongestPause = kSecond;
 constexpr Nanos kNap = 20 * kMillisecond;  // between two looks at whether to give up
 
-constexpr absl::string_view kUsed =
-    "it is there already; has an earlier run, an earlier context, or another process of this rank "
-    "used this directory or prefix? Each context takes a new one. The store says: ";
+constexpr absl::string_view kAdvice =
+    "Has an earlier run or context used this directory or prefix? Each context takes a new one. Or "
+    "are two processes given one rank? Each takes its own";
+
+std::string process_of(const Record& record) {
+  return absl::StrCat("pid ", record.pid, " on host ", record.host);
+}
+
+// Two processes that are one rank.
+std::string twice(int rank, const Record& other, const Record& own) {
+  return absl::StrCat("rank ", rank, " is there already, as ", process_of(other), ", and this is ",
+                      process_of(own), ". ", kAdvice);
+}
 
 bool is_there(::gloo::rendezvous::Store& store, const std::string& key) {
   try {
@@ -67,8 +78,31 @@ absl::Status Directory::publish(int rank, const Record& record) {
   } catch (const std::exception& error) {
     // Not by what the store says: each has words of its own, and Gloo's FileStore fails to rename a
     // file where two processes set one key at the same time.
-    return absl::UnavailableError(absl::StrCat(
-        "publishing this rank in the store: ", is_there(*store_, key) ? kUsed : "", error.what()));
+    std::string why;
+    if (is_there(*store_, key)) {
+      const auto other = published(rank);
+      const bool is_known = other.ok() && other->process != record.process;
+      why = is_known ? twice(rank, *other, record) : absl::StrCat("it is there already. ", kAdvice);
+      absl::StrAppend(&why, ". The store says: ");
+    }
+    return absl::UnavailableError(absl::StrCat("publishing this rank in the store: ", why,
+                                               error.what(), advice_on_descriptors()));
+  }
+}
+
+absl::Status Directory::confirm(int rank, const Record& record) {
+  const std::lock_guard lock(mutex_);
+  const auto there = published(rank);
+  if (!there.ok() || there->process == record.process) return absl::OkStatus();
+  return absl::UnavailableError(twice(rank, *there, record));
+}
+
+absl::StatusOr<Record> Directory::published(int rank) {
+  try {
+    const std::vector<char> text = store_->get(Record::key(rank));
+    return Record::decode(absl::string_view(text.data(), text.size()));
+  } catch (const std::exception& error) {
+    return absl::UnavailableError(error.what());
   }
 }
 
@@ -103,8 +137,13 @@ absl::StatusOr<Record> Directory::read(int rank, Nanos deadline,
       found = true;
     } catch (const std::exception& error) {
       if (const auto refusal = find_refusal(*store_)) return absl::AbortedError(*refusal);
-      const bool failed_early = now() - asked < patience / 2;
-      if (failed_early || now() >= deadline) return absent(error.what());
+      // It is the store that fails, and not a record that is missing.
+      if (now() - asked < patience / 2) {
+        return absl::UnavailableError(absl::StrCat("asking the store for rank ", rank, " (key '",
+                                                   key, "'): ", error.what(),
+                                                   advice_on_descriptors()));
+      }
+      if (now() >= deadline) return absent(error.what());
     }
   }
   auto record = Record::decode(absl::string_view(text.data(), text.size()));

@@ -29,7 +29,11 @@ class Directory {
 
   explicit Directory(std::shared_ptr<Store> store) : store_(std::move(store)) {}
 
+  // An error names the process that has published itself as `rank` before, if there is one.
   absl::Status publish(int rank, const Record& record);
+  // An error if another process has replaced that record since, as Gloo's FileStore lets two that
+  // publish themselves at the same time do.
+  absl::Status confirm(int rank, const Record& record);
   // Leaves word that `rank` cannot join; see leave_refusal.
   void refuse(int rank, absl::string_view why);
   // Waits for the record of `rank` until the deadline, until a rank has refused, or until
@@ -38,6 +42,9 @@ class Directory {
                               const std::function<absl::Status()>& given_up);
 
  private:
+  // Under the lock: who is published as `rank`; nothing if nobody is.
+  absl::StatusOr<Record> published(int rank);
+
   std::shared_ptr<Store> store_;
   std::mutex mutex_;
 };

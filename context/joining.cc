@@ -49,6 +49,7 @@ void ContextImpl::join() {
 
 void ContextImpl::refuse_unless(const absl::Status& status) const {
   if (status.ok()) return;
+  if (absl::IsResourceExhausted(status)) raise(rank_of_, status);
   throw InvalidArgument(prefixed(rank_of_, absl::string_view(status.message())));
 }
 
@@ -59,7 +60,9 @@ void ContextImpl::join_group() {
   take_switch_rail();
   checks_pointers_ = environment("NEZHA_CHECK_POINTERS") == "1";
   const Nanos deadline = now() + to_nanos(*options_.timeout);
-  endpoint_ = shared_endpoint();
+  auto endpoint = shared_endpoint();
+  if (!endpoint.ok()) raise(rank_of_, endpoint.status());
+  endpoint_ = *std::move(endpoint);
   await_addresses(options_.rails, std::min(deadline, now() + kAddressWait));
   open_devices();
   // The id of the context is rank 0's choice; until it is known nobody's connection is accepted.
@@ -90,7 +93,7 @@ void ContextImpl::join_group() {
 void ContextImpl::find_rails() {
   if (!is_auto(options_.rails)) return;
   auto found = nezha::find_rails(options_.rails);
-  if (!found.ok()) throw InvalidArgument(prefixed(rank_of_, std::string(found.status().message())));
+  refuse_unless(found.status());
   options_.rails = std::move(found->uris);
   chosen_ = std::move(found->interfaces);
 }
@@ -121,8 +124,8 @@ void ContextImpl::open_devices() {
     refuse_unless(make.status());  // it names the rail
     const absl::StatusOr<Rail> rail = endpoint_->open_device(uri, *make);
     if (!rail.ok()) {
-      throw InvalidArgument(prefixed(
-          rank_of_, absl::StrCat("rail '", uri, "': ", std::string(rail.status().message()))));
+      refuse_unless(absl::Status(rail.status().code(),
+                                 absl::StrCat("rail '", uri, "': ", rail.status().message())));
     }
     if (std::find(rails_.begin(), rails_.end(), *rail) != rails_.end()) {
       throw InvalidArgument(prefixed(rank_of_, absl::StrCat("rail '", uri, "' is named twice")));

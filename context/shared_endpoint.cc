@@ -4,13 +4,10 @@
 #include <cstdlib>
 #include <future>
 #include <mutex>
-#include <system_error>
-#include <thread>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/fork.h"
-#include "nezha/errors.h"
+#include "common/shortage.h"
 
 namespace nezha {
 namespace {
@@ -39,29 +36,26 @@ void say_goodbye_at_exit() {
   if (endpoint == nullptr) return;
   std::promise<void> said;
   std::future<void> end = said.get_future();
-  try {
-    std::thread([endpoint = std::move(endpoint), said = std::move(said)]() mutable {
-      endpoint->say_goodbye();
-      said.set_value();
-    }).detach();
-  } catch (const std::system_error&) {
-    return;  // it looks like a death to the others
-  }
+  auto thread = start_thread([endpoint = std::move(endpoint), said = std::move(said)]() mutable {
+    endpoint->say_goodbye();
+    said.set_value();
+  });
+  if (!thread.ok()) return;  // it looks like a death to the others
+  thread->detach();
   end.wait_for(kExitTime);
 }
 
 }  // namespace
 
-std::shared_ptr<Endpoint> shared_endpoint() {
+absl::StatusOr<std::shared_ptr<Endpoint>> shared_endpoint() {
   static std::once_flag registers;  // for children of fork(), too
   std::call_once(registers, [] { std::atexit(say_goodbye_at_exit); });
   Shared& shared = nezha::shared();
   const std::lock_guard lock(shared.mutex);
   if (auto endpoint = shared.endpoint.lock()) return endpoint;
   auto made = Endpoint::create();
-  if (!made.ok()) throw IoError(absl::StrCat("nezha: ", made.status().message()));
-  shared.endpoint = *made;
-  return *made;
+  if (made.ok()) shared.endpoint = *made;
+  return made;
 }
 
 }  // namespace nezha

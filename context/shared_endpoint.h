@@ -3,12 +3,13 @@
 
 #include <memory>
 
+#include "absl/status/statusor.h"
 #include "transport/endpoint.h"
 
 namespace nezha {
 
 // All contexts of the process share one, so that they share devices and connections: made when none
-// has it. Throws IoError if it cannot be made.
-std::shared_ptr<Endpoint> shared_endpoint();
+// has it. ResourceExhausted if the process has no descriptor or thread left for it.
+absl::StatusOr<std::shared_ptr<Endpoint>> shared_endpoint();
 
 }  // namespace nezha

@@ -35,7 +35,33 @@ void Channel::set_peer(std::string description, const UniqueId& job,
 // ---- The contexts that both are in -------------------------------------------------------------
 
 void Channel::join(const UniqueId& job) {
-  if (find(job) == nullptr) jobs_.push_back({job});
+  if (find(job) != nullptr) return;
+  jobs_.push_back({job});
+  tell_of_jobs();
+}
+
+void Channel::tell_of_jobs() {
+  Link* link = best_link();
+  if (link == nullptr) return;
+  for (Job& job : jobs_) {
+    if (!job.is_untold || job.closing || job.left) continue;
+    job.is_untold = false;
+    link->send(wire::FrameType::kJoin, wire::encode_id(job.id));
+  }
+}
+
+// The peer is in that context, as it says itself. This process may have closed the context, which
+// the peer is told then.
+void Channel::on_joined(const UniqueId& job) {
+  const Membership here = owner_.membership(job);
+  if (find(job) == nullptr) {
+    if (jobs_.size() >= kMaxJobs && here != Membership::kMember) return;
+    jobs_.push_back({job, /*is_untold=*/false});
+  }
+  if (here == Membership::kLeft) leave(job);
+  for (const wire::Abort& abort : owner_.aborts()) {
+    if (abort.context == job) send_abort(abort);
+  }
 }
 
 const Channel::Job* Channel::find(const UniqueId& job) const {
@@ -72,6 +98,7 @@ void Channel::finish_leaving() {
     for (Port& each : ports_) {
       if (each.link != nullptr) each.link->flush_ack();  // the peer may wait for no more than that
     }
+    std::erase(closed_, job.id);
     if (closed_.size() == kMaxClosed) closed_.pop_front();
     closed_.push_back(job.id);
     send_leave(job.id);
@@ -250,6 +277,11 @@ void Channel::on_frame(Link& link, const wire::FrameHeader& frame,
       if (job.ok()) on_left(*job);
       break;
     }
+    case wire::FrameType::kJoin: {
+      const auto job = wire::decode_id(body);
+      if (job.ok()) on_joined(*job);
+      break;
+    }
     case wire::FrameType::kRollCall: {
       const auto call = wire::decode_roll_call(body);
       if (call.ok()) owner_.on_roll_call(*call);
@@ -297,6 +329,7 @@ void Channel::send_leave(const UniqueId& job) {
 void Channel::repeat_news() {
   for (const wire::Abort& abort : owner_.aborts()) send_abort(abort);
   for (const UniqueId& job : closed_) send_leave(job);
+  tell_of_jobs();
 }
 
 void Channel::send_roll_call(const wire::RollCall& call) {
@@ -371,6 +404,7 @@ void Channel::on_connected(Rail rail, absl::StatusOr<std::unique_ptr<Link>> link
   const bool is_answer = absl::IsAlreadyExists(why) || absl::IsNotFound(why);
   if (why.ok() || is_answer) to.refusals.answered();
   if (why.ok()) {
+    for (Job& job : jobs_) job.is_untold &= job.id != to.attempt_job;
     link_up(rail, *std::move(link), to.attempt_id, generation);
     return;
   }
@@ -408,7 +442,7 @@ wire::Welcome Channel::on_hello(Rail rail, const wire::Hello& hello) {
 
 void Channel::on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link) {
   Port& to = port(rail);
-  join(hello.job);  // this rank may not have spoken to the peer yet
+  on_joined(hello.job);  // this rank may not have spoken to the peer yet
   to.attempt.reset();
   if (to.link != nullptr) {
     link_down(rail, absl::UnavailableError("the peer made the link anew"), false);
@@ -454,6 +488,7 @@ void Channel::link_down(Rail rail, const absl::Status& why, bool tell_peer) {
   scheduler_.link_down(rail, orphans);
   device->trial().lost(id);
   dead.link.reset();  // the fence: from here on it neither reads nor writes
+  for (Job& job : jobs_) job.is_untold = true;
   trace_step("down {:x}", id);
   inbox_.link_gone(rail);
   device->counters().segments_resent += outbox_.resend(orphans);

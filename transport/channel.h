@@ -25,6 +25,13 @@
 
 namespace nezha {
 
+// How a process stands to a context.
+enum class Membership {
+  kUnknown,  // it has not entered the context, as far as it remembers
+  kMember,
+  kLeft,  // it has closed the context
+};
+
 // What a channel needs of its process.
 class ChannelOwner {
  public:
@@ -33,6 +40,7 @@ class ChannelOwner {
   virtual const UniqueId& process() const = 0;
   virtual Device* device(Rail rail) = 0;  // null: there is none of that number
   virtual RailMask rails() const = 0;     // those that have a device
+  virtual Membership membership(const UniqueId& job) const = 0;
   virtual void on_abort(const wire::Abort& abort) = 0;
   virtual void on_roll_call(const wire::RollCall& call) = 0;
   // The peer, which is in that context, has died.
@@ -59,7 +67,8 @@ class Channel final : LinkOwner, InboxOwner {
                 const std::map<std::string, std::string>& addresses,
                 const std::map<std::string, std::string>& peer_names = {});
 
-  // A context that both are in, if it is not known yet.
+  // A context that both are in, if it is not known yet. The peer is told that this process is in
+  // it: it may be connected by another context, and is to hear if this one breaks.
   void join(const UniqueId& job);
 
   // Sending and receiving; see Outbox and Inbox.
@@ -163,8 +172,9 @@ class Channel final : LinkOwner, InboxOwner {
   // A context that both are in.
   struct Job {
     UniqueId id;
-    bool closing = false;  // here; the peer has not acknowledged all of it
-    bool left = false;     // the peer has closed it
+    bool is_untold = true;  // the peer has yet to hear that this process is in it
+    bool closing = false;   // here; the peer has not acknowledged all of it
+    bool left = false;      // the peer has closed it
   };
   static constexpr size_t kMaxJobs = 256;  // that a peer may make this end remember
   static constexpr size_t kMaxClosed = 64;
@@ -176,6 +186,8 @@ class Channel final : LinkOwner, InboxOwner {
   bool in_use() const { return outbox_.wanted() || inbox_.wanted() || outbox_.pending(); }
   const Job* find(const UniqueId& job) const;
   const Job* next_job(uint32_t turn) const;  // to connect for; null: there is none
+  void tell_of_jobs();
+  void on_joined(const UniqueId& job);
   void finish_leaving();
   void on_left(const UniqueId& job);
   bool has_left(uint64_t context) const;

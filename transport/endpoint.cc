@@ -50,8 +50,8 @@ absl::StatusOr<Rail> Endpoint::open_device(const std::string& uri, const DeviceF
   if (known != rails_by_uri_.end()) return known->second;
   const auto rail = static_cast<Rail>(devices_.size());
   if (rail == kMaxRails) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "it would be rail ", rail + 1, " of this process; ", kMaxRails, " is the limit"));
+    return absl::OutOfRangeError(absl::StrCat("it would be rail ", rail + 1, " of this process; ",
+                                              kMaxRails, " is the limit"));
   }
   auto device = make(*progress_, *this, rail);
   if (!device.ok()) return device.status();
@@ -76,6 +76,8 @@ void Endpoint::leave(const UniqueId& job, const JobListener* listener) {
   const auto entry = jobs_.find(job);
   if (entry == jobs_.end() || entry->second != listener) return;
   jobs_.erase(entry);
+  if (left_.size() == kMaxLeft) left_.pop_front();
+  left_.push_back(job);
   for (auto& [id, channel] : channels_) channel->leave(job);
 }
 
@@ -112,6 +114,12 @@ void Endpoint::broadcast_abort(const wire::Abort& abort) {
   for (auto& [id, channel] : channels_) channel->send_abort(abort);
 }
 
+Membership Endpoint::membership(const UniqueId& job) const {
+  if (jobs_.contains(job)) return Membership::kMember;
+  const bool has_left = std::find(left_.begin(), left_.end(), job) != left_.end();
+  return has_left ? Membership::kLeft : Membership::kUnknown;
+}
+
 void Endpoint::on_abort(const wire::Abort& abort) {
   const auto entry = jobs_.find(abort.context);
   if (entry != jobs_.end()) entry->second->on_abort(abort);
@@ -141,8 +149,11 @@ wire::Welcome Endpoint::on_hello(Rail rail, const wire::Hello& hello) {
   };
   if (hello.target != process_) return refuse(wire::WelcomeCode::kWrongTarget);
   const auto known = channels_.find(hello.source);
-  const bool is_wanted =
-      jobs_.contains(hello.job) || (known != channels_.end() && known->second->is_in(hello.job));
+  // Who connects for a context that broke here is to hear why.
+  const bool is_broken = std::any_of(aborts_.begin(), aborts_.end(),
+                                     [&](const auto& abort) { return abort.context == hello.job; });
+  const bool is_wanted = jobs_.contains(hello.job) || is_broken ||
+                         (known != channels_.end() && known->second->is_in(hello.job));
   if (!is_wanted) return refuse(wire::WelcomeCode::kUnknownJob);
   if (hello.source == process_ || hello.rail != device(rail)->name()) {
     return refuse(wire::WelcomeCode::kNoRail);

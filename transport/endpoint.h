@@ -81,6 +81,7 @@ class Endpoint final : ChannelOwner, Acceptor {
  private:
   explicit Endpoint(std::unique_ptr<Progress> progress);
 
+  Membership membership(const UniqueId& job) const override;
   void on_abort(const wire::Abort& abort) override;
   void on_roll_call(const wire::RollCall& call) override;
   void on_peer_gone(const UniqueId& job, const absl::Status& why) override;
@@ -93,6 +94,7 @@ class Endpoint final : ChannelOwner, Acceptor {
 
   static constexpr Nanos kLinger = kSecond;
   static constexpr size_t kMaxAborts = 64;
+  static constexpr size_t kMaxLeft = 1024;
   static constexpr size_t kMaxChannels = 1 << 16;
 
   UniqueId process_ = UniqueId::random();
@@ -101,6 +103,7 @@ class Endpoint final : ChannelOwner, Acceptor {
   std::vector<std::unique_ptr<Device>> devices_;  // by rail
   std::map<std::string, Rail> rails_by_uri_;
   absl::flat_hash_map<UniqueId, JobListener*> jobs_;
+  std::deque<UniqueId> left_;       // the contexts that were closed here lately
   std::deque<wire::Abort> aborts_;  // of the contexts that broke lately
   absl::flat_hash_map<UniqueId, std::unique_ptr<Channel>> channels_;
 };

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/environment.h"
 #include "common/log.h"
+#include "common/shortage.h"
 
 namespace nezha {
 namespace {
@@ -60,7 +61,7 @@ Progress::Bell::~Bell() {
 
 absl::Status Progress::Bell::open() {
   fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  return fd_ >= 0 ? absl::OkStatus() : absl::ErrnoToStatus(errno, "making an eventfd");
+  return fd_ >= 0 ? absl::OkStatus() : system_error(errno, "making an eventfd");
 }
 
 void Progress::Bell::ring() const {
@@ -92,15 +93,17 @@ class Progress::RailThread {
 
   absl::Status start(Progress& progress, absl::string_view name, const Cpus& cpus) {
     epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
-    if (epoll_fd_ < 0) return absl::ErrnoToStatus(errno, "making an epoll instance");
+    if (epoll_fd_ < 0) return system_error(errno, "making an epoll instance");
     if (absl::Status status = end_.open(); !status.ok()) return status;
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = kEnd;
     if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, end_.fd(), &event) != 0) {
-      return absl::ErrnoToStatus(errno, "adding an eventfd to epoll");
+      return system_error(errno, "adding an eventfd to epoll");
     }
-    thread_ = std::thread([this, &progress] { progress.run_rail_thread(*this); });
+    auto thread = start_thread([this, &progress] { progress.run_rail_thread(*this); });
+    if (!thread.ok()) return thread.status();
+    thread_ = *std::move(thread);
     const std::string title =
         absl::StrCat("nezha-", name.substr(name.size() - std::min(name.size(), kMaxName)));
     pthread_setname_np(thread_.native_handle(), title.c_str());
@@ -126,14 +129,16 @@ Progress::Progress() : poll_(environment_number("NEZHA_POLL") * kMicrosecond) {}
 absl::StatusOr<std::unique_ptr<Progress>> Progress::create() {
   std::unique_ptr<Progress> progress(new Progress);
   progress->epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
-  if (progress->epoll_fd_ < 0) return absl::ErrnoToStatus(errno, "making the epoll instance");
+  if (progress->epoll_fd_ < 0) return system_error(errno, "making the epoll instance");
   absl::Status status = progress->thread_bell_.open();
   status.Update(progress->driver_bell_.open());
   if (!status.ok()) return status;
   Bell& bell = progress->driver_bell_;
   status = progress->add(bell.fd(), &bell, EPOLLIN);
   if (!status.ok()) return status;
-  progress->thread_ = std::thread([p = progress.get()] { p->run_thread(); });
+  auto thread = start_thread([p = progress.get()] { p->run_thread(); });
+  if (!thread.ok()) return thread.status();
+  progress->thread_ = *std::move(thread);
   return progress;
 }
 
@@ -164,7 +169,7 @@ absl::Status Progress::add(int fd, EventHandler* handler, uint32_t events, RailT
   event.data.u64 = token(fd, registration.generation);
   if (epoll_ctl(registration.epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
     registration.handler = nullptr;
-    return absl::ErrnoToStatus(errno, "adding a descriptor to epoll");
+    return system_error(errno, "adding a descriptor to epoll");
   }
   return absl::OkStatus();
 }

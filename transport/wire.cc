@@ -22,7 +22,7 @@ absl::Status check_magic(Reader& reader) {
   return absl::OkStatus();
 }
 
-bool is_known(FrameType type) { return type >= FrameType::kData && type <= FrameType::kFiller; }
+bool is_known(FrameType type) { return type >= FrameType::kData && type <= FrameType::kJoin; }
 
 }  // namespace
 

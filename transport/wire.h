@@ -22,6 +22,8 @@
 //   kLeave     u64 context high, u64 context low: the sender has closed that context, and all that
 //              it had sent for it has been acknowledged
 //   kFiller    anything: it means nothing, and takes the network's time
+//   kJoin      u64 context high, u64 context low: the sender is in that context, too; of those that
+//              share a connection the Hello names one only
 //
 // A message is a run of bytes from one process to another, cut into segments (kData frames) that
 // may take any of the links between the two, in any order, and more than once: what a dead link
@@ -53,7 +55,7 @@
 
 namespace nezha::wire {
 
-constexpr uint16_t kVersion = 7;
+constexpr uint16_t kVersion = 8;
 
 // Limits on what a peer may make this process believe.
 constexpr uint32_t kMaxSegment = 4u << 20;           // bytes of payload in one frame
@@ -126,6 +128,7 @@ enum class FrameType : uint8_t {
   kRollCall = 8,
   kLeave = 9,
   kFiller = 10,
+  kJoin = 11,
 };
 
 constexpr size_t kFrameHeaderSize = 24;
@@ -201,7 +204,7 @@ struct RollCall {
 
 // Bodies; the caller puts the header in front.
 std::string encode_number(uint64_t number);  // kGrant, kLinkDown
-std::string encode_id(const UniqueId& id);   // kLeave
+std::string encode_id(const UniqueId& id);   // kLeave, kJoin
 std::string encode(const Abort& abort);
 std::string encode(const RollCall& call);
 absl::StatusOr<uint64_t> decode_number(absl::Span<const std::byte> body);

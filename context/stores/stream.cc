@@ -11,10 +11,10 @@
 #include <future>
 #include <memory>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/shortage.h"
 
 namespace nezha {
 namespace {
@@ -38,6 +38,7 @@ absl::Status poll_until(int fd, short events, absl::string_view what, Nanos dead
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 struct Resolved {
   int error = 0;
+  int system_error = 0;  // if `error` is EAI_SYSTEM
   Addresses addresses{nullptr, &freeaddrinfo};
 };
 
@@ -48,6 +49,7 @@ Resolved resolve(const std::string& host, uint16_t port, int flags) {
   addrinfo* found = nullptr;
   Resolved resolved;
   resolved.error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (resolved.error == EAI_SYSTEM) resolved.system_error = errno;
   if (resolved.error == 0) resolved.addresses.reset(found);
   return resolved;
 }
@@ -59,17 +61,21 @@ absl::StatusOr<Addresses> resolve_until(const std::string& host, uint16_t port, 
   if (resolved.error == EAI_NONAME) {
     std::promise<Resolved> promise;
     std::future<Resolved> future = promise.get_future();
-    std::thread([host, port, answer = std::move(promise)]() mutable {
+    auto thread = start_thread([host, port, answer = std::move(promise)]() mutable {
       answer.set_value(resolve(host, port, AI_ADDRCONFIG));
-    }).detach();
+    });
+    if (!thread.ok()) return thread.status();
+    thread->detach();
     if (future.wait_for(std::chrono::nanoseconds(deadline - now())) != std::future_status::ready) {
       return absl::DeadlineExceededError("looking up the host's name takes too long");
     }
     resolved = future.get();
   }
   if (resolved.error == 0) return std::move(resolved.addresses);
-  const std::string why =
-      absl::StrCat("looking up the host's name: ", gai_strerror(resolved.error));
+  constexpr absl::string_view kWhat = "looking up the host's name";
+  if (resolved.error == EAI_SYSTEM) return system_error(resolved.system_error, kWhat);
+  if (resolved.error == EAI_MEMORY) return system_error(ENOMEM, kWhat);
+  const std::string why = absl::StrCat(kWhat, ": ", gai_strerror(resolved.error));
   return resolved.error == EAI_AGAIN ? absl::UnavailableError(why) : absl::NotFoundError(why);
 }
 
@@ -105,7 +111,7 @@ absl::StatusOr<Stream> Stream::to_socket(const std::string& path, Nanos deadline
 
 absl::StatusOr<Stream> Stream::connect(const sockaddr* address, socklen_t length, Nanos deadline) {
   tcp::Socket socket(::socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (socket.fd() < 0) return failed("socket", errno);
+  if (socket.fd() < 0) return system_error(errno, "making a socket");
   if (::connect(socket.fd(), address, length) != 0) {
     if (errno != EINPROGRESS) return failed("connecting", errno);
     absl::Status status = poll_until(socket.fd(), POLLOUT, "connecting", deadline);

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/shortage.h"
 #include "transport/tcp/interface.h"
 
 namespace nezha::flare {
@@ -47,7 +48,7 @@ absl::StatusOr<tcp::Socket> bound_socket(const Address& address, int shared_by,
                                          const std::string& interface = "") {
   constexpr int kOn = 1;
   tcp::Socket socket(::socket(address.family(), SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (socket.fd() < 0) return absl::ErrnoToStatus(errno, "making a UDP socket");
+  if (socket.fd() < 0) return system_error(errno, "making a UDP socket");
   if (shared_by != 0) setsockopt(socket.fd(), SOL_SOCKET, shared_by, &kOn, sizeof kOn);
   if (!interface.empty()) {
     absl::Status status = tcp::bind_to_interface(socket.fd(), interface);
@@ -156,7 +157,7 @@ absl::StatusOr<UdpPort> UdpPort::join(const Address& group, const std::string& i
   ifreq named{};
   interface.copy(named.ifr_name, IFNAMSIZ - 1);
   if (ioctl(socket->fd(), SIOCGIFINDEX, &named) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("looking for the interface ", interface));
+    return system_error(errno, absl::StrCat("looking for the interface ", interface));
   }
   const group_req membership = {static_cast<uint32_t>(named.ifr_ifindex), group.storage};
   const int level = group.family() == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IP;
@@ -230,7 +231,7 @@ absl::Status UdpPort::reach_groups() const {
           : setsockopt(fd(), IPPROTO_IP, IP_MULTICAST_IF, &by, sizeof by) == 0 &&
                 setsockopt(fd(), IPPROTO_IP, IP_MULTICAST_TTL, &kHops, sizeof kHops) == 0;
   if (is_set) return absl::OkStatus();
-  return absl::ErrnoToStatus(errno, absl::StrCat("sending to groups from ", here->str()));
+  return system_error(errno, absl::StrCat("sending to groups from ", here->str()));
 }
 
 size_t UdpPort::receive(
@@ -367,7 +368,7 @@ void UdpPort::flush() {
 
 absl::StatusOr<size_t> path_mtu(const Address& to, const std::string& interface) {
   const tcp::Socket probe(::socket(to.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (probe.fd() < 0) return absl::ErrnoToStatus(errno, "making a UDP socket");
+  if (probe.fd() < 0) return system_error(errno, "making a UDP socket");
   if (!interface.empty()) {
     if (absl::Status bound = tcp::bind_to_interface(probe.fd(), interface); !bound.ok()) {
       return bound;
@@ -379,7 +380,7 @@ absl::StatusOr<size_t> path_mtu(const Address& to, const std::string& interface)
   if (connect(probe.fd(), to.sockaddr_ptr(), to.length()) != 0 ||
       getsockopt(probe.fd(), is_v6 ? IPPROTO_IPV6 : IPPROTO_IP, is_v6 ? IPV6_MTU : IP_MTU, &mtu,
                  &length) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("looking for a route to ", to.str()));
+    return system_error(errno, absl::StrCat("looking for a route to ", to.str()));
   }
   return static_cast<size_t>(mtu);
 }

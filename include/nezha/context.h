@@ -273,7 +273,9 @@ class NEZHA_EXPORT Context {
   /// rank given and none in the environment, a timeout of 0 or less, a NEZHA_ variable that is
   /// unknown or has a value that it may not have) and if another rank of the group is in this
   /// process, TimeoutError if rank 0 does not appear within `options.timeout`, and IoError if this
-  /// rank's options disagree with rank 0's, or if another rank has failed to join.
+  /// rank's options disagree with rank 0's, if another process has published itself as this rank, if
+  /// another rank has failed to join, if the store fails, or if the process or machine has no
+  /// descriptor, thread or memory left to join with (it says which limit to raise).
   static std::shared_ptr<Context> create(std::shared_ptr<::gloo::rendezvous::Store> store,
                                          const ContextOptions& options);
 

@@ -26,7 +26,7 @@ namespace nezha {
 ///   - InvalidArgument: a bad URL, key, value or timeout; nothing was sent
 ///   - TimeoutError: a key is not there in time, or the server is not
 ///   - IoError: the server refuses (wrong password, no such database, memory full), is none, or the
-///     key is there already with another value
+///     key is there already with another value; or this process has no descriptor or thread left
 ///
 /// Thread-safe: the calls of several threads share one connection and take turns command by
 /// command. In a child of fork() the parent's store can be destroyed only, which does nothing; its

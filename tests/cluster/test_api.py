@@ -12,7 +12,12 @@ from testbed import Testbed
 
 RAILS = {"eth0": "1gbit", "eth1": "1gbit"}
 # A rank on each host, but for those that are about groups of ranks.
-RANKS_PER_HOST = {"horovods-contexts": 2, "splits": 2, "strangers": 2}
+RANKS_PER_HOST = {
+    "a-further-context": 2,
+    "horovods-contexts": 2,
+    "splits": 2,
+    "strangers": 2,
+}
 SCENARIOS = str(job.BUILD / "tests" / "cluster_scenarios")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -151,6 +152,21 @@ def test_settings(
         work.start([1, 3, 4], **options)
         work.start([2], **options | other)
         check_errors(work, *parts)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_two_processes_of_one_rank(bed: Testbed, number: int) -> None:
+    """Whoever comes first: both are named, on every rank. Rank 3 is missing for it."""
+    with job.Job(bed, 4) as work:
+        options = options_for(work, elements=1000)
+        work.start([0, 1, 2], **options)
+        work.start([3], env={"RANK": str(number)}, **options)
+        both = rf"rank {number} is there already, as pid (\d+) on host \S+, and this is pid (\d+) "
+        for rank in work.ranks:
+            what = rank.wait_for("error", timeout=LONG_BEFORE)["what"]
+            found = re.search(both, what)
+            assert found and found[1] != found[2], work.told()
+        check_errors(work, "Each takes its own")
 
 
 def test_rank_0_that_cannot_join(bed: Testbed) -> None:

@@ -42,7 +42,7 @@ void check_body(FrameType type, absl::Span<const std::byte> body) {
     const auto number = decode_number(body);
     require(number.ok() == (body.size() == 8));
     if (number.ok()) require(bytes_of(encode_number(*number)) == body);
-  } else if (type == FrameType::kLeave) {
+  } else if (type == FrameType::kLeave || type == FrameType::kJoin) {
     const auto id = decode_id(body);
     require(id.ok() == (body.size() == 16));
     if (id.ok()) require(bytes_of(encode_id(*id)) == body);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "common/shortage.h"
 #include "transport/tcp/link.h"
 
 namespace nezha::tcp {

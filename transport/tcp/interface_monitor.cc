@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "common/log.h"
+#include "common/shortage.h"
 
 namespace nezha::tcp {
 
@@ -29,7 +30,7 @@ absl::Status InterfaceMonitor::subscribe() {
   address.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
   if (made.fd() < 0 ||
       bind(made.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    return absl::ErrnoToStatus(errno, "watching the interfaces");
+    return system_error(errno, "watching the interfaces");
   }
   absl::Status status = progress_.add(made.fd(), this, EPOLLIN);
   if (status.ok()) notifications_ = std::move(made);

@@ -1,4 +1,5 @@
 #include "transport/tcp/netlink.h"
+#include "common/shortage.h"
 
 #include <net/if.h>
 #include <sys/socket.h>
@@ -15,7 +16,7 @@ constexpr size_t kDatagram = 64 << 10;  // bytes, more than the kernel puts into
 constexpr int kMostTries = 10;
 
 absl::Status error_of(int error) {
-  return absl::ErrnoToStatus(error, "asking the kernel for the network interfaces");
+  return system_error(error, "asking the kernel for the network interfaces");
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/fork.h"
+#include "common/shortage.h"
 
 namespace nezha::tcp {
 namespace {
@@ -36,7 +37,7 @@ void set_option(int fd, int level, int name, int value) {
 absl::StatusOr<Socket> make_bound(const std::string& interface, const Address& address,
                                   bool listens) {
   Socket made(socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (made.fd() < 0) return absl::ErrnoToStatus(errno, "making a socket");
+  if (made.fd() < 0) return system_error(errno, "making a socket");
   if (absl::Status status = bind_to_interface(made.fd(), interface); !status.ok()) return status;
   if (listens) set_option(made.fd(), SOL_SOCKET, SO_REUSEADDR, 1);
   if (bind(made.fd(), address.sockaddr_ptr(), address.length()) != 0) return binding_error(address);
@@ -146,7 +147,7 @@ bool operator==(const Address& a, const Address& b) {
 absl::Status bind_to_interface(int fd, const std::string& interface) {
   if (setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, interface.data(),
                  static_cast<socklen_t>(interface.size())) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("binding a socket to ", interface));
+    return system_error(errno, absl::StrCat("binding a socket to ", interface));
   }
   return absl::OkStatus();
 }
@@ -187,7 +188,7 @@ absl::Status binding_error(const Address& address) {
   const std::string what = absl::StrCat("binding a socket to ", address.str());
   if (error == EADDRINUSE)
     return absl::AlreadyExistsError(absl::StrCat(what, ": ", strerror(error)));
-  return absl::ErrnoToStatus(error, what);
+  return system_error(error, what);
 }
 
 void set_stream_options(int fd) {
@@ -208,7 +209,7 @@ absl::StatusOr<Address> local_address(int fd) {
   Address address;
   socklen_t length = sizeof address.storage;
   if (getsockname(fd, address.sockaddr_ptr(), &length) != 0) {
-    return absl::ErrnoToStatus(errno, "asking for a socket's address");
+    return system_error(errno, "asking for a socket's address");
   }
   return address;
 }

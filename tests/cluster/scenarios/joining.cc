@@ -69,11 +69,39 @@ void two_ranks_in_one_process(World& world) {
   check_mentions(other, kWhy);
 }
 
+// Rank 1 cannot join a further context of ranks that are connected already. By recursive doubling
+// rank 2 needs nothing of it, and learns from the others, whether it waits for them or comes when
+// they have closed the context.
+void a_further_context(World& world) {
+  const Context first = world.join();
+  check_works(first, 1);
+  for (const bool is_late : {false, true}) {
+    const std::string name = is_late ? "late" : "prompt";
+    if (world.rank == 1) {
+      const std::string text =
+          thrown<nezha::InvalidArgument>([&] { world.join_by("tcp:nowhere", name); });
+      check_mentions(text, "nowhere");
+    } else {
+      Context next = world.join_again(name);
+      if (is_late && world.rank == 2) {
+        for (const int other : {0, 3}) world.await("failed-" + std::to_string(other));
+      }
+      const std::string text = thrown<nezha::IoError>([&] { check_works(next, 2); });
+      check_mentions(text, "rank 1 cannot join");
+      check_mentions(text, "nowhere");
+      next.reset();
+      if (is_late) world.tell("failed-" + std::to_string(world.rank));
+    }
+    check_works(first, 3);  // which has no part in it
+  }
+}
+
 }  // namespace
 
 Scenarios of_joining() {
   return {{"bad-timeout", bad_timeout},
           {"bad-ranks", bad_ranks},
+          {"a-further-context", a_further_context},
           {"two-ranks-in-one-process", two_ranks_in_one_process}};
 }
 

@@ -15,8 +15,8 @@ Scenarios all() {
   namespace from = nezha::scenarios;
   Scenarios scenarios;
   for (const auto& some : {from::of_handles(), from::of_reductions(), from::of_arguments(),
-                           from::of_joining(), from::of_several_contexts(), from::of_forks(),
-                           from::of_leaving(), from::of_rooted_collectives()}) {
+                           from::of_joining(), from::of_shortage(), from::of_several_contexts(),
+                           from::of_forks(), from::of_leaving(), from::of_rooted_collectives()}) {
     scenarios.insert(some.begin(), some.end());
   }
   return scenarios;

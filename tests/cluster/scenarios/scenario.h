@@ -67,6 +67,12 @@ class World : public Place {
     std::filesystem::create_directory(folder);
     return nezha::Context::create(std::make_shared<gloo::rendezvous::FileStore>(folder), options);
   }
+  // Likewise, by another rail.
+  std::shared_ptr<nezha::Context> join_by(const std::string& rail, const std::string& name) {
+    World other = *this;
+    other.options_.rails = {rail};
+    return other.join_again(name);
+  }
   // From rank to rank, past nezha.
   void tell(const std::string& what) { store_->set("told-" + what, {'y'}); }
   void await(const std::string& what) { store_->wait({"told-" + what}, kPatience); }
@@ -169,6 +175,7 @@ Scenarios of_handles();
 Scenarios of_reductions();
 Scenarios of_arguments();
 Scenarios of_joining();
+Scenarios of_shortage();
 Scenarios of_several_contexts();
 Scenarios of_forks();
 Scenarios of_leaving();

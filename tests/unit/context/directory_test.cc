@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -23,6 +24,20 @@ Record little_record() {
   Record record;
   record.process = {3, 4};
   return record;
+}
+
+Record record_of(uint64_t process, const std::string& host, int pid) {
+  Record record;
+  record.process = {process, process};
+  record.host = host;
+  record.pid = pid;
+  return record;
+}
+
+void expect_both(const absl::Status& status) {
+  EXPECT_TRUE(absl::StrContains(status.message(), "rank 1")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "pid 11 on host red")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "pid 22 on host blue")) << status;
 }
 
 class FailingStore final : public ::gloo::rendezvous::HashStore {
@@ -106,6 +121,33 @@ TEST(Directory, SaysWhatToDoIfItWasUsed) {
   const absl::Status status = publish(0);
   EXPECT_TRUE(absl::StrContains(status.message(), kAdvice)) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), folder.file(""))) << status;
+}
+
+TEST(Directory, NamesBothProcessesThatAreOneRank) {
+  Directory directory(std::make_shared<::gloo::rendezvous::HashStore>());
+  ASSERT_TRUE(directory.publish(1, record_of(1, "red", 11)).ok());
+  expect_both(directory.publish(1, record_of(2, "blue", 22)));
+}
+
+// A store in which the last of two that set a key at the same time replaces what the first has set.
+class ReplacingStore final : public ::gloo::rendezvous::HashStore {
+ public:
+  void set(const std::string& key, const std::vector<char>& data) override { values_[key] = data; }
+  std::vector<char> get(const std::string& key) override { return values_.at(key); }
+
+ private:
+  std::map<std::string, std::vector<char>> values_;
+};
+
+TEST(Directory, WhoIsReplacedLearnsByWhom) {
+  Directory directory(std::make_shared<ReplacingStore>());
+  const Record red = record_of(1, "red", 11);
+  const Record blue = record_of(2, "blue", 22);
+  ASSERT_TRUE(directory.publish(1, red).ok());
+  EXPECT_TRUE(directory.confirm(1, red).ok());
+  ASSERT_TRUE(directory.publish(1, blue).ok());
+  EXPECT_TRUE(directory.confirm(1, blue).ok());
+  expect_both(directory.confirm(1, red));
 }
 
 TEST(Directory, SaysSoOfTwoProcessesThatComeAtTheSameTime) {

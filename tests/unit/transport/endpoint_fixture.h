@@ -76,9 +76,9 @@ struct Host {
   }
 };
 
-inline wire::MessageInfo info(uint64_t tag, uint64_t total) {
+inline wire::MessageInfo info(uint64_t tag, uint64_t total, UniqueId job = kJob) {
   wire::MessageInfo result;
-  result.context = kJob.low;
+  result.context = job.low;
   result.tag = tag;
   result.total = total;
   return result;
@@ -105,10 +105,10 @@ struct Transfer final : Sender, Receiver {
     channel.push(*message, 0, out.data(), bytes);
     channel.settle(*message);
   }
-  void receive(Channel& channel, uint64_t tag, size_t bytes) {
+  void receive(Channel& channel, uint64_t tag, size_t bytes, UniqueId job = kJob) {
     in.resize(bytes);
     receives = true;
-    Inbox::Ticket* posted = channel.post(info(tag, bytes), this);
+    Inbox::Ticket* posted = channel.post(info(tag, bytes, job), this);
     if (receives) ticket = posted;
   }
   void end() {

@@ -218,6 +218,113 @@ TEST(Endpoint, WhoWaitsForOneThatLeavesTheContextIsTold) {
       << transfer.failure;
 }
 
+// ---- Contexts of two processes that are connected already ---------------------------------------
+
+constexpr UniqueId kNext{33, 44};
+
+// Both enter the context; only `two` has read in the store who the other one is.
+void enter_next(Host& one, Host& two) {
+  for (Host* host : {&one, &two}) {
+    Progress::Guard guard(host->endpoint->progress());
+    EXPECT_TRUE(host->endpoint->join(kNext, &host->listener).ok());
+  }
+}
+
+void speak_of_next(Host& from, const Host& to) {
+  Progress::Guard guard(from.endpoint->progress());
+  from.channel_to(to, kNext);
+}
+
+void break_next(Host& host) {
+  Progress::Guard guard(host.endpoint->progress());
+  host.endpoint->broadcast_abort({kNext, 3, "it broke"});
+}
+
+void leave_next(Host& host) {
+  Progress::Guard guard(host.endpoint->progress());
+  host.endpoint->leave(kNext, &host.listener);
+  host.endpoint->progress().run_deferred();
+}
+
+void expect_abort_of_next(Host& host) {
+  const std::vector<wire::Abort> aborts = host.wait_for_abort();
+  ASSERT_FALSE(aborts.empty());
+  EXPECT_EQ(aborts[0].context, kNext);
+  EXPECT_EQ(aborts[0].reason, "it broke");
+}
+
+TEST(Endpoint, WhoSpeaksOfAContextHearsThatItBreaks) {
+  Host one, two;
+  exchange(one, two, 1, 10);
+  enter_next(one, two);
+  speak_of_next(two, one);
+  exchange(one, two, 2, 10);  // what was said before has come
+  break_next(one);
+  expect_abort_of_next(two);
+}
+
+TEST(Endpoint, WhoSpeaksOfAContextHearsThatItHasBroken) {
+  Host one, two;
+  exchange(one, two, 1, 10);
+  enter_next(one, two);
+  break_next(one);
+  speak_of_next(two, one);
+  expect_abort_of_next(two);
+}
+
+TEST(Endpoint, WhoSpeaksOfAContextThatIsClosedHearsThatItHasBroken) {
+  Host one, two;
+  exchange(one, two, 1, 10);
+  enter_next(one, two);
+  break_next(one);
+  leave_next(one);
+  speak_of_next(two, one);
+  expect_abort_of_next(two);
+}
+
+// The connection's hello names one of the contexts.
+TEST(Endpoint, WhoConnectsHearsThatAnyOfTheContextsHasBroken) {
+  Host one, two;
+  enter_next(one, two);
+  {
+    Progress::Guard guard(two.endpoint->progress());
+    two.channel_to(one);
+    two.channel_to(one, kNext);
+  }
+  break_next(one);
+  exchange(one, two, 1, 10);
+  expect_abort_of_next(two);
+}
+
+TEST(Endpoint, WhoConnectsToAClosedContextHearsThatItHasBroken) {
+  Host one, two;
+  enter_next(one, two);
+  break_next(one);
+  leave_next(one);
+  Transfer transfer(two.endpoint->progress());
+  {
+    Progress::Guard guard(two.endpoint->progress());
+    transfer.receive(two.channel_to(one, kNext), 1, 100, kNext);
+  }
+  expect_abort_of_next(two);
+  Progress::Guard guard(two.endpoint->progress());
+  if (transfer.ticket != nullptr) two.channel_to(one, kNext).cancel(transfer.ticket);
+}
+
+TEST(Endpoint, WhoSpeaksOfAClosedContextIsToldThatTheOtherHasLeft) {
+  Host one, two;
+  exchange(one, two, 1, 10);
+  enter_next(one, two);
+  leave_next(one);  // without a word to the other one
+  Progress& progress = two.endpoint->progress();
+  Transfer transfer(progress);
+  Progress::Guard guard(progress);
+  transfer.receive(two.channel_to(one, kNext), 2, 100, kNext);
+  ASSERT_TRUE(progress.wait(guard, transfer.waiter, now() + 60 * nezha::kSecond));
+  EXPECT_NE(transfer.failure.message().find("closed its context"), absl::string_view::npos)
+      << transfer.failure;
+}
+
 // A channel serves all contexts of the two processes: when the context that was joined last is
 // left, a link that dies comes back for the others.
 TEST(Endpoint, ALinkComesBackWhileAnyContextIsShared) {

@@ -143,6 +143,7 @@ class FakeProcess final : public ChannelOwner {
     return index < devices.size() ? devices[index].get() : nullptr;
   }
   RailMask rails() const override { return rail_bit(static_cast<Rail>(devices.size())) - 1; }
+  Membership membership(const UniqueId&) const override { return Membership::kMember; }
   void on_abort(const wire::Abort& abort) override { heard_aborts.push_back(abort); }
   void on_roll_call(const wire::RollCall&) override {}
   void on_peer_gone(const UniqueId& job, const absl::Status&) override { gone.push_back(job); }

@@ -69,7 +69,7 @@ absl::Span<const std::byte> span(const std::string& text) {
 TEST(WireLayout, Hello) {
   EXPECT_EQ(hex(encode(some_hello())),
             "4e455a48410d0a00"
-            "0700"
+            "0800"
             "0000"
             "74737271"
             "08070605040302011817161514131211"
@@ -142,6 +142,7 @@ TEST(WireLayout, NumbersOfTypesAndCodes) {
   EXPECT_EQ(static_cast<int>(FrameType::kRollCall), 8);
   EXPECT_EQ(static_cast<int>(FrameType::kLeave), 9);
   EXPECT_EQ(static_cast<int>(FrameType::kFiller), 10);
+  EXPECT_EQ(static_cast<int>(FrameType::kJoin), 11);
   EXPECT_EQ(kFlagCharged, 1);
   EXPECT_EQ(kFlagAckNow, 2);
   EXPECT_EQ(kFlagWantGrant, 4);
@@ -223,7 +224,7 @@ TEST(Wire, FrameHeadersComeBack) {
 
 TEST(Wire, FrameHeadersBeyondTheLimitsAreRefused) {
   FrameHeader frame;
-  for (const int type : {0, 11, 99, 255}) {
+  for (const int type : {0, 12, 99, 255}) {
     frame.type = static_cast<FrameType>(type);
     EXPECT_TRUE(absl::IsInvalidArgument(decode_frame(encoded(frame).data()).status())) << type;
   }
@@ -232,7 +233,7 @@ TEST(Wire, FrameHeadersBeyondTheLimitsAreRefused) {
   EXPECT_TRUE(decode_frame(encoded(frame).data()).ok());
   frame.length = kMaxSegment + 1;
   EXPECT_FALSE(decode_frame(encoded(frame).data()).ok());
-  for (int type = 2; type <= 10; ++type) {
+  for (int type = 2; type <= 11; ++type) {
     frame.type = static_cast<FrameType>(type);
     frame.length = kMaxControlBody + 1;
     EXPECT_FALSE(decode_frame(encoded(frame).data()).ok()) << type;

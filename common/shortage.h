@@ -1,0 +1,35 @@
+// What a process may run out of (descriptors, threads, memory), and which limit to raise then.
+#pragma once
+
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace nezha {
+
+// As absl::ErrnoToStatus(). If the process or the machine has run out of something, the status is
+// ResourceExhausted and says which limit to raise.
+absl::Status system_error(int error, absl::string_view what);
+
+// What to add to the error of a library that does not say why it cannot open a file: "; raise ..."
+// if this process can open no more descriptors now, else nothing.
+std::string advice_on_descriptors();
+
+absl::Status no_thread(absl::string_view why);
+
+// A thread that runs `body`; ResourceExhausted if there is none to be had.
+template <typename Body>
+absl::StatusOr<std::thread> start_thread(Body&& body) {
+  try {
+    return std::thread(std::forward<Body>(body));
+  } catch (const std::system_error& error) {
+    return no_thread(error.code().message());
+  }
+}
+
+}  // namespace nezha

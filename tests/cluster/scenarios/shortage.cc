@@ -1,0 +1,111 @@
+// Processes that run out of threads and descriptors.
+
+#include <linux/capability.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cluster/scenarios/scenario.h"
+#include "nezha/errors.h"
+#include "nezha/redis_store.h"
+
+namespace nezha::scenarios {
+namespace {
+
+// This process has no more of something while the limit lives.
+class Limit {
+ public:
+  Limit(__rlimit_resource resource, rlim_t most) : resource_(resource) {
+    check(getrlimit(resource_, &before_) == 0, "getrlimit fails");
+    const rlimit now{most, before_.rlim_max};
+    check(setrlimit(resource_, &now) == 0, "setrlimit fails");
+  }
+  ~Limit() { setrlimit(resource_, &before_); }
+  Limit(const Limit&) = delete;
+  Limit& operator=(const Limit&) = delete;
+
+ private:
+  __rlimit_resource resource_;
+  rlimit before_{};
+};
+
+// The kernel lets root, and whoever may raise limits, have as many threads as they like. What is
+// left to this process is enough to use root's files.
+void heed_the_limit_of_threads() {
+  constexpr uid_t kNobodyElse = 61'234;
+  // It fails for one who is root in a namespace of his own only, whose limit counts anyway.
+  static_cast<void>(setresuid(kNobodyElse, geteuid(), geteuid()));
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2];
+  check(syscall(SYS_capget, &header, data) == 0, "capget fails");
+  data[0].effective &= ~(1U << CAP_SYS_RESOURCE | 1U << CAP_SYS_ADMIN);
+  check(syscall(SYS_capset, &header, data) == 0, "capset fails");
+}
+
+// An IoError, which is no deadline's and names the limit.
+void check_says(const std::string& limit, const std::function<void()>& f) {
+  std::string what;
+  try {
+    f();
+  } catch (const nezha::TimeoutError& error) {
+    check(false, std::string("a timeout: ") + error.what());
+  } catch (const nezha::IoError& error) {
+    what = error.what();
+  }
+  check_mentions(what, limit);
+}
+
+void no_threads(World& world) {
+  const std::string limit = "ulimit -u";
+  if (world.rank == 1) {
+    heed_the_limit_of_threads();
+    const Limit none(RLIMIT_NPROC, 1);
+    check_says(limit, [&] { world.join_again("none"); });
+    check_says(limit, [] { nezha::RedisStore("redis://localhost:1"); });
+  } else {
+    const std::string text =
+        thrown<nezha::IoError>([&] { check_works(world.join_again("none"), 1); });
+    check_mentions(text, "rank 1 cannot join");
+    check_mentions(text, limit);
+  }
+  check_works(world.join_again("enough"), 2);
+}
+
+// With each number of descriptors that is too small, wherever the last one is missed.
+void no_descriptors(World& world) {
+  constexpr int kEnough = 30;
+  if (world.rank == 0) {
+    std::vector<Context> contexts;
+    for (int left = 0; left < kEnough; ++left) {
+      contexts.push_back(world.join_again(std::to_string(left)));
+    }
+    world.tell("there");
+    return world.await("done");
+  }
+  world.await("there");
+  const int next = dup(0);
+  close(next);
+  int left = 0;
+  for (bool has_joined = false; !has_joined; ++left) {
+    check(left < kEnough, "it fails with many descriptors, too");
+    const Limit few(RLIMIT_NOFILE, static_cast<rlim_t>(next + left));
+    try {
+      world.join_again(std::to_string(left));
+      has_joined = true;
+    } catch (...) {
+      check_says("ulimit -n", [] { throw; });
+    }
+  }
+  check(left > 3, "it does without descriptors");
+  world.tell("done");
+}
+
+}  // namespace
+
+Scenarios of_shortage() { return {{"no-threads", no_threads}, {"no-descriptors", no_descriptors}}; }
+
+}  // namespace nezha::scenarios
