@@ -205,7 +205,9 @@ void Channel::on_acked(Link& link, OutSegment& segment) {
 
 void Channel::on_frame(Link& link, const wire::FrameHeader& frame,
                        absl::Span<const std::byte> body) {
-  port(link.rail()).pulse.heard(now());
+  const bool is_answer =
+      frame.type != wire::FrameType::kPing && frame.type != wire::FrameType::kFiller;
+  port(link.rail()).pulse.heard(now(), is_answer);
   if (const Port& by = port(link.rail()); by.is_bursting && link.has_burst_arrived()) {
     end_burst(link.rail());
   }
@@ -363,6 +365,7 @@ void Channel::on_connected(Rail rail, absl::StatusOr<std::unique_ptr<Link>> link
   Port& to = port(rail);
   to.attempt.reset();
   if (link.ok()) {
+    link_down(rail, absl::DeadlineExceededError("it stood still, and was made anew"), false);
     link_up(rail, *std::move(link), to.attempt_id, generation);
     return;
   }
@@ -410,7 +413,7 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   to.refused = false;
   lost_at_ = 0;
   to.retry.link_up(now());
-  to.pulse.begin(now());
+  to.pulse.begin(now(), to.still_since);
   to.loss.begin();
   to.up_at = to.judged_at = now();
   to.is_bursting = false;
@@ -444,6 +447,7 @@ void Channel::link_down(Rail rail, const absl::Status& why, bool tell_peer) {
   device->counters().segments_resent += outbox_.resend(orphans);
   dead.ack_due = false;
   dead.last_error = why;
+  dead.still_since = dead.pulse.still_since();
   dead.refused = false;
   dead.retry.link_died(now());
   if (!housekeeping_.armed()) housekeeping_.start(now() + kHousekeeping);
@@ -503,14 +507,36 @@ std::string Channel::describe() const {
   for (Rail rail = 0; rail < kMaxRails; ++rail) {
     const Device* device = owner_.device(rail);
     if (device == nullptr) continue;
-    const absl::Status& error = ports_[static_cast<size_t>(rail)].last_error;
+    const Port& port = ports_[static_cast<size_t>(rail)];
+    const std::string trouble = port.link == nullptr ? "" : trouble_of(port);
     absl::StrAppend(&text, text.empty() ? "" : "; ", device->name(), ": ",
                     !addresses_.contains(device->name()) ? "the peer has no such rail"
-                    : ports_[static_cast<size_t>(rail)].link != nullptr ? "connected"
-                    : error.ok()                                        ? "connecting"
-                                                                        : error.message());
+                    : !trouble.empty()                   ? trouble
+                    : port.link != nullptr               ? "connected"
+                    : port.last_error.ok()               ? "connecting"
+                                                         : port.last_error.message());
   }
   return text;
+}
+
+// Of a link that has stood still for a while; otherwise "".
+std::string Channel::trouble_of(const Port& port) {
+  const Nanos still = now() - port.pulse.still_since();
+  const std::string since = absl::StrCat("for ", still / kMillisecond, " ms");
+  switch (port.pulse.trouble()) {
+    case Pulse::Trouble::kNone:
+      return "";
+    case Pulse::Trouble::kLargeFrames:
+      return absl::StrCat("large frames (packets of up to ", port.link->largest_packet(),
+                          " bytes) have not got through ", since,
+                          ", though small ones have; check the MTU of the path");
+    case Pulse::Trouble::kMachine:
+      return absl::StrCat("the peer's host has confirmed nothing ", since);
+    case Pulse::Trouble::kProcess:
+      return absl::StrCat(
+          "the peer's host confirms what is sent, but its process has not answered ", since);
+  }
+  return "";
 }
 
 // A context that both are in, as far as either has said.
@@ -525,12 +551,18 @@ bool Channel::is_broken(uint64_t context) const {
                      [&](const wire::Abort& abort) { return abort.context.low == context; });
 }
 
+bool Channel::is_cut_off() const {
+  return in_use() && std::all_of(ports_.begin(), ports_.end(), [](const Port& port) {
+           return port.link == nullptr || port.pulse.trouble() == Pulse::Trouble::kLargeFrames;
+         });
+}
+
 bool Channel::is_silent() const {
   if (!in_use() || up() == 0) return false;
-  const Nanos time = now();
-  return std::all_of(ports_.begin(), ports_.end(), [&](const Port& port) {
-    return port.link == nullptr ||
-           (port.pulse.is_asked() && time - port.pulse.last_heard() > Pulse::kProcessDead);
+  return std::all_of(ports_.begin(), ports_.end(), [](const Port& port) {
+    const Pulse::Trouble trouble = port.pulse.trouble();
+    return port.link == nullptr || trouble == Pulse::Trouble::kMachine ||
+           trouble == Pulse::Trouble::kProcess;
   });
 }
 
@@ -687,15 +719,30 @@ Channel::Watch Channel::watch_links(Nanos time) {
       if (watched.pulse.silence() < Pulse::kProcessDead) {
         watched.link->send(wire::FrameType::kPing, {});
       }
+      remake(rail, time);
       continue;
     }
+    const bool is_by_size = watched.pulse.trouble() == Pulse::Trouble::kLargeFrames;
     link_down(rail,
-              absl::DeadlineExceededError(absl::StrCat("nothing was acknowledged for ",
-                                                       watched.pulse.silence() / kMillisecond,
-                                                       " ms while other rails progressed")),
+              absl::DeadlineExceededError(is_by_size
+                                              ? trouble_of(watched)
+                                              : absl::StrCat("nothing was acknowledged for ",
+                                                             watched.pulse.silence() / kMillisecond,
+                                                             " ms while other rails progressed")),
               true);
   }
   return watch;
+}
+
+// Without another link nothing tells a dead one from a peer that stands still, but a new one does:
+// it is up only if the peer's process answers. A path that loses large frames, or has forgotten the
+// connection, is known by that.
+void Channel::remake(Rail rail, Nanos time) {
+  Port& still = port(rail);
+  const Pulse::Trouble trouble = still.pulse.trouble();
+  if (trouble != Pulse::Trouble::kLargeFrames && trouble != Pulse::Trouble::kMachine) return;
+  if (still.pulse.silence() < Pulse::kRemade || still.attempt != nullptr) return;
+  if (wanted() && is_last_resort() && still.retry.due(time, true)) connect(rail);
 }
 
 // ---- The end -----------------------------------------------------------------------------------

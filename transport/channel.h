@@ -94,10 +94,12 @@ class Channel final : LinkOwner, InboxOwner {
 
   // The state of each rail, and why there is no link on it, for errors.
   std::string describe() const;
-  // Whether somebody waits for the peer, and no rail reaches it.
-  bool is_cut_off() const { return in_use() && up() == 0; }
+  // Whether somebody waits for the peer, and no rail reaches it, or all lose what is sent by them
+  // though the peer's machine is there.
+  bool is_cut_off() const;
 
-  // Whether the peer is waited for, is connected, and has not answered for a while by any link.
+  // Whether the peer is waited for, is connected, and has not answered for a while by any link,
+  // though no path is known to be at fault.
   bool is_silent() const;
 
   bool failed() const { return !failure_.ok(); }
@@ -123,6 +125,7 @@ class Channel final : LinkOwner, InboxOwner {
     Nanos up_at = 0;
     Nanos judged_at = 0;  // by its losses
     bool has_been_up = false;
+    Nanos still_since = 0;         // the link that was there before; 0: it did not stand still
     bool refused = false;          // nobody listens there any more
     bool ack_when_landed = false;  // the segment at hand
     bool ack_due = false;
@@ -184,6 +187,8 @@ class Channel final : LinkOwner, InboxOwner {
   void ack_soon(Port& port);
   void housekeeping();
   Watch watch_links(Nanos time);
+  void remake(Rail rail, Nanos time);
+  static std::string trouble_of(const Port& port);
   void judge(Rail rail, Nanos time);
   void try_rate(Rail rail, Nanos time);
   void end_burst(Rail rail);
