@@ -705,6 +705,7 @@ Channel::Watch Channel::watch_links(Nanos time) {
     const Pulse::State state = watched.pulse.look(*watched.link, scheduler_.waiting_since(rail),
                                                   siblings_heard(rail), time);
     if (state == Pulse::State::kWell) {
+      watched.attempt.reset();  // it need not be made anew
       if (watched.pulse.is_asked()) watch = std::max(watch, Watch::kAnswers);
       continue;
     }

@@ -67,6 +67,7 @@ Pulse::State Pulse::look(const Link& link, Nanos waiting_since, Nanos siblings_h
   trouble_ = find_trouble(owed, mute, asked, time);
   if (trouble_ == Trouble::kNone) {
     still_since_ = 0;
+    if (time - begun_at_ >= 2 * kRemade) was_still_since_ = 0;
   } else if (still_since_ == 0) {
     still_since_ = was_still_since_ != 0 ? was_still_since_ : time - std::max(owed, asked);
   }

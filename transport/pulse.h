@@ -11,12 +11,14 @@ namespace nezha {
 
 // Frames may vanish, and no error says so. Two things tell: what was sent is not confirmed by the
 // peer's machine, whose kernel does so within 40 ms whatever its processes do; or the peer's
-// process answers nothing by this link though it does by others. Only progress of what was sent
-// counts, and answers to it: a path that loses large frames may let the peer's questions pass, and
-// these say nothing of the frames that wait. Neither is a proof, since a whole
+// process answers nothing by this link though it does by others. Neither is a proof, since a whole
 // machine or process may stand still for a while. So a link is suspected first, and the peer asked
 // by its other links. Only when it answers there, and a moment later still not here, is the link
 // dead.
+//
+// What counts is the progress of what was sent, and answers to it. A path that loses large frames
+// lets the peer's questions pass, and questions of one's own: these say nothing of the frames that
+// wait.
 //
 // A slow link is not a silent one: what is sent by it at once, a train of frames that a shaper lets
 // pass as one, may take longer than silence is borne. What its confirmations have taken is granted
