@@ -232,7 +232,9 @@ void Channel::on_acked(Link& link, OutSegment& segment) {
 
 void Channel::on_frame(Link& link, const wire::FrameHeader& frame,
                        absl::Span<const std::byte> body) {
-  port(link.rail()).pulse.heard(now());
+  const bool is_answer =
+      frame.type != wire::FrameType::kPing && frame.type != wire::FrameType::kFiller;
+  port(link.rail()).pulse.heard(now(), is_answer);
   if (const Port& by = port(link.rail()); by.is_bursting && link.has_burst_arrived()) {
     end_burst(link.rail());
   }
@@ -405,6 +407,7 @@ void Channel::on_connected(Rail rail, absl::StatusOr<std::unique_ptr<Link>> link
   if (why.ok() || is_answer) to.refusals.answered();
   if (why.ok()) {
     for (Job& job : jobs_) job.is_untold &= job.id != to.attempt_job;
+    link_down(rail, absl::DeadlineExceededError("it stood still, and was made anew"), false);
     link_up(rail, *std::move(link), to.attempt_id, generation);
     return;
   }
@@ -458,7 +461,7 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   to.refusals.link_up();
   lost_at_ = 0;
   to.retry.link_up(now());
-  to.pulse.begin(now());
+  to.pulse.begin(now(), to.still_since);
   to.loss.begin();
   to.up_at = to.judged_at = now();
   to.is_bursting = false;
@@ -495,6 +498,7 @@ void Channel::link_down(Rail rail, const absl::Status& why, bool tell_peer) {
   dead.ack_due = false;
   dead.last_error = why;
   dead.outage.begin(now());
+  dead.still_since = dead.pulse.still_since();
   dead.retry.link_died(now());
   if (!housekeeping_.armed()) housekeeping_.start(now() + kHousekeeping);
   if (!peer_left_) {
@@ -586,7 +590,10 @@ std::string Channel::state_of(Rail rail) const {
   const Port& asked = port(rail);
   const auto address = addresses_.find(device->name());
   if (address == addresses_.end()) return "the peer has no such rail";
-  if (asked.link != nullptr) return "connected";
+  if (asked.link != nullptr) {
+    const std::string trouble = trouble_of(asked);
+    return trouble.empty() ? "connected" : trouble;
+  }
   if (!asked.last_error.ok()) return std::string(asked.last_error.message());
   if (!device->carrier()) return "the interface has no carrier";
   return absl::StrCat("no answer yet from ", address->second);
@@ -607,6 +614,26 @@ std::string Channel::describe() const {
   return text;
 }
 
+// Of a link that has stood still for a while; otherwise "".
+std::string Channel::trouble_of(const Port& port) {
+  const Nanos still = now() - port.pulse.still_since();
+  const std::string since = absl::StrCat("for ", still / kMillisecond, " ms");
+  switch (port.pulse.trouble()) {
+    case Pulse::Trouble::kNone:
+      return "";
+    case Pulse::Trouble::kLargeFrames:
+      return absl::StrCat("large frames (packets of up to ", port.link->largest_packet(),
+                          " bytes) have not got through ", since,
+                          ", though small ones have; check the MTU of the path");
+    case Pulse::Trouble::kMachine:
+      return absl::StrCat("the peer's host has confirmed nothing ", since);
+    case Pulse::Trouble::kProcess:
+      return absl::StrCat(
+          "the peer's host confirms what is sent, but its process has not answered ", since);
+  }
+  return "";
+}
+
 // A context that both are in, as far as either has said.
 bool Channel::has_open_job() const {
   return std::any_of(jobs_.begin(), jobs_.end(),
@@ -619,12 +646,18 @@ bool Channel::is_broken(uint64_t context) const {
                      [&](const wire::Abort& abort) { return abort.context.low == context; });
 }
 
+bool Channel::is_cut_off() const {
+  return in_use() && std::all_of(ports_.begin(), ports_.end(), [](const Port& port) {
+           return port.link == nullptr || port.pulse.trouble() == Pulse::Trouble::kLargeFrames;
+         });
+}
+
 bool Channel::is_silent() const {
   if (!in_use() || up() == 0) return false;
-  const Nanos time = now();
-  return std::all_of(ports_.begin(), ports_.end(), [&](const Port& port) {
-    return port.link == nullptr ||
-           (port.pulse.is_asked() && time - port.pulse.last_heard() > Pulse::kProcessDead);
+  return std::all_of(ports_.begin(), ports_.end(), [](const Port& port) {
+    const Pulse::Trouble trouble = port.pulse.trouble();
+    return port.link == nullptr || trouble == Pulse::Trouble::kMachine ||
+           trouble == Pulse::Trouble::kProcess;
   });
 }
 
@@ -768,6 +801,7 @@ Channel::Watch Channel::watch_links(Nanos time) {
     const Pulse::State state = watched.pulse.look(*watched.link, scheduler_.waiting_since(rail),
                                                   siblings_heard(rail), time);
     if (state == Pulse::State::kWell) {
+      watched.attempt.reset();  // it need not be made anew
       if (watched.pulse.is_asked()) watch = std::max(watch, Watch::kAnswers);
       continue;
     }
@@ -782,15 +816,30 @@ Channel::Watch Channel::watch_links(Nanos time) {
       if (watched.pulse.silence() < Pulse::kProcessDead) {
         watched.link->send(wire::FrameType::kPing, {});
       }
+      remake(rail, time);
       continue;
     }
+    const bool is_by_size = watched.pulse.trouble() == Pulse::Trouble::kLargeFrames;
     link_down(rail,
-              absl::DeadlineExceededError(absl::StrCat("nothing was acknowledged for ",
-                                                       watched.pulse.silence() / kMillisecond,
-                                                       " ms while other rails progressed")),
+              absl::DeadlineExceededError(is_by_size
+                                              ? trouble_of(watched)
+                                              : absl::StrCat("nothing was acknowledged for ",
+                                                             watched.pulse.silence() / kMillisecond,
+                                                             " ms while other rails progressed")),
               true);
   }
   return watch;
+}
+
+// Without another link nothing tells a dead one from a peer that stands still, but a new one does:
+// it is up only if the peer's process answers. A path that loses large frames, or has forgotten the
+// connection, is known by that.
+void Channel::remake(Rail rail, Nanos time) {
+  Port& still = port(rail);
+  const Pulse::Trouble trouble = still.pulse.trouble();
+  if (trouble != Pulse::Trouble::kLargeFrames && trouble != Pulse::Trouble::kMachine) return;
+  if (still.pulse.silence() < Pulse::kRemade || still.attempt != nullptr) return;
+  if (wanted() && is_last_resort() && still.retry.due(time, true)) connect(rail);
 }
 
 // ---- Rails that are missed ---------------------------------------------------------------------

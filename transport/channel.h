@@ -113,10 +113,12 @@ class Channel final : LinkOwner, InboxOwner {
   Nanos missing_since(Rail rail) const;
   // Why there is no link on the rail, with the peer's name.
   std::string why_missing(Rail rail) const;
-  // Whether somebody waits for the peer, and no rail reaches it.
-  bool is_cut_off() const { return in_use() && up() == 0; }
+  // Whether somebody waits for the peer, and no rail reaches it, or all lose what is sent by them
+  // though the peer's machine is there.
+  bool is_cut_off() const;
 
-  // Whether the peer is waited for, is connected, and has not answered for a while by any link.
+  // Whether the peer is waited for, is connected, and has not answered for a while by any link,
+  // though no path is known to be at fault.
   bool is_silent() const;
 
   bool failed() const { return !failure_.ok(); }
@@ -144,6 +146,7 @@ class Channel final : LinkOwner, InboxOwner {
     bool has_been_up = false;
     Refusals refusals;
     Outage outage;
+    Nanos still_since = 0;         // the link that was there before; 0: it did not stand still
     bool ack_when_landed = false;  // the segment at hand
     bool ack_due = false;
     bool is_bursting = false;  // the peer does not have all of a burst; see RateTrial
@@ -213,6 +216,8 @@ class Channel final : LinkOwner, InboxOwner {
   void ack_soon(Port& port);
   void housekeeping();
   Watch watch_links(Nanos time);
+  void remake(Rail rail, Nanos time);
+  static std::string trouble_of(const Port& port);
   void judge(Rail rail, Nanos time);
   void try_rate(Rail rail, Nanos time);
   void end_burst(Rail rail);

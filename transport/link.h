@@ -73,13 +73,21 @@ class Link {
   // The segments that were submitted and not acknowledged, oldest first.
   virtual const std::deque<OutSegment*>& unacked() const = 0;
 
-  // Grows while the link moves anything: bytes that were read, and bytes written that the peer's
-  // machine has. A large segment on a slow link takes long to be complete.
+  // Bytes that the peer's machine has, of all that was sent.
+  virtual uint64_t delivered() const = 0;
+
+  // Grows while the link carries anything but headers: bytes that were read, and bytes written that
+  // the peer's machine has for certain. A large segment on a slow link takes long to be complete.
+  // Pings and acknowledgements are headers alone: a path that loses large frames may pass them.
   virtual uint64_t moved() const = 0;
 
-  // For how long the peer's machine has confirmed nothing, of what was sent and reaches it; 0: it
-  // has nothing to confirm. What its process does has no part in that.
+  // For how long nothing at all has come from the peer's machine, while it owes a confirmation of
+  // what was sent and reaches it; 0: it owes none. What its process does has no part in that. What
+  // comes need not confirm anything: whether that happens, delivered() shows.
   virtual Nanos unanswered() const = 0;
+
+  // Bytes of the largest packets that the link sends; 0: not known.
+  virtual size_t largest_packet() const { return 0; }
 
   // How long it may take to confirm what is sent now, by how long that took of late; 0: it does so
   // at once.

@@ -5,9 +5,10 @@
 
 namespace nezha {
 
-void Pulse::begin(Nanos time) {
+void Pulse::begin(Nanos time, Nanos still_since) {
   *this = Pulse();
-  last_heard_ = granted_at_ = time;
+  begun_at_ = last_heard_ = granted_at_ = time;
+  was_still_since_ = still_since;
 }
 
 // Small frames after a pause are confirmed fast, whatever the next train takes: what was slow is
@@ -19,23 +20,43 @@ void Pulse::grant(const Link& link, Nanos time) {
   granted_ = std::min(granted_, kMostGranted);
 }
 
+// That small frames pass shows by the machine, which has answered some of them since, or by the
+// handshake of a link that was made anew and stands still again. Such a one is no better than the
+// one before until it has shown that.
+Pulse::Trouble Pulse::find_trouble(Nanos owed, Nanos mute, Nanos asked, Nanos time) const {
+  const bool is_remade = was_still_since_ != 0;
+  const bool has_sent_little = owed > 0 && delivered_ < kLittleBytes;
+  const bool has_heard_nothing = asked > 0 && last_heard_ == begun_at_;
+  if (is_remade && (has_sent_little || has_heard_nothing)) return Trouble::kLargeFrames;
+  if (owed - granted_ >= kMachineDead) {
+    const bool has_spoken = owed - mute > kMachineSuspected + granted_;
+    return has_spoken ? Trouble::kLargeFrames : Trouble::kMachine;
+  }
+  if (asked - granted_ < kProcessDead) return Trouble::kNone;
+  // The peer's process made it anew just now, and would again: so it runs.
+  const bool is_new = is_remade && time - begun_at_ < 2 * kRemade;
+  return is_new ? Trouble::kLargeFrames : Trouble::kProcess;
+}
+
 Pulse::State Pulse::look(const Link& link, Nanos waiting_since, Nanos siblings_heard, Nanos time) {
-  const uint64_t moved = link.moved();
-  if (moved != moved_) {
+  if (const uint64_t moved = link.moved(); moved > moved_) {
     moved_ = moved;
     moved_at_ = time;
-    owed_since_ = 0;
   }
+  const uint64_t delivered = link.delivered();
   const Nanos unanswered = link.unanswered();
   if (unanswered == 0) {
     owed_since_ = 0;
-  } else if (owed_since_ == 0) {
+  } else if (owed_since_ == 0 || delivered != delivered_) {
     owed_since_ = time;
   }
+  delivered_ = delivered;
   grant(link, time);
-  // What was sent first after a pause is owed for less long than nothing was heard.
-  const Nanos owed = unanswered == 0 ? 0 : std::min(unanswered, time - owed_since_);
-  const Nanos machine = std::max<Nanos>(0, owed - granted_);
+  const Nanos owed = owed_since_ == 0 ? 0 : time - owed_since_;
+  // What was sent first after a pause is owed for less long than nothing was heard. A machine that
+  // says anything is not silent, and a frame that was lost is sent again: that may take longer.
+  const Nanos mute = std::min(unanswered, owed);
+  const Nanos machine = std::max<Nanos>(0, mute - granted_);
 
   Nanos since = waiting_since;
   if (since == 0 || (asked_at_ != 0 && asked_at_ < since)) since = asked_at_;
@@ -43,6 +64,13 @@ Pulse::State Pulse::look(const Link& link, Nanos waiting_since, Nanos siblings_h
   const Nanos process = std::max<Nanos>(0, asked - granted_);
 
   silence_ = std::max(machine, process);
+  trouble_ = find_trouble(owed, mute, asked, time);
+  if (trouble_ == Trouble::kNone) {
+    still_since_ = 0;
+    if (time - begun_at_ >= 2 * kRemade) was_still_since_ = 0;
+  } else if (still_since_ == 0) {
+    still_since_ = was_still_since_ != 0 ? was_still_since_ : time - std::max(owed, asked);
+  }
   if (machine < kMachineSuspected && process < kProcessSuspected) {
     suspected_at_ = vouched_at_ = 0;
     return State::kWell;

@@ -16,12 +16,23 @@ namespace nezha {
 // by its other links. Only when it answers there, and a moment later still not here, is the link
 // dead.
 //
+// What counts is the progress of what was sent, and answers to it. A path that loses large frames
+// lets the peer's questions pass, and questions of one's own: these say nothing of the frames that
+// wait.
+//
 // A slow link is not a silent one: what is sent by it at once, a train of frames that a shaper lets
 // pass as one, may take longer than silence is borne. What its confirmations have taken is granted
 // on top.
 class Pulse {
  public:
   enum class State { kWell, kSuspected, kDead };
+  // Why a link stands still, as far as this end can know.
+  enum class Trouble {
+    kNone,
+    kLargeFrames,  // they do not get through; small ones do
+    kMachine,      // the peer's machine confirms nothing
+    kProcess,      // the peer's machine confirms what is sent, and its process answers nothing
+  };
 
   static constexpr Nanos kMachineSuspected = 50 * kMillisecond;
   static constexpr Nanos kMachineDead = 90 * kMillisecond;
@@ -35,10 +46,17 @@ class Pulse {
   static constexpr Nanos kUnknown = 100 * kMillisecond;
   static constexpr Nanos kMostGranted = 200 * kMillisecond;
 
-  void begin(Nanos time);  // the link is up
-  void heard(Nanos time) {
+  // What small frames alone may have been.
+  static constexpr uint64_t kLittleBytes = 1 << 10;
+  // A link that stands still for so long is made anew, if the pair has no better one.
+  static constexpr Nanos kRemade = kSecond;
+
+  // The link is up; `still_since`: since when the one before stood still; 0: it did not.
+  void begin(Nanos time, Nanos still_since = 0);
+  // A question of the peer's own shows that its process runs, and is no answer.
+  void heard(Nanos time, bool is_answer) {
     last_heard_ = time;
-    asked_at_ = 0;
+    if (is_answer) asked_at_ = 0;
   }
   // A ping was sent. Later ones, until something is heard, are no news.
   void asked(Nanos time) {
@@ -55,18 +73,27 @@ class Pulse {
   bool is_suspected() const { return suspected_at_ != 0; }
   // For how long nothing was confirmed or answered beyond what that may take, as of the last look.
   Nanos silence() const { return silence_; }
+  // As of the last look, and since when: those of the link before count, if it was made anew.
+  Trouble trouble() const { return trouble_; }
+  Nanos still_since() const { return still_since_; }
 
  private:
   void grant(const Link& link, Nanos time);
+  Trouble find_trouble(Nanos owed, Nanos mute, Nanos asked, Nanos time) const;
 
+  Nanos begun_at_ = 0;
+  Nanos was_still_since_ = 0;  // the link before; 0: there was none that stood still
   Nanos last_heard_ = 0;
   Nanos asked_at_ = 0;
   Nanos suspected_at_ = 0;
   Nanos vouched_at_ = 0;  // the peer was seen to answer by another link after that
   Nanos silence_ = 0;
-  uint64_t moved_ = 0;  // Link::moved, when last looked at
-  Nanos moved_at_ = 0;  // when that was seen to have grown
-  Nanos owed_since_ = 0;
+  uint64_t moved_ = 0;      // Link::moved, when last looked at
+  Nanos moved_at_ = 0;      // when that was seen to have grown
+  uint64_t delivered_ = 0;  // Link::delivered, likewise
+  Nanos owed_since_ = 0;    // the peer's machine has confirmed nothing since, though it should
+  Trouble trouble_ = Trouble::kNone;
+  Nanos still_since_ = 0;  // 0: no trouble
   Nanos granted_ = 0;
   Nanos granted_at_ = 0;
 };

@@ -180,6 +180,7 @@ void TcpLink::drop_incoming() {
 
 void TcpLink::take_payload(size_t bytes) {
   payload_left_ -= bytes;
+  bodies_read_ += bytes;
   counters_.bytes_received += bytes;
   if (destination_ != nullptr) destination_ += bytes;
 }
@@ -226,6 +227,7 @@ bool TcpLink::parse_frame() {
     owner_->on_frame(*this, *frame, {});
     return begin_segment(*frame, body);
   }
+  bodies_read_ += frame->length;
   owner_->on_frame(*this, *frame, absl::MakeConstSpan(body, frame->length));
   return true;
 }
@@ -296,7 +298,8 @@ TcpLink::OutFrame& TcpLink::append_frame(wire::FrameType type, uint8_t flags, si
   header.flags = flags;
   header.length = static_cast<uint32_t>(length);
   header.acked = ack_sent_ = received_;
-  answer_due_ = false;
+  // The peer takes neither for an answer.
+  answer_due_ &= type == wire::FrameType::kPing || type == wire::FrameType::kFiller;
   header.credit = owner_->credit();
   wire::encode(header, frame.head.data());
   frame.head_size = wire::kFrameHeaderSize;
@@ -391,7 +394,9 @@ void TcpLink::written(size_t bytes) {
   while (!frames_.empty()) {
     OutFrame& frame = frames_.front();
     const size_t now_done = std::min(bytes, frame.size() - frame.done);
+    const size_t head_done = std::max(frame.done, frame.head_size);
     frame.done += now_done;
+    bodies_written_ += std::max(frame.done, frame.head_size) - head_done;
     bytes -= now_done;
     if (frame.done < frame.size()) return;
     OutSegment* segment = frame.segment;
@@ -410,7 +415,11 @@ void TcpLink::watch_for_room(bool on) {
   progress_.modify(socket_.fd(), on ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-uint64_t TcpLink::moved() const { return bytes_read_ + bytes_written_ - queued(); }
+// What is queued may be headers: it is taken for bodies, so that a ping that arrives is no
+// progress.
+uint64_t TcpLink::moved() const {
+  return bodies_read_ + bodies_written_ - std::min(bodies_written_, queued());
+}
 
 uint64_t TcpLink::queued() const {
   int bytes = 0;
@@ -421,6 +430,18 @@ Nanos TcpLink::unanswered() const {
   const tcp_info info = kernel_info(socket_.fd());
   if (info.tcpi_unacked == 0) return 0;  // it may have closed its window: its process reads nothing
   return std::max<Nanos>(1, info.tcpi_last_ack_recv * kMillisecond);
+}
+
+size_t TcpLink::largest_packet() const {
+  constexpr size_t kTcpHeader = 20, kTimestamps = 12, kIpv4Header = 20, kIpv6Header = 40;
+  const tcp_info info = kernel_info(socket_.fd());
+  if (info.tcpi_snd_mss == 0) return 0;
+  int family = AF_INET;
+  socklen_t length = sizeof family;
+  getsockopt(socket_.fd(), SOL_SOCKET, SO_DOMAIN, &family, &length);
+  const bool has_timestamps = (info.tcpi_options & TCPI_OPT_TIMESTAMPS) != 0;
+  return info.tcpi_snd_mss + kTcpHeader + (has_timestamps ? kTimestamps : 0) +
+         (family == AF_INET6 ? kIpv6Header : kIpv4Header);
 }
 
 // The mean round trip and four times what it deviates by (RFC 6298, section 2.3); on a path whose

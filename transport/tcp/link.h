@@ -33,13 +33,15 @@ class TcpLink final : public Link, EventHandler {
   void answer() override;
   void drop_incoming() override;
   const std::deque<OutSegment*>& unacked() const override { return unacked_; }
+  uint64_t delivered() const override { return bytes_written_ - queued(); }
   uint64_t moved() const override;
   bool has_arrived() const override { return frames_.empty() && queued() == 0; }
   Nanos unanswered() const override;
+  size_t largest_packet() const override;
   Nanos confirmation_time() const override;
   Packets packets() const override;
   void send_burst(int frames) override;
-  bool has_burst_arrived() const override { return bytes_written_ - queued() >= burst_end_; }
+  bool has_burst_arrived() const override { return delivered() >= burst_end_; }
   void shut_down() override;
 
  private:
@@ -115,6 +117,7 @@ class TcpLink final : public Link, EventHandler {
   bool on_thread_ = false;              // the rail's: inside of handle_input
   std::atomic<bool> receiving_{false};  // without the lock
   uint64_t bytes_read_ = 0;
+  uint64_t bodies_read_ = 0;  // bytes: without what pings and acknowledgements consist of
 
   // Writing.
   std::deque<OutFrame> frames_;      // begun, or about to be
@@ -123,9 +126,10 @@ class TcpLink final : public Link, EventHandler {
   int burst_left_ = 0;               // frames, behind all others
   uint64_t written_ = 0;             // segments
   uint64_t bytes_written_ = 0;
-  uint64_t burst_end_ = 0;  // of bytes written; the greatest there is until its last is
-  uint64_t acked_ = 0;      // segments
-  uint64_t ack_sent_ = 0;   // what the peer has been told of received_
+  uint64_t bodies_written_ = 0;  // bytes, as bodies_read_
+  uint64_t burst_end_ = 0;       // of bytes written; the greatest there is until its last is
+  uint64_t acked_ = 0;           // segments
+  uint64_t ack_sent_ = 0;        // what the peer has been told of received_
   bool answer_due_ = false;
   bool writing_ = false;      // inside of write()
   bool watching_ = false;     // for room in the socket

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -397,6 +398,35 @@ TEST_F(ChannelScript, APeerThatNoLinkReachesIsCutOffAndNotSilent) {
   pass(500 * kMillisecond);
   EXPECT_TRUE(channel(0).is_cut_off());
   EXPECT_FALSE(channel(0).is_silent()) << "it may answer others";
+}
+
+// The peer's machine answers handshakes, and confirms nothing of what an old connection carries.
+TEST_F(ChannelScript, AnOnlyLinkThatStandsStillIsMadeAnew) {
+  connect(1);
+  swallow(*network_, 0);
+  TestReceiver& receiver = receive(1, 1, kLarge);
+  TestSender& sender = send(0, 1, kLarge);
+  pass(3 * kSecond);
+  EXPECT_TRUE(receiver.complete);
+  EXPECT_TRUE(sender.is_settled);
+}
+
+TEST_F(ChannelScript, APeerBehindAPathThatPassesHandshakesAloneIsCutOffAndNotSilent) {
+  connect(1);
+  receive(1, 1, kLarge);
+  send(0, 1, kLarge);
+  for (const Nanos end = now() + 5 * kSecond; now() < end;) {
+    do {
+      if (network_->connection(0) != nullptr) swallow(*network_, 0);
+      progress_->run_deferred();
+    } while (network_->step());
+    clock_.advance(5 * kMillisecond);
+    run_timers();
+  }
+  EXPECT_TRUE(channel(0).is_cut_off());
+  EXPECT_FALSE(channel(0).is_silent());
+  const std::string described = channel(0).describe();
+  EXPECT_NE(described.find("large frames"), std::string::npos) << described;
 }
 
 TEST_F(ChannelScript, NobodyNeedsWhatWasSentForABrokenContext) {

@@ -75,6 +75,7 @@ class FakeLink final : public Link {
   void answer() override { send(wire::FrameType::kAck, {}); }
   void drop_incoming() override { destination_ = nullptr; }
   const std::deque<OutSegment*>& unacked() const override { return unacked_; }
+  uint64_t delivered() const override { return moved_; }
   uint64_t moved() const override { return moved_; }
   Nanos unanswered() const override { return here().unanswered; }
   Packets packets() const override { return here().packets; }

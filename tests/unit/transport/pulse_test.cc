@@ -8,6 +8,7 @@ namespace nezha {
 namespace {
 
 using State = Pulse::State;
+using Trouble = Pulse::Trouble;
 using testing::RecordingLink;
 
 class PulseTest : public ::testing::Test {
@@ -79,14 +80,77 @@ TEST_F(PulseTest, NoMoreThanSoMuchIsGranted) {
 }
 
 TEST_F(PulseTest, AMachineThatConfirmsSomethingIsWell) {
-  for (int i = 0; i < 100; ++i, time_ += 25 * kMillisecond) {
-    link_.quiet = 40 * kMillisecond;  // as the kernel may wait with it
+  link_.quiet = kSecond;
+  for (int i = 0; i < 100; ++i, time_ += 40 * kMillisecond) {  // as the kernel may wait with it
+    ++link_.bytes_delivered;
     EXPECT_EQ(look(), State::kWell);
   }
-  link_.quiet = kSecond;
+}
+
+// What the machine says may be of the peer's own, and pings may arrive.
+TEST_F(PulseTest, AMachineThatSpeaksAndConfirmsNothingIsNoProgress) {
+  pulse_.asked(time_);
+  const Nanos asked_at = time_;
+  State state = State::kWell;
+  for (; state != State::kDead && time_ - asked_at < kSecond; time_ += 5 * kMillisecond) {
+    link_.quiet = kMillisecond;
+    pulse_.heard(time_, /*is_answer=*/false);
+    state = look();
+  }
+  EXPECT_EQ(state, State::kDead);
+  EXPECT_EQ(pulse_.trouble(), Trouble::kLargeFrames);
+}
+
+TEST_F(PulseTest, QuestionsThatArriveAreNoAnswers) {
+  pulse_.asked(time_);
+  const Nanos asked_at = time_;
+  State state = State::kWell;
+  for (; state != State::kDead && time_ - asked_at < kSecond; time_ += 5 * kMillisecond) {
+    ++link_.bytes_delivered;
+    pulse_.heard(time_, /*is_answer=*/false);
+    state = look();
+  }
+  EXPECT_EQ(state, State::kDead);
+  EXPECT_EQ(pulse_.trouble(), Trouble::kProcess);
+}
+
+TEST_F(PulseTest, AnAnswerMayWaitBehindWhatMoves) {
+  pulse_.asked(time_);
   for (int i = 0; i < 100; ++i, time_ += 25 * kMillisecond) {
     ++link_.bytes_moved;
     EXPECT_EQ(look(), State::kWell);
+  }
+}
+
+TEST_F(PulseTest, AMachineThatSaysNothingIsTheTrouble) {
+  link_.quiet = kSecond;
+  lasts(State::kWell);
+  EXPECT_EQ(pulse_.trouble(), Trouble::kNone);
+  lasts(State::kSuspected);
+  EXPECT_EQ(pulse_.trouble(), Trouble::kMachine);
+}
+
+TEST_F(PulseTest, AHandshakeIsAllThatPassesWhereALinkMadeAnewStandsStillAgain) {
+  for (const bool is_sending : {true, false}) {
+    const Nanos still_since = time_ - 5 * kSecond;
+    pulse_.begin(time_, still_since);
+    link_.bytes_delivered = 0;
+    link_.quiet = is_sending ? 10 * kSecond : 0;
+    pulse_.asked(time_);
+    look();
+    time_ += 5 * kMillisecond;
+    look();
+    EXPECT_EQ(pulse_.trouble(), Trouble::kLargeFrames) << is_sending;
+    EXPECT_EQ(pulse_.still_since(), still_since);
+    // Now it carries what is large, and the peer's process has answered.
+    link_.bytes_delivered = Pulse::kLittleBytes;
+    pulse_.heard(time_, /*is_answer=*/true);
+    look();
+    EXPECT_EQ(pulse_.trouble(), Trouble::kNone);
+    pulse_.asked(time_);
+    time_ += 3 * kSecond;
+    look();
+    EXPECT_EQ(pulse_.trouble(), is_sending ? Trouble::kMachine : Trouble::kProcess);
   }
 }
 
@@ -109,7 +173,7 @@ TEST_F(PulseTest, NothingDiesWhileThePeerIsSilentByAllLinks) {
   EXPECT_EQ(lasts(State::kSuspected, false), kSecond);
   // It answers by one link before it does by the other.
   EXPECT_EQ(look(), State::kSuspected);
-  pulse_.heard(time_);
+  pulse_.heard(time_, true);
   link_.quiet = 0;
   EXPECT_EQ(lasts(State::kWell), kSecond);
 }
@@ -118,7 +182,7 @@ TEST_F(PulseTest, WhatIsHeardEndsASuspicion) {
   pulse_.asked(time_);
   lasts(State::kWell);
   EXPECT_TRUE(pulse_.is_suspected());
-  pulse_.heard(time_);
+  pulse_.heard(time_, true);
   EXPECT_FALSE(pulse_.is_asked());
   EXPECT_EQ(lasts(State::kWell), kSecond);
   EXPECT_FALSE(pulse_.is_suspected());

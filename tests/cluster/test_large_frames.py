@@ -1,0 +1,124 @@
+"""A path that passes small frames and loses large ones, as one whose MTU is below the hosts' does.
+
+Connections are made by it, pings are answered by it, and no data gets through.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import job
+import pytest
+from system_tools import tool
+from testbed import LARGE, Testbed
+
+RAILS = ["eth0", "eth1"]
+BOTH = job.rails_option(RAILS)
+MIB = 1 << 18  # elements
+
+# An operation's deadline, ms, that allows for a dead link to be noticed by what it owes, but not
+# for TCP to give it up by itself.
+FAILS_OVER = 5000
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Testbed]:
+    with Testbed(hosts=3, rails=dict.fromkeys(RAILS, "500mbit")) as bed:
+        yield bed
+
+
+def lose_incoming(bed: Testbed, host: int, rail: str) -> None:
+    """Only what comes to the host is lost."""
+    hook = f'type filter hook ingress device "{rail}" priority 0;'
+    drop = f"meta length > {LARGE} counter drop;"
+    bed.exec(host, [tool("nft"), f"table netdev large {{ chain {rail} {{ {hook} {drop} }}; }}"])
+
+
+@pytest.fixture(autouse=True)
+def healed(bed: Testbed) -> Iterator[None]:
+    yield
+    for host in range(bed.hosts):
+        for rail in RAILS:
+            bed.heal(host, rail)
+        bed.exec(host, [tool("nft"), "flush", "ruleset"])
+
+
+def lose_large(bed: Testbed, host: int, rail: str, which: str) -> None:
+    if which == "both ways":
+        bed.cut(host, rail, "large")
+    else:
+        lose_incoming(bed, host, rail)
+
+
+WHICH = ["both ways", "incoming"]
+SIZES: dict[str, Any] = {
+    "elements": f"{4 * MIB},1000,{MIB // 4}",
+    "float": 1,
+    "operations": 30,
+    "place": "out",
+    "timeout": FAILS_OVER,
+    "rails": BOTH,
+}
+
+
+@pytest.mark.parametrize("which", WHICH)
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_one_of_two_rails(bed: Testbed, which: str, ranks: int) -> None:
+    """Operations go on by the other rail, with the same bits, and the reason is told."""
+    undisturbed = job.run(bed, ranks, algorithm="ring", **SIZES).hashes()
+    with job.Job(bed, ranks) as work:
+        work.start(algorithm="ring", **SIZES)
+        work.well_into_it(1, "eth1")
+        lose_large(bed, 1, "eth1", which)
+        assert not all(rank.process.returncode == 0 for rank in work.ranks), "lost too late"
+        work.succeed()
+        assert work.hashes() == undisturbed
+        assert any(rank.rail("eth1")["failures"] for rank in work.ranks)
+        assert not any(rank.rail("eth0")["failures"] for rank in work.ranks)
+
+
+def test_one_of_two_rails_from_the_start(bed: Testbed) -> None:
+    """All hosts but one believe in an MTU that the path does not have."""
+    for host in range(bed.hosts):
+        lose_incoming(bed, host, "eth1")
+    work = job.run(bed, 3, **SIZES)
+    assert any(rank.rail("eth1")["failures"] for rank in work.ranks)
+
+
+def test_a_rail_that_is_mended(bed: Testbed) -> None:
+    """It carries again."""
+    with job.Job(bed, 3) as work:
+        options: dict[str, Any] = SIZES | {"elements": MIB, "operations": 1 << 20}
+        work.start(until=work.stop_file, **options)
+        work.well_into_it(1, "eth1")
+        bed.cut(1, "eth1", "large")
+        work.all_done(10)
+        bed.heal(1, "eth1")
+        work.sends_by(1, "eth1", 4 << 20)
+        work.stop()
+        work.succeed()
+
+
+@pytest.mark.parametrize("which", WHICH)
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_only_rail(bed: Testbed, which: str, ranks: int) -> None:
+    """The error names the ranks, the rail, and what does not get through."""
+    with job.Job(bed, ranks) as work:
+        work.start(
+            elements=MIB,
+            until=work.stop_file,
+            algorithm="ring",
+            timeout=3000,
+            rails=job.rails_option(["eth0"]),
+        )
+        work.all_done(3)
+        lose_large(bed, 1, "eth0", which)
+        for rank in work.ranks:
+            error = rank.wait_for("error")
+            what = error["what"]
+            assert error["seconds"] < 3 + job.SLACK, what
+            said = r"\brank \d \(.*eth0: large frames \(packets of up to 1500 bytes\) have not got through"
+            assert re.search(said, what), what
+            assert "not answered" not in what

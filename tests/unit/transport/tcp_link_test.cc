@@ -1,0 +1,160 @@
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "transport/progress.h"
+#include "transport/tcp/link.h"
+#include "transport/tcp/socket.h"
+#include "transport/wire.h"
+
+namespace nezha::tcp {
+namespace {
+
+struct Owner final : LinkOwner {
+  absl::StatusOr<std::byte*> on_segment(Link&, const wire::FrameHeader&,
+                                        const wire::DataHeader&) override {
+    return nullptr;
+  }
+  void on_landed(Link&) override {}
+  void on_written(Link&, OutSegment&) override {}
+  void on_acked(Link&, OutSegment&) override {}
+  void on_frame(Link&, const wire::FrameHeader&, absl::Span<const std::byte>) override { ++frames; }
+  void on_failed(Link&, const absl::Status& why) override { ADD_FAILURE() << why; }
+  uint64_t credit() const override { return 0; }
+
+  int frames = 0;
+};
+
+// A link, and the bare socket that it is connected to, which reads and says what the test says.
+class TcpLinkTest : public ::testing::Test {
+ protected:
+  static constexpr int kSmallBuffer = 16 << 10;        // bytes
+  static constexpr uint32_t kBeyondBuffers = 1 << 20;  // bytes
+
+  TcpLinkTest() : progress_(std::move(*Progress::create())) {
+    const Socket listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    // Before the connection is made, so that the window is as small.
+    setsockopt(listener.fd(), SOL_SOCKET, SO_RCVBUF, &kSmallBuffer, sizeof kSmallBuffer);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    auto* const where = reinterpret_cast<sockaddr*>(&address);
+    socklen_t length = sizeof address;
+    EXPECT_EQ(bind(listener.fd(), where, length), 0);
+    EXPECT_EQ(listen(listener.fd(), 1), 0);
+    getsockname(listener.fd(), where, &length);
+    Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    setsockopt(socket.fd(), SOL_SOCKET, SO_SNDBUF, &kSmallBuffer, sizeof kSmallBuffer);
+    EXPECT_EQ(connect(socket.fd(), where, length), 0);
+    peer_ = Socket(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+    EXPECT_EQ(fcntl(socket.fd(), F_SETFL, O_NONBLOCK), 0);
+    set_stream_options(socket.fd());
+    link_ = std::make_unique<TcpLink>(*progress_, nullptr, std::move(socket), counters_);
+    const Progress::Guard guard(*progress_);
+    link_->start(&owner_, 0, 1);
+  }
+  ~TcpLinkTest() override {
+    const Progress::Guard guard(*progress_);
+    link_.reset();
+  }
+
+  // Under the lock, as all that is done with the link.
+  template <typename Call>
+  auto locked(Call call) {
+    const Progress::Guard guard(*progress_);
+    return call();
+  }
+  // Whether that comes true, within a time that even a busy machine keeps.
+  bool comes_true(const std::function<bool()>& what) {
+    for (int i = 0; i < 10'000; ++i) {
+      if (locked(what)) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
+  }
+  void submit(uint32_t bytes) {
+    memory_.resize(bytes);
+    segment_.data = memory_.data();
+    segment_.length = bytes;
+    segment_.header.info.total = bytes;
+    locked([&] { link_->submit(segment_); });
+  }
+  void say(wire::FrameType type, size_t body) {
+    wire::FrameHeader header;
+    header.type = type;
+    header.length = static_cast<uint32_t>(body);
+    std::vector<std::byte> bytes(wire::kFrameHeaderSize + body);
+    wire::encode(header, bytes.data());
+    EXPECT_EQ(::send(peer_.fd(), bytes.data(), bytes.size(), 0), ssize_t(bytes.size()));
+  }
+  std::vector<std::byte> read(size_t bytes) const {
+    std::vector<std::byte> result(bytes);
+    EXPECT_EQ(recv(peer_.fd(), result.data(), bytes, MSG_WAITALL), ssize_t(bytes));
+    return result;
+  }
+  wire::FrameHeader read_header() const {
+    return *wire::decode_frame(read(wire::kFrameHeaderSize).data());
+  }
+
+  std::unique_ptr<Progress> progress_;
+  Owner owner_;
+  RailCounters counters_;
+  Socket peer_;
+  std::unique_ptr<TcpLink> link_;
+  std::vector<std::byte> memory_;
+  OutSegment segment_;
+};
+
+TEST_F(TcpLinkTest, APingThatArrivesIsDeliveredAndMovesNothing) {
+  locked([&] { link_->send(wire::FrameType::kPing, {}); });
+  EXPECT_TRUE(comes_true([&] { return link_->delivered() == wire::kFrameHeaderSize; }));
+  EXPECT_EQ(locked([&] { return link_->moved(); }), 0u);
+}
+
+TEST_F(TcpLinkTest, APingThatComesMovesNothing) {
+  say(wire::FrameType::kPing, 0);
+  EXPECT_TRUE(comes_true([&] { return owner_.frames == 1; }));
+  EXPECT_EQ(locked([&] { return link_->moved(); }), 0u);
+  say(wire::FrameType::kFiller, 100);
+  EXPECT_TRUE(comes_true([&] { return owner_.frames == 2; }));
+  EXPECT_EQ(locked([&] { return link_->moved(); }), 100u);
+}
+
+TEST_F(TcpLinkTest, ASegmentThatThePeersMachineHasHasMoved) {
+  submit(1000);
+  EXPECT_TRUE(comes_true([&] { return link_->moved() == 1000; }));
+}
+
+TEST_F(TcpLinkTest, WhatWaitsForThePeerToReadHasNotMoved) {
+  submit(kBeyondBuffers);
+  EXPECT_TRUE(comes_true([&] { return link_->unanswered() == 0; })) << "its machine owes nothing";
+  EXPECT_LT(locked([&] { return link_->moved(); }), kBeyondBuffers);
+  read(wire::kFrameHeaderSize + wire::kDataHeaderSize + kBeyondBuffers);
+  EXPECT_TRUE(comes_true([&] { return link_->moved() == kBeyondBuffers; }));
+}
+
+// Two that ask each other would both wait for ever, if each took the other's question for an
+// answer.
+TEST_F(TcpLinkTest, AQuestionOfOnesOwnIsNoAnswer) {
+  submit(kBeyondBuffers);
+  locked([&] {
+    link_->answer();  // there is no room for it
+    link_->send(wire::FrameType::kPing, {});
+  });
+  EXPECT_EQ(read_header().type, wire::FrameType::kData);
+  read(wire::kDataHeaderSize + kBeyondBuffers);
+  EXPECT_EQ(read_header().type, wire::FrameType::kPing);
+  EXPECT_EQ(read_header().type, wire::FrameType::kAck);
+}
+
+}  // namespace
+}  // namespace nezha::tcp
