@@ -1,5 +1,4 @@
 #include "transport/tcp/netlink.h"
-#include "common/shortage.h"
 
 #include <net/if.h>
 #include <sys/socket.h>
@@ -8,6 +7,8 @@
 #include <cerrno>
 #include <utility>
 #include <vector>
+
+#include "common/shortage.h"
 
 namespace nezha::tcp {
 namespace {
