@@ -310,19 +310,22 @@ TcpDevice::~TcpDevice() {
   if (!published_.empty()) progress_.remove(listener_.fd());
 }
 
+absl::Status TcpDevice::can_reach(absl::string_view address) const {
+  const absl::StatusOr<Address> to = Address::parse(address);
+  if (!to.ok() || to->family() == address_.family()) return to.status();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the peer's address ", address, " and this device's ", published_,
+                   " are not of one family; choose one with ?family=4 or ?family=6"));
+}
+
 std::unique_ptr<Device::Attempt> TcpDevice::connect(absl::string_view address,
                                                     const wire::Hello& hello, Connected done) {
   auto attempt = std::make_unique<Outgoing>(progress_, thread_, hello, counters(),
                                             std::string(address), std::move(done));
-  absl::StatusOr<Address> to = Address::parse(address);
-  if (!to.ok()) {
-    attempt->start(to.status(), {});
-  } else if (to->family() != address_.family()) {
-    attempt->start(absl::FailedPreconditionError(absl::StrCat(
-                       "the peer's address ", address, " and this device's ", address_.str(),
-                       " are not of one family; choose one with ?family=4 or ?family=6")),
-                   {});
+  if (absl::Status status = can_reach(address); !status.ok()) {
+    attempt->start(std::move(status), {});
   } else {
+    absl::StatusOr<Address> to = Address::parse(address);
     if (to->is_link_local()) to->set_scope(if_nametoindex(options_.interface.c_str()));
     attempt->start(bound_socket(options_.interface, address_), *to);
   }
