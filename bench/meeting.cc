@@ -170,9 +170,10 @@ void Meeting::await(const std::string& key, int rank) {
         const auto why = store_->get(kFailure);
         throw std::runtime_error("another rank has failed: " + std::string(why.begin(), why.end()));
       }
-      const bool is_store =
-          Clock::now() - begin < patience / 2;  // that fails, not a rank that is late
-      if (!is_store && Clock::now() < end) continue;
+      const auto time = Clock::now();
+      // It is the store that fails then, and not a rank that is late.
+      const bool is_store = time < end && time - begin < patience / 2;
+      if (time < end && !is_store) continue;
       // The Redis store's may be that the server has gone; the file store's says no more than this.
       const bool is_telling = is_store || options_.shared_path.empty();
       throw std::runtime_error(
