@@ -56,8 +56,7 @@ void take_from_rank_0(Meeting& meeting, Options& o) {
   if (fit(shares, o.rails)) o.shares = shares;  // else the ranks are about to disagree
 }
 
-void run(const Dialect& dialect, Options options, const Connect& connect) {
-  Meeting meeting(options);
+void run(const Dialect& dialect, Options& options, const Connect& connect, Meeting& meeting) {
   take_from_rank_0(meeting, options);
   meeting.agree("options", settings_of(dialect, options));
   const auto runner = options.start_up ? measured_start_up(dialect, options, meeting, connect)
@@ -80,6 +79,17 @@ std::string with_rank(const Options& options, absl::string_view text) {
   return absl::StrCat(rank, " of ", options.size, ": ", text);
 }
 
+// The other ranks may wait for this one at the meeting, and have no connection to it.
+void meet_and_run(const Dialect& dialect, Options options, const Connect& connect) {
+  Meeting meeting(options);
+  try {
+    run(dialect, options, connect, meeting);
+  } catch (const std::exception& error) {
+    meeting.tell_failure(with_rank(options, error.what()));
+    throw;
+  }
+}
+
 }  // namespace
 
 int benchmark_main(int argc, char** argv, const Dialect& dialect, const Connect& connect) {
@@ -96,7 +106,7 @@ int benchmark_main(int argc, char** argv, const Dialect& dialect, const Connect&
   }
   if (!options) return 0;
   try {
-    run(dialect, *options, connect);
+    meet_and_run(dialect, *options, connect);
     return 0;
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "%s: %s\n", program,

@@ -20,6 +20,9 @@ namespace nezha::bench {
 namespace {
 
 constexpr char kSeparator = '\n';
+constexpr char kFailure[] = "benchmark-failure";  // a key
+// How long a rank waits for another one before it looks whether one has failed.
+constexpr std::chrono::milliseconds kPatience{500};
 
 using ::gloo::rendezvous::Store;
 
@@ -57,9 +60,9 @@ void keep_for_the_others(const std::shared_ptr<Store>& store) {
   kKept->push_back(store);
 }
 
-bool is_there(Store& store, const std::string& key) {
+bool is_there(Store& store, const std::string& key, int milliseconds = 200) {
   try {
-    store.wait({key}, std::chrono::milliseconds(200));
+    store.wait({key}, std::chrono::milliseconds(milliseconds));
     return true;
   } catch (const std::exception&) {
     return false;
@@ -144,17 +147,47 @@ void Meeting::publish(const std::string& topic, const std::string& text) {
   }
 }
 
+void Meeting::tell_failure(const std::string& why) {
+  try {
+    store_->set(kFailure, {why.begin(), why.end()});
+    keep_for_the_others(store_);
+  } catch (const std::exception&) {
+    // Another rank was first, or the store is not to be reached: the others have a deadline.
+  }
+}
+
+void Meeting::await(const std::string& key, int rank) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + options_.timeout;
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
+    const auto patience = std::clamp(left, std::chrono::milliseconds(1), kPatience);
+    const auto begin = Clock::now();
+    try {
+      return store_->wait({key}, patience);
+    } catch (const std::exception& error) {
+      if (is_there(*store_, kFailure, 1)) {
+        const auto why = store_->get(kFailure);
+        throw std::runtime_error("another rank has failed: " + std::string(why.begin(), why.end()));
+      }
+      const auto time = Clock::now();
+      // It is the store that fails then, and not a rank that is late.
+      const bool is_store = time < end && time - begin < patience / 2;
+      if (time < end && !is_store) continue;
+      // The Redis store's may be that the server has gone; the file store's says no more than this.
+      const bool is_telling = is_store || options_.shared_path.empty();
+      throw std::runtime_error(
+          absl::StrCat("rank ", rank, " has not come to ", meeting_place(options_), ", --prefix ",
+                       options_.prefix,
+                       is_store ? "" : absl::StrCat(", within ", options_.timeout.count(), " ms"),
+                       is_telling ? absl::StrCat(": ", error.what()) : ""));
+    }
+  }
+}
+
 std::string Meeting::read(const std::string& topic, int rank) {
   const std::string key = key_of(topic, rank);
-  try {
-    store_->wait({key}, options_.timeout);
-  } catch (const std::exception& error) {
-    // The Redis store's may be that the server has gone; the file store's says no more than this.
-    const std::string reason = options_.shared_path.empty() ? absl::StrCat(": ", error.what()) : "";
-    throw std::runtime_error(absl::StrCat("rank ", rank, " has not come to ",
-                                          meeting_place(options_), ", --prefix ", options_.prefix,
-                                          ", within ", options_.timeout.count(), " ms", reason));
-  }
+  await(key, rank);
   const auto text = store_->get(key);
   const auto mark_end = std::find(text.begin(), text.end(), kSeparator);
   return {mark_end == text.end() ? mark_end : mark_end + 1, text.end()};

@@ -16,8 +16,8 @@ namespace nezha::bench {
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
 // Its functions are collective: they return when every rank that they need has called them with the
-// same topic, or throw once the timeout of the options is over, naming the rank that is missing. A
-// topic is for one use.
+// same topic, or throw once the timeout of the options is over, naming the rank that is missing, or
+// sooner, if a rank has told that it fails. A topic is for one use.
 class Meeting {
  public:
   // Opens the store that the options name, under their prefix.
@@ -39,9 +39,13 @@ class Meeting {
   std::vector<std::string> union_of(const std::string& topic,
                                     const std::vector<std::string>& names);
 
+  // Tells the ranks that wait for this one why it fails. Not collective; throws nothing.
+  void tell_failure(const std::string& why);
+
  private:
   void publish(const std::string& topic, const std::string& text);
   std::string read(const std::string& topic, int rank);
+  void await(const std::string& key, int rank);
 
   const Options& options_;
   std::shared_ptr<::gloo::rendezvous::Store> store_;

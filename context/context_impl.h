@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -134,6 +135,7 @@ class ContextImpl final : JobListener,
   void check_slices(const Record& rank0) const;
   // Makes the channel to that rank. Reads the store, so not under the lock.
   absl::Status resolve(int rank, Nanos deadline);
+  absl::Status check_reach(const std::map<std::string, std::string>& addresses) const;
   // A rank's number in the directory.
   int listed(int rank) const { return listed_.empty() ? rank : listed_[static_cast<size_t>(rank)]; }
 

@@ -137,13 +137,13 @@ absl::StatusOr<Record> Directory::read(int rank, Nanos deadline,
       found = true;
     } catch (const std::exception& error) {
       if (const auto refusal = find_refusal(*store_)) return absl::AbortedError(*refusal);
+      if (now() >= deadline) return absent(error.what());
       // It is the store that fails, and not a record that is missing.
       if (now() - asked < patience / 2) {
         return absl::UnavailableError(absl::StrCat("asking the store for rank ", rank, " (key '",
                                                    key, "'): ", error.what(),
                                                    advice_on_descriptors()));
       }
-      if (now() >= deadline) return absent(error.what());
     }
   }
   auto record = Record::decode(absl::string_view(text.data(), text.size()));

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -212,12 +213,30 @@ absl::Status ContextImpl::resolve(int rank, Nanos deadline) {
   std::map<std::string, std::string> addresses;
   for (const auto& [here, there] : pairs) addresses[here] = record->devices.at(there);
   Progress::Guard guard(endpoint_->progress());
+  if (absl::Status status = check_reach(addresses); !status.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("no rail can reach rank ", rank, " (", record->host, "): ", status.message()));
+  }
   Channel& channel = endpoint_->channel(record->process);
   // One name for all contexts that share the channel.
   channel.set_peer(absl::StrCat("rank ", listed(rank), " of ", record->size, " ", record->where()),
                    job_, addresses, pairs);
   group_.channels[static_cast<size_t>(rank)] = &channel;
   return absl::OkStatus();
+}
+
+// An error if none of this rank's rails can reach the address that a peer has on it.
+absl::Status ContextImpl::check_reach(const std::map<std::string, std::string>& addresses) const {
+  std::vector<std::string> reasons;
+  for (const Rail rail : rails_) {
+    const Device* device = endpoint_->device(rail);
+    const auto address = addresses.find(device->name());
+    if (address == addresses.end()) continue;
+    const absl::Status status = device->can_reach(address->second);
+    if (status.ok()) return status;
+    reasons.push_back(absl::StrCat(device->name(), ": ", status.message()));
+  }
+  return absl::FailedPreconditionError(absl::StrJoin(reasons, "; "));
 }
 
 // ---- Splitting ---------------------------------------------------------------------------------

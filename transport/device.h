@@ -63,6 +63,8 @@ class Device {
   virtual std::unique_ptr<Attempt> connect(absl::string_view address, const wire::Hello& hello,
                                            Connected done) = 0;
 
+  // An error, which says why, if no connection to that address can ever be made.
+  virtual absl::Status can_reach(absl::string_view /*address*/) const { return absl::OkStatus(); }
   // How others reach this device now, for the record that the rank publishes. No spaces.
   virtual std::string address() const = 0;
   // Whether the device can carry anything now, as far as the kernel knows.

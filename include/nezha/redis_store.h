@@ -59,8 +59,8 @@ class NEZHA_EXPORT RedisStore final : public ::gloo::rendezvous::Store {
   /// Removes the keys that this process has set, which takes one second at most; those of a server
   /// that cannot be reached are left to expire, as are all where nobody destroys the store: in a
   /// process that is killed, after a Context::create that has failed (whose reason the other ranks
-  /// are to find), and of nezha-bench where the ranks' command lines differ. Other ranks must not
-  /// need the keys any more: a Context keeps its store for as long as it lives.
+  /// are to find), and of a nezha-bench that fails. Other ranks must not need the keys any more: a
+  /// Context keeps its store for as long as it lives.
   ~RedisStore() override;
 
   RedisStore(const RedisStore&) = delete;

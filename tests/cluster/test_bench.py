@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -280,6 +281,18 @@ def test_shares_of_rank_0_for_another_number_of_rails(bed: Testbed, tmp_path: Pa
     here = [NEZHA, "--rails", "tcp:eth0"]
     said = refused(bed, tmp_path, [NEZHA, *ON_BOTH[NEZHA], *SHARES], here, here)
     assert "for each rail) is 1 here and 3,1 at rank 0" in said[1]
+
+
+@pytest.mark.parametrize("differing", [0, 2])
+def test_a_rail_that_one_rank_does_not_have(bed: Testbed, tmp_path: Path, differing: int) -> None:
+    """Every rank tells which one fails, and why, long before the deadline."""
+    usual = [NEZHA, *ON_BOTH[NEZHA], *QUICK, "--timeout", "40s"]
+    options = [usual] * 3
+    options[differing] = [option.replace("eth1", "eth7") for option in usual]
+    before = time.monotonic()
+    for line in refused(bed, tmp_path, *options):
+        assert f"rank {differing} " in line and "there is no interface 'eth7'" in line
+    assert time.monotonic() - before < 20
 
 
 def test_a_prefix_that_was_used(bed: Testbed, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ LONG_BEFORE = 20  # seconds, on a machine with other work
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
-    with Testbed(hosts=7, rails=dict.fromkeys(RAILS, "1gbit")) as bed:
+    with Testbed(hosts=7, rails=dict.fromkeys(RAILS, "1gbit"), ipv6=True) as bed:
         yield bed
 
 
@@ -167,6 +167,34 @@ def test_two_processes_of_one_rank(bed: Testbed, number: int) -> None:
             found = re.search(both, what)
             assert found and found[1] != found[2], work.told()
         check_errors(work, "Each takes its own")
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("differing", [0, 1])
+def test_two_families_on_the_only_rail(bed: Testbed, ranks: int, differing: int) -> None:
+    with job.Job(bed, ranks) as work:
+        options = options_for(work, elements=1000)
+        usual = [rank for rank in range(ranks) if rank != differing]
+        work.start(usual, **options | {"rails": "tcp:eth0"})
+        work.start([differing], **options | {"rails": "tcp:eth0?family=6"})
+        check_errors(work, "no rail can reach rank ", "eth0: the peer's address", "family=4")
+
+
+def test_two_families_on_one_of_two_rails(bed: Testbed) -> None:
+    with job.Job(bed, 3) as work:
+        work.start([0, 2], elements=1000, rails=BOTH)
+        work.start([1], elements=1000, rails="tcp:eth0?family=6,tcp:eth1")
+        work.succeed()
+
+
+@pytest.mark.parametrize("differing", [0, 2])
+def test_no_rail_in_common(bed: Testbed, differing: int) -> None:
+    with job.Job(bed, 3) as work:
+        options = options_for(work, elements=1000)
+        usual = [rank for rank in range(3) if rank != differing]
+        work.start(usual, **options | {"rails": "tcp:eth0"})
+        work.start([differing], **options | {"rails": "tcp:eth1"})
+        check_errors(work, "no rail in common with rank ", "rails are matched by name")
 
 
 def test_rank_0_that_cannot_join(bed: Testbed) -> None:

@@ -404,6 +404,14 @@ void TcpDevice::set_carrier(bool up, absl::string_view why) {
 
 // ---- Connecting --------------------------------------------------------------------------------
 
+absl::Status TcpDevice::can_reach(absl::string_view address) const {
+  const absl::StatusOr<Address> to = Address::parse(address);
+  if (!to.ok() || to->family() == address_.family()) return to.status();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the peer's address ", address, " and this device's ", published_,
+                   " are not of one family; choose one with ?family=4 or ?family=6"));
+}
+
 std::unique_ptr<Device::Attempt> TcpDevice::connect(absl::string_view address,
                                                     const wire::Hello& hello, Connected done) {
   absl::StatusOr<Address> to = Address::parse(address);
@@ -411,13 +419,8 @@ std::unique_ptr<Device::Attempt> TcpDevice::connect(absl::string_view address,
       progress_, thread_, hello, counters(),
       absl::StrCat(address, to.ok() && is_own(*to) ? " (an address of this host)" : ""),
       std::move(done));
-  if (!to.ok()) {
-    attempt->start(to.status(), {});
-  } else if (to->family() != address_.family()) {
-    attempt->start(absl::FailedPreconditionError(absl::StrCat(
-                       "the peer's address ", address, " and this device's ", address_.str(),
-                       " are not of one family; choose one with ?family=4 or ?family=6")),
-                   {});
+  if (absl::Status status = can_reach(address); !status.ok()) {
+    attempt->start(std::move(status), {});
   } else {
     if (to->is_link_local()) to->set_scope(static_cast<unsigned>(index_));
     attempt->start(bound_socket(options_.interface, address_), *to);

@@ -36,6 +36,7 @@ class TcpDevice final : public Device, EventHandler {
 
   std::unique_ptr<Attempt> connect(absl::string_view address, const wire::Hello& hello,
                                    Connected done) override;
+  absl::Status can_reach(absl::string_view address) const override;
   std::string address() const override { return published_; }
   bool carrier() const override { return carrier_; }
 

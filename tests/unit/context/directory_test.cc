@@ -157,6 +157,23 @@ TEST(Directory, SaysSoOfTwoProcessesThatComeAtTheSameTime) {
   EXPECT_TRUE(absl::StrContains(status.message(), "rename")) << status;
 }
 
+class UnreadableStore final : public ::gloo::rendezvous::HashStore {
+ public:
+  void wait(const std::vector<std::string>&, const std::chrono::milliseconds&) override {
+    throw std::runtime_error("permission denied");
+  }
+};
+
+// It would be told as a rank that is late, and at once.
+TEST(Directory, AStoreThatFailsIsNoRankThatIsLate) {
+  const auto store = std::make_shared<UnreadableStore>();
+  const auto never = [] { return absl::OkStatus(); };
+  const absl::Status status = Directory(store).read(0, now() + 60 * kSecond, never).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "permission denied")) << status;
+  EXPECT_FALSE(absl::StrContains(status.message(), "has not appeared")) << status;
+}
+
 TEST(Directory, SaysNothingOfItIfTheStoreFails) {
   const absl::Status status =
       Directory(std::make_shared<FailingStore>(false)).publish(0, little_record());
