@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/descriptor.h"
 #include "common/environment.h"
 #include "common/log.h"
 
@@ -59,7 +60,7 @@ Progress::Bell::~Bell() {
 }
 
 absl::Status Progress::Bell::open() {
-  fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  fd_ = above_standard(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   return fd_ >= 0 ? absl::OkStatus() : absl::ErrnoToStatus(errno, "making an eventfd");
 }
 
@@ -91,7 +92,7 @@ class Progress::RailThread {
   }
 
   absl::Status start(Progress& progress, absl::string_view name, const Cpus& cpus) {
-    epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
+    epoll_fd_ = above_standard(epoll_create1(EPOLL_CLOEXEC));
     if (epoll_fd_ < 0) return absl::ErrnoToStatus(errno, "making an epoll instance");
     if (absl::Status status = end_.open(); !status.ok()) return status;
     epoll_event event{};
@@ -125,7 +126,7 @@ Progress::Progress() : poll_(environment_number("NEZHA_POLL") * kMicrosecond) {}
 
 absl::StatusOr<std::unique_ptr<Progress>> Progress::create() {
   std::unique_ptr<Progress> progress(new Progress);
-  progress->epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
+  progress->epoll_fd_ = above_standard(epoll_create1(EPOLL_CLOEXEC));
   if (progress->epoll_fd_ < 0) return absl::ErrnoToStatus(errno, "making the epoll instance");
   absl::Status status = progress->thread_bell_.open();
   status.Update(progress->driver_bell_.open());

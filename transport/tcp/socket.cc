@@ -17,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/descriptor.h"
 #include "common/fork.h"
 
 namespace nezha::tcp {
@@ -41,7 +42,7 @@ void set_option(int fd, int level, int name, int value) {
 
 }  // namespace
 
-Socket::Socket(int fd) : fd_(fd) {
+Socket::Socket(int fd) : fd_(above_standard(fd)) {
   if (fd_ >= 0) close_in_children(fd_);
 }
 
