@@ -17,6 +17,7 @@
 #include "common/descriptor.h"
 #include "common/environment.h"
 #include "common/log.h"
+#include "common/out_of_memory.h"
 
 namespace nezha {
 namespace {
@@ -300,7 +301,9 @@ bool Progress::look(Nanos time) {
   const int next = registrations_[static_cast<size_t>(latest_)].next;
   const int fd = next < 0 ? latest_ : next;
   EventHandler* handler = registrations_[static_cast<size_t>(fd)].handler;
-  if (handler == nullptr || !handler->look()) return false;
+  if (handler == nullptr) return false;
+  bool has_looked = false;
+  if (!throws([&] { has_looked = handler->look(); }) && !has_looked) return false;
   note_event(fd);
   run_timers(time);
   run_deferred();
@@ -330,7 +333,8 @@ void Progress::dispatch(const epoll_event* events, int count) {
     const Registration& registration = registrations_[fd];
     if (registration.handler == nullptr) continue;
     if (token(static_cast<int>(fd), registration.generation) != events[i].data.u64) continue;
-    registration.handler->on_events(events[i].events);
+    EventHandler* handler = registration.handler;
+    throws([&] { handler->on_events(events[i].events); });
     note_event(static_cast<int>(fd));
   }
 }
@@ -343,7 +347,7 @@ void Progress::run_timers(Nanos time) {
       continue;
     }
     timer->cancel();
-    timer->callback_();  // may start or cancel any timer: begin again
+    throws([&] { timer->callback_(); });  // may start or cancel any timer: begin again
     i = 0;
   }
 }
@@ -359,9 +363,23 @@ void Progress::defer(std::function<void()> work) { deferred_.push_back(std::move
 void Progress::run_deferred() {
   while (!deferred_.empty()) {
     running_.swap(deferred_);
-    for (auto& work : running_) work();
+    for (auto& work : running_) throws(work);
     running_.clear();
   }
+}
+
+bool Progress::throws(absl::FunctionRef<void()> work) {
+  try {
+    work();
+    return false;
+  } catch (const OutOfMemory&) {
+    if (!exception_listener_) throw;
+    exception_listener_(caught_status(), true);
+  } catch (...) {
+    if (!exception_listener_) throw;
+    exception_listener_(caught_status(), false);
+  }
+  return true;
 }
 
 // ---- Threads -----------------------------------------------------------------------------------
