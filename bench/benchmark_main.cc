@@ -11,6 +11,7 @@
 #include "bench/measure.h"
 #include "bench/report.h"
 #include "bench/start_up.h"
+#include "common/standard_descriptors.h"
 
 namespace nezha::bench {
 namespace {
@@ -93,10 +94,12 @@ void meet_and_run(const Dialect& dialect, Options options, const Connect& connec
 }  // namespace
 
 int benchmark_main(int argc, char** argv, const Dialect& dialect, const Connect& connect) {
+  occupy_standard_descriptors();
   const char* program = dialect.program.c_str();
   std::optional<Options> options;
   try {
     options = parse_options(argc, argv, dialect);
+    flush_output();
   } catch (const UsageError& error) {
     std::fprintf(stderr, "%s: %s\nTry %s --help.\n", program, error.what(), program);
     return 2;

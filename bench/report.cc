@@ -1,7 +1,10 @@
 #include "bench/report.h"
 
+#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
+#include <cstring>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -137,11 +140,19 @@ void print_table_header(const Dialect& dialect, const Options& o,
 
 }  // namespace
 
+void flush_output() {
+  const bool is_written = std::fflush(stdout) == 0;
+  const std::string why = is_written ? "" : absl::StrCat(": ", std::strerror(errno));
+  if (!is_written || std::ferror(stdout) != 0) {
+    throw std::runtime_error(absl::StrCat("writing to standard output failed", why));
+  }
+}
+
 void print_header(const Dialect& dialect, const Options& options,
                   const std::vector<std::string>& rails) {
   if (options.format == Format::kTable) print_table_header(dialect, options, rails);
   if (options.format == Format::kCsv) print_csv_header(dialect, options, rails.size());
-  std::fflush(stdout);
+  flush_output();
 }
 
 void print_row(const Dialect& dialect, const Options& options, const Measurement& result) {
@@ -156,7 +167,7 @@ void print_row(const Dialect& dialect, const Options& options, const Measurement
       print_csv(dialect, options, result);
       break;
   }
-  std::fflush(stdout);
+  flush_output();
 }
 
 }  // namespace nezha::bench

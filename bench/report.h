@@ -9,6 +9,9 @@
 
 namespace nezha::bench {
 
+// What has been printed is written now. Throws if any of it could not be written.
+void flush_output();
+
 // What comes before the first row. `rails`: the names of those that any rank has.
 void print_header(const Dialect& dialect, const Options& options,
                   const std::vector<std::string>& rails);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "bench/pattern.h"
 #include "bench/process_usage.h"
+#include "bench/report.h"
 
 namespace nezha::bench {
 namespace {
@@ -57,7 +58,7 @@ std::unique_ptr<Runner> measured_start_up(const Dialect& dialect, const Options&
                       after.resident_kib, after.peak_kib, after.threads - before.threads,
                       after.descriptors - before.descriptors, after.sockets - before.sockets)
           .c_str());
-  std::fflush(stdout);
+  flush_output();
   meeting.union_of("counted", {});
   return runner;
 }

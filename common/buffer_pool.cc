@@ -4,6 +4,8 @@
 #include <bit>
 #include <new>
 
+#include "common/out_of_memory.h"
+
 namespace nezha {
 namespace {
 
@@ -43,12 +45,18 @@ Buffer BufferPool::take(size_t size) {
       return {this, block, size};
     }
   }
-  return {this, static_cast<std::byte*>(::operator new(bytes, kAlignment)), size};
+  void* block = ::operator new(bytes, kAlignment, std::nothrow);
+  if (block == nullptr) {
+    const std::lock_guard lock(mutex_);
+    bytes_in_use_ -= bytes;
+    throw OutOfMemory(bytes);
+  }
+  return {this, static_cast<std::byte*>(block), size};
 }
 
-void BufferPool::give_back(std::byte* data, size_t size) {
+void BufferPool::give_back(std::byte* data, size_t size) noexcept {
   const size_t bytes = rounded(size);
-  {
+  try {
     const std::lock_guard lock(mutex_);
     bytes_in_use_ -= bytes;
     if (idle_bytes_ + bytes <= kMaxIdleBytes) {
@@ -56,6 +64,8 @@ void BufferPool::give_back(std::byte* data, size_t size) {
       idle_bytes_ += bytes;
       return;
     }
+  } catch (const std::bad_alloc&) {
+    // There is no memory to keep it.
   }
   ::operator delete(data, kAlignment);
 }

@@ -46,7 +46,8 @@ class BufferPool {
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
 
-  // At least one byte, also for size 0, so that a Buffer that was taken is true.
+  // At least one byte, also for size 0, so that a Buffer that was taken is true. Throws
+  // OutOfMemory.
   Buffer take(size_t size);
 
   size_t bytes_in_use() const;  // by size class
@@ -56,7 +57,7 @@ class BufferPool {
   // Idle memory beyond this goes back to the allocator.
   static constexpr size_t kMaxIdleBytes = size_t{64} << 20;
 
-  void give_back(std::byte* data, size_t size);
+  void give_back(std::byte* data, size_t size) noexcept;
 
   mutable std::mutex mutex_;
   std::array<std::vector<std::byte*>, 64> idle_;  // by log2 of the size

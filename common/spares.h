@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -17,7 +18,13 @@ class Spares {
     spares_.pop_back();
     return object;
   }
-  void put_back(std::unique_ptr<T> object) { spares_.push_back(std::move(object)); }
+  void put_back(std::unique_ptr<T> object) noexcept {
+    try {
+      spares_.push_back(std::move(object));
+    } catch (const std::bad_alloc&) {
+      // There is no memory to keep it.
+    }
+  }
 
  private:
   std::vector<std::unique_ptr<T>> spares_;

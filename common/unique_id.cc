@@ -4,7 +4,6 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 
 namespace nezha {
 
@@ -24,6 +23,8 @@ absl::StatusOr<UniqueId> UniqueId::parse(absl::string_view hex) {
   return id;
 }
 
-std::string UniqueId::str() const { return absl::StrFormat("%016x%016x", high, low); }
+std::string UniqueId::str() const {
+  return absl::StrCat(absl::Hex(high, absl::kZeroPad16), absl::Hex(low, absl::kZeroPad16));
+}
 
 }  // namespace nezha

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "collectives/hosts/ring.h"
@@ -11,6 +13,7 @@
 #include "common/fork.h"
 #include "common/launch.h"
 #include "common/log.h"
+#include "common/out_of_memory.h"
 #include "common/shortage.h"
 #include "context/rails.h"
 #include "context/raise.h"
@@ -106,6 +109,19 @@ std::shared_ptr<RunningOperation> ContextImpl::start(RunningOperation::Request r
       std::make_shared<RunningOperation>(owner, endpoint_, rank_of_, std::move(request));
   Progress::Guard guard(endpoint_->progress());
   if (!broken_.ok()) raise(rank_of_, broken_);
+  try {
+    begin(operation);
+  } catch (const OutOfMemory&) {
+    on_operation_failed(caught_status());
+  } catch (...) {
+    endpoint_->on_exception(caught_status(), false);
+  }
+  if (!broken_.ok()) operation->fail(broken_);  // it may not be among those that run
+  endpoint_->progress().run_deferred();
+  return operation;
+}
+
+void ContextImpl::begin(const std::shared_ptr<RunningOperation>& operation) {
   running_.push_back(operation);
   const uint32_t tag = operation->request().operation.tag;
   const uint64_t ordinal = roll_call_.enter(tag, operation->request().signature);
@@ -121,8 +137,13 @@ std::shared_ptr<RunningOperation> ContextImpl::start(RunningOperation::Request r
   } else {
     start_later(operation);
   }
+}
+
+void ContextImpl::give_up(const absl::Status& why) {
+  Progress::Guard guard(endpoint_->progress());
+  on_operation_failed(why);
   endpoint_->progress().run_deferred();
-  return operation;
+  raise(rank_of_, broken_);
 }
 
 // One that waits for a plan makes the others wait, of its tag at least.
@@ -184,30 +205,41 @@ void ContextImpl::wake_starter() {
 
 // Asks the store, which may take long, for the peers of one operation after the other.
 void ContextImpl::run_starter() {
-  for (;;) {
-    std::shared_ptr<RunningOperation> next;
-    std::vector<int> peers;
-    bool wants_control = false;
-    {
-      Progress::Guard guard(endpoint_->progress());
-      next = next_to_start(peers);
-      endpoint_->progress().run_deferred();
-      wants_control = next == nullptr && std::exchange(wants_control_, false);
-      if (closing_ || (next == nullptr && !wants_control)) {
-        starting_ = false;
-        return;
-      }
+  for (bool has_work = true; has_work;) {
+    absl::Status status;
+    try {
+      has_work = start_next(status);
+    } catch (...) {
+      status = caught_status();
     }
-    if (wants_control) {
-      set_up_control();
-      continue;
-    }
-    const absl::Status resolved = resolve(*next, peers);
-    if (resolved.ok()) continue;
+    if (status.ok()) continue;
     Progress::Guard guard(endpoint_->progress());
-    break_context(resolved, static_cast<uint32_t>(options_.rank));
+    on_operation_failed(status);
     endpoint_->progress().run_deferred();
   }
+}
+
+// False: there is nothing left to do. `status` fails the context.
+bool ContextImpl::start_next(absl::Status& status) {
+  std::shared_ptr<RunningOperation> next;
+  std::vector<int> peers;
+  bool wants_control = false;
+  {
+    Progress::Guard guard(endpoint_->progress());
+    next = next_to_start(peers);
+    endpoint_->progress().run_deferred();
+    wants_control = next == nullptr && std::exchange(wants_control_, false);
+    if (closing_ || (next == nullptr && !wants_control)) {
+      starting_ = false;
+      return false;
+    }
+  }
+  if (wants_control) {
+    set_up_control();
+  } else {
+    status = resolve(*next, peers);
+  }
+  return true;
 }
 
 // Starts those whose peers are known. The first of the others, if there is one, and those peers.
@@ -251,17 +283,29 @@ absl::Status ContextImpl::confirm_rank() {
 void ContextImpl::break_context(const absl::Status& why, uint32_t first_rank) {
   if (!broken_.ok()) return;
   broken_ = why;
-  log().info("{}: {}", rank_of_, std::string(why.message()));
   held_.clear();
   retained_.clear();
+  const auto must = [this](absl::FunctionRef<void()> step) {
+    try {
+      step();
+    } catch (...) {
+      endpoint_->stop(caught_status());  // the others see that something has happened here
+    }
+  };
+  for (const auto& operation : std::exchange(running_, {})) {
+    must([&] { operation->fail(why); });
+  }
+  must([&] { tell_of_break(first_rank); });
+}
+
+void ContextImpl::tell_of_break(uint32_t first_rank) {
+  const std::string why(broken_.message());
+  log().info("{}: {}", rank_of_, why);
   // Not from inside of one of their tasks.
   endpoint_->progress().defer([over = std::exchange(bystanders_, {})] {});
-  for (const auto& operation : std::exchange(running_, {})) operation->fail(why);
-  const std::string reason =
-      first_rank == static_cast<uint32_t>(options_.rank)
-          ? absl::StrCat("rank ", first_rank, ": ", std::string(why.message()))
-          : std::string(why.message());
-  endpoint_->broadcast_abort({job_, first_rank, reason});
+  const bool is_own = first_rank == static_cast<uint32_t>(options_.rank);
+  endpoint_->broadcast_abort(
+      {job_, first_rank, is_own ? absl::StrCat("rank ", first_rank, ": ", why) : why});
 }
 
 void ContextImpl::on_operation_failed(const absl::Status& why) {
@@ -271,11 +315,13 @@ void ContextImpl::on_operation_failed(const absl::Status& why) {
 void ContextImpl::on_peer_gone(const absl::Status& why) { on_operation_failed(why); }
 
 void ContextImpl::on_operation_over(RunningOperation& operation) {
+  const absl::Cleanup forget = [&] {
+    std::erase_if(running_, [&](const auto& running) { return running.get() == &operation; });
+  };
   measure(operation);
   const Operation& op = operation.request().operation;
   const bool is_allreduce = op.collective == Collective::kAllreduce;
   last_over_ = {now(), is_allreduce ? std::optional(size_class_of(op.bytes())) : std::nullopt};
-  std::erase_if(running_, [&](const auto& running) { return running.get() == &operation; });
 }
 
 void ContextImpl::on_operation_slow(RunningOperation& operation) {

@@ -15,6 +15,8 @@
 #include "collectives/engine.h"
 #include "collectives/hosts/hosts_engine.h"
 #include "common/fork.h"
+#include "common/hash_map.h"
+#include "common/out_of_memory.h"
 #include "context/control_plane.h"
 #include "context/directory.h"
 #include "context/record.h"
@@ -63,13 +65,11 @@ class ContextImpl final : JobListener,
   // Run the operation that the options are of. Throw.
   template <typename Options>
   void run(const Options& options) {
-    check_tag(options);
-    Handle(start(request(options))).wait();
+    Handle(started(options)).wait();
   }
   template <typename Options>
   Handle run_async(const Options& options) {
-    check_tag(options);
-    Handle handle(start(request(options)));
+    Handle handle(started(options));
     endpoint_->progress().nobody_waits();
     return handle;
   }
@@ -165,6 +165,19 @@ class ContextImpl final : JobListener,
                 Algorithm asked = Algorithm::kAuto) const;
   void fold_inputs(const AllreduceOptions& options, RunningOperation::Request& request) const;
   std::shared_ptr<RunningOperation> start(RunningOperation::Request request);
+  // The operation that the options are of. If there is no memory for it the context breaks: the
+  // other ranks are not to wait for this one.
+  template <typename Options>
+  std::shared_ptr<RunningOperation> started(const Options& options) {
+    check_tag(options);
+    try {
+      return start(request(options));
+    } catch (const std::bad_alloc&) {
+      give_up(caught_status());
+    }
+  }
+  [[noreturn]] void give_up(const absl::Status& why);
+  void begin(const std::shared_ptr<RunningOperation>& operation);
   // Under the lock:
   void launch(const std::shared_ptr<RunningOperation>& operation);
   std::vector<int> unknown_peers(const RunningOperation& operation) const;
@@ -175,6 +188,7 @@ class ContextImpl final : JobListener,
   absl::Status confirm_rank();
 
   void run_starter();
+  bool start_next(absl::Status& status);
 
   // planning.cc. Those of the set-up not under the lock:
   absl::Status load_table();
@@ -203,6 +217,7 @@ class ContextImpl final : JobListener,
   void check_roll_call(uint32_t tag, uint64_t ordinal);
   // Under the lock: all operations fail, and the other ranks are told.
   void break_context(const absl::Status& why, uint32_t first_rank);
+  void tell_of_break(uint32_t first_rank);
 
   ForkMark mark_;
   std::shared_ptr<Endpoint> endpoint_;
@@ -247,10 +262,10 @@ class ContextImpl final : JobListener,
   std::set<std::string> unsupported_;                     // why engines cannot do operations
   std::vector<Retained> retained_;                        // by the engine that is being recovered
   std::vector<std::shared_ptr<Bystander>> bystanders_;
-  std::vector<RailMask> seen_;                    // by rank: the rails that have had a link to it
-  absl::flat_hash_map<int, FailedRails> failed_;  // by rank
-  std::unique_ptr<ControlPlane> control_;         // null: there is nothing to learn
-  std::optional<DataLengthTable> table_;          // that rank 0 begins with
+  std::vector<RailMask> seen_;             // by rank: the rails that have had a link to it
+  HashMap<int, FailedRails> failed_;       // by rank
+  std::unique_ptr<ControlPlane> control_;  // null: there is nothing to learn
+  std::optional<DataLengthTable> table_;   // that rank 0 begins with
 
   std::thread starter_;
   bool is_confirmed_ = false;  // starter_'s: that no other process is this rank

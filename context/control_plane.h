@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "common/hash_map.h"
 #include "control/control_message.h"
 #include "control/coordinator.h"
 #include "control/plan_agreement.h"
@@ -198,7 +198,7 @@ class ControlPlane {
   std::map<uint32_t, Plan> plans_;  // by number; those that an operation may still start by
   std::vector<Reading> readings_;   // not sent yet
   Alarm flush_;
-  absl::flat_hash_map<SizeClass, Told> told_;
+  HashMap<SizeClass, Told> told_;
   std::map<int, LaneSet> ready_;  // rank 0: what each rank said first
   std::unique_ptr<Coordinator> coordinator_;
   bool saves_ = false;

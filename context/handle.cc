@@ -15,7 +15,11 @@ Handle::~Handle() {
   if (running_->is_inherited()) {
     running_->keep();
   } else {
-    cancel();
+    try {
+      cancel();
+    } catch (...) {
+      // Another exception may be on its way, and this one would end the process.
+    }
   }
 }
 

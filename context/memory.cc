@@ -3,14 +3,13 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "common/descriptor.h"
 
 namespace nezha {
 namespace {
@@ -51,10 +50,7 @@ DriverSays ask_cuda(uintptr_t pointer) {
   return answer;
 }
 
-std::string read_own_map() {
-  std::ifstream file("/proc/self/maps");
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+std::string read_own_map() { return read_file("/proc/self/maps").value_or(""); }
 
 }  // namespace
 

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "common/hash_map.h"
 #include "transport/wire.h"
 
 namespace nezha {
@@ -66,8 +66,8 @@ class RollCall {
   // Its index; calls_.size() if it is not there.
   size_t find(uint32_t tag, uint64_t ordinal) const;
 
-  absl::flat_hash_map<uint32_t, uint64_t> entered_;  // operations, by tag
-  std::array<Entry, kEntries> entries_;              // the latest of each slot
+  HashMap<uint32_t, uint64_t> entered_;  // operations, by tag
+  std::array<Entry, kEntries> entries_;  // the latest of each slot
   std::deque<Call> calls_;
 };
 

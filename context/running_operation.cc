@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "collectives/signature.h"
+#include "common/out_of_memory.h"
 #include "context/raise.h"
 #include "context/repair.h"
 #include "context/split.h"
@@ -241,12 +242,16 @@ void RunningOperation::finish() {
   slow_.cancel();
   deadline_.cancel();
   progress_.finish(waiter_);
-  // Not from inside of a task.
-  progress_.defer([self = shared_from_this()] {
-    self->parts_.clear();
-    self->scratch_.reset();
-    self->request_.folded.reset();
-  });
+  try {
+    // Not from inside of a task.
+    progress_.defer([self = shared_from_this()] {
+      self->parts_.clear();
+      self->scratch_.reset();
+      self->request_.folded.reset();
+    });
+  } catch (const std::bad_alloc&) {
+    // They go when the handle does.
+  }
   std::exchange(owner_, nullptr)->on_operation_over(*this);
 }
 
@@ -302,8 +307,12 @@ bool RunningOperation::wait(Nanos deadline) {
   const auto endpoint = this->endpoint();
   if (endpoint == nullptr) return true;
   Progress::Guard guard(endpoint->progress());
-  const bool is_over =
-      endpoint->progress().wait(guard, waiter_, deadline, [this] { return pace(); });
+  bool is_over = true;
+  try {
+    is_over = endpoint->progress().wait(guard, waiter_, deadline, [this] { return pace(); });
+  } catch (const std::bad_alloc&) {
+    if (!over()) owner_->on_operation_failed(caught_status());
+  }
   endpoint->progress().run_deferred();
   return is_over;
 }
@@ -330,8 +339,13 @@ void RunningOperation::cancel() {
   if (endpoint == nullptr) return;
   Progress::Guard guard(endpoint->progress());
   if (over()) return;
-  owner_->on_operation_failed(
-      absl::CancelledError(absl::StrCat(request_.name(), " was cancelled by its caller")));
+  absl::Status why;
+  try {
+    why = absl::CancelledError(absl::StrCat(request_.name(), " was cancelled by its caller"));
+  } catch (const std::bad_alloc&) {
+    why = caught_status();  // it ends all the same
+  }
+  owner_->on_operation_failed(why);
   endpoint->progress().run_deferred();
 }
 

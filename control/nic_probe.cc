@@ -11,16 +11,17 @@
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <string>
 #include <system_error>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/descriptor.h"
 #include "transport/tcp/interface.h"
 #include "transport/tcp/netlink.h"
 
@@ -111,9 +112,8 @@ absl::Status probe_addresses(tcp::Netlink& netlink, std::vector<Interface>& link
 // ---- sysfs -------------------------------------------------------------------------------------
 
 int read_number(const fs::path& file, int otherwise) {
-  std::ifstream stream(file);
   int number = 0;
-  return stream >> number ? number : otherwise;
+  return absl::SimpleAtoi(read_file(file).value_or(""), &number) ? number : otherwise;
 }
 
 // 0000:3b:00.1
@@ -197,10 +197,10 @@ Cpus near_cpus(const std::string& interface) {
   Interface link;
   link.name = hardware_of(interface);
   probe_hardware(link);
-  std::ifstream file(absl::StrCat("/sys/devices/system/node/node", link.numa_node, "/cpulist"));
-  std::string list;
-  file >> list;
-  return parse_cpus(list).value_or(Cpus());
+  const std::string list =
+      read_file(absl::StrCat("/sys/devices/system/node/node", link.numa_node, "/cpulist"))
+          .value_or("");
+  return parse_cpus(absl::StripAsciiWhitespace(list)).value_or(Cpus());
 }
 
 }  // namespace nezha

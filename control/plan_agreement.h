@@ -21,11 +21,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/hash_map.h"
 
 namespace nezha {
 
@@ -73,10 +72,10 @@ class PlanFollower {
   static constexpr size_t kMaxKept = 1 << 20;
 
   uint32_t current_ = 0;
-  bool waiting_ = false;                             // between the report and the commit
-  absl::flat_hash_set<OperationId> in_flight_;       // started by the current plan
-  absl::flat_hash_set<OperationId> held_;            // entered in a step, not started yet
-  absl::flat_hash_map<OperationId, uint32_t> keep_;  // not started here: the plan each keeps
+  bool waiting_ = false;                 // between the report and the commit
+  HashSet<OperationId> in_flight_;       // started by the current plan
+  HashSet<OperationId> held_;            // entered in a step, not started yet
+  HashMap<OperationId, uint32_t> keep_;  // not started here: the plan each keeps
 };
 
 // The coordinator's part, beside its own as a follower.
@@ -101,7 +100,7 @@ class PlanCoordinator {
   uint32_t plan_ = 0;
   size_t missing_ = 0;
   std::vector<bool> reported_;  // by rank
-  absl::flat_hash_set<OperationId> union_;
+  HashSet<OperationId> union_;
 };
 
 }  // namespace nezha

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <fstream>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "collectives/signature.h"
+#include "common/descriptor.h"
 #include "transport/wire.h"
 
 namespace nezha {
@@ -269,7 +269,7 @@ absl::StatusOr<DataLengthTable> parse_table(absl::string_view text, absl::string
 
 absl::Status save_table(const DataLengthTable& table, const std::string& path) {
   std::string temporary = path + ".XXXXXX";
-  const int file = mkostemp(temporary.data(), O_CLOEXEC);
+  const int file = above_standard(mkostemp(temporary.data(), O_CLOEXEC));
   if (file < 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot save the data length table as ", path));
   }
@@ -285,20 +285,15 @@ absl::Status save_table(const DataLengthTable& table, const std::string& path) {
 }
 
 absl::StatusOr<DataLengthTable> load_table(const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    const int error = errno == 0 ? EIO : errno;
-    return absl::ErrnoToStatus(error, absl::StrCat("cannot read the data length table ", path));
+  const std::optional<std::string> text = read_file(path, kLargest + 1);
+  if (!text.has_value()) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read the data length table ", path));
   }
-  std::string text(kLargest + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad() || text.size() == static_cast<size_t>(file.gcount())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the data length table ", path, " cannot be read, or is over ", kLargest, " bytes long"));
+  if (text->size() > kLargest) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the data length table ", path, " is over ", kLargest, " bytes long"));
   }
-  text.resize(static_cast<size_t>(file.gcount()));
-  return parse_table(text, path);
+  return parse_table(*text, path);
 }
 
 }  // namespace nezha

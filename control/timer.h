@@ -9,9 +9,9 @@
 #include <optional>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "common/hash_map.h"
 #include "control/allocation.h"
 #include "control/plan_agreement.h"
 #include "control/size_class.h"
@@ -128,7 +128,7 @@ class Timer {
   int ranks_;
   size_t lanes_;
   Pending pending_;
-  absl::flat_hash_map<OperationId, Pending::iterator> by_id_;
+  HashMap<OperationId, Pending::iterator> by_id_;
   uint64_t forgotten_ = 0;
   std::map<SizeClass, int> length_;  // of windows, in operations, where it is not kOperations
   std::map<SizeClass, Gathering> gathering_;

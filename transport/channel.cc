@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "common/out_of_memory.h"
 #include "transport/trace.h"
 
 namespace nezha {
@@ -127,9 +128,14 @@ absl::Status Channel::left_error() const {
 
 OutMessage* Channel::open(const wire::MessageInfo& info, const Route& route, Sender* sender) {
   OutMessage* message = outbox_.open(info, route, sender);
-  need_links();
-  pump_soon();
-  if (failed()) fail_soon();
+  try {
+    need_links();
+    pump_soon();
+    if (failed()) fail_soon();
+  } catch (...) {
+    abandon(*message);  // the sender never gets it
+    throw;
+  }
   return message;
 }
 
@@ -149,13 +155,17 @@ void Channel::settle(OutMessage& message) {
   scheduler_.pump();
 }
 
-void Channel::abandon(OutMessage& message) {
-  outbox_.abandon(message);
-  pump_soon();
+// Its caller gives up memory, which may not be had in part: neither this nor cancel() fails.
+void Channel::abandon(OutMessage& message) noexcept {
+  try {
+    outbox_.abandon(message);
+    pump_soon();
+  } catch (...) {
+    stop(caught_status());
+  }
 }
 
 Inbox::Ticket* Channel::post(const wire::MessageInfo& info, Receiver* receiver) {
-  Inbox::Ticket* ticket = inbox_.post(info, receiver);
   pump_soon();  // a rank that only listens looks after its links too
   if (failed()) fail_soon();
   if (has_left(info.context)) {
@@ -163,10 +173,16 @@ Inbox::Ticket* Channel::post(const wire::MessageInfo& info, Receiver* receiver) 
       if (has_left(context)) inbox_.fail_context(context, left_error());
     });
   }
-  return ticket;
+  return inbox_.post(info, receiver);  // last: the receiver would not get it
 }
 
-void Channel::cancel(Inbox::Ticket* ticket) { inbox_.cancel(ticket); }
+void Channel::cancel(Inbox::Ticket* ticket) noexcept {
+  try {
+    inbox_.cancel(ticket);
+  } catch (...) {
+    stop(caught_status());
+  }
+}
 
 void Channel::set_awaited(Inbox::Ticket* ticket, bool is_awaited) {
   inbox_.set_awaited(ticket, is_awaited);
@@ -177,7 +193,6 @@ void Channel::set_awaited(Inbox::Ticket* ticket, bool is_awaited) {
 // acknowledgements made room for.
 void Channel::pump_soon() {
   if (pump_due_) return;
-  pump_due_ = true;
   owner_.progress().defer([this] {
     pump_due_ = false;
     scheduler_.pump();
@@ -186,12 +201,12 @@ void Channel::pump_soon() {
       housekeeping_.start(now() + kHousekeeping);
     }
   });
+  pump_due_ = true;
 }
 
 void Channel::ack_soon(Port& port) {
   port.ack_due = true;
   if (ack_due_) return;
-  ack_due_ = true;
   owner_.progress().defer([this] {
     ack_due_ = false;
     for (Port& due : ports_) {
@@ -199,6 +214,7 @@ void Channel::ack_soon(Port& port) {
       due.ack_due = false;
     }
   });
+  ack_due_ = true;
 }
 
 // ---- What the links report ---------------------------------------------------------------------
@@ -466,8 +482,8 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   to.up_at = to.judged_at = now();
   to.is_bursting = false;
   to.guessed = 0;
-  to.link = std::move(link);
   trace_step("up {:x} {} {} {}", id, rail, fmt::ptr(&inbox_), fmt::ptr(&outbox_));
+  to.link = std::move(link);
   to.link->start(this, rail, id);
   scheduler_.link_up(rail, to.link.get(), device->counters().rate);
   scheduler_.set_trust(rail, to.retry.trust(now()));
@@ -909,6 +925,19 @@ void Channel::say_goodbye() {
   is_leaving_ = true;
   for (Port& open : ports_) {
     if (open.link != nullptr) open.link->send(wire::FrameType::kGoodbye, {});
+  }
+}
+
+void Channel::stop(const absl::Status& why) noexcept {
+  failure_ = why;
+  for (Port& open : ports_) {
+    open.attempt.reset();
+    if (open.link != nullptr) open.link->stop();
+  }
+  try {
+    fail_soon();
+  } catch (const std::bad_alloc&) {
+    // Those who wait do so until their deadlines.
   }
 }
 

@@ -77,9 +77,9 @@ class Channel final : LinkOwner, InboxOwner {
   void push(OutMessage& message, uint64_t offset, const std::byte* data, size_t length,
             Rail rail = kAnyRail);
   void settle(OutMessage& message);
-  void abandon(OutMessage& message);
+  void abandon(OutMessage& message) noexcept;
   Inbox::Ticket* post(const wire::MessageInfo& info, Receiver* receiver);
-  void cancel(Inbox::Ticket* ticket);
+  void cancel(Inbox::Ticket* ticket) noexcept;
   void set_awaited(Inbox::Ticket* ticket, bool is_awaited);
   // The context of that id is closed here: what comes for it is dropped. The peer is told once it
   // has acknowledged all that was sent for it; until then connections are made in its name.
@@ -103,6 +103,9 @@ class Channel final : LinkOwner, InboxOwner {
   void say_goodbye();
   bool drained() const;
   void shut_down();
+  // The channel fails, and from here on no link reads or writes anybody's memory. For when there
+  // is no memory to fail in good order.
+  void stop(const absl::Status& why) noexcept;
 
   // The state of each rail, and why there is no link on it, for errors.
   std::string describe() const;

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "common/out_of_memory.h"
 
 namespace nezha {
 
@@ -12,7 +14,22 @@ absl::StatusOr<std::shared_ptr<Endpoint>> Endpoint::create() {
   return std::shared_ptr<Endpoint>(new Endpoint(*std::move(progress)));
 }
 
-Endpoint::Endpoint(std::unique_ptr<Progress> progress) : progress_(std::move(progress)) {}
+Endpoint::Endpoint(std::unique_ptr<Progress> progress) : progress_(std::move(progress)) {
+  keep_reserve();
+  log();  // made now, while there is memory
+  Progress::Guard guard(*progress_);
+  progress_->set_exception_listener(
+      [this](const absl::Status& what, bool is_known) { on_exception(what, is_known); });
+}
+
+void Endpoint::on_exception(const absl::Status& what, bool is_known) {
+  for (const auto& [job, listener] : jobs_) listener->on_peer_gone(what);
+  if (!is_known) stop(what);
+}
+
+void Endpoint::stop(const absl::Status& why) noexcept {
+  for (const auto& [id, channel] : channels_) channel->stop(why);
+}
 
 Endpoint::~Endpoint() {
   {
@@ -102,10 +119,10 @@ RailOutage Endpoint::outage(Rail rail) const {
 }
 
 Channel& Endpoint::channel(const UniqueId& peer) {
-  auto& channel = channels_[peer];
+  const auto known = channels_.find(peer);
+  if (known != channels_.end()) return *known->second;
   ChannelOwner& self = *this;
-  if (channel == nullptr) channel = std::make_unique<Channel>(self, peer);
-  return *channel;
+  return *channels_.emplace(peer, std::make_unique<Channel>(self, peer)).first->second;
 }
 
 void Endpoint::broadcast_abort(const wire::Abort& abort) {

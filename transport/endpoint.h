@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "common/buffer_pool.h"
+#include "common/hash_map.h"
 #include "common/unique_id.h"
 #include "transport/channel.h"
 #include "transport/device.h"
@@ -23,7 +23,7 @@ class JobListener {
  public:
   virtual void on_abort(const wire::Abort& abort) = 0;
   virtual void on_roll_call(const wire::RollCall& call) = 0;
-  // A process of the context's has died.
+  // A process of the context's has died, or this one cannot go on.
   virtual void on_peer_gone(const absl::Status& why) = 0;
 
  protected:
@@ -75,6 +75,12 @@ class Endpoint final : ChannelOwner, Acceptor {
   void leave(const UniqueId& job, const JobListener* listener);
   // Tells all who are connected and in the context, and those who connect later.
   void broadcast_abort(const wire::Abort& abort);
+  // Something has thrown, for whichever context: all of them break, and their ranks are told. If
+  // nothing is certain of what was going on no channel is of use any more; a process that has
+  // destroyed its contexts begins anew.
+  void on_exception(const absl::Status& what, bool is_known);
+  // No channel is of use any more, and no link reads or writes anybody's memory. Nobody is told.
+  void stop(const absl::Status& why) noexcept;
   // Tells all who are connected and in the context.
   void broadcast_roll_call(const wire::RollCall& call);
 
@@ -102,10 +108,10 @@ class Endpoint final : ChannelOwner, Acceptor {
   std::unique_ptr<Progress> progress_;
   std::vector<std::unique_ptr<Device>> devices_;  // by rail
   std::map<std::string, Rail> rails_by_uri_;
-  absl::flat_hash_map<UniqueId, JobListener*> jobs_;
+  HashMap<UniqueId, JobListener*> jobs_;
   std::deque<UniqueId> left_;       // the contexts that were closed here lately
   std::deque<wire::Abort> aborts_;  // of the contexts that broke lately
-  absl::flat_hash_map<UniqueId, std::unique_ptr<Channel>> channels_;
+  HashMap<UniqueId, std::unique_ptr<Channel>> channels_;
 };
 
 }  // namespace nezha

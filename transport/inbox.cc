@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "common/out_of_memory.h"
 #include "transport/trace.h"
 
 namespace nezha {
@@ -18,34 +20,46 @@ constexpr size_t kMaxOpenMessages = 1 << 16;
 // ---- What the user does ------------------------------------------------------------------------
 
 Inbox::Ticket* Inbox::post(const wire::MessageInfo& info, Receiver* receiver) {
+  const Key key{info.context, info.tag};
+  auto& posted = queues_[key].posted;
   std::unique_ptr<Ticket> made = spare_tickets_.take();
   Ticket* ticket = made.get();
+  posted.push_back(ticket);
+  absl::Cleanup forget = [&] { posted.pop_back(); };
   ticket->info_ = info;
   ticket->receiver_ = receiver;
   ticket->message_ = nullptr;
   ticket->is_awaited_ = true;
-  ++awaited_;
   ticket->index_ = tickets_.size();
   tickets_.push_back(std::move(made));
-  const Key key{info.context, info.tag};
-  queues_[key].posted.push_back(ticket);
-  match(key);
+  std::move(forget).Cancel();
+  ++awaited_;
+  const size_t index = ticket->index_;
+  try {
+    match(key);
+  } catch (...) {
+    // The receiver never gets it.
+    const bool is_there =
+        index < tickets_.size() && tickets_[index].get() == ticket && ticket->receiver_ == receiver;
+    if (is_there) cancel(ticket);
+    throw;
+  }
   return ticket;
 }
 
 void Inbox::cancel(Ticket* ticket) {
+  const absl::Cleanup retire_it = [&] { retire(ticket); };
   if (ticket->message_ != nullptr) {
     Message& message = *ticket->message_;
     discard(message);
     trace_step("cancelled {} {}", fmt::ptr(this), message.number);
     finish_if_complete(message.number);
   } else {
-    const Key key{ticket->info_.context, ticket->info_.tag};
-    Queue& queue = queues_[key];
+    const auto entry = queues_.find(Key{ticket->info_.context, ticket->info_.tag});
+    Queue& queue = entry->second;
     queue.posted.erase(std::find(queue.posted.begin(), queue.posted.end(), ticket));
-    if (queue.posted.empty() && queue.arrived.empty()) queues_.erase(key);
+    if (queue.posted.empty() && queue.arrived.empty()) queues_.erase(entry);
   }
-  retire(ticket);
 }
 
 void Inbox::set_awaited(Ticket* ticket, bool is_awaited) {
@@ -142,6 +156,8 @@ absl::StatusOr<Inbox::Message*> Inbox::find_or_add(const wire::DataHeader& data)
     return absl::ResourceExhaustedError(
         absl::StrCat("more than ", kMaxOpenMessages, " messages that nobody has asked for"));
   }
+  // It is not there in part, should there be no memory for all of it.
+  absl::Cleanup forget = [&] { messages_.erase(data.number); };
   entry->second = spare_messages_.take();
   Message* message = entry->second.get();
   message->info = data.info;
@@ -150,6 +166,7 @@ absl::StatusOr<Inbox::Message*> Inbox::find_or_add(const wire::DataHeader& data)
   message->coming = data.info.total;
   if (closed_contexts_.contains(data.info.context)) {
     message->discard = true;
+    std::move(forget).Cancel();
     return message;
   }
   const Key key{data.info.context, data.info.tag};
@@ -158,6 +175,7 @@ absl::StatusOr<Inbox::Message*> Inbox::find_or_add(const wire::DataHeader& data)
       std::upper_bound(arrived.begin(), arrived.end(), message,
                        [](const Message* a, const Message* b) { return a->number < b->number; });
   arrived.insert(place, message);
+  std::move(forget).Cancel();
   match(key);
   return message;
 }
@@ -207,7 +225,13 @@ absl::StatusOr<std::byte*> Inbox::place(Message& message, Rail rail) {
     incoming.memory = again->memory;
     message.placed.erase(again);
   } else {
-    incoming.memory = message.ticket->receiver_->place(incoming.offset, incoming.length);
+    try {
+      incoming.memory = message.ticket->receiver_->place(incoming.offset, incoming.length);
+    } catch (const OutOfMemory&) {
+      // Its operation fails, and the link goes on: the segment goes nowhere.
+      fail(message.ticket, caught_status());
+      return nullptr;
+    }
   }
   if (incoming.memory == nullptr) {
     const absl::Status why = absl::InvalidArgumentError(

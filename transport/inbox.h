@@ -8,11 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "common/buffer_pool.h"
+#include "common/hash_map.h"
 #include "common/interval_set.h"
 #include "common/spares.h"
 #include "transport/message.h"
@@ -139,10 +138,10 @@ class Inbox {
 
   InboxOwner& owner_;
   BufferPool& pool_;
-  absl::flat_hash_map<uint64_t, std::unique_ptr<Message>> messages_;  // by number
-  IntervalSet completed_;                                             // numbers
-  absl::flat_hash_map<Key, Queue> queues_;
-  absl::flat_hash_set<uint64_t> closed_contexts_;
+  HashMap<uint64_t, std::unique_ptr<Message>> messages_;  // by number
+  IntervalSet completed_;                                 // numbers
+  HashMap<Key, Queue> queues_;
+  HashSet<uint64_t> closed_contexts_;
   std::deque<uint64_t> closed_order_;  // the same, oldest first
   std::array<Incoming, kMaxRails> incoming_;
   RailMask reading_ = 0;     // whose `incoming_` is of use

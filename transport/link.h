@@ -110,6 +110,9 @@ class Link {
   // Whether the peer's machine has all that was sent; a kind of link that cannot tell says so.
   virtual bool has_arrived() const { return true; }
 
+  // From here on nothing reads or writes anybody's memory, and the peer sees the link's end.
+  virtual void stop() noexcept {}
+
   // Tells the peer what was sent before, then that nothing more comes. For a clean end.
   virtual void shut_down() = 0;
 

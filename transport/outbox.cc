@@ -4,6 +4,8 @@
 #include <cstring>
 #include <limits>
 
+#include "absl/cleanup/cleanup.h"
+#include "common/out_of_memory.h"
 #include "transport/trace.h"
 
 namespace nezha {
@@ -22,14 +24,18 @@ OutMessage* Outbox::open(const wire::MessageInfo& info, const Route& route, Send
   message->pushed_ = message->unacked_ = 0;
   message->unwritten_ = 0;
   message->granted_ = message->announced_ = message->scheduled_ = message->settling_ = false;
-  ++open_;
+  const auto entry = messages_.try_emplace(number).first;
+  const absl::Cleanup forget = [&] {
+    if (entry->second == nullptr) messages_.erase(entry);
+  };
   const auto [last, is_first] = last_.try_emplace(Key{info.context, info.tag}, number);
   if (!is_first) {
     message->header_.previous = static_cast<uint32_t>(
         std::min<uint64_t>(number - last->second, std::numeric_limits<uint32_t>::max()));
     last->second = number;
   }
-  messages_.emplace(number, std::move(made));
+  entry->second = std::move(made);
+  ++open_;
   return message;
 }
 
@@ -303,7 +309,11 @@ bool Outbox::try_settle(OutMessage& message) {
   Sender* sender = message.sender_;
   for (OutSegment* segment : message.live_) {
     if (segment->length == 0 || segment->retained) continue;
-    retain(*segment);
+    try {
+      retain(*segment);
+    } catch (const OutOfMemory&) {
+      return false;  // the peer's acknowledgements do as well
+    }
     sender->released(segment->header.offset, segment->length);
   }
   trace_step("settled {} {}", fmt::ptr(this), message.number());

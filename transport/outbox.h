@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "common/buffer_pool.h"
+#include "common/hash_map.h"
 #include "common/spares.h"
 #include "transport/message.h"
 #include "transport/scheduler.h"
@@ -122,12 +122,12 @@ class Outbox {
   uint64_t charged_ = 0;  // bytes
   uint64_t credit_ = wire::kInitialCredit;
   uint64_t retained_ = 0;
-  size_t open_ = 0;                                                      // messages with a sender
-  absl::flat_hash_map<uint64_t, std::unique_ptr<OutMessage>> messages_;  // by number
-  absl::flat_hash_map<Key, uint64_t> last_;                              // number
-  std::deque<uint64_t> blocked_;                                         // numbers
-  std::vector<uint64_t> settling_;                                       // numbers
-  std::vector<std::unique_ptr<OutSegment>> segments_;                    // all ever made
+  size_t open_ = 0;                                          // messages with a sender
+  HashMap<uint64_t, std::unique_ptr<OutMessage>> messages_;  // by number
+  HashMap<Key, uint64_t> last_;                              // number
+  std::deque<uint64_t> blocked_;                             // numbers
+  std::vector<uint64_t> settling_;                           // numbers
+  std::vector<std::unique_ptr<OutSegment>> segments_;        // all ever made
   std::vector<OutSegment*> spare_segments_;
   Spares<OutMessage> spare_messages_;
 };

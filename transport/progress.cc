@@ -14,8 +14,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/descriptor.h"
 #include "common/environment.h"
 #include "common/log.h"
+#include "common/out_of_memory.h"
 #include "common/shortage.h"
 
 namespace nezha {
@@ -60,7 +62,7 @@ Progress::Bell::~Bell() {
 }
 
 absl::Status Progress::Bell::open() {
-  fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  fd_ = above_standard(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   return fd_ >= 0 ? absl::OkStatus() : system_error(errno, "making an eventfd");
 }
 
@@ -92,7 +94,7 @@ class Progress::RailThread {
   }
 
   absl::Status start(Progress& progress, absl::string_view name, const Cpus& cpus) {
-    epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
+    epoll_fd_ = above_standard(epoll_create1(EPOLL_CLOEXEC));
     if (epoll_fd_ < 0) return system_error(errno, "making an epoll instance");
     if (absl::Status status = end_.open(); !status.ok()) return status;
     epoll_event event{};
@@ -128,7 +130,7 @@ Progress::Progress() : poll_(environment_number("NEZHA_POLL") * kMicrosecond) {}
 
 absl::StatusOr<std::unique_ptr<Progress>> Progress::create() {
   std::unique_ptr<Progress> progress(new Progress);
-  progress->epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
+  progress->epoll_fd_ = above_standard(epoll_create1(EPOLL_CLOEXEC));
   if (progress->epoll_fd_ < 0) return system_error(errno, "making the epoll instance");
   absl::Status status = progress->thread_bell_.open();
   status.Update(progress->driver_bell_.open());
@@ -304,7 +306,9 @@ bool Progress::look(Nanos time) {
   const int next = registrations_[static_cast<size_t>(latest_)].next;
   const int fd = next < 0 ? latest_ : next;
   EventHandler* handler = registrations_[static_cast<size_t>(fd)].handler;
-  if (handler == nullptr || !handler->look()) return false;
+  if (handler == nullptr) return false;
+  bool has_looked = false;
+  if (!throws([&] { has_looked = handler->look(); }) && !has_looked) return false;
   note_event(fd);
   run_timers(time);
   run_deferred();
@@ -334,7 +338,8 @@ void Progress::dispatch(const epoll_event* events, int count) {
     const Registration& registration = registrations_[fd];
     if (registration.handler == nullptr) continue;
     if (token(static_cast<int>(fd), registration.generation) != events[i].data.u64) continue;
-    registration.handler->on_events(events[i].events);
+    EventHandler* handler = registration.handler;
+    throws([&] { handler->on_events(events[i].events); });
     note_event(static_cast<int>(fd));
   }
 }
@@ -347,7 +352,7 @@ void Progress::run_timers(Nanos time) {
       continue;
     }
     timer->cancel();
-    timer->callback_();  // may start or cancel any timer: begin again
+    throws([&] { timer->callback_(); });  // may start or cancel any timer: begin again
     i = 0;
   }
 }
@@ -363,9 +368,23 @@ void Progress::defer(std::function<void()> work) { deferred_.push_back(std::move
 void Progress::run_deferred() {
   while (!deferred_.empty()) {
     running_.swap(deferred_);
-    for (auto& work : running_) work();
+    for (auto& work : running_) throws(work);
     running_.clear();
   }
+}
+
+bool Progress::throws(absl::FunctionRef<void()> work) {
+  try {
+    work();
+    return false;
+  } catch (const OutOfMemory&) {
+    if (!exception_listener_) throw;
+    exception_listener_(caught_status(), true);
+  } catch (...) {
+    if (!exception_listener_) throw;
+    exception_listener_(caught_status(), false);
+  }
+  return true;
 }
 
 // ---- Threads -----------------------------------------------------------------------------------

@@ -148,6 +148,14 @@ class Progress {
   // Under the lock: runs what was deferred. For callers that hold a Guard and are not driving.
   void run_deferred();
 
+  // Who hears, under the lock, of what handlers, alarms and deferred work throw. Whoever drives
+  // does not. Without a listener it is the other way round.
+  // `is_known`: there was no memory for a buffer, and all is as it was before that was asked for.
+  using ExceptionListener = std::function<void(const absl::Status& what, bool is_known)>;
+  void set_exception_listener(ExceptionListener listener) {
+    exception_listener_ = std::move(listener);
+  }
+
  private:
   friend class Alarm;
   struct Registration {
@@ -183,6 +191,8 @@ class Progress {
   // What a waiter that is keen does in place of a round. Whether there was anything.
   bool look(Nanos time);
   void note_event(int fd);
+  // Calls `work`; whether it threw.
+  bool throws(absl::FunctionRef<void()> work);
   static void rest(std::unique_lock<std::mutex>& lock, Nanos time);
   void handle(const epoll_event* events, int count);
   void dispatch(const epoll_event* events, int count);
@@ -219,6 +229,7 @@ class Progress {
   int misses_ = 0;                           // the last looks, which were in vain
   std::vector<Alarm*> timers_;               // armed ones; few
   std::vector<std::function<void()>> deferred_, running_;
+  ExceptionListener exception_listener_;
 
   std::vector<std::unique_ptr<RailThread>> rail_threads_;
   std::thread thread_;

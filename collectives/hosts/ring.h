@@ -8,10 +8,10 @@
 #include <array>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "collectives/engine.h"
 #include "collectives/hosts/arrivals.h"
 #include "collectives/hosts/course.h"
+#include "common/hash_map.h"
 
 namespace nezha {
 
@@ -74,7 +74,7 @@ class Ring final : public Task, Receiver, Sender {
   Inbox::Ticket* incoming_ = nullptr;
   OutMessage* outgoing_ = nullptr;
   // Sums, by where their operands are in the incoming message.
-  absl::flat_hash_map<uint64_t, Buffer> scratch_;
+  HashMap<uint64_t, Buffer> scratch_;
   std::array<std::byte, 64> tokens_{};  // those received: their number is all there is to them
 };
 

@@ -62,7 +62,9 @@ absl::StatusOr<Addresses> resolve_until(const std::string& host, uint16_t port, 
     std::promise<Resolved> promise;
     std::future<Resolved> future = promise.get_future();
     auto thread = start_thread([host, port, answer = std::move(promise)]() mutable {
-      answer.set_value(resolve(host, port, AI_ADDRCONFIG));
+      // Not AI_ADDRCONFIG: it leaves out 127.0.0.1 where all other addresses are IPv6. An address
+      // that this host cannot reach is refused at once.
+      answer.set_value(resolve(host, port, 0));
     });
     if (!thread.ok()) return thread.status();
     thread->detach();
@@ -79,6 +81,13 @@ absl::StatusOr<Addresses> resolve_until(const std::string& host, uint16_t port, 
   return resolved.error == EAI_AGAIN ? absl::UnavailableError(why) : absl::NotFoundError(why);
 }
 
+// An address and port, for errors: "[::1]:6379: ".
+std::string text_of(const addrinfo& entry) {
+  tcp::Address address;
+  std::memcpy(&address.storage, entry.ai_addr, entry.ai_addrlen);
+  return address.str() + ": ";
+}
+
 }  // namespace
 
 absl::StatusOr<Stream> Stream::to_host(const std::string& host, uint16_t port, Nanos deadline) {
@@ -86,7 +95,9 @@ absl::StatusOr<Stream> Stream::to_host(const std::string& host, uint16_t port, N
   if (!addresses.ok()) return addresses.status();
   int left = 0;
   for (const addrinfo* entry = addresses->get(); entry != nullptr; entry = entry->ai_next) ++left;
-  absl::Status status = absl::NotFoundError("the host has no address");
+  const bool has_several = left > 1;
+  auto code = absl::StatusCode::kNotFound;
+  std::string why = left == 0 ? "the host has no address" : "";
   for (const addrinfo* entry = addresses->get(); entry != nullptr; entry = entry->ai_next, --left) {
     // An address that swallows everything leaves time for the others.
     const Nanos begin = now();
@@ -96,9 +107,12 @@ absl::StatusOr<Stream> Stream::to_host(const std::string& host, uint16_t port, N
       setsockopt(stream->socket_.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
       return stream;
     }
-    status = stream.status();
+    // What may help at one of the addresses may help.
+    if (code != absl::StatusCode::kUnavailable) code = stream.status().code();
+    absl::StrAppend(&why, why.empty() ? "" : "; ", has_several ? text_of(*entry) : "",
+                    stream.status().message());
   }
-  return status;
+  return absl::Status(code, why);
 }
 
 absl::StatusOr<Stream> Stream::to_socket(const std::string& path, Nanos deadline) {

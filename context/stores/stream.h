@@ -18,7 +18,7 @@ namespace nezha {
 // to be used again. Not thread-safe.
 class Stream {
  public:
-  // Tries all the host's addresses.
+  // Tries all the host's addresses in turn. An error says of each why it failed.
   static absl::StatusOr<Stream> to_host(const std::string& host, uint16_t port, Nanos deadline);
   static absl::StatusOr<Stream> to_socket(const std::string& path, Nanos deadline);
 

@@ -16,6 +16,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/standard_descriptors.h"
 #include "flare_offload/manager/manager.h"
 #include "nezha/version.h"
 
@@ -235,6 +236,9 @@ int run(int argc, char** argv) {
 }  // namespace nezha::flare
 
 int main(int argc, char** argv) {
+  nezha::occupy_standard_descriptors();
+  // The jobs outlive whoever read what is printed.
+  std::signal(SIGPIPE, SIG_IGN);
   try {
     return nezha::flare::run(argc, argv);
   } catch (const std::exception& error) {

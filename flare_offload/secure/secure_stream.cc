@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/descriptor.h"
 #include "common/fields.h"
 #include "flare_offload/wire/frame.h"
 
@@ -80,10 +80,11 @@ SSL_CTX* SecureStream::make_context(Role role) {
 
 absl::StatusOr<Secret> read_secret(const std::string& path) {
   constexpr size_t kLeast = 16;
-  std::ifstream file(path);
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot read the secret's file ", path));
-  absl::StripAsciiWhitespace(&text);
+  const std::optional<std::string> contents = read_file(path);
+  if (!contents.has_value()) {
+    return absl::NotFoundError(absl::StrCat("cannot read the secret's file ", path));
+  }
+  const absl::string_view text = absl::StripAsciiWhitespace(*contents);
   if (text.size() < kLeast) {
     return absl::InvalidArgumentError(absl::StrCat("the secret in ", path, " is shorter than ",
                                                    kLeast, " bytes; openssl rand -hex 32 has one"));

@@ -24,6 +24,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/cpus.h"
+#include "common/standard_descriptors.h"
 #include "flare_offload/switchd/control.h"
 #include "flare_offload/switchd/server.h"
 #include "nezha/version.h"
@@ -272,6 +273,9 @@ int run(int argc, char** argv) {
 }  // namespace nezha::flare
 
 int main(int argc, char** argv) {
+  nezha::occupy_standard_descriptors();
+  // The sessions outlive whoever read what is printed.
+  std::signal(SIGPIPE, SIG_IGN);
   try {
     return nezha::flare::run(argc, argv);
   } catch (const std::bad_alloc&) {

@@ -417,6 +417,24 @@ def test_bad_command_lines(program: str, arguments: list[str], reason: str) -> N
 
 
 @PROGRAMS
+@pytest.mark.parametrize(("to", "why"), [(">&-", "Bad file"), (">/dev/full", "No space")])
+def test_output_that_cannot_be_written(program: str, to: str, why: str) -> None:
+    shell = ["bash", "-c", f'exec "$@" {to}', "bash"]
+    done = subprocess.run([*shell, program, "--help"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"{Path(program).name}: writing to standard output failed: {why}" in done.stderr
+
+
+def test_results_that_cannot_be_written(bed: Testbed, tmp_path: Path) -> None:
+    """They do not go into a connection that has got the number of standard output."""
+    command = [NEZHA, "--shared-path", str(tmp_path), *ON_BOTH[NEZHA], *QUICK, "allreduce"]
+    shell = ["bash", "-c", 'exec "$@" >&-', "bash"]
+    ranks = bed.run([*shell, *command], timeout=job.PATIENCE, check=False)
+    assert ranks[0].code == 1
+    assert "rank 0 of 3: writing to standard output failed" in ranks[0].stderr
+
+
+@PROGRAMS
 def test_version(program: str) -> None:
     done = call(program, "--version")
     assert done.returncode == 0 and not done.stderr

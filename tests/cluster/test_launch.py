@@ -34,19 +34,20 @@ def bed() -> Iterator[Testbed]:
 
 @dataclasses.dataclass
 class Redis:
-    """A server on the management network, with a password. It keeps its data when it is killed."""
+    """A server on a host or the switch, with a password. It keeps its data when it is killed."""
 
     bed: Testbed
     folder: Path
-    host: str = "10.250.0.254"  # the switch's
+    host: str = "10.250.0.254"  # the switch's, on the management network
     port: int = 6379
+    where: int | str = "sw"
 
     def url(self, options: str = "") -> str:
         return f"redis://:{PASSWORD.replace('/', '%2F')}@{self.host}:{self.port}/2?{options}"
 
     def ask(self, *words: str) -> str:
         login = ["-h", self.host, "-a", PASSWORD, "--no-auth-warning", "-n", "2"]
-        return self.bed.exec("sw", ["redis-cli", *login, *words]).stdout.strip()
+        return self.bed.exec(self.where, ["redis-cli", *login, *words]).stdout.strip()
 
     def start(self) -> subprocess.Popen[bytes]:
         command = [
@@ -55,7 +56,7 @@ class Redis:
             *("--dir", str(self.folder)),
         ]
         process = subprocess.Popen(
-            self.bed.exec_argv("sw", command), stdout=subprocess.DEVNULL
+            self.bed.exec_argv(self.where, command), stdout=subprocess.DEVNULL
         )
         job.await_that("redis-server answers", lambda: self._answers(process))
         return process
@@ -63,7 +64,7 @@ class Redis:
     def _answers(self, process: subprocess.Popen[bytes]) -> bool:
         assert process.poll() is None, "redis-server has ended"
         login = ["-h", self.host, "-a", PASSWORD, "--no-auth-warning"]
-        done = self.bed.exec("sw", ["redis-cli", *login, "ping"], check=False)
+        done = self.bed.exec(self.where, ["redis-cli", *login, "ping"], check=False)
         return done.stdout.strip() == "PONG"
 
 
@@ -128,6 +129,23 @@ def test_ranks_of_the_testbed_meet_on_redis(bed: Testbed, redis: Redis) -> None:
     ranks = bed.run([*PROGRAMS["nezha"], "--store", redis.url(), *QUICK], timeout=job.PATIENCE)
     assert len(ranks[0].stdout.splitlines()) == 3
     assert redis.ask("dbsize") == "0"
+
+
+def test_localhost_where_other_addresses_are_ipv6(tmp_path: Path) -> None:
+    """The server is on 127.0.0.1 alone, and /etc/hosts has that and ::1."""
+    with Testbed(hosts=1, rails=RAILS, ipv4=False, ipv6=True, ranks_per_host=2) as bed:
+        server = Redis(bed, tmp_path, "127.0.0.1", where=0)
+        process = server.start()
+        store = server.url("timeout=5s").replace(server.host, "localhost")
+        command = [*PROGRAMS["nezha"], "--store", store, *QUICK]
+        bed.run(command, timeout=job.PATIENCE)
+        assert server.ask("dbsize") == "0"
+        process.kill()
+        process.wait(job.PATIENCE)
+        for rank in bed.start(command):
+            assert rank.wait(job.PATIENCE) == 1
+            for address in ("127.0.0.1", "[::1]"):
+                assert f"{address}:6379: connecting: Connection refused" in rank.stderr
 
 
 def test_a_server_that_restarts_while_ranks_wait(bed: Testbed, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <limits>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
 namespace nezha::tcp {
@@ -327,9 +328,9 @@ void TcpLink::refill() {
 void TcpLink::write() {
   if (writing_ || watching_ || !write_error_.ok() || failed_) return;
   writing_ = true;
+  const absl::Cleanup end = [this] { writing_ = false; };
   while (write_once()) {
   }
-  writing_ = false;
 }
 
 // One system call. False when there is nothing to write, or no room for it.
@@ -464,6 +465,13 @@ void TcpLink::send_burst(int frames) {
   burst_left_ = frames;
   burst_end_ = std::numeric_limits<uint64_t>::max();
   write();
+}
+
+void TcpLink::stop() noexcept {
+  if (!failed_) progress_.remove(socket_.fd());
+  failed_ = true;
+  fence();
+  ::shutdown(socket_.fd(), SHUT_RDWR);
 }
 
 void TcpLink::shut_down() {

@@ -42,6 +42,7 @@ class TcpLink final : public Link, EventHandler {
   Packets packets() const override;
   void send_burst(int frames) override;
   bool has_burst_arrived() const override { return delivered() >= burst_end_; }
+  void stop() noexcept override;
   void shut_down() override;
 
  private:

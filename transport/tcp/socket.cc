@@ -11,6 +11,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/descriptor.h"
 #include "common/fork.h"
 #include "common/shortage.h"
 
@@ -46,7 +47,7 @@ absl::StatusOr<Socket> make_bound(const std::string& interface, const Address& a
 
 }  // namespace
 
-Socket::Socket(int fd) : fd_(fd) {
+Socket::Socket(int fd) : fd_(above_standard(fd)) {
   if (fd_ >= 0) close_in_children(fd_);
 }
 

@@ -18,7 +18,8 @@
 
 namespace nezha::tcp {
 
-// A file descriptor that is closed when it goes, and in children of fork() at once.
+// A file descriptor that is closed when it goes, and in children of fork() at once. A standard one
+// (0 to 2) is replaced by another (common/descriptor.h).
 class Socket {
  public:
   Socket() = default;

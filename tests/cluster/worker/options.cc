@@ -81,7 +81,8 @@ const std::map<std::string, Place> kPlaces = {
 std::vector<Option> option_table(Options& o) {
   using Text = const std::string&;
   return {
-      {"store", "the rendezvous' directory", [&o](Text v) { o.store = v; }},
+      {"store", "the rendezvous' directory, or a Redis server's URL",
+       [&o](Text v) { o.store = v; }},
       {"rails", "URI,...", [&o](Text v) { o.context.rails = split(v, ','); }},
       {"ports", "FIRST-LAST, to listen at", [&o](Text v) { o.context.ports = v; }},
       {"plan", "stripe, slice, auto", [&o](Text v) { o.context.plan = choose(kPlans, v); }},

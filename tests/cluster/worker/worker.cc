@@ -38,6 +38,7 @@
 #include "nezha/broadcast.h"
 #include "nezha/context.h"
 #include "nezha/errors.h"
+#include "nezha/redis_store.h"
 #include "nezha/reduce.h"
 
 namespace nezha::worker {
@@ -109,6 +110,11 @@ double peak_kib() {
 
 // ---- The job -----------------------------------------------------------------------------------
 
+std::shared_ptr<gloo::rendezvous::Store> store_at(const std::string& where) {
+  if (where.rfind("redis", 0) == 0) return std::make_shared<nezha::RedisStore>(where);
+  return std::make_shared<gloo::rendezvous::FileStore>(where);
+}
+
 // The operations of one tag run one after the other, whichever threads run them.
 class Turns {
  public:
@@ -148,8 +154,7 @@ class Job {
   // Whether all results were right.
   bool run() {
     sleep(options_.delay);
-    context_ = nezha::Context::create(std::make_shared<gloo::rendezvous::FileStore>(options_.store),
-                                      options_.context);
+    context_ = nezha::Context::create(store_at(options_.store), options_.context);
     emit("joined", "");
     std::vector<std::thread> threads;
     threads.reserve(static_cast<size_t>(options_.threads));

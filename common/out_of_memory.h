@@ -1,0 +1,33 @@
+// What becomes of exceptions that the library's own work throws, std::bad_alloc above all: whoever
+// drives that work (transport/progress.h) catches them, and the contexts of the process break.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <new>
+
+#include "absl/status/status.h"
+
+namespace nezha {
+
+// Says how much was asked for.
+class OutOfMemory final : public std::bad_alloc {
+ public:
+  explicit OutOfMemory(size_t bytes);
+  const char* what() const noexcept override { return text_.data(); }
+
+ private:
+  std::array<char, 128> text_;
+};
+
+// Sets a little memory aside for the process, so that there is some left to fail with: to unwind
+// what was begun, and to tell the other ranks. Does nothing if it is there. Throws.
+void keep_reserve();
+// Gives it back to the allocator.
+void free_reserve() noexcept;
+
+// In a catch block: what was caught, as an error. Frees the reserve. If there is no memory for its
+// text the error has none.
+absl::Status caught_status() noexcept;
+
+}  // namespace nezha
