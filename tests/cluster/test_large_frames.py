@@ -119,6 +119,6 @@ def test_only_rail(bed: Testbed, which: str, ranks: int) -> None:
             error = rank.wait_for("error")
             what = error["what"]
             assert error["seconds"] < 3 + job.SLACK, what
-            said = r"\brank \d \(.*eth0: large frames \(packets of up to 1500 bytes\) have not got through"
-            assert re.search(said, what), what
+            large = r"large frames \(packets of up to 1500 bytes\) have not got through"
+            assert re.search(rf"\brank \d \(.*eth0: {large}", what), what
             assert "not answered" not in what
