@@ -63,7 +63,9 @@ ContextImpl::ContextImpl(const ContextImpl& parent, const std::vector<int>& grou
   for (const int rank : group) listed_.push_back(parent.listed(rank));
 }
 
-ContextImpl::~ContextImpl() {
+ContextImpl::~ContextImpl() { leave(); }
+
+void ContextImpl::leave() {
   if (endpoint_ == nullptr) return;
   {
     Progress::Guard guard(endpoint_->progress());

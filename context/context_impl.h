@@ -121,6 +121,7 @@ class ContextImpl final : JobListener,
   bool is_recovering() const override { return control_ != nullptr && control_->is_recovering(); }
 
   void join_group();
+  void leave();
   void take_switch_rail();
   void open_switch_rail();
   void find_rails();

@@ -43,6 +43,9 @@ void ContextImpl::join() {
   } catch (const std::exception& error) {
     absl::string_view why(error.what());
     absl::ConsumePrefix(&why, prefixed(rank_of_, ""));
+    // The devices may have the descriptors that the store needs.
+    leave();
+    endpoint_.reset();
     directory_->refuse(options_.rank, why);
     throw;
   }
