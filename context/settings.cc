@@ -78,7 +78,7 @@ absl::Status complete_own_options(ContextOptions& options) {
         "no rails; name them, such as tcp:eth0, or give auto, in ContextOptions::rails or "
         "NEZHA_RAILS");
   }
-  if (!PortRange::parse(options.ports).ok()) {
+  if (!PortRange::parse(options.ports)) {
     return bad(absl::StrCat("ContextOptions::ports is '", options.ports, "'; it may be ",
                             PortRange::kMayBe));
   }

@@ -422,6 +422,7 @@ def test_bad_command_lines_of_nezha() -> None:
         (["--share", "1,2", "--plan", "stripe"], "--share with the plan stripe: shares are given"),
         (["--share", "1,2,3", "--plan", "slice"], "--share: 3 parts for 2 rails; give one for each"),
         (["--share", "1,2", "--rails", f"tcp:eth0,{FLARE}"], "--share: 2 parts for 1 rail; give one"),
+        (["--ports", "9-8"], "--ports '9-8': not a range of ports such as 20000-20100"),
         (["--tcp-device", "eth0"], "unknown option --tcp-device"),
         (["--reproducible", "--algorithm", "ring"], "--reproducible is not for --algorithm ring"),
         (["--reproducible", "--algorithm", "bcube"], "but for auto, recursive-doubling, halving"),
