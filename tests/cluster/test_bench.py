@@ -40,7 +40,7 @@ SHARED_OPTIONS = [
 FLAGS = ["no-verify", "in-place", "start-up", "list-rails", "reproducible"]
 FLAGS += ["await-switch", "help", "help-env", "version"]
 OPTIONS = {
-    NEZHA: [*SHARED_OPTIONS, "rails", "list-rails", "plan", "policy", "table"]
+    NEZHA: [*SHARED_OPTIONS, "rails", "list-rails", "ports", "plan", "policy", "table"]
     + ["reproducible", "await-switch", "help-env"],
     GLOO: [*SHARED_OPTIONS, "tcp-device"],
 }
