@@ -118,8 +118,9 @@ Format to_format(const std::string& text) {
 }
 
 std::string to_ports(const std::string& text) {
-  const auto ports = PortRange::parse(text);
-  if (text.empty() || !ports.ok()) throw UsageError(std::string("not ") + PortRange::kMayBe);
+  if (text.empty() || !PortRange::parse(text)) {
+    throw UsageError(std::string("not ") + PortRange::kMayBe);
+  }
   return text;
 }
 

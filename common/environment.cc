@@ -82,7 +82,7 @@ bool is_valid(const EnvironmentVariable& variable, absl::string_view value) {
     case Kind::kPath:
       return !value.empty();
     case Kind::kPorts:
-      return !value.empty() && PortRange::parse(value).ok();
+      return !value.empty() && PortRange::parse(value).has_value();
     case Kind::kNumbers:
       return parse_numbers(value).ok();
   }

@@ -119,12 +119,11 @@ void ContextImpl::enter() {
 
 void ContextImpl::open_devices() {
   const std::vector<Cpus> cores = cores_for(options_.rails);
-  const auto ports = PortRange::parse(options_.ports);
-  refuse_unless(ports.status());
+  const PortRange ports = PortRange::parse(options_.ports).value_or(PortRange());
   Progress::Guard guard(endpoint_->progress());
   for (size_t i = 0; i < options_.rails.size(); ++i) {
     const std::string& uri = options_.rails[i];
-    const auto make = device_factory(uri, cores[i], *ports);
+    const auto make = device_factory(uri, cores[i], ports);
     refuse_unless(make.status());  // it names the rail
     const absl::StatusOr<Rail> rail = endpoint_->open_device(uri, *make);
     if (!rail.ok()) {

@@ -161,7 +161,9 @@ void await_addresses(const std::vector<std::string>& uris, Nanos deadline) {
     const auto family = uri->options.find("family");
     const auto named = uri->options.find("address");
     if (family != uri->options.end()) wish.family = family->second == "6" ? AF_INET6 : AF_INET;
-    if (named != uri->options.end()) wish.named = named->second;
+    if (named != uri->options.end()) {
+      wish.named = tcp::Address::parse_host(named->second).value_or(tcp::Address()).host();
+    }
     const std::string interface = uri->interface.substr(0, uri->interface.find('@'));
     while (absl::IsUnavailable(tcp::interface_address(interface, wish).status()) &&
            now() < deadline) {

@@ -69,7 +69,7 @@ absl::Status bad(absl::string_view why) { return absl::InvalidArgumentError(why)
 
 absl::Status complete_own_options(ContextOptions& options) {
   if (options.rails.empty()) options.rails = parse_list(environment("NEZHA_RAILS"));
-  if (!PortRange::parse(options.ports).ok()) {
+  if (!PortRange::parse(options.ports)) {
     return bad(absl::StrCat("ContextOptions::ports is '", options.ports, "'; it may be ",
                             PortRange::kMayBe));
   }

@@ -25,9 +25,7 @@ void ContextImpl::take_switch_rail() {
           rank_of_, absl::StrCat("rail '", uri, "': a context takes one flare rail at most")));
     }
     switch_rail_ = *rail;
-    const auto ports = PortRange::parse(options_.ports);
-    refuse_unless(ports.status());
-    switch_rail_->ports = *ports;
+    switch_rail_->ports = PortRange::parse(options_.ports).value_or(PortRange());
   }
   is_switch_alone_ = links.empty() && switch_rail_;
   if (is_switch_alone_) {

@@ -55,7 +55,11 @@ absl::StatusOr<tcp::Socket> bound_socket(const Address& address, int shared_by,
     if (!status.ok()) return status;
   }
   if (bind(socket.fd(), address.sockaddr_ptr(), address.length()) != 0) {
-    return tcp::binding_error(address);
+    const int error = errno;
+    const std::string what = absl::StrCat("binding a UDP socket to ", address.str());
+    if (error != EADDRINUSE) return absl::ErrnoToStatus(error, what);
+    // By that tcp::open_in_range() knows that it is to try another port.
+    return absl::AlreadyExistsError(absl::StrCat(what, ": ", strerror(error)));
   }
   widen_buffer(socket.fd(), SO_RCVBUFFORCE, SO_RCVBUF);
   widen_buffer(socket.fd(), SO_SNDBUFFORCE, SO_SNDBUF);

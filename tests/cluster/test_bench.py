@@ -41,7 +41,7 @@ SHARED_OPTIONS = [
 FLAGS = ["no-verify", "in-place", "start-up", "list-rails", "reproducible"]
 FLAGS += ["await-switch", "help", "help-env", "version"]
 OPTIONS = {
-    NEZHA: [*SHARED_OPTIONS, "rails", "list-rails", "plan", "policy", "table"]
+    NEZHA: [*SHARED_OPTIONS, "rails", "list-rails", "ports", "plan", "policy", "table"]
     + ["reproducible", "await-switch", "help-env"],
     GLOO: [*SHARED_OPTIONS, "tcp-device"],
 }
@@ -459,6 +459,7 @@ def test_bad_command_lines_of_nezha() -> None:
         (["--share", "1,2", "--plan", "stripe"], "--share with the plan stripe: shares are given"),
         (["--share", "1,2,3", "--plan", "slice"], "--share: 3 parts for 2 rails; give one for each"),
         (["--share", "1,2", "--rails", f"tcp:eth0,{FLARE}"], "--share: 2 parts for 1 rail; give one"),
+        (["--ports", "9-8"], "--ports '9-8': not a range of ports such as 20000-20100"),
         (["--tcp-device", "eth0"], "unknown option --tcp-device"),
         (["--reproducible", "--algorithm", "ring"], "--reproducible is not for --algorithm ring"),
         (["--reproducible", "--algorithm", "bcube"], "but for auto, recursive-doubling, halving"),

@@ -171,6 +171,28 @@ def test_a_switch_alone(bed: Testbed, fabric: Fabric) -> None:
     job.await_that("no sessions", lambda: fabric.sessions(SWITCHES[0]) == 0)
 
 
+def test_a_host_with_another_interface(bed: Testbed, fabric: Fabric) -> None:
+    """Made anew, it is the way to the switch again, at a port of the range."""
+    fabric.start_switch(SWITCHES[0])
+    fabric.start_manager(fabric.star())
+    own = bed.rail(RAIL).address(1)
+
+    def ports() -> list[str]:
+        lines = bed.exec(1, ["ss", "-Hulnp"]).stdout.splitlines()
+        return [line.split()[3] for line in lines if own in line and "cluster_worker" in line]
+
+    with job.Job(bed, HOSTS) as work:
+        rails = f"{fabric.rail},tcp:{OTHER}"
+        go_on(work, fabric, rails, ports="21000-21009")
+        await_carried(work, 1 << 20)
+        assert ports() == [f"{own}%{RAIL}:21000"]
+        bed.renew(1, RAIL)
+        job.await_that("the port", lambda: ports() == [f"{own}%{RAIL}:21000"], tell=work.told)
+        await_carried(work, 1 << 20)
+        work.stop()
+        work.succeed()
+
+
 @pytest.mark.parametrize("collective", ["reduce", "broadcast"])
 def test_a_root(bed: Testbed, fabric: Fabric, collective: str) -> None:
     """Each rank in turn is it; the switch carries what it can, and the hosts the rest."""

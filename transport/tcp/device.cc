@@ -348,7 +348,6 @@ void TcpDevice::on_interface(const InterfaceState& state) {
 // that; else another one that peers can be reached from. One that is only now being checked for
 // duplicates will do for the listener that has it already.
 absl::StatusOr<Address> TcpDevice::choose(const InterfaceState& state) const {
-  std::vector<AssignedAddress> alike;
   for (const Address& wanted : {home_, address_}) {
     for (const AssignedAddress& it : state.addresses) {
       if (it.address.host() != wanted.host() || it.is_duplicate) continue;
@@ -356,6 +355,7 @@ absl::StatusOr<Address> TcpDevice::choose(const InterfaceState& state) const {
       return absl::UnavailableError("the interface's address is being checked for duplicates");
     }
   }
+  std::vector<AssignedAddress> alike;
   for (const AssignedAddress& it : state.addresses) {
     if (it.address.is_link_local() == home_.is_link_local()) alike.push_back(it);
   }

@@ -35,7 +35,7 @@ bool is_better(const AssignedAddress& one, const AssignedAddress& other);
 // What a rail asks of its address.
 struct AddressWish {
   int family = AF_UNSPEC;
-  std::string named;  // as Address::host() gives it; empty: the best one
+  std::string named = {};  // as Address::host() gives it; empty: the best one
 };
 
 struct InterfaceState {

@@ -35,6 +35,15 @@ void set_option(int fd, int level, int name, int value) {
   setsockopt(fd, level, name, &value, sizeof value);
 }
 
+// What errno says. kAlreadyExists: another socket is at the address.
+absl::Status binding_error(const Address& address) {
+  const int error = errno;
+  const std::string what = absl::StrCat("binding a socket to ", address.str());
+  if (error == EADDRINUSE)
+    return absl::AlreadyExistsError(absl::StrCat(what, ": ", strerror(error)));
+  return system_error(error, what);
+}
+
 absl::StatusOr<Socket> make_bound(const std::string& interface, const Address& address,
                                   bool listens) {
   Socket made(socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -182,14 +191,6 @@ absl::StatusOr<Socket> open_in_range(
       absl::StrCat("no port of ", ports.str(), " is free at ", where,
                    "; every process on a host takes one for each of its rails: give a wider range "
                    "in NEZHA_PORTS or ContextOptions::ports"));
-}
-
-absl::Status binding_error(const Address& address) {
-  const int error = errno;
-  const std::string what = absl::StrCat("binding a socket to ", address.str());
-  if (error == EADDRINUSE)
-    return absl::AlreadyExistsError(absl::StrCat(what, ": ", strerror(error)));
-  return system_error(error, what);
 }
 
 void set_stream_options(int fd) {

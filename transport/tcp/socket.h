@@ -90,8 +90,4 @@ void reset_on_close(int fd);
 
 absl::StatusOr<Address> local_address(int fd);
 
-// What errno says of a socket that could not be bound to the address. kAlreadyExists: another one
-// is.
-absl::Status binding_error(const Address& address);
-
 }  // namespace nezha::tcp

@@ -32,7 +32,7 @@ TEST(ChooseAddress, TakesIPv4BeforeIPv6BeforeLinkLocal) {
   const std::vector<AssignedAddress> all{assigned("fe80::1"), assigned("fd00::1"),
                                          assigned("10.0.0.1"), assigned("10.0.0.2")};
   EXPECT_EQ(choice(all), "10.0.0.1") << "of equals the first";
-  EXPECT_EQ(choice(all, {.family = AF_INET6, .named = ""}), "fd00::1");
+  EXPECT_EQ(choice(all, {.family = AF_INET6}), "fd00::1");
   EXPECT_EQ(choice({all[0]}), "fe80::1");
   EXPECT_EQ(choice(all, {.named = "10.0.0.2"}), "10.0.0.2");
 }
