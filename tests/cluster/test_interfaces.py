@@ -272,7 +272,7 @@ def test_a_range_of_ports(by: str) -> None:
     """Two ranks of each of two hosts, with two rails: two ports of each address are taken."""
     with Testbed(hosts=2, rails=dict.fromkeys(RAILS, "500mbit"), ranks_per_host=2) as bed:
         with job.Job(bed, ranks_per_host=2) as work:
-            options = {"ports": "21000-21001"} if by == "option" else {}
+            options: dict[str, Any] = {"ports": "21000-21001"} if by == "option" else {}
             env = {"NEZHA_PORTS": "21000-21001"} if by == "environment" else {}
             work.start(env=env, elements=MIB, until=work.stop_file, rails=TWO, **options)
             work.all_done(1)
