@@ -26,6 +26,10 @@ def bed() -> Iterator[Testbed]:
         yield bed
 
 
+def ip(bed: Testbed, host: int, *words: str) -> None:
+    bed.exec(host, ["ip", *words])
+
+
 def set_descriptors(rank: job.Rank, most: int) -> None:
     """Sets the process's limit, which may be below what it has open."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -40,7 +44,7 @@ def test_a_look_needs_no_descriptor(bed: Testbed) -> None:
         for rank in work.ranks:
             set_descriptors(rank, 3)
         for host in range(bed.hosts):
-            bed.exec(host, ["ip", "link", "add", "other0", "type", "veth", "peer", "name", "other1"])
+            ip(bed, host, "link", "add", "other0", "type", "veth", "peer", "name", "other1")
         work.all_done(10)
         for rank in work.ranks:
             set_descriptors(rank, 256)
@@ -114,10 +118,6 @@ def test_the_only_one_is_renewed(bed: Testbed) -> None:
 # ---- addresses --------------------------------------------------------------------------------
 
 
-def address(bed: Testbed, host: int, *words: str) -> None:
-    bed.exec(host, ["ip", *words])
-
-
 def refused(bed: Testbed, rails: str, **options: Any) -> str:
     """What a rank alone on host 1 is told."""
     with job.Job(bed, 2) as work:
@@ -129,15 +129,15 @@ def refused(bed: Testbed, rails: str, **options: Any) -> str:
 
 def test_labels_hide_no_address(bed: Testbed) -> None:
     for host in range(bed.hosts):
-        address(bed, host, "addr", "flush", "dev", "eth0")
-        address(bed, host, "addr", "add", f"10.0.0.{host + 1}/16", "dev", "eth0", "label", "eth0:1")
+        ip(bed, host, "addr", "flush", "dev", "eth0")
+        ip(bed, host, "addr", "add", f"10.0.0.{host + 1}/16", "dev", "eth0", "label", "eth0:1")
     job.run(bed, elements=MIB, rails="tcp:eth0")
     job.run(bed, elements=MIB, rails="auto")
 
 
 def test_one_can_be_named(bed: Testbed) -> None:
     for host in range(bed.hosts):
-        address(bed, host, "addr", "add", f"10.77.0.{host + 1}/24", "dev", "eth0")
+        ip(bed, host, "addr", "add", f"10.77.0.{host + 1}/24", "dev", "eth0")
     with job.Job(bed) as work:
         for host in range(bed.hosts):
             rail = f"tcp:eth0?address=10.77.0.{host + 1}"
@@ -191,12 +191,12 @@ def shows(bed: Testbed, host: int, flag: str) -> bool:
 
 
 def test_a_duplicate_is_not_taken(bed6: Testbed) -> None:
-    """Of an address of host 0's by which that does nothing: host 1 keeps a route to itself for it."""
+    """Host 0 does not use the address: host 1 has a route to itself for it."""
     good, other = own6(bed6, 1), "fd00::77"
     life = ["valid_lft", "600", "preferred_lft", "0"]
-    address(bed6, 0, "-6", "addr", "add", f"{other}/64", "dev", "eth0", *life)
+    ip(bed6, 0, "-6", "addr", "add", f"{other}/64", "dev", "eth0", *life)
     check_duplicates(bed6, 1)
-    address(bed6, 1, "-6", "addr", "add", f"{other}/64", "dev", "eth0")
+    ip(bed6, 1, "-6", "addr", "add", f"{other}/64", "dev", "eth0")
     job.await_that("dadfailed", lambda: shows(bed6, 1, "dadfailed"))
     runs_at(bed6, 1, good)
     told = refused(bed6, f"tcp:eth0?address={other}")
@@ -206,8 +206,8 @@ def test_a_duplicate_is_not_taken(bed6: Testbed) -> None:
 def test_a_tentative_one_is_waited_for(bed6: Testbed) -> None:
     good = own6(bed6, 1)
     check_duplicates(bed6, 1)
-    address(bed6, 1, "-6", "addr", "flush", "dev", "eth0", "scope", "global")
-    address(bed6, 1, "-6", "addr", "add", f"{good}/64", "dev", "eth0")
+    ip(bed6, 1, "-6", "addr", "flush", "dev", "eth0", "scope", "global")
+    ip(bed6, 1, "-6", "addr", "add", f"{good}/64", "dev", "eth0")
     assert shows(bed6, 1, "tentative")
     runs_at(bed6, 1, good)
 
@@ -217,9 +217,9 @@ def test_one_that_stays_is_taken(bed6: Testbed, lifetimes: tuple[int, int]) -> N
     good = own6(bed6, 0)
     valid, preferred = map(str, lifetimes)
     life = ["valid_lft", valid, "preferred_lft", preferred]
-    address(bed6, 0, "-6", "addr", "add", "fd99::abcd/64", "dev", "eth0", *life)
+    ip(bed6, 0, "-6", "addr", "add", "fd99::abcd/64", "dev", "eth0", *life)
     runs_at(bed6, 0, good)
-    address(bed6, 0, "-6", "addr", "del", f"{good}/64", "dev", "eth0")
+    ip(bed6, 0, "-6", "addr", "del", f"{good}/64", "dev", "eth0")
     with job.Job(bed6, 1) as work:
         work.start([0], elements=1000, until=work.stop_file, rails="tcp:eth0")
         work.all_done(1)
@@ -235,12 +235,12 @@ def test_an_address_goes_and_another_is_there(bed: Testbed) -> None:
         work.all_done(3)
         before = listeners(bed, 1)
         [first] = [each for each in before if each.startswith("10.1.0.2%")]
-        address(bed, 1, "addr", "add", "10.1.9.2/15", "dev", "eth1")
-        address(bed, 1, "addr", "del", "10.1.0.2/16", "dev", "eth1")
+        ip(bed, 1, "addr", "add", "10.1.9.2/15", "dev", "eth1")
+        ip(bed, 1, "addr", "del", "10.1.0.2/16", "dev", "eth1")
         moved = first.replace("10.1.0.2", "10.1.9.2")
         job.await_that("the other address", lambda: moved in listeners(bed, 1), tell=work.told)
         carries_again(work, "eth1")
-        address(bed, 1, "addr", "add", "10.1.0.2/16", "dev", "eth1")
+        ip(bed, 1, "addr", "add", "10.1.0.2/16", "dev", "eth1")
         job.await_that("the first one", lambda: listeners(bed, 1) == before, tell=work.told)
         carries_again(work, "eth1")
         work.stop()
@@ -252,13 +252,13 @@ def test_the_only_address_goes(bed: Testbed) -> None:
     with job.Job(bed) as work:
         work.start(elements=MIB, until=work.stop_file, rails=TWO, algorithm="direct")
         work.all_done(3)
-        address(bed, 1, "addr", "del", "10.1.0.2/16", "dev", "eth1")
+        ip(bed, 1, "addr", "del", "10.1.0.2/16", "dev", "eth1")
         why = "the interface has lost its address"
         job.await_that(
             why, lambda: why in work.ranks[1].rail("eth1")["last_failure"], tell=work.told
         )
         work.all_done(3)
-        address(bed, 1, "addr", "add", "10.1.0.2/16", "dev", "eth1")
+        ip(bed, 1, "addr", "add", "10.1.0.2/16", "dev", "eth1")
         carries_again(work, "eth1")
         work.stop()
         work.succeed()
@@ -272,7 +272,7 @@ def test_a_range_of_ports(by: str) -> None:
     """Two ranks of each of two hosts, with two rails: two ports of each address are taken."""
     with Testbed(hosts=2, rails=dict.fromkeys(RAILS, "500mbit"), ranks_per_host=2) as bed:
         with job.Job(bed, ranks_per_host=2) as work:
-            options = {"ports": "21000-21001"} if by == "option" else {}
+            options: dict[str, Any] = {"ports": "21000-21001"} if by == "option" else {}
             env = {"NEZHA_PORTS": "21000-21001"} if by == "environment" else {}
             work.start(env=env, elements=MIB, until=work.stop_file, rails=TWO, **options)
             work.all_done(1)
