@@ -57,7 +57,7 @@ absl::StatusOr<tcp::Socket> bound_socket(const Address& address, int shared_by,
   if (bind(socket.fd(), address.sockaddr_ptr(), address.length()) != 0) {
     const int error = errno;
     const std::string what = absl::StrCat("binding a UDP socket to ", address.str());
-    if (error != EADDRINUSE) return absl::ErrnoToStatus(error, what);
+    if (error != EADDRINUSE) return system_error(error, what);
     // By that tcp::open_in_range() knows that it is to try another port.
     return absl::AlreadyExistsError(absl::StrCat(what, ": ", strerror(error)));
   }
