@@ -131,9 +131,9 @@ struct ContextOptions {
   /// {"auto"} stands for the devices that nezha finds on this host: nezha/interfaces.h says which,
   /// and the log (NEZHA_LOG=info) why. {"auto", "!eth0", "!ib*"} leaves out the interfaces whose
   /// names match these patterns (fnmatch(3)). Two such devices on two ranks are on the same rail if
-  /// they are on one subnet, or, where that is left over on both (routed networks, in which each host
-  /// has a subnet of its own), if their interfaces have the same name. Ranks that name their rails
-  /// and ranks that leave it to nezha share only those of the same name.
+  /// they are on one subnet, or, where that is left over on both (routed networks, in which each
+  /// host has a subnet of its own), if their interfaces have the same name. Ranks that name their
+  /// rails and ranks that leave it to nezha share only those of the same name.
   std::vector<std::string> rails;
   /// The ports at which this rank is reached, such as "20000-20100", for firewalls: each tcp rail
   /// listens at the first one that is free at its address (TCP), and a flare rail receives at such
@@ -273,8 +273,8 @@ class NEZHA_EXPORT Context {
   /// rank given and none in the environment, a timeout of 0 or less, a NEZHA_ variable that is
   /// unknown or has a value that it may not have) and if another rank of the group is in this
   /// process, TimeoutError if rank 0 does not appear within `options.timeout`, and IoError if this
-  /// rank's options disagree with rank 0's, if another process has published itself as this rank, if
-  /// another rank has failed to join, if the store fails, or if the process or machine has no
+  /// rank's options disagree with rank 0's, if another process has published itself as this rank,
+  /// if another rank has failed to join, if the store fails, or if the process or machine has no
   /// descriptor, thread or memory left to join with (it says which limit to raise).
   static std::shared_ptr<Context> create(std::shared_ptr<::gloo::rendezvous::Store> store,
                                          const ContextOptions& options);

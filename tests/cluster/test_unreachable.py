@@ -171,7 +171,7 @@ def test_rail_that_never_comes_up(bed: Testbed, how: str, plan: str) -> None:
                 "eth1 is missed", lambda rank=rank: rank.rail("eth1")["down_peers"] > 0, tell=work.told
             )
             rail = rank.rail("eth1")
-            assert re.match(rf"rank \d of 3 \(.*\): .*10\.1\.0\.\d", rail["last_error"]), rail
+            assert re.match(r"rank \d of 3 \(.*\): .*10\.1\.0\.\d", rail["last_error"]), rail
             assert rail["down_seconds"] >= 2, rail
             job.await_that(
                 "the log tells so",
