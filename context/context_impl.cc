@@ -47,7 +47,7 @@ ContextImpl::ContextImpl(const ContextImpl& parent, const std::vector<int>& grou
       options_(parent.options_),
       algorithm_(parent.algorithm_),
       checks_pointers_(parent.checks_pointers_),
-      where_(parent.where_),
+      self_(parent.self_),
       chosen_(parent.chosen_),
       job_(job),
       rails_(parent.rails_),
@@ -393,10 +393,11 @@ void ContextImpl::tell_of_silence(const wire::RollCall& question) {
   }
 }
 
-// What another rank could see of this one may be wrong, and read here would seem to be of a third.
+// Another rank may have taken this one for dead. Here its words would seem to be about a third
+// rank.
 void ContextImpl::on_abort(const wire::Abort& abort) {
   const auto own = static_cast<uint32_t>(options_.rank);
-  const bool is_of_this = abort.rank != own && absl::StrContains(abort.reason, where_);
+  const bool is_of_this = abort.rank != own && absl::StrContains(abort.reason, self_);
   break_context(absl::AbortedError(is_of_this ? absl::StrCat("rank ", own,
                                                              " lives, but another rank has "
                                                              "lost its connections to it: ",

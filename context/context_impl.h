@@ -126,6 +126,7 @@ class ContextImpl final : JobListener,
   void open_switch_rail();
   void find_rails();
   // Throws InvalidArgument, or IoError if this process or machine has run out of something.
+  void refuse(absl::string_view why);
   void refuse_unless(const absl::Status& status) const;
   void open_devices();
   void enter();
@@ -228,7 +229,7 @@ class ContextImpl final : JobListener,
   Algorithm algorithm_ = Algorithm::kAuto;  // of operations that choose none
   bool checks_pointers_ = false;
   std::string rank_of_;      // "rank 1 of 4"
-  std::string where_;        // this process, as other ranks' errors name it
+  std::string self_;         // this rank and its process, as other ranks' errors name them
   ChosenInterfaces chosen_;  // by rail name, if the rails are "auto"
   UniqueId job_;
   std::vector<Rail> rails_;  // in the order of options_.rails

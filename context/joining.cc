@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/environment.h"
+#include "common/out_of_memory.h"
 #include "common/port_range.h"
 #include "context/auto_rails.h"
 #include "context/context_impl.h"
@@ -40,15 +41,23 @@ void ContextImpl::join() {
     join_group();
   } catch (const TimeoutError&) {
     throw;  // it may be the store that does not answer
+  } catch (const std::bad_alloc&) {
+    const absl::Status why = caught_status();
+    refuse(absl::string_view(why.message()));
+    raise(rank_of_, why);
   } catch (const std::exception& error) {
     absl::string_view why(error.what());
     absl::ConsumePrefix(&why, prefixed(rank_of_, ""));
-    // The devices may have the descriptors that the store needs.
-    leave();
-    endpoint_.reset();
-    directory_->refuse(options_.rank, why);
+    refuse(why);
     throw;
   }
+}
+
+// This rank cannot join: the others learn why.
+void ContextImpl::refuse(absl::string_view why) {
+  leave();  // the devices may have the descriptors that the store needs
+  endpoint_.reset();
+  directory_->refuse(options_.rank, why);
 }
 
 void ContextImpl::refuse_unless(const absl::Status& status) const {
@@ -85,7 +94,7 @@ void ContextImpl::join_group() {
   }
   refuse_unless(settings.apply(options_, algorithm_));
   if (options_.rank != 0) check_slices(rank0);
-  where_ = own_record().where();
+  self_ = own_record().describe(options_.rank);
   enter();
   Record own = own_record();
   own.settings = settings.encode();
@@ -221,8 +230,7 @@ absl::Status ContextImpl::resolve(int rank, Nanos deadline) {
   }
   Channel& channel = endpoint_->channel(record->process);
   // One name for all contexts that share the channel.
-  channel.set_peer(absl::StrCat("rank ", listed(rank), " of ", record->size, " ", record->where()),
-                   job_, addresses, pairs);
+  channel.set_peer(record->describe(listed(rank)), job_, addresses, pairs);
   group_.channels[static_cast<size_t>(rank)] = &channel;
   return absl::OkStatus();
 }

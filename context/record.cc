@@ -54,7 +54,9 @@ absl::Status set(Record& record, absl::string_view key, absl::string_view value)
 
 }  // namespace
 
-std::string Record::where() const { return absl::StrCat("(", host, ", pid ", pid, ")"); }
+std::string Record::describe(int rank) const {
+  return absl::StrCat("rank ", rank, " of ", size, " (", host, ", pid ", pid, ")");
+}
 
 std::string Record::key(int rank) { return absl::StrCat("rank", rank); }
 

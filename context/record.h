@@ -36,7 +36,8 @@ struct Record {
 
   static std::string key(int rank);
 
-  std::string where() const;  // "(node1, pid 77)", as errors name the process
+  // "rank 1 of 4 (node1, pid 77)", as errors name the process.
+  std::string describe(int rank) const;
 };
 
 }  // namespace nezha

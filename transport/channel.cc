@@ -46,6 +46,7 @@ void Channel::tell_of_jobs() {
   if (link == nullptr) return;
   for (Job& job : jobs_) {
     if (!job.is_untold || job.closing || job.left) continue;
+    if (owner_.membership(job.id) != Membership::kMember) continue;
     job.is_untold = false;
     link->send(wire::FrameType::kJoin, wire::encode_id(job.id));
   }
@@ -311,7 +312,7 @@ void Channel::on_frame(Link& link, const wire::FrameHeader& frame,
 
 void Channel::on_failed(Link& link, const absl::Status& why) {
   const Rail rail = link.rail();
-  port(rail).refusals.link_down(/*by_peer=*/absl::IsUnavailable(why));
+  port(rail).refusals.link_down(/*by_peer=*/absl::IsUnavailable(why), now());
   link_down(rail, why, true);
 }
 
@@ -423,7 +424,7 @@ void Channel::on_connected(Rail rail, absl::StatusOr<std::unique_ptr<Link>> link
   if (why.ok() || is_answer) to.refusals.answered();
   if (why.ok()) {
     for (Job& job : jobs_) job.is_untold &= job.id != to.attempt_job;
-    link_down(rail, absl::DeadlineExceededError("it stood still, and was made anew"), false);
+    drop_link(rail, absl::DeadlineExceededError("it stood still, and was made anew"), false);
     link_up(rail, *std::move(link), to.attempt_id, generation);
     return;
   }
@@ -449,7 +450,7 @@ wire::Welcome Channel::on_hello(Rail rail, const wire::Hello& hello) {
     return wire::Welcome{code, wire::kVersion, hello.generation};
   };
   if (failed()) return answer(wire::WelcomeCode::kClosing);
-  if (to.link != nullptr && hello.generation <= to.generation) {
+  if (to.link != nullptr && hello.generation <= to.link_generation) {
     return answer(wire::WelcomeCode::kDuplicate);
   }
   if (to.attempt != nullptr && (hello.generation < to.generation ||
@@ -463,9 +464,7 @@ void Channel::on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<L
   Port& to = port(rail);
   on_joined(hello.job);  // this rank may not have spoken to the peer yet
   to.attempt.reset();
-  if (to.link != nullptr) {
-    link_down(rail, absl::UnavailableError("the peer made the link anew"), false);
-  }
+  drop_link(rail, absl::UnavailableError("the peer made the link anew"), false);
   link_up(rail, std::move(link), hello.link_id, hello.generation);
 }
 
@@ -473,11 +472,13 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   Port& to = port(rail);
   Device* device = owner_.device(rail);
   to.attempt.reset();
-  to.generation = generation;
+  to.generation = to.link_generation = generation;
   to.refusals.link_up();
   lost_at_ = 0;
   to.retry.link_up(now());
-  to.pulse.begin(now(), to.still_since);
+  // After a longer gap the path may be another one.
+  const bool is_successor = now() - to.outage.since() <= 2 * Retry::kLongestRest;
+  to.pulse.begin(now(), is_successor ? to.still_since : 0);
   to.loss.begin();
   to.up_at = to.judged_at = now();
   to.is_bursting = false;
@@ -499,8 +500,15 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
 }
 
 void Channel::link_down(Rail rail, const absl::Status& why, bool tell_peer) {
+  if (!drop_link(rail, why, tell_peer)) return;
+  if (wanted()) need_links();
+  check_peer();
+}
+
+// Whether there was a link. Where another one takes its place, nothing is to be made of its end.
+bool Channel::drop_link(Rail rail, const absl::Status& why, bool tell_peer) {
   Port& dead = port(rail);
-  if (dead.link == nullptr) return;
+  if (dead.link == nullptr) return false;
   Device* device = owner_.device(rail);
   const uint64_t id = dead.link->id();
   std::deque<OutSegment*> orphans;
@@ -533,9 +541,8 @@ void Channel::link_down(Rail rail, const absl::Status& why, bool tell_peer) {
   repeat_news();
   inbox_.grant_again();
   if (scheduler_.up() == 0 && !peer_left_ && has_open_job()) lost_at_ = now();
-  if (wanted()) need_links();
-  check_peer();
   pump_soon();
+  return true;
 }
 
 void Channel::on_carrier(Rail rail, bool up, absl::string_view why) {
@@ -566,8 +573,8 @@ void Channel::check_peer() {
   for_each_rail(asked, [&](Rail rail) {
     const Refusals& refusals = port(rail).refusals;
     const bool is_known = port(rail).attempt == nullptr;
-    if (refusals.is_witness()) witnesses |= rail_bit(rail);
-    if (is_known && refusals.shows_end(time)) agreeing |= rail_bit(rail);
+    if (refusals.is_witness(lost_at_)) witnesses |= rail_bit(rail);
+    if (is_known && refusals.shows_end(time, lost_at_)) agreeing |= rail_bit(rail);
     if (is_known && refusals.is_hopeless(time)) hopeless |= rail_bit(rail);
   });
   if (witnesses != 0 && agreeing == witnesses) {
@@ -591,12 +598,12 @@ RailMask Channel::usable() const {
   return usable;
 }
 
-// Each of them refuses, and none can show why.
+// Every usable rail refuses connections, and none of them shows that the peer has ended.
 bool Channel::is_refused() const {
   bool is_refused = usable() != 0 && up() == 0;
   for_each_rail(usable(), [&](Rail rail) {
     const Refusals& refusals = port(rail).refusals;
-    is_refused &= refusals.is_refused() && !refusals.is_witness();
+    is_refused &= refusals.is_refused() && !refusals.is_witness(lost_at_);
   });
   return is_refused;
 }

@@ -140,7 +140,8 @@ class Channel final : LinkOwner, InboxOwner {
     std::unique_ptr<Device::Attempt> attempt;
     uint64_t attempt_id = 0;
     UniqueId attempt_job;
-    uint32_t generation = 0;  // of the link or the attempt
+    uint32_t generation = 0;  // of the latest link or attempt
+    uint32_t link_generation = 0;
     Retry retry;
     Pulse pulse;
     Loss loss;
@@ -205,6 +206,7 @@ class Channel final : LinkOwner, InboxOwner {
   void on_connected(Rail rail, absl::StatusOr<std::unique_ptr<Link>> link, uint32_t generation);
   void link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32_t generation);
   void link_down(Rail rail, const absl::Status& why, bool tell_peer);
+  bool drop_link(Rail rail, const absl::Status& why, bool tell_peer);
   void check_peer();
   RailMask usable() const;
   bool is_refused() const;

@@ -213,11 +213,7 @@ Inbox::Incoming Inbox::end_reading(Rail rail) {
 absl::StatusOr<std::byte*> Inbox::place(Message& message, Rail rail) {
   Incoming& incoming = incoming_[static_cast<size_t>(rail)];
   if (message.discard) return nullptr;
-  if (message.ticket == nullptr) {
-    held_bytes_ += wire::charge(incoming.length);
-    incoming.held = pool_.take(incoming.length);
-    return incoming.held.data();
-  }
+  if (message.ticket == nullptr) return hold(rail);
   const auto again = std::find_if(
       message.placed.begin(), message.placed.end(),
       [&](const Placed& p) { return p.offset == incoming.offset && p.length == incoming.length; });
@@ -243,6 +239,20 @@ absl::StatusOr<std::byte*> Inbox::place(Message& message, Rail rail) {
   trace_step("placed {} {} {} {}", fmt::ptr(this), message.number, incoming.offset,
              incoming.length);
   return incoming.memory;
+}
+
+// Nobody has asked for the segment yet. Without memory for it the link fails.
+absl::StatusOr<std::byte*> Inbox::hold(Rail rail) {
+  Incoming& incoming = incoming_[static_cast<size_t>(rail)];
+  try {
+    incoming.held = pool_.take(incoming.length);
+  } catch (const OutOfMemory&) {
+    const absl::Status why = caught_status();
+    end_reading(rail);
+    return why;
+  }
+  held_bytes_ += wire::charge(incoming.length);
+  return incoming.held.data();
 }
 
 void Inbox::landed(Rail rail) {

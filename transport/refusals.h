@@ -1,4 +1,4 @@
-// What a rail shows of whether the peer's process is still there.
+// Refusals tells what a rail shows of whether the peer's process is still there.
 #pragma once
 
 #include "common/clock.h"
@@ -10,23 +10,26 @@ namespace nezha {
 // or another one if the address leads there. A rail shows that the process has ended where a link
 // has been up, the peer's end has closed it, and new connections are refused. A process behind a
 // firewall may live though its address refuses: it makes its links itself. So where the process has
-// never answered at its address it is given time to connect again.
+// never answered at its address it is given time to connect again. A process that ends closes all
+// its connections at once: what a rail showed long before the pair lost its last link counts for
+// nothing.
 class Refusals {
  public:
   static constexpr Nanos kTimeToConnect = 500 * kMillisecond;
+  static constexpr Nanos kTogether = kSecond;
   // Where no rail leads to a peer, and each refuses for so long, operations wait for it no more. A
   // process that has crashed before its first link looks no different; a deadline of minutes would
   // be long for that, and a rank that can only connect itself is seldom that late.
-  static constexpr Nanos kHopeless = 10 * kSecond;
+  static constexpr Nanos kHopeless = 5 * kSecond;
 
   void link_up() {
-    is_closed_ = false;
+    closed_at_ = 0;
     since_ = 0;
   }
   // `by_peer`: its end closed the connection, or reset it, as a kernel does for a process that has
   // ended.
-  void link_down(bool by_peer) {
-    is_closed_ = by_peer;
+  void link_down(bool by_peer, Nanos time) {
+    closed_at_ = by_peer ? time : 0;
     since_ = 0;
   }
   // The peer's process was found at its address.
@@ -40,18 +43,21 @@ class Refusals {
   }
 
   bool is_refused() const { return since_ != 0; }
-  // Whether the rail is one that can show the end of the process.
-  bool is_witness() const { return is_closed_; }
-  bool shows_end(Nanos time) const {
-    return is_closed_ && is_refused() && (is_known_ || time - since_ >= kTimeToConnect);
+  // Whether the rail is one that can show the end of the process; `lost_at`: when the pair lost its
+  // last link.
+  bool is_witness(Nanos lost_at) const {
+    return closed_at_ != 0 && closed_at_ + kTogether >= lost_at;
+  }
+  bool shows_end(Nanos time, Nanos lost_at) const {
+    return is_witness(lost_at) && is_refused() && (is_known_ || time - since_ >= kTimeToConnect);
   }
   bool is_hopeless(Nanos time) const { return is_refused() && time - since_ >= kHopeless; }
 
  private:
-  bool is_closed_ = false;  // the last link, by the peer's end
-  bool is_known_ = false;   // the address leads to the peer's process
-  Nanos last_ = 0;          // attempt that failed
-  Nanos since_ = 0;         // all attempts since then were refused; 0: the last one was not
+  Nanos closed_at_ = 0;    // when the peer's end closed the last link; 0: it did not
+  bool is_known_ = false;  // the address leads to the peer's process
+  Nanos last_ = 0;         // attempt that failed
+  Nanos since_ = 0;        // all attempts since then were refused; 0: the last one was not
 };
 
 }  // namespace nezha

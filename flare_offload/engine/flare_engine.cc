@@ -115,6 +115,7 @@ void FlareEngine::ask(uint32_t attempt) {
     return on_rejected(attempt, "the earlier session is not given up yet");
   }
   attempt_ = attempt;
+  session_.reset();  // it came to nothing, and it holds the port
   if (const absl::Status status = renew_way(); !status.ok()) {
     return on_rejected(attempt, std::string(status.message()));
   }

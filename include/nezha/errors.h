@@ -18,11 +18,14 @@ class NEZHA_EXPORT InvalidArgument : public ::gloo::InvalidOperationException {
   explicit InvalidArgument(const std::string& what) : InvalidOperationException(what) {}
 };
 
-/// The operation failed: a peer died, has left, disagreed, or could not be reached on any rail. The
-/// context is broken from here on: each later call on it throws the same error. The process may
-/// make a new one, with the peers that are left. Of one that died without a word `what()` says "is
-/// gone", of one that destroyed its context or ended by `exit` "has left". When a call throws,
-/// nothing writes to or reads from its buffers any more; the output's contents are undefined.
+/// The operation failed: a peer died, has left, disagreed, or could not be reached on any rail, or
+/// this process has run out of memory, descriptors or threads. The context is broken from here on:
+/// each later call on it throws the same error. The process may make a new one, with the peers that
+/// are left. `what()` says "is gone" of a peer that died without a word, and "has left" of one that
+/// destroyed its context or ended by `exit`. It says that no connection could be made of a peer
+/// that no rail ever led to: such a peer may have died, or a firewall may stand in between. When a
+/// call throws, nothing writes to or reads from its buffers any more; the output's contents are
+/// undefined.
 ///
 /// An operation that fails on one rank may have completed on others, whose next one then fails.
 class NEZHA_EXPORT IoError : public ::gloo::IoException {

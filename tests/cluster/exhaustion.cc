@@ -1,10 +1,10 @@
 // Operations in which memory runs out. Each trial is a job of its own, of processes on one host: in
-// rank 0 one allocation fails once the context is there, the first one in the first trial, the next
-// one in the next, until an operation needs no more. Each rank's operations must be right or fail
-// by an IoError before their deadline; nothing else may come of it, and no process may end
-// otherwise.
+// rank 0 one allocation fails once the context is there: that of number FIRST in the first trial,
+// the STEPth after that one in the next, until an operation needs no more. Each rank's operations
+// must be right or fail by an IoError before their deadline; nothing else may come of it, and no
+// process may end otherwise.
 //
-//   cluster_exhaustion RANKS ALGORITHM ELEMENTS LEAST LASTING
+//   cluster_exhaustion RANKS ALGORITHM ELEMENTS LEAST LASTING FIRST STEP
 //
 // LEAST: bytes; smaller allocations neither count nor fail. If it is not 0, rank 0's error must say
 // why. LASTING: 0, one allocation fails; 1, so do all later ones. Exit status 0 if all is well.
@@ -189,16 +189,18 @@ bool run_trial(const Case& test, long fails, long& allocations) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 6) return 2;
+  if (argc != 8) return 2;
   const Case test{std::atoi(argv[1]), static_cast<nezha::Algorithm>(std::atoi(argv[2])),
                   static_cast<size_t>(std::atol(argv[3]))};
   least = static_cast<size_t>(std::atol(argv[4]));
   lasts = std::atoi(argv[5]) != 0;
+  const long step = std::atol(argv[7]);
   bool is_well = true;
   long trials = 0;
+  long fails = std::atol(argv[6]);
   // The last one comes to its end without that allocation.
-  for (long allocations = 1; allocations > trials - 1; ++trials) {
-    is_well &= run_trial(test, trials, allocations);
+  for (long allocations = fails + 1; allocations > fails - step; fails += step, ++trials) {
+    is_well &= run_trial(test, fails, allocations);
   }
   std::printf("%ld trials\n", trials);
   return is_well ? 0 : 1;

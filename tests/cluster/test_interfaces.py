@@ -37,14 +37,15 @@ def set_descriptors(rank: job.Rank, most: int) -> None:
 
 
 def test_a_look_needs_no_descriptor(bed: Testbed) -> None:
-    """No rail fails by another interface's change when the process may open nothing more."""
+    """No rail fails by an interface's change when the process may open nothing more."""
     with job.Job(bed) as work:
         work.start(elements=MIB, until=work.stop_file, rails=TWO, timeout=10000)
         work.all_done(3)
         for rank in work.ranks:
             set_descriptors(rank, 3)
         for host in range(bed.hosts):
-            ip(bed, host, "link", "add", "other0", "type", "veth", "peer", "name", "other1")
+            for rail in RAILS:
+                ip(bed, host, "link", "set", rail, "txqueuelen", "999")
         work.all_done(10)
         for rank in work.ranks:
             set_descriptors(rank, 256)
@@ -52,7 +53,7 @@ def test_a_look_needs_no_descriptor(bed: Testbed) -> None:
         work.succeed()
         for rank in work.ranks:
             for rail in RAILS:
-                assert rank.rail(rail)["failures"] == 0, work.told()
+                assert "interface" not in rank.rail(rail)["last_failure"], work.told()
 
 
 # ---- another interface of the name ------------------------------------------------------------

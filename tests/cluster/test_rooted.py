@@ -117,7 +117,7 @@ def test_late_rank(bed: Testbed, collective: str, late: int) -> None:
 )
 def test_ranks_that_disagree(bed: Testbed, here: str, there: str, elements: int) -> None:
     """Every rank fails, and who finds out names both calls. (Ranks that were not connected to it
-    yet when it ended hear only that it is gone.)"""
+    yet when it ended hear only that no connection to it can be made.)"""
     with job.Job(bed, 4) as work:
         options = {"elements": elements, "operations": 50, "rails": BOTH, "timeout": 10_000}
         work.start([0, 1, 3], collective=there, **options)

@@ -129,7 +129,8 @@ def test_a_whole_run(tmp_path: Path) -> None:
     sockets = {way.key: results.costs_of(way, costs["sockets"]) for way in results.ways}
     assert sockets["gloo-ring"] == [(3, 2), (4, 3), (6, 5), (8, 7)]
     [listening] = {value - 2 * 2 for _, value in sockets["ring"]}  # two rails, two peers
-    assert len(sockets["ring"]) == 4 and 2 <= listening <= 5
+    # A listener for each rail, and two sockets that ask the kernel about its interface.
+    assert len(sockets["ring"]) == 4 and 2 <= listening <= 6
     for way in results.ways:
         assert way.label == known[way.key].label
         for ranks in results.all_ranks():

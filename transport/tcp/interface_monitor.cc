@@ -2,8 +2,10 @@
 
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 
 #include "common/log.h"
 #include "common/shortage.h"
@@ -41,13 +43,53 @@ InterfaceMonitor::~InterfaceMonitor() {
   if (notifications_.fd() >= 0) progress_.remove(notifications_.fd());
 }
 
-// What the messages say is not read: any of them is a reason to look at the interface, and looking
-// also works when the kernel had to drop some.
+// A message about this interface is a reason to look at it. So is the kernel's word that it had to
+// drop some messages. Looking takes a lock of the kernel's, so other interfaces are no reason.
 void InterfaceMonitor::on_events(uint32_t) {
-  std::array<char, 8192> ignored;
-  while (recv(notifications_.fd(), ignored.data(), ignored.size(), 0) > 0 || errno == ENOBUFS) {
+  std::array<char, 16384> buffer;
+  bool is_concerned = false;
+  for (;;) {
+    const ssize_t length = recv(notifications_.fd(), buffer.data(), buffer.size(), 0);
+    if (length > 0) {
+      is_concerned |= is_about_it({buffer.data(), static_cast<size_t>(length)});
+    } else if (length < 0 && errno == ENOBUFS) {
+      is_concerned = true;
+    } else {
+      break;
+    }
   }
-  examine();
+  if (is_concerned) examine();
+}
+
+bool InterfaceMonitor::is_about_it(NetlinkBytes rest) const {
+  while (!rest.empty()) {
+    nlmsghdr header{};
+    if (rest.size() < sizeof header) return true;  // cut short: it may be
+    std::memcpy(&header, rest.data(), sizeof header);
+    if (header.nlmsg_len < sizeof header || header.nlmsg_len > rest.size()) return true;
+    NetlinkBytes body = rest.subspan(sizeof header, header.nlmsg_len - sizeof header);
+    rest.remove_prefix(std::min(rest.size(), size_t{NLMSG_ALIGN(header.nlmsg_len)}));
+    const bool is_link = header.nlmsg_type == RTM_NEWLINK || header.nlmsg_type == RTM_DELLINK;
+    if (is_link ? is_its_link(body) : is_its_address(body)) return true;
+  }
+  return false;
+}
+
+// By its name too: it may have been made anew, or renamed.
+bool InterfaceMonitor::is_its_link(NetlinkBytes body) const {
+  ifinfomsg info{};
+  if (!take(body, info)) return true;
+  bool is_its = info.ifi_index == state_.index;
+  for_each_attribute(body, [&](int kind, NetlinkBytes value) {
+    if (kind != IFLA_IFNAME) return;
+    is_its |= interface_ == std::string(value.data(), strnlen(value.data(), value.size()));
+  });
+  return is_its;
+}
+
+bool InterfaceMonitor::is_its_address(NetlinkBytes body) const {
+  ifaddrmsg info{};
+  return !take(body, info) || static_cast<int>(info.ifa_index) == state_.index;
 }
 
 // A look that fails says nothing of the interface: what was known last stands.

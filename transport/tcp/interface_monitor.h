@@ -17,8 +17,8 @@ class InterfaceMonitor final : EventHandler {
  public:
   using Changed = std::function<void(const InterfaceState& state)>;
 
-  // Under Progress's lock, as all of it; `changed` is called with the interface's state at each
-  // notification, which may be of another interface.
+  // Under Progress's lock, as all of it; `changed` is called with the interface's state whenever
+  // the kernel tells of a change.
   static absl::StatusOr<std::unique_ptr<InterfaceMonitor>> create(Progress& progress,
                                                                   const std::string& interface,
                                                                   Changed changed);
@@ -36,6 +36,9 @@ class InterfaceMonitor final : EventHandler {
         again_(progress, [this] { examine(); }) {}
   absl::Status subscribe();
   void on_events(uint32_t events) override;
+  bool is_about_it(NetlinkBytes rest) const;
+  bool is_its_link(NetlinkBytes body) const;
+  bool is_its_address(NetlinkBytes body) const;
   void examine();
 
   // After a look that failed, as for want of memory.

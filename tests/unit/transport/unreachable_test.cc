@@ -17,6 +17,7 @@ namespace {
 
 using testing::ChannelScript;
 using testing::FakeConnection;
+using testing::FakeLink;
 using testing::FakeNetwork;
 using testing::LogLines;
 using testing::TestReceiver;
@@ -127,6 +128,25 @@ TEST_F(Unreachable, ARailThatHasNeverBeenUpIsNoWitness) {
     EXPECT_EQ(says("side 1 is gone"), is_gone) << channel(0).failure();
     network_.reset();
   }
+}
+
+// A process that ends closes all its connections at once.
+TEST_F(Unreachable, ARailThatWasClosedLongAgoIsNoWitness) {
+  connect(2);
+  receive(0, 1, 10);
+  close(refused(), [](int, Rail rail) { return rail == 0; });
+  for (const auto& connection : network_->connections()) {
+    const FakeLink* link = connection->ends[0].link;
+    if (link != nullptr && link->rail() == 1) network_->break_connection(*connection, false);
+  }
+  pass(5 * kSecond);
+  ASSERT_EQ(channel(0).up(), 1u);
+  channel(0).on_carrier(0, false);
+  EXPECT_FALSE(channel(0).failed()) << channel(0).failure();
+  channel(0).on_carrier(0, true);
+  pass(kSecond);
+  EXPECT_FALSE(channel(0).failed()) << channel(0).failure();
+  EXPECT_EQ(channel(0).up(), 1u);
 }
 
 // It cannot be told from a process that has ended but by its connecting again.
