@@ -11,6 +11,25 @@
 
 namespace nezha {
 
+namespace {
+
+// What a peer says of its own accord, as it does of each new link, shows that its process runs, and
+// not that anything has reached it.
+bool is_answer(wire::FrameType type) {
+  switch (type) {
+    case wire::FrameType::kPing:
+    case wire::FrameType::kFiller:
+    case wire::FrameType::kJoin:
+    case wire::FrameType::kLeave:
+    case wire::FrameType::kAbort:
+      return false;
+    default:
+      return true;
+  }
+}
+
+}  // namespace
+
 Channel::Channel(ChannelOwner& owner, const UniqueId& peer)
     : owner_(owner),
       peer_(peer),
@@ -223,10 +242,16 @@ void Channel::ack_soon(Port& port) {
 absl::StatusOr<std::byte*> Channel::on_segment(Link& link, const wire::FrameHeader& frame,
                                                const wire::DataHeader& data) {
   port(link.rail()).ack_when_landed = (frame.flags & wire::kFlagAckNow) != 0;
-  absl::StatusOr<std::byte*> place = inbox_.arrive(link.rail(), frame, data);
-  trace_step("segment {:x} {} {} {} {}", link.id(), data.number, data.offset, frame.length,
-             data.attempt);
-  return place;
+  try {
+    absl::StatusOr<std::byte*> place = inbox_.arrive(link.rail(), frame, data);
+    trace_step("segment {:x} {} {} {} {}", link.id(), data.number, data.offset, frame.length,
+               data.attempt);
+    return place;
+  } catch (const OutOfMemory& error) {
+    // The link, which is in the midst of reading, fails in good order. Then the contexts break.
+    owner_.progress().defer([error] { throw error; });
+    return caught_status();
+  }
 }
 
 void Channel::on_landed(Link& link) {
@@ -249,9 +274,7 @@ void Channel::on_acked(Link& link, OutSegment& segment) {
 
 void Channel::on_frame(Link& link, const wire::FrameHeader& frame,
                        absl::Span<const std::byte> body) {
-  const bool is_answer =
-      frame.type != wire::FrameType::kPing && frame.type != wire::FrameType::kFiller;
-  port(link.rail()).pulse.heard(now(), is_answer);
+  port(link.rail()).pulse.heard(now(), is_answer(frame.type));
   if (const Port& by = port(link.rail()); by.is_bursting && link.has_burst_arrived()) {
     end_burst(link.rail());
   }

@@ -241,15 +241,14 @@ absl::StatusOr<std::byte*> Inbox::place(Message& message, Rail rail) {
   return incoming.memory;
 }
 
-// Nobody has asked for the segment yet. Without memory for it the link fails.
-absl::StatusOr<std::byte*> Inbox::hold(Rail rail) {
+// Nobody has asked for the segment yet.
+std::byte* Inbox::hold(Rail rail) {
   Incoming& incoming = incoming_[static_cast<size_t>(rail)];
   try {
     incoming.held = pool_.take(incoming.length);
-  } catch (const OutOfMemory&) {
-    const absl::Status why = caught_status();
+  } catch (...) {
     end_reading(rail);
-    return why;
+    throw;
   }
   held_bytes_ += wire::charge(incoming.length);
   return incoming.held.data();

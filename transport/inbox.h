@@ -122,7 +122,7 @@ class Inbox {
                      const wire::DataHeader& data) const;
   Incoming end_reading(Rail rail);
   absl::StatusOr<std::byte*> place(Message& message, Rail rail);
-  absl::StatusOr<std::byte*> hold(Rail rail);
+  std::byte* hold(Rail rail);
   void match(const Key& key);
   void bind(Message& message, Ticket* ticket);
   void deliver_held(Message& message);

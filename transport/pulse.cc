@@ -26,8 +26,8 @@ void Pulse::grant(const Link& link, Nanos time) {
 Pulse::Trouble Pulse::find_trouble(Nanos owed, Nanos mute, Nanos asked, Nanos time) const {
   const bool is_remade = was_still_since_ != 0;
   const bool has_sent_little = owed > 0 && delivered_ < kLittleBytes;
-  const bool has_heard_nothing = asked > 0 && last_heard_ == begun_at_;
-  if (is_remade && (has_sent_little || has_heard_nothing)) return Trouble::kLargeFrames;
+  const bool has_no_answer = asked > 0 && !has_answered_;
+  if (is_remade && (has_sent_little || has_no_answer)) return Trouble::kLargeFrames;
   if (owed - granted_ >= kMachineDead) {
     const bool has_spoken = owed - mute > kMachineSuspected + granted_;
     return has_spoken ? Trouble::kLargeFrames : Trouble::kMachine;

@@ -56,7 +56,9 @@ class Pulse {
   // A question of the peer's own shows that its process runs, and is no answer.
   void heard(Nanos time, bool is_answer) {
     last_heard_ = time;
-    if (is_answer) asked_at_ = 0;
+    if (!is_answer) return;
+    asked_at_ = 0;
+    has_answered_ = true;
   }
   // A ping was sent. Later ones, until something is heard, are no news.
   void asked(Nanos time) {
@@ -85,6 +87,7 @@ class Pulse {
   Nanos was_still_since_ = 0;  // the link before; 0: there was none that stood still
   Nanos last_heard_ = 0;
   Nanos asked_at_ = 0;
+  bool has_answered_ = false;  // anything by this link
   Nanos suspected_at_ = 0;
   Nanos vouched_at_ = 0;  // the peer was seen to answer by another link after that
   Nanos silence_ = 0;

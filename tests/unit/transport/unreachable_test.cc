@@ -65,7 +65,7 @@ TEST_F(Unreachable, APeerThatRefusesBeforeItHasConnectedIsWaitedFor) {
   build(2);
   close(refused());
   TestSender& sender = send(0, 1, 1000);
-  pass(5 * kSecond);
+  pass(Refusals::kHopeless - kSecond);
   ASSERT_FALSE(channel(0).failed()) << channel(0).failure();
   close(refused(), [](int side, Rail) { return side == 1; });
   TestReceiver& receiver = receive(1, 1, 1000);
@@ -93,13 +93,13 @@ TEST_F(Unreachable, ARefusalThatIsNotTheLastWordBeginsAnew) {
   build(1);
   close(refused());
   receive(0, 1, 10);
-  pass(Refusals::kHopeless - 2 * kSecond);
+  pass(kSecond);
   close(unanswered());
   pass(4 * kSecond);
   close(refused());
   pass(Refusals::kHopeless - 3 * kSecond);
   EXPECT_FALSE(channel(0).failed()) << channel(0).failure();
-  pass(6 * kSecond);
+  pass(2 * Refusals::kHopeless);
   EXPECT_TRUE(channel(0).failed());
 }
 
@@ -173,7 +173,7 @@ TEST_F(Unreachable, LinksThatThisSideGaveUpShowNothing) {
   network_->ends_vanish = true;
   close(refused());
   for (const Rail rail : {0, 1}) channel(0).on_carrier(rail, /*up=*/false);
-  pass(5 * kSecond);
+  pass(Refusals::kHopeless - kSecond);
   EXPECT_FALSE(channel(0).failed()) << channel(0).failure();
   close(refused(), [](int side, Rail) { return side == 1; });
   network_->end_silence();
