@@ -1,5 +1,5 @@
-// For how long there has been no link on a rail to a peer that is spoken to, and what of that the
-// log tells at its default level.
+// Outage measures for how long there has been no link on a rail to a peer that is spoken to, and
+// decides what of that the log tells at its default level.
 #pragma once
 
 #include <utility>

@@ -148,9 +148,10 @@ class Progress {
   // Under the lock: runs what was deferred. For callers that hold a Guard and are not driving.
   void run_deferred();
 
-  // Who hears, under the lock, of what handlers, alarms and deferred work throw. Whoever drives
-  // does not. Without a listener it is the other way round.
-  // `is_known`: there was no memory for a buffer, and all is as it was before that was asked for.
+  // The listener is told, under the lock, of each exception that a handler, an alarm or deferred
+  // work throws. The thread that drives does not see the exception then; without a listener it
+  // does. `is_known`: there was no memory for a buffer, and all is as it was before that was asked
+  // for.
   using ExceptionListener = std::function<void(const absl::Status& what, bool is_known)>;
   void set_exception_listener(ExceptionListener listener) {
     exception_listener_ = std::move(listener);

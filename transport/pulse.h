@@ -46,7 +46,7 @@ class Pulse {
   static constexpr Nanos kUnknown = 100 * kMillisecond;
   static constexpr Nanos kMostGranted = 200 * kMillisecond;
 
-  // What small frames alone may have been.
+  // A link that has delivered no more than that may have sent small frames alone.
   static constexpr uint64_t kLittleBytes = 1 << 10;
   // A link that stands still for so long is made anew, if the pair has no better one.
   static constexpr Nanos kRemade = kSecond;

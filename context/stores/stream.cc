@@ -107,7 +107,7 @@ absl::StatusOr<Stream> Stream::to_host(const std::string& host, uint16_t port, N
       setsockopt(stream->socket_.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
       return stream;
     }
-    // What may help at one of the addresses may help.
+    // One address that may answer later is enough reason to try again.
     if (code != absl::StatusCode::kUnavailable) code = stream.status().code();
     absl::StrAppend(&why, why.empty() ? "" : "; ", has_several ? text_of(*entry) : "",
                     stream.status().message());

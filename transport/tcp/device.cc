@@ -344,9 +344,9 @@ void TcpDevice::on_interface(const InterfaceState& state) {
   set_carrier(state.is_running, "the interface lost its carrier");
 }
 
-// The address to be at: the first one, if the interface has it; else the present one, if it has
-// that; else another one that peers can be reached from. One that is only now being checked for
-// duplicates will do for the listener that has it already.
+// The device goes to its first address if the interface has that. Otherwise it stays at its present
+// address, or takes another one from which peers can be reached. An address that the kernel is only
+// now checking for duplicates will do for the listener that has it already.
 absl::StatusOr<Address> TcpDevice::choose(const InterfaceState& state) const {
   for (const Address& wanted : {home_, address_}) {
     for (const AssignedAddress& it : state.addresses) {

@@ -63,7 +63,8 @@ bool fits(const AssignedAddress& it, const AddressWish& wish) {
   return wish.family == AF_UNSPEC || wish.family == it.address.family();
 }
 
-// Why no address is taken. `waiting`: one that would be is tentative.
+// Says why no address is taken. `waiting`: a tentative address would be, once the kernel has
+// checked it for duplicates.
 absl::Status no_address(const std::string& interface, const std::vector<AssignedAddress>& addresses,
                         const AddressWish& wish, bool waiting) {
   const auto describe = [](std::string* out, const AssignedAddress& it) { *out += it.str(); };
