@@ -256,11 +256,15 @@ absl::Status RedisStore::Impl::put(const std::string& full_key, const std::strin
 
 absl::StatusOr<RedisReply> RedisStore::Impl::ask(const Words& words, Nanos deadline) {
   Backoff backoff;
+  absl::Status earlier;
   while (true) {
     auto reply = try_once(words, deadline);
+    // The last try may have no time left. The error of the one before it says more.
+    if (absl::IsDeadlineExceeded(reply.status()) && !earlier.ok()) return earlier;
     if (reply.ok() || !absl::IsUnavailable(reply.status()) || !backoff.pause(deadline)) {
       return reply;
     }
+    earlier = reply.status();
   }
 }
 
