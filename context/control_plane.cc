@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "collectives/hosts/choice.h"
@@ -343,10 +344,18 @@ void ControlPlane::send(const control_message::Message& message) {
   });
 }
 
+// Sending may end an operation, from which another broadcast may follow. That one waits until this
+// one has gone to every rank, so that all ranks get both in one order.
 void ControlPlane::broadcast(const control_message::Message& message) {
-  const std::string bytes = control_message::encode(message);
-  for (auto& [rank, stream] : peers_) stream->send(bytes);
-  send(message);
+  to_broadcast_.push_back(message);
+  if (std::exchange(is_broadcasting_, true)) return;
+  const absl::Cleanup end = [this] { is_broadcasting_ = false; };
+  for (; !to_broadcast_.empty(); to_broadcast_.pop_front()) {
+    const control_message::Message& next = to_broadcast_.front();
+    const std::string bytes = control_message::encode(next);
+    for (auto& [rank, stream] : peers_) stream->send(bytes);
+    send(next);
+  }
 }
 
 void ControlPlane::on_bytes(int from, const std::string& bytes) {

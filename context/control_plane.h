@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -197,6 +198,8 @@ class ControlPlane {
   PlanFollower follower_;
   std::map<uint32_t, Plan> plans_;  // by number; those that an operation may still start by
   std::vector<Reading> readings_;   // not sent yet
+  std::deque<control_message::Message> to_broadcast_;
+  bool is_broadcasting_ = false;
   Alarm flush_;
   HashMap<SizeClass, Told> told_;
   std::map<int, LaneSet> ready_;  // rank 0: what each rank said first

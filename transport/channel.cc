@@ -447,7 +447,11 @@ void Channel::on_connected(Rail rail, absl::StatusOr<std::unique_ptr<Link>> link
   if (why.ok() || is_answer) to.refusals.answered();
   if (why.ok()) {
     for (Job& job : jobs_) job.is_untold &= job.id != to.attempt_job;
-    drop_link(rail, absl::DeadlineExceededError("it stood still, and was made anew"), false);
+    const std::string trouble = to.link == nullptr ? "" : trouble_of(to);
+    drop_link(rail,
+              absl::DeadlineExceededError(trouble.empty() ? "it was made anew"
+                                                          : trouble + "; it was made anew"),
+              false);
     link_up(rail, *std::move(link), to.attempt_id, generation);
     return;
   }

@@ -137,7 +137,7 @@ struct ContextOptions {
   std::vector<std::string> rails;
   /// The ports at which this rank is reached, such as "20000-20100", for firewalls: each tcp rail
   /// listens at the first one that is free at its address (TCP), and a flare rail receives at one
-  /// of these ports (UDP). Each process on a host needs one for each rail. IoError if none is free.
+  /// of these ports (UDP). Each process on a host needs one. IoError if none is free.
   /// A connection is made to such a port of either rank, from one that the kernel chooses
   /// (net.ipv4.ip_local_port_range). Devices that the process has open already stay where they are.
   /// Each rank may have its own. Empty: not given (NEZHA_PORTS, or any port).
