@@ -422,6 +422,7 @@ void Channel::connect(Rail rail) {
   const auto address = addresses_.find(device->name());
   if (address == addresses_.end()) return;
   to.generation += 1;
+  to.attempt_at = now();
   to.attempt_id = UniqueId::random().low;
   wire::Hello hello;
   hello.job = to.attempt_job = job->id;
@@ -517,6 +518,7 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   scheduler_.set_trust(rail, to.retry.trust(now()));
   inbox_.grant_again();
   repeat_news();
+  if (is_leaving_) to.link->send(wire::FrameType::kGoodbye, {});
   if (to.has_been_up) device->counters().reconnections += 1;
   const bool was_missed = to.outage.end();
   log().log(was_missed ? spdlog::level::warn : spdlog::level::info, "the link to {} on {} is {}",
@@ -940,11 +942,21 @@ bool Channel::drained() const {
   const bool reachable = up() != 0 || next_job(0) != nullptr;
   if (failed() || peer_left_ || !reachable) return true;
   if (is_bursting()) return false;  // a goodbye would wait behind it
+  if (is_connecting()) return false;
   if (outbox_.pending_of([this](uint64_t context) { return !is_broken(context); })) return false;
   return up() == 0 || owner_.aborts().empty() ||
          std::any_of(ports_.begin(), ports_.end(), [](const Port& port) {
            return port.link != nullptr && port.link->has_arrived();
          });
+}
+
+// The peer may have accepted an attempt that this end knows nothing of yet. If the attempt were
+// given up, the peer would see a connection that ends without a goodbye.
+bool Channel::is_connecting() const {
+  const Nanos time = now();
+  return std::any_of(ports_.begin(), ports_.end(), [time](const Port& each) {
+    return each.attempt != nullptr && time - each.attempt_at < kConnectingTime;
+  });
 }
 
 // Looks: when nobody waits, nothing may come by the link that would tell.
@@ -963,6 +975,7 @@ void Channel::say_goodbye() {
 }
 
 void Channel::stop(const absl::Status& why) noexcept {
+  if (std::exchange(is_stopped_, true)) return;  // what it defers may throw in its turn
   failure_ = why;
   for (Port& open : ports_) {
     open.attempt.reset();

@@ -138,6 +138,7 @@ class Channel final : LinkOwner, InboxOwner {
   struct Port {
     std::unique_ptr<Link> link;
     std::unique_ptr<Device::Attempt> attempt;
+    Nanos attempt_at = 0;
     uint64_t attempt_id = 0;
     UniqueId attempt_job;
     uint32_t generation = 0;  // of the latest link or attempt
@@ -229,6 +230,7 @@ class Channel final : LinkOwner, InboxOwner {
   double shown_rate(Rail rail) const;
   bool are_rates_known() const;
   bool is_bursting() const;
+  bool is_connecting() const;
   Nanos siblings_heard(Rail rail) const;
   Link* best_link();
   bool is_last_resort() const;
@@ -237,6 +239,8 @@ class Channel final : LinkOwner, InboxOwner {
   // How long the death of a peer that nobody here waits for is kept back: others may be in an
   // operation that it has completed, and that they will, too.
   static constexpr Nanos kBadNews = 500 * kMillisecond;
+  // How long a process that leaves waits for an attempt to connect, longer than a handshake takes.
+  static constexpr Nanos kConnectingTime = 100 * kMillisecond;
   static constexpr Nanos kSuspense = 10 * kMillisecond;  // while a link is suspected
 
   ChannelOwner& owner_;
@@ -253,7 +257,8 @@ class Channel final : LinkOwner, InboxOwner {
   absl::Status failure_;
   bool peer_left_ = false;
   bool is_leaving_ = false;  // this process
-  Nanos lost_at_ = 0;        // all links had died by then, and it is to be found out why; 0: not so
+  bool is_stopped_ = false;
+  Nanos lost_at_ = 0;  // all links had died by then, and it is to be found out why; 0: not so
   bool pump_due_ = false;
   bool ack_due_ = false;
   Alarm housekeeping_;
