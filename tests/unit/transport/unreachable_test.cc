@@ -181,6 +181,25 @@ TEST_F(Unreachable, LinksThatThisSideGaveUpShowNothing) {
   EXPECT_NE(channel(0).up(), 0u);
 }
 
+// The peer has accepted the connection, and this end does not know it yet.
+TEST_F(Unreachable, AGoodbyeGoesByALinkThatIsOnlyBeingMade) {
+  build(1);
+  network_->hold = [](Rail) { return true; };
+  send(1, 1, 10);
+  receive(0, 1, 10);
+  channel(1).say_goodbye();
+  EXPECT_FALSE(channel(1).drained());
+  network_->hold = [](Rail) { return false; };
+  pass(10 * kMillisecond);
+  ASSERT_EQ(channel(0).up(), 1u);
+  receive(0, 2, 10);
+  cut_all();
+  close(refused());
+  pass(kSecond);
+  EXPECT_TRUE(channel(0).failed());
+  EXPECT_TRUE(says("has left")) << channel(0).failure();
+}
+
 TEST_F(Unreachable, APeerThatHasGivenThisProcessUpIsNotCalledGone) {
   connect(1);
   receive(0, 1, 10);
