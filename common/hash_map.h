@@ -15,7 +15,7 @@ namespace nezha {
 // Takes from the reserve what is not to be had otherwise.
 template <typename T>
 struct ReserveAllocator {
-  using value_type = T;
+  using value_type = T;  // NOLINT(readability-identifier-naming): as allocators name it
 
   ReserveAllocator() = default;
   template <typename U>

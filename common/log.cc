@@ -1,10 +1,10 @@
 #include "common/log.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <spdlog/sinks/base_sink.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <ctime>
 #include <memory>

@@ -27,7 +27,7 @@ absl::string_view advice_on(int error) {
 }  // namespace
 
 absl::Status system_error(int error, absl::string_view what) {
-  const absl::Status status = absl::ErrnoToStatus(error, what);
+  absl::Status status = absl::ErrnoToStatus(error, what);
   const absl::string_view advice = advice_on(error);
   if (advice.empty()) return status;
   return absl::ResourceExhaustedError(absl::StrCat(status.message(), advice));

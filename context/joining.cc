@@ -243,7 +243,7 @@ absl::Status ContextImpl::check_reach(const std::map<std::string, std::string>& 
     const auto address = addresses.find(device->name());
     if (address == addresses.end()) continue;
     const absl::Status status = device->can_reach(address->second);
-    if (status.ok()) return status;
+    if (status.ok()) return absl::OkStatus();
     reasons.push_back(absl::StrCat(device->name(), ": ", status.message()));
   }
   return absl::FailedPreconditionError(absl::StrJoin(reasons, "; "));

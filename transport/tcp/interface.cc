@@ -100,7 +100,7 @@ absl::StatusOr<std::vector<AssignedAddress>> assigned_addresses(Netlink& netlink
   std::vector<AssignedAddress> all;
   const absl::Status status = netlink.addresses([&](int type, NetlinkBytes body) {
     if (type != RTM_NEWADDR) return;
-    if (auto parsed = parse_address(body)) all.push_back(*std::move(parsed));
+    if (const auto parsed = parse_address(body)) all.push_back(*parsed);
   });
   if (!status.ok()) return status;
   return all;
@@ -152,7 +152,7 @@ absl::Status no_such_interface(const std::string& interface) {
   std::vector<std::string> names;
   auto netlink = Netlink::open();
   if (!netlink.ok()) return netlink.status();
-  const absl::Status status = netlink->links([&](int type, NetlinkBytes body) {
+  absl::Status status = netlink->links([&](int type, NetlinkBytes body) {
     ifinfomsg info{};
     if (type != RTM_NEWLINK || !take(body, info)) return;
     for_each_attribute(body, [&](int kind, NetlinkBytes value) {
