@@ -9,7 +9,7 @@
 
 namespace nezha::bench {
 
-// What has been printed is written now. Throws if any of it could not be written.
+// Writes all that has been printed. Throws if any of it could not be written.
 void flush_output();
 
 // What comes before the first row. `rails`: the names of those that any rank has.

@@ -1,5 +1,5 @@
-// What becomes of exceptions that the library's own work throws, std::bad_alloc above all: whoever
-// drives that work (transport/progress.h) catches them, and the contexts of the process break.
+// The library's own work may throw exceptions, std::bad_alloc above all. The thread that drives
+// that work (transport/progress.h) catches them, and the contexts of the process break.
 #pragma once
 
 #include <array>

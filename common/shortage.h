@@ -1,4 +1,5 @@
-// What a process may run out of (descriptors, threads, memory), and which limit to raise then.
+// A process may run out of descriptors, threads or memory. These errors say which limit to raise
+// then.
 #pragma once
 
 #include <string>
@@ -16,8 +17,8 @@ namespace nezha {
 // ResourceExhausted and says which limit to raise.
 absl::Status system_error(int error, absl::string_view what);
 
-// What to add to the error of a library that does not say why it cannot open a file: "; raise ..."
-// if this process can open no more descriptors now, else nothing.
+// Returns text to add to the error of a library that does not say why it cannot open a file:
+// "; raise ..." if this process can open no more descriptors now, otherwise nothing.
 std::string advice_on_descriptors();
 
 absl::Status no_thread(absl::string_view why);

@@ -1,4 +1,5 @@
-// For programs, as the first thing that they do; a library leaves a program's descriptors alone.
+// A program calls this as the first thing that it does. A library leaves a program's descriptors
+// alone.
 #pragma once
 
 #include <fcntl.h>

@@ -21,11 +21,11 @@ struct AutoRails {
   ChosenInterfaces interfaces;  // by rail name
 };
 
-// Whether the list leaves it to nezha to find the rails.
+// Returns whether the list leaves it to nezha to find the rails.
 bool is_auto(const std::vector<std::string>& rails);
 
-// What `rails`, a list with "auto", stands for: at least one rail, or the error says why each
-// interface was left. Logs what is taken and left, and why. A list that has anything else than
+// Finds the rails that `rails`, a list with "auto", stands for: at least one, or the error says why
+// each interface was left. Logs what is taken and left, and why. A list that has anything else than
 // "auto" and patterns is an error.
 absl::StatusOr<AutoRails> find_rails(const std::vector<std::string>& rails);
 

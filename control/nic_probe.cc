@@ -95,7 +95,7 @@ InterfaceAddress describe(const tcp::AssignedAddress& address) {
   return described;
 }
 
-// Each link's from the one that a device would take on.
+// Sorts each link's addresses: the one that a device would take is the first.
 absl::Status probe_addresses(tcp::Netlink& netlink, std::vector<Interface>& links) {
   auto addresses = tcp::assigned_addresses(netlink);
   if (!addresses.ok()) return addresses.status();

@@ -534,7 +534,8 @@ void Channel::link_down(Rail rail, const absl::Status& why, bool tell_peer) {
   check_peer();
 }
 
-// Whether there was a link. Where another one takes its place, nothing is to be made of its end.
+// Returns whether there was a link. A link that is replaced ends by this alone: its end says
+// nothing about the peer.
 bool Channel::drop_link(Rail rail, const absl::Status& why, bool tell_peer) {
   Port& dead = port(rail);
   if (dead.link == nullptr) return false;
@@ -666,7 +667,7 @@ std::string Channel::describe() const {
   return text;
 }
 
-// Of a link that has stood still for a while; otherwise "".
+// Says why the link has stood still for a while; "" if it has not.
 std::string Channel::trouble_of(const Port& port) {
   const Nanos still = now() - port.pulse.still_since();
   const std::string since = absl::StrCat("for ", still / kMillisecond, " ms");
@@ -896,8 +897,8 @@ void Channel::remake(Rail rail, Nanos time) {
 
 // ---- Rails that are missed ---------------------------------------------------------------------
 
-// Whether the want of a link is a fault: this process speaks to the peer, neither of them is about
-// to end, and a context is well.
+// A missing link is a fault if this process speaks to the peer, neither of them is about to end,
+// and a context is well.
 bool Channel::is_missed() const {
   return !addresses_.empty() && !failed() && !peer_left_ && !is_leaving_ &&
          std::any_of(jobs_.begin(), jobs_.end(), [this](const Job& job) {

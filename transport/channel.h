@@ -114,7 +114,7 @@ class Channel final : LinkOwner, InboxOwner {
   // Since when there has been no link on the rail to a peer that is spoken to and has it; 0: there
   // is one, or was none yet, but has not been missing for long.
   Nanos missing_since(Rail rail) const;
-  // Why there is no link on the rail, with the peer's name.
+  // The peer's name, and the reason that there is no link on the rail.
   std::string why_missing(Rail rail) const;
   // Whether somebody waits for the peer, and no rail reaches it, or all lose what is sent by them
   // though the peer's machine is there.

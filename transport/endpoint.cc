@@ -166,7 +166,7 @@ wire::Welcome Endpoint::on_hello(Rail rail, const wire::Hello& hello) {
   };
   if (hello.target != process_) return refuse(wire::WelcomeCode::kWrongTarget);
   const auto known = channels_.find(hello.source);
-  // Who connects for a context that broke here is to hear why.
+  // A peer that connects for a context that broke here is to hear why.
   const bool is_broken = std::any_of(aborts_.begin(), aborts_.end(),
                                      [&](const auto& abort) { return abort.context == hello.job; });
   const bool is_wanted = jobs_.contains(hello.job) || is_broken ||

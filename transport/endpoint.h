@@ -30,7 +30,7 @@ class JobListener {
   ~JobListener() = default;
 };
 
-// What a rail lacks; see RailStats.
+// The peers that a rail does not lead to; see RailStats.
 struct RailOutage {
   uint64_t peers = 0;
   Nanos since = 0;  // of the peer that has been without a link for longest

@@ -26,7 +26,7 @@ namespace nezha {
 class Pulse {
  public:
   enum class State { kWell, kSuspected, kDead };
-  // Why a link stands still, as far as this end can know.
+  // The reason that a link stands still, as far as this end can know.
   enum class Trouble {
     kNone,
     kLargeFrames,  // they do not get through; small ones do

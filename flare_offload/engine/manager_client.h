@@ -31,8 +31,8 @@ class ManagerClient {
   ManagerClient(const ManagerClient&) = delete;
   ManagerClient& operator=(const ManagerClient&) = delete;
 
-  // Where it connects from, by the interface and any port, from the next connection on. Once before
-  // the first join().
+  // From the next connection on the client connects from this address, by the interface and any
+  // port. To be called before the first join().
   void set_local(const Address& local);
   // Asks for a session; gives back what it has. An answer comes within kPatience.
   void join(const message::Join& join);

@@ -58,7 +58,7 @@ absl::StatusOr<tcp::Socket> bound_socket(const Address& address, int shared_by,
     const int error = errno;
     const std::string what = absl::StrCat("binding a UDP socket to ", address.str());
     if (error != EADDRINUSE) return system_error(error, what);
-    // By that tcp::open_in_range() knows that it is to try another port.
+    // This code tells tcp::open_in_range() to try another port.
     return absl::AlreadyExistsError(absl::StrCat(what, ": ", strerror(error)));
   }
   widen_buffer(socket.fd(), SO_RCVBUFFORCE, SO_RCVBUF);

@@ -91,7 +91,7 @@ struct Case {
   size_t elements;
 };
 
-// What a rank's process ends with, but for signals.
+// The exit statuses of a rank's process.
 enum Outcome { kRight = 0, kFailed = 1, kWrong = 2, kLate = 3, kOther = 4, kNoContext = 5 };
 constexpr auto kDeadline = std::chrono::seconds(20);
 
@@ -155,7 +155,7 @@ int run_rank(const Case& test, int rank, const std::string& folder, long fails, 
 
 // ---- Trials ------------------------------------------------------------------------------------
 
-// Whether all went as it may. `allocations`: how many rank 0 came to.
+// Returns whether each rank ended as it may. `allocations` is set to the number that rank 0 made.
 bool run_trial(const Case& test, long fails, long& allocations) {
   std::string folder = std::filesystem::temp_directory_path() / "nezha-exhaustion.XXXXXX";
   int report[2];

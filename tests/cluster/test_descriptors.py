@@ -13,7 +13,7 @@ import pytest
 from testbed import Testbed
 
 HOST = "10.250.0.254"  # the switch's, on the management network
-# For each case what a shell does to the descriptors of the ranks.
+# The shell's redirections of the ranks' descriptors, by case.
 CLOSED = {
     "stdin": "<&-",
     "stdout": ">&-",

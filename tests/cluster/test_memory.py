@@ -13,7 +13,7 @@ from testbed import Testbed
 EXHAUSTION = str(job.BUILD / "tests" / "cluster_exhaustion")
 RANKS = 3
 ALGORITHMS = {name: number for number, name in enumerate(["auto", *job.ALGORITHMS])}
-# What is smaller is the bookkeeping's, for which a process keeps a reserve.
+# Smaller allocations are bookkeeping, for which a process keeps a reserve.
 LARGE = 4096  # bytes
 
 

@@ -365,7 +365,7 @@ absl::StatusOr<Address> TcpDevice::choose(const InterfaceState& state) const {
   return absl::UnavailableError("the interface has lost its address");
 }
 
-// Whether the listener is of this interface and address.
+// Returns whether the listener is bound to this interface and address.
 bool TcpDevice::is_at(const InterfaceState& state, const Address& address) const {
   return state.index == index_ && address == address_;
 }

@@ -1,4 +1,4 @@
-// What the kernel says of network interfaces and their addresses, and which address is taken.
+// This reads network interfaces and their addresses from the kernel, and chooses an address.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct AssignedAddress {
   int prefix = 0;  // bits
   // Another host has it (duplicate address detection, RFC 4862): no socket can have it.
   bool is_duplicate = false;
-  // Whether another host has it is not known yet, and until then no socket can have it.
+  // The kernel still checks whether another host has it. Until then no socket can be bound to it.
   bool is_tentative = false;
   bool is_deprecated = false;  // new connections had better have another one
   bool is_passing = false;     // it has a lifetime, or stands beside another one of its subnet
@@ -27,12 +27,12 @@ struct AssignedAddress {
   std::string str() const;  // fd00::1/64 (deprecated)
 };
 
-// Whether the first is the better one to take: IPv4 before IPv6 before link-local IPv6; of each
-// kind what can be used now before what cannot, what stays before what passes, and that before what
-// is deprecated.
+// Returns whether the first address is the better one to take. IPv4 comes before IPv6, and IPv6
+// before link-local IPv6. Within a kind an address that can be used now comes first, then one that
+// stays, then one that expires, and a deprecated one is last.
 bool is_better(const AssignedAddress& one, const AssignedAddress& other);
 
-// What a rail asks of its address.
+// The conditions that a rail sets for its address.
 struct AddressWish {
   int family = AF_UNSPEC;
   std::string named = {};  // as Address::host() gives it; empty: the best one

@@ -75,7 +75,7 @@ bool InterfaceMonitor::is_about_it(NetlinkBytes rest) const {
   return false;
 }
 
-// By its name too: it may have been made anew, or renamed.
+// The name counts as well as the index: the interface may have been made anew, or renamed.
 bool InterfaceMonitor::is_its_link(NetlinkBytes body) const {
   ifinfomsg info{};
   if (!take(body, info)) return true;

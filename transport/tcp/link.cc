@@ -26,7 +26,8 @@ tcp_info kernel_info(int fd) {
   return info;
 }
 
-// What ends a connection from the peer's side is not what the kernel gave up by itself.
+// The peer's end closed the connection if the error is kUnavailable. Otherwise this kernel gave it
+// up.
 absl::Status connection_error(absl::string_view what, int error) {
   const std::string text = absl::StrCat(what, ": ", strerror(error));
   const bool is_by_peer = error == ECONNRESET || error == EPIPE;
@@ -416,8 +417,8 @@ void TcpLink::watch_for_room(bool on) {
   progress_.modify(socket_.fd(), on ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-// What is queued may be headers: it is taken for bodies, so that a ping that arrives is no
-// progress.
+// All queued bytes are counted as bodies, though some may be headers: otherwise a ping that arrives
+// would be progress.
 uint64_t TcpLink::moved() const {
   return bodies_read_ + bodies_written_ - std::min(bodies_written_, queued());
 }

@@ -103,7 +103,7 @@ absl::Status Netlink::send_request(const void* request, size_t size) {
 }
 
 // One datagram of the answer. True: it was the last. kAborted: the answer is not consistent.
-// What is left of the answer to an earlier question, which failed, is passed over.
+// The rest of the answer to an earlier question that failed is passed over.
 absl::StatusOr<bool> Netlink::read_some(NetlinkBytes rest, Visit visit) {
   while (!rest.empty()) {
     nlmsghdr header{};

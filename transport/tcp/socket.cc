@@ -35,7 +35,7 @@ void set_option(int fd, int level, int name, int value) {
   setsockopt(fd, level, name, &value, sizeof value);
 }
 
-// What errno says. kAlreadyExists: another socket is at the address.
+// The error is errno's. It is kAlreadyExists if another socket is at the address.
 absl::Status binding_error(const Address& address) {
   const int error = errno;
   const std::string what = absl::StrCat("binding a socket to ", address.str());

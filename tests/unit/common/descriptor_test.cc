@@ -14,7 +14,7 @@
 namespace nezha {
 namespace {
 
-// Whether it is true in a process whose standard descriptors are closed.
+// Returns whether `test` is true in a process whose standard descriptors are closed.
 bool holds_without_standard_descriptors(const std::function<bool()>& test) {
   const pid_t child = fork();
   if (child == 0) {
