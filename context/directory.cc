@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/out_of_memory.h"
 #include "common/shortage.h"
 #include "context/refusal.h"
 
@@ -49,6 +51,12 @@ bool is_there(::gloo::rendezvous::Store& store, const std::string& key) {
   }
 }
 
+absl::Status failure(int rank, const std::exception& error) {
+  return absl::UnavailableError(absl::StrCat("asking the store for rank ", rank, " (key '",
+                                             Record::key(rank), "'): ", error.what(),
+                                             advice_on_descriptors()));
+}
+
 // Before the store is asked once more. An error: `given_up`.
 absl::Status pause(Nanos begin, Nanos deadline, const std::function<absl::Status()>& given_up) {
   const Nanos time = now();
@@ -80,7 +88,7 @@ absl::Status Directory::publish(int rank, const Record& record) {
     // file where two processes set one key at the same time.
     std::string why;
     if (is_there(*store_, key)) {
-      const auto other = published(rank);
+      const auto other = fetch(rank);
       const bool is_known = other.ok() && other->process != record.process;
       why = is_known ? twice(rank, *other, record) : absl::StrCat("it is there already. ", kAdvice);
       absl::StrAppend(&why, ". The store says: ");
@@ -92,18 +100,9 @@ absl::Status Directory::publish(int rank, const Record& record) {
 
 absl::Status Directory::confirm(int rank, const Record& record) {
   const std::lock_guard lock(mutex_);
-  const auto there = published(rank);
+  const auto there = fetch(rank);
   if (!there.ok() || there->process == record.process) return absl::OkStatus();
   return absl::UnavailableError(twice(rank, *there, record));
-}
-
-absl::StatusOr<Record> Directory::published(int rank) {
-  try {
-    const std::vector<char> text = store_->get(Record::key(rank));
-    return Record::decode(absl::string_view(text.data(), text.size()));
-  } catch (const std::exception& error) {
-    return absl::UnavailableError(error.what());
-  }
 }
 
 void Directory::refuse(int rank, absl::string_view why) {
@@ -125,26 +124,34 @@ absl::StatusOr<Record> Directory::read(int rank, Nanos deadline,
     std::this_thread::sleep_for(std::chrono::nanoseconds(kNap));
   }
   const Nanos begin = now();
-  std::vector<char> text;
-  for (bool found = false; !found;) {
+  for (bool is_there = false; !is_there;) {
     // Not all of it at once: another rank may tell meanwhile that the context is broken.
     if (absl::Status why = pause(begin, deadline, given_up); !why.ok()) return why;
     const Nanos asked = now();
     const Nanos patience = std::clamp<Nanos>(deadline - asked, kMillisecond, kPatience);
     try {
       store_->wait({key}, std::chrono::milliseconds(patience / kMillisecond));
-      text = store_->get(key);
-      found = true;
+      is_there = true;
+    } catch (const std::bad_alloc&) {
+      return caught_status();
     } catch (const std::exception& error) {
       if (const auto refusal = find_refusal(*store_)) return absl::AbortedError(*refusal);
       if (now() >= deadline) return absent(error.what());
       // It is the store that fails, and not a record that is missing.
-      if (now() - asked < patience / 2) {
-        return absl::UnavailableError(absl::StrCat("asking the store for rank ", rank, " (key '",
-                                                   key, "'): ", error.what(),
-                                                   advice_on_descriptors()));
-      }
+      if (now() - asked < patience / 2) return failure(rank, error);
     }
+  }
+  return fetch(rank);
+}
+
+absl::StatusOr<Record> Directory::fetch(int rank) {
+  std::vector<char> text;
+  try {
+    text = store_->get(Record::key(rank));
+  } catch (const std::bad_alloc&) {
+    return caught_status();
+  } catch (const std::exception& error) {
+    return failure(rank, error);
   }
   auto record = Record::decode(absl::string_view(text.data(), text.size()));
   if (record.ok()) return record;

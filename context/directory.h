@@ -42,8 +42,8 @@ class Directory {
                               const std::function<absl::Status()>& given_up);
 
  private:
-  // Under the lock: who is published as `rank`; nothing if nobody is.
-  absl::StatusOr<Record> published(int rank);
+  // Under the lock: who is published as `rank`. An error if the store does not give it.
+  absl::StatusOr<Record> fetch(int rank);
 
   std::shared_ptr<Store> store_;
   std::mutex mutex_;

@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -108,6 +111,43 @@ TEST(Directory, GivesUpBetweenTwoQuestions) {
   const auto record = Directory(store).read(0, now() + 60 * kSecond, given_up);
   EXPECT_TRUE(absl::IsCancelled(record.status())) << record.status();
   EXPECT_EQ(store->asked().size(), 3U);
+}
+
+// A store that says what is there and cannot give it.
+class BrokenStore final : public ::gloo::rendezvous::HashStore {
+ public:
+  explicit BrokenStore(std::function<void()> fail) : fail_(std::move(fail)) {}
+  std::vector<char> get(const std::string& key) override {
+    fail_();
+    return HashStore::get(key);
+  }
+
+ private:
+  const std::function<void()> fail_;
+};
+
+absl::Status read_from(const std::shared_ptr<BrokenStore>& store) {
+  store->set(Record::key(0), {'x'});
+  const auto never = [] { return absl::OkStatus(); };
+  return Directory(store).read(0, now() + 60 * kSecond, never).status();
+}
+
+TEST(Directory, StoreThatCannotGiveARecordIsNotAskedAgain) {
+  int asked = 0;
+  const absl::Status status = read_from(std::make_shared<BrokenStore>([&] {
+    ++asked;
+    throw std::runtime_error("a bad disk");
+  }));
+  EXPECT_EQ(asked, 1);
+  EXPECT_TRUE(absl::StrContains(status.message(), "rank 0")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "a bad disk")) << status;
+}
+
+TEST(Directory, SaysThatThereIsNoMemoryForARecord) {
+  const absl::Status status =
+      read_from(std::make_shared<BrokenStore>([] { throw std::bad_alloc(); }));
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "out of memory")) << status;
 }
 
 TEST(Directory, SaysWhatToDoIfItWasUsed) {
