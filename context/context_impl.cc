@@ -15,6 +15,7 @@
 #include "common/log.h"
 #include "common/out_of_memory.h"
 #include "common/shortage.h"
+#include "context/lost_ranks.h"
 #include "context/rails.h"
 #include "context/raise.h"
 #include "context/split.h"
@@ -262,7 +263,8 @@ absl::Status ContextImpl::resolve(RunningOperation& operation, const std::vector
       Progress::Guard guard(endpoint_->progress());
       if (operation.over()) return absl::OkStatus();
       operation.waits_for(absl::StrCat("rank ", peer, " has not appeared in the store (key '",
-                                       Record::key(listed(peer)), "')"));
+                                       Record::key(listed(peer)), "')"),
+                          {peer});
     }
     absl::Status resolved = resolve(peer, operation.request().deadline);
     if (!resolved.ok()) return resolved;
@@ -294,10 +296,21 @@ void ContextImpl::break_context(const absl::Status& why, uint32_t first_rank) {
       endpoint_->stop(caught_status());  // the others see that something has happened here
     }
   };
+  must([&] { broken_ = with_lost_ranks(why, lost_peers()); });
   for (const auto& operation : std::exchange(running_, {})) {
-    must([&] { operation->fail(why); });
+    must([&] { operation->fail(broken_); });
   }
   must([&] { tell_of_break(first_rank); });
+}
+
+std::vector<int> ContextImpl::lost_peers() const {
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < group_.channels.size(); ++rank) {
+    const Channel* channel = group_.channels[rank];
+    const bool is_lost = channel != nullptr && channel->is_peer_lost(job_);
+    if (is_lost) ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
 }
 
 void ContextImpl::tell_of_break(uint32_t first_rank) {
@@ -306,8 +319,11 @@ void ContextImpl::tell_of_break(uint32_t first_rank) {
   // Not from inside of one of their tasks.
   endpoint_->progress().defer([over = std::exchange(bystanders_, {})] {});
   const bool is_own = first_rank == static_cast<uint32_t>(options_.rank);
-  endpoint_->broadcast_abort(
-      {job_, first_rank, is_own ? absl::StrCat("rank ", first_rank, ": ", why) : why});
+  const std::vector<int> lost = lost_ranks(broken_);
+  endpoint_->broadcast_abort({job_,
+                              first_rank,
+                              {lost.begin(), lost.end()},
+                              is_own ? absl::StrCat("rank ", first_rank, ": ", why) : why});
 }
 
 void ContextImpl::on_operation_failed(const absl::Status& why) {
@@ -365,6 +381,17 @@ std::string ContextImpl::absent(const RunningOperation& operation) const {
   return roll_call_.absent(request.operation.tag, request.operation.ordinal);
 }
 
+std::vector<int> ContextImpl::missing(const RunningOperation& operation) const {
+  const auto& request = operation.request();
+  std::vector<int> ranks = roll_call_.missing(request.operation.tag, request.operation.ordinal);
+  for (size_t rank = 0; rank < group_.channels.size(); ++rank) {
+    const Channel* channel = group_.channels[rank];
+    if (channel == nullptr) continue;
+    if (channel->is_silent() || channel->is_cut_off()) ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
+}
+
 void ContextImpl::on_roll_call(const wire::RollCall& call) {
   if (!broken_.ok() || call.rank >= static_cast<uint32_t>(options_.size)) return;
   if (!roll_call_.hear(call)) return;
@@ -398,12 +425,16 @@ void ContextImpl::tell_of_silence(const wire::RollCall& question) {
 void ContextImpl::on_abort(const wire::Abort& abort) {
   const auto own = static_cast<uint32_t>(options_.rank);
   const bool is_of_this = abort.rank != own && absl::StrContains(abort.reason, self_);
-  break_context(absl::AbortedError(is_of_this ? absl::StrCat("rank ", own,
-                                                             " lives, but another rank has "
-                                                             "lost its connections to it: ",
-                                                             abort.reason)
-                                              : abort.reason),
-                abort.rank);
+  std::vector<int> lost;
+  for (const uint32_t rank : abort.lost) {
+    if (rank < static_cast<uint32_t>(options_.size)) lost.push_back(static_cast<int>(rank));
+  }
+  const auto why = absl::AbortedError(is_of_this ? absl::StrCat("rank ", own,
+                                                                " lives, but another rank has "
+                                                                "lost its connections to it: ",
+                                                                abort.reason)
+                                                 : abort.reason);
+  break_context(with_lost_ranks(why, lost), abort.rank);
 }
 
 std::vector<RailStats> ContextImpl::rails() const {

@@ -99,6 +99,7 @@ class ContextImpl final : JobListener,
   void on_operation_overdue(RunningOperation& operation) override;
   bool is_cut_off() const override;
   std::string absent(const RunningOperation& operation) const override;
+  std::vector<int> missing(const RunningOperation& operation) const override;
   void on_engine_lost(int lane, const absl::Status& why) override;
   std::string why_frozen() const override;
   void on_operation_over(RunningOperation& operation) override;
@@ -219,6 +220,7 @@ class ContextImpl final : JobListener,
   void check_roll_call(uint32_t tag, uint64_t ordinal);
   // Under the lock: all operations fail, and the other ranks are told.
   void break_context(const absl::Status& why, uint32_t first_rank);
+  std::vector<int> lost_peers() const;
   void tell_of_break(uint32_t first_rank);
 
   ForkMark mark_;

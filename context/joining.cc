@@ -16,6 +16,7 @@
 #include "common/port_range.h"
 #include "context/auto_rails.h"
 #include "context/context_impl.h"
+#include "context/lost_ranks.h"
 #include "context/rails.h"
 #include "context/raise.h"
 #include "context/shared_endpoint.h"
@@ -169,11 +170,15 @@ std::string ContextImpl::flare_rail() const {
 }
 
 absl::StatusOr<Record> ContextImpl::read_record(int rank, Nanos deadline) {
-  return directory_->read(listed(rank), deadline, [this] {
+  auto record = directory_->read(listed(rank), deadline, [this] {
     Progress::Guard guard(endpoint_->progress());
     if (closing_) return absl::CancelledError("the context is being destroyed");
     return broken_;
   });
+  if (absl::IsDeadlineExceeded(record.status())) {
+    return with_lost_ranks(record.status(), {rank});
+  }
+  return record;
 }
 
 void ContextImpl::agree(const Record& rank0, AgreedSettings& settings) const {

@@ -1,6 +1,7 @@
 #include "context/raise.h"
 
 #include "absl/strings/str_cat.h"
+#include "context/lost_ranks.h"
 #include "nezha/errors.h"
 
 namespace nezha {
@@ -11,8 +12,8 @@ std::string prefixed(absl::string_view rank_of, absl::string_view text) {
 
 void raise(absl::string_view rank_of, const absl::Status& why) {
   const std::string text = prefixed(rank_of, absl::string_view(why.message()));
-  if (absl::IsDeadlineExceeded(why)) throw TimeoutError(text);
-  throw IoError(text);
+  if (absl::IsDeadlineExceeded(why)) throw TimeoutError(text, lost_ranks(why));
+  throw IoError(text, lost_ranks(why));
 }
 
 }  // namespace nezha

@@ -90,4 +90,12 @@ std::string RollCall::absent(uint32_t tag, uint64_t ordinal) const {
   return absl::StrJoin(parts, "; ");
 }
 
+std::vector<int> RollCall::missing(uint32_t tag, uint64_t ordinal) const {
+  const size_t index = find(tag, ordinal);
+  if (index == calls_.size()) return {};
+  std::set<uint32_t> ranks = calls_[index].absent;
+  ranks.insert(calls_[index].silent.begin(), calls_[index].silent.end());
+  return {ranks.begin(), ranks.end()};
+}
+
 }  // namespace nezha

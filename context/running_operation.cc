@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "collectives/signature.h"
 #include "common/out_of_memory.h"
+#include "context/lost_ranks.h"
 #include "context/raise.h"
 #include "context/repair.h"
 #include "context/split.h"
@@ -54,7 +55,7 @@ void RunningOperation::begin(uint64_t ordinal) {
 }
 
 void RunningOperation::start(const Group& group, Course course) {
-  waits_for_.clear();
+  waits_for({});
   request_.plan.version = course.plan;
   number_ = course.number;
   scratch_ = std::move(course.scratch);
@@ -272,8 +273,10 @@ void RunningOperation::on_deadline() {
   if (now() < request_.deadline && !owner_->is_cut_off()) {
     return deadline_.start(request_.deadline);
   }
-  owner_->on_operation_failed(absl::DeadlineExceededError(absl::StrCat(
-      request_.name(), " was not complete after ", request_.timeout.count(), " ms", describe())));
+  const auto late = absl::DeadlineExceededError(absl::StrCat(
+      request_.name(), " was not complete after ", request_.timeout.count(), " ms", describe()));
+  owner_->on_operation_failed(
+      with_lost_ranks(with_lost_ranks(late, waits_for_ranks_), owner_->missing(*this)));
 }
 
 std::string RunningOperation::describe() const {

@@ -125,6 +125,10 @@ class Channel final : LinkOwner, InboxOwner {
   bool is_silent() const;
 
   bool failed() const { return !failure_.ok(); }
+  // Whether the peer is gone, cannot be reached any more, or has left that context.
+  bool is_peer_lost(const UniqueId& job) const {
+    return (failed() && !is_stopped_) || has_left(job.low);
+  }
   const absl::Status& failure() const { return failure_; }
   RailMask up() const { return scheduler_.up(); }
   // Of these, those that do not lose much, if there are any.
@@ -257,8 +261,8 @@ class Channel final : LinkOwner, InboxOwner {
   absl::Status failure_;
   bool peer_left_ = false;
   bool is_leaving_ = false;  // this process
-  bool is_stopped_ = false;
-  Nanos lost_at_ = 0;  // all links had died by then, and it is to be found out why; 0: not so
+  bool is_stopped_ = false;  // by this process, and the peer is not to blame
+  Nanos lost_at_ = 0;        // all links had died by then, and it is to be found out why; 0: not so
   bool pump_due_ = false;
   bool ack_due_ = false;
   Alarm housekeeping_;

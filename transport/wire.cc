@@ -192,28 +192,35 @@ absl::StatusOr<UniqueId> decode_id(absl::Span<const std::byte> body) {
   return Reader(body.data()).get_id();
 }
 
+namespace {
+constexpr size_t kAbortSize = 24;  // without the ranks and the text
+}  // namespace
+
 std::string encode(const Abort& abort) {
-  constexpr size_t kFixed = 20;
+  const size_t lost = std::min(abort.lost.size(), kMaxLost);
+  const size_t fixed = kAbortSize + lost * sizeof(uint32_t);
   const absl::string_view reason =
-      absl::string_view(abort.reason).substr(0, kMaxControlBody - kFixed);
-  std::string body(kFixed + reason.size(), '\0');
-  Writer(reinterpret_cast<std::byte*>(body.data()))
-      .put(abort.context)
-      .put(abort.rank)
-      .put(reason, reason.size());
+      absl::string_view(abort.reason).substr(0, kMaxControlBody - fixed);
+  std::string body(fixed + reason.size(), '\0');
+  Writer writer(reinterpret_cast<std::byte*>(body.data()));
+  writer.put(abort.context).put(abort.rank).put(static_cast<uint32_t>(lost));
+  for (size_t i = 0; i < lost; ++i) writer.put(abort.lost[i]);
+  writer.put(reason, reason.size());
   return body;
 }
 
 absl::StatusOr<Abort> decode_abort(absl::Span<const std::byte> body) {
-  constexpr size_t kFixed = 20;
-  if (body.size() < kFixed) {
-    return absl::InvalidArgumentError(absl::StrCat("an abort of ", body.size(), " bytes"));
-  }
+  const auto error =
+      absl::InvalidArgumentError(absl::StrCat("an abort of ", body.size(), " bytes"));
+  if (body.size() < kAbortSize) return error;
   Reader reader(body.data());
   Abort abort;
   abort.context = reader.get_id();
   abort.rank = reader.get<uint32_t>();
-  for (const char c : reader.get_text(body.size() - kFixed)) {
+  const auto lost = reader.get<uint32_t>();
+  if (lost > kMaxLost || body.size() < kAbortSize + lost * sizeof(uint32_t)) return error;
+  for (size_t i = 0; i < lost; ++i) abort.lost.push_back(reader.get<uint32_t>());
+  for (const char c : reader.get_text(body.size() - kAbortSize - lost * sizeof(uint32_t))) {
     // It ends up in logs and exceptions: nothing that moves a terminal's cursor.
     abort.reason += c >= ' ' && c < 127 ? c : '?';
   }

@@ -15,7 +15,9 @@
 //   kLinkDown  u64 link id: the sender gave that link up and resends what it had not acknowledged
 //   kPing      nothing; the answer is a kAck
 //   kGoodbye   nothing: the process leaves in good order; acknowledge all at once
-//   kAbort     u64 context high, u64 context low, u32 rank that failed first, then a text
+//   kAbort     u64 context high, u64 context low, u32 rank that failed first, u32 how many ranks
+//   are
+//              lost, u32 each of those, then a text
 //   kRollCall  u64 context high, u64 context low, u32 tag, u32 the rank that speaks, u64 which
 //              operation of that tag, counted from 1, u64 the operation's signature there (0 where
 //              it is not known), u8 what is said of it (RollCallKind)
@@ -48,6 +50,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -55,11 +58,12 @@
 
 namespace nezha::wire {
 
-constexpr uint16_t kVersion = 8;
+constexpr uint16_t kVersion = 9;
 
 // Limits on what a peer may make this process believe.
 constexpr uint32_t kMaxSegment = 4u << 20;           // bytes of payload in one frame
 constexpr uint64_t kMaxMessage = uint64_t{1} << 60;  // bytes
+constexpr size_t kMaxLost = 64;                      // ranks that an abort names
 constexpr uint32_t kMaxControlBody = 1024;           // bytes, of any frame but kData
 constexpr size_t kMaxRailName = 31;                  // bytes
 
@@ -183,6 +187,7 @@ absl::StatusOr<DataHeader> decode_data(const std::byte* bytes, uint32_t length);
 struct Abort {
   UniqueId context;
   uint32_t rank = 0;
+  std::vector<uint32_t> lost;  // ranks; at most kMaxLost are sent
   std::string reason;
 };
 

@@ -5,6 +5,8 @@
 #include <gloo/common/error.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "nezha/export.h"
 
@@ -30,15 +32,29 @@ class NEZHA_EXPORT InvalidArgument : public ::gloo::InvalidOperationException {
 /// An operation that fails on one rank may have completed on others, whose next one then fails.
 class NEZHA_EXPORT IoError : public ::gloo::IoException {
  public:
-  /// With this `what()`.
-  explicit IoError(const std::string& what) : IoException(what) {}
+  /// With this `what()`, about these `ranks()`.
+  explicit IoError(const std::string& what, std::vector<int> ranks = {})
+      : IoException(what), ranks_(std::move(ranks)) {}
+
+  /// The ranks of the context that are lost as far as this rank knows, in increasing order, each
+  /// once: those that died, have left, or could not be reached. A TimeoutError's are those that the
+  /// operation waited for in vain, whether they do not answer, have not appeared in the store, or
+  /// have not called the operation; up to 16 are known. The list is empty where no rank is to
+  /// blame, as where memory ran out or two ranks called different operations. Ranks may have
+  /// different lists, since each learns of another's end at its own time; and a rank that the
+  /// others could not reach finds itself in its own. `examples/survivors` goes on without them.
+  const std::vector<int>& ranks() const noexcept { return ranks_; }
+
+ private:
+  std::vector<int> ranks_;
 };
 
 /// An IoError whose cause is a deadline; `what()` names whom the operation waited for.
 class NEZHA_EXPORT TimeoutError : public IoError {
  public:
-  /// With this `what()`.
-  explicit TimeoutError(const std::string& what) : IoError(what) {}
+  /// With this `what()`, about these `ranks()`.
+  explicit TimeoutError(const std::string& what, std::vector<int> ranks = {})
+      : IoError(what, std::move(ranks)) {}
 };
 
 }  // namespace nezha

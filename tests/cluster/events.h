@@ -43,9 +43,16 @@ inline std::string member(const std::string& name, double number) {
 inline std::string error_members(const std::exception& error) {
   std::string type = "other";
   if (dynamic_cast<const nezha::InvalidArgument*>(&error) != nullptr) type = "InvalidArgument";
-  if (dynamic_cast<const nezha::IoError*>(&error) != nullptr) type = "IoError";
+  std::string ranks;
+  if (const auto* io_error = dynamic_cast<const nezha::IoError*>(&error)) {
+    type = "IoError";
+    for (const int rank : io_error->ranks()) {
+      ranks += (ranks.empty() ? "" : ",") + std::to_string(rank);
+    }
+  }
   if (dynamic_cast<const nezha::TimeoutError*>(&error) != nullptr) type = "TimeoutError";
-  return member("type", json_string(type)) + member("what", json_string(error.what()));
+  return member("type", json_string(type)) + member("what", json_string(error.what())) +
+         member("ranks", "[" + ranks + "]");
 }
 
 inline double seconds_since(Clock::time_point start) {

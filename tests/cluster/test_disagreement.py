@@ -29,10 +29,11 @@ def options_for(work: job.Job, **others: Any) -> dict[str, Any]:
 
 
 def check_errors(work: job.Job, *parts: str) -> None:
-    """Every rank's error has all of these."""
+    """Every rank's error has all of these, and takes no rank for lost."""
     for rank in work.ranks:
-        what = rank.wait_for("error", timeout=LONG_BEFORE)["what"]
-        assert all(part in what for part in parts), f"{parts}\n{work.told()}"
+        error = rank.wait_for("error", timeout=LONG_BEFORE)
+        assert all(part in error["what"] for part in parts), f"{parts}\n{work.told()}"
+        assert error["ranks"] == [], work.told()
     work.stop()
     work.wait()
     assert all(rank.process.code == 1 for rank in work.ranks)

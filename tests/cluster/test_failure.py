@@ -194,6 +194,8 @@ def test_all_cables_of_a_host(bed: Testbed) -> None:
             assert error["seconds"] < 3 + job.SLACK
             others = "rank [02]" if rank.number == 1 else "rank 1"
             assert re.search(others, without_prefix(error["what"])), error
+            # Who is cut off learns first of one of the others.
+            assert set(error["ranks"]) <= {0, 2} if rank.number == 1 else error["ranks"] == [1], error
 
 
 # ---- a rank -----------------------------------------------------------------------------------
@@ -213,6 +215,7 @@ def check_errors_name(ranks: list[job.Rank], dead: int, within: float) -> None:
         error = rank.wait_for("error", timeout=max(0.0, deadline - time.monotonic()))
         assert error["type"] == "IoError", error
         assert re.search(rf"\brank {dead}\b", without_prefix(error["what"])), error
+        assert error["ranks"] == [dead], error
     for rank in ranks:
         assert rank.process.wait(5) == 1  # and ends in peace
 
@@ -284,6 +287,7 @@ def check_timeouts_name(ranks: list[job.Rank], missing: int, seconds: float) -> 
     for error in errors:
         assert error["seconds"] < seconds + job.SLACK, errors
         assert re.search(rf"\brank {missing}\b", without_prefix(error["what"])), errors
+        assert error["ranks"] == [missing], errors
 
 
 def test_stopped_rank(bed: Testbed) -> None:
@@ -324,8 +328,9 @@ def test_ranks_that_never_enter(bed: Testbed) -> None:
         for rank in (1, 2, 4):
             work.start([rank], late=f"{rank}:2:30000", **options)
         for rank in (work.ranks[0], work.ranks[3]):
-            what = rank.wait_for("error", timeout=12)["what"]
-            assert "ranks 1, 2, 4 have not entered" in what, work.told()
+            error = rank.wait_for("error", timeout=12)
+            assert "ranks 1, 2, 4 have not entered" in error["what"], work.told()
+            assert error["ranks"] == [1, 2, 4], work.told()
 
 
 @pytest.mark.parametrize(
@@ -340,8 +345,9 @@ def test_rank_that_never_joins_behind_others(
         work.start(soon, timeout=1000, **options)
         work.start(late, timeout=20000, **options)
         for rank in work.ranks:
-            what = rank.wait_for("error", timeout=10)["what"]
-            assert re.search(r"\brank 2\b", without_prefix(what)), work.told()
+            error = rank.wait_for("error", timeout=10)
+            assert re.search(r"\brank 2\b", without_prefix(error["what"])), work.told()
+            assert error["ranks"] == [2], work.told()
 
 
 # ---- strangers --------------------------------------------------------------------------------

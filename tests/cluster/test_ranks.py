@@ -222,6 +222,7 @@ class Elastic:
         assert time.monotonic() < deadline, (how, errors)
         for event in errors:
             assert re.search(rf"\brank {number}\b.*{REASONS[how]}", said(event)), (how, number, event)
+            assert event["ranks"] == [number], (how, number, event)
         self.closed(others)
         rank.process.kill()
         return others

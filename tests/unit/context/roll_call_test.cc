@@ -1,5 +1,7 @@
 #include "context/roll_call.h"
 
+#include <vector>
+
 #include "gtest/gtest.h"
 
 namespace nezha {
@@ -89,6 +91,7 @@ TEST(RollCall, NamesWhoDoesNotAnswer) {
   EXPECT_EQ(roll_call.absent(7, 1), "rank 5 has not entered it; ranks 2, 4 have not answered");
   EXPECT_TRUE(roll_call.hear(absent(7, 1, 4))) << "it answers others";
   EXPECT_EQ(roll_call.absent(7, 1), "ranks 4, 5 have not entered it; rank 2 has not answered");
+  EXPECT_EQ(roll_call.missing(7, 1), (std::vector<int>{2, 4, 5}));
 }
 
 TEST(RollCall, KnowsWhoCallsAnotherOperation) {

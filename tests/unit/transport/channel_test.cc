@@ -204,7 +204,7 @@ TEST_F(ChannelScript, NewsGoesByALinkThatLosesLittle) {
     pass(RateTrial::kLongest);
     lose_much(lossy);
     network_->connection(lossy)->weight = 0;  // the frame was lost
-    channel(0).send_abort({FakeNetwork::kJob, 0, "it broke"});
+    channel(0).send_abort({FakeNetwork::kJob, 0, {}, "it broke"});
     network_->settle_down();
     EXPECT_FALSE(network_->side(1).heard_aborts.empty()) << "rail " << lossy << " loses";
     network_.reset();
@@ -227,7 +227,7 @@ TEST_F(ChannelScript, NewsGoesByALinkThatIsWell) {
     send(0, 2, kLarge);
     while (network_->side(0).suspicions.empty()) pass(5 * kMillisecond);
     ASSERT_EQ(failures(0) + failures(1), 0u) << "it is given up, not suspected";
-    channel(0).send_abort({FakeNetwork::kJob, 0, "it broke"});
+    channel(0).send_abort({FakeNetwork::kJob, 0, {}, "it broke"});
     network_->settle_down();
     EXPECT_FALSE(network_->side(1).heard_aborts.empty()) << "rail " << silent << " is silent";
     network_.reset();
@@ -439,7 +439,7 @@ TEST_F(ChannelScript, NobodyNeedsWhatWasSentForABrokenContext) {
   network_->settle_down();
   ASSERT_TRUE(sender.is_settled);
   EXPECT_FALSE(channel(0).drained());
-  network_->side(0).own_aborts.push_back({FakeNetwork::kJob, 0, "it broke"});
+  network_->side(0).own_aborts.push_back({FakeNetwork::kJob, 0, {}, "it broke"});
   EXPECT_TRUE(channel(0).drained());
 }
 
@@ -487,7 +487,7 @@ TEST_F(ChannelScript, AGoodbyeBringsTheAcknowledgementsOfSmallMessages) {
 TEST_F(ChannelScript, AnAbortThatIsLostInSilenceIsSaidAgain) {
   connect(2);
   receive(1, 1, 10);
-  const wire::Abort abort{FakeNetwork::kJob, 0, "it broke"};
+  const wire::Abort abort{FakeNetwork::kJob, 0, {}, "it broke"};
   network_->side(0).own_aborts.push_back(abort);
   network_->break_connection(*network_->connection(0), /*silent=*/true);
   channel(0).send_abort(abort);

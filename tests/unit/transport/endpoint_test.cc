@@ -106,8 +106,8 @@ TEST(Endpoint, AbortsReachTheContextTheyAreFor) {
   exchange(one, two, 1, 10);
   {
     Progress::Guard guard(one.endpoint->progress());
-    one.endpoint->broadcast_abort({kJob, 3, "it broke"});
-    one.endpoint->broadcast_abort({UniqueId{9, 9}, 4, "not yours"});
+    one.endpoint->broadcast_abort({kJob, 3, {}, "it broke"});
+    one.endpoint->broadcast_abort({UniqueId{9, 9}, 4, {}, "not yours"});
   }
   exchange(one, two, 2, 10);
   const std::vector<wire::Abort> aborts = two.wait_for_abort();
@@ -136,7 +136,7 @@ TEST(Endpoint, WhyAContextBrokeArrivesThoughItsProcessEnds) {
       Waiter tick;
       one->endpoint->progress().wait(guard, tick, now() + 20 * kMillisecond);
       channel.abandon(*ours.message);
-      one->endpoint->broadcast_abort({kJob, 3, "it broke"});
+      one->endpoint->broadcast_abort({kJob, 3, {}, "it broke"});
     }
     end = std::thread([&] { one.reset(); });
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -149,7 +149,7 @@ TEST(Endpoint, WhoConnectsToABrokenContextIsTold) {
   Host one, two;
   {
     Progress::Guard guard(one.endpoint->progress());
-    one.endpoint->broadcast_abort({kJob, 3, "it broke"});
+    one.endpoint->broadcast_abort({kJob, 3, {}, "it broke"});
   }
   exchange(one, two, 1, 10);
   const std::vector<wire::Abort> aborts = two.wait_for_abort();
@@ -237,7 +237,7 @@ void speak_of_next(Host& from, const Host& to) {
 
 void break_next(Host& host) {
   Progress::Guard guard(host.endpoint->progress());
-  host.endpoint->broadcast_abort({kNext, 3, "it broke"});
+  host.endpoint->broadcast_abort({kNext, 3, {}, "it broke"});
 }
 
 void leave_next(Host& host) {

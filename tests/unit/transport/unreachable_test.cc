@@ -334,7 +334,7 @@ TEST_F(Warnings, ThereAreNoneOfThisProcessesOwnEnd) {
 // All of its ranks end now, each in its own way.
 TEST_F(Warnings, ThereAreNoneOnceTheContextIsBroken) {
   connect(2);
-  network_->side(0).own_aborts.push_back({FakeNetwork::kJob, 0, "it broke"});
+  network_->side(0).own_aborts.push_back({FakeNetwork::kJob, 0, {}, "it broke"});
   cut_all();
   pass(kSecond);
   EXPECT_EQ(warnings(), std::vector<std::string>());

@@ -123,11 +123,13 @@ TEST(WireLayout, ControlBodies) {
   const std::string number = encode_number(0x0102030405060708);
   EXPECT_EQ(hex(span(number)), "0807060504030201");
   const std::string abort =
-      encode(Abort{{0x0102030405060708, 0x1112131415161718}, 0x21222324, "no"});
+      encode(Abort{{0x0102030405060708, 0x1112131415161718}, 0x21222324, {0x31323334}, "no"});
   EXPECT_EQ(hex(span(abort)),
             "0807060504030201"
             "1817161514131211"
             "24232221"
+            "01000000"
+            "34333231"
             "6e6f");
 }
 
@@ -283,15 +285,18 @@ TEST(Wire, ControlBodiesComeBackAndOthersAreRefused) {
   for (const size_t size : {0, 7, 9}) {
     EXPECT_FALSE(decode_number(span(std::string(size, 'x'))).ok()) << size;
   }
-  const auto abort = decode_abort(span(encode(Abort{{1, 2}, 3, "rank 3 died"})));
+  const auto abort = decode_abort(span(encode(Abort{{1, 2}, 3, {4, 5}, "rank 3 died"})));
   ASSERT_TRUE(abort.ok());
   EXPECT_EQ(abort->context, (UniqueId{1, 2}));
   EXPECT_EQ(abort->rank, 3u);
+  EXPECT_EQ(abort->lost, (std::vector<uint32_t>{4, 5}));
   EXPECT_EQ(abort->reason, "rank 3 died");
-  for (size_t size = 0; size < 20; ++size) {
-    EXPECT_FALSE(decode_abort(span(std::string(size, 'x'))).ok()) << size;
+  const std::string whole = encode(Abort{{1, 2}, 3, {4, 5}, ""});
+  for (size_t size = 0; size < whole.size(); ++size) {
+    EXPECT_FALSE(decode_abort(span(whole.substr(0, size))).ok()) << size;
   }
-  EXPECT_EQ(decode_abort(span(std::string(20, 'x')))->reason, "");
+  EXPECT_EQ(decode_abort(span(whole))->reason, "");
+  EXPECT_FALSE(decode_abort(span(std::string(kMaxControlBody, 'x'))).ok()) << "too many ranks";
 }
 
 TEST(Wire, IdsComeBackAsTheyWere) {
@@ -320,11 +325,14 @@ TEST(Wire, RollCallsComeBackAsTheyWere) {
 }
 
 TEST(Wire, AbortReasonsAreBoundedAndPrintable) {
-  const std::string body = encode(Abort{{1, 2}, 3, std::string(5000, 'x')});
+  const std::string body = encode(Abort{{1, 2}, 3, {}, std::string(5000, 'x')});
   EXPECT_EQ(body.size(), kMaxControlBody);
-  EXPECT_EQ(decode_abort(span(body))->reason, std::string(kMaxControlBody - 20, 'x'));
-  EXPECT_EQ(decode_abort(span(encode(Abort{{1, 2}, 3, "a\x1b[2J\n\x7f\xffz"})))->reason,
+  EXPECT_EQ(decode_abort(span(body))->reason, std::string(kMaxControlBody - 24, 'x'));
+  EXPECT_EQ(decode_abort(span(encode(Abort{{1, 2}, 3, {}, "a\x1b[2J\n\x7f\xffz"})))->reason,
             "a?[2J???z");
+  const std::string many = encode(Abort{{1, 2}, 3, std::vector<uint32_t>(1000), "why"});
+  EXPECT_EQ(decode_abort(span(many))->lost.size(), kMaxLost);
+  EXPECT_EQ(decode_abort(span(many))->reason, "why");
 }
 
 TEST(Wire, RandomBytesAreRefusedOrMakeSense) {

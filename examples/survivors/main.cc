@@ -1,0 +1,201 @@
+// A job that goes on after ranks were lost, as elastic training does. Every process adds its number
+// to a total that all of them keep. When an operation fails, those that are left agree on who goes
+// on, join a new context, take the total from whoever is furthest, and go on with fewer ranks.
+//
+//   mkdir /tmp/meeting
+//   for i in 0 1 2 3; do ./survivors $i 4 /tmp/meeting 1000 tcp:lo & done; sleep 5; kill -9 $!;
+//   wait
+//
+// Processes on several machines share the directory (NFS, say), a new one for each run.
+#include <gloo/rendezvous/file_store.h>
+#include <gloo/rendezvous/prefix_store.h>
+#include <nezha/nezha.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace {
+
+constexpr std::chrono::seconds kTimeout{10};  // of an operation
+
+using Members = std::vector<int>;  // the processes of a context, by their numbers, in rank order
+
+// ---- Agreement on who goes on ------------------------------------------------------------------
+
+// What all processes that ask for it agree on: the first proposal. `own`: this process. The file
+// system decides which one that is, since it makes a link only where there is none. A Redis server
+// does it by SETNX, and PyTorch's TCPStore by compare_set.
+std::string agree(const std::string& path, const std::string& proposal, int own) {
+  const std::string draft = path + "." + std::to_string(own);
+  std::ofstream file(draft);
+  if (!(file << proposal).flush()) throw std::runtime_error("cannot write " + draft);
+  std::error_code is_there;
+  std::filesystem::create_hard_link(draft, path, is_there);
+  std::filesystem::remove(draft);
+  std::ifstream decision(path);
+  std::stringstream text;
+  if (!(text << decision.rdbuf())) throw std::runtime_error("cannot read " + path);
+  return text.str();
+}
+
+std::string path_of(const std::string& directory, int context) {
+  return directory + "/members-" + std::to_string(context);
+}
+
+// The members of the context of that number. Processes may know of different losses: those that
+// only others know of fail the next context, and are left out then.
+Members agree_on_members(const std::string& directory, int number, const Members& proposal,
+                         int own) {
+  std::string text;
+  for (const int member : proposal) text += std::to_string(member) + " ";
+  std::istringstream agreed(agree(path_of(directory, number), text, own));
+  Members members;
+  for (int member = 0; agreed >> member;) members.push_back(member);
+  return members;
+}
+
+// A process that has lost most of the others may be the one that is cut off: they have the first
+// say.
+void let_others_propose(const std::string& directory, int number) {
+  const auto end = std::chrono::steady_clock::now() + kTimeout;
+  while (!std::filesystem::exists(path_of(directory, number)) &&
+         std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
+Members without(const Members& members, const std::vector<int>& lost_ranks) {
+  Members rest;
+  for (size_t rank = 0; rank < members.size(); ++rank) {
+    const bool is_lost = std::count(lost_ranks.begin(), lost_ranks.end(), rank) != 0;
+    if (!is_lost) rest.push_back(members[rank]);
+  }
+  return rest;
+}
+
+// ---- The work ----------------------------------------------------------------------------------
+
+struct State {
+  int64_t step = 0;   // how many were done
+  int64_t total = 0;  // of the numbers of all who took part in them
+};
+
+class Worker {
+ public:
+  Worker(int number, std::string directory, int64_t steps, std::vector<std::string> rails)
+      : number_(number),
+        directory_(std::move(directory)),
+        steps_(steps),
+        rails_(std::move(rails)) {}
+
+  // Until all steps are done, in as many contexts as that takes. The exit status.
+  int run(int processes) {
+    Members members;
+    for (int member = 0; member < processes; ++member) members.push_back(member);
+    for (int context = 0;; ++context) {
+      members = agree_on_members(directory_, context, members, number_);
+      if (std::count(members.begin(), members.end(), number_) == 0) {
+        std::printf("process %d: the others go on without this one\n", number_);
+        return 1;
+      }
+      try {
+        run_context(context, members);
+        std::printf("process %d: %lld steps are done, the total is %lld\n", number_,
+                    static_cast<long long>(state_.step), static_cast<long long>(state_.total));
+        return 0;
+      } catch (const nezha::IoError& error) {
+        std::printf("process %d: %s\n", number_, error.what());
+        if (error.ranks().empty()) throw;  // no rank is to blame: the next context would fail, too
+        const Members rest = without(members, error.ranks());
+        if (2 * rest.size() <= members.size()) let_others_propose(directory_, context + 1);
+        members = rest;
+      }
+    }
+  }
+
+ private:
+  // The context is destroyed before the next one is made.
+  void run_context(int context_number, const Members& members) {
+    nezha::ContextOptions options;
+    options.rank =
+        static_cast<int>(std::find(members.begin(), members.end(), number_) - members.begin());
+    options.size = static_cast<int>(members.size());
+    options.rails = rails_;
+    options.timeout = kTimeout;
+    // Each context has a prefix of its own: records of earlier ones do not mislead it.
+    gloo::rendezvous::FileStore files(directory_);
+    auto store = std::make_shared<gloo::rendezvous::PrefixStore>(
+        "context-" + std::to_string(context_number), files);
+    auto context = nezha::Context::create(store, options);
+    std::printf("process %d: rank %d of %d\n", number_, options.rank, options.size);
+    catch_up(context);
+    while (state_.step < steps_) do_step(context);
+    // Nobody ends before all have done the last step, which may have to be done again.
+    nezha::BarrierOptions barrier(context);
+    nezha::barrier(barrier);
+  }
+
+  // A step that failed here may have been completed elsewhere: all take the state of the rank that
+  // has done the most.
+  void catch_up(const std::shared_ptr<nezha::Context>& context) {
+    const int64_t size = context->size();
+    int64_t furthest = state_.step * size + context->rank();
+    nezha::AllreduceOptions allreduce(context);
+    allreduce.setOutput(&furthest, 1);
+    allreduce.setOperation(nezha::ReduceOperation::kMax);
+    nezha::allreduce(allreduce);
+
+    nezha::BroadcastOptions broadcast(context);
+    broadcast.setRoot(static_cast<int>(furthest % size));
+    State state = state_;
+    broadcast.setOutput(reinterpret_cast<int64_t*>(&state), sizeof state / sizeof(int64_t));
+    nezha::broadcast(broadcast);
+    state_ = state;
+  }
+
+  void do_step(const std::shared_ptr<nezha::Context>& context) {
+    int64_t sum = number_;
+    nezha::AllreduceOptions allreduce(context);
+    allreduce.setOutput(&sum, 1);
+    nezha::allreduce(allreduce);
+    state_.total += sum;
+    ++state_.step;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // the computation
+  }
+
+  const int number_;
+  const std::string directory_;
+  const int64_t steps_;
+  const std::vector<std::string> rails_;
+  State state_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 6) {
+    std::fprintf(stderr, "usage: %s NUMBER PROCESSES SHARED-DIRECTORY STEPS RAIL...\n", argv[0]);
+    return 2;
+  }
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // whoever watches it by a pipe sees each line at once
+  try {
+    return Worker(std::atoi(argv[1]), argv[3], std::atoll(argv[4]), {argv + 5, argv + argc})
+        .run(std::atoi(argv[2]));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "process %s: %s\n", argv[1], error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,58 @@
+"""A job of examples/survivors goes on after it has lost ranks."""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+
+import job
+from processes import end_sessions
+from testbed import Process, Testbed
+
+SURVIVORS = str(job.BUILD / "tests" / "cluster_survivors")
+PROCESSES = 5
+STEPS = 1000
+RAILS = ["eth0", "eth1"]
+TIMEOUT = 10.0  # seconds, of the example's operations
+
+
+def start(bed: Testbed, number: int, folder: Path) -> Process:
+    rails = [f"tcp:{rail}" for rail in RAILS]
+    argv = [SURVIVORS, str(number), str(PROCESSES), str(folder), str(STEPS), *rails]
+    [process] = bed.start(argv, on=[number])
+    return process
+
+
+def await_context(processes: list[Process], size: int, seconds: float) -> None:
+    for process in processes:
+        process.wait_for(rf"rank \d of {size}\n", seconds)
+
+
+def total(process: Process) -> str:
+    end = re.search(rf"{STEPS} steps are done, the total is (\d+)\n", process.stdout)
+    assert end, process.stdout
+    return end[1]
+
+
+def test_survivors(tmp_path: Path) -> None:
+    """One is killed, one is stopped, one is cut off; the two that are left do all steps."""
+    with Testbed(hosts=PROCESSES, rails=dict.fromkeys(RAILS, "1gbit")) as bed:
+        processes = [start(bed, number, tmp_path) for number in range(PROCESSES)]
+        try:
+            await_context(processes, 5, job.PATIENCE)
+            processes[0].kill(signal.SIGKILL)
+            await_context(processes[1:], 4, job.PATIENCE)
+            processes[4].kill(signal.SIGSTOP)
+            await_context(processes[1:4], 3, TIMEOUT + job.PATIENCE)
+            for rail in RAILS:
+                bed.cut(2, rail, "silent")
+            survivors = [processes[1], processes[3]]
+            await_context(survivors, 2, TIMEOUT + job.PATIENCE)
+            # Who has been left out says so, once it can look.
+            assert processes[2].wait(TIMEOUT + job.PATIENCE) == 1
+            assert "the others go on without this one" in processes[2].stdout
+            assert [process.wait(job.PATIENCE) for process in survivors] == [0, 0]
+            assert total(survivors[0]) == total(survivors[1])
+        finally:
+            end_sessions(processes, gently=False)
