@@ -105,7 +105,7 @@ def test_figures_of_a_switch() -> None:
 def test_operations_by_the_hosts_are_seen() -> None:
     """Of short ones what the ranks agree on by TCP is most of the bytes."""
     rails = [{"name": "eth0", "bytes": 9000}, {"name": "flare", "bytes": 1600}]
-    row = {"bytes": 4, "iterations": 100, "size": 4, "rails": rails}
+    row = {"bytes": 4, "iterations": 100, "ranks": 4, "rails": rails}
     assert part_by_switch(row) == 1
     assert part_by_switch(row | {"rails": rails[:1]}) == 0
 
