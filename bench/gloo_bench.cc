@@ -137,7 +137,7 @@ class GlooRunner : public Runner {
   // Where each device's slice ends: on a cache line, rounded up, so that a short message is the
   // first device's alone.
   std::vector<size_t> slice_ends(size_t elements, size_t element_size) const {
-    const auto line = static_cast<double>(64 / element_size);  // elements
+    const double line = 64.0 / static_cast<double>(element_size);  // elements
     const double total = std::accumulate(shares_.begin(), shares_.end(), 0.0);
     std::vector<size_t> ends;
     double sum = 0;

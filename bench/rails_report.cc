@@ -39,6 +39,7 @@ bool is_troubled(const Row& row) { return row.rail.down_peers > 0 || row.rail.fa
 
 std::string encode(const std::vector<RailStats>& rails) {
   std::vector<std::string> lines;
+  lines.reserve(rails.size());
   for (const RailStats& rail : rails) {
     lines.push_back(absl::StrJoin(
         std::make_tuple(absl::CEscape(rail.name), absl::CEscape(rail.last_failure),
@@ -158,7 +159,7 @@ void print_troubles(const std::vector<Row>& rows, const std::set<int>& shown) {
   for (const Row& row : rows) {
     const RailStats& rail = row.rail;
     if (!is_troubled(row)) continue;
-    if (shown.count(row.rank) == 0) {
+    if (!shown.contains(row.rank)) {
       others.insert(row.rank);
       continue;
     }
@@ -191,7 +192,7 @@ void print_rails(const std::vector<Row>& rows, int size) {
               static_cast<int>(width), "rail", static_cast<int>(state_width), "state", "sent (B)",
               "share", "received (B)", "rate", "resent", "lost", "remade");
   for (const Row& row : rows) {
-    if (shown.count(row.rank) == 0) continue;
+    if (!shown.contains(row.rank)) continue;
     const RailStats& rail = row.rail;
     std::puts(absl::StrFormat("%6d  %-*s  %-*s %15d %6.1f%% %15d %10.3f %8d %6d %7d", row.rank,
                               static_cast<int>(width), rail.name, static_cast<int>(state_width),
@@ -232,9 +233,13 @@ void print_history(const std::vector<std::string>& lines) {
   if (probes > 0) std::printf("  and %d probes that were not worth it\n", probes);
 }
 
-void print_balance(const BalanceStats& balance) {
+void print_balance(const Options& options, const BalanceStats& balance) {
   if (balance.classes.empty()) {
-    std::puts("\nThe load balancer has decided nothing. Stripes go by the rails' rates.");
+    std::puts(
+        absl::StrFormat("\nThe load balancer has decided nothing (plan %s, policy %s). Stripes"
+                        " go by the rails' rates,\nand slices by --share.",
+                        options.plan, options.policy)
+            .c_str());
     return;
   }
   std::puts(
@@ -276,7 +281,7 @@ void report_rails(const Runner& runner, const Options& options, Meeting& meeting
     print_json(rows, balance);
   } else {
     print_rails(rows, options.size);
-    print_balance(balance);
+    print_balance(options, balance);
   }
   flush_output();
 }

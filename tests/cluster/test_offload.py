@@ -170,6 +170,9 @@ def test_a_whole_run(tmp_path: Path) -> None:
     (tmp_path / offload.TABLE).write_text("an earlier run's")
     done = call("--quick", "--cases", "tree,rails", "--sizes", "256K", "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
+    first = done.stderr.splitlines()[0]  # eight hosts, two switches, a manager; three times 8 x 256 KiB
+    assert "needs root or user namespaces" in first and "6 MiB of memory" in first
+    assert "up to 11 processes at a time" in first
     tree, rails = offload.load(tmp_path / offload.DATA)
     for case in (tree, rails):
         for way in case.configs:

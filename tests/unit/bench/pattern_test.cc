@@ -91,6 +91,7 @@ class Patterns : public testing::TestWithParam<std::tuple<std::string, std::stri
 
   std::vector<int> all_ranks() const {
     std::vector<int> all;
+    all.reserve(static_cast<size_t>(ranks()));
     for (int rank = 0; rank < ranks(); ++rank) all.push_back(rank);
     return all;
   }
