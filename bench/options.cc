@@ -239,7 +239,7 @@ void add_options_of_rails_alone(OptionTable& table, Options& o, bool& list_rails
                    [&o](const auto&) { o.await_switch = true; }});
   table.push_back({0, "rails-report", "",
                    "tell at the end what each rail of the ranks has carried, whether it is up, and"
-                   " what the load balancer has decided, when and why",
+                   " what the load balancer has decided, when and why (json: one object more)",
                    [&o](const auto&) { o.rails_report = true; }});
 }
 

@@ -235,11 +235,12 @@ void print_history(const std::vector<std::string>& lines) {
 
 void print_balance(const Options& options, const BalanceStats& balance) {
   if (balance.classes.empty()) {
-    std::puts(
-        absl::StrFormat("\nThe load balancer has decided nothing (plan %s, policy %s). Stripes"
-                        " go by the rails' rates,\nand slices by --share.",
-                        options.plan, options.policy)
-            .c_str());
+    std::puts(absl::StrFormat(
+                  "\nThe load balancer has decided nothing (plan %s, policy %s): stripes go by"
+                  " the rails' rates,\nor by the fastest rail if they are short, and slices"
+                  " by --share.",
+                  options.plan, options.policy)
+                  .c_str());
     return;
   }
   std::puts(

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -134,11 +135,14 @@ void print_table_row(const Options& options, const Measurement& result) {
               result.elements, result.min, result.p50, result.p99, result.max,
               algorithm_bandwidth(options, result), bus_bandwidth(options, result), used.c_str(),
               result.iterations);
+  std::string rest;
   for (const auto& rail : result.sent) {
     const std::string percent = absl::StrCat(" ", fixed(100 * share(result, rail), 1), "%");
-    std::printf(" %s%-*s", rail.name.c_str(), kLongestShare, percent.c_str());
+    absl::StrAppendFormat(&rest, " %s%-*s", rail.name, kLongestShare, percent);
   }
-  std::printf("%s%s\n", result.learned.empty() ? "" : "  ", result.learned.c_str());
+  absl::StrAppend(&rest, "  ", result.learned);
+  absl::StripTrailingAsciiWhitespace(&rest);
+  std::puts(rest.c_str());
 }
 
 void print_table_head(const Dialect& dialect, const std::vector<std::string>& rails) {
@@ -172,12 +176,11 @@ void print_table_header(const Dialect& dialect, const Options& o,
 
 constexpr const char* kBalancerLegend =
     "load balancer: what rank 0 had learned of such messages at the end of the row. searching: it\n"
-    "  looks for the rails that are to carry them; cold: one rail carries them; hot: several do,\n"
-    "  and it looks for the part of each; converged: several do, which finish together; (trying):\n"
-    "  it looks at another division for a few operations. Then the part that each rail is to "
-    "carry\n"
-    "  (stripes: the whole message over all rails), and the algorithm if it is not the usual "
-    "one.\n";
+    "  looks for the rails that are to carry them; cold: one rail carries them, or they go as\n"
+    "  stripes; hot: several rails carry them, and it looks for the part of each; converged:\n"
+    "  several rails carry them and finish together; (trying): it looks at another division for a\n"
+    "  few operations. Then the part that each rail is to carry (stripes: the whole message over\n"
+    "  all rails), and the algorithm if it is not the usual one.\n";
 
 }  // namespace
 
