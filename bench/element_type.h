@@ -48,12 +48,12 @@ auto with_type(DataType type, const Body& body) {
   return body(TypeTag<float>());
 }
 
-// All that the library has, but the user's own reductions.
+// The names of all that the library has, without the user's own reductions.
 std::vector<std::string> type_names();
 std::vector<std::string> operation_names();
 
-// The type or the operation of that name; float32 or the sum if there is none of that name, as a
-// collective without elements has no name.
+// Returns the type or the operation of that name, and float32 or the sum for an empty name, which
+// collectives have that have no elements or combine nothing.
 DataType to_type(const std::string& name);
 ReduceOperation to_operation(const std::string& name);
 

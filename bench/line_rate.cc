@@ -13,7 +13,8 @@
 namespace nezha::bench {
 namespace {
 
-// The interface of tcp:eth0?rail=blue, flare:eth0@10.0.0.6:7000 or, of other libraries, eth0.
+// Returns eth0 for tcp:eth0?rail=blue, for flare:eth0@10.0.0.6:7000, and for eth0 itself, which
+// other libraries take.
 std::string interface_of(const std::string& rail) {
   const size_t colon = rail.find(':');
   const size_t begin = colon == std::string::npos ? 0 : colon + 1;
@@ -25,7 +26,7 @@ bool is_named(const NetworkInterface& interface, const std::vector<std::string>&
                      [&](const auto& rail) { return interface_of(rail) == interface.name; });
 }
 
-// auto, or no rails, takes what has a URI, but for what !PATTERN leaves out.
+// Whether auto, which no rails stand for too, takes the interface. !PATTERN leaves some out.
 bool is_found(const NetworkInterface& interface, const std::vector<std::string>& rails) {
   const bool is_auto =
       rails.empty() || std::find(rails.begin(), rails.end(), "auto") != rails.end();

@@ -67,7 +67,8 @@ void in_parallel(size_t threads, const std::function<void(size_t)>& body) {
   }
 }
 
-// What the pattern of a broadcast is like, which combines nothing: every rank's input is its own.
+// The operation that inputs are made for. A broadcast combines nothing; the maximum's inputs are
+// numbers of each rank's own.
 ReduceOperation pattern_operation(const Options& options) {
   return options.collective == "broadcast" ? ReduceOperation::kMax
                                            : to_operation(options.operation);

@@ -62,7 +62,7 @@ class Benchmark {
                     std::chrono::steady_clock::time_point start);
   // What this rank has sent so far, on each of rails_.
   std::vector<RailBytes> bytes_sent() const;
-  // Adds to the CPU time and the bytes.
+  // Runs so many iterations, and adds their CPU time and bytes to `mine`.
   void run_batch(std::vector<Job>& jobs, size_t iterations, Measurement& mine);
   Measurement run_timed(std::vector<Job>& jobs);
   Measurement combine(const Measurement& mine);

@@ -125,7 +125,7 @@ std::string one_of(const std::string& text, const std::vector<std::string>& know
                    absl::StrJoin(known, ", ") + ")");
 }
 
-// Of a type or an operation: what nezha has, another library may lack.
+// The name of a type or an operation. Another library may lack what nezha has.
 std::string one_of_theirs(const std::string& text, const std::vector<std::string>& theirs,
                           const std::vector<std::string>& all, const Dialect& dialect) {
   if (!is_one_of(text, theirs) && is_one_of(text, all)) {
@@ -226,7 +226,7 @@ void add_policy_options(OptionTable& table, Options& o, const Dialect& dialect) 
                    [&o](const auto& v) { o.table = v; }});
 }
 
-// Of a library that knows rails.
+// Adds the options of a program whose library knows rails.
 void add_options_of_rails_alone(OptionTable& table, Options& o, bool& list_rails) {
   table.push_back({0, "list-rails", "", "show this host's interfaces, and what auto takes and why",
                    [&](const auto&) { list_rails = true; }});

@@ -32,7 +32,7 @@ class Pattern {
   // Checks every element of the reduction of all ranks' inputs. Throws WrongResult.
   void check_reduction(const void* result, size_t elements, uint64_t number) const;
 
-  // Likewise, that it is that rank's input.
+  // Checks every element of what should be that rank's input. Throws WrongResult.
   void check_copy(const void* copy, size_t elements, int rank, uint64_t number) const;
 
  private:
@@ -43,7 +43,7 @@ class Pattern {
   DataType type_;
   ReduceOperation operation_;
   int ranks_;
-  size_t turns_;  // of so many ranks one has a number of its own for an element
+  size_t turns_;  // one rank of so many has a number of its own for an element
   size_t period_;
 };
 

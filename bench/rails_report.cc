@@ -23,8 +23,8 @@
 namespace nezha::bench {
 namespace {
 
-constexpr int kAllRanks = 8;         // so many are all shown
-constexpr size_t kMostTroubled = 8;  // of more ranks, so many that have lost a link
+constexpr int kAllRanks = 8;         // the most ranks that are all shown
+constexpr size_t kMostTroubled = 8;  // how many of more ranks that have lost a link
 
 // A rail of a rank.
 struct Row {
@@ -131,8 +131,8 @@ void print_json(const std::vector<Row>& rows, const BalanceStats& balance) {
 
 // ---- for people -------------------------------------------------------------------------------
 
-// Of many ranks: rank 0, for each rail where it carried the least and the most, and some of those
-// that have lost a link.
+// Returns all ranks if they are few. Otherwise these are rank 0, for each rail the ranks where its
+// share is least and greatest, and some of those that have lost a link.
 std::set<int> ranks_to_show(const std::vector<Row>& rows, int size) {
   std::set<int> shown{0};
   std::set<int> troubled;

@@ -23,8 +23,8 @@ double algorithm_bandwidth(const Options& options, const Measurement& result) {
   return result.p50 > 0 ? 8 * bytes / result.p50 / 1e3 : 0;
 }
 
-// What each rank must send at least of each byte over links from rank to rank, as nccl-tests has
-// it.
+// Returns how much each rank must send at least, as a multiple of the message, where ranks send to
+// each other. nccl-tests has the same factors.
 double bus_factor(const Options& options) {
   return options.collective == "allreduce" ? 2.0 * (options.size - 1) / options.size : 1;
 }

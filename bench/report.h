@@ -9,7 +9,7 @@
 
 namespace nezha::bench {
 
-// As a string of JSON.
+// Returns the text as a string of JSON.
 std::string quoted(const std::string& text);
 
 // Writes all that has been printed. Throws if any of it could not be written.

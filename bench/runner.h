@@ -19,7 +19,7 @@ class Operation {
   virtual void run() = 0;
 };
 
-// What one thread's collective is. The root is rank 0.
+// One thread's collective. The root is rank 0.
 struct Request {
   std::string collective;  // one of the program's (Dialect::collectives)
   DataType type = DataType::kFloat32;
@@ -51,7 +51,7 @@ class Runner {
   // empty if nothing.
   virtual std::string learned(size_t /*bytes*/) const { return ""; }
 
-  // Of nezha alone: what Context::rails() and Context::balance() say.
+  // What Context::rails() and Context::balance() say; nothing if the library is not nezha.
   virtual std::vector<RailStats> rails() const { return {}; }
   virtual BalanceStats balance() const { return {}; }
 };

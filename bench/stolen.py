@@ -42,7 +42,7 @@ def usage_of_all() -> Iterator[tuple[int, Usage]]:
 
 
 def ticks_of_others(usages: dict[int, Usage]) -> int:
-    """Of all processes but this one, its descendants and the kernel's threads.
+    """The ticks of all processes but this one, its descendants and the kernel's threads.
 
     A process that ends hands its ticks on to its parent, so that none are lost. What the kernel's
     threads do is mostly the networks' work, and so this benchmark's.

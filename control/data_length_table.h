@@ -27,7 +27,7 @@ struct TableEntry {
     // When it was made, for people. An earlier run's time is not saved.
     absl::Time time = absl::InfinitePast();
 
-    // All but the time.
+    // Compares all but the time.
     friend bool operator==(const Change& a, const Change& b) {
       return std::tie(a.windows, a.cause, a.allocation) ==
              std::tie(b.windows, b.cause, b.allocation);
