@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "bench/measure.h"
+#include "bench/rails_report.h"
 #include "bench/report.h"
 #include "bench/start_up.h"
 #include "common/standard_descriptors.h"
@@ -16,12 +17,15 @@
 namespace nezha::bench {
 namespace {
 
-// All but what each rank may have of its own: rank, way to the store, rails, timeout,
-// format, checks.
+// All but what each rank may have of its own: rank, way to the store, rails, their line rate,
+// timeout, format, checks.
 Settings settings_of(const Dialect& dialect, const Options& o) {
   const auto count = [](size_t number) { return std::to_string(number); };
   return {{"the program", dialect.program},
           {"the collective", o.collective},
+          {"--type", o.type},
+          {"--operation", o.operation},
+          {"--rails-report", o.rails_report ? "given" : "not given"},
           {"--size", std::to_string(o.size)},
           {"--elements", absl::StrJoin(o.elements, ",")},
           {"--warmup-iters", count(o.warmup_iterations)},
@@ -66,10 +70,15 @@ void run(const Dialect& dialect, Options& options, const Connect& connect, Meeti
   Benchmark benchmark(*runner, options, rails);
   const bool prints = options.rank == 0;
   if (prints) print_header(dialect, options, rails);
+  Measurement last;
   for (const size_t elements : options.elements) {
-    const Measurement result = benchmark.measure(elements);
-    if (prints) print_row(dialect, options, result);
+    const std::string learned = last.learned;
+    last = benchmark.measure(elements);
+    if (prints) print_row(dialect, options, last);
+    if (last.learned.empty()) last.learned = learned;
   }
+  if (prints) print_legend(options, last);
+  if (options.rails_report) report_rails(*runner, options, meeting);
 }
 
 // The library may have said already who speaks.
@@ -95,6 +104,9 @@ void meet_and_run(const Dialect& dialect, Options options, const Connect& connec
 
 int benchmark_main(int argc, char** argv, const Dialect& dialect, const Connect& connect) {
   occupy_standard_descriptors();
+  // What cannot be written fails in flush_output() then, which knows the reason.
+  static char output[size_t{64} << 10];
+  std::setvbuf(stdout, output, _IOFBF, sizeof output);
   const char* program = dialect.program.c_str();
   std::optional<Options> options;
   try {

@@ -20,7 +20,11 @@ std::vector<std::vector<double>> gather(Runner& runner, const Options& options,
     pair[1] = static_cast<float>(values[i] - static_cast<double>(pair[0]));
   }
   const auto tag = static_cast<uint32_t>(options.threads);  // the threads have the tags below
-  runner.prepare("allreduce", floats.data(), floats.data(), floats.size(), tag)->run();
+  Request request{"allreduce"};
+  request.input = request.output = floats.data();
+  request.elements = floats.size();
+  request.tag = tag;
+  runner.prepare(request)->run();
 
   std::vector<std::vector<double>> all(ranks, std::vector<double>(count));
   for (size_t rank = 0; rank < ranks; ++rank) {

@@ -5,13 +5,16 @@
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/prefix_store.h>
 #include <gloo/transport/tcp/device.h>
+#include <gloo/types.h>
 
 #include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <numeric>
+#include <type_traits>
 
 #include "bench/benchmark_main.h"
+#include "bench/element_type.h"
 #include "bench/interface_bytes.h"
 #include "bench/repeater.h"
 
@@ -22,6 +25,9 @@ const Dialect kDialect = {
     "gloo-bench",
     "the speed of Gloo's collectives, measured as nezha-bench does",
     {"allreduce"},
+    {"float32", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16",
+     "float64"},
+    {"sum", "product", "min", "max"},
     "tcp-device",
     "LIST",
     "network interfaces, such as eth0,eth1; each gets a slice of the buffer",
@@ -29,8 +35,44 @@ const Dialect kDialect = {
     {"slice"},
 };
 
+// As Gloo knows the type. There is none of its own for bfloat16, which kDialect leaves out.
+template <typename T>
+using GlooType = std::conditional_t<std::is_same_v<T, Float16>, ::gloo::float16, T>;
+
+using Function = void (*)(void* result, const void* a, const void* b, size_t elements);
+
+Function function_of(DataType type, ReduceOperation operation) {
+  return with_type(type, [operation](auto tag) -> Function {
+    using T = GlooType<typename decltype(tag)::Type>;
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      return nullptr;
+    } else {
+      switch (operation) {
+        case ReduceOperation::kProduct:
+          return &::gloo::product<T>;
+        case ReduceOperation::kMin:
+          return &::gloo::min<T>;
+        case ReduceOperation::kMax:
+          return &::gloo::max<T>;
+        default:
+          return &::gloo::sum<T>;
+      }
+    }
+  });
+}
+
 using ContextPointer = std::shared_ptr<::gloo::rendezvous::Context>;
 using GlooOptions = ::gloo::AllreduceOptions;
+
+void set_vectors(GlooOptions& slice, const Request& request, size_t begin, size_t end) {
+  with_type(request.type, [&](auto tag) {
+    using T = GlooType<typename decltype(tag)::Type>;
+    T* const input = static_cast<T*>(request.input);
+    T* const output = static_cast<T*>(request.output);
+    if (input != output) slice.setInput(input + begin, end - begin);
+    slice.setOutput(output + begin, end - begin);
+  });
+}
 
 // One allreduce per slice, all at the same time: the first in the calling thread.
 class Allreduce : public Operation {
@@ -63,20 +105,16 @@ class GlooRunner : public Runner {
     }
   }
 
-  std::unique_ptr<Operation> prepare(const std::string&, float* input, float* output,
-                                     size_t elements, uint32_t tag) override {
+  std::unique_ptr<Operation> prepare(const Request& request) override {
     std::vector<GlooOptions> slices;
-    const auto ends = slice_ends(elements);
+    const auto ends = slice_ends(request.elements, size_of(request.type));
     for (size_t i = 0, begin = 0; i < ends.size(); begin = ends[i++]) {
       if (begin == ends[i]) continue;
       GlooOptions slice(contexts_[i]);
-      if (input != output) slice.setInput(input + begin, ends[i] - begin);
-      slice.setOutput(output + begin, ends[i] - begin);
+      set_vectors(slice, request, begin, ends[i]);
       slice.setAlgorithm(bcube_ ? GlooOptions::Algorithm::BCUBE : GlooOptions::Algorithm::RING);
-      slice.setReduceFunction([](void* sum, const void* a, const void* b, size_t n) {
-        ::gloo::sum<float>(sum, a, b, n);
-      });
-      slice.setTag(tag);
+      slice.setReduceFunction(function_of(request.type, request.operation));
+      slice.setTag(request.tag);
       slices.push_back(std::move(slice));
     }
     return std::make_unique<Allreduce>(std::move(slices));
@@ -98,15 +136,15 @@ class GlooRunner : public Runner {
 
   // Where each device's slice ends: on a cache line, rounded up, so that a short message is the
   // first device's alone.
-  std::vector<size_t> slice_ends(size_t elements) const {
-    constexpr double kLine = 16;  // elements
+  std::vector<size_t> slice_ends(size_t elements, size_t element_size) const {
+    const double line = 64.0 / static_cast<double>(element_size);  // elements
     const double total = std::accumulate(shares_.begin(), shares_.end(), 0.0);
     std::vector<size_t> ends;
     double sum = 0;
     for (const double share : shares_) {
       sum += share;
-      const double lines = std::ceil(static_cast<double>(elements) * sum / total / kLine);
-      ends.push_back(std::min(elements, static_cast<size_t>(lines * kLine)));
+      const double lines = std::ceil(static_cast<double>(elements) * sum / total / line);
+      ends.push_back(std::min(elements, static_cast<size_t>(lines * line)));
     }
     ends.back() = elements;
     return ends;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -10,8 +11,9 @@
 #include <thread>
 
 #include "absl/strings/str_format.h"
+#include "bench/element_type.h"
 #include "bench/gather.h"
-#include "bench/pattern.h"
+#include "bench/line_rate.h"
 #include "bench/process_usage.h"
 
 namespace nezha::bench {
@@ -21,15 +23,22 @@ namespace {
 // learned by operations with such pauses is right for such operations. Of a warm-up that is longer
 // than this, and so there to learn, the first and the last result alone are looked at.
 constexpr size_t kAllChecked = 10;      // iterations
-constexpr double kLeastIterations = 3;  // of fewer there is no median
+constexpr size_t kLeastIterations = 3;  // of fewer there is no median
 constexpr double kMostIterations = 1e6;
-constexpr double kTrialPart = 0.1;  // of the time for the timed iterations
+// A batch of iterations takes at most this part of their time, as far as one can tell.
+constexpr double kBatchPart = 0.1;
+
+using Clock = std::chrono::steady_clock;
+using Microseconds = std::chrono::duration<double, std::micro>;
+
+double microseconds_since(Clock::time_point start) {
+  return Microseconds(Clock::now() - start).count();
+}
 
 double timed_run(Operation& operation) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   operation.run();
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
-      .count();
+  return microseconds_since(start);
 }
 
 // As in Gloo's benchmark program.
@@ -58,21 +67,38 @@ void in_parallel(size_t threads, const std::function<void(size_t)>& body) {
   }
 }
 
+// The operation that inputs are made for. A broadcast combines nothing; the maximum's inputs are
+// numbers of each rank's own.
+ReduceOperation pattern_operation(const Options& options) {
+  return options.collective == "broadcast" ? ReduceOperation::kMax
+                                           : to_operation(options.operation);
+}
+
+// What a separate output has before an operation. No result has such an element, so that one which
+// is never written shows: it is no number, or -1, or the greatest number of its type.
+constexpr std::byte kUnwritten{0xff};
+
 }  // namespace
 
 // One thread's share of the work.
 struct Benchmark::Job {
-  std::vector<float> input;
-  std::vector<float> separate_output;  // empty: in place
+  size_t elements = 0;
+  std::vector<std::byte> input;
+  std::vector<std::byte> separate_output;  // empty: in place
   std::unique_ptr<Operation> operation;
   uint64_t number = 0;  // the operation that the input was filled in for
   std::vector<double> times;
 
-  std::vector<float>& output() { return separate_output.empty() ? input : separate_output; }
+  std::vector<std::byte>& output() { return separate_output.empty() ? input : separate_output; }
 };
 
 Benchmark::Benchmark(Runner& runner, const Options& options, std::vector<std::string> rails)
-    : runner_(runner), options_(options), rails_(std::move(rails)) {
+    : runner_(runner),
+      options_(options),
+      rails_(std::move(rails)),
+      type_(to_type(options.type)),
+      pattern_(type_, pattern_operation(options), options.size),
+      line_rate_(line_rate(options)) {
   if (options.trace.empty() || options.rank != 0) return;
   trace_.open(options.trace);
   if (!trace_) throw std::runtime_error("--trace " + options.trace + ": cannot be written");
@@ -85,9 +111,12 @@ Measurement Benchmark::measure(size_t elements) {
   std::vector<Job> jobs(options_.threads);
   for (size_t i = 0; i < jobs.size(); ++i) prepare(jobs[i], elements, static_cast<uint32_t>(i));
   in_parallel(jobs.size(), [&](size_t i) { warm_up(jobs[i]); });
-  for (auto& job : jobs) fill(job);
-  const Measurement mine = run_timed(jobs, choose_iterations(jobs));
-  if (!options_.in_place) {  // in place, the sum was the next input
+  for (auto& job : jobs) {
+    fill(job);
+    job.times.clear();
+  }
+  const Measurement mine = run_timed(jobs);
+  if (!options_.in_place) {  // in place, the result was the next input
     for (auto& job : jobs) check(job);
   }
   return combine(mine);
@@ -95,24 +124,32 @@ Measurement Benchmark::measure(size_t elements) {
 
 void Benchmark::prepare(Job& job, size_t elements, uint32_t tag) {
   job.number = next_number_++;
-  job.input.resize(elements);
-  // not a number, so that an element that is never written shows
-  if (!options_.in_place) job.separate_output.assign(elements, std::nanf(""));
-  job.operation =
-      runner_.prepare(options_.collective, job.input.data(), job.output().data(), elements, tag);
+  job.elements = elements;
+  job.input.resize(elements * size_of(type_));
+  if (!options_.in_place) job.separate_output.assign(job.input.size(), kUnwritten);
+  Request request{options_.collective, type_, to_operation(options_.operation)};
+  request.input = job.input.data();
+  request.output = job.output().data();
+  request.elements = elements;
+  request.tag = tag;
+  job.operation = runner_.prepare(request);
 }
 
 void Benchmark::fill(Job& job) {
   job.number += options_.threads;  // no two inputs that are near in time are alike
-  fill_input(job.input, options_.rank, job.number);
+  pattern_.fill_input(job.input.data(), job.elements, options_.rank, job.number);
 }
 
 void Benchmark::check(Job& job) {
   if (!options_.verify) return;
   const std::string& collective = options_.collective;
-  const bool has_sum = collective == "allreduce" || (collective == "reduce" && options_.rank == 0);
-  if (has_sum) check_sum(job.output(), options_.size, job.number);
-  if (collective == "broadcast") check_copy(job.output(), /*rank=*/0, job.number);
+  const bool is_reduced =
+      collective == "allreduce" || (collective == "reduce" && options_.rank == 0);
+  const void* result = job.output().data();
+  if (is_reduced) pattern_.check_reduction(result, job.elements, job.number);
+  if (collective == "broadcast") {
+    pattern_.check_copy(result, job.elements, /*rank=*/0, job.number);
+  }
 }
 
 void Benchmark::warm_up(Job& job) {
@@ -126,11 +163,12 @@ void Benchmark::warm_up(Job& job) {
 }
 
 void Benchmark::repeat(std::vector<Job>& jobs, size_t iterations) {
-  for (auto& job : jobs) job.times.assign(iterations, 0);  // the pages are touched beforehand
+  const size_t done = jobs[0].times.size();
+  for (auto& job : jobs) job.times.resize(done + iterations);  // pages are touched beforehand
   in_parallel(jobs.size(), [&](size_t i) {
-    for (double& time : jobs[i].times) {
-      time = timed_run(*jobs[i].operation);
-      if (i == 0 && trace_.is_open()) trace(jobs[i].input.size() * sizeof(float), time);
+    for (size_t k = done; k < jobs[i].times.size(); ++k) {
+      jobs[i].times[k] = timed_run(*jobs[i].operation);
+      if (i == 0 && trace_.is_open()) trace(jobs[i].input.size(), jobs[i].times[k]);
     }
   });
 }
@@ -145,24 +183,23 @@ void Benchmark::trace(size_t bytes, double time) {
   trace_ << std::endl;
 }
 
-size_t Benchmark::agree(double wish) {
-  return static_cast<size_t>(gather(runner_, options_, {wish})[0][0]);
+size_t Benchmark::agree(size_t wish) {
+  return static_cast<size_t>(gather(runner_, options_, {static_cast<double>(wish)})[0][0]);
 }
 
-size_t Benchmark::choose_iterations(std::vector<Job>& jobs) {
-  if (options_.iteration_count > 0) return agree(static_cast<double>(options_.iteration_count));
-  const double budget = std::chrono::duration<double, std::micro>(options_.iteration_time).count();
-  std::vector<double>& times = jobs[0].times;
-  std::sort(times.begin(), times.end());
-  double operation_time = percentile(times, 0.5);
-  // In a short warm-up the ranks waited for each other's checks. Where there is time for it, a few
-  // iterations at the timed ones' pace tell better how long one takes.
-  const double trial = std::min(kTrialPart * budget / operation_time, kMostIterations);
-  if (const size_t agreed = agree(trial); agreed > 0) {
-    repeat(jobs, agreed);
-    operation_time = std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(agreed);
-  }
-  return agree(std::clamp(budget / operation_time, kLeastIterations, kMostIterations));
+size_t Benchmark::next_batch(const std::vector<double>& times, size_t last,
+                             Clock::time_point start) {
+  const size_t done = times.size();
+  if (options_.iteration_count > 0) return done > 0 ? 0 : agree(options_.iteration_count);
+  if (done == 0) return agree(kLeastIterations);
+  const auto newest = times.end() - static_cast<std::ptrdiff_t>(last);
+  const double mean = std::accumulate(newest, times.end(), 0.0) / static_cast<double>(last);
+  const double budget = Microseconds(options_.iteration_time).count();
+  const double left = budget - microseconds_since(start);
+  const double most = kMostIterations - static_cast<double>(done);
+  const double wish = std::min({std::max(1.0, kBatchPart * budget / mean), most,
+                                2 * static_cast<double>(done), std::round(left / mean)});
+  return agree(static_cast<size_t>(std::max(0.0, wish)));
 }
 
 std::vector<RailBytes> Benchmark::bytes_sent() const {
@@ -176,19 +213,31 @@ std::vector<RailBytes> Benchmark::bytes_sent() const {
   return all;
 }
 
-Measurement Benchmark::run_timed(std::vector<Job>& jobs, size_t iterations) {
-  Measurement mine;
-  mine.elements = jobs[0].input.size();
-  mine.iterations = iterations;
+void Benchmark::run_batch(std::vector<Job>& jobs, size_t iterations, Measurement& mine) {
   const auto sent_before = bytes_sent();
   const double cpu_before = process_cpu_seconds();
   repeat(jobs, iterations);
-  mine.cpu_seconds = process_cpu_seconds() - cpu_before;
-  mine.sent = bytes_sent();
-  for (size_t i = 0; i < mine.sent.size(); ++i) mine.sent[i].bytes -= sent_before[i].bytes;
+  mine.cpu_seconds += process_cpu_seconds() - cpu_before;
+  const auto sent = bytes_sent();
+  for (size_t i = 0; i < sent.size(); ++i) {
+    mine.sent[i].bytes += sent[i].bytes - sent_before[i].bytes;
+  }
+}
+
+Measurement Benchmark::run_timed(std::vector<Job>& jobs) {
+  Measurement mine;
+  mine.elements = jobs[0].elements;
+  mine.bytes = jobs[0].input.size();
+  mine.line_rate = line_rate_;
+  for (const auto& name : rails_) mine.sent.push_back({name, 0});
+  const auto start = Clock::now();
+  for (size_t batch = 0; (batch = next_batch(jobs[0].times, batch, start)) > 0;) {
+    run_batch(jobs, batch, mine);
+  }
 
   std::vector<double> times;
-  mine.learned = runner_.learned(mine.elements * sizeof(float));
+  mine.iterations = jobs[0].times.size();
+  mine.learned = runner_.learned(mine.bytes);
   for (const auto& job : jobs) times.insert(times.end(), job.times.begin(), job.times.end());
   std::sort(times.begin(), times.end());
   mine.min = times.front();
@@ -199,7 +248,8 @@ Measurement Benchmark::run_timed(std::vector<Job>& jobs, size_t iterations) {
 }
 
 Measurement Benchmark::combine(const Measurement& mine) {
-  std::vector<double> values = {mine.min, mine.p50, mine.p99, mine.max, mine.cpu_seconds};
+  std::vector<double> values = {mine.min, mine.p50,         mine.p99,
+                                mine.max, mine.cpu_seconds, mine.line_rate};
   for (const auto& rail : mine.sent) values.push_back(rail.bytes);
   Measurement all = mine;
   all.cpu_seconds = 0;
@@ -210,7 +260,8 @@ Measurement Benchmark::combine(const Measurement& mine) {
     all.p99 = std::max(all.p99, rank[2]);
     all.max = std::max(all.max, rank[3]);
     all.cpu_seconds += rank[4];
-    for (size_t i = 0; i < all.sent.size(); ++i) all.sent[i].bytes += rank[5 + i];
+    all.line_rate = std::min(all.line_rate, rank[5]);
+    for (size_t i = 0; i < all.sent.size(); ++i) all.sent[i].bytes += rank[6 + i];
   }
   return all;
 }

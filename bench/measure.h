@@ -1,6 +1,7 @@
 // The measurement of one collective, size by size.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "bench/options.h"
+#include "bench/pattern.h"
 #include "bench/runner.h"
 
 namespace nezha::bench {
@@ -16,6 +18,7 @@ namespace nezha::bench {
 // What one size gave. Times are in microseconds.
 struct Measurement {
   size_t elements = 0;
+  size_t bytes = 0;
   size_t iterations = 0;  // of each thread
   // The minimum is that of all ranks; the others are each the largest of the ranks' own.
   double min = 0;
@@ -25,6 +28,8 @@ struct Measurement {
   // CPU seconds of all ranks during the timed iterations, and what they sent.
   double cpu_seconds = 0;
   std::vector<RailBytes> sent;
+  // Gbit/s, of the rank where it is least; 0 if a rank does not know it.
+  double line_rate = 0;
   std::string learned;  // Runner::learned, at the end
 };
 
@@ -44,21 +49,30 @@ class Benchmark {
   void fill(Job& job);
   void check(Job& job);
   void warm_up(Job& job);
-  // Back to back, all threads at once; the jobs have the times then.
+  // Back to back, all threads at once. The times are added to the jobs' own.
   void repeat(std::vector<Job>& jobs, size_t iterations);
   void trace(size_t bytes, double time);
   // What rank 0 wishes, on all ranks. Also a barrier.
-  size_t agree(double wish);
-  // As many as the options say, or fit into their time. Returns on all ranks at about once.
-  size_t choose_iterations(std::vector<Job>& jobs);
+  size_t agree(size_t wish);
+  // How many iterations come next, on all ranks; 0 when that was all. `times`: of those since
+  // `start`, of which the last batch had `last`. Returns on all ranks at about once. How long an
+  // iteration takes may change at any time, and the first ones tell little of it: the batches grow
+  // from the least number on, and each goes by the one before it.
+  size_t next_batch(const std::vector<double>& times, size_t last,
+                    std::chrono::steady_clock::time_point start);
   // What this rank has sent so far, on each of rails_.
   std::vector<RailBytes> bytes_sent() const;
-  Measurement run_timed(std::vector<Job>& jobs, size_t iterations);
+  // Runs so many iterations, and adds their CPU time and bytes to `mine`.
+  void run_batch(std::vector<Job>& jobs, size_t iterations, Measurement& mine);
+  Measurement run_timed(std::vector<Job>& jobs);
   Measurement combine(const Measurement& mine);
 
   Runner& runner_;
   const Options& options_;
   const std::vector<std::string> rails_;
+  const DataType type_;
+  const Pattern pattern_;
+  const double line_rate_;
   uint64_t next_number_ = 0;
   std::ofstream trace_;
 };

@@ -131,6 +131,21 @@ std::vector<std::string> Meeting::union_of(const std::string& topic,
   return {all.begin(), all.end()};
 }
 
+std::vector<std::string> Meeting::at_rank_0(const std::string& topic, const std::string& text) {
+  const std::string end = topic + "-read";
+  std::vector<std::string> all;
+  if (options_.rank != 0) {
+    publish(topic, text);
+    read(end, 0);
+    return all;
+  }
+  all.push_back(text);
+  for (int rank = 1; rank < options_.size; ++rank) all.push_back(read(topic, rank));
+  publish(end, "");
+  keep_for_the_others(store_);
+  return all;
+}
+
 void Meeting::publish(const std::string& topic, const std::string& text) {
   const std::string place = meeting_place(options_);
   const std::string key = key_of(topic, options_.rank);

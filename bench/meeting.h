@@ -39,6 +39,9 @@ class Meeting {
   std::vector<std::string> union_of(const std::string& topic,
                                     const std::vector<std::string>& names);
 
+  // Every rank's text at rank 0, by rank; nothing on the others. They return when rank 0 has it.
+  std::vector<std::string> at_rank_0(const std::string& topic, const std::string& text);
+
   // Tells the ranks that wait for this one why it fails. Not collective; throws nothing.
   void tell_failure(const std::string& why);
 

@@ -11,10 +11,12 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "bench/benchmark_main.h"
+#include "bench/element_type.h"
 #include "bench/interface_bytes.h"
 
 namespace nezha::bench {
@@ -24,6 +26,9 @@ const Dialect kDialect = {
     "mpi-bench",
     "the speed of MPI's allreduce, measured as nezha-bench does",
     {"allreduce"},
+    {"float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64",
+     "uint64"},
+    {"sum", "product", "min", "max"},
     "interfaces",
     "LIST",
     "network interfaces whose bytes are counted; mpirun's options say which ones MPI uses",
@@ -31,21 +36,61 @@ const Dialect kDialect = {
     {"default"},
 };
 
+MPI_Datatype type_of(DataType type) {
+  return with_type(type, [](auto tag) -> MPI_Datatype {
+    using T = typename decltype(tag)::Type;
+    if constexpr (std::is_same_v<T, float>) {
+      return MPI_FLOAT;
+    } else if constexpr (std::is_same_v<T, double>) {
+      return MPI_DOUBLE;
+    } else if constexpr (std::is_signed_v<T>) {
+      return sizeof(T) == 1   ? MPI_INT8_T
+             : sizeof(T) == 2 ? MPI_INT16_T
+             : sizeof(T) == 4 ? MPI_INT32_T
+                              : MPI_INT64_T;
+    } else {
+      return sizeof(T) == 1   ? MPI_UINT8_T
+             : sizeof(T) == 2 ? MPI_UINT16_T
+             : sizeof(T) == 4 ? MPI_UINT32_T
+                              : MPI_UINT64_T;
+    }
+  });
+}
+
+MPI_Op operation_of(ReduceOperation operation) {
+  switch (operation) {
+    case ReduceOperation::kProduct:
+      return MPI_PROD;
+    case ReduceOperation::kMin:
+      return MPI_MIN;
+    case ReduceOperation::kMax:
+      return MPI_MAX;
+    default:
+      return MPI_SUM;
+  }
+}
+
 class Allreduce : public Operation {
  public:
-  Allreduce(float* input, float* output, size_t elements)
-      : input_(input), output_(output), elements_(static_cast<int>(elements)) {}
+  explicit Allreduce(const Request& request)
+      : input_(request.input),
+        output_(request.output),
+        elements_(static_cast<int>(request.elements)),
+        type_(type_of(request.type)),
+        operation_(operation_of(request.operation)) {}
 
   // An error ends the whole job, which is MPI's default.
   void run() override {
     const void* input = input_ == output_ ? MPI_IN_PLACE : input_;
-    MPI_Allreduce(input, output_, elements_, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(input, output_, elements_, type_, operation_, MPI_COMM_WORLD);
   }
 
  private:
-  float* const input_;
-  float* const output_;
+  void* const input_;
+  void* const output_;
   const int elements_;
+  const MPI_Datatype type_;
+  const MPI_Op operation_;
 };
 
 class MpiRunner : public Runner {
@@ -71,12 +116,11 @@ class MpiRunner : public Runner {
   MpiRunner(const MpiRunner&) = delete;
   MpiRunner& operator=(const MpiRunner&) = delete;
 
-  std::unique_ptr<Operation> prepare(const std::string&, float* input, float* output,
-                                     size_t elements, uint32_t) override {
-    if (elements > std::numeric_limits<int>::max()) {
+  std::unique_ptr<Operation> prepare(const Request& request) override {
+    if (request.elements > std::numeric_limits<int>::max()) {
       throw std::runtime_error("--elements: MPI counts them by an int");
     }
-    return std::make_unique<Allreduce>(input, output, elements);
+    return std::make_unique<Allreduce>(request);
   }
 
   std::vector<RailBytes> bytes_sent() const override { return interface_bytes_sent(interfaces_); }

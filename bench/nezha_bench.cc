@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "bench/benchmark_main.h"
+#include "bench/element_type.h"
 #include "bench/gather.h"
 #include "bench/list_rails.h"
 #include "nezha/allreduce.h"
@@ -23,6 +24,8 @@ const Dialect kDialect = {
     "nezha-bench",
     "the speed of nezha's collectives",
     {"allreduce", "reduce", "broadcast", "barrier"},
+    type_names(),
+    operation_names(),
     "rails",
     "LIST",
     "this rank's rails, such as tcp:eth0,tcp:eth1, or auto, which finds them (auto,!eth0,!ib*"
@@ -65,6 +68,16 @@ class Repeated : public Operation {
   const CollectiveOptions options_;
 };
 
+template <typename CollectiveOptions>
+void set_vectors(CollectiveOptions& options, const Request& request) {
+  with_type(request.type, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    options.setInput(static_cast<const T*>(request.input), request.elements);
+    options.setOutput(static_cast<T*>(request.output), request.elements);
+  });
+  options.setTag(request.tag);
+}
+
 class NezhaRunner : public Runner {
  public:
   NezhaRunner(std::shared_ptr<Context> context, const Options& options)
@@ -72,30 +85,28 @@ class NezhaRunner : public Runner {
         algorithm_(algorithm_of(options)),
         reproducible_(options.reproducible) {}
 
-  std::unique_ptr<Operation> prepare(const std::string& collective, float* input, float* output,
-                                     size_t elements, uint32_t tag) override {
-    if (collective == "barrier") {
+  std::unique_ptr<Operation> prepare(const Request& request) override {
+    if (request.collective == "barrier") {
       BarrierOptions options(context_);
-      options.setTag(tag);
+      options.setTag(request.tag);
       return std::make_unique<Repeated<BarrierOptions, barrier>>(options);
     }
-    const auto set = [&](auto&& options) {
-      options.setInput(input, elements);
-      options.setOutput(output, elements);
-      options.setTag(tag);
-      return options;
-    };
-    if (collective == "reduce") {
-      auto options = set(ReduceOptions(context_));
+    if (request.collective == "reduce") {
+      ReduceOptions options(context_);
+      set_vectors(options, request);
+      options.setOperation(request.operation);
       options.setRoot(0);
       return std::make_unique<Repeated<ReduceOptions, reduce>>(options);
     }
-    if (collective == "broadcast") {
-      auto options = set(BroadcastOptions(context_));
+    if (request.collective == "broadcast") {
+      BroadcastOptions options(context_);
+      set_vectors(options, request);
       options.setRoot(0);
       return std::make_unique<Repeated<BroadcastOptions, broadcast>>(options);
     }
-    auto options = set(AllreduceOptions(context_));
+    AllreduceOptions options(context_);
+    set_vectors(options, request);
+    options.setOperation(request.operation);
     options.setAlgorithm(algorithm_);
     options.setReproducible(reproducible_);
     return std::make_unique<Repeated<AllreduceOptions, allreduce>>(options);
@@ -124,6 +135,9 @@ class NezhaRunner : public Runner {
     }
     return "";
   }
+
+  std::vector<RailStats> rails() const override { return context_->rails(); }
+  BalanceStats balance() const override { return context_->balance(); }
 
  private:
   const std::shared_ptr<Context> context_;

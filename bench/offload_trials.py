@@ -264,7 +264,7 @@ class FlareSweep(Sweep):
 def part_by_switch(row: dict) -> float:
     """Of the operations, as their bytes tell: what ranks agree on beside them goes by TCP."""
     sent = sum(rail["bytes"] for rail in row["rails"] if rail["name"] == "flare")
-    return sent / (row["iterations"] * row["bytes"] * row["size"])
+    return sent / (row["iterations"] * row["bytes"] * row["ranks"])
 
 
 def run(case: Case, seconds: float, progress: Progress, most_stolen: float) -> None:

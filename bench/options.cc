@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <system_error>
 
 #include "absl/strings/ascii.h"
@@ -19,7 +20,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "bench/element_type.h"
 #include "common/port_range.h"
 #include "common/shares.h"
 #include "common/spelling.h"
@@ -56,20 +59,25 @@ T to_number(const std::string& text, T least, T most = std::numeric_limits<T>::m
   throw UsageError("not " + wanted);
 }
 
-// A count such as 65536, 64K, 16M or 1G (multiples of 1024).
+// A count such as 65536, 64K, 16m or 1Gi: K, M and G are multiples of 1024, in either case.
 size_t to_count(const std::string& text) {
   constexpr size_t kMost = size_t{1} << 40;
+  absl::string_view digits = text;
+  const bool has_i = absl::ConsumeSuffix(&digits, "i");
+  const auto letter = digits.empty() ? '\0' : absl::ascii_toupper(digits.back());
   size_t unit = 1;
-  if (absl::EndsWith(text, "K")) unit = size_t{1} << 10;
-  if (absl::EndsWith(text, "M")) unit = size_t{1} << 20;
-  if (absl::EndsWith(text, "G")) unit = size_t{1} << 30;
+  if (letter == 'K') unit = size_t{1} << 10;
+  if (letter == 'M') unit = size_t{1} << 20;
+  if (letter == 'G') unit = size_t{1} << 30;
+  if (unit > 1) digits.remove_suffix(1);
   size_t number = 0;
-  if (absl::SimpleAtoi(text.substr(0, text.size() - (unit > 1 ? 1 : 0)), &number) && number > 0 &&
-      number <= kMost / unit) {
+  const bool has_unit = unit > 1 || !has_i;
+  if (has_unit && absl::SimpleAtoi(digits, &number) && number > 0 && number <= kMost / unit) {
     return number * unit;
   }
   throw UsageError("'" + text +
-                   "' is not a whole number from 1 to 1024G, plain or with a capital K, M or G");
+                   "' is not a whole number from 1 to 1024G, plain or with K, M or G (or k, Ki and"
+                   " so on)");
 }
 
 std::vector<size_t> to_counts(const std::string& text) {
@@ -102,6 +110,11 @@ std::vector<std::string> to_names(const std::string& text) {
   return names;
 }
 
+double to_line_rate(const std::string& text) {
+  const std::vector<double> rates = to_shares(text);
+  return std::accumulate(rates.begin(), rates.end(), 0.0);
+}
+
 bool is_one_of(const std::string& text, const std::vector<std::string>& known) {
   return std::find(known.begin(), known.end(), text) != known.end();
 }
@@ -110,6 +123,16 @@ std::string one_of(const std::string& text, const std::vector<std::string>& know
   if (is_one_of(text, known)) return text;
   throw UsageError("unknown" + suggestion(text, known, "'", "'") + " (there are " +
                    absl::StrJoin(known, ", ") + ")");
+}
+
+// The name of a type or an operation. Another library may lack what nezha has.
+std::string one_of_theirs(const std::string& text, const std::vector<std::string>& theirs,
+                          const std::vector<std::string>& all, const Dialect& dialect) {
+  if (!is_one_of(text, theirs) && is_one_of(text, all)) {
+    throw UsageError("the library that " + dialect.program +
+                     " measures does not have it (there are " + absl::StrJoin(theirs, ", ") + ")");
+  }
+  return one_of(text, theirs);
 }
 
 Format to_format(const std::string& text) {
@@ -149,19 +172,30 @@ void add_rendezvous_options(OptionTable& table, Options& o) {
         }}});
 }
 
-void add_measurement_options(OptionTable& table, Options& o) {
+void add_measurement_options(OptionTable& table, Options& o, const Dialect& dialect) {
   table.insert(
       table.end(),
       {{0, "", "", "What is measured", {}},
+       {0, "type", "NAME",
+        "the elements' type: " + absl::StrJoin(dialect.types, ", ") + " (default: float32)",
+        [&](const auto& v) { o.type = one_of_theirs(v, dialect.types, type_names(), dialect); }},
+       {0, "operation", "NAME",
+        "how allreduce and reduce combine them: " + absl::StrJoin(dialect.operations, ", ") +
+            " (default: sum)",
+        [&](const auto& v) {
+          o.operation = one_of_theirs(v, dialect.operations, operation_names(), dialect);
+        }},
        {0, "elements", "LIST",
-        "element counts, such as 1,64K,16M (default: 1 to 16M by factors of 4)",
+        "element counts, such as 1,64K,16M; K (or k, Ki), M and G are multiples of 1024 (default: 1"
+        " to 16M by factors of 4)",
         [&o](const auto& v) { o.elements = to_counts(v); }},
        {0, "warmup-iters", "N", "iterations before the clock runs (default: 5)",
         [&o](const auto& v) { o.warmup_iterations = to_number<size_t>(v, 0); }},
        {0, "iteration-count", "N",
         "iterations of each size (default: what --iteration-time allows)",
         [&o](const auto& v) { o.iteration_count = to_number<size_t>(v, 1); }},
-       {0, "iteration-time", "TIME", "the time for each size; at least 3 iterations (default: 2s)",
+       {0, "iteration-time", "TIME",
+        "the time for each size, after the warm-up; at least 3 iterations (default: 2s)",
         [&o](const auto& v) { o.iteration_time = absl::ToChronoNanoseconds(to_duration(v)); }},
        {0, "no-verify", "", "do not check the results", [&o](const auto&) { o.verify = false; }},
        {0, "in-place", "", "the output is the input", [&o](const auto&) { o.in_place = true; }},
@@ -192,29 +226,38 @@ void add_policy_options(OptionTable& table, Options& o, const Dialect& dialect) 
                    [&o](const auto& v) { o.table = v; }});
 }
 
+// Adds the options of a program whose library knows rails.
+void add_options_of_rails_alone(OptionTable& table, Options& o, bool& list_rails) {
+  table.push_back({0, "list-rails", "", "show this host's interfaces, and what auto takes and why",
+                   [&](const auto&) { list_rails = true; }});
+  table.push_back({0, "ports", "FIRST-LAST",
+                   "the ports at which this rank is reached, such as 20000-20100 (default: any)",
+                   [&o](const auto& v) { o.ports = to_ports(v); }});
+  table.push_back({0, "await-switch", "",
+                   "of a flare rail alone: first run small operations until the switch has carried"
+                   " one",
+                   [&o](const auto&) { o.await_switch = true; }});
+  table.push_back({0, "rails-report", "",
+                   "tell at the end what each rail of the ranks has carried, whether it is up, and"
+                   " what the load balancer has decided, when and why (json: one object more)",
+                   [&o](const auto&) { o.rails_report = true; }});
+}
+
 void add_rail_options(OptionTable& table, Options& o, const Dialect& dialect, bool& list_rails) {
   table.push_back({0, "", "", "How", {}});
   table.push_back({0, dialect.rails_option, dialect.rails_value, dialect.rails_help,
                    [&o](const auto& v) { o.rails = to_names(v); }});
-  if (dialect.list_rails != nullptr) {
-    table.push_back({0, "list-rails", "",
-                     "show this host's interfaces, and what auto takes and why",
-                     [&](const auto&) { list_rails = true; }});
-    table.push_back({0, "ports", "FIRST-LAST",
-                     "the ports at which this rank is reached, such as 20000-20100 (default: any)",
-                     [&o](const auto& v) { o.ports = to_ports(v); }});
-    table.push_back(
-        {0, "await-switch", "",
-         "of a flare rail alone: first run small operations until the switch has carried"
-         " one",
-         [&o](const auto&) { o.await_switch = true; }});
-  }
+  if (dialect.list_rails != nullptr) add_options_of_rails_alone(table, o, list_rails);
   if (dialect.plans.size() > 1) {
     table.push_back({0, "plan", "NAME",
                      absl::StrJoin(dialect.plans, " or ") + " (default: " + dialect.plans.front() +
                          "; slice with --share)",
                      [&](const auto& v) { o.plan = one_of(v, dialect.plans); }});
   }
+  table.push_back({0, "line-rate", "LIST",
+                   "Gbit/s of this rank's networks, for the part of it that is used: one number,"
+                   " or one for each rail, such as 1,0.4 (default: as the kernel says)",
+                   [&o](const auto& v) { o.line_rate = to_line_rate(v); }});
   table.push_back({0, "share", "LIST",
                    dialect.plans.size() > 1
                        ? "the part of each slice, on any scale, such as 70,30, by the plan slice"
@@ -231,6 +274,40 @@ void add_rail_options(OptionTable& table, Options& o, const Dialect& dialect, bo
                    [&o](const auto&) { o.reproducible = true; }});
 }
 
+void print_explanations() {
+  std::fputs(
+      "\nOne process per rank, all with the same options; rank 0 prints. A rank's percentiles are\n"
+      "of its own iterations; shown are the smallest minimum and, of the others, the value of the\n"
+      "rank where it is largest. Times are in microseconds (_us in json and csv).\n"
+      "\n"
+      "Bandwidths are in Gbit/s (10^9 bits a second; _gbps). Gloo's GB/s are 2^30 bytes a second,\n"
+      "which is 8.59 Gbit/s. As in nccl-tests:\n"
+      "  algorithm bandwidth = threads x bytes / p50\n"
+      "  bus bandwidth = algorithm bandwidth x 2 (n - 1) / n of an allreduce of n ranks, and x 1 "
+      "of\n"
+      "  a reduce or a broadcast: what a rank must send and receive at least, where ranks send to\n"
+      "  each other. A switch that adds up needs half as much, so more than 100% is possible.\n"
+      "line rate (line_rate_percent) is the part of line_rate_gbps that the bus bandwidth is: of\n"
+      "--line-rate, or else of the sum of the speeds that the kernel knows of the rails' "
+      "interfaces\n"
+      "(NICs, bonds and VLANs; a veth or a bridge has none), at the rank where it is least. It is "
+      "-\n"
+      "(null in json, empty in csv) if a rank does not know it. cpu_s is the CPU seconds of all\n"
+      "ranks during the timed iterations; learned is what the load balancer has learned of the\n"
+      "size; a rail's bytes are what all ranks sent on it during the timed iterations, and its\n"
+      "share is its part of all of them.\n"
+      "\n"
+      "Iterations are timed in batches, after each of which rank 0 tells whether there is time "
+      "for\n"
+      "more. Every element of each warm-up result is checked, and of the last result if it is not\n"
+      "in place; of a warm-up of more than 10 iterations, which runs on without such pauses, "
+      "those\n"
+      "of the first and the last. Inputs are small whole numbers, of which results are exact. The\n"
+      "root of a reduce or a broadcast is rank 0.\n"
+      "Exit status: 0; 1 an error or a wrong result; 2 a bad command line.\n",
+      stdout);
+}
+
 void print_help(const OptionTable& table, const Dialect& dialect) {
   std::printf("%s - %s\n\nusage: %s [options] %s\n", dialect.program.c_str(), dialect.about.c_str(),
               dialect.program.c_str(), absl::StrJoin(dialect.collectives, "|").c_str());
@@ -245,16 +322,7 @@ void print_help(const OptionTable& table, const Dialect& dialect) {
         letter + "--" + option.name + (option.value.empty() ? "" : " ") + option.value;
     std::printf("  %-28s %s\n", left.c_str(), option.help.c_str());
   }
-  std::printf(
-      "\nOne process per rank, all with the same options; rank 0 prints. A rank's percentiles are\n"
-      "of its own iterations; shown are the smallest minimum and, of the others, the value of the\n"
-      "rank where it is largest. Times are in microseconds. bandwidth = threads x bytes / p50, in\n"
-      "GiB/s (2^30 bytes a second, which Gloo's benchmark calls GB/s); json and csv call it\n"
-      "bandwidth_gbps, and cpu_s is the CPU seconds of all ranks during the timed iterations.\n"
-      "Every element of each warm-up result is checked, and of the last result if it is not in\n"
-      "place; of a warm-up of more than 10 iterations, which runs on without such pauses, those\n"
-      "of the first and the last. The root of a reduce or a broadcast is rank 0.\n"
-      "Exit status: 0; 1 an error or a wrong result; 2 a bad command line.\n");
+  print_explanations();
 }
 
 constexpr int kFirstLongOnly = 256;  // getopt's values of options without a letter
@@ -417,8 +485,8 @@ void check_together(const Options& o, const Dialect& dialect) {
     throw UsageError("--reproducible is not for --algorithm " + o.algorithm + ", but for " +
                      absl::StrJoin(reproducible, ", "));
   }
-  if (o.warmup_iterations == 0 && o.iteration_count == 0) {
-    throw UsageError("without a warm-up to learn from, --iteration-count is needed");
+  if (o.rails_report && o.format == Format::kCsv) {
+    throw UsageError("--rails-report is for --format table and json");
   }
 }
 
@@ -454,9 +522,17 @@ void complete_for_collective(Options& o, const Dialect& dialect) {
   if (o.collective != "allreduce" && o.reproducible) {
     throw UsageError("--reproducible is for allreduce only");
   }
+  const bool combines = o.collective == "allreduce" || o.collective == "reduce";
+  if (!combines && !o.operation.empty()) {
+    throw UsageError("--operation is for allreduce and reduce only");
+  }
+  if (combines && o.operation.empty()) o.operation = "sum";
   if (o.collective == "barrier") {
     if (!o.elements.empty()) throw UsageError("a barrier has no --elements");
+    if (!o.type.empty()) throw UsageError("a barrier has no elements of any --type");
     o.elements = {0};
+  } else if (o.type.empty()) {
+    o.type = "float32";
   }
   if (o.collective != "allreduce" && o.start_up) {
     throw UsageError("--start-up is for allreduce only");
@@ -508,7 +584,7 @@ std::optional<Options> parse_options(int argc, char** argv, const Dialect& diale
   bool list_rails = false;
   OptionTable table;
   add_rendezvous_options(table, options);
-  add_measurement_options(table, options);
+  add_measurement_options(table, options, dialect);
   add_rail_options(table, options, dialect, list_rails);
   table.push_back({'h', "help", "", "this text", [&help](const auto&) { help = true; }});
   if (!dialect.environment_help.empty()) {

@@ -25,6 +25,9 @@ struct Dialect {
   std::string about;
   // The known collectives; allreduce is one.
   std::vector<std::string> collectives;
+  // The names of the element types and operations that the library has.
+  std::vector<std::string> types;
+  std::vector<std::string> operations;
   // The option that lists the rails: its name, what the help calls its value, and its help.
   std::string rails_option;
   std::string rails_value;
@@ -35,7 +38,8 @@ struct Dialect {
   // Those that --reproducible goes with; a program that has none has no such option.
   std::vector<std::string> reproducible_algorithms = {};
   std::vector<std::string> policies = {};  // none: the program has neither --policy nor --table
-  // --list-rails prints what there are; null: the program has no such option, nor --await-switch.
+  // --list-rails prints what there are; null: the program has no such option, nor --await-switch
+  // and --rails-report.
   void (*list_rails)() = nullptr;
   // What --help-env prints, of a library whose environment variables give defaults; else empty.
   std::string environment_help = {};
@@ -53,6 +57,8 @@ struct Options {
   std::chrono::milliseconds timeout{0};  // until it is known
 
   std::string collective;
+  std::string type;       // of the elements; empty: the collective has none
+  std::string operation;  // empty: the collective combines nothing
   std::vector<size_t> elements;
   bool in_place = false;
   bool verify = true;
@@ -64,7 +70,8 @@ struct Options {
   bool start_up = false;
 
   std::vector<std::string> rails;
-  std::string ports;  // empty: any
+  std::string ports;     // empty: any
+  double line_rate = 0;  // Gbit/s, of all rails of this rank; 0: not given
   // The plan, the shares, the policy and the algorithm, where they are empty on another rank than
   // 0, are as rank 0 has them.
   std::string plan;
@@ -78,6 +85,7 @@ struct Options {
 
   Format format = Format::kTable;
   std::string trace;  // rank 0's file; empty: none
+  bool rails_report = false;
 };
 
 // Shares as the command line has them, and back, which throws UsageError.

@@ -1,9 +1,11 @@
-// Inputs of which a wrong sum can be told from a right one.
+// Inputs of which a wrong result can be told from a right one.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <stdexcept>
-#include <vector>
+
+#include "nezha/types.h"
 
 namespace nezha::bench {
 
@@ -12,15 +14,37 @@ class WrongResult : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Fills in a rank's input of an operation. The values are small whole numbers, so that their sum
-// is exact in any order. They depend on rank, element and operation, so that an element that is
-// shifted, stale, doubled or missing shows.
-void fill_input(std::vector<float>& input, int rank, uint64_t operation);
+// The inputs of one type, operation and number of ranks, and what their result is.
+//
+// Inputs depend on rank, element and the operation's number, so that an element that is shifted,
+// stale, doubled or missing shows. They are whole numbers, and so small that no result overflows or
+// is rounded, in whatever order they are combined (an average is rounded once, where it is
+// divided). Where the type is so narrow that not all ranks can add or multiply a number of their
+// own, the ranks take turns, element by element, and the others give a 0 or a 1. No result has all
+// bits set.
+class Pattern {
+ public:
+  Pattern(DataType type, ReduceOperation operation, int ranks);
 
-// Checks every element of the sum over ranks 0 .. size-1. Throws WrongResult.
-void check_sum(const std::vector<float>& sum, int size, uint64_t operation);
+  // Fills in a rank's input.
+  void fill_input(void* input, size_t elements, int rank, uint64_t number) const;
 
-// Likewise, that it is that rank's input.
-void check_copy(const std::vector<float>& copy, int rank, uint64_t operation);
+  // Checks every element of the reduction of all ranks' inputs. Throws WrongResult.
+  void check_reduction(const void* result, size_t elements, uint64_t number) const;
+
+  // Checks every element of what should be that rank's input. Throws WrongResult.
+  void check_copy(const void* copy, size_t elements, int rank, uint64_t number) const;
+
+ private:
+  // An element of a rank's input. Elements repeat after `period_` ones.
+  double input(int rank, size_t element, uint64_t number) const;
+  double reduction(size_t element, uint64_t number) const;
+
+  DataType type_;
+  ReduceOperation operation_;
+  int ranks_;
+  size_t turns_;  // one rank of so many has a number of its own for an element
+  size_t period_;
+};
 
 }  // namespace nezha::bench

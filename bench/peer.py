@@ -97,6 +97,8 @@ def open_mpi_launcher(network: Network, spins: bool = False) -> list[str]:
     parameters = {
         "plm_rsh_agent": TESTBED_SSH,
         "plm_rsh_no_tree_spawn": 1,
+        # Daemons that leave their parents would be taken for other people's processes.
+        "orte_leave_session_attached": 1,
         "oob_tcp_if_include": f"10.{MGMT_NETWORK}.0.0/16",
         "mpi_yield_when_idle": int(not spins),
     }

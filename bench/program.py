@@ -23,6 +23,7 @@ PROGRAMS = ["nezha-bench", "gloo-bench"]
 SWITCH_PROGRAMS = ["nezha-switch", "nezha-manager"]
 PACKAGES = ["build", "bench"]  # groups of tools/packages
 RAILS = ["eth0=1gbit", "eth1=1gbit"]
+SANDBOX = "TESTBED_SANDBOX"  # a variable of the environment
 NAME = f"bench/{Path(sys.argv[0]).name}"
 
 
@@ -121,9 +122,13 @@ def add_place(add: Callable[..., argparse.Action]) -> None:
     add("--no-build", action="store_true", help="install and build nothing, use what is there")
 
 
-def check_memory(hosts: int, size: int, option: str) -> None:
+def memory_of(hosts: int, size: int) -> int:
     """Each host's rank has an input, an output, and as much again for what is under way."""
-    needed = 3 * hosts * size
+    return 3 * hosts * size
+
+
+def check_memory(hosts: int, size: int, option: str) -> None:
+    needed = memory_of(hosts, size)
     lines = Path("/proc/meminfo").read_text().splitlines()
     free = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) << 10
     if needed > free:
@@ -211,11 +216,17 @@ def prepare(
     check_what_is_needed(needed)
 
 
+def is_sandboxed() -> bool:
+    """Whether become_root() has started this program anew."""
+    return SANDBOX in os.environ
+
+
 def become_root(argv: Sequence[str]) -> None:
     """Goes on as root of a user namespace if it is not root."""
     if os.geteuid() != 0:
         tool = ROOT / "tests" / "cluster" / "testbed"
         program = str(Path(sys.argv[0]).resolve())
+        os.environ[SANDBOX] = "1"
         os.execv(tool, [str(tool), "sandbox", "--", program, *argv, "--no-build"])
 
 

@@ -9,18 +9,32 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
 namespace nezha::bench {
 namespace {
 
-size_t bytes_of(const Measurement& result) { return result.elements * sizeof(float); }
+// Gbit/s, 10^9 bits a second.
+double algorithm_bandwidth(const Options& options, const Measurement& result) {
+  const auto bytes = static_cast<double>(options.threads * result.bytes);
+  return result.p50 > 0 ? 8 * bytes / result.p50 / 1e3 : 0;
+}
 
-// In GiB/s, as Gloo counts, which says GB/s.
-double gibibytes_per_second(const Options& options, const Measurement& result) {
-  const auto bytes = static_cast<double>(options.threads * bytes_of(result));
-  return bytes / (result.p50 * 1e-6) / (1 << 30);
+// Returns how much each rank must send at least, as a multiple of the message, where ranks send to
+// each other. nccl-tests has the same factors.
+double bus_factor(const Options& options) {
+  return options.collective == "allreduce" ? 2.0 * (options.size - 1) / options.size : 1;
+}
+
+double bus_bandwidth(const Options& options, const Measurement& result) {
+  return bus_factor(options) * algorithm_bandwidth(options, result);
+}
+
+double line_rate_percent(const Options& options, const Measurement& result) {
+  return 100 * bus_bandwidth(options, result) / result.line_rate;
 }
 
 double share(const Measurement& result, const RailBytes& rail) {
@@ -35,33 +49,32 @@ std::string fixed(double number, int digits) {
   return text;
 }
 
-std::string quoted(const std::string& text) {
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') result += '\\';
-    result += c;
-  }
-  return result + '"';
-}
+constexpr const char* kUnknown = "null";
 
 // Name and value, the value as JSON has it.
 using Fields = std::vector<std::pair<std::string, std::string>>;
 
 Fields common_fields(const Dialect& dialect, const Options& o, const Measurement& result) {
+  const bool is_known = result.line_rate > 0;
   return {{"program", quoted(dialect.program)},
           {"collective", quoted(o.collective)},
-          {"size", std::to_string(o.size)},
+          {"type", quoted(o.type)},
+          {"operation", quoted(o.operation)},
+          {"ranks", std::to_string(o.size)},
           {"plan", quoted(o.plan)},
           {"algorithm", quoted(o.algorithm)},
           {"threads", std::to_string(o.threads)},
-          {"bytes", std::to_string(bytes_of(result))},
+          {"bytes", std::to_string(result.bytes)},
           {"elements", std::to_string(result.elements)},
           {"iterations", std::to_string(result.iterations)},
           {"min_us", fixed(result.min, 1)},
           {"p50_us", fixed(result.p50, 1)},
           {"p99_us", fixed(result.p99, 1)},
           {"max_us", fixed(result.max, 1)},
-          {"bandwidth_gbps", fixed(gibibytes_per_second(o, result), 6)},
+          {"algorithm_bandwidth_gbps", fixed(algorithm_bandwidth(o, result), 6)},
+          {"bus_bandwidth_gbps", fixed(bus_bandwidth(o, result), 6)},
+          {"line_rate_gbps", is_known ? fixed(result.line_rate, 3) : kUnknown},
+          {"line_rate_percent", is_known ? fixed(line_rate_percent(o, result), 3) : kUnknown},
           {"cpu_s", fixed(result.cpu_seconds, 6)},
           {"learned", quoted(result.learned)}};
 }
@@ -91,7 +104,9 @@ void print_json(const Dialect& dialect, const Options& options, const Measuremen
 
 void print_csv(const Dialect& dialect, const Options& options, const Measurement& result) {
   std::string line;
-  for (const auto& [name, value] : common_fields(dialect, options, result)) line += value + ",";
+  for (const auto& [name, value] : common_fields(dialect, options, result)) {
+    line += (value == kUnknown ? "" : value) + ",";
+  }
   for (const auto& rail : result.sent) {
     for (const auto& [name, value] : rail_fields(result, rail)) line += value + ",";
   }
@@ -111,14 +126,37 @@ void print_csv_header(const Dialect& dialect, const Options& options, size_t rai
   std::puts(line.c_str());
 }
 
-void print_table_row(const Measurement& result, double bandwidth) {
-  std::printf("%12zu %12zu %11.1f %11.1f %11.1f %11.1f %17.3f %11zu  ", bytes_of(result),
-              result.elements, result.min, result.p50, result.p99, result.max, bandwidth,
+constexpr int kLongestShare = 7;  // " 100.0%"
+
+void print_table_row(const Options& options, const Measurement& result) {
+  const std::string used =
+      result.line_rate > 0 ? absl::StrCat(fixed(line_rate_percent(options, result), 1), "%") : "-";
+  std::printf("%12zu %12zu %11.1f %11.1f %11.1f %11.1f %10.3f %10.3f %9s %11zu  ", result.bytes,
+              result.elements, result.min, result.p50, result.p99, result.max,
+              algorithm_bandwidth(options, result), bus_bandwidth(options, result), used.c_str(),
               result.iterations);
+  std::string rest;
   for (const auto& rail : result.sent) {
-    std::printf(" %s %.1f%%", rail.name.c_str(), 100 * share(result, rail));
+    const std::string percent = absl::StrCat(" ", fixed(100 * share(result, rail), 1), "%");
+    absl::StrAppendFormat(&rest, " %s%-*s", rail.name, kLongestShare, percent);
   }
-  std::printf("%s%s\n", result.learned.empty() ? "" : "  ", result.learned.c_str());
+  absl::StrAppend(&rest, "  ", result.learned);
+  absl::StripTrailingAsciiWhitespace(&rest);
+  std::puts(rest.c_str());
+}
+
+void print_table_head(const Dialect& dialect, const std::vector<std::string>& rails) {
+  int width = -1;
+  for (const auto& name : rails) width += 1 + static_cast<int>(name.size()) + kLongestShare;
+  const std::string line(12 + 1 + 12, ' ');
+  std::printf("%s %11s %11s %11s %11s %10s %10s\n", line.c_str(), "", "", "", "", "algorithm",
+              "bus");
+  std::printf("%s %11s %11s %11s %11s %10s %10s\n", line.c_str(), "", "", "", "", "bandwidth",
+              "bandwidth");
+  std::printf("%12s %12s %11s %11s %11s %11s %10s %10s %9s %11s   %-*s%s\n", "size (B)", "elements",
+              "min (us)", "p50 (us)", "p99 (us)", "max (us)", "(Gbit/s)", "(Gbit/s)", "line rate",
+              "iterations", width, "sent on each rail",
+              dialect.policies.empty() ? "" : "  load balancer");
 }
 
 void print_table_header(const Dialect& dialect, const Options& o,
@@ -126,19 +164,35 @@ void print_table_header(const Dialect& dialect, const Options& o,
   const std::string shares =  // which belong to the rails in the order of the command line
       o.plan == "slice" ? absl::StrCat(absl::StrJoin(o.rails, ","), " in parts ", shares_text(o))
                         : absl::StrJoin(rails, ",");
-  const char* what = o.collective == "barrier"     ? "no data"
-                     : o.collective == "broadcast" ? "float32"
-                                                   : "float32 sum";
+  const std::string what = o.type.empty()
+                               ? "no data"
+                               : absl::StrCat(o.type, o.operation.empty() ? "" : " ", o.operation);
   std::printf("%s %s: %s, ranks %d, threads %zu, plan %s, algorithm %s, %s, rails %s\n\n",
-              dialect.program.c_str(), o.collective.c_str(), what, o.size, o.threads,
+              dialect.program.c_str(), o.collective.c_str(), what.c_str(), o.size, o.threads,
               o.plan.c_str(), o.algorithm.c_str(), o.verify ? "verified" : "not verified",
               shares.c_str());
-  std::printf("%12s %12s %11s %11s %11s %11s %17s %11s   %s\n", "size (B)", "elements", "min (us)",
-              "p50 (us)", "p99 (us)", "max (us)", "bandwidth (GiB/s)", "iterations",
-              "sent on each rail");
+  print_table_head(dialect, rails);
 }
 
+constexpr const char* kBalancerLegend =
+    "load balancer: what rank 0 had learned of such messages at the end of the row. searching: it\n"
+    "  looks for the rails that are to carry them; cold: one rail carries them, or they go as\n"
+    "  stripes; hot: several rails carry them, and it looks for the part of each; converged:\n"
+    "  several rails carry them and finish together; (trying): it looks at another division for a\n"
+    "  few operations. Then the part that each rail is to carry (stripes: the whole message over\n"
+    "  all rails), and the algorithm if it is not the usual one.\n";
+
 }  // namespace
+
+std::string quoted(const std::string& text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    const bool is_control = static_cast<unsigned char>(c) < 0x20;
+    result += is_control ? absl::StrFormat("\\u%04x", c) : std::string(1, c);
+  }
+  return result + '"';
+}
 
 void flush_output() {
   const bool is_written = std::fflush(stdout) == 0;
@@ -158,7 +212,7 @@ void print_header(const Dialect& dialect, const Options& options,
 void print_row(const Dialect& dialect, const Options& options, const Measurement& result) {
   switch (options.format) {
     case Format::kTable:
-      print_table_row(result, gibibytes_per_second(options, result));
+      print_table_row(options, result);
       break;
     case Format::kJson:
       print_json(dialect, options, result);
@@ -167,6 +221,19 @@ void print_row(const Dialect& dialect, const Options& options, const Measurement
       print_csv(dialect, options, result);
       break;
   }
+  flush_output();
+}
+
+void print_legend(const Options& options, const Measurement& last) {
+  if (options.format != Format::kTable) return;
+  if (last.bytes > 0) {
+    std::printf("\nalgorithm bandwidth: threads x size / p50; bus bandwidth: %g times that\n",
+                bus_factor(options));
+    const std::string rate = last.line_rate > 0 ? absl::StrCat(last.line_rate, " Gbit/s of a rank")
+                                                : "not known; --line-rate gives it";
+    std::printf("line rate: the part of it that the bus bandwidth is (%s)\n", rate.c_str());
+  }
+  if (!last.learned.empty()) std::fputs(kBalancerLegend, stdout);
   flush_output();
 }
 

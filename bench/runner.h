@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "nezha/context.h"
+#include "nezha/types.h"
+
 namespace nezha::bench {
 
 // One thread's collective, ready to be repeated: each call of run() is one operation.
@@ -14,6 +17,17 @@ class Operation {
  public:
   virtual ~Operation() = default;
   virtual void run() = 0;
+};
+
+// One thread's collective. The root is rank 0.
+struct Request {
+  std::string collective;  // one of the program's (Dialect::collectives)
+  DataType type = DataType::kFloat32;
+  ReduceOperation operation = ReduceOperation::kSum;  // where it reduces
+  void* input = nullptr;
+  void* output = nullptr;  // may be the input
+  size_t elements = 0;
+  uint32_t tag = 0;  // operations of different tags may run at the same time
 };
 
 // How many bytes a rail carried.
@@ -27,11 +41,8 @@ class Runner {
  public:
   virtual ~Runner() = default;
 
-  // One of the program's collectives (Dialect::collectives), of float32 and, where it reduces, the
-  // sum, from `input` to `output`, which may be the same. The root is rank 0. Operations of
-  // different tags may run at the same time.
-  virtual std::unique_ptr<Operation> prepare(const std::string& collective, float* input,
-                                             float* output, size_t elements, uint32_t tag) = 0;
+  // The memory belongs to the caller. Every program has the float32 sum.
+  virtual std::unique_ptr<Operation> prepare(const Request& request) = 0;
 
   // What this rank has sent so far, by rail, always in the same order.
   virtual std::vector<RailBytes> bytes_sent() const = 0;
@@ -39,6 +50,10 @@ class Runner {
   // What rank 0 has learned of messages of that size, such as "converged eth0 70.1% eth1 29.9%";
   // empty if nothing.
   virtual std::string learned(size_t /*bytes*/) const { return ""; }
+
+  // What Context::rails() and Context::balance() say; nothing if the library is not nezha.
+  virtual std::vector<RailStats> rails() const { return {}; }
+  virtual BalanceStats balance() const { return {}; }
 };
 
 }  // namespace nezha::bench

@@ -168,7 +168,7 @@ class Scaling:
         """The ranks' rows, by repeat; a run that failed half-way is none."""
         runs: dict[int, list[dict]] = {}
         for row in self.start_ups:
-            if row["way"] == way.key and row["size"] == ranks:
+            if row["way"] == way.key and row["ranks"] == ranks:
                 runs.setdefault(row["repeat"], []).append(row)
         return [rows for rows in runs.values() if len(rows) == ranks]
 

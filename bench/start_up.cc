@@ -1,10 +1,12 @@
 #include "bench/start_up.h"
 
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "bench/element_type.h"
 #include "bench/pattern.h"
 #include "bench/process_usage.h"
 #include "bench/report.h"
@@ -22,12 +24,17 @@ double milliseconds_since(Clock::time_point begin) {
 }
 
 void run_first(const Options& options, Runner& runner) {
-  std::vector<float> input(options.elements.front());
-  std::vector<float> output(input.size());
-  fill_input(input, options.rank, kNumber);
-  const auto tag = static_cast<uint32_t>(options.threads) + 1;  // gather() has the one below
-  runner.prepare("allreduce", input.data(), output.data(), input.size(), tag)->run();
-  if (options.verify) check_sum(output, options.size, kNumber);
+  Request request{"allreduce", to_type(options.type), to_operation(options.operation)};
+  const Pattern pattern(request.type, request.operation, options.size);
+  request.elements = options.elements.front();
+  request.tag = static_cast<uint32_t>(options.threads) + 1;  // gather() has the one below
+  std::vector<std::byte> input(request.elements * size_of(request.type));
+  std::vector<std::byte> output(input.size());
+  request.input = input.data();
+  request.output = output.data();
+  pattern.fill_input(request.input, request.elements, options.rank, kNumber);
+  runner.prepare(request)->run();
+  if (options.verify) pattern.check_reduction(request.output, request.elements, kNumber);
 }
 
 }  // namespace
@@ -46,18 +53,18 @@ std::unique_ptr<Runner> measured_start_up(const Dialect& dialect, const Options&
   // The others may still be connecting to this rank.
   meeting.union_of("ready", {});
   const ProcessUsage after = process_usage();
-  std::printf(
-      "%s\n",
-      absl::StrFormat(R"({"program":"%s","size":%d,"rank":%d,"algorithm":"%s","start_up_bytes":%d,)"
-                      R"("connect_ms":%.3f,"first_ms":%.3f,"cpu_ms":%.3f,"store_requests":%d,)"
-                      R"("memory_kib":%d,"resident_kib":%d,"peak_kib":%d,)"
-                      R"("threads":%d,"descriptors":%d,"sockets":%d})",
-                      dialect.program, options.size, options.rank, options.algorithm,
-                      options.elements.front() * sizeof(float), connect_ms, first_ms,
-                      1e3 * cpu_seconds, requests, after.anonymous_kib - before.anonymous_kib,
-                      after.resident_kib, after.peak_kib, after.threads - before.threads,
-                      after.descriptors - before.descriptors, after.sockets - before.sockets)
-          .c_str());
+  std::printf("%s\n",
+              absl::StrFormat(
+                  R"({"program":"%s","ranks":%d,"rank":%d,"algorithm":"%s","start_up_bytes":%d,)"
+                  R"("connect_ms":%.3f,"first_ms":%.3f,"cpu_ms":%.3f,"store_requests":%d,)"
+                  R"("memory_kib":%d,"resident_kib":%d,"peak_kib":%d,)"
+                  R"("threads":%d,"descriptors":%d,"sockets":%d})",
+                  dialect.program, options.size, options.rank, options.algorithm,
+                  options.elements.front() * size_of(to_type(options.type)), connect_ms, first_ms,
+                  1e3 * cpu_seconds, requests, after.anonymous_kib - before.anonymous_kib,
+                  after.resident_kib, after.peak_kib, after.threads - before.threads,
+                  after.descriptors - before.descriptors, after.sockets - before.sockets)
+                  .c_str());
   flush_output();
   meeting.union_of("counted", {});
   return runner;

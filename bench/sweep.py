@@ -214,12 +214,13 @@ class Sweep:
                 time.sleep(stolen.REST)
             before = stolen.CpuTime.now()
             rows, errors = self._launch(config, sizes)
-            part = before.part_stolen_since()
+            taken = before.taken_since()
             if errors:
                 return best or rows, errors
-            if not best or part < best[0]["stolen"]:
-                best = [row | {"stolen": part} for row in rows]
-            if part <= self._most_stolen:
+            if not best or taken.stolen < best[0]["stolen"]:
+                told = {"stolen": taken.stolen, "other_processes": taken.others}
+                best = [row | told for row in rows]
+            if taken.stolen <= self._most_stolen:
                 break
         return best, []
 

@@ -1,17 +1,22 @@
 """Sizes and times as people write and read them."""
 
 import argparse
+import re
 
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def parse_size(text: str) -> int:
-    """Bytes of float32: 4, 1K, 64M."""
-    digits, unit = (text[:-1], UNITS[text[-1]]) if text[-1:] in UNITS else (text, 1)
-    size = int(digits) * unit if digits.isdigit() else 0
+    """Bytes of float32: 4, 1K, 64M; K may be written k, Ki or ki, and so may the others."""
+    digits, unit = text, 1
+    match = re.fullmatch(r"(.*)([KMG])i?", text, re.IGNORECASE)
+    if match:
+        digits, unit = match[1], UNITS[match[2].upper()]
+    size = int(digits) * unit if re.fullmatch(r"[0-9]+", digits) else 0
     if size == 0 or size % 4:
         raise argparse.ArgumentTypeError(
-            f"'{text}' is no size in bytes, a multiple of 4, plain or with a capital K, M or G"
+            f"'{text}' is no size in bytes, a multiple of 4, plain or with K, M or G (or k, Ki and"
+            " so on)"
         )
     return size
 

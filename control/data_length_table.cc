@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "collectives/signature.h"
 
 namespace nezha {
@@ -30,6 +32,22 @@ std::string lane_cell(const TableEntry& entry, size_t lane) {
   const double percent = 100.0 * entry.allocation[lane] / SliceBounds::kWhole;
   const bool took_part = lane < entry.times.size() && entry.times[lane] > 0;
   return absl::StrFormat("%.1f%% %s", percent, took_part ? time_name(entry.times[lane]) : "");
+}
+
+std::string moment(absl::Time time) {
+  if (time == absl::InfinitePast()) return "in an earlier run";
+  return absl::FormatTime("%Y-%m-%d %H:%M:%E3S", time, absl::LocalTimeZone());
+}
+
+// "eth0 71.4%, eth1 28.6%": what carries a part.
+std::string parts(const Allocation& allocation, const std::vector<std::string>& lanes) {
+  std::string out;
+  for (size_t lane = 0; lane < allocation.size() && lane < lanes.size(); ++lane) {
+    if (allocation[lane] == 0) continue;
+    absl::StrAppendFormat(&out, "%s%s %.1f%%", out.empty() ? "" : ", ", lanes[lane],
+                          100.0 * allocation[lane] / SliceBounds::kWhole);
+  }
+  return out;
 }
 
 }  // namespace
@@ -58,7 +76,7 @@ void TableEntry::change(Allocation to, Cause cause) {
 
 void TableEntry::record(Cause cause) {
   ++changes;
-  history.push_back({windows, cause, allocation});
+  history.push_back({windows, cause, allocation, absl::Now()});
   if (history.size() > kHistory) history.pop_front();
 }
 
@@ -83,8 +101,8 @@ std::string DataLengthTable::history(SizeClass size_class) const {
   const auto found = entries.find(size_class);
   if (found == entries.end()) return out;
   for (const TableEntry::Change& change : found->second.history) {
-    absl::StrAppendFormat(&out, "after %d windows: %s by %s\n", change.windows,
-                          nezha::to_string(change.allocation), name_of(change.cause));
+    absl::StrAppendFormat(&out, "%s, after %d windows: %s: %s\n", moment(change.time),
+                          change.windows, parts(change.allocation, lanes), name_of(change.cause));
   }
   return out;
 }

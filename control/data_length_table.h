@@ -7,9 +7,11 @@
 #include <deque>
 #include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "control/allocation.h"
 #include "control/policy.h"
 #include "control/size_class.h"
@@ -22,8 +24,14 @@ struct TableEntry {
     uint64_t windows = 0;  // how many the class had had
     Cause cause = Cause::kStart;
     Allocation allocation;
+    // When it was made, for people. An earlier run's time is not saved.
+    absl::Time time = absl::InfinitePast();
 
-    friend bool operator==(const Change&, const Change&) = default;
+    // Compares all but the time.
+    friend bool operator==(const Change& a, const Change& b) {
+      return std::tie(a.windows, a.cause, a.allocation) ==
+             std::tie(b.windows, b.cause, b.allocation);
+    }
   };
   static constexpr size_t kHistory = 16;  // changes that are kept, the latest
 
@@ -58,7 +66,7 @@ struct DataLengthTable {
 
   // A line for each class, to be read by people.
   std::string to_string() const;
-  // And the history of one.
+  // And the history of one: a line for each change.
   std::string history(SizeClass size_class) const;
 };
 

@@ -33,16 +33,16 @@ QUICK = ["--elements", "1,1000,256K", "--warmup-iters", "2", "--iteration-count"
 
 SHARED_OPTIONS = [
     *("size", "rank", "shared-path", "store", "redis-host", "redis-port", "prefix", "timeout"),
-    *("elements", "warmup-iters"),
+    *("type", "operation", "elements", "warmup-iters"),
     *("iteration-count", "iteration-time", "no-verify", "in-place", "threads", "start-up"),
     *("format", "trace"),
-    *("share", "algorithm", "help", "version"),
+    *("line-rate", "share", "algorithm", "help", "version"),
 ]
 FLAGS = ["no-verify", "in-place", "start-up", "list-rails", "reproducible"]
-FLAGS += ["await-switch", "help", "help-env", "version"]
+FLAGS += ["await-switch", "rails-report", "help", "help-env", "version"]
 OPTIONS = {
     NEZHA: [*SHARED_OPTIONS, "rails", "list-rails", "ports", "plan", "policy", "table"]
-    + ["reproducible", "await-switch", "help-env"],
+    + ["reproducible", "await-switch", "rails-report", "help-env"],
     GLOO: [*SHARED_OPTIONS, "tcp-device"],
 }
 
@@ -66,14 +66,17 @@ def run(
 def check_row(row: dict[str, Any], program: str, elements: int) -> None:
     assert row["program"] == Path(program).name
     assert row["collective"] == "allreduce"
-    assert int(row["size"]) == 3
+    assert int(row["ranks"]) == 3
+    assert (row["type"], row["operation"]) == ("float32", "sum")
     assert int(row["elements"]) == elements
     assert int(row["bytes"]) == 4 * elements
     assert int(row["iterations"]) == 3
     times = [float(row[f"{name}_us"]) for name in ("min", "p50", "p99", "max")]
     assert times[0] > 0 and times == sorted(times)
-    bandwidth = 4 * elements / (times[1] * 1e-6) / 2**30
-    assert float(row["bandwidth_gbps"]) == pytest.approx(bandwidth, rel=0.01, abs=2e-6)
+    bandwidth = 8 * 4 * elements / (times[1] * 1e-6) / 1e9
+    assert float(row["algorithm_bandwidth_gbps"]) == pytest.approx(bandwidth, rel=0.01, abs=2e-6)
+    # of three ranks, 2 (n - 1) / n
+    assert float(row["bus_bandwidth_gbps"]) == pytest.approx(4 / 3 * bandwidth, rel=0.01, abs=2e-6)
 
 
 # ---- output -----------------------------------------------------------------------------------
@@ -87,6 +90,7 @@ def test_json(bed: Testbed, tmp_path: Path, program: str) -> None:
     for row, elements in zip(rows, ELEMENTS):
         check_row(row, program, elements)
         assert [rail["name"] for rail in row["rails"]] == list(RAILS)
+        assert row["line_rate_gbps"] is None and row["line_rate_percent"] is None  # of a veth
     large = [rail["bytes"] for rail in rows[-1]["rails"]]
     # a ring of three sends 4/3 of it from each rank, in each of the 3 iterations
     assert sum(large) >= 3 * 4 * ELEMENTS[-1] * 4 / 3
@@ -101,24 +105,112 @@ def test_csv(bed: Testbed, tmp_path: Path, program: str) -> None:
         assert None not in row and None not in row.values()  # as many values as names
         check_row(row, program, elements)
         assert [row["rail0_name"], row["rail1_name"]] == list(RAILS)
+        assert row["line_rate_gbps"] == row["line_rate_percent"] == ""
         shares = [float(row["rail0_share"]), float(row["rail1_share"])]
         assert sum(shares) == pytest.approx(1, abs=0.001)
 
 
 @PROGRAMS
 def test_table(bed: Testbed, tmp_path: Path, program: str) -> None:
-    lines = run(bed, tmp_path, program, *ON_BOTH[program], *QUICK).splitlines()
+    options = [*ON_BOTH[program], *QUICK, "--line-rate", "1,0.5"]
+    lines = run(bed, tmp_path, program, *options).splitlines()
     assert "allreduce" in lines[0] and "verified" in lines[0]
     assert lines[0].endswith("rails eth0,eth1" + (" in parts 1,1" if program == GLOO else ""))
     head = next(index for index, line in enumerate(lines) if line.lstrip().startswith("size (B)"))
-    assert " bandwidth (GiB/s) " in lines[head]  # what check_row works out of the rows of json
-    rows = [line.split() for line in lines[head + 1 :]]
+    assert lines[head].rstrip().endswith("load balancer") == (program == NEZHA)
+    end = lines.index("", head)
+    rows = [line.split() for line in lines[head + 1 : end]]
     assert [int(row[1]) for row in rows] == ELEMENTS
     for row in rows:
-        assert all(re.fullmatch(r"\d+\.\d+", number) for number in row[2:7]), row
-        assert row[8] == "eth0" and row[10] == "eth1", row
-        shares = [float(row[index].rstrip("%")) for index in (9, 11)]
+        assert all(re.fullmatch(r"\d+\.\d+", number) for number in row[2:8]), row
+        bus = 4 / 3 * 8 * int(row[0]) / float(row[3]) / 1e3  # Gbit/s
+        assert float(row[7]) == pytest.approx(bus, rel=0.01, abs=0.001)
+        assert float(row[8].rstrip("%")) == pytest.approx(bus / 1.5 * 100, rel=0.01, abs=0.1)
+        assert row[10] == "eth0" and row[12] == "eth1", row
+        shares = [float(row[index].rstrip("%")) for index in (11, 13)]
         assert sum(shares) == pytest.approx(100, abs=0.2)
+    legend = "\n".join(lines[end:])
+    for name in ("algorithm bandwidth: ", "bus bandwidth: 1.33333 times", "(1.5 Gbit/s of a rank)"):
+        assert name in legend
+    # the last size has a state, and every state is explained
+    assert (len(rows[-1]) > 14) == ("searching: " in legend) == (program == NEZHA)
+
+
+def test_line_rates_of_the_ranks(bed: Testbed, tmp_path: Path) -> None:
+    """The rank where it is least counts, and one that does not know it leaves it unknown."""
+    own = [*ON_BOTH[NEZHA], "--elements", "1000", "--iteration-count", "3", "--format", "json"]
+    for third, expected in ((["--line-rate", "4"], 1.5), ([], None)):
+        shared = tmp_path / str(expected)
+        rates = [["--line-rate", "2"], ["--line-rate", "1,0.5"], third]
+        ranks = start(bed, shared, [[NEZHA, *own, *rate] for rate in rates])
+        assert [rank.wait(job.PATIENCE) for rank in ranks] == [0, 0, 0], [r.stderr for r in ranks]
+        row = json.loads(ranks[0].stdout)
+        assert row["line_rate_gbps"] == expected
+        part = expected and row["bus_bandwidth_gbps"] / expected * 100
+        assert row["line_rate_percent"] == pytest.approx(part, rel=0.01, abs=0.001)
+
+
+BYTES = {"uint8": 1, "int8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2}
+BYTES |= {"int32": 4, "uint32": 4, "float32": 4, "int64": 8, "uint64": 8, "float64": 8}
+OPERATIONS = ["sum", "product", "min", "max", "average"]
+
+
+def test_types(bed: Testbed, tmp_path: Path) -> None:
+    """Each of nezha's types and operations, and of Gloo those that it has; results are checked."""
+    for program in (NEZHA, GLOO):
+        types = [name for name in BYTES if program == NEZHA or name != "bfloat16"]
+        known = OPERATIONS[: 5 if program == NEZHA else 4]
+        pairs = [(name, known[number % len(known)]) for number, name in enumerate(types)]
+        for name, operation in {*pairs, *(("float16", each) for each in known)}:
+            prefix = ["--prefix", f"{Path(program).name}-{name}-{operation}"]
+            what = ["--type", name, "--operation", operation, "--format", "json"]
+            text = run(bed, tmp_path, program, *ON_BOTH[program], *QUICK, *prefix, *what)
+            rows = [json.loads(line) for line in text.splitlines()]
+            assert [row["bytes"] for row in rows] == [BYTES[name] * n for n in ELEMENTS]
+            assert all((row["type"], row["operation"]) == (name, operation) for row in rows)
+
+
+def test_types_of_other_collectives(bed: Testbed, tmp_path: Path) -> None:
+    for number, (collective, options) in enumerate(
+        [
+            ("reduce", ["--type", "bfloat16", "--operation", "max"]),
+            ("reduce", ["--type", "int8", "--operation", "product"]),
+            ("broadcast", ["--type", "uint64"]),
+        ]
+    ):
+        words = [*ON_BOTH[NEZHA], *QUICK, *options, "--prefix", str(number), "--format", "json"]
+        text = run(bed, tmp_path, NEZHA, *words, collective=collective)
+        for row, elements in zip(map(json.loads, text.splitlines()), ELEMENTS):
+            assert row["bytes"] == BYTES[options[1]] * elements
+            assert row["operation"] == (options[3] if len(options) > 2 else "")
+            # the factor is 1
+            assert row["bus_bandwidth_gbps"] == row["algorithm_bandwidth_gbps"]
+
+
+def test_sizes_with_units(bed: Testbed, tmp_path: Path) -> None:
+    sizes = ["--elements", "2k,2K,2Ki,2ki,2048,1m,1Mi", "--iteration-count", "1"]
+    text = run(bed, tmp_path, NEZHA, *ON_BOTH[NEZHA], *sizes, "--format", "json")
+    counts = [json.loads(line)["elements"] for line in text.splitlines()]
+    assert counts == [2048] * 5 + [1 << 20] * 2
+
+
+def test_iteration_time_when_operations_slow_down(tmp_path: Path) -> None:
+    """It ends at about its time, however long the first operations took."""
+    with Testbed(hosts=2, rails={"eth0": "200mbit"}) as bed:
+        trace = tmp_path / "trace"
+        sizes = ["--elements", "16K", "--iteration-time", "4s", "--trace", str(trace)]
+        command = [NEZHA, "--rails", "tcp:eth0", "--shared-path", str(tmp_path / "store")]
+        ranks = bed.start([*command, *sizes, "allreduce"])
+
+        def ends() -> list[float]:
+            lines = trace.read_text().splitlines()[1:] if trace.exists() else []
+            return [float(line.split(",")[0]) for line in lines if line.count(",") >= 4]
+
+        job.await_that("a second is over", lambda: len(ends()) > 1 and ends()[-1] > ends()[0] + 1)
+        bed.set_rate("eth0", "10mbit")
+        assert [rank.wait(job.PATIENCE) for rank in ranks] == [0, 0], [r.stderr for r in ranks]
+        # as many as it had time for at first would take more than a minute now
+        assert 3 < ends()[-1] - ends()[0] < 30
 
 
 @PROGRAMS
@@ -175,6 +267,68 @@ def test_other_collectives(
     if collective != "barrier":  # along a chain of three: two ranks send it, three times, two threads
         sent = sum(rail["bytes"] for rail in rows[-1]["rails"])
         assert sent == pytest.approx(3 * 2 * 2 * 4 * ELEMENTS[-1], rel=0.01)
+
+
+# ---- what the rails have carried, and why -----------------------------------------------------
+
+
+def test_rails_report(bed: Testbed, tmp_path: Path) -> None:
+    """What each rank's rails say, and the balancer's decisions by the rails' names."""
+    options = [*ON_BOTH[NEZHA], "--elements", "256K", "--rails-report", "--warmup-iters", "60"]
+    words = [*options, "--iteration-count", "40", "--format", "json"]
+    row, report = map(json.loads, run(bed, tmp_path, NEZHA, *words).splitlines())
+    rails = report["rails_report"]
+    assert [(rail["rank"], rail["name"]) for rail in rails] == [
+        (rank, name) for rank in range(3) for name in RAILS
+    ]
+    for rank in range(3):
+        mine = [rail for rail in rails if rail["rank"] == rank]
+        sent = sum(rail["sent_bytes"] for rail in mine)
+        assert sent >= 100 * 4 / 3 * row["bytes"]  # a ring of three, of 60 and 40 operations
+        for rail in mine:
+            assert rail["sent_share"] == pytest.approx(rail["sent_bytes"] / sent, abs=0.001)
+            assert rail["down_peers"] == rail["lost_links"] == 0 and rail["last_error"] == ""
+    [known] = [each for each in report["load_balancer"] if each["least_bytes"] == 1 << 20]
+    assert known["state"] == row["learned"].split()[0]
+    assert sum(known["shares"].values()) == pytest.approx(1, abs=0.001)
+    assert set(known["shares"]) == {*RAILS, "stripes"}
+    change = r"\d{4}-\d\d-\d\d [\d:]{8}\.\d{3}, after \d+ windows: (.+): ([a-z]+)"
+    changes = [re.fullmatch(change, line) for line in known["history"]]
+    assert all(changes) and "eth0 " in " ".join(each[1] for each in changes)
+    assert changes[0][2] == "start"
+
+
+def test_rails_report_of_a_rail_that_is_down(bed: Testbed, tmp_path: Path) -> None:
+    """A table says which one, since when, and why."""
+    options = [*ON_BOTH[NEZHA], "--elements", "64K", "--iteration-time", "4s", "--rails-report"]
+    bed.cut(1, "eth1")
+    try:
+        lines = run(bed, tmp_path, NEZHA, *options).splitlines()
+    finally:
+        bed.heal(1, "eth1")
+    rows = {(words[0], words[1]): words for words in map(str.split, lines) if len(words) > 8}
+    assert rows["1", "eth1"][2:4] == ["down", "to"]
+    assert rows["0", "eth0"][2] == "up"
+    [why] = [line for line in lines if line.startswith("rank 1, eth1: is down to rank ")]
+    assert " of 3 (" in why
+    assert any(line.startswith("1 MiB to") or line.startswith("256 KiB to") for line in lines)
+
+
+def test_rails_report_of_many_ranks(bed: Testbed, tmp_path: Path) -> None:
+    """A few of the ranks stand for all."""
+    command = [NEZHA, "--size", "12", "--shared-path", str(tmp_path), *ON_BOTH[NEZHA]]
+    command += ["--elements", "64K", "--iteration-count", "3", "--rails-report"]
+    ranks = []
+    for rank in range(12):
+        ranks += bed.start([*command, "--rank", str(rank), "allreduce"], on=[rank % 3])
+    assert [rank.wait(job.PATIENCE) for rank in ranks] == [0] * 12, [r.stderr for r in ranks]
+    lines = ranks[0].stdout.splitlines()
+    [head] = [index for index, line in enumerate(lines) if line.startswith("Rails, since")]
+    shown = int(re.search(r"; (\d+) of 12 ranks:", lines[head])[1])
+    assert 1 <= shown <= 5  # rank 0, and for each rail the least and the most
+    first = next(index for index in range(head, len(lines)) if lines[index].split()[0] == "rank")
+    numbers = {line.split()[0] for line in lines[first + 1 : first + 1 + 2 * shown]}
+    assert "0" in numbers and len(numbers) == shown
 
 
 # ---- ranks that differ ------------------------------------------------------------------------
@@ -238,6 +392,9 @@ SHARES = [*SLICES, "--share", "3,1"]
         (["--threads", "2"], [], "--threads is 2 here and 1"),
         (["--elements", "1,2"], ["--elements", "1"], "--elements is 1,2 here and 1"),
         (["--in-place"], [], "--in-place is given here and not given"),
+        (["--type", "int8"], [], "--type is int8 here and float32"),
+        (["--operation", "max"], [], "--operation is max here and sum"),
+        (["--rails-report"], [], "--rails-report is given here and not given"),
         (["--warmup-iters", "4"], [], "--warmup-iters is 4 here and 5"),
         (["--iteration-count", "4"], [], "--iteration-count is 4 here and not given"),
         (["--iteration-time", "3s"], [], "--iteration-time is 3s here and 2s"),
@@ -379,6 +536,11 @@ GOOD = ["--size", "2", "--rank", "0", "--shared-path", "/"]
         (["--algorithm", "rong"], "did you mean 'ring'"),
         (["--size", "0"], "whole number of at least 1"),
         (["--rank", "-1"], "whole number of at least 0"),
+        (["--type", "float"], "--type 'float': unknown"),
+        (["--type", "flaot16"], "did you mean 'float16'"),
+        (["--operation", "maximum"], "(there are sum, product, min, max"),
+        (["--line-rate", "1,fast"], "'fast' is not a positive number"),
+        (["--elements", "4i"], "'4i' is not a whole number"),
         (["--xyzzy"], "unknown option --xyzzy\n"),
         (["--format", "pdf"], "unknown (there are"),
         (["--elements", "1,,2"], "--elements '1,,2': '' is not a whole number"),
@@ -451,6 +613,16 @@ def test_shares_beside_a_switch(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_what_gloo_does_not_have() -> None:
+    for arguments, reason in [
+        (["--type", "bfloat16"], "--type 'bfloat16': the library that gloo-bench measures does not"),
+        (["--operation", "average"], "does not have it (there are sum, product, min, max)"),
+    ]:
+        done = call(GLOO, *GOOD, *arguments, "allreduce")
+        assert done.returncode == 2
+        assert reason in done.stderr, done.stderr
+
+
 def test_bad_command_lines_of_nezha() -> None:
     for arguments, reason in [
         (["--shared-path", "/no/such/folder"], "'/no/such/folder': not a directory"),
@@ -470,6 +642,9 @@ def test_bad_command_lines_of_nezha() -> None:
     for arguments, reason in [
         (["--algorithm", "ring", "broadcast"], "--algorithm is for allreduce only"),
         (["--elements", "1", "barrier"], "a barrier has no --elements"),
+        (["--type", "int8", "barrier"], "a barrier has no elements of any --type"),
+        (["--operation", "max", "broadcast"], "--operation is for allreduce and reduce only"),
+        (["--rails-report", "--format", "csv", "allreduce"], "--rails-report is for --format table"),
         (["brodcast"], "unknown collective 'brodcast'; did you mean 'broadcast'?"),
     ]:
         done = call(NEZHA, *GOOD, *ON_BOTH[NEZHA], *arguments)

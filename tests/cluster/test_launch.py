@@ -95,7 +95,7 @@ def check(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row["elements"] for row in rows] == [1, 1000, 1 << 18]
-    assert all(row["size"] == HOSTS for row in rows)
+    assert all(row["ranks"] == HOSTS for row in rows)
     assert [rail["name"] for rail in rows[-1]["rails"]] == list(RAILS)
     assert all(rail["bytes"] > 0 for rail in rows[-1]["rails"])
 

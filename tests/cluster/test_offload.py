@@ -105,7 +105,7 @@ def test_figures_of_a_switch() -> None:
 def test_operations_by_the_hosts_are_seen() -> None:
     """Of short ones what the ranks agree on by TCP is most of the bytes."""
     rails = [{"name": "eth0", "bytes": 9000}, {"name": "flare", "bytes": 1600}]
-    row = {"bytes": 4, "iterations": 100, "size": 4, "rails": rails}
+    row = {"bytes": 4, "iterations": 100, "ranks": 4, "rails": rails}
     assert part_by_switch(row) == 1
     assert part_by_switch(row | {"rails": rails[:1]}) == 0
 
@@ -170,6 +170,9 @@ def test_a_whole_run(tmp_path: Path) -> None:
     (tmp_path / offload.TABLE).write_text("an earlier run's")
     done = call("--quick", "--cases", "tree,rails", "--sizes", "256K", "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
+    first = done.stderr.splitlines()[0]  # eight hosts, two switches, a manager; three times 8 x 256 KiB
+    assert "needs root or user namespaces" in first and "6 MiB of memory" in first
+    assert "up to 11 processes at a time" in first
     tree, rails = offload.load(tmp_path / offload.DATA)
     for case in (tree, rails):
         for way in case.configs:

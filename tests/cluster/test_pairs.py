@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -20,7 +21,7 @@ sys.path.insert(0, str(BENCH))
 from pair_summary import compare, median_interval, slower_than, table  # noqa: E402
 from progress import Progress  # noqa: E402
 from results import Config, Results  # noqa: E402
-from stolen import TRIES, CpuTime, note  # noqa: E402
+from stolen import TRIES, CpuTime, Taken, Usage, note, ticks_of_others, usage_of_all  # noqa: E402
 from sweep import Sweep  # noqa: E402
 
 
@@ -96,7 +97,7 @@ def measured_while_stolen(monkeypatch: pytest.MonkeyPatch, parts: list[float]) -
     launch = lambda *_: ([{**row, "p50_us": 100 + next(launches)}], [])  # noqa: E731
     monkeypatch.setattr("stolen.REST", 0)
     monkeypatch.setattr(Sweep, "_launch", launch)
-    monkeypatch.setattr(CpuTime, "part_stolen_since", lambda _: next(taken))
+    monkeypatch.setattr(CpuTime, "taken_since", lambda _: Taken(next(taken), 0.25))
     config = Config("A", "", "A", ["eth0"], [])
     results = Results({"cores": 2}, 4, {"eth0": 10**9}, [config], [1024], 1)
     Sweep(None, results, 0.1, Progress(), most_stolen=0.02).run()
@@ -106,7 +107,9 @@ def measured_while_stolen(monkeypatch: pytest.MonkeyPatch, parts: list[float]) -
 def test_runs_from_which_much_is_stolen_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     results = measured_while_stolen(monkeypatch, [0.3, 0.1, 0.01])
     assert [(row["p50_us"], row["stolen"]) for row in results.measurements] == [(102, 0.01)]
-    assert "1.0% (median run), 1.0% (worst)" in note([results])[0]
+    said = note([results])
+    assert "1.0% (median run), 1.0% (worst)" in said[0]
+    assert said[1] == "Other processes took 25.0% (median run), 25.0% (worst) of the CPU time."
 
 
 def test_the_run_counts_from_which_the_least_was_stolen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,8 +130,36 @@ def test_nezha_over_several_rails_learns() -> None:
 
 
 def test_stolen_time_is_said_only_where_there_is_some() -> None:
-    assert 0 <= CpuTime.now().part_stolen_since() <= 1
+    assert 0 <= CpuTime.now().taken_since().stolen <= 1
     assert note([made_results()]) == []
+
+
+def test_processes_that_are_others() -> None:
+    """Neither this one, nor what it has started, nor the kernel's threads."""
+    me = os.getpid()
+    usages = {1: Usage(0, 5), 2: Usage(0, 70), 8: Usage(2, 90), me: Usage(50, 1000)}
+    usages |= {50: Usage(1, 30), 51: Usage(50, 4), me + 1: Usage(me, 2000)}
+    usages |= {me + 2: Usage(me + 1, 4000), me + 3: Usage(1, 600)}
+    assert ticks_of_others(usages) == 5 + 30 + 4 + 600
+
+
+def test_ticks_of_a_child_that_has_ended() -> None:
+    """They are its parent's."""
+    seconds = 1
+    burn = f"import time\nwhile time.process_time() < {seconds}: pass"
+    before = dict(usage_of_all())[os.getpid()]
+    subprocess.run([sys.executable, "-c", burn], check=True)
+    after = dict(usage_of_all())[os.getpid()]
+    assert after.parent == before.parent == os.getppid()
+    assert after.ticks - before.ticks >= 0.9 * seconds * os.sysconf("SC_CLK_TCK")
+
+
+def test_time_of_processes_that_are_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of those outside of a container: what the kernel counts beyond those that are seen."""
+    before = CpuTime(stolen=10, total=1000, by_processes=300, seen=250, others=50)
+    then = CpuTime(stolen=30, total=2000, by_processes=800, seen=550, others=150)
+    monkeypatch.setattr(CpuTime, "now", lambda: then)
+    assert before.taken_since() == pytest.approx((0.02, (100 + 200) / 1000))
 
 
 @cli.bad_command_lines(

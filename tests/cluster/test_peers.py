@@ -73,6 +73,7 @@ def test_rails_and_rates_in_commands() -> None:
     assert words["mptcp-bcube"].startswith("mptcpize run ")
     assert "--share 400000000,1000000000" in words["gloo-weights"]
     assert "btl_tcp_bandwidth_eth0 400 --mca btl_tcp_bandwidth_eth1 1000" in words["ompi-weights"]
+    assert "orte_leave_session_attached 1" in words["ompi"]  # its daemons are the bench's children
     assert "mpi_yield_when_idle 1" in words["ompi"] and "mpi_yield_when_idle 0" in words["ompi-spin"]
     assert "btl_tcp_if_include eth1 " in words["ompi-one"] and "eth0" not in words["ompi-one"]
     assert "-x UCX_NET_DEVICES=eth0,eth1" in words["ucx-ring"]

@@ -64,7 +64,7 @@ def made_results() -> Scaling:
         for repeat in range(2):
             for rank in range(ranks):
                 row = {cost.key: 1.0 for cost in scale.COSTS}
-                row |= {"way": "ring", "repeat": repeat, "size": ranks, "rank": rank}
+                row |= {"way": "ring", "repeat": repeat, "ranks": ranks, "rank": rank}
                 results.start_ups.append(row | {"sockets": ranks - (0 if rank == 0 else 1)})
             time = {"way": "ring", "repeat": repeat, "ranks": ranks, "bytes": 4}
             results.operations.append(time | {"p50_us": 10.0 * ranks + repeat})

@@ -58,6 +58,8 @@ TEST_F(TableFile, IsReadBackAsItWasSaved) {
     EXPECT_EQ(again.windows, entry.windows);
     EXPECT_EQ(again.changes, entry.changes);
     EXPECT_EQ(again.history, entry.history);
+    const std::string history = loaded->history(size_class);
+    EXPECT_EQ(history.rfind("in an earlier run, after ", 0), 0) << history;
   }
   EXPECT_EQ(format_table(*loaded), format_table(saved));
   EXPECT_NE(format_table(saved).find("\nalgorithm recursive doubling\n"), std::string::npos);
