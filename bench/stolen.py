@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from results import Results
+from results import AnyConfig, ResultsOf
 
 TRIES = 6  # of a launch, until few enough is stolen
 REST = 5.0  # seconds before the next one: hosts that ration CPU time give more after some of idleness
@@ -31,7 +31,7 @@ class CpuTime(NamedTuple):
         return (then.stolen - self.stolen) / max(then.total - self.total, 1)
 
 
-def note(results: Sequence[Results]) -> list[str]:
+def note(results: Sequence[ResultsOf[AnyConfig]]) -> list[str]:
     """Nothing of a machine from which nothing was stolen."""
     parts = [row["stolen"] for each in results for row in each.measurements if "stolen" in row]
     if not any(parts):
