@@ -63,8 +63,9 @@ def _throughput(axes: Axes, results: Balance) -> None:
     for begin, end, best in _spans(results):
         rate = megabytes_per_second(results.size, best["us"])
         axes.plot([begin, end], [rate, rate], "--", **LIMIT, label=_once(axes, "best fixed split"))
-        rates = results.rails.values() if best is results.best["start"] else results.changed_rates()
-        limit = results.wire_limit(list(rates), results.size) / TCP_CEILING
+        is_changed = best is not results.best["start"]
+        shaped = results.changed_rates() if is_changed else list(results.rails.values())
+        limit = results.wire_limit(shaped, results.size) / TCP_CEILING
         rate = megabytes_per_second(results.size, limit)
         axes.plot([begin, end], [rate, rate], ":", **LIMIT, label=_once(axes, "what TCP can reach"))
     axes.set_ylim(0)

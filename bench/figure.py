@@ -8,7 +8,7 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 # Matplotlib warns where it finds no home of its own to write to, as in a user namespace.
@@ -24,8 +24,10 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: 
 
 from results import (  # noqa: E402
     PICTURES,
+    AnyConfig,
     Config,
     Results,
+    ResultsOf,
     Value,
     bandwidth_of,
     megabytes_per_second,
@@ -57,7 +59,7 @@ LIMIT = {"color": "#6e6e6e", "linewidth": 1.2, "zorder": 1}
 LIMIT_DASHES = ["--", ":"]
 
 
-Panel = Callable[[Axes, Results], None]
+Panel = Callable[[Axes, ResultsOf[AnyConfig]], None]
 
 
 def draw(results: Results, out: Path) -> list[Path]:
@@ -66,7 +68,10 @@ def draw(results: Results, out: Path) -> list[Path]:
 
 
 def draw_panels(
-    results: Results, panels: list[Panel], paths: list[Path], columns: int = 3
+    results: ResultsOf[AnyConfig],
+    panels: Sequence[Panel[AnyConfig]],
+    paths: list[Path],
+    columns: int = 3,
 ) -> list[Path]:
     with plt.rc_context(STYLE):
         columns = min(columns, len(panels))
@@ -114,7 +119,9 @@ def _bandwidth(axes: Axes, results: Results) -> None:
     limits = _limits(results)
     for config, dashes in limits:
         size = results.sizes[-1]
-        limit = megabytes_per_second(size, results.wire_limit(config, size))
+        least = results.wire_limit(config, size)
+        assert least  # _limits() gives configurations whose rails are shaped
+        limit = megabytes_per_second(size, least)
         axes.axhline(limit, linestyle=dashes, **LIMIT)
         above = config is limits[-1][0]  # two limits may be close
         axes.annotate(
@@ -136,6 +143,7 @@ def _bandwidth(axes: Axes, results: Results) -> None:
 def _speedup(axes: Axes, results: Results) -> None:
     axes.set_title("nezha on all rails: times as fast as")
     mine = results.config("all")
+    assert mine  # draw() has this panel only if there is something to compare "all" with
     for config in results.compared():
         ratios = [results.speedup(mine, config, size) or math.nan for size in results.sizes]
         colour, marker = LOOKS[config.key]
@@ -151,7 +159,11 @@ def _speedup(axes: Axes, results: Results) -> None:
 
 
 def plot(
-    axes: Axes, results: Results, config: Config, value: Value, look: tuple[str, str]
+    axes: Axes,
+    results: ResultsOf[AnyConfig],
+    config: AnyConfig,
+    value: Value,
+    look: tuple[str, str],
 ) -> None:
     """A line through the medians, and a band from the smallest to the largest of the repeats."""
     colour, marker = look
@@ -175,10 +187,12 @@ def _limits(results: Results) -> list[tuple[Config, str]]:
 
 
 def _limit_name(results: Results, config: Config) -> str:
-    return f"wire limit of {results.wire_rate(config) * 8 / 1e9:g} Gbit/s"
+    rate = results.wire_rate(config)
+    assert rate  # _limits() gives configurations whose rails are shaped
+    return f"wire limit of {rate * 8 / 1e9:g} Gbit/s"
 
 
-def size_axis(axes: Axes, results: Results) -> None:
+def size_axis(axes: Axes, results: ResultsOf[AnyConfig]) -> None:
     axes.set_xscale("log", base=2)
     step = -(-len(results.sizes) // 7)  # so many labels fit
     axes.xaxis.set_major_locator(FixedLocator(results.sizes[::step]))

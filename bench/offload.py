@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from results import Config, Results, Value, p50_of, part_sent
+from results import Config, ResultsOf, Value, p50_of, part_sent, shaped_rates
 from units import size_text
 
 DATA, TABLE = "flare.json", "flare.txt"
@@ -33,7 +33,7 @@ class Way(Config):
 
 
 @dataclasses.dataclass
-class Case(Results):
+class Case(ResultsOf[Way]):
     """Ways that take turns on one testbed."""
 
     group: str = ""
@@ -42,16 +42,15 @@ class Case(Results):
     loss: float | None = None  # percent of the frames; not None: they are lost one by one
     multicast: bool = False  # brings the hosts the results
 
-    def wire_limit(self, way: Way, size: int) -> float | None:
+    def wire_limit(self, way: Way, size: int) -> float:
         """The microseconds that the wire alone takes.
 
         A switch has each host send and receive the message once, whatever their number; over
         point-to-point links it is 2 (n - 1) / n of it. Rails that are used together divide it so
         that they end together.
         """
-        rates = {name: self.rails[name] for name in way.rails}
-        if None in rates.values():
-            return None
+        rates = shaped_rates({name: self.rails[name] for name in way.rails})
+        assert rates  # every rail of a case is shaped
         crossings = {name: 1 if name in way.switched else part_sent(self.hosts) for name in rates}
         return size / sum(rate / 8 / crossings[name] for name, rate in rates.items()) * 1e6
 
@@ -98,7 +97,7 @@ def save(cases: Sequence[Case], path: Path) -> None:
 
 
 def load(path: Path) -> list[Case]:
-    cases = [Case(**data) for data in json.loads(path.read_text())]
-    for case in cases:
-        case.configs = [Way(**way) for way in case.configs]
-    return cases
+    cases = json.loads(path.read_text())
+    for data in cases:
+        data["configs"] = [Way(**way) for way in data["configs"]]
+    return [Case(**data) for data in cases]

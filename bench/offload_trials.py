@@ -22,7 +22,7 @@ from one_group import one_group
 from processes import Process
 from progress import Progress
 from rails import parse_rails
-from results import LEARNING, Config
+from results import LEARNING
 from sweep import Sweep, describe_machine
 from system_tools import BedError, wait_until
 from testbed import Testbed
@@ -34,7 +34,7 @@ BY_SWITCH = 0.99  # of the operations: if it is less, it was the hosts that were
 LEAST_RECEIVED = 1 << 20  # bytes; of less, sessions' upkeep would be measured
 LINES = 12  # of what the manager has said, the last
 SAMPLING = 0.2  # seconds between two looks at what a switch has counted
-LOSSY = {"gso": None, "burst": 24000}  # of a testbed that loses frame by frame, not train by train
+LOSSY_BURST = 24000  # bytes
 
 
 def switch_hosts(case: Case) -> range:
@@ -80,18 +80,20 @@ def make_case(
 def way_of(key: str, manager: str, is_pair: bool) -> Way:
     """`is_pair`: there are two rails, and TCP alone takes both."""
     switched = f"flare:{RAIL}@{manager}"
-    label, short, rails, by_switch, words = {
+    ways: dict[str, tuple[str, str, list[str], list[str], list[str]]] = {
         FLARE: ("by the switch", "switch", [RAIL], [RAIL], [switched]),
         TCP: ("by TCP", "TCP", [RAIL], [], [f"tcp:{RAIL}"]),
         BOTH: ("switch and TCP", "both", [RAIL, OTHER], [RAIL], [f"tcp:{OTHER}", switched]),
-    }[key]
+    }
+    label, short, rails, by_switch, words = ways[key]
     if is_pair and key == TCP:
         label, short = "by TCP, both rails", "TCP, both"
         rails, words = [RAIL, OTHER], [f"tcp:{RAIL}", f"tcp:{OTHER}"]
     if is_pair and key == FLARE:
         label, short = "by the switch, one rail", "switch, one"
     command = [str(program.path_of("nezha-bench")), "--rails", ",".join(words)]
-    command += {FLARE: ["--await-switch"], TCP: [], BOTH: ["--plan", "auto"]}[key]
+    more: dict[str, list[str]] = {FLARE: ["--await-switch"], TCP: [], BOTH: ["--plan", "auto"]}
+    command += more[key]
     return Way(key, label, short, rails, command, by_switch)
 
 
@@ -230,7 +232,7 @@ def figures_of(samples: Sequence[Sample]) -> dict[str, float]:
 # ---- the trials -------------------------------------------------------------------------------
 
 
-class FlareSweep(Sweep):
+class FlareSweep(Sweep[Way]):
     def __init__(
         self,
         bed: Testbed,
@@ -243,10 +245,10 @@ class FlareSweep(Sweep):
         super().__init__(bed, case, seconds, progress, most_stolen=most_stolen)
         self._fabric = fabric
 
-    def _warm_up(self, config: Config, sizes: list[int]) -> int:
+    def _warm_up(self, config: Way, sizes: list[int]) -> int:
         return LEARNING if config.key == BOTH else super()._warm_up(config, sizes)
 
-    def _launch(self, config: Config, sizes: list[int]) -> tuple[list[dict], list[str]]:
+    def _launch(self, config: Way, sizes: list[int]) -> tuple[list[dict], list[str]]:
         with sampled(self._fabric) as samples:
             rows, errors = super()._launch(config, sizes)
         if config.key == FLARE and any(part_by_switch(row) < BY_SWITCH for row in rows):
@@ -255,7 +257,7 @@ class FlareSweep(Sweep):
             rows = [row | figures_of(samples) for row in rows]
         return rows, errors
 
-    def _start(self, config: Config, command: list[str]) -> list[Process]:
+    def _start(self, config: Way, command: list[str]) -> list[Process]:
         hosts = self._results.hosts
         command = [*command[:1], "--size", str(hosts), *command[1:]]
         return self._bed.start(command, on=range(hosts), env=self._fabric.environment)
@@ -267,10 +269,17 @@ def part_by_switch(row: dict) -> float:
     return sent / (row["iterations"] * row["bytes"] * row["ranks"])
 
 
-def run(case: Case, seconds: float, progress: Progress, most_stolen: float) -> None:
+def testbed_of(case: Case) -> Testbed:
+    hosts = case.hosts + case.switches
     rails = {name: f"{rate}bit" for name, rate in case.rails.items()}
-    lossy = {} if case.loss is None else LOSSY
-    with one_group(), Testbed(case.hosts + case.switches, rails, **lossy) as bed:
+    if case.loss is None:
+        return Testbed(hosts, rails)
+    # Without segmentation offload the testbed loses single frames, and not trains of them.
+    return Testbed(hosts, rails, gso=None, burst=LOSSY_BURST)
+
+
+def run(case: Case, seconds: float, progress: Progress, most_stolen: float) -> None:
+    with one_group(), testbed_of(case) as bed:
         fabric = Fabric(bed, case)
         if case.loss:
             bed.loss(RAIL, case.loss)

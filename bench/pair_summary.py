@@ -74,12 +74,15 @@ def _by_pair(rows: Sequence[dict], runs: int, value: Value) -> dict[int, float]:
 
 def slower_than(comparisons: Sequence[Comparison], ratio: float | None) -> list[str]:
     """Which may take more than that part of the first one's time."""
+    if ratio is None:
+        return []
     slow = []
-    for each in comparisons if ratio is not None else []:
-        if each.interval is None:
+    for each in comparisons:
+        interval = each.interval
+        if interval is None:
             slow.append(f"{size_text(each.size)}, {each.config.key}: too few pairs to tell")
-        elif each.interval[1] > ratio:
-            most = f"{each.interval[1]:.3f} of A's time"
+        elif interval[1] > ratio:
+            most = f"{interval[1]:.3f} of A's time"
             slow.append(f"{size_text(each.size)}, {each.config.key}: may take {most}")
     return slow
 

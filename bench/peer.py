@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import program
 from rails import MGMT, MGMT_NETWORK
-from results import Config
+from results import Config, shaped_rates
 
 PROGRAMS = program.BUILD / "bench"
 TESTBED_SSH = Path(__file__).with_name("testbed-ssh")
@@ -26,7 +26,7 @@ class Peer(Config):
 @dataclasses.dataclass(frozen=True)
 class Network:
     hosts: int
-    rates: dict[str, int | None]  # bits per second by rail, None if it is not shaped
+    rates: Mapping[str, int | None]  # bits per second by rail, None if it is not shaped
 
     @property
     def fastest(self) -> str:
@@ -84,7 +84,7 @@ def mpi(library: str) -> Callable[[Network], list[str]]:
 # ---- launchers of MPI's ranks -----------------------------------------------------------------
 
 
-def settings(option: str, values: dict[str, object]) -> list[str]:
+def settings(option: str, values: Mapping[str, object]) -> list[str]:
     """Such as --mca NAME VALUE for each."""
     return [word for name, value in values.items() for word in (option, name, str(value))]
 
@@ -123,7 +123,9 @@ def open_mpi_ring(network: Network) -> list[str]:
 
 
 def weighted_open_mpi_ring(network: Network) -> list[str]:
-    megabits = {f"btl_tcp_bandwidth_{name}": rate // 10**6 for name, rate in network.rates.items()}
+    rates = shaped_rates(network.rates)
+    assert rates  # unequal() admits no network with a rail that is not shaped
+    megabits = {f"btl_tcp_bandwidth_{name}": rate // 10**6 for name, rate in rates.items()}
     return [*open_mpi_ring(network), *settings("--mca", megabits)]
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from figure import LIMIT, draw_panels, plot
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
-from peer import IPERF3
+from peer import IPERF3, Peer
 from peer_summary import cpu_per_gib_of, part_of_limit_of
-from results import TCP_CEILING, Results, Value, bandwidth_of, p50_of
+from results import TCP_CEILING, ResultsOf, Value, bandwidth_of, p50_of
 from units import time_text
 
 # by peer, as figure.LOOKS; a family of them has one colour in several shades
@@ -33,11 +33,11 @@ LOOKS = {
 }
 
 
-def draw(results: Results, paths: list[Path]) -> None:
+def draw(results: ResultsOf[Peer], paths: list[Path]) -> None:
     draw_panels(results, [_latency, _speed, _cpu, _legend], paths, columns=2)
 
 
-def _latency(axes: Axes, results: Results) -> None:
+def _latency(axes: Axes, results: ResultsOf[Peer]) -> None:
     axes.set_title("Latency")
     _plot_all(axes, results, p50_of, [peer.key for peer in results.configs if peer.key != IPERF3])
     axes.set_yscale("log")
@@ -45,7 +45,7 @@ def _latency(axes: Axes, results: Results) -> None:
     axes.set_ylabel("time of one allreduce, p50 (less is better)")
 
 
-def _speed(axes: Axes, results: Results) -> None:
+def _speed(axes: Axes, results: ResultsOf[Peer]) -> None:
     keys = [peer.key for peer in results.configs]
     if results.wire_rate(results.configs[0]):
         axes.set_title("Part of the wire limit")
@@ -60,7 +60,7 @@ def _speed(axes: Axes, results: Results) -> None:
         axes.set_ylabel("size / p50 in MB/s (more is better)")
 
 
-def _cpu(axes: Axes, results: Results) -> None:
+def _cpu(axes: Axes, results: ResultsOf[Peer]) -> None:
     axes.set_title("CPU time")
     _plot_all(axes, results, cpu_per_gib_of, [peer.key for peer in results.configs])
     axes.set_yscale("log")
@@ -68,7 +68,7 @@ def _cpu(axes: Axes, results: Results) -> None:
     axes.set_ylabel("CPU seconds of all ranks per GiB (less is better)")
 
 
-def _legend(axes: Axes, results: Results) -> None:
+def _legend(axes: Axes, results: ResultsOf[Peer]) -> None:
     """What the other panels' lines are; this one has none."""
     for peer in results.configs:
         colour, marker = LOOKS[peer.key]
@@ -77,7 +77,7 @@ def _legend(axes: Axes, results: Results) -> None:
     axes.legend(loc="center left", fontsize=11)
 
 
-def _plot_all(axes: Axes, results: Results, value: Value, keys: list[str]) -> None:
+def _plot_all(axes: Axes, results: ResultsOf[Peer], value: Value, keys: list[str]) -> None:
     for peer in results.configs:
         if peer.key in keys:
             plot(axes, results, peer, value, LOOKS[peer.key])

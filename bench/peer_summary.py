@@ -12,7 +12,7 @@ from results import (
     LEARNING,
     MARK_NOTE,
     TCP_CEILING,
-    Results,
+    ResultsOf,
     Value,
     bandwidth_of,
     cpu_seconds_of,
@@ -39,7 +39,7 @@ def legend(peers: Sequence[Peer]) -> str:
     return "\n".join(_aligned([[peer.key, peer.label] for peer in peers], left=2))
 
 
-def table(results: Results) -> str:
+def table(results: ResultsOf[Peer]) -> str:
     """Of one network."""
     sizes = results.sizes
     small = [size for size in sizes if size <= SMALL]
@@ -60,9 +60,16 @@ def table(results: Results) -> str:
     return "\n\n".join([title, *blocks, _lead(results), *notes])
 
 
-def part_of_limit_of(results: Results) -> Value:
+def part_of_limit_of(results: ResultsOf[Peer]) -> Value:
+    """For results of a network whose rails are all shaped."""
     peer = results.configs[0]  # the limit is the same for all
-    return lambda row: results.wire_limit(peer, row["bytes"]) / p50_of(row)
+
+    def part_of_limit(row: dict) -> float:
+        limit = results.wire_limit(peer, row["bytes"])
+        assert limit
+        return limit / p50_of(row)
+
+    return part_of_limit
 
 
 def cpu_per_gib_of(row: dict) -> float:
@@ -75,7 +82,7 @@ def _cpu_microseconds_of(row: dict) -> float:
 
 def _block(
     heading: str,
-    results: Results,
+    results: ResultsOf[Peer],
     sizes: Sequence[int],
     value: Value,
     digits: str = "",
@@ -111,7 +118,7 @@ def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
     ]
 
 
-def _lead(results: Results) -> str:
+def _lead(results: ResultsOf[Peer]) -> str:
     """How many times as fast as the best peer nezha is, be it that some runs of it failed."""
     nezha = results.config(NEZHA)
     no_peers = (NEZHA, NEZHA_CPU_FIRST, IPERF3)
@@ -121,7 +128,7 @@ def _lead(results: Results) -> str:
         times = {peer.key: time for peer in others if (time := results.p50(peer, size))}
         best = results.config(min(times, key=times.__getitem__, default=""))
         ratio = results.speedup(nezha, best, size) if nezha and best else None
-        ratios.append(f"{ratio:.2f}{results.mark(nezha, size)}" if ratio else "-")
+        ratios.append(f"{ratio:.2f}{results.mark(nezha, size)}" if nezha and ratio else "-")
         names.append(best.key + results.mark(best, size) if best else "")
     head = ["nezha: times as fast as", *map(size_text, results.sizes)]
     return "\n".join(_aligned([head, ["  the best peer", *ratios], ["", *names]], left=1))
@@ -133,7 +140,7 @@ FIELDS = ["rails", "hosts", "peer", "label", "regime", "repeat", "bytes", "itera
 FIELDS += ["min_us", "p50_us", "p99_us", "max_us", "part_of_limit", "cpu_s_per_gib", "shares"]
 
 
-def save_csv(networks: Sequence[Results], path: Path) -> None:
+def save_csv(networks: Sequence[ResultsOf[Peer]], path: Path) -> None:
     """A line for each measurement; what failed has none."""
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS, extrasaction="ignore")
@@ -142,8 +149,9 @@ def save_csv(networks: Sequence[Results], path: Path) -> None:
             writer.writerows(_line(results, row) for row in results.measurements)
 
 
-def _line(results: Results, row: dict) -> dict:
+def _line(results: ResultsOf[Peer], row: dict) -> dict:
     peer = results.config(row["config"])
+    assert peer  # the row was measured of one of them
     limited = results.wire_rate(peer)
     return row | {
         "rails": "+".join(str(rate or "none") for rate in results.rails.values()),

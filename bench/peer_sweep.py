@@ -14,7 +14,7 @@ import testbed
 from peer import IPERF3, Network, Peer, is_over_mptcp, programs_of
 from processes import Process, end_all, end_sessions, finish, held_namespaces, namespace_members
 from progress import Progress
-from results import LEARNED_BELOW, LEARNING, Results, part_sent
+from results import LEARNED_BELOW, LEARNING, ResultsOf, part_sent
 from sweep import Sweep, warm_up
 from system_tools import BedError
 
@@ -77,11 +77,11 @@ def end_leftovers(bed: testbed.Testbed) -> None:
         end_all(lambda: namespace_members(namespaces))
 
 
-class PeerSweep(Sweep):
+class PeerSweep(Sweep[Peer]):
     def __init__(
         self,
         bed: testbed.Testbed,
-        results: Results,
+        results: ResultsOf[Peer],
         seconds: float,
         progress: Progress,
         most_stolen: float = 1.0,

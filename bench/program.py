@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import stolen
 import testbed
@@ -31,7 +32,7 @@ def warn(message: str) -> None:
     print(f"{NAME}: {message}", file=sys.stderr)
 
 
-def stop(message: str, status: int = 1) -> None:
+def stop(message: str, status: int = 1) -> NoReturn:
     warn(message)
     sys.exit(status)
 
@@ -170,6 +171,7 @@ def build(targets: Sequence[str], progress: Progress) -> None:
         with subprocess.Popen(
             step, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process:
+            assert process.stdout
             for line in process.stdout:
                 lines.append(line)
                 progress.show(f"build: {line.strip()}")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from units import size_text
 
@@ -46,12 +47,17 @@ class Config:
         return may_learn and LEARNED_FROM <= size < LEARNED_BELOW
 
 
+AnyConfig = TypeVar("AnyConfig", bound=Config)
+
+
 @dataclasses.dataclass
-class Results:
+class ResultsOf(Generic[AnyConfig]):
+    """What was measured of configurations that are all of one class."""
+
     machine: dict[str, str | int]
     hosts: int
     rails: dict[str, int | None]  # bits per second, None if not shaped
-    configs: list[Config]
+    configs: list[AnyConfig]
     sizes: list[int]  # bytes
     repeat: int
     # a row of `--format json`, with "config" and "repeat" (from 0)
@@ -75,16 +81,16 @@ class Results:
         )
         return f"allreduce, float32 sum, {self.hosts} hosts, {rails}"
 
-    def config(self, key: str) -> Config | None:
+    def config(self, key: str) -> AnyConfig | None:
         return next((config for config in self.configs if config.key == key), None)
 
-    def compared(self) -> list[Config]:
+    def compared(self) -> list[AnyConfig]:
         """What "all" is set against."""
         return (
             [config for config in self.configs if config.key != "all"] if self.config("all") else []
         )
 
-    def rows(self, config: Config, size: int) -> list[dict]:
+    def rows(self, config: AnyConfig, size: int) -> list[dict]:
         """Each repeat's."""
         return [
             row
@@ -92,37 +98,46 @@ class Results:
             if row["config"] == config.key and row["bytes"] == size
         ]
 
-    def p50s(self, config: Config, size: int) -> list[float]:
+    def p50s(self, config: AnyConfig, size: int) -> list[float]:
         """Each repeat's, in microseconds."""
         return [p50_of(row) for row in self.rows(config, size)]
 
-    def median(self, config: Config, size: int, value: Value) -> float | None:
+    def median(self, config: AnyConfig, size: int, value: Value) -> float | None:
         """Of the repeats that did not fail; None if all did."""
         rows = self.rows(config, size)
         return statistics.median(map(value, rows)) if rows else None
 
-    def mark(self, config: Config, size: int) -> str:
+    def mark(self, config: AnyConfig, size: int) -> str:
         """What follows a figure that fewer runs stand behind than others."""
         return "*" if 0 < len(self.rows(config, size)) < self.repeat else ""
 
-    def p50(self, config: Config, size: int) -> float | None:
+    def p50(self, config: AnyConfig, size: int) -> float | None:
         """The median of the repeats that did not fail, in microseconds; None if all did."""
         return self.median(config, size, p50_of)
 
-    def speedup(self, config: Config, other: Config, size: int) -> float | None:
+    def speedup(self, config: AnyConfig, other: AnyConfig, size: int) -> float | None:
         """How many times as fast as the other."""
         mine, others = self.p50(config, size), self.p50(other, size)
         return others / mine if mine and others else None
 
-    def wire_rate(self, config: Config) -> float | None:
+    def wire_rate(self, config: AnyConfig) -> float | None:
         """Bytes per second of all its rails; None if one of them is not shaped."""
-        rates = [self.rails[name] for name in config.rails]
-        return None if None in rates else sum(rates) / 8
+        rates = shaped_rates({name: self.rails[name] for name in config.rails})
+        return None if rates is None else sum(rates.values()) / 8
 
-    def wire_limit(self, config: Config, size: int) -> float | None:
+    def wire_limit(self, config: AnyConfig, size: int) -> float | None:
         """The microseconds that the wire alone takes."""
         rate = self.wire_rate(config)
         return rate and size * part_sent(self.hosts) / rate * 1e6
+
+
+Results = ResultsOf[Config]
+
+
+def shaped_rates(rates: Mapping[str, int | None]) -> dict[str, int] | None:
+    """The rates by rail, or None if one of the rails is not shaped."""
+    shaped = {name: rate for name, rate in rates.items() if rate is not None}
+    return shaped if len(shaped) == len(rates) else None
 
 
 def p50_of(row: dict) -> float:

@@ -105,6 +105,9 @@ class Way:
     command: list[str]
 
 
+MEDIAN_AND_WORST: list[Callable[[list], float]] = [statistics.median, max]  # of the ranks
+
+
 @dataclasses.dataclass(frozen=True)
 class Cost:
     """A figure of each rank's start-up."""
@@ -231,7 +234,7 @@ def table(results: Scaling) -> str:
 
 def _cost_block(results: Scaling, cost: Cost) -> str:
     def cell(way: Way, ranks: int) -> str:
-        pair = [results.cost(way, ranks, cost, of) for of in (statistics.median, max)]
+        pair = [results.cost(way, ranks, cost, of) for of in MEDIAN_AND_WORST]
         return "-" if None in pair else " / ".join(f"{each:.{cost.digits}f}" for each in pair)
 
     fits = {way.key: results.fit(way, cost) for way in results.ways}
@@ -282,16 +285,16 @@ def save_csv(results: Scaling, path: Path) -> None:
         for cost in COSTS:
             for way in results.ways:
                 for n in results.all_ranks():
-                    pair = [results.cost(way, n, cost, of) for of in (statistics.median, max)]
+                    pair = [results.cost(way, n, cost, of) for of in MEDIAN_AND_WORST]
                     if None not in pair:
                         writer.writerow([cost.key, way.key, n, *pair, "", ""])
-                fit = results.fit(way, cost)
-                for n in FAR if fit else []:
-                    far = [fit.form, f"{fit.residual:.4f}"]
-                    value = round(fit.at(n), 3)
-                    pair = ["", value] if cost.of_ranks is max else [value, ""]
-                    writer.writerow([cost.key, way.key, n, *pair, *far])
+                if fit := results.fit(way, cost):
+                    for n in FAR:
+                        value = round(fit.at(n), 3)
+                        far = ["", value] if cost.of_ranks is max else [value, ""]
+                        form = [fit.form, f"{fit.residual:.4f}"]
+                        writer.writerow([cost.key, way.key, n, *far, *form])
         for size in results.sizes:
             for way in results.ways:
-                for n, time in results.times_of(way, size):
-                    writer.writerow([f"p50_us of {size}", way.key, n, "", time, "", ""])
+                for ranks, time in results.times_of(way, size):
+                    writer.writerow([f"p50_us of {size}", way.key, ranks, "", time, "", ""])

@@ -91,6 +91,7 @@ class ScaleTrials:
 
     def _launch(self, way: Way, ranks: int, sizes: list[int]) -> tuple[list[Process], list[str]]:
         hosts = hosts_for(ranks, self._bed.hosts)
+        assert hosts  # bench/scaling admits no number of ranks that cannot be spread
         is_full = ranks in self._results.ranks
         effort = ["--iteration-time", f"{self._seconds}s"]
         with tempfile.TemporaryDirectory(dir=self._bed.shared) as store:

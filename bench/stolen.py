@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from results import Results
+from results import AnyConfig, ResultsOf
 
 TRIES = 6  # of a launch, until few enough is stolen
 REST = 5.0  # seconds before the next one: hosts that ration CPU time give more after some of idleness
@@ -88,7 +88,7 @@ class CpuTime(NamedTuple):
         return Taken(taken.stolen / total, min(others / total, 1))
 
 
-def note(results: Sequence[Results]) -> list[str]:
+def note(results: Sequence[ResultsOf[AnyConfig]]) -> list[str]:
     """Nothing of stolen time on a machine from which nothing was stolen."""
     rows = [row for each in results for row in each.measurements]
     stolen = [row["stolen"] for row in rows if "stolen" in row]

@@ -71,12 +71,13 @@ def _bandwidth(results: Results, config: Config, size: int) -> str:
 
 
 def _part_of_limit(results: Results, config: Config, size: int) -> str:
-    time = results.p50(config, size)
-    return f"{results.wire_limit(config, size) / time:.3f}" if time else "-"
+    time, limit = results.p50(config, size), results.wire_limit(config, size)
+    return f"{limit / time:.3f}" if time and limit else "-"
 
 
 def _speedup(results: Results, config: Config, size: int) -> str:
     mine = results.config("all")
+    assert mine  # `config` is of compared(), which is empty without "all"
     ratio = results.speedup(mine, config, size)
     return f"{ratio:.2f}{results.mark(mine, size)}" if ratio else "-"
 

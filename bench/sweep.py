@@ -12,12 +12,13 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Generic
 
 import stolen
 import testbed
 from processes import Process, finish
 from progress import Progress
-from results import LEARNING, Config, Results, failure_text
+from results import LEARNING, AnyConfig, Config, ResultsOf, failure_text
 from units import size_text, time_text
 
 CONFIGS = {
@@ -145,13 +146,13 @@ def launch(
     return rows, [*errors, *said] if errors else []
 
 
-class Sweep:
+class Sweep(Generic[AnyConfig]):
     """Configurations take turns at each group of sizes, so that noise hits all of them alike."""
 
     def __init__(
         self,
         bed: testbed.Testbed,
-        results: Results,
+        results: ResultsOf[AnyConfig],
         seconds: float,
         progress: Progress,
         groups: Sequence[list[int]] | None = None,
@@ -175,7 +176,7 @@ class Sweep:
                     self._measure(config, group, repeat)
         self._progress.clear()
 
-    def _measure(self, config: Config, sizes: list[int], repeat: int) -> None:
+    def _measure(self, config: AnyConfig, sizes: list[int], repeat: int) -> None:
         if self._failed_launches[config.key] < FAILURES_ALLOWED:
             least = (self._warm_up(config, sizes) + 3) * (
                 self._results.wire_limit(config, sizes[-1]) or 0
@@ -190,12 +191,12 @@ class Sweep:
                 self._fail(config, sizes[len(rows) :], repeat, errors)
         self._done += len(sizes)
 
-    def _line(self, config: Config, size: int, text: str) -> str:
+    def _line(self, config: AnyConfig, size: int, text: str) -> str:
         results = self._results
         total = len(results.configs) * len(results.sizes) * results.repeat
         return f"{self._done * 100 // total:2}%  {size_text(size)}, {config.label}: {text}"
 
-    def _fail(self, config: Config, sizes: list[int], repeat: int, errors: list[str]) -> None:
+    def _fail(self, config: AnyConfig, sizes: list[int], repeat: int, errors: list[str]) -> None:
         self._failed_launches[config.key] += 1
         failure = {"config": config.key, "repeat": repeat, "sizes": sizes, "errors": errors}
         self._results.failures.append(failure)
@@ -204,7 +205,7 @@ class Sweep:
             self._progress.keep(f"{config.label} is left out from here on: it failed again")
 
     def _launch_undisturbed(
-        self, config: Config, sizes: list[int]
+        self, config: AnyConfig, sizes: list[int]
     ) -> tuple[list[dict], list[str]]:
         """As _launch, again while too much is stolen; of these the run with the least counts."""
         best: list[dict] = []
@@ -224,7 +225,7 @@ class Sweep:
                 break
         return best, []
 
-    def _launch(self, config: Config, sizes: list[int]) -> tuple[list[dict], list[str]]:
+    def _launch(self, config: AnyConfig, sizes: list[int]) -> tuple[list[dict], list[str]]:
         """One run of a program on all hosts: its rows, and what went wrong."""
         # an operation's deadline: far beyond what it should take
         seconds = 10 + 10 * (self._results.wire_limit(config, sizes[-1]) or 0) / 1e6
@@ -237,13 +238,13 @@ class Sweep:
         patience = 20 + 5 * seconds + 2 * self._warm_up(config, sizes) * seconds / 10
         return launch(self._bed, command, sizes, patience, start=start)
 
-    def _measured(self, config: Config, sizes: list[int]) -> float:
+    def _measured(self, config: AnyConfig, sizes: list[int]) -> float:
         """For how many seconds each of the sizes is measured."""
         return self._seconds
 
-    def _warm_up(self, config: Config, sizes: list[int]) -> int:
+    def _warm_up(self, config: AnyConfig, sizes: list[int]) -> int:
         learns = any(map(config.learns, sizes))
         return LEARNING if learns else max(map(warm_up, sizes))
 
-    def _start(self, config: Config, command: list[str]) -> list[Process]:
+    def _start(self, config: AnyConfig, command: list[str]) -> list[Process]:
         return self._bed.start(command)

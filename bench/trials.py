@@ -211,9 +211,9 @@ class Trials:
             {"shares": split, "us": us} for split, us in sorted(tried.items())
         ]
         # again, for longer: the least of many has had luck
-        finalists = sorted(tried, key=tried.get)[: self._effort.finalists]
+        finalists = sorted(tried, key=tried.__getitem__)[: self._effort.finalists]
         again = {split: attempt(split, self._phase) for split in finalists}
-        best = min(again, key=again.get)
+        best = min(again, key=again.__getitem__)
         self._results.best[phase] = {"shares": best, "us": again[best]}
 
     def _fixed_sizes(self) -> None:
@@ -224,7 +224,8 @@ class Trials:
             "fixed split": list(rates.values()),
         }
         for name, split in splits.items():
-            self._results.fixed[name] = times = {}
+            times: dict[int, float] = {}
+            self._results.fixed[name] = times
             for size in self._effort.sizes:
                 operations = self._fixed(split, size, self._start_operations(size))
                 times[size] = final([operation.us for operation in operations])

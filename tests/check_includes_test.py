@@ -26,7 +26,7 @@ TREE = {  # a tree without a fault; each test adds one
 
 
 class CheckIncludes(unittest.TestCase):
-    def run_on(self, extra):
+    def run_on(self, extra: dict[str, str]) -> tuple[int, list[str]]:
         """The exit status and the lines printed, on TREE with `extra` files."""
         with tempfile.TemporaryDirectory() as root:
             for path, text in {**TREE, **extra}.items():
@@ -39,17 +39,17 @@ class CheckIncludes(unittest.TestCase):
             self.assertEqual(done.stderr, "")
             return done.returncode, done.stdout.splitlines()
 
-    def refused(self, path, text, line, why):
+    def refused(self, path: str, text: str, line: int, why: str) -> None:
         status, lines = self.run_on({path: text})
         self.assertEqual(status, 1)
         self.assertEqual(len(lines), 1, lines)
         self.assertTrue(lines[0].startswith(f"{path}:{line}: "), lines[0])
         self.assertIn(why, lines[0])
 
-    def test_a_good_tree_passes(self):
+    def test_a_good_tree_passes(self) -> None:
         self.assertEqual(self.run_on({}), (0, []))
 
-    def test_against_the_arrow(self):
+    def test_against_the_arrow(self) -> None:
         for path, include in [
             ("common/a.cc", "transport/tcp/link.h"),
             ("transport/a.h", "context/context.cc"),
@@ -61,17 +61,17 @@ class CheckIncludes(unittest.TestCase):
             with self.subTest(path=path, include=include):
                 self.refused(path, f'\n#include "{include}"\n', 2, "may not include")
 
-    def test_between_siblings(self):
+    def test_between_siblings(self) -> None:
         self.refused("control/a.cc", '#include "flare_offload/core/slot.h"\n', 1, "may not include")
         self.refused("flare_offload/a.h", '#include "control/timer.h"\n', 1, "may not include")
         self.refused("interop/a.h", '#include "bench/main.cc"\n', 1, "may not include")
 
-    def test_all_spellings(self):
+    def test_all_spellings(self) -> None:
         for line in ['  #  include "control/timer.h"', "#include <control/timer.h>"]:
             with self.subTest(line=line):
                 self.refused("transport/a.cc", line + "\n", 1, "may not include")
 
-    def test_public_headers(self):
+    def test_public_headers(self) -> None:
         for line in [
             '#include "common/log.h"',
             '#include "absl/status/status.h"',
@@ -83,19 +83,19 @@ class CheckIncludes(unittest.TestCase):
             with self.subTest(line=line):
                 self.refused("include/nezha/a.h", line + "\n", 1, "includes only")
 
-    def test_examples_are_users(self):
+    def test_examples_are_users(self) -> None:
         self.refused("examples/b/main.cc", '#include "common/log.h"\n', 1, "includes only")
 
-    def test_not_from_the_root(self):
+    def test_not_from_the_root(self) -> None:
         self.refused("transport/a.cc", '#include "tcp/link.h"\n', 1, "from the repository's root")
         self.refused(
             "transport/a.cc", '#include "../control/timer.h"\n', 1, "from the repository's root"
         )
 
-    def test_no_such_file(self):
+    def test_no_such_file(self) -> None:
         self.refused("transport/a.cc", '#include "common/no.h"\n', 1, "no such file")
 
-    def test_not_a_root(self):
+    def test_not_a_root(self) -> None:
         with tempfile.TemporaryDirectory() as root:
             done = subprocess.run(
                 [sys.executable, CHECK, root], capture_output=True, text=True, check=False

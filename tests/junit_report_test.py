@@ -11,12 +11,12 @@ from xml.sax.saxutils import escape
 REPORT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "junit_report")
 
 
-def case(name, end="      OK", text=""):
+def case(name: str, end: str | None = "      OK", text: str = "") -> str:
     return f"[ RUN      ] {name}\n{text}" + (f"[ {end} ] {name} (3 ms)\n" if end else "")
 
 
 class JunitReport(unittest.TestCase):
-    def run_on(self, *tests):
+    def run_on(self, *tests: tuple[str, str, str]) -> tuple[list[str], str]:
         """The counts and what is printed, of ctest's tests (name, status, output)."""
         xml = "<testsuite>"
         for name, status, output in tests:
@@ -35,46 +35,46 @@ class JunitReport(unittest.TestCase):
             self.assertEqual(done.returncode, int(numbers[1] != "0"), done.stderr)
             return numbers, done.stdout
 
-    def test_a_shard_counts_by_its_cases(self):
+    def test_a_shard_counts_by_its_cases(self) -> None:
         output = case("A.One") + case("A.Two/3") + case("B.Three", " SKIPPED")
         self.assertEqual(self.run_on(("common.1", "run", output)), (["2", "0", "1"], "\n"))
 
-    def test_a_program_that_runs_nothing_has_failed(self):
+    def test_a_program_that_runs_nothing_has_failed(self) -> None:
         output = "[==========] Running 0 tests from 0 test suites.\n[  PASSED  ] 0 tests.\n"
         counts, said = self.run_on(("common.1", "run", output))
         self.assertEqual((counts, said), (["0", "1", "0"], "---- common.1 ran no test\n"))
 
-    def test_a_case_that_ends_the_program_has_failed_though_that_says_it_was_well(self):
+    def test_a_case_that_ends_the_program_has_failed_though_that_says_it_was_well(self) -> None:
         counts, said = self.run_on(("common.1", "run", case("A.One", None)))
         self.assertEqual((counts, said), (["0", "1", "0"], "---- A.One did not end\n"))
 
-    def test_output_without_a_newline(self):
+    def test_output_without_a_newline(self) -> None:
         counts, _ = self.run_on(("common.1", "run", case("A.One", text="dots...")))
         self.assertEqual(counts, ["1", "0", "0"])
 
-    def test_another_test_is_one(self):
+    def test_another_test_is_one(self) -> None:
         tests = ("cluster.a", "run", "2 passed\n"), ("cluster.b", "notrun", "")
         self.assertEqual(self.run_on(*tests), (["1", "0", "1"], "\n"))
 
-    def test_a_failed_case_is_named_with_its_own_text(self):
+    def test_a_failed_case_is_named_with_its_own_text(self) -> None:
         output = case("A.One", text="noise\n") + case("A.Two", " FAILED ", "a.cc:7: Failure\n")
         counts, said = self.run_on(("common.1", "fail", output + "[  FAILED  ] A.Two\n"))
         self.assertEqual(counts, ["1", "1", "0"])
         self.assertEqual(said, "---- A.Two failed\na.cc:7: Failure\n")
 
-    def test_a_case_that_dies_or_hangs_is_named(self):
+    def test_a_case_that_dies_or_hangs_is_named(self) -> None:
         output = case("A.One") + case("A.Two", None, "ERROR: AddressSanitizer\n")
         counts, said = self.run_on(("common.1", "fail", output))
         self.assertEqual(counts, ["1", "1", "0"])
         self.assertEqual(said, "---- A.Two did not end\nERROR: AddressSanitizer\n")
 
-    def test_a_leak_that_is_found_at_the_end(self):
+    def test_a_leak_that_is_found_at_the_end(self) -> None:
         output = case("A.One") + "ERROR: LeakSanitizer\n"
         counts, said = self.run_on(("common.1", "fail", output))
         self.assertEqual(counts, ["1", "1", "0"])
         self.assertEqual(said, "---- common.1 failed\nERROR: LeakSanitizer\nSEGFAULT\n")
 
-    def test_of_pytest_the_failures(self):
+    def test_of_pytest_the_failures(self) -> None:
         output = "test_a.py ...F\n=== FAILURES ===\n___ test_x ___\nE   assert 1 == 2\n"
         counts, said = self.run_on(("cluster.a", "fail", output))
         self.assertEqual(counts, ["0", "1", "0"])
@@ -82,7 +82,7 @@ class JunitReport(unittest.TestCase):
         self.assertIn("---- cluster.a failed\n=== FAILURES", said)
         self.assertIn("assert 1 == 2", said)
 
-    def test_much_is_cut(self):
+    def test_much_is_cut(self) -> None:
         text = "".join(f"line {n}\n" for n in range(1000))
         output = "".join(case(f"A.N{n}", " FAILED ", text) for n in range(30))
         counts, said = self.run_on(("common.1", "fail", output))

@@ -94,8 +94,8 @@ def test_same_bits(bed: Testbed, ranks: int, algorithm: str) -> None:
         assert result == results[0], f"{way} differs from {ways[0]}"
 
 
-TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
-TYPES += ("float16", "bfloat16", "float32", "float64")
+TYPES = ["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]
+TYPES += ["float16", "bfloat16", "float32", "float64"]
 
 
 @pytest.mark.parametrize("way", [*(f"two-{name}" for name in job.ALGORITHMS), "two-slices"])

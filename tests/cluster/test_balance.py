@@ -256,7 +256,8 @@ def test_tables_outlive_their_context(bed: Testbed, tmp_path: Path) -> None:
 
     # Of other rails: it is left as it is.
     before = table.read_text()
-    other = job.run(bed, 4, operations=4, env=env, **(options | {"rails": "tcp:eth1,tcp:eth0?rail=x"}))
+    options["rails"] = "tcp:eth1,tcp:eth0?rail=x"
+    other = job.run(bed, 4, operations=4, env=env, **options)
     assert "this run starts anew" in other.ranks[0].process.stderr
     assert table.read_text() == before
 

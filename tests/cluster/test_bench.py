@@ -139,7 +139,8 @@ def test_table(bed: Testbed, tmp_path: Path, program: str) -> None:
 def test_line_rates_of_the_ranks(bed: Testbed, tmp_path: Path) -> None:
     """The rank where it is least counts, and one that does not know it leaves it unknown."""
     own = [*ON_BOTH[NEZHA], "--elements", "1000", "--iteration-count", "3", "--format", "json"]
-    for third, expected in ((["--line-rate", "4"], 1.5), ([], None)):
+    cases: list[tuple[list[str], float | None]] = [(["--line-rate", "4"], 1.5), ([], None)]
+    for third, expected in cases:
         shared = tmp_path / str(expected)
         rates = [["--line-rate", "2"], ["--line-rate", "1,0.5"], third]
         ranks = start(bed, shared, [[NEZHA, *own, *rate] for rate in rates])
@@ -293,8 +294,8 @@ def test_rails_report(bed: Testbed, tmp_path: Path) -> None:
     assert sum(known["shares"].values()) == pytest.approx(1, abs=0.001)
     assert set(known["shares"]) == {*RAILS, "stripes"}
     change = r"\d{4}-\d\d-\d\d [\d:]{8}\.\d{3}, after \d+ windows: (.+): ([a-z]+)"
-    changes = [re.fullmatch(change, line) for line in known["history"]]
-    assert all(changes) and "eth0 " in " ".join(each[1] for each in changes)
+    changes = [found for line in known["history"] if (found := re.fullmatch(change, line))]
+    assert len(changes) == len(known["history"]) and "eth0 " in " ".join(each[1] for each in changes)
     assert changes[0][2] == "start"
 
 
@@ -324,7 +325,9 @@ def test_rails_report_of_many_ranks(bed: Testbed, tmp_path: Path) -> None:
     assert [rank.wait(job.PATIENCE) for rank in ranks] == [0] * 12, [r.stderr for r in ranks]
     lines = ranks[0].stdout.splitlines()
     [head] = [index for index, line in enumerate(lines) if line.startswith("Rails, since")]
-    shown = int(re.search(r"; (\d+) of 12 ranks:", lines[head])[1])
+    match = re.search(r"; (\d+) of 12 ranks:", lines[head])
+    assert match, lines[head]
+    shown = int(match[1])
     assert 1 <= shown <= 5  # rank 0, and for each rail the least and the most
     first = next(index for index in range(head, len(lines)) if lines[index].split()[0] == "rank")
     numbers = {line.split()[0] for line in lines[first + 1 : first + 1 + 2 * shown]}

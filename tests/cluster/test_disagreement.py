@@ -174,10 +174,9 @@ def test_two_processes_of_one_rank(bed: Testbed, number: int) -> None:
 @pytest.mark.parametrize("differing", [0, 1])
 def test_two_families_on_the_only_rail(bed: Testbed, ranks: int, differing: int) -> None:
     with job.Job(bed, ranks) as work:
-        options = options_for(work, elements=1000)
         usual = [rank for rank in range(ranks) if rank != differing]
-        work.start(usual, **options | {"rails": "tcp:eth0"})
-        work.start([differing], **options | {"rails": "tcp:eth0?family=6"})
+        work.start(usual, **options_for(work, elements=1000, rails="tcp:eth0"))
+        work.start([differing], **options_for(work, elements=1000, rails="tcp:eth0?family=6"))
         check_errors(work, "no rail can reach rank ", "eth0: the peer's address", "family=4")
 
 
@@ -191,10 +190,9 @@ def test_two_families_on_one_of_two_rails(bed: Testbed) -> None:
 @pytest.mark.parametrize("differing", [0, 2])
 def test_no_rail_in_common(bed: Testbed, differing: int) -> None:
     with job.Job(bed, 3) as work:
-        options = options_for(work, elements=1000)
         usual = [rank for rank in range(3) if rank != differing]
-        work.start(usual, **options | {"rails": "tcp:eth0"})
-        work.start([differing], **options | {"rails": "tcp:eth1"})
+        work.start(usual, **options_for(work, elements=1000, rails="tcp:eth0"))
+        work.start([differing], **options_for(work, elements=1000, rails="tcp:eth1"))
         check_errors(work, "no rail in common with rank ", "rails are matched by name")
 
 

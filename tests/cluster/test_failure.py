@@ -325,8 +325,8 @@ def test_ranks_that_never_enter(bed: Testbed) -> None:
     with job.Job(bed, 5) as work:
         options: dict[str, Any] = WAITING_FOR_ALL | {"operations": 3}
         work.start([0, 3], **options)
-        for rank in (1, 2, 4):
-            work.start([rank], late=f"{rank}:2:30000", **options)
+        for host in (1, 2, 4):
+            work.start([host], late=f"{host}:2:30000", **options)
         for rank in (work.ranks[0], work.ranks[3]):
             error = rank.wait_for("error", timeout=12)
             assert "ranks 1, 2, 4 have not entered" in error["what"], work.told()

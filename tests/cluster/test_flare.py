@@ -154,7 +154,10 @@ def start_tree(fabric: Fabric) -> None:
 
 def start(fabric: Fabric, levels: int, elements: dict[int, int], count: int) -> None:
     """Switches, and hosts with so many elements."""
-    (start_one_switch if levels == 1 else start_tree)(fabric)
+    if levels == 1:
+        start_one_switch(fabric)
+    else:
+        start_tree(fabric)
     for rank in range(HOSTS):
         switch = ROOT if levels == 1 else LEAVES[rank // 2]
         fabric.start_host(rank, switch, elements[rank], count)

@@ -148,8 +148,8 @@ def await_carried(work: job.Job, more: int = 1) -> None:
 
 def go_on(work: job.Job, fabric: Fabric, rails: str, **options: Any) -> None:
     """Starts ranks that go on until they are told to stop, and checks each result."""
-    settings = {"elements": f"{MIB // 4},1000", "rails": rails, "report": 1} | options
-    work.start(until=work.stop_file, env=fabric.env, **settings)
+    settings: dict[str, Any] = {"elements": f"{MIB // 4},1000", "rails": rails, "report": 1}
+    work.start(until=work.stop_file, env=fabric.env, **(settings | options))
 
 
 def test_a_switch_alone(bed: Testbed, fabric: Fabric) -> None:
@@ -467,10 +467,10 @@ def test_roots_that_differ(bed: Testbed, fabric: Fabric, collective: str) -> Non
     fabric.start_manager(fabric.star())
     shift = fabric.folder / "shift"
     with job.Job(bed, HOSTS) as work:
-        options = {"collective": collective, "rails": fabric.rail, "report": 1, "elements": 1000}
-        options |= {"until": work.stop_file, "stay": work.stop_file, "env": fabric.env}
-        work.start(range(3), **options)
-        work.start([3], **options, shift_root=shift)
+        options: dict[str, Any] = {"collective": collective, "rails": fabric.rail, "report": 1}
+        options |= {"until": work.stop_file, "stay": work.stop_file, "elements": 1000}
+        work.start(range(3), env=fabric.env, **options)
+        work.start([3], env=fabric.env, **options, shift_root=shift)
         await_carried(work)
         shift.touch()
         kind = {"reduce": "reduce to", "broadcast": "broadcast from"}[collective]
@@ -499,8 +499,8 @@ def test_a_root_whose_switch_dies(bed: Testbed, fabric: Fabric, collective: str)
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     with job.Job(bed, HOSTS) as work:
-        options = {"elements": "1000,1", "operations": 160, "pause": "0:40", "report": 1}
-        work.start(rails=fabric.rail, collective=collective, env=fabric.env, **options)
+        options: dict[str, Any] = {"elements": "1000,1", "operations": 160, "pause": "0:40"}
+        work.start(rails=fabric.rail, collective=collective, env=fabric.env, report=1, **options)
         await_carried(work)
         fabric.kill(fabric.switches[SWITCHES[0]])
         work.all_done(4)
@@ -514,8 +514,9 @@ def test_more_threads_than_streams(bed: Testbed, fabric: Fabric) -> None:
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
     with job.Job(bed, HOSTS) as work:
-        sizes = {"elements": "1,200000,100,20000", "operations": 160, "threads": 2 * STREAMS}
-        work.start(rails=fabric.rail, env=fabric.env, pause="0:20", report=1, **sizes)
+        options: dict[str, Any] = {"pause": "0:20", "report": 1, "threads": 2 * STREAMS}
+        options |= {"elements": "1,200000,100,20000", "operations": 160}
+        work.start(rails=fabric.rail, env=fabric.env, **options)
         work.succeed()
         assert all(rank.rail("flare")["sent"] > 1 << 20 for rank in work.ranks), work.told()
 
@@ -724,12 +725,13 @@ def test_bad_options(bed: Testbed, fabric: Fabric) -> None:
     path.write_text("switch a\n")
     secret = ["--secret", str(fabric.secret)]
     good = [*at, *secret, "--fabric", str(path)]
-    for options, code, error in [
+    cases: list[tuple[list[str], int, str]] = [
         ([], 2, f"--listen is missing\n{HELP}"),
         (at, 2, f"--fabric is missing\n{HELP}"),
         ([*good, "--lease", "0"], 2, f"--lease '0': a number from 1 to 3600\n{HELP}"),
         (good, 1, f"{path}: line 1: 'switch' takes 3 values, not 1"),
-    ]:
+    ]
+    for options, code, error in cases:
         done = bed.exec(MANAGED_BY, [MANAGER, *options], check=False, timeout=10)
         assert (done.returncode, done.stderr) == (code, f"nezha-manager: {error}\n")
     assert "\n  link leaf1 spine1 " in bed.exec(MANAGED_BY, [MANAGER, "--help"]).stdout

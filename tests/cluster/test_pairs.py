@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import cli
 import job
@@ -23,6 +24,7 @@ from progress import Progress  # noqa: E402
 from results import Config, Results  # noqa: E402
 from stolen import TRIES, CpuTime, Taken, Usage, note, ticks_of_others, usage_of_all  # noqa: E402
 from sweep import Sweep  # noqa: E402
+from testbed import Testbed  # noqa: E402
 
 
 def test_intervals() -> None:
@@ -37,8 +39,9 @@ def test_intervals_have_the_median_as_often_as_they_say() -> None:
     draw = random.Random(1)
     hits = 0
     for _ in range(2000):
-        low, high = median_interval([draw.expovariate(1) for _ in range(20)])
-        hits += low <= 0.6931 <= high
+        interval = median_interval([draw.expovariate(1) for _ in range(20)])
+        assert interval
+        hits += interval[0] <= 0.6931 <= interval[1]
     assert 0.945 < hits / 2000 < 0.975
 
 
@@ -94,13 +97,17 @@ def measured_while_stolen(monkeypatch: pytest.MonkeyPatch, parts: list[float]) -
     launches = iter(range(TRIES + 1))
     taken = iter(parts)
     row = {"bytes": 1024, "iterations": 10, "cpu_s": 1}
-    launch = lambda *_: ([{**row, "p50_us": 100 + next(launches)}], [])  # noqa: E731
+
+    def launch(*_: object) -> tuple[list[dict[str, Any]], list[str]]:
+        return [{**row, "p50_us": 100 + next(launches)}], []
+
     monkeypatch.setattr("stolen.REST", 0)
     monkeypatch.setattr(Sweep, "_launch", launch)
     monkeypatch.setattr(CpuTime, "taken_since", lambda _: Taken(next(taken), 0.25))
     config = Config("A", "", "A", ["eth0"], [])
     results = Results({"cores": 2}, 4, {"eth0": 10**9}, [config], [1024], 1)
-    Sweep(None, results, 0.1, Progress(), most_stolen=0.02).run()
+    bed = Testbed(4, {"eth0": "1gbit"})  # it need not be up: launch() starts nothing
+    Sweep(bed, results, 0.1, Progress(), most_stolen=0.02).run()
     return results
 
 

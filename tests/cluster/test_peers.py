@@ -40,7 +40,7 @@ from peer import (  # noqa: E402
 )
 from peer_sweep import PeerSweep, at_rates_of, groups_of, warm_up_of  # noqa: E402
 from progress import Progress  # noqa: E402
-from results import LEARNING, Results  # noqa: E402
+from results import LEARNING, ResultsOf  # noqa: E402
 
 G = 10**9
 
@@ -133,14 +133,14 @@ def bed() -> Iterator[Testbed]:
         yield bed
 
 
-def sweep(bed: Testbed, script: str) -> Results:
+def sweep(bed: Testbed, script: str) -> ResultsOf[Peer]:
     """Of one peer, by a launcher that runs a script and gets the program's words."""
     launcher = ["sh", "-c", script]
     return sweep_of(bed, Peer("mpich", "MPI", "mpich", ["eth0"], ["program"], "", launcher), [4, 8])
 
 
-def sweep_of(bed: Testbed, peer: Peer, sizes: list[int]) -> Results:
-    results = Results({}, 2, {"eth0": None}, [peer], sizes, repeat=1)
+def sweep_of(bed: Testbed, peer: Peer, sizes: list[int]) -> ResultsOf[Peer]:
+    results = ResultsOf({}, 2, {"eth0": None}, [peer], sizes, repeat=1)
     PeerSweep(bed, results, 0.1, Progress()).run()
     assert traces(bed.prefix)["processes inside"] == []
     return results
@@ -246,11 +246,11 @@ def measured(peer: str, size: int, p50s: list[float]) -> list[dict]:
     return [row | {"repeat": repeat, "p50_us": p50} for repeat, p50 in enumerate(p50s)]
 
 
-def made_results(rate: int | None) -> Results:
+def made_results(rate: int | None) -> ResultsOf[Peer]:
     peers = make_peers(
         ["nezha", "nezha-cpu", "gloo-ring", "ompi", "iperf3"], Network(4, {"eth0": rate})
     )
-    results = Results({"cores": 4}, 4, {"eth0": rate}, peers, [4, 1 << 20], repeat=3)
+    results = ResultsOf({"cores": 4}, 4, {"eth0": rate}, peers, [4, 1 << 20], repeat=3)
     results.measurements = [
         *measured("nezha", 4, [10, 30, 20]),
         *measured("gloo-ring", 4, [400, 400, 500]),

@@ -118,7 +118,7 @@ def test_ranks_that_compute(bed: Testbed) -> None:
     """Each for a while of its own between operations, while rails go and return."""
     with job.Job(bed, 4) as work:
         sizes = f"1,3000,{MIB // 4}"
-        options = {"pause": "0:300", "rails": TWO, "timeout": 5000, "report": 1}
+        options: dict[str, Any] = {"pause": "0:300", "rails": TWO, "timeout": 5000, "report": 1}
         work.start(elements=sizes, until=work.stop_file, **options)
         work.all_done(1)
 
@@ -222,7 +222,7 @@ def test_one_that_flaps_stays_out_longer_each_time(bed: Testbed) -> None:
             bed.cut(1, "eth1", "reset")
             job.await_that(
                 "the link is up again",
-                lambda times=times: len(outages(work.ranks[1], "eth1")) >= times,
+                lambda: len(outages(work.ranks[1], "eth1")) >= times,
                 tell=work.told,
             )
         work.stop()
@@ -266,8 +266,9 @@ def unslow(bed: Testbed) -> None:
 @pytest.mark.parametrize("worsen", [slow_down, slow_port], ids=["rail", "port"])
 def test_slow_in_the_middle(bed: Testbed, worsen: Callable[[Testbed], None]) -> None:
     """The traffic moves away within the operation at hand."""
+    options: dict[str, Any] = LARGE | {"elements": 64 * MIB, "rails": TWO}
     with job.Job(bed, 3) as work:
-        work.start(**LARGE | {"elements": 64 * MIB, "rails": TWO})
+        work.start(**options)
         work.well_into_it(1, "eth1")
         worsen(bed)
         assert not work.ranks[1].done, "the change came too late"

@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import job
 import pytest
@@ -125,7 +126,7 @@ def test_starts_apart(bed: Testbed) -> None:
     """Ranks that start nearly a deadline apart, rank 0 among the late ones."""
     deadline = 60 if job.LONG else 6
     with job.Job(bed, 5) as work:
-        options = {"elements": 1000, "algorithm": "ring", "timeout": 1000 * deadline}
+        options: dict[str, Any] = {"elements": 1000, "algorithm": "ring", "timeout": 1000 * deadline}
         for hosts, late in [([1, 4], 0), ([0], deadline // 3), ([2, 3], 2 * deadline // 3)]:
             delay = 1000 * late
             work.start(hosts, delay=f"{delay}:{delay}", rails=BOTH, **options)

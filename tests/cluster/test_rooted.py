@@ -53,8 +53,8 @@ def test_right(bed: Testbed, collective: str, ranks: int, way: str) -> None:
 @pytest.mark.parametrize("collective", [*ROOTED, "barrier"])
 def test_several_ranks_a_host_and_threads(bed: Testbed, collective: str) -> None:
     """In an order of each rank's own."""
-    options = {"elements": sizes(ELEMENTS[:-1]), "operations": 20, "threads": 3, "rails": BOTH}
-    job.run(bed, 10, 2, collective=collective, **options)
+    options: dict[str, Any] = {"elements": sizes(ELEMENTS[:-1]), "operations": 20, "threads": 3}
+    job.run(bed, 10, 2, collective=collective, rails=BOTH, **options)
 
 
 def hashes(work: job.Job, collective: str) -> list[str]:
@@ -68,7 +68,8 @@ def hashes(work: job.Job, collective: str) -> list[str]:
 def test_same_bits(bed: Testbed) -> None:
     """Of a reduce, by any rails."""
     options: dict[str, Any] = {"collective": "reduce", "elements": sizes(ELEMENTS[1:]), "float": 1}
-    ways = [{"place": "out", **WAYS["one"]}, *({"place": "in", **WAYS[w]} for w in WAYS)]
+    ways: list[dict[str, Any]] = [{"place": "out", **WAYS["one"]}]
+    ways += [{"place": "in", **WAYS[w]} for w in WAYS]
     one, *others = (hashes(job.run(bed, 3, **options, **way), "reduce") for way in ways)
     assert len(set(one)) == len(ELEMENTS) - 1  # a hash of nothing would not do
     assert all(other == one for other in others)
@@ -119,9 +120,9 @@ def test_ranks_that_disagree(bed: Testbed, here: str, there: str, elements: int)
     """Every rank fails, and who finds out names both calls. (Ranks that were not connected to it
     yet when it ended hear only that no connection to it can be made.)"""
     with job.Job(bed, 4) as work:
-        options = {"elements": elements, "operations": 50, "rails": BOTH, "timeout": 10_000}
-        work.start([0, 1, 3], collective=there, **options)
-        work.start([2], collective=here, **options)
+        options: dict[str, Any] = {"elements": elements, "operations": 50, "timeout": 10_000}
+        work.start([0, 1, 3], collective=there, rails=BOTH, **options)
+        work.start([2], collective=here, rails=BOTH, **options)
         work.wait()
         errors = [rank.wait_for("error") for rank in work.ranks]
         assert all(error["type"] == "IoError" for error in errors), errors

@@ -8,8 +8,9 @@ import random
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import cli
 import job
@@ -20,7 +21,7 @@ SCALING = str(BENCH / "scaling")
 sys.path.insert(0, str(BENCH))
 
 import scale  # noqa: E402
-from scale import Scaling, Way, best_fit  # noqa: E402
+from scale import Fit, Scaling, Way, best_fit  # noqa: E402
 from scale_trials import hosts_for, ways_of  # noqa: E402
 
 RANKS = [2, 3, 4, 6, 8, 12, 16, 64]
@@ -32,14 +33,21 @@ GROWTH: dict[str, Callable[[float], float]] = {
 }
 
 
+def fitted(points: Sequence[tuple[float, float]]) -> Fit:
+    """The fit of points that are enough for one."""
+    fit = best_fit(points)
+    assert fit
+    return fit
+
+
 @pytest.mark.parametrize("form", GROWTH)
 def test_fits(form: str) -> None:
     grows = GROWTH[form]
-    fit = best_fit([(n, grows(n)) for n in RANKS])
+    fit = fitted([(n, grows(n)) for n in RANKS])
     assert fit.form == form and fit.residual == pytest.approx(0, abs=1e-9)
     assert fit.at(10000) == pytest.approx(grows(10000))
     noise = random.Random(1)
-    fit = best_fit([(n, grows(n) * noise.uniform(0.97, 1.03)) for n in RANKS])
+    fit = fitted([(n, grows(n) * noise.uniform(0.97, 1.03)) for n in RANKS])
     assert fit.form == form and 0.001 < fit.residual < 0.04
     assert fit.at(1000) == pytest.approx(grows(1000), rel=0.1)
 
@@ -47,9 +55,9 @@ def test_fits(form: str) -> None:
 def test_fits_of_little() -> None:
     assert best_fit([(2, 1), (3, 2), (4, 3)]) is None
     assert best_fit([(2, 1), (2, 2), (3, 3), (3, 4)]) is None
-    assert best_fit([(2, 4), (4, 16), (8, 64), (16, 256)]).form == "n"  # too few for the square
-    assert best_fit([(n, 100 - n) for n in RANKS]).form == "constant"  # no cost falls
-    assert best_fit([(n, 0) for n in RANKS]).residual == 0
+    assert fitted([(2, 4), (4, 16), (8, 64), (16, 256)]).form == "n"  # too few for the square
+    assert fitted([(n, 100 - n) for n in RANKS]).form == "constant"  # no cost falls
+    assert fitted([(n, 0) for n in RANKS]).residual == 0
 
 
 def test_ranks_on_hosts() -> None:
@@ -63,7 +71,7 @@ def made_results() -> Scaling:
     for ranks in RANKS:
         for repeat in range(2):
             for rank in range(ranks):
-                row = {cost.key: 1.0 for cost in scale.COSTS}
+                row: dict[str, Any] = {cost.key: 1.0 for cost in scale.COSTS}
                 row |= {"way": "ring", "repeat": repeat, "ranks": ranks, "rank": rank}
                 results.start_ups.append(row | {"sockets": ranks - (0 if rank == 0 else 1)})
             time = {"way": "ring", "repeat": repeat, "ranks": ranks, "bytes": 4}
@@ -88,8 +96,8 @@ def test_table(tmp_path: Path) -> None:
     assert rows[-4:] == [["grows", "as", "n"], ["off", "by", "0.0%"], ["1,000", "1,000"], ["10,000"] * 2]
     scale.save_csv(results, tmp_path / scale.TABLE)
     with (tmp_path / scale.TABLE).open() as file:
-        lines = list(csv.DictReader(file))
-    [far] = [each for each in lines if (each["what"], each["ranks"]) == ("sockets", "1000")]
+        costs = list(csv.DictReader(file))
+    [far] = [each for each in costs if (each["what"], each["ranks"]) == ("sockets", "1000")]
     assert (far["worst"], far["extrapolated_as"], far["off_by"]) == ("1000.0", "n", "0.0000")
 
 
@@ -134,11 +142,11 @@ def test_a_whole_run(tmp_path: Path) -> None:
     for way in results.ways:
         assert way.label == known[way.key].label
         for ranks in results.all_ranks():
-            assert results.p50(way, ranks, 4) > 0
-            assert results.cost(way, ranks, costs["first_ms"], min) > 0
-            assert results.cost(way, ranks, costs["store_requests"], min) > 0
-            assert results.cost(way, ranks, costs["peak_kib"], min) > 1000
-        assert results.p50(way, 6, 1 << 16) > 0 and results.p50(way, 8, 1 << 16) is None
+            assert (results.p50(way, ranks, 4) or 0) > 0
+            assert (results.cost(way, ranks, costs["first_ms"], min) or 0) > 0
+            assert (results.cost(way, ranks, costs["store_requests"], min) or 0) > 0
+            assert (results.cost(way, ranks, costs["peak_kib"], min) or 0) > 1000
+        assert results.p50(way, 6, 1 << 16) and results.p50(way, 8, 1 << 16) is None
     assert "10,000" in done.stdout
     for name in scale.PICTURES:
         assert (tmp_path / name).stat().st_size > 1000

@@ -152,7 +152,7 @@ def test_unwanted_interfaces(bed: Testbed) -> None:
     """The pattern leaves out each host's interfaces of that name, and no rail's name changes."""
     work = job.run(bed, rails="auto,!eth2,!ens[5-9]", elements=4 * MIB, operations=2)
     for rank in work.ranks:
-        names = [rail["name"] for rail in rank.last("done")["rails"]]
+        names = [rail["name"] for rail in rank.all("done")[-1]["rails"]]
         assert names == (NAMES[:1] if rank.number == 2 else [NAMES[0], NAMES[2]]), rank.told()
 
 

@@ -116,8 +116,8 @@ def stop_talking(bed: Testbed, host: int, other: int) -> None:
                     " reject with tcp reset",
                 ],
             )
-        there = bed.rail(rail).address(other)
-        bed.exec(host, ["ss", "-HKtn", "state", "established", f"dst {there}"])
+        address = bed.rail(rail).address(other)
+        bed.exec(host, ["ss", "-HKtn", "state", "established", f"dst {address}"])
 
 
 def test_called_gone_though_it_lives() -> None:
@@ -168,14 +168,14 @@ def test_rail_that_never_comes_up(bed: Testbed, how: str, plan: str) -> None:
         for rank in work.ranks:  # in a ring each sends to the next one
             peer = (rank.number + 1) % work.size
             job.await_that(
-                "eth1 is missed", lambda rank=rank: rank.rail("eth1")["down_peers"] > 0, tell=work.told
+                "eth1 is missed", lambda: rank.rail("eth1")["down_peers"] > 0, tell=work.told
             )
             rail = rank.rail("eth1")
             assert re.match(r"rank \d of 3 \(.*\): .*10\.1\.0\.\d", rail["last_error"]), rail
             assert rail["down_seconds"] >= 2, rail
             job.await_that(
                 "the log tells so",
-                lambda rank=rank, peer=peer: str(peer) in missing_peers(rank, "eth1"),
+                lambda: str(peer) in missing_peers(rank, "eth1"),
                 tell=work.told,
             )
             assert (rank.rail("eth0")["down_peers"], rank.rail("eth0")["last_error"]) == (0, "")
@@ -196,7 +196,7 @@ def test_rail_that_never_comes_up(bed: Testbed, how: str, plan: str) -> None:
         for rank in work.ranks:
             job.await_that(
                 "eth1 carries",
-                lambda rank=rank: rank.rail("eth1")["sent"] > 0 and not rank.rail("eth1")["down_peers"],
+                lambda: rank.rail("eth1")["sent"] > 0 and not rank.rail("eth1")["down_peers"],
                 tell=work.told,
             )
             assert rank.rail("eth1")["last_error"] == ""
