@@ -112,8 +112,9 @@ TEST(LoadBalancer, TheTableIsForPeople) {
   EXPECT_NE(table.find("    8 MiB  converged"), std::string::npos) << table;
   EXPECT_NE(table.find("71.4% 4"), std::string::npos) << table;
   EXPECT_NE(table.find("     64 B  cold"), std::string::npos) << table;
-  EXPECT_NE(job.balancer().table().history(23).find("after 0 windows: eth0 50.0%, eth1 50.0%: start"),
-            std::string::npos)
+  EXPECT_NE(
+      job.balancer().table().history(23).find("after 0 windows: eth0 50.0%, eth1 50.0%: start"),
+      std::string::npos)
       << job.balancer().table().history(23);
 }
 
