@@ -14,10 +14,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "collectives/blocks.h"
 #include "collectives/chunk_map.h"
+#include "collectives/collective.h"
 #include "collectives/partition.h"
 #include "collectives/reducer.h"
-#include "nezha/allreduce.h"
+#include "nezha/algorithm.h"
 #include "nezha/types.h"
 #include "transport/channel.h"
 
@@ -33,22 +35,27 @@ struct Group {
   RailMask rails = kAllRails;  // the context's
 };
 
-// Numbers are part of the wire format and never change meaning.
-enum class Collective : uint8_t { kAllreduce = 1, kReduce = 2, kBroadcast = 3, kBarrier = 4 };
-
 // Algorithms that no user chooses. Numbers as those of Algorithm.
 constexpr auto kDissemination = static_cast<Algorithm>(64);
-constexpr auto kTree = static_cast<Algorithm>(65);
 constexpr auto kOrderedTree = static_cast<Algorithm>(66);
 
 // One collective operation. The memory is the caller's, and stays until the operation is over.
+//
+// It is about one vector, of which a rank may have no more than a part: the input is what it has in
+// the beginning, and the output what it has in the end. In an allgather the input is the rank's
+// block and the output is the vector; in a reduce_scatter it is the other way round. An alltoall
+// has two vectors: the one that a rank sends, its input, and the one that it gets, its output.
 struct Operation {
   Collective collective = Collective::kAllreduce;
-  int root = 0;                      // of a reduce or a broadcast
-  const std::byte* input = nullptr;  // null where nothing comes from
-  std::byte* output = nullptr;       // may be the input; null where no result goes
-  size_t elements = 0;
-  size_t element_size = 0;  // bytes
+  int root = 0;                                     // of a reduce or a broadcast
+  const std::byte* input = nullptr;                 // null where nothing comes from
+  std::byte* output = nullptr;                      // may be the input; null where no result goes
+  size_t elements = 0;                              // of the vector
+  size_t element_size = 0;                          // bytes
+  size_t input_offset = 0;                          // bytes: where in the vector the input begins
+  size_t output_offset = 0;                         // likewise
+  std::shared_ptr<const Blocks> blocks{};           // of the vector, if the collective has any
+  std::shared_ptr<const Blocks> received_blocks{};  // of an alltoall's other vector
   DataType type = DataType::kFloat32;
   ReduceOperation operation = ReduceOperation::kSum;
   const ReduceFunction* function = nullptr;  // the caller's, of kCustom
@@ -58,6 +65,10 @@ struct Operation {
   uint64_t ordinal = 0;  // among the operations of its tag, from 1: with the tag, its name
 
   size_t bytes() const { return elements * element_size; }
+  // Where a place in the vector is in memory, if the input or the output has it.
+  const std::byte* input_at(size_t offset) const { return input + (offset - input_offset); }
+  std::byte* output_at(size_t offset) const { return output + (offset - output_offset); }
+  const Blocks& blocks_received() const { return received_blocks ? *received_blocks : *blocks; }
   // Whether a part of it, in bytes, cuts no element.
   bool is_whole(uint64_t offset, uint64_t length) const {
     return offset % element_size == 0 && length % element_size == 0;
@@ -80,6 +91,9 @@ struct Slice {
   RailMask rails = kAllRails;  // that carry it
   uint32_t piece = 0;          // of a recovery: tells its messages from others; 0: of none
 };
+
+// Where no rank but this one adds to its own block of the input, that is its block of the output.
+void copy_own_block(const Operation& operation, const Group& group);
 
 // What of the operation's vector it is. A ring has a slice of each of its chunks.
 ChunkMap ranges_of(const Operation& operation, const SliceBounds& bounds, Algorithm algorithm,

@@ -16,12 +16,15 @@ std::string name_or_number(uint64_t number) {
 std::string describe(uint64_t signature, std::optional<uint64_t> root) {
   const auto byte = [&](int shift) { return (signature >> shift) & 0xff; };
   const auto collective = static_cast<Collective>(byte(56));
+  const CollectiveTraits* traits = find_traits(collective);
   std::string text = collective_name(collective, root);
-  if (collective != Collective::kBarrier) {
-    absl::StrAppend(&text, " of ", signature & 0xffffffff, " elements, type ",
-                    name_or_number<DataType>(byte(40)));
+  if (traits == nullptr || traits->has_elements) {
+    if (is_length_known(collective)) {
+      absl::StrAppend(&text, " of ", signature & 0xffffffff, " elements");
+    }
+    absl::StrAppend(&text, ", type ", name_or_number<DataType>(byte(40)));
   }
-  if (collective == Collective::kAllreduce || collective == Collective::kReduce) {
+  if (traits != nullptr && traits->reduces) {
     absl::StrAppend(&text, ", operation ", name_or_number<ReduceOperation>(byte(32)));
   }
   absl::StrAppend(&text, ", by ", algorithm_name(static_cast<Algorithm>(byte(48) & 0x7f)),
@@ -37,22 +40,14 @@ std::string describe(const wire::MessageInfo& info) {
 }  // namespace
 
 std::string collective_name(Collective collective, std::optional<uint64_t> root) {
-  switch (collective) {
-    case Collective::kAllreduce:
-      return "allreduce";
-    case Collective::kReduce:
-      return root.has_value() ? absl::StrCat("reduce to rank ", *root) : "reduce";
-    case Collective::kBroadcast:
-      return root.has_value() ? absl::StrCat("broadcast from rank ", *root) : "broadcast";
-    case Collective::kBarrier:
-      return "barrier";
-  }
-  return absl::StrCat("collective ", static_cast<int>(collective));
+  const CollectiveTraits* traits = find_traits(collective);
+  if (traits == nullptr) return absl::StrCat("collective ", static_cast<int>(collective));
+  if (traits->to_root == nullptr || !root.has_value()) return traits->name;
+  return absl::StrCat(traits->name, " ", traits->to_root, " rank ", *root);
 }
 
 std::string algorithm_name(Algorithm algorithm) {
   if (algorithm == kDissemination) return "dissemination";
-  if (algorithm == kTree) return "binomial tree";
   if (algorithm == kOrderedTree) return "binomial tree in the order of ranks";
   switch (algorithm) {
     case Algorithm::kAuto:
@@ -67,6 +62,12 @@ std::string algorithm_name(Algorithm algorithm) {
       return "direct";
     case Algorithm::kBcube:
       return "bcube";
+    case Algorithm::kBruck:
+      return "bruck";
+    case Algorithm::kPairwise:
+      return "pairwise";
+    case Algorithm::kTree:
+      return "binomial tree";
   }
   return absl::StrCat("algorithm ", static_cast<int>(algorithm));
 }

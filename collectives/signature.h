@@ -18,7 +18,8 @@ constexpr uint64_t signature(Algorithm algorithm, const Operation& op) {
   return (uint64_t{static_cast<uint8_t>(op.collective)} << 56) | (uint64_t{op.reproducible} << 55) |
          (uint64_t{static_cast<uint8_t>(algorithm)} << 48) |
          (uint64_t{static_cast<uint8_t>(op.type)} << 40) |
-         (uint64_t{static_cast<uint8_t>(op.operation)} << 32) | (op.elements & 0xffffffff);
+         (uint64_t{static_cast<uint8_t>(op.operation)} << 32) |
+         (is_length_known(op.collective) ? op.elements & 0xffffffff : 0);
 }
 
 // The messages of a slice: one for each pair of ranks and direction, of `total` bytes.

@@ -3,10 +3,15 @@
 #include <utility>
 
 #include "context/context_impl.h"
+#include "nezha/allgather.h"
 #include "nezha/allreduce.h"
+#include "nezha/alltoall.h"
 #include "nezha/barrier.h"
 #include "nezha/broadcast.h"
+#include "nezha/gather.h"
 #include "nezha/reduce.h"
+#include "nezha/reduce_scatter.h"
+#include "nezha/scatter.h"
 
 namespace nezha {
 
@@ -54,6 +59,46 @@ Handle barrierAsync(const BarrierOptions& options) {
 
 void broadcast(const BroadcastOptions& options) { ContextImpl::of(options).run(options); }
 Handle broadcastAsync(const BroadcastOptions& options) {
+  return ContextImpl::of(options).run_async(options);
+}
+
+void allgather(const AllgatherOptions& options) { ContextImpl::of(options).run(options); }
+Handle allgatherAsync(const AllgatherOptions& options) {
+  return ContextImpl::of(options).run_async(options);
+}
+
+void reduceScatter(const ReduceScatterOptions& options) { ContextImpl::of(options).run(options); }
+Handle reduceScatterAsync(const ReduceScatterOptions& options) {
+  return ContextImpl::of(options).run_async(options);
+}
+
+void alltoall(const AlltoallOptions& options) { ContextImpl::of(options).run(options); }
+Handle alltoallAsync(const AlltoallOptions& options) {
+  return ContextImpl::of(options).run_async(options);
+}
+
+void alltoallv(const AlltoallvOptions& options) { ContextImpl::of(options).run(options); }
+Handle alltoallvAsync(const AlltoallvOptions& options) {
+  return ContextImpl::of(options).run_async(options);
+}
+
+void gather(const GatherOptions& options) { ContextImpl::of(options).run(options); }
+Handle gatherAsync(const GatherOptions& options) {
+  return ContextImpl::of(options).run_async(options);
+}
+
+void gatherv(const GathervOptions& options) { ContextImpl::of(options).run(options); }
+Handle gathervAsync(const GathervOptions& options) {
+  return ContextImpl::of(options).run_async(options);
+}
+
+void scatter(const ScatterOptions& options) { ContextImpl::of(options).run(options); }
+Handle scatterAsync(const ScatterOptions& options) {
+  return ContextImpl::of(options).run_async(options);
+}
+
+void scatterv(const ScattervOptions& options) { ContextImpl::of(options).run(options); }
+Handle scattervAsync(const ScattervOptions& options) {
   return ContextImpl::of(options).run_async(options);
 }
 

@@ -171,7 +171,8 @@ std::vector<int> ContextImpl::unknown_peers(const RunningOperation& operation) c
     add(Ring::peers(options_.rank, options_.size));
     Operation gate;
     gate.collective = Collective::kBarrier;
-    if (op.collective != Collective::kAllreduce) add(hosts_.peers(group_, gate, {kDissemination}));
+    const bool has_gate = op.collective != Collective::kAllreduce && op.blocks == nullptr;
+    if (has_gate) add(hosts_.peers(group_, gate, {kDissemination}));
   }
   std::erase_if(peers,
                 [this](int rank) { return group_.channels[static_cast<size_t>(rank)] != nullptr; });

@@ -25,12 +25,17 @@
 #include "context/running_operation.h"
 #include "context/settings.h"
 #include "flare_offload/engine/flare_engine.h"
+#include "nezha/allgather.h"
 #include "nezha/allreduce.h"
+#include "nezha/alltoall.h"
 #include "nezha/barrier.h"
 #include "nezha/broadcast.h"
 #include "nezha/context.h"
+#include "nezha/gather.h"
 #include "nezha/handle.h"
 #include "nezha/reduce.h"
+#include "nezha/reduce_scatter.h"
+#include "nezha/scatter.h"
 #include "transport/endpoint.h"
 
 namespace nezha {
@@ -151,10 +156,24 @@ class ContextImpl final : JobListener,
   RunningOperation::Request request(const ReduceOptions& options) const;
   RunningOperation::Request request(const BroadcastOptions& options) const;
   RunningOperation::Request request(const BarrierOptions& options) const;
+  RunningOperation::Request request(const AllgatherOptions& options) const;
+  RunningOperation::Request request(const ReduceScatterOptions& options) const;
+  RunningOperation::Request request(const AlltoallOptions& options) const;
+  RunningOperation::Request request(const AlltoallvOptions& options) const;
+  RunningOperation::Request request(const GatherOptions& options) const;
+  RunningOperation::Request request(const GathervOptions& options) const;
+  RunningOperation::Request request(const ScatterOptions& options) const;
+  RunningOperation::Request request(const ScattervOptions& options) const;
+  // blocks_requests.cc
+  RunningOperation::Request request_blocks(const BlocksOptions& options,
+                                           Collective collective) const;
+  RunningOperation::Request request_moved(const BlocksOptions& options,
+                                          Collective collective) const;
   // `contributes`, `has_result`: whether this rank does and has.
   RunningOperation::Request request_rooted(const RootedOptions& options, Collective collective,
                                            bool contributes, bool has_result) const;
   [[noreturn]] void refuse(absl::string_view collective, absl::string_view why) const;
+  int checked_root(absl::string_view collective, int root) const;
   void check(const AllreduceOptions& options) const;
   void check_reduction(absl::string_view collective, const ReductionOptions& options) const;
   void check_alike(absl::string_view collective, size_t elements, size_t output_elements,

@@ -236,7 +236,8 @@ std::optional<RunningOperation::Course> ContextImpl::course(const RunningOperati
 // By what the options say.
 std::vector<RunningOperation::Course::Part> ContextImpl::unlearned_parts(
     const Operation& operation) {
-  if (options_.plan != Plan::kSlice || options_.size == 1) {
+  // Blocks of a vector go by stripes: their slices would not follow each other.
+  if (options_.plan != Plan::kSlice || options_.size == 1 || operation.blocks != nullptr) {
     return {{{operation, {}, 0, group_.rails}, &hosts_, Algorithm::kAuto}};
   }
   const std::vector<double>& shares = options_.shares;

@@ -202,14 +202,16 @@ RunningOperation::Request ContextImpl::request(const BroadcastOptions& options) 
   return request;
 }
 
+int ContextImpl::checked_root(absl::string_view collective, int root) const {
+  if (root >= 0 && root < options_.size) return root;
+  refuse(collective, absl::StrCat("the root is rank ", root, " of ", options_.size,
+                                  "; set one of 0 to ", options_.size - 1));
+}
+
 RunningOperation::Request ContextImpl::request_rooted(const RootedOptions& options,
                                                       Collective collective, bool contributes,
                                                       bool has_result) const {
   const absl::string_view name = collective == Collective::kReduce ? "reduce" : "broadcast";
-  if (options.root_ < 0 || options.root_ >= options_.size) {
-    refuse(name, absl::StrCat("the root is rank ", options.root_, " of ", options_.size,
-                              "; set one of 0 to ", options_.size - 1));
-  }
   const auto& input = options.input_;
   const auto& output = options.output_;
   if (contributes && !input.is_set && !output.is_set) refuse(name, "no input; set one");
@@ -224,7 +226,7 @@ RunningOperation::Request ContextImpl::request_rooted(const RootedOptions& optio
   RunningOperation::Request request;
   Operation& op = request.operation;
   op.collective = collective;
-  op.root = options.root_;
+  op.root = checked_root(name, options.root_);
   op.elements = uses_input ? input.elements : output.elements;
   op.type = uses_input ? input.type : output.type;
   op.element_size = size_of(op.type);

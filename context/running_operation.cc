@@ -226,7 +226,8 @@ void RunningOperation::finish_if_done() {
   if (!done || over()) return;
   const Operation& op = request_.operation;
   const std::byte* result = op.output == nullptr ? op.input : op.output;
-  for (std::byte* copy : request_.copies) std::memcpy(copy, result, op.bytes());
+  const size_t bytes = request_.result ? request_.result.size() : op.bytes();
+  for (std::byte* copy : request_.copies) std::memcpy(copy, result, bytes);
   finish();
 }
 
@@ -249,6 +250,7 @@ void RunningOperation::finish() {
       self->parts_.clear();
       self->scratch_.reset();
       self->request_.folded.reset();
+      self->request_.result.reset();
     });
   } catch (const std::bad_alloc&) {
     // They go when the handle does.

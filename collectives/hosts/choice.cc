@@ -82,4 +82,13 @@ bool suits_tree(int ranks, size_t bytes) {
   return bytes < kHop * static_cast<size_t>(hops) / static_cast<size_t>(std::max(rounds - 1, 1));
 }
 
+bool suits_bruck(size_t bytes) { return bytes < (128 << 10); }
+
+Algorithm best_reduce_scatter(size_t bytes, bool over_tree) {
+  if (over_tree) return Algorithm::kDirect;
+  return bytes < (128 << 10) ? Algorithm::kHalvingDoubling : Algorithm::kRing;
+}
+
+bool suits_pairwise(size_t bytes) { return bytes >= (1 << 20); }
+
 }  // namespace nezha

@@ -33,4 +33,14 @@ bool sums_over_tree(Algorithm algorithm);
 // Whether a broadcast or a reduce of so many bytes goes over a tree, and not along the ring.
 bool suits_tree(int ranks, size_t bytes);
 
+// Whether an allgather of so many bytes, of all ranks together, goes by Bruck's algorithm, and not
+// along the ring.
+bool suits_bruck(size_t bytes);
+
+// For a reduce_scatter of so many bytes. `over_tree`: of those that sum over the tree of ranks.
+Algorithm best_reduce_scatter(size_t bytes, bool over_tree);
+
+// Whether an alltoall in which each rank has so many bytes goes with one peer after the other.
+bool suits_pairwise(size_t bytes);
+
 }  // namespace nezha

@@ -29,10 +29,40 @@ Course allreduce_course(const Operation& op, const SliceBounds& bounds, int rank
   return course;
 }
 
+size_t tokens_for(size_t bytes) { return (bytes + Course::kTokenBytes - 1) / Course::kTokenBytes; }
+
+Course reduce_scatter_course(const Blocks& blocks, int rank, int size) {
+  const auto block = [&](int i) { return blocks.block((i + 2 * size) % size); };
+  Course course;
+  course.begun = block(rank - 1);
+  course.window = kWindow;
+  for (int leg = 0; leg < size - 1; ++leg) {
+    const bool is_last = leg == size - 2;
+    course.legs.push_back({.range = block(rank - leg - 2),
+                           .use = is_last ? Leg::Use::kFinalSum : Leg::Use::kPartialSum,
+                           .forwarded = !is_last});
+  }
+  course.legs.push_back({.range = {0, tokens_for(course.begun.length)}, .use = Leg::Use::kTokens});
+  course.tokens = tokens_for(block(rank).length);
+  return course;
+}
+
+Course allgather_course(const Blocks& blocks, int rank, int size) {
+  Course course;
+  course.begun = blocks.block(rank);
+  course.window = course.begun.length;
+  for (int leg = 0; leg < size - 1; ++leg) {
+    course.legs.push_back({.range = blocks.block((rank - leg - 1 + size) % size),
+                           .use = Leg::Use::kResult,
+                           .forwarded = leg < size - 2});
+  }
+  return course;
+}
+
 // Of a broadcast or a reduce: from `first` on around the ring.
 Course chain_course(const Operation& op, const SliceBounds& bounds, int first, int rank, int size) {
   const Range all = Partition(op.elements, op.element_size, 1).chunk(0, bounds);
-  const size_t tokens = (all.length + Course::kTokenBytes - 1) / Course::kTokenBytes;
+  const size_t tokens = tokens_for(all.length);
   const int place = (rank - first + size) % size;
   Course course;
   if (place == 0) {
@@ -67,6 +97,10 @@ Course course_of(const Operation& op, const SliceBounds& bounds, int rank, int s
       return chain_course(op, bounds, op.root, rank, size);
     case Collective::kReduce:
       return chain_course(op, bounds, (op.root + 1) % size, rank, size);
+    case Collective::kReduceScatter:
+      return reduce_scatter_course(*op.blocks, rank, size);
+    case Collective::kAllgather:
+      return allgather_course(*op.blocks, rank, size);
     default:
       return allreduce_course(op, bounds, rank, size);
   }

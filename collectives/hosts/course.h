@@ -14,9 +14,17 @@
 // ((root+1) + (root+2)) + ... + root, modulo n. (J. Pjesivac-Grbovic et al.: Performance analysis
 // of MPI collective operations, 2007: the pipeline, or chain.)
 //
+// Reduce-scatter: the first half of an allreduce, by blocks. Rank r begins with block r-1, receives
+// block r-t-2 in its t-th leg, and completes its own in the last one. Order of summation of block
+// b: ((b+1) + (b+2)) + ... + b, modulo n.
+//
+// Allgather: the second half, by blocks. Rank r begins with its own block, and receives block r-t-1
+// in its t-th leg.
+//
 // A rank begins no more than a window ahead of what has come around, which bounds what all ranks
-// together hold of partial sums. In an allreduce that is its own chunk. The others' last rank sends
-// tokens around, a byte for each kTokenBytes it has, to the first one.
+// together hold of partial sums. In an allreduce that is its own chunk. In the others the rank that
+// completes what another has begun is that one's left neighbour, and sends it tokens, a byte for
+// each kTokenBytes it has completed. An allgather has no sums, and no window.
 #pragma once
 
 #include <cstddef>

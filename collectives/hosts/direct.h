@@ -14,4 +14,14 @@ Schedule direct(int rank, int size);
 // A reduce: the results go to the root alone.
 Schedule direct_reduce(int rank, int root, int size);
 
+// Its two steps, each by itself, of blocks.
+Schedule direct_reduce_scatter(int rank, int size);
+Schedule direct_allgather(int rank, int size);
+// A single step, in which each rank sends each other one its block.
+Schedule direct_alltoall(int rank, int size);
+// A single step: each rank sends the root its block, or the root each rank's. As trees do, each
+// rank tells its right neighbour what it calls.
+Schedule direct_gather(int rank, int root, int size);
+Schedule direct_scatter(int rank, int root, int size);
+
 }  // namespace nezha

@@ -4,11 +4,15 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "collectives/hosts/bcube.h"
+#include "collectives/hosts/bruck.h"
 #include "collectives/hosts/choice.h"
 #include "collectives/hosts/direct.h"
 #include "collectives/hosts/dissemination.h"
+#include "collectives/hosts/halving.h"
 #include "collectives/hosts/halving_doubling.h"
+#include "collectives/hosts/pairwise.h"
 #include "collectives/hosts/recursive_doubling.h"
 #include "collectives/hosts/ring.h"
 #include "collectives/hosts/scheduled_task.h"
@@ -22,8 +26,10 @@ namespace {
 class Alone final : public Task {
  public:
   Alone(const Operation& op, TaskOwner& owner) : Task(owner), op_(op) {}
-  void start() {
-    if (op_.output != nullptr && op_.input != op_.output && op_.bytes() > 0) {
+  void start(const Group& group) {
+    copy_own_block(op_, group);
+    if (op_.blocks == nullptr && op_.output != nullptr && op_.input != op_.output &&
+        op_.bytes() > 0) {
       std::memcpy(op_.output, op_.input, op_.bytes());
     }
     finish(State::kDone);
@@ -35,15 +41,7 @@ class Alone final : public Task {
   Operation op_;
 };
 
-// Of any algorithm but the ring.
-Schedule schedule_of(const Operation& op, Algorithm algorithm, int rank, int size) {
-  if (op.collective == Collective::kBarrier) return dissemination(rank, size);
-  if (op.collective == Collective::kBroadcast) return tree_broadcast(rank, op.root, size);
-  if (op.collective == Collective::kReduce) {
-    if (algorithm == Algorithm::kDirect) return direct_reduce(rank, op.root, size);
-    return algorithm == kTree ? tree_reduce(rank, op.root, size)
-                              : ordered_tree_reduce(rank, op.root, size);
-  }
+Schedule schedule_of_allreduce(Algorithm algorithm, int rank, int size) {
   switch (algorithm) {
     case Algorithm::kHalvingDoubling:
       return halving_doubling(rank, size);
@@ -54,6 +52,37 @@ Schedule schedule_of(const Operation& op, Algorithm algorithm, int rank, int siz
     default:
       return recursive_doubling(rank, size);
   }
+}
+
+// Of any algorithm but the ring.
+Schedule schedule_of(const Operation& op, Algorithm algorithm, int rank, int size) {
+  const bool is_direct = algorithm == Algorithm::kDirect;
+  const bool is_tree = algorithm == Algorithm::kTree;
+  switch (op.collective) {
+    case Collective::kAllreduce:
+      break;
+    case Collective::kBarrier:
+      return dissemination(rank, size);
+    case Collective::kBroadcast:
+      return tree_broadcast(rank, op.root, size);
+    case Collective::kReduce:
+      if (is_direct) return direct_reduce(rank, op.root, size);
+      return is_tree ? tree_reduce(rank, op.root, size) : ordered_tree_reduce(rank, op.root, size);
+    case Collective::kAllgather:
+      return is_direct ? direct_allgather(rank, size) : bruck_allgather(rank, size);
+    case Collective::kReduceScatter:
+      return is_direct ? direct_reduce_scatter(rank, size) : halving_reduce_scatter(rank, size);
+    case Collective::kAlltoall:
+    case Collective::kAlltoallv:
+      return is_direct ? direct_alltoall(rank, size) : pairwise_alltoall(rank, size);
+    case Collective::kGather:
+    case Collective::kGatherv:
+      return is_tree ? tree_gather(rank, op.root, size) : direct_gather(rank, op.root, size);
+    case Collective::kScatter:
+    case Collective::kScatterv:
+      return is_tree ? tree_scatter(rank, op.root, size) : direct_scatter(rank, op.root, size);
+  }
+  return schedule_of_allreduce(algorithm, rank, size);
 }
 
 std::vector<int> peers_of(const Schedule& schedule) {
@@ -68,19 +97,71 @@ std::vector<int> peers_of(const Schedule& schedule) {
   return peers;
 }
 
+// Those that the user may ask for.
+std::vector<Algorithm> algorithms_of_other(const Operation& op) {
+  switch (op.collective) {
+    case Collective::kAllgather:
+      return {Algorithm::kRing, Algorithm::kBruck, Algorithm::kDirect};
+    case Collective::kReduceScatter:
+      if (op.reproducible || !op.commutative) return {Algorithm::kDirect};
+      return {Algorithm::kRing, Algorithm::kHalvingDoubling, Algorithm::kDirect};
+    case Collective::kAlltoall:
+    case Collective::kAlltoallv:
+      return {Algorithm::kDirect, Algorithm::kPairwise};
+    case Collective::kGather:
+    case Collective::kScatter:
+      return {Algorithm::kTree, Algorithm::kDirect};
+    case Collective::kGatherv:
+    case Collective::kScatterv:
+      return {Algorithm::kDirect};
+    default:
+      return {};
+  }
+}
+
 // Of a collective but allreduce.
-Algorithm algorithm_of_other(int ranks, const Operation& op) {
-  if (op.collective == Collective::kBarrier) return kDissemination;
+Algorithm best_of_other(int ranks, const Operation& op) {
   const bool is_small = suits_tree(ranks, op.bytes());
-  if (op.commutative) return is_small ? kTree : Algorithm::kRing;
-  return is_small ? kOrderedTree : Algorithm::kDirect;
+  switch (op.collective) {
+    case Collective::kBarrier:
+      return kDissemination;
+    case Collective::kAllgather:
+      return suits_bruck(op.bytes()) ? Algorithm::kBruck : Algorithm::kRing;
+    case Collective::kReduceScatter:
+      return best_reduce_scatter(op.bytes(), op.reproducible || !op.commutative);
+    case Collective::kAlltoall:
+      return suits_pairwise(op.bytes()) ? Algorithm::kPairwise : Algorithm::kDirect;
+    case Collective::kGather:
+    case Collective::kScatter:
+      return is_small ? Algorithm::kTree : Algorithm::kDirect;
+    case Collective::kAlltoallv:
+    case Collective::kGatherv:
+    case Collective::kScatterv:
+      return Algorithm::kDirect;
+    default:
+      if (op.commutative) return is_small ? Algorithm::kTree : Algorithm::kRing;
+      return is_small ? kOrderedTree : Algorithm::kDirect;
+  }
+}
+
+absl::StatusOr<Algorithm> choose_other(Algorithm asked, int ranks, const Operation& op) {
+  if (asked == Algorithm::kAuto) return best_of_other(ranks, op);
+  const std::vector<Algorithm> its = algorithms_of_other(op);
+  if (std::find(its.begin(), its.end(), asked) != its.end()) return asked;
+  const auto add_name = [](std::string* out, Algorithm each) { *out += algorithm_name(each); };
+  return absl::InvalidArgumentError(
+      absl::StrCat("it does not go by ", algorithm_name(asked), " but by ",
+                   its.empty() ? "what it chooses itself" : absl::StrJoin(its, " or ", add_name),
+                   op.reproducible   ? ", if it is reproducible"
+                   : !op.commutative ? ", if it is not commutative"
+                                     : ""));
 }
 
 }  // namespace
 
 absl::StatusOr<Algorithm> HostsEngine::choose(Algorithm asked, int ranks,
                                               const Operation& operation) {
-  if (operation.collective != Collective::kAllreduce) return algorithm_of_other(ranks, operation);
+  if (operation.collective != Collective::kAllreduce) return choose_other(asked, ranks, operation);
   const bool over_tree = operation.reproducible || !operation.commutative;
   if (over_tree && asked != Algorithm::kAuto && !sums_over_tree(asked)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -115,7 +196,7 @@ absl::StatusOr<std::unique_ptr<Task>> HostsEngine::start(const Group& group, con
                                                          const EnginePlan& plan, TaskOwner& owner) {
   if (group.size == 1) {
     auto task = std::make_unique<Alone>(slice.operation, owner);
-    task->start();
+    task->start(group);
     return task;
   }
   if (plan.algorithm == Algorithm::kRing) {

@@ -18,26 +18,34 @@ Ring::Ring(const Group& group, const Slice& slice, TaskOwner& owner)
   const auto channel = [&](int rank) { return group_.channels[static_cast<size_t>(rank)]; };
   left_ = channel((group_.rank + n - 1) % n);
   right_ = channel((group_.rank + 1) % n);
-  to_send_ = course_.begun.length + course_.tokens;
   receive_offsets_.push_back(0);
   for (const Leg& leg : course_.legs) {
     receive_offsets_.push_back(receive_offsets_.back() + leg.range.length);
-    if (leg.forwarded) to_send_ += leg.range.length;
+    if (leg.forwarded) {
+      to_forward_ += leg.range.length;
+    } else if (leg.use != Leg::Use::kTokens) {
+      to_complete_ += leg.range.length;
+    }
   }
+  to_send_ = course_.begun.length + to_forward_ + course_.tokens;
 }
 
 void Ring::start(const EnginePlan& plan) {
   plan_ = plan;
-  if (receive_offsets_.back() == 0) return finish(State::kDone);  // other slices have all of it
+  copy_own_block(slice_.operation, group_);
+  if (has_neither()) return finish(State::kDone);  // other slices have all of it
   // The outgoing message first: what has come already is forwarded while it is posted for.
-  outgoing_ =
-      right_->open(message_info(group_, slice_, plan, to_send_), {slice_.rails, granule_, 2}, this);
-  // Ranks that disagree on the root may all wait for their left neighbours.
-  if (course_.begun.length == 0) right_->announce(*outgoing_);
-  const uint64_t total = receive_offsets_.back();
-  Inbox::Ticket* ticket = left_->post(message_info(group_, slice_, plan, total), this);
-  if (state_ != State::kRunning) return;
-  if (!all_received()) incoming_ = ticket;  // else it is gone again
+  if (to_send_ > 0) {
+    outgoing_ = right_->open(message_info(group_, slice_, plan, to_send_),
+                             {slice_.rails, granule_, 2}, this);
+    // Ranks that disagree on the root may all wait for their left neighbours.
+    if (course_.begun.length == 0) right_->announce(*outgoing_);
+  }
+  if (const uint64_t total = receive_offsets_.back(); total > 0) {
+    Inbox::Ticket* ticket = left_->post(message_info(group_, slice_, plan, total), this);
+    if (state_ != State::kRunning) return;
+    if (!all_received()) incoming_ = ticket;  // else it is gone again
+  }
   posted_ = true;
   if (!failure_.ok()) return failed(failure_);
   begin();
@@ -55,7 +63,7 @@ std::byte* Ring::place(uint64_t offset, size_t length) {
   if (in_leg + length > leg.range.length) return nullptr;
   if (leg.use == Leg::Use::kTokens) return length <= tokens_.size() ? tokens_.data() : nullptr;
   if (!slice_.operation.is_whole(in_leg, length)) return nullptr;
-  if (leg.use == Leg::Use::kResult) return slice_.operation.output + leg.range.offset + in_leg;
+  if (leg.use == Leg::Use::kResult) return slice_.operation.output_at(leg.range.offset + in_leg);
   Buffer& buffer = scratch_[offset];
   if (buffer && buffer.size() != length) return nullptr;  // a link that died was reading into it
   buffer = group_.pool->take(length);
@@ -69,7 +77,8 @@ void Ring::landed(uint64_t offset, size_t length, Rail rail) {
   if (!failure_.ok()) return;               // this is inside of post()
   const auto [leg, in_leg] = locate(offset);
   if (leg.use == Leg::Use::kTokens) {
-    came_around_ = std::min(course_.begun.length, received_ * Course::kTokenBytes);
+    tokens_received_ += length;
+    came_around_ = std::min(course_.begun.length, tokens_received_ * Course::kTokenBytes);
   } else {
     const absl::StatusOr<const std::byte*> data = take_in(offset, length);
     if (!data.ok()) {
@@ -78,7 +87,11 @@ void Ring::landed(uint64_t offset, size_t length, Rail rail) {
       return;
     }
     if (leg.came_around) came_around_ += length;
-    if (leg.forwarded) right_->push(*outgoing_, forward_offset(offset), *data, length, rail);
+    if (leg.forwarded) {
+      right_->push(*outgoing_, forward_offset(offset), *data, length, rail);
+    } else {
+      completed_ += length;
+    }
   }
   send_tokens();
   begin();
@@ -89,17 +102,17 @@ void Ring::landed(uint64_t offset, size_t length, Rail rail) {
 absl::StatusOr<const std::byte*> Ring::take_in(uint64_t offset, size_t length) {
   const auto [leg, in_leg] = locate(offset);
   const Operation& op = slice_.operation;
-  if (leg.use == Leg::Use::kResult) return op.output + leg.range.offset + in_leg;
+  if (leg.use == Leg::Use::kResult) return op.output_at(leg.range.offset + in_leg);
   const auto partial = scratch_.find(offset);
   std::byte* scratch = partial->second.data();
-  const std::byte* own = op.input + leg.range.offset + in_leg;
+  const std::byte* own = op.input_at(leg.range.offset + in_leg);
   const size_t elements = length / op.element_size;
   if (leg.use == Leg::Use::kPartialSum) {
     const absl::Status status = reducer_.combine(scratch, scratch, own, elements);
     if (!status.ok()) return status;
     return scratch;
   }
-  std::byte* output = op.output + leg.range.offset + in_leg;
+  std::byte* output = op.output_at(leg.range.offset + in_leg);
   const absl::Status status = reducer_.finish(output, scratch, scratch, own, elements);
   scratch_.erase(partial);
   if (!status.ok()) return status;
@@ -107,10 +120,12 @@ absl::StatusOr<const std::byte*> Ring::take_in(uint64_t offset, size_t length) {
 }
 
 void Ring::send_tokens() {
-  const size_t due = all_received() ? course_.tokens : received_ / Course::kTokenBytes;
+  const bool is_complete = completed_ == to_complete_;
+  const size_t due = is_complete ? course_.tokens : completed_ / Course::kTokenBytes;
   while (tokens_sent_ < std::min(due, course_.tokens)) {
     const size_t count = std::min(due - tokens_sent_, tokens_.size());
-    right_->push(*outgoing_, tokens_sent_, tokens_.data(), count);
+    const uint64_t offset = course_.begun.length + to_forward_ + tokens_sent_;
+    right_->push(*outgoing_, offset, tokens_.data(), count);
     tokens_sent_ += count;
   }
 }
@@ -120,18 +135,21 @@ void Ring::begin() {
   if (length == 0) return;
   const uint64_t offset = begun_;
   begun_ += length;
-  right_->push(*outgoing_, offset, slice_.operation.input + course_.begun.offset + offset, length);
+  right_->push(*outgoing_, offset, slice_.operation.input_at(course_.begun.offset + offset),
+               length);
 }
 
 void Ring::released(uint64_t offset, size_t) {
-  const bool is_forwarded = offset >= course_.begun.length && course_.tokens == 0;
-  if (is_forwarded) scratch_.erase(offset - course_.begun.length);
+  const size_t begun = course_.begun.length;
+  const bool is_forwarded = offset >= begun && offset < begun + to_forward_;
+  if (is_forwarded) scratch_.erase(offset - begun);
 }
 
 void Ring::check_complete() {
   const bool all_sent = begun_ == course_.begun.length && tokens_sent_ == course_.tokens;
   if (state_ != State::kRunning || settling_ || !all_received() || !all_sent) return;
   settling_ = true;
+  if (outgoing_ == nullptr) return finish(State::kDone);
   right_->settle(*outgoing_);
 }
 

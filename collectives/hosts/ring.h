@@ -47,6 +47,7 @@ class Ring final : public Task, Receiver, Sender {
   Place locate(uint64_t offset) const;
   // What is forwarded comes after what this rank begins with.
   uint64_t forward_offset(uint64_t offset) const { return course_.begun.length + offset; }
+  bool has_neither() const { return to_send_ == 0 && receive_offsets_.back() == 0; }
   uint64_t left_to_receive() const { return receive_offsets_.back() - received_; }
   bool all_received() const { return left_to_receive() == 0; }
   absl::StatusOr<const std::byte*> take_in(uint64_t offset, size_t length);
@@ -63,9 +64,12 @@ class Ring final : public Task, Receiver, Sender {
   EnginePlan plan_;
   Channel* left_ = nullptr;
   Channel* right_ = nullptr;
-  std::vector<uint64_t> receive_offsets_;                // of each leg in the message
-  uint64_t to_send_ = 0;                                 // bytes
-  uint64_t begun_ = 0, came_around_ = 0, received_ = 0;  // bytes
+  std::vector<uint64_t> receive_offsets_;  // of each leg in the message
+  uint64_t to_send_ = 0;                   // bytes
+  uint64_t to_forward_ = 0;                // of them
+  uint64_t to_complete_ = 0;               // bytes received that are neither forwarded nor tokens
+  uint64_t begun_ = 0, came_around_ = 0, received_ = 0, completed_ = 0;  // bytes
+  size_t tokens_received_ = 0;
   Arrivals arrivals_;
   size_t tokens_sent_ = 0;
   bool settling_ = false;

@@ -36,6 +36,17 @@ struct Step {
 struct Schedule {
   int chunks = 1;  // equal parts that the vector is cut into; the same on all ranks
   std::vector<Step> steps;
+  // Of two vectors: each step sends of the input, and what it receives is never sent on.
+  bool is_exchange = false;
 };
+
+// The step by which a rank tells its right neighbour at once what it calls: else ranks that
+// disagree on the root could wait for each other.
+inline Step agreement(int rank, int size) {
+  constexpr Chunks kNothing{0, 0};
+  return {.use = Step::Use::kAgreement,
+          .sends = {{(rank + 1) % size, kNothing}},
+          .receives = {{(rank - 1 + size) % size, kNothing}}};
+}
 
 }  // namespace nezha

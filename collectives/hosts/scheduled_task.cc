@@ -16,42 +16,66 @@ ScheduledTask::ScheduledTask(const Schedule& schedule, const Group& group, const
     : Task(owner),
       group_(group),
       slice_(slice),
-      range_(Partition(slice.operation.elements, slice.operation.element_size, 1)
-                 .chunk(0, slice.bounds)),
       reducer_(slice.operation.reducer(group.size)),
-      full_(0, slice.operation.element_size, schedule.chunks),
-      last_(full_) {
-  const size_t element_size = slice.operation.element_size;
-  const size_t unit = full_.granule() * static_cast<size_t>(schedule.chunks);
-  round_bytes_ = std::max<size_t>(1, kRoundBytes / unit) * unit;
-  rounds_ = std::max<size_t>(1, (range_.length + round_bytes_ - 1) / round_bytes_);
-  const size_t last_bytes = range_.length - (rounds_ - 1) * round_bytes_;
-  full_ = Partition(round_bytes_ / element_size, element_size, schedule.chunks);
-  last_ = Partition(last_bytes / element_size, element_size, schedule.chunks);
+      rounds_(slice, schedule.chunks, slice.operation.blocks),
+      received_(slice, schedule.chunks,
+                slice.operation.received_blocks ? slice.operation.received_blocks
+                                                : slice.operation.blocks),
+      is_exchange_(schedule.is_exchange) {
   stages_.reserve(schedule.steps.size());
   for (const Step& step : schedule.steps) {
     Stage& stage = stages_.emplace_back();
     stage.use = step.use;
-    const auto add = [&](auto& messages, const Transfer& transfer) -> auto& {
+    const auto add = [&](auto& messages, const Transfer& transfer, const Rounds& rounds) -> auto& {
       auto& message = messages.emplace_back();
       message.task = this;
       message.peer = transfer.peer;
       message.chunks = transfer.chunks;
       message.channel = group.channels[static_cast<size_t>(transfer.peer)];
-      message.total = total(transfer.chunks);
+      message.rounds = &rounds;
+      message.total = rounds.total(transfer.chunks);
       return message;
     };
     stage.outgoing.reserve(step.sends.size());
-    for (const Transfer& transfer : step.sends) add(stage.outgoing, transfer);
+    for (const Transfer& transfer : step.sends) add(stage.outgoing, transfer, rounds_);
     if (step.use != Step::Use::kAgreement) sends_ += step.sends.size();
     stage.incoming.reserve(step.receives.size());
     for (const Transfer& transfer : step.receives) {
-      Incoming& incoming = add(stage.incoming, transfer);
+      Incoming& incoming = add(stage.incoming, transfer, received_);
       incoming.use = step.use;
       incoming.index = parts_++;
     }
   }
   copies_input_ = slice_.operation.input == slice_.operation.output && overwrites_what_it_sends();
+}
+
+// What is received in place takes the place of what is yet to be sent, as soon as it is posted for.
+void ScheduledTask::copy_exchanged_input() {
+  Operation& op = slice_.operation;
+  if (!is_exchange_ || op.input != op.output || op.bytes() == 0) return;
+  exchanged_input_ = group_.pool->take(op.bytes());
+  std::memcpy(exchanged_input_.data(), op.input, op.bytes());
+  op.input = exchanged_input_.data();
+}
+
+// What a rank gets for others to pass on, or to sum up for them, goes where there is room for it.
+void ScheduledTask::take_relay() {
+  Operation& op = slice_.operation;
+  if (op.blocks == nullptr || op.bytes() == 0) return;
+  const Range own = op.blocks->block(group_.rank);
+  const auto has_room = [&](const Incoming& in) {
+    if (in.use == Step::Use::kPartialSum) return true;
+    if (!traits(op.collective).gives_block) return op.output != nullptr;
+    const Range part = received_.range(0, in.chunks);
+    return part.offset == own.offset && part.length == own.length;
+  };
+  const bool all_have_room = std::all_of(stages_.begin(), stages_.end(), [&](const Stage& stage) {
+    return std::all_of(stage.incoming.begin(), stage.incoming.end(), has_room);
+  });
+  if (all_have_room) return;
+  relay_ = group_.pool->take(op.bytes());
+  result_ = std::exchange(op.output, relay_.data());
+  op.output_offset = 0;
 }
 
 // A sum that is final overwrites the input when the operation is in place, and a link that dies may
@@ -69,6 +93,9 @@ bool ScheduledTask::overwrites_what_it_sends() const {
 
 void ScheduledTask::start(const EnginePlan& plan) {
   plan_ = plan;
+  copy_exchanged_input();
+  take_relay();
+  copy_own_block(slice_.operation, group_);
   // The agreement comes first, and so is what the peer hears first, whatever that calls.
   const auto is_agreement = [](const Stage& stage) { return stage.use == Step::Use::kAgreement; };
   absl::InlinedVector<Stage*, 8> in_order;
@@ -82,7 +109,7 @@ void ScheduledTask::start(const EnginePlan& plan) {
   // All are opened at once: should this rank give up, each peer hears of its message.
   for (Stage* stage : in_order) {
     for (Outgoing& out : stage->outgoing) {
-      Route route{.rails = slice_.rails, .granule = full_.granule()};
+      Route route{.rails = slice_.rails, .granule = rounds_.granule()};
       if (takes_turns && !is_agreement(*stage)) route.turn = turn++;
       out.message = out.channel->open(message_info(group_, slice_, plan_, out.total), route, &out);
       if (is_agreement(*stage)) out.channel->settle(*out.message);  // which is what sends it
@@ -99,27 +126,6 @@ void ScheduledTask::start(const EnginePlan& plan) {
   proceed();
 }
 
-// ---- Where things are --------------------------------------------------------------------------
-
-Range ScheduledTask::range(size_t round, Chunks chunks) const {
-  if (chunks.begin == chunks.end) return {range_.offset, 0};
-  const Partition& partition = round + 1 < rounds_ ? full_ : last_;
-  const size_t begin = partition.chunk(chunks.begin, {}).offset;
-  const Range last = partition.chunk(chunks.end - 1, {});
-  return {range_.offset + round * round_bytes_ + begin, last.offset + last.length - begin};
-}
-
-uint64_t ScheduledTask::total(Chunks chunks) const {
-  return (rounds_ - 1) * range(0, chunks).length + range(rounds_ - 1, chunks).length;
-}
-
-ScheduledTask::Place ScheduledTask::locate(const Message& message, uint64_t offset) const {
-  const size_t length = range(0, message.chunks).length;
-  if (length == 0) return {0, offset};  // a single round, and nothing of it
-  const size_t round = std::min(offset / length, rounds_ - 1);
-  return {round, offset - round * length};
-}
-
 ScheduledTask::Round& ScheduledTask::round(size_t index) {
   const auto [entry, is_new] = live_.try_emplace(index);
   Round& round = entry->second;
@@ -128,7 +134,7 @@ ScheduledTask::Round& ScheduledTask::round(size_t index) {
   for (const Stage& stage : stages_) {
     for (const Incoming& in : stage.incoming) {
       const bool is_empty = in.total == 0 && index == 0;
-      round.parts[in.index].missing = is_empty ? 1 : range(index, in.chunks).length;
+      round.parts[in.index].missing = is_empty ? 1 : received_.range(index, in.chunks).length;
     }
   }
   return round;
@@ -139,15 +145,15 @@ ScheduledTask::Round& ScheduledTask::round(size_t index) {
 void ScheduledTask::begin(size_t index) {
   Round& round = this->round(index);
   round.begun = true;
-  const Range whole{range_.offset + index * round_bytes_,
-                    std::min(round_bytes_, range_.length - index * round_bytes_)};
-  round.own_offset = whole.offset;
   if (slice_.operation.input == nullptr) return;  // it begins by receiving
-  round.own = slice_.operation.input + whole.offset;
+  const Range whole = rounds_.whole(index);
+  round.own = slice_.operation.input;
+  round.own_offset = slice_.operation.input_offset;
   if (!copies_input_ || whole.length == 0) return;
   round.input_copy = group_.pool->take(whole.length);
-  std::memcpy(round.input_copy.data(), round.own, whole.length);
+  std::memcpy(round.input_copy.data(), slice_.operation.input_at(whole.offset), whole.length);
   round.own = round.input_copy.data();
+  round.own_offset = whole.offset;
 }
 
 // As far as what has come allows.
@@ -169,7 +175,7 @@ void ScheduledTask::proceed() {
   if (!started_) return;
   for (bool progress = true; progress && state_ == State::kRunning;) {
     progress = false;
-    if (begun_ < rounds_ && begun_ < completed_ + kWindow) {
+    if (begun_ < rounds_.count() && begun_ < completed_ + kWindow) {
       begin(begun_);
       advance(begun_++);
       progress = true;
@@ -181,18 +187,18 @@ void ScheduledTask::proceed() {
       progress = true;
     }
   }
-  if (completed_ == rounds_) settle();
+  if (completed_ == rounds_.count()) settle();
 }
 
 void ScheduledTask::send(size_t index, Stage& stage) {
   if (stage.use == Step::Use::kAgreement) return;
   Round& round = this->round(index);
   for (Outgoing& out : stage.outgoing) {
-    const Range part = range(index, out.chunks);
+    const Range part = rounds_.range(index, out.chunks);
     if (out.total == 0) out.channel->settle(*out.message);  // which is what sends it
     if (part.length == 0) continue;
     round.unreleased += part.length;
-    const uint64_t offset = index * range(0, out.chunks).length;
+    const uint64_t offset = index * rounds_.range(0, out.chunks).length;
     out.channel->push(*out.message, offset, round.own + (part.offset - round.own_offset),
                       part.length);
   }
@@ -204,10 +210,11 @@ absl::Status ScheduledTask::combine(size_t index, const Stage& stage) {
   const Operation& op = slice_.operation;
   Round& round = this->round(index);
   const Incoming& first = stage.incoming.front();
-  const Range part = range(index, first.chunks);
+  const Range part = received_.range(index, first.chunks);
   if (stage.use != Step::Use::kResult && part.length > 0) {
     if (absl::Status status = sum(round, stage, part); !status.ok()) return status;
   }
+  if (is_exchange_) return absl::OkStatus();  // each step sends of the input
   const bool is_in_scratch = stage.use == Step::Use::kPartialSum ||
                              (stage.use == Step::Use::kFinalSum && op.output == nullptr);
   if (is_in_scratch) {
@@ -215,7 +222,7 @@ absl::Status ScheduledTask::combine(size_t index, const Stage& stage) {
     round.own_offset = part.offset;
   } else {
     round.own = op.output;
-    round.own_offset = 0;
+    round.own_offset = op.output_offset;
   }
   return absl::OkStatus();
 }
@@ -247,7 +254,7 @@ absl::Status ScheduledTask::sum(const Round& round, const Stage& stage, const Ra
       const auto [a, a_scratch] = operands[2 * i];
       const auto [b, b_scratch] = operands[2 * i + 1];
       std::byte* scratch = a_scratch != nullptr ? a_scratch : b_scratch;
-      std::byte* result = op.output == nullptr ? scratch : op.output + part.offset;
+      std::byte* result = op.output == nullptr ? scratch : op.output_at(part.offset);
       absl::Status status = is_final ? reducer_.finish(result, scratch, a, b, elements)
                                      : reducer_.combine(scratch, a, b, elements);
       if (!status.ok()) return status;
@@ -270,6 +277,10 @@ void ScheduledTask::forget_if_done(size_t index) {
 // Only now, as it may copy what is not acknowledged yet.
 void ScheduledTask::settle() {
   if (std::exchange(settling_, true)) return;
+  if (result_ != nullptr) {
+    const Range own = slice_.operation.blocks->block(group_.rank);
+    std::memcpy(result_, relay_.data() + own.offset, own.length);
+  }
   for (Stage& stage : stages_) {
     for (Outgoing& out : stage.outgoing) {
       if (out.message != nullptr && out.total > 0) out.channel->settle(*out.message);
@@ -310,7 +321,7 @@ std::string ScheduledTask::describe() const {
   const auto add = [&](const auto&... words) {
     absl::StrAppend(&text, std::exchange(separator, ", "), words...);
   };
-  if (completed_ == rounds_) {
+  if (completed_ == rounds_.count()) {
     for (const Stage& stage : stages_) {
       for (const Outgoing& out : stage.outgoing) {
         if (out.message == nullptr) continue;
@@ -333,12 +344,12 @@ std::string ScheduledTask::describe() const {
 // ---- One message -------------------------------------------------------------------------------
 
 std::byte* ScheduledTask::Incoming::place(uint64_t offset, size_t length) {
-  const Place at = task->locate(*this, offset);
-  const Range part = task->range(at.round, chunks);
+  const Rounds::Place at = rounds->locate(chunks, offset);
+  const Range part = rounds->range(at.round, chunks);
   const Operation& op = task->slice_.operation;
   const bool is_inside = at.offset + length <= part.length;
   if (!is_inside || !op.is_whole(at.offset, length)) return nullptr;
-  if (use == Step::Use::kResult) return op.output + part.offset + at.offset;
+  if (use == Step::Use::kResult) return op.output_at(part.offset + at.offset);
   // A peer begins no round before this rank has begun the one kWindow rounds earlier.
   if (at.round >= task->completed_ + 2 * kWindow) return nullptr;
   Buffer& buffer = task->round(at.round).parts[index].buffer;
@@ -350,7 +361,7 @@ void ScheduledTask::Incoming::landed(uint64_t offset, size_t length, Rail) {
   received += length;
   complete = received == total;
   if (complete) ticket = nullptr;  // the inbox's is gone
-  const size_t index_of_round = task->locate(*this, offset).round;
+  const size_t index_of_round = rounds->locate(chunks, offset).round;
   task->round(index_of_round).parts[index].missing -= std::max<size_t>(length, 1);
   task->advance(index_of_round);
   task->proceed();
@@ -363,7 +374,7 @@ void ScheduledTask::Incoming::mismatched(const wire::MessageInfo& theirs) {
 }
 
 void ScheduledTask::Outgoing::released(uint64_t offset, size_t length) {
-  const size_t index = task->locate(*this, offset).round;
+  const size_t index = rounds->locate(chunks, offset).round;
   task->round(index).unreleased -= length;
   task->forget_if_done(index);
 }

@@ -12,6 +12,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "collectives/engine.h"
+#include "collectives/hosts/rounds.h"
 #include "collectives/hosts/schedule.h"
 
 namespace nezha {
@@ -30,6 +31,7 @@ class ScheduledTask final : public Task {
     ScheduledTask* task = nullptr;
     int peer = 0;
     Chunks chunks;
+    const Rounds* rounds = nullptr;  // of the vector that it is about
     Channel* channel = nullptr;
     uint64_t total = 0;  // bytes
   };
@@ -72,15 +74,10 @@ class ScheduledTask final : public Task {
     Buffer input_copy;
     uint64_t unreleased = 0;  // bytes that links may read
   };
-  struct Place {
-    size_t round;
-    size_t offset;  // in the round's part of the message
-  };
 
+  void copy_exchanged_input();
+  void take_relay();
   bool overwrites_what_it_sends() const;
-  Range range(size_t round, Chunks chunks) const;
-  uint64_t total(Chunks chunks) const;
-  Place locate(const Message& message, uint64_t offset) const;
   Round& round(size_t index);
   void begin(size_t index);
   void advance(size_t index);
@@ -95,17 +92,18 @@ class ScheduledTask final : public Task {
   void fail(const absl::Status& why);
   void detach() override;
 
-  static constexpr size_t kRoundBytes = 1 << 20;
   static constexpr size_t kWindow = 4;  // rounds
 
   const Group& group_;
   Slice slice_;
-  Range range_;  // of the vector
   Reducer reducer_;
   EnginePlan plan_;
-  size_t round_bytes_;
-  size_t rounds_;
-  Partition full_, last_;  // of a round: all of them but the last, and that one
+  Rounds rounds_;
+  Rounds received_;  // of the vector that is received; the same but in an alltoall
+  bool is_exchange_;
+  Buffer exchanged_input_;       // if that is overwritten
+  Buffer relay_;                 // the output, where the caller's has no room for all of it
+  std::byte* result_ = nullptr;  // where this rank's block goes from there; null: it goes nowhere
   std::vector<Stage> stages_;
   size_t sends_ = 0;  // messages, but those of an agreement
   size_t parts_ = 0;

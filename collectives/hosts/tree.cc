@@ -1,6 +1,10 @@
 #include "collectives/hosts/tree.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
+
+#include "collectives/hosts/blocks_around.h"
 
 namespace nezha {
 namespace {
@@ -30,13 +34,6 @@ Step receiving(Step::Use use, const Transfer& from) {
   return {.use = use, .sends = {}, .receives = {from}};
 }
 
-Step agreement(int rank, int size) {
-  constexpr Chunks kNothing{0, 0};
-  return {.use = Step::Use::kAgreement,
-          .sends = {{(rank + 1) % size, kNothing}},
-          .receives = {{(rank - 1 + size) % size, kNothing}}};
-}
-
 // Up the tree of `top`, which has the result in the end.
 std::vector<Step> up(int rank, int top, int size) {
   const Family family(rank, top, size);
@@ -53,6 +50,53 @@ std::vector<Step> up(int rank, int top, int size) {
 }
 
 }  // namespace
+
+namespace {
+
+// The transfers with a member of the family of all blocks of the subtree below rank `top`, which
+// may be this rank.
+std::vector<Transfer> subtree(int peer, int top, int root, int size) {
+  const int place = (top - root + size) % size;
+  const int below = place == 0 ? size : std::min(place & -place, size - place);
+  return blocks_around(peer, top, below, size);
+}
+
+void append(std::vector<Transfer>& to, const std::vector<Transfer>& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
+}  // namespace
+
+Schedule tree_gather(int rank, int root, int size) {
+  const Family family(rank, root, size);
+  Step gather;
+  for (const Transfer& child : family.children) {
+    append(gather.receives, subtree(child.peer, child.peer, root, size));
+  }
+  Schedule schedule{.chunks = size, .steps = {gather}};
+  if (!family.is_root) {
+    schedule.steps.push_back(sending(subtree(family.parent.peer, rank, root, size)));
+  }
+  schedule.steps.push_back(agreement(rank, size));
+  return schedule;
+}
+
+Schedule tree_scatter(int rank, int root, int size) {
+  const Family family(rank, root, size);
+  Schedule schedule{.chunks = size, .steps = {}};
+  if (!family.is_root) {
+    schedule.steps = {{.use = Step::Use::kResult,
+                       .sends = {},
+                       .receives = subtree(family.parent.peer, rank, root, size)}};
+  }
+  Step scatter;
+  for (auto child = family.children.rbegin(); child != family.children.rend(); ++child) {
+    append(scatter.sends, subtree(child->peer, child->peer, root, size));
+  }
+  schedule.steps.push_back(scatter);
+  schedule.steps.push_back(agreement(rank, size));
+  return schedule;
+}
 
 Schedule tree_broadcast(int rank, int root, int size) {
   const Family family(rank, root, size);

@@ -16,6 +16,10 @@
 
 namespace nezha {
 
+// Of blocks: a rank passes on those of all ranks below it.
+Schedule tree_gather(int rank, int root, int size);
+Schedule tree_scatter(int rank, int root, int size);
+
 Schedule tree_broadcast(int rank, int root, int size);
 Schedule tree_reduce(int rank, int root, int size);
 

@@ -54,6 +54,7 @@ absl::Status FlareTask::supports(const Operation& operation) {
   const auto cannot = [](absl::string_view what) {
     return absl::UnimplementedError(absl::StrCat(what, " is for the hosts alone"));
   };
+  if (traits(operation.collective).has_blocks) return cannot(traits(operation.collective).name);
   if (operation.collective == Collective::kBarrier) return absl::OkStatus();
   if (adds_up(operation.collective)) {
     if (operation.operation == ReduceOperation::kCustom) return cannot("a custom operation");

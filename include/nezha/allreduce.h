@@ -4,38 +4,16 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "nezha/algorithm.h"
 #include "nezha/collective_options.h"
 #include "nezha/export.h"
 #include "nezha/handle.h"
 #include "nezha/types.h"
 
 namespace nezha {
-
-/// The algorithms of allreduce over point-to-point connections. Any number of ranks will do for
-/// each. Numbers are part of the wire format and never change meaning.
-enum class Algorithm : uint8_t {
-  /// By size and rank count; and, where the load balancer learns (BalancePolicy::kModel), whichever
-  /// of kRecursiveDoubling and kHalvingDoubling was faster, which have the same bits. All ranks ask
-  /// for this, or all for the same other one.
-  kAuto = 0,
-  /// Reduce-scatter and allgather around a ring; moves the fewest bytes. For large messages.
-  kRing = 1,
-  /// log2(ranks) exchanges of the whole message. For small messages.
-  kRecursiveDoubling = 2,
-  /// Reduce-scatter by halving, allgather by doubling, with one peer at a time (Rabenseifner's
-  /// algorithm): as few bytes as a ring in 2·log2(ranks) steps if the ranks are a power of two;
-  /// other ranks send all they have to one of those first. For medium messages.
-  kHalvingDoubling = 3,
-  /// Each rank sums one part of the message for all: as few bytes as a ring in two steps, over
-  /// connections of all with all. For few ranks.
-  kDirect = 4,
-  /// Reduce-scatter and allgather in groups of 4 or fewer: between the two above. Gloo has it, too.
-  kBcube = 5,
-};
 
 /// One allreduce: what it reduces, how, and by when. May be used again, also while an operation
 /// that was started with it runs. Not thread-safe itself.

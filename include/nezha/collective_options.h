@@ -6,8 +6,11 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
+#include "nezha/algorithm.h"
 #include "nezha/context.h"
 #include "nezha/types.h"
 
@@ -37,7 +40,7 @@ class CollectiveOptions {
   std::optional<std::chrono::milliseconds> timeout_;
 };
 
-/// Of those that combine elements: allreduce and reduce.
+/// Of those that combine elements: allreduce, reduce and reduce_scatter.
 class ReductionOptions {
  public:
   /// Default: the sum. The same on every rank, as the element type is.
@@ -103,6 +106,102 @@ class RootedOptions : public CollectiveOptions {
   Vector<const void*> input_;
   Vector<void*> output_;
   int root_ = -1;
+};
+
+/// The options of the collectives in which a vector is made of a block for each rank, in the order
+/// of the ranks. Use each collective's own class, which says what its input and its output are: one
+/// block, or all blocks.
+///
+/// Elements that are added up are of the types that data_type_of() knows. All others are of any
+/// trivially copyable type, which moves as bytes. The memory belongs to the caller. An input must
+/// stay valid and unwritten until the operation is over, and is not written. An output may be where
+/// the same block or blocks of the input are, and may not overlap the input otherwise; it is
+/// undefined after an error.
+class BlocksOptions : public CollectiveOptions {
+ public:
+  using CollectiveOptions::CollectiveOptions;
+
+  /// Sets an input of `elements` elements at `data`: a block, or all blocks, of equal lengths.
+  template <typename T>
+  void setInput(const T* data, size_t elements) {
+    input_ = vector<T, const void*>(data, elements);
+  }
+  /// Sets an input of all blocks, of unequal lengths: `counts[r]` elements for rank r, which may be
+  /// 0.
+  template <typename T>
+  void setInput(const T* data, std::vector<size_t> counts) {
+    input_ = vector<T, const void*>(data, std::move(counts));
+  }
+  /// Sets an input of a type that is known at run time only.
+  void setInput(DataType type, const void* data, size_t elements) {
+    input_ = {data, type, elements, {}, false, true};
+  }
+  /// Sets an input of such a type, of blocks of unequal lengths.
+  void setInput(DataType type, const void* data, std::vector<size_t> counts) {
+    input_ = {data, type, 0, std::move(counts), true, true};
+  }
+
+  /// Sets the output in the same way.
+  template <typename T>
+  void setOutput(T* data, size_t elements) {
+    output_ = vector<T, void*>(data, elements);
+  }
+  /// Sets the output in the same way.
+  template <typename T>
+  void setOutput(T* data, std::vector<size_t> counts) {
+    output_ = vector<T, void*>(data, std::move(counts));
+  }
+  /// Sets the output in the same way.
+  void setOutput(DataType type, void* data, size_t elements) {
+    output_ = {data, type, elements, {}, false, true};
+  }
+  /// Sets the output in the same way.
+  void setOutput(DataType type, void* data, std::vector<size_t> counts) {
+    output_ = {data, type, 0, std::move(counts), true, true};
+  }
+
+  /// The same on every rank. One that the collective does not have is InvalidArgument. Default:
+  /// kAuto.
+  void setAlgorithm(Algorithm algorithm) { algorithm_ = algorithm; }
+
+ protected:
+  /// The root, if the collective has one.
+  int root_ = -1;
+
+ private:
+  friend class ContextImpl;
+
+  template <typename Pointer>
+  struct Vector {
+    Pointer data = nullptr;
+    DataType type = DataType::kUint8;
+    size_t elements = 0;
+    std::vector<size_t> counts;
+    bool has_counts = false;
+    bool is_set = false;
+  };
+
+  template <typename T, typename Pointer>
+  static Vector<Pointer> vector(Pointer data, size_t elements) {
+    if constexpr (has_data_type<T>()) {
+      return {data, data_type_of<T>(), elements, {}, false, true};
+    } else {
+      static_assert(std::is_trivially_copyable_v<T>, "elements are copied byte by byte");
+      return {data, DataType::kUint8, elements * sizeof(T), {}, false, true};
+    }
+  }
+  template <typename T, typename Pointer>
+  static Vector<Pointer> vector(Pointer data, std::vector<size_t> counts) {
+    auto made = vector<T, Pointer>(data, 1);
+    for (size_t& count : counts) count *= made.elements;
+    made.counts = std::move(counts);
+    made.has_counts = true;
+    return made;
+  }
+
+  Vector<const void*> input_;
+  Vector<void*> output_;
+  Algorithm algorithm_ = Algorithm::kAuto;
 };
 
 }  // namespace nezha

@@ -144,6 +144,14 @@ constexpr size_t size_of(DataType type) {
   return 0;
 }
 
+/// Whether data_type_of has a DataType for the C++ type.
+template <typename T>
+constexpr bool has_data_type() {
+  return std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, Float16> ||
+         std::is_same_v<T, ::gloo::float16> || std::is_same_v<T, BFloat16> ||
+         (std::is_integral_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 8);
+}
+
 /// The DataType of a C++ type: of every integer but bool by its size and sign, of float, double,
 /// Float16, BFloat16 and gloo::float16. Does not compile for types that have none.
 template <typename T>
@@ -157,8 +165,7 @@ constexpr DataType data_type_of() {
   } else if constexpr (std::is_same_v<T, BFloat16>) {
     return DataType::kBFloat16;
   } else {
-    static_assert(std::is_integral_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 8,
-                  "nezha has no reduction for this element type");
+    static_assert(has_data_type<T>(), "nezha has no reduction for this element type");
     constexpr bool kSigned = std::is_signed_v<T>;
     switch (sizeof(T)) {
       case 1:

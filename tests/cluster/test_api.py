@@ -14,7 +14,11 @@ RAILS = {"eth0": "1gbit", "eth1": "1gbit"}
 # A rank on each host, but for those that are about groups of ranks.
 RANKS_PER_HOST = {
     "a-further-context": 2,
+    "at-the-begin": 3,
+    "blocks-in-flight": 3,
+    "halves": 3,
     "horovods-contexts": 2,
+    "other-elements": 2,
     "splits": 2,
     "strangers": 2,
 }

@@ -14,9 +14,10 @@ using nezha::scenarios::World;
 Scenarios all() {
   namespace from = nezha::scenarios;
   Scenarios scenarios;
-  for (const auto& some : {from::of_handles(), from::of_reductions(), from::of_arguments(),
-                           from::of_joining(), from::of_shortage(), from::of_several_contexts(),
-                           from::of_forks(), from::of_leaving(), from::of_rooted_collectives()}) {
+  for (const auto& some :
+       {from::of_handles(), from::of_reductions(), from::of_arguments(), from::of_joining(),
+        from::of_shortage(), from::of_several_contexts(), from::of_forks(), from::of_leaving(),
+        from::of_rooted_collectives(), from::of_blocks()}) {
     scenarios.insert(some.begin(), some.end());
   }
   return scenarios;

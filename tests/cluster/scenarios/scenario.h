@@ -180,5 +180,6 @@ Scenarios of_several_contexts();
 Scenarios of_forks();
 Scenarios of_leaving();
 Scenarios of_rooted_collectives();
+Scenarios of_blocks();
 
 }  // namespace nezha::scenarios

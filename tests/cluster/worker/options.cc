@@ -46,10 +46,21 @@ struct Option {
   std::function<void(const std::string&)> set;
 };
 
-const std::map<std::string, Collective> kCollectives = {{"allreduce", Collective::kAllreduce},
-                                                        {"reduce", Collective::kReduce},
-                                                        {"broadcast", Collective::kBroadcast},
-                                                        {"barrier", Collective::kBarrier}};
+const std::map<std::string, Collective> kCollectives = {
+    {"allreduce", Collective::kAllreduce},
+    {"reduce", Collective::kReduce},
+    {"broadcast", Collective::kBroadcast},
+    {"barrier", Collective::kBarrier},
+    {"allgather", Collective::kAllgather},
+    {"allgatherv", Collective::kAllgatherv},
+    {"reduce_scatter", Collective::kReduceScatter},
+    {"reduce_scatterv", Collective::kReduceScatterv},
+    {"alltoall", Collective::kAlltoall},
+    {"alltoallv", Collective::kAlltoallv},
+    {"gather", Collective::kGather},
+    {"gatherv", Collective::kGatherv},
+    {"scatter", Collective::kScatter},
+    {"scatterv", Collective::kScatterv}};
 const std::map<std::string, nezha::Plan> kPlans = {
     {"stripe", nezha::Plan::kStripe}, {"slice", nezha::Plan::kSlice}, {"auto", nezha::Plan::kAuto}};
 const std::map<std::string, nezha::Algorithm> kAlgorithms = {
@@ -58,7 +69,10 @@ const std::map<std::string, nezha::Algorithm> kAlgorithms = {
     {"recursive-doubling", nezha::Algorithm::kRecursiveDoubling},
     {"halving-doubling", nezha::Algorithm::kHalvingDoubling},
     {"direct", nezha::Algorithm::kDirect},
-    {"bcube", nezha::Algorithm::kBcube}};
+    {"bcube", nezha::Algorithm::kBcube},
+    {"bruck", nezha::Algorithm::kBruck},
+    {"pairwise", nezha::Algorithm::kPairwise},
+    {"tree", nezha::Algorithm::kTree}};
 
 std::vector<std::string> to_reductions(const std::string& text) {
   auto names = split(text, ',');

@@ -26,7 +26,22 @@ struct Late {
 
 enum class Place { kOut, kIn, kBoth };
 
-enum class Collective { kAllreduce, kReduce, kBroadcast, kBarrier };
+enum class Collective {
+  kAllreduce,
+  kReduce,
+  kBroadcast,
+  kBarrier,
+  kAllgather,
+  kAllgatherv,
+  kReduceScatter,
+  kReduceScatterv,
+  kAlltoall,
+  kAlltoallv,
+  kGather,
+  kGatherv,
+  kScatter,
+  kScatterv,
+};
 
 struct Options {
   int rank = 0;

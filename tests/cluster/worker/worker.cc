@@ -32,14 +32,20 @@
 
 #include "cluster/events.h"
 #include "cluster/worker/options.h"
+#include "cluster/worker/shape.h"
 #include "cluster/worker/values.h"
+#include "nezha/allgather.h"
 #include "nezha/allreduce.h"
+#include "nezha/alltoall.h"
 #include "nezha/barrier.h"
 #include "nezha/broadcast.h"
 #include "nezha/context.h"
 #include "nezha/errors.h"
+#include "nezha/gather.h"
 #include "nezha/redis_store.h"
 #include "nezha/reduce.h"
+#include "nezha/reduce_scatter.h"
+#include "nezha/scatter.h"
 
 namespace nezha::worker {
 namespace {
@@ -262,9 +268,9 @@ class Job {
       const bool is_shifted = std::filesystem::exists(options.shift_root);
       root = (operation + (is_shifted ? 1 : 0)) % options.size;
       const bool is_root = root == options.rank;
-      has_result = options.collective == Collective::kAllreduce ||
-                   options.collective == Collective::kBroadcast ||
-                   (options.collective == Collective::kReduce && is_root);
+      has_result = options.collective != Collective::kBarrier &&
+                   (options.collective != Collective::kReduce || is_root);
+      shape = shape_of(options.collective, options.rank, options.size, root, elements);
     }
     int operation;
     int tag;
@@ -274,6 +280,7 @@ class Job {
     bool in_place;
     int root;
     bool has_result;
+    Shape shape;
   };
 
   void run_operation(int operation, int tag, std::vector<std::byte>& input,
@@ -285,12 +292,19 @@ class Job {
   template <typename T>
   void run_work(const Work& work, std::vector<std::byte>& input, std::vector<std::byte>& output) {
     constexpr size_t kGuardBytes = kGuard * sizeof(T);
-    output.assign(work.elements * sizeof(T) + 2 * kGuardBytes, kUntouched);
-    input.resize(work.in_place ? 0 : work.elements * sizeof(T));
+    const Shape& shape = work.shape;
+    const bool is_input_longer = shape.input > shape.output;
+    const size_t elements = work.in_place ? std::max(shape.input, shape.output) : shape.output;
+    output.assign(elements * sizeof(T) + 2 * kGuardBytes, kUntouched);
+    input.resize(work.in_place ? 0 : shape.input * sizeof(T));
     auto* result = reinterpret_cast<T*>(output.data() + kGuardBytes);
-    T* contribution = work.in_place ? result : reinterpret_cast<T*>(input.data());
+    T* contribution = reinterpret_cast<T*>(input.data());
+    if (work.in_place) {
+      contribution = result + (is_input_longer ? 0 : shape.overlay);
+      result += is_input_longer ? shape.overlay : 0;
+    }
     const Input own(options_.rank, work.operation, work.tag);
-    for (size_t i = 0; i < work.elements; ++i) contribution[i] = value<T>(work, own, i);
+    for (size_t i = 0; i < shape.input; ++i) contribution[i] = value<T>(work, own, i);
 
     const bool reports = work.operation % options_.report == 0;
     if (reports) emit("start", name(work.operation, work.tag));
@@ -352,6 +366,104 @@ class Job {
         options.setTag(static_cast<uint32_t>(work.tag));
         return nezha::barrier(options);
       }
+      default:
+        return run_blocks(work, input, output);
+    }
+  }
+
+  // The collectives whose vector is made of blocks.
+  template <typename T>
+  void run_blocks(const Work& work, const T* input, T* output) {
+    const Shape& shape = work.shape;
+    const auto prepare = [&](auto& options) {
+      options.setTag(static_cast<uint32_t>(work.tag));
+      if (options_.algorithm.has_value()) options.setAlgorithm(*options_.algorithm);
+    };
+    switch (options_.collective) {
+      case Collective::kAllgather:
+      case Collective::kAllgatherv: {
+        nezha::AllgatherOptions options(context_);
+        prepare(options);
+        if (!work.in_place) options.setInput(input, shape.input);
+        if (options_.collective == Collective::kAllgather) {
+          options.setOutput(output, shape.output);
+        } else {
+          options.setOutput(output, shape.sent);
+        }
+        return nezha::allgather(options);
+      }
+      case Collective::kReduceScatter:
+      case Collective::kReduceScatterv: {
+        nezha::ReduceScatterOptions options(context_);
+        prepare(options);
+        set_reduction<T>(options, work.reduction);
+        options.setReproducible(options_.reproducible);
+        if (options_.collective == Collective::kReduceScatter) {
+          options.setInput(input, shape.input);
+        } else {
+          options.setInput(input, shape.sent);
+        }
+        options.setOutput(output, shape.output);
+        return nezha::reduceScatter(options);
+      }
+      case Collective::kAlltoall: {
+        nezha::AlltoallOptions options(context_);
+        prepare(options);
+        if (!work.in_place) options.setInput(input, shape.input);
+        options.setOutput(output, shape.output);
+        return nezha::alltoall(options);
+      }
+      case Collective::kAlltoallv: {
+        nezha::AlltoallvOptions options(context_);
+        prepare(options);
+        if (!work.in_place) options.setInput(input, shape.sent);
+        options.setOutput(output, shape.received);
+        return nezha::alltoallv(options);
+      }
+      default:
+        return run_rooted_blocks(work, input, output);
+    }
+  }
+
+  template <typename T>
+  void run_rooted_blocks(const Work& work, const T* input, T* output) {
+    const Shape& shape = work.shape;
+    const bool is_root = work.root == options_.rank;
+    const auto prepare = [&](auto& options) {
+      options.setTag(static_cast<uint32_t>(work.tag));
+      options.setRoot(work.root);
+      if (options_.algorithm.has_value()) options.setAlgorithm(*options_.algorithm);
+    };
+    const bool shares = work.in_place && is_root;
+    switch (options_.collective) {
+      case Collective::kGather: {
+        nezha::GatherOptions options(context_);
+        prepare(options);
+        if (!shares) options.setInput(input, shape.input);
+        if (is_root) options.setOutput(output, shape.output);
+        return nezha::gather(options);
+      }
+      case Collective::kGatherv: {
+        nezha::GathervOptions options(context_);
+        prepare(options);
+        if (!shares) options.setInput(input, shape.input);
+        if (is_root) options.setOutput(output, shape.sent);
+        return nezha::gatherv(options);
+      }
+      case Collective::kScatter: {
+        nezha::ScatterOptions options(context_);
+        prepare(options);
+        if (is_root) options.setInput(input, shape.input);
+        if (!shares) options.setOutput(output, shape.output);
+        return nezha::scatter(options);
+      }
+      default: {
+        nezha::ScattervOptions options(context_);
+        prepare(options);
+        if (is_root) options.setInput(input, shape.sent);
+        if (!shares) options.setOutput(output, shape.output);
+        return nezha::scatterv(options);
+      }
     }
   }
 
@@ -403,10 +515,14 @@ class Job {
     return bits_of(a) == bits_of(b);
   }
 
-  // What is not as it ought to be; empty if all is.
+  // What is not as it ought to be; empty if all is. What has moved is of one input.
   template <typename T>
   std::string compare(const Work& work, const std::vector<Input>& inputs, size_t element,
                       T is) const {
+    if (inputs.size() == 1 && options_.size > 1) {
+      const T expected = value<T>(work, inputs[0], element);
+      return same(is, expected) ? "" : difference(is, expected);
+    }
     Wide<T> all = wide(value<T>(work, inputs[0], element));
     double magnitude = std::abs(static_cast<double>(all));
     for (size_t rank = 1; rank < inputs.size(); ++rank) {
@@ -422,7 +538,11 @@ class Job {
         options_.floats
             ? std::abs(static_cast<double>(wide(is)) - static_cast<double>(all)) <= error
             : same(is, expected);
-    if (right) return "";
+    return right ? "" : difference(is, expected);
+  }
+
+  template <typename T>
+  static std::string difference(T is, T expected) {
     return member("is", json_string(std::to_string(wide(is)))) +
            member("expected", json_string(std::to_string(wide(expected))));
   }
@@ -430,20 +550,22 @@ class Job {
   // Says where the first wrong element is.
   template <typename T>
   bool check_result(const Work& work, const T* result) const {
-    std::vector<Input> inputs;
-    inputs.reserve(static_cast<size_t>(options_.size));
-    for (int rank = 0; rank < options_.size; ++rank) {
-      if (options_.collective == Collective::kBroadcast && rank != work.root) continue;
-      inputs.emplace_back(rank, work.operation, work.tag);
-    }
     size_t wrong = 0;
-    for (size_t i = 0; i < work.elements; ++i) {
-      const std::string difference = compare(work, inputs, i, result[i]);
-      if (difference.empty() || wrong++ > 0) continue;
-      emit("wrong", name(work.operation, work.tag) +
-                        member("type", json_string(name_of(work.type))) +
-                        member("reduction", json_string(work.reduction)) +
-                        member("element", static_cast<double>(i)) + difference);
+    size_t at = 0;
+    for (const Shape::Run& run : work.shape.runs) {
+      std::vector<Input> inputs;
+      for (int rank = 0; rank < options_.size; ++rank) {
+        if (run.rank != -1 && rank != run.rank) continue;
+        inputs.emplace_back(rank, work.operation, work.tag);
+      }
+      for (size_t i = 0; i < run.count; ++i, ++at) {
+        const std::string difference = compare(work, inputs, run.from + i, result[at]);
+        if (difference.empty() || wrong++ > 0) continue;
+        emit("wrong", name(work.operation, work.tag) +
+                          member("type", json_string(name_of(work.type))) +
+                          member("reduction", json_string(work.reduction)) +
+                          member("element", static_cast<double>(at)) + difference);
+      }
     }
     if (wrong > 0) {
       emit("wrong",

@@ -82,9 +82,9 @@ TEST(Signature, AMismatchNamesCollectivesAndRoots) {
   slice.operation = operation(5);
   slice.operation.collective = Collective::kReduce;
   slice.operation.root = 70'000;
-  const wire::MessageInfo ours = message_info({}, slice, {kTree, 0, 0}, 20);
+  const wire::MessageInfo ours = message_info({}, slice, {Algorithm::kTree, 0, 0}, 20);
   slice.operation.root = 2;
-  const wire::MessageInfo other_root = message_info({}, slice, {kTree, 0, 0}, 20);
+  const wire::MessageInfo other_root = message_info({}, slice, {Algorithm::kTree, 0, 0}, 20);
   EXPECT_NE(ours, other_root);
   const auto expect_parts = [&](const wire::MessageInfo& theirs,
                                 const std::vector<std::string>& all) {
@@ -95,11 +95,11 @@ TEST(Signature, AMismatchNamesCollectivesAndRoots) {
   };
   expect_parts(other_root, {"reduce to rank 70000", "reduce to rank 2", "binomial tree"});
   slice.operation.collective = Collective::kBroadcast;
-  expect_parts(message_info({}, slice, {kTree, 0, 0}, 20), {"broadcast from rank 2"});
+  expect_parts(message_info({}, slice, {Algorithm::kTree, 0, 0}, 20), {"broadcast from rank 2"});
   slice.operation.collective = Collective::kBarrier;
   expect_parts(message_info({}, slice, {kDissemination, 0, 0}, 0), {"barrier, by dissemination"});
   slice.operation.collective = static_cast<Collective>(200);  // as a peer may send it
-  expect_parts(message_info({}, slice, {kTree, 0, 0}, 20), {"collective 200"});
+  expect_parts(message_info({}, slice, {Algorithm::kTree, 0, 0}, 20), {"collective 200"});
 }
 
 TEST(Signature, AMismatchNamesTypesAndOperations) {

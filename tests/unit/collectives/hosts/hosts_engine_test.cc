@@ -129,10 +129,10 @@ TEST(HostsEngine, OperationsThatDifferHavePeersOfTheirOwn) {
       {Collective::kAllreduce, Algorithm::kDirect, 0, 0, 4},
       {Collective::kAllreduce, Algorithm::kDirect, 0, 3, 4},
       {Collective::kAllreduce, Algorithm::kDirect, 0, 3, 8},
-      {Collective::kBroadcast, kTree, 0, 3, 8},
-      {Collective::kBroadcast, kTree, 3, 3, 8},
+      {Collective::kBroadcast, Algorithm::kTree, 0, 3, 8},
+      {Collective::kBroadcast, Algorithm::kTree, 3, 3, 8},
       {Collective::kReduce, kOrderedTree, 3, 3, 8},
-      {Collective::kReduce, kTree, 3, 3, 8},
+      {Collective::kReduce, Algorithm::kTree, 3, 3, 8},
       {Collective::kBarrier, kDissemination, 0, 3, 8},
   };
   HostsEngine engine;

@@ -62,7 +62,7 @@ std::vector<T> expected(Algorithm algorithm, const Work& work, int size) {
       result[i] = operands[root];
       continue;
     }
-    if (algorithm == kTree)
+    if (algorithm == Algorithm::kTree)
       std::rotate(operands.begin(), operands.begin() + work.root, operands.end());
     result[i] = algorithm == kChain               ? by_chain(combine, operands, root)
                 : algorithm == Algorithm::kDirect ? over_tree(operation, operands)
@@ -99,9 +99,12 @@ void run(Rank& rank, Algorithm algorithm, const Work& work,
 }
 
 using Way = std::pair<Collective, Algorithm>;
-const Way kWays[] = {{Collective::kBroadcast, kTree}, {Collective::kBroadcast, kChain},
-                     {Collective::kReduce, kTree},    {Collective::kReduce, kOrderedTree},
-                     {Collective::kReduce, kChain},   {Collective::kReduce, Algorithm::kDirect}};
+const Way kWays[] = {{Collective::kBroadcast, Algorithm::kTree},
+                     {Collective::kBroadcast, kChain},
+                     {Collective::kReduce, Algorithm::kTree},
+                     {Collective::kReduce, kOrderedTree},
+                     {Collective::kReduce, kChain},
+                     {Collective::kReduce, Algorithm::kDirect}};
 
 // Around a ring of nothing a rank waits for nobody: the engine does not choose it.
 size_t least_elements(Algorithm algorithm) { return algorithm == kChain ? 1 : 0; }
@@ -113,7 +116,7 @@ TEST(HostsEngine, AReduceAfterABroadcastHasAScheduleOfItsOwn) {
     uint32_t tag = 0;
     for (const Collective collective :
          {Collective::kBroadcast, Collective::kReduce, Collective::kBroadcast}) {
-      run(rank, kTree, {.elements = 1000, .tag = ++tag, .collective = collective});
+      run(rank, Algorithm::kTree, {.elements = 1000, .tag = ++tag, .collective = collective});
     }
   });
 }
@@ -377,8 +380,8 @@ TEST(Rooted, ARankMayLeaveBeforeThoseThatItSentToHaveCome) {
   });
   Parts parts(world);
   const Work work{.elements = 100, .tag = 1, .collective = Collective::kReduce, .root = 0};
-  parts.start(1, kTree, work);
-  parts.start(2, kTree, work);
+  parts.start(1, Algorithm::kTree, work);
+  parts.start(2, Algorithm::kTree, work);
   ASSERT_TRUE(parts.is_over(2));
   parts.end(2);
   world.kill(2);
@@ -391,7 +394,7 @@ TEST(Rooted, ARankMayLeaveBeforeThoseThatItSentToHaveCome) {
     root.endpoint->progress().wait(guard, tick, now() + kMillisecond);
     linked = root.group.channels[2]->up() != 0;
   }
-  const RankRun<>& its = parts.start(0, kTree, work);
+  const RankRun<>& its = parts.start(0, Algorithm::kTree, work);
   EXPECT_TRUE(parts.is_over(0));
   EXPECT_TRUE(its.status.ok()) << its.status;
   EXPECT_TRUE(parts.is_over(1));
@@ -462,8 +465,8 @@ TEST(HostsEngine, ChoosesForOtherCollectives) {
     return *HostsEngine::choose(Algorithm::kAuto, ranks, op);
   };
   EXPECT_EQ(chosen(Collective::kBarrier, 0), kDissemination);
-  EXPECT_EQ(chosen(Collective::kBroadcast, 0), kTree);
-  EXPECT_EQ(chosen(Collective::kReduce, 1000), kTree);
+  EXPECT_EQ(chosen(Collective::kBroadcast, 0), Algorithm::kTree);
+  EXPECT_EQ(chosen(Collective::kReduce, 1000), Algorithm::kTree);
   EXPECT_EQ(chosen(Collective::kReduce, 1000, false), kOrderedTree);
   EXPECT_EQ(chosen(Collective::kBroadcast, 10 << 20), kChain);
   EXPECT_EQ(chosen(Collective::kReduce, 10 << 20), kChain);
@@ -475,7 +478,8 @@ TEST(HostsEngine, ChoosesForOtherCollectives) {
                                               {4, 32 << 10, 48 << 10},
                                               {8, 48 << 10, 128 << 10},
                                               {64, 128 << 10, 1 << 20}}) {
-      EXPECT_EQ(chosen(collective, static_cast<size_t>(small), true, ranks), kTree) << ranks;
+      EXPECT_EQ(chosen(collective, static_cast<size_t>(small), true, ranks), Algorithm::kTree)
+          << ranks;
       EXPECT_EQ(chosen(collective, static_cast<size_t>(large), true, ranks), kChain) << ranks;
     }
   }

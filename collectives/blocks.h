@@ -1,0 +1,33 @@
+// A vector that is made of a block for each rank, one after the other.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "collectives/partition.h"
+
+namespace nezha {
+
+class Blocks {
+ public:
+  // Of so many elements each.
+  Blocks(const std::vector<size_t>& counts, size_t element_size) : ends_(counts.size()) {
+    size_t end = 0;
+    for (size_t i = 0; i < counts.size(); ++i) ends_[i] = end += counts[i] * element_size;
+  }
+
+  int count() const { return static_cast<int>(ends_.size()); }
+  size_t bytes() const { return ends_.back(); }
+  Range block(int i) const { return blocks(i, i + 1); }
+  // Blocks [begin, end), of which there is one at least.
+  Range blocks(int begin, int end) const {
+    const size_t offset = begin == 0 ? 0 : ends_[static_cast<size_t>(begin) - 1];
+    return {offset, ends_[static_cast<size_t>(end) - 1] - offset};
+  }
+
+ private:
+  std::vector<size_t> ends_;  // bytes
+};
+
+}  // namespace nezha

@@ -1,0 +1,47 @@
+// How a slice of a vector is cut into rounds, and where each round's part of a chunk is.
+//
+// A vector whose parts are to be summed is cut into rounds of a size, and each round into chunks of
+// its own. One that is made of blocks is a single round: its chunks are the blocks, and nothing is
+// gained by a part of each.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "collectives/engine.h"
+#include "collectives/hosts/schedule.h"
+
+namespace nezha {
+
+class Rounds {
+ public:
+  struct Place {
+    size_t round = 0;
+    size_t offset = 0;  // in the round's part of the message
+  };
+
+  // `blocks`: the chunks, if they are blocks.
+  Rounds(const Slice& slice, int chunks, std::shared_ptr<const Blocks> blocks);
+
+  size_t count() const { return count_; }
+  // Messages are cut in multiples of that.
+  size_t granule() const { return full_.granule(); }
+  // Of the vector.
+  Range whole(size_t round) const;
+  Range range(size_t round, Chunks chunks) const;
+  // What a message of these chunks has, in all rounds one after the other.
+  uint64_t total(Chunks chunks) const;
+  Place locate(Chunks chunks, uint64_t offset) const;
+
+ private:
+  static constexpr size_t kRoundBytes = 1 << 20;
+
+  std::shared_ptr<const Blocks> blocks_;
+  Range range_;  // of the vector
+  size_t round_bytes_ = 0;
+  size_t count_ = 1;
+  Partition full_, last_;  // of a round: all of them but the last, and that one
+};
+
+}  // namespace nezha

@@ -1,0 +1,31 @@
+// Where the blocks of a collective's vector are, as its caller has given them.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "collectives/engine.h"
+
+namespace nezha {
+
+// One of the two vectors that a caller gives.
+struct GivenVector {
+  const std::byte* data = nullptr;
+  DataType type = DataType::kUint8;
+  size_t elements = 0;
+  std::vector<size_t> counts;  // for each rank, if there are any
+  bool has_counts = false;
+  bool is_set = false;
+};
+
+// Sets all of `operation` that says what is where. It has its collective and its root. An error
+// says what is wrong with the vectors.
+absl::Status place_blocks(const GivenVector& input, const GivenVector& output, int rank, int size,
+                          Operation& operation);
+
+// Bytes of the input and of the output that are this rank's.
+size_t input_bytes(const Operation& operation, int rank);
+size_t output_bytes(const Operation& operation, int rank);
+
+}  // namespace nezha

@@ -1,0 +1,63 @@
+/// gather: every rank contributes a block, and one rank, the root, gets the blocks of all ranks.
+/// The options read like Gloo's (`gloo/gather.h`).
+#pragma once
+
+#include "nezha/collective_options.h"
+#include "nezha/export.h"
+#include "nezha/handle.h"
+
+namespace nezha {
+
+/// One gather. The input is this rank's block, of as many elements on every rank. The root's output
+/// has all blocks, and others' outputs are ignored. Without an input the root's own block is in its
+/// place in the output already (in place).
+///
+/// May be used again, also while an operation that was started with it runs. Not thread-safe
+/// itself.
+class GatherOptions : public BlocksOptions {
+ public:
+  using BlocksOptions::BlocksOptions;
+
+  /// The rank that gets the blocks. The same on every rank; must be given.
+  void setRoot(int root) { root_ = root; }
+};
+
+/// One gatherv: a gather of blocks of unequal lengths, which the counts of the root's output give.
+///
+/// May be used again, also while an operation that was started with it runs. Not thread-safe
+/// itself.
+class GathervOptions : public BlocksOptions {
+ public:
+  using BlocksOptions::BlocksOptions;
+
+  /// The rank that gets the blocks. The same on every rank; must be given.
+  void setRoot(int root) { root_ = root; }
+};
+
+/// Runs one gather. Returns at the root when the result is complete, and on another rank when its
+/// input is no longer read. Algorithms: kTree for small messages and kDirect for large ones. It
+/// goes over all rails of the context, by stripes. Thread-safe.
+///
+/// Throws InvalidArgument (nothing was started), or IoError / TimeoutError (see there), which name
+/// the rank, the rail and what was tried; also if ranks disagree on the collective, the root, the
+/// number of elements or their type. A rail that dies is no error while another one joins the same
+/// ranks.
+NEZHA_EXPORT void gather(const GatherOptions& options);
+
+/// Starts one gather and returns. It goes on by itself, as allreduceAsync's does, and throws as
+/// that: InvalidArgument (nothing was started), and IoError if the context is broken.
+[[nodiscard]] NEZHA_EXPORT Handle gatherAsync(const GatherOptions& options);
+
+/// As gather, of blocks of unequal lengths. Its algorithm is kDirect.
+///
+/// Throws InvalidArgument (nothing was started), or IoError / TimeoutError (see there), which name
+/// the rank, the rail and what was tried; also if ranks disagree on the collective, the root, a
+/// number of elements or their type. A rail that dies is no error while another one joins the same
+/// ranks.
+NEZHA_EXPORT void gatherv(const GathervOptions& options);
+
+/// Starts one gatherv and returns. It goes on by itself, as allreduceAsync's does, and throws as
+/// that: InvalidArgument (nothing was started), and IoError if the context is broken.
+[[nodiscard]] NEZHA_EXPORT Handle gathervAsync(const GathervOptions& options);
+
+}  // namespace nezha

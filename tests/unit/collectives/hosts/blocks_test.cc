@@ -1,0 +1,325 @@
+// The collectives whose vector is made of a block for each rank: right bits by each algorithm, for
+// each number of ranks, of equal blocks and others, of none, in place and not.
+
+#include <algorithm>
+#include <bit>
+#include <cctype>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "collectives/signature.h"
+#include "gtest/gtest.h"
+#include "tests/unit/collectives/hosts/documented_order.h"
+#include "tests/unit/collectives/hosts/world.h"
+#include "tests/unit/collectives/reference.h"
+
+namespace nezha {
+namespace {
+
+using Counts = std::vector<size_t>;
+using Floats = std::vector<float>;
+
+// What all ranks do.
+struct Exchange {
+  Collective collective = Collective::kAllgather;
+  Algorithm algorithm = Algorithm::kRing;
+  // By rank; of an alltoall what rank 0 sends to each, and rank r sends as many to the rank r
+  // further.
+  Counts counts;
+  uint32_t tag = 0;
+  int root = 0;
+  bool in_place = false;
+  ReduceOperation operation = ReduceOperation::kSum;
+
+  size_t size() const { return counts.size(); }
+  bool is_alltoall() const {
+    return collective == Collective::kAlltoall || collective == Collective::kAlltoallv;
+  }
+  bool is_rooted() const { return traits(collective).to_root != nullptr; }
+  Counts sent_by(size_t rank) const {
+    Counts sent = counts;
+    if (is_alltoall()) {
+      std::rotate(sent.rbegin(), sent.rbegin() + static_cast<ptrdiff_t>(rank), sent.rend());
+    }
+    return sent;
+  }
+  Counts received_by(size_t rank) const {
+    if (!is_alltoall()) return counts;
+    Counts received;
+    for (size_t from = 0; from < size(); ++from) received.push_back(sent_by(from)[rank]);
+    return received;
+  }
+};
+
+size_t sum(const Counts& counts, size_t end) {
+  return std::accumulate(counts.begin(), counts.begin() + static_cast<ptrdiff_t>(end), size_t{0});
+}
+size_t sum(const Counts& counts) { return sum(counts, counts.size()); }
+
+// What a rank has at a place of its vector.
+Floats values(size_t rank, size_t first, size_t count, uint32_t tag) {
+  Floats values(count);
+  for (size_t i = 0; i < count; ++i) values[i] = input(static_cast<int>(rank), first + i, tag);
+  return values;
+}
+
+// course.h, halving.h, direct.h
+float summed(const Exchange& work, const Floats& operands, size_t block) {
+  const auto combine = [&](float a, float b) { return reference::combine(work.operation, a, b); };
+  const size_t n = operands.size();
+  if (work.algorithm == Algorithm::kDirect) return over_tree(work.operation, operands);
+  if (work.algorithm == Algorithm::kRing) {
+    float sum = operands[(block + 1) % n];
+    for (size_t i = 2; i <= n; ++i) sum = combine(sum, operands[(block + i) % n]);
+    return sum;
+  }
+  const size_t power = std::bit_floor(n);
+  Floats members;
+  for (size_t i = 0; i < n - power; ++i) {
+    members.push_back(combine(operands[2 * i], operands[2 * i + 1]));
+  }
+  members.insert(members.end(), operands.begin() + static_cast<ptrdiff_t>(2 * (n - power)),
+                 operands.end());
+  for (size_t half = power / 2; half > 0; half /= 2) {
+    for (size_t i = 0; i < half; ++i) members[i] = combine(members[i], members[i + half]);
+  }
+  return members.front();
+}
+
+Floats expected_sums(const Exchange& work, size_t rank) {
+  const size_t first = sum(work.counts, rank);
+  Floats result(work.counts[rank]);
+  for (size_t i = 0; i < result.size(); ++i) {
+    Floats operands;
+    for (size_t r = 0; r < work.size(); ++r) {
+      operands.push_back(input(static_cast<int>(r), first + i, work.tag));
+    }
+    result[i] = work.size() == 1 ? operands.front() : summed(work, operands, rank);
+    if (work.operation == ReduceOperation::kAverage && work.size() > 1) {
+      result[i] = reference::divide(result[i], static_cast<int>(work.size()));
+    }
+  }
+  return result;
+}
+
+// What the rank has in the end. Others' inputs begin at 0 where they are a block of their own.
+Floats expected(const Exchange& work, size_t rank) {
+  const auto root = static_cast<size_t>(work.root);
+  if (work.collective == Collective::kReduceScatter) return expected_sums(work, rank);
+  if (traits(work.collective).gives_block) {
+    return values(root, sum(work.counts, rank), work.counts[rank], work.tag);
+  }
+  Floats result;
+  for (size_t from = 0; from < work.size(); ++from) {
+    const Counts sent = work.sent_by(from);
+    const auto more = work.is_alltoall() ? values(from, sum(sent, rank), sent[rank], work.tag)
+                                         : values(from, 0, sent[from], work.tag);
+    result.insert(result.end(), more.begin(), more.end());
+  }
+  return result;
+}
+
+// One rank's memory and operation.
+struct Part {
+  Part(const Exchange& work, size_t rank) {
+    const CollectiveTraits& kind = traits(work.collective);
+    const bool is_root = static_cast<int>(rank) == work.root;
+    const Counts sent = work.sent_by(rank);
+    const Counts received = work.received_by(rank);
+    const bool has_input = kind.takes_block || !work.is_rooted() || is_root;
+    const bool has_output = kind.gives_block || !work.is_rooted() || is_root;
+    const size_t own = sum(sent, rank);
+    in = values(rank, 0, !has_input ? 0 : kind.takes_block ? sent[rank] : sum(sent), work.tag);
+    out.assign(!has_output ? 0 : kind.gives_block ? sent[rank] : sum(received), -1);
+    op.collective = work.collective;
+    op.root = work.root;
+    op.element_size = sizeof(float);
+    op.operation = work.operation;
+    op.elements = sum(sent);
+    op.blocks = std::make_shared<const Blocks>(sent, sizeof(float));
+    if (work.is_alltoall()) {
+      op.received_blocks = std::make_shared<const Blocks>(received, sizeof(float));
+    }
+    op.tag = work.tag;
+    if (has_input) {
+      op.input = reinterpret_cast<const std::byte*>(in.data());
+      if (kind.takes_block) op.input_offset = own * sizeof(float);
+    }
+    if (has_output) {
+      op.output = reinterpret_cast<std::byte*>(out.data());
+      if (kind.gives_block) op.output_offset = own * sizeof(float);
+    }
+    if (work.in_place && has_input && has_output) share_memory(kind, own);
+    original = in;
+  }
+
+  // The input and the output lie in one vector.
+  void share_memory(const CollectiveTraits& kind, size_t own) {
+    is_shared = true;
+    if (kind.takes_block) {
+      std::copy(in.begin(), in.end(), out.begin() + static_cast<ptrdiff_t>(own));
+      op.input = op.output + op.input_offset;
+    } else if (kind.gives_block) {
+      result_at = own;
+      op.output = reinterpret_cast<std::byte*>(in.data()) + op.output_offset;
+    } else {
+      out = in;
+      op.output = reinterpret_cast<std::byte*>(out.data());
+      op.input = op.output;
+    }
+  }
+  Floats result() const {
+    if (!is_shared || !traits(op.collective).gives_block) return out;
+    const auto begin = in.begin() + static_cast<ptrdiff_t>(result_at);
+    return {begin, begin + static_cast<ptrdiff_t>(out.size())};
+  }
+
+  Floats in, out, original;
+  bool is_shared = false;
+  size_t result_at = 0;
+  Operation op;
+};
+
+class Waits final : public TaskOwner {
+ public:
+  explicit Waits(Progress& progress) : progress_(progress) {}
+  void on_finished(Task&) override { progress_.finish(waiter); }
+  Waiter waiter;
+
+ private:
+  Progress& progress_;
+};
+
+void run(Rank& rank, const Exchange& work) {
+  SCOPED_TRACE(absl::StrCat(collective_name(work.collective, static_cast<uint64_t>(work.root)),
+                            " by ", algorithm_name(work.algorithm), ", rank ", rank.group.rank,
+                            " of ", rank.group.size, work.in_place ? ", in place" : "", ", counts ",
+                            absl::StrJoin(work.counts, " ")));
+  const auto number = static_cast<size_t>(rank.group.rank);
+  Progress& progress = rank.endpoint->progress();
+  Part part(work, number);
+  Waits waits(progress);
+  {
+    Progress::Guard guard(progress);
+    auto task =
+        rank.engine.start(rank.group, {part.op, {}, 0, kAllRails}, {work.algorithm, 0, 0}, waits);
+    ASSERT_TRUE(task.ok()) << task.status();
+    EXPECT_TRUE(progress.wait(guard, waits.waiter, now() + 60 * kSecond)) << (*task)->describe();
+    EXPECT_EQ((*task)->poll(), Task::State::kDone) << (*task)->status();
+    (*task)->freeze();
+    progress.run_deferred();
+    task->reset();
+    progress.run_deferred();
+  }
+  if (!part.is_shared) {
+    EXPECT_EQ(part.in, part.original) << "the input was written to";
+  }
+  if (part.op.output == nullptr) return;
+  const Floats wanted = expected(work, number);
+  const Floats result = part.result();
+  ASSERT_EQ(result.size(), wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    ASSERT_EQ(reference::bits_of(result[i]), reference::bits_of(wanted[i])) << "element " << i;
+  }
+}
+
+using Way = std::pair<Collective, Algorithm>;
+const Way kWays[] = {
+    {Collective::kAllgather, Algorithm::kRing},
+    {Collective::kAllgather, Algorithm::kBruck},
+    {Collective::kAllgather, Algorithm::kDirect},
+    {Collective::kReduceScatter, Algorithm::kRing},
+    {Collective::kReduceScatter, Algorithm::kHalvingDoubling},
+    {Collective::kReduceScatter, Algorithm::kDirect},
+    {Collective::kAlltoall, Algorithm::kDirect},
+    {Collective::kAlltoall, Algorithm::kPairwise},
+    {Collective::kGather, Algorithm::kTree},
+    {Collective::kGather, Algorithm::kDirect},
+    {Collective::kScatter, Algorithm::kTree},
+    {Collective::kScatter, Algorithm::kDirect},
+};
+
+class BlocksTest : public ::testing::TestWithParam<std::tuple<Way, int>> {
+ protected:
+  size_t size() const { return static_cast<size_t>(std::get<1>(GetParam())); }
+  Exchange work(const Counts& counts) {
+    const auto [collective, algorithm] = std::get<0>(GetParam());
+    return {.collective = collective, .algorithm = algorithm, .counts = counts, .tag = ++tag_};
+  }
+  // In place and not, to and from several roots.
+  void run_on_all(World& world, const Counts& counts) {
+    std::vector<Exchange> works;
+    for (const bool in_place : {false, true}) {
+      for (const int root : {0, static_cast<int>(size()) / 2, static_cast<int>(size()) - 1}) {
+        works.push_back(work(counts));
+        works.back().in_place = in_place;
+        works.back().root = root;
+        if (!works.back().is_rooted()) break;
+      }
+    }
+    on_all_ranks(world, [&](Rank& rank) {
+      for (const Exchange& each : works) run(rank, each);
+    });
+  }
+
+ private:
+  uint32_t tag_ = 0;
+};
+
+TEST_P(BlocksTest, EqualBlocks) {
+  World world(static_cast<int>(size()));
+  for (const size_t count : {0, 17, 50'000}) run_on_all(world, Counts(size(), count));
+}
+
+TEST_P(BlocksTest, UnequalBlocks) {
+  World world(static_cast<int>(size()));
+  Counts counts(size());
+  for (size_t i = 0; i < size(); ++i) counts[i] = i % 3 == 1 ? 0 : 1 + 7001 * i;
+  const bool is_alltoall = std::get<0>(GetParam()).first == Collective::kAlltoall;
+  if (is_alltoall) {
+    // In place rank r gets from each as many as it sends it.
+    for (size_t i = 1; i < size(); ++i) counts[size() - i] = counts[i];
+  }
+  run_on_all(world, counts);
+  for (size_t only = 0; only < size() && !is_alltoall; only += std::max<size_t>(1, size() / 2)) {
+    Counts one(size());
+    one[only] = 5000;
+    run_on_all(world, one);
+  }
+}
+
+std::string name_of_case(const ::testing::TestParamInfo<std::tuple<Way, int>>& test) {
+  const auto& [way, size] = test.param;
+  std::string name =
+      absl::StrCat(traits(way.first).name, "_", algorithm_name(way.second), "_", size);
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, BlocksTest,
+                         ::testing::Combine(::testing::ValuesIn(kWays),
+                                            ::testing::Values(1, 2, 3, 4, 5, 7, 8, 13)),
+                         name_of_case);
+
+TEST(ReduceScatter, AveragesAndLargeBlocks) {
+  World world(4);
+  uint32_t tag = 0;
+  for (const Algorithm algorithm :
+       {Algorithm::kRing, Algorithm::kHalvingDoubling, Algorithm::kDirect}) {
+    const Exchange work{.collective = Collective::kReduceScatter,
+                        .algorithm = algorithm,
+                        .counts = Counts(4, 700'001),
+                        .tag = ++tag,
+                        .operation = ReduceOperation::kAverage};
+    on_all_ranks(world, [&](Rank& rank) { run(rank, work); });
+  }
+}
+
+}  // namespace
+}  // namespace nezha
