@@ -16,6 +16,7 @@
 #include "collectives/hosts/hosts_engine.h"
 #include "common/fork.h"
 #include "common/hash_map.h"
+#include "common/log.h"
 #include "common/out_of_memory.h"
 #include "context/control_plane.h"
 #include "context/directory.h"
@@ -229,6 +230,7 @@ class ContextImpl final : JobListener,
   Algorithm algorithm_ = Algorithm::kAuto;  // of operations that choose none
   bool checks_pointers_ = false;
   std::string rank_of_;      // "rank 1 of 4"
+  RankLog log_;              // whose lines name this rank
   std::string self_;         // this rank and its process, as other ranks' errors name them
   ChosenInterfaces chosen_;  // by rail name, if the rails are "auto"
   UniqueId job_;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "common/hash_map.h"
+#include "common/log.h"
 #include "control/control_message.h"
 #include "control/coordinator.h"
 #include "control/plan_agreement.h"
@@ -59,7 +60,7 @@ class ControlPlane {
     int rank = 0;
     int size = 1;
     uint64_t context = 0;
-    std::string rank_of;  // "rank 1 of 4"
+    RankLog log;
     BalancePolicy policy = BalancePolicy::kModel;
     bool has_stripes = false;              // whether that is a lane
     bool has_engines = false;              // whether there are some

@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <map>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/environment.h"
+#include "common/log_file.h"
 #include "common/out_of_memory.h"
 #include "common/port_range.h"
 #include "context/auto_rails.h"
@@ -27,12 +27,6 @@ namespace {
 
 // Longer than the kernel takes to check an address for duplicates.
 constexpr Nanos kAddressWait = 5 * kSecond;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 }  // namespace
 
@@ -105,7 +99,7 @@ void ContextImpl::join_group() {
 
 void ContextImpl::find_rails() {
   if (!is_auto(options_.rails)) return;
-  auto found = nezha::find_rails(options_.rails);
+  auto found = nezha::find_rails(options_.rails, *log_);
   refuse_unless(found.status());
   options_.rails = std::move(found->uris);
   chosen_ = std::move(found->interfaces);

@@ -26,6 +26,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "collectives/engine.h"
+#include "common/log.h"
 #include "common/unique_id.h"
 #include "flare_offload/engine/flare_task.h"
 #include "flare_offload/engine/manager_client.h"
@@ -67,13 +68,12 @@ class FlareEngineOwner {
 // All under Progress's lock, but open().
 class FlareEngine final : public Engine, FlareTaskOwner {
  public:
-  // Finds the interface's address and opens a port there. `rank_of`: "rank 1 of 4", for logs. The
-  // group and the owner outlive the engine. An error names what is missing.
+  // Finds the interface's address and opens a port there. The group and the owner outlive the
+  // engine. An error names what is missing.
   static absl::StatusOr<std::unique_ptr<FlareEngine>> open(Progress& progress,
                                                            const FlareOptions& options,
                                                            const Group& group, const UniqueId& job,
-                                                           std::string rank_of,
-                                                           FlareEngineOwner& owner);
+                                                           RankLog log, FlareEngineOwner& owner);
   ~FlareEngine() override;
 
   // Rank 0: to each other rank; the others: to rank 0. Once all are there, it begins.
@@ -119,7 +119,7 @@ class FlareEngine final : public Engine, FlareTaskOwner {
   static constexpr Nanos kStale = 200 * kMillisecond;
 
   FlareEngine(Progress& progress, const FlareOptions& options, const Group& group,
-              const UniqueId& job, std::string rank_of, FlareEngineOwner& owner, Way way,
+              const UniqueId& job, RankLog log, FlareEngineOwner& owner, Way way,
               const Secret& secret);
 
   // The session
@@ -169,7 +169,7 @@ class FlareEngine final : public Engine, FlareTaskOwner {
   const FlareOptions options_;
   const Group& group_;
   const UniqueId job_;
-  const std::string rank_of_;
+  const RankLog log_;
   FlareEngineOwner& owner_;
   Way way_;
   ManagerClient client_;

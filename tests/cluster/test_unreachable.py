@@ -45,7 +45,7 @@ def heal_everywhere(bed: Testbed, rail: str) -> None:
 
 
 def warnings(rank: job.Rank) -> list[str]:
-    return re.findall(r"nezha warning: (.*)", rank.process.stderr)
+    return re.findall(r"nezha warning \[.*?\]: (.*)", rank.process.stderr)
 
 
 def said(error: job.Event) -> str:

@@ -110,7 +110,7 @@ class ControlPlaneTest : public ::testing::Test {
     options.rank = rank;
     options.size = 2;
     options.context = FakeNetwork::kJob.low;
-    options.rank_of = absl::StrCat("rank ", rank, " of 2");
+    options.log = log_of_rank(rank, 2);
     options.policy = BalancePolicy::kShuffle;
     auto& plane = ranks_[static_cast<size_t>(rank)].plane;
     plane = std::make_unique<ControlPlane>(*progress_, ranks_[static_cast<size_t>(rank)],

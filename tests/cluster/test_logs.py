@@ -1,0 +1,93 @@
+"""What the log says, and who: by default, with NEZHA_LOG and in NEZHA_LOG_FILE."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import job
+import pytest
+from testbed import Testbed
+
+RAILS = {"eth0": "500mbit", "eth1": "250mbit"}
+HOSTS = 2
+PER_HOST = 2
+RANKS = HOSTS * PER_HOST
+LINE = re.compile(
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} nezha (?P<level>\w+) "
+    r"\[(?P<rank>rank \d+ of \d+), host (?P<host>\S+), pid (?P<pid>\d+)\]: (?P<text>.*)"
+)
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Testbed]:
+    with Testbed(hosts=HOSTS, rails=RAILS) as bed:
+        yield bed
+
+
+def lines(log: str) -> list[re.Match[str]]:
+    """Those of a log, all of which say when, how grave, who and what."""
+    found = [(line, LINE.fullmatch(line)) for line in log.splitlines()]
+    assert all(match for _, match in found), [line for line, match in found if not match]
+    return [match for _, match in found if match]
+
+
+def run(bed: Testbed, env: dict[str, str], **options: object) -> job.Job:
+    settings = {"rails": job.rails_option(RAILS), "elements": "1,1000"} | options
+    return job.run(bed, RANKS, PER_HOST, env=env, **settings)
+
+
+def test_each_line_says_who(bed: Testbed) -> None:
+    """Those of a context and those of the connections, which all contexts of a process share."""
+    work = run(bed, {"NEZHA_LOG": "debug"})
+    for rank in work.ranks:
+        said = lines(rank.process.stderr)
+        assert {match["rank"] for match in said} == {f"rank {rank.number} of {RANKS}"}
+        assert len({(match["host"], match["pid"]) for match in said}) == 1
+        assert any(match["text"].startswith("the link to ") for match in said), rank.told()
+        assert not any(match["text"].startswith(match["rank"]) for match in said), rank.told()
+    assert len({lines(rank.process.stderr)[0]["pid"] for rank in work.ranks}) == RANKS
+
+
+def test_a_file_for_each_rank(bed: Testbed, tmp_path: Path) -> None:
+    """Of the first run and, behind it, of the second; nothing is left on standard error."""
+    for run_number in (1, 2):
+        pattern = f"{tmp_path}/%h%%-%r.log"
+        work = run(bed, {"NEZHA_LOG": "info", "NEZHA_LOG_FILE": pattern})
+        assert not any(rank.process.stderr for rank in work.ranks), work.told()
+        files = sorted(tmp_path.iterdir())
+        names = [re.fullmatch(r".+%-(\d)\.log", file.name) for file in files]
+        assert [name[1] for name in names if name] == [str(rank) for rank in range(RANKS)], files
+        for rank, file in enumerate(files):
+            said = lines(file.read_text())
+            assert {match["rank"] for match in said} == {f"rank {rank} of {RANKS}"}
+            assert len({match["pid"] for match in said}) == run_number
+
+
+def test_one_file_for_all(bed: Testbed, tmp_path: Path) -> None:
+    """Whole lines of all ranks."""
+    file = tmp_path / "log"
+    run(bed, {"NEZHA_LOG": "trace", "NEZHA_LOG_FILE": str(file)}, elements="1,100000")
+    said = lines(file.read_text())
+    assert {match["rank"] for match in said} == {f"rank {rank} of {RANKS}" for rank in range(RANKS)}
+
+
+def test_a_file_that_cannot_be_written(bed: Testbed, tmp_path: Path) -> None:
+    """The operations go on, and the log is where it would be without the file."""
+    work = run(bed, {"NEZHA_LOG": "info", "NEZHA_LOG_FILE": f"{tmp_path}/none/%r"})
+    for rank in work.ranks:
+        first, *others = lines(rank.process.stderr)
+        assert first["level"] == "warning"
+        assert f"{tmp_path}/none/{rank.number} cannot be opened: No such file" in first["text"]
+        assert "NEZHA_LOG_FILE" in first["text"] and others
+
+
+def test_a_bad_name_of_a_file(bed: Testbed) -> None:
+    with job.Job(bed, 1) as work:
+        env = {"NEZHA_LOG_FILE": "/tmp/%q"}
+        work.start([0], env=env, rails=job.rails_option(RAILS), elements=1)
+        what = work.ranks[0].wait_for("error")["what"]
+        assert "the environment variable NEZHA_LOG_FILE is '/tmp/%q'; it may be" in what
+        assert "%r stands for the rank" in what
+        work.wait()
