@@ -131,6 +131,7 @@ class ContextImpl final : JobListener,
   void refuse_unless(const absl::Status& status) const;
   void open_devices();
   void enter();
+  void announce() const;  // not under the lock
   Record own_record() const;
   std::string flare_rail() const;  // as in the record
   absl::StatusOr<Record> read_record(int rank, Nanos deadline);

@@ -95,6 +95,7 @@ void ContextImpl::join_group() {
   if (const absl::Status status = directory_->publish(options_.rank, own); !status.ok()) {
     raise(rank_of_, status);
   }
+  announce();
 }
 
 void ContextImpl::find_rails() {
@@ -256,6 +257,7 @@ std::unique_ptr<ContextImpl> ContextImpl::split(int color, int key) {
     child.reset(new ContextImpl(*this, group, table.vote(group.front()).id));
     child->enter();
     child->take_channels(*this, group);
+    child->announce();
   }
   // Who connects for a context that the other has not entered is turned away: nobody goes on before
   // all have.

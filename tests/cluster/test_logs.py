@@ -91,3 +91,31 @@ def test_a_bad_name_of_a_file(bed: Testbed) -> None:
         assert "the environment variable NEZHA_LOG_FILE is '/tmp/%q'; it may be" in what
         assert "%r stands for the rank" in what
         work.wait()
+
+
+def test_what_a_context_is(bed: Testbed) -> None:
+    """Once, when it is made: version, settings, and each rail with what the kernel says of it."""
+    rails = "tcp:eth0,tcp:eth1?rail=blue"
+    work = run(bed, {"NEZHA_LOG": "info"}, rails=rails, plan="slice", shares="3,1", timeout=12500)
+    for rank in work.ranks:
+        said = [match["text"] for match in lines(rank.process.stderr)]
+        settings = "plan slice, shares 3,1, policy none, algorithm auto, timeout 12.5s"
+        made = re.compile(rf"the context is made, by nezha [\d.]+: {settings}, rails eth0, blue")
+        assert sum(bool(made.fullmatch(text)) for text in said) == 1, rank.told()
+        host = rank.number // PER_HOST
+        for name, interface in {"eth0": "eth0", "blue": "eth1"}.items():
+            address = re.escape(bed.rail(interface).address(host))
+            speed = bed.exec(host, ["cat", f"/sys/class/net/{interface}/speed"]).stdout.strip()
+            what = rf"rail {name}: interface {interface}, address {address}:\d+, {speed} Mbit/s"
+            assert sum(bool(re.fullmatch(what, text)) for text in said) == 1, (what, rank.told())
+
+
+def test_an_interface_of_unknown_rate(bed: Testbed) -> None:
+    with job.Job(bed, PER_HOST, PER_HOST) as work:
+        work.start([0], env={"NEZHA_LOG": "info"}, rails="tcp:lo", elements=1)
+        work.succeed()
+        for rank in work.ranks:
+            said = [match["text"] for match in lines(rank.process.stderr)]
+            [rail] = [text for text in said if text.startswith("rail lo: ")]
+            what = r"rail lo: interface lo, address 127\.0\.0\.1:\d+, unknown rate"
+            assert re.fullmatch(what, rail), rail
