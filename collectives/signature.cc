@@ -56,7 +56,7 @@ std::string algorithm_name(Algorithm algorithm) {
   if (algorithm == kOrderedTree) return "binomial tree in the order of ranks";
   switch (algorithm) {
     case Algorithm::kAuto:
-      break;
+      return "auto";
     case Algorithm::kRing:
       return "ring";
     case Algorithm::kRecursiveDoubling:

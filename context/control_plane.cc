@@ -193,8 +193,10 @@ void ControlPlane::create_coordinator() {
     options_.log->info("no two rails that all ranks have: no balancing");
     return;
   }
+  LoadBalancer balancer(names_, make_policy(), other_ways());
+  balancer.tell({options_.log, [this](bool also_tried) { return rates(also_tried); }});
   coordinator_ = std::make_unique<Coordinator>(
-      options_.size, LoadBalancer(names_, make_policy(), other_ways()),
+      options_.size, std::move(balancer),
       [this](const control_message::Message& message) { broadcast(message); });
   for (const auto& [rank, lanes] : ready_) (void)coordinator_->on_lanes(rank, lanes);
   saves_ = !options_.table_path.empty();
@@ -422,9 +424,7 @@ absl::Status ControlPlane::on_commit(const control_message::Commit& commit) {
       [this](const OperationId& operation) { return owner_.has_started(operation); });
   if (!status.ok()) return status;
   for (const AllocationChange& change : commit.changes) {
-    options_.log->debug("plan {}: {} bytes and more in parts of {} by {}, algorithm {}",
-                        commit.plan, uint64_t{1} << change.size_class, to_string(change.allocation),
-                        absl::StrJoin(names_, " "), algorithm_name(change.algorithm));
+    tell_of(commit.plan, change);
     plan.classes[change.size_class] = {change.number, change.allocation, change.algorithm};
     Told& told = told_[change.size_class];
     told = {change.number, change.is_return ? kToldAtFirst : 0, told.count <= kToldAtFirst};
@@ -435,6 +435,13 @@ absl::Status ControlPlane::on_commit(const control_message::Commit& commit) {
   set_awaited(is_recovering());
   owner_.on_released();
   return absl::OkStatus();
+}
+
+void ControlPlane::tell_of(uint32_t plan, const AllocationChange& change) const {
+  if (!options_.log->should_log(spdlog::level::debug)) return;
+  options_.log->debug("takes plan {}: messages of {} go as {}, algorithm {}", plan,
+                      sizes_of(change.size_class), shares_of(names_, change.allocation),
+                      algorithm_name(change.algorithm));
 }
 
 // Those that are gone, or have closed the context, take no part in operations any more either:

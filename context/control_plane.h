@@ -161,6 +161,7 @@ class ControlPlane {
   absl::Status on_lanes(int from, LaneSet live);
   absl::Status on_prepare(uint32_t plan);
   absl::Status on_commit(const control_message::Commit& commit);
+  void tell_of(uint32_t plan, const AllocationChange& change) const;
   absl::Status on_freeze(const control_message::Freeze& freeze);
   absl::Status on_recover(const control_message::Recover& recover);
   void on_peer_gone(int rank, const absl::Status& why);

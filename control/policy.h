@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "control/allocation.h"
 #include "control/lane_model.h"
 #include "control/size_class.h"
@@ -42,6 +43,9 @@ struct Decision {
   Allocation allocation;
   Cause cause = Cause::kStart;
   std::optional<Algorithm> algorithm = std::nullopt;  // none: as before
+  // For people, in more detail than the cause; empty: the cause says all. Lives as long as the
+  // program.
+  absl::string_view why = {};
 };
 
 class Policy {

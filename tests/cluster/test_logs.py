@@ -119,3 +119,21 @@ def test_an_interface_of_unknown_rate(bed: Testbed) -> None:
             [rail] = [text for text in said if text.startswith("rail lo: ")]
             what = r"rail lo: interface lo, address 127\.0\.0\.1:\d+, unknown rate"
             assert re.fullmatch(what, rail), rail
+
+
+def test_what_the_balancer_decides(bed: Testbed) -> None:
+    """Rank 0 decides and says why; every rank says which plan it takes."""
+    work = run(bed, {"NEZHA_LOG": "debug"}, elements=64 << 10, operations=100, plan="auto")
+    of_rank = [[match["text"] for match in lines(rank.process.stderr)] for rank in work.ranks]
+    decisions = [text for text in of_rank[0] if text.startswith("balancer: ")]
+    change = re.compile(
+        r"balancer: messages of 256 KiB to 512 KiB go from .*%.* to .*%.* \([a-z]+: [^()]+\); "
+        r"measured over \d+ operations of 262144 bytes: .*\(.* MB/s\); rates known: .*eth1.*"
+    )
+    assert any(change.fullmatch(text) for text in decisions), work.ranks[0].told()
+    taken = r"takes plan \d+: messages of 256 KiB to 512 KiB go as .*%, algorithm [a-z][a-z-]*"
+    plans = [[text for text in said if re.fullmatch(taken, text)] for said in of_rank]
+    fewest = min(map(len, plans))  # the last one may come to some when they have ended
+    assert fewest and all(each[:fewest] == plans[0][:fewest] for each in plans), work.told()
+    assert not any(text.startswith("balancer: ") for said in of_rank[1:] for text in said)
+    assert "algorithm algorithm" not in "".join(rank.process.stderr for rank in work.ranks)
