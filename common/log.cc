@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/environment.h"
 #include "common/fork.h"
+#include "common/host.h"
 #include "common/launch.h"
 #include "common/log_file.h"
 

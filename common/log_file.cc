@@ -3,13 +3,13 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "common/descriptor.h"
 #include "common/fork.h"
+#include "common/host.h"
 
 namespace nezha {
 namespace {
@@ -85,12 +85,6 @@ absl::Status LogFile::failure(absl::string_view what, int error) {
   return absl::UnavailableError(absl::StrCat(
       "the log file ", path_, " cannot be ", what, ": ", strerror(error),
       "; the log goes to standard error; name a file in NEZHA_LOG_FILE that may be written to"));
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
 }
 
 }  // namespace nezha

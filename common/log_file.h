@@ -44,7 +44,4 @@ class LogFile {
   int fd_ = -1;
 };
 
-// The name of this host.
-std::string host_name();
-
 }  // namespace nezha

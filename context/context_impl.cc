@@ -351,8 +351,8 @@ void ContextImpl::tell(const RunningOperation& operation, wire::RollCallKind kin
 void ContextImpl::check_roll_call(uint32_t tag, uint64_t ordinal) {
   const auto other = roll_call_.other(tag, ordinal);
   if (!other.has_value()) return;
-  on_operation_failed(
-      disagreement_error(other->rank, tag, roll_call_.signature(tag, ordinal), other->signature));
+  on_operation_failed(disagreement_error(options_.rank, other->rank, tag,
+                                         roll_call_.signature(tag, ordinal), other->signature));
 }
 
 bool ContextImpl::is_cut_off() const {

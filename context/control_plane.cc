@@ -398,8 +398,8 @@ absl::Status ControlPlane::on_message(int from, const control_message::Message& 
       return coordinator_->on_frozen(from, *frozen);
     }
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("a control message of kind ", message.index(), " that is not for this rank"));
+  return absl::InvalidArgumentError(absl::StrCat("a control message of kind ", message.index(),
+                                                 " that is not for rank ", options_.rank));
 }
 
 absl::Status ControlPlane::on_lanes(int from, LaneSet live) {

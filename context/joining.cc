@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/environment.h"
-#include "common/log_file.h"
+#include "common/host.h"
 #include "common/out_of_memory.h"
 #include "common/port_range.h"
 #include "context/auto_rails.h"
@@ -202,8 +202,9 @@ void ContextImpl::check_slices(const Record& rank0) const {
     if (rails->empty()) *rails = "rails that are named";
   }
   throw IoError(prefixed(
-      rank_of_, absl::StrCat("slices need the same rails on every rank, and auto finds ", here,
-                             " here and ", there, " at rank 0; name them, or take stripes")));
+      rank_of_,
+      absl::StrCat("slices need the same rails on every rank, and auto finds ", here, " at rank ",
+                   options_.rank, " and ", there, " at rank 0; name them, or take stripes")));
 }
 
 absl::Status ContextImpl::resolve(int rank, Nanos deadline) {

@@ -299,7 +299,7 @@ absl::Status FlareEngine::on_message(int from, const rank_message::Message& mess
     }
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("a message of kind ", message.index(), " that is not for this rank"));
+      absl::StrCat("a message of kind ", message.index(), " that is not for rank ", group_.rank));
 }
 
 // It may have left, with all that it had begun over; or died.

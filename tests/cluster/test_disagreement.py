@@ -33,6 +33,8 @@ def check_errors(work: job.Job, *parts: str) -> None:
     for rank in work.ranks:
         what = rank.wait_for("error", timeout=LONG_BEFORE)["what"]
         assert all(part in what for part in parts), f"{parts}\n{work.told()}"
+        # It was found at one rank, and is told by all.
+        assert not re.search(r"\bthis (is|rank|process|host|device)\b|\bhere\b", what), work.told()
     work.stop()
     work.wait()
     assert all(rank.process.code == 1 for rank in work.ranks)
@@ -161,7 +163,7 @@ def test_two_processes_of_one_rank(bed: Testbed, number: int) -> None:
         options = options_for(work, elements=1000)
         work.start([0, 1, 2], **options)
         work.start([3], env={"RANK": str(number)}, **options)
-        both = rf"rank {number} is there already, as pid (\d+) on host \S+, and this is pid (\d+) "
+        both = rf"rank {number} is there already, as pid (\d+) on host \S+, and pid (\d+) on host \S+ "
         for rank in work.ranks:
             what = rank.wait_for("error", timeout=LONG_BEFORE)["what"]
             found = re.search(both, what)

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <string>
 
+#include "common/host.h"
 #include "gtest/gtest.h"
 
 namespace nezha {

@@ -17,7 +17,7 @@
 #include <regex>
 #include <string>
 
-#include "common/log_file.h"
+#include "common/host.h"
 #include "gtest/gtest.h"
 
 namespace nezha {
