@@ -47,8 +47,11 @@ FlareEngine::FlareEngine(Progress& progress, const FlareOptions& options, const 
       way_(std::move(way)),
       client_(progress, options.interface, options.manager, secret,
               {.on_granted = [this](const message::Granted& granted) { on_granted(granted); },
-               .on_rejected = [this](uint32_t attempt,
-                                     const std::string& why) { on_rejected(attempt, why); },
+               .on_rejected =
+                   [this](uint32_t attempt, const absl::Status& why) {
+                     if (absl::IsUnauthenticated(why)) tell_of_refusal(why);
+                     on_rejected(attempt, std::string(why.message()));
+                   },
                .on_lost =
                    [this](uint32_t attempt, const std::string& why) {
                      if (attempt == attempt_) lose(absl::UnavailableError(why));
@@ -161,6 +164,12 @@ void FlareEngine::on_granted(const message::Granted& granted) {
   const absl::Status status = session_->start();
   if (!status.ok()) return on_rejected(attempt_, std::string(status.message()));
   send(0, rank_message::Joined{attempt_, ""});
+}
+
+// At this rank, whose operator can mend it. Rank 0 tells of one rank alone.
+void FlareEngine::tell_of_refusal(const absl::Status& why) {
+  if (!refusals_.tell_of(options_.manager.str(), now())) return;
+  log_->warn("no in-network computing: {}", std::string(why.message()));
 }
 
 void FlareEngine::on_rejected(uint32_t attempt, const std::string& why) {

@@ -32,6 +32,7 @@
 #include "flare_offload/engine/manager_client.h"
 #include "flare_offload/engine/rank_message.h"
 #include "flare_offload/engine/switch_session.h"
+#include "flare_offload/secure/refusal_limit.h"
 #include "transport/message_stream.h"
 
 namespace nezha::flare {
@@ -128,6 +129,7 @@ class FlareEngine final : public Engine, FlareTaskOwner {
   absl::Status renew_way();
   void ask(uint32_t attempt);
   void on_granted(const message::Granted& granted);
+  void tell_of_refusal(const absl::Status& why);
   void on_rejected(uint32_t attempt, const std::string& why);
   void on_over(const absl::Status& why);  // says the session
   void lose(const absl::Status& why);
@@ -175,6 +177,7 @@ class FlareEngine final : public Engine, FlareTaskOwner {
   ManagerClient client_;
   SessionCounters counters_;
   uint64_t failures_ = 0;
+  RefusalLimit refusals_;
   bool has_multicast_ = true;  // it reaches this rank, as far as is known
 
   uint32_t attempt_ = 0;                    // the latest
