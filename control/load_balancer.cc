@@ -77,7 +77,7 @@ std::vector<AllocationChange> LoadBalancer::set_live(LaneSet live) {
     WayTrial& trial = trial_of(size_class);
     const TableEntry& home = trial.is_under_way() ? trial.home() : entry;
     entry.way = home.way;
-    Decision decision{policy(home).on_lanes(size_class, home.allocation), Cause::kLanes,
+    Decision decision{policy(home).on_lanes(size_class, home.allocation), Cause::kLanes, "",
                       home.algorithm};
     trial.interrupt();
     trial.hurry();
@@ -159,8 +159,9 @@ std::optional<AllocationChange> LoadBalancer::begin_trial(SizeClass size_class) 
   const Allocation allocation = allocation_by(trials.tried, size_class);
   if (!policy(entry).only()) trials.by[entry.way] = entry.allocation;
   entry.way = trials.tried;
-  return follow(size_class, {allocation, Cause::kProbe, ways_[entry.way].algorithm(size_class),
-                             "another algorithm, or messages by turns, is tried"});
+  return follow(size_class,
+                {allocation, Cause::kProbe, "another algorithm, or messages by turns, is tried",
+                 ways_[entry.way].algorithm(size_class)});
 }
 
 std::optional<AllocationChange> LoadBalancer::on_trial(const Window& window) {
@@ -186,7 +187,7 @@ std::optional<AllocationChange> LoadBalancer::on_trial(const Window& window) {
 std::optional<AllocationChange> LoadBalancer::go_home(SizeClass size_class, absl::string_view why) {
   const TableEntry& home = trial_of(size_class).home();
   table_.entries.at(size_class).way = home.way;
-  return follow(size_class, {home.allocation, Cause::kReturn, home.algorithm, why});
+  return follow(size_class, {home.allocation, Cause::kReturn, why, home.algorithm});
 }
 
 std::optional<AllocationChange> LoadBalancer::on_silence(SizeClass size_class) {
@@ -198,8 +199,8 @@ std::optional<AllocationChange> LoadBalancer::on_silence(SizeClass size_class) {
   const TableEntry& entry = table_.entries.at(size_class);
   const auto allocation = policy(entry).on_silence(size_class);
   if (!allocation || *allocation == entry.allocation) return std::nullopt;
-  return follow(size_class, {*allocation, Cause::kReturn, std::nullopt,
-                             "operations overlap, and nothing can be measured"});
+  return follow(size_class,
+                {*allocation, Cause::kReturn, "operations overlap, and nothing can be measured"});
 }
 
 DataLengthTable LoadBalancer::learned() const {
@@ -239,6 +240,10 @@ absl::StatusOr<std::vector<AllocationChange>> LoadBalancer::resume(const DataLen
     TableEntry& entry = table_.entries[size_class] = before;
     entry.way = *way;
     entry.number = 1;
+    log_.decided(
+        table_.lanes, size_class, {},
+        {entry.allocation, Cause::kStart, "an earlier run has left it so", entry.algorithm},
+        nullptr);
     Policy& policy = this->policy(entry);
     if (policy.only()) {
       const Policy& first = *ways_[0].policy;

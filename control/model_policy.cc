@@ -172,7 +172,7 @@ std::optional<Decision> ModelPolicy::on_search(Class& known, const Window& windo
       ++known.searched;
       known.after_drift = false;  // of rails it is not known: those that are early may be as before
       return Decision{
-          slices->allocation, Cause::kDrift, std::nullopt,
+          slices->allocation, Cause::kDrift,
           "stripes take another time than before, and slices show which rail has changed"};
     }
   }
@@ -194,7 +194,7 @@ std::optional<Decision> ModelPolicy::search_on(Class& known, const Window& windo
     exploration_.assume_slow(window);
     if (const auto next = exploration_.next(size_class, bytes)) {
       if (std::popcount(lanes_of(*next)) > 1) known.rated = exploration_.by_rates(size_class);
-      return Decision{*next, Cause::kSearch, std::nullopt,
+      return Decision{*next, Cause::kSearch,
                       "these rails have not been measured with messages of this size"};
     }
   }
@@ -208,7 +208,7 @@ std::optional<Decision> ModelPolicy::search_on(Class& known, const Window& windo
       known.again |= lane_bit(lane);
       model_.forget(size_class, lane_bit(lane));
       return Decision{
-          all_on(lane, lanes()), Cause::kSearch, std::nullopt,
+          all_on(lane, lanes()), Cause::kSearch,
           "a rail of a higher rate took longer than expected, and is measured once more"};
     }
     settle(known, set);
@@ -237,8 +237,7 @@ std::optional<Decision> ModelPolicy::take_back(Class& known, const Window& windo
   known.contentment = std::clamp(4 * known.contentment, kLeastPatience, kMostPatience);
   known.content = known.contentment;
   settle(known, set);
-  return Decision{move.from, Cause::kReturn, std::nullopt,
-                  "the last move has not gained what was predicted"};
+  return Decision{move.from, Cause::kReturn, "the last move has not gained what was predicted"};
 }
 
 bool ModelPolicy::learn_in_search(Class& known, const Window& window, const Allocation& ran_by) {
@@ -294,7 +293,6 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
     known.state = ClassState::kSearching;
     known.trial.emplace(window, ran_by, lanes_of(changed), is_gentle, known.before);
     return Decision{known.trial->raise(ran_by), is_gentle ? Cause::kRebalance : Cause::kDrift,
-                    std::nullopt,
                     "a rail is through earlier than before, and is given more on trial"};
   }
   if (is_early) {
@@ -320,13 +318,13 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
   }
   if (const auto lane = exploration_.forget_assumed(window)) {
     known.probe = Probe{ran_by, /*is_doubt=*/true};
-    return Decision{all_on(*lane, lanes()), Cause::kProbe, std::nullopt,
+    return Decision{all_on(*lane, lanes()), Cause::kProbe,
                     "the rate of this rail is known to be higher now, and it is measured"};
   }
   const auto probe = probes_.next(window, ran_by);
   if (!probe) return std::nullopt;
   known.probe = Probe{ran_by, probe->is_doubt};
-  return Decision{probe->allocation, Cause::kProbe, std::nullopt,
+  return Decision{probe->allocation, Cause::kProbe,
                   probe->is_doubt ? "what was measured at first is measured again"
                                   : "these rails have not been measured for long"};
 }
@@ -346,7 +344,7 @@ std::optional<Decision> ModelPolicy::on_trial(Class& known, const Window& window
   }
   if (goes_on) {
     if (was_gentle) open_search(window.size_class, known, true);
-    const Decision decision{trial.raise(ran_by), Cause::kDrift, std::nullopt,
+    const Decision decision{trial.raise(ran_by), Cause::kDrift,
                             "the rail is still early, and is given more"};
     known.trial = std::move(trial);
     return decision;
@@ -364,7 +362,7 @@ std::optional<Decision> ModelPolicy::on_trial(Class& known, const Window& window
     if (trial.is_back()) learn_partly_back(known, window, trial.changes(model_, window, ran_by));
     if (auto decision = learn_from_trial(known, window, ran_by, trial.home())) return decision;
   }
-  return Decision{trial.home(), Cause::kReturn, std::nullopt,
+  return Decision{trial.home(), Cause::kReturn,
                   "more for the rail that was early has made nothing faster"};
 }
 
@@ -413,8 +411,7 @@ std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window
   learn_changes(window, ran_by, changed, unused != 0);
   if (!changed.empty() && (unused & alone()) != 0) {  // the rails may have, and so what is at home
     open_search(window.size_class, known, true);
-    return Decision{home, Cause::kReturn, std::nullopt,
-                    "stripes have changed, and so may have what is in use"};
+    return Decision{home, Cause::kReturn, "stripes have changed, and so may have what is in use"};
   }
   const auto current = model_.predict(window.size_class, bytes, home);
   const auto found = choice_.best(window.size_class, bytes, live(), false);
@@ -430,8 +427,7 @@ std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window
   if (is_promising && choice_.is_spread(window.size_class)) {
     if (++probe.looks < kLooks) {
       known.probe = probe;
-      return Decision{ran_by, Cause::kProbe, std::nullopt,
-                      "it seems to be better, and is measured for longer"};
+      return Decision{ran_by, Cause::kProbe, "it seems to be better, and is measured for longer"};
     }
     if (window.size_class >= kNotFlattered) {
       open_search(window.size_class, known, false);
@@ -442,7 +438,7 @@ std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window
   if (!probe.is_doubt) {
     probes_.ended(window.size_class, lanes_of(ran_by), is_as_known && probe.looks == 0);
   }
-  return Decision{home, Cause::kReturn, std::nullopt, "what was measured is not better"};
+  return Decision{home, Cause::kReturn, "what was measured is not better"};
 }
 
 // The best split if it is better by enough; or else the best within the set in use, if that is. A
@@ -479,7 +475,7 @@ Decision ModelPolicy::go_to(SizeClass size_class, Class& known, const Split& spl
   const bool is_balancing = split.set == from && std::popcount(split.set) > 1;
   if (is_settled(known.state)) open_search(size_class, known, false);
   known.state = is_balancing ? ClassState::kHot : ClassState::kSearching;
-  return {split.allocation, cause, std::nullopt, why};
+  return {split.allocation, cause, why};
 }
 
 void ModelPolicy::learn_late_rates(Class& known, const Window& window, const Allocation& ran_by) {

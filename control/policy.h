@@ -42,10 +42,10 @@ enum class Cause : uint8_t {
 struct Decision {
   Allocation allocation;
   Cause cause = Cause::kStart;
-  std::optional<Algorithm> algorithm = std::nullopt;  // none: as before
   // For people, in more detail than the cause; empty: the cause says all. Lives as long as the
   // program.
   absl::string_view why = {};
+  std::optional<Algorithm> algorithm = std::nullopt;  // none: as before
 };
 
 class Policy {
