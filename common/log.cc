@@ -59,7 +59,7 @@ class NoSignals {
   sigset_t mask_;
 };
 
-// By whom the lines of the process's log are said.
+// Knows which rank the lines of the process's log are of, if they are of one.
 class Speakers {
  public:
   void add(const RankLog& log, int rank) {
