@@ -277,7 +277,7 @@ absl::Status SecureStream::failure() const {
 
 // A server is the first to see that the secrets differ; all that a client learns is that it ends.
 std::string SecureStream::why_refused() const {
-  if (role_ == Role::kClient) return "it has another secret, or another version of nezha";
+  if (role_ == Role::kClient) return "the secrets differ, or the versions of nezha do";
   if (identity_.empty()) return "it shows no secret, and is no process of nezha";
   const size_t end = identity_.find(kNamed);
   const std::string means = printable(identity_.substr(0, end));

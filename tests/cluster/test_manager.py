@@ -713,7 +713,7 @@ def refusal(fabric: Fabric, rank: str, other: Path) -> str:
     at = re.escape(fabric.at(MANAGED_BY, 7000))
     return (
         rf"the manager at {at} and rank {rank} of {HOSTS} of job [0-9a-f]{{8}} do not accept each "
-        r"other: it has another secret, or another version of nezha \(.*\); the file of "
+        r"other: the secrets differ, or the versions of nezha do \(.*\); the file of "
         rf"NEZHA_FLARE_SECRET \({re.escape(str(other))} at rank {rank}\) must hold the same secret "
         "as the manager's of --secret"
     )
@@ -787,7 +787,7 @@ def test_a_switch_of_another_secret(bed: Testbed, fabric: Fabric) -> None:
         )
         why = (
             rf"s{SWITCHES[0]} at {re.escape(fabric.at(SWITCHES[0], 7101))} and its manager do not "
-            r"accept each other: it has another secret, or another version of nezha \(.*\); "
+            r"accept each other: the secrets differ, or the versions of nezha do \(.*\); "
             "their files of --secret must hold the same secret"
         )
         fabric.manager.wait_for(f"nezha-manager: {why}", job.PATIENCE)
