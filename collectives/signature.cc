@@ -32,9 +32,10 @@ std::string describe(uint64_t signature, std::optional<uint64_t> root) {
   return text;
 }
 
-std::string describe(const wire::MessageInfo& info) {
+std::string describe(const wire::MessageInfo& info, int to_rank) {
   return absl::StrCat(describe(info.signature, info.root), ", ", info.total,
-                      " bytes on the way to this rank, plan ", info.plan, ", epoch ", info.epoch);
+                      " bytes on the way to rank ", to_rank, ", plan ", info.plan, ", epoch ",
+                      info.epoch);
 }
 
 }  // namespace
@@ -51,7 +52,7 @@ std::string algorithm_name(Algorithm algorithm) {
   if (algorithm == kOrderedTree) return "binomial tree in the order of ranks";
   switch (algorithm) {
     case Algorithm::kAuto:
-      break;
+      return "auto";
     case Algorithm::kRing:
       return "ring";
     case Algorithm::kRecursiveDoubling:
@@ -72,20 +73,23 @@ std::string algorithm_name(Algorithm algorithm) {
   return absl::StrCat("algorithm ", static_cast<int>(algorithm));
 }
 
-absl::Status other_operation_error(int64_t rank, uint64_t tag, absl::string_view ours,
+absl::Status other_operation_error(int64_t own, int64_t rank, uint64_t tag, absl::string_view ours,
                                    absl::string_view theirs) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      "rank ", rank, " calls another operation by the tag ", tag, ": this rank ", ours, "; rank ",
-      rank, " ", theirs, ". All ranks must call the same operations of one tag in the same order"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("rank ", rank, " calls another operation by the tag ", tag, ": rank ", own, " ",
+                   ours, "; rank ", rank, " ", theirs,
+                   ". All ranks must call the same operations of one tag in the same order"));
 }
 
-absl::Status mismatch_error(int peer, const wire::MessageInfo& ours,
+absl::Status mismatch_error(int own, int peer, const wire::MessageInfo& ours,
                             const wire::MessageInfo& theirs) {
-  return other_operation_error(peer, ours.tag & 0xffffffff, describe(ours), describe(theirs));
+  return other_operation_error(own, peer, ours.tag & 0xffffffff, describe(ours, own),
+                               describe(theirs, own));
 }
 
-absl::Status disagreement_error(uint32_t rank, uint32_t tag, uint64_t ours, uint64_t theirs) {
-  return other_operation_error(rank, tag, describe(ours, {}), describe(theirs, {}));
+absl::Status disagreement_error(int own, uint32_t rank, uint32_t tag, uint64_t ours,
+                                uint64_t theirs) {
+  return other_operation_error(own, rank, tag, describe(ours, {}), describe(theirs, {}));
 }
 
 }  // namespace nezha

@@ -40,14 +40,16 @@ std::string algorithm_name(Algorithm algorithm);
 // As a user would say it: "reduce to rank 2", or "reduce" if the root is not known.
 std::string collective_name(Collective collective, std::optional<uint64_t> root);
 
-// The error of two ranks that call different things by one tag, which are told in words.
-absl::Status other_operation_error(int64_t rank, uint64_t tag, absl::string_view ours,
+// The error of two ranks that call different things by one tag, which are told in words: `own`,
+// which finds out, and `rank`. Other ranks get it, too.
+absl::Status other_operation_error(int64_t own, int64_t rank, uint64_t tag, absl::string_view ours,
                                    absl::string_view theirs);
-// Names the peer and both calls.
-absl::Status mismatch_error(int peer, const wire::MessageInfo& ours,
+// Names both ranks and both calls.
+absl::Status mismatch_error(int own, int peer, const wire::MessageInfo& ours,
                             const wire::MessageInfo& theirs);
 // Likewise of any two ranks, whose roots are not known, by the signatures of the operation of that
 // tag.
-absl::Status disagreement_error(uint32_t rank, uint32_t tag, uint64_t ours, uint64_t theirs);
+absl::Status disagreement_error(int own, uint32_t rank, uint32_t tag, uint64_t ours,
+                                uint64_t theirs);
 
 }  // namespace nezha

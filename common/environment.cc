@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "common/log_file.h"
 #include "common/port_range.h"
 #include "common/spelling.h"
 #include "nezha/environment.h"
@@ -60,6 +61,8 @@ std::string may_be(const EnvironmentVariable& variable) {
       return "names separated by commas";
     case Kind::kPath:
       return "the path of a file";
+    case Kind::kLogFile:
+      return std::string(LogFileName::kMayBe);
     case Kind::kPorts:
       return PortRange::kMayBe;
     case Kind::kNumbers:
@@ -81,6 +84,8 @@ bool is_valid(const EnvironmentVariable& variable, absl::string_view value) {
       return is_list(value);
     case Kind::kPath:
       return !value.empty();
+    case Kind::kLogFile:
+      return LogFileName::is_valid(value);
     case Kind::kPorts:
       return !value.empty() && PortRange::parse(value).has_value();
     case Kind::kNumbers:
@@ -123,10 +128,20 @@ const std::vector<EnvironmentVariable>& environment_table() {
        .default_value = "warning",
        .help = "What is logged, on standard error: messages of this level and of those after it. "
                "warning tells of rails that are lost, that never come up and that return, info of "
-               "each link that is made, debug of each attempt to make one that fails. A process "
-               "whose rank is not known yet is \"process\" and a number there, and \"rank 2 of 4 "
-               "(host, pid)\" later.",
+               "each context and of each link that is made, debug of each attempt to make a link "
+               "that fails and of each decision of the load balancer. A line begins with its time, "
+               "its level, and the rank, host and process that wrote it. What several contexts of "
+               "one process share is told without a rank if they are not one and the same rank. "
+               "Another process whose rank is not known yet is \"process\" and a number in a "
+               "message, and \"rank 2 of 4 (host, pid)\" later.",
        .choices = {"trace", "debug", "info", "warning", "error", "critical", "off"}},
+      {.name = "NEZHA_LOG_FILE",
+       .kind = Kind::kLogFile,
+       .help = "The file that the log is appended to, in place of standard error. It is opened for "
+               "the first line. %r is the rank of the first context that the process has made or, "
+               "before there is one, the launcher's; a process that has no rank, such as "
+               "nezha-switch, is \"none\". A file that cannot be written is a warning on standard "
+               "error, where the log then goes."},
       {.name = "NEZHA_RAILS",
        .kind = Kind::kList,
        .default_value = "auto",

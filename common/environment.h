@@ -21,6 +21,7 @@ struct EnvironmentVariable {
     kList,      // names, separated by commas
     kNumbers,   // positive numbers, separated by commas
     kPath,      // of a file
+    kLogFile,   // likewise, with what LogFileName replaces
     kPorts,     // a range: PortRange
   };
   absl::string_view name = {};

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/log.h"
 #include "control/allocation.h"
 #include "control/nic_probe.h"
 #include "nezha/errors.h"
@@ -35,7 +34,7 @@ bool is_auto(const std::vector<std::string>& rails) {
   return std::find(rails.begin(), rails.end(), "auto") != rails.end();
 }
 
-absl::StatusOr<AutoRails> find_rails(const std::vector<std::string>& rails) {
+absl::StatusOr<AutoRails> find_rails(const std::vector<std::string>& rails, spdlog::logger& log) {
   std::vector<std::string> unwanted;
   for (const std::string& word : rails) {
     if (word == "auto") continue;
@@ -54,12 +53,12 @@ absl::StatusOr<AutoRails> find_rails(const std::vector<std::string>& rails) {
     const std::string& name = choice.interface.name;
     if (choice.rail.empty()) {
       left.push_back(absl::StrCat(name, ": ", choice.why));
-      log().info("rails = auto: {} is left: {}", name, choice.why);
+      log.info("rails = auto: {} is left: {}", name, choice.why);
       continue;
     }
     found.uris.push_back(uri_of(choice));
     found.interfaces[choice.rail] = name;
-    log().info("rails = auto: {} is rail {}: {}", name, choice.rail, choice.why);
+    log.info("rails = auto: {} is rail {}: {}", name, choice.rail, choice.why);
   }
   if (!found.uris.empty()) return found;
   return absl::NotFoundError(absl::StrCat(

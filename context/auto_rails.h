@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/log.h"
 #include "control/nic_selector.h"
 
 namespace nezha {
@@ -25,8 +26,8 @@ struct AutoRails {
 bool is_auto(const std::vector<std::string>& rails);
 
 // Finds the rails that `rails`, a list with "auto", stands for: at least one, or the error says why
-// each interface was left. Logs what is taken and left, and why. A list that has anything else than
-// "auto" and patterns is an error.
-absl::StatusOr<AutoRails> find_rails(const std::vector<std::string>& rails);
+// each interface was left. Tells `log` what is taken and left, and why. A list that has anything
+// else than "auto" and patterns is an error.
+absl::StatusOr<AutoRails> find_rails(const std::vector<std::string>& rails, spdlog::logger& log);
 
 }  // namespace nezha

@@ -12,7 +12,6 @@
 #include "collectives/signature.h"
 #include "common/fork.h"
 #include "common/launch.h"
-#include "common/log.h"
 #include "common/out_of_memory.h"
 #include "common/shortage.h"
 #include "context/lost_ranks.h"
@@ -40,6 +39,7 @@ ContextImpl::ContextImpl(std::shared_ptr<Store> store, ContextOptions options)
     throw InvalidArgument("nezha: " + std::string(status.message()));
   }
   rank_of_ = absl::StrCat("rank ", options_.rank, " of ", options_.size);
+  log_ = log_of_rank(options_.rank, options_.size);
 }
 
 ContextImpl::ContextImpl(const ContextImpl& parent, const std::vector<int>& group, UniqueId job)
@@ -60,6 +60,7 @@ ContextImpl::ContextImpl(const ContextImpl& parent, const std::vector<int>& grou
   options_.size = static_cast<int>(group.size());
   rank_of_ = absl::StrCat("rank ", options_.rank, " of ", options_.size, " (split from ",
                           parent.rank_of_, ")");
+  log_ = log_of_part(rank_of_);
   listed_.reserve(group.size());
   for (const int rank : group) listed_.push_back(parent.listed(rank));
 }
@@ -201,7 +202,7 @@ void ContextImpl::wake_starter() {
   const absl::Status why = absl::ResourceExhaustedError(
       absl::StrCat("connecting to other ranks: ", thread.status().message()));
   if (to_start_.empty()) {
-    log().warn("{}: no balancing: {}", rank_of_, std::string(why.message()));
+    log_->warn("no balancing: {}", std::string(why.message()));
   } else {
     on_operation_failed(why);
   }
@@ -316,7 +317,7 @@ std::vector<int> ContextImpl::lost_peers() const {
 
 void ContextImpl::tell_of_break(uint32_t first_rank) {
   const std::string why(broken_.message());
-  log().info("{}: {}", rank_of_, why);
+  log_->info("{}", why);
   // Not from inside of one of their tasks.
   endpoint_->progress().defer([over = std::exchange(bystanders_, {})] {});
   const bool is_own = first_rank == static_cast<uint32_t>(options_.rank);
@@ -367,8 +368,8 @@ void ContextImpl::tell(const RunningOperation& operation, wire::RollCallKind kin
 void ContextImpl::check_roll_call(uint32_t tag, uint64_t ordinal) {
   const auto other = roll_call_.other(tag, ordinal);
   if (!other.has_value()) return;
-  on_operation_failed(
-      disagreement_error(other->rank, tag, roll_call_.signature(tag, ordinal), other->signature));
+  on_operation_failed(disagreement_error(options_.rank, other->rank, tag,
+                                         roll_call_.signature(tag, ordinal), other->signature));
 }
 
 bool ContextImpl::is_cut_off() const {

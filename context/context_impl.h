@@ -16,6 +16,7 @@
 #include "collectives/hosts/hosts_engine.h"
 #include "common/fork.h"
 #include "common/hash_map.h"
+#include "common/log.h"
 #include "common/out_of_memory.h"
 #include "context/control_plane.h"
 #include "context/directory.h"
@@ -136,6 +137,7 @@ class ContextImpl final : JobListener,
   void refuse_unless(const absl::Status& status) const;
   void open_devices();
   void enter();
+  void announce() const;  // not under the lock
   Record own_record() const;
   std::string flare_rail() const;  // as in the record
   absl::StatusOr<Record> read_record(int rank, Nanos deadline);
@@ -250,6 +252,7 @@ class ContextImpl final : JobListener,
   Algorithm algorithm_ = Algorithm::kAuto;  // of operations that choose none
   bool checks_pointers_ = false;
   std::string rank_of_;      // "rank 1 of 4"
+  RankLog log_;              // whose lines name this rank
   std::string self_;         // this rank and its process, as other ranks' errors name them
   ChosenInterfaces chosen_;  // by rail name, if the rails are "auto"
   UniqueId job_;

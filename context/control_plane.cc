@@ -9,7 +9,6 @@
 #include "absl/strings/str_join.h"
 #include "collectives/hosts/choice.h"
 #include "collectives/signature.h"
-#include "common/log.h"
 #include "control/exploration.h"
 #include "control/fixed_policy.h"
 #include "control/model_policy.h"
@@ -191,19 +190,21 @@ void ControlPlane::create_coordinator() {
   for (const auto& [rank, lanes] : ready_) live &= lanes;
   const bool is_one = lanes() == 1 && live != 0;
   if (std::popcount((live | engines_) & ~alone()) < 2 && !is_one) {
-    log().info("{}: no two rails that all ranks have: no balancing", options_.rank_of);
+    options_.log->info("no two rails that all ranks have: no balancing");
     return;
   }
+  LoadBalancer balancer(names_, make_policy(), other_ways());
+  balancer.tell({options_.log, [this](bool also_tried) { return rates(also_tried); }});
   coordinator_ = std::make_unique<Coordinator>(
-      options_.size, LoadBalancer(names_, make_policy(), other_ways()),
+      options_.size, std::move(balancer),
       [this](const control_message::Message& message) { broadcast(message); });
   for (const auto& [rank, lanes] : ready_) (void)coordinator_->on_lanes(rank, lanes);
   saves_ = !options_.table_path.empty();
   if (!options_.table) return;
   const absl::Status resumed = coordinator_->resume(*options_.table);
   if (resumed.ok()) return;
-  log().warn("{}: {}: {}; it is left as it is, and this run starts anew", options_.rank_of,
-             options_.table_path, std::string(resumed.message()));
+  options_.log->warn("{}: {}; it is left as it is, and this run starts anew", options_.table_path,
+                     std::string(resumed.message()));
   saves_ = false;
 }
 
@@ -294,8 +295,8 @@ absl::Status ControlPlane::on_freeze(const control_message::Freeze& freeze) {
     return absl::InvalidArgumentError(absl::StrCat("told to freeze lane ", freeze.lane,
                                                    is_recovering() ? " in another recovery" : ""));
   }
-  log().info("{}: engine {} is lost; the hosts go on without it", options_.rank_of,
-             names_[static_cast<size_t>(freeze.lane)]);
+  options_.log->info("engine {} is lost; the hosts go on without it",
+                     names_[static_cast<size_t>(freeze.lane)]);
   recovering_ = freeze.lane;
   epoch_ = freeze.epoch;
   lost_ |= lane_bit(freeze.lane);
@@ -313,8 +314,8 @@ absl::Status ControlPlane::on_recover(const control_message::Recover& recover) {
   }
   size_t pieces = 0;
   for (const Repair& repair : recover.repairs) pieces += repair.pieces.size();
-  log().info("{}: recovery {}: {} operations go on without it, some of them in {} pieces",
-             options_.rank_of, recover.epoch, recover.repairs.size(), pieces);
+  options_.log->info("recovery {}: {} operations go on without it, some of them in {} pieces",
+                     recover.epoch, recover.repairs.size(), pieces);
   const int lane = std::exchange(recovering_, -1);
   set_awaited(follower_.is_waiting());
   return owner_.on_recover(lane, recover.epoch, recover.repairs);
@@ -397,8 +398,8 @@ absl::Status ControlPlane::on_message(int from, const control_message::Message& 
       return coordinator_->on_frozen(from, *frozen);
     }
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("a control message of kind ", message.index(), " that is not for this rank"));
+  return absl::InvalidArgumentError(absl::StrCat("a control message of kind ", message.index(),
+                                                 " that is not for rank ", options_.rank));
 }
 
 absl::Status ControlPlane::on_lanes(int from, LaneSet live) {
@@ -423,10 +424,7 @@ absl::Status ControlPlane::on_commit(const control_message::Commit& commit) {
       [this](const OperationId& operation) { return owner_.has_started(operation); });
   if (!status.ok()) return status;
   for (const AllocationChange& change : commit.changes) {
-    log().debug("{}: plan {}: {} bytes and more in parts of {} by {}, algorithm {}",
-                options_.rank_of, commit.plan, uint64_t{1} << change.size_class,
-                to_string(change.allocation), absl::StrJoin(names_, " "),
-                algorithm_name(change.algorithm));
+    tell_of(commit.plan, change);
     plan.classes[change.size_class] = {change.number, change.allocation, change.algorithm};
     Told& told = told_[change.size_class];
     told = {change.number, change.is_return ? kToldAtFirst : 0, told.count <= kToldAtFirst};
@@ -439,6 +437,13 @@ absl::Status ControlPlane::on_commit(const control_message::Commit& commit) {
   return absl::OkStatus();
 }
 
+void ControlPlane::tell_of(uint32_t plan, const AllocationChange& change) const {
+  if (!options_.log->should_log(spdlog::level::debug)) return;
+  options_.log->debug("takes plan {}: messages of {} go as {}, algorithm {}", plan,
+                      sizes_of(change.size_class), shares_of(names_, change.allocation),
+                      algorithm_name(change.algorithm));
+}
+
 // Those that are gone, or have closed the context, take no part in operations any more either:
 // nothing is to be agreed on.
 void ControlPlane::on_peer_gone(int rank, const absl::Status& why) {
@@ -446,7 +451,7 @@ void ControlPlane::on_peer_gone(int rank, const absl::Status& why) {
     return owner_.on_nonsense(absl::InternalError(
         absl::StrCat("rank ", rank, " does not follow the protocol: ", why.message())));
   }
-  log().debug("{}: no balancing any more: {}", options_.rank_of, std::string(why.message()));
+  options_.log->debug("no balancing any more: {}", std::string(why.message()));
   if (is_recovering() || (coordinator_ != nullptr && coordinator_->is_recovering())) {
     return owner_.on_nonsense(absl::UnavailableError(absl::StrCat(
         "an engine is lost, and to go on without it takes all ranks: ", why.message())));

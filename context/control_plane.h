@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "common/hash_map.h"
+#include "common/log.h"
 #include "control/control_message.h"
 #include "control/coordinator.h"
 #include "control/plan_agreement.h"
@@ -59,7 +60,7 @@ class ControlPlane {
     int rank = 0;
     int size = 1;
     uint64_t context = 0;
-    std::string rank_of;  // "rank 1 of 4"
+    RankLog log;
     BalancePolicy policy = BalancePolicy::kModel;
     bool has_stripes = false;              // whether that is a lane
     bool has_engines = false;              // whether there are some
@@ -160,6 +161,7 @@ class ControlPlane {
   absl::Status on_lanes(int from, LaneSet live);
   absl::Status on_prepare(uint32_t plan);
   absl::Status on_commit(const control_message::Commit& commit);
+  void tell_of(uint32_t plan, const AllocationChange& change) const;
   absl::Status on_freeze(const control_message::Freeze& freeze);
   absl::Status on_recover(const control_message::Recover& recover);
   void on_peer_gone(int rank, const absl::Status& why);

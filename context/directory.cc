@@ -38,8 +38,8 @@ std::string process_of(const Record& record) {
 
 // Two processes that are one rank.
 std::string twice(int rank, const Record& other, const Record& own) {
-  return absl::StrCat("rank ", rank, " is there already, as ", process_of(other), ", and this is ",
-                      process_of(own), ". ", kAdvice);
+  return absl::StrCat("rank ", rank, " is there already, as ", process_of(other), ", and ",
+                      process_of(own), " is given the rank, too. ", kAdvice);
 }
 
 bool is_there(::gloo::rendezvous::Store& store, const std::string& key) {
@@ -93,7 +93,7 @@ absl::Status Directory::publish(int rank, const Record& record) {
       why = is_known ? twice(rank, *other, record) : absl::StrCat("it is there already. ", kAdvice);
       absl::StrAppend(&why, ". The store says: ");
     }
-    return absl::UnavailableError(absl::StrCat("publishing this rank in the store: ", why,
+    return absl::UnavailableError(absl::StrCat("publishing rank ", rank, " in the store: ", why,
                                                error.what(), advice_on_descriptors()));
   }
 }

@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <map>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/environment.h"
+#include "common/host.h"
 #include "common/out_of_memory.h"
 #include "common/port_range.h"
 #include "context/auto_rails.h"
@@ -28,12 +28,6 @@ namespace {
 
 // Longer than the kernel takes to check an address for duplicates.
 constexpr Nanos kAddressWait = 5 * kSecond;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 }  // namespace
 
@@ -102,11 +96,12 @@ void ContextImpl::join_group() {
   if (const absl::Status status = directory_->publish(options_.rank, own); !status.ok()) {
     raise(rank_of_, status);
   }
+  announce();
 }
 
 void ContextImpl::find_rails() {
   if (!is_auto(options_.rails)) return;
-  auto found = nezha::find_rails(options_.rails);
+  auto found = nezha::find_rails(options_.rails, *log_);
   refuse_unless(found.status());
   options_.rails = std::move(found->uris);
   chosen_ = std::move(found->interfaces);
@@ -212,8 +207,9 @@ void ContextImpl::check_slices(const Record& rank0) const {
     if (rails->empty()) *rails = "rails that are named";
   }
   throw IoError(prefixed(
-      rank_of_, absl::StrCat("slices need the same rails on every rank, and auto finds ", here,
-                             " here and ", there, " at rank 0; name them, or take stripes")));
+      rank_of_,
+      absl::StrCat("slices need the same rails on every rank, and auto finds ", here, " at rank ",
+                   options_.rank, " and ", there, " at rank 0; name them, or take stripes")));
 }
 
 absl::Status ContextImpl::resolve(int rank, Nanos deadline) {
@@ -267,6 +263,7 @@ std::unique_ptr<ContextImpl> ContextImpl::split(int color, int key) {
     child.reset(new ContextImpl(*this, group, table.vote(group.front()).id));
     child->enter();
     child->take_channels(*this, group);
+    child->announce();
   }
   // Who connects for a context that the other has not entered is turned away: nobody goes on before
   // all have.

@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "collectives/hosts/choice.h"
 #include "collectives/signature.h"
-#include "common/log.h"
 #include "context/context_impl.h"
 #include "context/raise.h"
 #include "context/split.h"
@@ -70,23 +69,21 @@ absl::Status ContextImpl::load_table() {
 
 void ContextImpl::save(const DataLengthTable& table) const {
   const absl::Status saved = save_table(table, options_.table);
-  if (!saved.ok()) log().error("{}: {}", rank_of_, std::string(saved.message()));
+  if (!saved.ok()) log_->error("{}", std::string(saved.message()));
 }
 
 void ContextImpl::create_control() {
   const bool is_fixed = options_.policy == BalancePolicy::kNone || options_.plan == Plan::kStripe;
   if (options_.size == 1) return;
   if (is_fixed && !options_.table.empty() && options_.rank == 0) {
-    log().warn(
-        "{}: the data length table {} is not used: by this plan and policy nothing is learned",
-        rank_of_, options_.table);
+    log_->warn("the data length table {} is not used: by this plan and policy nothing is learned",
+               options_.table);
   }
   if (is_fixed && !is_switch_alone_) {
     if (switch_rail_) {
-      log().warn(
-          "{}: the flare rail stays unused: beside other rails it takes a plan other than stripe, "
-          "and a policy other than none",
-          rank_of_);
+      log_->warn(
+          "the flare rail stays unused: beside other rails it takes a plan other than stripe, "
+          "and a policy other than none");
     }
     return;
   }
@@ -94,7 +91,7 @@ void ContextImpl::create_control() {
   options.rank = options_.rank;
   options.size = options_.size;
   options.context = group_.context;
-  options.rank_of = rank_of_;
+  options.log = log_;
   options.policy = *options_.policy;
   options.has_stripes =
       (options_.plan == Plan::kAuto && options_.policy != BalancePolicy::kPaper) ||
@@ -121,7 +118,7 @@ void ContextImpl::set_up_control() {
   const int rank = options_.rank == 0 ? ++connected_ : 0;
   if (status.ok() && !is_known(rank)) status = resolve(rank, now() + kRecordTime);
   if (!status.ok()) {
-    log().warn("{}: no balancing: {}", rank_of_, std::string(status.message()));
+    log_->warn("no balancing: {}", std::string(status.message()));
     return;
   }
   Progress::Guard guard(endpoint_->progress());

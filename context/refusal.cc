@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/host.h"
 #include "common/log.h"
 
 namespace nezha {
@@ -31,7 +32,8 @@ void keep(const std::shared_ptr<Store>& store) {
 }  // namespace
 
 void leave_refusal(const std::shared_ptr<Store>& store, int rank, absl::string_view why) {
-  const std::string who = rank < 0 ? "a rank" : absl::StrCat("rank ", rank);
+  const std::string who =
+      rank < 0 ? absl::StrCat("a rank (", process_name(), ")") : absl::StrCat("rank ", rank);
   const std::string text = absl::StrCat(who, " cannot join: ", why).substr(0, kMaxText);
   try {
     store->set(kKey, std::vector<char>(text.begin(), text.end()));

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/time.h"
 #include "common/environment.h"
 #include "common/port_range.h"
 #include "common/shares.h"
@@ -83,6 +84,15 @@ absl::Status complete_own_options(ContextOptions& options) {
   if (!options.polling.has_value()) options.polling = pollings().at(environment("NEZHA_POLLING"));
   if (options.timeout->count() > 0) return absl::OkStatus();
   return bad(absl::StrCat("a timeout of ", options.timeout->count(), " ms; give a positive one"));
+}
+
+std::string describe(const ContextOptions& options, Algorithm algorithm) {
+  const absl::Duration timeout = absl::FromChrono(*options.timeout);
+  return absl::StrCat(
+      "plan ", name_of(plans(), *options.plan), ", ",
+      options.shares.empty() ? "" : absl::StrCat("shares ", to_text(options.shares), ", "),
+      "policy ", name_of(policies(), *options.policy), ", algorithm ",
+      name_of(algorithms(), algorithm), ", timeout ", absl::FormatDuration(timeout));
 }
 
 AgreedSettings::AgreedSettings(const ContextOptions& options) {

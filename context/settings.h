@@ -18,6 +18,9 @@ namespace nezha {
 // The error says what is wrong with them.
 absl::Status complete_own_options(ContextOptions& options);
 
+// What a context runs by, once all of it is known, for the log: "plan auto, policy model, ...".
+std::string describe(const ContextOptions& options, Algorithm algorithm);
+
 // What must be the same on all ranks: the plan, the shares, the policy and the algorithm.
 class AgreedSettings {
  public:

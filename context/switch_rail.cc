@@ -1,6 +1,5 @@
 // A context's flare rail: whose allreduces a switch adds up.
 #include "absl/strings/str_cat.h"
-#include "common/log.h"
 #include "common/port_range.h"
 #include "context/context_impl.h"
 #include "context/rails.h"
@@ -41,7 +40,7 @@ void ContextImpl::open_switch_rail() {
   if (!switch_rail_ || options_.size == 1) return;
   flare::FlareEngineOwner& owner = *this;
   auto engine =
-      flare::FlareEngine::open(endpoint_->progress(), *switch_rail_, group_, job_, rank_of_, owner);
+      flare::FlareEngine::open(endpoint_->progress(), *switch_rail_, group_, job_, log_, owner);
   if (!engine.ok()) {
     refuse_unless(
         absl::Status(engine.status().code(),
@@ -56,7 +55,7 @@ void ContextImpl::open_switch_rail() {
 bool ContextImpl::can_do(const Engine& engine, const Operation& operation) {
   const absl::Status status = engine.supports(operation);
   if (!status.ok() && unsupported_.insert(std::string(status.message())).second) {
-    log().info("{}: without a switch: {}", rank_of_, std::string(status.message()));
+    log_->info("without a switch: {}", std::string(status.message()));
   }
   return status.ok();
 }

@@ -27,7 +27,7 @@ constexpr double kRefuted = 0.65;  // of what a rate says: less can't be what wa
 constexpr double kByRate = 0.4;    // of what a lane takes: it is its rate that decides
 // How far apart rates are where equal parts take far longer than a division that is off by half.
 constexpr double kFarApart = 4;
-constexpr double kLeastPart = 1. / 64;  // of the fastest lane's: less may be too short to be cut
+constexpr double kLeastRate = 1. / 64;  // of the fastest lane's: less may be too short to be cut
 
 }  // namespace
 
@@ -72,7 +72,7 @@ std::optional<Allocation> Exploration::by_rates(SizeClass size_class) const {
     if (!contains(policy_.sharing(), lane)) continue;
     least = std::min(least, (*tried)[static_cast<size_t>(lane)]);
   }
-  if (kFarApart * least >= most || least < kLeastPart * most) return std::nullopt;
+  if (kFarApart * least >= most || least < kLeastRate * most) return std::nullopt;
   return in_proportion(*tried);
 }
 

@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "control/split_choice.h"
@@ -33,10 +34,19 @@ std::optional<AllocationChange> LoadBalancer::on_window(const Window& window) {
   const auto found = table_.entries.find(size_class);
   if (found == table_.entries.end()) return std::nullopt;
   TableEntry& entry = found->second;
+  window_ = &window;
+  const absl::Cleanup is_over = [this] { window_ = nullptr; };
   if (window.operations == 0 && window.allocation == entry.number) return on_silence(size_class);
   const bool has_ran = (took_part(window) & lanes_of(entry.allocation)) != 0;
   if (window.allocation != entry.number || !has_ran) return std::nullopt;
   entry.saw(window);
+  return on_own_window(window, entry);
+}
+
+// One by the allocation that its class has.
+std::optional<AllocationChange> LoadBalancer::on_own_window(const Window& window,
+                                                            TableEntry& entry) {
+  const SizeClass size_class = window.size_class;
   WayTrial& trial = trial_of(size_class);
   if (trial.is_under_way()) return on_trial(window);
   if (auto decision = policy(entry).on_window(window, entry.allocation)) {
@@ -50,19 +60,24 @@ std::optional<AllocationChange> LoadBalancer::on_window(const Window& window) {
     }
     return follow(size_class, *std::move(decision));
   }
+  const bool was_settled = is_settled(entry.state);
   entry.state = policy(entry).state(size_class);
+  if (!was_settled && is_settled(entry.state)) {
+    log_.settled(table_.lanes, size_class, entry, window);
+  }
   if (is_settled(entry.state) && trial.is_due(window)) return begin_trial(size_class);
   return std::nullopt;
 }
 
 std::vector<AllocationChange> LoadBalancer::set_live(LaneSet live) {
   for (const Way& way : ways_) way.policy->set_live(live);
+  log_.live(table_.lanes, live);
   std::vector<AllocationChange> changes;
   for (auto& [size_class, entry] : table_.entries) {
     WayTrial& trial = trial_of(size_class);
     const TableEntry& home = trial.is_under_way() ? trial.home() : entry;
     entry.way = home.way;
-    Decision decision{policy(home).on_lanes(size_class, home.allocation), Cause::kLanes,
+    Decision decision{policy(home).on_lanes(size_class, home.allocation), Cause::kLanes, "",
                       home.algorithm};
     trial.interrupt();
     trial.hurry();
@@ -144,7 +159,9 @@ std::optional<AllocationChange> LoadBalancer::begin_trial(SizeClass size_class) 
   const Allocation allocation = allocation_by(trials.tried, size_class);
   if (!policy(entry).only()) trials.by[entry.way] = entry.allocation;
   entry.way = trials.tried;
-  return follow(size_class, {allocation, Cause::kProbe, ways_[entry.way].algorithm(size_class)});
+  return follow(size_class,
+                {allocation, Cause::kProbe, "another algorithm, or messages by turns, is tried",
+                 ways_[entry.way].algorithm(size_class)});
 }
 
 std::optional<AllocationChange> LoadBalancer::on_trial(const Window& window) {
@@ -153,7 +170,9 @@ std::optional<AllocationChange> LoadBalancer::on_trial(const Window& window) {
   const auto verdict = trial.look_at(window);
   if (verdict == WayTrial::Verdict::kOpen) return std::nullopt;
   TableEntry& entry = table_.entries.at(size_class);
-  if (verdict == WayTrial::Verdict::kLost) return go_home(size_class);
+  if (verdict == WayTrial::Verdict::kLost) {
+    return go_home(size_class, "the other algorithm, or messages by turns, is no faster");
+  }
   const bool is_one = std::has_single_bit(lanes_of(entry.allocation));
   policy(entry).resume(window, entry.allocation,
                        is_one ? ClassState::kCold : ClassState::kConverged);
@@ -165,22 +184,23 @@ std::optional<AllocationChange> LoadBalancer::on_trial(const Window& window) {
 }
 
 // From a trial that is over.
-std::optional<AllocationChange> LoadBalancer::go_home(SizeClass size_class) {
+std::optional<AllocationChange> LoadBalancer::go_home(SizeClass size_class, absl::string_view why) {
   const TableEntry& home = trial_of(size_class).home();
   table_.entries.at(size_class).way = home.way;
-  return follow(size_class, {home.allocation, Cause::kReturn, home.algorithm});
+  return follow(size_class, {home.allocation, Cause::kReturn, why, home.algorithm});
 }
 
 std::optional<AllocationChange> LoadBalancer::on_silence(SizeClass size_class) {
   WayTrial& trial = trial_of(size_class);
   if (trial.is_under_way()) {
     trial.interrupt();
-    return go_home(size_class);
+    return go_home(size_class, "operations overlap, and nothing can be measured");
   }
   const TableEntry& entry = table_.entries.at(size_class);
   const auto allocation = policy(entry).on_silence(size_class);
   if (!allocation || *allocation == entry.allocation) return std::nullopt;
-  return follow(size_class, {*allocation, Cause::kReturn});
+  return follow(size_class,
+                {*allocation, Cause::kReturn, "operations overlap, and nothing can be measured"});
 }
 
 DataLengthTable LoadBalancer::learned() const {
@@ -220,6 +240,10 @@ absl::StatusOr<std::vector<AllocationChange>> LoadBalancer::resume(const DataLen
     TableEntry& entry = table_.entries[size_class] = before;
     entry.way = *way;
     entry.number = 1;
+    log_.decided(
+        table_.lanes, size_class, {},
+        {entry.allocation, Cause::kStart, "an earlier run has left it so", entry.algorithm},
+        nullptr);
     Policy& policy = this->policy(entry);
     if (policy.only()) {
       const Policy& first = *ways_[0].policy;
@@ -257,6 +281,7 @@ std::optional<size_t> LoadBalancer::way_of(SizeClass size_class, const TableEntr
 
 std::optional<AllocationChange> LoadBalancer::follow(SizeClass size_class, Decision decision) {
   TableEntry& entry = table_.entries[size_class];
+  log_.decided(table_.lanes, size_class, entry, decision, window_);
   const Algorithm before = entry.algorithm;
   entry.algorithm = decision.algorithm.value_or(before);
   entry.state = policy(entry).state(size_class);

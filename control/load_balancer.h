@@ -7,10 +7,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "control/data_length_table.h"
+#include "control/decision_log.h"
 #include "control/policy.h"
 #include "control/way_trial.h"
 
@@ -42,6 +44,9 @@ class LoadBalancer {
   LoadBalancer(std::vector<std::string> lanes, std::unique_ptr<Policy> policy,
                std::vector<Way> others = {});
 
+  // Where it tells of each decision; nowhere, without this.
+  void tell(DecisionLog log) { log_ = std::move(log); }
+
   // By what messages of that size run: by their class's allocation, or, until it has one, by that
   // of the nearest class; as unlearned() has it when there is none.
   Allocation allocation(uint64_t bytes) const;
@@ -67,6 +72,7 @@ class LoadBalancer {
   absl::StatusOr<std::vector<AllocationChange>> resume(const DataLengthTable& table);
 
  private:
+  std::optional<AllocationChange> on_own_window(const Window& window, TableEntry& entry);
   // None if the class goes on by the allocation that it has.
   std::optional<AllocationChange> follow(SizeClass size_class, Decision decision);
 
@@ -86,11 +92,13 @@ class LoadBalancer {
   bool is_twice(size_t way, SizeClass size_class) const;
   std::optional<AllocationChange> begin_trial(SizeClass size_class);
   std::optional<AllocationChange> on_trial(const Window& window);
-  std::optional<AllocationChange> go_home(SizeClass size_class);
+  std::optional<AllocationChange> go_home(SizeClass size_class, absl::string_view why);
   std::optional<AllocationChange> on_silence(SizeClass size_class);
 
   DataLengthTable table_;
   std::vector<Way> ways_;  // the first is for all classes
+  DecisionLog log_;
+  const Window* window_ = nullptr;  // that is being looked at
   std::map<SizeClass, Trials> trials_;
 };
 

@@ -10,6 +10,10 @@
 namespace nezha {
 namespace {
 
+// Why, for people.
+constexpr absl::string_view kPredicted =
+    "by what was measured of the rails this is predicted to be faster";
+
 constexpr int kSearchOperations = 3;
 constexpr int kBalanceOperations = 4;
 // Windows of a search in which early lanes are believed.
@@ -167,7 +171,9 @@ std::optional<Decision> ModelPolicy::on_search(Class& known, const Window& windo
     if (const auto slices = choice_.best(window.size_class, bytes, sharing(), false)) {
       ++known.searched;
       known.after_drift = false;  // of rails it is not known: those that are early may be as before
-      return Decision{slices->allocation, Cause::kDrift};
+      return Decision{
+          slices->allocation, Cause::kDrift,
+          "stripes take another time than before, and slices show which rail has changed"};
     }
   }
   return search_on(known, window, ran_by);
@@ -188,7 +194,8 @@ std::optional<Decision> ModelPolicy::search_on(Class& known, const Window& windo
     exploration_.assume_slow(window);
     if (const auto next = exploration_.next(size_class, bytes)) {
       if (std::popcount(lanes_of(*next)) > 1) known.rated = exploration_.by_rates(size_class);
-      return Decision{*next, Cause::kSearch};
+      return Decision{*next, Cause::kSearch,
+                      "these rails have not been measured with messages of this size"};
     }
   }
   known.is_explored = true;
@@ -200,14 +207,16 @@ std::optional<Decision> ModelPolicy::search_on(Class& known, const Window& windo
       const int lane = std::countr_zero(again);
       known.again |= lane_bit(lane);
       model_.forget(size_class, lane_bit(lane));
-      return Decision{all_on(lane, lanes()), Cause::kSearch};
+      return Decision{
+          all_on(lane, lanes()), Cause::kSearch,
+          "a rail of a higher rate took longer than expected, and is measured once more"};
     }
     settle(known, set);
     if (others != 0) probes_.doubt_at_once(size_class, others);
     return std::nullopt;
   }
   const Decision decision =
-      go_to(window.size_class, known, *found, set, cause_of(known, found->set == set));
+      go_to(window.size_class, known, *found, set, cause_of(known, found->set == set), kPredicted);
   if (is_over) settle(known, found->set);
   return decision;
 }
@@ -228,7 +237,7 @@ std::optional<Decision> ModelPolicy::take_back(Class& known, const Window& windo
   known.contentment = std::clamp(4 * known.contentment, kLeastPatience, kMostPatience);
   known.content = known.contentment;
   settle(known, set);
-  return Decision{move.from, Cause::kReturn};
+  return Decision{move.from, Cause::kReturn, "the last move has not gained what was predicted"};
 }
 
 bool ModelPolicy::learn_in_search(Class& known, const Window& window, const Allocation& ran_by) {
@@ -283,7 +292,8 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
     if (!is_gentle) open_search(window.size_class, known, true);
     known.state = ClassState::kSearching;
     known.trial.emplace(window, ran_by, lanes_of(changed), is_gentle, known.before);
-    return Decision{known.trial->raise(ran_by), is_gentle ? Cause::kRebalance : Cause::kDrift};
+    return Decision{known.trial->raise(ran_by), is_gentle ? Cause::kRebalance : Cause::kDrift,
+                    "a rail is through earlier than before, and is given more on trial"};
   }
   if (is_early) {
     --known.patience;
@@ -299,7 +309,8 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
   const bool may_move = known.content == 0 || (found && found->set != set);
   if (known.content > 0) --known.content;
   if (may_move && found) {
-    const Decision decision = go_to(window.size_class, known, *found, set, Cause::kRebalance);
+    const Decision decision =
+        go_to(window.size_class, known, *found, set, Cause::kRebalance, kPredicted);
     const auto promised = model_.predict(window.size_class, bytes, found->allocation);
     const double gain = 1 - promised->time / current->time;
     if (found->set == set) known.moved = Move{ran_by, 1 - kGained * gain};
@@ -307,12 +318,15 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
   }
   if (const auto lane = exploration_.forget_assumed(window)) {
     known.probe = Probe{ran_by, /*is_doubt=*/true};
-    return Decision{all_on(*lane, lanes()), Cause::kProbe};
+    return Decision{all_on(*lane, lanes()), Cause::kProbe,
+                    "the rate of this rail is known to be higher now, and it is measured"};
   }
   const auto probe = probes_.next(window, ran_by);
   if (!probe) return std::nullopt;
   known.probe = Probe{ran_by, probe->is_doubt};
-  return Decision{probe->allocation, Cause::kProbe};
+  return Decision{probe->allocation, Cause::kProbe,
+                  probe->is_doubt ? "what was measured at first is measured again"
+                                  : "these rails have not been measured for long"};
 }
 
 std::optional<Decision> ModelPolicy::on_trial(Class& known, const Window& window,
@@ -330,7 +344,8 @@ std::optional<Decision> ModelPolicy::on_trial(Class& known, const Window& window
   }
   if (goes_on) {
     if (was_gentle) open_search(window.size_class, known, true);
-    const Decision decision{trial.raise(ran_by), Cause::kDrift};
+    const Decision decision{trial.raise(ran_by), Cause::kDrift,
+                            "the rail is still early, and is given more"};
     known.trial = std::move(trial);
     return decision;
   }
@@ -347,7 +362,8 @@ std::optional<Decision> ModelPolicy::on_trial(Class& known, const Window& window
     if (trial.is_back()) learn_partly_back(known, window, trial.changes(model_, window, ran_by));
     if (auto decision = learn_from_trial(known, window, ran_by, trial.home())) return decision;
   }
-  return Decision{trial.home(), Cause::kReturn};
+  return Decision{trial.home(), Cause::kReturn,
+                  "more for the rail that was early has made nothing faster"};
 }
 
 // It is faster than it was, but not as fast as before. Or else it had saved that up.
@@ -374,8 +390,8 @@ std::optional<Decision> ModelPolicy::learn_from_trial(Class& known, const Window
       !choice_.is_better(true, bytes, *found, *current, worth_trying(*found, *current))) {
     return std::nullopt;
   }
-  const Decision decision =
-      go_to(window.size_class, known, *found, current->set, Cause::kRebalance);
+  const Decision decision = go_to(window.size_class, known, *found, current->set, Cause::kRebalance,
+                                  "the trial has shown what the rail takes");
   known.guarded = current->set;
   return decision;
 }
@@ -395,7 +411,7 @@ std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window
   learn_changes(window, ran_by, changed, unused != 0);
   if (!changed.empty() && (unused & alone()) != 0) {  // the rails may have, and so what is at home
     open_search(window.size_class, known, true);
-    return Decision{home, Cause::kReturn};
+    return Decision{home, Cause::kReturn, "stripes have changed, and so may have what is in use"};
   }
   const auto current = model_.predict(window.size_class, bytes, home);
   const auto found = choice_.best(window.size_class, bytes, live(), false);
@@ -403,24 +419,26 @@ std::optional<Decision> ModelPolicy::on_probe(Class& known, const Window& window
       choice_.is_better(is_settled(known.state), bytes, *found, *current,
                         worth_moving(*found, *current))) {
     open_search(window.size_class, known, false);
-    return go_to(window.size_class, known, *found, lanes_of(home), Cause::kSearch);
+    return go_to(window.size_class, known, *found, lanes_of(home), Cause::kSearch,
+                 "the probe has shown that this is better");
   }
   const bool is_promising = current && found && found->set == lanes_of(ran_by) &&
                             static_cast<double>(slowest(window)) < kLooksBetter * current->time;
   if (is_promising && choice_.is_spread(window.size_class)) {
     if (++probe.looks < kLooks) {
       known.probe = probe;
-      return Decision{ran_by, Cause::kProbe};
+      return Decision{ran_by, Cause::kProbe, "it seems to be better, and is measured for longer"};
     }
     if (window.size_class >= kNotFlattered) {
       open_search(window.size_class, known, false);
-      return go_to(window.size_class, known, *found, lanes_of(home), Cause::kSearch);
+      return go_to(window.size_class, known, *found, lanes_of(home), Cause::kSearch,
+                   "the probe has shown that this is better");
     }
   }
   if (!probe.is_doubt) {
     probes_.ended(window.size_class, lanes_of(ran_by), is_as_known && probe.looks == 0);
   }
-  return Decision{home, Cause::kReturn};
+  return Decision{home, Cause::kReturn, "what was measured is not better"};
 }
 
 // The best split if it is better by enough; or else the best within the set in use, if that is. A
@@ -453,11 +471,11 @@ void ModelPolicy::open_search(SizeClass size_class, Class& known, bool after_dri
 }
 
 Decision ModelPolicy::go_to(SizeClass size_class, Class& known, const Split& split, LaneSet from,
-                            Cause cause) {
+                            Cause cause, absl::string_view why) {
   const bool is_balancing = split.set == from && std::popcount(split.set) > 1;
   if (is_settled(known.state)) open_search(size_class, known, false);
   known.state = is_balancing ? ClassState::kHot : ClassState::kSearching;
-  return {split.allocation, cause};
+  return {split.allocation, cause, why};
 }
 
 void ModelPolicy::learn_late_rates(Class& known, const Window& window, const Allocation& ran_by) {

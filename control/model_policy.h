@@ -99,7 +99,8 @@ class ModelPolicy final : public Policy {
                                            const Allocation& ran_by, const Allocation& home);
   std::optional<Decision> take_back(Class& known, const Window& window, LaneSet set) const;
   void open_search(SizeClass size_class, Class& known, bool after_drift);
-  Decision go_to(SizeClass size_class, Class& known, const Split& split, LaneSet from, Cause cause);
+  Decision go_to(SizeClass size_class, Class& known, const Split& split, LaneSet from, Cause cause,
+                 absl::string_view why);
   static Cause cause_of(const Class& known, bool is_same_set);
   static void learn_late_rates(Class& known, const Window& window, const Allocation& ran_by);
   static bool were_late(const Class& known, const Window& window, const Allocation& ran_by,

@@ -193,6 +193,13 @@ std::set<int> near_numa_nodes() {
   return nodes;
 }
 
+int speed_of(const std::string& interface) {
+  Interface link;
+  link.name = interface;
+  probe_hardware(link);
+  return link.speed;
+}
+
 Cpus near_cpus(const std::string& interface) {
   Interface link;
   link.name = hardware_of(interface);

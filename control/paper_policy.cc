@@ -144,26 +144,34 @@ Allocation PaperPolicy::start_hot(Class& known, Allocation first) const {
 
 std::optional<Decision> PaperPolicy::on_search(Class& known, const Allocation& ran_by) {
   if (!known.untried.empty()) {
-    Decision next{std::move(known.untried.back()), Cause::kSearch};
+    Decision next{std::move(known.untried.back()), Cause::kSearch,
+                  "one allocation after the other is measured"};
     known.untried.pop_back();
     return next;
   }
   const Allocation best = known.best.allocation;
   if (std::popcount(lanes_of(best)) > 1) {
-    return Decision{start_hot(known, equal_parts(live(), lanes())), Cause::kRebalance};
+    return Decision{start_hot(known, equal_parts(live(), lanes())), Cause::kRebalance,
+                    "several rails are the fastest, and are balanced from equal parts on"};
   }
   known.state = ClassState::kCold;
   if (best == ran_by) return std::nullopt;
-  return Decision{best, Cause::kReturn};
+  return Decision{best, Cause::kReturn, "one rail is the fastest"};
 }
 
 std::optional<Decision> PaperPolicy::on_hot(Class& known, const Window& window,
                                             const Allocation& ran_by, bool is_first, bool is_best) {
-  if (is_first) return Decision{by_latency(window, ran_by), Cause::kRebalance};
-  if (is_best) return Decision{step(window, ran_by), Cause::kRebalance};
+  if (is_first) {
+    return Decision{by_latency(window, ran_by), Cause::kRebalance,
+                    "shares follow what each rail took"};
+  }
+  if (is_best) {
+    return Decision{step(window, ran_by), Cause::kRebalance,
+                    "1% goes from the slowest rail to the fastest"};
+  }
   const bool is_one = std::popcount(lanes_of(known.best.allocation)) == 1;
   known.state = is_one ? ClassState::kCold : ClassState::kConverged;
-  return Decision{known.best.allocation, Cause::kReturn};
+  return Decision{known.best.allocation, Cause::kReturn, "the last step has made nothing faster"};
 }
 
 std::optional<Decision> PaperPolicy::on_settled(Class& known, const Window& window,

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "control/allocation.h"
 #include "control/lane_model.h"
 #include "control/size_class.h"
@@ -41,6 +42,9 @@ enum class Cause : uint8_t {
 struct Decision {
   Allocation allocation;
   Cause cause = Cause::kStart;
+  // For people, in more detail than the cause; empty: the cause says all. Lives as long as the
+  // program.
+  absl::string_view why = {};
   std::optional<Algorithm> algorithm = std::nullopt;  // none: as before
 };
 

@@ -13,7 +13,7 @@ void ShufflePolicy::resume(const Window& /*last*/, const Allocation& /*ran_by*/,
 
 std::optional<Decision> ShufflePolicy::on_window(const Window& /*window*/,
                                                  const Allocation& /*ran_by*/) {
-  Decision decision{any(), Cause::kSearch};
+  Decision decision{any(), Cause::kSearch, "at random"};
   constexpr Algorithm kAny[] = {Algorithm::kAuto, Algorithm::kRecursiveDoubling,
                                 Algorithm::kHalvingDoubling};
   if (changes_algorithms_) decision.algorithm = kAny[random_() % std::size(kAny)];

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/host.h"
 #include "common/log.h"
 #include "common/out_of_memory.h"
 #include "transport/trace.h"
@@ -464,8 +465,9 @@ void Channel::on_connected(Rail rail, absl::StatusOr<std::unique_ptr<Link>> link
   if (!housekeeping_.armed()) housekeeping_.start(now() + kHousekeeping);
   if (absl::IsNotFound(why)) on_left(to.attempt_job);
   if (absl::IsPermissionDenied(why) && !failed()) {
-    return fail(absl::UnavailableError(absl::StrCat(
-        description_, " has given up its connections to this process, and accepts no new one")));
+    return fail(
+        absl::UnavailableError(absl::StrCat(description_, " has given up its connections to ",
+                                            process_name(), ", and accepts no new one")));
   }
   check_peer();
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/host.h"
 #include "common/log.h"
 #include "common/out_of_memory.h"
 
@@ -67,8 +68,8 @@ absl::StatusOr<Rail> Endpoint::open_device(const std::string& uri, const DeviceF
   if (known != rails_by_uri_.end()) return known->second;
   const auto rail = static_cast<Rail>(devices_.size());
   if (rail == kMaxRails) {
-    return absl::OutOfRangeError(absl::StrCat("it would be rail ", rail + 1, " of this process; ",
-                                              kMaxRails, " is the limit"));
+    return absl::OutOfRangeError(absl::StrCat("it would be rail ", rail + 1, " of ", process_name(),
+                                              "; ", kMaxRails, " is the limit"));
   }
   auto device = make(*progress_, *this, rail);
   if (!device.ok()) return device.status();
@@ -85,8 +86,8 @@ absl::StatusOr<Rail> Endpoint::open_device(const std::string& uri, const DeviceF
 
 absl::Status Endpoint::join(const UniqueId& job, JobListener* listener) {
   if (jobs_.try_emplace(job, listener).second) return absl::OkStatus();
-  return absl::AlreadyExistsError(
-      "the context has a rank in this process already; each rank needs a process of its own");
+  return absl::AlreadyExistsError(absl::StrCat(
+      process_name(), " has a rank of the context already; each rank needs a process of its own"));
 }
 
 void Endpoint::leave(const UniqueId& job, const JobListener* listener) {

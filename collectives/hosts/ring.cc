@@ -166,8 +166,8 @@ void Ring::failed(const absl::Status& why) {
 void Ring::mismatched(const wire::MessageInfo& theirs) {
   incoming_ = nullptr;  // the inbox's ticket is gone
   const int left = (group_.rank + group_.size - 1) % group_.size;
-  failed(
-      mismatch_error(left, message_info(group_, slice_, plan_, receive_offsets_.back()), theirs));
+  failed(mismatch_error(group_.rank, left,
+                        message_info(group_, slice_, plan_, receive_offsets_.back()), theirs));
 }
 
 void Ring::detach() {

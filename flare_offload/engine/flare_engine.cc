@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/environment.h"
-#include "common/log.h"
 #include "transport/tcp/interface.h"
 
 namespace nezha::flare {
@@ -16,9 +15,11 @@ constexpr uint64_t kStreamTag = (uint64_t{1} << 63) | 1;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<FlareEngine>> FlareEngine::open(
-    Progress& progress, const FlareOptions& options, const Group& group, const UniqueId& job,
-    std::string rank_of, FlareEngineOwner& owner) {
+absl::StatusOr<std::unique_ptr<FlareEngine>> FlareEngine::open(Progress& progress,
+                                                               const FlareOptions& options,
+                                                               const Group& group,
+                                                               const UniqueId& job, RankLog log,
+                                                               FlareEngineOwner& owner) {
   const std::string file = environment("NEZHA_FLARE_SECRET");
   if (file.empty()) {
     return absl::InvalidArgumentError(
@@ -30,24 +31,27 @@ absl::StatusOr<std::unique_ptr<FlareEngine>> FlareEngine::open(
   if (!address.ok()) return address.status();
   absl::StatusOr<Way> way = open_way(options, *address);
   if (!way.ok()) return way.status();
-  return std::unique_ptr<FlareEngine>(new FlareEngine(
-      progress, options, group, job, std::move(rank_of), owner, *std::move(way), *secret));
+  return std::unique_ptr<FlareEngine>(new FlareEngine(progress, options, group, job, std::move(log),
+                                                      owner, *std::move(way), *secret));
 }
 
 FlareEngine::FlareEngine(Progress& progress, const FlareOptions& options, const Group& group,
-                         const UniqueId& job, std::string rank_of, FlareEngineOwner& owner, Way way,
+                         const UniqueId& job, RankLog log, FlareEngineOwner& owner, Way way,
                          const Secret& secret)
     : progress_(progress),
       options_(options),
       group_(group),
       job_(job),
-      rank_of_(std::move(rank_of)),
+      log_(std::move(log)),
       owner_(owner),
       way_(std::move(way)),
       client_(progress, options.interface, options.manager, secret,
               {.on_granted = [this](const message::Granted& granted) { on_granted(granted); },
-               .on_rejected = [this](uint32_t attempt,
-                                     const std::string& why) { on_rejected(attempt, why); },
+               .on_rejected =
+                   [this](uint32_t attempt, const absl::Status& why) {
+                     if (absl::IsUnauthenticated(why)) tell_of_refusal(why);
+                     on_rejected(attempt, std::string(why.message()));
+                   },
                .on_lost =
                    [this](uint32_t attempt, const std::string& why) {
                      if (attempt == attempt_) lose(absl::UnavailableError(why));
@@ -119,8 +123,7 @@ void FlareEngine::ask(uint32_t attempt) {
   if (const absl::Status status = renew_way(); !status.ok()) {
     return on_rejected(attempt, std::string(status.message()));
   }
-  log().debug("{}: asks the manager at {} for a session, attempt {}", rank_of_,
-              options_.manager.str(), attempt);
+  log_->debug("asks the manager at {} for a session, attempt {}", options_.manager.str(), attempt);
   const absl::StatusOr<size_t> mtu = path_mtu(options_.manager, options_.interface);
   if (!mtu.ok()) return on_rejected(attempt, std::string(mtu.status().message()));
   const size_t payload = payload_for(*mtu, options_.manager.family() == AF_INET6) / 8 * 8;
@@ -163,6 +166,12 @@ void FlareEngine::on_granted(const message::Granted& granted) {
   send(0, rank_message::Joined{attempt_, ""});
 }
 
+// At this rank, whose operator can mend it. Rank 0 tells of one rank alone.
+void FlareEngine::tell_of_refusal(const absl::Status& why) {
+  if (!refusals_.tell_of(options_.manager.str(), now())) return;
+  log_->warn("no in-network computing: {}", std::string(why.message()));
+}
+
 void FlareEngine::on_rejected(uint32_t attempt, const std::string& why) {
   send(0, rank_message::Joined{attempt, why.empty() ? "no reason given" : why});
 }
@@ -186,15 +195,15 @@ void FlareEngine::on_joined(int rank, const rank_message::Joined& joined) {
     broadcast(rank_message::Up{attempt_});
     return;
   }
-  log().warn("{}: no in-network computing for now, tried again in {} s: {}", rank_of_,
-             backoff_ / kSecond, why_not_);
+  log_->warn("no in-network computing for now, tried again in {} s: {}", backoff_ / kSecond,
+             why_not_);
   broadcast(rank_message::Down{attempt_});
 }
 
 void FlareEngine::on_up(uint32_t attempt) {
   if (attempt != attempt_ || session_ == nullptr || lost_ == attempt) return;
   is_up_ = true;
-  log().info("{}: in-network computing, attempt {}", rank_of_, attempt);
+  log_->info("in-network computing, attempt {}", attempt);
   owner_.on_engine_up();
 }
 
@@ -207,7 +216,7 @@ void FlareEngine::on_over(const absl::Status& why) {
 void FlareEngine::lose(const absl::Status& why) {
   if (std::exchange(lost_, attempt_) == attempt_) return;  // both the manager and silence may tell
   if (!is_up_) return on_rejected(attempt_, std::string(why.message()));
-  log().warn("{}: in-network computing is lost: {}", rank_of_, std::string(why.message()));
+  log_->warn("in-network computing is lost: {}", std::string(why.message()));
   set_down();
   owner_.on_engine_down();
 }
@@ -299,7 +308,7 @@ absl::Status FlareEngine::on_message(int from, const rank_message::Message& mess
     }
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("a message of kind ", message.index(), " that is not for this rank"));
+      absl::StrCat("a message of kind ", message.index(), " that is not for rank ", group_.rank));
 }
 
 // It may have left, with all that it had begun over; or died.

@@ -26,11 +26,13 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "collectives/engine.h"
+#include "common/log.h"
 #include "common/unique_id.h"
 #include "flare_offload/engine/flare_task.h"
 #include "flare_offload/engine/manager_client.h"
 #include "flare_offload/engine/rank_message.h"
 #include "flare_offload/engine/switch_session.h"
+#include "flare_offload/secure/refusal_limit.h"
 #include "transport/message_stream.h"
 
 namespace nezha::flare {
@@ -67,13 +69,12 @@ class FlareEngineOwner {
 // All under Progress's lock, but open().
 class FlareEngine final : public Engine, FlareTaskOwner {
  public:
-  // Finds the interface's address and opens a port there. `rank_of`: "rank 1 of 4", for logs. The
-  // group and the owner outlive the engine. An error names what is missing.
+  // Finds the interface's address and opens a port there. The group and the owner outlive the
+  // engine. An error names what is missing.
   static absl::StatusOr<std::unique_ptr<FlareEngine>> open(Progress& progress,
                                                            const FlareOptions& options,
                                                            const Group& group, const UniqueId& job,
-                                                           std::string rank_of,
-                                                           FlareEngineOwner& owner);
+                                                           RankLog log, FlareEngineOwner& owner);
   ~FlareEngine() override;
 
   // Rank 0: to each other rank; the others: to rank 0. Once all are there, it begins.
@@ -119,7 +120,7 @@ class FlareEngine final : public Engine, FlareTaskOwner {
   static constexpr Nanos kStale = 200 * kMillisecond;
 
   FlareEngine(Progress& progress, const FlareOptions& options, const Group& group,
-              const UniqueId& job, std::string rank_of, FlareEngineOwner& owner, Way way,
+              const UniqueId& job, RankLog log, FlareEngineOwner& owner, Way way,
               const Secret& secret);
 
   // The session
@@ -128,6 +129,7 @@ class FlareEngine final : public Engine, FlareTaskOwner {
   absl::Status renew_way();
   void ask(uint32_t attempt);
   void on_granted(const message::Granted& granted);
+  void tell_of_refusal(const absl::Status& why);
   void on_rejected(uint32_t attempt, const std::string& why);
   void on_over(const absl::Status& why);  // says the session
   void lose(const absl::Status& why);
@@ -169,12 +171,13 @@ class FlareEngine final : public Engine, FlareTaskOwner {
   const FlareOptions options_;
   const Group& group_;
   const UniqueId job_;
-  const std::string rank_of_;
+  const RankLog log_;
   FlareEngineOwner& owner_;
   Way way_;
   ManagerClient client_;
   SessionCounters counters_;
   uint64_t failures_ = 0;
+  RefusalLimit refusals_;
   bool has_multicast_ = true;  // it reaches this rank, as far as is known
 
   uint32_t attempt_ = 0;                    // the latest

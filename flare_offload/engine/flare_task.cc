@@ -71,6 +71,7 @@ FlareTask::FlareTask(FlareTaskOwner& engine, const Group& group, const Slice& sl
                      const EnginePlan& plan, size_t payload, TaskOwner& owner)
     : Task(owner),
       engine_(&engine),
+      rank_(group.rank),
       ranks_(group.size),
       slice_(slice),
       plan_(plan),
@@ -162,7 +163,7 @@ void FlareTask::on_mismatch(const Frame& frame) {
   const bool is_first_ours = frame.header.block.operation_id == name_;
   const RankRange& theirs = is_first_ours ? mismatch.other_ranks : mismatch.ranks;
   const BlockId& block = is_first_ours ? mismatch.other : frame.header.block;
-  fail(other_operation_error(theirs.first, slice_.operation.tag, said(slice_.operation),
+  fail(other_operation_error(rank_, theirs.first, slice_.operation.tag, said(slice_.operation),
                              operation_of(block.operation_id)));
 }
 

@@ -84,6 +84,7 @@ class FlareTask final : public Task, BlockOwner {
   std::string operation_of(uint32_t name) const;
 
   FlareTaskOwner* engine_;  // null: detached
+  const int rank_;
   const int ranks_;
   const Slice slice_;
   const EnginePlan plan_;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/environment.h"
 
 namespace nezha::flare {
 
@@ -48,13 +49,20 @@ void ManagerClient::leave() {
   granted_.reset();
 }
 
+// By which the manager calls this rank where it refuses it.
+std::string ManagerClient::name() const {
+  if (!join_) return "";
+  return absl::StrCat("rank ", join_->rank, " of ", join_->size, " of ",
+                      message::job_of(join_->request));
+}
+
 void ManagerClient::connect() {
   again_.cancel();
   is_ready_ = false;
   auto socket = tcp::bound_socket(interface_, local_);
   if (!socket.ok()) return on_closed(socket.status());
   connection_ = std::make_unique<SecureConnection>(
-      progress_, *std::move(socket), manager_, SecureStream::Service::kManager, secret_,
+      progress_, *std::move(socket), manager_, SecureStream::Service::kManager, secret_, name(),
       SecureConnection::Callbacks{
           .on_ready = [this] { on_ready(); },
           .on_message = [this](const std::string& text) { on_message(text); },
@@ -76,7 +84,7 @@ void ManagerClient::on_closed(const absl::Status& why) {
   connection_.reset();
   last_error_ = std::string(why.message());
   // Another time it would not have the same secret either.
-  if (absl::IsUnauthenticated(why) && join_ && !granted_) return give_up();
+  if (absl::IsUnauthenticated(why) && join_ && !granted_) return on_refused(why);
   if (join_) again_.start(now() + kReconnect);
 }
 
@@ -94,7 +102,7 @@ void ManagerClient::on_message(const std::string& text) {
     if (rejected->request != wanted || granted_) return;
     join_.reset();
     patience_.cancel();
-    callbacks_.on_rejected(wanted.attempt, rejected->reason);
+    callbacks_.on_rejected(wanted.attempt, absl::UnavailableError(rejected->reason));
   } else if (const auto* lost = std::get_if<message::Lost>(&*parsed)) {
     if (lost->request != wanted) return;
     const uint32_t attempt = wanted.attempt;
@@ -118,12 +126,22 @@ void ManagerClient::renew() {
                                                    .group = granted_->group}));
 }
 
+void ManagerClient::on_refused(const absl::Status& why) {
+  give_up(absl::UnauthenticatedError(absl::StrCat(
+      "the manager at ", manager_.str(), " and ", name(), " do not accept each other: ",
+      why.message(), "; the file of NEZHA_FLARE_SECRET (", environment("NEZHA_FLARE_SECRET"),
+      " at rank ", join_->rank, ") must hold the same secret as the manager's of --secret")));
+}
+
 void ManagerClient::give_up() {
-  const uint32_t attempt = join_->request.attempt;
-  const std::string why =
+  give_up(absl::UnavailableError(
       is_ready_ ? absl::StrCat("the manager at ", manager_.str(), " gives no session in time")
                 : absl::StrCat("the manager at ", manager_.str(), " cannot be reached through ",
-                               interface_, ": ", last_error_);
+                               interface_, ": ", last_error_)));
+}
+
+void ManagerClient::give_up(const absl::Status& why) {
+  const uint32_t attempt = join_->request.attempt;
   leave();
   // Who is not heard of is asked anew.
   if (is_ready_) connection_->flush();

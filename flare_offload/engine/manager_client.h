@@ -20,7 +20,8 @@ class ManagerClient {
   struct Callbacks {
     std::function<void(const message::Granted&)> on_granted;
     // There is none, by that attempt, or there is none any more: why, and what to do.
-    std::function<void(uint32_t attempt, const std::string& why)> on_rejected;
+    // kUnauthenticated: the manager has another secret.
+    std::function<void(uint32_t attempt, const absl::Status& why)> on_rejected;
     std::function<void(uint32_t attempt, const std::string& why)> on_lost;
   };
 
@@ -43,12 +44,15 @@ class ManagerClient {
   static constexpr Nanos kUnreachable = 10 * kSecond;
   static constexpr Nanos kReconnect = 300 * kMillisecond;
 
+  std::string name() const;
   void connect();
   void on_ready();
   void on_message(const std::string& text);
   void on_closed(const absl::Status& why);
   void renew();
   void give_up();
+  void give_up(const absl::Status& why);
+  void on_refused(const absl::Status& why);
 
   Progress& progress_;
   const std::string interface_;

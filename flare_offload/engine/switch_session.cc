@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/host.h"
 
 namespace nezha::flare {
 
@@ -216,7 +217,8 @@ void SwitchSession::on_alarm() {
   if (is_deaf()) {
     return end(absl::UnavailableError(absl::StrCat(
         "what the switch at ", granted_.address.str(), " sends to the multicast group ",
-        granted_.group->str(), " does not come here, and the next session is without one")));
+        granted_.group->str(), " does not reach host ", host_name(),
+        ", and the next session is without one")));
   }
   const Nanos time = now();
   for (const Stream& stream : streams_) {

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/host.h"
 #include "common/log.h"
 
 namespace nezha::flare {
@@ -27,10 +28,6 @@ constexpr size_t kMaxJobs = 1 << 12;
 
 }  // namespace
 
-std::string Manager::name_of(const Request& request) {
-  return absl::StrCat("job ", request.job.str().substr(0, 8), " (attempt ", request.attempt, ")");
-}
-
 class Manager::Listener final : EventHandler {
  public:
   Listener(Manager& manager, tcp::Socket socket)
@@ -43,9 +40,12 @@ class Manager::Listener final : EventHandler {
  private:
   void on_events(uint32_t /*epoll_events*/) override {
     for (;;) {
-      tcp::Socket accepted(accept4(socket_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      Address from;
+      socklen_t length = sizeof from.storage;
+      tcp::Socket accepted(
+          accept4(socket_.fd(), from.sockaddr_ptr(), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (accepted.fd() >= 0) {
-        manager_.accept(std::move(accepted));
+        manager_.accept(std::move(accepted), from);
       } else if (errno != EINTR && errno != ECONNABORTED) {
         const bool waits = errno != EAGAIN;  // who waits would wake this up again and again
         if (waits) pause();
@@ -113,11 +113,12 @@ std::string Manager::statistics() const {
 
 // ---- Hosts -------------------------------------------------------------------------------------
 
-void Manager::accept(tcp::Socket socket) {
+void Manager::accept(tcp::Socket socket, const Address& from) {
   if (hosts_.size() >= kMaxHosts) return;
   if (unproven_.size() >= kMaxUnproven) forget(unproven_.front());
   auto host = std::make_unique<Host>();
   Host* const it = host.get();
+  it->from = from;
   hosts_[it] = std::move(host);
   unproven_.push_back(it);
   it->connection = std::make_unique<SecureConnection>(
@@ -125,7 +126,21 @@ void Manager::accept(tcp::Socket socket) {
       SecureConnection::Callbacks{
           .on_ready = [this, it] { std::erase(unproven_, it); },
           .on_message = [this, it](const std::string& text) { on_host(*it, text); },
-          .on_closed = [this, it](const absl::Status&) { forget(it); }});
+          .on_closed = [this, it](const absl::Status& why) { on_host_closed(it, why); }});
+}
+
+void Manager::on_host_closed(Host* host, const absl::Status& why) {
+  if (absl::IsUnauthenticated(why)) {
+    const auto untold =
+        refusals_.tell_of(absl::StrCat(without_port(host->from), " ", why.message()), now());
+    if (untold) {
+      log().warn(
+          "nezha-manager: the connection from {} is refused: {}; the ranks' files of "
+          "NEZHA_FLARE_SECRET must hold the same secret as this manager's of --secret{}",
+          host->from.str(), std::string(why.message()), and_others(*untold));
+    }
+  }
+  forget(host);
 }
 
 // Its leases run on: it may come back.
@@ -298,6 +313,7 @@ void Manager::connect(int number) {
   tcp::Socket socket(::socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   it.connection = std::make_unique<SecureConnection>(
       progress_, std::move(socket), to, SecureStream::Service::kSwitch, secret_,
+      absl::StrCat("the nezha-manager that is ", process_name()),
       SecureConnection::Callbacks{
           .on_message = [this, number](const std::string& text) { on_switch(number, text); },
           .on_closed = [this, number](const absl::Status& why) { on_switch_closed(number, why); }});
@@ -307,11 +323,12 @@ void Manager::on_switch_closed(int number, const absl::Status& why) {
   const FabricSwitch& known = options_.fabric.switches[static_cast<size_t>(number)];
   Switch& it = switches_[static_cast<size_t>(number)];
   const std::string text =
-      absl::StrCat("does not answer at ", known.control.str(), ": ", why.message());
-  if (it.is_up || it.down_since == 0) {
-    log().warn("nezha-manager: {} {}", known.name, text);
-    it.down_since = now();
-  }
+      absl::IsUnauthenticated(why)
+          ? absl::StrCat("at ", known.control.str(),
+                         " and its manager do not accept each other: ", why.message(),
+                         "; their files of --secret must hold the same secret")
+          : absl::StrCat("does not answer at ", known.control.str(), ": ", why.message());
+  tell_of_silence(number, why, text);
   it.is_up = false;
   it.connection.reset();
   it.again->start(now() + kReconnect);
@@ -323,6 +340,18 @@ void Manager::on_switch_closed(int number, const absl::Status& why) {
     }
   }
   for (Job* job : waiting) try_another(*job, number, text);
+}
+
+// Once when it begins. That a switch refuses the secret is told also if it did not answer before.
+void Manager::tell_of_silence(int number, const absl::Status& why, const std::string& text) {
+  const std::string& name = options_.fabric.switches[static_cast<size_t>(number)].name;
+  Switch& it = switches_[static_cast<size_t>(number)];
+  const bool begins = it.is_up || it.down_since == 0;
+  if (begins) it.down_since = now();
+  const bool is_refused = absl::IsUnauthenticated(why);
+  if (is_refused ? refusals_.tell_of(name, now()).has_value() : begins) {
+    log().warn("nezha-manager: {} {}", name, text);
+  }
 }
 
 void Manager::on_switch(int number, const std::string& text) {

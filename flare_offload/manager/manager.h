@@ -23,6 +23,7 @@
 #include "flare_offload/manager/groups.h"
 #include "flare_offload/manager/messages.h"
 #include "flare_offload/manager/tree.h"
+#include "flare_offload/secure/refusal_limit.h"
 #include "flare_offload/secure/secure_connection.h"
 #include "transport/progress.h"
 
@@ -55,6 +56,7 @@ class Manager {
 
   struct Host {
     std::unique_ptr<SecureConnection> connection;
+    Address from;
   };
   struct Member {
     Host* host = nullptr;  // null: it is not connected now
@@ -91,10 +93,9 @@ class Manager {
     Nanos down_since = 0;
   };
 
-  static std::string name_of(const Request& request);  // for logs
-
   // Hosts
-  void accept(tcp::Socket socket);
+  void accept(tcp::Socket socket, const Address& from);
+  void on_host_closed(Host* host, const absl::Status& why);
   void forget(Host* host);
   void on_host(Host& host, const std::string& text);
   void on_join(Host& host, const message::Join& join);
@@ -108,6 +109,7 @@ class Manager {
   // Switches
   void connect(int number);
   void on_switch_closed(int number, const absl::Status& why);
+  void tell_of_silence(int number, const absl::Status& why, const std::string& text);
   void on_switch(int number, const std::string& text);
   void on_has(int number, const message::Has& has);
   void on_installed(int number, uint32_t session);
@@ -136,6 +138,7 @@ class Manager {
   std::unique_ptr<Listener> listener_;
   std::map<Host*, std::unique_ptr<Host>> hosts_;
   std::vector<Host*> unproven_;  // of these, those that have not shown the secret; oldest first
+  RefusalLimit refusals_;        // of hosts, and by switches
   std::map<Request, std::unique_ptr<Job>> jobs_;
   Alarm tick_;
 };

@@ -237,6 +237,14 @@ constexpr Kind kKinds[] = {
 
 }  // namespace
 
+std::string job_of(const Request& request) {
+  return absl::StrCat("job ", request.job.str().substr(0, 8));
+}
+
+std::string name_of(const Request& request) {
+  return absl::StrCat(job_of(request), " (attempt ", request.attempt, ")");
+}
+
 std::string to_hex(const Key& key) {
   return absl::BytesToHexString({reinterpret_cast<const char*>(key.data()), key.size()});
 }

@@ -52,6 +52,10 @@ struct Request {
   friend auto operator<=>(const Request&, const Request&) = default;
 };
 
+// "job 1a2b3c4d", "job 1a2b3c4d (attempt 2)": for logs.
+std::string job_of(const Request& request);
+std::string name_of(const Request& request);
+
 struct Join {
   Request request;
   int rank = 0;

@@ -23,17 +23,18 @@ SecureConnection::SecureConnection(Progress& progress, Callbacks callbacks)
 SecureConnection::SecureConnection(Progress& progress, tcp::Socket accepted, Service service,
                                    const Secret& secret, Callbacks callbacks)
     : SecureConnection(progress, std::move(callbacks)) {
-  open(std::move(accepted), SecureStream::Role::kServer, service, secret);
+  open(std::move(accepted), SecureStream::Role::kServer, service, secret, "");
 }
 
 SecureConnection::SecureConnection(Progress& progress, tcp::Socket socket, const tcp::Address& to,
-                                   Service service, const Secret& secret, Callbacks callbacks)
+                                   Service service, const Secret& secret, std::string name,
+                                   Callbacks callbacks)
     : SecureConnection(progress, std::move(callbacks)) {
   if (connect(socket.fd(), to.sockaddr_ptr(), to.length()) != 0 && errno != EINPROGRESS) {
     close(absl::UnavailableError(strerror(errno)));
     return;
   }
-  open(std::move(socket), SecureStream::Role::kClient, service, secret);
+  open(std::move(socket), SecureStream::Role::kClient, service, secret, std::move(name));
 }
 
 SecureConnection::~SecureConnection() {
@@ -41,9 +42,9 @@ SecureConnection::~SecureConnection() {
 }
 
 void SecureConnection::open(tcp::Socket socket, SecureStream::Role role, Service service,
-                            const Secret& secret) {
+                            const Secret& secret, std::string name) {
   tcp::set_stream_options(socket.fd());
-  auto stream = SecureStream::over(std::move(socket), role, service, secret);
+  auto stream = SecureStream::over(std::move(socket), role, service, secret, std::move(name));
   if (!stream.ok()) return close(stream.status());
   const absl::Status added = progress_.add((*stream)->fd(), this, EPOLLIN | EPOLLOUT);
   if (!added.ok()) return close(added);

@@ -29,6 +29,17 @@ std::string identity_of(SecureStream::Service service) {
   return absl::StrCat(is_manager ? "nezha-manager" : "nezha-switch", " ", kVersion);
 }
 
+constexpr char kNamed = ':';  // before what a client calls itself
+constexpr size_t kMaxName = 100;
+
+// It ends up in logs, and anybody may have sent it: nothing that moves a terminal's cursor.
+std::string printable(absl::string_view text) {
+  std::string out(text.substr(0, kMaxName));
+  std::replace_if(
+      out.begin(), out.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return out;
+}
+
 struct FreeContext {
   void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
 };
@@ -39,17 +50,21 @@ unsigned SecureStream::give_client_key(ssl_st* tls, const char* /*hint*/, char* 
                                        unsigned identity_room, unsigned char* key,
                                        unsigned key_room) {
   const auto& self = *static_cast<const SecureStream*>(SSL_get_app_data(tls));
-  const std::string name = identity_of(self.service_);
-  if (identity_room <= name.size() || key_room < self.secret_.size()) return 0;
-  *std::copy(name.begin(), name.end(), identity) = '\0';
+  std::string said = identity_of(self.service_);
+  if (!self.name_.empty()) absl::StrAppend(&said, ":", self.name_.substr(0, kMaxName));
+  if (identity_room <= said.size() || key_room < self.secret_.size()) return 0;
+  *std::copy(said.begin(), said.end(), identity) = '\0';
   std::copy(self.secret_.begin(), self.secret_.end(), key);
   return static_cast<unsigned>(self.secret_.size());
 }
 
 unsigned SecureStream::give_server_key(ssl_st* tls, const char* identity, unsigned char* key,
                                        unsigned key_room) {
-  const auto& self = *static_cast<const SecureStream*>(SSL_get_app_data(tls));
-  if (identity != identity_of(self.service_) || key_room < self.secret_.size()) return 0;
+  auto& self = *static_cast<SecureStream*>(SSL_get_app_data(tls));
+  self.identity_ = identity;
+  const bool is_meant = absl::string_view(identity).substr(0, self.identity_.find(kNamed)) ==
+                        identity_of(self.service_);
+  if (!is_meant || key_room < self.secret_.size()) return 0;
   std::copy(self.secret_.begin(), self.secret_.end(), key);
   return static_cast<unsigned>(self.secret_.size());
 }
@@ -111,15 +126,22 @@ absl::StatusOr<tcp::Socket> listen_at(const tcp::Address& address) {
 
 void SecureStream::Free::operator()(ssl_st* tls) const { SSL_free(tls); }
 
-SecureStream::SecureStream(tcp::Socket socket, Service service, const Secret& secret)
-    : socket_(std::move(socket)), service_(service), secret_(secret) {}
+SecureStream::SecureStream(tcp::Socket socket, Role role, Service service, const Secret& secret,
+                           std::string name)
+    : socket_(std::move(socket)),
+      role_(role),
+      service_(service),
+      secret_(secret),
+      name_(std::move(name)) {}
 
 SecureStream::~SecureStream() = default;
 
 absl::StatusOr<std::unique_ptr<SecureStream>> SecureStream::over(tcp::Socket socket, Role role,
                                                                  Service service,
-                                                                 const Secret& secret) {
-  std::unique_ptr<SecureStream> made(new SecureStream(std::move(socket), service, secret));
+                                                                 const Secret& secret,
+                                                                 std::string name) {
+  std::unique_ptr<SecureStream> made(
+      new SecureStream(std::move(socket), role, service, secret, std::move(name)));
   // To make one takes longer than a handshake. They stay until the process ends.
   static SSL_CTX* const kOfClients = make_context(Role::kClient);
   static SSL_CTX* const kOfServers = make_context(Role::kServer);
@@ -248,9 +270,20 @@ absl::Status SecureStream::flush() {
 absl::Status SecureStream::failure() const {
   const unsigned long error = ERR_peek_error();
   const char* reason = error == 0 ? nullptr : ERR_reason_error_string(error);
-  return absl::UnauthenticatedError(absl::StrCat(
-      is_proven() ? "TLS failed" : "no TLS with the same secret and version of nezha at both ends",
-      " (", reason == nullptr ? "no reason given" : reason, ")"));
+  return absl::UnauthenticatedError(absl::StrCat(is_proven() ? "TLS failed" : why_refused(), " (",
+                                                 reason == nullptr ? "no reason given" : reason,
+                                                 ")"));
+}
+
+// A server is the first to see that the secrets differ; all that a client learns is that it ends.
+std::string SecureStream::why_refused() const {
+  if (role_ == Role::kClient) return "the secrets differ, or the versions of nezha do";
+  if (identity_.empty()) return "it shows no secret, and is no process of nezha";
+  const size_t end = identity_.find(kNamed);
+  const std::string means = printable(identity_.substr(0, end));
+  const std::string name = end == std::string::npos ? "it" : printable(identity_.substr(end + 1));
+  if (means == identity_of(service_)) return absl::StrCat(name, " has another secret");
+  return absl::StrCat(name, " asks for '", means, "', and not for '", identity_of(service_), "'");
 }
 
 }  // namespace nezha::flare

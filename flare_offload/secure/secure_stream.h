@@ -41,9 +41,11 @@ class SecureStream {
   enum class Service { kManager, kSwitch };
   static constexpr size_t kMaxMessage = 1 << 20;  // bytes
 
-  // Over a connected socket, or one that is connecting, which does not block.
+  // Over a connected socket, or one that is connecting, which does not block. `name`: what a client
+  // calls itself, in clear and unproven, so that a server which refuses it can say whom it means.
   static absl::StatusOr<std::unique_ptr<SecureStream>> over(tcp::Socket socket, Role role,
-                                                            Service service, const Secret& secret);
+                                                            Service service, const Secret& secret,
+                                                            std::string name = "");
   ~SecureStream();
   SecureStream(const SecureStream&) = delete;
   SecureStream& operator=(const SecureStream&) = delete;
@@ -58,7 +60,8 @@ class SecureStream {
   void send(absl::string_view message);
   // Does what can be done without blocking, and hands over the messages that are complete; their
   // receiver may send. kUnavailable: the connection is over. kUnauthenticated: the peer has another
-  // secret or version, or speaks something else.
+  // secret or version, or speaks something else; the error says which, as far as this end can see,
+  // and what the peer calls itself.
   absl::Status drive(absl::FunctionRef<void(const std::string& message)> handle);
 
  private:
@@ -66,7 +69,8 @@ class SecureStream {
     void operator()(ssl_st* tls) const;
   };
 
-  SecureStream(tcp::Socket socket, Service service, const Secret& secret);
+  SecureStream(tcp::Socket socket, Role role, Service service, const Secret& secret,
+               std::string name);
   // OpenSSL's callbacks.
   static unsigned give_client_key(ssl_st* tls, const char* hint, char* identity,
                                   unsigned identity_room, unsigned char* key, unsigned key_room);
@@ -80,10 +84,14 @@ class SecureStream {
   absl::Status encrypt();
   absl::Status flush();
   absl::Status failure() const;
+  std::string why_refused() const;
 
   tcp::Socket socket_;
+  const Role role_;
   const Service service_;
   const Secret secret_;
+  const std::string name_;  // a client's own
+  std::string identity_;    // a server's: what the client has said of itself; empty: nothing
   std::unique_ptr<ssl_st, Free> tls_;
   std::string plain_out_;  // not encrypted yet
   std::string plain_in_;   // of messages that are not complete

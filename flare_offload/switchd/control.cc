@@ -127,7 +127,17 @@ bool Control::serve(Manager& manager) {
     is_new = status.ok() && stream.is_proven() && !std::exchange(manager.is_greeted, true);
     if (is_new) greet(manager);
   } while (is_new);  // what that has sent goes now
+  if (absl::IsUnauthenticated(status)) tell_of_refusal(manager, status);
   return status.ok() && (manager.is_greeted || now() < manager.heard + kProofTime);
+}
+
+void Control::tell_of_refusal(const Manager& manager, const absl::Status& why) {
+  const auto untold = refusals_.tell_of(absl::StrCat(manager.host, " ", why.message()), now());
+  if (!untold) return;
+  log().warn(
+      "nezha-switch: a connection from {} is refused: {}; the manager's and this switch's files of "
+      "--secret must hold the same secret{}",
+      manager.host, std::string(why.message()), and_others(*untold));
 }
 
 void Control::on_message(SecureStream& to, const std::string& text) {

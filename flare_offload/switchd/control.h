@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "flare_offload/manager/messages.h"
+#include "flare_offload/secure/refusal_limit.h"
 #include "flare_offload/secure/secure_stream.h"
 #include "flare_offload/switchd/server.h"
 
@@ -58,6 +59,7 @@ class Control {
   void drop_silent_managers();
   void greet(Manager& manager);  // with what the switch has
   bool serve(Manager& manager);  // false: it is gone
+  void tell_of_refusal(const Manager& manager, const absl::Status& why);
   void on_message(SecureStream& to, const std::string& text);
   void install(SecureStream& to, const message::Install& install);
   void remove(uint32_t session);
@@ -66,6 +68,7 @@ class Control {
   tcp::Socket listener_;
   Secret secret_;
   Server* const server_;
+  RefusalLimit refusals_;
   Nanos resumes_ = 0;                 // accepting
   std::vector<Manager> managers_;     // in the order in which they came
   std::map<uint32_t, Nanos> leases_;  // when the session's ends

@@ -23,6 +23,7 @@ from __future__ import annotations
 import bisect
 import collections
 import dataclasses
+import re
 from collections.abc import Iterable, Iterator
 
 Segment = tuple[int, int, int]  # number, offset, length
@@ -71,9 +72,10 @@ class Rank:
         self._closed: set[tuple[str, int]] = set()
         self._placed: tuple[str, Segment] | None = None
         for number, line in enumerate(lines, 1):
-            _, _, step = line.partition(" trace: ")
-            if not step:
+            said = re.search(r" trace \[[^]]*\]: (.+)", line)
+            if not said:
                 continue
+            step = said[1]
             name, *fields = step.split()
             self.counts[name] += 1
             try:

@@ -174,7 +174,7 @@ def test_chaos(bed: Testbed) -> None:
         except (AssertionError, TimeoutError):
             print("\n".join(weather.said[-100:]))
             for rank, log in zip(ranks, logs):
-                said = [line for line in log.read_text().splitlines() if " trace: " not in line]
+                said = [line for line in log.read_text().splitlines() if " nezha trace " not in line]
                 print("\n".join([f"--- {rank}, {rank.returncode}", *said[-20:]]))
             raise
         finally:

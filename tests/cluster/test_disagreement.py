@@ -32,7 +32,11 @@ def check_errors(work: job.Job, *parts: str) -> None:
     """Every rank's error has all of these, and takes no rank for lost."""
     for rank in work.ranks:
         error = rank.wait_for("error", timeout=LONG_BEFORE)
-        assert all(part in error["what"] for part in parts), f"{parts}\n{work.told()}"
+        what = error["what"]
+        assert all(part in what for part in parts), f"{parts}
+{work.told()}"
+        # It was found at one rank, and is told by all.
+        assert not re.search(r"this (is|rank|process|host|device)|here", what), work.told()
         assert error["ranks"] == [], work.told()
     work.stop()
     work.wait()
@@ -162,7 +166,7 @@ def test_two_processes_of_one_rank(bed: Testbed, number: int) -> None:
         options = options_for(work, elements=1000)
         work.start([0, 1, 2], **options)
         work.start([3], env={"RANK": str(number)}, **options)
-        both = rf"rank {number} is there already, as pid (\d+) on host \S+, and this is pid (\d+) "
+        both = rf"rank {number} is there already, as pid (\d+) on host \S+, and pid (\d+) on host \S+ "
         for rank in work.ranks:
             what = rank.wait_for("error", timeout=LONG_BEFORE)["what"]
             found = re.search(both, what)

@@ -151,7 +151,7 @@ def test_cut_and_heal_between(bed: Testbed, how: str, rail: str) -> None:
         )
         work.stop()
         work.succeed()
-        link = rf"nezha warning: the link to rank \d of 4 \(.*\) on {rail} is "
+        link = rf"nezha warning \[[^]]*\]: the link to rank \d of 4 \(.*\) on {rail} is "
         assert re.search(f"(?s){link}down: (?![A-Z_]+:).*{link}up again\n", work.ranks[1].process.stderr)
 
 

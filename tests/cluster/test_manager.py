@@ -245,7 +245,7 @@ def frames_per_block(fabric: Fabric, switch: int) -> float:
 
 def heard_all(work: job.Job) -> bool:
     """No rank has found that multicast does not come."""
-    return not any("does not come here" in rank.process.stderr for rank in work.ranks)
+    return not any("does not reach host" in rank.process.stderr for rank in work.ranks)
 
 
 @pytest.mark.parametrize(("ranks_per_host", "ipv6"), [(1, False), (2, False), (1, True)])
@@ -304,7 +304,7 @@ def test_a_network_that_drops_multicast(bed: Testbed, fabric: Fabric, since: str
             assert frames_per_block(fabric, SWITCHES[0]) < 2
             flood("off")
         said = work.ranks[2].process
-        said.wait_for("to the multicast group .* does not come here", job.PATIENCE)
+        said.wait_for("to the multicast group .* does not reach host h2", job.PATIENCE)
         assert fabric.manager is not None
         fabric.manager.wait_for(r"\(attempt 2\): 4 ranks", job.PATIENCE)
         await_carried(work, 4 << 20)
@@ -477,14 +477,14 @@ def test_roots_that_differ(bed: Testbed, fabric: Fabric, collective: str) -> Non
         for rank in work.ranks:
             what = rank.wait_for("error")["what"]
             said = re.search(
-                rf"rank (\d)(?: of 4)?: rank (\d) calls another operation by the tag 0: this rank"
+                rf"rank (\d)(?: of 4)?: rank (\d) calls another operation by the tag 0: rank (\d)"
                 rf" {kind} rank (\d) of 1000 elements; rank \2 {kind} rank (\d) of 1000"
                 r" elements\. ",
                 what,
             )
             assert said, what
-            teller, other, mine, theirs = map(int, said.groups())  # perhaps another rank was first
-            assert (other == 3) == (teller != 3), what
+            teller, other, own, mine, theirs = map(int, said.groups())  # perhaps another rank was first
+            assert own == teller and (other == 3) == (teller != 3), what
             assert (theirs - mine) % HOSTS == (1 if other == 3 else HOSTS - 1), what
         work.stop()
         work.wait()
@@ -703,20 +703,131 @@ def test_another_tree(bed: Testbed, fabric: Fabric) -> None:
         work.succeed()
 
 
-def test_secrets_differ(bed: Testbed, fabric: Fabric) -> None:
-    """Without the secret no session; the operations go on, and the log says why."""
+def other_secret(fabric: Fabric) -> Path:
+    path = fabric.folder / "other"
+    path.write_text(secrets.token_hex(32))
+    return path
+
+
+def refusal(fabric: Fabric, rank: str, other: Path) -> str:
+    """What a rank says whose secret is another one than the manager's."""
+    at = re.escape(fabric.at(MANAGED_BY, 7000))
+    return (
+        rf"the manager at {at} and rank {rank} of {HOSTS} of job [0-9a-f]{{8}} do not accept each "
+        r"other: the secrets differ, or the versions of nezha do \(.*\); the file of "
+        rf"NEZHA_FLARE_SECRET \({re.escape(str(other))} at rank {rank}\) must hold the same secret "
+        "as the manager's of --secret"
+    )
+
+
+def test_a_rank_of_another_secret(bed: Testbed, fabric: Fabric) -> None:
+    """The rank and the manager say who is refused, why, and what to do. The operations go on."""
     fabric.start_switch(SWITCHES[0])
     fabric.start_manager(fabric.star())
-    other = fabric.folder / "other"
-    other.write_text(secrets.token_hex(32))
+    assert fabric.manager is not None
+    odd = 2
+    other = other_secret(fabric)
     with job.Job(bed, HOSTS) as work:
-        env = fabric.env | {"NEZHA_FLARE_SECRET": str(other)}
-        work.start(rails=fabric.rail, elements=1000, until=work.stop_file, report=1, env=env)
-        work.ranks[0].process.wait_for("cannot be reached through eth0: ", job.PATIENCE)
+        options = {"rails": fabric.rail, "elements": 1000, "until": work.stop_file, "report": 1}
+        work.start([0, 1, 3], env=fabric.env, **options)
+        work.start([odd], env=fabric.env | {"NEZHA_FLARE_SECRET": str(other)}, **options)
+        address = re.escape(fabric.address(odd))
+        fabric.manager.wait_for(
+            rf"nezha warning \[host h{MANAGED_BY}, pid \d+\]: nezha-manager: the connection from "
+            rf"{address}:\d+ is refused: rank {odd} of {HOSTS} of job [0-9a-f]{{8}} has another "
+            r"secret \(.*\); the ranks' files of NEZHA_FLARE_SECRET must hold .* --secret$",
+            job.PATIENCE,
+        )
+        said = refusal(fabric, str(odd), other)
+        work.ranks[odd].process.wait_for(
+            rf"nezha warning \[rank {odd} of .*\]: no in-network computing: {said}", job.PATIENCE
+        )
         work.all_done(2)
         work.stop()
         work.succeed()
         assert all(rank.rail("flare")["sent"] == 0 for rank in work.ranks)
+
+
+def test_all_ranks_of_another_secret(bed: Testbed, fabric: Fabric) -> None:
+    """It is tried again and again, and told once of each; rank 0 says why there is no session."""
+    fabric.start_switch(SWITCHES[0])
+    fabric.start_manager(fabric.star())
+    assert fabric.manager is not None
+    other = other_secret(fabric)
+    with job.Job(bed, HOSTS) as work:
+        env = fabric.env | {"NEZHA_FLARE_SECRET": str(other)}
+        work.start(rails=fabric.rail, elements=1000, until=work.stop_file, report=1, env=env)
+        said = refusal(fabric, r"\d", other)
+        work.ranks[0].process.wait_for(
+            rf"nezha warning \[rank 0 of .*\]: .* tried again in 4 s: rank \d: {said}", job.PATIENCE
+        )
+        for rank in work.ranks:
+            assert rank.process.stderr.count("no in-network computing: ") == 1, work.told()
+            told = re.findall(rf"is refused: rank {rank.number} of ", fabric.manager.stderr)
+            assert len(told) == 1, fabric.manager.stderr
+        work.all_done(2)
+        work.stop()
+        work.succeed()
+        assert all(rank.rail("flare")["sent"] == 0 for rank in work.ranks)
+
+
+def test_a_switch_of_another_secret(bed: Testbed, fabric: Fabric) -> None:
+    """Switch and manager say it; the ranks' log says why there is no session."""
+    good, fabric.secret = fabric.secret, other_secret(fabric)
+    fabric.start_switch(SWITCHES[0])
+    switch = fabric.switches.pop(SWITCHES[0])
+    fabric.secret = good
+    try:
+        fabric.start_manager(fabric.star())
+        assert fabric.manager is not None
+        process = rf"pid \d+ on host h{MANAGED_BY}"
+        switch.wait_for(
+            rf"nezha-switch: a connection from {re.escape(fabric.address(MANAGED_BY))} is refused: "
+            rf"the nezha-manager that is {process} has another secret \(.*\); .* --secret must",
+            job.PATIENCE,
+        )
+        why = (
+            rf"s{SWITCHES[0]} at {re.escape(fabric.at(SWITCHES[0], 7101))} and its manager do not "
+            r"accept each other: the secrets differ, or the versions of nezha do \(.*\); "
+            "their files of --secret must hold the same secret"
+        )
+        fabric.manager.wait_for(f"nezha-manager: {why}", job.PATIENCE)
+        with job.Job(bed, HOSTS) as work:
+            go_on(work, fabric, fabric.rail)
+            work.ranks[0].process.wait_for(why, job.PATIENCE)
+            work.stop()
+            work.succeed()
+        # The manager has gone on connecting, every half second.
+        assert switch.stderr.count("is refused") == 1
+        assert fabric.manager.stderr.count("nezha-manager: s4 at ") == 1
+    finally:
+        end_sessions([switch], gently=False)
+
+
+# On a host: connects COUNT times to ADDRESS:PORT, and says something that is no TLS.
+FLOOD = """
+import socket, sys
+address, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+for number in range(count):
+    with socket.create_connection((address, port)) as s:
+        s.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")
+        s.recv(1000)
+"""
+
+
+def test_strangers_do_not_flood_the_log(bed: Testbed, fabric: Fabric) -> None:
+    """One line for each host, of the manager and of the switch."""
+    fabric.start_switch(SWITCHES[0])
+    fabric.start_manager(fabric.star())
+    assert fabric.manager is not None
+    for host in (0, 1):
+        for at, port in ((MANAGED_BY, 7000), (SWITCHES[0], 7101)):
+            bed.exec(host, [PYTHON, "-c", FLOOD, fabric.address(at), str(port), "100"])
+    for process in (fabric.manager, fabric.switches[SWITCHES[0]]):
+        for host in (0, 1):
+            address = re.escape(fabric.address(host))
+            process.wait_for(rf"from {address}(:\d+)? is refused: it shows no secret", job.PATIENCE)
+        assert process.stderr.count("is refused") == 2, process.stderr
 
 
 def test_bad_options(bed: Testbed, fabric: Fabric) -> None:

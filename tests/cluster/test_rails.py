@@ -204,13 +204,14 @@ def outages(rank: job.Rank, rail: str) -> list[float]:
     down: datetime.datetime | None = None
     found = []
     log = rank.process.stderr
-    lines = re.findall(rf"\[([\d:.]+)\] .*the link to rank 0 .* on {rail} is (down|up again)", log)
+    link = rf"the link to rank 0 .* on {rail} is (down|up again)"
+    lines = re.findall(rf"(?m)^([\d-]+ [\d:.]+) nezha \w+ \[[^]]*\]: {link}", log)
     for stamp, what in lines:
-        at = datetime.datetime.strptime(stamp, "%H:%M:%S.%f")
+        at = datetime.datetime.strptime(stamp, "%Y-%m-%d %H:%M:%S.%f")
         if what == "down":
             down = at
         elif down is not None:
-            found.append((at - down).total_seconds() % 86400)
+            found.append((at - down).total_seconds())
     return found
 
 

@@ -48,12 +48,16 @@ completed in1 8 10
 """
 
 
+PREFIX = "2026-01-01 00:00:00.000 nezha"
+WHO = "[rank 0 of 2, host h0, pid 7]"
+
+
 def log(steps: str) -> list[str]:
-    return [f"[00:00:00.000] nezha trace: {step}" for step in steps.split("\n") if step]
+    return [f"{PREFIX} trace {WHO}: {step}" for step in steps.split("\n") if step]
 
 
 def test_good_logs() -> None:
-    others = ["[00:00:00.000] nezha info: the link to rank 1 of 2 on eth0 is up", "chaos: words"]
+    others = [f"{PREFIX} info {WHO}: the link to rank 1 of 2 on eth0 is up", "chaos: words"]
     counts = replay([others + log(SENDER), log(RECEIVER) + others])
     assert counts["resent"] == 1
     assert counts["landed"] == 4

@@ -93,7 +93,7 @@ def test_slices_of_rails_that_differ(bed: Testbed, tmp_path: Path) -> None:
     finally:
         bed.heal(0, "eth2")
     ranks[0].kill()  # it waits for the other
-    said = f"auto finds {NAMES[0]},{NAMES[1]} here and {NAMES[0]},{NAMES[2]} at rank 0"
+    said = f"auto finds {NAMES[0]},{NAMES[1]} at rank 1 and {NAMES[0]},{NAMES[2]} at rank 0"
     assert said in ranks[1].stderr, ranks[1].stderr
 
 

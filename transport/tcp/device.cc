@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "common/host.h"
 #include "common/log.h"
 #include "common/shortage.h"
 #include "transport/tcp/link.h"
@@ -44,8 +45,8 @@ absl::Status explain(const wire::Welcome& welcome, const std::string& address) {
       return absl::OkStatus();
     case wire::WelcomeCode::kWrongVersion:
       return absl::FailedPreconditionError(absl::StrCat("the peer speaks version ", welcome.version,
-                                                        " of the protocol, this process ",
-                                                        wire::kVersion));
+                                                        " of the protocol, and ", process_name(),
+                                                        " version ", wire::kVersion));
     case wire::WelcomeCode::kUnknownJob:
       return absl::NotFoundError("the peer's context is closed");
     case wire::WelcomeCode::kWrongTarget:
@@ -55,7 +56,8 @@ absl::Status explain(const wire::Welcome& welcome, const std::string& address) {
     case wire::WelcomeCode::kDuplicate:
       return absl::AlreadyExistsError("the peer keeps another connection");
     case wire::WelcomeCode::kClosing:
-      return absl::PermissionDeniedError("the peer accepts no connection of this process");
+      return absl::PermissionDeniedError(
+          absl::StrCat("the peer accepts no connection of ", process_name()));
   }
   return absl::InternalError("unreachable");
 }
@@ -408,7 +410,7 @@ absl::Status TcpDevice::can_reach(absl::string_view address) const {
   const absl::StatusOr<Address> to = Address::parse(address);
   if (!to.ok() || to->family() == address_.family()) return to.status();
   return absl::FailedPreconditionError(
-      absl::StrCat("the peer's address ", address, " and this device's ", published_,
+      absl::StrCat("the peer's address ", address, " and ", published_, " of host ", host_name(),
                    " are not of one family; choose one with ?family=4 or ?family=6"));
 }
 
@@ -417,7 +419,9 @@ std::unique_ptr<Device::Attempt> TcpDevice::connect(absl::string_view address,
   absl::StatusOr<Address> to = Address::parse(address);
   auto attempt = std::make_unique<Outgoing>(
       progress_, thread_, hello, counters(),
-      absl::StrCat(address, to.ok() && is_own(*to) ? " (an address of this host)" : ""),
+      absl::StrCat(address, to.ok() && is_own(*to)
+                                ? absl::StrCat(" (an address of host ", host_name(), ")")
+                                : ""),
       std::move(done));
   if (absl::Status status = can_reach(address); !status.ok()) {
     attempt->start(std::move(status), {});

@@ -33,7 +33,7 @@ TEST(Signature, TellsWhatIsReproducible) {
   const wire::MessageInfo ours = message_info({}, slice, plan, 20);
   slice.operation.reproducible = false;
   const wire::MessageInfo theirs = message_info({}, slice, plan, 20);
-  const std::string text(mismatch_error(4, ours, theirs).message());
+  const std::string text(mismatch_error(2, 4, ours, theirs).message());
   EXPECT_NE(text.find("by direct, reproducible, 20 bytes"), std::string::npos) << text;
   EXPECT_NE(text.find("by direct, 20 bytes"), std::string::npos) << text;
 }
@@ -61,9 +61,9 @@ TEST(Signature, AMismatchNamesThePeerAndBothCalls) {
   slice.operation = operation(6);
   const wire::MessageInfo theirs =
       message_info(group, slice, {Algorithm::kRecursiveDoubling, 0, 0}, 24);
-  const std::string text(mismatch_error(4, ours, theirs).message());
-  for (const char* part : {"rank 4", "5 elements", "6 elements", "ring", "recursive-doubling",
-                           "float32", "2147483655"}) {
+  const std::string text(mismatch_error(2, 4, ours, theirs).message());
+  for (const char* part : {"rank 2 allreduce of 5", "rank 4 allreduce of 6", "5 elements",
+                           "6 elements", "ring", "recursive-doubling", "float32", "2147483655"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
   }
 }
@@ -71,8 +71,9 @@ TEST(Signature, AMismatchNamesThePeerAndBothCalls) {
 TEST(Signature, ADisagreementNamesTheRankAndBothCalls) {
   const uint64_t ours = signature(Algorithm::kRing, operation(5));
   const uint64_t theirs = signature(Algorithm::kDirect, operation(6));
-  const std::string text(disagreement_error(4, 0x80000007, ours, theirs).message());
-  for (const char* part : {"rank 4", "5 elements", "6 elements", "ring", "direct", "2147483655"}) {
+  const std::string text(disagreement_error(2, 4, 0x80000007, ours, theirs).message());
+  for (const char* part : {"rank 2 allreduce of 5", "rank 4 allreduce of 6", "5 elements",
+                           "6 elements", "ring", "direct", "2147483655"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
   }
 }
@@ -88,7 +89,7 @@ TEST(Signature, AMismatchNamesCollectivesAndRoots) {
   EXPECT_NE(ours, other_root);
   const auto expect_parts = [&](const wire::MessageInfo& theirs,
                                 const std::vector<std::string>& all) {
-    const std::string text(mismatch_error(4, ours, theirs).message());
+    const std::string text(mismatch_error(2, 4, ours, theirs).message());
     for (const std::string& part : all) {
       EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
     }
@@ -111,7 +112,7 @@ TEST(Signature, AMismatchNamesTypesAndOperations) {
   slice.operation.type = static_cast<DataType>(200);  // as a peer may send it
   slice.operation.operation = static_cast<ReduceOperation>(201);
   const wire::MessageInfo theirs = message_info({}, slice, {Algorithm::kRing, 0, 0}, 20);
-  const std::string text(mismatch_error(4, ours, theirs).message());
+  const std::string text(mismatch_error(2, 4, ours, theirs).message());
   for (const char* part : {"type bfloat16", "operation average", "type 200", "operation 201"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
   }

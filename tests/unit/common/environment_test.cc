@@ -96,8 +96,9 @@ TEST_F(EnvironmentTest, ABadValueIsAnErrorThatSaysWhatItMayBe) {
     const char* may_be;
   };
   for (const Case& bad :
-       {Case{"NEZHA_LOG", "loud", "one of trace, debug"}, Case{"NEZHA_PLAN", "Stripe", "slice"},
-        Case{"NEZHA_ALGORITHM", "tree", "bcube"},
+       {Case{"NEZHA_LOG", "loud", "one of trace, debug"},
+        Case{"NEZHA_LOG_FILE", "/tmp/%q", "%r stands for the rank"},
+        Case{"NEZHA_PLAN", "Stripe", "slice"}, Case{"NEZHA_ALGORITHM", "tree", "bcube"},
         Case{"NEZHA_POLL", "-1", "a whole number from 0 to 1000000"},
         Case{"NEZHA_TIMEOUT", "30", "500ms"}, Case{"NEZHA_TIMEOUT", "0s", "from 1ms"},
         Case{"NEZHA_TIMEOUT", "-1s", "from 1ms"}, Case{"NEZHA_TIMEOUT", "inf", "8760h"},

@@ -110,7 +110,7 @@ class ControlPlaneTest : public ::testing::Test {
     options.rank = rank;
     options.size = 2;
     options.context = FakeNetwork::kJob.low;
-    options.rank_of = absl::StrCat("rank ", rank, " of 2");
+    options.log = log_of_rank(rank, 2);
     options.policy = BalancePolicy::kShuffle;
     auto& plane = ranks_[static_cast<size_t>(rank)].plane;
     plane = std::make_unique<ControlPlane>(*progress_, ranks_[static_cast<size_t>(rank)],
@@ -480,7 +480,7 @@ TEST_F(ControlPlaneTest, ARecoveryTakesNoNonsense) {
   say(control_message::Freeze{1, 0});
   expect_nonsense(1, "lane 0");
   say(control_message::Lost{kEngine});
-  expect_nonsense(1, "not for this rank");
+  expect_nonsense(1, "not for rank 1");
   say(control_message::Freeze{1, kEngine});
   say(control_message::Freeze{2, kEngine});
   expect_nonsense(1, "in another recovery");
@@ -531,9 +531,9 @@ TEST_F(ControlPlaneTest, TheCoordinatorTakesNoNonsense) {
   network_->settle_down();
   expect_nonsense(0, "makes no sense");
   say(control_message::Prepare{1});
-  expect_nonsense(0, "not for this rank");
+  expect_nonsense(0, "not for rank 0");
   say(control_message::Commit{1, 0, {}, {}});
-  expect_nonsense(0, "not for this rank");
+  expect_nonsense(0, "not for rank 0");
   say(control_message::Report{1, {}});
   expect_nonsense(0, "not asked for");
   const Reading reading{{1, 1}, kBytes, 1, {5, 5}};
@@ -583,9 +583,9 @@ TEST_F(ControlPlaneTest, ARankTellsOfSamplesOfShortOperationsAfterAProbe) {
 TEST_F(ControlPlaneTest, ARankTakesNoNonsenseFromTheCoordinator) {
   make_one(1);
   say(control_message::Lanes{0b11});
-  expect_nonsense(1, "not for this rank");
+  expect_nonsense(1, "not for rank 1");
   say(control_message::Readings{});
-  expect_nonsense(1, "not for this rank");
+  expect_nonsense(1, "not for rank 1");
   say(control_message::Commit{1, 0, {}, {}});
   expect_nonsense(1, "in no step");
   say(control_message::Prepare{2});

@@ -218,6 +218,7 @@ TEST(Directory, SaysNothingOfItIfTheStoreFails) {
   const absl::Status status =
       Directory(std::make_shared<FailingStore>(false)).publish(0, little_record());
   EXPECT_TRUE(absl::IsUnavailable(status));
+  EXPECT_TRUE(absl::StrContains(status.message(), "publishing rank 0 in the store")) << status;
   EXPECT_FALSE(absl::StrContains(status.message(), kAdvice)) << status;
 }
 

@@ -26,10 +26,12 @@ Secret secret_of(unsigned char byte) {
 class Pair {
  public:
   Pair(const Secret& client, const Secret& server,
-       SecureStream::Service meant = SecureStream::Service::kManager) {
+       SecureStream::Service meant = SecureStream::Service::kManager,
+       const std::string& name = "") {
     int fds[2] = {};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
-    ends_[0] = *SecureStream::over(tcp::Socket(fds[0]), SecureStream::Role::kClient, meant, client);
+    ends_[0] =
+        *SecureStream::over(tcp::Socket(fds[0]), SecureStream::Role::kClient, meant, client, name);
     ends_[1] = *SecureStream::over(tcp::Socket(fds[1]), SecureStream::Role::kServer,
                                    SecureStream::Service::kManager, server);
   }
@@ -149,6 +151,41 @@ TEST(SecureStreamTest, RefusesAnotherSecret) {
   EXPECT_TRUE(pair.got[1].empty());
 }
 
+// What the server, which is the first to see it, says of the client.
+std::string why_refused(unsigned char secret, SecureStream::Service meant,
+                        const std::string& name) {
+  Pair pair(secret_of(secret), secret_of(2), meant, name);
+  EXPECT_TRUE(pair.drive(0).ok());
+  const absl::Status why = pair.drive(1);
+  EXPECT_EQ(why.code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_EQ(pair.drive(0).code(), absl::StatusCode::kUnauthenticated);
+  return std::string(why.message());
+}
+
+TEST(SecureStreamTest, SaysWhoIsRefusedAndWhy) {
+  constexpr auto kManager = SecureStream::Service::kManager;
+  const auto begins = [](const std::string& text, const std::string& with) {
+    EXPECT_EQ(text.compare(0, with.size(), with), 0) << text;
+  };
+  begins(why_refused(1, kManager, "rank 3 of 8"), "rank 3 of 8 has another secret (");
+  begins(why_refused(1, kManager, ""), "it has another secret (");
+  begins(why_refused(1, kManager, "evil\x1b[2J\n"), "evil?[2J? has another secret (");
+  const std::string long_name = why_refused(1, kManager, std::string(5000, 'x'));
+  EXPECT_LT(long_name.size(), 300u);
+  const std::string other = why_refused(2, SecureStream::Service::kSwitch, "rank 3");
+  begins(other, "rank 3 asks for 'nezha-switch ");
+  EXPECT_NE(other.find("', and not for 'nezha-manager "), std::string::npos) << other;
+}
+
+TEST(SecureStreamTest, TakesAClientOfAnyName) {
+  for (const std::string& name : {std::string("rank 3: of 8"), std::string(5000, 'x')}) {
+    Pair pair(secret_of(1), secret_of(1), SecureStream::Service::kManager, name);
+    pair.client().send("hello");
+    ASSERT_TRUE(pair.drive_all().ok());
+    EXPECT_EQ(pair.got[1], std::vector<std::string>{"hello"});
+  }
+}
+
 TEST(SecureStreamTest, RefusesWhatIsNoTls) {
   int fds[2] = {};
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
@@ -156,7 +193,9 @@ TEST(SecureStreamTest, RefusesWhatIsNoTls) {
   const auto server = *SecureStream::over(tcp::Socket(fds[1]), SecureStream::Role::kServer,
                                           SecureStream::Service::kManager, secret_of(1));
   ASSERT_EQ(write(fds[0], "GET / HTTP/1.0\r\n\r\n", 18), 18);
-  EXPECT_EQ(server->drive([](const std::string&) {}).code(), absl::StatusCode::kUnauthenticated);
+  const absl::Status why = server->drive([](const std::string&) {});
+  EXPECT_EQ(why.code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_NE(why.message().find("it shows no secret"), absl::string_view::npos) << why;
 }
 
 TEST(SecureStreamTest, SaysThatTheConnectionWasClosed) {

@@ -1,0 +1,45 @@
+// Which refused connections the log tells of: whoever floods a process with them does not flood the
+// log.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+
+namespace nezha::flare {
+
+// In each minute one line for each who is refused, and for no more than kMost of them.
+class RefusalLimit {
+ public:
+  static constexpr size_t kMost = 16;
+  static constexpr Nanos kPeriod = 60 * kSecond;
+
+  // `who` is refused at that time. If that is to be told, how many others have not been told since
+  // the last one that was; else nothing.
+  std::optional<size_t> tell_of(const std::string& who, Nanos time) {
+    if (told_.empty() || time - begin_ >= kPeriod) {
+      begin_ = time;
+      told_.clear();
+    }
+    if (told_.size() < kMost && told_.insert(who).second) return std::exchange(untold_, 0);
+    ++untold_;
+    return std::nullopt;
+  }
+
+ private:
+  Nanos begin_ = 0;  // of the minute
+  std::set<std::string> told_;
+  size_t untold_ = 0;
+};
+
+// What a line adds of those that were not told; "" if there were none.
+inline std::string and_others(size_t untold) {
+  return untold == 0 ? "" : absl::StrCat(" (", untold, " more were refused since the line before)");
+}
+
+}  // namespace nezha::flare
