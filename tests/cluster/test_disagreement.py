@@ -33,10 +33,9 @@ def check_errors(work: job.Job, *parts: str) -> None:
     for rank in work.ranks:
         error = rank.wait_for("error", timeout=LONG_BEFORE)
         what = error["what"]
-        assert all(part in what for part in parts), f"{parts}
-{work.told()}"
+        assert all(part in what for part in parts), f"{parts}\n{work.told()}"
         # It was found at one rank, and is told by all.
-        assert not re.search(r"this (is|rank|process|host|device)|here", what), work.told()
+        assert not re.search(r"\bthis (is|rank|process|host|device)\b|\bhere\b", what), work.told()
         assert error["ranks"] == [], work.told()
     work.stop()
     work.wait()
