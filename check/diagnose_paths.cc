@@ -9,16 +9,15 @@
 namespace nezha::check {
 namespace {
 
-// A direction whose rate is this many times less than the rail's median or the other direction's.
+// A direction whose rate is this many times less than that of the rail's fastest one.
 constexpr double kSlowWay = 3;
-// A rail whose median rate is this many times less than the fastest rail's.
+// A rail whose fastest direction is this many times slower than that of the fastest rail.
 constexpr double kSlowRail = 4;
 
 struct Measured {
   Way way;
   int frame = Path::kUnknown;
   double rate = Path::kUnknown;
-  double rate_of_reverse = Path::kUnknown;
 };
 
 // Both directions of each path, by rail.
@@ -29,8 +28,8 @@ std::map<std::string, std::vector<Measured>> measured_by_rail(const Evidence& ev
     const Way there{path.from, path.to, path.rail, path.to_rail};
     const Way back{path.to, path.from, path.to_rail, path.rail};
     auto& ways = rails[words.rail(there)];
-    ways.push_back({there, path.frame_there, path.gbps_there, path.gbps_back});
-    ways.push_back({back, path.frame_back, path.gbps_back, path.gbps_there});
+    ways.push_back({there, path.frame_there, path.gbps_there});
+    ways.push_back({back, path.frame_back, path.gbps_back});
   }
   return rails;
 }
@@ -93,67 +92,57 @@ void add_frames(const Words& words, const std::vector<Measured>& measured,
 
 // ---- Rates -------------------------------------------------------------------------------------
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-std::vector<double> rates_of(const std::vector<Measured>& measured) {
-  std::vector<double> rates;
-  for (const Measured& each : measured) {
-    if (each.rate >= 0) rates.push_back(each.rate);
-  }
-  return rates;
+// Less than 0 if nothing was measured. One slow host of three makes most pairs slow, so that the
+// fastest direction tells more of what a rail can do than the median.
+double fastest(const std::vector<Measured>& measured) {
+  double rate = Path::kUnknown;
+  for (const Measured& each : measured) rate = std::max(rate, each.rate);
+  return rate;
 }
 
 std::string in_words(double rate) { return absl::StrFormat("%.3g Gbit/s", rate); }
 
 void add_slow_ways(const Words& words, const std::vector<Measured>& measured,
                    std::vector<Finding>& findings) {
-  const std::vector<double> rates = rates_of(measured);
-  if (rates.empty()) return;
-  const double usual = median(rates);
+  const double best = fastest(measured);
   std::vector<Way> slow;
   for (const Measured& each : measured) {
-    if (each.rate < 0) continue;
-    if (each.rate * kSlowWay < std::max(usual, each.rate_of_reverse)) slow.push_back(each.way);
+    if (each.rate >= 0 && each.rate * kSlowWay < best) slow.push_back(each.way);
   }
   for (const Group& group : groups(words, slow, measured)) {
-    const Measured& first = find(measured, group.ways.front());
-    const double other = std::max(usual, first.rate_of_reverse);
+    double least = best;
+    for (const Way& way : group.ways) least = std::min(least, find(measured, way).rate);
     findings.push_back(words.finding(
         "slow", group,
-        absl::StrCat("the rate is ", in_words(first.rate), ", where ", in_words(other),
-                     first.rate_of_reverse > usual ? " go in the other direction"
-                                                   : " are usual on this rail",
-                     ". Look at the speed that the interfaces and the switch's ports have agreed",
-                     " on (`ethtool ", words.from(group.ways.front()).interface,
-                     "`), at their error counters (`ip -s link`), and for other traffic.")));
+        absl::StrCat("the rate is ", in_words(least), ", while the fastest way of this rail has ",
+                     in_words(best), ". Look at the speed that the interfaces and the switch's",
+                     " ports have agreed on (`ethtool ", words.from(group.ways.front()).interface,
+                     "` on ", words.suspects(group), "), at their error counters (`ip -s link`),",
+                     " and for other traffic.")));
   }
 }
 
 void add_slow_rails(const std::map<std::string, std::vector<Measured>>& rails,
                     std::vector<Finding>& findings) {
-  std::map<std::string, double> usual;
+  std::string first;
+  double best = 0;
   for (const auto& [rail, measured] : rails) {
-    const std::vector<double> rates = rates_of(measured);
-    if (!rates.empty()) usual[rail] = median(rates);
+    if (fastest(measured) <= best) continue;
+    first = rail;
+    best = fastest(measured);
   }
-  const auto fastest = std::max_element(
-      usual.begin(), usual.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  for (const auto& [rail, rate] : usual) {
-    if (rate * kSlowRail >= fastest->second) continue;
+  for (const auto& [rail, measured] : rails) {
+    const double rate = fastest(measured);
+    if (rate < 0 || rate * kSlowRail >= best) continue;
     findings.push_back(
         {"slow-rail",
          rail,
          {},
          {},
-         absl::StrCat(
-             "Rail ", rail, " carries ", in_words(rate), ", and rail ", fastest->first, " ",
-             in_words(fastest->second), ". If it ought to be faster, look at the speed of",
-             " its interfaces and switches. If it is meant to be so slow, nezha gives it a",
-             " small part of each message; leave it out if that is not worth it.")});
+         absl::StrCat("Rail ", rail, " carries ", in_words(rate), ", and rail ", first, " ",
+                      in_words(best), ". If it ought to be faster, look at the speed of its",
+                      " interfaces and switches. If it is meant to be so slow, nezha gives it a",
+                      " small part of each message; leave it out if that is not worth it.")});
   }
 }
 
