@@ -123,7 +123,7 @@ std::string causes(const Words& words, const Group& group) {
 std::string refused(const Words& words, const Group& group) {
   return absl::StrCat(
       "connections to ", address_of(words, group), " are refused, though nezha-check listens",
-      " there. A firewall of ", words.hosts(receivers(group.ways)), " rejects them, or an",
+      " there. A firewall of ", words.hosts(receivers(group.ways)), " rejects them, or the",
       " address leads to another host. Open the TCP ports of the job in the firewall; --ports or",
       " NEZHA_PORTS gives them a range.", causes(words, group));
 }

@@ -1,6 +1,7 @@
 #include "check/diagnose_paths.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "absl/strings/str_cat.h"
@@ -58,7 +59,27 @@ std::string largest(int frame) {
   return frame > 0 ? absl::StrCat(frame, " bytes") : "smaller than all that were tried";
 }
 
+// The smallest of the ways that match.
+template <typename Matches>
+int least_frame(const Group& group, const std::vector<Measured>& measured, Matches matches) {
+  int least = std::numeric_limits<int>::max();
+  for (const Way& way : group.ways) {
+    if (matches(way)) least = std::min(least, find(measured, way).frame);
+  }
+  return least;
+}
+
 std::string sizes(const Words& words, const Group& group, const std::vector<Measured>& measured) {
+  if (group.kind == Group::Kind::kRank) {
+    const auto to_it = [&](const Way& way) { return way.to == group.rank; };
+    const auto from_it = [&](const Way& way) { return way.from == group.rank; };
+    return absl::StrCat(largest(least_frame(group, measured, to_it)), " on the way to ",
+                        words.rank(group.rank), " and ",
+                        largest(least_frame(group, measured, from_it)), " on the way from it");
+  }
+  if (group.kind != Group::Kind::kPair) {
+    return largest(least_frame(group, measured, [](const Way&) { return true; }));
+  }
   std::vector<std::string> parts;
   for (const Way& way : group.ways) {
     parts.push_back(absl::StrCat(largest(find(measured, way).frame), " from ", words.rank(way.from),

@@ -35,12 +35,14 @@ constexpr const char* kTable =
     "bytes with the headers of IP.\n"
     "\n"
     "Exit status, the same on all ranks: 0 all is well; 1 something is wrong, or a rank has not\n"
-    "come; 2 a bad command line.\n";
+    "come. It is 2 on a rank whose command line is bad.\n";
 
 OptionTable make_table(Options& o, bool& help, bool& version) {
   OptionTable table;
-  bench::add_rendezvous_options(table, o,
-                                "how long a rank waits for one that has not come (default: 30s)");
+  bench::add_rendezvous_options(
+      table, o,
+      "how long a rank waits for one that has not come (default: $NEZHA_TIMEOUT,"
+      " or 30s)");
   table.push_back({0, "", "", "What is tested", {}});
   table.push_back({0, "rails", "LIST",
                    "this rank's rails, such as tcp:eth0,tcp:eth1, or auto, which finds them"

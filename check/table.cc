@@ -174,7 +174,8 @@ std::string table(const Evidence& evidence, const std::vector<Finding>& findings
       faulty[finding.rail].insert(hosts_of(words, pair));
     }
   }
-  std::vector<Row> rows{{"rail", "ranks", "connected", "round trip", "rate", "packets", "MTU"}};
+  std::vector<Row> rows{
+      {"rail", "ranks", "connected", "round trip (us)", "Gbit/s", "packets (bytes)", "MTU"}};
   for (const auto& [rail, lines] : lines_by_rail(evidence)) {
     add_rail(words, rail, lines, faulty[rail], rows);
   }
