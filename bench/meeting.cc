@@ -218,8 +218,13 @@ std::string Meeting::read(const std::string& topic, int rank, std::chrono::milli
 }
 
 std::vector<std::string> Meeting::gather(const std::string& topic, const std::string& text) {
+  return gather(topic, text, options_.timeout);
+}
+
+std::vector<std::string> Meeting::gather(const std::string& topic, const std::string& text,
+                                         std::chrono::milliseconds patience) {
   publish(topic, text);
-  const auto end = Clock::now() + options_.timeout;
+  const auto end = Clock::now() + patience;
   std::vector<std::string> all;
   std::vector<int> missing;
   std::string why;
@@ -232,7 +237,7 @@ std::vector<std::string> Meeting::gather(const std::string& topic, const std::st
       all.push_back(value_of(key));
     }
   }
-  if (!missing.empty()) throw_late(missing, options_.timeout, why);
+  if (!missing.empty()) throw_late(missing, patience, why);
   return all;
 }
 

@@ -42,8 +42,11 @@ class Meeting {
   std::vector<std::string> union_of(const std::string& topic,
                                     const std::vector<std::string>& names);
 
-  // The texts of all ranks. The error names every rank that is missing.
+  // The texts of all ranks, which may take `patience`, or the timeout of the options, to come. The
+  // error names every rank that is missing.
   std::vector<std::string> gather(const std::string& topic, const std::string& text);
+  std::vector<std::string> gather(const std::string& topic, const std::string& text,
+                                  std::chrono::milliseconds patience);
 
   // Not collective: gives this rank's text to the ranks that read it. Throws if the topic is used.
   void publish(const std::string& topic, const std::string& text);

@@ -82,7 +82,7 @@ std::string other_name(const Evidence& evidence, const Words& words, int rank,
   for (const RankFacts& facts : evidence.ranks) {
     for (const RailEnd& end : facts.rails) {
       if (end.rail != rail || end.subnet.empty()) continue;
-      const std::string other = words.rail_on(rank, end.subnet);
+      std::string other = words.rail_on(rank, end.subnet);
       if (!other.empty() && other != rail) return other;
     }
   }
@@ -153,7 +153,7 @@ void add_missing(const Evidence& evidence, const Words& words, std::vector<Findi
     for (int rank = 0; rank < count(evidence.ranks); ++rank) {
       if (has_rail(evidence, rank, having.front(), rail)) continue;
       const std::string other = other_name(evidence, words, rank, rail);
-      if (told.count({other, rail}) != 0) continue;
+      if (told.contains({other, rail})) continue;
       told.insert({rail, other});
       without.push_back(rank);
     }

@@ -38,6 +38,7 @@ std::map<std::string, std::vector<Measured>> measured_by_rail(const Evidence& ev
 std::vector<Group> groups(const Words& words, const std::vector<Way>& faulty,
                           const std::vector<Measured>& measured) {
   std::vector<Way> all;
+  all.reserve(measured.size());
   for (const Measured& each : measured) all.push_back(each.way);
   return group(one_per_hosts(words, faulty), one_per_hosts(words, all));
 }

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <set>
 #include <vector>
 
 #include "check/parallel.h"
@@ -70,36 +71,39 @@ int try_frame(const Target& target, Direction direction, MaxSegment segment, Nan
   return static_cast<int>(std::min(FieldReader(size.data()).get<uint32_t>(), kMostFrame));
 }
 
+// Sizes between the two, evenly spread.
+std::vector<int> sizes_between(int low, int high) {
+  std::set<int> sizes;
+  for (int i = 1; i <= kSizesAtOnce; ++i) {
+    const int size = low + (high - low) * i / (kSizesAtOnce + 1);
+    if (size > low) sizes.insert(size);
+  }
+  return {sizes.begin(), sizes.end()};
+}
+
 // Tries ever closer sizes between one that got through and one that did not, several at once.
 int search(const Target& target, Direction direction, int mtu) {
   const int headers = kTcpHeader + (target.from.family() == AF_INET6 ? 40 : 20);
-  int through = 0;  // packets
+  int largest = 0;  // packet that got through
   int low = kLeastSegment - 1;
   int high = mtu - headers;
   for (int step = 0; step < kSearchSteps && high - low > 1; ++step) {
-    std::vector<int> segments;
-    for (int i = 1; i <= kSizesAtOnce; ++i) {
-      const int segment = low + (high - low) * i / (kSizesAtOnce + 1);
-      if (segment > low && (segments.empty() || segment > segments.back())) {
-        segments.push_back(segment);
-      }
-    }
-    std::vector<int> sizes(segments.size());
+    const std::vector<int> segments = sizes_between(low, high);
+    std::vector<int> packets(segments.size());
     std::vector<std::function<void()>> tries;
     for (size_t i = 0; i < segments.size(); ++i) {
       tries.emplace_back(
-          [&, i] { sizes[i] = try_frame(target, direction, segments[i], kSearchPatience); });
+          [&, i] { packets[i] = try_frame(target, direction, segments[i], kSearchPatience); });
     }
     run_all(tries);
     for (size_t i = 0; i < segments.size(); ++i) {
-      if (sizes[i] > 0) low = std::max(low, segments[i]);
-      through = std::max(through, sizes[i]);
+      if (packets[i] > 0) low = segments[i];
     }
-    for (auto it = segments.rbegin(); it != segments.rend(); ++it) {
-      if (*it > low) high = *it;
-    }
+    const auto next = std::upper_bound(segments.begin(), segments.end(), low);
+    if (next != segments.end()) high = *next;
+    largest = std::max(largest, *std::max_element(packets.begin(), packets.end()));
   }
-  return through;
+  return largest;
 }
 
 int measure(const Target& target, Direction direction, int mtu) {

@@ -130,6 +130,7 @@ RankFacts decode_facts(const std::string& text) {
 
 std::string encode(const std::vector<Reach>& reaches) {
   std::vector<Row> rows;
+  rows.reserve(reaches.size());
   for (const Reach& reach : reaches) {
     rows.push_back({str(reach.peer), str(reach.rail), str(reach.peer_rail),
                     str(static_cast<int>(reach.outcome)), reach.detail});
@@ -155,6 +156,7 @@ std::vector<Reach> decode_reaches(const std::string& text, int rank,
 
 std::string encode(const std::vector<Path>& paths) {
   std::vector<Row> rows;
+  rows.reserve(paths.size());
   for (const Path& path : paths) {
     rows.push_back({str(path.from), str(path.to), str(path.rail), str(path.to_rail),
                     str(path.frame_there), str(path.frame_back), absl::StrCat(path.round_trip_us),

@@ -55,8 +55,8 @@ struct Reach {
   std::string detail;  // the kernel's error, or the interface that the connection arrived at
 };
 
-// What the rank `from` has measured on a rail with the rank `to`. "There" is the way from `from` to
-// `to`.
+// What one of the ranks `from` and `to` has measured on a rail between them. "There" is the way
+// from `from` to `to`.
 struct Path {
   static constexpr int kUnknown = -1;  // not measured
 

@@ -79,8 +79,10 @@ Evidence measure(const Options& options, const WantedRails& wanted, bench::Meeti
 
   progress.say("connecting all pairs of ranks");
   const auto reaches = reach_all(*rails, options.rank, *token, evidence.ranks);
+  const auto patience_to_reach =
+      options.timeout + std::chrono::milliseconds(kReachPatience / kMillisecond);
   int rank = 0;
-  for (const std::string& text : meeting.gather("reaches", encode(reaches))) {
+  for (const std::string& text : meeting.gather("reaches", encode(reaches), patience_to_reach)) {
     evidence.reaches.push_back(decode_reaches(text, rank++, evidence.ranks));
   }
   const auto tell = [&](size_t round, size_t rounds) {

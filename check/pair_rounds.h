@@ -22,9 +22,10 @@ struct Rounds {
   std::function<void(size_t round, size_t rounds)> progress;
 };
 
-// Measures the pairs in which this rank is the lower one, each when its turn has come, and
-// publishes their paths. The higher rank's Server does its part. Throws if a rank that it waits for
-// ends.
+// Measures with each peer when the turn of their pair has come, and publishes the paths. The lower
+// rank measures the rails by which it has reached the higher one. Then the higher rank measures the
+// rails by which only it has reached the lower one. The other rank's Server does its part. Throws
+// if a rank that it waits for ends.
 void measure_pairs(const Rounds& rounds, bench::Meeting& meeting,
                    std::chrono::milliseconds timeout);
 

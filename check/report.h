@@ -19,7 +19,7 @@ std::string text_report(const Evidence& evidence, const std::vector<Finding>& fi
 //    "paths":[{"rail","from","to","round_trip_us","gbps_there","gbps_back",
 //              "packet_there","packet_back","error"}],
 //    "findings":[{"kind","rail","ranks","text"}]}
-// What was not measured is null.
+// What was not measured is null. A path is from the lower rank to the higher one.
 std::string json_report(const Evidence& evidence, const std::vector<Finding>& findings);
 
 // "all is well", or how many faults there are.

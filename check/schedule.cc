@@ -33,8 +33,7 @@ std::vector<Round> schedule(const std::vector<std::string>& hosts) {
     const std::string& other = hosts[static_cast<size_t>(pair.second)];
     if (one == other) continue;
     size_t round = 0;
-    while (round < rounds.size() &&
-           (busy[round].count(one) != 0 || busy[round].count(other) != 0)) {
+    while (round < rounds.size() && (busy[round].contains(one) || busy[round].contains(other))) {
       ++round;
     }
     if (round == rounds.size()) {

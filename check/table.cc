@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -52,6 +53,8 @@ bool connected(const Evidence& evidence, int rank, int peer, int rail) {
 std::map<std::string, std::vector<Line>> lines_by_rail(const Evidence& evidence) {
   const Words words(evidence);
   std::map<std::string, std::vector<Line>> rails;
+  std::map<std::tuple<int, int, int>, const Path*> paths;  // by ranks and rail
+  for (const Path& path : evidence.paths) paths[{path.from, path.to, path.rail}] = &path;
   const int size = static_cast<int>(evidence.ranks.size());
   for (int low = 0; low < size; ++low) {
     for (int high = low + 1; high < size; ++high) {
@@ -63,9 +66,8 @@ std::map<std::string, std::vector<Line>> lines_by_rail(const Evidence& evidence)
         line.back = connected(evidence, high, low, link.peer_rail);
         line.on_one_host = words.on_one_host(low, high);
         line.mtu = std::min(words.from(way).mtu, words.to(way).mtu);
-        for (const Path& path : evidence.paths) {
-          if (path.from == low && path.to == high && path.rail == link.rail) line.path = &path;
-        }
+        const auto path = paths.find({low, high, link.rail});
+        if (path != paths.end()) line.path = path->second;
         rails[words.rail(way)].push_back(line);
       }
     }
@@ -74,13 +76,15 @@ std::map<std::string, std::vector<Line>> lines_by_rail(const Evidence& evidence)
 }
 
 // "-" for what was not measured.
-template <typename Value>
-std::string both(const char* format, Value there, Value back) {
-  const auto one = [&](Value value) {
-    return value < 0 ? std::string("-")
-                     : absl::StrFormat(absl::ParsedFormat<'g'>(format), static_cast<double>(value));
+std::string both(double there, double back) {
+  const auto one = [](double value) {
+    return value < 0 ? std::string("-") : absl::StrFormat("%.3g", value);
   };
   return there < 0 && back < 0 ? "-" : absl::StrCat(one(there), " / ", one(back));
+}
+
+std::string both(int there, int back) {
+  return there < 0 && back < 0 ? "-" : absl::StrCat(there, " / ", back);
 }
 
 std::string ways_connected(const Line& line) {
@@ -93,8 +97,8 @@ Row row_of(const std::string& rail, const std::string& ranks, const Line& line, 
           ranks,
           ways_connected(line),
           path.round_trip_us < 0 ? "-" : absl::StrFormat("%.0f", path.round_trip_us),
-          both("%.3g", path.gbps_there, path.gbps_back),
-          both("%.6g", path.frame_there, path.frame_back),
+          both(path.gbps_there, path.gbps_back),
+          both(path.frame_there, path.frame_back),
           std::to_string(line.mtu)};
 }
 
@@ -127,8 +131,7 @@ void add_rail(const Words& words, const std::string& rail, const std::vector<Lin
   std::vector<Line> well;
   std::vector<Line> rest;
   for (const Line& line : lines) {
-    (line.is_well() && faulty.count(hosts_of(words, line.ranks)) == 0 ? well : rest)
-        .push_back(line);
+    (line.is_well() && !faulty.contains(hosts_of(words, line.ranks)) ? well : rest).push_back(line);
   }
   const auto name = [&](const Line& line) {
     const auto [low, high] = line.ranks;

@@ -111,6 +111,7 @@ std::string Words::rank(int number) const {
 
 std::string Words::ranks(const std::vector<int>& numbers) const {
   std::vector<std::string> names;
+  names.reserve(numbers.size());
   for (const int number : numbers) names.push_back(absl::StrCat(number, " (", host(number), ")"));
   return absl::StrCat(numbers.size() == 1 ? "rank " : "ranks ", listed(names));
 }

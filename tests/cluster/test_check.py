@@ -192,6 +192,9 @@ def test_refused(bed: Testbed, tmp_path: Path) -> None:
     assert outcome.connections("eth1")[0, 1] == "refused"
     assert outcome.connections("eth1")[1, 0] == "connected"
     assert set(outcome.connections("eth0").values()) == {"connected"}
+    # rank 1 has reached rank 0, and has measured in its place
+    assert outcome.path("eth1", 0, 1)["packet_there"] == MTU
+    assert outcome.path("eth1", 0, 1)["gbps_back"] > 0
 
 
 def allow_only(bed: Testbed, host: int, rail: str, ports: str) -> None:

@@ -12,11 +12,11 @@ using testing::connect_all;
 using testing::end;
 using testing::fail;
 using testing::path;
-using testing::reach;
 
 // The kinds, in order.
 std::vector<std::string> kinds(const std::vector<Finding>& findings) {
   std::vector<std::string> all;
+  all.reserve(findings.size());
   for (const Finding& finding : findings) all.push_back(finding.kind);
   return all;
 }

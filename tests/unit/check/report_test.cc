@@ -32,7 +32,8 @@ TEST(Report, ShowsTheWorstOfWhatIsWell) {
   testing::path(evidence, 0, 2, 0).round_trip_us = 321;
   testing::path(evidence, 1, 2, 0).gbps_back = 8.25;
   const auto all = lines(evidence);
-  EXPECT_EQ(lines_with(all, "eth0  all 3 pairs  both ways  321              9.4 / 8.25"), 1u) << all[1];
+  EXPECT_EQ(lines_with(all, "eth0  all 3 pairs  both ways  321              9.4 / 8.25"), 1u)
+      << all[1];
 }
 
 TEST(Report, ShowsThePairsThatAreNotWell) {

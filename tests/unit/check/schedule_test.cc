@@ -10,6 +10,7 @@ namespace {
 
 std::vector<std::string> hosts(int ranks, int ranks_per_host) {
   std::vector<std::string> all;
+  all.reserve(static_cast<size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) all.push_back(absl::StrCat("h", rank / ranks_per_host));
   return all;
 }

@@ -46,7 +46,7 @@ class ServerTest : public ::testing::TestWithParam<const char*> {
   Stream stranger(absl::Span<const std::byte> bytes) const {
     auto socket = tcp::bound_socket("lo", rails_[0].address);
     const tcp::Address to = target().to;
-    ::connect(socket->fd(), to.sockaddr_ptr(), to.length());
+    (void)::connect(socket->fd(), to.sockaddr_ptr(), to.length());
     EXPECT_TRUE(await_events(socket->fd(), POLLOUT, now() + kPatience));
     Stream stream(*std::move(socket));
     EXPECT_TRUE(bytes.empty() || stream.send(bytes, now() + kPatience).ok());
