@@ -18,6 +18,7 @@ constexpr double kSlowRail = 4;
 struct Measured {
   Way way;
   int frame = Path::kUnknown;
+  bool loses = false;
   double rate = Path::kUnknown;
 };
 
@@ -29,8 +30,8 @@ std::map<std::string, std::vector<Measured>> measured_by_rail(const Evidence& ev
     const Way there{path.from, path.to, path.rail, path.to_rail};
     const Way back{path.to, path.from, path.to_rail, path.rail};
     auto& ways = rails[words.rail(there)];
-    ways.push_back({there, path.frame_there, path.gbps_there});
-    ways.push_back({back, path.frame_back, path.gbps_back});
+    ways.push_back({there, path.frame_there, path.loses_there, path.gbps_there});
+    ways.push_back({back, path.frame_back, path.loses_back, path.gbps_back});
   }
   return rails;
 }
@@ -52,7 +53,7 @@ const Measured& find(const std::vector<Measured>& measured, const Way& way) {
 
 // ---- Packets that do not get through -----------------------------------------------------------
 
-int expected_frame(const Words& words, const Way& way) {
+int smaller_mtu(const Words& words, const Way& way) {
   return std::min(words.from(way).mtu, words.to(way).mtu);
 }
 
@@ -93,13 +94,11 @@ void add_frames(const Words& words, const std::vector<Measured>& measured,
                 std::vector<Finding>& findings) {
   std::vector<Way> faulty;
   for (const Measured& each : measured) {
-    if (each.frame != Path::kUnknown && each.frame < expected_frame(words, each.way)) {
-      faulty.push_back(each.way);
-    }
+    if (each.loses) faulty.push_back(each.way);
   }
   for (const Group& group : groups(words, faulty, measured)) {
     const Way& way = group.ways.front();
-    const int mtu = expected_frame(words, way);
+    const int mtu = smaller_mtu(words, way);
     const int headers = words.to(way).address.find(':') == std::string::npos ? 28 : 48;
     findings.push_back(words.finding(
         "mtu", group,

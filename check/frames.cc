@@ -106,14 +106,14 @@ int search(const Target& target, Direction direction, int mtu) {
   return largest;
 }
 
-int measure(const Target& target, Direction direction, int mtu) {
+FrameSize measure(const Target& target, Direction direction, int mtu) {
   const int whole = try_frame(target, direction, 0, kPatience);
-  if (whole > 0) return whole;
+  if (whole > 0) return {whole, false};
   int again = 0;  // a host that was too busy for the first one is no fault of the path
   int largest = 0;
   run_all({[&] { again = try_frame(target, direction, 0, kPatience); },
            [&] { largest = search(target, direction, mtu); }});
-  return std::max(again, largest);
+  return {std::max(again, largest), again == 0};
 }
 
 }  // namespace

@@ -21,15 +21,18 @@ absl::Status take_frame(Stream& stream, Nanos deadline);
 // For a peer that asks for a frame: also tells how large it was.
 absl::Status give_frame(Stream& stream, Nanos deadline);
 
-// The sizes of the largest IP packets that got through to the peer and back; 0: none that was
-// tried.
+// What a direction lets through.
+struct FrameSize {
+  int largest = 0;     // IP packet, bytes; 0: none of those that were tried
+  bool loses = false;  // packets of the size that the kernel makes
+};
 struct FrameSizes {
-  int there = 0;
-  int back = 0;
+  FrameSize there;
+  FrameSize back;
 };
 
-// `mtu` is the smaller one of the two ends' MTUs. Takes a few round trips if packets of that size
-// get through, and else up to kMostFrameTime.
+// `mtu` is the smaller one of the two ends' MTUs. Takes a few round trips if nothing is lost, and
+// else up to kMostFrameTime.
 FrameSizes measure_frames(const Target& target, int mtu);
 constexpr Nanos kMostFrameTime = 4 * kSecond;
 

@@ -74,7 +74,7 @@ constexpr int kMaxNumber = 1 << 30;
 constexpr size_t kHeadFields = 4;
 constexpr size_t kEndFields = 13;
 constexpr size_t kReachFields = 5;
-constexpr size_t kPathFields = 10;
+constexpr size_t kPathFields = 12;
 
 std::string str(int number) { return std::to_string(number); }
 
@@ -159,7 +159,8 @@ std::string encode(const std::vector<Path>& paths) {
   rows.reserve(paths.size());
   for (const Path& path : paths) {
     rows.push_back({str(path.from), str(path.to), str(path.rail), str(path.to_rail),
-                    str(path.frame_there), str(path.frame_back), absl::StrCat(path.round_trip_us),
+                    str(path.frame_there), str(path.frame_back), str(path.loses_there),
+                    str(path.loses_back), absl::StrCat(path.round_trip_us),
                     absl::StrCat(path.gbps_there), absl::StrCat(path.gbps_back), path.error});
   }
   return text_of(rows);
@@ -176,6 +177,8 @@ std::vector<Path> decode_paths(const std::string& text, const std::vector<RankFa
     path.to_rail = fields.number(0, last_rail(ranks, path.to));
     path.frame_there = fields.number(Path::kUnknown, kMaxNumber);
     path.frame_back = fields.number(Path::kUnknown, kMaxNumber);
+    path.loses_there = fields.number(0, 1) == 1;
+    path.loses_back = fields.number(0, 1) == 1;
     path.round_trip_us = fields.real();
     path.gbps_there = fields.real();
     path.gbps_back = fields.real();

@@ -67,6 +67,10 @@ struct Path {
   // The largest IP packet that got through, bytes; 0: none of those that were tried.
   int frame_there = kUnknown;
   int frame_back = kUnknown;
+  // Whether packets of the size that the sender's kernel makes were lost. A kernel that knows of a
+  // smaller MTU on the way, by a route or a router, makes smaller packets, which is no fault.
+  bool loses_there = false;
+  bool loses_back = false;
   double round_trip_us = kUnknown;  // the median
   double gbps_there = kUnknown;     // Gbit/s of payload
   double gbps_back = kUnknown;

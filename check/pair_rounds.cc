@@ -43,10 +43,12 @@ Path measure_link(const Rounds& rounds, int peer, const Link& link) {
   path.rail = link.rail;
   path.to_rail = link.peer_rail;
   const FrameSizes sizes = measure_frames(target, mtu);
-  path.frame_there = sizes.there;
-  path.frame_back = sizes.back;
-  // A burst would stand still where packets of full size are lost.
-  if (sizes.there >= mtu && sizes.back >= mtu) measure_speed(target, path);
+  path.frame_there = sizes.there.largest;
+  path.frame_back = sizes.back.largest;
+  path.loses_there = sizes.there.loses;
+  path.loses_back = sizes.back.loses;
+  // A burst would stand still where its packets are lost.
+  if (!path.loses_there && !path.loses_back) measure_speed(target, path);
   return path;
 }
 
@@ -71,6 +73,7 @@ Path from_lower_rank(Path path) {
   std::swap(path.from, path.to);
   std::swap(path.rail, path.to_rail);
   std::swap(path.frame_there, path.frame_back);
+  std::swap(path.loses_there, path.loses_back);
   std::swap(path.gbps_there, path.gbps_back);
   return path;
 }

@@ -32,8 +32,8 @@ struct Line {
   bool on_one_host = false;  // such ranks do not measure
 
   bool is_well() const {
-    const bool is_measured = path != nullptr && path->error.empty() && path->frame_there >= mtu &&
-                             path->frame_back >= mtu;
+    const bool is_measured =
+        path != nullptr && path->error.empty() && !path->loses_there && !path->loses_back;
     return there && back && (is_measured || on_one_host);
   }
 };

@@ -32,9 +32,6 @@ struct Group {
   std::vector<Way> ways;
 };
 
-// The first way of each host to each host: ranks of one host have its interfaces in common.
-std::vector<Way> one_per_hosts(const class Words& words, const std::vector<Way>& ways);
-
 // `faulty` are some of the ways `all` of one rail. Every faulty way is in one group.
 std::vector<Group> group(const std::vector<Way>& faulty, const std::vector<Way>& all);
 
@@ -64,6 +61,9 @@ class Words {
  private:
   const Evidence& evidence_;
 };
+
+// The first way of each host to each host: ranks of one host have its interfaces in common.
+std::vector<Way> one_per_hosts(const Words& words, const std::vector<Way>& ways);
 
 // "a", "a and b", "a, b and c".
 std::string listed(const std::vector<std::string>& names);

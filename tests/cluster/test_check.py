@@ -259,6 +259,19 @@ def test_large_frames_of_one_direction(bed: Testbed, tmp_path: Path) -> None:
     assert (path["packet_there"], path["packet_back"]) == (MTU, 1000)
 
 
+def test_a_route_with_a_smaller_mtu(bed: Testbed, tmp_path: Path) -> None:
+    """Packets are smaller then, and none is lost."""
+    change = ["ip", "route", "change", "10.1.0.0/16", "dev", "eth1", "src", "10.1.0.2"]
+    try:
+        bed.exec(1, [*change, "mtu", "1400"])
+        outcome = check(bed, tmp_path, "--json")
+    finally:
+        bed.exec(1, change)
+    assert_well(outcome)
+    path = outcome.path("eth1", 0, 1)
+    assert (path["packet_there"], path["packet_back"]) == (1400, 1400)
+
+
 # ---- names ------------------------------------------------------------------------------------
 
 

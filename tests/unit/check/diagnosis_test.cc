@@ -11,6 +11,7 @@ using testing::all_is_well;
 using testing::connect_all;
 using testing::end;
 using testing::fail;
+using testing::lose;
 using testing::path;
 
 // The kinds, in order.
@@ -257,8 +258,7 @@ TEST(Diagnosis, TellsOfInterfacesWithDifferentMtus) {
 
 TEST(Diagnosis, TellsThePacketsThatGetThrough) {
   Evidence evidence = all_is_well(3, 2);
-  path(evidence, 0, 1, 1).frame_there = 1400;
-  path(evidence, 0, 1, 1).frame_back = 1380;
+  lose(evidence, 0, 1, 1, 1400, 1380);
   const auto findings = diagnose(evidence);
   ASSERT_EQ(kinds(findings), Kinds{"mtu"});
   EXPECT_SAYS(findings[0], "Rail eth1, between rank 0 (node0) and rank 1 (node1)");
@@ -270,12 +270,18 @@ TEST(Diagnosis, TellsThePacketsThatGetThrough) {
 
 TEST(Diagnosis, TellsTheDirectionThatLosesLargePackets) {
   Evidence evidence = all_is_well(3, 1);
-  path(evidence, 0, 1, 0).frame_there = 0;
-  path(evidence, 1, 2, 0).frame_back = 0;
+  lose(evidence, 0, 1, 0, 0, 1500);
+  lose(evidence, 1, 2, 0, 1500, 0);
   const auto findings = diagnose(evidence);
   ASSERT_EQ(kinds(findings), Kinds{"mtu"});
   EXPECT_SAYS(findings[0], "from every other rank to rank 1 (node1)");
   EXPECT_SAYS(findings[0], "smaller than all that were tried");
+}
+
+TEST(Diagnosis, AllowsSmallPacketsWhereNoneAreLost) {
+  Evidence evidence = all_is_well(2, 1);
+  path(evidence, 0, 1, 0).frame_there = path(evidence, 0, 1, 0).frame_back = 1400;
+  EXPECT_TRUE(diagnose(evidence).empty());
 }
 
 TEST(Diagnosis, ExpectsPacketsOfTheSmallerMtu) {

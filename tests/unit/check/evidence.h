@@ -37,7 +37,7 @@ inline void connect_all(Evidence& evidence) {
             {peer, link.rail, link.peer_rail, Outcome::kConnected, ""});
         if (rank > peer) continue;
         evidence.paths.push_back(
-            {rank, peer, link.rail, link.peer_rail, 1500, 1500, 100, 9.4, 9.4, ""});
+            {rank, peer, link.rail, link.peer_rail, 1500, 1500, false, false, 100, 9.4, 9.4, ""});
       }
     }
   }
@@ -72,6 +72,15 @@ inline Path& path(Evidence& evidence, int from, int to, int rail) {
     if (each.from == from && each.to == to && each.rail == rail) return each;
   }
   throw std::logic_error("no such path");
+}
+
+// A path that loses larger packets than these.
+inline void lose(Evidence& evidence, int from, int to, int rail, int there, int back) {
+  Path& it = path(evidence, from, to, rail);
+  it.frame_there = there;
+  it.frame_back = back;
+  it.loses_there = there < 1500;
+  it.loses_back = back < 1500;
 }
 
 // An attempt that has failed, after which nothing is measured.

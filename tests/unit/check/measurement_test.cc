@@ -31,6 +31,7 @@ TEST(Measurement, ComesBackAsItWas) {
   EXPECT_EQ(encode(reaches), encode(evidence.reaches[1]));
 
   evidence.paths[0].error = "lost";
+  evidence.paths[0].loses_back = true;
   evidence.paths[1].gbps_there = Path::kUnknown;
   EXPECT_EQ(encode(decode_paths(encode(evidence.paths), evidence.ranks)), encode(evidence.paths));
 }
@@ -52,8 +53,9 @@ TEST(Measurement, RefusesWhatMakesNoSense) {
     EXPECT_THROW(decode_reaches(text, 0, evidence.ranks), std::runtime_error) << text;
   }
   for (const char* text :
-       {"0\t2\t0\t0\t1\t1\t1\t1\t1\t", "0\t1\t0\t0\t-2\t1\t1\t1\t1\t",
-        "0\t1\t0\t0\t1\t1\tnan\t1\t1\t", "0\t1\t0\t0\t1\t1\t1\tinf\t1\t", "0\t1\t0"}) {
+       {"0\t2\t0\t0\t1\t1\t0\t0\t1\t1\t1\t", "0\t1\t0\t0\t-2\t1\t0\t0\t1\t1\t1\t",
+        "0\t1\t0\t0\t1\t1\t0\t0\tnan\t1\t1\t", "0\t1\t0\t0\t1\t1\t0\t0\t1\tinf\t1\t",
+        "0\t1\t0\t0\t1\t1\t2\t0\t1\t1\t1\t", "0\t1\t0"}) {
     EXPECT_THROW(decode_paths(text, evidence.ranks), std::runtime_error) << text;
   }
 }

@@ -39,7 +39,7 @@ TEST(Report, ShowsTheWorstOfWhatIsWell) {
 TEST(Report, ShowsThePairsThatAreNotWell) {
   Evidence evidence = all_is_well(4, 1);
   testing::fail(evidence, 0, 1, 0, Outcome::kRefused);
-  testing::path(evidence, 1, 2, 0).frame_there = 1000;
+  testing::lose(evidence, 1, 2, 0, 1000, 1500);
   const auto all = lines(evidence);
   EXPECT_EQ(lines_with(all, "eth0  other 4 pairs"), 1u);
   EXPECT_EQ(lines_with(all, "eth0  0 (node0) - 1 (node1)  back only"), 1u);
