@@ -59,8 +59,10 @@ std::optional<Welcome> decode_welcome(const WelcomeBytes& bytes) {
   const absl::string_view name = reader.get_text(kNameSize);
   welcome.interface = std::string(name.substr(0, name.find('\0')));
   const bool is_text = std::all_of(welcome.interface.begin(), welcome.interface.end(),
-                                   [](char c) { return absl::ascii_isgraph(c); });
-  if (!is_text || welcome.interface.size() == kNameSize) return std::nullopt;
+                                   [](unsigned char c) { return absl::ascii_isgraph(c); });
+  const absl::string_view rest = name.substr(welcome.interface.size());
+  const bool is_padded = rest.find_first_not_of('\0') == rest.npos;
+  if (!is_text || rest.empty() || !is_padded) return std::nullopt;
   return welcome;
 }
 
