@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <random>
 
 #include "check/connection.h"
@@ -73,18 +74,28 @@ TEST_P(ServerTest, SaysWhereAConnectionArrived) {
   EXPECT_EQ(attempt.detail, "lo");
 }
 
+// They get no byte.
 TEST_P(ServerTest, AnswersNobodyElse) {
+  const Hello good{token_, 0, 1, 0, Service::kGreet};
+  std::vector<Hello> wrong(4, good);
+  wrong[0].token = UniqueId::random();
+  wrong[1].from = 2;
+  wrong[2].to = 0;
+  wrong[3].rail = 1;
+  for (const Hello& hello : wrong) {
+    Stream stream = stranger(encode(hello));
+    std::array<std::byte, 1> answer{};
+    const absl::Status status = stream.receive(absl::MakeSpan(answer), now() + kPatience);
+    EXPECT_TRUE(absl::IsAborted(status)) << status;
+  }
+  Stream stream = stranger(encode(good));
+  WelcomeBytes welcome{};
+  EXPECT_TRUE(stream.receive(absl::MakeSpan(welcome), now() + kPatience).ok());
+}
+
+TEST_P(ServerTest, IsKnownByItsToken) {
   Target other = target();
-  other.token = UniqueId::random();
-  EXPECT_EQ(outcome(other), Outcome::kStranger);
-  other = target();
   other.peer = 0;
-  EXPECT_EQ(outcome(other), Outcome::kStranger);
-  other = target();
-  other.rank = 2;
-  EXPECT_EQ(outcome(other), Outcome::kStranger);
-  other = target();
-  other.peer_rail = 1;
   EXPECT_EQ(outcome(other), Outcome::kStranger);
 }
 
