@@ -85,7 +85,7 @@ std::string strict_filters(const Words& words, const Group& group) {
   for (const Way& way : group.ways) {
     for (const auto& [rank, rail] : ends_of(way)) {
       const RailEnd& end = words.end(rank, rail);
-      if (end.rp_filter != kStrict || end.sibling.empty()) continue;
+      if (!end.is_ipv4() || end.rp_filter != kStrict || end.sibling.empty()) continue;
       hosts.insert(words.host(rank));
       example = absl::StrCat(end.interface, " and ", end.sibling);
     }

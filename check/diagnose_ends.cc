@@ -256,8 +256,7 @@ std::vector<Finding> diagnose_ends(const Evidence& evidence) {
 }
 
 bool answers_at_either(const RailEnd& end) {
-  const bool is_ipv4 = end.address.find(':') == std::string::npos;
-  return is_ipv4 && !end.sibling.empty() && end.arp_ignore == 0;
+  return end.is_ipv4() && !end.sibling.empty() && end.arp_ignore == 0;
 }
 
 bool is_hopeless(const Words& words, const Way& way) {

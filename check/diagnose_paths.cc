@@ -99,7 +99,7 @@ void add_frames(const Words& words, const std::vector<Measured>& measured,
   for (const Group& group : groups(words, faulty, measured)) {
     const Way& way = group.ways.front();
     const int mtu = smaller_mtu(words, way);
-    const int headers = words.to(way).address.find(':') == std::string::npos ? 28 : 48;
+    const int headers = words.to(way).is_ipv4() ? 28 : 48;  // of ping's packets
     findings.push_back(words.finding(
         "mtu", group,
         absl::StrCat("packets as large as the interfaces' MTU of ", mtu, " bytes are lost, though",

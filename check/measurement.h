@@ -25,6 +25,8 @@ struct RailEnd {
   int rp_filter = 0;
   int arp_ignore = 0;
   std::string sibling;  // another interface of the host that is on the same subnet; empty: none
+
+  bool is_ipv4() const { return address.find(':') == std::string::npos; }
 };
 
 struct RankFacts {
