@@ -28,7 +28,6 @@ struct Line {
   bool back = false;
   const Path* path = nullptr;  // nothing was measured
   int mtu = 0;
-
   bool on_one_host = false;  // such ranks do not measure
 
   bool is_well() const {
