@@ -60,6 +60,7 @@ std::string outcome_name(Outcome outcome) {
 // {"name":value,...}; the values are JSON.
 std::string object(const std::vector<std::pair<std::string, std::string>>& members) {
   std::vector<std::string> parts;
+  parts.reserve(members.size());
   for (const auto& [name, value] : members) parts.push_back(absl::StrCat("\"", name, "\":", value));
   return absl::StrCat("{", absl::StrJoin(parts, ","), "}");
 }
@@ -67,6 +68,7 @@ std::string object(const std::vector<std::pair<std::string, std::string>>& membe
 template <typename Values, typename ToJson>
 std::string array(const Values& values, ToJson to_json) {
   std::vector<std::string> parts;
+  parts.reserve(values.size());
   for (const auto& value : values) parts.push_back(to_json(value));
   return absl::StrCat("[", absl::StrJoin(parts, ","), "]");
 }
