@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <random>
 #include <set>
 #include <stdexcept>
@@ -26,7 +27,7 @@ constexpr std::chrono::milliseconds kPatience{500};
 
 using ::gloo::rendezvous::Store;
 
-std::unique_ptr<Store> open_meeting_place(const Options& options) {
+std::unique_ptr<Store> open_meeting_place(const Rendezvous& options) {
   if (!options.shared_path.empty()) {
     return std::make_unique<::gloo::rendezvous::FileStore>(options.shared_path);
   }
@@ -36,9 +37,10 @@ std::unique_ptr<Store> open_meeting_place(const Options& options) {
   return std::make_unique<RedisStore>(absl::StrCat("redis://", host, ":", options.redis_port));
 }
 
-std::shared_ptr<Store> open_store(const Options& options) {
+std::shared_ptr<Store> open_store(const Rendezvous& options) {
   struct Prefixed {  // the one refers to the other, so both live equally long
-    explicit Prefixed(const Options& o) : whole(open_meeting_place(o)), store(o.prefix, *whole) {}
+    explicit Prefixed(const Rendezvous& o)
+        : whole(open_meeting_place(o)), store(o.prefix, *whole) {}
     std::unique_ptr<Store> whole;
     ::gloo::rendezvous::PrefixStore store;
   };
@@ -47,7 +49,7 @@ std::shared_ptr<Store> open_store(const Options& options) {
 }
 
 // As the command line has it, but for a URL, which may have a password.
-std::string meeting_place(const Options& options) {
+std::string meeting_place(const Rendezvous& options) {
   if (!options.shared_path.empty()) return "--shared-path " + options.shared_path;
   if (!options.store_url.empty()) return "the server of --store";
   return "--redis-host " + options.redis_host;
@@ -88,7 +90,7 @@ std::vector<std::string> values_of(const Settings& settings) {
 
 }  // namespace
 
-Meeting::Meeting(const Options& options)
+Meeting::Meeting(const Rendezvous& options)
     : options_(options),
       store_(open_store(options)),
       counted_(std::make_shared<CountedStore>(store_)) {}
@@ -162,6 +164,8 @@ void Meeting::publish(const std::string& topic, const std::string& text) {
   }
 }
 
+void Meeting::leave() { keep_for_the_others(store_); }
+
 void Meeting::tell_failure(const std::string& why) {
   try {
     store_->set(kFailure, {why.begin(), why.end()});
@@ -171,41 +175,85 @@ void Meeting::tell_failure(const std::string& why) {
   }
 }
 
-void Meeting::await(const std::string& key, int rank) {
-  using Clock = std::chrono::steady_clock;
-  const auto end = Clock::now() + options_.timeout;
+// Returns what the store says of a key that is not there at the end; nothing once the key is there.
+std::optional<std::string> Meeting::await(const std::string& key, int rank, Clock::time_point end) {
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
     const auto patience = std::clamp(left, std::chrono::milliseconds(1), kPatience);
     const auto begin = Clock::now();
     try {
-      return store_->wait({key}, patience);
+      store_->wait({key}, patience);
+      return std::nullopt;
     } catch (const std::exception& error) {
       if (is_there(*store_, kFailure, 1)) {
         const auto why = store_->get(kFailure);
         throw std::runtime_error("another rank has failed: " + std::string(why.begin(), why.end()));
       }
       const auto time = Clock::now();
-      // It is the store that fails then, and not a rank that is late.
-      const bool is_store = time < end && time - begin < patience / 2;
-      if (time < end && !is_store) continue;
       // The Redis store's may be that the server has gone; the file store's says no more than this.
-      const bool is_telling = is_store || options_.shared_path.empty();
-      throw std::runtime_error(
-          absl::StrCat("rank ", rank, " has not come to ", meeting_place(options_), ", --prefix ",
-                       options_.prefix,
-                       is_store ? "" : absl::StrCat(", within ", options_.timeout.count(), " ms"),
-                       is_telling ? absl::StrCat(": ", error.what()) : ""));
+      if (time >= end) return options_.shared_path.empty() ? error.what() : "";
+      // It is the store that fails then, and not a rank that is late.
+      if (time - begin < patience / 2) {
+        throw std::runtime_error(
+            absl::StrCat("rank ", rank, has_not_come("has"), ": ", error.what()));
+      }
     }
   }
 }
 
-std::string Meeting::read(const std::string& topic, int rank) {
-  const std::string key = key_of(topic, rank);
-  await(key, rank);
+std::string Meeting::has_not_come(absl::string_view verb) const {
+  return absl::StrCat(" ", verb, " not come to ", meeting_place(options_), ", --prefix ",
+                      options_.prefix);
+}
+
+void Meeting::throw_late(const std::vector<int>& ranks, std::chrono::milliseconds patience,
+                         const std::string& why) const {
+  const bool one = ranks.size() == 1;
+  throw std::runtime_error(absl::StrCat(one ? "rank " : "ranks ", absl::StrJoin(ranks, ", "),
+                                        has_not_come(one ? "has" : "have"), ", within ",
+                                        patience.count(), " ms", why.empty() ? "" : ": ", why));
+}
+
+std::string Meeting::value_of(const std::string& key) {
   const auto text = store_->get(key);
   const auto mark_end = std::find(text.begin(), text.end(), kSeparator);
   return {mark_end == text.end() ? mark_end : mark_end + 1, text.end()};
+}
+
+std::string Meeting::read(const std::string& topic, int rank) {
+  return read(topic, rank, options_.timeout);
+}
+
+std::string Meeting::read(const std::string& topic, int rank, std::chrono::milliseconds patience) {
+  const std::string key = key_of(topic, rank);
+  if (const auto late = await(key, rank, Clock::now() + patience)) {
+    throw_late({rank}, patience, *late);
+  }
+  return value_of(key);
+}
+
+std::vector<std::string> Meeting::gather(const std::string& topic, const std::string& text) {
+  return gather(topic, text, options_.timeout);
+}
+
+std::vector<std::string> Meeting::gather(const std::string& topic, const std::string& text,
+                                         std::chrono::milliseconds patience) {
+  publish(topic, text);
+  const auto end = Clock::now() + patience;
+  std::vector<std::string> all;
+  std::vector<int> missing;
+  std::string why;
+  for (int rank = 0; rank < options_.size; ++rank) {
+    const std::string key = key_of(topic, rank);
+    if (const auto late = await(key, rank, end)) {
+      missing.push_back(rank);
+      why = *late;
+    } else {
+      all.push_back(value_of(key));
+    }
+  }
+  if (!missing.empty()) throw_late(missing, patience, why);
+  return all;
 }
 
 }  // namespace nezha::bench

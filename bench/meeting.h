@@ -1,14 +1,17 @@
-// What the ranks of a benchmark tell each other before they measure, through the rendezvous store.
+// What the ranks of a program tell each other through the rendezvous store.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "bench/counted_store.h"
-#include "bench/options.h"
+#include "bench/rendezvous.h"
 
 namespace nezha::bench {
 
@@ -21,7 +24,7 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 class Meeting {
  public:
   // Opens the store that the options name, under their prefix.
-  explicit Meeting(const Options& options);
+  explicit Meeting(const Rendezvous& options);
 
   // Where the library under test joins the ranks.
   std::shared_ptr<::gloo::rendezvous::Store> store() const { return counted_; }
@@ -41,16 +44,35 @@ class Meeting {
 
   // Every rank's text at rank 0, by rank; nothing on the others. They return when rank 0 has it.
   std::vector<std::string> at_rank_0(const std::string& topic, const std::string& text);
+  // The texts of all ranks, which may take `patience`, or the timeout of the options, to come. The
+  // error names every rank that is missing.
+  std::vector<std::string> gather(const std::string& topic, const std::string& text);
+  std::vector<std::string> gather(const std::string& topic, const std::string& text,
+                                  std::chrono::milliseconds patience);
+
+  // Not collective: gives this rank's text to the ranks that read it. Throws if the topic is used.
+  void publish(const std::string& topic, const std::string& text);
+  // Waits for the text of a rank, for `patience` or the timeout of the options.
+  std::string read(const std::string& topic, int rank);
+  std::string read(const std::string& topic, int rank, std::chrono::milliseconds patience);
+
+  // Not collective: leaves this rank's keys to expire in the store, for ranks that have yet to read
+  // them.
+  void leave();
 
   // Tells the ranks that wait for this one why it fails. Not collective; throws nothing.
   void tell_failure(const std::string& why);
 
  private:
-  void publish(const std::string& topic, const std::string& text);
-  std::string read(const std::string& topic, int rank);
-  void await(const std::string& key, int rank);
+  using Clock = std::chrono::steady_clock;
 
-  const Options& options_;
+  std::optional<std::string> await(const std::string& key, int rank, Clock::time_point end);
+  std::string has_not_come(absl::string_view verb) const;
+  [[noreturn]] void throw_late(const std::vector<int>& ranks, std::chrono::milliseconds patience,
+                               const std::string& why) const;
+  std::string value_of(const std::string& key);
+
+  const Rendezvous& options_;
   std::shared_ptr<::gloo::rendezvous::Store> store_;
   std::shared_ptr<CountedStore> counted_;
 };

@@ -1,19 +1,11 @@
 #include "bench/options.h"
 
-#include <getopt.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <functional>
-#include <limits>
 #include <numeric>
-#include <system_error>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -23,41 +15,11 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "bench/element_type.h"
-#include "common/port_range.h"
 #include "common/shares.h"
-#include "common/spelling.h"
-#include "nezha/errors.h"
-#include "nezha/launch.h"
 #include "nezha/version.h"
 
 namespace nezha::bench {
 namespace {
-
-struct Option {
-  char letter;        // 0: it has none
-  std::string name;   // empty: a heading of the help, which is all there is to it
-  std::string value;  // what the help calls the value; empty: it takes none
-  std::string help;
-  std::function<void(const std::string&)> set;
-};
-using OptionTable = std::vector<Option>;
-
-// "; did you mean NAME?" of the nearest known name, or nothing if none is near.
-std::string suggestion(const std::string& name, const std::vector<std::string>& known,
-                       absl::string_view before, absl::string_view after) {
-  const auto meant = near_name(name, {known.begin(), known.end()});
-  return meant ? absl::StrCat("; did you mean ", before, *meant, after, "?") : "";
-}
-
-// The setters throw UsageError with the reason alone; whoever calls them knows the option's name.
-template <typename T>
-T to_number(const std::string& text, T least, T most = std::numeric_limits<T>::max()) {
-  T number{};
-  if (absl::SimpleAtoi(text, &number) && number >= least && number <= most) return number;
-  std::string wanted = absl::StrCat("a whole number of at least ", least);
-  if (most != std::numeric_limits<T>::max()) absl::StrAppend(&wanted, " and at most ", most);
-  throw UsageError("not " + wanted);
-}
 
 // A count such as 65536, 64K, 16m or 1Gi: K, M and G are multiples of 1024, in either case.
 size_t to_count(const std::string& text) {
@@ -84,30 +46,6 @@ std::vector<size_t> to_counts(const std::string& text) {
   std::vector<size_t> counts;
   for (const auto part : absl::StrSplit(text, ',')) counts.push_back(to_count(std::string(part)));
   return counts;
-}
-
-absl::Duration to_duration(const std::string& text) {
-  absl::Duration duration;
-  if (!absl::ParseDuration(text, &duration)) {
-    throw UsageError("not a duration, such as 500ms or 2s");
-  }
-  if (duration <= absl::ZeroDuration()) throw UsageError("a duration must be positive");
-  if (duration > absl::Hours(24)) throw UsageError("a duration is at most a day, 24h");
-  return duration;
-}
-
-// As in NEZHA_RAILS: a name begins with no digit, so that tcp:eth0?cpus=0-3,8,tcp:eth1 has two.
-std::vector<std::string> to_names(const std::string& text) {
-  std::vector<std::string> names;
-  for (const auto part : absl::StrSplit(text, ',')) {
-    if (!names.empty() && !part.empty() && absl::ascii_isdigit(part.front())) {
-      absl::StrAppend(&names.back(), ",", part);
-    } else {
-      names.emplace_back(part);
-    }
-  }
-  if (std::count(names.begin(), names.end(), "") > 0) throw UsageError("an empty name");
-  return names;
 }
 
 double to_line_rate(const std::string& text) {
@@ -138,38 +76,6 @@ std::string one_of_theirs(const std::string& text, const std::vector<std::string
 Format to_format(const std::string& text) {
   one_of(text, {"table", "json", "csv"});
   return text == "table" ? Format::kTable : text == "json" ? Format::kJson : Format::kCsv;
-}
-
-std::string to_ports(const std::string& text) {
-  if (text.empty() || !PortRange::parse(text)) {
-    throw UsageError(std::string("not ") + PortRange::kMayBe);
-  }
-  return text;
-}
-
-void add_rendezvous_options(OptionTable& table, Options& o) {
-  table.insert(
-      table.end(),
-      {{0, "", "", "Ranks and how they meet", {}},
-       {'s', "size", "N", "number of ranks (default: $SIZE, or the launcher's: mpirun, srun, ...)",
-        [&o](const auto& v) { o.size = to_number(v, 1); }},
-       {'r', "rank", "N", "this process's rank, from 0 (default: $RANK, or the launcher's)",
-        [&o](const auto& v) { o.rank = to_number(v, 0); }},
-       {0, "shared-path", "DIR", "a directory that all ranks see; made if its parent exists",
-        [&o](const auto& v) { o.shared_path = v; }},
-       {0, "store", "URL", "or a Redis server: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]",
-        [&o](const auto& v) { o.store_url = v; }},
-       {0, "redis-host", "HOST", "or a Redis server that has no password",
-        [&o](const auto& v) { o.redis_host = v; }},
-       {0, "redis-port", "PORT", "its port (default: 6379)",
-        [&o](const auto& v) { o.redis_port = to_number(v, 1, 65535); }},
-       {'x', "prefix", "NAME",
-        "rendezvous prefix, unique for each run (default: the launcher's name of the job, or"
-        " prefix)",
-        [&o](const auto& v) { o.prefix = v; }},
-       {0, "timeout", "TIME", "the deadline of each operation (default: 30s)", [&o](const auto& v) {
-          o.timeout = absl::ToChronoMilliseconds(absl::Ceil(to_duration(v), absl::Milliseconds(1)));
-        }}});
 }
 
 void add_measurement_options(OptionTable& table, Options& o, const Dialect& dialect) {
@@ -311,81 +217,8 @@ void print_explanations() {
 void print_help(const OptionTable& table, const Dialect& dialect) {
   std::printf("%s - %s\n\nusage: %s [options] %s\n", dialect.program.c_str(), dialect.about.c_str(),
               dialect.program.c_str(), absl::StrJoin(dialect.collectives, "|").c_str());
-  for (const auto& option : table) {
-    if (option.name.empty()) {
-      std::printf("\n%s:\n", option.help.c_str());
-      continue;
-    }
-    const std::string letter =
-        option.letter == 0 ? "    " : std::string{'-', option.letter, ',', ' '};
-    const std::string left =
-        letter + "--" + option.name + (option.value.empty() ? "" : " ") + option.value;
-    std::printf("  %-28s %s\n", left.c_str(), option.help.c_str());
-  }
+  print_options(table);
   print_explanations();
-}
-
-constexpr int kFirstLongOnly = 256;  // getopt's values of options without a letter
-
-int getopt_value(const OptionTable& table, size_t i) {
-  return table[i].letter != 0 ? table[i].letter : kFirstLongOnly + static_cast<int>(i);
-}
-
-const Option* find(const OptionTable& table, int value) {
-  for (size_t i = 0; i < table.size(); ++i) {
-    if (getopt_value(table, i) == value) return &table[i];
-  }
-  return nullptr;
-}
-
-[[noreturn]] void refuse(const OptionTable& table, int reason, const char* word) {
-  const Option* option = find(table, optopt);
-  if (reason == ':' && option != nullptr) throw UsageError("--" + option->name + " needs a value");
-  if (option != nullptr) throw UsageError("--" + option->name + " takes no value");
-  if (optopt != 0) throw UsageError(std::string("unknown option -") + static_cast<char>(optopt));
-  std::vector<std::string> known;
-  for (const auto& entry : table) {
-    if (!entry.name.empty()) known.push_back(entry.name);
-  }
-  const std::string name(word, std::strcspn(word, "="));
-  throw UsageError("unknown option " + name + suggestion(name.substr(2), known, "--", ""));
-}
-
-// Calls the setters; returns what is not an option.
-std::vector<std::string> apply(const OptionTable& table, int argc, char** argv) {
-  std::string letters = ":";  // a missing value is to be told apart from an unknown option
-  std::vector<option> longs;
-  for (size_t i = 0; i < table.size(); ++i) {
-    const bool takes_value = !table[i].value.empty();
-    if (table[i].letter != 0) letters += std::string(1, table[i].letter) + (takes_value ? ":" : "");
-    if (table[i].name.empty()) continue;
-    longs.push_back({table[i].name.c_str(), takes_value ? required_argument : no_argument, nullptr,
-                     getopt_value(table, i)});
-  }
-  longs.push_back({});
-  opterr = 0;
-  for (int value;
-       (value = getopt_long(argc, argv, letters.c_str(), longs.data(), nullptr)) != -1;) {
-    const Option* option = find(table, value);
-    if (option == nullptr) refuse(table, value, argv[optind - 1]);
-    const std::string text = optarg == nullptr ? "" : optarg;
-    try {
-      option->set(text);
-    } catch (const UsageError& error) {
-      throw UsageError("--" + option->name + " '" + text + "': " + error.what());
-    }
-  }
-  return {argv + optind, argv + argc};
-}
-
-void from_environment(const char* name, const std::function<void(const std::string&)>& set) {
-  const char* text = std::getenv(name);
-  if (text == nullptr || *text == '\0') return;
-  try {
-    set(text);
-  } catch (const UsageError& error) {
-    throw UsageError(std::string(name) + "='" + text + "' in the environment: " + error.what());
-  }
 }
 
 // What the command line has not given and the library would take from its environment: reports and
@@ -422,38 +255,6 @@ void take_defaults(const Dialect& dialect, Options& o) {
   if (o.algorithm.empty()) o.algorithm = dialect.algorithms.front();
 }
 
-// What the command line has not given.
-void take_from_environment(Options& o) {
-  LaunchEnvironment launch;
-  const bool needed = o.rank < 0 || o.size < 1;
-  // RANK and SIZE are nobody's but ours; a launcher may be around all that is run here.
-  if (needed && (std::getenv("RANK") == nullptr || std::getenv("SIZE") == nullptr)) {
-    try {
-      launch = launch_environment();
-    } catch (const InvalidArgument& error) {
-      throw UsageError(error.what());
-    }
-  }
-  if (o.prefix.empty()) o.prefix = launch.job.empty() ? "prefix" : launch.job;
-  if (launch.launcher.empty()) {
-    const auto set_size = [&](const auto& v) { o.size = to_number(v, 1); };
-    const auto set_rank = [&](const auto& v) { o.rank = to_number(v, 0); };
-    if (o.size < 1) from_environment("SIZE", set_size);
-    if (o.rank < 0) from_environment("RANK", set_rank);
-  }
-  if (o.size < 1) o.size = launch.size;
-  if (o.rank < 0) o.rank = launch.rank;
-}
-
-void check_meeting_place(const Options& o) {
-  const int given =
-      int{!o.shared_path.empty()} + int{!o.store_url.empty()} + int{!o.redis_host.empty()};
-  if (given == 1) return;
-  constexpr absl::string_view kPlaces = "one of --shared-path, --store, --redis-host";
-  throw UsageError(given == 0 ? absl::StrCat(kPlaces, " is needed, for the rendezvous")
-                              : absl::StrCat("give only ", kPlaces, "; there are ", given));
-}
-
 // How many slices there are: a flare rail has none, and alone it has one rail of links beside it.
 size_t slices_of(const std::vector<std::string>& rails) {
   const auto is_link = [](const auto& rail) { return !absl::StartsWith(rail, "flare:"); };
@@ -462,15 +263,7 @@ size_t slices_of(const std::vector<std::string>& rails) {
 }
 
 void check_together(const Options& o, const Dialect& dialect) {
-  constexpr const char* kOr =
-      " is needed, or a launcher such as mpirun, or RANK and SIZE in the"
-      " environment";
-  if (o.size < 1) throw UsageError(std::string("--size") + kOr);
-  if (o.rank < 0) throw UsageError(std::string("--rank") + kOr);
-  if (o.rank >= o.size) {
-    throw UsageError(absl::StrCat("rank ", o.rank, " of ", o.size, ": ranks are 0 to size - 1"));
-  }
-  check_meeting_place(o);
+  check_rendezvous(o);
   if (o.rails.empty() && dialect.list_rails == nullptr) {
     throw UsageError("--" + dialect.rails_option + " is needed");
   }
@@ -488,17 +281,6 @@ void check_together(const Options& o, const Dialect& dialect) {
   if (o.rails_report && o.format == Format::kCsv) {
     throw UsageError("--rails-report is for --format table and json");
   }
-}
-
-// Whichever rank is first makes the directory, in one that must exist: a name that is mistyped is
-// likelier there.
-void make_shared_path(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directory(path, error);
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) return;
-  throw UsageError("--shared-path '" + path +
-                   "': not a directory, and it cannot be made: " + error.message());
 }
 
 std::string the_collective(const std::vector<std::string>& words, const Dialect& dialect) {
@@ -583,7 +365,7 @@ std::optional<Options> parse_options(int argc, char** argv, const Dialect& diale
   bool version = false;
   bool list_rails = false;
   OptionTable table;
-  add_rendezvous_options(table, options);
+  add_rendezvous_options(table, options, "the deadline of each operation (default: 30s)");
   add_measurement_options(table, options, dialect);
   add_rail_options(table, options, dialect, list_rails);
   table.push_back({'h', "help", "", "this text", [&help](const auto&) { help = true; }});
@@ -616,7 +398,7 @@ std::optional<Options> parse_options(int argc, char** argv, const Dialect& diale
   take_from_environment(options);
   take_defaults(dialect, options);
   check_together(options, dialect);
-  if (!options.shared_path.empty()) make_shared_path(options.shared_path);
+  make_shared_path(options);
   return options;
 }
 

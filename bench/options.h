@@ -4,17 +4,12 @@
 #include <chrono>
 #include <cstddef>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
-namespace nezha::bench {
+#include "bench/rendezvous.h"
 
-// A command line that cannot be carried out. The program exits with status 2.
-class UsageError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
+namespace nezha::bench {
 
 enum class Format { kTable, kJson, kCsv };
 
@@ -45,17 +40,7 @@ struct Dialect {
   std::string environment_help = {};
 };
 
-struct Options {
-  int rank = -1;  // not given
-  int size = 0;   // not given
-  // Where the ranks meet: one of the three.
-  std::string shared_path;
-  std::string store_url;
-  std::string redis_host;
-  int redis_port = 6379;
-  std::string prefix;
-  std::chrono::milliseconds timeout{0};  // until it is known
-
+struct Options : Rendezvous {
   std::string collective;
   std::string type;       // of the elements; empty: the collective has none
   std::string operation;  // empty: the collective combines nothing
@@ -98,11 +83,9 @@ bool fit(const std::vector<double>& shares, const std::vector<std::string>& rail
 // The shares in words; if there are none, "learned", a 1 for each rail, or "not given".
 std::string shares_text(const Options& options);
 
-// Reads the command line. A rank and a number of ranks that it does not give are RANK and SIZE of
-// the environment, if both are there; else the launcher's (nezha/launch.h); else what there is of
-// RANK and SIZE. Makes the shared path, if one is given. Returns nothing if the user asked for the
-// help, the version or a list of rails, which has then been printed.
-// Throws UsageError.
+// Reads the command line, and completes it from the environment (take_from_environment). Makes the
+// shared path, if one is given. Returns nothing if the user asked for the help, the version or a
+// list of rails, which has then been printed. Throws UsageError.
 std::optional<Options> parse_options(int argc, char** argv, const Dialect& dialect);
 
 }  // namespace nezha::bench

@@ -27,8 +27,8 @@ absl::Status bad(absl::string_view uri, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("rail '", uri, "': ", why));
 }
 
-Factory make_tcp(absl::string_view text, const RailUri& uri, const Cpus& cpus,
-                 const PortRange& ports) {
+absl::StatusOr<tcp::DeviceOptions> parse_tcp(absl::string_view text, const RailUri& uri,
+                                             const Cpus& cpus, const PortRange& ports) {
   tcp::DeviceOptions options{
       .interface = uri.interface, .rail = uri.interface, .ports = ports, .cpus = cpus};
   for (const auto& [key, value] : uri.options) {
@@ -59,12 +59,20 @@ Factory make_tcp(absl::string_view text, const RailUri& uri, const Cpus& cpus,
     return bad(text, absl::StrCat("a rail's name has 1 to ", wire::kMaxRailName,
                                   " characters and no spaces"));
   }
-  return Endpoint::DeviceFactory([options](Progress& progress, Acceptor& acceptor,
-                                           Rail rail) -> absl::StatusOr<std::unique_ptr<Device>> {
-    auto device = tcp::TcpDevice::create(progress, acceptor, rail, options);
-    if (!device.ok()) return device.status();
-    return std::unique_ptr<Device>(*std::move(device));
-  });
+  return options;
+}
+
+Factory make_tcp(absl::string_view text, const RailUri& uri, const Cpus& cpus,
+                 const PortRange& ports) {
+  const auto parsed = parse_tcp(text, uri, cpus, ports);
+  if (!parsed.ok()) return parsed.status();
+  return Endpoint::DeviceFactory(
+      [options = *parsed](Progress& progress, Acceptor& acceptor,
+                          Rail rail) -> absl::StatusOr<std::unique_ptr<Device>> {
+        auto device = tcp::TcpDevice::create(progress, acceptor, rail, options);
+        if (!device.ok()) return device.status();
+        return std::unique_ptr<Device>(*std::move(device));
+      });
 }
 
 // Adding a kind of network: a folder under transport/, and a line here.
@@ -151,6 +159,13 @@ Factory device_factory(absl::string_view text, const Cpus& cpus, const PortRange
   known.emplace_back("flare");
   return bad(text, absl::StrCat("'", uri->kind, "' is no kind of rail (there are: ",
                                 absl::StrJoin(known, ", "), ")"));
+}
+
+absl::StatusOr<tcp::DeviceOptions> tcp_device(absl::string_view text, const PortRange& ports) {
+  const auto uri = RailUri::parse(text);
+  if (!uri.ok()) return uri.status();
+  if (uri->kind != "tcp") return bad(text, "it is no tcp rail");
+  return parse_tcp(text, *uri, Cpus(), ports);
 }
 
 void await_addresses(const std::vector<std::string>& uris, Nanos deadline) {

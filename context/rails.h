@@ -12,6 +12,7 @@
 #include "common/port_range.h"
 #include "flare_offload/engine/flare_engine.h"
 #include "transport/endpoint.h"
+#include "transport/tcp/device.h"
 
 namespace nezha {
 
@@ -36,6 +37,9 @@ absl::StatusOr<flare::FlareOptions> switch_rail(absl::string_view text);
 absl::StatusOr<Endpoint::DeviceFactory> device_factory(absl::string_view text,
                                                        const Cpus& cpus = {},
                                                        const PortRange& ports = {});
+
+// What the URI `text` of a tcp rail asks for; another kind of rail is an error.
+absl::StatusOr<tcp::DeviceOptions> tcp_device(absl::string_view text, const PortRange& ports = {});
 
 // Waits until each rail's interface has an address that can be used, or none that soon could be:
 // the kernel takes a second or two to find out whether another host has a new IPv6 address. Blocks.

@@ -178,7 +178,7 @@ TEST_F(EndpointStrangers, HellosForOthersAreRefusedWithTheReason) {
   {
     Stranger stranger(host_.addresses["a"]);
     wire::HelloBytes bytes = wire::encode(hello());
-    bytes[8] = std::byte{9};  // the version
+    bytes[8] = std::byte{wire::kVersion + 1};
     stranger.write(bytes);
     const auto welcome = stranger.welcome();
     ASSERT_TRUE(welcome.ok());

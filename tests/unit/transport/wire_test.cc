@@ -69,7 +69,7 @@ absl::Span<const std::byte> span(const std::string& text) {
 TEST(WireLayout, Hello) {
   EXPECT_EQ(hex(encode(some_hello())),
             "4e455a48410d0a00"
-            "0800"
+            "0900"
             "0000"
             "74737271"
             "08070605040302011817161514131211"

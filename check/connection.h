@@ -1,0 +1,39 @@
+// A connection to a peer's nezha-check on one rail, or why there is none.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "check/greeting.h"
+#include "check/measurement.h"
+#include "check/stream.h"
+#include "common/clock.h"
+#include "transport/tcp/socket.h"
+
+namespace nezha::check {
+
+// One end of a rail and the other.
+struct Target {
+  UniqueId token;
+  int rank = 0;  // this one
+  int peer = 0;
+  int peer_rail = 0;           // the place among the peer's rails
+  std::string interface;       // this rank's
+  tcp::Address from;           // of the interface, without a port
+  tcp::Address to;             // where the peer listens
+  std::string peer_interface;  // which the connection ought to arrive at
+};
+
+struct Attempt {
+  Outcome outcome = Outcome::kFailed;
+  std::string detail;            // as in Reach
+  std::optional<Stream> stream;  // of outcome kConnected and kWrongInterface
+};
+
+// The largest segment that fits into a packet; 0: as the kernel chooses.
+using MaxSegment = int;
+
+// Connects through this rank's interface, asks for the service, and waits for the peer's welcome.
+Attempt connect_to(const Target& target, Service service, MaxSegment segment, Nanos deadline);
+
+}  // namespace nezha::check

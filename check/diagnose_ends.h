@@ -1,0 +1,26 @@
+// Faults that the ranks' own rails show, before anything is measured.
+#pragma once
+
+#include <vector>
+
+#include "check/diagnosis.h"
+#include "check/ways.h"
+
+namespace nezha::check {
+
+// Rails that cannot be used or are down, names that only some ranks have, MTUs that differ.
+std::vector<Finding> diagnose_ends(const Evidence& evidence);
+
+// Whether the host answers for the address of this end at another interface of the same subnet too
+// (ARP flux).
+bool answers_at_either(const RailEnd& end);
+// What mends a host with two interfaces on one subnet.
+constexpr const char* kOneSubnet =
+    "`sysctl net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2"
+    " net.ipv4.conf.all.rp_filter=2`";
+
+// Whether what is wrong with the way's ends has been told already: an interface that is down, or an
+// address that does not lead out of its host.
+bool is_hopeless(const Words& words, const Way& way);
+
+}  // namespace nezha::check

@@ -1,0 +1,14 @@
+// What the measurements between pairs of ranks show: packets that are too large for the path, rates
+// that stand out.
+#pragma once
+
+#include <vector>
+
+#include "check/diagnosis.h"
+#include "check/ways.h"
+
+namespace nezha::check {
+
+std::vector<Finding> diagnose_paths(const Evidence& evidence);
+
+}  // namespace nezha::check

@@ -1,0 +1,39 @@
+// How large the packets are that get through on a rail, in each direction.
+//
+// A frame here is one segment of TCP, as large as fits into a packet. TCP is what nezha's rails use
+// and what their firewalls let through, and it sends segments that may not be cut into fragments. A
+// segment that never arrives is one that the path loses: handshakes and other small packets got
+// through before it.
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "check/connection.h"
+#include "check/stream.h"
+
+namespace nezha::check {
+
+// Sends one segment of the size that the connection has, and waits until the peer confirms it.
+// Returns the size of its IP packet, bytes.
+absl::StatusOr<int> send_frame(Stream& stream, Nanos deadline);
+// The other end of send_frame().
+absl::Status take_frame(Stream& stream, Nanos deadline);
+// For a peer that asks for a frame: also tells how large it was.
+absl::Status give_frame(Stream& stream, Nanos deadline);
+
+// What a direction lets through.
+struct FrameSize {
+  int largest = 0;     // IP packet, bytes; 0: none of those that were tried
+  bool loses = false;  // packets of the size that the kernel makes
+};
+struct FrameSizes {
+  FrameSize there;
+  FrameSize back;
+};
+
+// `mtu` is the smaller one of the two ends' MTUs. Takes a few round trips if nothing is lost, and
+// else up to kMostFrameTime.
+FrameSizes measure_frames(const Target& target, int mtu);
+constexpr Nanos kMostFrameTime = 4 * kSecond;
+
+}  // namespace nezha::check

@@ -1,0 +1,99 @@
+// What the ranks tell each other of what they have and what they have measured. It travels as text
+// through the rendezvous store, since the rails may be broken.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace nezha::check {
+
+// One rank's end of a rail, as its host's kernel describes it.
+struct RailEnd {
+  std::string rail;  // its name
+  std::string interface;
+  bool is_found = false;  // by auto; such rails may also be paired by their interfaces' names
+  std::string error;      // why this end cannot be tested; empty: it can
+
+  std::string address;  // without the port
+  std::string subnet;   // 10.0.0.0/16
+  uint16_t port = 0;    // where nezha-check listens
+  int mtu = 0;          // bytes
+  bool is_running = false;
+  bool is_loopback = false;
+  // Of IPv4, as they take effect: the larger one of the interface's and all interfaces' values.
+  int rp_filter = 0;
+  int arp_ignore = 0;
+  std::string sibling;  // another interface of the host that is on the same subnet; empty: none
+
+  bool is_ipv4() const { return address.find(':') == std::string::npos; }
+};
+
+struct RankFacts {
+  int size = 0;              // how many ranks it expects
+  std::string host;          // its name
+  std::string namespace_id;  // of the host's kernel and network namespace
+  std::vector<RailEnd> rails;
+};
+
+// How an attempt to connect ended.
+enum class Outcome {
+  kConnected,
+  kRefused,
+  kSilent,          // nothing came back
+  kNoRoute,         // the kernel knows no way, or a router or a firewall said that there is none
+  kNoNeighbour,     // no host has answered for the address (ARP, neighbour discovery)
+  kWrongInterface,  // the connection has arrived, at another interface of the peer than the rail's
+  kStranger,        // it is no nezha-check of this run that answers, or another rank's
+  kFailed,          // anything else
+};
+
+// One rank's attempt to connect to a peer on a rail.
+struct Reach {
+  int peer = 0;
+  int rail = 0;       // the place among this rank's rails
+  int peer_rail = 0;  // the place among the peer's rails
+  Outcome outcome = Outcome::kFailed;
+  std::string detail;  // the kernel's error, or the interface that the connection arrived at
+};
+
+// What one of the ranks `from` and `to` has measured on a rail between them. "There" is the way
+// from `from` to `to`.
+struct Path {
+  static constexpr int kUnknown = -1;  // not measured
+
+  int from = 0;
+  int to = 0;
+  int rail = 0;     // the place among the rails of `from`
+  int to_rail = 0;  // the place among the rails of `to`
+  // The largest IP packet that got through, bytes; 0: none of those that were tried.
+  int frame_there = kUnknown;
+  int frame_back = kUnknown;
+  // Whether packets of the size that the sender's kernel makes were lost. A kernel that knows of a
+  // smaller MTU on the way, by a route or a router, makes smaller packets, which is no fault.
+  bool loses_there = false;
+  bool loses_back = false;
+  double round_trip_us = kUnknown;  // the median
+  double gbps_there = kUnknown;     // Gbit/s of payload
+  double gbps_back = kUnknown;
+  std::string error;  // what ended the measurement early
+};
+
+// Everything that the diagnosis is made from.
+struct Evidence {
+  std::vector<RankFacts> ranks;
+  std::vector<std::vector<Reach>> reaches;  // by rank
+  std::vector<Path> paths;
+};
+
+// The text of each, and back. Decoding throws std::runtime_error if the text makes no sense, as
+// that of another version of the program. It accepts no rank or rail that does not exist.
+std::string encode(const RankFacts& facts);
+std::string encode(const std::vector<Reach>& reaches);
+std::string encode(const std::vector<Path>& paths);
+RankFacts decode_facts(const std::string& text);
+std::vector<Reach> decode_reaches(const std::string& text, int rank,
+                                  const std::vector<RankFacts>& ranks);
+std::vector<Path> decode_paths(const std::string& text, const std::vector<RankFacts>& ranks);
+
+}  // namespace nezha::check

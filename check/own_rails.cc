@@ -1,0 +1,141 @@
+#include "check/own_rails.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <set>
+#include <thread>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/descriptor.h"
+#include "common/log.h"
+#include "context/auto_rails.h"
+#include "context/rails.h"
+#include "control/nic_probe.h"
+#include "transport/tcp/interface.h"
+
+namespace nezha::check {
+namespace {
+
+// The value that takes effect of an IPv4 setting of an interface; 0 if the kernel does not tell.
+int ipv4_setting(const std::string& interface, const std::string& name) {
+  int largest = 0;
+  for (const std::string& whose : {std::string("all"), interface}) {
+    const auto text = read_file(absl::StrCat("/proc/sys/net/ipv4/conf/", whose, "/", name), 16);
+    int value = 0;
+    if (text && absl::SimpleAtoi(*text, &value)) largest = std::max(largest, value);
+  }
+  return largest;
+}
+
+const InterfaceAddress* find_address(const Interface& interface, const std::string& host) {
+  for (const InterfaceAddress& address : interface.addresses) {
+    if (absl::StrCat(host, "/", address.prefix) == address.str()) return &address;
+  }
+  return nullptr;
+}
+
+// Another interface of the host with an address in the same subnet.
+std::string sibling_of(const Interface& interface, const InterfaceAddress& subnet,
+                       const std::vector<Interface>& interfaces) {
+  for (const Interface& other : interfaces) {
+    if (other.index == interface.index || other.is_loopback) continue;
+    for (const InterfaceAddress& address : other.addresses) {
+      if (address.subnet() == subnet && !address.is_link_local()) return other.name;
+    }
+  }
+  return "";
+}
+
+void describe(RailEnd& end, const std::vector<Interface>& interfaces) {
+  for (const Interface& interface : interfaces) {
+    if (interface.name != end.interface) continue;
+    end.mtu = interface.mtu;
+    end.is_running = interface.is_up && interface.has_carrier;
+    end.is_loopback = interface.is_loopback;
+    if (const InterfaceAddress* address = find_address(interface, end.address)) {
+      end.subnet = address->subnet().str();
+      end.sibling = sibling_of(interface, address->subnet(), interfaces);
+    }
+  }
+  end.rp_filter = ipv4_setting(end.interface, "rp_filter");
+  end.arp_ignore = ipv4_setting(end.interface, "arp_ignore");
+}
+
+absl::StatusOr<tcp::Address> address_of(const tcp::DeviceOptions& device, Nanos deadline) {
+  for (;;) {
+    auto address = tcp::interface_address(device.interface, device.address);
+    if (!absl::IsUnavailable(address.status()) || now() >= deadline) return address;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<WantedRails> wanted_rails(const std::vector<std::string>& list,
+                                         const PortRange& ports) {
+  WantedRails wanted;
+  std::vector<std::string> uris = list;
+  if (is_auto(list)) {
+    auto found = find_rails(list, log());
+    if (!found.ok()) return found.status();
+    uris = std::move(found->uris);
+    wanted.found = true;
+  }
+  std::set<std::string> names;
+  for (const std::string& uri : uris) {
+    if (is_switch_rail(uri)) {
+      wanted.skipped.push_back(uri);
+      continue;
+    }
+    auto device = tcp_device(uri, ports);
+    if (!device.ok()) return device.status();
+    if (!names.insert(device->rail).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("two rails are called '", device->rail, "'; ?rail=NAME gives another name"));
+    }
+    wanted.devices.push_back(*std::move(device));
+  }
+  if (wanted.devices.empty()) return absl::InvalidArgumentError("there is no tcp rail to test");
+  return wanted;
+}
+
+absl::StatusOr<std::vector<OwnRail>> own_rails(const WantedRails& wanted, Nanos deadline) {
+  std::vector<OwnRail> rails;
+  for (const tcp::DeviceOptions& device : wanted.devices) {
+    OwnRail& rail = rails.emplace_back();
+    rail.end.rail = device.rail;
+    rail.end.interface = device.interface;
+    rail.end.is_found = wanted.found;
+    const auto address = address_of(device, deadline);
+    if (!address.ok()) {
+      rail.end.error = std::string(address.status().message());
+      continue;
+    }
+    rail.address = *address;
+    rail.end.address = address->host();
+  }
+  const auto interfaces = probe_interfaces();
+  if (!interfaces.ok()) return interfaces.status();
+  for (OwnRail& rail : rails) describe(rail.end, *interfaces);
+  return rails;
+}
+
+RankFacts describe_host() {
+  RankFacts facts;
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) == 0) facts.host = name.data();
+  const std::string kernel = read_file("/proc/sys/kernel/random/boot_id", 64).value_or("");
+  struct stat status {};
+  const bool is_known = stat("/proc/self/ns/net", &status) == 0;
+  facts.namespace_id =
+      absl::StrCat(absl::StripAsciiWhitespace(kernel), "/", is_known ? status.st_ino : 0);
+  return facts;
+}
+
+}  // namespace nezha::check

@@ -1,0 +1,38 @@
+// This rank's rails: what the command line or auto makes of this host's interfaces.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "check/measurement.h"
+#include "common/clock.h"
+#include "common/port_range.h"
+#include "transport/tcp/device.h"
+
+namespace nezha::check {
+
+// A rail of this rank, and its address to listen at and to connect from.
+struct OwnRail {
+  RailEnd end;
+  tcp::Address address;
+};
+
+// The devices that the list of rails stands for. The error says which rail makes no sense.
+// `found`: auto has chosen them. `skipped`: rails in the list that are no tcp rails.
+struct WantedRails {
+  std::vector<tcp::DeviceOptions> devices;
+  bool found = false;
+  std::vector<std::string> skipped;
+};
+absl::StatusOr<WantedRails> wanted_rails(const std::vector<std::string>& list,
+                                         const PortRange& ports);
+
+// What the kernel says of each rail; an end that cannot be used has an error. Waits until the
+// deadline for addresses that are being checked for duplicates.
+absl::StatusOr<std::vector<OwnRail>> own_rails(const WantedRails& wanted, Nanos deadline);
+
+// This host's name, and what identifies its kernel and network namespace.
+RankFacts describe_host();
+
+}  // namespace nezha::check

@@ -1,0 +1,40 @@
+// The measurements of pairs of ranks, in rounds.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/meeting.h"
+#include "check/connection.h"
+#include "check/measurement.h"
+#include "check/own_rails.h"
+#include "check/schedule.h"
+
+namespace nezha::check {
+
+// What a rank needs to take part in the measurements.
+struct Rounds {
+  int rank = 0;
+  UniqueId token;
+  const std::vector<OwnRail>& rails;
+  const Evidence& evidence;  // the paths are not there yet
+  std::function<void(size_t round, size_t rounds)> progress;
+};
+
+// Measures with each peer when the turn of their pair has come, and publishes the paths. The lower
+// rank measures the rails by which it has reached the higher one. Then the higher rank measures the
+// rails by which only it has reached the lower one. The other rank's Server does its part. Throws
+// if a rank that it waits for ends.
+void measure_pairs(const Rounds& rounds, bench::Meeting& meeting,
+                   std::chrono::milliseconds timeout);
+
+// What all ranks have measured. Waits for the last of them.
+std::vector<Path> gather_paths(const std::vector<RankFacts>& ranks, bench::Meeting& meeting,
+                               std::chrono::milliseconds timeout);
+
+// The longest that all rounds may take until a rank that is silent has failed.
+std::chrono::milliseconds patience(const std::vector<RankFacts>& ranks,
+                                   std::chrono::milliseconds timeout);
+
+}  // namespace nezha::check

@@ -1,0 +1,24 @@
+// Which rails two ranks have in common.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "check/measurement.h"
+
+namespace nezha::check {
+
+// A rail between two ranks: the places among the rails of each.
+struct Link {
+  int rail = 0;
+  int peer_rail = 0;
+};
+
+// The rails that the library would use between the two ranks, as far as both ends can be tested.
+std::vector<Link> common_links(const RankFacts& here, const RankFacts& there);
+
+// What a rail is called that is common to these ends: its name, or, if auto has paired rails of
+// different names, the interface's name.
+std::string label(const RailEnd& here, const RailEnd& there);
+
+}  // namespace nezha::check

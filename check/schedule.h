@@ -1,0 +1,18 @@
+// In which order pairs of ranks measure, so that each host is in one pair at a time.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace nezha::check {
+
+using Pair = std::pair<int, int>;  // of ranks, the lower one first
+using Round = std::vector<Pair>;   // pairs that measure at the same time
+
+// The rounds in which every pair of ranks that are on different hosts measures once. hosts[rank]
+// identifies the rank's host; no host is twice in a round. With one rank a host there are as few
+// rounds as there can be.
+std::vector<Round> schedule(const std::vector<std::string>& hosts);
+
+}  // namespace nezha::check

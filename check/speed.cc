@@ -1,0 +1,171 @@
+#include "check/speed.h"
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace nezha::check {
+namespace {
+
+constexpr size_t kPingSize = 16;  // bytes
+constexpr size_t kMostPings = 100;
+constexpr Nanos kPingTime = 50 * kMillisecond;
+constexpr Nanos kBurst = 100 * kMillisecond;
+constexpr Nanos kRamp = 25 * kMillisecond;  // of the burst, while TCP finds the rate
+constexpr size_t kChunk = 256 << 10;        // bytes
+constexpr Nanos kPatience = kSecond;        // for a connection, and for what comes first
+// Directions that differ so much are measured again: another program may have held one up.
+constexpr double kSuspicious = 2;
+constexpr int kMostTries = 3;
+
+double gbps(uint64_t bytes, Nanos time) {
+  return time <= 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(time);
+}
+
+uint64_t bytes_acknowledged(int fd) {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length);
+  return info.tcpi_bytes_acked;
+}
+
+// Bytes over a burst's time, without its beginning.
+class Meter {
+ public:
+  explicit Meter(Nanos begin) : begin_(begin) {}
+  void at(Nanos time, uint64_t bytes) {
+    if (time - begin_ >= kRamp && first_.time == 0) first_ = {time, bytes};
+    last_ = {time, bytes};
+  }
+  bool is_over() const { return last_.time - begin_ >= kBurst; }
+  double rate() const {
+    return first_.time == 0 ? 0 : gbps(last_.bytes - first_.bytes, last_.time - first_.time);
+  }
+
+ private:
+  struct Reading {
+    Nanos time = 0;
+    uint64_t bytes = 0;
+  };
+  Nanos begin_;
+  Reading first_;  // after the ramp; at time 0: none yet
+  Reading last_;
+};
+
+// What the peer's kernel has acknowledged counts, so that nothing need be drained at the end.
+double rate_there(Stream& stream) {
+  const std::vector<std::byte> chunk(kChunk);
+  const Nanos begin = now();
+  const uint64_t before = bytes_acknowledged(stream.fd());
+  Meter meter(begin);
+  while (!meter.is_over()) {
+    size_t count = 0;
+    const absl::Status status = stream.send_some(chunk, count, now() + 5 * kMillisecond);
+    if (!status.ok() && !absl::IsDeadlineExceeded(status)) break;
+    meter.at(now(), bytes_acknowledged(stream.fd()) - before);
+  }
+  return meter.rate();
+}
+
+double rate_back(Stream& stream) {
+  std::vector<std::byte> chunk(kChunk);
+  size_t count = 0;
+  if (!stream.receive_some(absl::MakeSpan(chunk), count, now() + kPatience).ok()) return 0;
+  uint64_t bytes = count;
+  Meter meter(now());
+  while (!meter.is_over()) {
+    const absl::Status status =
+        stream.receive_some(absl::MakeSpan(chunk), count, now() + 5 * kMillisecond);
+    if (status.ok()) bytes += count;
+    if (!status.ok() && !absl::IsDeadlineExceeded(status)) break;
+    meter.at(now(), bytes);
+  }
+  return meter.rate();
+}
+
+// The median of short exchanges, microseconds; kUnknown if there was none.
+double round_trip(Stream& stream) {
+  std::array<std::byte, kPingSize> ping{};
+  std::vector<Nanos> times;
+  const Nanos begin = now();
+  while (times.size() < kMostPings && (times.empty() || now() - begin < kPingTime)) {
+    const Nanos sent = now();
+    if (!stream.send(ping, sent + kPatience).ok()) break;
+    if (!stream.receive(absl::MakeSpan(ping), sent + kPatience).ok()) break;
+    times.push_back(now() - sent);
+  }
+  if (times.empty()) return Path::kUnknown;
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return static_cast<double>(*middle) / kMicrosecond;
+}
+
+// Calls `measure` with a connection for the service. False: there was none, as the path then says.
+template <typename Measure>
+bool with_stream(const Target& target, Service service, Path& path, Measure measure) {
+  Attempt attempt = connect_to(target, service, 0, now() + kPatience);
+  if (!attempt.stream) {
+    path.error = absl::StrCat("a further connection failed", attempt.detail.empty() ? "" : ": ",
+                              attempt.detail);
+    return false;
+  }
+  tcp::reset_on_close(attempt.stream->fd());  // what is on its way is not waited for
+  measure(*attempt.stream);
+  return true;
+}
+
+bool measure_rates(const Target& target, Path& path) {
+  return with_stream(target, Service::kTake, path,
+                     [&](Stream& stream) {
+                       path.gbps_there = std::max(path.gbps_there, rate_there(stream));
+                     }) &&
+         with_stream(target, Service::kGive, path, [&](Stream& stream) {
+           path.gbps_back = std::max(path.gbps_back, rate_back(stream));
+         });
+}
+
+}  // namespace
+
+void echo(Stream& stream, Nanos deadline) {
+  std::array<std::byte, kPingSize> ping{};
+  while (stream.receive(absl::MakeSpan(ping), deadline).ok() && stream.send(ping, deadline).ok()) {
+  }
+}
+
+void take(Stream& stream, Nanos deadline) {
+  std::vector<std::byte> chunk(kChunk);
+  size_t count = 0;
+  while (stream.receive_some(absl::MakeSpan(chunk), count, deadline).ok()) {
+  }
+}
+
+void give(Stream& stream, Nanos deadline) {
+  const std::vector<std::byte> chunk(kChunk);
+  size_t count = 0;
+  while (now() < deadline && stream.send_some(chunk, count, deadline).ok()) {
+  }
+}
+
+void measure_speed(const Target& target, Path& path) {
+  if (!with_stream(target, Service::kEcho, path,
+                   [&](Stream& stream) { path.round_trip_us = round_trip(stream); })) {
+    return;
+  }
+  const auto is_suspicious = [&] {
+    const auto [slow, fast] = std::minmax(path.gbps_there, path.gbps_back);
+    return slow * kSuspicious < fast;
+  };
+  int tries = 0;
+  do {
+    if (!measure_rates(target, path)) return;
+  } while (is_suspicious() && ++tries < kMostTries);
+}
+
+}  // namespace nezha::check
