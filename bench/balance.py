@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What bench/balancer measured (balancer.json), and what is worked out from it."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws what bench/balancer measured: throughput and shares over operations, and from which size on
 several rails carry a message, as PNG and SVG.
 

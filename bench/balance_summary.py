@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables at the end of bench/balancer."""
 
 from balance import (

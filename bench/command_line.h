@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options of a program's command line: a table of them, which is also the help.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rendezvous store that counts what it is asked for.
 #pragma once
 

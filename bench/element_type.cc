@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/element_type.h"
 
 namespace nezha::bench {
@@ -8,7 +9,7 @@ template <typename Number>
 std::vector<std::string> names(Number end) {
   std::vector<std::string> all;
   for (int number = 1; number < static_cast<int>(end); ++number) {
-    all.emplace_back(name_of(static_cast<Number>(number)));
+    all.emplace_back(nameOf(static_cast<Number>(number)));
   }
   return all;
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element types as C++ types, and the names of types and operations.
 #pragma once
 

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws the results of a run: latency, bandwidth and speed-up over size, as PNG and SVG.
 
 usage: bench/figure.py RESULTS.json    draws again, next to the file

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gloo-bench: Gloo measured in the same way as nezha. Several devices are driven as a user of Gloo
 // would drive them: by a context for each, with a part of the buffer and a thread of its own.
 #include <gloo/allreduce.h>
@@ -107,7 +108,7 @@ class GlooRunner : public Runner {
 
   std::unique_ptr<Operation> prepare(const Request& request) override {
     std::vector<GlooOptions> slices;
-    const auto ends = slice_ends(request.elements, size_of(request.type));
+    const auto ends = slice_ends(request.elements, sizeOf(request.type));
     for (size_t i = 0, begin = 0; i < ends.size(); begin = ends[i++]) {
       if (begin == ends[i]) continue;
       GlooOptions slice(contexts_[i]);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many bytes network interfaces have sent, for libraries that do not count their own.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/line_rate.h"
 
 #include <fnmatch.h>
@@ -50,7 +51,7 @@ double line_rate(const Options& options) {
   if (options.line_rate > 0) return options.line_rate;
   double megabits = 0;
   try {
-    for (const NetworkInterface& interface : network_interfaces()) {
+    for (const NetworkInterface& interface : networkInterfaces()) {
       if (!is_named(interface, options.rails) && !is_found(interface, options.rails)) continue;
       if (!has_speed(interface)) return 0;
       megabits += interface.speed;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How fast a rank's networks are, as far as its host knows.
 #pragma once
 

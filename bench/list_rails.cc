@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/list_rails.h"
 
 #include <algorithm>
@@ -38,7 +39,7 @@ Row row_of(const NetworkInterface& interface) {
 void list_rails() {
   std::vector<Row> rows{
       {"interface", "kind", "addresses", "Mbit/s", "MTU", "PCI", "NUMA", "rail", "why"}};
-  for (const NetworkInterface& interface : network_interfaces()) rows.push_back(row_of(interface));
+  for (const NetworkInterface& interface : networkInterfaces()) rows.push_back(row_of(interface));
   std::array<size_t, std::tuple_size_v<Row>> widths{};
   for (const Row& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());

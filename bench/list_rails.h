@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // nezha-bench --list-rails: the interfaces of this host, and what --rails auto makes of them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/measure.h"
 
 #include <algorithm>
@@ -125,7 +126,7 @@ Measurement Benchmark::measure(size_t elements) {
 void Benchmark::prepare(Job& job, size_t elements, uint32_t tag) {
   job.number = next_number_++;
   job.elements = elements;
-  job.input.resize(elements * size_of(type_));
+  job.input.resize(elements * sizeOf(type_));
   if (!options_.in_place) job.separate_output.assign(job.input.size(), kUnwritten);
   Request request{options_.collective, type_, to_operation(options_.operation)};
   request.input = job.input.data();

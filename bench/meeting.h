@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the ranks of a program tell each other through the rendezvous store.
 #pragma once
 

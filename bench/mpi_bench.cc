@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // mpi-bench: MPI measured in the same way as nezha. mpirun starts it, and its options say which
 // networks MPI uses, and how. Built once for each MPI library.
 #define OMPI_SKIP_MPICXX 1  // the C++ bindings, which MPI has given up

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // nezha-bench: the speed of nezha's collectives.
 #include <algorithm>
 #include <chrono>
@@ -35,7 +36,7 @@ const Dialect kDialect = {
     {"auto", "recursive-doubling", "halving-doubling", "direct"},
     {"model", "paper", "none", "shuffle"},
     &list_rails,
-    environment_help(),
+    environmentHelp(),
 };
 
 Algorithm algorithm_of(const Options& options) {

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What bench/flare measured (flare.json): cases of allreduces by a switch and without one."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws what bench/flare measured, as PNG and SVG.
 
 usage: bench/offload_figure.py flare.json    draws again, next to the file

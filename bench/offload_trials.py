@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs nezha-bench for bench/flare: over switches and their manager, and without them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a process that yields gives its core to."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/options.h"
 
 #include <algorithm>
@@ -369,7 +370,7 @@ std::optional<Options> parse_options(int argc, char** argv, const Dialect& diale
   add_measurement_options(table, options, dialect);
   add_rail_options(table, options, dialect, list_rails);
   table.push_back({'h', "help", "", "this text", [&help](const auto&) { help = true; }});
-  if (!dialect.environment_help.empty()) {
+  if (!dialect.environmentHelp.empty()) {
     table.push_back({0, "help-env", "", "the environment variables, which give defaults",
                      [&](const auto&) { help_environment = true; }});
   }
@@ -381,7 +382,7 @@ std::optional<Options> parse_options(int argc, char** argv, const Dialect& diale
     return std::nullopt;
   }
   if (help_environment) {
-    std::fputs(dialect.environment_help.c_str(), stdout);
+    std::fputs(dialect.environmentHelp.c_str(), stdout);
     return std::nullopt;
   }
   if (version) {
@@ -394,7 +395,7 @@ std::optional<Options> parse_options(int argc, char** argv, const Dialect& diale
   }
   options.collective = the_collective(words, dialect);
   complete_for_collective(options, dialect);
-  if (!dialect.environment_help.empty()) take_from_library_environment(table, dialect, options);
+  if (!dialect.environmentHelp.empty()) take_from_library_environment(table, dialect, options);
   take_from_environment(options);
   take_defaults(dialect, options);
   check_together(options, dialect);

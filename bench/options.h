@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The command line that the benchmark programs share; it follows Gloo's benchmark program.
 #pragma once
 
@@ -37,7 +38,7 @@ struct Dialect {
   // and --rails-report.
   void (*list_rails)() = nullptr;
   // What --help-env prints, of a library whose environment variables give defaults; else empty.
-  std::string environment_help = {};
+  std::string environmentHelp = {};
 };
 
 struct Options : Rendezvous {

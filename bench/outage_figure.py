@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws what bench/failover measured: throughput over time around a cut and a heal, as PNG and SVG.
 
 usage: bench/outage_figure.py failover.json    draws again, next to the file

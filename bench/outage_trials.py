@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Takes peers through a cut and a heal, for bench/failover."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What bench/pairs concludes: ratios of runs that followed each other, and how sure they are."""
 
 from __future__ import annotations

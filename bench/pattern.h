@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Inputs of which a wrong result can be told from a right one.
 #pragma once
 

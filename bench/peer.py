@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What bench/peers sets nezha beside, and how each of them is run."""
 
 from __future__ import annotations

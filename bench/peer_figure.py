@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pictures of bench/peers: one for each network."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of bench/peers, on the terminal and as CSV."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the peers of bench/peers on a testbed: MPI by its launchers, MPTCP, and a ring of iperf3."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the benchmark programs have in common: options, building, the sandbox."""
 
 import argparse

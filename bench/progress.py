@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is going on: one line that changes on a terminal, plain lines in a pipe."""
 
 import shutil

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // --rails-report: which rail has carried how much, in what state it is, and why the load balancer
 // divides messages as it does.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How fast the reduction kernels are, beside what the memory allows.
 //
 // A kernel reads two vectors and writes a third; bytes/s counts these three. Each run of it follows
@@ -94,8 +95,8 @@ void add(const std::string& name, const Kernel& kernel, int64_t streams = 3) {
 
 void add(DataType type, ReduceOperation operation) {
   const auto reduce = nezha::reduction(type, operation);
-  const size_t element = nezha::size_of(type);
-  add(std::string(name_of(operation)) + "/" + name_of(type),
+  const size_t element = nezha::sizeOf(type);
+  add(std::string(nameOf(operation)) + "/" + nameOf(type),
       [=](void* out, const void* a, const void* b, size_t bytes) {
         reduce(out, a, b, bytes / element);
       });
@@ -109,7 +110,7 @@ int main(int argc, char** argv) {
   add("memcpy", copy, 2);
   add("plain/float32", plain<float>);
   add("plain/float64", plain<double>);
-  for (int number = 1; nezha::name_of(static_cast<DataType>(number)) != nullptr; ++number) {
+  for (int number = 1; nezha::nameOf(static_cast<DataType>(number)) != nullptr; ++number) {
     add(static_cast<DataType>(number), ReduceOperation::kSum);
   }
   for (const auto type : {DataType::kFloat32, DataType::kBFloat16, DataType::kInt8}) {

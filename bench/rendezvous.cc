@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/rendezvous.h"
 
 #include <cstdlib>
@@ -54,7 +55,7 @@ void take_from_environment(Rendezvous& o) {
   // RANK and SIZE are nobody's but ours; a launcher may be around all that is run here.
   if (needed && (std::getenv("RANK") == nullptr || std::getenv("SIZE") == nullptr)) {
     try {
-      launch = launch_environment();
+      launch = launchEnvironment();
     } catch (const InvalidArgument& error) {
       throw UsageError(error.what());
     }

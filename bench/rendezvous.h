@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which rank of how many a process is, and where the ranks meet.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A thread that does one task again and again, whenever it is told to.
 #pragma once
 

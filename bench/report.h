@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The results on standard output: a table for people, JSON Lines or CSV for programs.
 #pragma once
 

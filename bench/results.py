@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a sweep measured (results.json), and what is worked out from it."""
 
 from __future__ import annotations

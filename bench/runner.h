@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a library must offer to be measured.
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What bench/scaling measured (scaling.json), and what it would be with many more ranks."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws what bench/scaling measured: costs and times by the number of ranks, as PNG and SVG.
 
 usage: bench/scale_figure.py scaling.json    draws again, next to the file

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the benchmark programs for bench/scaling: by as many ranks as are asked for."""
 
 from __future__ import annotations

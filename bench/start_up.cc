@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/start_up.h"
 
 #include <chrono>
@@ -28,7 +29,7 @@ void run_first(const Options& options, Runner& runner) {
   const Pattern pattern(request.type, request.operation, options.size);
   request.elements = options.elements.front();
   request.tag = static_cast<uint32_t>(options.threads) + 1;  // gather() has the one below
-  std::vector<std::byte> input(request.elements * size_of(request.type));
+  std::vector<std::byte> input(request.elements * sizeOf(request.type));
   std::vector<std::byte> output(input.size());
   request.input = input.data();
   request.output = output.data();
@@ -60,7 +61,7 @@ std::unique_ptr<Runner> measured_start_up(const Dialect& dialect, const Options&
                   R"("memory_kib":%d,"resident_kib":%d,"peak_kib":%d,)"
                   R"("threads":%d,"descriptors":%d,"sockets":%d})",
                   dialect.program, options.size, options.rank, options.algorithm,
-                  options.elements.front() * size_of(to_type(options.type)), connect_ms, first_ms,
+                  options.elements.front() * sizeOf(to_type(options.type)), connect_ms, first_ms,
                   1e3 * cpu_seconds, requests, after.anonymous_kib - before.anonymous_kib,
                   after.resident_kib, after.peak_kib, after.threads - before.threads,
                   after.descriptors - before.descriptors, after.sockets - before.sockets)

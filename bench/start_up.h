@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What it takes a rank to join the others, and to run its first operation.
 #pragma once
 

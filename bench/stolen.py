@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CPU time that others took while something was measured: the host of a virtual machine, which gave
 it to other machines, and this machine's other processes."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table at the end of a run."""
 
 from collections.abc import Callable

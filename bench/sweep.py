@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the benchmark programs on a testbed, over sizes and configurations."""
 
 import contextlib

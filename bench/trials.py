@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs nezha-bench for bench/balancer: with rates that change, by fixed splits, from nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A library to preload: a program that polls epoll without waiting gives its core away whenever it
 // finds nothing. UCX polls so and has no option for it; where ranks share cores, one that spins
 // keeps the others from what it waits for.

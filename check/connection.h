@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A connection to a peer's nezha-check on one rail, or why there is none.
 #pragma once
 

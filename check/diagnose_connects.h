@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Connections that could not be made, or that arrived where they should not.
 #pragma once
 

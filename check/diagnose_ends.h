@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Faults that the ranks' own rails show, before anything is measured.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the measurements between pairs of ranks show: packets that are too large for the path, rates
 // that stand out.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is wrong, in words: a pure function of what the ranks have and have measured.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The first bytes of a connection between two ranks' nezha-checks. Both have the run's token, which
 // came through the rendezvous store, so that nothing a stranger sends is acted on.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the ranks tell each other of what they have and what they have measured. It travels as text
 // through the rendezvous store, since the rails may be broken.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // nezha-check: tests the networks of a job, and says in words what is wrong with them.
 #include <unistd.h>
 

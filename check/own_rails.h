@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This rank's rails: what the command line or auto makes of this host's interfaces.
 #pragma once
 

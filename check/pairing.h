@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which rails two ranks have in common.
 #pragma once
 

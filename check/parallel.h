@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tasks that mostly wait, each on a thread of its own.
 #pragma once
 

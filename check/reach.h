@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether this rank reaches its peers, on each rail that they have in common.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What rank 0 prints: a table and sentences for people, or JSON for programs.
 #pragma once
 

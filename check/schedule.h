@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In which order pairs of ranks measure, so that each host is in one pair at a time.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a rank does for the ranks that measure: it listens on each of its rails, and answers.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How fast a rail is between two ranks: short exchanges, and a burst in each direction.
 #pragma once
 

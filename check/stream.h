@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A connection whose calls block until a deadline, for a thread of its own.
 #pragma once
 

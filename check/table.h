@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of nezha-check: a line for each rail, and one for each pair of ranks that is at fault.
 #pragma once
 

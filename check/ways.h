@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ways between ranks on a rail, and how faults of several ways are told as one.
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # nezha_folder(NAME SOURCES patterns... LINK libraries...): the target nezha_NAME of the folder NAME.
 # Includes are written from the repository's root. Until a folder has sources, it is headers only.
 function(nezha_folder name)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Installing: the library and its headers, a CMake package, a pkg-config file; and taking it back.
 include(CMakePackageConfigHelpers)
 

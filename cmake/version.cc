@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The library's version, and the one source of libnezha that is no folder's archive.
 #include "nezha/version.h"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The warnings of nezha's own sources, all of them errors. Headers of other projects are system
 # headers (imported targets are) and stay out of it.
 add_compile_options(

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A vector that is made of a block for each rank, one after the other.
 #pragma once
 

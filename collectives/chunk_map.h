@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parts of an operation's vector, as sets of bytes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What each collective is: a row of a table.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Engines: what carries out a collective on a slice of memory.
 //
 // The hosts engine is there as long as the ranks are: a rail that dies costs its messages a resend

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "collectives/integer_division.h"
 
 #include <cstdint>
@@ -54,7 +55,7 @@ void divide_all(void* out, const void* in, size_t elements, int by) {
 
 void divide_integers(DataType type, void* out, const void* in, size_t elements, int divisor) {
   if (divisor == 1) {  // whose reciprocal is too large
-    std::memmove(out, in, elements * size_of(type));
+    std::memmove(out, in, elements * sizeOf(type));
     return;
   }
   switch (type) {

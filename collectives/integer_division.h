@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Division of many integers by one.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a vector is cut into chunks, one for each rank, and chunks into slices, one for each engine.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How one operation combines elements: by a kernel, or by the user's own function.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reduction kernels: element-wise, vectorised, chosen at run time for the CPU at hand. The bits of
 // their results do not depend on the CPU, nor on where in a vector an element is.
 #pragma once

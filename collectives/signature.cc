@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "collectives/signature.h"
 
 #include "absl/strings/str_cat.h"
@@ -8,7 +9,7 @@ namespace {
 // The number comes from a peer.
 template <typename Enum>
 std::string name_or_number(uint64_t number) {
-  const char* name = name_of(static_cast<Enum>(number));
+  const char* name = nameOf(static_cast<Enum>(number));
   return name == nullptr ? absl::StrCat(number) : name;
 }
 

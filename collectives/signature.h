@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an operation is, but for its root, in 64 bits that go with each of its messages: ranks that
 // call different things by the same tag find out instead of summing garbage. Whether the function
 // is commutative is not in it: the algorithm tells what that decides.

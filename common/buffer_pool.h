@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Scratch memory that is taken and given back without going to the allocator each time.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CPU cores: sets of them, and the threads that run on them.
 #pragma once
 

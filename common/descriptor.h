@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // File descriptors of the library's own. None of them is a standard one (0 to 2): a program may run
 // with those closed, and what it or the log then wrote to one of them would go into a connection.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/environment.h"
 
 #include <unistd.h>
@@ -324,7 +325,7 @@ std::vector<std::string> parse_list(absl::string_view text) {
 
 // ---- The help ----------------------------------------------------------------------------------
 
-std::string environment_help() {
+std::string environmentHelp() {
   std::string text;
   append_wrapped(text,
                  "The environment variables of nezha. What the program sets itself goes before "

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The environment variables nezha reads: all of them are declared in one table, environment.cc.
 // nezha/environment.h prints it.
 #pragma once

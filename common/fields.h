@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fields of wire formats: unsigned integers of fixed width, little-endian, one after the other.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a child of fork() has of its parent's: memory with locks that threads hold which it does not
 // have, and descriptors of connections that are not its own. It leaves the one alone and closes the
 // other.

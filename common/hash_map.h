@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hash tables that are whole after an allocation has failed: Abseil's are not, should there be no
 // memory for them to grow.
 #pragma once

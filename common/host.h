@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who this process is, for texts that other ranks or people read elsewhere.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A set of integers as sorted, disjoint, non-adjacent intervals.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rank and size of this process by the launcher's environment variables (nezha/launch.h).
 #pragma once
 
@@ -7,7 +8,7 @@
 
 namespace nezha {
 
-// launch_environment() without exceptions. An error names the variables that are wrong.
+// launchEnvironment() without exceptions. An error names the variables that are wrong.
 absl::StatusOr<LaunchEnvironment> read_launch_environment();
 
 // Replaces a rank or a size of -1 (ContextOptions::kFromEnvironment) by the environment's, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The library's log. NEZHA_LOG sets its level, and NEZHA_LOG_FILE sends it to a file in place of
 // standard error. A line says when it was written, how grave it is and who says it:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The file that the log is written to in place of standard error.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The library's own work may throw exceptions, std::bad_alloc above all. The thread that drives
 // that work (transport/progress.h) catches them, and the contexts of the process break.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A range of ports, such as firewalls let through.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is said of shares that cannot be. In a header alone: the programs in bench/, which look at
 // their command lines before ranks meet, have nothing of the library's but its public symbols.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A process may run out of descriptors, threads or memory. These errors say which limit to raise
 // then.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a user may have meant by a name that is not known. In a header alone: the programs in bench/
 // have nothing of the library's but its public symbols.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program calls this as the first thing that it does. A library leaves a program's descriptors
 // alone.
 #pragma once

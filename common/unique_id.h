@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random 128-bit names for processes and contexts.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the log says of a context when it is made.
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"

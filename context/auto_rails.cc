@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "context/auto_rails.h"
 
 #include <algorithm>
@@ -66,7 +67,7 @@ absl::StatusOr<AutoRails> find_rails(const std::vector<std::string>& rails, spdl
       "); name the rails, such as tcp:eth0, or tcp:lo for ranks that are all on one host"));
 }
 
-std::vector<NetworkInterface> network_interfaces() {
+std::vector<NetworkInterface> networkInterfaces() {
   const auto choices = probe_and_select();
   if (!choices.ok()) throw IoError("nezha: " + std::string(choices.status().message()));
   std::vector<NetworkInterface> all;

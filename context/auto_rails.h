@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // rails = {"auto", "!PATTERN", ...}: this host's network interfaces, and those that become rails.
 #pragma once
 

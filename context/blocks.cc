@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "context/blocks.h"
 
 #include <limits>
@@ -163,7 +164,7 @@ absl::Status place_blocks(const GivenVector& input, const GivenVector& output, i
     return refused("the input and the output have different element types");
   }
   op.type = use->input ? input.type : output.type;
-  op.element_size = size_of(op.type);
+  op.element_size = sizeOf(op.type);
   if (op.element_size == 0) {
     return refused(absl::StrCat("there is no type ", static_cast<int>(op.type)));
   }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the blocks of a collective's vector are, as its caller has given them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the options of the collectives whose vector is made of blocks ask a context for.
 #include <vector>
 

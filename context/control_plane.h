@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This rank's part in the control of its context: by which plan its operations run, what it tells
 // the coordinator, and, at rank 0, the coordinator itself.
 //

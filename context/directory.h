@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the ranks of a context, and of those that were split from it, have published who they are.
 #pragma once
 

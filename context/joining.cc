@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a context comes to be: by the records that its ranks publish, or by a split.
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/launch.h"
 
 #include <string>
@@ -7,7 +8,7 @@
 
 namespace nezha {
 
-LaunchEnvironment launch_environment() {
+LaunchEnvironment launchEnvironment() {
   auto found = read_launch_environment();
   if (!found.ok()) throw InvalidArgument("nezha: " + std::string(found.status().message()));
   return *std::move(found);

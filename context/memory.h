@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is behind the pointers that a caller hands over, for NEZHA_CHECK_POINTERS.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // By which plan the operations of a context run, and what they tell of it.
 #include <unistd.h>
 

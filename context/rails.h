@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The registry of rail kinds, and the URIs that name devices.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the statuses used inside to the exceptions of the public API.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The record each rank publishes in the rendezvous store: who it is and where its devices are.
 #pragma once
 

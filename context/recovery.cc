@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a context does without an engine that is lost: control/recovery.h.
 #include <algorithm>
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The word that a rank which cannot join leaves in the store, for those that wait for it there.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The end of an operation's part whose engine is lost: see control/recovery.h.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the options of the collectives ask a context for.
 #include <limits>
 
@@ -46,7 +47,7 @@ void ContextImpl::check(const AllreduceOptions& options) const {
 
 void ContextImpl::check_reduction(absl::string_view collective,
                                   const ReductionOptions& options) const {
-  if (name_of(options.operation_) == nullptr) {
+  if (nameOf(options.operation_) == nullptr) {
     refuse(collective,
            absl::StrCat("there is no operation ", static_cast<int>(options.operation_)));
   }
@@ -72,7 +73,7 @@ void ContextImpl::check_vectors(absl::string_view collective,
                                 DataType type) const {
   if (elements == 0) return;
   const auto refuse = [&](const std::string& why) { this->refuse(collective, why); };
-  const size_t size = size_of(type);
+  const size_t size = sizeOf(type);
   if (elements > std::numeric_limits<ptrdiff_t>::max() / size) {
     refuse(absl::StrCat(elements, " elements of ", size, " bytes are more than memory has"));
   }
@@ -118,7 +119,7 @@ RunningOperation::Request ContextImpl::request(const AllreduceOptions& options) 
   op.operation = options.operation_;
   op.commutative = options.commutative_;
   op.reproducible = options.reproducible_;
-  op.element_size = size_of(op.type);
+  op.element_size = sizeOf(op.type);
   op.elements = options.output_elements_;
   if (op.operation == ReduceOperation::kCustom) request.function = options.function_;
   op.output = static_cast<std::byte*>(options.outputs_.front());
@@ -229,7 +230,7 @@ RunningOperation::Request ContextImpl::request_rooted(const RootedOptions& optio
   op.root = checked_root(name, options.root_);
   op.elements = uses_input ? input.elements : output.elements;
   op.type = uses_input ? input.type : output.type;
-  op.element_size = size_of(op.type);
+  op.element_size = sizeOf(op.type);
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
   if (uses_input) inputs.push_back(input.data);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who has entered an operation, and who calls another one by its tag.
 //
 // A rank knows only whom it waits for, who may be waiting for another itself. So ranks tell all, by

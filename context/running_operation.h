@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An operation of a context, from its start to its end.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a context runs by: what the code gives, else the environment, else the default; and how
 // ranks come to have the same of what must be the same.
 #pragma once

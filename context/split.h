@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who goes where when a context is split.
 #pragma once
 

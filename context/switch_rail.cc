@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A context's flare rail: whose allreduces a switch adds up.
 #include "absl/strings/str_cat.h"
 #include "common/port_range.h"

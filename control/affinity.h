@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which cores a rail's own thread gets if the user names none.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a message is divided among lanes: what carry out parts of one operation side by side, each an
 // allreduce of its own (a rail now; a switch is one too).
 #pragma once

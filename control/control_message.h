@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ranks tell the coordinator, rank 0, and it tells them: lanes, readings, the steps from plan
 // to plan, and how to go on without an engine. As 64-bit little-endian words, the first of which is
 // the kind.

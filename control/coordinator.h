@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The coordinator, at rank 0: readings in, steps from plan to plan out; and what is lost in,
 // repairs out. No I/O, no clock.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "control/data_length_table.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The data length table (Nezha §IV-B): how the messages of each size class are divided, what its
 // lanes took, and how it came to that.
 #pragma once

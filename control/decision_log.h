@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the log says, at debug, of the load balancer's decisions: what was decided, by which
 // measurement, and why.
 #pragma once

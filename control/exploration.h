@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What of a size class must be measured before sets of lanes can be compared.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The policy of those who have chosen: all of every message on one lane while it is live, and as if
 // nothing were known while it is not, or there is none (-1) as yet.
 #pragma once

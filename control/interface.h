@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is known of a host's network interfaces: the description that the NIC selector decides over.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which lanes take other times than they did.
 #pragma once
 

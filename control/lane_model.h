@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is known of how long lanes take, learned from windows.
 #pragma once
 

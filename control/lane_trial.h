@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A trial of more for lanes that seem to have become faster.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A line through what was measured of a lane: start-up and slope.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The load balancer: the data length table, kept by a policy. It is the coordinator's alone.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The default policy: learns what lanes take and lets those that finish a message first finish it
 // together. Whether on one lane or on several falls out of the same computation, except for
 // messages too short for several.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "control/nic_probe.h"
 
 #include <linux/rtnetlink.h>

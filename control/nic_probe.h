@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Asks the kernel for the description of this host's network interfaces.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The NIC selector (Nezha paper, section III-E): which of a host's network interfaces become rails,
 // and which devices of different hosts are on one rail. Pure decisions, over descriptions.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The policy of Nezha §IV-C, for comparison. A reconstruction: our copy of the paper lacks its
 // equations. What each says in words, and what is done here:
 //

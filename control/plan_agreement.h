@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the ranks of a context change their plan, so that all of them run an operation by the same
 // one although each starts operations in an order of its own, as threads do. No I/O.
 // tests/model/plan_change.pml is the model of it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What decides how the messages of a size class are divided among lanes, from how long windows of
 // them took. It runs at the coordinator alone, which sends the ranks what it decides: integers.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What probes may cost: in the long run a hundredth of the time that operations take.
 #pragma once
 

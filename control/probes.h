@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When to look at lanes that are not in use, and at which.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the ranks of a context go on without an engine that is lost, a switch, say. No I/O.
 // tests/model/engine_recovery.pml is the model of it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For tests: other parts and algorithms for each window, at random, so that plans change as often
 // as they can.
 #pragma once

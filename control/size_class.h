@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sizes of messages that are balanced alike.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which division of a message is the best, as far as is known.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data length tables as text files, so that a run starts from what an earlier one has learned.
 #pragma once
 

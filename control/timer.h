@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The Timer: how long the lanes of an operation took, from what every rank measured. No clock.
 #pragma once
 

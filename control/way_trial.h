@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether messages of a size class go better another way (control/load_balancer.h): by another
 // algorithm, or by turns. Measured, since rates and start-up decide it.
 #pragma once

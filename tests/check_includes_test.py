@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Tests tests/check_includes: trees that it must refuse, and why, and trees that it must not."""
 
 import os

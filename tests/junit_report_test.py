@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Tests tests/junit_report: what it says of tests that fail, hang and crash, and how it counts."""
 
 import os

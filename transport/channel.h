@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A channel: one pair of processes over all links that live between them. It makes the links,
 // spreads messages over them, and sees to it that a link's death costs a resend and nothing else.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A device: this process's end of a rail. Adding a kind of network is a folder with a Device and a
 // Link, and a line in the registry (context/rails.cc).
 #pragma once

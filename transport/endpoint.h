@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The endpoint: what a process is on its networks. Its devices, and its channels to other
 // processes, which all contexts of the process share.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The receiving half of a channel: matches messages with those who want them, drops what came
 // twice, and keeps a bounded amount of what nobody has asked for yet. No I/O.
 #pragma once

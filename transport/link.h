@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A link: an established connection between two processes on one rail. No policy: what it sends,
 // and what becomes of what it did not deliver, is the channel's business.
 #pragma once

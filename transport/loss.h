@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a link loses so much of what it sends that it had better be left alone.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages and segments as the two halves of a channel, and those who use it, see them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small messages of any length between two ranks of a context, in order: what ranks tell each other
 // beside operations.
 #pragma once

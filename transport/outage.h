@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Outage measures for how long there has been no link on a rail to a peer that is spoken to, and
 // decides what of that the log tells at its default level.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sending half of a channel: messages in, segments out, within the receiver's credit; keeps
 // each segment until it is acknowledged, in the sender's memory or in a copy. No I/O of its own.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Progress: the process's I/O. It owns the epoll instance, the timers and the lock under which all
 // of transport and collectives runs, and decides which thread drives them.
 #pragma once

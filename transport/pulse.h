@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a link is alive: what its peer's machine and its peer's process answer, and since when
 // they have not.
 #pragma once

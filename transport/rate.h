@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How fast a link is, learned from acknowledgements.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How fast a rail is whose messages do not show it.
 #pragma once
 

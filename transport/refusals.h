@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Refusals tells what a rail shows of whether the peer's process is still there.
 #pragma once
 

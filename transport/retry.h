@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When a rail to a peer is tried again, and how far it is trusted, after a link on it has died.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which link takes which segment, and when: the policy of stripes.
 //
 // A message's own bytes are cut by the links' learned rates (shares). What is forwarded stays on

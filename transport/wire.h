@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The wire format between two nezha processes: all of it is in this file.
 //
 // Integers are little-endian and unsigned; reserved fields are sent as zero and ignored when

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How fast what a task waits for comes, and so for how long it may be left alone.
 #pragma once
 

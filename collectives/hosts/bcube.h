@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BCube: reduce-scatter and allgather in steps, in each of which the ranks of small groups exchange
 // their parts all with all. Moves as few bytes as a ring, in fewer steps.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blocks that follow each other around the ring of ranks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An allgather in ceil(log2(n)) steps, for any number of ranks: in the step of distance d = 1, 2,
 // 4,
 // ... a rank that has d blocks, from its own on, sends them to the rank d to its left, and gets

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which algorithm serves which size and number of ranks best.
 #pragma once
 

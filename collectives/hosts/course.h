@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one rank does around a ring, where each rank receives from its left neighbour and sends to
 // its right one only: it sends what it begins with, and passes on what comes.
 //

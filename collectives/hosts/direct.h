@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Direct: each rank gets every other rank's part of its chunk, adds them up, and sends the result
 // to all. Two steps and as few bytes as a ring, but connections of each rank with each other one:
 // for few ranks. This is a BCube of a single group.

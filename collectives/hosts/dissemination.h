@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Dissemination barrier: at step k rank r tells rank r + 2^k (modulo n) that it has come, once it
 // has heard from rank r - 2^(k-1), and with it from the 2^k - 1 ranks before itself. So after
 // ceil(log2(n)) steps, for any n, a rank knows that all have come.

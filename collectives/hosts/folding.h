@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes an algorithm for powers of two of ranks one for any number: with p the largest power of two
 // <= n, the first n-p pairs of neighbours, 0 and 1, 2 and 3, ..., become one rank each: the odd one
 // sends its input to the even one, which adds it to its own, takes the pair's part in the

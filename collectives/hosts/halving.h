@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A reduce_scatter by recursive halving: of a power of two of ranks the lower half and the upper
 // half exchange the other's blocks and add them up, then do the halves of each half the same, until
 // each rank has the sum of its own block. Other numbers fold as folding.h has it: the first pairs

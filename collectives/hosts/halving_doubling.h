@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Halving-doubling: a reduce-scatter by recursive vector halving, then an allgather by recursive
 // vector doubling. Moves as few bytes as a ring, in 2·log2(n) steps.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Recursive doubling: log2(n) exchanges of the whole vector, for small ones.
 //
 // With a power of two of ranks, at step k rank r exchanges its partial sum with rank r XOR 2^k and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Carries out a course around a ring (course.h) on a slice.
 //
 // It runs in segments: each is reduced and forwarded as it lands, on the rail it came by. What is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a slice of a vector is cut into rounds, and where each round's part of a chunk is.
 //
 // A vector whose parts are to be summed is cut into rounds of a size, and each round into chunks of

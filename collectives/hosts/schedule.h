@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one rank does in a collective: steps, in each of which it exchanges parts of the vector with
 // other ranks. The algorithms make schedules, and ScheduledTask carries them out.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Carries out a schedule on a slice: the messages, the scratch and the sums of all algorithms that
 // go in steps.
 //

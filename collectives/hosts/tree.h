@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Binomial trees, for small broadcasts and reduces: ceil(log2(n)) messages one after the other.
 //
 // Counted from the root on (modulo n), rank v is the child of v less its lowest bit that is set, so

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A connection to a Redis server: commands and answers of its protocol (RESP2, by hiredis's
 // reader).
 #pragma once

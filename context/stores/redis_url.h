@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The URLs that name a Redis server and what nezha keeps there (documented in nezha/redis_store.h).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A byte stream to a server, by TCP or a Unix socket, on which nothing waits beyond a deadline.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The smallest program that uses nezha: every rank contributes a vector and gets the sum. Two
 // ranks on one machine, over its loopback device:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every rank reduces some vectors with all others: in place, between buffers, of several inputs, by
 // a function of its own. Then it waits in vain, catches the error, and joins anew.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A job that goes on after ranks were lost, as elastic training does. Every process adds its number
 // to a total that all of them keep. When an operation fails, those that are left agree on who goes
 // on, join a new context, take the total from whoever is furthest, and go on with fewer ranks.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a block's contributions become their combination, and the memory that takes.
 #pragma once
 

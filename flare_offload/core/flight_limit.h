@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many blocks a host has in flight: as many as a path takes in a certain time.
 //
 // Fewer than a round trip's leave the path idle, and with hosts that wait for each other so does

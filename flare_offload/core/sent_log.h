@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finding out at once that frames were lost: their sender numbers them, their receiver sees gaps.
 //
 // Which frames are lost a receiver cannot tell from those that come (a later block's result says

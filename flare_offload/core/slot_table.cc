@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "flare_offload/core/slot_table.h"
 
 #include <algorithm>
@@ -208,7 +209,7 @@ void SlotTable::open(Slot& slot, const BlockId& block, size_t length) {
   slot.length = length;
   slot.arrived = 0;
   slot.mismatch.reset();
-  slot.aggregation->begin(reduction(block.type, block.operation), length / size_of(block.type),
+  slot.aggregation->begin(reduction(block.type, block.operation), length / sizeOf(block.type),
                           length);
 }
 

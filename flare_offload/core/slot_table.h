@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A switch's part of one session: the blocks in flight, and the protocol by which each of them is
 // reduced exactly once, whatever the network loses, repeats, reorders or delays.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A host's part of one session: which block it may send next, and which one again.
 //
 // Block s goes out when the result of s-W is there, each block by itself: a block that waits for a

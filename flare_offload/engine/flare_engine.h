@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine that has a switch add up, and what the ranks of a context agree on for that.
 //
 // Rank 0 leads. It has all ranks ask the manager for a session, and once all have it the engine is

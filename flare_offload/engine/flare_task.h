@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One operation's part that a switch adds up.
 //
 // Every rank contributes to each block and gets its result, whatever the operation: without that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A host's way to the manager: asks for sessions, renews their leases, and gives them back. It
 // connects again for as long as something is wanted.
 #pragma once

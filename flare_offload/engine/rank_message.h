@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the ranks of a context tell each other about their session, over message streams between
 // rank 0 and each other one. Fields as in common/fields.h; the first byte is the kind.
 #pragma once

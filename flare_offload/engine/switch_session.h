@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A host's end of the session that it got: the streams of blocks that it exchanges with its switch.
 //
 // A session has several streams (each of them is one to the switch), so that operations in flight

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What each switch of a fabric has room for. The memory of a switch is cut into as many equal parts
 // as it may have sessions, and a session gets one, whose size is enough for the worst order in
 // which contributions can come (core/aggregation.h): what was admitted never fails for want of

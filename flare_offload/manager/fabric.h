@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a manager knows of its fabric: the switches, the hosts, and what is linked to what.
 #pragma once
 

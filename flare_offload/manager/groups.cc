@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "flare_offload/manager/groups.h"
 
 #include <netinet/in.h>

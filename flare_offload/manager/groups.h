@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which of a fabric's multicast groups are taken. A session's switch sends the hosts that are its
 // children each result once, to a group of their own: the hosts of another session would get it,
 // too, and drop it. Pure.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The network manager of a fabric of aggregation switches (Flare, section 4; SHARP's aggregation
 // manager): computes reduction trees, installs sessions on the switches, gives hosts their keys,
 // rejects what there is no room for, and removes what nobody uses any more. messages.h has what it

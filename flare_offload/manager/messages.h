@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What hosts, manager and switches tell each other, over secure streams (secure_stream.h). Text:
 // the words of a line, the first of which says what it is.
 //

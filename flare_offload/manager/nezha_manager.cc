@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // nezha-manager: the network manager of a fabric of aggregation switches, as a process. kUsage
 // below says how it is run.
 #include <getopt.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sessions of a manager: how jobs get them, keep them and lose them.
 #include <openssl/rand.h>
 

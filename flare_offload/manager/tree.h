@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reduction trees (D. De Sensi et al.: Flare, 2021, section 4: the network manager): which switches
 // add up what the hosts of one job send, and who sends to whom. Pure.
 #pragma once

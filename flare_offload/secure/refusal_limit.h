@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which refused connections the log tells of: whoever floods a process with them does not flood the
 // log.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A secure stream that Progress drives.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "flare_offload/secure/secure_stream.h"
 
 #include <openssl/err.h>

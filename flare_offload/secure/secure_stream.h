@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages between processes that have a secret in common, over a TCP connection: TLS 1.3 with that
 // secret as its pre-shared key and a fresh key exchange (E. Rescorla: RFC 8446, sections 2.2 and
 // 4.2.9). Who lacks the secret can neither take part nor read, forge or replay anything.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The switch's control port: managers that have the secret install sessions there, keep them with
 // leases, and remove them. A session whose lease runs out goes, so that what a manager that died
 // has left behind does not fill the switch; until then hosts go on without a manager.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one thread of the switch does: it has a port, and the sessions whose frames come there.
 //
 // This is the paper's hierarchical FCFS with one core a block (D. De Sensi et al.: Flare, 2021,

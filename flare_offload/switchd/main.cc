@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // nezha-switch: an aggregation switch on an ordinary host. usage() below says how it is run.
 #include <fcntl.h>
 #include <getopt.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The switch: its workers, the sessions installed on them, and what is counted.
 #pragma once
 

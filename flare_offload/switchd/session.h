@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One installed session: its slots, its keys, and where its frames go.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a switch is told to install a session.
 //
 // A text of lines: what a file for nezha-switch has, and what a message that installs a session

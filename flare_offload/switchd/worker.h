@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A lane with its thread, and the ways in which other threads reach it.
 #pragma once
 

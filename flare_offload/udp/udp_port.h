@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A UDP socket that receives and sends datagrams by the batch, and what goes to one receiver or
 // comes from one sender as trains: in a software switch system calls and the kernel's work for each
 // packet take the time, not additions. A train passes the kernel as one and is cut into datagrams

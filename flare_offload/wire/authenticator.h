@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tags that frames carry: AES-128(second half of the key, GMAC(first half, nonce 0, frame)),
 // cut to 96 bits.
 //

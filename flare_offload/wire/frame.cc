@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "flare_offload/wire/frame.h"
 
 #include <algorithm>
@@ -29,7 +30,7 @@ uint8_t types_of(const BlockId& block) {
 bool read_types(uint8_t types, BlockId& block) {
   block.type = static_cast<DataType>(types >> 4);
   block.operation = static_cast<ReduceOperation>(types & 15);
-  return size_of(block.type) != 0 && is_reduced_by_switches(block.operation);
+  return sizeOf(block.type) != 0 && is_reduced_by_switches(block.operation);
 }
 
 constexpr size_t kOtherTypes = 20;  // where a mismatch's payload has them
@@ -39,7 +40,7 @@ bool fits(const FrameHeader& header, absl::Span<const std::byte> bytes) {
   switch (header.type) {
     case FrameType::kContribution:
     case FrameType::kResult:
-      return payload % size_of(header.block.type) == 0;
+      return payload % sizeOf(header.block.type) == 0;
     case FrameType::kPending:
       return payload % kRangeSize == 0 && payload <= kMaxChildren * kRangeSize;
     case FrameType::kMismatch: {

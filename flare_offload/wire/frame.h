@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The datagrams between hosts and aggregation switches, and between switches: all of the format is
 // in this file.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// allgather: every rank contributes a block, and every rank gets the blocks of all ranks.
 /// The options read like Gloo's (`gloo/allgather.h`, `gloo/allgatherv.h`).
 #pragma once

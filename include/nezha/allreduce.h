@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// allreduce: every rank contributes a vector and every rank gets the element-wise sum, or another
 /// reduction.
 /// The options read like Gloo's (`gloo/allreduce.h`).
@@ -35,7 +36,7 @@ class AllreduceOptions : public CollectiveOptions, public ReductionOptions {
   void setInputs(const std::vector<const T*>& data, size_t elements) {
     inputs_.assign(data.begin(), data.end());
     elements_ = elements;
-    type_ = data_type_of<T>();
+    type_ = dataTypeOf<T>();
   }
   /// Likewise.
   template <typename T>
@@ -56,7 +57,7 @@ class AllreduceOptions : public CollectiveOptions, public ReductionOptions {
   void setOutputs(const std::vector<T*>& data, size_t elements) {
     outputs_.assign(data.begin(), data.end());
     output_elements_ = elements;
-    output_type_ = data_type_of<T>();
+    output_type_ = dataTypeOf<T>();
   }
 
   /// Whether an element's bits depend on nothing but the ranks' values of this element, the type,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// alltoall: every rank has a block for each rank, and gets one from each.
 /// The options read like Gloo's (`gloo/alltoall.h`, `gloo/alltoallv.h`).
 #pragma once

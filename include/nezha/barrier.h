@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// barrier: no rank goes on before all have come.
 /// The options read like Gloo's (`gloo/barrier.h`).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What the options of the collectives have in common.
 #pragma once
 
@@ -81,7 +82,7 @@ class RootedOptions : public CollectiveOptions {
   /// Without an input the output's contents are the input (in place).
   template <typename T>
   void setInput(const T* data, size_t elements) {
-    input_ = {data, elements, data_type_of<T>(), true};
+    input_ = {data, elements, dataTypeOf<T>(), true};
   }
 
   /// Where the result goes: as many elements as the input, of the same type. May be the input
@@ -90,7 +91,7 @@ class RootedOptions : public CollectiveOptions {
   /// without an output if it has an input.
   template <typename T>
   void setOutput(T* data, size_t elements) {
-    output_ = {data, elements, data_type_of<T>(), true};
+    output_ = {data, elements, dataTypeOf<T>(), true};
   }
 
  private:
@@ -112,7 +113,7 @@ class RootedOptions : public CollectiveOptions {
 /// of the ranks. Use each collective's own class, which says what its input and its output are: one
 /// block, or all blocks.
 ///
-/// Elements that are added up are of the types that data_type_of() knows. All others are of any
+/// Elements that are added up are of the types that dataTypeOf() knows. All others are of any
 /// trivially copyable type, which moves as bytes. The memory belongs to the caller. An input must
 /// stay valid and unwritten until the operation is over, and is not written. An output may be where
 /// the same block or blocks of the input are, and may not overlap the input otherwise; it is
@@ -183,8 +184,8 @@ class BlocksOptions : public CollectiveOptions {
 
   template <typename T, typename Pointer>
   static Vector<Pointer> vector(Pointer data, size_t elements) {
-    if constexpr (has_data_type<T>()) {
-      return {data, data_type_of<T>(), elements, {}, false, true};
+    if constexpr (hasDataType<T>()) {
+      return {data, dataTypeOf<T>(), elements, {}, false, true};
     } else {
       static_assert(std::is_trivially_copyable_v<T>, "elements are copied byte by byte");
       return {data, DataType::kUint8, elements * sizeof(T), {}, false, true};

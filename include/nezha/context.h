@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A context: a group of ranks and the rails that join them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The environment variables that nezha reads.
 #pragma once
 
@@ -10,6 +11,6 @@ namespace nezha {
 /// Every NEZHA_ variable: its name, what it does, what it may be, its default, and whether it must
 /// be the same on all ranks. Lines of at most 80 characters; `nezha-bench --help-env` prints it.
 /// Thread-safe.
-NEZHA_EXPORT std::string environment_help();
+NEZHA_EXPORT std::string environmentHelp();
 
 }  // namespace nezha

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The exceptions nezha throws. They derive from Gloo's, so that a caller that catches
 /// `gloo::IoException` (elastic training does) needs no change.
 #pragma once

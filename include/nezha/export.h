@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Symbol visibility: what is not marked NEZHA_EXPORT is hidden in libnezha.so.
 #pragma once
 

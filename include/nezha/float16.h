@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The two 16-bit floating-point types, which C++17 has no names for.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// gather: every rank contributes a block, and one rank, the root, gets the blocks of all ranks.
 /// The options read like Gloo's (`gloo/gather.h`).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A handle of an operation that runs while its caller does something else.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// This host's network interfaces, and which of them become rails when a program does not name any.
 #pragma once
 
@@ -50,6 +51,6 @@ struct NetworkInterface {
 /// have only link-local addresses.
 ///
 /// Thread-safe. Throws IoError if the kernel does not answer.
-NEZHA_EXPORT std::vector<NetworkInterface> network_interfaces();
+NEZHA_EXPORT std::vector<NetworkInterface> networkInterfaces();
 
 }  // namespace nezha

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What the program that started this process says of the job: torchrun, mpirun, srun, horovodrun.
 #pragma once
 
@@ -43,6 +44,6 @@ struct LaunchEnvironment {
 ///
 /// Throws InvalidArgument, naming the variables, if one is no whole number in its range, if the
 /// rank is there and not the size or the reverse (but for PMIx), or if they contradict each other.
-NEZHA_EXPORT LaunchEnvironment launch_environment();
+NEZHA_EXPORT LaunchEnvironment launchEnvironment();
 
 }  // namespace nezha

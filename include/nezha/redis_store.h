@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A rendezvous store on a Redis server, for ranks that share no file system.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// reduce: every rank contributes a vector, and one rank, the root, gets the element-wise sum, or
 /// another reduction.
 /// The options read like Gloo's (`gloo/reduce.h`).

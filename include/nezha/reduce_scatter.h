@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// reduce_scatter: every rank contributes a vector of a block for each rank, and every rank gets
 /// its own block of the element-wise sum, or of another reduction. The options read like Gloo's
 /// (`gloo/reduce_scatter.h`).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// scatter: one rank, the root, has a block for each rank, and every rank gets its own.
 /// The options read like Gloo's (`gloo/scatter.h`).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Element types and reduction operations.
 #pragma once
 
@@ -72,7 +73,7 @@ using ReduceFunction =
     std::function<void(void* out, const void* a, const void* b, size_t elements)>;
 
 /// The type's name; null for a number that is none.
-constexpr const char* name_of(DataType type) {
+constexpr const char* nameOf(DataType type) {
   switch (type) {
     case DataType::kFloat32:
       return "float32";
@@ -103,7 +104,7 @@ constexpr const char* name_of(DataType type) {
 }
 
 /// The operation's name; null for a number that is none.
-constexpr const char* name_of(ReduceOperation operation) {
+constexpr const char* nameOf(ReduceOperation operation) {
   switch (operation) {
     case ReduceOperation::kSum:
       return "sum";
@@ -122,7 +123,7 @@ constexpr const char* name_of(ReduceOperation operation) {
 }
 
 /// Bytes per element; 0 for a number that is no type.
-constexpr size_t size_of(DataType type) {
+constexpr size_t sizeOf(DataType type) {
   switch (type) {
     case DataType::kUint8:
     case DataType::kInt8:
@@ -144,9 +145,9 @@ constexpr size_t size_of(DataType type) {
   return 0;
 }
 
-/// Whether data_type_of has a DataType for the C++ type.
+/// Whether dataTypeOf has a DataType for the C++ type.
 template <typename T>
-constexpr bool has_data_type() {
+constexpr bool hasDataType() {
   return std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, Float16> ||
          std::is_same_v<T, ::gloo::float16> || std::is_same_v<T, BFloat16> ||
          (std::is_integral_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 8);
@@ -155,7 +156,7 @@ constexpr bool has_data_type() {
 /// The DataType of a C++ type: of every integer but bool by its size and sign, of float, double,
 /// Float16, BFloat16 and gloo::float16. Does not compile for types that have none.
 template <typename T>
-constexpr DataType data_type_of() {
+constexpr DataType dataTypeOf() {
   if constexpr (std::is_same_v<T, float>) {
     return DataType::kFloat32;
   } else if constexpr (std::is_same_v<T, double>) {
@@ -165,7 +166,7 @@ constexpr DataType data_type_of() {
   } else if constexpr (std::is_same_v<T, BFloat16>) {
     return DataType::kBFloat16;
   } else {
-    static_assert(has_data_type<T>(), "nezha has no reduction for this element type");
+    static_assert(hasDataType<T>(), "nezha has no reduction for this element type");
     constexpr bool kSigned = std::is_signed_v<T>;
     switch (sizeof(T)) {
       case 1:

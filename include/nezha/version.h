@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The version of nezha, at compile time and at run time (semantic versioning: https://semver.org).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rank of a chaos test: collectives of all kinds, drawn from a seed that all ranks have, on
 // several contexts by up to four threads, while the test from outside disturbs the network and the
 // ranks. Every result is compared bit for bit with what an undisturbed one is, and what the caller
@@ -88,7 +89,7 @@ Draw draw(uint64_t id, uint64_t seed, int size) {
       pick(random, {Reduction::kSum, Reduction::kMin, Reduction::kMax, Reduction::kProduct});
   drawn.algorithm = static_cast<nezha::Algorithm>(random() % 6);
   const size_t bytes = id == 11 ? kMaxBytes : draw_bytes(random);  // one of the largest, surely
-  drawn.elements = std::max<size_t>(1, bytes / nezha::size_of(drawn.type));
+  drawn.elements = std::max<size_t>(1, bytes / nezha::sizeOf(drawn.type));
   drawn.root = static_cast<int>(random() % static_cast<uint64_t>(size));
   drawn.in_place = random() % 2 == 0;
   drawn.asynchronous = random() % 4 == 0;
@@ -161,8 +162,8 @@ std::string describe(const Draw& operation) {
   std::ostringstream text;
   text << "operation " << operation.id << " (collective " << static_cast<int>(operation.collective)
        << ", algorithm " << static_cast<int>(operation.algorithm) << ", "
-       << nezha::name_of(operation.reduction) << " of " << operation.elements << " "
-       << nezha::name_of(operation.type) << ", root " << operation.root << ")";
+       << nezha::nameOf(operation.reduction) << " of " << operation.elements << " "
+       << nezha::nameOf(operation.type) << ", root " << operation.root << ")";
   return text.str();
 }
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What tests of the command lines of bench/'s programs share."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rank of a job in which a rank returns from a collective at once and computes, that is, does
 // not call nezha, while the others have not received what it sent.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One process of an elastic job, which lives through several contexts as elastic training does. A
 // context's members are told by a file; when a rank of it dies or leaves, the others' operations
 // fail, they destroy it and build the next one, of whoever the next file names.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ranks of the cluster tests print: a JSON line for each event, which job.py reads.
 #pragma once
 

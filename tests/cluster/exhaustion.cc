@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations in which memory runs out. Each trial is a job of its own, of processes on one host: in
 // rank 0 one allocation fails once the context is there: that of number FIRST in the first trial,
 // the STEPth after that one in the next, until an operation needs no more. Each rank's operations

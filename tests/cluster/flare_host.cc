@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One host of an in-network session, without nezha's engine: allreduces over the switch, with every
 // result checked.
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the worker (worker/) on a testbed's hosts, and reads the events that it prints."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small programs on the hosts of a testbed, which tell what gets through it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes in sessions and namespaces of their own: started, read, waited for and ended."""
 
 from __future__ import annotations

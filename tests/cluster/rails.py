@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a testbed is made of: rails, their rates and their addresses."""
 
 from __future__ import annotations

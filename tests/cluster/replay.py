@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Replays what the ranks' channels logged (NEZHA_LOG=trace) against the rules of channel.pml.
 
 A line of transport/trace.h is a step, then its fields:

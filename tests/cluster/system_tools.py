@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The system's tools, run one at a time, and what a testbed says when they fail."""
 
 from __future__ import annotations

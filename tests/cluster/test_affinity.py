@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rails with threads of their own, and where these run."""
 
 from __future__ import annotations

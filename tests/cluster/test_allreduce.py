@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every rank gets the right sum, and the same bits, whatever the rails, plans and shares are."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The public API, between processes: each scenario of scenarios/, over two rails."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans that all ranks change together, and the data length table that they come from."""
 
 from __future__ import annotations

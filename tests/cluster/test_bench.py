@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """nezha-bench and gloo-bench: what they print, what they refuse, and that they run."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Collectives whose vector is made of a block for each rank: right by each algorithm, the same bits by
 any rails, whatever is cut; a dead or late rank, and one that disagrees, is an error that says so."""
 
@@ -53,7 +54,7 @@ def sizes(elements: list[int]) -> str:
 def test_right(bed: Testbed, collective: str, algorithm: str, ranks: int) -> None:
     """Each size out of place, and then in place; with other roots."""
     count = 2 * len(ELEMENTS)
-    options = {"elements": sizes(ELEMENTS), "operations": count, "rails": BOTH}
+    options: dict[str, Any] = {"elements": sizes(ELEMENTS), "operations": count, "rails": BOTH}
     job.run(bed, ranks, collective=collective, algorithm=algorithm, **options)
 
 
@@ -77,7 +78,8 @@ def test_same_bits(bed: Testbed, algorithm: str) -> None:
     options: dict[str, Any] = {"elements": sizes(ELEMENTS[1:]), "float": 1, "rails": BOTH}
     options |= {"collective": "reduce_scatter", "algorithm": algorithm, "place": "out"}
     both = job.run(bed, 3, **options)
-    one = job.run(bed, 3, **(options | {"rails": ONE}))
+    options["rails"] = ONE
+    one = job.run(bed, 3, **options)
     assert [all_hashes(rank) for rank in both.ranks] == [all_hashes(rank) for rank in one.ranks]
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever happens to the network and to the ranks meanwhile, every result has the right bits.
 
 Cuts, silence, large frames that vanish, connections that a firewall refuses, interfaces that are made

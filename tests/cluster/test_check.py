@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """nezha-check: what it says of networks that are well, and of each kind of fault."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several threads on one context, late ranks, and ranks that compute in between."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks whose standard descriptors are closed or broken, and that meet on a Redis server."""
 
 from __future__ import annotations

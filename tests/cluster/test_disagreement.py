@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks that disagree: an error on every rank, long before the deadline, that says who wants what."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An engine that is lost under operations, while the hosts go on: nobody notices but by the time.
 
 The engine is one for tests (epochs/star.h): a process that adds up what ranks send it, on a rail of

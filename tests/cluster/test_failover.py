@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench/failover: what is worked out from operations and their times, and a whole run."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A dead rail costs nothing but time; a dead or late rank is an error on every rank.
 
 All faults come from outside the ranks' processes.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """nezha-switch, with real hosts: results, losses, trees, strangers, and what it refuses."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Interfaces that change under a job: made anew, with other addresses, or merely looked at."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A path that passes small frames and loses large ones, as one whose MTU is below the hosts' does.
 
 Connections are made by it, pings are answered by it, and no data gets through.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks that a launcher starts, and that meet on a Redis server: mpirun over two rails."""
 
 from __future__ import annotations

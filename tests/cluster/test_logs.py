@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the log says, and who: by default, with NEZHA_LOG and in NEZHA_LOG_FILE."""
 
 from __future__ import annotations

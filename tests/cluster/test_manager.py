@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """nezha-manager with real switches, and contexts whose allreduces the switches add up."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks whose memory runs out in the midst of an operation."""
 
 from __future__ import annotations

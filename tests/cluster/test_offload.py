@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench/flare: wire limits, what a switch has counted, its table, what it refuses, a whole run."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench/pairs: intervals, what it refuses, and whole runs."""
 
 from __future__ import annotations

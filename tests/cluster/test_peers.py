@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench/peers: which peers run where, what they have said, its tables, and a whole run.
 
 MPI's headers and iperf3 are not among the packages that the tests have: what starts and reads these

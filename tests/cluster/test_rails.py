@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rails that die, return, flap and get slow, in every way that the testbed knows.
 
 What is cut for good in the middle of one operation, by one fault, is in test_failure.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks that die, stand still, are cut off or leave, and processes that go on without them.
 
 All faults come from outside the ranks' processes.

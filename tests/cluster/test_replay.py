@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checker of channels' logs sees what is wrong with one."""
 
 from __future__ import annotations

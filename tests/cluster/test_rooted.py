@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reduce, broadcast and barrier: right for every root, the same bits by any rails, whatever is cut;
 a late rank costs time, and one that disagrees is an error that says so."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench/scaling: what is fitted and extrapolated, what it refuses, and a whole run."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """rails = auto: what it finds on hosts of many shapes, and that the hosts agree on the rails."""
 
 from __future__ import annotations

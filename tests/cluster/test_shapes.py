@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clusters of other shapes than the usual: addresses, ports, names, users, orders of starting."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rails of which one is far slower than the other, or loses frames: neither is dead."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A job of examples/survivors goes on after it has lost ranks."""
 
 from __future__ import annotations

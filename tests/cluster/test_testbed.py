@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The testbed does what it says: real namespaces, real packets.
 
 Runs as root, or as an ordinary user under `testbed sandbox -- pytest-3 test_testbed.py`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The testbed's command line, for root and for others; and that nothing is left of a testbed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands on a testbed's hosts, testbeds beside each other, and what a testbed refuses."""
 
 from __future__ import annotations

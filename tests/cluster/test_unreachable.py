@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rails that do not lead to a rank that lives: what fails, when, and what the log and errors say.
 
 NEZHA_LOG is not set: users see what it tells by default.

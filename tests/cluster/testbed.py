@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """A multi-rail network testbed on one Linux machine: N hosts with K shaped rails each.
 
 On the command line (`testbed --help`), and in pytest:

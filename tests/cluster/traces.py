@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The testbed's command line, and what a testbed leaves on the machine."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as what another rank's nezha-check sends or puts into the store: what is accepted is
 // within its limits, and what encode() makes of it.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as what a rank tells the coordinator, or it a rank: what passes decode() is within its
 // limits, and what encode() makes of it, byte for byte.
 #include <algorithm>

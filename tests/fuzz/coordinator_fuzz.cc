@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Anything that ranks may say, in any order, to a coordinator with either policy: what it tells
 // them is what they accept.
 #include <fuzzer/FuzzedDataProvider.h>

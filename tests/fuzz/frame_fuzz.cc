@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as a datagram: what passes decode() is within its limits, and comes back as it was from
 // another encode().
 #include <cstdlib>
@@ -23,7 +24,7 @@ void check_payload(const Frame& frame) {
     const std::vector<std::byte> again = encode_mismatch(mismatch);
     require(decode_mismatch({frame.header, again}) == mismatch);
   } else {
-    require(payload.size() % size_of(frame.header.block.type) == 0);
+    require(payload.size() % sizeOf(frame.header.block.type) == 0);
   }
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any segments that decode_data() lets through, from links that live and die in any order, into an
 // inbox whose user asks and cancels in any order. Every byte lands once, where its message's
 // receiver wanted it and while that one wants it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as what comes by a connection: what a decode lets through is within its limits, and
 // says the same after another way.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any text as what hosts, manager and switches tell each other: what passes parse() is within its
 // limits, and says the same after another way.
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as what one rank tells another of their session: what passes decode() says the same
 // after another way.
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any text as a session's: what is accepted is what a switch can do.
 #include <cstdlib>
 

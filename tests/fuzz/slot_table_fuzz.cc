@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any sequence of frames that decode() lets through, from any child and the parent, into a switch's
 // slots. Whatever comes, what goes out is within its limits, and of blocks to which children
 // contribute what hosts do, the result is the sum of each child's contribution, once.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any text as a saved data length table: what is accepted is written as it was read, and a run goes
 // on from it, by either policy, to what ranks accept.
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A channel: transport/channel.h, outbox.h, inbox.h and tcp/link.h as a model, one direction of it.
  *
  * A sender sends over two links: either message 0 of two segments, which it may abandon or its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Going on without an engine: control/recovery.h as a model.
  *
  * Three ranks run two operations of one tag in place, each in its own time and both at once if it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The change of a plan: control/plan_agreement.h as a model.
  *
  * Three ranks start the same operations, each in an order of its own, while the coordinator changes

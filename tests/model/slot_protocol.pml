@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The slots of aggregation switches: flare_offload/core/slot_table.h and window.h as a model.
  *
  * Hosts 0 and 1 are children of a leaf; the leaf and host 2 are children of the root. The network

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tcp rail: a listener on one interface, and connections through it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/tcp/interface.h"
 
 #include <linux/if_addr.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This reads network interfaces and their addresses from the kernel, and chooses an address.
 #pragma once
 

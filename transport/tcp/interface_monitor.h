@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tells what becomes of an interface, whenever the kernel notifies of a change.
 #pragma once
 

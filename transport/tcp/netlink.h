@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // rtnetlink(7): what the kernel says of links and addresses when it is asked.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tcp rail needs of the kernel: addresses, interfaces, sockets.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank whose allreduces an engine carries in part that can be lost (star.h), and that engine's
 // other end. Every result is checked, and that nothing writes to memory which has been returned.
 //

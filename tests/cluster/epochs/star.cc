@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/cluster/epochs/star.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An engine that can be lost, for tests: ranks send blocks of float32 to a process, the star, which
 // adds them up in the order in which they come and sends the sums to all. Over TCP, without any
 // care for speed. When one rank's connection ends, the star ends all of them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What calls refuse, and that the context is as it was then.
 
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The collectives whose vector is made of a block for each rank.
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Children of fork().
 
 #include <sys/wait.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations that run while their caller does other things, or gives them up.
 
 #include <chrono>

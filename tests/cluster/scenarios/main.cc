@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rank of a scenario: short programs against the public API, of which each rank plays its part
 // in its own process. `scenarios NAME STORE RAIL,...` with RANK and SIZE in the environment; exit
 // status 0 if all went as it should.

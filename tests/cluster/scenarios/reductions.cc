@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several inputs and outputs, and functions that do not commute.
 
 #include <cstdint>

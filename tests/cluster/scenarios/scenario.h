@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What scenarios share: the ranks' meeting place, vectors whose sums are known, and what ought to
 // hold.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several contexts in one process: created, split and duplicated.
 
 #include <algorithm>

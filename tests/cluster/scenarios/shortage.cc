@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Processes that run out of threads and descriptors.
 
 #include <linux/capability.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The command line of the worker.
 #pragma once
 
@@ -82,7 +83,7 @@ std::map<std::string, Enum> by_name() {
   std::map<std::string, Enum> known;
   for (int number = 0; number < 256; ++number) {
     const auto value = static_cast<Enum>(number);
-    if (const char* name = name_of(value)) known[name] = value;
+    if (const char* name = nameOf(value)) known[name] = value;
   }
   return known;
 }

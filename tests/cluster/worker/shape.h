@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long a rank's vectors are in each collective, and what of whose input is where in the result.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is summed: inputs that every rank can recompute, and how they are combined.
 #pragma once
 

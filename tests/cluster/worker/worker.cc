@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rank of a test job: collectives whose inputs it can recompute, and whose results it checks
 // element by element. It prints what happens as JSON lines, so that a test can act in the middle
 // of an operation. The rank and the number of ranks come from RANK and SIZE in the environment;
@@ -562,7 +563,7 @@ class Job {
         const std::string difference = compare(work, inputs, run.from + i, result[at]);
         if (difference.empty() || wrong++ > 0) continue;
         emit("wrong", name(work.operation, work.tag) +
-                          member("type", json_string(name_of(work.type))) +
+                          member("type", json_string(nameOf(work.type))) +
                           member("reduction", json_string(work.reduction)) +
                           member("element", static_cast<double>(at)) + difference);
       }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/pattern.h"
 
 #include <gtest/gtest.h>
@@ -63,7 +64,7 @@ class Patterns : public testing::TestWithParam<std::tuple<std::string, std::stri
   Pattern pattern() const { return {type(), operation(), ranks()}; }
 
   std::vector<std::byte> input(int rank, uint64_t number = kNumber) const {
-    std::vector<std::byte> bytes(kElements * size_of(type()));
+    std::vector<std::byte> bytes(kElements * sizeOf(type()));
     pattern().fill_input(bytes.data(), kElements, rank, number);
     return bytes;
   }
@@ -106,7 +107,7 @@ TEST_P(Patterns, ResultsAreExactInAnyOrder) {
 
 TEST_P(Patterns, OneWrongElementIsFound) {
   auto result = combined(all_ranks());
-  const size_t size = size_of(type());
+  const size_t size = sizeOf(type());
   std::memset(&result[777 * size], 0xff, size);  // what a separate output has before
   try {
     pattern().check_reduction(result.data(), kElements, kNumber);
@@ -122,7 +123,7 @@ TEST_P(Patterns, StaleShiftedAndMissingPartsAreFound) {
   const auto stale = combined(all_ranks(), kNumber + 1);
   EXPECT_THROW(pattern().check_reduction(stale.data(), kElements, kNumber), WrongResult);
   const auto right = combined(all_ranks());
-  const size_t line = 64 / size_of(type());
+  const size_t line = 64 / sizeOf(type());
   EXPECT_THROW(pattern().check_reduction(&right[64], kElements - line, kNumber), WrongResult);
   std::vector<int> too_few = all_ranks();
   too_few.pop_back();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the ranks of a cluster have measured where all is well, for tests to spoil.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A server on loopback, the ranks that measure with it, and strangers.
 #include "check/server.h"
 

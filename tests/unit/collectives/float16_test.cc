@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "nezha/float16.h"
 
 #include <gloo/types.h>
@@ -98,24 +99,24 @@ TYPED_TEST(Float16Test, NanStaysNan) {
 }
 
 TEST(DataType, OfCppTypes) {
-  EXPECT_EQ(data_type_of<float>(), DataType::kFloat32);
-  EXPECT_EQ(data_type_of<double>(), DataType::kFloat64);
-  EXPECT_EQ(data_type_of<gloo::float16>(), DataType::kFloat16);
-  EXPECT_EQ(data_type_of<BFloat16>(), DataType::kBFloat16);
-  EXPECT_EQ(data_type_of<signed char>(), DataType::kInt8);
-  EXPECT_EQ(data_type_of<unsigned short>(), DataType::kUint16);
-  EXPECT_EQ(data_type_of<long>(), DataType::kInt64);
-  EXPECT_EQ(data_type_of<long long>(), DataType::kInt64);
-  EXPECT_EQ(data_type_of<unsigned long long>(), DataType::kUint64);
-  static_assert(size_of(data_type_of<gloo::float16>()) == sizeof(gloo::float16));
+  EXPECT_EQ(dataTypeOf<float>(), DataType::kFloat32);
+  EXPECT_EQ(dataTypeOf<double>(), DataType::kFloat64);
+  EXPECT_EQ(dataTypeOf<gloo::float16>(), DataType::kFloat16);
+  EXPECT_EQ(dataTypeOf<BFloat16>(), DataType::kBFloat16);
+  EXPECT_EQ(dataTypeOf<signed char>(), DataType::kInt8);
+  EXPECT_EQ(dataTypeOf<unsigned short>(), DataType::kUint16);
+  EXPECT_EQ(dataTypeOf<long>(), DataType::kInt64);
+  EXPECT_EQ(dataTypeOf<long long>(), DataType::kInt64);
+  EXPECT_EQ(dataTypeOf<unsigned long long>(), DataType::kUint64);
+  static_assert(sizeOf(dataTypeOf<gloo::float16>()) == sizeof(gloo::float16));
 }
 
 TEST(DataType, EachHasANameAndASize) {
   for (int number = 0; number < 256; ++number) {
     const auto type = static_cast<DataType>(number);
-    EXPECT_EQ(name_of(type) != nullptr, number >= 1 && number <= 12) << number;
-    EXPECT_EQ(size_of(type) != 0, name_of(type) != nullptr) << number;
-    EXPECT_EQ(name_of(static_cast<ReduceOperation>(number)) != nullptr, number >= 1 && number <= 6);
+    EXPECT_EQ(nameOf(type) != nullptr, number >= 1 && number <= 12) << number;
+    EXPECT_EQ(sizeOf(type) != 0, nameOf(type) != nullptr) << number;
+    EXPECT_EQ(nameOf(static_cast<ReduceOperation>(number)) != nullptr, number >= 1 && number <= 6);
   }
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "collectives/reduction.h"
 
 #include <array>
@@ -126,11 +127,11 @@ void expect_combined(ReduceOperation operation, size_t elements, size_t misalign
   fill<T>(b, random);
   const Block a_before = a, b_before = b;
   Block& out = where == Out::kSeparate ? separate : where == Out::kIsA ? a : b;
-  reduction(data_type_of<T>(), operation)(out.data(), a.data(), b.data(), elements);
+  reduction(dataTypeOf<T>(), operation)(out.data(), a.data(), b.data(), elements);
   for (size_t i = 0; i < elements; ++i) {
     const T x = a_before.at<T>(i), y = b_before.at<T>(i);
     ASSERT_EQ(bits_of(out.at<T>(i)), bits_of(reference::combine(operation, x, y)))
-        << name_of(operation) << " of element " << i << " of " << elements << ": " << bits_of(x)
+        << nameOf(operation) << " of element " << i << " of " << elements << ": " << bits_of(x)
         << ", " << bits_of(y);
   }
   out.expect_padding();
@@ -169,7 +170,7 @@ TEST_P(ReductionTest, OperandsMayBeSwapped) {
       const Reduction reduce = reduction(type(), operation);
       reduce(one.data(), a.data(), b.data(), kElements);
       reduce(other.data(), b.data(), a.data(), kElements);
-      EXPECT_EQ(one.bytes, other.bytes) << name_of(operation);
+      EXPECT_EQ(one.bytes, other.bytes) << nameOf(operation);
     }
   });
 }
@@ -213,7 +214,7 @@ TEST_P(ShortReductionTest, EveryValue) {
         for (size_t i = 0; i < kElements; ++i) {
           ASSERT_EQ(bits_of(out.at<T>(i)),
                     bits_of(reference::combine(operation, a.at<T>(i), b.at<T>(i))))
-              << name_of(operation) << " of " << i << " and " << bits_of(b.at<T>(i));
+              << nameOf(operation) << " of " << i << " and " << bits_of(b.at<T>(i));
         }
       }
     }
@@ -222,7 +223,7 @@ TEST_P(ShortReductionTest, EveryValue) {
 
 std::string name_of_reduction(const ::testing::TestParamInfo<ReductionTest::ParamType>& param) {
   return absl::StrCat(hwy::TargetName(std::get<0>(param.param)), "_",
-                      name_of(std::get<1>(param.param)));
+                      nameOf(std::get<1>(param.param)));
 }
 
 const auto kTargets = ::testing::ValuesIn(hwy::SupportedAndGeneratedTargets());

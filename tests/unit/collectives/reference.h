@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What reductions are, one element at a time, with nothing of nezha's kernels.
 #pragma once
 

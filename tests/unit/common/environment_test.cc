@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/environment.h"
 
 #include <chrono>
@@ -53,7 +54,7 @@ TEST_F(EnvironmentTest, TheTableIsComplete) {
 }
 
 TEST_F(EnvironmentTest, TheHelpTellsOfEachVariableInLinesThatFitATerminal) {
-  const std::string help = environment_help();
+  const std::string help = environmentHelp();
   for (const auto& variable : environment_table()) {
     EXPECT_TRUE(absl::StrContains(help, absl::StrCat("\n", variable.name, "\n"))) << help;
     for (const absl::string_view choice : variable.choices) {

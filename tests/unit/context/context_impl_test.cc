@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "context/context_impl.h"
 
 #include <gloo/rendezvous/hash_store.h>

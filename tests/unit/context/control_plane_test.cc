@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The control planes of two ranks over channels that are joined by links in memory.
 #include "context/control_plane.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "context/directory.h"
 
 #include <gloo/rendezvous/file_store.h>

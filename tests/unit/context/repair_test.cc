@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two ranks' repairs over channels that are joined by links in memory.
 #include "context/repair.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stands in for NVIDIA's driver library, libcuda.so.1, where there is none: the one function of it
 // that nezha calls, with the driver's numbers, for an allocation that the test tells it of. What a
 // real driver answers, and what it maps, is not tested by this.

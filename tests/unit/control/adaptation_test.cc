@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The model's policy when the network changes: one rail to 300 Mbit/s and back.
 #include <cstdint>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "control/decision_log.h"
 
 #include <spdlog/sinks/ostream_sink.h>

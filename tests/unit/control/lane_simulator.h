@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lanes as policies see them, and a job that runs allreduces over them, balanced by a policy. A
 // lane takes a start-up and a time for each byte, stripes a start-up and the time in which all
 // others get through the bytes; in a job with noise, one duration in twenty is three times as long.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The probe, on whatever machine this is; tests/cluster has it in namespaces whose shape is known.
 #include "control/nic_probe.h"
 

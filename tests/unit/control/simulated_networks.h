@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The networks that the policies' tests run over.
 #pragma once
 

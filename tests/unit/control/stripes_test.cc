@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The model with a lane of stripes beside lanes of slices, over the same rails.
 #include <cstdint>
 #include <string>

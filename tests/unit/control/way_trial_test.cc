@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which way a class comes to go, on a network on which one of them is better.
 #include "control/way_trial.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tests of channels share: the two ends of a message, which check what the channel does with
 // them, and a clock that tests move.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What random traffic (channel_traffic_test.cc) meets too rarely, one by one.
 #include "transport/channel.h"
 

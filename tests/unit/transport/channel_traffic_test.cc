@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random traffic of two channels that are joined by links in memory, which are slow, overtake each
 // other and break.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tests of endpoints share: processes over real sockets on loopback, and messages between
 // them.
 #pragma once

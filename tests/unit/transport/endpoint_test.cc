@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Endpoints over real sockets on loopback.
 #include "transport/endpoint.h"
 

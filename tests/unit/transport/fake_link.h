@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Links in memory, between two channels of one process. Nothing happens by itself: a test lets one
 // event after the other happen, by a seeded random choice, at the grain of a few bytes written or
 // read. A connection delivers in order; connections overtake each other as they like, break at any

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages that end before they are whole: cancelled, of closed contexts, on links that die.
 
 #include <cstring>

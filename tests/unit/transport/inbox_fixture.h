@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tests of the inbox share: its owner, receivers, and segments that come.
 #pragma once
 

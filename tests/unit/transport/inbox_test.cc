@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages that come whole: matching, order of use, credit and grants.
 #include "transport/inbox.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which of an interface's addresses a rail takes, and what the kernel says of loopback.
 #include "transport/tcp/interface.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The log, for tests of what it tells.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Streams over two channels that are joined by links in memory.
 #include "transport/message_stream.h"
 

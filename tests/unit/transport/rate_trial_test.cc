@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/rate_trial.h"
 
 #include <algorithm>

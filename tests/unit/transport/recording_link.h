@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A link that takes all that is submitted; what becomes of it is the test's choice.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Connections to an endpoint that are not its peers', or say what peers do not say.
 
 #include <netinet/in.h>

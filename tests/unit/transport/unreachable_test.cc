@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a channel makes of rails that do not lead to its peer: whether the peer is gone, what the
 // log tells, and since when the rail is missing.
 #include <functional>

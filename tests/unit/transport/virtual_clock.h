@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A clock that a test moves: while one lives, common/clock.h's now() is its time in the thread that
 // made it, and only there. The executable's std::chrono::steady_clock::now is replaced for that
 // (virtual_clock_test.cc).

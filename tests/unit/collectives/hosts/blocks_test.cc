@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The collectives whose vector is made of a block for each rank: right bits by each algorithm, for
 // each number of ranks, of equal blocks and others, of none, in place and not.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which algorithm the hosts engine takes, and whom it has to do with then.
 #include "collectives/hosts/choice.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an allreduce is, in the order of summation that each algorithm documents, and allreduces
 // that are held to it.
 #pragma once
@@ -103,8 +104,8 @@ void check_allreduce(Rank& rank, Algorithm algorithm, const Work& work,
   EXPECT_TRUE(run.input_is_intact());
   for (size_t i = 0; i < work.elements; ++i) {
     ASSERT_EQ(reference::bits_of(run.result()[i]), reference::bits_of(wanted[i]))
-        << name_of(data_type_of<T>()) << " " << name_of(work.operation) << ": element " << i
-        << " of " << work.elements << " at rank " << rank.group.rank;
+        << nameOf(dataTypeOf<T>()) << " " << nameOf(work.operation) << ": element " << i << " of "
+        << work.elements << " at rank " << rank.group.rank;
   }
 }
 

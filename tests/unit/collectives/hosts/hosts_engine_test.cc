@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The hosts engine's tasks, each rank an endpoint and a thread of this process, over loopback.
 #include "collectives/hosts/hosts_engine.h"
 

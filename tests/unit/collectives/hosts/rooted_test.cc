@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reduce, broadcast and barrier of the hosts engine, over loopback.
 #include <algorithm>
 #include <cctype>
@@ -77,7 +78,7 @@ void run(Rank& rank, Algorithm algorithm, const Work& work,
          const std::vector<Lane>& lanes = {kWhole}) {
   SCOPED_TRACE(absl::StrCat(collective_name(work.collective, static_cast<uint64_t>(work.root)),
                             " by ", algorithm_name(algorithm), ", ", work.elements, " elements of ",
-                            name_of(data_type_of<T>()), ", ", name_of(work.operation), ", rank ",
+                            nameOf(dataTypeOf<T>()), ", ", nameOf(work.operation), ", rank ",
                             rank.group.rank, work.in_place ? ", in place" : ""));
   Progress& progress = rank.endpoint->progress();
   RankRun<T> part(rank, algorithm, work, lanes);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bits of allreduces: each algorithm, for each number of ranks, over loopback.
 
 #include <array>

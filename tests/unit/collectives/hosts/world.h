@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks of the hosts engine's tests: each an endpoint and a thread of this process, over loopback.
 #pragma once
 
@@ -188,7 +189,7 @@ class RankRun final : public TaskOwner {
     }
     op.elements = work.elements;
     op.element_size = sizeof(T);
-    op.type = data_type_of<T>();
+    op.type = dataTypeOf<T>();
     op.operation = work.operation;
     op.function = work.function;
     op.tag = work.tag;

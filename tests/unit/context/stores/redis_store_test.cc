@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "nezha/redis_store.h"
 
 #include <sys/wait.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Servers for the tests of the Redis store: real ones, and ones that answer what they are told to.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hosts and switches that keep to the protocol, over a network that loses, repeats, reorders and
 // delays as it likes, with copies that turn up long after: every host gets every block's result,
 // once, and the right one.

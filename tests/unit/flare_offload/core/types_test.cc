@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Each type and operation that switches reduce, by each design of aggregation, from one datagram to
 // the other.
 #include "nezha/types.h"
@@ -70,7 +71,7 @@ class Types : public ::testing::Test {
       const Elements& input = inputs[static_cast<size_t>(child)];
       std::vector<std::byte> datagram(kHeaderSize + kCount * sizeof(T));
       const FrameHeader header = {.child = static_cast<uint8_t>(child),
-                                  .block = {seq, 0, data_type_of<T>(), operation}};
+                                  .block = {seq, 0, dataTypeOf<T>(), operation}};
       encode(header, {reinterpret_cast<const std::byte*>(input.data()), kCount * sizeof(T)},
              authenticator, datagram.data());
       const auto frame = decode(datagram);
@@ -112,7 +113,7 @@ void expect_same(const std::vector<T>& actual, const std::vector<std::vector<T>>
     operands.reserve(order.size());
     for (const int child : order) operands.push_back(inputs[static_cast<size_t>(child)][i]);
     ASSERT_EQ(reference::bits_of(actual[i]), reference::bits_of(combine(operation, operands)))
-        << name_of(operation) << ", element " << i;
+        << nameOf(operation) << ", element " << i;
   }
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "flare_offload/wire/frame.h"
 
 #include <random>
@@ -156,7 +157,7 @@ TEST(Frame, DecodesNoiseWithinItsLimits) {
     if (!frame) continue;
     EXPECT_LT(frame->header.child, kMaxChildren);
     EXPECT_EQ(frame->payload.size(), datagram.size() - kHeaderSize);
-    EXPECT_EQ(frame->payload.size() % size_of(frame->header.block.type), 0);
+    EXPECT_EQ(frame->payload.size() % sizeOf(frame->header.block.type), 0);
   }
 }
 
