@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // gloo-bench: Gloo measured in the same way as nezha. Several devices are driven as a user of Gloo
-// would drive them: by a context for each, with a part of the buffer and a thread of its own.
+// would drive them: by a context for each, with a part of the buffer and a thread of its own. Only
+// an allreduce's buffer can be divided so.
+#include <gloo/allgather.h>
 #include <gloo/allreduce.h>
+#include <gloo/alltoall.h>
+#include <gloo/gather.h>
 #include <gloo/math.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/prefix_store.h>
+#include <gloo/scatter.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/types.h>
 
@@ -18,6 +23,7 @@
 #include "bench/element_type.h"
 #include "bench/interface_bytes.h"
 #include "bench/repeater.h"
+#include "bench/shape.h"
 
 namespace nezha::bench {
 namespace {
@@ -25,7 +31,7 @@ namespace {
 const Dialect kDialect = {
     "gloo-bench",
     "the speed of Gloo's collectives, measured as nezha-bench does",
-    {"allreduce"},
+    {"allreduce", "allgather", "alltoall", "gather", "scatter"},
     {"float32", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16",
      "float64"},
     {"sum", "product", "min", "max"},
@@ -95,10 +101,67 @@ class Allreduce : public Operation {
   std::vector<std::unique_ptr<Repeater>> others_;
 };
 
+// A collective whose vector is made of a block for each rank.
+template <typename GlooBlocks, void (*kCollective)(GlooBlocks&)>
+class Blocks : public Operation {
+ public:
+  explicit Blocks(GlooBlocks options) : options_(std::move(options)) {}
+  void run() override { kCollective(options_); }
+
+ private:
+  GlooBlocks options_;
+};
+
+// Gloo copies bytes, whatever they are of.
+template <typename GlooBlocks, void (*kCollective)(GlooBlocks&)>
+std::unique_ptr<Operation> moving(const ContextPointer& context, const Request& request) {
+  const Shape shape = shape_of(request.collective, context->rank, context->size, request.elements);
+  const size_t size = sizeOf(request.type);
+  auto* const input = static_cast<std::byte*>(request.input);
+  GlooBlocks options(context);
+  if constexpr (std::is_same_v<GlooBlocks, ::gloo::ScatterOptions>) {
+    std::vector<std::byte*> blocks;
+    for (int rank = 0; shape.input > 0 && rank < context->size; ++rank) {
+      blocks.push_back(input + static_cast<size_t>(rank) * request.elements * size);
+    }
+    if (!blocks.empty()) options.setInputs(blocks, request.elements * size);
+  } else {
+    options.setInput(input, shape.input * size);
+  }
+  if (shape.output > 0) {
+    options.setOutput(static_cast<std::byte*>(request.output), shape.output * size);
+  }
+  if constexpr (!std::is_same_v<GlooBlocks, ::gloo::AllgatherOptions> &&
+                !std::is_same_v<GlooBlocks, ::gloo::AlltoallOptions>) {
+    options.setRoot(0);
+  }
+  options.setTag(request.tag);
+  return std::make_unique<Blocks<GlooBlocks, kCollective>>(std::move(options));
+}
+
+std::unique_ptr<Operation> prepare_blocks(const ContextPointer& context, const Request& request) {
+  if (request.collective == "allgather") {
+    return moving<::gloo::AllgatherOptions, ::gloo::allgather>(context, request);
+  }
+  if (request.collective == "alltoall") {
+    return moving<::gloo::AlltoallOptions, ::gloo::alltoall>(context, request);
+  }
+  if (request.collective == "gather") {
+    return moving<::gloo::GatherOptions, ::gloo::gather>(context, request);
+  }
+  return moving<::gloo::ScatterOptions, ::gloo::scatter>(context, request);
+}
+
 class GlooRunner : public Runner {
  public:
   GlooRunner(const Options& options, ::gloo::rendezvous::Store& store)
       : devices_(options.rails), shares_(options.shares), bcube_(options.algorithm == "bcube") {
+    if (kind_of(options.collective).has_blocks()) {
+      if (devices_.size() > 1) {
+        throw std::runtime_error("--tcp-device: only an allreduce is divided over several devices");
+      }
+      if (options.in_place) throw std::runtime_error("--in-place: Gloo has it for allreduce only");
+    }
     if (shares_.empty()) shares_.assign(devices_.size(), 1);
     for (size_t i = 0; i < devices_.size(); ++i) {
       ::gloo::rendezvous::PrefixStore own_store(std::to_string(i), store);
@@ -107,6 +170,7 @@ class GlooRunner : public Runner {
   }
 
   std::unique_ptr<Operation> prepare(const Request& request) override {
+    if (kind_of(request.collective).has_blocks()) return prepare_blocks(contexts_[0], request);
     std::vector<GlooOptions> slices;
     const auto ends = slice_ends(request.elements, sizeOf(request.type));
     for (size_t i = 0, begin = 0; i < ends.size(); begin = ends[i++]) {

@@ -16,6 +16,7 @@
 #include "bench/gather.h"
 #include "bench/line_rate.h"
 #include "bench/process_usage.h"
+#include "bench/shape.h"
 
 namespace nezha::bench {
 namespace {
@@ -68,11 +69,11 @@ void in_parallel(size_t threads, const std::function<void(size_t)>& body) {
   }
 }
 
-// The operation that inputs are made for. A broadcast combines nothing; the maximum's inputs are
+// The operation that inputs are made for. Where nothing is combined, the maximum's inputs are
 // numbers of each rank's own.
 ReduceOperation pattern_operation(const Options& options) {
-  return options.collective == "broadcast" ? ReduceOperation::kMax
-                                           : to_operation(options.operation);
+  return kind_of(options.collective).reduces ? to_operation(options.operation)
+                                             : ReduceOperation::kMax;
 }
 
 // What a separate output has before an operation. No result has such an element, so that one which
@@ -84,13 +85,14 @@ constexpr std::byte kUnwritten{0xff};
 // One thread's share of the work.
 struct Benchmark::Job {
   size_t elements = 0;
-  std::vector<std::byte> input;
-  std::vector<std::byte> separate_output;  // empty: in place
+  Shape shape;
+  std::vector<std::byte> memory;           // the input; in place, the longer of the two
+  std::vector<std::byte> separate_output;  // if it is not in place
+  std::byte* input = nullptr;
+  std::byte* output = nullptr;
   std::unique_ptr<Operation> operation;
   uint64_t number = 0;  // the operation that the input was filled in for
   std::vector<double> times;
-
-  std::vector<std::byte>& output() { return separate_output.empty() ? input : separate_output; }
 };
 
 Benchmark::Benchmark(Runner& runner, const Options& options, std::vector<std::string> rails)
@@ -126,30 +128,39 @@ Measurement Benchmark::measure(size_t elements) {
 void Benchmark::prepare(Job& job, size_t elements, uint32_t tag) {
   job.number = next_number_++;
   job.elements = elements;
-  job.input.resize(elements * sizeOf(type_));
-  if (!options_.in_place) job.separate_output.assign(job.input.size(), kUnwritten);
+  job.shape = shape_of(options_.collective, options_.rank, options_.size, elements);
+  const auto [vector, input, output, overlay, runs] = job.shape;
+  const size_t size = sizeOf(type_);
+  job.memory.resize(size * (options_.in_place ? std::max(input, output) : input));
+  if (!options_.in_place) job.separate_output.assign(size * output, kUnwritten);
+  job.input = job.memory.data();
+  job.output = options_.in_place ? job.input : job.separate_output.data();
+  if (options_.in_place) (input < output ? job.input : job.output) += size * overlay;
   Request request{options_.collective, type_, to_operation(options_.operation)};
-  request.input = job.input.data();
-  request.output = job.output().data();
+  request.input = job.input;
+  request.output = job.output;
   request.elements = elements;
   request.tag = tag;
   job.operation = runner_.prepare(request);
 }
 
+size_t Benchmark::bytes_of(const Job& job) const { return job.shape.vector * sizeOf(type_); }
+
 void Benchmark::fill(Job& job) {
   job.number += options_.threads;  // no two inputs that are near in time are alike
-  pattern_.fill_input(job.input.data(), job.elements, options_.rank, job.number);
+  pattern_.fill_input(job.input, job.shape.input, options_.rank, job.number);
 }
 
 void Benchmark::check(Job& job) {
   if (!options_.verify) return;
-  const std::string& collective = options_.collective;
-  const bool is_reduced =
-      collective == "allreduce" || (collective == "reduce" && options_.rank == 0);
-  const void* result = job.output().data();
-  if (is_reduced) pattern_.check_reduction(result, job.elements, job.number);
-  if (collective == "broadcast") {
-    pattern_.check_copy(result, job.elements, /*rank=*/0, job.number);
+  const std::byte* result = job.output;
+  for (const auto& [rank, from, count] : job.shape.runs) {
+    if (rank < 0) {
+      pattern_.check_reduction(result, count, job.number, from);
+    } else {
+      pattern_.check_copy(result, count, rank, job.number, from);
+    }
+    result += count * sizeOf(type_);
   }
 }
 
@@ -169,7 +180,7 @@ void Benchmark::repeat(std::vector<Job>& jobs, size_t iterations) {
   in_parallel(jobs.size(), [&](size_t i) {
     for (size_t k = done; k < jobs[i].times.size(); ++k) {
       jobs[i].times[k] = timed_run(*jobs[i].operation);
-      if (i == 0 && trace_.is_open()) trace(jobs[i].input.size(), jobs[i].times[k]);
+      if (i == 0 && trace_.is_open()) trace(bytes_of(jobs[i]), jobs[i].times[k]);
     }
   });
 }
@@ -228,7 +239,7 @@ void Benchmark::run_batch(std::vector<Job>& jobs, size_t iterations, Measurement
 Measurement Benchmark::run_timed(std::vector<Job>& jobs) {
   Measurement mine;
   mine.elements = jobs[0].elements;
-  mine.bytes = jobs[0].input.size();
+  mine.bytes = bytes_of(jobs[0]);
   mine.line_rate = line_rate_;
   for (const auto& name : rails_) mine.sent.push_back({name, 0});
   const auto start = Clock::now();

@@ -47,6 +47,7 @@ class Benchmark {
  private:
   struct Job;
   void prepare(Job& job, size_t elements, uint32_t tag);
+  size_t bytes_of(const Job& job) const;  // of the vector
   void fill(Job& job);
   void check(Job& job);
   void warm_up(Job& job);

@@ -11,12 +11,18 @@
 #include "bench/element_type.h"
 #include "bench/gather.h"
 #include "bench/list_rails.h"
+#include "bench/shape.h"
+#include "nezha/allgather.h"
 #include "nezha/allreduce.h"
+#include "nezha/alltoall.h"
 #include "nezha/barrier.h"
 #include "nezha/broadcast.h"
 #include "nezha/context.h"
 #include "nezha/environment.h"
+#include "nezha/gather.h"
 #include "nezha/reduce.h"
+#include "nezha/reduce_scatter.h"
+#include "nezha/scatter.h"
 
 namespace nezha::bench {
 namespace {
@@ -24,14 +30,16 @@ namespace {
 const Dialect kDialect = {
     "nezha-bench",
     "the speed of nezha's collectives",
-    {"allreduce", "reduce", "broadcast", "barrier"},
+    {"allreduce", "reduce", "broadcast", "barrier", "allgather", "reduce_scatter", "alltoall",
+     "gather", "scatter"},
     type_names(),
     operation_names(),
     "rails",
     "LIST",
     "this rank's rails, such as tcp:eth0,tcp:eth1, or auto, which finds them (auto,!eth0,!ib*"
     " leaves some out); with --plan slice the same on all ranks (default: auto)",
-    {"auto", "ring", "recursive-doubling", "halving-doubling", "direct", "bcube"},
+    {"auto", "ring", "recursive-doubling", "halving-doubling", "direct", "bcube", "bruck",
+     "pairwise", "tree"},
     {"auto", "stripe", "slice"},
     {"auto", "recursive-doubling", "halving-doubling", "direct"},
     {"model", "paper", "none", "shuffle"},
@@ -45,6 +53,9 @@ Algorithm algorithm_of(const Options& options) {
   if (options.algorithm == "halving-doubling") return Algorithm::kHalvingDoubling;
   if (options.algorithm == "direct") return Algorithm::kDirect;
   if (options.algorithm == "bcube") return Algorithm::kBcube;
+  if (options.algorithm == "bruck") return Algorithm::kBruck;
+  if (options.algorithm == "pairwise") return Algorithm::kPairwise;
+  if (options.algorithm == "tree") return Algorithm::kTree;
   return Algorithm::kAuto;
 }
 
@@ -68,6 +79,22 @@ class Repeated : public Operation {
  private:
   const CollectiveOptions options_;
 };
+
+// `set_more` sets what the collective alone has.
+template <typename CollectiveOptions, void (*kCollective)(const CollectiveOptions&), typename F>
+std::unique_ptr<Operation> repeated(CollectiveOptions options, const F& set_more) {
+  set_more(options);
+  return std::make_unique<Repeated<CollectiveOptions, kCollective>>(std::move(options));
+}
+
+// Of a collective whose vector is made of blocks. In place the shorter vector lies in the longer
+// one.
+template <typename CollectiveOptions>
+void set_blocks(CollectiveOptions& options, const Request& request, const Shape& shape) {
+  if (shape.input > 0) options.setInput(request.type, request.input, shape.input);
+  if (shape.output > 0) options.setOutput(request.type, request.output, shape.output);
+  options.setTag(request.tag);
+}
 
 template <typename CollectiveOptions>
 void set_vectors(CollectiveOptions& options, const Request& request) {
@@ -105,12 +132,45 @@ class NezhaRunner : public Runner {
       options.setRoot(0);
       return std::make_unique<Repeated<BroadcastOptions, broadcast>>(options);
     }
+    if (kind_of(request.collective).has_blocks()) return prepare_blocks(request);
     AllreduceOptions options(context_);
     set_vectors(options, request);
     options.setOperation(request.operation);
     options.setAlgorithm(algorithm_);
     options.setReproducible(reproducible_);
     return std::make_unique<Repeated<AllreduceOptions, allreduce>>(options);
+  }
+
+  std::unique_ptr<Operation> prepare_blocks(const Request& request) const {
+    const Shape shape =
+        shape_of(request.collective, context_->rank(), context_->size(), request.elements);
+    const auto set = [&](auto& options) {
+      set_blocks(options, request, shape);
+      options.setAlgorithm(algorithm_);
+    };
+    const auto set_rooted = [&](auto& options) {
+      set(options);
+      options.setRoot(0);
+    };
+    const auto set_reducing = [&](auto& options) {
+      set(options);
+      options.setOperation(request.operation);
+      options.setReproducible(reproducible_);
+    };
+    if (request.collective == "allgather") {
+      return repeated<AllgatherOptions, allgather>(AllgatherOptions(context_), set);
+    }
+    if (request.collective == "reduce_scatter") {
+      return repeated<ReduceScatterOptions, reduceScatter>(ReduceScatterOptions(context_),
+                                                           set_reducing);
+    }
+    if (request.collective == "alltoall") {
+      return repeated<AlltoallOptions, alltoall>(AlltoallOptions(context_), set);
+    }
+    if (request.collective == "gather") {
+      return repeated<GatherOptions, nezha::gather>(GatherOptions(context_), set_rooted);
+    }
+    return repeated<ScatterOptions, scatter>(ScatterOptions(context_), set_rooted);
   }
 
   std::vector<RailBytes> bytes_sent() const override {

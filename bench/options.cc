@@ -16,6 +16,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "bench/element_type.h"
+#include "bench/shape.h"
 #include "common/shares.h"
 #include "nezha/version.h"
 
@@ -190,10 +191,13 @@ void print_explanations() {
       "Bandwidths are in Gbit/s (10^9 bits a second; _gbps). Gloo's GB/s are 2^30 bytes a second,\n"
       "which is 8.59 Gbit/s. As in nccl-tests:\n"
       "  algorithm bandwidth = threads x bytes / p50\n"
-      "  bus bandwidth = algorithm bandwidth x 2 (n - 1) / n of an allreduce of n ranks, and x 1 "
-      "of\n"
-      "  a reduce or a broadcast: what a rank must send and receive at least, where ranks send to\n"
-      "  each other. A switch that adds up needs half as much, so more than 100% is possible.\n"
+      "  bus bandwidth = algorithm bandwidth x 2 (n - 1) / n of an allreduce of n ranks, x 1 of a\n"
+      "  reduce or a broadcast, and x (n - 1) / n of the others: what a rank must send or receive\n"
+      "  at least, where ranks send to each other. A switch that adds up needs half as much, so\n"
+      "  more than 100% is possible.\n"
+      "bytes is the size of the vector: of an allgather, a reduce_scatter, an alltoall, a gather "
+      "or\n"
+      "a scatter n times as much as a rank's block, whose elements --elements gives.\n"
       "line rate (line_rate_percent) is the part of line_rate_gbps that the bus bandwidth is: of\n"
       "--line-rate, or else of the sum of the speeds that the kernel knows of the rails' "
       "interfaces\n"
@@ -298,18 +302,18 @@ std::string the_collective(const std::vector<std::string>& words, const Dialect&
 
 // What the collectives do not have in common.
 void complete_for_collective(Options& o, const Dialect& dialect) {
-  if (o.collective != "allreduce" && !o.algorithm.empty() &&
-      o.algorithm != dialect.algorithms.front()) {
-    throw UsageError("--algorithm is for allreduce only");
+  const CollectiveKind& kind = kind_of(o.collective);
+  const bool has_algorithms = o.collective == "allreduce" || kind.has_blocks();
+  if (!has_algorithms && !o.algorithm.empty() && o.algorithm != dialect.algorithms.front()) {
+    throw UsageError("--algorithm is not for " + o.collective);
   }
-  if (o.collective != "allreduce" && o.reproducible) {
-    throw UsageError("--reproducible is for allreduce only");
+  if (o.reproducible && (!kind.reduces || kind.is_rooted)) {
+    throw UsageError("--reproducible is not for " + o.collective);
   }
-  const bool combines = o.collective == "allreduce" || o.collective == "reduce";
-  if (!combines && !o.operation.empty()) {
-    throw UsageError("--operation is for allreduce and reduce only");
+  if (!kind.reduces && !o.operation.empty()) {
+    throw UsageError("--operation is not for " + o.collective + ", which combines nothing");
   }
-  if (combines && o.operation.empty()) o.operation = "sum";
+  if (kind.reduces && o.operation.empty()) o.operation = "sum";
   if (o.collective == "barrier") {
     if (!o.elements.empty()) throw UsageError("a barrier has no --elements");
     if (!o.type.empty()) throw UsageError("a barrier has no elements of any --type");
@@ -370,7 +374,7 @@ std::optional<Options> parse_options(int argc, char** argv, const Dialect& diale
   add_measurement_options(table, options, dialect);
   add_rail_options(table, options, dialect, list_rails);
   table.push_back({'h', "help", "", "this text", [&help](const auto&) { help = true; }});
-  if (!dialect.environmentHelp.empty()) {
+  if (!dialect.environment_help.empty()) {
     table.push_back({0, "help-env", "", "the environment variables, which give defaults",
                      [&](const auto&) { help_environment = true; }});
   }
@@ -382,7 +386,7 @@ std::optional<Options> parse_options(int argc, char** argv, const Dialect& diale
     return std::nullopt;
   }
   if (help_environment) {
-    std::fputs(dialect.environmentHelp.c_str(), stdout);
+    std::fputs(dialect.environment_help.c_str(), stdout);
     return std::nullopt;
   }
   if (version) {
@@ -395,7 +399,7 @@ std::optional<Options> parse_options(int argc, char** argv, const Dialect& diale
   }
   options.collective = the_collective(words, dialect);
   complete_for_collective(options, dialect);
-  if (!dialect.environmentHelp.empty()) take_from_library_environment(table, dialect, options);
+  if (!dialect.environment_help.empty()) take_from_library_environment(table, dialect, options);
   take_from_environment(options);
   take_defaults(dialect, options);
   check_together(options, dialect);

@@ -38,7 +38,7 @@ struct Dialect {
   // and --rails-report.
   void (*list_rails)() = nullptr;
   // What --help-env prints, of a library whose environment variables give defaults; else empty.
-  std::string environmentHelp = {};
+  std::string environment_help = {};
 };
 
 struct Options : Rendezvous {

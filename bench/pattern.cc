@@ -159,19 +159,21 @@ void Pattern::fill_input(void* input, size_t elements, int rank, uint64_t number
   });
 }
 
-void Pattern::check_reduction(const void* result, size_t elements, uint64_t number) const {
+void Pattern::check_reduction(const void* result, size_t elements, uint64_t number,
+                              size_t first) const {
   with_type(type_, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     check(static_cast<const T*>(result), elements,
-          one_period<T>(period_, [&](size_t i) { return reduction(i, number); }));
+          one_period<T>(period_, [&](size_t i) { return reduction(first + i, number); }));
   });
 }
 
-void Pattern::check_copy(const void* copy, size_t elements, int rank, uint64_t number) const {
+void Pattern::check_copy(const void* copy, size_t elements, int rank, uint64_t number,
+                         size_t first) const {
   with_type(type_, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     check(static_cast<const T*>(copy), elements,
-          one_period<T>(period_, [&](size_t i) { return input(rank, i, number); }));
+          one_period<T>(period_, [&](size_t i) { return input(rank, first + i, number); }));
   });
 }
 

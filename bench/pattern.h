@@ -30,11 +30,14 @@ class Pattern {
   // Fills in a rank's input.
   void fill_input(void* input, size_t elements, int rank, uint64_t number) const;
 
-  // Checks every element of the reduction of all ranks' inputs. Throws WrongResult.
-  void check_reduction(const void* result, size_t elements, uint64_t number) const;
+  // Checks every element of what should be a part of the reduction of all ranks' inputs, which
+  // begins at element `first`. Throws WrongResult.
+  void check_reduction(const void* result, size_t elements, uint64_t number,
+                       size_t first = 0) const;
 
-  // Checks every element of what should be that rank's input. Throws WrongResult.
-  void check_copy(const void* copy, size_t elements, int rank, uint64_t number) const;
+  // Checks every element of what should be such a part of that rank's input. Throws WrongResult.
+  void check_copy(const void* copy, size_t elements, int rank, uint64_t number,
+                  size_t first = 0) const;
 
  private:
   // An element of a rank's input. Elements repeat after `period_` ones.

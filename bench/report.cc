@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "bench/shape.h"
 
 namespace nezha::bench {
 namespace {
@@ -27,7 +28,9 @@ double algorithm_bandwidth(const Options& options, const Measurement& result) {
 // Returns how much each rank must send at least, as a multiple of the message, where ranks send to
 // each other. nccl-tests has the same factors.
 double bus_factor(const Options& options) {
-  return options.collective == "allreduce" ? 2.0 * (options.size - 1) / options.size : 1;
+  const double others = static_cast<double>(options.size - 1) / options.size;
+  if (kind_of(options.collective).has_blocks()) return others;
+  return options.collective == "allreduce" ? 2 * others : 1;
 }
 
 double bus_bandwidth(const Options& options, const Measurement& result) {

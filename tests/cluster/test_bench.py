@@ -271,6 +271,37 @@ def test_other_collectives(
         assert sent == pytest.approx(3 * 2 * 2 * 4 * ELEMENTS[-1], rel=0.01)
 
 
+# For each rank's block: how many copies of it the ranks send in all, of three.
+BLOCKS_SENT = {"allgather": 6, "reduce_scatter": 6, "alltoall": 6, "gather": 2, "scatter": 2}
+
+
+@pytest.mark.parametrize("in_place", [[], ["--in-place"]], ids=["out", "in"])
+@pytest.mark.parametrize("collective", BLOCKS_SENT)
+def test_collectives_of_blocks(
+    bed: Testbed, tmp_path: Path, collective: str, in_place: list[str]
+) -> None:
+    """The size is that of the vector of three blocks, and the bus bandwidth is two thirds."""
+    options = [*ON_BOTH[NEZHA], *QUICK, *in_place, "--threads", "2", "--format", "json"]
+    output = run(bed, tmp_path, NEZHA, *options, collective=collective)
+    rows = [json.loads(line) for line in output.splitlines()]
+    assert [row["elements"] for row in rows] == ELEMENTS
+    assert [row["bytes"] for row in rows] == [3 * 4 * n for n in ELEMENTS]
+    for row in rows:
+        part = row["bus_bandwidth_gbps"] / row["algorithm_bandwidth_gbps"]
+        assert part == pytest.approx(2 / 3, rel=0.01)
+    sent = sum(rail["bytes"] for rail in rows[-1]["rails"])
+    blocks = 3 * 2 * BLOCKS_SENT[collective]  # three times, two threads
+    assert sent == pytest.approx(blocks * 4 * ELEMENTS[-1], rel=0.01)
+
+
+@pytest.mark.parametrize("collective", ["allgather", "alltoall", "gather", "scatter"])
+def test_collectives_of_blocks_of_gloo(bed: Testbed, tmp_path: Path, collective: str) -> None:
+    options = ["--tcp-device", "eth0", *QUICK, "--format", "json"]
+    output = run(bed, tmp_path, GLOO, *options, collective=collective)
+    rows = [json.loads(line) for line in output.splitlines()]
+    assert [row["bytes"] for row in rows] == [3 * 4 * n for n in ELEMENTS]
+
+
 # ---- what the rails have carried, and why -----------------------------------------------------
 
 
@@ -558,7 +589,7 @@ GOOD = ["--size", "2", "--rank", "0", "--shared-path", "/"]
         (["--share", "1,0"], "'0' is not a positive number"),
         ([], "which collective"),
         (["allreduce", "allgather"], "one collective at a time"),
-        (["allgather"], "unknown collective 'allgather'"),
+        (["scan"], "unknown collective 'scan'"),
         (["allreduce"], "--size is needed"),
         (["--size", "2", "allreduce"], "--rank is needed"),
         (["--size", "2", "--rank", "2", "allreduce"], "rank 2 of 2"),
@@ -644,10 +675,10 @@ def test_bad_command_lines_of_nezha() -> None:
         assert done.returncode == 2
         assert reason in done.stderr, done.stderr
     for arguments, reason in [
-        (["--algorithm", "ring", "broadcast"], "--algorithm is for allreduce only"),
+        (["--algorithm", "ring", "broadcast"], "--algorithm is not for broadcast"),
         (["--elements", "1", "barrier"], "a barrier has no --elements"),
         (["--type", "int8", "barrier"], "a barrier has no elements of any --type"),
-        (["--operation", "max", "broadcast"], "--operation is for allreduce and reduce only"),
+        (["--operation", "max", "broadcast"], "--operation is not for broadcast, which combines nothing"),
         (["--rails-report", "--format", "csv", "allreduce"], "--rails-report is for --format table"),
         (["brodcast"], "unknown collective 'brodcast'; did you mean 'broadcast'?"),
     ]:
