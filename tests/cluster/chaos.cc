@@ -30,11 +30,16 @@
 #include <type_traits>
 #include <vector>
 
+#include "nezha/allgather.h"
 #include "nezha/allreduce.h"
+#include "nezha/alltoall.h"
 #include "nezha/barrier.h"
 #include "nezha/broadcast.h"
 #include "nezha/context.h"
+#include "nezha/gather.h"
 #include "nezha/reduce.h"
+#include "nezha/reduce_scatter.h"
+#include "nezha/scatter.h"
 
 namespace {
 
@@ -43,7 +48,20 @@ constexpr int kRound = 40;  // operations between which the threads meet
 constexpr size_t kMaxBytes = 16 << 20;
 constexpr std::byte kPoison{0xa5};
 
-enum class Collective { kAllreduce, kReduce, kBroadcast, kBarrier };
+enum class Collective {
+  kAllreduce,
+  kReduce,
+  kBroadcast,
+  kBarrier,
+  // Whose vectors are made of a block for each rank:
+  kAllgather,
+  kReduceScatter,
+  kAlltoall,
+  kGather,
+  kScatter,
+};
+
+bool has_blocks(Collective collective) { return collective >= Collective::kAllgather; }
 
 // What all ranks draw alike.
 struct Draw {
@@ -52,7 +70,7 @@ struct Draw {
   nezha::DataType type;
   nezha::ReduceOperation reduction;
   nezha::Algorithm algorithm;
-  size_t elements;
+  size_t elements;  // of the vector, or of a block
   int root;
   bool in_place;
   bool asynchronous;
@@ -74,6 +92,27 @@ size_t draw_bytes(std::mt19937_64& random) {
   return 1 + random() % most;
 }
 
+nezha::Algorithm draw_algorithm(Collective collective, std::mt19937_64& random) {
+  using nezha::Algorithm;
+  switch (collective) {
+    case Collective::kAllreduce:
+      return static_cast<Algorithm>(random() % 6);
+    case Collective::kAllgather:
+      return pick(random,
+                  {Algorithm::kAuto, Algorithm::kRing, Algorithm::kBruck, Algorithm::kDirect});
+    case Collective::kReduceScatter:
+      return pick(random, {Algorithm::kAuto, Algorithm::kRing, Algorithm::kHalvingDoubling,
+                           Algorithm::kDirect});
+    case Collective::kAlltoall:
+      return pick(random, {Algorithm::kAuto, Algorithm::kPairwise, Algorithm::kDirect});
+    case Collective::kGather:
+    case Collective::kScatter:
+      return pick(random, {Algorithm::kAuto, Algorithm::kTree, Algorithm::kDirect});
+    default:
+      return Algorithm::kAuto;
+  }
+}
+
 Draw draw(uint64_t id, uint64_t seed, int size) {
   using nezha::DataType;
   using Reduction = nezha::ReduceOperation;
@@ -83,13 +122,16 @@ Draw draw(uint64_t id, uint64_t seed, int size) {
   drawn.collective =
       pick(random, {Collective::kAllreduce, Collective::kAllreduce, Collective::kAllreduce,
                     Collective::kAllreduce, Collective::kReduce, Collective::kBroadcast,
-                    Collective::kBroadcast, Collective::kBarrier});
+                    Collective::kBroadcast, Collective::kBarrier, Collective::kAllgather,
+                    Collective::kReduceScatter, Collective::kAlltoall, Collective::kGather,
+                    Collective::kScatter});
   drawn.type = static_cast<DataType>(1 + random() % 12);
   drawn.reduction =
       pick(random, {Reduction::kSum, Reduction::kMin, Reduction::kMax, Reduction::kProduct});
-  drawn.algorithm = static_cast<nezha::Algorithm>(random() % 6);
+  drawn.algorithm = draw_algorithm(drawn.collective, random);
   const size_t bytes = id == 11 ? kMaxBytes : draw_bytes(random);  // one of the largest, surely
-  drawn.elements = std::max<size_t>(1, bytes / nezha::sizeOf(drawn.type));
+  const auto parts = static_cast<size_t>(has_blocks(drawn.collective) ? size : 1);
+  drawn.elements = std::max<size_t>(1, bytes / parts / nezha::sizeOf(drawn.type));
   drawn.root = static_cast<int>(random() % static_cast<uint64_t>(size));
   drawn.in_place = random() % 2 == 0;
   drawn.asynchronous = random() % 4 == 0;
@@ -132,10 +174,7 @@ uint32_t input(const Draw& operation, int rank, size_t element) {
 }
 
 template <typename T>
-T expected(const Draw& operation, int size, size_t element) {
-  if (operation.collective == Collective::kBroadcast) {
-    return to<T>(input<T>(operation, operation.root, element));
-  }
+T reduced(const Draw& operation, int size, size_t element) {
   uint32_t result = input<T>(operation, 0, element);
   for (int rank = 1; rank < size; ++rank) {
     const uint32_t value = input<T>(operation, rank, element);
@@ -154,6 +193,55 @@ T expected(const Draw& operation, int size, size_t element) {
     }
   }
   return to<T>(result);
+}
+
+// How many elements a rank's vectors have.
+struct Lengths {
+  size_t input;
+  size_t output;
+};
+
+Lengths lengths_of(const Draw& operation, int rank, int size) {
+  const size_t block = operation.elements;
+  const size_t all = block * static_cast<size_t>(size);
+  const bool is_root = operation.root == rank;
+  switch (operation.collective) {
+    case Collective::kAllgather:
+      return {block, all};
+    case Collective::kReduceScatter:
+      return {all, block};
+    case Collective::kAlltoall:
+      return {all, all};
+    case Collective::kGather:
+      return {block, is_root ? all : 0};
+    case Collective::kScatter:
+      return {is_root ? all : 0, block};
+    default:
+      return {block, block};
+  }
+}
+
+// An element of what that rank's result is; of blocks it is a copy or a part of the reduction.
+template <typename T>
+T expected(const Draw& operation, int rank, int size, size_t element) {
+  const size_t block = operation.elements;
+  const size_t own = block * static_cast<size_t>(rank);
+  const int from = static_cast<int>(element / block);
+  switch (operation.collective) {
+    case Collective::kBroadcast:
+      return to<T>(input<T>(operation, operation.root, element));
+    case Collective::kAllgather:
+    case Collective::kGather:
+      return to<T>(input<T>(operation, from, element % block));
+    case Collective::kAlltoall:
+      return to<T>(input<T>(operation, from, own + element % block));
+    case Collective::kScatter:
+      return to<T>(input<T>(operation, operation.root, own + element));
+    case Collective::kReduceScatter:
+      return reduced<T>(operation, size, own + element);
+    default:
+      return reduced<T>(operation, size, element);
+  }
 }
 
 // ---- One thread --------------------------------------------------------------------------------
@@ -237,23 +325,22 @@ class Worker {
   template <typename T>
   void run_typed(const Draw& operation) {
     const std::string name = describe(operation);
-    const size_t bytes = operation.elements * sizeof(T);
-    auto& from = inputs_.take(bytes, name);
-    auto& to_memory = outputs_.take(bytes, name);
+    const Lengths lengths = lengths_of(operation, rank_, context_->size());
+    auto& from = inputs_.take(lengths.input * sizeof(T), name);
+    auto& to_memory = outputs_.take(lengths.output * sizeof(T), name);
     T* in = reinterpret_cast<T*>(from.data());
     T* out = reinterpret_cast<T*>(to_memory.data());
     std::fill(to_memory.begin(), to_memory.end(), kPoison);
-    const bool in_place = operation.in_place || operation.collective == Collective::kBroadcast;
+    const bool in_place = operation.collective == Collective::kBroadcast ||
+                          (operation.in_place && lengths.input == lengths.output);
     T* source = in_place ? out : in;
-    for (size_t i = 0; i < operation.elements; ++i)
-      source[i] = to<T>(input<T>(operation, rank_, i));
+    for (size_t i = 0; i < lengths.input; ++i) source[i] = to<T>(input<T>(operation, rank_, i));
     carry_out(operation, in_place ? nullptr : in, out);
     const bool has_result =
-        operation.collective == Collective::kAllreduce ||
-        operation.collective == Collective::kBroadcast ||
-        (operation.collective == Collective::kReduce && operation.root == rank_);
-    for (size_t i = 0; has_result && i < operation.elements; ++i) {
-      const T right = expected<T>(operation, context_->size(), i);
+        operation.collective != Collective::kBarrier &&
+        (operation.collective != Collective::kReduce || operation.root == rank_);
+    for (size_t i = 0; has_result && i < lengths.output; ++i) {
+      const T right = expected<T>(operation, rank_, context_->size(), i);
       if (bits(out[i]) != bits(right)) {
         throw std::logic_error("element " + std::to_string(i) + " of " + name + " is wrong");
       }
@@ -302,6 +389,45 @@ class Worker {
       case Collective::kBarrier: {
         nezha::BarrierOptions options(context_);
         return finish(nezha::barrier, nezha::barrierAsync, options);
+      }
+      default:
+        return carry_out_blocks(operation, in, out);
+    }
+  }
+
+  template <typename T>
+  void carry_out_blocks(const Draw& operation, const T* in, T* out) {
+    const Lengths lengths = lengths_of(operation, rank_, context_->size());
+    const auto finish = [&](auto blocking, auto begin, auto options) {
+      if (in != nullptr && lengths.input > 0) options.setInput(in, lengths.input);
+      if (lengths.output > 0) options.setOutput(out, lengths.output);
+      options.setAlgorithm(operation.algorithm);
+      options.setTag(tag_);
+      if (operation.asynchronous) {
+        begin(options).wait();
+      } else {
+        blocking(options);
+      }
+    };
+    switch (operation.collective) {
+      case Collective::kAllgather:
+        return finish(nezha::allgather, nezha::allgatherAsync, nezha::AllgatherOptions(context_));
+      case Collective::kReduceScatter: {
+        nezha::ReduceScatterOptions options(context_);
+        options.setOperation(operation.reduction);
+        return finish(nezha::reduceScatter, nezha::reduceScatterAsync, options);
+      }
+      case Collective::kAlltoall:
+        return finish(nezha::alltoall, nezha::alltoallAsync, nezha::AlltoallOptions(context_));
+      case Collective::kGather: {
+        nezha::GatherOptions options(context_);
+        options.setRoot(operation.root);
+        return finish(nezha::gather, nezha::gatherAsync, options);
+      }
+      default: {
+        nezha::ScatterOptions options(context_);
+        options.setRoot(operation.root);
+        return finish(nezha::scatter, nezha::scatterAsync, options);
       }
     }
   }
