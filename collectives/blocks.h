@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,12 @@ class Blocks {
     for (size_t i = 0; i < counts.size(); ++i) ends_[i] = end += counts[i] * element_size;
   }
 
+  // Which tells vectors whose blocks have other lengths apart.
+  uint32_t fingerprint() const {
+    uint64_t hash = ends_.size();
+    for (const size_t end : ends_) hash = (hash ^ (hash >> 29) ^ end) * 0xbf58476d1ce4e5b9U;
+    return static_cast<uint32_t>(hash >> 32);
+  }
   int count() const { return static_cast<int>(ends_.size()); }
   size_t bytes() const { return ends_.back(); }
   Range block(int i) const { return blocks(i, i + 1); }

@@ -108,4 +108,11 @@ constexpr bool is_length_known(Collective collective) {
   return known == nullptr || known->is_length_known;
 }
 
+// Whether all ranks know the lengths of all blocks, which may differ. Also of a number that is
+// none.
+constexpr bool tells_blocks(Collective collective) {
+  const CollectiveTraits* known = find_traits(collective);
+  return known != nullptr && known->has_counts && known->is_length_known;
+}
+
 }  // namespace nezha

@@ -48,7 +48,7 @@ constexpr auto kOrderedTree = static_cast<Algorithm>(66);
 // has two vectors: the one that a rank sends, its input, and the one that it gets, its output.
 struct Operation {
   Collective collective = Collective::kAllreduce;
-  int root = 0;                                     // of a reduce or a broadcast
+  int root = 0;                                     // if the collective has one
   const std::byte* input = nullptr;                 // null where nothing comes from
   std::byte* output = nullptr;                      // may be the input; null where no result goes
   size_t elements = 0;                              // of the vector

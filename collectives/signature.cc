@@ -24,6 +24,9 @@ std::string describe(uint64_t signature, std::optional<uint64_t> root) {
       absl::StrAppend(&text, " of ", signature & 0xffffffff, " elements");
     }
     absl::StrAppend(&text, ", type ", name_or_number<DataType>(byte(40)));
+    if (tells_blocks(collective) && root.has_value()) {
+      absl::StrAppend(&text, ", blocks whose lengths have the checksum ", absl::Hex(*root));
+    }
   }
   if (traits != nullptr && traits->reduces) {
     absl::StrAppend(&text, ", operation ", name_or_number<ReduceOperation>(byte(32)));

@@ -23,6 +23,12 @@ constexpr uint64_t signature(Algorithm algorithm, const Operation& op) {
          (is_length_known(op.collective) ? op.elements & 0xffffffff : 0);
 }
 
+// The root of an operation that has one; which blocks it has, where all ranks know these.
+inline uint32_t root_or_blocks(const Operation& op) {
+  const bool is_of_blocks = op.blocks != nullptr && tells_blocks(op.collective);
+  return is_of_blocks ? op.blocks->fingerprint() : static_cast<uint32_t>(op.root);
+}
+
 // The messages of a slice: one for each pair of ranks and direction, of `total` bytes.
 inline wire::MessageInfo message_info(const Group& group, const Slice& slice,
                                       const EnginePlan& plan, uint64_t total) {
@@ -32,7 +38,7 @@ inline wire::MessageInfo message_info(const Group& group, const Slice& slice,
           .total = total,
           .plan = plan.version,
           .epoch = plan.epoch,
-          .root = static_cast<uint32_t>(slice.operation.root)};
+          .root = root_or_blocks(slice.operation)};
 }
 
 // As a user would say it.

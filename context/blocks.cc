@@ -134,13 +134,15 @@ absl::Status set_blocks(const GivenVector& input, const GivenVector& output, con
   return status;
 }
 
-// One vector's input and output may be the same memory, place for place; what a reduce_scatter
-// gives may also be at its input's begin.
+// A block may be in the same place of the input and of the output, an alltoall's vectors may be the
+// same, and what a reduce_scatter gives may be at its input's begin.
 absl::Status check_overlap(const Operation& op, int rank) {
-  if (op.input == nullptr || op.output == nullptr || op.input == op.output) return absl::OkStatus();
-  const std::byte* input_end = op.input + input_bytes(op, rank);
-  const std::byte* output_end = op.output + output_bytes(op, rank);
-  if (op.input >= output_end || op.output >= input_end) return absl::OkStatus();
+  const size_t in = input_bytes(op, rank);
+  const size_t out = output_bytes(op, rank);
+  if (op.input == nullptr || op.output == nullptr || in == 0 || out == 0) return absl::OkStatus();
+  if (op.input >= op.output + out || op.output >= op.input + in) return absl::OkStatus();
+  const bool may_begin_alike = is_exchange(op) || op.collective == Collective::kReduceScatter;
+  if (may_begin_alike && op.input == op.output) return absl::OkStatus();
   const size_t own = op.blocks->block(rank).offset;
   if (!is_exchange(op) && op.input_at(own) == op.output_at(own)) return absl::OkStatus();
   return refused("the input and the output overlap without being the same");

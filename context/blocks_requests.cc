@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the options of the collectives whose vector is made of blocks ask a context for.
+#include <cstring>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -48,6 +49,14 @@ RunningOperation::Request ContextImpl::request_blocks(const BlocksOptions& optio
 RunningOperation::Request ContextImpl::request_moved(const BlocksOptions& options,
                                                      Collective collective) const {
   auto request = request_blocks(options, collective);
+  Operation& op = request.operation;
+  // What comes is not to take the place of what is yet to be sent.
+  const bool is_exchanged_in_place = op.received_blocks != nullptr && op.input == op.output;
+  if (is_exchanged_in_place && op.bytes() > 0) {
+    request.read = endpoint_->pool().take(op.bytes());
+    std::memcpy(request.read.data(), op.input, op.bytes());
+    op.input = request.read.data();
+  }
   complete(request, options, options.algorithm_);
   return request;
 }

@@ -131,6 +131,10 @@ void ContextImpl::begin(const std::shared_ptr<RunningOperation>& operation) {
   const uint32_t tag = operation->request().operation.tag;
   const uint64_t ordinal = roll_call_.enter(tag, operation->request().signature);
   operation->begin(ordinal);
+  // The others are not to name this rank as one that has not.
+  if (roll_call_.has_said_absent(static_cast<uint32_t>(options_.rank), tag, ordinal)) {
+    tell(*operation, wire::RollCallKind::kEntered);
+  }
   check_roll_call(tag, ordinal);
   // Operations of one tag match in the order of their calls: none overtakes one that waits.
   if (operation->over()) {

@@ -164,10 +164,10 @@ void ContextImpl::fold_inputs(const AllreduceOptions& options,
   if (inputs.empty()) inputs.assign(options.outputs_.begin(), options.outputs_.end());
   op.input = static_cast<const std::byte*>(inputs.front());
   if (inputs.size() == 1 || op.elements == 0) return;
-  request.folded = endpoint_->pool().take(op.bytes());
+  request.read = endpoint_->pool().take(op.bytes());
   const Reducer reducer(op.type, op.operation, request.function ? &request.function : nullptr,
                         options_.size);
-  std::byte* sum = request.folded.data();
+  std::byte* sum = request.read.data();
   request.prepared = reducer.combine(sum, inputs[0], inputs[1], op.elements);
   for (size_t i = 2; i < inputs.size(); ++i) {
     request.prepared.Update(reducer.combine(sum, sum, inputs[i], op.elements));
@@ -213,6 +213,7 @@ RunningOperation::Request ContextImpl::request_rooted(const RootedOptions& optio
                                                       Collective collective, bool contributes,
                                                       bool has_result) const {
   const absl::string_view name = collective == Collective::kReduce ? "reduce" : "broadcast";
+  const int root = checked_root(name, options.root_);
   const auto& input = options.input_;
   const auto& output = options.output_;
   if (contributes && !input.is_set && !output.is_set) refuse(name, "no input; set one");
@@ -227,7 +228,7 @@ RunningOperation::Request ContextImpl::request_rooted(const RootedOptions& optio
   RunningOperation::Request request;
   Operation& op = request.operation;
   op.collective = collective;
-  op.root = checked_root(name, options.root_);
+  op.root = root;
   op.elements = uses_input ? input.elements : output.elements;
   op.type = uses_input ? input.type : output.type;
   op.element_size = sizeOf(op.type);

@@ -39,15 +39,20 @@ bool RollCall::hear(const wire::RollCall& call) {
   const size_t index = find(call.tag, call.ordinal);
   if (index == calls_.size()) {
     if (calls_.size() == kMaxCalls) calls_.pop_front();
-    calls_.push_back({call.tag, call.ordinal, false, {}, {}, {}});
+    calls_.push_back({call.tag, call.ordinal, false, {}, {}, {}, {}});
   }
   Call& known = calls_[std::min(index, calls_.size() - 1)];
   if (call.kind == wire::RollCallKind::kAbsent || call.kind == wire::RollCallKind::kSilent) {
     auto& ranks = call.kind == wire::RollCallKind::kAbsent ? known.absent : known.silent;
-    return ranks.size() < kMaxAbsent && ranks.insert(call.rank).second;
+    const bool is_stale = known.late.contains(call.rank);
+    return !is_stale && ranks.size() < kMaxAbsent && ranks.insert(call.rank).second;
   }
   bool is_news = call.kind == wire::RollCallKind::kWhoIsAbsent && !known.asked;
   known.asked |= is_news;
+  if (known.absent.erase(call.rank) + known.silent.erase(call.rank) > 0) {
+    known.late.insert(call.rank);
+    is_news = true;
+  }
   auto& callers = known.callers;
   const bool is_known = std::any_of(callers.begin(), callers.end(), [&](const auto& caller) {
     return caller.signature == call.signature;
@@ -57,6 +62,11 @@ bool RollCall::hear(const wire::RollCall& call) {
     is_news = true;
   }
   return is_news;
+}
+
+bool RollCall::has_said_absent(uint32_t rank, uint32_t tag, uint64_t ordinal) const {
+  const size_t index = find(tag, ordinal);
+  return index < calls_.size() && calls_[index].absent.contains(rank);
 }
 
 uint64_t RollCall::signature(uint32_t tag, uint64_t ordinal) const {

@@ -27,6 +27,9 @@ class RollCall {
   uint64_t enter(uint32_t tag, uint64_t signature);
   bool has_entered(uint32_t tag, uint64_t ordinal) const;
 
+  // Whether this rank has said that it has not entered it.
+  bool has_said_absent(uint32_t rank, uint32_t tag, uint64_t ordinal) const;
+
   // Whether it is news, which is to be passed on.
   bool hear(const wire::RollCall& call);
 
@@ -49,6 +52,7 @@ class RollCall {
     bool asked;  // who is absent
     std::set<uint32_t> absent;
     std::set<uint32_t> silent;
+    std::set<uint32_t> late;              // they were one of these, and have entered since
     std::vector<wire::RollCall> callers;  // the first of each signature
   };
   struct Entry {

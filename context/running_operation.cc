@@ -250,7 +250,7 @@ void RunningOperation::finish() {
     progress_.defer([self = shared_from_this()] {
       self->parts_.clear();
       self->scratch_.reset();
-      self->request_.folded.reset();
+      self->request_.read.reset();
       self->request_.result.reset();
     });
   } catch (const std::bad_alloc&) {

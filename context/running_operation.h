@@ -55,7 +55,7 @@ class RunningOperation final : public TaskOwner,
     bool is_by_size = false;         // the algorithm: what all ranks plan may be another
     uint64_t signature = 0;          // of the two; collectives/signature.h
     std::vector<std::byte*> copies;  // where the result goes too
-    Buffer folded;                   // the sum of several inputs, if it has several
+    Buffer read;                     // in place of the caller's input: a sum of several, or a copy
     Buffer result;                   // where it is made, if its place is an input's meanwhile
     absl::Status prepared;           // whether they could be summed
     ReduceFunction function;         // of a custom operation

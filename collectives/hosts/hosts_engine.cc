@@ -148,7 +148,11 @@ Algorithm best_of_other(int ranks, const Operation& op) {
 absl::StatusOr<Algorithm> choose_other(Algorithm asked, int ranks, const Operation& op) {
   if (asked == Algorithm::kAuto) return best_of_other(ranks, op);
   const std::vector<Algorithm> its = algorithms_of_other(op);
-  if (std::find(its.begin(), its.end(), asked) != its.end()) return asked;
+  // Around a ring of nothing no rank would wait for another.
+  const bool is_nothing = is_length_known(op.collective) && op.elements == 0;
+  if (std::find(its.begin(), its.end(), asked) != its.end()) {
+    return is_nothing ? best_of_other(ranks, op) : asked;
+  }
   const auto add_name = [](std::string* out, Algorithm each) { *out += algorithm_name(each); };
   return absl::InvalidArgumentError(
       absl::StrCat("it does not go by ", algorithm_name(asked), " but by ",

@@ -35,9 +35,11 @@ struct Step {
 };
 
 struct Schedule {
-  int chunks = 1;  // equal parts that the vector is cut into; the same on all ranks
+  // The parts that the vector is cut into: equal ones, or its blocks. The same on all ranks.
+  int chunks = 1;
   std::vector<Step> steps;
-  // Of two vectors: each step sends of the input, and what it receives is never sent on.
+  // Of two vectors, which lie apart: each step sends of the input, and what it receives is never
+  // sent on.
   bool is_exchange = false;
 };
 

@@ -50,22 +50,13 @@ ScheduledTask::ScheduledTask(const Schedule& schedule, const Group& group, const
   copies_input_ = slice_.operation.input == slice_.operation.output && overwrites_what_it_sends();
 }
 
-// What is received in place takes the place of what is yet to be sent, as soon as it is posted for.
-void ScheduledTask::copy_exchanged_input() {
-  Operation& op = slice_.operation;
-  if (!is_exchange_ || op.input != op.output || op.bytes() == 0) return;
-  exchanged_input_ = group_.pool->take(op.bytes());
-  std::memcpy(exchanged_input_.data(), op.input, op.bytes());
-  op.input = exchanged_input_.data();
-}
-
 // What a rank gets for others to pass on, or to sum up for them, goes where there is room for it.
 void ScheduledTask::take_relay() {
   Operation& op = slice_.operation;
   if (op.blocks == nullptr || op.bytes() == 0) return;
   const Range own = op.blocks->block(group_.rank);
   const auto has_room = [&](const Incoming& in) {
-    if (in.use == Step::Use::kPartialSum) return true;
+    if (in.use == Step::Use::kPartialSum || in.use == Step::Use::kAgreement) return true;
     if (!traits(op.collective).gives_block) return op.output != nullptr;
     const Range part = received_.range(0, in.chunks);
     return part.offset == own.offset && part.length == own.length;
@@ -94,7 +85,6 @@ bool ScheduledTask::overwrites_what_it_sends() const {
 
 void ScheduledTask::start(const EnginePlan& plan) {
   plan_ = plan;
-  copy_exchanged_input();
   take_relay();
   copy_own_block(slice_.operation, group_);
   // The agreement comes first, and so is what the peer hears first, whatever that calls.

@@ -2,10 +2,11 @@
 // Carries out a schedule on a slice: the messages, the scratch and the sums of all algorithms that
 // go in steps.
 //
-// The slice is cut into rounds, each of which goes through the steps by itself: while one receives,
-// another reduces. No more than kWindow of them are at work, so that partial sums take a few rounds
-// of scratch and not the size of the vector. Nothing depends on where in the vector an element is
-// but which ranks add it up, so rounds and slices do not change its order of summation.
+// The slice is cut into rounds (one that is made of blocks is a single round), each of which goes
+// through the steps by itself: while one receives, another reduces. No more than kWindow of them
+// are at work, so that partial sums take a few rounds of scratch and not the size of the vector.
+// Nothing depends on where in the vector an element is but which ranks add it up, so rounds and
+// slices do not change its order of summation.
 #pragma once
 
 #include <map>
@@ -76,7 +77,6 @@ class ScheduledTask final : public Task {
     uint64_t unreleased = 0;  // bytes that links may read
   };
 
-  void copy_exchanged_input();
   void take_relay();
   bool overwrites_what_it_sends() const;
   Round& round(size_t index);
@@ -102,7 +102,6 @@ class ScheduledTask final : public Task {
   Rounds rounds_;
   Rounds received_;  // of the vector that is received; the same but in an alltoall
   bool is_exchange_;
-  Buffer exchanged_input_;       // if that is overwritten
   Buffer relay_;                 // the output, where the caller's has no room for all of it
   std::byte* result_ = nullptr;  // where this rank's block goes from there; null: it goes nowhere
   std::vector<Stage> stages_;

@@ -350,9 +350,8 @@ void Manager::tell_of_silence(int number, const absl::Status& why, const std::st
   const bool begins = it.is_up || it.down_since == 0;
   if (begins) it.down_since = now();
   const bool is_refused = absl::IsUnauthenticated(why);
-  if (is_refused ? refusals_.tell_of(name, now()).has_value() : begins) {
-    log().warn("nezha-manager: {} {}", name, text);
-  }
+  const bool is_told = is_refused ? refusals_by_switches_.tell_of(name, now()).has_value() : begins;
+  if (is_told) log().warn("nezha-manager: {} {}", name, text);
 }
 
 void Manager::on_switch(int number, const std::string& text) {

@@ -139,7 +139,8 @@ class Manager {
   std::unique_ptr<Listener> listener_;
   std::map<Host*, std::unique_ptr<Host>> hosts_;
   std::vector<Host*> unproven_;  // of these, those that have not shown the secret; oldest first
-  RefusalLimit refusals_;        // of hosts, and by switches
+  RefusalLimit refusals_;        // of hosts
+  RefusalLimit refusals_by_switches_;
   std::map<Request, std::unique_ptr<Job>> jobs_;
   Alarm tick_;
 };

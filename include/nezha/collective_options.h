@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <type_traits>
@@ -182,19 +183,28 @@ class BlocksOptions : public CollectiveOptions {
     bool is_set = false;
   };
 
+  // More than memory has, which the operation refuses, if there are too many.
+  template <typename T>
+  static constexpr size_t bytes_of(size_t elements) {
+    const size_t most = std::numeric_limits<size_t>::max();
+    return elements > most / sizeof(T) ? most : elements * sizeof(T);
+  }
+
   template <typename T, typename Pointer>
   static Vector<Pointer> vector(Pointer data, size_t elements) {
     if constexpr (hasDataType<T>()) {
       return {data, dataTypeOf<T>(), elements, {}, false, true};
     } else {
       static_assert(std::is_trivially_copyable_v<T>, "elements are copied byte by byte");
-      return {data, DataType::kUint8, elements * sizeof(T), {}, false, true};
+      return {data, DataType::kUint8, bytes_of<T>(elements), {}, false, true};
     }
   }
   template <typename T, typename Pointer>
   static Vector<Pointer> vector(Pointer data, std::vector<size_t> counts) {
-    auto made = vector<T, Pointer>(data, 1);
-    for (size_t& count : counts) count *= made.elements;
+    auto made = vector<T, Pointer>(data, 0);
+    if constexpr (!hasDataType<T>()) {
+      for (size_t& count : counts) count = bytes_of<T>(count);
+    }
     made.counts = std::move(counts);
     made.has_counts = true;
     return made;

@@ -36,8 +36,10 @@ class GathervOptions : public BlocksOptions {
 };
 
 /// Runs one gather. Returns at the root when the result is complete, and on another rank when its
-/// input is no longer read. Algorithms: kTree for small messages and kDirect for large ones. It
-/// goes over all rails of the context, by stripes. Thread-safe.
+/// input is no longer read; and on each of them once its left neighbour, the rank before it, has
+/// called it, too. Algorithms: kTree for small messages, by which ranks that pass blocks on take
+/// memory for all blocks, and kDirect for large ones. It goes over all rails of the context, by
+/// stripes. Thread-safe.
 ///
 /// Throws InvalidArgument (nothing was started), or IoError / TimeoutError (see there), which name
 /// the rank, the rail and what was tried; also if ranks disagree on the collective, the root, the

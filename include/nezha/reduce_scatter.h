@@ -4,6 +4,10 @@
 /// (`gloo/reduce_scatter.h`).
 #pragma once
 
+#include <cstddef>
+#include <utility>
+#include <vector>
+
 #include "nezha/collective_options.h"
 #include "nezha/export.h"
 #include "nezha/handle.h"
@@ -20,6 +24,24 @@ namespace nezha {
 class ReduceScatterOptions : public BlocksOptions, public ReductionOptions {
  public:
   using BlocksOptions::BlocksOptions;
+  using BlocksOptions::setInput;
+  using BlocksOptions::setOutput;
+
+  /// As BlocksOptions::setInput, of elements that can be added up.
+  template <typename T>
+  void setInput(const T* data, size_t elements) {
+    setInput(dataTypeOf<T>(), data, elements);
+  }
+  /// As BlocksOptions::setInput with counts, of elements that can be added up.
+  template <typename T>
+  void setInput(const T* data, std::vector<size_t> counts) {
+    setInput(dataTypeOf<T>(), data, std::move(counts));
+  }
+  /// As BlocksOptions::setOutput, of elements that can be added up.
+  template <typename T>
+  void setOutput(T* data, size_t elements) {
+    setOutput(dataTypeOf<T>(), data, elements);
+  }
 
   /// As AllreduceOptions::setReproducible, with the same order of summation, and so the same bits
   /// as a reproducible allreduce has. It takes kDirect.
@@ -35,7 +57,10 @@ class ReduceScatterOptions : public BlocksOptions, public ReductionOptions {
 /// read. For given inputs, algorithm and number of ranks the bits do not depend on the rails, their
 /// shares or their failures. Algorithms: kHalvingDoubling, of which it takes the first half, for
 /// small messages, kRing for large ones, and kDirect, which reproducible operations and those that
-/// are not commutative take. It goes over all rails of the context, by stripes. Thread-safe.
+/// are not commutative take. The ring takes a few MiB of memory; kHalvingDoubling takes half of the
+/// input's size (where the number of ranks is no power of two, up to two and a half times it), and
+/// kDirect as much as all other ranks' parts of this rank's block. It goes over all rails of the
+/// context, by stripes. Thread-safe.
 ///
 /// Throws InvalidArgument (nothing was started), or IoError / TimeoutError (see there), which name
 /// the rank, the rail and what was tried; also if ranks disagree on the collective, the operation,

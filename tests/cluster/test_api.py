@@ -19,6 +19,7 @@ RANKS_PER_HOST = {
     "blocks-in-flight": 3,
     "halves": 3,
     "horovods-contexts": 2,
+    "other-counts": 2,
     "other-elements": 2,
     "splits": 2,
     "strangers": 2,

@@ -102,7 +102,7 @@ def test_the_better_algorithm_is_agreed_on() -> None:
             return class_of(done["balance"], 30 << 10)
 
         def is_taken(done: job.Event) -> bool:
-            return str(known(done)["history"]).endswith(" by way ")  # ends of lines are spaces
+            return str(known(done)["history"]).endswith(": way ")  # ends of lines are spaces
 
         first = job.await_that(
             "the other algorithm is taken",

@@ -87,13 +87,13 @@ def all_hashes(rank: job.Rank) -> list[str]:
     return [done["hash"] for done in rank.all("done")]
 
 
-@pytest.mark.parametrize("how", ["carrier", "silent"])
+@pytest.mark.parametrize(("how", "place"), [("carrier", "out"), ("silent", "out"), ("carrier", "in")])
 @pytest.mark.parametrize("collective", LARGE)
-def test_cut_in_the_middle(bed: Testbed, collective: str, how: str) -> None:
+def test_cut_in_the_middle(bed: Testbed, collective: str, how: str, place: str) -> None:
     """Of a large operation, at a rank that sends: right all the same."""
     host = 0 if collective == "scatter" else 2
     with job.Job(bed, 4) as work:
-        work.start(collective=collective, elements=32 * MIB, operations=1, rails=BOTH, place="out")
+        work.start(collective=collective, elements=32 * MIB, operations=1, rails=BOTH, place=place)
         work.well_into_it(host, "eth1")
         bed.cut(host, "eth1", how)
         assert not any(rank.done for rank in work.ranks), "the cut came too late"

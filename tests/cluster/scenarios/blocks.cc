@@ -6,6 +6,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cluster/scenarios/scenario.h"
@@ -83,8 +84,30 @@ void refused_blocks(World& world) {
     o.setInput(data.data(), 10);
     o.setOutput(data.data() + 20 * size, 10 * size);
   });
-  refused<nezha::ScatterOptions>(context, nezha::scatter, "no", [&](auto& o) { o.setRoot(0); });
+  const std::string lacks = world.rank == 0 ? "no input; set one" : "no output; set one";
+  refused<nezha::ScatterOptions>(context, nezha::scatter, lacks, [&](auto& o) { o.setRoot(0); });
   check_works(context, 3);
+}
+
+// One rank has the lengths of two others' blocks the wrong way round: no message tells by its size.
+void other_counts(World& world) {
+  const auto context = world.join();
+  std::vector<size_t> counts(static_cast<size_t>(world.size), 1000);
+  counts[0] = 3000;
+  counts[1] = 2000;
+  if (world.rank == 2) std::swap(counts[0], counts[1]);
+  std::vector<float> all(std::accumulate(counts.begin(), counts.end(), size_t{0}));
+  nezha::AllgatherOptions options(context);
+  options.setOutput(all.data(), counts);
+  options.setAlgorithm(nezha::Algorithm::kRing);
+  // The first one's error may be on its way while another rank's own operation ends.
+  const std::string text = thrown<nezha::IoError>([&] {
+    for (int i = 0; i < 10; ++i) nezha::allgather(options);
+  });
+  check_mentions(text, "checksum");
+  // Who fails first stays until all have heard why.
+  world.tell("rank " + std::to_string(world.rank));
+  for (int rank = 0; rank < world.size; ++rank) world.await("rank " + std::to_string(rank));
 }
 
 // A struct of a caller's own, a bool, and a type that is known at run time.
@@ -212,11 +235,9 @@ void blocks_in_flight(World& world) {
 }  // namespace
 
 Scenarios of_blocks() {
-  return {{"refused-blocks", refused_blocks},
-          {"other-elements", other_elements},
-          {"halves", halves},
-          {"at-the-begin", at_the_begin},
-          {"blocks-in-flight", blocks_in_flight}};
+  return {{"refused-blocks", refused_blocks}, {"other-counts", other_counts},
+          {"other-elements", other_elements}, {"halves", halves},
+          {"at-the-begin", at_the_begin},     {"blocks-in-flight", blocks_in_flight}};
 }
 
 }  // namespace nezha::scenarios

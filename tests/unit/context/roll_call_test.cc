@@ -70,6 +70,18 @@ TEST(RollCall, PassesOnTheFirstOfEachSignature) {
   EXPECT_TRUE(roll_call.hear(question(7, 1, 0))) << "it asks what nobody has asked";
 }
 
+TEST(RollCall, WhoEntersLateIsAbsentNoMore) {
+  RollCall roll_call;
+  roll_call.hear(question(7, 1, 0));
+  roll_call.hear(absent(7, 1, 5));
+  roll_call.hear(absent(7, 1, 6));
+  EXPECT_TRUE(roll_call.has_said_absent(5, 7, 1));
+  EXPECT_TRUE(roll_call.hear(entered(7, 1, 5))) << "the others are to know";
+  EXPECT_FALSE(roll_call.hear(entered(7, 1, 5)));
+  EXPECT_FALSE(roll_call.hear(absent(7, 1, 5))) << "that has come by a longer way";
+  EXPECT_EQ(roll_call.missing(7, 1), std::vector<int>{6});
+}
+
 TEST(RollCall, NamesWhoIsAbsent) {
   RollCall roll_call;
   EXPECT_EQ(roll_call.absent(7, 1), "");

@@ -168,10 +168,6 @@ struct Part {
     } else if (kind.gives_block) {
       result_at = own;
       op.output = reinterpret_cast<std::byte*>(in.data()) + op.output_offset;
-    } else {
-      out = in;
-      op.output = reinterpret_cast<std::byte*>(out.data());
-      op.input = op.output;
     }
   }
   Floats result() const {
@@ -255,7 +251,9 @@ class BlocksTest : public ::testing::TestWithParam<std::tuple<Way, int>> {
   // In place and not, to and from several roots.
   void run_on_all(World& world, const Counts& counts) {
     std::vector<Exchange> works;
+    const bool is_alltoall = std::get<0>(GetParam()).first == Collective::kAlltoall;
     for (const bool in_place : {false, true}) {
+      if (in_place && is_alltoall) continue;  // the context copies its input
       for (const int root : {0, static_cast<int>(size()) / 2, static_cast<int>(size()) - 1}) {
         works.push_back(work(counts));
         works.back().in_place = in_place;
@@ -282,10 +280,6 @@ TEST_P(BlocksTest, UnequalBlocks) {
   Counts counts(size());
   for (size_t i = 0; i < size(); ++i) counts[i] = i % 3 == 1 ? 0 : 1 + 7001 * i;
   const bool is_alltoall = std::get<0>(GetParam()).first == Collective::kAlltoall;
-  if (is_alltoall) {
-    // In place rank r gets from each as many as it sends it.
-    for (size_t i = 1; i < size(); ++i) counts[size() - i] = counts[i];
-  }
   run_on_all(world, counts);
   for (size_t only = 0; only < size() && !is_alltoall; only += std::max<size_t>(1, size() / 2)) {
     Counts one(size());
