@@ -497,6 +497,19 @@ def test_a_prefix_that_was_used(bed: Testbed, tmp_path: Path) -> None:
         assert f" used --prefix once in --shared-path {store}: take a new" in line
 
 
+def test_a_check_that_failed_there(bed: Testbed, tmp_path: Path) -> None:
+    """Its failure is none of the benchmark's, not even of a rank that waits for a while."""
+    check = [str(job.BUILD / "check" / "nezha-check"), *ON_BOTH[NEZHA], "--size", "3"]
+    [alone] = bed.start([*check, "--shared-path", str(tmp_path), "--timeout", "200ms"], on=[0])
+    assert alone.wait(job.PATIENCE) == 1, alone.output
+    command = [NEZHA, *ON_BOTH[NEZHA], *QUICK, "--shared-path", str(tmp_path), "allreduce"]
+    ranks = bed.start(command, on=[1, 2])
+    time.sleep(1.5)
+    assert [rank.returncode for rank in ranks] == [None, None], [rank.stderr for rank in ranks]
+    ranks += bed.start(command, on=[0])
+    assert [rank.wait(job.PATIENCE) for rank in ranks] == [0, 0, 0], [r.stderr for r in ranks]
+
+
 def test_a_rank_that_does_not_come(bed: Testbed, tmp_path: Path) -> None:
     alone = [NEZHA, *ON_BOTH[NEZHA], "--timeout", "200ms", "--prefix", "p"]
     [line] = refused(bed, tmp_path, alone)
