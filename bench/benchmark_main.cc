@@ -20,10 +20,9 @@ namespace {
 
 // All but what each rank may have of its own: rank, way to the store, rails, their line rate,
 // timeout, format, checks.
-Settings settings_of(const Dialect& dialect, const Options& o) {
+Settings settings_of(const Options& o) {
   const auto count = [](size_t number) { return std::to_string(number); };
-  return {{"the program", dialect.program},
-          {"the collective", o.collective},
+  return {{"the collective", o.collective},
           {"--type", o.type},
           {"--operation", o.operation},
           {"--rails-report", o.rails_report ? "given" : "not given"},
@@ -64,7 +63,7 @@ void take_from_rank_0(Meeting& meeting, Options& o) {
 
 void run(const Dialect& dialect, Options& options, const Connect& connect, Meeting& meeting) {
   take_from_rank_0(meeting, options);
-  meeting.agree("options", settings_of(dialect, options));
+  meeting.agree("options", settings_of(options));
   const auto runner = options.start_up ? measured_start_up(dialect, options, meeting, connect)
                                        : connect(options, meeting);
   const auto rails = meeting.union_of("rails", rail_names(*runner));
@@ -92,7 +91,7 @@ std::string with_rank(const Options& options, absl::string_view text) {
 
 // The other ranks may wait for this one at the meeting, and have no connection to it.
 void meet_and_run(const Dialect& dialect, Options options, const Connect& connect) {
-  Meeting meeting(options);
+  Meeting meeting(options, dialect.program);
   try {
     run(dialect, options, connect, meeting);
   } catch (const std::exception& error) {

@@ -4,6 +4,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -29,9 +30,7 @@ bool is_named(const NetworkInterface& interface, const std::vector<std::string>&
 
 // Whether auto, which no rails stand for too, takes the interface. !PATTERN leaves some out.
 bool is_found(const NetworkInterface& interface, const std::vector<std::string>& rails) {
-  const bool is_auto =
-      rails.empty() || std::find(rails.begin(), rails.end(), "auto") != rails.end();
-  return is_auto && !interface.uri.empty() &&
+  return has_auto(rails) && !interface.uri.empty() &&
          std::none_of(rails.begin(), rails.end(), [&](const std::string& rail) {
            return absl::StartsWith(rail, "!") &&
                   fnmatch(rail.c_str() + 1, interface.name.c_str(), 0) == 0;
@@ -48,7 +47,8 @@ bool has_speed(const NetworkInterface& interface) {
 }  // namespace
 
 double line_rate(const Options& options) {
-  if (options.line_rate > 0) return options.line_rate;
+  const std::vector<double>& given = options.line_rates;
+  if (!given.empty()) return std::accumulate(given.begin(), given.end(), 0.0);
   double megabits = 0;
   try {
     for (const NetworkInterface& interface : networkInterfaces()) {

@@ -22,7 +22,6 @@ namespace nezha::bench {
 namespace {
 
 constexpr char kSeparator = '\n';
-constexpr char kFailure[] = "benchmark-failure";  // a key
 // How long a rank waits for another one before it looks whether one has failed.
 constexpr std::chrono::milliseconds kPatience{500};
 
@@ -79,10 +78,6 @@ std::string own_mark() {
   return absl::StrCat(absl::Hex(random()), absl::Hex(random()), std::string(1, kSeparator));
 }
 
-std::string key_of(const std::string& topic, int rank) {
-  return absl::StrCat("benchmark-", topic, "-", rank);
-}
-
 std::vector<std::string> values_of(const Settings& settings) {
   std::vector<std::string> values;
   for (const auto& [name, value] : settings) values.push_back(value);
@@ -91,8 +86,9 @@ std::vector<std::string> values_of(const Settings& settings) {
 
 }  // namespace
 
-Meeting::Meeting(const Rendezvous& options)
+Meeting::Meeting(const Rendezvous& options, const std::string& program)
     : options_(options),
+      program_(program),
       store_(open_store(options)),
       counted_(std::make_shared<CountedStore>(store_)) {}
 
@@ -149,6 +145,12 @@ std::vector<std::string> Meeting::at_rank_0(const std::string& topic, const std:
   return all;
 }
 
+std::string Meeting::key_of(const std::string& topic, int rank) const {
+  return absl::StrCat(program_, "-", topic, "-", rank);
+}
+
+std::string Meeting::failure_key() const { return program_ + "-failure"; }
+
 void Meeting::publish(const std::string& topic, const std::string& text) {
   const std::string place = meeting_place(options_);
   const std::string key = key_of(topic, options_.rank);
@@ -169,7 +171,7 @@ void Meeting::leave() { keep_for_the_others(store_); }
 
 void Meeting::tell_failure(const std::string& why) {
   try {
-    store_->set(kFailure, {why.begin(), why.end()});
+    store_->set(failure_key(), {why.begin(), why.end()});
     keep_for_the_others(store_);
   } catch (const std::exception&) {
     // Another rank was first, or the store is not to be reached: the others have a deadline.
@@ -186,8 +188,8 @@ std::optional<std::string> Meeting::await(const std::string& key, int rank, Cloc
       store_->wait({key}, patience);
       return std::nullopt;
     } catch (const std::exception& error) {
-      if (is_there(*store_, kFailure, 1)) {
-        const auto why = store_->get(kFailure);
+      if (is_there(*store_, failure_key(), 1)) {
+        const auto why = store_->get(failure_key());
         throw std::runtime_error("another rank has failed: " + std::string(why.begin(), why.end()));
       }
       const auto time = Clock::now();

@@ -24,8 +24,9 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 // sooner, if a rank has told that it fails. A topic is for one use.
 class Meeting {
  public:
-  // Opens the store that the options name, under their prefix.
-  explicit Meeting(const Rendezvous& options);
+  // Opens the store that the options name, under their prefix. The keys of each `program` are its
+  // own: what one has left there, such as why it failed, is nothing to another one.
+  Meeting(const Rendezvous& options, const std::string& program);
 
   // Where the library under test joins the ranks.
   std::shared_ptr<::gloo::rendezvous::Store> store() const { return counted_; }
@@ -67,6 +68,8 @@ class Meeting {
  private:
   using Clock = std::chrono::steady_clock;
 
+  std::string key_of(const std::string& topic, int rank) const;
+  std::string failure_key() const;
   std::optional<std::string> await(const std::string& key, int rank, Clock::time_point end);
   std::string has_not_come(absl::string_view verb) const;
   [[noreturn]] void throw_late(const std::vector<int>& ranks, std::chrono::milliseconds patience,
@@ -74,6 +77,7 @@ class Meeting {
   std::string value_of(const std::string& key);
 
   const Rendezvous& options_;
+  const std::string program_;
   std::shared_ptr<::gloo::rendezvous::Store> store_;
   std::shared_ptr<CountedStore> counted_;
 };

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <numeric>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -48,11 +47,6 @@ std::vector<size_t> to_counts(const std::string& text) {
   std::vector<size_t> counts;
   for (const auto part : absl::StrSplit(text, ',')) counts.push_back(to_count(std::string(part)));
   return counts;
-}
-
-double to_line_rate(const std::string& text) {
-  const std::vector<double> rates = to_shares(text);
-  return std::accumulate(rates.begin(), rates.end(), 0.0);
 }
 
 bool is_one_of(const std::string& text, const std::vector<std::string>& known) {
@@ -163,9 +157,9 @@ void add_rail_options(OptionTable& table, Options& o, const Dialect& dialect, bo
                      [&](const auto& v) { o.plan = one_of(v, dialect.plans); }});
   }
   table.push_back({0, "line-rate", "LIST",
-                   "Gbit/s of this rank's networks, for the part of it that is used: one number,"
-                   " or one for each rail, such as 1,0.4 (default: as the kernel says)",
-                   [&o](const auto& v) { o.line_rate = to_line_rate(v); }});
+                   "the line rate of this rank's networks in Gbit/s: one number for all of them, or"
+                   " one for each rail, such as 1,0.4 (default: as the kernel says)",
+                   [&o](const auto& v) { o.line_rates = to_shares(v); }});
   table.push_back({0, "share", "LIST",
                    dialect.plans.size() > 1
                        ? "the part of each slice, on any scale, such as 70,30, by the plan slice"
@@ -192,21 +186,20 @@ void print_explanations() {
       "which is 8.59 Gbit/s. As in nccl-tests:\n"
       "  algorithm bandwidth = threads x bytes / p50\n"
       "  bus bandwidth = algorithm bandwidth x 2 (n - 1) / n of an allreduce of n ranks, x 1 of a\n"
-      "  reduce or a broadcast, and x (n - 1) / n of the others: what a rank must send or receive\n"
-      "  at least, where ranks send to each other. A switch that adds up needs half as much, so\n"
-      "  more than 100% is possible.\n"
-      "bytes is the size of the vector: of an allgather, a reduce_scatter, an alltoall, a gather "
-      "or\n"
-      "a scatter n times as much as a rank's block, whose elements --elements gives.\n"
-      "line rate (line_rate_percent) is the part of line_rate_gbps that the bus bandwidth is: of\n"
-      "--line-rate, or else of the sum of the speeds that the kernel knows of the rails' "
-      "interfaces\n"
-      "(NICs, bonds and VLANs; a veth or a bridge has none), at the rank where it is least. It is "
-      "-\n"
-      "(null in json, empty in csv) if a rank does not know it. cpu_s is the CPU seconds of all\n"
-      "ranks during the timed iterations; learned is what the load balancer has learned of the\n"
-      "size; a rail's bytes are what all ranks sent on it during the timed iterations, and its\n"
-      "share is its part of all of them.\n"
+      "  reduce or a broadcast, and x (n - 1) / n of the others. This is the least rate at which\n"
+      "  the busiest rank sends or receives, where ranks send to each other. It can be compared\n"
+      "  with the line rate whatever the number of ranks. With a switch that adds up, a rank\n"
+      "  sends half as much, and more than 100% is possible. A barrier has no data, and no\n"
+      "  bandwidth.\n"
+      "bytes is the size of the vector. Of an allgather, a reduce_scatter, an alltoall, a gather\n"
+      "or a scatter it is n times a rank's block, whose elements --elements gives.\n"
+      "line rate (line_rate_percent) is the bus bandwidth in percent of line_rate_gbps, which is\n"
+      "the sum of --line-rate, or else of the speeds that the kernel knows of the rails'\n"
+      "interfaces (NICs, bonds and VLANs; a veth or a bridge has none), at the rank where it is\n"
+      "least. What is not known or not there is - in the table, null in json, and empty in csv.\n"
+      "cpu_s is the CPU seconds of all ranks during the timed iterations; learned is what the\n"
+      "load balancer has learned of the size; a rail's bytes are what all ranks sent on it during\n"
+      "the timed iterations, and its share is its part of all of them.\n"
       "\n"
       "Iterations are timed in batches, after each of which rank 0 tells whether there is time "
       "for\n"
@@ -277,6 +270,12 @@ void check_together(const Options& o, const Dialect& dialect) {
   }
   if (!o.shares.empty() && !fit(o.shares, o.rails)) {
     throw UsageError(shares_do_not_fit("--share", o.shares.size(), slices_of(o.rails)));
+  }
+  const size_t rates = o.line_rates.size();
+  if (rates > 1 && rates != o.rails.size() && !has_auto(o.rails)) {
+    throw UsageError(absl::StrCat("--line-rate: ", rates, " numbers for ", o.rails.size(),
+                                  o.rails.size() == 1 ? " rail" : " rails",
+                                  "; give one for all rails together, or one for each of them"));
   }
   const auto& reproducible = dialect.reproducible_algorithms;
   if (o.reproducible && !o.algorithm.empty() && !is_one_of(o.algorithm, reproducible)) {
@@ -350,10 +349,12 @@ std::string to_text(const std::vector<double>& shares) {
   return absl::StrJoin(shares, ",", kLossless);
 }
 
+bool has_auto(const std::vector<std::string>& rails) {
+  return rails.empty() || is_one_of("auto", rails);
+}
+
 bool fit(const std::vector<double>& shares, const std::vector<std::string>& rails) {
-  const bool is_auto =
-      rails.empty() || std::find(rails.begin(), rails.end(), "auto") != rails.end();
-  return is_auto || shares.size() == slices_of(rails);
+  return has_auto(rails) || shares.size() == slices_of(rails);
 }
 
 std::string shares_text(const Options& options) {

@@ -34,8 +34,8 @@ struct Dialect {
   // Those that --reproducible goes with; a program that has none has no such option.
   std::vector<std::string> reproducible_algorithms = {};
   std::vector<std::string> policies = {};  // none: the program has neither --policy nor --table
-  // --list-rails prints what there are; null: the program has no such option, nor --await-switch
-  // and --rails-report.
+  // What --list-rails prints. Null: the program has no such option, and neither --ports nor
+  // --await-switch nor --rails-report.
   void (*list_rails)() = nullptr;
   // What --help-env prints, of a library whose environment variables give defaults; else empty.
   std::string environment_help = {};
@@ -56,8 +56,9 @@ struct Options : Rendezvous {
   bool start_up = false;
 
   std::vector<std::string> rails;
-  std::string ports;     // empty: any
-  double line_rate = 0;  // Gbit/s, of all rails of this rank; 0: not given
+  std::string ports;  // empty: any
+  // Gbit/s, of each of this rank's rails or of all of them together; empty: not given.
+  std::vector<double> line_rates;
   // The plan, the shares, the policy and the algorithm, where they are empty on another rank than
   // 0, are as rank 0 has them.
   std::string plan;
@@ -78,7 +79,10 @@ struct Options : Rendezvous {
 std::string to_text(const std::vector<double>& shares);
 std::vector<double> to_shares(const std::string& text);
 
-// Whether there is one for each slice; how many rails auto finds, the context knows.
+// Whether the context is to find rails by itself, and so knows alone how many there are.
+bool has_auto(const std::vector<std::string>& rails);
+
+// Whether there is one for each slice, or it is not known how many there are.
 bool fit(const std::vector<double>& shares, const std::vector<std::string>& rails);
 
 // The shares in words; if there are none, "learned", a 1 for each rail, or "not given".

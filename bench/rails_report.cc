@@ -171,7 +171,8 @@ void print_troubles(const std::vector<Row>& rows, const std::set<int>& shown) {
       std::printf("%slast lost its link to %s\n", who.c_str(), rail.last_failure.c_str());
     }
   }
-  if (!others.empty()) std::printf("%zu ranks more have lost links.\n", others.size());
+  if (others.size() == 1) std::puts("1 other rank has lost links.");
+  if (others.size() > 1) std::printf("%zu other ranks have lost links.\n", others.size());
 }
 
 void print_rails(const std::vector<Row>& rows, int size) {
@@ -203,10 +204,13 @@ void print_rails(const std::vector<Row>& rows, int size) {
                   .c_str());
   }
   std::printf(
-      "state: down to as many ranks, for as long as the one that has been without a link for\n"
-      "  longest; rate: Gbit/s, as nezha has measured the rail's links (0: not known); resent:\n"
-      "  pieces of messages that other rails sent again; lost: links that died; remade: of "
-      "these\n");
+      "state: to how many ranks the rail has no link, and for how long the longest of them has "
+      "had\n"
+      "  none; rate: Gbit/s, as nezha has measured the rail's links (0: not known); resent: "
+      "pieces\n"
+      "  of messages that other rails sent again; lost: links that died; remade: those of them "
+      "that\n"
+      "  were made again\n");
   print_troubles(rows, shown);
 }
 

@@ -25,8 +25,9 @@ double algorithm_bandwidth(const Options& options, const Measurement& result) {
   return result.p50 > 0 ? 8 * bytes / result.p50 / 1e3 : 0;
 }
 
-// Returns how much each rank must send at least, as a multiple of the message, where ranks send to
-// each other. nccl-tests has the same factors.
+// Returns how much the busiest rank must send or receive at least, as a multiple of the message,
+// where ranks send to each other. Times the algorithm bandwidth it can be compared with the line
+// rate whatever the number of ranks. nccl-tests has the same factors.
 double bus_factor(const Options& options) {
   const double others = static_cast<double>(options.size - 1) / options.size;
   if (kind_of(options.collective).has_blocks()) return others;
@@ -55,11 +56,21 @@ std::string fixed(double number, int digits) {
 
 constexpr const char* kUnknown = "null";
 
+// A barrier has no data, and so no bandwidth.
+bool has_data(const Measurement& result) { return result.bytes > 0; }
+
+bool has_line_rate_percent(const Measurement& result) {
+  return has_data(result) && result.line_rate > 0;
+}
+
 // Name and value, the value as JSON has it.
 using Fields = std::vector<std::pair<std::string, std::string>>;
 
 Fields common_fields(const Dialect& dialect, const Options& o, const Measurement& result) {
-  const bool is_known = result.line_rate > 0;
+  const auto if_known = [](bool is_known, double number, int digits) {
+    return is_known ? fixed(number, digits) : kUnknown;
+  };
+  const bool moves = has_data(result);
   return {{"program", quoted(dialect.program)},
           {"collective", quoted(o.collective)},
           {"type", quoted(o.type)},
@@ -75,10 +86,11 @@ Fields common_fields(const Dialect& dialect, const Options& o, const Measurement
           {"p50_us", fixed(result.p50, 1)},
           {"p99_us", fixed(result.p99, 1)},
           {"max_us", fixed(result.max, 1)},
-          {"algorithm_bandwidth_gbps", fixed(algorithm_bandwidth(o, result), 6)},
-          {"bus_bandwidth_gbps", fixed(bus_bandwidth(o, result), 6)},
-          {"line_rate_gbps", is_known ? fixed(result.line_rate, 3) : kUnknown},
-          {"line_rate_percent", is_known ? fixed(line_rate_percent(o, result), 3) : kUnknown},
+          {"algorithm_bandwidth_gbps", if_known(moves, algorithm_bandwidth(o, result), 6)},
+          {"bus_bandwidth_gbps", if_known(moves, bus_bandwidth(o, result), 6)},
+          {"line_rate_gbps", if_known(result.line_rate > 0, result.line_rate, 3)},
+          {"line_rate_percent",
+           if_known(has_line_rate_percent(result), line_rate_percent(o, result), 3)},
           {"cpu_s", fixed(result.cpu_seconds, 6)},
           {"learned", quoted(result.learned)}};
 }
@@ -133,12 +145,14 @@ void print_csv_header(const Dialect& dialect, const Options& options, size_t rai
 constexpr int kLongestShare = 7;  // " 100.0%"
 
 void print_table_row(const Options& options, const Measurement& result) {
-  const std::string used =
-      result.line_rate > 0 ? absl::StrCat(fixed(line_rate_percent(options, result), 1), "%") : "-";
-  std::printf("%12zu %12zu %11.1f %11.1f %11.1f %11.1f %10.3f %10.3f %9s %11zu  ", result.bytes,
+  const auto bandwidth = [&](double number) { return has_data(result) ? fixed(number, 3) : "-"; };
+  const std::string used = has_line_rate_percent(result)
+                               ? absl::StrCat(fixed(line_rate_percent(options, result), 1), "%")
+                               : "-";
+  std::printf("%12zu %12zu %11.1f %11.1f %11.1f %11.1f %10s %10s %9s %11zu  ", result.bytes,
               result.elements, result.min, result.p50, result.p99, result.max,
-              algorithm_bandwidth(options, result), bus_bandwidth(options, result), used.c_str(),
-              result.iterations);
+              bandwidth(algorithm_bandwidth(options, result)).c_str(),
+              bandwidth(bus_bandwidth(options, result)).c_str(), used.c_str(), result.iterations);
   std::string rest;
   for (const auto& rail : result.sent) {
     const std::string percent = absl::StrCat(" ", fixed(100 * share(result, rail), 1), "%");
@@ -230,12 +244,13 @@ void print_row(const Dialect& dialect, const Options& options, const Measurement
 
 void print_legend(const Options& options, const Measurement& last) {
   if (options.format != Format::kTable) return;
-  if (last.bytes > 0) {
+  if (has_data(last)) {
     std::printf("\nalgorithm bandwidth: threads x size / p50; bus bandwidth: %g times that\n",
                 bus_factor(options));
-    const std::string rate = last.line_rate > 0 ? absl::StrCat(last.line_rate, " Gbit/s of a rank")
-                                                : "not known; --line-rate gives it";
-    std::printf("line rate: the part of it that the bus bandwidth is (%s)\n", rate.c_str());
+    const std::string rate = last.line_rate > 0 ? absl::StrCat(last.line_rate, " Gbit/s")
+                                                : "which is not known; --line-rate gives it";
+    std::printf("line rate: the bus bandwidth in percent of a rank's line rate, %s\n",
+                rate.c_str());
   }
   if (!last.learned.empty()) std::fputs(kBalancerLegend, stdout);
   flush_output();

@@ -15,7 +15,8 @@ from results import AnyConfig, ResultsOf
 
 TRIES = 6  # of a launch, until few enough is stolen
 REST = 5.0  # seconds before the next one: hosts that ration CPU time give more after some of idleness
-KERNEL = 2  # the process whose children are the kernel's threads
+KERNEL = 2  # the process whose children are the kernel's threads, if its name is KERNEL_NAME
+KERNEL_NAME = "kthreadd"  # a container has processes of its own, and any of them may be number 2
 
 
 class Taken(NamedTuple):
@@ -26,10 +27,12 @@ class Taken(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What a process and those of its children that have been waited for have used, in ticks."""
+    """What a process has used, in ticks."""
 
     parent: int
     ticks: int
+    of_children: int = 0  # whole lives of its children that it has waited for
+    name: str = ""
 
 
 def usage_of_all() -> Iterator[tuple[int, Usage]]:
@@ -38,25 +41,35 @@ def usage_of_all() -> Iterator[tuple[int, Usage]]:
             with contextlib.suppress(OSError):  # it has ended
                 stat = Path(f"/proc/{entry}/stat").read_text()
                 # proc(5), from the state on: the name before may hold anything
-                fields = stat[stat.rindex(")") + 2 :].split()
-                yield int(entry), Usage(int(fields[1]), sum(map(int, fields[11:15])))
+                name, _, rest = stat.partition("(")[2].rpartition(") ")
+                fields = rest.split()
+                user, system, *of_children = map(int, fields[11:15])
+                yield int(entry), Usage(int(fields[1]), user + system, sum(of_children), name)
 
 
-def ticks_of_others(usages: dict[int, Usage]) -> int:
-    """The ticks of all processes but this one, its descendants and the kernel's threads.
+def family(root: int, usages: dict[int, Usage]) -> set[int]:
+    """A process and its descendants."""
 
-    A process that ends hands its ticks on to its parent, so that none are lost. What the kernel's
-    threads do is mostly the networks' work, and so this benchmark's.
-    """
-
-    def is_other(pid: int) -> bool:
-        while pid in usages:
-            if pid in (os.getpid(), KERNEL):
-                return False
+    def is_of(pid: int) -> bool:
+        while pid in usages and pid != root:
             pid = usages[pid].parent
-        return True
+        return pid in usages
 
-    return sum(usage.ticks for pid, usage in usages.items() if is_other(pid))
+    return {pid for pid in usages if is_of(pid)}
+
+
+def ours(usages: dict[int, Usage]) -> set[int]:
+    return family(os.getpid(), usages)
+
+
+def others(usages: dict[int, Usage]) -> set[int]:
+    """All processes but this one, its descendants and the kernel's threads.
+
+    What the kernel's threads do is mostly the networks' work, and so this benchmark's.
+    """
+    kernel = usages.get(KERNEL)
+    is_there = kernel is not None and kernel.name == KERNEL_NAME
+    return set(usages) - ours(usages) - (family(KERNEL, usages) if is_there else set())
 
 
 class CpuTime(NamedTuple):
@@ -65,28 +78,44 @@ class CpuTime(NamedTuple):
     stolen: int
     total: int
     by_processes: int  # as the kernel counts them all
-    seen: int  # of the processes that are seen here; a container does not see those outside
-    others: int
+    usages: dict[int, Usage]  # of the processes that are seen here and have not ended
 
     @staticmethod
     def now() -> CpuTime:
         # proc(5): user, nice, system, idle, iowait, irq, softirq, steal, then parts of the first two
         first, _, _ = Path("/proc/stat").read_text().partition("\n")
         ticks = [int(word) for word in first.split()[1:9]]
-        usages = dict(usage_of_all())
         return CpuTime(
             stolen=ticks[7],
             total=sum(ticks),
             by_processes=sum(ticks[:3]),
-            seen=sum(usage.ticks for usage in usages.values()),
-            others=ticks_of_others(usages),
+            usages=dict(usage_of_all()),
         )
 
+    def by_us(self) -> int:
+        """This process's ticks and its descendants', which are waited for when they end."""
+        usages = [self.usages[pid] for pid in ours(self.usages)]
+        return sum(usage.ticks + usage.of_children for usage in usages)
+
     def taken_since(self) -> Taken:
-        taken = CpuTime(*(then - before for then, before in zip(CpuTime.now(), self)))
-        others = max(taken.others, 0) + max(taken.by_processes - taken.seen, 0)
-        total = max(taken.total, 1)
-        return Taken(taken.stolen / total, min(others / total, 1))
+        """Other processes count by what each of them has used since then.
+
+        Of a process that has ended meanwhile, its parent knows no more than its whole life's ticks,
+        most of which may be older, or nothing. Such processes, and those outside of a container,
+        have what the kernel counts beyond all processes that are seen.
+        """
+        then = CpuTime.now()
+        new = Usage(parent=0, ticks=0)
+        grown = {
+            pid: max(usage.ticks - self.usages.get(pid, new).ticks, 0)
+            for pid, usage in then.usages.items()
+        }
+        by_others = sum(grown[pid] for pid in others(then.usages))
+        not_ours = sum(grown[pid] for pid in grown.keys() - ours(then.usages))
+        seen = not_ours + max(then.by_us() - self.by_us(), 0)
+        unseen = max(then.by_processes - self.by_processes - seen, 0)
+        total = max(then.total - self.total, 1)
+        return Taken((then.stolen - self.stolen) / total, min((by_others + unseen) / total, 1))
 
 
 def note(results: Sequence[ResultsOf[AnyConfig]]) -> list[str]:

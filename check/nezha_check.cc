@@ -115,7 +115,7 @@ int check(const Options& options, const WantedRails& wanted, bench::Meeting& mee
 }
 
 int meet_and_check(const Options& options) {
-  bench::Meeting meeting(options);
+  bench::Meeting meeting(options, "nezha-check");
   try {
     const auto wanted =
         wanted_rails(options.rails, PortRange::parse(options.ports).value_or(PortRange()));

@@ -131,7 +131,7 @@ def test_table(bed: Testbed, tmp_path: Path, program: str) -> None:
         shares = [float(row[index].rstrip("%")) for index in (11, 13)]
         assert sum(shares) == pytest.approx(100, abs=0.2)
     legend = "\n".join(lines[end:])
-    for name in ("algorithm bandwidth: ", "bus bandwidth: 1.33333 times", "(1.5 Gbit/s of a rank)"):
+    for name in ("algorithm bandwidth: ", "bus bandwidth: 1.33333 times", "rank's line rate, 1.5 Gbit/s"):
         assert name in legend
     # the last size has a state, and every state is explained
     assert (len(rows[-1]) > 14) == ("searching: " in legend) == (program == NEZHA)
@@ -262,13 +262,30 @@ def test_other_collectives(
 ) -> None:
     sizes = QUICK if collective != "barrier" else QUICK[2:]
     options = [*ON_BOTH[NEZHA], *sizes, *in_place, "--threads", "2", "--format", "json"]
+    options += ["--line-rate", "1,0.5"]
     output = run(bed, tmp_path, NEZHA, *options, collective=collective)
     rows = [json.loads(line) for line in output.splitlines()]
     assert [row["elements"] for row in rows] == (ELEMENTS if collective != "barrier" else [0])
     assert all(row["collective"] == collective and row["min_us"] > 0 for row in rows)
+    for row in rows:
+        per_bytes = row["algorithm_bandwidth_gbps"], row["bus_bandwidth_gbps"]
+        if collective == "barrier":
+            assert per_bytes == (None, None) and row["line_rate_percent"] is None
+        else:
+            assert per_bytes[0] == per_bytes[1] is not None
+            assert row["line_rate_percent"] is not None
+        assert row["line_rate_gbps"] == 1.5
     if collective != "barrier":  # along a chain of three: two ranks send it, three times, two threads
         sent = sum(rail["bytes"] for rail in rows[-1]["rails"])
         assert sent == pytest.approx(3 * 2 * 2 * 4 * ELEMENTS[-1], rel=0.01)
+
+
+def test_table_of_a_barrier(bed: Testbed, tmp_path: Path) -> None:
+    """It has no data, and so no bandwidth."""
+    options = [*ON_BOTH[NEZHA], "--iteration-count", "3", "--line-rate", "1"]
+    lines = run(bed, tmp_path, NEZHA, *options, collective="barrier").splitlines()
+    head = next(index for index, line in enumerate(lines) if line.lstrip().startswith("size (B)"))
+    assert lines[head + 1].split()[6:10] == ["-", "-", "-", "3"]
 
 
 # For each rank's block: how many copies of it the ranks send in all, of three.
@@ -497,6 +514,19 @@ def test_a_prefix_that_was_used(bed: Testbed, tmp_path: Path) -> None:
         assert f" used --prefix once in --shared-path {store}: take a new" in line
 
 
+def test_a_check_that_failed_there(bed: Testbed, tmp_path: Path) -> None:
+    """Its failure is none of the benchmark's, not even of a rank that waits for a while."""
+    check = [str(job.BUILD / "check" / "nezha-check"), *ON_BOTH[NEZHA], "--size", "3"]
+    [alone] = bed.start([*check, "--shared-path", str(tmp_path), "--timeout", "200ms"], on=[0])
+    assert alone.wait(job.PATIENCE) == 1, alone.output
+    command = [NEZHA, *ON_BOTH[NEZHA], *QUICK, "--shared-path", str(tmp_path), "allreduce"]
+    ranks = bed.start(command, on=[1, 2])
+    time.sleep(1.5)
+    assert [rank.returncode for rank in ranks] == [None, None], [rank.stderr for rank in ranks]
+    ranks += bed.start(command, on=[0])
+    assert [rank.wait(job.PATIENCE) for rank in ranks] == [0, 0, 0], [r.stderr for r in ranks]
+
+
 def test_a_rank_that_does_not_come(bed: Testbed, tmp_path: Path) -> None:
     alone = [NEZHA, *ON_BOTH[NEZHA], "--timeout", "200ms", "--prefix", "p"]
     [line] = refused(bed, tmp_path, alone)
@@ -666,6 +696,8 @@ def test_bad_command_lines_of_nezha() -> None:
         (["--share", "1,2", "--plan", "stripe"], "--share with the plan stripe: shares are given"),
         (["--share", "1,2,3", "--plan", "slice"], "--share: 3 parts for 2 rails; give one for each"),
         (["--share", "1,2", "--rails", f"tcp:eth0,{FLARE}"], "--share: 2 parts for 1 rail; give one"),
+        (["--line-rate", "1,2,3"], "--line-rate: 3 numbers for 2 rails; give one for all rails"),
+        (["--line-rate", "1,2", "--rails", "tcp:eth0"], "--line-rate: 2 numbers for 1 rail; give"),
         (["--ports", "9-8"], "--ports '9-8': not a range of ports such as 20000-20100"),
         (["--tcp-device", "eth0"], "unknown option --tcp-device"),
         (["--reproducible", "--algorithm", "ring"], "--reproducible is not for --algorithm ring"),

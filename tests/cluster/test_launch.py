@@ -172,7 +172,7 @@ def test_a_rank_that_never_comes_is_named(bed: Testbed, redis: Redis) -> None:
     ranks = bed.start([*command, "--elements", "1", "allreduce"], on=[1])
     assert ranks[0].wait(job.PATIENCE) == 1
     assert "rank 0 has not come to the server of --store, --prefix prefix" in ranks[0].stderr
-    assert "'nezha/prefix/benchmark-given-0'" in ranks[0].stderr
+    assert "'nezha/prefix/nezha-bench-given-0'" in ranks[0].stderr
     assert PASSWORD not in ranks[0].stderr
 
 

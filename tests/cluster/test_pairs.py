@@ -23,7 +23,7 @@ sys.path.insert(0, str(BENCH))
 from pair_summary import compare, median_interval, slower_than, table  # noqa: E402
 from progress import Progress  # noqa: E402
 from results import Config, Results  # noqa: E402
-from stolen import TRIES, CpuTime, Taken, Usage, note, ticks_of_others, usage_of_all  # noqa: E402
+from stolen import TRIES, CpuTime, Taken, Usage, note, others, usage_of_all  # noqa: E402
 from sweep import Sweep  # noqa: E402
 from testbed import Testbed  # noqa: E402
 
@@ -145,29 +145,53 @@ def test_stolen_time_is_said_only_where_there_is_some() -> None:
 def test_processes_that_are_others() -> None:
     """Neither this one, nor what it has started, nor the kernel's threads."""
     me = os.getpid()
-    usages = {1: Usage(0, 5), 2: Usage(0, 70), 8: Usage(2, 90), me: Usage(50, 1000)}
-    usages |= {50: Usage(1, 30), 51: Usage(50, 4), me + 1: Usage(me, 2000)}
-    usages |= {me + 2: Usage(me + 1, 4000), me + 3: Usage(1, 600)}
-    assert ticks_of_others(usages) == 5 + 30 + 4 + 600
+    usages = {1: Usage(0, 0), 2: Usage(0, 0, name="kthreadd"), 8: Usage(2, 0), me: Usage(50, 0)}
+    usages |= {50: Usage(1, 0), 51: Usage(50, 0), me + 1: Usage(me, 0)}
+    usages |= {me + 2: Usage(me + 1, 0), me + 3: Usage(1, 0)}
+    assert others(usages) == {1, 50, 51, me + 3}
+
+
+def test_a_container_whose_second_process_is_not_the_kernel() -> None:
+    usages = {1: Usage(0, 0), 2: Usage(1, 0, name="sh"), 8: Usage(2, 0)}
+    assert others(usages) == {1, 2, 8}
 
 
 def test_ticks_of_a_child_that_has_ended() -> None:
-    """They are its parent's."""
+    """They are its parent's, which has used none of them itself."""
     seconds = 1
     burn = f"import time\nwhile time.process_time() < {seconds}: pass"
     before = dict(usage_of_all())[os.getpid()]
     subprocess.run([sys.executable, "-c", burn], check=True)
     after = dict(usage_of_all())[os.getpid()]
     assert after.parent == before.parent == os.getppid()
-    assert after.ticks - before.ticks >= 0.9 * seconds * os.sysconf("SC_CLK_TCK")
+    whole = seconds * os.sysconf("SC_CLK_TCK")
+    assert after.of_children - before.of_children >= 0.9 * whole
+    assert after.ticks - before.ticks < 0.9 * whole
+
+
+def test_names_of_processes() -> None:
+    assert dict(usage_of_all())[os.getpid()].name == Path("/proc/self/comm").read_text().rstrip("\n")
 
 
 def test_time_of_processes_that_are_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """As of those outside of a container: what the kernel counts beyond those that are seen."""
-    before = CpuTime(stolen=10, total=1000, by_processes=300, seen=250, others=50)
-    then = CpuTime(stolen=30, total=2000, by_processes=800, seen=550, others=150)
+    me = os.getpid()
+    before = CpuTime(10, 1000, 300, {1: Usage(0, 50), me: Usage(1, 200)})
+    then = CpuTime(30, 2000, 800, {1: Usage(0, 150), me: Usage(1, 250, of_children=150)})
     monkeypatch.setattr(CpuTime, "now", lambda: then)
     assert before.taken_since() == pytest.approx((0.02, (100 + 200) / 1000))
+
+
+@pytest.mark.parametrize("of_children", [5010, 0], ids=["waited for", "not waited for"])
+def test_a_process_that_has_ended(monkeypatch: pytest.MonkeyPatch, of_children: int) -> None:
+    """Its life before the run is not the run's. This process's own children are its own."""
+    me = os.getpid()
+    old = {1: Usage(0, 50), 7: Usage(1, 5000), me: Usage(1, 200), me + 1: Usage(me, 900)}
+    new = {1: Usage(0, 80, of_children), 8: Usage(1, 20), me: Usage(1, 200, of_children=960)}
+    before = CpuTime(0, 20000, 10000, old)
+    then = CpuTime(0, 21000, 10000 + 30 + 20 + 10 + 60, new)
+    monkeypatch.setattr(CpuTime, "now", lambda: then)
+    assert before.taken_since() == pytest.approx((0, (30 + 20 + 10) / 1000))
 
 
 @cli.bad_command_lines(
