@@ -65,7 +65,8 @@ Attempt greet(const Target& target, Service service, Stream stream, Nanos deadli
       welcome->rank != static_cast<uint32_t>(target.peer)) {
     return failed(Outcome::kStranger, std::string(status.message()));
   }
-  const bool is_right = welcome->interface == target.peer_interface;
+  // The name is empty if the peer's kernel does not tell where the connection arrived.
+  const bool is_right = welcome->interface.empty() || welcome->interface == target.peer_interface;
   return {is_right ? Outcome::kConnected : Outcome::kWrongInterface, welcome->interface,
           std::move(stream)};
 }
