@@ -2,10 +2,8 @@
 #include "check/own_rails.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <set>
 #include <thread>
@@ -14,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/descriptor.h"
+#include "common/host.h"
 #include "common/log.h"
 #include "context/auto_rails.h"
 #include "context/rails.h"
@@ -66,6 +65,7 @@ void describe(RailEnd& end, const std::vector<Interface>& interfaces) {
   }
   end.rp_filter = ipv4_setting(end.interface, "rp_filter");
   end.arp_ignore = ipv4_setting(end.interface, "arp_ignore");
+  end.arp_filter = ipv4_setting(end.interface, "arp_filter");
 }
 
 absl::StatusOr<tcp::Address> address_of(const tcp::DeviceOptions& device, Nanos deadline) {
@@ -129,13 +129,12 @@ absl::StatusOr<std::vector<OwnRail>> own_rails(const WantedRails& wanted, Nanos 
 
 RankFacts describe_host() {
   RankFacts facts;
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) == 0) facts.host = name.data();
+  facts.host = host_name();
   const std::string kernel = read_file("/proc/sys/kernel/random/boot_id", 64).value_or("");
   struct stat status {};
   const bool is_known = stat("/proc/self/ns/net", &status) == 0;
-  facts.namespace_id =
-      absl::StrCat(absl::StripAsciiWhitespace(kernel), "/", is_known ? status.st_ino : 0);
+  facts.namespace_id = absl::StrCat(facts.host, "/", absl::StripAsciiWhitespace(kernel), "/",
+                                    is_known ? status.st_ino : 0);
   return facts;
 }
 
