@@ -29,25 +29,19 @@ struct Line {
   bool back = false;
   const Path* path = nullptr;  // nothing was measured
   int mtu = 0;
-  bool on_one_host = false;  // such ranks do not measure
+  // Ranks of one host do not measure, nor do further ranks of two hosts.
+  bool is_to_measure = false;
 
   bool is_well() const {
     const bool is_measured =
         path != nullptr && path->error.empty() && !path->loses_there && !path->loses_back;
-    return there && back && (is_measured || on_one_host);
+    return there && back && (is_measured || !is_to_measure);
   }
 };
 
 // What is told of two ranks holds for all ranks of their hosts.
 Hosts hosts_of(const Words& words, const Ranks& ranks) {
   return std::minmax(words.facts(ranks.first).namespace_id, words.facts(ranks.second).namespace_id);
-}
-
-bool connected(const Evidence& evidence, int rank, int peer, int rail) {
-  const auto& reaches = evidence.reaches[static_cast<size_t>(rank)];
-  return std::any_of(reaches.begin(), reaches.end(), [&](const Reach& reach) {
-    return reach.peer == peer && reach.rail == rail && reach.outcome == Outcome::kConnected;
-  });
 }
 
 std::map<std::string, std::vector<Line>> lines_by_rail(const Evidence& evidence) {
@@ -62,9 +56,9 @@ std::map<std::string, std::vector<Line>> lines_by_rail(const Evidence& evidence)
                                            evidence.ranks[static_cast<size_t>(high)])) {
         const Way way{low, high, link.rail, link.peer_rail};
         Line line{{low, high}};
-        line.there = connected(evidence, low, high, link.rail);
-        line.back = connected(evidence, high, low, link.peer_rail);
-        line.on_one_host = words.on_one_host(low, high);
+        line.there = has_reached(evidence, low, high, link.rail);
+        line.back = has_reached(evidence, high, low, link.peer_rail);
+        line.is_to_measure = words.is_first(low) && words.is_first(high);
         line.mtu = std::min(words.from(way).mtu, words.to(way).mtu);
         const auto path = paths.find({low, high, link.rail});
         if (path != paths.end()) line.path = path->second;
