@@ -11,9 +11,9 @@
 namespace nezha::check {
 namespace {
 
-// A direction whose rate is this many times less than that of the rail's fastest one.
+// A direction is slow if its rate is this many times less than that of the rail's fastest one.
 constexpr double kSlowWay = 3;
-// A rail whose fastest direction is this many times slower than that of the fastest rail.
+// A rail is slow if its fastest direction is this many times slower than that of the fastest rail.
 constexpr double kSlowRail = 4;
 
 struct Measured {
@@ -23,7 +23,7 @@ struct Measured {
   double rate = Path::kUnknown;
 };
 
-// Both directions of each path, by rail.
+// Returns both directions of each path, by rail.
 std::map<std::string, std::vector<Measured>> measured_by_rail(const Evidence& evidence,
                                                               const Words& words) {
   std::map<std::string, std::vector<Measured>> rails;
@@ -48,7 +48,7 @@ std::vector<Group> groups(const std::vector<Way>& faulty, const std::vector<Meas
   return group(faulty, all);
 }
 
-// The measured direction that is the group's way.
+// Returns what was measured of the way, which is one of them.
 const Measured& find(const std::vector<Measured>& measured, const Way& way) {
   return *std::find_if(measured.begin(), measured.end(), [&](const Measured& each) {
     return each.way.from == way.from && each.way.to == way.to;
@@ -63,7 +63,7 @@ int smaller_mtu(const Words& words, const Way& way) {
 
 std::string in_bytes(int frame) { return absl::StrCat(frame, " bytes"); }
 
-// The smallest of the ways that match.
+// Returns the smallest packet size of the ways of the group that match.
 template <typename Matches>
 int least_frame(const Group& group, const std::vector<Measured>& measured, Matches matches) {
   int least = std::numeric_limits<int>::max();

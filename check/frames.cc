@@ -22,7 +22,7 @@ namespace {
 
 // A lost segment is sent again after 0.2 and 0.6 s: one that is lost by chance arrives.
 constexpr Nanos kPatience = 800 * kMillisecond;
-// In the search for a size, which follows a loss.
+// The search for a size, which follows a loss, waits less.
 constexpr Nanos kSearchPatience = 450 * kMillisecond;
 constexpr int kSearchSteps = 3;  // enough for MTUs up to 64 KiB; two for 1500 bytes
 constexpr int kSizesAtOnce = 40;

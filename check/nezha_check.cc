@@ -27,7 +27,7 @@ constexpr Nanos kAddressPatience = 3 * kSecond;  // duplicate address detection 
   throw std::runtime_error(std::string(status.message()));
 }
 
-// One line on rank 0's terminal, which is written over.
+// Shows one line on rank 0's terminal. Each line is written over the one before.
 class Progress {
  public:
   explicit Progress(const Options& options)
@@ -44,7 +44,7 @@ class Progress {
   bool is_shown_;
 };
 
-// The ranks' facts. A rank that expects another number of ranks is an error.
+// Returns the ranks' facts. Throws if a rank expects another number of ranks.
 std::vector<RankFacts> gather_facts(const Options& options, const std::vector<OwnRail>& rails,
                                     bench::Meeting& meeting) {
   RankFacts own = describe_host();
@@ -61,7 +61,7 @@ std::vector<RankFacts> gather_facts(const Options& options, const std::vector<Ow
   return all;
 }
 
-// This rank's part of the tests, up to the paths, which rank 0 gathers.
+// Does this rank's part of the tests. Only rank 0's evidence has the paths.
 Evidence measure(const Options& options, const WantedRails& wanted, bench::Meeting& meeting) {
   const Progress progress(options);
   auto rails = own_rails(wanted, now() + kAddressPatience);
@@ -109,7 +109,8 @@ Evidence measure(const Options& options, const WantedRails& wanted, bench::Meeti
   return evidence;
 }
 
-// The exit status, which is the same on all ranks.
+// Tests the networks and prints the report on rank 0. Returns the exit status, which is the same on
+// all ranks.
 int check(const Options& options, const WantedRails& wanted, bench::Meeting& meeting) {
   const Evidence evidence = measure(options, wanted, meeting);
   if (options.rank != 0) return meeting.read("verdict", 0) == "well" ? 0 : 1;

@@ -22,7 +22,8 @@
 namespace nezha::check {
 namespace {
 
-// The value that takes effect of an IPv4 setting of an interface; 0 if the kernel does not tell.
+// Returns the value of an IPv4 setting that takes effect on an interface, or 0 if the kernel does
+// not tell.
 int ipv4_setting(const std::string& interface, const std::string& name) {
   int largest = 0;
   for (const std::string& whose : {std::string("all"), interface}) {
@@ -40,7 +41,7 @@ const InterfaceAddress* find_address(const Interface& interface, const std::stri
   return nullptr;
 }
 
-// Another interface of the host with an address in the same subnet.
+// Returns another interface of the host with an address in the same subnet, or "" if there is none.
 std::string sibling_of(const Interface& interface, const InterfaceAddress& subnet,
                        const std::vector<Interface>& interfaces) {
   for (const Interface& other : interfaces) {

@@ -22,12 +22,12 @@ using Hosts = std::pair<std::string, std::string>;  // in alphabetical order
 
 constexpr size_t kMostPairs = 40;  // lines of pairs of one rail
 
-// What is known of a rail between two ranks, the lower one first.
+// A line holds what is known of a rail between two ranks. The lower rank is the first.
 struct Line {
   Ranks ranks;
   bool there = false;  // a connection could be made
   bool back = false;
-  const Path* path = nullptr;  // nothing was measured
+  const Path* path = nullptr;  // null: nothing was measured
   int mtu = 0;
   // Ranks of one host do not measure, nor do further ranks of two hosts.
   bool is_to_measure = false;
@@ -39,7 +39,7 @@ struct Line {
   }
 };
 
-// What is told of two ranks holds for all ranks of their hosts.
+// Returns the hosts of two ranks. A finding on two ranks holds for all ranks of their hosts.
 Hosts hosts_of(const Words& words, const Ranks& ranks) {
   return std::minmax(words.facts(ranks.first).namespace_id, words.facts(ranks.second).namespace_id);
 }
@@ -69,7 +69,7 @@ std::map<std::string, std::vector<Line>> lines_by_rail(const Evidence& evidence)
   return rails;
 }
 
-// "-" for what was not measured.
+// Returns the two values as text. A value that was not measured is "-".
 std::string both(double there, double back) {
   const auto one = [](double value) {
     return value < 0 ? std::string("-") : absl::StrFormat("%.3g", value);
@@ -96,7 +96,7 @@ Row row_of(const std::string& rail, const std::string& ranks, const Line& line, 
           std::to_string(line.mtu)};
 }
 
-// The worst values of lines that are all well.
+// Returns one row with the worst values of lines that are all well.
 Row summary(const std::string& rail, const std::string& ranks, const std::vector<Line>& lines) {
   Path worst;
   Line line = lines.front();
