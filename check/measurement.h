@@ -43,7 +43,7 @@ enum class Outcome {
   kConnected,
   kRefused,
   kSilent,          // nothing came back
-  kNoRoute,         // the kernel knows no way, or a router or a firewall said that there is none
+  kNoRoute,         // the kernel knows no route, or a router or a firewall said that there is none
   kNoNeighbour,     // no host has answered for the address (ARP, neighbour discovery)
   kWrongInterface,  // the connection has arrived, at another interface of the peer than the rail's
   kStranger,        // it is no nezha-check of this run that answers, or another rank's

@@ -53,6 +53,14 @@ TEST(Diagnosis, TellsTheHostThatRefuses) {
   EXPECT_SAYS(findings[0], "NEZHA_PORTS");
 }
 
+TEST(Diagnosis, TellsOfAMissingRoute) {
+  Evidence evidence = all_is_well(2, 1);
+  fail(evidence, 0, 1, 0, Outcome::kNoRoute, "Network is unreachable");
+  const auto findings = diagnose(evidence);
+  ASSERT_EQ(kinds(findings), Kinds{"no-route"});
+  EXPECT_SAYS(findings[0], "there is no route to 10.0.0.2 port 20000 (Network is unreachable)");
+}
+
 TEST(Diagnosis, TellsOfOneWay) {
   Evidence evidence = all_is_well(4, 1);
   fail(evidence, 2, 3, 0, Outcome::kSilent);
