@@ -25,8 +25,6 @@ std::vector<std::string> kinds(const std::vector<Finding>& findings) {
 
 using Kinds = std::vector<std::string>;
 
-bool is_bad(int rank) { return rank == 1 || rank == 4; }
-
 #define EXPECT_SAYS(finding, words) \
   EXPECT_TRUE(absl::StrContains((finding).text, words)) << (finding).text
 
@@ -95,6 +93,7 @@ TEST(Diagnosis, TellsOfAHostThatIsCutOffOnce) {
 
 TEST(Diagnosis, TellsOfEachOfTwoHostsThatAreCutOff) {
   Evidence evidence = all_is_well(6, 1);
+  const auto is_bad = [](int rank) { return rank == 1 || rank == 4; };
   for (int rank = 0; rank < 6; ++rank) {
     for (int peer = 0; peer < 6; ++peer) {
       if (rank == peer || (!is_bad(rank) && !is_bad(peer))) continue;
@@ -105,19 +104,6 @@ TEST(Diagnosis, TellsOfEachOfTwoHostsThatAreCutOff) {
   ASSERT_EQ(kinds(findings), (Kinds{"silent", "silent"}));
   EXPECT_SAYS(findings[0], "between rank 1 (node1) and every other rank");
   EXPECT_SAYS(findings[1], "between rank 4 (node4) and every other rank");
-}
-
-TEST(Diagnosis, TellsOfEachOfTwoHostsThatRefuse) {
-  Evidence evidence = all_is_well(6, 1);
-  for (int rank = 0; rank < 6; ++rank) {
-    for (const int peer : {1, 4}) {
-      if (rank != peer) fail(evidence, rank, peer, 0, Outcome::kRefused);
-    }
-  }
-  const auto findings = diagnose(evidence);
-  ASSERT_EQ(kinds(findings), (Kinds{"refused", "refused"}));
-  EXPECT_SAYS(findings[0], "from every other rank to rank 1 (node1)");
-  EXPECT_SAYS(findings[1], "from every other rank to rank 4 (node4)");
 }
 
 TEST(Diagnosis, TellsOfARailThatJoinsNobody) {
