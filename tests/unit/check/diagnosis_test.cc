@@ -381,13 +381,5 @@ TEST(Diagnosis, TellsOnceOfAPathThatCarriesNothing) {
   EXPECT_SAYS(findings[0], "carried nothing");
 }
 
-TEST(Diagnosis, TellsOfALinkThatDiedUnderLoad) {
-  Evidence evidence = all_is_well(2, 1);
-  Path& dead = path(evidence, 0, 1, 0);
-  dead.gbps_there = dead.gbps_back = 0;
-  dead.error = "a connection ended early: Connection reset by peer";
-  EXPECT_EQ(kinds(diagnose(evidence)), Kinds{"broken"});
-}
-
 }  // namespace
 }  // namespace nezha::check

@@ -226,8 +226,8 @@ TEST(Measuring, TellsOfARoundTripThatEndsEarly) {
 TEST(Measuring, SaysNothingOfPacketsWithoutAConnection) {
   const UniqueId token = UniqueId::random();
   const FakeServer stranger({UniqueId::random(), 1, "lo"});
-  const FakeServer silent({token, 1, "lo"});
-  for (const FakeServer* server : {&stranger, &silent}) {
+  const FakeServer closing({token, 1, "lo"});
+  for (const FakeServer* server : {&stranger, &closing}) {
     const FrameSizes sizes = measure_frames(server->target(token), 1500);
     for (const FrameSize& size : {sizes.there, sizes.back}) {
       EXPECT_FALSE(size.loses);
