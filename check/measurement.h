@@ -68,7 +68,7 @@ struct Path {
   int to = 0;
   int rail = 0;     // the place among the rails of `from`
   int to_rail = 0;  // the place among the rails of `to`
-  // The largest IP packet that got through, bytes; 0: none of those that were tried.
+  // The largest IP packet that got through, bytes; 0: none did, and the error says why.
   int frame_there = kUnknown;
   int frame_back = kUnknown;
   // Whether packets of the size that the sender's kernel makes were lost. A kernel that knows of a

@@ -128,7 +128,7 @@ bool with_stream(const Target& target, Service service, Nanos deadline, Measure&
   tcp::reset_on_close(attempt.stream->fd());  // what is on its way is not waited for
   const auto measured = measure(*attempt.stream, deadline);
   if (!measured.ok()) {
-    path.error = absl::StrCat("a connection ended early: ", measured.status().message());
+    path.error = absl::StrCat("a connection failed: ", measured.status().message());
     return false;
   }
   value = std::max(value, *measured);

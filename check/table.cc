@@ -44,11 +44,23 @@ Hosts hosts_of(const Words& words, const Ranks& ranks) {
   return std::minmax(words.facts(ranks.first).namespace_id, words.facts(ranks.second).namespace_id);
 }
 
+// Tells for each rank whether it is the first one of its host, which measures for all of them.
+std::vector<bool> first_of_hosts(const Evidence& evidence) {
+  std::set<std::string> known;
+  std::vector<bool> measures;
+  measures.reserve(evidence.ranks.size());
+  for (const RankFacts& facts : evidence.ranks) {
+    measures.push_back(known.insert(facts.namespace_id).second);
+  }
+  return measures;
+}
+
 std::map<std::string, std::vector<Line>> lines_by_rail(const Evidence& evidence) {
   const Words words(evidence);
   std::map<std::string, std::vector<Line>> rails;
   std::map<std::tuple<int, int, int>, const Path*> paths;  // by ranks and rail
   for (const Path& path : evidence.paths) paths[{path.from, path.to, path.rail}] = &path;
+  const std::vector<bool> measures = first_of_hosts(evidence);
   const int size = static_cast<int>(evidence.ranks.size());
   for (int low = 0; low < size; ++low) {
     for (int high = low + 1; high < size; ++high) {
@@ -58,7 +70,8 @@ std::map<std::string, std::vector<Line>> lines_by_rail(const Evidence& evidence)
         Line line{{low, high}};
         line.there = has_reached(evidence, low, high, link.rail);
         line.back = has_reached(evidence, high, low, link.peer_rail);
-        line.is_to_measure = words.is_first(low) && words.is_first(high);
+        line.is_to_measure =
+            measures[static_cast<size_t>(low)] && measures[static_cast<size_t>(high)];
         line.mtu = std::min(words.from(way).mtu, words.to(way).mtu);
         const auto path = paths.find({low, high, link.rail});
         if (path != paths.end()) line.path = path->second;

@@ -115,12 +115,6 @@ bool Words::on_one_host(int one, int other) const {
   return facts(one).namespace_id == facts(other).namespace_id;
 }
 
-bool Words::is_first(int rank) const {
-  int first = 0;
-  while (!on_one_host(first, rank)) ++first;
-  return first == rank;
-}
-
 std::string Words::rank(int number) const {
   return absl::StrCat("rank ", number, " (", host(number), ")");
 }

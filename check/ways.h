@@ -48,7 +48,6 @@ class Words {
   const std::string& host(int rank) const;
   const RankFacts& facts(int rank) const;
   bool on_one_host(int one, int other) const;
-  bool is_first(int rank) const;  // of the ranks of its host, which measures for all of them
 
   std::string rank(int number) const;                        // rank 1 (node2)
   std::string ranks(const std::vector<int>& numbers) const;  // ranks 1 (node2) and 3 (node4)

@@ -422,6 +422,20 @@ def test_a_rank_that_is_killed(bed: Testbed, tmp_path: Path) -> None:
     assert any("rank 2 has not come" in rank.stderr for rank in ranks[:2])
 
 
+def test_a_rank_that_is_killed_while_it_measures(bed: Testbed, tmp_path: Path) -> None:
+    """The others wait for the timeout and the time of one pair, and name it."""
+    bed.cut(2, "eth0", "large")  # which leaves time
+    command = [CHECK, "--shared-path", str(tmp_path), "--rails", "tcp:eth0", "--timeout", "1s"]
+    ranks = bed.start(command)
+    met = 3 * len(["facts", "listening", "reaches"]) + len(["token"])
+    job.await_that("the ranks have connected", lambda: len(list(tmp_path.iterdir())) >= met)
+    ranks[2].kill()
+    assert [rank.wait(job.PATIENCE) for rank in ranks[:2]] == [1, 1]
+    said = "".join(rank.stderr for rank in ranks[:2])
+    [patience, *_] = re.findall(r"rank 2 has not come .* within (\d+) ms", said)
+    assert int(patience) <= 10_000
+
+
 def test_sizes_that_differ(bed: Testbed, tmp_path: Path) -> None:
     outcome = check(bed, tmp_path, own={1: ["--size", "4"]})
     assert outcome.codes == [1, 1, 1]
