@@ -27,7 +27,7 @@ struct Target {
 
 struct Attempt {
   Outcome outcome = Outcome::kFailed;
-  std::string detail;            // as in Reach
+  std::string detail;            // as in Reach; never empty without a stream
   std::optional<Stream> stream;  // of outcome kConnected and kWrongInterface
 };
 

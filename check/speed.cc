@@ -62,7 +62,7 @@ class Meter {
 
 // Sends a burst. What the peer's kernel has acknowledged counts, so that nothing need be drained at
 // the end.
-absl::StatusOr<double> rate_there(Stream& stream, Nanos) {
+absl::StatusOr<double> rate_there(Stream& stream, Nanos /*deadline*/) {
   const std::vector<std::byte> chunk(kChunk);
   const Nanos begin = now();
   const uint64_t before = bytes_acknowledged(stream.fd());
@@ -94,7 +94,7 @@ absl::StatusOr<double> rate_back(Stream& stream, Nanos deadline) {
   return meter.rate();
 }
 
-// The median of short exchanges, microseconds.
+// Returns the median time of short exchanges, microseconds.
 absl::StatusOr<double> round_trip(Stream& stream, Nanos deadline) {
   std::array<std::byte, kPingSize> ping{};
   std::vector<Nanos> times;
@@ -121,8 +121,7 @@ bool with_stream(const Target& target, Service service, Nanos deadline, Measure&
                  double& value, Path& path) {
   Attempt attempt = connect_to(target, service, 0, std::min(now() + kPatience, deadline));
   if (!attempt.stream) {
-    path.error = absl::StrCat("a further connection failed", attempt.detail.empty() ? "" : ": ",
-                              attempt.detail);
+    path.error = absl::StrCat("a further connection failed: ", attempt.detail);
     return false;
   }
   tcp::reset_on_close(attempt.stream->fd());  // what is on its way is not waited for
