@@ -86,9 +86,9 @@ std::vector<std::string> values_of(const Settings& settings) {
 
 }  // namespace
 
-Meeting::Meeting(const Rendezvous& options, const std::string& program)
+Meeting::Meeting(const Rendezvous& options, std::string program)
     : options_(options),
-      program_(program),
+      program_(std::move(program)),
       store_(open_store(options)),
       counted_(std::make_shared<CountedStore>(store_)) {}
 

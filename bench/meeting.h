@@ -26,7 +26,7 @@ class Meeting {
  public:
   // Opens the store that the options name, under their prefix. The keys of each `program` are its
   // own: what one has left there, such as why it failed, is nothing to another one.
-  Meeting(const Rendezvous& options, const std::string& program);
+  Meeting(const Rendezvous& options, std::string program);
 
   // Where the library under test joins the ranks.
   std::shared_ptr<::gloo::rendezvous::Store> store() const { return counted_; }

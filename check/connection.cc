@@ -63,9 +63,11 @@ Attempt greet(const Target& target, Service service, Stream stream, Nanos deadli
   const auto welcome = status.ok() ? decode_welcome(bytes) : std::nullopt;
   if (!welcome || welcome->token != target.token ||
       welcome->rank != static_cast<uint32_t>(target.peer)) {
-    return failed(Outcome::kStranger, std::string(status.message()));
+    return failed(Outcome::kStranger,
+                  status.ok() ? "something else answers" : std::string(status.message()));
   }
-  const bool is_right = welcome->interface == target.peer_interface;
+  // The name is empty if the peer's kernel does not tell where the connection arrived.
+  const bool is_right = welcome->interface.empty() || welcome->interface == target.peer_interface;
   return {is_right ? Outcome::kConnected : Outcome::kWrongInterface, welcome->interface,
           std::move(stream)};
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A connection to a peer's nezha-check on one rail, or why there is none.
+// Connects to a peer's nezha-check on one rail, or says why that fails.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace nezha::check {
 
-// One end of a rail and the other.
+// A target names this rank's end of a rail and the peer's.
 struct Target {
   UniqueId token;
   int rank = 0;  // this one
@@ -27,11 +27,11 @@ struct Target {
 
 struct Attempt {
   Outcome outcome = Outcome::kFailed;
-  std::string detail;            // as in Reach
+  std::string detail;            // as in Reach; never empty without a stream
   std::optional<Stream> stream;  // of outcome kConnected and kWrongInterface
 };
 
-// The largest segment that fits into a packet; 0: as the kernel chooses.
+// The largest segment that a connection puts into a packet, bytes. With 0 the kernel chooses.
 using MaxSegment = int;
 
 // Connects through this rank's interface, asks for the service, and waits for the peer's welcome.

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kStrict = 1;  // the value of rp_filter
 
-// The ways of one rail, and those of them that ended in each manner.
+// Holds the ways of one rail, and for each outcome the ways whose connections ended so.
 struct RailWays {
   std::vector<Way> all;
   std::map<Outcome, std::vector<Way>> by_outcome;
@@ -41,14 +41,14 @@ std::map<std::string, RailWays> ways_by_rail(const Evidence& evidence, const Wor
 
 // ---- What may be behind it ---------------------------------------------------------------------
 
-// The address that the ways lead to, if it is one.
+// Returns the address that the ways lead to, or words for several addresses.
 std::string address_of(const Words& words, const Group& group) {
   const RailEnd& end = words.to(group.ways.front());
   return receivers(group.ways).size() == 1 ? absl::StrCat(end.address, " port ", end.port)
                                            : "the peers' addresses";
 }
 
-// An example of a command that shows the fault.
+// Returns a command that shows the fault, and the host to run it on.
 std::string ping(const Words& words, const Group& group) {
   Way way = group.ways.front();
   for (const Way& each : group.ways) {
@@ -75,7 +75,7 @@ std::string different_subnets(const Words& words, const Group& group) {
   return "";
 }
 
-// The rank and the place of the rail of both ends.
+// Returns the rank and the place of the rail for either end.
 std::array<std::pair<int, int>, 2> ends_of(const Way& way) {
   return {std::pair(way.from, way.rail), std::pair(way.to, way.to_rail)};
 }
@@ -145,7 +145,7 @@ std::string no_neighbour(const Words& words, const Group& group) {
 
 std::string no_route(const Words& words, const Group& group, const std::string& detail) {
   return absl::StrCat(
-      "there is no way to ", address_of(words, group), " (", detail, "). Look at",
+      "there is no route to ", address_of(words, group), " (", detail, "). Look at",
       " the routes (`ip route get`) and for a firewall that answers in this manner.",
       causes(words, group));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections that could not be made, or that arrived where they should not.
+// Diagnoses connections that could not be made, and those that arrived at a wrong interface.
 #pragma once
 
 #include <vector>

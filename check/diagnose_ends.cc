@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -195,11 +196,13 @@ void add_strangers(const Evidence& evidence, const Words& words, std::vector<Fin
 void add_answers(const Evidence& evidence, const Words& words, std::vector<Finding>& findings) {
   for (int rank = 0; rank < count(evidence.ranks); ++rank) {
     const std::vector<RailEnd>& rails = at(evidence, rank).rails;
+    std::set<std::pair<std::string, std::string>> told;
     for (const RailEnd& end : rails) {
       const bool is_rail = std::any_of(rails.begin(), rails.end(), [&](const RailEnd& other) {
         return other.interface == end.sibling;
       });
-      if (!is_rail || !answers_at_either(end) || end.sibling < end.interface) continue;
+      if (!is_rail || !answers_at_either(end)) continue;
+      if (!told.insert(std::minmax(end.interface, end.sibling)).second) continue;
       findings.push_back(
           {"arp",
            end.rail,
@@ -257,7 +260,7 @@ std::vector<Finding> diagnose_ends(const Evidence& evidence) {
 }
 
 bool answers_at_either(const RailEnd& end) {
-  return end.is_ipv4() && !end.sibling.empty() && end.arp_ignore == 0;
+  return end.is_ipv4() && !end.sibling.empty() && end.arp_ignore == 0 && end.arp_filter == 0;
 }
 
 bool is_hopeless(const Words& words, const Way& way) {

@@ -12,8 +12,9 @@ namespace nezha::check {
 // Rails that cannot be used or are down, names that only some ranks have, MTUs that differ.
 std::vector<Finding> diagnose_ends(const Evidence& evidence);
 
-// Whether the host answers for the address of this end at another interface of the same subnet too
-// (ARP flux).
+// Whether the host answers at this end for the address of another interface of the same subnet too
+// (ARP flux). arp_filter=1 prevents that where the routes depend on the source address; where they
+// do not, connections arrive at the wrong interface, which is found when they are made.
 bool answers_at_either(const RailEnd& end);
 // What mends a host with two interfaces on one subnet.
 constexpr const char* kOneSubnet =

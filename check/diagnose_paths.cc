@@ -11,9 +11,9 @@
 namespace nezha::check {
 namespace {
 
-// A direction whose rate is this many times less than that of the rail's fastest one.
+// A direction is slow if its rate is this many times less than that of the rail's fastest one.
 constexpr double kSlowWay = 3;
-// A rail whose fastest direction is this many times slower than that of the fastest rail.
+// A rail is slow if its fastest direction is this many times slower than that of the fastest rail.
 constexpr double kSlowRail = 4;
 
 struct Measured {
@@ -23,29 +23,32 @@ struct Measured {
   double rate = Path::kUnknown;
 };
 
-// Both directions of each path, by rail.
+// Returns both directions of each path, by rail.
 std::map<std::string, std::vector<Measured>> measured_by_rail(const Evidence& evidence,
                                                               const Words& words) {
   std::map<std::string, std::vector<Measured>> rails;
   for (const Path& path : evidence.paths) {
     const Way there{path.from, path.to, path.rail, path.to_rail};
     const Way back{path.to, path.from, path.to_rail, path.rail};
+    // A path that broke is told of as such, and its rates say nothing of a path that works.
+    const bool is_whole = path.error.empty();
     auto& ways = rails[words.rail(there)];
-    ways.push_back({there, path.frame_there, path.loses_there, path.gbps_there});
-    ways.push_back({back, path.frame_back, path.loses_back, path.gbps_back});
+    ways.push_back(
+        {there, path.frame_there, path.loses_there, is_whole ? path.gbps_there : Path::kUnknown});
+    ways.push_back(
+        {back, path.frame_back, path.loses_back, is_whole ? path.gbps_back : Path::kUnknown});
   }
   return rails;
 }
 
-std::vector<Group> groups(const Words& words, const std::vector<Way>& faulty,
-                          const std::vector<Measured>& measured) {
+std::vector<Group> groups(const std::vector<Way>& faulty, const std::vector<Measured>& measured) {
   std::vector<Way> all;
   all.reserve(measured.size());
   for (const Measured& each : measured) all.push_back(each.way);
-  return group(one_per_hosts(words, faulty), one_per_hosts(words, all));
+  return group(faulty, all);
 }
 
-// The measured direction that is the group's way.
+// Returns what was measured of the way, which is one of them.
 const Measured& find(const std::vector<Measured>& measured, const Way& way) {
   return *std::find_if(measured.begin(), measured.end(), [&](const Measured& each) {
     return each.way.from == way.from && each.way.to == way.to;
@@ -58,11 +61,9 @@ int smaller_mtu(const Words& words, const Way& way) {
   return std::min(words.from(way).mtu, words.to(way).mtu);
 }
 
-std::string largest(int frame) {
-  return frame > 0 ? absl::StrCat(frame, " bytes") : "smaller than all that were tried";
-}
+std::string in_bytes(int frame) { return absl::StrCat(frame, " bytes"); }
 
-// The smallest of the ways that match.
+// Returns the smallest packet size of the ways of the group that match.
 template <typename Matches>
 int least_frame(const Group& group, const std::vector<Measured>& measured, Matches matches) {
   int least = std::numeric_limits<int>::max();
@@ -76,17 +77,17 @@ std::string sizes(const Words& words, const Group& group, const std::vector<Meas
   if (group.kind == Group::Kind::kRank) {
     const auto to_it = [&](const Way& way) { return way.to == group.rank; };
     const auto from_it = [&](const Way& way) { return way.from == group.rank; };
-    return absl::StrCat(largest(least_frame(group, measured, to_it)), " on the way to ",
+    return absl::StrCat(in_bytes(least_frame(group, measured, to_it)), " on the way to ",
                         words.rank(group.rank), " and ",
-                        largest(least_frame(group, measured, from_it)), " on the way from it");
+                        in_bytes(least_frame(group, measured, from_it)), " on the way from it");
   }
   if (group.kind != Group::Kind::kPair) {
-    return largest(least_frame(group, measured, [](const Way&) { return true; }));
+    return in_bytes(least_frame(group, measured, [](const Way&) { return true; }));
   }
   std::vector<std::string> parts;
   for (const Way& way : group.ways) {
-    parts.push_back(absl::StrCat(largest(find(measured, way).frame), " from ", words.rank(way.from),
-                                 " to ", words.rank(way.to)));
+    parts.push_back(absl::StrCat(in_bytes(find(measured, way).frame), " from ",
+                                 words.rank(way.from), " to ", words.rank(way.to)));
   }
   return listed(parts);
 }
@@ -97,7 +98,7 @@ void add_frames(const Words& words, const std::vector<Measured>& measured,
   for (const Measured& each : measured) {
     if (each.loses) faulty.push_back(each.way);
   }
-  for (const Group& group : groups(words, faulty, measured)) {
+  for (const Group& group : groups(faulty, measured)) {
     const Way& way = group.ways.front();
     const int mtu = smaller_mtu(words, way);
     const int headers = words.to(way).is_ipv4() ? 28 : 48;  // of ping's packets
@@ -131,7 +132,7 @@ void add_slow_ways(const Words& words, const std::vector<Measured>& measured,
   for (const Measured& each : measured) {
     if (each.rate >= 0 && each.rate * kSlowWay < best) slow.push_back(each.way);
   }
-  for (const Group& group : groups(words, slow, measured)) {
+  for (const Group& group : groups(slow, measured)) {
     double least = best;
     for (const Way& way : group.ways) least = std::min(least, find(measured, way).rate);
     findings.push_back(words.finding(

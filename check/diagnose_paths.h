@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the measurements between pairs of ranks show: packets that are too large for the path, rates
-// that stand out.
+// Diagnoses the measurements between pairs of ranks: packets that are too large for the path, links
+// that failed meanwhile, and rates that stand out.
 #pragma once
 
 #include <vector>

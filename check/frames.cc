@@ -13,6 +13,7 @@
 #include <set>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "check/parallel.h"
 #include "common/fields.h"
 
@@ -21,7 +22,7 @@ namespace {
 
 // A lost segment is sent again after 0.2 and 0.6 s: one that is lost by chance arrives.
 constexpr Nanos kPatience = 800 * kMillisecond;
-// In the search for a size, which follows a loss.
+// The search for a size, which follows a loss, waits less.
 constexpr Nanos kSearchPatience = 450 * kMillisecond;
 constexpr int kSearchSteps = 3;  // enough for MTUs up to 64 KiB; two for 1500 bytes
 constexpr int kSizesAtOnce = 40;
@@ -56,15 +57,20 @@ absl::StatusOr<SegmentSize> segment_size(int fd) {
 
 enum class Direction { kThere, kBack };
 
-// The size of the packet that got through, or 0.
-int try_frame(const Target& target, Direction direction, MaxSegment segment, Nanos patience) {
+// Returns the size of the packet that got through, or 0 if none was confirmed. It is an error if no
+// connection could be made, which tells nothing of sizes.
+absl::StatusOr<int> try_frame(const Target& target, Direction direction, MaxSegment segment,
+                              Nanos patience) {
   const bool is_there = direction == Direction::kThere;
   const Service service = is_there ? Service::kTakeFrame : Service::kGiveFrame;
   const Nanos deadline = now() + patience;
   Attempt attempt = connect_to(target, service, segment, deadline);
-  if (!attempt.stream) return 0;
+  if (!attempt.stream) return absl::UnavailableError(attempt.detail);
   tcp::reset_on_close(attempt.stream->fd());  // what the kernel still holds need not be sent
-  if (is_there) return send_frame(*attempt.stream, deadline).value_or(0);
+  if (is_there) {
+    const auto sent = send_frame(*attempt.stream, deadline);
+    return sent.ok() ? *sent : 0;
+  }
   std::array<std::byte, sizeof(uint32_t)> size{};
   absl::Status status = take_frame(*attempt.stream, deadline);
   if (status.ok()) status = attempt.stream->receive(absl::MakeSpan(size), deadline);
@@ -72,7 +78,7 @@ int try_frame(const Target& target, Direction direction, MaxSegment segment, Nan
   return static_cast<int>(std::min(FieldReader(size.data()).get<uint32_t>(), kMostFrame));
 }
 
-// Sizes between the two, evenly spread.
+// Returns sizes between the two, evenly spread.
 std::vector<int> sizes_between(int low, int high) {
   std::set<int> sizes;
   for (int i = 1; i <= kSizesAtOnce; ++i) {
@@ -83,6 +89,7 @@ std::vector<int> sizes_between(int low, int high) {
 }
 
 // Tries ever closer sizes between one that got through and one that did not, several at once.
+// Returns the largest packet that got through, or 0 if none did, not even the least one.
 int search(const Target& target, Direction direction, int mtu) {
   const int headers = kTcpHeader + (target.from.family() == AF_INET6 ? 40 : 20);
   int largest = 0;  // packet that got through
@@ -93,8 +100,9 @@ int search(const Target& target, Direction direction, int mtu) {
     std::vector<int> packets(segments.size());
     std::vector<std::function<void()>> tries;
     for (size_t i = 0; i < segments.size(); ++i) {
-      tries.emplace_back(
-          [&, i] { packets[i] = try_frame(target, direction, segments[i], kSearchPatience); });
+      tries.emplace_back([&, i] {
+        packets[i] = try_frame(target, direction, segments[i], kSearchPatience).value_or(0);
+      });
     }
     run_all(tries);
     for (size_t i = 0; i < segments.size(); ++i) {
@@ -108,13 +116,24 @@ int search(const Target& target, Direction direction, int mtu) {
 }
 
 FrameSize measure(const Target& target, Direction direction, int mtu) {
-  const int whole = try_frame(target, direction, 0, kPatience);
-  if (whole > 0) return {whole, false};
-  int again = 0;  // a host that was too busy for the first one is no fault of the path
+  const auto whole = try_frame(target, direction, 0, kPatience);
+  if (whole.ok() && *whole > 0) return {*whole, false, ""};
+  // A host that was too busy for the first packet is no fault of the path.
+  absl::StatusOr<int> again = 0;
   int largest = 0;
   run_all({[&] { again = try_frame(target, direction, 0, kPatience); },
            [&] { largest = search(target, direction, mtu); }});
-  return {std::max(again, largest), again == 0};
+  if (!again.ok()) {
+    return {0, false, absl::StrCat("a further connection failed: ", again.status().message())};
+  }
+  if (*again > 0) return {*again, false, ""};
+  if (largest > 0) return {largest, true, ""};
+  const bool is_there = direction == Direction::kThere;
+  return {
+      0, false,
+      absl::StrCat("connections could be made, and then no packet of any size arrived from rank ",
+                   is_there ? target.rank : target.peer, " at rank ",
+                   is_there ? target.peer : target.rank)};
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 // through before it.
 #pragma once
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "check/connection.h"
@@ -24,8 +26,9 @@ absl::Status give_frame(Stream& stream, Nanos deadline);
 
 // What a direction lets through.
 struct FrameSize {
-  int largest = 0;     // IP packet, bytes; 0: none of those that were tried
-  bool loses = false;  // packets of the size that the kernel makes
+  int largest = 0;     // the IP packet that got through, bytes; 0: the size is not known
+  bool loses = false;  // packets of the size that the kernel makes, while smaller ones get through
+  std::string error;   // why nothing is known of the size; empty: it is known
 };
 struct FrameSizes {
   FrameSize there;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first bytes of a connection between two ranks' nezha-checks. Both have the run's token, which
-// came through the rendezvous store, so that nothing a stranger sends is acted on.
+// came through the rendezvous store, so that nothing a stranger sends is acted on. The rank that
+// connects sends the token in its hello to whoever answers at the address. A stranger there learns
+// the token, and can then pass for a rank until the run ends.
 //
 //   hello    magic:8 token:16 from:4 to:4 rail:4 service:1        (37 bytes, little-endian)
 //   welcome  magic:8 token:16 rank:4 interface:16                 (44 bytes)

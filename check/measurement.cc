@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "check/measurement.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "absl/strings/numbers.h"
@@ -73,7 +74,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 constexpr absl::string_view kFormat = "nezha-check 1";
 constexpr int kMaxNumber = 1 << 30;
 constexpr size_t kHeadFields = 4;
-constexpr size_t kEndFields = 13;
+constexpr size_t kEndFields = 14;
 constexpr size_t kReachFields = 5;
 constexpr size_t kPathFields = 12;
 
@@ -100,18 +101,26 @@ RailEnd decode_end(const std::string& line) {
   end.is_loopback = fields.number(0, 1) == 1;
   end.rp_filter = fields.number(0, kMaxNumber);
   end.arp_ignore = fields.number(0, kMaxNumber);
+  end.arp_filter = fields.number(0, kMaxNumber);
   end.sibling = fields.text();
   return end;
 }
 
 }  // namespace
 
+bool has_reached(const Evidence& evidence, int rank, int peer, int rail) {
+  const auto& reaches = evidence.reaches[static_cast<size_t>(rank)];
+  return std::any_of(reaches.begin(), reaches.end(), [&](const Reach& reach) {
+    return reach.peer == peer && reach.rail == rail && reach.outcome == Outcome::kConnected;
+  });
+}
+
 std::string encode(const RankFacts& facts) {
   std::vector<Row> rows{{std::string(kFormat), str(facts.size), facts.host, facts.namespace_id}};
   for (const RailEnd& end : facts.rails) {
     rows.push_back({end.rail, end.interface, str(end.is_found), end.error, end.address, end.subnet,
                     str(end.port), str(end.mtu), str(end.is_running), str(end.is_loopback),
-                    str(end.rp_filter), str(end.arp_ignore), end.sibling});
+                    str(end.rp_filter), str(end.arp_ignore), str(end.arp_filter), end.sibling});
   }
   return text_of(rows);
 }

@@ -25,6 +25,7 @@ struct RailEnd {
   // Of IPv4, as they take effect: the larger one of the interface's and all interfaces' values.
   int rp_filter = 0;
   int arp_ignore = 0;
+  int arp_filter = 0;
   std::string sibling;  // another interface of the host that is on the same subnet; empty: none
 
   bool is_ipv4() const { return address.find(':') == std::string::npos; }
@@ -33,7 +34,7 @@ struct RailEnd {
 struct RankFacts {
   int size = 0;              // how many ranks it expects
   std::string host;          // its name
-  std::string namespace_id;  // of the host's kernel and network namespace
+  std::string namespace_id;  // the host's name, kernel and network namespace
   std::vector<RailEnd> rails;
 };
 
@@ -42,7 +43,7 @@ enum class Outcome {
   kConnected,
   kRefused,
   kSilent,          // nothing came back
-  kNoRoute,         // the kernel knows no way, or a router or a firewall said that there is none
+  kNoRoute,         // the kernel knows no route, or a router or a firewall said that there is none
   kNoNeighbour,     // no host has answered for the address (ARP, neighbour discovery)
   kWrongInterface,  // the connection has arrived, at another interface of the peer than the rail's
   kStranger,        // it is no nezha-check of this run that answers, or another rank's
@@ -67,7 +68,7 @@ struct Path {
   int to = 0;
   int rail = 0;     // the place among the rails of `from`
   int to_rail = 0;  // the place among the rails of `to`
-  // The largest IP packet that got through, bytes; 0: none of those that were tried.
+  // The largest IP packet that got through, bytes; 0: none did, and the error says why.
   int frame_there = kUnknown;
   int frame_back = kUnknown;
   // Whether packets of the size that the sender's kernel makes were lost. A kernel that knows of a
@@ -86,6 +87,9 @@ struct Evidence {
   std::vector<std::vector<Reach>> reaches;  // by rank
   std::vector<Path> paths;
 };
+
+// Whether the rank has reached the peer by this one of its rails.
+bool has_reached(const Evidence& evidence, int rank, int peer, int rail);
 
 // The text of each, and back. Decoding throws std::runtime_error if the text makes no sense, as
 // that of another version of the program. It accepts no rank or rail that does not exist.

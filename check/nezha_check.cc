@@ -27,7 +27,7 @@ constexpr Nanos kAddressPatience = 3 * kSecond;  // duplicate address detection 
   throw std::runtime_error(std::string(status.message()));
 }
 
-// One line on rank 0's terminal, which is written over.
+// Shows one line on rank 0's terminal. Each line is written over the one before.
 class Progress {
  public:
   explicit Progress(const Options& options)
@@ -44,7 +44,7 @@ class Progress {
   bool is_shown_;
 };
 
-// The ranks' facts. A rank that expects another number of ranks is an error.
+// Returns the ranks' facts. Throws if a rank expects another number of ranks.
 std::vector<RankFacts> gather_facts(const Options& options, const std::vector<OwnRail>& rails,
                                     bench::Meeting& meeting) {
   RankFacts own = describe_host();
@@ -61,7 +61,7 @@ std::vector<RankFacts> gather_facts(const Options& options, const std::vector<Ow
   return all;
 }
 
-// This rank's part of the tests, up to the paths, which rank 0 gathers.
+// Does this rank's part of the tests. Only rank 0's evidence has the paths.
 Evidence measure(const Options& options, const WantedRails& wanted, bench::Meeting& meeting) {
   const Progress progress(options);
   auto rails = own_rails(wanted, now() + kAddressPatience);
@@ -77,11 +77,13 @@ Evidence measure(const Options& options, const WantedRails& wanted, bench::Meeti
   if (!token.ok()) fail(token.status());
   const absl::Status started = (*server)->start(options.rank, options.size, *token);
   if (!started.ok()) fail(started);
+  // A server that has not started would let its peers wait for a welcome.
+  meeting.gather("listening", "");
 
   progress.say("connecting all pairs of ranks");
   const auto reaches = reach_all(*rails, options.rank, *token, evidence.ranks);
   const auto patience_to_reach =
-      options.timeout + std::chrono::milliseconds(kReachPatience / kMillisecond);
+      options.timeout + std::chrono::milliseconds(most_reach_time(evidence.ranks) / kMillisecond);
   int rank = 0;
   for (const std::string& text : meeting.gather("reaches", encode(reaches), patience_to_reach)) {
     evidence.reaches.push_back(decode_reaches(text, rank++, evidence.ranks));
@@ -89,28 +91,37 @@ Evidence measure(const Options& options, const WantedRails& wanted, bench::Meeti
   const auto tell = [&](size_t round, size_t rounds) {
     progress.say(absl::StrCat("measuring pairs of ranks, round ", round + 1, " of ", rounds));
   };
-  measure_pairs({options.rank, *token, *rails, evidence, tell}, meeting, options.timeout);
+  const Rounds rounds{options.rank,
+                      *token,
+                      *rails,
+                      evidence,
+                      schedule_of(evidence.ranks),
+                      patience(evidence.ranks, options.timeout),
+                      tell};
+  measure_pairs(rounds, meeting);
   // Others may still measure with this rank, until rank 0 has all paths.
   if (options.rank == 0) {
-    evidence.paths = gather_paths(evidence.ranks, meeting, options.timeout);
+    evidence.paths = gather_paths(rounds, meeting);
     meeting.publish("measured", "");
   } else {
-    meeting.read("measured", 0, patience(evidence.ranks, options.timeout));
+    meeting.read("measured", 0, rounds.patience);
   }
   return evidence;
 }
 
-// The exit status, which is the same on all ranks.
+// Tests the networks and prints the report on rank 0. Returns the exit status, which is the same on
+// all ranks.
 int check(const Options& options, const WantedRails& wanted, bench::Meeting& meeting) {
   const Evidence evidence = measure(options, wanted, meeting);
   if (options.rank != 0) return meeting.read("verdict", 0) == "well" ? 0 : 1;
   const std::vector<Finding> findings = diagnose(evidence);
-  meeting.publish("verdict", findings.empty() ? "well" : "faults");
   const std::string report =
       options.json ? json_report(evidence, findings) : text_report(evidence, findings);
   if (std::fputs(report.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
     throw std::runtime_error("the report could not be written to standard output");
   }
+  // The other ranks fail with this one if the report cannot be written.
+  meeting.publish("verdict", findings.empty() ? "well" : "faults");
   return findings.empty() ? 0 : 1;
 }
 

@@ -25,7 +25,9 @@ constexpr const char* kIntroduction =
     "round trip; and the rate in each direction. Rank 0 prints a table, and what is wrong, "
     "between\n"
     "which ranks, and what to do about it. It needs a few seconds, and more with many hosts: each\n"
-    "host is in one pair at a time, and a pair takes about half a second for each rail.\n";
+    "host is in one pair at a time, and a pair takes about half a second for each rail. Of "
+    "several\n"
+    "ranks on a host one measures.\n";
 
 constexpr const char* kTable =
     "\n"
@@ -42,8 +44,8 @@ OptionTable make_table(Options& o, bool& help, bool& version) {
   OptionTable table;
   bench::add_rendezvous_options(
       table, o,
-      "how long a rank waits for one that has not come (default: $NEZHA_TIMEOUT,"
-      " or 30s)");
+      "how long a rank waits for one that does not come or, beyond the time that its measurement"
+      " takes at most, does not go on (default: $NEZHA_TIMEOUT, or 30s)");
   table.push_back({0, "", "", "What is tested", {}});
   table.push_back({0, "rails", "LIST",
                    "this rank's rails, such as tcp:eth0,tcp:eth1, or auto, which finds them"

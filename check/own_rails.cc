@@ -2,10 +2,8 @@
 #include "check/own_rails.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <set>
 #include <thread>
@@ -14,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/descriptor.h"
+#include "common/host.h"
 #include "common/log.h"
 #include "context/auto_rails.h"
 #include "context/rails.h"
@@ -23,7 +22,8 @@
 namespace nezha::check {
 namespace {
 
-// The value that takes effect of an IPv4 setting of an interface; 0 if the kernel does not tell.
+// Returns the value of an IPv4 setting that takes effect on an interface, or 0 if the kernel does
+// not tell.
 int ipv4_setting(const std::string& interface, const std::string& name) {
   int largest = 0;
   for (const std::string& whose : {std::string("all"), interface}) {
@@ -41,7 +41,7 @@ const InterfaceAddress* find_address(const Interface& interface, const std::stri
   return nullptr;
 }
 
-// Another interface of the host with an address in the same subnet.
+// Returns another interface of the host with an address in the same subnet, or "" if there is none.
 std::string sibling_of(const Interface& interface, const InterfaceAddress& subnet,
                        const std::vector<Interface>& interfaces) {
   for (const Interface& other : interfaces) {
@@ -66,6 +66,7 @@ void describe(RailEnd& end, const std::vector<Interface>& interfaces) {
   }
   end.rp_filter = ipv4_setting(end.interface, "rp_filter");
   end.arp_ignore = ipv4_setting(end.interface, "arp_ignore");
+  end.arp_filter = ipv4_setting(end.interface, "arp_filter");
 }
 
 absl::StatusOr<tcp::Address> address_of(const tcp::DeviceOptions& device, Nanos deadline) {
@@ -129,13 +130,12 @@ absl::StatusOr<std::vector<OwnRail>> own_rails(const WantedRails& wanted, Nanos 
 
 RankFacts describe_host() {
   RankFacts facts;
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) == 0) facts.host = name.data();
+  facts.host = host_name();
   const std::string kernel = read_file("/proc/sys/kernel/random/boot_id", 64).value_or("");
   struct stat status {};
   const bool is_known = stat("/proc/self/ns/net", &status) == 0;
-  facts.namespace_id =
-      absl::StrCat(absl::StripAsciiWhitespace(kernel), "/", is_known ? status.st_ino : 0);
+  facts.namespace_id = absl::StrCat(facts.host, "/", absl::StripAsciiWhitespace(kernel), "/",
+                                    is_known ? status.st_ino : 0);
   return facts;
 }
 

@@ -33,7 +33,7 @@ absl::StatusOr<WantedRails> wanted_rails(const std::vector<std::string>& list,
 // deadline for addresses that are being checked for duplicates.
 absl::StatusOr<std::vector<OwnRail>> own_rails(const WantedRails& wanted, Nanos deadline);
 
-// This host's name, and what identifies its kernel and network namespace.
+// This host's name, and what identifies it: its name, its kernel and its network namespace.
 RankFacts describe_host();
 
 }  // namespace nezha::check

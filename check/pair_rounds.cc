@@ -14,21 +14,7 @@
 namespace nezha::check {
 namespace {
 
-std::vector<std::string> hosts_of(const std::vector<RankFacts>& ranks) {
-  std::vector<std::string> hosts;
-  hosts.reserve(ranks.size());
-  for (const RankFacts& facts : ranks) hosts.push_back(facts.namespace_id);
-  return hosts;
-}
-
 std::string topic(const Pair& pair) { return absl::StrCat("pair-", pair.first, "-", pair.second); }
-
-bool has_reached(const Evidence& evidence, int rank, int peer, const Link& link) {
-  const auto& reaches = evidence.reaches[static_cast<size_t>(rank)];
-  return std::any_of(reaches.begin(), reaches.end(), [&](const Reach& reach) {
-    return reach.peer == peer && reach.rail == link.rail && reach.outcome == Outcome::kConnected;
-  });
-}
 
 Path measure_link(const Rounds& rounds, int peer, const Link& link) {
   const std::vector<RankFacts>& ranks = rounds.evidence.ranks;
@@ -48,8 +34,9 @@ Path measure_link(const Rounds& rounds, int peer, const Link& link) {
   path.frame_back = sizes.back.largest;
   path.loses_there = sizes.there.loses;
   path.loses_back = sizes.back.loses;
+  path.error = sizes.there.error.empty() ? sizes.back.error : sizes.there.error;
   // A burst would stand still where its packets are lost.
-  if (!path.loses_there && !path.loses_back) measure_speed(target, path);
+  if (path.error.empty() && !path.loses_there && !path.loses_back) measure_speed(target, path);
   return path;
 }
 
@@ -60,9 +47,9 @@ void measure_pair(const Rounds& rounds, const Pair& pair, bench::Meeting& meetin
   std::vector<Path> paths;
   for (const Link& link :
        common_links(ranks[static_cast<size_t>(rounds.rank)], ranks[static_cast<size_t>(peer)])) {
-    const bool has_turn = rounds.rank < peer || !has_reached(rounds.evidence, peer, rounds.rank,
-                                                             {link.peer_rail, link.rail});
-    if (!has_turn || !has_reached(rounds.evidence, rounds.rank, peer, link)) continue;
+    const bool has_turn =
+        rounds.rank < peer || !has_reached(rounds.evidence, peer, rounds.rank, link.peer_rail);
+    if (!has_turn || !has_reached(rounds.evidence, rounds.rank, peer, link.rail)) continue;
     paths.push_back(measure_link(rounds, peer, link));
   }
   meeting.publish(topic(pair), encode(paths));
@@ -81,43 +68,50 @@ Path from_lower_rank(Path path) {
 
 }  // namespace
 
-void measure_pairs(const Rounds& rounds, bench::Meeting& meeting,
-                   std::chrono::milliseconds timeout) {
-  const std::vector<std::string> hosts = hosts_of(rounds.evidence.ranks);
-  const auto host = [&](int rank) { return hosts[static_cast<size_t>(rank)]; };
-  const auto most = patience(rounds.evidence.ranks, timeout);
-  const auto await = [&](const Pair& pair) {
-    for (const int rank : {pair.first, pair.second}) meeting.read(topic(pair), rank, most);
+std::vector<Round> schedule_of(const std::vector<RankFacts>& ranks) {
+  std::vector<std::string> hosts;
+  hosts.reserve(ranks.size());
+  for (const RankFacts& facts : ranks) hosts.push_back(facts.namespace_id);
+  return schedule(hosts);
+}
+
+void measure_pairs(const Rounds& rounds, bench::Meeting& meeting) {
+  const auto host = [&](int rank) -> const std::string& {
+    return rounds.evidence.ranks[static_cast<size_t>(rank)].namespace_id;
   };
-  const std::vector<Round> all = schedule(hosts);
-  std::map<std::string, Pair> latest;  // that each host was in
-  for (size_t round = 0; round < all.size(); ++round) {
-    rounds.progress(round, all.size());
-    for (const Pair& pair : all[round]) {
+  const auto await = [&](const Pair& pair) {
+    for (const int rank : {pair.first, pair.second}) {
+      meeting.read(topic(pair), rank, rounds.patience);
+    }
+  };
+  std::map<int, Pair> latest;  // that each rank was in
+  for (size_t round = 0; round < rounds.schedule.size(); ++round) {
+    rounds.progress(round, rounds.schedule.size());
+    for (const Pair& pair : rounds.schedule[round]) {
       const bool is_here =
           host(pair.first) == host(rounds.rank) || host(pair.second) == host(rounds.rank);
       if (pair.first == rounds.rank) {
-        const auto busy = latest.find(host(pair.second));
+        const auto busy = latest.find(pair.second);
         if (busy != latest.end()) await(busy->second);
         measure_pair(rounds, pair, meeting);
       } else if (pair.second == rounds.rank) {
-        meeting.read(topic(pair), pair.first, most);
+        meeting.read(topic(pair), pair.first, rounds.patience);
         measure_pair(rounds, pair, meeting);
       }
+      // The other ranks of the host keep pace, so that no rank waits for all rounds at once.
       if (is_here) await(pair);
     }
-    for (const Pair& pair : all[round]) latest[host(pair.first)] = latest[host(pair.second)] = pair;
+    for (const Pair& pair : rounds.schedule[round]) latest[pair.first] = latest[pair.second] = pair;
   }
 }
 
-std::vector<Path> gather_paths(const std::vector<RankFacts>& ranks, bench::Meeting& meeting,
-                               std::chrono::milliseconds timeout) {
-  const auto most = patience(ranks, timeout);
+std::vector<Path> gather_paths(const Rounds& rounds, bench::Meeting& meeting) {
   std::vector<Path> paths;
-  for (const Round& round : schedule(hosts_of(ranks))) {
+  for (const Round& round : rounds.schedule) {
     for (const Pair& pair : round) {
       for (const int rank : {pair.first, pair.second}) {
-        for (Path& path : decode_paths(meeting.read(topic(pair), rank, most), ranks)) {
+        const std::string text = meeting.read(topic(pair), rank, rounds.patience);
+        for (Path& path : decode_paths(text, rounds.evidence.ranks)) {
           paths.push_back(from_lower_rank(std::move(path)));
         }
       }
@@ -128,10 +122,8 @@ std::vector<Path> gather_paths(const std::vector<RankFacts>& ranks, bench::Meeti
 
 std::chrono::milliseconds patience(const std::vector<RankFacts>& ranks,
                                    std::chrono::milliseconds timeout) {
-  size_t rails = 0;
-  for (const RankFacts& facts : ranks) rails = std::max(rails, facts.rails.size());
-  const auto turns = static_cast<int64_t>(rails * schedule(hosts_of(ranks)).size());
-  const std::chrono::nanoseconds most(turns * (kMostFrameTime + kMostSpeedTime));
+  const std::chrono::nanoseconds most(static_cast<Nanos>(most_rails(ranks)) *
+                                      (kMostFrameTime + kMostSpeedTime));
   return timeout + std::chrono::ceil<std::chrono::milliseconds>(most);
 }
 

@@ -2,6 +2,7 @@
 // The measurements of pairs of ranks, in rounds.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
@@ -20,21 +21,26 @@ struct Rounds {
   UniqueId token;
   const std::vector<OwnRail>& rails;
   const Evidence& evidence;  // the paths are not there yet
+  std::vector<Round> schedule;
+  std::chrono::milliseconds patience;  // of one wait
   std::function<void(size_t round, size_t rounds)> progress;
 };
+
+// The schedule of these ranks.
+std::vector<Round> schedule_of(const std::vector<RankFacts>& ranks);
 
 // Measures with each peer when the turn of their pair has come, and publishes the paths. The lower
 // rank measures the rails by which it has reached the higher one. Then the higher rank measures the
 // rails by which only it has reached the lower one. The other rank's Server does its part. Throws
 // if a rank that it waits for ends.
-void measure_pairs(const Rounds& rounds, bench::Meeting& meeting,
-                   std::chrono::milliseconds timeout);
+void measure_pairs(const Rounds& rounds, bench::Meeting& meeting);
 
 // What all ranks have measured. Waits for the last of them.
-std::vector<Path> gather_paths(const std::vector<RankFacts>& ranks, bench::Meeting& meeting,
-                               std::chrono::milliseconds timeout);
+std::vector<Path> gather_paths(const Rounds& rounds, bench::Meeting& meeting);
 
-// The longest that all rounds may take until a rank that is silent has failed.
+// The longest that a rank waits for another one's measurement of a pair: the timeout, and the time
+// that a pair takes at most. Ranks keep pace with the peers that they measure with, so the wait is
+// not for all rounds.
 std::chrono::milliseconds patience(const std::vector<RankFacts>& ranks,
                                    std::chrono::milliseconds timeout);
 

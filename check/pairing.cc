@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "check/pairing.h"
 
+#include <algorithm>
+
 #include "control/nic_selector.h"
 
 namespace nezha::check {
@@ -31,6 +33,12 @@ std::vector<Link> common_links(const RankFacts& here, const RankFacts& there) {
     if (can_be_tested) links.push_back(link);
   }
   return links;
+}
+
+size_t most_rails(const std::vector<RankFacts>& ranks) {
+  size_t rails = 0;
+  for (const RankFacts& facts : ranks) rails = std::max(rails, facts.rails.size());
+  return rails;
 }
 
 std::string label(const RailEnd& here, const RailEnd& there) {

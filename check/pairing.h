@@ -2,6 +2,7 @@
 // Which rails two ranks have in common.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ struct Link {
 
 // The rails that the library would use between the two ranks, as far as both ends can be tested.
 std::vector<Link> common_links(const RankFacts& here, const RankFacts& there);
+
+// The number of rails of the rank that has most.
+size_t most_rails(const std::vector<RankFacts>& ranks);
 
 // What a rail is called that is common to these ends: its name, or, if auto has paired rails of
 // different names, the interface's name.

@@ -3,6 +3,8 @@
 
 #include <net/if.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <functional>
 
 #include "absl/strings/match.h"
@@ -11,6 +13,9 @@
 
 namespace nezha::check {
 namespace {
+
+// Each attempt has a thread and a descriptor.
+constexpr std::ptrdiff_t kAtOnce = 128;
 
 Reach try_to_reach(const Target& target, int peer, const Link& link) {
   Reach reach{peer, link.rail, link.peer_rail, Outcome::kFailed, ""};
@@ -67,8 +72,17 @@ std::vector<Reach> reach_all(const std::vector<OwnRail>& rails, int rank, const 
       reaches[i] = try_to_reach(tries[i].target, tries[i].target.peer, tries[i].link);
     });
   }
-  run_all(tasks);
+  for (auto first = tasks.begin(); first != tasks.end();) {
+    const auto count = std::min<std::ptrdiff_t>(tasks.end() - first, kAtOnce);
+    run_all({first, first + count});
+    first += count;
+  }
   return reaches;
+}
+
+Nanos most_reach_time(const std::vector<RankFacts>& ranks) {
+  const auto tries = static_cast<Nanos>(ranks.size() * most_rails(ranks));
+  return (tries + kAtOnce - 1) / kAtOnce * kReachPatience;
 }
 
 }  // namespace nezha::check

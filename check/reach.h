@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether this rank reaches its peers, on each rail that they have in common.
+// Finds out whether this rank reaches its peers, on each rail that they have in common.
 #pragma once
 
 #include <vector>
@@ -15,11 +15,14 @@ namespace nezha::check {
 Target target_of(const std::vector<OwnRail>& rails, int rank, const UniqueId& token,
                  const std::vector<RankFacts>& ranks, int peer, const Link& link);
 
-// Tries all peers and rails at once, so that those that do not answer cost one wait.
+// Tries all peers and rails, 128 at a time, so that those that do not answer are waited for
+// together.
 std::vector<Reach> reach_all(const std::vector<OwnRail>& rails, int rank, const UniqueId& token,
                              const std::vector<RankFacts>& ranks);
 
 // The wait for a peer that does not answer. The kernel asks for a neighbour for three seconds.
 constexpr Nanos kReachPatience = 4 * kSecond;
+// The longest that reach_all() takes on any of the ranks.
+Nanos most_reach_time(const std::vector<RankFacts>& ranks);
 
 }  // namespace nezha::check

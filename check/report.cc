@@ -16,7 +16,8 @@ namespace {
 
 constexpr size_t kWidth = 100;  // of sentences, in characters
 
-// Cut between words. Lines but the first are set in.
+// Cuts the text into lines between words. `first` begins the first line, and `rest` each of the
+// others.
 std::string wrapped(const std::string& text, const std::string& first, const std::string& rest) {
   std::string lines;
   std::string line = first;
@@ -58,7 +59,7 @@ std::string outcome_name(Outcome outcome) {
   return kNames[static_cast<size_t>(outcome)];
 }
 
-// {"name":value,...}; the values are JSON.
+// Returns {"name":value,...}. The values are JSON.
 std::string object(const std::vector<std::pair<std::string, std::string>>& members) {
   std::vector<std::string> parts;
   parts.reserve(members.size());

@@ -11,9 +11,9 @@ namespace nezha::check {
 using Pair = std::pair<int, int>;  // of ranks, the lower one first
 using Round = std::vector<Pair>;   // pairs that measure at the same time
 
-// The rounds in which every pair of ranks that are on different hosts measures once. hosts[rank]
-// identifies the rank's host; no host is twice in a round. With one rank a host there are as few
-// rounds as there can be.
+// The rounds in which every pair of hosts measures once; hosts[rank] identifies the rank's host.
+// The lowest rank of each host measures for all ranks of the host, which have its interfaces in
+// common. No host is twice in a round, and there are as few rounds as there can be.
 std::vector<Round> schedule(const std::vector<std::string>& hosts);
 
 }  // namespace nezha::check

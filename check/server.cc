@@ -25,8 +25,10 @@ constexpr Nanos kHelloPatience = 5 * kSecond;
 constexpr Nanos kServicePatience = 5 * kSecond;
 constexpr int kAcceptPause = 100;  // milliseconds, when there is no descriptor
 
-// Not bound to the interface, unlike the listeners of the library: a connection that arrives at
-// another interface is accepted too, so that the fault can be told.
+// The listener is not bound to the interface, unlike those of the library: a connection that
+// arrives at another interface is accepted too, so that the fault can be told. The SYN-ACK is
+// therefore not bound either and follows the routes. answer() binds the connection before anything
+// is measured.
 absl::StatusOr<tcp::Socket> listen_at(tcp::Address address, uint16_t port) {
   address.set_port(port);
   tcp::Socket made(socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -51,7 +53,7 @@ absl::StatusOr<tcp::Socket> listen_at(tcp::Address address, uint16_t port) {
 // The interface at which the connection's first packet arrived: ip(7) and ipv6(7) keep it for TCP
 // as they do for datagrams. Empty if the kernel does not tell.
 std::string arrival_interface(int fd) {
-  std::array<char, 256> control{};
+  alignas(cmsghdr) std::array<char, 256> control{};
   msghdr message{};
   auto length = static_cast<socklen_t>(control.size());
   const bool is_ipv6 = tcp::local_address(fd).value_or(tcp::Address()).family() == AF_INET6;
@@ -112,7 +114,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::create(std::vector<OwnRail>& rai
       continue;
     }
     end.port = bound->port();
-    server->listeners_.push_back({*std::move(socket), static_cast<uint32_t>(i)});
+    server->listeners_.push_back({*std::move(socket), static_cast<uint32_t>(i), end.interface});
   }
   server->wake_ = tcp::Socket(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (server->wake_.fd() < 0) return system_error(errno, "making an event descriptor");
@@ -171,7 +173,8 @@ void Server::accept(const Listener& listener) {
   }
   if (strangers_.size() >= kMaxStrangers) strangers_.pop_front();
   tcp::set_stream_options(socket.fd());
-  strangers_.emplace_back(std::move(socket), listener.rail, now() + kHelloPatience);
+  strangers_.emplace_back(std::move(socket), listener.rail, listener.interface,
+                          now() + kHelloPatience);
 }
 
 // False: the stranger is to be dropped, or its connection has been taken.
@@ -192,6 +195,12 @@ void Server::answer(Stranger& stranger) {
                        hello->to == rank_ && hello->rail == stranger.rail;
   if (!is_ours) return;
   const Welcome welcome{token_, rank_, arrival_interface(stranger.stream.fd())};
+  // The replies of an unbound socket follow the routes, and another rail of the same subnet would
+  // carry what is measured of this one. A kernel that refuses to bind refuses this rank's own
+  // connections too, and those tell why.
+  if (welcome.interface == stranger.interface) {
+    tcp::bind_to_interface(stranger.stream.fd(), stranger.interface).IgnoreError();
+  }
   // A fresh connection's buffer holds a welcome.
   if (!stranger.stream.send(encode(welcome), now()).ok()) return;
   if (hello->service != Service::kGreet) serve(hello->service, std::move(stranger.stream));

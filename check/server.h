@@ -6,7 +6,9 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -41,12 +43,17 @@ class Server {
   struct Listener {
     tcp::Socket socket;
     uint32_t rail = 0;
+    std::string interface;  // the rail's
   };
   struct Stranger {
-    explicit Stranger(tcp::Socket socket, uint32_t its_rail, Nanos its_deadline)
-        : stream(std::move(socket)), rail(its_rail), deadline(its_deadline) {}
+    Stranger(tcp::Socket socket, uint32_t its_rail, std::string its_interface, Nanos its_deadline)
+        : stream(std::move(socket)),
+          rail(its_rail),
+          interface(std::move(its_interface)),
+          deadline(its_deadline) {}
     Stream stream;
     uint32_t rail;
+    std::string interface;  // the rail's
     Nanos deadline;
     HelloBytes hello{};
     size_t done = 0;  // bytes of the hello

@@ -22,7 +22,7 @@ constexpr Nanos kBurst = 100 * kMillisecond;
 constexpr Nanos kRamp = 25 * kMillisecond;  // of the burst, while TCP finds the rate
 constexpr size_t kChunk = 256 << 10;        // bytes
 constexpr Nanos kPatience = kSecond;        // for a connection, and for what comes first
-// Directions that differ so much are measured again: another program may have held one up.
+// Directions that differ by this factor are measured again: another program may have held one up.
 constexpr double kSuspicious = 2;
 constexpr int kMostTries = 3;
 
@@ -37,7 +37,7 @@ uint64_t bytes_acknowledged(int fd) {
   return info.tcpi_bytes_acked;
 }
 
-// Bytes over a burst's time, without its beginning.
+// Counts the bytes over a burst's time, without its beginning.
 class Meter {
  public:
   explicit Meter(Nanos begin) : begin_(begin) {}
@@ -60,8 +60,9 @@ class Meter {
   Reading last_;
 };
 
-// What the peer's kernel has acknowledged counts, so that nothing need be drained at the end.
-double rate_there(Stream& stream) {
+// Sends a burst. What the peer's kernel has acknowledged counts, so that nothing need be drained at
+// the end.
+absl::StatusOr<double> rate_there(Stream& stream, Nanos /*deadline*/) {
   const std::vector<std::byte> chunk(kChunk);
   const Nanos begin = now();
   const uint64_t before = bytes_acknowledged(stream.fd());
@@ -69,67 +70,73 @@ double rate_there(Stream& stream) {
   while (!meter.is_over()) {
     size_t count = 0;
     const absl::Status status = stream.send_some(chunk, count, now() + 5 * kMillisecond);
-    if (!status.ok() && !absl::IsDeadlineExceeded(status)) break;
+    if (!status.ok() && !absl::IsDeadlineExceeded(status)) return status;
     meter.at(now(), bytes_acknowledged(stream.fd()) - before);
   }
   return meter.rate();
 }
 
-double rate_back(Stream& stream) {
+absl::StatusOr<double> rate_back(Stream& stream, Nanos deadline) {
   std::vector<std::byte> chunk(kChunk);
   size_t count = 0;
-  if (!stream.receive_some(absl::MakeSpan(chunk), count, now() + kPatience).ok()) return 0;
+  const Nanos patience = std::min(now() + kPatience, deadline);
+  const absl::Status first = stream.receive_some(absl::MakeSpan(chunk), count, patience);
+  if (!first.ok()) return first;
   uint64_t bytes = count;
   Meter meter(now());
   while (!meter.is_over()) {
     const absl::Status status =
         stream.receive_some(absl::MakeSpan(chunk), count, now() + 5 * kMillisecond);
     if (status.ok()) bytes += count;
-    if (!status.ok() && !absl::IsDeadlineExceeded(status)) break;
+    if (!status.ok() && !absl::IsDeadlineExceeded(status)) return status;
     meter.at(now(), bytes);
   }
   return meter.rate();
 }
 
-// The median of short exchanges, microseconds; kUnknown if there was none.
-double round_trip(Stream& stream) {
+// Returns the median time of short exchanges, microseconds.
+absl::StatusOr<double> round_trip(Stream& stream, Nanos deadline) {
   std::array<std::byte, kPingSize> ping{};
   std::vector<Nanos> times;
   const Nanos begin = now();
   while (times.size() < kMostPings && (times.empty() || now() - begin < kPingTime)) {
     const Nanos sent = now();
-    if (!stream.send(ping, sent + kPatience).ok()) break;
-    if (!stream.receive(absl::MakeSpan(ping), sent + kPatience).ok()) break;
+    const Nanos patience = std::min(sent + kPatience, deadline);
+    absl::Status status = stream.send(ping, patience);
+    if (status.ok()) status = stream.receive(absl::MakeSpan(ping), patience);
+    if (!status.ok()) return status;
     times.push_back(now() - sent);
   }
-  if (times.empty()) return Path::kUnknown;
   const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
   std::nth_element(times.begin(), middle, times.end());
   return static_cast<double>(*middle) / kMicrosecond;
 }
 
-// Calls `measure` with a connection for the service. False: there was none, as the path then says.
-template <typename Measure>
-bool with_stream(const Target& target, Service service, Path& path, Measure measure) {
-  Attempt attempt = connect_to(target, service, 0, now() + kPatience);
+using Measure = absl::StatusOr<double>(Stream& stream, Nanos deadline);
+
+// Makes a connection for the service and measures by it. The value is the larger one of what it was
+// and what was measured. The result is false if there was no connection or the connection failed,
+// as the path then says.
+bool with_stream(const Target& target, Service service, Nanos deadline, Measure& measure,
+                 double& value, Path& path) {
+  Attempt attempt = connect_to(target, service, 0, std::min(now() + kPatience, deadline));
   if (!attempt.stream) {
-    path.error = absl::StrCat("a further connection failed", attempt.detail.empty() ? "" : ": ",
-                              attempt.detail);
+    path.error = absl::StrCat("a further connection failed: ", attempt.detail);
     return false;
   }
   tcp::reset_on_close(attempt.stream->fd());  // what is on its way is not waited for
-  measure(*attempt.stream);
+  const auto measured = measure(*attempt.stream, deadline);
+  if (!measured.ok()) {
+    path.error = absl::StrCat("a connection failed: ", measured.status().message());
+    return false;
+  }
+  value = std::max(value, *measured);
   return true;
 }
 
-bool measure_rates(const Target& target, Path& path) {
-  return with_stream(target, Service::kTake, path,
-                     [&](Stream& stream) {
-                       path.gbps_there = std::max(path.gbps_there, rate_there(stream));
-                     }) &&
-         with_stream(target, Service::kGive, path, [&](Stream& stream) {
-           path.gbps_back = std::max(path.gbps_back, rate_back(stream));
-         });
+bool measure_rates(const Target& target, Nanos deadline, Path& path) {
+  return with_stream(target, Service::kTake, deadline, rate_there, path.gbps_there, path) &&
+         with_stream(target, Service::kGive, deadline, rate_back, path.gbps_back, path);
 }
 
 }  // namespace
@@ -155,18 +162,20 @@ void give(Stream& stream, Nanos deadline) {
 }
 
 void measure_speed(const Target& target, Path& path) {
-  if (!with_stream(target, Service::kEcho, path,
-                   [&](Stream& stream) { path.round_trip_us = round_trip(stream); })) {
-    return;
-  }
+  // A burst that has begun ends within kMostSpeedTime.
+  const Nanos deadline = now() + kMostSpeedTime - 2 * kBurst;
+  if (!with_stream(target, Service::kEcho, deadline, round_trip, path.round_trip_us, path)) return;
   const auto is_suspicious = [&] {
     const auto [slow, fast] = std::minmax(path.gbps_there, path.gbps_back);
-    return slow * kSuspicious < fast;
+    return slow <= 0 || slow * kSuspicious < fast;
   };
   int tries = 0;
   do {
-    if (!measure_rates(target, path)) return;
-  } while (is_suspicious() && ++tries < kMostTries);
+    if (!measure_rates(target, deadline, path)) return;
+  } while (is_suspicious() && ++tries < kMostTries && now() + 2 * kPatience < deadline);
+  if (std::min(path.gbps_there, path.gbps_back) <= 0) {
+    path.error = "a connection was made and carried nothing";
+  }
 }
 
 }  // namespace nezha::check

@@ -22,32 +22,37 @@ using Hosts = std::pair<std::string, std::string>;  // in alphabetical order
 
 constexpr size_t kMostPairs = 40;  // lines of pairs of one rail
 
-// What is known of a rail between two ranks, the lower one first.
+// A line holds what is known of a rail between two ranks. The lower rank is the first.
 struct Line {
   Ranks ranks;
   bool there = false;  // a connection could be made
   bool back = false;
-  const Path* path = nullptr;  // nothing was measured
+  const Path* path = nullptr;  // null: nothing was measured
   int mtu = 0;
-  bool on_one_host = false;  // such ranks do not measure
+  // Ranks of one host do not measure, nor do further ranks of two hosts.
+  bool is_to_measure = false;
 
   bool is_well() const {
     const bool is_measured =
         path != nullptr && path->error.empty() && !path->loses_there && !path->loses_back;
-    return there && back && (is_measured || on_one_host);
+    return there && back && (is_measured || !is_to_measure);
   }
 };
 
-// What is told of two ranks holds for all ranks of their hosts.
+// Returns the hosts of two ranks. A finding on two ranks holds for all ranks of their hosts.
 Hosts hosts_of(const Words& words, const Ranks& ranks) {
   return std::minmax(words.facts(ranks.first).namespace_id, words.facts(ranks.second).namespace_id);
 }
 
-bool connected(const Evidence& evidence, int rank, int peer, int rail) {
-  const auto& reaches = evidence.reaches[static_cast<size_t>(rank)];
-  return std::any_of(reaches.begin(), reaches.end(), [&](const Reach& reach) {
-    return reach.peer == peer && reach.rail == rail && reach.outcome == Outcome::kConnected;
-  });
+// Tells for each rank whether it is the first one of its host, which measures for all of them.
+std::vector<bool> first_of_hosts(const Evidence& evidence) {
+  std::set<std::string> known;
+  std::vector<bool> measures;
+  measures.reserve(evidence.ranks.size());
+  for (const RankFacts& facts : evidence.ranks) {
+    measures.push_back(known.insert(facts.namespace_id).second);
+  }
+  return measures;
 }
 
 std::map<std::string, std::vector<Line>> lines_by_rail(const Evidence& evidence) {
@@ -55,6 +60,7 @@ std::map<std::string, std::vector<Line>> lines_by_rail(const Evidence& evidence)
   std::map<std::string, std::vector<Line>> rails;
   std::map<std::tuple<int, int, int>, const Path*> paths;  // by ranks and rail
   for (const Path& path : evidence.paths) paths[{path.from, path.to, path.rail}] = &path;
+  const std::vector<bool> measures = first_of_hosts(evidence);
   const int size = static_cast<int>(evidence.ranks.size());
   for (int low = 0; low < size; ++low) {
     for (int high = low + 1; high < size; ++high) {
@@ -62,9 +68,10 @@ std::map<std::string, std::vector<Line>> lines_by_rail(const Evidence& evidence)
                                            evidence.ranks[static_cast<size_t>(high)])) {
         const Way way{low, high, link.rail, link.peer_rail};
         Line line{{low, high}};
-        line.there = connected(evidence, low, high, link.rail);
-        line.back = connected(evidence, high, low, link.peer_rail);
-        line.on_one_host = words.on_one_host(low, high);
+        line.there = has_reached(evidence, low, high, link.rail);
+        line.back = has_reached(evidence, high, low, link.peer_rail);
+        line.is_to_measure =
+            measures[static_cast<size_t>(low)] && measures[static_cast<size_t>(high)];
         line.mtu = std::min(words.from(way).mtu, words.to(way).mtu);
         const auto path = paths.find({low, high, link.rail});
         if (path != paths.end()) line.path = path->second;
@@ -75,7 +82,7 @@ std::map<std::string, std::vector<Line>> lines_by_rail(const Evidence& evidence)
   return rails;
 }
 
-// "-" for what was not measured.
+// Returns the two values as text. A value that was not measured is "-".
 std::string both(double there, double back) {
   const auto one = [](double value) {
     return value < 0 ? std::string("-") : absl::StrFormat("%.3g", value);
@@ -102,7 +109,7 @@ Row row_of(const std::string& rail, const std::string& ranks, const Line& line, 
           std::to_string(line.mtu)};
 }
 
-// The worst values of lines that are all well.
+// Returns one row with the worst values of lines that are all well.
 Row summary(const std::string& rail, const std::string& ranks, const std::vector<Line>& lines) {
   Path worst;
   Line line = lines.front();

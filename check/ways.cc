@@ -32,13 +32,22 @@ std::vector<int> each_once(const std::vector<Way>& ways, bool from, bool to) {
   return {ranks.begin(), ranks.end()};
 }
 
+// The ways of one rail: all of them, the faulty ones, and those that no group has yet.
+struct Ways {
+  const std::vector<Way>& all;
+  const std::vector<Way>& faulty;
+  std::vector<Way> left;
+};
+
 // Moves the ways that match from `left` to a group, if all ways of the rail that match are faulty
-// and they join a rank to several others.
-void take_group(Group::Kind kind, int rank, const Matches& matches, const std::vector<Way>& all,
-                std::vector<Way>& left, std::vector<Group>& groups) {
-  std::vector<Way> mine = those(left, matches);
-  if (mine.size() != those(all, matches).size() || each_once(mine, true, true).size() < 3) return;
-  left = those(left, [&](const Way& way) { return !matches(way); });
+// and those that are left join a rank to several others. The way between two bad hosts belongs to
+// the group of the first one, and the second one has a group of its own all the same.
+void take_group(Group::Kind kind, int rank, const Matches& matches, Ways& ways,
+                std::vector<Group>& groups) {
+  if (those(ways.faulty, matches).size() != those(ways.all, matches).size()) return;
+  std::vector<Way> mine = those(ways.left, matches);
+  if (members(mine).size() < 3) return;
+  ways.left = those(ways.left, [&](const Way& way) { return !matches(way); });
   groups.push_back({kind, rank, std::move(mine)});
 }
 
@@ -58,26 +67,26 @@ std::vector<Way> one_per_hosts(const Words& words, const std::vector<Way>& ways)
 
 std::vector<Group> group(const std::vector<Way>& faulty, const std::vector<Way>& all) {
   std::vector<Group> groups;
-  std::vector<Way> left = faulty;
+  Ways ways{all, faulty, faulty};
   take_group(
-      Group::Kind::kEverybody, 0, [](const Way&) { return true; }, all, left, groups);
-  for (const int rank : members(left)) {
+      Group::Kind::kEverybody, 0, [](const Way&) { return true; }, ways, groups);
+  for (const int rank : members(ways.left)) {
     const auto matches = [rank](const Way& way) { return way.from == rank || way.to == rank; };
-    take_group(Group::Kind::kRank, rank, matches, all, left, groups);
+    take_group(Group::Kind::kRank, rank, matches, ways, groups);
   }
-  for (const int rank : members(left)) {
+  for (const int rank : members(ways.left)) {
     const auto to_it = [rank](const Way& way) { return way.to == rank; };
     const auto from_it = [rank](const Way& way) { return way.from == rank; };
-    take_group(Group::Kind::kToRank, rank, to_it, all, left, groups);
-    take_group(Group::Kind::kFromRank, rank, from_it, all, left, groups);
+    take_group(Group::Kind::kToRank, rank, to_it, ways, groups);
+    take_group(Group::Kind::kFromRank, rank, from_it, ways, groups);
   }
-  while (!left.empty()) {
-    const Way first = left.front();
+  while (!ways.left.empty()) {
+    const Way first = ways.left.front();
     const auto is_between = [&](const Way& way) {
       return std::minmax(way.from, way.to) == std::minmax(first.from, first.to);
     };
-    std::vector<Way> mine = those(left, is_between);
-    left = those(left, [&](const Way& way) { return !is_between(way); });
+    std::vector<Way> mine = those(ways.left, is_between);
+    ways.left = those(ways.left, [&](const Way& way) { return !is_between(way); });
     const bool both = senders(mine).size() == 2;
     groups.push_back({both ? Group::Kind::kPair : Group::Kind::kWay, 0, std::move(mine)});
   }

@@ -10,7 +10,8 @@
 
 namespace nezha::check {
 
-// From one rank to another, on a rail that is a place among the rails of each.
+// A way leads from one rank to another on a rail. A rail is given as a place among the rails of
+// each rank.
 struct Way {
   int from = 0;
   int to = 0;
@@ -18,7 +19,7 @@ struct Way {
   int to_rail = 0;
 };
 
-// Ways that have the same fault, and what they have in common.
+// A group holds ways that have the same fault, and says what they have in common.
 struct Group {
   enum class Kind {
     kEverybody,  // all ways of the rail, among three ranks or more
@@ -63,13 +64,13 @@ class Words {
   const Evidence& evidence_;
 };
 
-// The first way of each host to each host: ranks of one host have its interfaces in common.
+// Returns the first way of each host to each host. Ranks of one host have its interfaces in common.
 std::vector<Way> one_per_hosts(const Words& words, const std::vector<Way>& ways);
 
-// "a", "a and b", "a, b and c".
+// Returns "a", "a and b", or "a, b and c".
 std::string listed(const std::vector<std::string>& names);
 
-// Each once, in order.
+// Each of these returns every rank once, in order.
 std::vector<int> senders(const std::vector<Way>& ways);
 std::vector<int> receivers(const std::vector<Way>& ways);
 std::vector<int> members(const std::vector<Way>& ways);

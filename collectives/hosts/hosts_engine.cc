@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -26,7 +27,7 @@ namespace {
 // A group of one: the result is the input.
 class Alone final : public Task {
  public:
-  Alone(const Operation& op, TaskOwner& owner) : Task(owner), op_(op) {}
+  Alone(Operation op, TaskOwner& owner) : Task(owner), op_(std::move(op)) {}
   void start(const Group& group) {
     copy_own_block(op_, group);
     if (op_.blocks == nullptr && op_.output != nullptr && op_.input != op_.output &&

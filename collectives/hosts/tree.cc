@@ -91,8 +91,9 @@ Schedule tree_scatter(int rank, int root, int size) {
                        .receives = subtree(family.parent.peer, rank, root, size)}};
   }
   Step scatter;
-  for (auto child = family.children.rbegin(); child != family.children.rend(); ++child) {
-    append(scatter.sends, subtree(child->peer, child->peer, root, size));
+  const std::vector<Transfer> farthest_first(family.children.rbegin(), family.children.rend());
+  for (const Transfer& child : farthest_first) {
+    append(scatter.sends, subtree(child.peer, child.peer, root, size));
   }
   schedule.steps.push_back(scatter);
   schedule.steps.push_back(agreement(rank, size));

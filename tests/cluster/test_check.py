@@ -157,12 +157,13 @@ def test_auto(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_several_ranks_on_a_host(bed: Testbed, tmp_path: Path) -> None:
-    """Ranks of one host are connected; the pairs of different hosts measure."""
+    """All ranks are connected; one rank of each host measures."""
     outcome = check(bed, tmp_path, "--json", "--size", "4", on=[0, 1], ranks_per_host=2)
     assert_well(outcome)
-    assert outcome.connections("eth0")[0, 1] == "connected"
+    pairs = {(one, other) for one in range(4) for other in range(4) if one != other}
+    assert outcome.connections("eth0") == dict.fromkeys(pairs, "connected")
     measured = {(path["from"], path["to"]) for path in outcome.report["paths"]}
-    assert measured == {(0, 2), (0, 3), (1, 2), (1, 3)}
+    assert measured == {(0, 2)}
 
 
 @pytest.mark.parametrize("ipv4", [True, False], ids=["IPv4", "IPv6"])
@@ -348,6 +349,30 @@ def test_strict_reverse_path(one_subnet: Testbed, tmp_path: Path) -> None:
     assert "h1 filters by strict reverse path" in text and "rp_filter=2" in text
 
 
+def test_source_routes(one_subnet: Testbed, tmp_path: Path) -> None:
+    """A host may filter ARP by its routes, if they depend on the source address."""
+    bed = one_subnet
+    set_ipv4(bed, 1, "arp_ignore", 0)
+    set_ipv4(bed, 1, "arp_filter", 1)
+    network = json.loads(bed.exec(1, ["ip", "-j", "route", "show", "dev", "eth0"]).stdout)[0]["dst"]
+    for table, rail in enumerate(RAILS, 100):
+        number = str(table)
+        bed.exec(1, ["ip", "route", "add", network, "dev", rail, "table", number])
+        bed.exec(1, ["ip", "rule", "add", "from", bed.rail(rail).address(1), "table", number])
+    assert_well(check(bed, tmp_path, "--json"))
+
+
+def test_one_slow_rail_of_a_subnet(one_subnet: Testbed, tmp_path: Path) -> None:
+    """Both directions of a rail are measured on this rail, though the routes name the other."""
+    one_subnet.set_rate("eth1", f"{RATE // 20}mbit", host=1)
+    outcome = check(one_subnet, tmp_path, "--json")
+    [text] = faulty(outcome, "slow-rail")
+    assert text.startswith("Rail eth1 carries 0.0")
+    slow, fast = (outcome.path(rail, 0, 1) for rail in ("eth1", "eth0"))
+    for way in ("gbps_there", "gbps_back"):
+        assert slow[way] * 4 < fast[way]
+
+
 # ---- rates ------------------------------------------------------------------------------------
 
 
@@ -397,6 +422,20 @@ def test_a_rank_that_is_killed(bed: Testbed, tmp_path: Path) -> None:
     assert any("rank 2 has not come" in rank.stderr for rank in ranks[:2])
 
 
+def test_a_rank_that_is_killed_while_it_measures(bed: Testbed, tmp_path: Path) -> None:
+    """The others wait for the timeout and the time of one pair, and name it."""
+    bed.cut(2, "eth0", "large")  # which leaves time
+    command = [CHECK, "--shared-path", str(tmp_path), "--rails", "tcp:eth0", "--timeout", "1s"]
+    ranks = bed.start(command)
+    met = 3 * len(["facts", "listening", "reaches"]) + len(["token"])
+    job.await_that("the ranks have connected", lambda: len(list(tmp_path.iterdir())) >= met)
+    ranks[2].kill()
+    assert [rank.wait(job.PATIENCE) for rank in ranks[:2]] == [1, 1]
+    said = "".join(rank.stderr for rank in ranks[:2])
+    [patience, *_] = re.findall(r"rank 2 has not come .* within (\d+) ms", said)
+    assert int(patience) <= 10_000
+
+
 def test_sizes_that_differ(bed: Testbed, tmp_path: Path) -> None:
     outcome = check(bed, tmp_path, own={1: ["--size", "4"]})
     assert outcome.codes == [1, 1, 1]
@@ -408,6 +447,16 @@ def test_a_rail_that_is_none(bed: Testbed, tmp_path: Path) -> None:
     outcome = check(bed, tmp_path, own={1: ["--rails", "tpc:eth0"]})
     assert outcome.codes == [1, 2, 1]
     assert all("tpc:eth0" in said for said in outcome.stderr)
+
+
+def test_a_report_that_cannot_be_written(bed: Testbed, tmp_path: Path) -> None:
+    """All ranks exit alike, though the networks are well."""
+    command = [CHECK, "--shared-path", str(tmp_path), "--rails", BOTH]
+    ranks = bed.start(["sh", "-c", f"exec {' '.join(command)} > /dev/full"], on=[0])
+    ranks += bed.start(command, on=[1, 2])
+    assert [rank.wait(job.PATIENCE) for rank in ranks] == [1, 1, 1]
+    for rank in ranks:
+        assert "the report could not be written to standard output" in rank.stderr
 
 
 # ---- the command line -------------------------------------------------------------------------

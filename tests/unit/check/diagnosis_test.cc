@@ -51,6 +51,14 @@ TEST(Diagnosis, TellsTheHostThatRefuses) {
   EXPECT_SAYS(findings[0], "NEZHA_PORTS");
 }
 
+TEST(Diagnosis, TellsOfAMissingRoute) {
+  Evidence evidence = all_is_well(2, 1);
+  fail(evidence, 0, 1, 0, Outcome::kNoRoute, "Network is unreachable");
+  const auto findings = diagnose(evidence);
+  ASSERT_EQ(kinds(findings), Kinds{"no-route"});
+  EXPECT_SAYS(findings[0], "there is no route to 10.0.0.2 port 20000 (Network is unreachable)");
+}
+
 TEST(Diagnosis, TellsOfOneWay) {
   Evidence evidence = all_is_well(4, 1);
   fail(evidence, 2, 3, 0, Outcome::kSilent);
@@ -81,6 +89,21 @@ TEST(Diagnosis, TellsOfAHostThatIsCutOffOnce) {
   EXPECT_SAYS(findings[0], "Rail eth1, between rank 5 (node5) and every other rank");
   EXPECT_SAYS(findings[0], "eth1 on node5");
   EXPECT_SILENT_ON(findings[0], "subnets");
+}
+
+TEST(Diagnosis, TellsOfEachOfTwoHostsThatAreCutOff) {
+  Evidence evidence = all_is_well(6, 1);
+  const auto is_bad = [](int rank) { return rank == 1 || rank == 4; };
+  for (int rank = 0; rank < 6; ++rank) {
+    for (int peer = 0; peer < 6; ++peer) {
+      if (rank == peer || (!is_bad(rank) && !is_bad(peer))) continue;
+      fail(evidence, rank, peer, 0, Outcome::kSilent);
+    }
+  }
+  const auto findings = diagnose(evidence);
+  ASSERT_EQ(kinds(findings), (Kinds{"silent", "silent"}));
+  EXPECT_SAYS(findings[0], "between rank 1 (node1) and every other rank");
+  EXPECT_SAYS(findings[1], "between rank 4 (node4) and every other rank");
 }
 
 TEST(Diagnosis, TellsOfARailThatJoinsNobody) {
@@ -161,7 +184,13 @@ TEST(Diagnosis, TellsOfRailsForWhoseAddressesAHostAnswersAtEither) {
   const auto findings = diagnose(evidence);
   ASSERT_EQ(kinds(findings), Kinds{"arp"});
   EXPECT_SAYS(findings[0], "rank 1 (node1)");
-  for (const int rail : {0, 1}) end(evidence, 1, rail).arp_ignore = 1;
+  for (const int rail : {0, 1}) {  // either of the two is enough for the fault
+    Evidence one = evidence;
+    end(one, 1, rail).arp_ignore = 1;
+    EXPECT_EQ(kinds(diagnose(one)), Kinds{"arp"}) << rail;
+  }
+  end(evidence, 1, 0).arp_ignore = 1;
+  end(evidence, 1, 1).arp_filter = 1;
   EXPECT_TRUE(diagnose(evidence).empty());
 }
 
@@ -271,12 +300,12 @@ TEST(Diagnosis, TellsThePacketsThatGetThrough) {
 
 TEST(Diagnosis, TellsTheDirectionThatLosesLargePackets) {
   Evidence evidence = all_is_well(3, 1);
-  lose(evidence, 0, 1, 0, 0, 1500);
-  lose(evidence, 1, 2, 0, 1500, 0);
+  lose(evidence, 0, 1, 0, 586, 1500);
+  lose(evidence, 1, 2, 0, 1500, 600);
   const auto findings = diagnose(evidence);
   ASSERT_EQ(kinds(findings), Kinds{"mtu"});
   EXPECT_SAYS(findings[0], "from every other rank to rank 1 (node1)");
-  EXPECT_SAYS(findings[0], "smaller than all that were tried");
+  EXPECT_SAYS(findings[0], "got through was 586 bytes");
 }
 
 TEST(Diagnosis, AllowsSmallPacketsWhereNoneAreLost) {
@@ -338,6 +367,18 @@ TEST(Diagnosis, TellsOfARailThatFailedMeanwhile) {
   const auto findings = diagnose(evidence);
   ASSERT_EQ(kinds(findings), Kinds{"broken"});
   EXPECT_SAYS(findings[0], "Connection timed out");
+}
+
+// The link has died under load: what was measured of it until then says nothing of its rate.
+TEST(Diagnosis, TellsOnceOfAPathThatCarriesNothing) {
+  Evidence evidence = all_is_well(3, 2);
+  Path& dead = path(evidence, 0, 2, 1);
+  dead.gbps_there = dead.gbps_back = 0;
+  dead.error = "a connection was made and carried nothing";
+  const auto findings = diagnose(evidence);
+  ASSERT_EQ(kinds(findings), Kinds{"broken"});
+  EXPECT_SAYS(findings[0], "Rail eth1, between rank 0 (node0) and rank 2 (node2)");
+  EXPECT_SAYS(findings[0], "carried nothing");
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ TEST(Measurement, ComesBackAsItWas) {
   end.is_loopback = true;
   end.rp_filter = 2;
   end.arp_ignore = 8;
+  end.arp_filter = 1;
   end.sibling = "eth0";
   const RankFacts facts = decode_facts(encode(evidence.ranks[1]));
   EXPECT_EQ(facts.host, "node1");

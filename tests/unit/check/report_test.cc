@@ -48,6 +48,17 @@ TEST(Report, ShowsThePairsThatAreNotWell) {
   EXPECT_EQ(lines_with(all, "nezha-check: 2 faults"), 1u);
 }
 
+TEST(Report, ExpectsMeasurementsOfOneRankOfEachHost) {
+  Evidence evidence = all_is_well(4, 1);
+  for (size_t rank = 0; rank < 4; ++rank) {
+    evidence.ranks[rank].host = evidence.ranks[rank].namespace_id = rank < 2 ? "a" : "b";
+  }
+  std::erase_if(evidence.paths, [](const Path& path) { return path.from != 0 || path.to != 2; });
+  EXPECT_EQ(lines_with(lines(evidence), "eth0  all 6 pairs  both ways  100"), 1u);
+  evidence.paths.clear();
+  EXPECT_EQ(lines_with(lines(evidence), "eth0  0 (a) - 2 (b)  both ways  -"), 1u);
+}
+
 TEST(Report, QuotesForJson) {
   Evidence evidence = all_is_well(2, 1);
   evidence.ranks[0].host = "a\"b\\c\x01";

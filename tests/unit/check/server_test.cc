@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <random>
+#include <thread>
 
 #include "check/connection.h"
 #include "check/frames.h"
@@ -94,12 +95,6 @@ TEST_P(ServerTest, AnswersNobodyElse) {
   EXPECT_TRUE(stream.receive(absl::MakeSpan(welcome), now() + kPatience).ok());
 }
 
-TEST_P(ServerTest, IsKnownByItsToken) {
-  Target other = target();
-  other.peer = 0;
-  EXPECT_EQ(outcome(other), Outcome::kStranger);
-}
-
 // What a port scanner sends, or nothing, does no harm to the ranks.
 TEST_P(ServerTest, OutlivesStrangers) {
   std::mt19937 random(1);
@@ -153,6 +148,93 @@ TEST_P(ServerTest, MeasuresFramesAndSpeed) {
   EXPECT_GT(path.round_trip_us, 0);
   EXPECT_GT(path.gbps_there, 0);
   EXPECT_GT(path.gbps_back, 0);
+}
+
+// A peer that answers every hello with one welcome and then says `last`, and closes.
+class FakeServer {
+ public:
+  explicit FakeServer(Welcome welcome, std::vector<std::byte> last = {})
+      : welcome_(std::move(welcome)), last_(std::move(last)) {
+    thread_ = std::thread([this] { run(); });
+  }
+  ~FakeServer() {
+    shutdown(listener_.fd(), SHUT_RDWR);  // which ends accept()
+    thread_.join();
+  }
+
+  Target target(const UniqueId& token) const {
+    Target target{token, 0, 1, 0, "lo", address_, address_, "lo"};
+    target.to.set_port(tcp::local_address(listener_.fd())->port());
+    return target;
+  }
+
+ private:
+  void run() {
+    while (await_events(listener_.fd(), POLLIN, now() + kPatience)) {
+      tcp::Socket socket(accept4(listener_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (socket.fd() < 0) return;
+      Stream stream(std::move(socket));
+      HelloBytes hello{};
+      if (!stream.receive(absl::MakeSpan(hello), now() + kPatience).ok()) continue;
+      stream.send(encode(welcome_), now() + kPatience).IgnoreError();
+      stream.send(last_, now() + kPatience).IgnoreError();
+    }
+  }
+
+  const Welcome welcome_;
+  const std::vector<std::byte> last_;
+  const tcp::Address address_ = *tcp::Address::parse_host("127.0.0.1");
+  const tcp::Socket listener_ = *tcp::listening_socket("lo", address_);
+  std::thread thread_;
+};
+
+Outcome outcome_of_welcome(const UniqueId& token, const Welcome& welcome) {
+  const FakeServer server(welcome);
+  return connect_to(server.target(token), Service::kGreet, 0, now() + kPatience).outcome;
+}
+
+TEST(Connecting, KnowsThePeerByItsTokenAndRank) {
+  const UniqueId token = UniqueId::random();
+  EXPECT_EQ(outcome_of_welcome(token, {token, 1, "lo"}), Outcome::kConnected);
+  EXPECT_EQ(outcome_of_welcome(token, {UniqueId::random(), 1, "lo"}), Outcome::kStranger);
+  EXPECT_EQ(outcome_of_welcome(token, {token, 2, "lo"}), Outcome::kStranger);
+}
+
+TEST(Connecting, BelievesAPeerThatCannotTellTheInterface) {
+  const UniqueId token = UniqueId::random();
+  EXPECT_EQ(outcome_of_welcome(token, {token, 1, ""}), Outcome::kConnected);
+}
+
+TEST(Measuring, TellsOfConnectionsThatEndEarly) {
+  const UniqueId token = UniqueId::random();
+  const FakeServer server({token, 1, "lo"});
+  Path path;
+  measure_speed(server.target(token), path);
+  EXPECT_NE(path.error, "");
+}
+
+// The answers to the first pings come, and then nothing.
+TEST(Measuring, TellsOfARoundTripThatEndsEarly) {
+  const UniqueId token = UniqueId::random();
+  const FakeServer server({token, 1, "lo"}, std::vector<std::byte>(64));
+  Path path;
+  measure_speed(server.target(token), path);
+  EXPECT_NE(path.error, "");
+}
+
+// Lost packets are told from connections that cannot be made.
+TEST(Measuring, SaysNothingOfPacketsWithoutAConnection) {
+  const UniqueId token = UniqueId::random();
+  const FakeServer stranger({UniqueId::random(), 1, "lo"});
+  const FakeServer closing({token, 1, "lo"});
+  for (const FakeServer* server : {&stranger, &closing}) {
+    const FrameSizes sizes = measure_frames(server->target(token), 1500);
+    for (const FrameSize& size : {sizes.there, sizes.back}) {
+      EXPECT_FALSE(size.loses);
+      EXPECT_NE(size.error, "");
+      EXPECT_EQ(size.largest, 0);
+    }
+  }
 }
 
 TEST(Greeting, RefusesWhatIsNone) {
