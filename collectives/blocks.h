@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A vector that is made of a block for each rank, one after the other.
+// A vector may be made of a block for each rank, one after the other. This says where each block
+// is.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +14,13 @@ namespace nezha {
 
 class Blocks {
  public:
-  // Of so many elements each.
+  // The blocks have so many elements each.
   Blocks(const std::vector<size_t>& counts, size_t element_size) : ends_(counts.size()) {
     size_t end = 0;
     for (size_t i = 0; i < counts.size(); ++i) ends_[i] = end += counts[i] * element_size;
   }
 
-  // Which tells vectors whose blocks have other lengths apart.
+  // A checksum of the lengths: it differs where the blocks have other lengths.
   uint32_t fingerprint() const {
     uint64_t hash = ends_.size();
     for (const size_t end : ends_) hash = (hash ^ (hash >> 29) ^ end) * 0xbf58476d1ce4e5b9U;
@@ -28,7 +29,7 @@ class Blocks {
   int count() const { return static_cast<int>(ends_.size()); }
   size_t bytes() const { return ends_.back(); }
   Range block(int i) const { return blocks(i, i + 1); }
-  // Blocks [begin, end), of which there is one at least.
+  // Returns where the blocks [begin, end) are. The range is not empty.
   Range blocks(int begin, int end) const {
     const size_t offset = begin == 0 ? 0 : ends_[static_cast<size_t>(begin) - 1];
     return {offset, ends_[static_cast<size_t>(end) - 1] - offset};

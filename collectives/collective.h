@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each collective is: a row of a table.
+// The table of the collectives. A row says what a collective is.
 #pragma once
 
 #include <array>
@@ -27,23 +27,23 @@ enum class Collective : uint8_t {
 struct CollectiveTraits {
   Collective collective;
   const char* name;
-  // Between the name and the root, as in "reduce to rank 2"; null: no rank is another than the
-  // rest.
+  // The word between the name and the root, as in "reduce to rank 2". It is null if the collective
+  // has no root.
   const char* to_root = nullptr;
   bool reduces = false;
   bool has_elements = true;
-  // Whether the vector is made of a block for each rank.
+  // The vector is made of a block for each rank.
   bool has_blocks = false;
-  // Whether what a rank contributes, or what it gets, is its own block and not the whole vector.
+  // A rank contributes, or gets, its own block and not the whole vector.
   bool takes_block = false;
   bool gives_block = false;
-  // Whether blocks may have unequal lengths.
+  // Blocks may have unequal lengths.
   bool has_counts = false;
-  // Whether the calls of all ranks tell how long the whole vector is.
+  // The call of each rank tells how long the whole vector is.
   bool is_length_known = true;
 };
 
-// In the order of their numbers, from 1.
+// The rows are in the order of the numbers, from 1.
 inline constexpr std::array kCollectives{
     CollectiveTraits{.collective = Collective::kAllreduce, .name = "allreduce", .reduces = true},
     CollectiveTraits{
@@ -93,23 +93,23 @@ inline constexpr std::array kCollectives{
                      .is_length_known = false},
 };
 
-// Null for a number that is none, as a peer may send.
+// Returns null if no collective has the number; a peer may send any.
 constexpr const CollectiveTraits* find_traits(Collective collective) {
   const auto number = static_cast<size_t>(collective);
   return number >= 1 && number <= kCollectives.size() ? &kCollectives[number - 1] : nullptr;
 }
 
-// Of a collective of this process's own.
+// The collective is one of this process's own, and so has a row.
 constexpr const CollectiveTraits& traits(Collective collective) { return *find_traits(collective); }
 
-// Also of a number that is none.
+// The number may come from a peer, and be none of a collective.
 constexpr bool is_length_known(Collective collective) {
   const CollectiveTraits* known = find_traits(collective);
   return known == nullptr || known->is_length_known;
 }
 
-// Whether all ranks know the lengths of all blocks, which may differ. Also of a number that is
-// none.
+// Returns whether every rank knows the lengths of all blocks, which may differ. The number may come
+// from a peer, and be none of a collective.
 constexpr bool tells_blocks(Collective collective) {
   const CollectiveTraits* known = find_traits(collective);
   return known != nullptr && known->has_counts && known->is_length_known;

@@ -19,7 +19,7 @@ bool is_exchange(const Operation& op) { return !takes_block(op) && !gives_block(
 
 absl::Status refused(const std::string& why) { return absl::InvalidArgumentError(why); }
 
-// Which of the two vectors this rank has.
+// This says which of the two vectors this rank has.
 struct Use {
   bool input = false;
   bool output = false;
@@ -52,14 +52,14 @@ absl::StatusOr<Counts> counts_of(const GivenVector& vector, absl::string_view wh
                               " elements, which are no equal blocks for ", ranks, " ranks"));
 }
 
-// Of which a rank sees its own block only.
+// Returns the counts as a rank has them that sees its own block only.
 Counts own_count(const Operation& op, size_t elements, size_t rank, size_t ranks) {
   Counts counts(ranks, traits(op.collective).is_length_known ? elements : 0);
   counts[rank] = elements;
   return counts;
 }
 
-// Sets the vector's length.
+// Sets the vector's length, and returns where its blocks are.
 absl::StatusOr<std::shared_ptr<const Blocks>> blocks_of(const Counts& counts, Operation& op) {
   const size_t most = std::numeric_limits<ptrdiff_t>::max() / op.element_size;
   op.elements = 0;
@@ -100,7 +100,7 @@ absl::Status set_exchanged(const GivenVector& input, const GivenVector& output, 
                               (*received)[rank]));
 }
 
-// Counts where there may be none.
+// Refuses counts where there may be none.
 absl::Status check_counts(const GivenVector& vector, absl::string_view what, bool is_block,
                           const Operation& op) {
   if (!vector.has_counts) return absl::OkStatus();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the blocks of a collective's vector are, as its caller has given them.
+// This finds where the blocks of a collective's vector are, from what its caller has given.
 #pragma once
 
 #include <cstddef>
@@ -20,12 +20,12 @@ struct GivenVector {
   bool is_set = false;
 };
 
-// Sets all of `operation` that says what is where. It has its collective and its root. An error
-// says what is wrong with the vectors.
+// Sets all members of `operation` that say what is where. The operation has its collective and its
+// root already. An error says what is wrong with the vectors.
 absl::Status place_blocks(const GivenVector& input, const GivenVector& output, int rank, int size,
                           Operation& operation);
 
-// Bytes of the input and of the output that are this rank's.
+// These return how many bytes this rank's input and its output have.
 size_t input_bytes(const Operation& operation, int rank);
 size_t output_bytes(const Operation& operation, int rank);
 

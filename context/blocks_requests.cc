@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the options of the collectives whose vector is made of blocks ask a context for.
+// Requests of the collectives whose vector is made of blocks, from their options.
 #include <cstring>
 #include <vector>
 

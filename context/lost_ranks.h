@@ -9,9 +9,9 @@
 
 namespace nezha {
 
-// In order, each once; none if the error is about no rank.
+// Returns the ranks in order, each once. There are none if the error is about no rank.
 std::vector<int> lost_ranks(const absl::Status& status);
-// The same error, which is about these ranks as well. `status` is an error.
+// Returns the same error, which is about these ranks as well. `status` is an error.
 absl::Status with_lost_ranks(absl::Status status, const std::vector<int>& ranks);
 
 }  // namespace nezha

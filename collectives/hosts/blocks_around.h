@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks that follow each other around the ring of ranks.
+// Transfers of blocks that follow each other around the ring of ranks.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace nezha {
 
-// With `peer`: `count` blocks from `first` on. Those behind the last rank's are a transfer of their
-// own, since they lie at the vector's begin.
+// Returns the transfers with `peer` of `count` blocks from `first` on. Blocks that come after the
+// last rank's lie at the vector's begin, and so are a transfer of their own.
 inline std::vector<Transfer> blocks_around(int peer, int first, int count, int size) {
   const int end = std::min(first + count, size);
   std::vector<Transfer> transfers{{peer, {first, end}}};

@@ -15,13 +15,13 @@ Schedule direct(int rank, int size);
 // A reduce: the results go to the root alone.
 Schedule direct_reduce(int rank, int root, int size);
 
-// Its two steps, each by itself, of blocks.
+// These are the two steps of direct, each by itself, with blocks as chunks.
 Schedule direct_reduce_scatter(int rank, int size);
 Schedule direct_allgather(int rank, int size);
-// A single step, in which each rank sends each other one its block.
+// In a single step each rank sends each other rank its block.
 Schedule direct_alltoall(int rank, int size);
-// A single step: each rank sends the root its block, or the root each rank's. As trees do, each
-// rank tells its right neighbour what it calls.
+// In a single step each rank sends the root its block, or the root sends each rank its block. As in
+// a tree, each rank tells its right neighbour what it calls.
 Schedule direct_gather(int rank, int root, int size);
 Schedule direct_scatter(int rank, int root, int size);
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A reduce_scatter by recursive halving: of a power of two of ranks the lower half and the upper
-// half exchange the other's blocks and add them up, then do the halves of each half the same, until
-// each rank has the sum of its own block. Other numbers fold as folding.h has it: the first pairs
-// of neighbours become one rank each, which owns the blocks of both, and in the end the even one
-// sends the odd one's block. Order of summation: the pairs, then always a rank of the lower half
-// and the one of the upper half in its place. (R. Thakur, R. Rabenseifner, W. Gropp: Optimization
-// of Collective Communication Operations in MPICH, 2005, section 4.2.)
+// Recursive halving is a reduce_scatter. If the ranks are a power of two, the lower half and the
+// upper half exchange the other half's blocks and add them up. Then each half does the same, until
+// each rank has the sum of its own block. Other numbers of ranks fold as folding.h has it: the
+// first pairs of neighbours become one rank each, which owns the blocks of both. In the end the
+// even rank of a pair sends the odd one its block.
+//
+// The order of summation is: the pairs first; then, in each step, the operand of the lower half's
+// rank and that of the rank in its place in the upper half. (R. Thakur, R. Rabenseifner, W. Gropp:
+// Optimization of Collective Communication Operations in MPICH, 2005, section 4.2.)
 #pragma once
 
 #include "collectives/hosts/schedule.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a slice of a vector is cut into rounds, and where each round's part of a chunk is.
+// A slice of a vector is cut into rounds, and this says where each round's part of a chunk is.
 //
 // A vector whose parts are to be summed is cut into rounds of a size, and each round into chunks of
-// its own. One that is made of blocks is a single round: its chunks are the blocks, and nothing is
-// gained by a part of each.
+// its own. A vector that is made of blocks is a single round, and its chunks are the blocks: a part
+// of each block in several rounds would gain nothing.
 #pragma once
 
 #include <cstddef>
@@ -22,16 +22,16 @@ class Rounds {
     size_t offset = 0;  // in the round's part of the message
   };
 
-  // `blocks`: the chunks, if they are blocks.
+  // `blocks` are the chunks if the vector is made of blocks; else it is null.
   Rounds(const Slice& slice, int chunks, std::shared_ptr<const Blocks> blocks);
 
   size_t count() const { return count_; }
-  // Messages are cut in multiples of that.
+  // A message is cut in multiples of that.
   size_t granule() const { return full_.granule(); }
-  // Of the vector.
+  // These return a part of the vector.
   Range whole(size_t round) const;
   Range range(size_t round, Chunks chunks) const;
-  // What a message of these chunks has, in all rounds one after the other.
+  // Returns how many bytes a message of these chunks has, in all rounds one after the other.
   uint64_t total(Chunks chunks) const;
   Place locate(Chunks chunks, uint64_t offset) const;
 

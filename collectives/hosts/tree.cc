@@ -50,12 +50,8 @@ std::vector<Step> up(int rank, int top, int size) {
   return steps;
 }
 
-}  // namespace
-
-namespace {
-
-// The transfers with a member of the family of all blocks of the subtree below rank `top`, which
-// may be this rank.
+// Returns the transfers, with a parent or a child, of all blocks of the subtree whose top is that
+// rank.
 std::vector<Transfer> subtree(int peer, int top, int root, int size) {
   const int place = (top - root + size) % size;
   const int below = place == 0 ? size : std::min(place & -place, size - place);

@@ -17,7 +17,7 @@
 
 namespace nezha {
 
-// Of blocks: a rank passes on those of all ranks below it.
+// A rank passes on the blocks of all ranks below it.
 Schedule tree_gather(int rank, int root, int size);
 Schedule tree_scatter(int rank, int root, int size);
 

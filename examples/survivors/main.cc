@@ -4,8 +4,8 @@
 // on, join a new context, take the total from whoever is furthest, and go on with fewer ranks.
 //
 //   mkdir /tmp/meeting
-//   for i in 0 1 2 3; do ./survivors $i 4 /tmp/meeting 1000 tcp:lo & done; sleep 5; kill -9 $!;
-//   wait
+//   for i in 0 1 2 3; do ./survivors $i 4 /tmp/meeting 1000 tcp:lo & done
+//   sleep 5; kill -9 $!; wait
 //
 // Processes on several machines share the directory (NFS, say), a new one for each run.
 #include <gloo/rendezvous/file_store.h>
@@ -24,6 +24,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -36,16 +37,19 @@ using Members = std::vector<int>;  // the processes of a context, by their numbe
 
 // ---- Agreement on who goes on ------------------------------------------------------------------
 
-// What all processes that ask for it agree on: the first proposal. `own`: this process. The file
-// system decides which one that is, since it makes a link only where there is none. A Redis server
-// does it by SETNX, and PyTorch's TCPStore by compare_set.
+// Returns the proposal that all processes agree on, which is the first one. `own` is this process.
+// The file system decides which proposal is the first, since it makes a link only where there is
+// none. A Redis server does so by SETNX, and PyTorch's TCPStore by compare_set.
 std::string agree(const std::string& path, const std::string& proposal, int own) {
   const std::string draft = path + "." + std::to_string(own);
   std::ofstream file(draft);
   if (!(file << proposal).flush()) throw std::runtime_error("cannot write " + draft);
-  std::error_code is_there;
-  std::filesystem::create_hard_link(draft, path, is_there);
+  std::error_code error;
+  std::filesystem::create_hard_link(draft, path, error);
   std::filesystem::remove(draft);
+  if (error && error != std::errc::file_exists) {
+    throw std::runtime_error("cannot make the link " + path + ": " + error.message());
+  }
   std::ifstream decision(path);
   std::stringstream text;
   if (!(text << decision.rdbuf())) throw std::runtime_error("cannot read " + path);
@@ -102,7 +106,7 @@ class Worker {
         steps_(steps),
         rails_(std::move(rails)) {}
 
-  // Until all steps are done, in as many contexts as that takes. The exit status.
+  // Works until all steps are done, in as many contexts as that takes. Returns the exit status.
   int run(int processes) {
     Members members;
     for (int member = 0; member < processes; ++member) members.push_back(member);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a rank's vectors are in each collective, and what of whose input is where in the result.
+// The shape of a collective is how long a rank's vectors are, and what of whose input is where in
+// the result.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,7 @@
 
 namespace nezha::worker {
 
-// Elements.
+// Lengths and places are in elements.
 struct Shape {
   size_t input = 0;
   size_t output = 0;
@@ -37,7 +38,7 @@ inline size_t sum(const std::vector<size_t>& counts, int end) {
   return std::accumulate(counts.begin(), counts.begin() + end, size_t{0});
 }
 
-// `elements`: of a rank's block, or a few more for some ranks where they have counts.
+// `elements` is the length of a rank's block. Where there are counts, some ranks have a few more.
 inline Shape shape_of(Collective collective, int rank, int size, int root, size_t elements) {
   const auto n = static_cast<size_t>(size);
   const auto own = static_cast<size_t>(rank);
