@@ -82,8 +82,8 @@ void add_measurement_options(OptionTable& table, Options& o, const Dialect& dial
         "the elements' type: " + absl::StrJoin(dialect.types, ", ") + " (default: float32)",
         [&](const auto& v) { o.type = one_of_theirs(v, dialect.types, type_names(), dialect); }},
        {0, "operation", "NAME",
-        "how allreduce and reduce combine them: " + absl::StrJoin(dialect.operations, ", ") +
-            " (default: sum)",
+        "how allreduce, reduce and reduce_scatter combine them: " +
+            absl::StrJoin(dialect.operations, ", ") + " (default: sum)",
         [&](const auto& v) {
           o.operation = one_of_theirs(v, dialect.operations, operation_names(), dialect);
         }},

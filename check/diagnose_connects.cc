@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "check/diagnose_ends.h"
@@ -15,6 +16,8 @@ namespace nezha::check {
 namespace {
 
 constexpr int kStrict = 1;  // the value of rp_filter
+constexpr char kOpenPorts[] =
+    "Open the TCP ports of the job in the firewall; --ports or NEZHA_PORTS gives them a range.";
 
 // Holds the ways of one rail, and for each outcome the ways whose connections ended so.
 struct RailWays {
@@ -122,18 +125,24 @@ std::string causes(const Words& words, const Group& group) {
 // ---- The outcomes ------------------------------------------------------------------------------
 
 std::string refused(const Words& words, const Group& group) {
-  return absl::StrCat(
-      "connections to ", address_of(words, group), " are refused, though nezha-check listens",
-      " there. A firewall of ", words.hosts(receivers(group.ways)), " rejects them, or the",
-      " address leads to another host. Open the TCP ports of the job in the firewall; --ports or",
-      " NEZHA_PORTS gives them a range.", causes(words, group));
+  return absl::StrCat("connections to ", address_of(words, group),
+                      " are refused, though nezha-check listens", " there. A firewall of ",
+                      words.hosts(receivers(group.ways)), " rejects them, or the",
+                      " address leads to another host. ", kOpenPorts, causes(words, group));
 }
 
 std::string silent(const Words& words, const Group& group) {
-  return absl::StrCat("nothing came back from ", address_of(words, group), " within ",
-                      kReachPatience / kSecond, " s: packets are dropped on the way. Look for a",
-                      " firewall that drops them, on ", words.suspects(group),
-                      " or in between, and try ", ping(words, group), ".", causes(words, group));
+  const std::string what =
+      absl::StrCat("nothing came back from ", address_of(words, group), " within ",
+                   kReachPatience / kSecond, " s: packets are dropped on the way.");
+  if (words.connect_back(group)) {
+    return absl::StrCat(what, " Connections the other way work, so that a firewall of ",
+                        words.hosts(receivers(group.ways)), ", or one in between, drops",
+                        " connections to this port. ", kOpenPorts, causes(words, group));
+  }
+  return absl::StrCat(what, " Look for a firewall that drops them, on ", words.suspects(group),
+                      " or in between, and try ", ping(words, group), ". If that works, the",
+                      " firewall drops TCP connections. ", kOpenPorts, causes(words, group));
 }
 
 std::string no_neighbour(const Words& words, const Group& group) {
@@ -144,10 +153,12 @@ std::string no_neighbour(const Words& words, const Group& group) {
 }
 
 std::string no_route(const Words& words, const Group& group, const std::string& detail) {
-  return absl::StrCat(
-      "there is no route to ", address_of(words, group), " (", detail, "). Look at",
-      " the routes (`ip route get`) and for a firewall that answers in this manner.",
-      causes(words, group));
+  const std::string firewall = absl::StrCat(" A firewall of ", words.hosts(receivers(group.ways)),
+                                            " may reject connections in this manner. ", kOpenPorts);
+  return absl::StrCat("there is no route to ", address_of(words, group), " (", detail, ").",
+                      absl::StrContains(detail, "unreachable") ? "" : firewall,
+                      words.connect_back(group) ? "" : " Look at the routes (`ip route get`).",
+                      causes(words, group));
 }
 
 std::string stranger(const Words& words, const Group& group) {

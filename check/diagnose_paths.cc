@@ -2,6 +2,7 @@
 #include "check/diagnose_paths.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
 #include <map>
 
@@ -13,6 +14,10 @@ namespace {
 
 // A direction is slow if its rate is this many times less than that of the rail's fastest one.
 constexpr double kSlowWay = 3;
+// The median round trip of a path is too long if it takes so many microseconds, and so many times
+// as long as that of most paths.
+constexpr double kLateAnswer = 100'000;
+constexpr double kManyTimes = 20;
 // A rail is slow if its fastest direction is this many times slower than that of the fastest rail.
 constexpr double kSlowRail = 4;
 
@@ -125,6 +130,37 @@ double fastest(const std::vector<Measured>& measured) {
 
 std::string in_words(double rate) { return absl::StrFormat("%.3g Gbit/s", rate); }
 
+// Returns the median round trip of all paths, in microseconds; less than 0 if there is none.
+double usual_round_trip(const Evidence& evidence) {
+  std::vector<double> times;
+  for (const Path& path : evidence.paths) {
+    if (path.round_trip_us >= 0) times.push_back(path.round_trip_us);
+  }
+  if (times.empty()) return Path::kUnknown;
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>((times.size() - 1) / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
+// A packet that is lost is sent again after 200 ms at the earliest, by Linux's rule.
+void add_late_answers(const Evidence& evidence, const Words& words,
+                      std::vector<Finding>& findings) {
+  const double usual = usual_round_trip(evidence);
+  for (const Path& path : evidence.paths) {
+    const bool is_late =
+        path.error.empty() && path.round_trip_us > std::max(kLateAnswer, kManyTimes * usual);
+    if (!is_late) continue;
+    const Group group{Group::Kind::kPair, 0, {{path.from, path.to, path.rail, path.to_rail}}};
+    findings.push_back(words.finding(
+        "late", group,
+        absl::StrFormat("the median round trip takes %.0f ms, and that of most paths %.3g ms:"
+                        " packets are lost, or held up for long. Look at the error counters"
+                        " (`ip -s link`), the cables and the switch's ports. A job uses such a"
+                        " rail next to not at all.",
+                        path.round_trip_us / 1000, usual / 1000)));
+  }
+}
+
 void add_slow_ways(const Words& words, const std::vector<Measured>& measured,
                    std::vector<Finding>& findings) {
   const double best = fastest(measured);
@@ -189,6 +225,7 @@ std::vector<Finding> diagnose_paths(const Evidence& evidence) {
   const auto rails = measured_by_rail(evidence, words);
   for (const auto& [rail, measured] : rails) add_frames(words, measured, findings);
   add_broken(evidence, words, findings);
+  add_late_answers(evidence, words, findings);
   for (const auto& [rail, measured] : rails) add_slow_ways(words, measured, findings);
   add_slow_rails(rails, findings);
   return findings;

@@ -162,6 +162,16 @@ std::string Words::suspects(const Group& group) const {
   return has_one ? host(group.rank) : hosts(members(group.ways));
 }
 
+bool Words::connect_back(const Group& group) const {
+  return std::all_of(group.ways.begin(), group.ways.end(), [&](const Way& way) {
+    const auto& theirs = evidence_.reaches[static_cast<size_t>(way.to)];
+    return std::any_of(theirs.begin(), theirs.end(), [&](const Reach& reach) {
+      return reach.peer == way.from && reach.rail == way.to_rail && reach.peer_rail == way.rail &&
+             reach.outcome == Outcome::kConnected;
+    });
+  });
+}
+
 std::string Words::rail_on(int rank, const std::string& subnet) const {
   for (const RailEnd& end : facts(rank).rails) {
     if (end.subnet == subnet && end.error.empty()) return end.rail;

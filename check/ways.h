@@ -56,6 +56,8 @@ class Words {
   std::string where(const Group& group) const;               // from rank 1 (node2) to ...
   // The hosts at which to look first: that of the group's rank, or all.
   std::string suspects(const Group& group) const;
+  // Returns whether the peers of all these ways could connect to where the ways come from.
+  bool connect_back(const Group& group) const;
   // Another rail of the rank's that is on the subnet; empty: none.
   std::string rail_on(int rank, const std::string& subnet) const;
   Finding finding(const std::string& kind, const Group& group, const std::string& text) const;

@@ -12,7 +12,7 @@ namespace nezha {
 namespace {
 
 std::string rate_of(const std::string& interface) {
-  const int speed = speed_of(interface);
+  const int speed = wire_speed_of(interface);
   return speed > 0 ? absl::StrCat(speed, " Mbit/s") : "unknown rate";
 }
 

@@ -194,7 +194,10 @@ std::set<int> near_numa_nodes() {
   return nodes;
 }
 
-int speed_of(const std::string& interface) {
+int wire_speed_of(const std::string& interface) {
+  std::error_code error;
+  const fs::path hardware = fs::path("/sys/class/net") / hardware_of(interface) / "device";
+  if (!fs::exists(hardware, error)) return 0;
   Interface link;
   link.name = interface;
   probe_hardware(link);

@@ -19,8 +19,9 @@ absl::StatusOr<std::vector<Interface>> probe_interfaces();
 // The NUMA nodes whose CPUs the calling thread may run on. Empty if sysfs does not tell.
 std::set<int> near_numa_nodes();
 
-// Of an interface, in Mbit/s, as its driver says; 0: it does not.
-int speed_of(const std::string& interface);
+// Returns the rate of an interface, or of the hardware below it, in Mbit/s; 0 if the kernel does
+// not know it, or if software made the interface: the drivers of such ones say any number.
+int wire_speed_of(const std::string& interface);
 
 // The CPUs of the NUMA node that the interface's NIC is at, or the first one that a bond, a VLAN or
 // a bridge goes by. Empty if sysfs does not tell.

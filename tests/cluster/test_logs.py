@@ -95,7 +95,7 @@ def test_a_bad_name_of_a_file(bed: Testbed) -> None:
 
 
 def test_what_a_context_is(bed: Testbed) -> None:
-    """Once, when it is made: version, settings, and each rail with what the kernel says of it."""
+    """Once, when it is made: version, settings, and each rail with its address."""
     rails = "tcp:eth0,tcp:eth1?rail=blue"
     work = run(bed, {"NEZHA_LOG": "info"}, rails=rails, plan="slice", shares="3,1", timeout=12500)
     for rank in work.ranks:
@@ -106,8 +106,8 @@ def test_what_a_context_is(bed: Testbed) -> None:
         host = rank.number // PER_HOST
         for name, interface in {"eth0": "eth0", "blue": "eth1"}.items():
             address = re.escape(bed.rail(interface).address(host))
-            speed = bed.exec(host, ["cat", f"/sys/class/net/{interface}/speed"]).stdout.strip()
-            what = rf"rail {name}: interface {interface}, address {address}:\d+, {speed} Mbit/s"
+            # A veth's driver says a number that means nothing.
+            what = rf"rail {name}: interface {interface}, address {address}:\d+, unknown rate"
             assert sum(bool(re.fullmatch(what, text)) for text in said) == 1, (what, rank.told())
 
 

@@ -65,7 +65,32 @@ TEST(Diagnosis, TellsOfOneWay) {
   const auto findings = diagnose(evidence);
   ASSERT_EQ(kinds(findings), Kinds{"silent"});
   EXPECT_SAYS(findings[0], "Rail eth0, from rank 2 (node2) to rank 3 (node3)");
-  EXPECT_SAYS(findings[0], "`ping -I eth0 10.0.0.4` on node2");
+  EXPECT_SAYS(findings[0], "Connections the other way work, so that a firewall of node3");
+  EXPECT_SAYS(findings[0], "NEZHA_PORTS");
+}
+
+TEST(Diagnosis, TellsThatAFirewallMaySayThatThereIsNoRoute) {
+  Evidence evidence = all_is_well(3, 1);
+  fail(evidence, 0, 1, 0, Outcome::kNoRoute, "No route to host");
+  const auto findings = diagnose(evidence);
+  ASSERT_EQ(kinds(findings), Kinds{"no-route"});
+  EXPECT_SAYS(findings[0], "A firewall of node1 may reject connections in this manner");
+  EXPECT_SILENT_ON(findings[0], "ip route get");
+}
+
+TEST(Diagnosis, TellsOfAPathWhoseAnswersAreLate) {
+  Evidence evidence = all_is_well(4, 2);
+  for (Path& path : evidence.paths) path.round_trip_us = 20;
+  evidence.paths[1].round_trip_us = 206'596;
+  const auto findings = diagnose(evidence);
+  ASSERT_EQ(kinds(findings), Kinds{"late"});
+  EXPECT_SAYS(findings[0], "takes 207 ms, and that of most paths 0.02 ms: packets are lost");
+}
+
+TEST(Diagnosis, IsSilentOnAnswersThatAreAllLate) {
+  Evidence evidence = all_is_well(4, 2);
+  for (Path& path : evidence.paths) path.round_trip_us = 150'000;
+  EXPECT_TRUE(diagnose(evidence).empty());
 }
 
 TEST(Diagnosis, TellsOfBothWaysAtOnce) {
@@ -75,6 +100,7 @@ TEST(Diagnosis, TellsOfBothWaysAtOnce) {
   const auto findings = diagnose(evidence);
   ASSERT_EQ(kinds(findings), Kinds{"silent"});
   EXPECT_SAYS(findings[0], "between rank 2 (node2) and rank 3 (node3)");
+  EXPECT_SAYS(findings[0], "`ping -I eth0 10.0.0.4` on node2");
 }
 
 TEST(Diagnosis, TellsOfAHostThatIsCutOffOnce) {
