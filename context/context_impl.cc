@@ -388,21 +388,27 @@ std::string ContextImpl::absent(const RunningOperation& operation) const {
   return roll_call_.absent(request.operation.tag, request.operation.ordinal);
 }
 
+// A rank that has not entered the operation may be waiting for one that does not answer.
 std::vector<int> ContextImpl::missing(const RunningOperation& operation) const {
-  const auto& request = operation.request();
-  std::vector<int> ranks = roll_call_.missing(request.operation.tag, request.operation.ordinal);
+  const Operation& op = operation.request().operation;
+  const std::vector<int>& awaited = operation.awaited_ranks();
+  std::set<uint32_t> ranks = roll_call_.silent(op.tag, op.ordinal);
+  ranks.insert(awaited.begin(), awaited.end());
   for (size_t rank = 0; rank < group_.channels.size(); ++rank) {
     const Channel* channel = group_.channels[rank];
     if (channel == nullptr) continue;
-    if (channel->is_silent() || channel->is_cut_off()) ranks.push_back(static_cast<int>(rank));
+    if (channel->is_silent() || channel->is_cut_off()) ranks.insert(static_cast<uint32_t>(rank));
   }
-  return ranks;
+  if (ranks.empty()) ranks = roll_call_.absentees(op.tag, op.ordinal);
+  return {ranks.begin(), ranks.end()};
 }
 
 void ContextImpl::on_roll_call(const wire::RollCall& call) {
   if (!broken_.ok() || call.rank >= static_cast<uint32_t>(options_.size)) return;
   if (!roll_call_.hear(call)) return;
   endpoint_->broadcast_roll_call(call);
+  const bool is_of_this = call.rank == static_cast<uint32_t>(options_.rank);
+  if (is_of_this && call.kind == wire::RollCallKind::kSilent) return deny_silence(call);
   if (call.kind == wire::RollCallKind::kWhoIsAbsent) tell_of_silence(call);
   if (roll_call_.has_entered(call.tag, call.ordinal)) {
     check_roll_call(call.tag, call.ordinal);
@@ -413,6 +419,16 @@ void ContextImpl::on_roll_call(const wire::RollCall& call) {
                   .ordinal = call.ordinal,
                   .kind = wire::RollCallKind::kAbsent});
   }
+}
+
+// This rank answers, whatever another one takes it for.
+void ContextImpl::deny_silence(const wire::RollCall& claim) {
+  wire::RollCall answer = claim;
+  const bool has_entered = roll_call_.has_entered(claim.tag, claim.ordinal);
+  answer.kind = has_entered ? wire::RollCallKind::kEntered : wire::RollCallKind::kAbsent;
+  answer.signature = has_entered ? roll_call_.signature(claim.tag, claim.ordinal) : 0;
+  if (has_entered && answer.signature == 0) return;  // it is so long ago that nobody waits for it
+  on_roll_call(answer);
 }
 
 void ContextImpl::tell_of_silence(const wire::RollCall& question) {

@@ -238,6 +238,7 @@ class ContextImpl final : JobListener,
   void tell(const RunningOperation& operation, wire::RollCallKind kind);
   // Says of which ranks that this one waits for nothing is heard.
   void tell_of_silence(const wire::RollCall& question);
+  void deny_silence(const wire::RollCall& claim);
   // Fails if a rank is known to call another one by this operation's tag.
   void check_roll_call(uint32_t tag, uint64_t ordinal);
   // Under the lock: all operations fail, and the other ranks are told.

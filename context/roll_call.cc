@@ -89,8 +89,7 @@ std::string RollCall::absent(uint32_t tag, uint64_t ordinal) const {
   const size_t index = find(tag, ordinal);
   if (index == calls_.size()) return "";
   const std::set<uint32_t>& absent = calls_[index].absent;
-  std::set<uint32_t> silent = calls_[index].silent;
-  for (const uint32_t rank : absent) silent.erase(rank);  // it has answered another one
+  const std::set<uint32_t> silent = this->silent(tag, ordinal);
   std::vector<std::string> parts;
   if (!absent.empty()) {
     const bool is_full = absent.size() == kMaxAbsent;
@@ -101,12 +100,18 @@ std::string RollCall::absent(uint32_t tag, uint64_t ordinal) const {
   return absl::StrJoin(parts, "; ");
 }
 
-std::vector<int> RollCall::missing(uint32_t tag, uint64_t ordinal) const {
+std::set<uint32_t> RollCall::silent(uint32_t tag, uint64_t ordinal) const {
   const size_t index = find(tag, ordinal);
   if (index == calls_.size()) return {};
-  std::set<uint32_t> ranks = calls_[index].absent;
-  ranks.insert(calls_[index].silent.begin(), calls_[index].silent.end());
-  return {ranks.begin(), ranks.end()};
+  std::set<uint32_t> silent = calls_[index].silent;
+  for (const uint32_t rank : calls_[index].absent)
+    silent.erase(rank);  // it has answered another one
+  return silent;
+}
+
+std::set<uint32_t> RollCall::absentees(uint32_t tag, uint64_t ordinal) const {
+  const size_t index = find(tag, ordinal);
+  return index == calls_.size() ? std::set<uint32_t>() : calls_[index].absent;
 }
 
 }  // namespace nezha

@@ -42,8 +42,9 @@ class RollCall {
   // Those heard of, for an error: "ranks 2, 5 have not entered it; rank 3 has not answered"; "" if
   // there are none.
   std::string absent(uint32_t tag, uint64_t ordinal) const;
-  // Those ranks themselves.
-  std::vector<int> missing(uint32_t tag, uint64_t ordinal) const;
+  // The ranks themselves: those that have not answered, and those that have not entered it.
+  std::set<uint32_t> silent(uint32_t tag, uint64_t ordinal) const;
+  std::set<uint32_t> absentees(uint32_t tag, uint64_t ordinal) const;
 
  private:
   struct Call {

@@ -278,8 +278,7 @@ void RunningOperation::on_deadline() {
   }
   const auto late = absl::DeadlineExceededError(absl::StrCat(
       request_.name(), " was not complete after ", request_.timeout.count(), " ms", describe()));
-  owner_->on_operation_failed(
-      with_lost_ranks(with_lost_ranks(late, waits_for_ranks_), owner_->missing(*this)));
+  owner_->on_operation_failed(with_lost_ranks(late, owner_->missing(*this)));
 }
 
 std::string RunningOperation::describe() const {

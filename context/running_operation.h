@@ -33,7 +33,8 @@ class RunningOperationOwner {
   virtual bool is_cut_off() const = 0;
   // What is known of the ranks that keep it waiting; "" if nothing.
   virtual std::string absent(const RunningOperation& operation) const = 0;
-  virtual std::vector<int> missing(const RunningOperation& operation) const = 0;  // those ranks
+  // Returns the ranks that it waits for in vain.
+  virtual std::vector<int> missing(const RunningOperation& operation) const = 0;
   // What an operation whose engine is lost waits for.
   virtual std::string why_frozen() const = 0;
   // No callback follows, and what it needed of the context is released.
@@ -114,10 +115,11 @@ class RunningOperation final : public TaskOwner,
   bool is_inherited() const { return mark_.is_inherited(); }
   void keep() { self_ = shared_from_this(); }  // it is never destroyed
   // Whom it waits for before its tasks can start.
+  const std::vector<int>& awaited_ranks() const { return awaited_ranks_; }
   // Before it starts: what it waits for, and for which ranks.
   void waits_for(std::string what, std::vector<int> ranks = {}) {
     waits_for_ = std::move(what);
-    waits_for_ranks_ = std::move(ranks);
+    awaited_ranks_ = std::move(ranks);
   }
 
   // For the handle: these take the lock. They throw if it is inherited.
@@ -173,7 +175,7 @@ class RunningOperation final : public TaskOwner,
   std::string rank_of_;               // "rank 1 of 4"
   Request request_;
   std::string waits_for_;
-  std::vector<int> waits_for_ranks_;
+  std::vector<int> awaited_ranks_;
   std::vector<Part> parts_;
   Buffer scratch_;          // theirs
   Engine* gate_ = nullptr;  // null: none is needed

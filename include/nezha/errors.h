@@ -38,12 +38,12 @@ class NEZHA_EXPORT IoError : public ::gloo::IoException {
       : IoException(what), ranks_(std::move(ranks)) {}
 
   /// The ranks of the context that are lost as far as this rank knows, in increasing order, each
-  /// once: those that died, have left, or could not be reached. A TimeoutError adds those that the
-  /// operation waited for in vain: that do not answer, or have not called the operation (up to 16
-  /// of each are known), and the first one that has not appeared in the store. A rank that learns
-  /// of a failure from another one gets up to 64 of that one's list. The list is empty where no
-  /// rank is lost, as where memory ran out or two ranks called different operations. Ranks may have
-  /// different lists, since each learns of another's end at its own time; and a rank that the
+  /// once: those that died, have left, or could not be reached. A TimeoutError adds those that do
+  /// not answer and the first one that has not appeared in the store; or, if there are none of
+  /// these, those that have not called the operation (up to 16 of each are known). A rank that
+  /// learns of a failure from another one gets up to 64 of that one's list. The list is empty where
+  /// no rank is lost, as where memory ran out or two ranks called different operations. Ranks may
+  /// have different lists, since each learns of another's end at its own time; and a rank that the
   /// others could not reach finds itself in its own. `examples/survivors` goes on without them.
   const std::vector<int>& ranks() const noexcept { return ranks_; }
 

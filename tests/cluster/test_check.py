@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import re
+import select
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -513,9 +514,11 @@ def test_progress_on_a_terminal(tmp_path: Path) -> None:
         done = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=there, text=True, timeout=job.PATIENCE
         )
-        shown = os.read(here, 4096).decode()
+        shown = ""
+        while "connecting all pairs of ranks" not in shown:
+            assert select.select([here], [], [], job.PATIENCE)[0], shown
+            shown += os.read(here, 4096).decode()
     finally:
         os.close(here)
         os.close(there)
     assert done.returncode == 0 and "all is well" in done.stdout
-    assert "connecting all pairs of ranks" in shown

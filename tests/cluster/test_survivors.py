@@ -13,7 +13,7 @@ from testbed import Process, Testbed
 
 SURVIVORS = str(job.BUILD / "tests" / "cluster_survivors")
 PROCESSES = 5
-STEPS = 1000
+STEPS = 3000
 RAILS = ["eth0", "eth1"]
 TIMEOUT = 10.0  # seconds, of the example's operations
 

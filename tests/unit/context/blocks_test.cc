@@ -40,7 +40,7 @@ class PlaceBlocksTest : public ::testing::Test {
 
   std::array<std::byte, 256> memory_{};
   Operation op_;
-  const GivenVector none_;
+  const GivenVector none_{};
 };
 
 TEST_F(PlaceBlocksTest, AnAllgathersInputIsABlockOfItsOutput) {

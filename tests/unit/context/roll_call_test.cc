@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "context/roll_call.h"
 
-#include <vector>
+#include <set>
 
 #include "gtest/gtest.h"
 
@@ -79,7 +79,7 @@ TEST(RollCall, WhoEntersLateIsAbsentNoMore) {
   EXPECT_TRUE(roll_call.hear(entered(7, 1, 5))) << "the others are to know";
   EXPECT_FALSE(roll_call.hear(entered(7, 1, 5)));
   EXPECT_FALSE(roll_call.hear(absent(7, 1, 5))) << "that has come by a longer way";
-  EXPECT_EQ(roll_call.missing(7, 1), std::vector<int>{6});
+  EXPECT_EQ(roll_call.absentees(7, 1), std::set<uint32_t>{6});
 }
 
 TEST(RollCall, NamesWhoIsAbsent) {
@@ -104,7 +104,8 @@ TEST(RollCall, NamesWhoDoesNotAnswer) {
   EXPECT_EQ(roll_call.absent(7, 1), "rank 5 has not entered it; ranks 2, 4 have not answered");
   EXPECT_TRUE(roll_call.hear(absent(7, 1, 4))) << "it answers others";
   EXPECT_EQ(roll_call.absent(7, 1), "ranks 4, 5 have not entered it; rank 2 has not answered");
-  EXPECT_EQ(roll_call.missing(7, 1), (std::vector<int>{2, 4, 5}));
+  EXPECT_EQ(roll_call.silent(7, 1), std::set<uint32_t>{2});
+  EXPECT_EQ(roll_call.absentees(7, 1), (std::set<uint32_t>{4, 5}));
 }
 
 TEST(RollCall, KnowsWhoCallsAnotherOperation) {
