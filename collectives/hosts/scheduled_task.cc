@@ -245,7 +245,8 @@ absl::Status ScheduledTask::sum(const Round& round, const Stage& stage, const Ra
       const auto [a, a_scratch] = operands[2 * i];
       const auto [b, b_scratch] = operands[2 * i + 1];
       std::byte* scratch = a_scratch != nullptr ? a_scratch : b_scratch;
-      std::byte* result = op.output == nullptr ? scratch : op.output_at(part.offset);
+      // The output may have no room for a partial sum.
+      std::byte* result = is_final && op.output != nullptr ? op.output_at(part.offset) : scratch;
       absl::Status status = is_final ? reducer_.finish(result, scratch, a, b, elements)
                                      : reducer_.combine(scratch, a, b, elements);
       if (!status.ok()) return status;
