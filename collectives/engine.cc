@@ -14,10 +14,10 @@ void copy_own_block(const Operation& op, const Group& group) {
   std::memcpy(op.output_at(to.offset), op.input_at(from.offset), from.length);
 }
 
-ChunkMap ranges_of(const Operation& operation, const SliceBounds& bounds, Algorithm algorithm,
+ChunkMap ranges_of(const Operation& operation, const SliceBounds& bounds, ScheduleKind schedule,
                    int ranks) {
   const bool is_ring =
-      algorithm == Algorithm::kRing && operation.collective == Collective::kAllreduce;
+      schedule == ScheduleKind::kRing && operation.collective == Collective::kAllreduce;
   const int chunks = is_ring ? ranks : 1;
   const Partition partition(operation.elements, operation.element_size, chunks);
   ChunkMap ranges;

@@ -18,9 +18,10 @@
 #include "collectives/blocks.h"
 #include "collectives/chunk_map.h"
 #include "collectives/collective.h"
+#include "collectives/operation_id.h"
 #include "collectives/partition.h"
 #include "collectives/reducer.h"
-#include "nezha/algorithm.h"
+#include "collectives/schedule_kind.h"
 #include "nezha/types.h"
 #include "transport/channel.h"
 
@@ -35,10 +36,6 @@ struct Group {
   BufferPool* pool = nullptr;
   RailMask rails = kAllRails;  // the context's
 };
-
-// Algorithms that no user chooses. Numbers as those of Algorithm.
-constexpr auto kDissemination = static_cast<Algorithm>(64);
-constexpr auto kOrderedTree = static_cast<Algorithm>(66);
 
 // One collective operation. The memory is the caller's, and stays until the operation is over.
 //
@@ -65,6 +62,7 @@ struct Operation {
   uint32_t tag = 0;
   uint64_t ordinal = 0;  // among the operations of its tag, from 1: with the tag, its name
 
+  OperationId id() const { return {tag, ordinal}; }
   size_t bytes() const { return elements * element_size; }
   // Where a place in the vector is in memory, if the input or the output has it.
   const std::byte* input_at(size_t offset) const { return input + (offset - input_offset); }
@@ -79,7 +77,7 @@ struct Operation {
 
 // What all ranks agree on for an operation.
 struct EnginePlan {
-  Algorithm algorithm = Algorithm::kRing;
+  ScheduleKind schedule = ScheduleKind::kRing;
   uint32_t version = 0;
   uint32_t epoch = 0;
 };
@@ -97,7 +95,7 @@ struct Slice {
 void copy_own_block(const Operation& operation, const Group& group);
 
 // What of the operation's vector it is. A ring has a slice of each of its chunks.
-ChunkMap ranges_of(const Operation& operation, const SliceBounds& bounds, Algorithm algorithm,
+ChunkMap ranges_of(const Operation& operation, const SliceBounds& bounds, ScheduleKind schedule,
                    int ranks);
 
 class Task;

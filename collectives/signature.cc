@@ -31,7 +31,7 @@ std::string describe(uint64_t signature, std::optional<uint64_t> root) {
   if (traits != nullptr && traits->reduces) {
     absl::StrAppend(&text, ", operation ", name_or_number<ReduceOperation>(byte(32)));
   }
-  absl::StrAppend(&text, ", by ", algorithm_name(static_cast<Algorithm>(byte(48) & 0x7f)),
+  absl::StrAppend(&text, ", by ", schedule_name(static_cast<ScheduleKind>(byte(48) & 0x7f)),
                   (byte(48) & 0x80) != 0 ? ", reproducible" : "");
   return text;
 }
@@ -49,32 +49,6 @@ std::string collective_name(Collective collective, std::optional<uint64_t> root)
   if (traits == nullptr) return absl::StrCat("collective ", static_cast<int>(collective));
   if (traits->to_root == nullptr || !root.has_value()) return traits->name;
   return absl::StrCat(traits->name, " ", traits->to_root, " rank ", *root);
-}
-
-std::string algorithm_name(Algorithm algorithm) {
-  if (algorithm == kDissemination) return "dissemination";
-  if (algorithm == kOrderedTree) return "binomial tree in the order of ranks";
-  switch (algorithm) {
-    case Algorithm::kAuto:
-      return "auto";
-    case Algorithm::kRing:
-      return "ring";
-    case Algorithm::kRecursiveDoubling:
-      return "recursive-doubling";
-    case Algorithm::kHalvingDoubling:
-      return "halving-doubling";
-    case Algorithm::kDirect:
-      return "direct";
-    case Algorithm::kBcube:
-      return "bcube";
-    case Algorithm::kBruck:
-      return "bruck";
-    case Algorithm::kPairwise:
-      return "pairwise";
-    case Algorithm::kTree:
-      return "binomial tree";
-  }
-  return absl::StrCat("algorithm ", static_cast<int>(algorithm));
 }
 
 absl::Status other_operation_error(int64_t own, int64_t rank, uint64_t tag, absl::string_view ours,

@@ -13,11 +13,11 @@
 
 namespace nezha {
 
-// From the low bits: the number of elements (32), operation (8), type (8), algorithm (7), whether
+// From the low bits: the number of elements (32), operation (8), type (8), schedule (7), whether
 // it is reproducible (1), collective (8).
-constexpr uint64_t signature(Algorithm algorithm, const Operation& op) {
+constexpr uint64_t signature(ScheduleKind schedule, const Operation& op) {
   return (uint64_t{static_cast<uint8_t>(op.collective)} << 56) | (uint64_t{op.reproducible} << 55) |
-         (uint64_t{static_cast<uint8_t>(algorithm)} << 48) |
+         (uint64_t{static_cast<uint8_t>(schedule)} << 48) |
          (uint64_t{static_cast<uint8_t>(op.type)} << 40) |
          (uint64_t{static_cast<uint8_t>(op.operation)} << 32) |
          (is_length_known(op.collective) ? op.elements & 0xffffffff : 0);
@@ -34,15 +34,12 @@ inline wire::MessageInfo message_info(const Group& group, const Slice& slice,
                                       const EnginePlan& plan, uint64_t total) {
   return {.context = group.context,
           .tag = (uint64_t{slice.piece} << 40) | (uint64_t{slice.lane} << 32) | slice.operation.tag,
-          .signature = signature(plan.algorithm, slice.operation),
+          .signature = signature(plan.schedule, slice.operation),
           .total = total,
           .plan = plan.version,
           .epoch = plan.epoch,
           .root = root_or_blocks(slice.operation)};
 }
-
-// As a user would say it.
-std::string algorithm_name(Algorithm algorithm);
 
 // As a user would say it: "reduce to rank 2", or "reduce" if the root is not known.
 std::string collective_name(Collective collective, std::optional<uint64_t> root);

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "collectives/hosts/choice.h"
-#include "collectives/signature.h"
+#include "collectives/schedule_kind.h"
 #include "control/exploration.h"
 #include "control/fixed_policy.h"
 #include "control/model_policy.h"
@@ -211,24 +211,24 @@ void ControlPlane::create_coordinator() {
 
 // ---- Operations --------------------------------------------------------------------------------
 
-std::optional<ControlPlane::Course> ControlPlane::start(const OperationId& operation,
-                                                        uint64_t bytes) {
+std::optional<ControlPlane::PlannedSplit> ControlPlane::start(const OperationId& operation,
+                                                              uint64_t bytes) {
   const auto number = follower_.start(operation);
   if (!number) return std::nullopt;
   if (coordinator_ != nullptr && options_.takes_engine_alone) coordinator_->saw(bytes);
   const auto plan = plans_.find(*number);
-  if (plan == plans_.end()) return Course{*number, 0, {}};
+  if (plan == plans_.end()) return PlannedSplit{*number, 0, {}};
   const SizeClass size_class = size_class_of(bytes);
   const auto& [engines, classes] = plan->second;
   const auto entry = nearest(classes, size_class);
-  if (entry == classes.end()) return Course{*number, 0, {}};
+  if (entry == classes.end()) return PlannedSplit{*number, 0, {}};
   const bool is_own = entry->first == size_class;
-  return Course{*number,
-                is_own ? entry->second.number : 0,
-                entry->second.allocation,
-                is_own ? entry->second.algorithm : Algorithm::kAuto,
-                engines,
-                is_recovering() ? lane_bit(recovering_) : 0};
+  return PlannedSplit{*number,
+                      is_own ? entry->second.number : 0,
+                      entry->second.allocation,
+                      is_own ? entry->second.algorithm : Algorithm::kAuto,
+                      engines,
+                      is_recovering() ? lane_bit(recovering_) : 0};
 }
 
 // All ranks tell of the same operations, but for a few after a change.
@@ -342,7 +342,7 @@ void ControlPlane::send(const control_message::Message& message) {
     if (there == nullptr) return;
     ControlPlane& plane = **there;
     const absl::Status status = plane.on_message(0, message);
-    if (!status.ok()) plane.owner_.on_nonsense(status);
+    if (!status.ok()) plane.owner_.on_failed(status);
   });
 }
 
@@ -364,7 +364,7 @@ void ControlPlane::on_bytes(int from, const std::string& bytes) {
   const auto message = control_message::decode(bytes, lanes());
   const absl::Status status = message.ok() ? on_message(from, *message) : message.status();
   if (status.ok()) return;
-  owner_.on_nonsense(absl::InternalError(
+  owner_.on_failed(absl::InternalError(
       absl::StrCat("rank ", from, " does not follow the protocol: ", status.message())));
 }
 
@@ -442,19 +442,19 @@ void ControlPlane::tell_of(uint32_t plan, const AllocationChange& change) const 
   if (!options_.log->should_log(spdlog::level::debug)) return;
   options_.log->debug("takes plan {}: messages of {} go as {}, algorithm {}", plan,
                       sizes_of(change.size_class), shares_of(names_, change.allocation),
-                      algorithm_name(change.algorithm));
+                      schedule_name(schedule_kind(change.algorithm)));
 }
 
 // Those that are gone, or have closed the context, take no part in operations any more either:
 // nothing is to be agreed on.
 void ControlPlane::on_peer_gone(int rank, const absl::Status& why) {
   if (absl::IsInvalidArgument(why)) {  // it is there, but cannot be understood
-    return owner_.on_nonsense(absl::InternalError(
+    return owner_.on_failed(absl::InternalError(
         absl::StrCat("rank ", rank, " does not follow the protocol: ", why.message())));
   }
   options_.log->debug("no balancing any more: {}", std::string(why.message()));
   if (is_recovering() || (coordinator_ != nullptr && coordinator_->is_recovering())) {
-    return owner_.on_nonsense(absl::UnavailableError(absl::StrCat(
+    return owner_.on_failed(absl::UnavailableError(absl::StrCat(
         "an engine is lost, and to go on without it takes all ranks: ", why.message())));
   }
   is_over_ = true;

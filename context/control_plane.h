@@ -41,8 +41,8 @@ class ControlPlaneOwner {
   // At which these go on for long, as far as what they carried has shown, or `also` a trial (see
   // RateTrial). Bytes per second; 0: unknown.
   virtual double rate(RailMask rails, bool also_tried) const = 0;
-  // A rank says what cannot be, or nothing although all need its answer.
-  virtual void on_nonsense(const absl::Status& why) = 0;
+  // A rank says what cannot be, or nothing although all need its answer: the context cannot go on.
+  virtual void on_failed(const absl::Status& why) = 0;
 
  protected:
   ~ControlPlaneOwner() = default;
@@ -99,7 +99,7 @@ class ControlPlane {
   }
 
   // How an operation is carried.
-  struct Course {
+  struct PlannedSplit {
     uint32_t plan = 0;
     uint32_t number = 0;    // of its class's allocation; 0: it has none of its own
     Allocation allocation;  // empty: none is known, and it goes by the context's default
@@ -109,7 +109,7 @@ class ControlPlane {
   };
   // None: it is held, and to be started again on on_released(). One that is not learned from goes
   // as the others of its size do.
-  std::optional<Course> start(const OperationId& operation, uint64_t bytes);
+  std::optional<PlannedSplit> start(const OperationId& operation, uint64_t bytes);
   // It is over, or was given up.
   void finish(const OperationId& operation) { follower_.finish(operation); }
   // What this rank measured of it. All lanes 0: nothing that counts.

@@ -33,11 +33,11 @@ absl::Status no_such_piece(const Repair::Piece& piece) {
 }  // namespace
 
 absl::StatusOr<RepairSlice> repair_slice(const Repair::Piece& piece, uint32_t number,
-                                         const Slice& part, Algorithm algorithm,
+                                         const Slice& part, ScheduleKind schedule,
                                          const Group& group) {
   const Operation& whole = part.operation;
   const auto [offset, length] = piece.range;
-  const ChunkMap ranges = ranges_of(whole, part.bounds, algorithm, group.size);
+  const ChunkMap ranges = ranges_of(whole, part.bounds, schedule, group.size);
   if (!difference({piece.range}, ranges).empty() || !whole.is_whole(offset, length) ||
       piece.source >= group.size) {
     return no_such_piece(piece);
@@ -45,13 +45,15 @@ absl::StatusOr<RepairSlice> repair_slice(const Repair::Piece& piece, uint32_t nu
   RepairSlice repair;
   if (piece.source != Repair::kNobody) {
     repair.slice = broadcast(piece, group.rank, whole.output + offset);
+    repair.schedule = ScheduleKind::kChain;
   } else {
     Operation& op = repair.slice.operation = whole;
     if (op.input != nullptr) op.input += offset;
     op.output += offset;
     op.elements = length / op.element_size;
     const bool keeps_order = op.reproducible || !op.commutative;
-    if (keeps_order || op.collective == Collective::kBarrier) repair.algorithm = algorithm;
+    const bool is_kept = keeps_order || op.collective == Collective::kBarrier;
+    repair.schedule = is_kept ? schedule : around_ring(op.collective);
   }
   repair.slice.operation.tag = whole.tag;
   repair.slice.lane = part.lane;
@@ -86,7 +88,7 @@ absl::Status Bystander::start(Engine& engine, const Group& group, uint8_t lane, 
     slice.lane = lane;
     slice.rails = group.rails;
     slice.piece = number++;
-    auto task = engine.start(group, slice, {Algorithm::kRing, 0, epoch}, *this);
+    auto task = engine.start(group, slice, {ScheduleKind::kChain, 0, epoch}, *this);
     if (!task.ok()) return task.status();
     tasks_.push_back(*std::move(task));
     if (is_over_) return absl::OkStatus();

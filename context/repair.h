@@ -14,16 +14,16 @@
 namespace nezha {
 
 // A piece of a part, as a slice of an operation of its own, which the ring carries out or, if it is
-// to be reduced again in another order, `algorithm`.
+// to be reduced again in another order, `schedule`.
 struct RepairSlice {
   Slice slice;
-  Algorithm algorithm = Algorithm::kRing;
+  ScheduleKind schedule = ScheduleKind::kRing;
 };
 
 // `part` is the slice that the piece is of, `number` tells it from the epoch's others. An error if
 // it is no part of that, or cuts an element.
 absl::StatusOr<RepairSlice> repair_slice(const Repair::Piece& piece, uint32_t number,
-                                         const Slice& part, Algorithm algorithm,
+                                         const Slice& part, ScheduleKind schedule,
                                          const Group& group);
 
 // What a rank does for an operation that it has returned from: it gives what its engine retained,

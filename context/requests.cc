@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the options of the collectives ask a context for.
+#include "context/requests.h"
+
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "collectives/hosts/hosts_engine.h"
 #include "collectives/signature.h"
-#include "context/context_impl.h"
 #include "context/memory.h"
 #include "context/raise.h"
+#include "context/split.h"
 #include "nezha/errors.h"
 
 namespace nezha {
@@ -26,11 +28,22 @@ bool overlap(const void* a, const void* b, size_t bytes) {
 
 }  // namespace
 
-void ContextImpl::refuse(absl::string_view collective, absl::string_view why) const {
-  throw InvalidArgument(prefixed(rank_of_, absl::StrCat(collective, ": ", why)));
+Context& RequestMaker::context_of(const CollectiveOptions& options) {
+  if (options.context_ == nullptr) throw InvalidArgument("nezha: no context in the options");
+  return *options.context_;
 }
 
-void ContextImpl::check(const AllreduceOptions& options) const {
+void RequestMaker::check_tag(const CollectiveOptions& options) const {
+  if (options.tag_ != kOwnTag) return;
+  throw InvalidArgument(
+      prefixed(setup_.rank_of, absl::StrCat("the tag ", kOwnTag, " is nezha's own")));
+}
+
+void RequestMaker::refuse(absl::string_view collective, absl::string_view why) const {
+  throw InvalidArgument(prefixed(setup_.rank_of, absl::StrCat(collective, ": ", why)));
+}
+
+void RequestMaker::check(const AllreduceOptions& options) const {
   constexpr absl::string_view kName = "allreduce";
   if (options.outputs_.empty()) refuse(kName, "no output; set one");
   if (options.algorithm_.value_or(Algorithm::kAuto) > Algorithm::kBcube) {
@@ -45,8 +58,8 @@ void ContextImpl::check(const AllreduceOptions& options) const {
                 options.output_type_);
 }
 
-void ContextImpl::check_reduction(absl::string_view collective,
-                                  const ReductionOptions& options) const {
+void RequestMaker::check_reduction(absl::string_view collective,
+                                   const ReductionOptions& options) const {
   if (nameOf(options.operation_) == nullptr) {
     refuse(collective,
            absl::StrCat("there is no operation ", static_cast<int>(options.operation_)));
@@ -56,8 +69,8 @@ void ContextImpl::check_reduction(absl::string_view collective,
   }
 }
 
-void ContextImpl::check_alike(absl::string_view collective, size_t elements, size_t output_elements,
-                              DataType type, DataType output_type) const {
+void RequestMaker::check_alike(absl::string_view collective, size_t elements,
+                               size_t output_elements, DataType type, DataType output_type) const {
   if (elements != output_elements) {
     refuse(collective,
            absl::StrCat("inputs of ", elements, " elements and outputs of ", output_elements));
@@ -67,10 +80,10 @@ void ContextImpl::check_alike(absl::string_view collective, size_t elements, siz
   }
 }
 
-void ContextImpl::check_vectors(absl::string_view collective,
-                                const std::vector<const void*>& inputs,
-                                const std::vector<void*>& outputs, size_t elements,
-                                DataType type) const {
+void RequestMaker::check_vectors(absl::string_view collective,
+                                 const std::vector<const void*>& inputs,
+                                 const std::vector<void*>& outputs, size_t elements,
+                                 DataType type) const {
   if (elements == 0) return;
   const auto refuse = [&](const std::string& why) { this->refuse(collective, why); };
   const size_t size = sizeOf(type);
@@ -94,13 +107,13 @@ void ContextImpl::check_vectors(absl::string_view collective,
       }
     }
   }
-  if (!checks_pointers_) return;
+  if (!setup_.checks_pointers) return;
   const absl::Status status = check_pointers(inputs, outputs, bytes);
   if (!status.ok()) refuse(std::string(status.message()));
 }
 
-absl::Status ContextImpl::check_pointers(const std::vector<const void*>& inputs,
-                                         const std::vector<void*>& outputs, size_t bytes) {
+absl::Status RequestMaker::check_pointers(const std::vector<const void*>& inputs,
+                                          const std::vector<void*>& outputs, size_t bytes) {
   std::vector<MemoryRange> ranges;
   const auto add = [&](absl::string_view kind, size_t i, const void* begin, bool is_written) {
     ranges.push_back(
@@ -111,9 +124,9 @@ absl::Status ContextImpl::check_pointers(const std::vector<const void*>& inputs,
   return check_memory(ranges);
 }
 
-RunningOperation::Request ContextImpl::request(const AllreduceOptions& options) const {
+Request RequestMaker::make(const AllreduceOptions& options) const {
   check(options);
-  RunningOperation::Request request;
+  Request request;
   Operation& op = request.operation;
   op.type = options.output_type_;
   op.operation = options.operation_;
@@ -127,46 +140,46 @@ RunningOperation::Request ContextImpl::request(const AllreduceOptions& options) 
     request.copies.push_back(static_cast<std::byte*>(options.outputs_[i]));
   }
   // What the environment prefers goes only where it can.
-  const Algorithm asked = options.algorithm_.value_or(algorithm_);
-  const bool serves = options.algorithm_ || HostsEngine::choose(asked, options_.size, op).ok();
+  const Algorithm asked = options.algorithm_.value_or(setup_.algorithm);
+  const bool serves = options.algorithm_ || asked == Algorithm::kAuto ||
+                      HostsEngine::choose(asked, setup_.size(), op).ok();
   complete(request, options, serves ? asked : Algorithm::kAuto);
   fold_inputs(options, request);
   return request;
 }
 
 // By what the options of all collectives have.
-void ContextImpl::complete(RunningOperation::Request& request, const CollectiveOptions& options,
-                           Algorithm asked) const {
+void RequestMaker::complete(Request& request, const CollectiveOptions& options,
+                            Algorithm asked) const {
   Operation& op = request.operation;
   op.tag = options.tag_;
   const auto refuse = [&](absl::string_view why) {
     this->refuse(collective_name(op.collective, static_cast<uint32_t>(op.root)), why);
   };
-  const auto timeout = options.timeout_.value_or(*options_.timeout);
+  const auto timeout = options.timeout_.value_or(*setup_.options.timeout);
   if (timeout.count() <= 0) {
     refuse(absl::StrCat("a timeout of ", timeout.count(), " ms; give a positive one"));
   }
-  const auto algorithm = HostsEngine::choose(asked, options_.size, op);
-  if (!algorithm.ok()) refuse(algorithm.status().message());
-  request.plan.algorithm = *algorithm;
+  const auto schedule = HostsEngine::choose(asked, setup_.size(), op);
+  if (!schedule.ok()) refuse(schedule.status().message());
+  request.plan.schedule = *schedule;
   request.is_by_size = asked == Algorithm::kAuto && op.collective == Collective::kAllreduce;
-  request.signature = signature(request.plan.algorithm, op);
+  request.signature = signature(request.plan.schedule, op);
   request.deadline = now() + to_nanos(timeout);
   request.timeout = timeout;
-  request.polls = options_.polling == Polling::kLatencyFirst || op.bytes() <= kShort;
+  request.polls = setup_.options.polling == Polling::kLatencyFirst || op.bytes() <= kShort;
 }
 
 // Several inputs become one: their sum, in the order in which they were given.
-void ContextImpl::fold_inputs(const AllreduceOptions& options,
-                              RunningOperation::Request& request) const {
+void RequestMaker::fold_inputs(const AllreduceOptions& options, Request& request) const {
   Operation& op = request.operation;
   std::vector<const void*> inputs = options.inputs_;
   if (inputs.empty()) inputs.assign(options.outputs_.begin(), options.outputs_.end());
   op.input = static_cast<const std::byte*>(inputs.front());
   if (inputs.size() == 1 || op.elements == 0) return;
-  request.read = endpoint_->pool().take(op.bytes());
+  request.read = setup_.endpoint->pool().take(op.bytes());
   const Reducer reducer(op.type, op.operation, request.function ? &request.function : nullptr,
-                        options_.size);
+                        setup_.size());
   std::byte* sum = request.read.data();
   request.prepared = reducer.combine(sum, inputs[0], inputs[1], op.elements);
   for (size_t i = 2; i < inputs.size(); ++i) {
@@ -177,10 +190,10 @@ void ContextImpl::fold_inputs(const AllreduceOptions& options,
 
 // ---- Those with a root, and the barrier --------------------------------------------------------
 
-RunningOperation::Request ContextImpl::request(const ReduceOptions& options) const {
+Request RequestMaker::make(const ReduceOptions& options) const {
   check_reduction("reduce", options);
-  auto request = request_rooted(options, Collective::kReduce, /*contributes=*/true,
-                                /*has_result=*/options.root_ == options_.rank);
+  auto request = make_rooted(options, Collective::kReduce, /*contributes=*/true,
+                             /*has_result=*/options.root_ == setup_.rank());
   Operation& op = request.operation;
   op.operation = options.operation_;
   op.commutative = options.commutative_;
@@ -189,10 +202,10 @@ RunningOperation::Request ContextImpl::request(const ReduceOptions& options) con
   return request;
 }
 
-RunningOperation::Request ContextImpl::request(const BroadcastOptions& options) const {
-  const bool is_root = options.root_ == options_.rank;
-  auto request = request_rooted(options, Collective::kBroadcast, /*contributes=*/is_root,
-                                /*has_result=*/!is_root);
+Request RequestMaker::make(const BroadcastOptions& options) const {
+  const bool is_root = options.root_ == setup_.rank();
+  auto request = make_rooted(options, Collective::kBroadcast, /*contributes=*/is_root,
+                             /*has_result=*/!is_root);
   // The engine has no result for the root.
   const Operation& op = request.operation;
   auto* output = static_cast<std::byte*>(options.output_.data);
@@ -203,15 +216,14 @@ RunningOperation::Request ContextImpl::request(const BroadcastOptions& options) 
   return request;
 }
 
-int ContextImpl::checked_root(absl::string_view collective, int root) const {
-  if (root >= 0 && root < options_.size) return root;
-  refuse(collective, absl::StrCat("the root is rank ", root, " of ", options_.size,
-                                  "; set one of 0 to ", options_.size - 1));
+int RequestMaker::checked_root(absl::string_view collective, int root) const {
+  if (root >= 0 && root < setup_.size()) return root;
+  refuse(collective, absl::StrCat("the root is rank ", root, " of ", setup_.size(),
+                                  "; set one of 0 to ", setup_.size() - 1));
 }
 
-RunningOperation::Request ContextImpl::request_rooted(const RootedOptions& options,
-                                                      Collective collective, bool contributes,
-                                                      bool has_result) const {
+Request RequestMaker::make_rooted(const RootedOptions& options, Collective collective,
+                                  bool contributes, bool has_result) const {
   const absl::string_view name = collective == Collective::kReduce ? "reduce" : "broadcast";
   const int root = checked_root(name, options.root_);
   const auto& input = options.input_;
@@ -225,7 +237,7 @@ RunningOperation::Request ContextImpl::request_rooted(const RootedOptions& optio
   if (uses_input && uses_output && output.is_set) {
     check_alike(name, input.elements, output.elements, input.type, output.type);
   }
-  RunningOperation::Request request;
+  Request request;
   Operation& op = request.operation;
   op.collective = collective;
   op.root = root;
@@ -244,8 +256,8 @@ RunningOperation::Request ContextImpl::request_rooted(const RootedOptions& optio
   return request;
 }
 
-RunningOperation::Request ContextImpl::request(const BarrierOptions& options) const {
-  RunningOperation::Request request;
+Request RequestMaker::make(const BarrierOptions& options) const {
+  Request request;
   request.operation.collective = Collective::kBarrier;
   request.operation.element_size = 1;
   complete(request, options);

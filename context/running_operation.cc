@@ -7,12 +7,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "collectives/signature.h"
 #include "common/out_of_memory.h"
 #include "context/lost_ranks.h"
 #include "context/raise.h"
 #include "context/repair.h"
-#include "context/split.h"
 #include "nezha/errors.h"
 
 namespace nezha {
@@ -27,20 +25,13 @@ constexpr size_t kKeen = 8 << 10;
 
 }  // namespace
 
-std::string RunningOperation::Request::name() const {
-  if (operation.tag == kOwnTag) return "split";
-  const auto root = static_cast<uint32_t>(operation.root);
-  return absl::StrCat(collective_name(operation.collective, root), " (tag ", operation.tag, ", ",
-                      operation.bytes(), " bytes)");
-}
-
-RunningOperation::RunningOperation(RunningOperationOwner& owner,
-                                   const std::shared_ptr<Endpoint>& endpoint, std::string rank_of,
-                                   Request request)
+RunningOperation::RunningOperation(RunningOperationOwner& owner, RollCalls& roll_calls,
+                                   const Setup& setup, Request request)
     : owner_(&owner),
-      progress_(endpoint->progress()),
-      endpoint_(endpoint),
-      rank_of_(std::move(rank_of)),
+      roll_calls_(roll_calls),
+      progress_(setup.progress()),
+      endpoint_(setup.endpoint),
+      rank_of_(setup.rank_of),
       request_(std::move(request)),
       slow_(progress_, [this] { on_slow(); }),
       deadline_(progress_, [this] { on_deadline(); }) {
@@ -55,21 +46,20 @@ void RunningOperation::begin(uint64_t ordinal) {
   slow_.start(std::min(time + kSlow, overdue_at_));
 }
 
-void RunningOperation::start(const Group& group, Course course) {
+void RunningOperation::start(const Group& group, Assignment assignment) {
   waits_for({});
-  request_.plan.version = course.plan;
-  number_ = course.number;
-  scratch_ = std::move(course.scratch);
-  gate_ = course.gate;
+  request_.plan.version = assignment.plan;
+  number_ = assignment.number;
+  scratch_ = std::move(assignment.scratch);
+  gate_ = assignment.gate;
   started_at_ = now();
-  parts_.reserve(course.parts.size() + 1);
-  for (const auto& [slice, engine, algorithm] : course.parts) {
+  parts_.reserve(assignment.slices.size() + 1);
+  for (const auto& [slice, engine, schedule] : assignment.slices) {
     Part& part = parts_.emplace_back();
     const Operation& op = slice.operation;
     part.slice = slice;
     part.engine = engine;
-    const bool is_requests = algorithm == Algorithm::kAuto;
-    part.algorithm = is_requests ? request_.plan.algorithm : algorithm;
+    part.schedule = schedule;
     part.is_empty = Partition(op.elements, op.element_size, 1).chunk(0, slice.bounds).length == 0;
     part.is_frozen = engine == nullptr;
     if (!part.is_frozen && !start_task(group, plan_of(part), part)) return;
@@ -83,13 +73,13 @@ void RunningOperation::start(const Group& group, Course course) {
 bool RunningOperation::start_task(const Group& group, const EnginePlan& plan, Part& part) {
   auto task = part.engine->start(group, part.slice, plan, *this);
   if (!task.ok()) {
-    owner_->on_operation_failed(task.status());
+    owner_->on_failed(task.status());
     return false;
   }
   part.task = *std::move(task);
   if (part.task->poll() == Task::State::kDone) part.finished_at = now();
   if (part.task->poll() == Task::State::kLost) {
-    owner_->on_engine_lost(part.slice.lane, part.task->status());
+    owner_->on_engine_lost(part.slice.lane);
   }
   if (over()) {  // it failed at once
     part.task->freeze();
@@ -108,7 +98,7 @@ bool RunningOperation::start_gate(const Group& group) {
   if (!is_needed) return true;
   Part& gate = parts_.emplace_back();
   gate.engine = std::exchange(gate_, nullptr);
-  gate.algorithm = kDissemination;
+  gate.schedule = ScheduleKind::kDissemination;
   gate.is_empty = true;
   gate.slice.lane = kGateLane;
   gate.slice.rails = group.rails;
@@ -147,7 +137,7 @@ std::optional<FrozenPart> RunningOperation::freeze(const Engine& engine, int ran
     is_disturbed_ = true;
     FrozenPart frozen{id(), part.task->freeze(), {}};
     frozen.missing = difference(
-        ranges_of(part.slice.operation, part.slice.bounds, part.algorithm, ranks), frozen.final);
+        ranges_of(part.slice.operation, part.slice.bounds, part.schedule, ranks), frozen.final);
     part.is_final = frozen.missing.empty();
     return frozen;
   }
@@ -172,7 +162,7 @@ absl::Status RunningOperation::repair(Engine& hosts, const Group& group, int lan
   } else if (!has_pieces && (repair == nullptr ? !has_begun : !part.is_final)) {
     if (start_task(group, plan_of(part), part) && start_gate(group)) finish_if_done();
   } else if (has_pieces && has_begun) {
-    return start_pieces(hosts, group, epoch, *repair, number, Slice(part.slice), part.algorithm);
+    return start_pieces(hosts, group, epoch, *repair, number, Slice(part.slice), part.schedule);
   } else {
     return cannot_be_repaired();
   }
@@ -186,21 +176,21 @@ absl::Status RunningOperation::cannot_be_repaired() const {
 
 absl::Status RunningOperation::start_pieces(Engine& hosts, const Group& group, uint32_t epoch,
                                             const Repair& repair, uint32_t number,
-                                            const Slice& slice, Algorithm algorithm) {
+                                            const Slice& slice, ScheduleKind schedule) {
   // What is final here stays so, whichever pieces of it go to others.
   std::erase_if(parts_, [&](const Part& part) { return part.slice.lane == slice.lane; });
   started_ = false;
   const size_t first = parts_.size();
   for (const Repair::Piece& piece : repair.pieces) {
-    auto made = repair_slice(piece, number++, slice, algorithm, group);
+    auto made = repair_slice(piece, number++, slice, schedule, group);
     if (!made.ok()) return made.status();
     Part& part = parts_.emplace_back();
     part.engine = &hosts;
     part.slice = made->slice;
-    part.algorithm = made->algorithm;
+    part.schedule = made->schedule;
   }
   for (size_t i = first; i < parts_.size(); ++i) {
-    if (!start_task(group, {parts_[i].algorithm, 0, epoch}, parts_[i])) return absl::OkStatus();
+    if (!start_task(group, {parts_[i].schedule, 0, epoch}, parts_[i])) return absl::OkStatus();
   }
   started_ = true;
   finish_if_done();
@@ -210,12 +200,12 @@ absl::Status RunningOperation::start_pieces(Engine& hosts, const Group& group, u
 // ---- The end -----------------------------------------------------------------------------------
 
 void RunningOperation::on_finished(Task& task) {
-  if (task.poll() == Task::State::kFailed) return owner_->on_operation_failed(task.status());
+  if (task.poll() == Task::State::kFailed) return owner_->on_failed(task.status());
   for (Part& part : parts_) {
     if (part.task.get() != &task) continue;
     part.finished_at = now();
     if (task.poll() == Task::State::kLost) {
-      return owner_->on_engine_lost(part.slice.lane, task.status());
+      return owner_->on_engine_lost(part.slice.lane);
     }
   }
   finish_if_done();
@@ -266,24 +256,24 @@ void RunningOperation::on_slow() {
     owner_->on_operation_slow(*this);
   } else {
     // Whoever knows why they all wait speaks before the others' deadlines.
-    const Nanos early = owner_->is_cut_off() ? (request_.deadline - overdue_at_) / 2 : 0;
+    const Nanos early = roll_calls_.is_cut_off() ? (request_.deadline - overdue_at_) / 2 : 0;
     deadline_.start(request_.deadline - early);
-    owner_->on_operation_overdue(*this);
+    roll_calls_.ask_who_is_absent(request_);
   }
 }
 
 void RunningOperation::on_deadline() {
-  if (now() < request_.deadline && !owner_->is_cut_off()) {
+  if (now() < request_.deadline && !roll_calls_.is_cut_off()) {
     return deadline_.start(request_.deadline);
   }
   const auto late = absl::DeadlineExceededError(absl::StrCat(
       request_.name(), " was not complete after ", request_.timeout.count(), " ms", describe()));
-  owner_->on_operation_failed(with_lost_ranks(late, owner_->missing(*this)));
+  owner_->on_failed(with_lost_ranks(late, roll_calls_.missing(id(), awaited_ranks_)));
 }
 
 std::string RunningOperation::describe() const {
   std::string text;
-  for (const std::string& reason : {owner_->absent(*this), waits_for_}) {
+  for (const std::string& reason : {roll_calls_.absent(id()), waits_for_}) {
     if (!reason.empty()) absl::StrAppend(&text, "; ", reason);
   }
   for (const Part& part : parts_) {
@@ -316,7 +306,7 @@ bool RunningOperation::wait(Nanos deadline) {
   try {
     is_over = endpoint->progress().wait(guard, waiter_, deadline, [this] { return pace(); });
   } catch (const std::bad_alloc&) {
-    if (!over()) owner_->on_operation_failed(caught_status());
+    if (!over()) owner_->on_failed(caught_status());
   }
   endpoint->progress().run_deferred();
   return is_over;
@@ -350,7 +340,7 @@ void RunningOperation::cancel() {
   } catch (const std::bad_alloc&) {
     why = caught_status();  // it ends all the same
   }
-  owner_->on_operation_failed(why);
+  owner_->on_failed(why);
   endpoint->progress().run_deferred();
 }
 

@@ -2,7 +2,6 @@
 // An operation of a context, from its start to its end.
 #pragma once
 
-#include <chrono>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -12,33 +11,30 @@
 #include "absl/status/status.h"
 #include "collectives/engine.h"
 #include "common/fork.h"
+#include "context/assignment.h"
+#include "context/request.h"
+#include "context/roll_calls.h"
+#include "context/setup.h"
 #include "control/recovery.h"
 #include "transport/endpoint.h"
 
 namespace nezha {
 
-// Who hears that an operation cannot go on: its context, which breaks.
 class RunningOperation;
 
+// The context of an operation.
 class RunningOperationOwner {
  public:
-  virtual void on_operation_failed(const absl::Status& why) = 0;
+  // The operation cannot go on: the context breaks.
+  virtual void on_failed(const absl::Status& why) = 0;
   // It takes long: the other ranks may call another operation by its tag.
-  virtual void on_operation_slow(RunningOperation& operation) = 0;
-  // An engine of the lane is lost: on_freeze is to follow.
-  virtual void on_engine_lost(int lane, const absl::Status& why) = 0;
-  // It is about to time out: what can be found out about why should be.
-  virtual void on_operation_overdue(RunningOperation& operation) = 0;
-  // Whether it waits for a rank that no rail reaches.
-  virtual bool is_cut_off() const = 0;
-  // What is known of the ranks that keep it waiting; "" if nothing.
-  virtual std::string absent(const RunningOperation& operation) const = 0;
-  // Returns the ranks that it waits for in vain.
-  virtual std::vector<int> missing(const RunningOperation& operation) const = 0;
-  // What an operation whose engine is lost waits for.
-  virtual std::string why_frozen() const = 0;
+  virtual void on_operation_slow(const RunningOperation& operation) = 0;
   // No callback follows, and what it needed of the context is released.
   virtual void on_operation_over(RunningOperation& operation) = 0;
+  // An engine of the lane is lost: freeze() is to follow.
+  virtual void on_engine_lost(int lane) = 0;
+  // What an operation whose engine is lost waits for.
+  virtual std::string why_frozen() const = 0;
 
  protected:
   ~RunningOperationOwner() = default;
@@ -49,45 +45,15 @@ class RunningOperationOwner {
 class RunningOperation final : public TaskOwner,
                                public std::enable_shared_from_this<RunningOperation> {
  public:
-  // What the context was asked to do.
-  struct Request {
-    Operation operation;
-    EnginePlan plan;
-    bool is_by_size = false;         // the algorithm: what all ranks plan may be another
-    uint64_t signature = 0;          // of the two; collectives/signature.h
-    std::vector<std::byte*> copies;  // where the result goes too
-    Buffer read;                     // in place of the caller's input: a sum of several, or a copy
-    Buffer result;                   // where it is made, if its place is an input's meanwhile
-    absl::Status prepared;           // whether they could be summed
-    ReduceFunction function;         // of a custom operation
-    Nanos deadline = 0;
-    std::chrono::milliseconds timeout{0};
-    bool polls = true;  // who waits for it
-
-    std::string name() const;  // of the operation, for errors: "allreduce (tag 0, 4 bytes)"
-  };
-
-  RunningOperation(RunningOperationOwner& owner, const std::shared_ptr<Endpoint>& endpoint,
-                   std::string rank_of, Request request);
+  // The owner and the roll calls are there until it is over.
+  RunningOperation(RunningOperationOwner& owner, RollCalls& roll_calls, const Setup& setup,
+                   Request request);
   ~RunningOperation() = default;
 
   // Starts the deadline.
   void begin(uint64_t ordinal);
-  // How it is carried: by which plan, cut how, by what, and where that came from.
-  struct Course {
-    struct Part {
-      Slice slice;
-      Engine* engine = nullptr;                // null: it waits for a repair
-      Algorithm algorithm = Algorithm::kAuto;  // kAuto: the request's
-    };
-    uint32_t plan = 0;
-    uint32_t number = 0;  // the allocation's
-    std::vector<Part> parts;
-    Buffer scratch;          // of the slices
-    Engine* gate = nullptr;  // which holds it until all ranks have started it; null: nothing is to
-  };
   // Starts the slices' tasks. The engine's error fails it.
-  void start(const Group& group, Course course);
+  void start(const Group& group, Assignment assignment);
 
   // The engine is lost (control/recovery.h). Fences its part there, if it has one; it is not over
   // before that is repaired. What is to be reported of it.
@@ -96,7 +62,7 @@ class RunningOperation final : public TaskOwner,
   // pieces are numbered from `number` on. An error if it cannot be.
   absl::Status repair(Engine& hosts, const Group& group, int lane, uint32_t epoch,
                       const Repair* repair, uint32_t number);
-  OperationId id() const { return {request_.operation.tag, request_.operation.ordinal}; }
+  OperationId id() const { return request_.operation.id(); }
 
   // What its lanes took, once it has succeeded: by lane, since its tasks began; 0 for a lane that
   // had nothing to carry. All are 0 if other operations ran beside it.
@@ -114,8 +80,6 @@ class RunningOperation final : public TaskOwner,
   // As ContextImpl's.
   bool is_inherited() const { return mark_.is_inherited(); }
   void keep() { self_ = shared_from_this(); }  // it is never destroyed
-  // Whom it waits for before its tasks can start.
-  const std::vector<int>& awaited_ranks() const { return awaited_ranks_; }
   // Before it starts: what it waits for, and for which ranks.
   void waits_for(std::string what, std::vector<int> ranks = {}) {
     waits_for_ = std::move(what);
@@ -136,7 +100,7 @@ class RunningOperation final : public TaskOwner,
     std::unique_ptr<Task> task;  // null: it waits for a repair
     Slice slice;
     Engine* engine = nullptr;
-    Algorithm algorithm = Algorithm::kRing;
+    ScheduleKind schedule = ScheduleKind::kRing;
     bool is_empty = false;
     bool is_frozen = false;  // it waits for what becomes of it
     bool is_final = false;   // nothing of it is missing here, its task notwithstanding
@@ -155,11 +119,11 @@ class RunningOperation final : public TaskOwner,
   bool start_gate(const Group& group);
   // By which a part goes that is none of a repair.
   EnginePlan plan_of(const Part& part) const {
-    return {part.algorithm, request_.plan.version, request_.plan.epoch};
+    return {part.schedule, request_.plan.version, request_.plan.epoch};
   }
   absl::Status cannot_be_repaired() const;
   absl::Status start_pieces(Engine& hosts, const Group& group, uint32_t epoch, const Repair& repair,
-                            uint32_t number, const Slice& slice, Algorithm algorithm);
+                            uint32_t number, const Slice& slice, ScheduleKind schedule);
   void finish_if_done();
   void finish();
   void on_slow();
@@ -170,7 +134,8 @@ class RunningOperation final : public TaskOwner,
   ForkMark mark_;
   std::shared_ptr<RunningOperation> self_;
   RunningOperationOwner* owner_;      // null once it is over: the context may be gone
-  Progress& progress_;                // while it is not over
+  RollCalls& roll_calls_;             // likewise, while it is not over
+  Progress& progress_;                // likewise
   std::weak_ptr<Endpoint> endpoint_;  // the context's; without a context it is over
   std::string rank_of_;               // "rank 1 of 4"
   Request request_;

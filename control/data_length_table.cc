@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "collectives/signature.h"
+#include "collectives/schedule_kind.h"
 
 namespace nezha {
 namespace {
@@ -91,7 +91,7 @@ std::string DataLengthTable::to_string() const {
       absl::StrAppendFormat(&out, "  %-16s", lane_cell(entry, lane));
     }
     if (entry.algorithm != Algorithm::kAuto) {
-      absl::StrAppend(&out, "  by ", algorithm_name(entry.algorithm));
+      absl::StrAppend(&out, "  by ", schedule_name(schedule_kind(entry.algorithm)));
     }
   }
   return out + "\n";

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "collectives/signature.h"
+#include "collectives/schedule_kind.h"
 
 namespace nezha {
 namespace {
@@ -42,8 +42,9 @@ absl::string_view reason_of(const Decision& decision) {
 std::string described(const std::vector<std::string>& lanes, const Allocation& allocation,
                       Algorithm algorithm) {
   const std::string shares = shares_of(lanes, allocation);
-  return algorithm == Algorithm::kAuto ? shares
-                                       : absl::StrCat(shares, " by ", algorithm_name(algorithm));
+  return algorithm == Algorithm::kAuto
+             ? shares
+             : absl::StrCat(shares, " by ", schedule_name(schedule_kind(algorithm)));
 }
 
 // "eth0 5.21 ms (157.1 MB/s)"

@@ -25,21 +25,10 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "collectives/operation_id.h"
 #include "common/hash_map.h"
 
 namespace nezha {
-
-// An operation of a context: which of its tag it is, counted from 1. The same on every rank.
-struct OperationId {
-  uint32_t tag = 0;
-  uint64_t ordinal = 0;
-
-  friend bool operator==(const OperationId&, const OperationId&) = default;
-  template <typename H>
-  friend H AbslHashValue(H hash, const OperationId& id) {
-    return H::combine(std::move(hash), id.tag, id.ordinal);
-  }
-};
 
 // A rank's part. Plans are numbered from 0 on, as they follow each other.
 class PlanFollower {

@@ -18,7 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "collectives/signature.h"
+#include "collectives/schedule_kind.h"
 #include "common/descriptor.h"
 #include "transport/wire.h"
 
@@ -38,7 +38,7 @@ constexpr Cause kCauses[] = {Cause::kStart, Cause::kSearch, Cause::kRebalance, C
 constexpr Algorithm kAlgorithms[] = {Algorithm::kRecursiveDoubling, Algorithm::kHalvingDoubling};
 std::string name_of(Algorithm algorithm) {
   if (algorithm == Algorithm::kRecursiveDoubling) return "recursive doubling";  // as files have it
-  return algorithm_name(algorithm);
+  return schedule_name(schedule_kind(algorithm));
 }
 
 // Reads the lines one after the other. The first thing that is wrong stays the error; from then on

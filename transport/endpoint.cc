@@ -25,7 +25,7 @@ Endpoint::Endpoint(std::unique_ptr<Progress> progress) : progress_(std::move(pro
 }
 
 void Endpoint::on_exception(const absl::Status& what, bool is_known) {
-  for (const auto& [job, listener] : jobs_) listener->on_peer_gone(what);
+  for (const auto& [job, listener] : jobs_) listener->on_failed(what);
   if (!is_known) stop(what);
 }
 
@@ -155,7 +155,7 @@ void Endpoint::on_roll_call(const wire::RollCall& call) {
 
 void Endpoint::on_peer_gone(const UniqueId& job, const absl::Status& why) {
   const auto entry = jobs_.find(job);
-  if (entry != jobs_.end()) entry->second->on_peer_gone(why);
+  if (entry != jobs_.end()) entry->second->on_failed(why);
 }
 
 void Endpoint::on_suspicion(Rail rail) {

@@ -25,7 +25,7 @@ class JobListener {
   virtual void on_abort(const wire::Abort& abort) = 0;
   virtual void on_roll_call(const wire::RollCall& call) = 0;
   // A process of the context's has died, or this one cannot go on.
-  virtual void on_peer_gone(const absl::Status& why) = 0;
+  virtual void on_failed(const absl::Status& why) = 0;
 
  protected:
   ~JobListener() = default;

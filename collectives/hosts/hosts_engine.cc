@@ -43,23 +43,23 @@ class Alone final : public Task {
   Operation op_;
 };
 
-Schedule schedule_of_allreduce(Algorithm algorithm, int rank, int size) {
-  switch (algorithm) {
-    case Algorithm::kHalvingDoubling:
+Schedule schedule_of_allreduce(ScheduleKind kind, int rank, int size) {
+  switch (kind) {
+    case ScheduleKind::kHalvingDoubling:
       return halving_doubling(rank, size);
-    case Algorithm::kDirect:
+    case ScheduleKind::kDirect:
       return direct(rank, size);
-    case Algorithm::kBcube:
+    case ScheduleKind::kBcube:
       return bcube(rank, size);
     default:
       return recursive_doubling(rank, size);
   }
 }
 
-// Of any algorithm but the ring.
-Schedule schedule_of(const Operation& op, Algorithm algorithm, int rank, int size) {
-  const bool is_direct = algorithm == Algorithm::kDirect;
-  const bool is_tree = algorithm == Algorithm::kTree;
+// Of any kind but those that go from neighbour to neighbour.
+Schedule schedule_of(const Operation& op, ScheduleKind kind, int rank, int size) {
+  const bool is_direct = kind == ScheduleKind::kDirect;
+  const bool is_tree = kind == ScheduleKind::kTree;
   switch (op.collective) {
     case Collective::kAllreduce:
       break;
@@ -84,8 +84,15 @@ Schedule schedule_of(const Operation& op, Algorithm algorithm, int rank, int siz
     case Collective::kScatterv:
       return is_tree ? tree_scatter(rank, op.root, size) : direct_scatter(rank, op.root, size);
   }
-  return schedule_of_allreduce(algorithm, rank, size);
+  return schedule_of_allreduce(kind, rank, size);
 }
+
+bool is_around_ring(ScheduleKind kind) {
+  return kind == ScheduleKind::kRing || kind == ScheduleKind::kChain;
+}
+
+// As its option is spelled.
+std::string name_of(Algorithm algorithm) { return schedule_name(schedule_kind(algorithm)); }
 
 std::vector<int> peers_of(const Schedule& schedule) {
   std::vector<int> peers;
@@ -122,41 +129,41 @@ std::vector<Algorithm> algorithms_of_other(const Operation& op) {
 }
 
 // Of a collective but allreduce.
-Algorithm best_of_other(int ranks, const Operation& op) {
+ScheduleKind best_of_other(int ranks, const Operation& op) {
   const bool is_small = suits_tree(ranks, op.bytes());
   switch (op.collective) {
     case Collective::kBarrier:
-      return kDissemination;
+      return ScheduleKind::kDissemination;
     case Collective::kAllgather:
-      return suits_bruck(op.bytes()) ? Algorithm::kBruck : Algorithm::kRing;
+      return suits_bruck(op.bytes()) ? ScheduleKind::kBruck : ScheduleKind::kRing;
     case Collective::kReduceScatter:
-      return best_reduce_scatter(op.bytes(), op.reproducible || !op.commutative);
+      return schedule_kind(best_reduce_scatter(op.bytes(), op.reproducible || !op.commutative));
     case Collective::kAlltoall:
-      return suits_pairwise(op.bytes()) ? Algorithm::kPairwise : Algorithm::kDirect;
+      return suits_pairwise(op.bytes()) ? ScheduleKind::kPairwise : ScheduleKind::kDirect;
     case Collective::kGather:
     case Collective::kScatter:
-      return is_small ? Algorithm::kTree : Algorithm::kDirect;
+      return is_small ? ScheduleKind::kTree : ScheduleKind::kDirect;
     case Collective::kAlltoallv:
     case Collective::kGatherv:
     case Collective::kScatterv:
-      return Algorithm::kDirect;
+      return ScheduleKind::kDirect;
     default:
-      if (op.commutative) return is_small ? Algorithm::kTree : Algorithm::kRing;
-      return is_small ? kOrderedTree : Algorithm::kDirect;
+      if (op.commutative) return is_small ? ScheduleKind::kTree : ScheduleKind::kChain;
+      return is_small ? ScheduleKind::kOrderedTree : ScheduleKind::kDirect;
   }
 }
 
-absl::StatusOr<Algorithm> choose_other(Algorithm asked, int ranks, const Operation& op) {
+absl::StatusOr<ScheduleKind> choose_other(Algorithm asked, int ranks, const Operation& op) {
   if (asked == Algorithm::kAuto) return best_of_other(ranks, op);
   const std::vector<Algorithm> its = algorithms_of_other(op);
   // Around a ring of nothing no rank would wait for another.
   const bool is_nothing = is_length_known(op.collective) && op.elements == 0;
   if (std::find(its.begin(), its.end(), asked) != its.end()) {
-    return is_nothing ? best_of_other(ranks, op) : asked;
+    return is_nothing ? best_of_other(ranks, op) : schedule_kind(asked);
   }
-  const auto add_name = [](std::string* out, Algorithm each) { *out += algorithm_name(each); };
+  const auto add_name = [](std::string* out, Algorithm each) { *out += name_of(each); };
   return absl::InvalidArgumentError(
-      absl::StrCat("it does not go by ", algorithm_name(asked), " but by ",
+      absl::StrCat("it does not go by ", name_of(asked), " but by ",
                    its.empty() ? "what it chooses itself" : absl::StrJoin(its, " or ", add_name),
                    op.reproducible   ? ", if it is reproducible"
                    : !op.commutative ? ", if it is not commutative"
@@ -165,34 +172,34 @@ absl::StatusOr<Algorithm> choose_other(Algorithm asked, int ranks, const Operati
 
 }  // namespace
 
-absl::StatusOr<Algorithm> HostsEngine::choose(Algorithm asked, int ranks,
-                                              const Operation& operation) {
+absl::StatusOr<ScheduleKind> HostsEngine::choose(Algorithm asked, int ranks,
+                                                 const Operation& operation) {
   if (operation.collective != Collective::kAllreduce) return choose_other(asked, ranks, operation);
   const bool over_tree = operation.reproducible || !operation.commutative;
   if (over_tree && asked != Algorithm::kAuto && !sums_over_tree(asked)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        algorithm_name(asked), " has an order of summation of its own, and the operation is ",
-        operation.reproducible ? "reproducible" : "not commutative", ", which takes ",
-        algorithm_name(Algorithm::kRecursiveDoubling), ", ",
-        algorithm_name(Algorithm::kHalvingDoubling), " or ", algorithm_name(Algorithm::kDirect)));
+    return absl::InvalidArgumentError(
+        absl::StrCat(name_of(asked), " has an order of summation of its own, and the operation is ",
+                     operation.reproducible ? "reproducible" : "not commutative", ", which takes ",
+                     name_of(Algorithm::kRecursiveDoubling), ", ",
+                     name_of(Algorithm::kHalvingDoubling), " or ", name_of(Algorithm::kDirect)));
   }
   // Around a ring of nothing no rank would wait for any but its neighbours.
   const bool is_free = asked == Algorithm::kAuto || operation.elements == 0;
-  return is_free ? best_algorithm(ranks, operation.bytes(), over_tree) : asked;
+  return schedule_kind(is_free ? best_algorithm(ranks, operation.bytes(), over_tree) : asked);
 }
 
 std::vector<int> HostsEngine::peers(const Group& group, const Operation& operation,
                                     const EnginePlan& plan) const {
   if (group.size == 1) return {};
-  if (plan.algorithm == Algorithm::kRing) return Ring::peers(group.rank, group.size);
-  return peers_of(schedule(group, operation, plan.algorithm));
+  if (is_around_ring(plan.schedule)) return Ring::peers(group.rank, group.size);
+  return peers_of(schedule(group, operation, plan.schedule));
 }
 
 const Schedule& HostsEngine::schedule(const Group& group, const Operation& operation,
-                                      Algorithm algorithm) const {
-  const Case wanted{operation.collective, operation.root, algorithm, group.rank, group.size};
+                                      ScheduleKind kind) const {
+  const Case wanted{operation.collective, operation.root, kind, group.rank, group.size};
   if (case_ != wanted) {
-    schedule_ = schedule_of(operation, algorithm, group.rank, group.size);
+    schedule_ = schedule_of(operation, kind, group.rank, group.size);
     case_ = wanted;
   }
   return schedule_;
@@ -205,12 +212,12 @@ absl::StatusOr<std::unique_ptr<Task>> HostsEngine::start(const Group& group, con
     task->start(group);
     return task;
   }
-  if (plan.algorithm == Algorithm::kRing) {
+  if (is_around_ring(plan.schedule)) {
     auto task = std::make_unique<Ring>(group, slice, owner);
     task->start(plan);
     return task;
   }
-  auto task = std::make_unique<ScheduledTask>(schedule(group, slice.operation, plan.algorithm),
+  auto task = std::make_unique<ScheduledTask>(schedule(group, slice.operation, plan.schedule),
                                               group, slice, owner);
   task->start(plan);
   return task;

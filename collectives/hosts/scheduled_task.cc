@@ -44,7 +44,7 @@ ScheduledTask::ScheduledTask(const Schedule& schedule, const Group& group, const
     for (const Transfer& transfer : step.receives) {
       Incoming& incoming = add(stage.incoming, transfer, received_);
       incoming.use = step.use;
-      incoming.index = parts_++;
+      incoming.index = arrivals_++;
     }
   }
   copies_input_ = slice_.operation.input == slice_.operation.output && overwrites_what_it_sends();
@@ -121,11 +121,11 @@ ScheduledTask::Round& ScheduledTask::round(size_t index) {
   const auto [entry, is_new] = live_.try_emplace(index);
   Round& round = entry->second;
   if (!is_new) return round;
-  round.parts.resize(parts_);
+  round.arrivals.resize(arrivals_);
   for (const Stage& stage : stages_) {
     for (const Incoming& in : stage.incoming) {
       const bool is_empty = in.total == 0 && index == 0;
-      round.parts[in.index].missing = is_empty ? 1 : received_.range(index, in.chunks).length;
+      round.arrivals[in.index].missing = is_empty ? 1 : received_.range(index, in.chunks).length;
     }
   }
   return round;
@@ -155,7 +155,7 @@ void ScheduledTask::advance(size_t index) {
     Stage& stage = stages_[round.stage];
     if (!std::exchange(round.sent, true)) send(index, stage);
     for (const Incoming& in : stage.incoming) {
-      if (round.parts[in.index].missing > 0) return;
+      if (round.arrivals[in.index].missing > 0) return;
     }
     if (absl::Status status = combine(index, stage); !status.ok()) return fail(status);
     round.sent = false;
@@ -209,7 +209,7 @@ absl::Status ScheduledTask::combine(size_t index, const Stage& stage) {
   const bool is_in_scratch = stage.use == Step::Use::kPartialSum ||
                              (stage.use == Step::Use::kFinalSum && op.output == nullptr);
   if (is_in_scratch) {
-    round.own = round.parts[first.index].buffer.data();
+    round.own = round.arrivals[first.index].buffer.data();
     round.own_offset = part.offset;
   } else {
     round.own = op.output;
@@ -230,7 +230,7 @@ absl::Status ScheduledTask::sum(const Round& round, const Stage& stage, const Ra
   absl::InlinedVector<Operand, 4> operands;
   size_t lower_ranks = 0;
   for (const Incoming& in : stage.incoming) {
-    std::byte* data = round.parts[in.index].buffer.data();
+    std::byte* data = round.arrivals[in.index].buffer.data();
     operands.push_back({data, data});
     if (in.peer < group_.rank) ++lower_ranks;
   }
@@ -308,7 +308,7 @@ void ScheduledTask::detach() {
 }
 
 std::string ScheduledTask::describe() const {
-  std::string text = algorithm_name(plan_.algorithm);
+  std::string text = schedule_name(plan_.schedule);
   const char* separator = ": ";
   const auto add = [&](const auto&... words) {
     absl::StrAppend(&text, std::exchange(separator, ", "), words...);
@@ -326,7 +326,7 @@ std::string ScheduledTask::describe() const {
   const size_t step = oldest == live_.end() ? 0 : oldest->second.stage;
   absl::StrAppend(&text, ", step ", step + 1, " of ", stages_.size());
   for (const Incoming& in : stages_[step].incoming) {
-    if (oldest != live_.end() && oldest->second.parts[in.index].missing == 0) continue;
+    if (oldest != live_.end() && oldest->second.arrivals[in.index].missing == 0) continue;
     add("received ", in.received, " of ", in.total, " bytes from rank ", in.peer, " (",
         in.channel->describe(), ")");
   }
@@ -344,7 +344,7 @@ std::byte* ScheduledTask::Incoming::place(uint64_t offset, size_t length) {
   if (use == Step::Use::kResult) return op.output_at(part.offset + at.offset);
   // A peer begins no round before this rank has begun the one kWindow rounds earlier.
   if (at.round >= task->completed_ + 2 * kWindow) return nullptr;
-  Buffer& buffer = task->round(at.round).parts[index].buffer;
+  Buffer& buffer = task->round(at.round).arrivals[index].buffer;
   if (!buffer) buffer = task->group_.pool->take(part.length);
   return buffer.data() + at.offset;
 }
@@ -354,7 +354,7 @@ void ScheduledTask::Incoming::landed(uint64_t offset, size_t length, Rail) {
   complete = received == total;
   if (complete) ticket = nullptr;  // the inbox's is gone
   const size_t index_of_round = rounds->locate(chunks, offset).round;
-  task->round(index_of_round).parts[index].missing -= std::max<size_t>(length, 1);
+  task->round(index_of_round).arrivals[index].missing -= std::max<size_t>(length, 1);
   task->advance(index_of_round);
   task->proceed();
 }

@@ -39,7 +39,7 @@ class ScheduledTask final : public Task {
   };
   struct Incoming final : Message, Receiver {
     Step::Use use = Step::Use::kResult;
-    size_t index = 0;  // in Round::parts
+    size_t index = 0;  // in Round::arrivals
     uint64_t received = 0;
     bool complete = false;
     Inbox::Ticket* ticket = nullptr;
@@ -62,12 +62,12 @@ class ScheduledTask final : public Task {
     absl::InlinedVector<Outgoing, 1> outgoing;
   };
 
-  struct Part {            // of an incoming message
+  struct Arrival {         // of an incoming message
     uint64_t missing = 0;  // bytes; of a message that is empty, 1 until it has come
     Buffer buffer;         // for what is to be summed
   };
   struct Round {
-    absl::InlinedVector<Part, 2> parts;
+    absl::InlinedVector<Arrival, 2> arrivals;
     bool begun = false;
     bool sent = false;               // what the step at hand sends
     size_t stage = 0;                // the step at hand
@@ -106,7 +106,7 @@ class ScheduledTask final : public Task {
   std::byte* result_ = nullptr;  // where this rank's block goes from there; null: it goes nowhere
   std::vector<Stage> stages_;
   size_t sends_ = 0;  // messages, but those of an agreement
-  size_t parts_ = 0;
+  size_t arrivals_ = 0;
   bool copies_input_ = false;
   bool started_ = false, settling_ = false;
   size_t begun_ = 0, completed_ = 0;  // rounds; these have been from the first one on

@@ -256,7 +256,7 @@ void FlareEngine::send(int rank, const rank_message::Message& message) {
     return;
   }
   const absl::Status status = on_message(rank, message);
-  if (!status.ok()) owner_.on_engine_nonsense(status);
+  if (!status.ok()) owner_.on_failed(status);
 }
 
 void FlareEngine::broadcast(const rank_message::Message& message) {
@@ -269,7 +269,7 @@ void FlareEngine::on_bytes(int from, const std::string& bytes) {
   const auto message = rank_message::decode(bytes);
   const absl::Status status = message.ok() ? on_message(from, *message) : message.status();
   if (status.ok()) return;
-  owner_.on_engine_nonsense(absl::InternalError(
+  owner_.on_failed(absl::InternalError(
       absl::StrCat("rank ", from, " does not follow the protocol: ", status.message())));
 }
 
@@ -353,7 +353,7 @@ absl::StatusOr<std::unique_ptr<Task>> FlareEngine::start(const Group& group, con
   }
   if (waiting_.empty() && running_.empty()) set_awaited(true);
   task->started_at = now();
-  const OperationName name{slice.operation.tag, slice.operation.ordinal};
+  const OperationId name = slice.operation.id();
   waiting_[name] = task.get();
   const auto known = orders_.find(name);
   if (known != orders_.end()) {
@@ -374,7 +374,7 @@ absl::StatusOr<std::unique_ptr<Task>> FlareEngine::start(const Group& group, con
 }
 
 void FlareEngine::assign(FlareTask& task, int stream) {
-  waiting_.erase({task.operation().tag, task.operation().ordinal});
+  waiting_.erase(task.operation().id());
   running_.insert(&task);
   task.run(*session_, stream);
 }
@@ -395,7 +395,7 @@ void FlareEngine::keep(const rank_message::Keep& keep) {
   kept_[keep.tag] = keep;
   std::vector<FlareTask*> tasks;
   for (auto at = waiting_.lower_bound({keep.tag, keep.ordinal});
-       at != waiting_.end() && at->first.first == keep.tag; ++at) {
+       at != waiting_.end() && at->first.tag == keep.tag; ++at) {
     tasks.push_back(at->second);
   }
   for (FlareTask* const task : tasks) {
@@ -407,7 +407,7 @@ void FlareEngine::keep(const rank_message::Keep& keep) {
 
 void FlareEngine::on_order(const rank_message::Order& order) {
   if (group_.rank == 0 || !is_current(order.attempt, order.stream)) return;
-  const OperationName name{order.tag, order.ordinal};
+  const OperationId name{order.tag, order.ordinal};
   const auto waiting = waiting_.find(name);
   if (waiting != waiting_.end()) {
     assign(*waiting->second, static_cast<int>(order.stream));
@@ -439,16 +439,16 @@ void FlareEngine::tell(FlareTask& task) {
 
 void FlareEngine::on_started(int rank, const rank_message::Started& started) {
   if (started.attempt != attempt_ || session_ == nullptr) return;
-  const OperationName name{started.tag, started.ordinal};
+  const OperationId name{started.tag, started.ordinal};
   const auto kept = kept_.find(started.tag);
   if (kept != kept_.end() && started.ordinal >= kept->second.ordinal) return;  // it will hear that
   // Of one that has begun here and does not wait the order is under way, or it is over.
-  if (!waiting_.contains(name) && owner_.has_started(started.tag, started.ordinal)) return;
+  if (!waiting_.contains(name) && owner_.has_started(name)) return;
   started_[name].insert(rank);
   order_waiting();
 }
 
-bool FlareEngine::is_everywhere(const OperationName& name) const {
+bool FlareEngine::is_everywhere(const OperationId& name) const {
   const auto found = started_.find(name);
   return found != started_.end() && static_cast<int>(found->second.size()) == group_.size - 1;
 }
@@ -461,7 +461,7 @@ bool FlareEngine::deserves_stream(uint32_t tag) {
 
 void FlareEngine::order(FlareTask& task, int stream) {
   busy_[static_cast<size_t>(stream)] = true;
-  const auto [tag, ordinal] = OperationName{task.operation().tag, task.operation().ordinal};
+  const auto [tag, ordinal] = task.operation().id();
   const auto number = static_cast<uint32_t>(stream);
   if (stream != options_.streams - 1 && deserves_stream(tag)) {
     uses_.erase(tag);
@@ -486,7 +486,7 @@ void FlareEngine::order_waiting() {
   }
   if (busy_[static_cast<size_t>(last)]) return;
   const auto ready = std::find_if(queue_.begin(), queue_.end(), [this](const FlareTask* task) {
-    return is_everywhere({task->operation().tag, task->operation().ordinal});
+    return is_everywhere(task->operation().id());
   });
   if (ready == queue_.end()) return;
   FlareTask* const task = *ready;
@@ -506,7 +506,7 @@ void FlareEngine::on_task_done(FlareTask& task) {
 void FlareEngine::on_detached(FlareTask& task) { forget(task); }
 
 void FlareEngine::forget(FlareTask& task) {
-  started_.erase({task.operation().tag, task.operation().ordinal});
+  started_.erase(task.operation().id());
   const bool was_there =
       running_.erase(&task) +
           std::erase_if(waiting_, [&](const auto& entry) { return entry.second == &task; }) >

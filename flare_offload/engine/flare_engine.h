@@ -56,10 +56,10 @@ class FlareEngineOwner {
   // It carries something now; or nothing any more, until the next on_engine_up().
   virtual void on_engine_up() = 0;
   virtual void on_engine_down() = 0;
-  // A rank says what cannot be.
-  virtual void on_engine_nonsense(const absl::Status& why) = 0;
+  // A rank says what cannot be: the context cannot go on.
+  virtual void on_failed(const absl::Status& why) = 0;
   // Whether this rank has started the operation, which may be over.
-  virtual bool has_started(uint32_t tag, uint64_t ordinal) const = 0;
+  virtual bool has_started(const OperationId& operation) const = 0;
   // Whether the loss of the session before is still being answered.
   virtual bool is_recovering() const = 0;
 
@@ -97,9 +97,6 @@ class FlareEngine final : public Engine, FlareTaskOwner {
   }
 
  private:
-  // An operation of a context: its tag, and which of that tag it is.
-  using OperationName = std::pair<uint32_t, uint64_t>;
-
   // The way from and to the switches.
   struct Way {
     UdpPort port;
@@ -160,7 +157,7 @@ class FlareEngine final : public Engine, FlareTaskOwner {
   void on_started(int rank, const rank_message::Started& started);
   void tell_of_waiting();
   void tell(FlareTask& task);
-  bool is_everywhere(const OperationName& name) const;
+  bool is_everywhere(const OperationId& name) const;
   void on_detached(FlareTask& task) override;
   void on_task_done(FlareTask& task) override;
   void on_task_pending(FlareTask& task, const std::vector<RankRange>& missing) override;
@@ -189,19 +186,19 @@ class FlareEngine final : public Engine, FlareTaskOwner {
   std::map<int, std::unique_ptr<MessageStream>> peers_;
   std::map<int, std::pair<Nanos, absl::Status>> gone_;  // since when, and why
 
-  std::map<OperationName, FlareTask*> waiting_;     // without an order
-  std::set<FlareTask*> running_;                    // with one
-  absl::flat_hash_map<OperationName, int> orders_;  // of what has not started here
-  std::map<uint32_t, rank_message::Keep> kept_;     // by tag
+  std::map<OperationId, FlareTask*> waiting_;     // without an order
+  std::set<FlareTask*> running_;                  // with one
+  absl::flat_hash_map<OperationId, int> orders_;  // of what has not started here
+  std::map<uint32_t, rank_message::Keep> kept_;   // by tag
   Alarm tell_;
 
   // Rank 0
   std::set<int> joined_;
-  std::string why_not_;                             // that a rank has given, in this attempt
-  std::vector<bool> busy_;                          // by stream; those that tags have, for good
-  std::map<uint32_t, int> uses_;                    // of tags without a stream: operations
-  std::deque<FlareTask*> queue_;                    // of waiting_, in the order of their starts
-  std::map<OperationName, std::set<int>> started_;  // ranks
+  std::string why_not_;                           // that a rank has given, in this attempt
+  std::vector<bool> busy_;                        // by stream; those that tags have, for good
+  std::map<uint32_t, int> uses_;                  // of tags without a stream: operations
+  std::deque<FlareTask*> queue_;                  // of waiting_, in the order of their starts
+  std::map<OperationId, std::set<int>> started_;  // ranks
   Nanos backoff_ = kLeastBackoff;
   Alarm again_;
 };

@@ -27,7 +27,7 @@ uint32_t name_of(const Slice& slice, const EnginePlan& plan) {
   };
   mix(slice.operation.tag);
   mix(slice.operation.ordinal);
-  mix(signature(plan.algorithm, slice.operation));
+  mix(signature(plan.schedule, slice.operation));
   mix(static_cast<uint64_t>(slice.operation.root));
   mix(slice.bounds.begin);
   mix(slice.bounds.end);
@@ -77,7 +77,7 @@ FlareTask::FlareTask(FlareTaskOwner& engine, const Group& group, const Slice& sl
       slice_(slice),
       plan_(plan),
       name_(name_of(slice, plan)),
-      ranges_(ranges_of(slice.operation, slice.bounds, plan.algorithm, group.size)),
+      ranges_(ranges_of(slice.operation, slice.bounds, plan.schedule, group.size)),
       per_block_(payload / slice.operation.element_size * slice.operation.element_size) {
   for (const Range& range : ranges_) {
     first_.push_back(blocks_);

@@ -51,14 +51,14 @@ void SwitchSession::stop() {
 void SwitchSession::add(int stream, uint32_t blocks, BlockOwner* owner) {
   Stream& it = streams_[static_cast<size_t>(stream)];
   it.used += blocks;
-  it.parts.push_back({owner, it.window.extend(blocks), blocks, blocks});
+  it.runs.push_back({owner, it.window.extend(blocks), blocks, blocks});
   pump();
 }
 
 void SwitchSession::forget(const BlockOwner* owner) {
   for (Stream& stream : streams_) {
-    for (Part& part : stream.parts) {
-      if (part.owner == owner) part.owner = nullptr;
+    for (BlockRun& run : stream.runs) {
+      if (run.owner == owner) run.owner = nullptr;
     }
   }
 }
@@ -116,32 +116,32 @@ void SwitchSession::on_datagram(absl::Span<const std::byte> datagram, const Addr
     if (was_awaited && group_ && !is_by_group) on_unheard();
     return;
   }
-  const Part* part = part_of(stream, seq);
-  if (part == nullptr || part->owner == nullptr) return;
+  const BlockRun* run = run_of(stream, seq);
+  if (run == nullptr || run->owner == nullptr) return;
   if (header.type == FrameType::kPending) {
     stream.window.on_pending(seq, now());
-    part->owner->on_pending(decode_ranges(frame->payload));
+    run->owner->on_pending(decode_ranges(frame->payload));
   } else if (header.type == FrameType::kMismatch) {
-    part->owner->on_mismatch(*frame);
+    run->owner->on_mismatch(*frame);
   }
 }
 
 bool SwitchSession::on_result(Stream& stream, uint32_t seq, absl::Span<const std::byte> result) {
-  Part* const part = part_of(stream, seq);
-  if (part == nullptr || !stream.window.on_result(seq, now())) return false;
-  const uint32_t block = seq - part->first;
-  BlockOwner* const owner = part->owner;
+  BlockRun* const run = run_of(stream, seq);
+  if (run == nullptr || !stream.window.on_result(seq, now())) return false;
+  const uint32_t block = seq - run->first;
+  BlockOwner* const owner = run->owner;
   if (owner == nullptr) return true;
   if (!owner->take(block, result)) {
     owner->on_misfit();
     return true;
   }
   counters_.bytes_received += result.size();
-  if (part->count - block <= granted_.window) {
+  if (run->count - block <= granted_.window) {
     owner->retain(block, stream.retained[seq % granted_.window]);
   }
-  if (--part->missing > 0) return true;
-  stream.parts.erase(stream.parts.begin() + (part - &stream.parts.front()));
+  if (--run->missing > 0) return true;
+  stream.runs.erase(stream.runs.begin() + (run - &stream.runs.front()));
   owner->on_complete();
   return true;
 }
@@ -153,10 +153,10 @@ void SwitchSession::on_unheard() {
   unheard_at_ = time;
 }
 
-// Null: the block is none, or its part is complete.
-SwitchSession::Part* SwitchSession::part_of(Stream& stream, uint32_t seq) {
-  for (Part& part : stream.parts) {
-    if (seq - part.first < part.count) return &part;
+// Null: the block is none, or its run is complete.
+SwitchSession::BlockRun* SwitchSession::run_of(Stream& stream, uint32_t seq) {
+  for (BlockRun& run : stream.runs) {
+    if (seq - run.first < run.count) return &run;
   }
   return nullptr;
 }
@@ -184,14 +184,14 @@ void SwitchSession::pump() {
 }
 
 void SwitchSession::send(size_t stream, uint32_t seq) {
-  const Part* const part = part_of(streams_[stream], seq);
-  if (part == nullptr || part->owner == nullptr) return;
+  const BlockRun* const run = run_of(streams_[stream], seq);
+  if (run == nullptr || run->owner == nullptr) return;
   FrameHeader header = header_of(FrameType::kContribution, stream);
   header.is_numbered = true;
   header.number = streams_[stream].window.number_of(seq);
-  header.block = part->owner->id();
+  header.block = run->owner->id();
   header.block.seq = seq;
-  const absl::Span<const std::byte> payload = part->owner->contribution(seq - part->first);
+  const absl::Span<const std::byte> payload = run->owner->contribution(seq - run->first);
   counters_.bytes_sent += payload.size();
   port_.send(encode(header, payload, authenticator_, port_.buffer()), {&granted_.address, 1});
 }

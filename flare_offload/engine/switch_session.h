@@ -83,7 +83,7 @@ class SwitchSession final : EventHandler {
   std::vector<Retained> take_retained();
 
  private:
-  struct Part {
+  struct BlockRun {
     BlockOwner* owner = nullptr;
     uint32_t first = 0;  // seq
     uint32_t count = 0;
@@ -91,7 +91,7 @@ class SwitchSession final : EventHandler {
   };
   struct Stream {
     Window window;
-    std::deque<Part> parts;
+    std::deque<BlockRun> runs;
     std::vector<Retained> retained;  // by seq modulo W; empty bytes: nothing
     uint64_t used = 0;               // blocks
   };
@@ -113,7 +113,7 @@ class SwitchSession final : EventHandler {
   // Whether it was awaited.
   bool on_result(Stream& stream, uint32_t seq, absl::Span<const std::byte> result);
   void on_unheard();  // a result came by the own port: the group's had not
-  static Part* part_of(Stream& stream, uint32_t seq);
+  static BlockRun* run_of(Stream& stream, uint32_t seq);
   void pump();
   void send(size_t stream, uint32_t seq);
   // For frames from the switch that did not come.

@@ -85,7 +85,7 @@ class AllreduceOptions : public CollectiveOptions, public ReductionOptions {
   void setAlgorithm(Algorithm algorithm) { algorithm_ = algorithm; }
 
  private:
-  friend class ContextImpl;
+  friend class RequestMaker;
 
   std::vector<const void*> inputs_;
   std::vector<void*> outputs_;

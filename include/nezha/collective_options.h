@@ -35,7 +35,7 @@ class CollectiveOptions {
   void setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
  private:
-  friend class ContextImpl;
+  friend class RequestMaker;
 
   std::shared_ptr<Context> context_;
   uint32_t tag_ = 0;
@@ -61,7 +61,7 @@ class ReductionOptions {
   void setCommutative(bool commutative) { commutative_ = commutative; }
 
  private:
-  friend class ContextImpl;
+  friend class RequestMaker;
 
   ReduceOperation operation_ = ReduceOperation::kSum;
   ReduceFunction function_;
@@ -96,7 +96,7 @@ class RootedOptions : public CollectiveOptions {
   }
 
  private:
-  friend class ContextImpl;
+  friend class RequestMaker;
 
   template <typename Pointer>
   struct Vector {
@@ -171,7 +171,7 @@ class BlocksOptions : public CollectiveOptions {
   int root_ = -1;
 
  private:
-  friend class ContextImpl;
+  friend class RequestMaker;
 
   template <typename Pointer>
   struct Vector {

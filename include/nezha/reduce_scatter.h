@@ -48,7 +48,7 @@ class ReduceScatterOptions : public BlocksOptions, public ReductionOptions {
   void setReproducible(bool reproducible) { reproducible_ = reproducible; }
 
  private:
-  friend class ContextImpl;
+  friend class RequestMaker;
 
   bool reproducible_ = false;
 };

@@ -281,7 +281,7 @@ void StarEngine::stop() {
 absl::StatusOr<std::unique_ptr<Task>> StarEngine::start(const Group& group, const Slice& slice,
                                                         const EnginePlan& plan, TaskOwner& owner) {
   auto task = std::make_unique<StarTask>(
-      *this, slice, ranges_of(slice.operation, slice.bounds, plan.algorithm, group.size), owner);
+      *this, slice, ranges_of(slice.operation, slice.bounds, plan.schedule, group.size), owner);
   task->start();
   return task;
 }

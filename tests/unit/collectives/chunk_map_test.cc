@@ -63,11 +63,11 @@ TEST(ChunkMap, SlicesAreTheWholeVector) {
   op.elements = 1001;
   op.element_size = 4;
   const SliceBounds bounds[] = {{0, 300'000}, {300'000, 700'000}, {700'000, SliceBounds::kWhole}};
-  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kBcube}) {
+  for (const ScheduleKind schedule : {ScheduleKind::kRing, ScheduleKind::kBcube}) {
     ChunkMap all;
     for (const SliceBounds& slice : bounds) {
-      const ChunkMap ranges = ranges_of(op, slice, algorithm, 3);
-      EXPECT_EQ(ranges.size(), algorithm == Algorithm::kRing ? 3u : 1u);
+      const ChunkMap ranges = ranges_of(op, slice, schedule, 3);
+      EXPECT_EQ(ranges.size(), schedule == ScheduleKind::kRing ? 3u : 1u);
       EXPECT_TRUE(intersection(all, ranges).empty());
       for (const Range& range : ranges) add(all, range);
     }

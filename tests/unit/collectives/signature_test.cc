@@ -18,19 +18,19 @@ Operation operation(size_t elements) {
 }
 
 TEST(Signature, HasEachFieldInItsPlace) {
-  EXPECT_EQ(signature(Algorithm::kRing, operation(5)), 0x0101010100000005u);
-  EXPECT_EQ(signature(Algorithm::kRecursiveDoubling, operation(5)), 0x0102010100000005u);
+  EXPECT_EQ(signature(ScheduleKind::kRing, operation(5)), 0x0101010100000005u);
+  EXPECT_EQ(signature(ScheduleKind::kRecursiveDoubling, operation(5)), 0x0102010100000005u);
   // Beyond 32 bits the count wraps; the message's total tells them apart.
-  EXPECT_EQ(signature(Algorithm::kRing, operation((size_t{1} << 32) + 5)), 0x0101010100000005u);
+  EXPECT_EQ(signature(ScheduleKind::kRing, operation((size_t{1} << 32) + 5)), 0x0101010100000005u);
 }
 
 TEST(Signature, TellsWhatIsReproducible) {
   Operation reproducible = operation(5);
   reproducible.reproducible = true;
-  EXPECT_EQ(signature(Algorithm::kDirect, reproducible), 0x0184010100000005u);
+  EXPECT_EQ(signature(ScheduleKind::kDirect, reproducible), 0x0184010100000005u);
   Slice slice;
   slice.operation = reproducible;
-  const EnginePlan plan{Algorithm::kDirect, 0, 0};
+  const EnginePlan plan{ScheduleKind::kDirect, 0, 0};
   const wire::MessageInfo ours = message_info({}, slice, plan, 20);
   slice.operation.reproducible = false;
   const wire::MessageInfo theirs = message_info({}, slice, plan, 20);
@@ -45,7 +45,7 @@ TEST(Signature, MessagesOfSlicesDifferByTheirLane) {
   Slice slice;
   slice.operation = operation(5);
   slice.lane = 3;
-  const EnginePlan plan{Algorithm::kRing, 8, 9};
+  const EnginePlan plan{ScheduleKind::kRing, 8, 9};
   const wire::MessageInfo info = message_info(group, slice, plan, 20);
   EXPECT_EQ(info.context, 77u);
   EXPECT_EQ(info.tag, 0x0000000380000007u);
@@ -58,10 +58,10 @@ TEST(Signature, AMismatchNamesThePeerAndBothCalls) {
   Group group;
   Slice slice;
   slice.operation = operation(5);
-  const wire::MessageInfo ours = message_info(group, slice, {Algorithm::kRing, 0, 0}, 20);
+  const wire::MessageInfo ours = message_info(group, slice, {ScheduleKind::kRing, 0, 0}, 20);
   slice.operation = operation(6);
   const wire::MessageInfo theirs =
-      message_info(group, slice, {Algorithm::kRecursiveDoubling, 0, 0}, 24);
+      message_info(group, slice, {ScheduleKind::kRecursiveDoubling, 0, 0}, 24);
   const std::string text(mismatch_error(2, 4, ours, theirs).message());
   for (const char* part : {"rank 2 allreduce of 5", "rank 4 allreduce of 6", "5 elements",
                            "6 elements", "ring", "recursive-doubling", "float32", "2147483655"}) {
@@ -70,8 +70,8 @@ TEST(Signature, AMismatchNamesThePeerAndBothCalls) {
 }
 
 TEST(Signature, ADisagreementNamesTheRankAndBothCalls) {
-  const uint64_t ours = signature(Algorithm::kRing, operation(5));
-  const uint64_t theirs = signature(Algorithm::kDirect, operation(6));
+  const uint64_t ours = signature(ScheduleKind::kRing, operation(5));
+  const uint64_t theirs = signature(ScheduleKind::kDirect, operation(6));
   const std::string text(disagreement_error(2, 4, 0x80000007, ours, theirs).message());
   for (const char* part : {"rank 2 allreduce of 5", "rank 4 allreduce of 6", "5 elements",
                            "6 elements", "ring", "direct", "2147483655"}) {
@@ -84,9 +84,9 @@ TEST(Signature, AMismatchNamesCollectivesAndRoots) {
   slice.operation = operation(5);
   slice.operation.collective = Collective::kReduce;
   slice.operation.root = 70'000;
-  const wire::MessageInfo ours = message_info({}, slice, {Algorithm::kTree, 0, 0}, 20);
+  const wire::MessageInfo ours = message_info({}, slice, {ScheduleKind::kTree, 0, 0}, 20);
   slice.operation.root = 2;
-  const wire::MessageInfo other_root = message_info({}, slice, {Algorithm::kTree, 0, 0}, 20);
+  const wire::MessageInfo other_root = message_info({}, slice, {ScheduleKind::kTree, 0, 0}, 20);
   EXPECT_NE(ours, other_root);
   const auto expect_parts = [&](const wire::MessageInfo& theirs,
                                 const std::vector<std::string>& all) {
@@ -97,11 +97,12 @@ TEST(Signature, AMismatchNamesCollectivesAndRoots) {
   };
   expect_parts(other_root, {"reduce to rank 70000", "reduce to rank 2", "binomial tree"});
   slice.operation.collective = Collective::kBroadcast;
-  expect_parts(message_info({}, slice, {Algorithm::kTree, 0, 0}, 20), {"broadcast from rank 2"});
+  expect_parts(message_info({}, slice, {ScheduleKind::kTree, 0, 0}, 20), {"broadcast from rank 2"});
   slice.operation.collective = Collective::kBarrier;
-  expect_parts(message_info({}, slice, {kDissemination, 0, 0}, 0), {"barrier, by dissemination"});
+  expect_parts(message_info({}, slice, {ScheduleKind::kDissemination, 0, 0}, 0),
+               {"barrier, by dissemination"});
   slice.operation.collective = static_cast<Collective>(200);  // as a peer may send it
-  expect_parts(message_info({}, slice, {Algorithm::kTree, 0, 0}, 20), {"collective 200"});
+  expect_parts(message_info({}, slice, {ScheduleKind::kTree, 0, 0}, 20), {"collective 200"});
 }
 
 TEST(Signature, AMismatchNamesTypesAndOperations) {
@@ -109,10 +110,10 @@ TEST(Signature, AMismatchNamesTypesAndOperations) {
   slice.operation = operation(5);
   slice.operation.type = DataType::kBFloat16;
   slice.operation.operation = ReduceOperation::kAverage;
-  const wire::MessageInfo ours = message_info({}, slice, {Algorithm::kRing, 0, 0}, 20);
+  const wire::MessageInfo ours = message_info({}, slice, {ScheduleKind::kRing, 0, 0}, 20);
   slice.operation.type = static_cast<DataType>(200);  // as a peer may send it
   slice.operation.operation = static_cast<ReduceOperation>(201);
-  const wire::MessageInfo theirs = message_info({}, slice, {Algorithm::kRing, 0, 0}, 20);
+  const wire::MessageInfo theirs = message_info({}, slice, {ScheduleKind::kRing, 0, 0}, 20);
   const std::string text(mismatch_error(2, 4, ours, theirs).message());
   for (const char* part : {"type bfloat16", "operation average", "type 200", "operation 201"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;

@@ -24,7 +24,7 @@ namespace {
 
 using testing::FakeNetwork;
 using Id = std::pair<uint32_t, uint64_t>;  // tag, ordinal
-using Course = ControlPlane::Course;
+using PlannedSplit = ControlPlane::PlannedSplit;
 
 constexpr uint64_t kBytes = 100'000;
 constexpr uint64_t kStreamTag = uint64_t{1} << 63;  // the plane's
@@ -32,8 +32,8 @@ constexpr uint64_t kStreamTag = uint64_t{1} << 63;  // the plane's
 // A rank that starts operations as a context does.
 struct Rank final : ControlPlaneOwner {
   std::unique_ptr<ControlPlane> plane;
-  std::map<Id, Course> courses;  // of what it has started
-  std::map<Id, uint64_t> held;   // their bytes
+  std::map<Id, PlannedSplit> splits;  // of what it has started
+  std::map<Id, uint64_t> held;        // their bytes
   std::set<Id> over;
   std::map<uint32_t, uint64_t> entered;  // by tag
   std::vector<absl::Status> nonsense;
@@ -47,25 +47,25 @@ struct Rank final : ControlPlaneOwner {
 
   void enter(uint32_t tag) { start({tag, ++entered[tag]}); }
   void start(const Id& id) {
-    const auto course = plane->start({id.first, id.second}, bytes(id.first));
-    if (course) {
-      courses[id] = *course;
+    const auto split = plane->start({id.first, id.second}, bytes(id.first));
+    if (split) {
+      splits[id] = *split;
     } else {
       held[id] = bytes(id.first);
     }
   }
   void finish(const Id& id) {
     over.insert(id);
-    const Course& course = courses.at(id);
+    const PlannedSplit& split = splits.at(id);
     plane->finish({id.first, id.second});
     std::vector<Nanos> times;
-    for (const uint32_t part : course.allocation) times.push_back(part == 0 ? 0 : 1000);
+    for (const uint32_t part : split.allocation) times.push_back(part == 0 ? 0 : 1000);
     if (times.empty()) times = {1000, 0};  // without a plan all is the first lane's
-    plane->add({{id.first, id.second}, bytes(id.first), course.number, times});
+    plane->add({{id.first, id.second}, bytes(id.first), split.number, times});
   }
 
   bool has_started(const OperationId& operation) const override {
-    return courses.contains({operation.tag, operation.ordinal});
+    return splits.contains({operation.tag, operation.ordinal});
   }
   void on_released() override {
     for (const auto& [id, bytes] : std::exchange(held, {})) start(id);
@@ -81,7 +81,7 @@ struct Rank final : ControlPlaneOwner {
     return absl::OkStatus();
   }
   double rate(RailMask /*rails*/, bool /*also_tried*/) const override { return 0; }
-  void on_nonsense(const absl::Status& why) override { nonsense.push_back(why); }
+  void on_failed(const absl::Status& why) override { nonsense.push_back(why); }
 };
 
 class ControlPlaneTest : public ::testing::Test {
@@ -188,23 +188,23 @@ class ControlPlaneTest : public ::testing::Test {
     network_->settle_down();
   }
   void finish_one(Rank& rank) {
-    for (const auto& [id, course] : rank.courses) {
-      const bool is_over_everywhere = ranks_[0].courses.contains(id) &&
-                                      ranks_[1].courses.contains(id) && !rank.over.contains(id);
+    for (const auto& [id, split] : rank.splits) {
+      const bool is_over_everywhere =
+          ranks_[0].splits.contains(id) && ranks_[1].splits.contains(id) && !rank.over.contains(id);
       if (is_over_everywhere) return rank.finish(id);
     }
   }
   // That all ranks ran each operation alike, and by how many plans.
   uint32_t plans() {
     uint32_t latest = 0;
-    EXPECT_EQ(ranks_[0].courses.size(), ranks_[1].courses.size());
-    for (const auto& [id, course] : ranks_[0].courses) {
-      const Course& other = ranks_[1].courses[id];
-      EXPECT_EQ(course.plan, other.plan);
-      EXPECT_EQ(course.number, other.number);
-      EXPECT_EQ(course.allocation, other.allocation);
-      EXPECT_EQ(course.algorithm, other.algorithm);
-      latest = std::max(latest, course.plan);
+    EXPECT_EQ(ranks_[0].splits.size(), ranks_[1].splits.size());
+    for (const auto& [id, split] : ranks_[0].splits) {
+      const PlannedSplit& other = ranks_[1].splits[id];
+      EXPECT_EQ(split.plan, other.plan);
+      EXPECT_EQ(split.number, other.number);
+      EXPECT_EQ(split.allocation, other.allocation);
+      EXPECT_EQ(split.algorithm, other.algorithm);
+      latest = std::max(latest, split.plan);
     }
     for (const Rank& rank : ranks_) EXPECT_TRUE(rank.nonsense.empty()) << rank.nonsense[0];
     return latest;
@@ -237,7 +237,7 @@ TEST_F(ControlPlaneTest, AllRanksRunEachOperationByTheSamePlan) {
     make_both(seed, options);
     run(80);
     count += plans();
-    for (const auto& [id, course] : ranks_[0].courses) algorithms.insert(course.algorithm);
+    for (const auto& [id, split] : ranks_[0].splits) algorithms.insert(split.algorithm);
   }
   EXPECT_GT(count, 50u);
   EXPECT_EQ(algorithms.size(), 3u);
@@ -255,7 +255,7 @@ TEST_F(ControlPlaneTest, OperationsThatTellNothingGoAsTheyDidBefore) {
     network_->settle_down();
   }
   for (const Rank& rank : ranks_) {
-    for (const auto& [id, course] : rank.courses) EXPECT_EQ(course.plan, 0u);
+    for (const auto& [id, split] : rank.splits) EXPECT_EQ(split.plan, 0u);
   }
 }
 
@@ -266,20 +266,20 @@ TEST_F(ControlPlaneTest, NothingIsKnownUntilAllAreConnected) {
   Rank& first = ranks_[0];
   first.enter(1);
   network_->settle_down();
-  EXPECT_TRUE((first.courses[{1, 1}].allocation.empty()));
+  EXPECT_TRUE((first.splits[{1, 1}].allocation.empty()));
   first.enter(1);
   connect(1);
-  EXPECT_EQ((first.courses[{1, 2}].plan), 0u);
+  EXPECT_EQ((first.splits[{1, 2}].plan), 0u);
   first.enter(1);
   first.finish({1, 3});  // opens the class
   network_->settle_down();
   first.enter(1);
-  EXPECT_EQ((first.courses[{1, 4}].plan), 1u);
-  EXPECT_EQ((first.courses[{1, 4}].number), 1u);
-  EXPECT_EQ((first.courses[{1, 4}].allocation.size()), 2u);
+  EXPECT_EQ((first.splits[{1, 4}].plan), 1u);
+  EXPECT_EQ((first.splits[{1, 4}].number), 1u);
+  EXPECT_EQ((first.splits[{1, 4}].allocation.size()), 2u);
   first.enter(0);  // a class that has none yet runs by the nearest one's
-  EXPECT_EQ((first.courses[{0, 1}].number), 0u);
-  EXPECT_EQ((first.courses[{0, 1}].allocation), (first.courses[{1, 4}].allocation));
+  EXPECT_EQ((first.splits[{0, 1}].number), 0u);
+  EXPECT_EQ((first.splits[{0, 1}].allocation), (first.splits[{1, 4}].allocation));
 }
 
 TEST_F(ControlPlaneTest, ARailThatIsDownSomewhereIsUsedNowhere) {
@@ -289,7 +289,7 @@ TEST_F(ControlPlaneTest, ARailThatIsDownSomewhereIsUsedNowhere) {
   plans();
   for (Rank& rank : ranks_) {
     rank.enter(1);
-    EXPECT_EQ((rank.courses[{1, 31}].allocation), all_on(1, 2));
+    EXPECT_EQ((rank.splits[{1, 31}].allocation), all_on(1, 2));
   }
 }
 
@@ -303,8 +303,8 @@ TEST_F(ControlPlaneTest, ARailThatComesBackIsUsedAgain) {
   run(60);
   EXPECT_GT(plans(), 3u);
   LaneSet used = 0;
-  for (const auto& [id, course] : ranks_[0].courses) {
-    if (id.second > 40) used |= lanes_of(course.allocation);
+  for (const auto& [id, split] : ranks_[0].splits) {
+    if (id.second > 40) used |= lanes_of(split.allocation);
   }
   EXPECT_EQ(used, 0b11u);
 }
@@ -388,12 +388,12 @@ TEST_F(ControlPlaneTest, AnEngineThatIsLostIsTakenFromAllPlans) {
   run(40);
   plans();
   const auto carries = [&](const Rank& rank, const Id& id) {
-    const Course& course = rank.courses.at(id);
-    return course.allocation.size() > kEngine && course.allocation[kEngine] > 0 &&
-           contains(course.engines, kEngine);
+    const PlannedSplit& split = rank.splits.at(id);
+    return split.allocation.size() > kEngine && split.allocation[kEngine] > 0 &&
+           contains(split.engines, kEngine);
   };
   size_t carried = 0;
-  for (const auto& [id, course] : ranks_[0].courses) {
+  for (const auto& [id, split] : ranks_[0].splits) {
     EXPECT_EQ(carries(ranks_[0], id), carries(ranks_[1], id));
     carried += carries(ranks_[0], id) ? 1 : 0;
   }
@@ -413,21 +413,21 @@ TEST_F(ControlPlaneTest, AnEngineThatIsLostIsTakenFromAllPlans) {
   run(60);
   plans();
   for (const Rank& rank : ranks_) {
-    for (const auto& [id, course] : rank.courses) {
+    for (const auto& [id, split] : rank.splits) {
       EXPECT_FALSE(id.second > 40 && carries(rank, id));
     }
   }
 
   ranks_[0].plane->regain_engine(kEngine);
   run(70);
-  for (const auto& [id, course] : ranks_[0].courses) {
+  for (const auto& [id, split] : ranks_[0].splits) {
     EXPECT_FALSE(id.second > 40 && carries(ranks_[0], id)) << "rank 1 has it not";
   }
   ranks_[1].plane->regain_engine(kEngine);
   run(140);
   plans();
   carried = 0;
-  for (const auto& [id, course] : ranks_[0].courses) {
+  for (const auto& [id, split] : ranks_[0].splits) {
     EXPECT_EQ(carries(ranks_[0], id), carries(ranks_[1], id));
     if (id.second > 70) carried += carries(ranks_[0], id) ? 1 : 0;
   }
@@ -442,8 +442,8 @@ TEST_F(ControlPlaneTest, WhatStartsWhileAnEngineIsRecoveredWaits) {
   const Allocation thirds = equal_parts(0b111, 3);
   say(control_message::Commit{1, 0b111, {{size_class_of(kBytes << 1), 1, thirds}}, {}});
   rank.enter(1);
-  EXPECT_TRUE(contains((rank.courses[{1, 1}].engines), kEngine));
-  EXPECT_EQ((rank.courses[{1, 1}].waits), 0u);
+  EXPECT_TRUE(contains((rank.splits[{1, 1}].engines), kEngine));
+  EXPECT_EQ((rank.splits[{1, 1}].waits), 0u);
   heard_.clear();
   say(control_message::Freeze{1, kEngine});
   EXPECT_TRUE(absl::StrContains(rank.plane->why_frozen(), "rank 0"));
@@ -451,12 +451,12 @@ TEST_F(ControlPlaneTest, WhatStartsWhileAnEngineIsRecoveredWaits) {
   EXPECT_EQ(std::get<control_message::Lanes>(heard_[0]).live, 0b011u);
   EXPECT_EQ(std::get<control_message::Frozen>(heard_[1]).epoch, 1u);
   rank.enter(1);
-  EXPECT_FALSE(contains((rank.courses[{1, 2}].engines), kEngine));
-  EXPECT_EQ((rank.courses[{1, 2}].waits), lane_bit(kEngine));
+  EXPECT_FALSE(contains((rank.splits[{1, 2}].engines), kEngine));
+  EXPECT_EQ((rank.splits[{1, 2}].waits), lane_bit(kEngine));
   say(control_message::Recover{1, {}});
   rank.enter(1);
-  EXPECT_FALSE(contains((rank.courses[{1, 3}].engines), kEngine));
-  EXPECT_EQ((rank.courses[{1, 3}].waits), 0u);
+  EXPECT_FALSE(contains((rank.splits[{1, 3}].engines), kEngine));
+  EXPECT_EQ((rank.splits[{1, 3}].waits), 0u);
   EXPECT_TRUE(rank.nonsense.empty());
 }
 
@@ -502,7 +502,7 @@ TEST_F(ControlPlaneTest, WhoWaitsForTheCoordinatorGoesOnWhenItLeaves) {
   EXPECT_TRUE(absl::StrContains(rank.plane->why_held(), "rank 0"));
   leave(0);
   settle_until([&] { return rank.held.empty(); });
-  EXPECT_EQ((rank.courses[{1, 1}].plan), 0u);
+  EXPECT_EQ((rank.splits[{1, 1}].plan), 0u);
   EXPECT_TRUE(rank.nonsense.empty());
 }
 
@@ -519,7 +519,7 @@ TEST_F(ControlPlaneTest, TheCoordinatorGoesOnWithoutARankThatLeaves) {
       << rank.plane->why_held();
   leave(1);
   settle_until([&] { return rank.held.empty(); });
-  EXPECT_EQ((rank.courses[{1, 2}].plan), 1u);
+  EXPECT_EQ((rank.splits[{1, 2}].plan), 1u);
   EXPECT_TRUE(rank.nonsense.empty());
 }
 

@@ -74,9 +74,9 @@ class RepairTest : public ::testing::Test {
   }
   absl::Status start(int rank, const Repair::Piece& piece, uint32_t number) {
     const auto index = static_cast<size_t>(rank);
-    const auto made = repair_slice(piece, number, part(rank), Algorithm::kRing, groups_[index]);
+    const auto made = repair_slice(piece, number, part(rank), ScheduleKind::kRing, groups_[index]);
     if (!made.ok()) return made.status();
-    auto task = hosts_.start(groups_[index], made->slice, {made->algorithm, 0, 1}, members_[index]);
+    auto task = hosts_.start(groups_[index], made->slice, {made->schedule, 0, 1}, members_[index]);
     if (!task.ok()) return task.status();
     members_[index].tasks.push_back(*std::move(task));
     return absl::OkStatus();
@@ -152,10 +152,10 @@ TEST_F(RepairTest, WhatNobodyHasOfABroadcastComesFromItsRoot) {
     slice.operation.root = 1;
     slice.operation.input = rank == 1 ? reinterpret_cast<const std::byte*>(input.data()) : nullptr;
     const auto made =
-        repair_slice({kMiddle, Repair::kNobody}, 1, slice, Algorithm::kRing, groups_[index]);
+        repair_slice({kMiddle, Repair::kNobody}, 1, slice, ScheduleKind::kRing, groups_[index]);
     ASSERT_TRUE(made.ok());
     EXPECT_EQ(made->slice.operation.input == nullptr, rank == 0);
-    auto task = hosts_.start(groups_[index], made->slice, {made->algorithm, 0, 1}, members_[index]);
+    auto task = hosts_.start(groups_[index], made->slice, {made->schedule, 0, 1}, members_[index]);
     ASSERT_TRUE(task.ok());
     members_[index].tasks.push_back(*std::move(task));
   }
@@ -173,7 +173,7 @@ TEST_F(RepairTest, PiecesThatCannotBeAreErrors) {
   EXPECT_FALSE(start(0, {{0, 4}, 2}, 1).ok()) << "no such rank";
   Slice slice = part(0);
   slice.bounds = {0, SliceBounds::kWhole / 2};
-  EXPECT_FALSE(repair_slice({kMiddle, 1}, 1, slice, Algorithm::kRing, groups_[0]).ok())
+  EXPECT_FALSE(repair_slice({kMiddle, 1}, 1, slice, ScheduleKind::kRing, groups_[0]).ok())
       << "of another slice";
   Bystander bystander([](Bystander&, const absl::Status&) {});
   const auto stand_by = [&](const Repair::Piece& piece) {

@@ -24,7 +24,7 @@ struct Listener final : JobListener {
   std::vector<wire::Abort> aborts;
   void on_abort(const wire::Abort& abort) override { aborts.push_back(abort); }
   void on_roll_call(const wire::RollCall&) override {}
-  void on_peer_gone(const absl::Status&) override {}
+  void on_failed(const absl::Status&) override {}
 };
 
 // A process with two devices on lo.

@@ -28,7 +28,7 @@ using Floats = std::vector<float>;
 // What all ranks do.
 struct Exchange {
   Collective collective = Collective::kAllgather;
-  Algorithm algorithm = Algorithm::kRing;
+  ScheduleKind schedule = ScheduleKind::kRing;
   // By rank; of an alltoall what rank 0 sends to each, and rank r sends as many to the rank r
   // further.
   Counts counts;
@@ -73,8 +73,8 @@ Floats values(size_t rank, size_t first, size_t count, uint32_t tag) {
 float summed(const Exchange& work, const Floats& operands, size_t block) {
   const auto combine = [&](float a, float b) { return reference::combine(work.operation, a, b); };
   const size_t n = operands.size();
-  if (work.algorithm == Algorithm::kDirect) return over_tree(work.operation, operands);
-  if (work.algorithm == Algorithm::kRing) {
+  if (work.schedule == ScheduleKind::kDirect) return over_tree(work.operation, operands);
+  if (work.schedule == ScheduleKind::kRing) {
     float sum = operands[(block + 1) % n];
     for (size_t i = 2; i <= n; ++i) sum = combine(sum, operands[(block + i) % n]);
     return sum;
@@ -194,7 +194,7 @@ class Waits final : public TaskOwner {
 
 void run(Rank& rank, const Exchange& work) {
   SCOPED_TRACE(absl::StrCat(collective_name(work.collective, static_cast<uint64_t>(work.root)),
-                            " by ", algorithm_name(work.algorithm), ", rank ", rank.group.rank,
+                            " by ", schedule_name(work.schedule), ", rank ", rank.group.rank,
                             " of ", rank.group.size, work.in_place ? ", in place" : "", ", counts ",
                             absl::StrJoin(work.counts, " ")));
   const auto number = static_cast<size_t>(rank.group.rank);
@@ -204,7 +204,7 @@ void run(Rank& rank, const Exchange& work) {
   {
     Progress::Guard guard(progress);
     auto task =
-        rank.engine.start(rank.group, {part.op, {}, 0, kAllRails}, {work.algorithm, 0, 0}, waits);
+        rank.engine.start(rank.group, {part.op, {}, 0, kAllRails}, {work.schedule, 0, 0}, waits);
     ASSERT_TRUE(task.ok()) << task.status();
     EXPECT_TRUE(progress.wait(guard, waits.waiter, now() + 60 * kSecond)) << (*task)->describe();
     EXPECT_EQ((*task)->poll(), Task::State::kDone) << (*task)->status();
@@ -225,28 +225,28 @@ void run(Rank& rank, const Exchange& work) {
   }
 }
 
-using Way = std::pair<Collective, Algorithm>;
+using Way = std::pair<Collective, ScheduleKind>;
 const Way kWays[] = {
-    {Collective::kAllgather, Algorithm::kRing},
-    {Collective::kAllgather, Algorithm::kBruck},
-    {Collective::kAllgather, Algorithm::kDirect},
-    {Collective::kReduceScatter, Algorithm::kRing},
-    {Collective::kReduceScatter, Algorithm::kHalvingDoubling},
-    {Collective::kReduceScatter, Algorithm::kDirect},
-    {Collective::kAlltoall, Algorithm::kDirect},
-    {Collective::kAlltoall, Algorithm::kPairwise},
-    {Collective::kGather, Algorithm::kTree},
-    {Collective::kGather, Algorithm::kDirect},
-    {Collective::kScatter, Algorithm::kTree},
-    {Collective::kScatter, Algorithm::kDirect},
+    {Collective::kAllgather, ScheduleKind::kRing},
+    {Collective::kAllgather, ScheduleKind::kBruck},
+    {Collective::kAllgather, ScheduleKind::kDirect},
+    {Collective::kReduceScatter, ScheduleKind::kRing},
+    {Collective::kReduceScatter, ScheduleKind::kHalvingDoubling},
+    {Collective::kReduceScatter, ScheduleKind::kDirect},
+    {Collective::kAlltoall, ScheduleKind::kDirect},
+    {Collective::kAlltoall, ScheduleKind::kPairwise},
+    {Collective::kGather, ScheduleKind::kTree},
+    {Collective::kGather, ScheduleKind::kDirect},
+    {Collective::kScatter, ScheduleKind::kTree},
+    {Collective::kScatter, ScheduleKind::kDirect},
 };
 
 class BlocksTest : public ::testing::TestWithParam<std::tuple<Way, int>> {
  protected:
   size_t size() const { return static_cast<size_t>(std::get<1>(GetParam())); }
   Exchange work(const Counts& counts) {
-    const auto [collective, algorithm] = std::get<0>(GetParam());
-    return {.collective = collective, .algorithm = algorithm, .counts = counts, .tag = ++tag_};
+    const auto [collective, schedule] = std::get<0>(GetParam());
+    return {.collective = collective, .schedule = schedule, .counts = counts, .tag = ++tag_};
   }
   // In place and not, to and from several roots.
   void run_on_all(World& world, const Counts& counts) {
@@ -291,7 +291,7 @@ TEST_P(BlocksTest, UnequalBlocks) {
 std::string name_of_case(const ::testing::TestParamInfo<std::tuple<Way, int>>& test) {
   const auto& [way, size] = test.param;
   std::string name =
-      absl::StrCat(traits(way.first).name, "_", algorithm_name(way.second), "_", size);
+      absl::StrCat(traits(way.first).name, "_", schedule_name(way.second), "_", size);
   std::replace_if(
       name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
   return name;
@@ -305,10 +305,10 @@ INSTANTIATE_TEST_SUITE_P(Ways, BlocksTest,
 TEST(ReduceScatter, AveragesAndLargeBlocks) {
   World world(4);
   uint32_t tag = 0;
-  for (const Algorithm algorithm :
-       {Algorithm::kRing, Algorithm::kHalvingDoubling, Algorithm::kDirect}) {
+  for (const ScheduleKind schedule :
+       {ScheduleKind::kRing, ScheduleKind::kHalvingDoubling, ScheduleKind::kDirect}) {
     const Exchange work{.collective = Collective::kReduceScatter,
-                        .algorithm = algorithm,
+                        .schedule = schedule,
                         .counts = Counts(4, 700'001),
                         .tag = ++tag,
                         .operation = ReduceOperation::kAverage};

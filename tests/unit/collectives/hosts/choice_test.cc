@@ -23,7 +23,8 @@ Operation operation_of(size_t elements) {
 }
 
 Algorithm chosen(Algorithm asked, int ranks, const Operation& operation) {
-  return HostsEngine::choose(asked, ranks, operation).value_or(Algorithm::kAuto);
+  const auto schedule = HostsEngine::choose(asked, ranks, operation);
+  return schedule.ok() ? static_cast<Algorithm>(*schedule) : Algorithm::kAuto;
 }
 
 Algorithm chosen(int ranks, size_t elements) {
@@ -96,8 +97,8 @@ TEST(HostsEngine, RivalsHaveTheSamePeers) {
       Group group;
       group.rank = rank;
       group.size = size;
-      EXPECT_EQ(engine.peers(group, {}, {Algorithm::kRecursiveDoubling, 0, 0}),
-                engine.peers(group, {}, {Algorithm::kHalvingDoubling, 0, 0}));
+      EXPECT_EQ(engine.peers(group, {}, {ScheduleKind::kRecursiveDoubling, 0, 0}),
+                engine.peers(group, {}, {ScheduleKind::kHalvingDoubling, 0, 0}));
     }
   }
 }
@@ -121,7 +122,8 @@ TEST(HostsEngine, ChoosesAmongThoseThatSumOverTheTree) {
 }
 
 TEST(HostsEngine, TakesWhatWasAskedFor) {
-  for (const Algorithm asked : kAlgorithms) {
+  for (const ScheduleKind schedule : kSchedules) {
+    const auto asked = static_cast<Algorithm>(schedule);
     EXPECT_EQ(chosen(asked, 8, operation_of(1000)), asked);
     EXPECT_EQ(chosen(asked, 8, operation_of(0)), Algorithm::kRecursiveDoubling);
     for (const size_t elements : {0, 1000}) {
@@ -129,7 +131,7 @@ TEST(HostsEngine, TakesWhatWasAskedFor) {
         const auto choice = HostsEngine::choose(asked, 8, operation);
         EXPECT_EQ(choice.ok(), sums_over_tree(asked)) << choice.status();
         if (choice.ok() && elements > 0) {
-          EXPECT_EQ(*choice, asked);
+          EXPECT_EQ(*choice, schedule);
         }
       }
     }
@@ -148,13 +150,13 @@ TEST(HostsEngine, RefusesAnOrderThatTheOperationDoesNotAllow) {
 
 TEST(HostsEngine, PeersAreMutual) {
   const HostsEngine engine;
-  for (const Algorithm algorithm : kAlgorithms) {
+  for (const ScheduleKind schedule : kSchedules) {
     for (int size = 1; size <= 33; ++size) {
       const auto peers = [&](int rank) {
         Group group;
         group.rank = rank;
         group.size = size;
-        return engine.peers(group, {}, {algorithm, 0, 0});
+        return engine.peers(group, {}, {schedule, 0, 0});
       };
       for (int rank = 0; rank < size; ++rank) {
         for (const int peer : peers(rank)) {

@@ -61,12 +61,12 @@ const std::map<int, std::vector<int>> kBcubeGroups = {
     {13, {13}}, {14, {2, 7}}, {15, {3, 5}}, {16, {4, 4}}};
 
 template <typename T>
-std::vector<T> combined(Algorithm algorithm, ReduceOperation operation, int size, size_t elements,
+std::vector<T> combined(ScheduleKind schedule, ReduceOperation operation, int size, size_t elements,
                         uint32_t tag) {
-  switch (algorithm) {
-    case Algorithm::kRing:
+  switch (schedule) {
+    case ScheduleKind::kRing:
       return by_ring<T>(operation, size, elements, tag);
-    case Algorithm::kBcube:
+    case ScheduleKind::kBcube:
       return by_groups<T>(operation, kBcubeGroups.at(size), elements, tag);
     default:
       return by_groups<T>(operation, {size}, elements, tag);
@@ -74,25 +74,25 @@ std::vector<T> combined(Algorithm algorithm, ReduceOperation operation, int size
 }
 
 template <typename T>
-std::vector<T> expected(Algorithm algorithm, ReduceOperation operation, int size, size_t elements,
+std::vector<T> expected(ScheduleKind schedule, ReduceOperation operation, int size, size_t elements,
                         uint32_t tag) {
-  auto result = combined<T>(algorithm, operation, size, elements, tag);
+  auto result = combined<T>(schedule, operation, size, elements, tag);
   if (operation == ReduceOperation::kAverage) {
     for (T& value : result) value = reference::divide(value, size);
   }
   return result;
 }
 
-constexpr Algorithm kAlgorithms[] = {Algorithm::kRing, Algorithm::kRecursiveDoubling,
-                                     Algorithm::kHalvingDoubling, Algorithm::kDirect,
-                                     Algorithm::kBcube};
+constexpr ScheduleKind kSchedules[] = {ScheduleKind::kRing, ScheduleKind::kRecursiveDoubling,
+                                       ScheduleKind::kHalvingDoubling, ScheduleKind::kDirect,
+                                       ScheduleKind::kBcube};
 
 template <typename T>
-void check_allreduce(Rank& rank, Algorithm algorithm, const Work& work,
+void check_allreduce(Rank& rank, ScheduleKind schedule, const Work& work,
                      const std::vector<Lane>& lanes, const std::vector<T>& wanted,
                      const std::vector<T>& in) {
   Progress& progress = rank.endpoint->progress();
-  RankRun<T> run(rank, algorithm, work, lanes, in);
+  RankRun<T> run(rank, schedule, work, lanes, in);
   {
     Progress::Guard guard(progress);
     run.start();
@@ -110,11 +110,12 @@ void check_allreduce(Rank& rank, Algorithm algorithm, const Work& work,
 }
 
 template <typename T = float>
-void allreduce(Rank& rank, Algorithm algorithm, const Work& work, const std::vector<Lane>& lanes) {
+void allreduce(Rank& rank, ScheduleKind schedule, const Work& work,
+               const std::vector<Lane>& lanes) {
   // A function of the user's own is a sum.
   const auto operation = work.function == nullptr ? work.operation : ReduceOperation::kSum;
-  check_allreduce(rank, algorithm, work, lanes,
-                  expected<T>(algorithm, operation, rank.group.size, work.elements, work.tag),
+  check_allreduce(rank, schedule, work, lanes,
+                  expected<T>(schedule, operation, rank.group.size, work.elements, work.tag),
                   inputs<T>(rank.group.rank, work));
 }
 

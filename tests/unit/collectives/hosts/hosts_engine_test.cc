@@ -18,19 +18,19 @@ namespace nezha {
 namespace {
 
 TEST(HostsEngine, NoRankIsDoneBeforeTheLastHasBegun) {
-  std::vector<std::pair<Algorithm, size_t>> cases;
-  for (const Algorithm algorithm : kAlgorithms) {
+  std::vector<std::pair<ScheduleKind, size_t>> cases;
+  for (const ScheduleKind schedule : kSchedules) {
     for (const size_t elements : {0, 1, 1000}) {
       // Around a ring of nothing a rank waits for nobody: the engine does not choose it.
-      if (algorithm != Algorithm::kRing || elements > 0) cases.emplace_back(algorithm, elements);
+      if (schedule != ScheduleKind::kRing || elements > 0) cases.emplace_back(schedule, elements);
     }
   }
-  for (const auto& [algorithm, elements] : cases) {
+  for (const auto& [schedule, elements] : cases) {
     World world(4);
     std::vector<std::unique_ptr<RankRun<>>> runs;
     runs.reserve(4);
     for (int r = 0; r < 4; ++r) {
-      runs.push_back(std::make_unique<RankRun<>>(world.rank(r), algorithm, Work{elements, 1},
+      runs.push_back(std::make_unique<RankRun<>>(world.rank(r), schedule, Work{elements, 1},
                                                  std::vector<Lane>{kWhole}));
     }
     const auto progress_of = [&](int r) -> Progress& { return world.rank(r).endpoint->progress(); };
@@ -60,9 +60,9 @@ TEST(HostsEngine, Megabytes) {
     World world(size);
     on_all_ranks(world, [](Rank& rank) {
       uint32_t tag = 0;
-      for (const Algorithm algorithm : kAlgorithms) {
-        allreduce(rank, algorithm, {(1 << 20) + 1, ++tag}, {kWhole});
-        allreduce(rank, algorithm, {(1 << 18) + 7, ++tag, true}, {kWhole});
+      for (const ScheduleKind schedule : kSchedules) {
+        allreduce(rank, schedule, {(1 << 20) + 1, ++tag}, {kWhole});
+        allreduce(rank, schedule, {(1 << 18) + 7, ++tag, true}, {kWhole});
       }
     });
   }
@@ -76,7 +76,7 @@ void run_operations_of_different_tags(World& world) {
         for (uint32_t i = 0; i < 10; ++i) {
           // Another order on each rank.
           const uint32_t tag = (t + static_cast<uint32_t>(rank.group.rank)) % 4;
-          allreduce(rank, kAlgorithms[(tag + i) % std::size(kAlgorithms)],
+          allreduce(rank, kSchedules[(tag + i) % std::size(kSchedules)],
                     {1000 * (tag + 1) + i, tag}, {kWhole});
         }
       });
@@ -94,18 +94,18 @@ TEST(HostsEngine, RailsMayHaveThreadsOfTheirOwn) {
   World world(4, allowed_cpus());
   run_operations_of_different_tags(world);
   on_all_ranks(world, [](Rank& rank) {
-    for (const Algorithm algorithm : kAlgorithms) {
-      allreduce(rank, algorithm, {(1 << 18) + 1, 7}, {kWhole});
+    for (const ScheduleKind schedule : kSchedules) {
+      allreduce(rank, schedule, {(1 << 18) + 1, 7}, {kWhole});
     }
   });
 }
 
 TEST(HostsEngine, RanksThatDisagreeAreTold) {
-  for (const Algorithm algorithm : kAlgorithms) {
+  for (const ScheduleKind schedule : kSchedules) {
     World world(2);
-    on_all_ranks(world, [algorithm](Rank& rank) {
+    on_all_ranks(world, [schedule](Rank& rank) {
       Progress& progress = rank.endpoint->progress();
-      RankRun run(rank, algorithm, {rank.group.rank == 0 ? size_t{100} : 101, 1}, {kWhole});
+      RankRun run(rank, schedule, {rank.group.rank == 0 ? size_t{100} : 101, 1}, {kWhole});
       Progress::Guard guard(progress);
       run.start();
       EXPECT_TRUE(progress.wait(guard, run.waiter, now() + 60 * kSecond));
@@ -122,19 +122,19 @@ TEST(HostsEngine, RanksThatDisagreeAreTold) {
 TEST(HostsEngine, OperationsThatDifferHavePeersOfTheirOwn) {
   struct Case {
     Collective collective;
-    Algorithm algorithm;
+    ScheduleKind schedule;
     int root, rank, size;
   };
   const std::vector<Case> cases{
-      {Collective::kAllreduce, Algorithm::kRecursiveDoubling, 0, 0, 4},
-      {Collective::kAllreduce, Algorithm::kDirect, 0, 0, 4},
-      {Collective::kAllreduce, Algorithm::kDirect, 0, 3, 4},
-      {Collective::kAllreduce, Algorithm::kDirect, 0, 3, 8},
-      {Collective::kBroadcast, Algorithm::kTree, 0, 3, 8},
-      {Collective::kBroadcast, Algorithm::kTree, 3, 3, 8},
-      {Collective::kReduce, kOrderedTree, 3, 3, 8},
-      {Collective::kReduce, Algorithm::kTree, 3, 3, 8},
-      {Collective::kBarrier, kDissemination, 0, 3, 8},
+      {Collective::kAllreduce, ScheduleKind::kRecursiveDoubling, 0, 0, 4},
+      {Collective::kAllreduce, ScheduleKind::kDirect, 0, 0, 4},
+      {Collective::kAllreduce, ScheduleKind::kDirect, 0, 3, 4},
+      {Collective::kAllreduce, ScheduleKind::kDirect, 0, 3, 8},
+      {Collective::kBroadcast, ScheduleKind::kTree, 0, 3, 8},
+      {Collective::kBroadcast, ScheduleKind::kTree, 3, 3, 8},
+      {Collective::kReduce, ScheduleKind::kOrderedTree, 3, 3, 8},
+      {Collective::kReduce, ScheduleKind::kTree, 3, 3, 8},
+      {Collective::kBarrier, ScheduleKind::kDissemination, 0, 3, 8},
   };
   HostsEngine engine;
   std::vector<int> before;
@@ -146,10 +146,10 @@ TEST(HostsEngine, OperationsThatDifferHavePeersOfTheirOwn) {
     Group group;
     group.rank = each.rank;
     group.size = each.size;
-    const std::vector<int> peers = engine.peers(group, op, {each.algorithm});
+    const std::vector<int> peers = engine.peers(group, op, {each.schedule});
     EXPECT_NE(peers, before);
-    EXPECT_EQ(peers, HostsEngine().peers(group, op, {each.algorithm}));
-    EXPECT_EQ(peers, engine.peers(group, op, {each.algorithm}));
+    EXPECT_EQ(peers, HostsEngine().peers(group, op, {each.schedule}));
+    EXPECT_EQ(peers, engine.peers(group, op, {each.schedule}));
     before = peers;
   }
 }
@@ -163,12 +163,12 @@ TEST(HostsEngine, SegmentsThatCutElementsAreRefused) {
   } mute;
   constexpr size_t kElements = 100;
   const std::vector<std::byte> data(8);
-  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kRecursiveDoubling}) {
+  for (const ScheduleKind schedule : {ScheduleKind::kRing, ScheduleKind::kRecursiveDoubling}) {
     for (const auto& [offset, length] : {std::pair<uint64_t, size_t>{2, 4}, {4, 3}}) {
       SCOPED_TRACE(absl::StrCat("offset ", offset, ", length ", length));
       World world(2);
       Progress& progress = world.rank(0).endpoint->progress();
-      RankRun run(world.rank(0), algorithm, {kElements, 1}, {kWhole});
+      RankRun run(world.rank(0), schedule, {kElements, 1}, {kWhole});
       {
         Progress::Guard guard(progress);
         run.start();
@@ -181,7 +181,7 @@ TEST(HostsEngine, SegmentsThatCutElementsAreRefused) {
         op.element_size = sizeof(float);
         op.tag = 1;
         EnginePlan plan;
-        plan.algorithm = algorithm;
+        plan.schedule = schedule;
         Channel& channel = *rogue.group.channels[0];
         OutMessage* message = channel.open(
             message_info(rogue.group, {op, {}, 0}, plan, kElements * sizeof(float)), {}, &mute);
@@ -209,17 +209,17 @@ TEST(HostsEngine, SegmentsThatCutElementsAreRefused) {
 }
 
 TEST(HostsEngine, ADeadRankFailsTheOthersTask) {
-  for (const Algorithm algorithm : kAlgorithms) {
+  for (const ScheduleKind schedule : kSchedules) {
     for (const size_t elements : {size_t{10}, size_t{200'000}}) {
       World world(3);
-      on_all_ranks(world, [algorithm](Rank& rank) {
-        allreduce(rank, algorithm, {1000, 1}, {kWhole});
+      on_all_ranks(world, [schedule](Rank& rank) {
+        allreduce(rank, schedule, {1000, 1}, {kWhole});
       });
       world.kill(2);
       // Rank 0 is joined to rank 2 in all algorithms.
       Rank& rank = world.rank(0);
       Progress& progress = rank.endpoint->progress();
-      RankRun run(rank, algorithm, {elements, 3, true}, {kWhole});
+      RankRun run(rank, schedule, {elements, 3, true}, {kWhole});
       Progress::Guard guard(progress);
       run.start();
       EXPECT_TRUE(progress.wait(guard, run.waiter, now() + 60 * kSecond));
@@ -233,7 +233,7 @@ TEST(HostsEngine, ADeadRankFailsTheOthersTask) {
 
 // Rank 0's, in a partial sum if there are three ranks. Also when the data has come before it is
 // asked for, and is reduced while the task starts.
-void check_function_that_throws(Algorithm algorithm, int size, bool data_is_there) {
+void check_function_that_throws(ScheduleKind schedule, int size, bool data_is_there) {
   const ReduceFunction nothing = [](void*, const void*, const void*, size_t) {};
   const ReduceFunction throws = [](void*, const void*, const void*, size_t) {
     throw std::runtime_error("out of luck");
@@ -246,7 +246,7 @@ void check_function_that_throws(Algorithm algorithm, int size, bool data_is_ther
                     .tag = 1,
                     .operation = ReduceOperation::kCustom,
                     .function = r == 0 ? &throws : &nothing};
-    runs.push_back(std::make_unique<RankRun<>>(world.rank(r), algorithm, work, one_rail));
+    runs.push_back(std::make_unique<RankRun<>>(world.rank(r), schedule, work, one_rail));
   }
   const auto start = [&](int rank) {
     Progress::Guard guard(world.rank(rank).endpoint->progress());
@@ -255,7 +255,7 @@ void check_function_that_throws(Algorithm algorithm, int size, bool data_is_ther
   if (!data_is_there) start(0);
   for (int r = 1; r < size; ++r) start(r);
   if (data_is_there) {  // what the same link carries later has come, too
-    on_all_ranks(world, [&](Rank& rank) { allreduce(rank, algorithm, {1000, 2}, one_rail); });
+    on_all_ranks(world, [&](Rank& rank) { allreduce(rank, schedule, {1000, 2}, one_rail); });
     start(0);
   }
   for (int r = 0; r < size; ++r) {
@@ -273,24 +273,24 @@ void check_function_that_throws(Algorithm algorithm, int size, bool data_is_ther
 }
 
 TEST(HostsEngine, AFunctionThatThrowsFailsTheTask) {
-  for (const Algorithm algorithm : kAlgorithms) {
+  for (const ScheduleKind schedule : kSchedules) {
     for (const int size : {2, 3}) {
       for (const bool data_is_there : {false, true}) {
-        SCOPED_TRACE(absl::StrCat(algorithm_name(algorithm), ", ", size, " ranks, ",
+        SCOPED_TRACE(absl::StrCat(schedule_name(schedule), ", ", size, " ranks, ",
                                   data_is_there ? "late" : "early"));
-        check_function_that_throws(algorithm, size, data_is_there);
+        check_function_that_throws(schedule, size, data_is_there);
       }
     }
   }
 }
 
 TEST(HostsEngine, AFrozenTaskLeavesTheMemoryAlone) {
-  for (const Algorithm algorithm : kAlgorithms) {
+  for (const ScheduleKind schedule : kSchedules) {
     World world(2);
     {
       Rank& rank = world.rank(0);
       Progress& progress = rank.endpoint->progress();
-      auto run = std::make_unique<RankRun<>>(rank, algorithm, Work{50'000, 1, true},
+      auto run = std::make_unique<RankRun<>>(rank, schedule, Work{50'000, 1, true},
                                              std::vector<Lane>{kWhole});
       Progress::Guard guard(progress);
       run->start();
@@ -302,7 +302,7 @@ TEST(HostsEngine, AFrozenTaskLeavesTheMemoryAlone) {
     }
     Rank& other = world.rank(1);
     Progress& progress = other.endpoint->progress();
-    RankRun run(other, algorithm, {50'000, 1, true}, {kWhole});
+    RankRun run(other, schedule, {50'000, 1, true}, {kWhole});
     Progress::Guard guard(progress);
     run.start();
     EXPECT_FALSE(progress.wait(guard, run.waiter, now() + 20 * kMillisecond));

@@ -24,7 +24,7 @@
 namespace nezha {
 namespace {
 
-constexpr auto kChain = Algorithm::kRing;
+constexpr auto kChain = ScheduleKind::kChain;
 
 // What an element is, in the documented order of each algorithm.
 template <typename T>
@@ -50,7 +50,7 @@ T by_tree(const Combine<T>& combine, const std::vector<T>& operands, size_t firs
 }
 
 template <typename T>
-std::vector<T> expected(Algorithm algorithm, const Work& work, int size) {
+std::vector<T> expected(ScheduleKind schedule, const Work& work, int size) {
   std::vector<T> result(work.elements);
   const auto n = static_cast<size_t>(size);
   const auto root = static_cast<size_t>(work.root);
@@ -63,25 +63,25 @@ std::vector<T> expected(Algorithm algorithm, const Work& work, int size) {
       result[i] = operands[root];
       continue;
     }
-    if (algorithm == Algorithm::kTree)
+    if (schedule == ScheduleKind::kTree)
       std::rotate(operands.begin(), operands.begin() + work.root, operands.end());
-    result[i] = algorithm == kChain               ? by_chain(combine, operands, root)
-                : algorithm == Algorithm::kDirect ? over_tree(operation, operands)
-                                                  : by_tree(combine, operands, 0, n);
+    result[i] = schedule == kChain                  ? by_chain(combine, operands, root)
+                : schedule == ScheduleKind::kDirect ? over_tree(operation, operands)
+                                                    : by_tree(combine, operands, 0, n);
     if (operation == ReduceOperation::kAverage) result[i] = reference::divide(result[i], size);
   }
   return result;
 }
 
 template <typename T = float>
-void run(Rank& rank, Algorithm algorithm, const Work& work,
+void run(Rank& rank, ScheduleKind schedule, const Work& work,
          const std::vector<Lane>& lanes = {kWhole}) {
   SCOPED_TRACE(absl::StrCat(collective_name(work.collective, static_cast<uint64_t>(work.root)),
-                            " by ", algorithm_name(algorithm), ", ", work.elements, " elements of ",
+                            " by ", schedule_name(schedule), ", ", work.elements, " elements of ",
                             nameOf(dataTypeOf<T>()), ", ", nameOf(work.operation), ", rank ",
                             rank.group.rank, work.in_place ? ", in place" : ""));
   Progress& progress = rank.endpoint->progress();
-  RankRun<T> part(rank, algorithm, work, lanes);
+  RankRun<T> part(rank, schedule, work, lanes);
   {
     Progress::Guard guard(progress);
     part.start();
@@ -92,23 +92,23 @@ void run(Rank& rank, Algorithm algorithm, const Work& work,
   ASSERT_TRUE(part.status.ok()) << part.status;
   EXPECT_TRUE(part.input_is_intact());
   if (!part.has_result()) return;
-  const std::vector<T> wanted = expected<T>(algorithm, work, rank.group.size);
+  const std::vector<T> wanted = expected<T>(schedule, work, rank.group.size);
   for (size_t i = 0; i < work.elements; ++i) {
     ASSERT_EQ(reference::bits_of(part.result()[i]), reference::bits_of(wanted[i]))
         << "element " << i;
   }
 }
 
-using Way = std::pair<Collective, Algorithm>;
-const Way kWays[] = {{Collective::kBroadcast, Algorithm::kTree},
+using Way = std::pair<Collective, ScheduleKind>;
+const Way kWays[] = {{Collective::kBroadcast, ScheduleKind::kTree},
                      {Collective::kBroadcast, kChain},
-                     {Collective::kReduce, Algorithm::kTree},
-                     {Collective::kReduce, kOrderedTree},
+                     {Collective::kReduce, ScheduleKind::kTree},
+                     {Collective::kReduce, ScheduleKind::kOrderedTree},
                      {Collective::kReduce, kChain},
-                     {Collective::kReduce, Algorithm::kDirect}};
+                     {Collective::kReduce, ScheduleKind::kDirect}};
 
 // Around a ring of nothing a rank waits for nobody: the engine does not choose it.
-size_t least_elements(Algorithm algorithm) { return algorithm == kChain ? 1 : 0; }
+size_t least_elements(ScheduleKind schedule) { return schedule == kChain ? 1 : 0; }
 
 // The engine keeps the last schedule, and theirs are of one tree, the other way round.
 TEST(HostsEngine, AReduceAfterABroadcastHasAScheduleOfItsOwn) {
@@ -117,7 +117,7 @@ TEST(HostsEngine, AReduceAfterABroadcastHasAScheduleOfItsOwn) {
     uint32_t tag = 0;
     for (const Collective collective :
          {Collective::kBroadcast, Collective::kReduce, Collective::kBroadcast}) {
-      run(rank, Algorithm::kTree, {.elements = 1000, .tag = ++tag, .collective = collective});
+      run(rank, ScheduleKind::kTree, {.elements = 1000, .tag = ++tag, .collective = collective});
     }
   });
 }
@@ -168,13 +168,13 @@ TEST_P(RootedTest, SlicesDoNotChangeTheBits) {
 }
 
 template <typename T>
-void run_each(Rank& rank, Algorithm algorithm, Work work) {
+void run_each(Rank& rank, ScheduleKind schedule, Work work) {
   for (const ReduceOperation operation :
        {ReduceOperation::kSum, ReduceOperation::kProduct, ReduceOperation::kMin,
         ReduceOperation::kMax, ReduceOperation::kAverage}) {
     work.operation = operation;
     work.in_place = !work.in_place;
-    run<T>(rank, algorithm, work);
+    run<T>(rank, schedule, work);
     if (work.collective == Collective::kBroadcast || ::testing::Test::HasFailure()) return;
   }
 }
@@ -193,7 +193,7 @@ TEST_P(RootedTest, OtherTypesAndOperations) {
 std::string name_of_way(const ::testing::TestParamInfo<std::tuple<Way, int>>& info) {
   const auto& [way, size] = info.param;
   std::string name = absl::StrCat(way.first == Collective::kReduce ? "reduce" : "broadcast", " by ",
-                                  algorithm_name(way.second));
+                                  schedule_name(way.second));
   std::erase_if(name, [](char c) { return !std::isalpha(c); });
   return absl::StrCat(name, "_", size);
 }
@@ -208,10 +208,10 @@ TEST(Rooted, Megabytes) {
     World world(size);
     on_all_ranks(world, [](Rank& rank) {
       uint32_t tag = 0;
-      for (const auto& [collective, algorithm] : kWays) {
+      for (const auto& [collective, schedule] : kWays) {
         const int root = static_cast<int>(++tag) % rank.group.size;
-        const size_t elements = algorithm == kChain ? (5 << 20) + 1 : (1 << 20) + 7;
-        run(rank, algorithm,
+        const size_t elements = schedule == kChain ? (5 << 20) + 1 : (1 << 20) + 7;
+        run(rank, schedule,
             {.elements = elements, .tag = tag, .collective = collective, .root = root});
       }
     });
@@ -228,7 +228,7 @@ TEST(Rooted, OperandsStayInTheOrderOfRanks) {
   for (const int size : {2, 3, 5, 8}) {
     World world(size);
     on_all_ranks(world, [&](Rank& rank) {
-      for (const Algorithm algorithm : {kOrderedTree, Algorithm::kDirect}) {
+      for (const ScheduleKind schedule : {ScheduleKind::kOrderedTree, ScheduleKind::kDirect}) {
         for (int root = 0; root < size; ++root) {
           const Work work{.elements = 1003,
                           .tag = static_cast<uint32_t>(root),
@@ -237,7 +237,7 @@ TEST(Rooted, OperandsStayInTheOrderOfRanks) {
                           .function = &function,
                           .collective = Collective::kReduce,
                           .root = root};
-          RankRun<uint64_t> part(rank, algorithm, work, {kWhole});
+          RankRun<uint64_t> part(rank, schedule, work, {kWhole});
           Progress& progress = rank.endpoint->progress();
           Progress::Guard guard(progress);
           part.start();
@@ -271,9 +271,9 @@ class Parts {
     parts_[static_cast<size_t>(r)].reset();
     progress(r).run_deferred();
   }
-  RankRun<>& start(int r, Algorithm algorithm, const Work& work) {
+  RankRun<>& start(int r, ScheduleKind schedule, const Work& work) {
     auto& part = parts_[static_cast<size_t>(r)];
-    part = std::make_unique<RankRun<>>(world_.rank(r), algorithm, work, std::vector<Lane>{kWhole});
+    part = std::make_unique<RankRun<>>(world_.rank(r), schedule, work, std::vector<Lane>{kWhole});
     Progress::Guard guard(progress(r));
     part->start();
     progress(r).run_deferred();
@@ -297,13 +297,13 @@ TEST(Barrier, NoRankLeavesBeforeTheLastHasCome) {
       Parts parts(world);
       const Work work{.tag = static_cast<uint32_t>(last), .collective = Collective::kBarrier};
       for (int r = 0; r < size; ++r) {
-        if (r != last) parts.start(r, kDissemination, work);
+        if (r != last) parts.start(r, ScheduleKind::kDissemination, work);
       }
       for (int r = 0; r < size; ++r) {
         if (r == last) continue;
         EXPECT_FALSE(parts.is_over(r, 3 * kMillisecond)) << r << " of " << size;
       }
-      parts.start(last, kDissemination, work);
+      parts.start(last, ScheduleKind::kDissemination, work);
       for (int r = 0; r < size; ++r) EXPECT_TRUE(parts.is_over(r)) << r << " of " << size;
     }
   }
@@ -311,15 +311,16 @@ TEST(Barrier, NoRankLeavesBeforeTheLastHasCome) {
 
 // Whoever disagrees with whom: in the end nobody has succeeded in silence, and who fails names the
 // other and both calls.
-void check_disagreement(int size, int odd_one, std::pair<Algorithm, Work> its,
-                        std::pair<Algorithm, Work> others, const std::vector<std::string>& named) {
+void check_disagreement(int size, int odd_one, std::pair<ScheduleKind, Work> its,
+                        std::pair<ScheduleKind, Work> others,
+                        const std::vector<std::string>& named) {
   SCOPED_TRACE(absl::StrCat(named[0], " at rank ", odd_one, " of ", size, ", else ", named[1]));
   World world(size);
   Parts parts(world);
   std::vector<RankRun<>*> all;
   for (int r = 0; r < size; ++r) {
-    const auto& [algorithm, work] = r == odd_one ? its : others;
-    all.push_back(&parts.start(r, algorithm, work));
+    const auto& [schedule, work] = r == odd_one ? its : others;
+    all.push_back(&parts.start(r, schedule, work));
   }
   // Its right neighbour hears of it at once.
   const int right = (odd_one + 1) % size;
@@ -337,31 +338,31 @@ TEST(Rooted, RanksThatDisagreeAreTold) {
   };
   for (const int size : {2, 4, 5}) {
     for (int odd_one = 0; odd_one < size; ++odd_one) {
-      for (const auto& [collective, algorithm] : kWays) {
+      for (const auto& [collective, schedule] : kWays) {
         const bool is_reduce = collective == Collective::kReduce;
-        const size_t elements = algorithm == kChain ? 100'000 : 100;
+        const size_t elements = schedule == kChain ? 100'000 : 100;
         const std::string name = is_reduce ? "reduce to rank " : "broadcast from rank ";
-        check_disagreement(size, odd_one, {algorithm, work(collective, 1, elements)},
-                           {algorithm, work(collective, 0, elements)},
+        check_disagreement(size, odd_one, {schedule, work(collective, 1, elements)},
+                           {schedule, work(collective, 0, elements)},
                            {absl::StrCat(name, 1), absl::StrCat(name, 0)});
-        check_disagreement(size, odd_one, {kDissemination, work(Collective::kBarrier, 0, 0)},
-                           {algorithm, work(collective, 1, elements)},
-                           {"barrier", absl::StrCat(name, 1)});
+        check_disagreement(
+            size, odd_one, {ScheduleKind::kDissemination, work(Collective::kBarrier, 0, 0)},
+            {schedule, work(collective, 1, elements)}, {"barrier", absl::StrCat(name, 1)});
       }
     }
   }
 }
 
 TEST(Rooted, ADeadRankFailsTheOthersTask) {
-  for (const auto& [collective, algorithm] : kWays) {
+  for (const auto& [collective, schedule] : kWays) {
     for (const size_t elements : {size_t{10}, size_t{200'000}}) {
       World world(3);
       const Work work{.elements = elements, .tag = 1, .collective = collective, .root = 1};
-      on_all_ranks(world, [&, algorithm = algorithm](Rank& rank) { run(rank, algorithm, work); });
+      on_all_ranks(world, [&, schedule = schedule](Rank& rank) { run(rank, schedule, work); });
       world.kill(2);
       Rank& rank = world.rank(0);  // which is its right neighbour
       Progress& progress = rank.endpoint->progress();
-      RankRun part(rank, algorithm, work, {kWhole});
+      RankRun part(rank, schedule, work, {kWhole});
       Progress::Guard guard(progress);
       part.start();
       EXPECT_TRUE(progress.wait(guard, part.waiter, now() + 60 * kSecond));
@@ -377,12 +378,12 @@ TEST(Rooted, ADeadRankFailsTheOthersTask) {
 TEST(Rooted, ARankMayLeaveBeforeThoseThatItSentToHaveCome) {
   World world(3);
   on_all_ranks(world, [](Rank& rank) {  // joins them all
-    run(rank, Algorithm::kDirect, {.elements = 1000, .collective = Collective::kReduce});
+    run(rank, ScheduleKind::kDirect, {.elements = 1000, .collective = Collective::kReduce});
   });
   Parts parts(world);
   const Work work{.elements = 100, .tag = 1, .collective = Collective::kReduce, .root = 0};
-  parts.start(1, Algorithm::kTree, work);
-  parts.start(2, Algorithm::kTree, work);
+  parts.start(1, ScheduleKind::kTree, work);
+  parts.start(2, ScheduleKind::kTree, work);
   ASSERT_TRUE(parts.is_over(2));
   parts.end(2);
   world.kill(2);
@@ -395,7 +396,7 @@ TEST(Rooted, ARankMayLeaveBeforeThoseThatItSentToHaveCome) {
     root.endpoint->progress().wait(guard, tick, now() + kMillisecond);
     linked = root.group.channels[2]->up() != 0;
   }
-  const RankRun<>& its = parts.start(0, Algorithm::kTree, work);
+  const RankRun<>& its = parts.start(0, ScheduleKind::kTree, work);
   EXPECT_TRUE(parts.is_over(0));
   EXPECT_TRUE(its.status.ok()) << its.status;
   EXPECT_TRUE(parts.is_over(1));
@@ -405,7 +406,7 @@ TEST(Rooted, AFunctionThatThrowsFailsTheTask) {
   const ReduceFunction throws = [](void*, const void*, const void*, size_t) {
     throw std::runtime_error("out of luck");
   };
-  for (const auto& [collective, algorithm] : kWays) {
+  for (const auto& [collective, schedule] : kWays) {
     if (collective == Collective::kBroadcast) continue;
     World world(3);
     Parts parts(world);
@@ -417,9 +418,9 @@ TEST(Rooted, AFunctionThatThrowsFailsTheTask) {
                     .root = 0};
     RankRun<>* root = nullptr;
     // The root last: what others send may have come before it asks.
-    for (int r = 2; r >= 0; --r) root = &parts.start(r, algorithm, work);
+    for (int r = 2; r >= 0; --r) root = &parts.start(r, schedule, work);
     // Along the chain it is rank 2 that fails first, and rank 0 has nothing to add to.
-    const int failing = algorithm == kChain ? 2 : 0;
+    const int failing = schedule == kChain ? 2 : 0;
     EXPECT_TRUE(parts.is_over(failing));
     if (failing == 0) {
       EXPECT_TRUE(absl::IsInternal(root->status)) << root->status;
@@ -465,13 +466,13 @@ TEST(HostsEngine, ChoosesForOtherCollectives) {
     op.commutative = commutative;
     return *HostsEngine::choose(Algorithm::kAuto, ranks, op);
   };
-  EXPECT_EQ(chosen(Collective::kBarrier, 0), kDissemination);
-  EXPECT_EQ(chosen(Collective::kBroadcast, 0), Algorithm::kTree);
-  EXPECT_EQ(chosen(Collective::kReduce, 1000), Algorithm::kTree);
-  EXPECT_EQ(chosen(Collective::kReduce, 1000, false), kOrderedTree);
+  EXPECT_EQ(chosen(Collective::kBarrier, 0), ScheduleKind::kDissemination);
+  EXPECT_EQ(chosen(Collective::kBroadcast, 0), ScheduleKind::kTree);
+  EXPECT_EQ(chosen(Collective::kReduce, 1000), ScheduleKind::kTree);
+  EXPECT_EQ(chosen(Collective::kReduce, 1000, false), ScheduleKind::kOrderedTree);
   EXPECT_EQ(chosen(Collective::kBroadcast, 10 << 20), kChain);
   EXPECT_EQ(chosen(Collective::kReduce, 10 << 20), kChain);
-  EXPECT_EQ(chosen(Collective::kReduce, 10 << 20, false), Algorithm::kDirect);
+  EXPECT_EQ(chosen(Collective::kReduce, 10 << 20, false), ScheduleKind::kDirect);
   // The more ranks, the longer is the chain.
   for (const Collective collective : {Collective::kBroadcast, Collective::kReduce}) {
     for (const auto& [ranks, small, large] : {std::tuple{2, 0, 32 << 10},
@@ -479,7 +480,7 @@ TEST(HostsEngine, ChoosesForOtherCollectives) {
                                               {4, 32 << 10, 48 << 10},
                                               {8, 48 << 10, 128 << 10},
                                               {64, 128 << 10, 1 << 20}}) {
-      EXPECT_EQ(chosen(collective, static_cast<size_t>(small), true, ranks), Algorithm::kTree)
+      EXPECT_EQ(chosen(collective, static_cast<size_t>(small), true, ranks), ScheduleKind::kTree)
           << ranks;
       EXPECT_EQ(chosen(collective, static_cast<size_t>(large), true, ranks), kChain) << ranks;
     }
@@ -489,18 +490,18 @@ TEST(HostsEngine, ChoosesForOtherCollectives) {
 TEST(HostsEngine, PeersOfOtherCollectivesAreMutual) {
   const HostsEngine engine;
   auto ways = std::vector<Way>(std::begin(kWays), std::end(kWays));
-  ways.emplace_back(Collective::kBarrier, kDissemination);
-  for (const auto& [collective, algorithm] : ways) {
+  ways.emplace_back(Collective::kBarrier, ScheduleKind::kDissemination);
+  for (const auto& [collective, schedule] : ways) {
     for (int size = 1; size <= 17; ++size) {
       for (int root = 0; root < size; ++root) {
-        const auto peers = [&, &collective = collective, &algorithm = algorithm](int rank) {
+        const auto peers = [&, &collective = collective, &schedule = schedule](int rank) {
           Group group;
           group.rank = rank;
           group.size = size;
           Operation op;
           op.collective = collective;
           op.root = root;
-          return engine.peers(group, op, {algorithm, 0, 0});
+          return engine.peers(group, op, {schedule, 0, 0});
         };
         for (int rank = 0; rank < size; ++rank) {
           for (const int peer : peers(rank)) {

@@ -19,18 +19,18 @@
 namespace nezha {
 namespace {
 
-class HostsEngineTest : public ::testing::TestWithParam<std::tuple<Algorithm, int>> {};
+class HostsEngineTest : public ::testing::TestWithParam<std::tuple<ScheduleKind, int>> {};
 using HostsEngineTreeTest = HostsEngineTest;  // of those that sum over the tree of ranks
 
 TEST_P(HostsEngineTest, EveryRankGetsTheBitsOfTheDocumentedOrder) {
-  const auto [algorithm, size] = GetParam();
+  const auto [schedule, size] = GetParam();
   World world(size);
-  on_all_ranks(world, [algorithm = algorithm](Rank& rank) {
+  on_all_ranks(world, [schedule = schedule](Rank& rank) {
     uint32_t tag = 0;
     for (const size_t elements :
          {size_t{0}, size_t{1}, size_t{3}, size_t{16}, size_t{1001}, size_t{40'009}}) {
       for (const bool in_place : {false, true}) {
-        allreduce(rank, algorithm, {elements, ++tag, in_place}, {kWhole});
+        allreduce(rank, schedule, {elements, ++tag, in_place}, {kWhole});
         if (::testing::Test::HasFailure()) return;
       }
     }
@@ -38,14 +38,14 @@ TEST_P(HostsEngineTest, EveryRankGetsTheBitsOfTheDocumentedOrder) {
 }
 
 TEST_P(HostsEngineTest, SlicesDoNotChangeTheBits) {
-  const auto [algorithm, size] = GetParam();
+  const auto [schedule, size] = GetParam();
   World world(size);
-  on_all_ranks(world, [algorithm = algorithm](Rank& rank) {
+  on_all_ranks(world, [schedule = schedule](Rank& rank) {
     constexpr uint32_t kCut = 300'001;
     const std::vector<Lane> lanes{{{0, kCut}, rail_bit(0)},
                                   {{kCut, SliceBounds::kWhole}, rail_bit(1)}};
     for (const size_t elements : {size_t{0}, size_t{5}, size_t{30'011}}) {
-      allreduce(rank, algorithm, {elements, static_cast<uint32_t>(elements), elements % 2 == 0},
+      allreduce(rank, schedule, {elements, static_cast<uint32_t>(elements), elements % 2 == 0},
                 lanes);
       if (::testing::Test::HasFailure()) return;
     }
@@ -54,7 +54,7 @@ TEST_P(HostsEngineTest, SlicesDoNotChangeTheBits) {
 
 // Whatever the message, its place there, the slices and the algorithm.
 TEST_P(HostsEngineTreeTest, AnElementHasOneResult) {
-  const auto [algorithm, size] = GetParam();
+  const auto [schedule, size] = GetParam();
   // Of which any first few differ by their order of summation.
   constexpr std::array kValues = {11.1F, -0.7F,  33e6F, 1.0F, 2e7F,  -3e-9F, -1.5F, -2e7F,
                                   -3e7F, 0.001F, 3e-9F, 1e8F, 5e-5F, -7e3F,  0.1F,  -1e8F};
@@ -64,7 +64,7 @@ TEST_P(HostsEngineTreeTest, AnElementHasOneResult) {
     EXPECT_NE(one, std::accumulate(operands.begin(), operands.end(), 0.0F));
   }
   World world(size);
-  on_all_ranks(world, [&, algorithm = algorithm](Rank& rank) {
+  on_all_ranks(world, [&, schedule = schedule](Rank& rank) {
     const float own = operands[static_cast<size_t>(rank.group.rank)];
     const std::vector<Lane> cut{{{0, 700'001}, rail_bit(0)},
                                 {{700'001, SliceBounds::kWhole}, rail_bit(1)}};
@@ -73,7 +73,7 @@ TEST_P(HostsEngineTreeTest, AnElementHasOneResult) {
       for (const auto& lanes : {std::vector<Lane>{kWhole}, cut}) {
         const Work work{.elements = elements, .tag = ++tag, .in_place = tag % 2 == 0};
         const std::vector<float> wanted(elements, one);
-        check_allreduce(rank, algorithm, work, lanes, wanted, std::vector<float>(elements, own));
+        check_allreduce(rank, schedule, work, lanes, wanted, std::vector<float>(elements, own));
         if (HasFailure()) return;
       }
     }
@@ -81,10 +81,10 @@ TEST_P(HostsEngineTreeTest, AnElementHasOneResult) {
 }
 
 template <typename T>
-void allreduce_of_special_values(Rank& rank, Algorithm algorithm, uint32_t& tag) {
+void allreduce_of_special_values(Rank& rank, ScheduleKind schedule, uint32_t& tag) {
   for (const ReduceOperation operation : reference::kOperations) {
     const bool in_place = ++tag % 2 == 0;
-    allreduce<T>(rank, algorithm, {301, tag | kSpecialValues, in_place, operation}, {kWhole});
+    allreduce<T>(rank, schedule, {301, tag | kSpecialValues, in_place, operation}, {kWhole});
     if (::testing::Test::HasFailure()) return;
   }
 }
@@ -92,45 +92,45 @@ void allreduce_of_special_values(Rank& rank, Algorithm algorithm, uint32_t& tag)
 // A CPU's additions and minima return the NaN, or the zero, of one of their operands: which one
 // must not show.
 TEST_P(HostsEngineTest, NansAndZerosAreTheSameBitsOnEveryRank) {
-  const auto [algorithm, size] = GetParam();
+  const auto [schedule, size] = GetParam();
   World world(size);
-  on_all_ranks(world, [algorithm = algorithm](Rank& rank) {
+  on_all_ranks(world, [schedule = schedule](Rank& rank) {
     if (rank.group.size == 1) return;  // nothing is added up
     uint32_t tag = 0;
-    allreduce_of_special_values<Float16>(rank, algorithm, tag);
-    allreduce_of_special_values<BFloat16>(rank, algorithm, tag);
-    allreduce_of_special_values<float>(rank, algorithm, tag);
-    allreduce_of_special_values<double>(rank, algorithm, tag);
+    allreduce_of_special_values<Float16>(rank, schedule, tag);
+    allreduce_of_special_values<BFloat16>(rank, schedule, tag);
+    allreduce_of_special_values<float>(rank, schedule, tag);
+    allreduce_of_special_values<double>(rank, schedule, tag);
   });
 }
 
 template <typename T>
-void allreduce_by_each(Rank& rank, Algorithm algorithm, uint32_t& tag) {
+void allreduce_by_each(Rank& rank, ScheduleKind schedule, uint32_t& tag) {
   for (const ReduceOperation operation : reference::kOperations) {
     for (const size_t elements : {size_t{1}, size_t{1003}}) {
       const bool in_place = ++tag % 2 == 0;
-      allreduce<T>(rank, algorithm, {elements, tag, in_place, operation}, {kWhole});
+      allreduce<T>(rank, schedule, {elements, tag, in_place, operation}, {kWhole});
       if (::testing::Test::HasFailure()) return;
     }
   }
 }
 
 TEST_P(HostsEngineTest, OtherTypesAndOperations) {
-  const auto [algorithm, size] = GetParam();
+  const auto [schedule, size] = GetParam();
   World world(size);
-  on_all_ranks(world, [algorithm = algorithm](Rank& rank) {
+  on_all_ranks(world, [schedule = schedule](Rank& rank) {
     uint32_t tag = 0;
-    allreduce_by_each<int8_t>(rank, algorithm, tag);
-    allreduce_by_each<Float16>(rank, algorithm, tag);
-    allreduce_by_each<BFloat16>(rank, algorithm, tag);
-    allreduce_by_each<float>(rank, algorithm, tag);
-    allreduce_by_each<uint64_t>(rank, algorithm, tag);
-    allreduce_by_each<double>(rank, algorithm, tag);
+    allreduce_by_each<int8_t>(rank, schedule, tag);
+    allreduce_by_each<Float16>(rank, schedule, tag);
+    allreduce_by_each<BFloat16>(rank, schedule, tag);
+    allreduce_by_each<float>(rank, schedule, tag);
+    allreduce_by_each<uint64_t>(rank, schedule, tag);
+    allreduce_by_each<double>(rank, schedule, tag);
   });
 }
 
 TEST_P(HostsEngineTest, TheUsersOwnFunction) {
-  const auto [algorithm, size] = GetParam();
+  const auto [schedule, size] = GetParam();
   World world(size);
   const ReduceFunction sum = [](void* out, const void* a, const void* b, size_t elements) {
     for (size_t i = 0; i < elements; ++i) {
@@ -138,11 +138,11 @@ TEST_P(HostsEngineTest, TheUsersOwnFunction) {
           static_cast<const float*>(a)[i] + static_cast<const float*>(b)[i];
     }
   };
-  on_all_ranks(world, [&sum, algorithm = algorithm](Rank& rank) {
+  on_all_ranks(world, [&sum, schedule = schedule](Rank& rank) {
     uint32_t tag = 0;
     for (const size_t elements : {size_t{0}, size_t{1}, size_t{5003}}) {
       const bool in_place = ++tag % 2 == 0;
-      allreduce(rank, algorithm, {elements, tag, in_place, ReduceOperation::kCustom, &sum},
+      allreduce(rank, schedule, {elements, tag, in_place, ReduceOperation::kCustom, &sum},
                 {kWhole});
     }
   });
@@ -159,9 +159,9 @@ TEST(HostsEngine, TheTreeKeepsOperandsInTheOrderOfRanks) {
     World world(size);
     on_all_ranks(world, [&function](Rank& rank) {
       uint32_t tag = 0;
-      for (const Algorithm algorithm : kAlgorithms) {
-        if (!sums_over_tree(algorithm)) continue;
-        const size_t elements = algorithm == Algorithm::kRecursiveDoubling ? 1 : 5003;
+      for (const ScheduleKind schedule : kSchedules) {
+        if (schedule == ScheduleKind::kRing || schedule == ScheduleKind::kBcube) continue;
+        const size_t elements = schedule == ScheduleKind::kRecursiveDoubling ? 1 : 5003;
         const Work work{.elements = elements,
                         .tag = ++tag,
                         .in_place = elements == 1,
@@ -174,7 +174,7 @@ TEST(HostsEngine, TheTreeKeepsOperandsInTheOrderOfRanks) {
             wanted[i] = compose(wanted[i], input<uint64_t>(r, i, work.tag));
           }
         }
-        check_allreduce(rank, algorithm, work, {kWhole}, wanted,
+        check_allreduce(rank, schedule, work, {kWhole}, wanted,
                         inputs<uint64_t>(rank.group.rank, work));
       }
     });
@@ -182,19 +182,19 @@ TEST(HostsEngine, TheTreeKeepsOperandsInTheOrderOfRanks) {
 }
 
 std::string name_of_sum(const ::testing::TestParamInfo<HostsEngineTest::ParamType>& param) {
-  std::string name = algorithm_name(std::get<0>(param.param));
+  std::string name = schedule_name(std::get<0>(param.param));
   std::erase_if(name, [](char c) { return !std::isalpha(c); });
   return absl::StrCat(name, "_", std::get<1>(param.param));
 }
 
 INSTANTIATE_TEST_SUITE_P(, HostsEngineTest,
-                         ::testing::Combine(::testing::ValuesIn(kAlgorithms),
+                         ::testing::Combine(::testing::ValuesIn(kSchedules),
                                             ::testing::Range(1, 17)),
                          name_of_sum);
 INSTANTIATE_TEST_SUITE_P(, HostsEngineTreeTest,
-                         ::testing::Combine(::testing::Values(Algorithm::kRecursiveDoubling,
-                                                              Algorithm::kHalvingDoubling,
-                                                              Algorithm::kDirect),
+                         ::testing::Combine(::testing::Values(ScheduleKind::kRecursiveDoubling,
+                                                              ScheduleKind::kHalvingDoubling,
+                                                              ScheduleKind::kDirect),
                                             ::testing::Range(1, 17)),
                          name_of_sum);
 

@@ -33,7 +33,7 @@ struct Rank final : JobListener {
   std::map<std::string, std::string> addresses;
   void on_abort(const wire::Abort&) override {}
   void on_roll_call(const wire::RollCall&) override {}
-  void on_peer_gone(const absl::Status&) override {}
+  void on_failed(const absl::Status&) override {}
 };
 
 // `size` ranks, each with rails "a" and "b" on lo, which have threads of their own if there are
@@ -167,9 +167,9 @@ std::vector<T> inputs(int rank, const Work& work) {
 template <typename T = float>
 class RankRun final : public TaskOwner {
  public:
-  RankRun(Rank& rank, Algorithm algorithm, const Work& work, const std::vector<Lane>& lanes)
-      : RankRun(rank, algorithm, work, lanes, inputs<T>(rank.group.rank, work)) {}
-  RankRun(Rank& rank, Algorithm algorithm, const Work& work, const std::vector<Lane>& lanes,
+  RankRun(Rank& rank, ScheduleKind schedule, const Work& work, const std::vector<Lane>& lanes)
+      : RankRun(rank, schedule, work, lanes, inputs<T>(rank.group.rank, work)) {}
+  RankRun(Rank& rank, ScheduleKind schedule, const Work& work, const std::vector<Lane>& lanes,
           std::vector<T> in)
       : rank_(rank),
         in_(std::move(in)),
@@ -196,7 +196,7 @@ class RankRun final : public TaskOwner {
     for (size_t i = 0; i < lanes.size(); ++i) {
       slices_.push_back({op, lanes[i].bounds, static_cast<uint8_t>(i), lanes[i].rails});
     }
-    plan_.algorithm = algorithm;
+    plan_.schedule = schedule;
   }
 
   // Under the lock.

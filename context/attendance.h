@@ -21,7 +21,7 @@
 
 namespace nezha {
 
-class RollCall {
+class Attendance {
  public:
   // This rank enters an operation: which of its tag that is, from 1.
   uint64_t enter(uint32_t tag, uint64_t signature);

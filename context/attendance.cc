@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "context/roll_call.h"
+#include "context/attendance.h"
 
 #include <algorithm>
 
@@ -17,25 +17,25 @@ std::string tell_of(const std::set<uint32_t>& ranks, absl::string_view what) {
 
 }  // namespace
 
-uint64_t RollCall::enter(uint32_t tag, uint64_t signature) {
+uint64_t Attendance::enter(uint32_t tag, uint64_t signature) {
   const uint64_t ordinal = ++entered_[tag];
   entries_[slot(tag, ordinal)] = {tag, ordinal, signature};
   return ordinal;
 }
 
-bool RollCall::has_entered(uint32_t tag, uint64_t ordinal) const {
+bool Attendance::has_entered(uint32_t tag, uint64_t ordinal) const {
   const auto entry = entered_.find(tag);
   return entry != entered_.end() && entry->second >= ordinal;
 }
 
-size_t RollCall::find(uint32_t tag, uint64_t ordinal) const {
+size_t Attendance::find(uint32_t tag, uint64_t ordinal) const {
   const auto known = std::find_if(calls_.begin(), calls_.end(), [&](const Call& call) {
     return call.tag == tag && call.ordinal == ordinal;
   });
   return static_cast<size_t>(known - calls_.begin());
 }
 
-bool RollCall::hear(const wire::RollCall& call) {
+bool Attendance::hear(const wire::RollCall& call) {
   const size_t index = find(call.tag, call.ordinal);
   if (index == calls_.size()) {
     if (calls_.size() == kMaxCalls) calls_.pop_front();
@@ -64,17 +64,17 @@ bool RollCall::hear(const wire::RollCall& call) {
   return is_news;
 }
 
-bool RollCall::has_said_absent(uint32_t rank, uint32_t tag, uint64_t ordinal) const {
+bool Attendance::has_said_absent(uint32_t rank, uint32_t tag, uint64_t ordinal) const {
   const size_t index = find(tag, ordinal);
   return index < calls_.size() && calls_[index].absent.contains(rank);
 }
 
-uint64_t RollCall::signature(uint32_t tag, uint64_t ordinal) const {
+uint64_t Attendance::signature(uint32_t tag, uint64_t ordinal) const {
   const Entry& entry = entries_[slot(tag, ordinal)];
   return entry.tag == tag && entry.ordinal == ordinal ? entry.signature : 0;
 }
 
-std::optional<wire::RollCall> RollCall::other(uint32_t tag, uint64_t ordinal) const {
+std::optional<wire::RollCall> Attendance::other(uint32_t tag, uint64_t ordinal) const {
   const size_t index = find(tag, ordinal);
   const uint64_t own = signature(tag, ordinal);
   if (index == calls_.size() || own == 0) return std::nullopt;
@@ -85,7 +85,7 @@ std::optional<wire::RollCall> RollCall::other(uint32_t tag, uint64_t ordinal) co
   return *other;
 }
 
-std::string RollCall::absent(uint32_t tag, uint64_t ordinal) const {
+std::string Attendance::absent(uint32_t tag, uint64_t ordinal) const {
   const size_t index = find(tag, ordinal);
   if (index == calls_.size()) return "";
   const std::set<uint32_t>& absent = calls_[index].absent;
@@ -100,7 +100,7 @@ std::string RollCall::absent(uint32_t tag, uint64_t ordinal) const {
   return absl::StrJoin(parts, "; ");
 }
 
-std::set<uint32_t> RollCall::silent(uint32_t tag, uint64_t ordinal) const {
+std::set<uint32_t> Attendance::silent(uint32_t tag, uint64_t ordinal) const {
   const size_t index = find(tag, ordinal);
   if (index == calls_.size()) return {};
   std::set<uint32_t> silent = calls_[index].silent;
@@ -109,7 +109,7 @@ std::set<uint32_t> RollCall::silent(uint32_t tag, uint64_t ordinal) const {
   return silent;
 }
 
-std::set<uint32_t> RollCall::absentees(uint32_t tag, uint64_t ordinal) const {
+std::set<uint32_t> Attendance::absentees(uint32_t tag, uint64_t ordinal) const {
   const size_t index = find(tag, ordinal);
   return index == calls_.size() ? std::set<uint32_t>() : calls_[index].absent;
 }

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/schedule_kind.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace nezha {
+
+std::string schedule_name(ScheduleKind kind) {
+  switch (kind) {
+    case ScheduleKind::kRing:
+      return "ring";
+    case ScheduleKind::kRecursiveDoubling:
+      return "recursive-doubling";
+    case ScheduleKind::kHalvingDoubling:
+      return "halving-doubling";
+    case ScheduleKind::kDirect:
+      return "direct";
+    case ScheduleKind::kBcube:
+      return "bcube";
+    case ScheduleKind::kBruck:
+      return "bruck";
+    case ScheduleKind::kPairwise:
+      return "pairwise";
+    case ScheduleKind::kDissemination:
+      return "dissemination";
+    case ScheduleKind::kTree:
+      return "binomial tree";
+    case ScheduleKind::kOrderedTree:
+      return "binomial tree in the order of ranks";
+    case ScheduleKind::kChain:
+      return "chain";
+  }
+  return absl::StrCat("schedule ", static_cast<int>(kind));
+}
+
+}  // namespace nezha

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the log says of a context when it is made.
+#pragma once
+
+#include "context/setup.h"
+
+namespace nezha {
+
+// Not under the lock.
+void announce(const Setup& setup);
+
+}  // namespace nezha

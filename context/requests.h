@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests are made from the options of the collectives. Options that make no sense are refused
+// here.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "context/request.h"
+#include "context/setup.h"
+#include "nezha/allgather.h"
+#include "nezha/allreduce.h"
+#include "nezha/alltoall.h"
+#include "nezha/barrier.h"
+#include "nezha/broadcast.h"
+#include "nezha/gather.h"
+#include "nezha/reduce.h"
+#include "nezha/reduce_scatter.h"
+#include "nezha/scatter.h"
+
+namespace nezha {
+
+class RequestMaker {
+ public:
+  // The setup outlives it, and is complete before the first request is made.
+  explicit RequestMaker(const Setup& setup) : setup_(setup) {}
+
+  // The context that the options are for. Throws InvalidArgument if there is none.
+  static Context& context_of(const CollectiveOptions& options);
+
+  // Throws InvalidArgument.
+  void check_tag(const CollectiveOptions& options) const;
+
+  // Each of these throws InvalidArgument, or std::bad_alloc. Not under the lock.
+  Request make(const AllreduceOptions& options) const;
+  Request make(const ReduceOptions& options) const;
+  Request make(const BroadcastOptions& options) const;
+  Request make(const BarrierOptions& options) const;
+  // blocks_requests.cc
+  Request make(const AllgatherOptions& options) const;
+  Request make(const ReduceScatterOptions& options) const;
+  Request make(const AlltoallOptions& options) const;
+  Request make(const AlltoallvOptions& options) const;
+  Request make(const GatherOptions& options) const;
+  Request make(const GathervOptions& options) const;
+  Request make(const ScatterOptions& options) const;
+  Request make(const ScattervOptions& options) const;
+
+ private:
+  Request make_blocks(const BlocksOptions& options, Collective collective) const;
+  Request make_moved(const BlocksOptions& options, Collective collective) const;
+  // `contributes`, `has_result`: whether this rank does and has.
+  Request make_rooted(const RootedOptions& options, Collective collective, bool contributes,
+                      bool has_result) const;
+
+  [[noreturn]] void refuse(absl::string_view collective, absl::string_view why) const;
+  int checked_root(absl::string_view collective, int root) const;
+  void check(const AllreduceOptions& options) const;
+  void check_reduction(absl::string_view collective, const ReductionOptions& options) const;
+  void check_alike(absl::string_view collective, size_t elements, size_t output_elements,
+                   DataType type, DataType output_type) const;
+  void check_vectors(absl::string_view collective, const std::vector<const void*>& inputs,
+                     const std::vector<void*>& outputs, size_t elements, DataType type) const;
+  // NEZHA_CHECK_POINTERS
+  static absl::Status check_pointers(const std::vector<const void*>& inputs,
+                                     const std::vector<void*>& outputs, size_t bytes);
+  void complete(Request& request, const CollectiveOptions& options,
+                Algorithm asked = Algorithm::kAuto) const;
+  void fold_inputs(const AllreduceOptions& options, Request& request) const;
+
+  const Setup& setup_;
+};
+
+}  // namespace nezha

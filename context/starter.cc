@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "context/starter.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/out_of_memory.h"
+#include "common/shortage.h"
+#include "context/record.h"
+
+namespace nezha {
+
+void Starter::add(const std::shared_ptr<RunningOperation>& operation) {
+  waiting_.push_back(operation);
+  wake();
+}
+
+bool Starter::holds(const OperationId& operation) const {
+  return std::any_of(waiting_.begin(), waiting_.end(),
+                     [&](const auto& waiting) { return waiting->id() == operation; });
+}
+
+void Starter::want_set_up() {
+  wants_set_up_ = true;
+  wake();
+}
+
+void Starter::wake() {
+  if (is_running_ || is_closing_) return;
+  is_running_ = true;
+  if (thread_.joinable()) thread_.join();  // it has ended
+  auto thread = start_thread([this] { run(); });
+  if (thread.ok()) {
+    thread_ = *std::move(thread);
+    return;
+  }
+  is_running_ = false;
+  const absl::Status why = absl::ResourceExhaustedError(
+      absl::StrCat("connecting to other ranks: ", thread.status().message()));
+  if (waiting_.empty()) {
+    setup_.log->warn("no balancing: {}", std::string(why.message()));
+  } else {
+    owner_.on_failed(why);
+  }
+}
+
+void Starter::join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+// Asks the store, which may take long, for the peers of one operation after the other.
+void Starter::run() {
+  for (bool has_work = true; has_work;) {
+    absl::Status status;
+    try {
+      has_work = do_next(status);
+    } catch (...) {
+      status = caught_status();
+    }
+    if (status.ok()) continue;
+    Progress::Guard guard(setup_.progress());
+    owner_.on_failed(status);
+    setup_.progress().run_deferred();
+  }
+}
+
+// False: there is nothing left to do. `status` fails the context.
+bool Starter::do_next(absl::Status& status) {
+  std::shared_ptr<RunningOperation> operation;
+  std::vector<int> peers;
+  bool wants_set_up = false;
+  {
+    Progress::Guard guard(setup_.progress());
+    operation = next(peers);
+    setup_.progress().run_deferred();
+    wants_set_up = operation == nullptr && std::exchange(wants_set_up_, false);
+    if (is_closing_ || (operation == nullptr && !wants_set_up)) {
+      is_running_ = false;
+      return false;
+    }
+  }
+  if (wants_set_up) {
+    owner_.set_up();
+  } else {
+    status = resolve(*operation, peers);
+  }
+  return true;
+}
+
+// Starts those whose peers are known. The first of the others, if there is one, and those peers.
+std::shared_ptr<RunningOperation> Starter::next(std::vector<int>& peers) {
+  while (!waiting_.empty()) {
+    auto first = waiting_.front();
+    if (!first->over()) peers = owner_.unknown_peers(*first);
+    if (!peers.empty()) return first;
+    waiting_.pop_front();
+    if (!first->over()) owner_.launch(first);
+  }
+  return nullptr;
+}
+
+absl::Status Starter::resolve(RunningOperation& operation, const std::vector<int>& peers) {
+  for (const int peer : peers) {
+    {
+      Progress::Guard guard(setup_.progress());
+      if (operation.over()) return absl::OkStatus();
+      operation.waits_for(absl::StrCat("rank ", peer, " has not appeared in the store (key '",
+                                       Record::key(setup_.listed(peer)), "')"),
+                          {peer});
+    }
+    absl::Status resolved = roster_.resolve(peer, operation.request().deadline);
+    if (!resolved.ok()) return resolved;
+  }
+  return roster_.confirm();
+}
+
+}  // namespace nezha
