@@ -33,4 +33,8 @@ std::string schedule_name(ScheduleKind kind) {
   return absl::StrCat("schedule ", static_cast<int>(kind));
 }
 
+std::string algorithm_name(Algorithm algorithm) {
+  return algorithm == Algorithm::kAuto ? "auto" : schedule_name(schedule_kind(algorithm));
+}
+
 }  // namespace nezha

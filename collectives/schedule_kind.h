@@ -39,5 +39,6 @@ constexpr ScheduleKind around_ring(Collective collective) {
 
 // As its option is spelled, if it has one. The number may come from a peer.
 std::string schedule_name(ScheduleKind kind);
+std::string algorithm_name(Algorithm algorithm);
 
 }  // namespace nezha

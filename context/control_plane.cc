@@ -442,7 +442,7 @@ void ControlPlane::tell_of(uint32_t plan, const AllocationChange& change) const 
   if (!options_.log->should_log(spdlog::level::debug)) return;
   options_.log->debug("takes plan {}: messages of {} go as {}, algorithm {}", plan,
                       sizes_of(change.size_class), shares_of(names_, change.allocation),
-                      schedule_name(schedule_kind(change.algorithm)));
+                      algorithm_name(change.algorithm));
 }
 
 // Those that are gone, or have closed the context, take no part in operations any more either:

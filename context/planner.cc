@@ -423,8 +423,7 @@ BalanceStats Planner::balance() const {
       known.shares.push_back(static_cast<double>(part) / SliceBounds::kWhole);
     }
     known.number = entry.number;
-    if (entry.algorithm != Algorithm::kAuto)
-      known.algorithm = schedule_name(schedule_kind(entry.algorithm));
+    if (entry.algorithm != Algorithm::kAuto) known.algorithm = algorithm_name(entry.algorithm);
     if (setup_.rank() != 0) continue;
     known.state = std::string(name_of(entry.state));
     known.is_trying = entry.is_probed();

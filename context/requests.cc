@@ -144,7 +144,9 @@ Request RequestMaker::make(const AllreduceOptions& options) const {
   const bool serves = options.algorithm_ || asked == Algorithm::kAuto ||
                       HostsEngine::choose(asked, setup_.size(), op).ok();
   complete(request, options, serves ? asked : Algorithm::kAuto);
-  fold_inputs(options, request);
+  std::vector<const void*> inputs = options.inputs_;
+  if (inputs.empty()) inputs.assign(options.outputs_.begin(), options.outputs_.end());
+  fold(inputs, request);
   return request;
 }
 
@@ -170,11 +172,9 @@ void RequestMaker::complete(Request& request, const CollectiveOptions& options,
   request.polls = setup_.options.polling == Polling::kLatencyFirst || op.bytes() <= kShort;
 }
 
-// Several inputs become one: their sum, in the order in which they were given.
-void RequestMaker::fold_inputs(const AllreduceOptions& options, Request& request) const {
+// Several inputs become one: their reduction, in the order in which they were given.
+void RequestMaker::fold(const std::vector<const void*>& inputs, Request& request) const {
   Operation& op = request.operation;
-  std::vector<const void*> inputs = options.inputs_;
-  if (inputs.empty()) inputs.assign(options.outputs_.begin(), options.outputs_.end());
   op.input = static_cast<const std::byte*>(inputs.front());
   if (inputs.size() == 1 || op.elements == 0) return;
   request.read = setup_.endpoint->pool().take(op.bytes());
@@ -197,8 +197,10 @@ Request RequestMaker::make(const ReduceOptions& options) const {
   Operation& op = request.operation;
   op.operation = options.operation_;
   op.commutative = options.commutative_;
+  op.reproducible = options.reproducible_;
   if (op.operation == ReduceOperation::kCustom) request.function = options.function_;
-  complete(request, options);
+  complete(request, options, options.algorithm_);
+  if (options.input_.is_set) fold(options.input_.data, request);
   return request;
 }
 
@@ -212,7 +214,7 @@ Request RequestMaker::make(const BroadcastOptions& options) const {
   if (is_root && op.elements > 0 && options.output_.is_set && output != op.input) {
     request.copies.push_back(output);
   }
-  complete(request, options);
+  complete(request, options, options.algorithm_);
   return request;
 }
 
@@ -246,11 +248,11 @@ Request RequestMaker::make_rooted(const RootedOptions& options, Collective colle
   op.element_size = sizeOf(op.type);
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
-  if (uses_input) inputs.push_back(input.data);
+  if (uses_input) inputs = input.data;
   if (uses_output && output.is_set) outputs.push_back(output.data);
   check_vectors(name, inputs, outputs, op.elements, op.type);
   if (contributes) {
-    op.input = static_cast<const std::byte*>(uses_input ? input.data : output.data);
+    op.input = static_cast<const std::byte*>(uses_input ? input.data.front() : output.data);
   }
   if (has_result) op.output = static_cast<std::byte*>(output.data);
   return request;

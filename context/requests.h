@@ -67,7 +67,8 @@ class RequestMaker {
                                      const std::vector<void*>& outputs, size_t bytes);
   void complete(Request& request, const CollectiveOptions& options,
                 Algorithm asked = Algorithm::kAuto) const;
-  void fold_inputs(const AllreduceOptions& options, Request& request) const;
+  // The request's input becomes the reduction of these, of which there are some.
+  void fold(const std::vector<const void*>& inputs, Request& request) const;
 
   const Setup& setup_;
 };

@@ -91,7 +91,7 @@ std::string DataLengthTable::to_string() const {
       absl::StrAppendFormat(&out, "  %-16s", lane_cell(entry, lane));
     }
     if (entry.algorithm != Algorithm::kAuto) {
-      absl::StrAppend(&out, "  by ", schedule_name(schedule_kind(entry.algorithm)));
+      absl::StrAppend(&out, "  by ", algorithm_name(entry.algorithm));
     }
   }
   return out + "\n";

@@ -42,9 +42,8 @@ absl::string_view reason_of(const Decision& decision) {
 std::string described(const std::vector<std::string>& lanes, const Allocation& allocation,
                       Algorithm algorithm) {
   const std::string shares = shares_of(lanes, allocation);
-  return algorithm == Algorithm::kAuto
-             ? shares
-             : absl::StrCat(shares, " by ", schedule_name(schedule_kind(algorithm)));
+  return algorithm == Algorithm::kAuto ? shares
+                                       : absl::StrCat(shares, " by ", algorithm_name(algorithm));
 }
 
 // "eth0 5.21 ms (157.1 MB/s)"

@@ -38,7 +38,7 @@ constexpr Cause kCauses[] = {Cause::kStart, Cause::kSearch, Cause::kRebalance, C
 constexpr Algorithm kAlgorithms[] = {Algorithm::kRecursiveDoubling, Algorithm::kHalvingDoubling};
 std::string name_of(Algorithm algorithm) {
   if (algorithm == Algorithm::kRecursiveDoubling) return "recursive doubling";  // as files have it
-  return schedule_name(schedule_kind(algorithm));
+  return algorithm_name(algorithm);
 }
 
 // Reads the lines one after the other. The first thing that is wrong stays the error; from then on

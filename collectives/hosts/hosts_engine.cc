@@ -91,9 +91,6 @@ bool is_around_ring(ScheduleKind kind) {
   return kind == ScheduleKind::kRing || kind == ScheduleKind::kChain;
 }
 
-// As its option is spelled.
-std::string name_of(Algorithm algorithm) { return schedule_name(schedule_kind(algorithm)); }
-
 std::vector<int> peers_of(const Schedule& schedule) {
   std::vector<int> peers;
   const auto add = [&](const Transfer& transfer) { peers.push_back(transfer.peer); };
@@ -109,6 +106,12 @@ std::vector<int> peers_of(const Schedule& schedule) {
 // Those that the user may ask for.
 std::vector<Algorithm> algorithms_of_other(const Operation& op) {
   switch (op.collective) {
+    case Collective::kBroadcast:
+      return {Algorithm::kTree, Algorithm::kRing};
+    case Collective::kReduce:
+      if (op.reproducible) return {Algorithm::kDirect};
+      if (!op.commutative) return {Algorithm::kTree, Algorithm::kDirect};
+      return {Algorithm::kTree, Algorithm::kRing, Algorithm::kDirect};
     case Collective::kAllgather:
       return {Algorithm::kRing, Algorithm::kBruck, Algorithm::kDirect};
     case Collective::kReduceScatter:
@@ -148,9 +151,18 @@ ScheduleKind best_of_other(int ranks, const Operation& op) {
     case Collective::kScatterv:
       return ScheduleKind::kDirect;
     default:
+      if (op.reproducible) return ScheduleKind::kDirect;
       if (op.commutative) return is_small ? ScheduleKind::kTree : ScheduleKind::kChain;
       return is_small ? ScheduleKind::kOrderedTree : ScheduleKind::kDirect;
   }
+}
+
+// What an algorithm that the collective has means there.
+ScheduleKind kind_of_other(Algorithm asked, const Operation& op) {
+  if (asked == Algorithm::kRing) return around_ring(op.collective);
+  const bool is_ordered = op.collective == Collective::kReduce && !op.commutative;
+  return is_ordered && asked == Algorithm::kTree ? ScheduleKind::kOrderedTree
+                                                 : schedule_kind(asked);
 }
 
 absl::StatusOr<ScheduleKind> choose_other(Algorithm asked, int ranks, const Operation& op) {
@@ -159,11 +171,11 @@ absl::StatusOr<ScheduleKind> choose_other(Algorithm asked, int ranks, const Oper
   // Around a ring of nothing no rank would wait for another.
   const bool is_nothing = is_length_known(op.collective) && op.elements == 0;
   if (std::find(its.begin(), its.end(), asked) != its.end()) {
-    return is_nothing ? best_of_other(ranks, op) : schedule_kind(asked);
+    return is_nothing ? best_of_other(ranks, op) : kind_of_other(asked, op);
   }
-  const auto add_name = [](std::string* out, Algorithm each) { *out += name_of(each); };
+  const auto add_name = [](std::string* out, Algorithm each) { *out += algorithm_name(each); };
   return absl::InvalidArgumentError(
-      absl::StrCat("it does not go by ", name_of(asked), " but by ",
+      absl::StrCat("it does not go by ", algorithm_name(asked), " but by ",
                    its.empty() ? "what it chooses itself" : absl::StrJoin(its, " or ", add_name),
                    op.reproducible   ? ", if it is reproducible"
                    : !op.commutative ? ", if it is not commutative"
@@ -177,11 +189,11 @@ absl::StatusOr<ScheduleKind> HostsEngine::choose(Algorithm asked, int ranks,
   if (operation.collective != Collective::kAllreduce) return choose_other(asked, ranks, operation);
   const bool over_tree = operation.reproducible || !operation.commutative;
   if (over_tree && asked != Algorithm::kAuto && !sums_over_tree(asked)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name_of(asked), " has an order of summation of its own, and the operation is ",
-                     operation.reproducible ? "reproducible" : "not commutative", ", which takes ",
-                     name_of(Algorithm::kRecursiveDoubling), ", ",
-                     name_of(Algorithm::kHalvingDoubling), " or ", name_of(Algorithm::kDirect)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        algorithm_name(asked), " has an order of summation of its own, and the operation is ",
+        operation.reproducible ? "reproducible" : "not commutative", ", which takes ",
+        algorithm_name(Algorithm::kRecursiveDoubling), ", ",
+        algorithm_name(Algorithm::kHalvingDoubling), " or ", algorithm_name(Algorithm::kDirect)));
   }
   // Around a ring of nothing no rank would wait for any but its neighbours.
   const bool is_free = asked == Algorithm::kAuto || operation.elements == 0;

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "nezha/algorithm.h"
@@ -27,37 +28,51 @@ class AllreduceOptions : public CollectiveOptions, public ReductionOptions {
   /// it is an output too). Without an input the outputs' contents are the inputs (in place).
   template <typename T>
   void setInput(const T* data, size_t elements) {
-    setInputs(std::vector<const T*>{data}, elements);
+    setInput(dataTypeOf<T>(), data, elements);
+  }
+  /// Sets an input of a type that is known at run time only.
+  void setInput(DataType type, const void* data, size_t elements) {
+    setInputs(type, {data}, elements);
   }
 
   /// Several vectors of `elements` elements that this rank contributes: their reduction, in this
   /// order, is its contribution (it takes memory for one more vector). They may be one another.
   template <typename T>
   void setInputs(const std::vector<const T*>& data, size_t elements) {
-    inputs_.assign(data.begin(), data.end());
-    elements_ = elements;
-    type_ = dataTypeOf<T>();
+    setInputs(dataTypeOf<T>(), {data.begin(), data.end()}, elements);
   }
   /// Likewise.
   template <typename T>
   void setInputs(const std::vector<T*>& data, size_t elements) {
-    setInputs(std::vector<const T*>(data.begin(), data.end()), elements);
+    setInputs(dataTypeOf<T>(), {data.begin(), data.end()}, elements);
+  }
+  /// Likewise, of a type that is known at run time only.
+  void setInputs(DataType type, std::vector<const void*> data, size_t elements) {
+    inputs_ = std::move(data);
+    elements_ = elements;
+    type_ = type;
   }
 
   /// Where the result goes: as many elements as the input. May be the input itself; may not
   /// overlap it otherwise. Undefined after an error.
   template <typename T>
   void setOutput(T* data, size_t elements) {
-    setOutputs(std::vector<T*>{data}, elements);
+    setOutput(dataTypeOf<T>(), data, elements);
   }
+  /// Sets an output of a type that is known at run time only.
+  void setOutput(DataType type, void* data, size_t elements) { setOutputs(type, {data}, elements); }
 
   /// Several places that the result goes to. They may be inputs; they may not overlap otherwise,
   /// nor each other.
   template <typename T>
   void setOutputs(const std::vector<T*>& data, size_t elements) {
-    outputs_.assign(data.begin(), data.end());
+    setOutputs(dataTypeOf<T>(), {data.begin(), data.end()}, elements);
+  }
+  /// Likewise, of a type that is known at run time only.
+  void setOutputs(DataType type, std::vector<void*> data, size_t elements) {
+    outputs_ = std::move(data);
     output_elements_ = elements;
-    output_type_ = dataTypeOf<T>();
+    output_type_ = type;
   }
 
   /// Whether an element's bits depend on nothing but the ranks' values of this element, the type,

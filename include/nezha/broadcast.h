@@ -17,10 +17,10 @@ class BroadcastOptions : public RootedOptions {
 };
 
 /// Runs one broadcast. Returns on a rank when its output is complete, and on the root when its
-/// input is no longer read; other ranks may not have theirs by then. Small vectors go over a
-/// binomial tree, large ones in segments from rank to rank, in about the time that one rank takes
-/// to send it once. In a context with a `flare:` rail it returns, on all ranks, only when all have
-/// called it. Thread-safe.
+/// input is no longer read; other ranks may not have theirs by then. Algorithms: kTree for small
+/// vectors, and kRing, in segments from rank to rank, for large ones, in about the time that one
+/// rank takes to send its vector once. In a context with a `flare:` rail it returns, on all ranks,
+/// only when all have called it. Thread-safe.
 ///
 /// Throws InvalidArgument (nothing was started), or IoError / TimeoutError (see there), which name
 /// the rank, the rail and what was tried; also if ranks disagree on the collective, the root, the

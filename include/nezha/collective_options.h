@@ -18,6 +18,34 @@
 
 namespace nezha {
 
+/// Not for users: how elements that are not added up are told to the library.
+namespace detail {
+
+/// The type of such elements: that of bytes where dataTypeOf() knows none.
+template <typename T>
+constexpr DataType moved_type() {
+  if constexpr (hasDataType<T>()) {
+    return dataTypeOf<T>();
+  } else {
+    static_assert(std::is_trivially_copyable_v<T>, "elements are copied byte by byte");
+    return DataType::kUint8;
+  }
+}
+
+/// How many elements of that type they are. If these are more than memory has, the operation
+/// refuses them.
+template <typename T>
+constexpr size_t moved_elements(size_t elements) {
+  if constexpr (hasDataType<T>()) {
+    return elements;
+  } else {
+    const size_t most = std::numeric_limits<size_t>::max();
+    return elements > most / sizeof(T) ? most : elements * sizeof(T);
+  }
+}
+
+}  // namespace detail
+
 /// Of every collective. Use that one's own class.
 class CollectiveOptions {
  public:
@@ -68,7 +96,9 @@ class ReductionOptions {
   bool commutative_ = true;
 };
 
-/// Of those in which one rank is not as the others, the root: reduce and broadcast.
+/// Of those in which one rank is not as the others, the root: reduce and broadcast. Elements that
+/// are added up are of the types that dataTypeOf() knows. All others are of any trivially copyable
+/// type, which moves as bytes.
 class RootedOptions : public CollectiveOptions {
  public:
   using CollectiveOptions::CollectiveOptions;
@@ -83,7 +113,11 @@ class RootedOptions : public CollectiveOptions {
   /// Without an input the output's contents are the input (in place).
   template <typename T>
   void setInput(const T* data, size_t elements) {
-    input_ = {data, elements, dataTypeOf<T>(), true};
+    setInput(detail::moved_type<T>(), data, detail::moved_elements<T>(elements));
+  }
+  /// Sets an input of a type that is known at run time only.
+  void setInput(DataType type, const void* data, size_t elements) {
+    set_inputs(type, {data}, elements);
   }
 
   /// Where the result goes: as many elements as the input, of the same type. May be the input
@@ -92,22 +126,38 @@ class RootedOptions : public CollectiveOptions {
   /// without an output if it has an input.
   template <typename T>
   void setOutput(T* data, size_t elements) {
-    output_ = {data, elements, dataTypeOf<T>(), true};
+    setOutput(detail::moved_type<T>(), data, detail::moved_elements<T>(elements));
+  }
+  /// Sets an output of a type that is known at run time only.
+  void setOutput(DataType type, void* data, size_t elements) {
+    output_ = {data, elements, type, true};
+  }
+
+  /// The same on every rank. One that the collective does not have is InvalidArgument. Default:
+  /// kAuto.
+  void setAlgorithm(Algorithm algorithm) { algorithm_ = algorithm; }
+
+ protected:
+  /// Sets inputs whose reduction is this rank's input. None: as if no input had been set.
+  void set_inputs(DataType type, std::vector<const void*> data, size_t elements) {
+    const bool is_set = !data.empty();
+    input_ = {std::move(data), elements, type, is_set};
   }
 
  private:
   friend class RequestMaker;
 
-  template <typename Pointer>
+  template <typename Data>
   struct Vector {
-    Pointer data = nullptr;
+    Data data{};
     size_t elements = 0;
     DataType type = DataType::kFloat32;
     bool is_set = false;
   };
-  Vector<const void*> input_;
+  Vector<std::vector<const void*>> input_;
   Vector<void*> output_;
   int root_ = -1;
+  Algorithm algorithm_ = Algorithm::kAuto;
 };
 
 /// The options of the collectives in which a vector is made of a block for each rank, in the order
@@ -183,28 +233,14 @@ class BlocksOptions : public CollectiveOptions {
     bool is_set = false;
   };
 
-  // More than memory has, which the operation refuses, if there are too many.
-  template <typename T>
-  static constexpr size_t bytes_of(size_t elements) {
-    const size_t most = std::numeric_limits<size_t>::max();
-    return elements > most / sizeof(T) ? most : elements * sizeof(T);
-  }
-
   template <typename T, typename Pointer>
   static Vector<Pointer> vector(Pointer data, size_t elements) {
-    if constexpr (hasDataType<T>()) {
-      return {data, dataTypeOf<T>(), elements, {}, false, true};
-    } else {
-      static_assert(std::is_trivially_copyable_v<T>, "elements are copied byte by byte");
-      return {data, DataType::kUint8, bytes_of<T>(elements), {}, false, true};
-    }
+    return {data, detail::moved_type<T>(), detail::moved_elements<T>(elements), {}, false, true};
   }
   template <typename T, typename Pointer>
   static Vector<Pointer> vector(Pointer data, std::vector<size_t> counts) {
     auto made = vector<T, Pointer>(data, 0);
-    if constexpr (!hasDataType<T>()) {
-      for (size_t& count : counts) count = bytes_of<T>(count);
-    }
+    for (size_t& count : counts) count = detail::moved_elements<T>(count);
     made.counts = std::move(counts);
     made.has_counts = true;
     return made;
