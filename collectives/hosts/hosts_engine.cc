@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "collectives/hosts/bcube.h"
 #include "collectives/hosts/bruck.h"
+#include "collectives/hosts/bruck_alltoall.h"
 #include "collectives/hosts/choice.h"
 #include "collectives/hosts/direct.h"
 #include "collectives/hosts/dissemination.h"
@@ -91,6 +92,10 @@ bool is_around_ring(ScheduleKind kind) {
   return kind == ScheduleKind::kRing || kind == ScheduleKind::kChain;
 }
 
+bool is_bruck_alltoall(const Operation& op, const EnginePlan& plan) {
+  return plan.schedule == ScheduleKind::kBruck && op.collective == Collective::kAlltoall;
+}
+
 std::vector<int> peers_of(const Schedule& schedule) {
   std::vector<int> peers;
   const auto add = [&](const Transfer& transfer) { peers.push_back(transfer.peer); };
@@ -118,6 +123,7 @@ std::vector<Algorithm> algorithms_of_other(const Operation& op) {
       if (op.reproducible || !op.commutative) return {Algorithm::kDirect};
       return {Algorithm::kRing, Algorithm::kHalvingDoubling, Algorithm::kDirect};
     case Collective::kAlltoall:
+      return {Algorithm::kBruck, Algorithm::kDirect, Algorithm::kPairwise};
     case Collective::kAlltoallv:
       return {Algorithm::kDirect, Algorithm::kPairwise};
     case Collective::kGather:
@@ -204,6 +210,7 @@ std::vector<int> HostsEngine::peers(const Group& group, const Operation& operati
                                     const EnginePlan& plan) const {
   if (group.size == 1) return {};
   if (is_around_ring(plan.schedule)) return Ring::peers(group.rank, group.size);
+  if (is_bruck_alltoall(operation, plan)) return BruckAlltoall::peers(group.rank, group.size);
   return peers_of(schedule(group, operation, plan.schedule));
 }
 
@@ -226,6 +233,11 @@ absl::StatusOr<std::unique_ptr<Task>> HostsEngine::start(const Group& group, con
   }
   if (is_around_ring(plan.schedule)) {
     auto task = std::make_unique<Ring>(group, slice, owner);
+    task->start(plan);
+    return task;
+  }
+  if (is_bruck_alltoall(slice.operation, plan)) {
+    auto task = std::make_unique<BruckAlltoall>(group, slice, owner);
     task->start(plan);
     return task;
   }

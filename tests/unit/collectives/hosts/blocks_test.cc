@@ -302,6 +302,20 @@ INSTANTIATE_TEST_SUITE_P(Ways, BlocksTest,
                                             ::testing::Values(1, 2, 3, 4, 5, 7, 8, 13)),
                          name_of_case);
 
+// Its blocks are equal.
+class BruckAlltoallTest : public BlocksTest {};
+
+TEST_P(BruckAlltoallTest, EqualBlocks) {
+  World world(static_cast<int>(size()));
+  for (const size_t count : {0, 1, 17, 50'000}) run_on_all(world, Counts(size(), count));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, BruckAlltoallTest,
+                         ::testing::Combine(::testing::Values(Way(Collective::kAlltoall,
+                                                                  ScheduleKind::kBruck)),
+                                            ::testing::Values(1, 2, 3, 4, 5, 6, 7, 8, 13, 16)),
+                         name_of_case);
+
 TEST(ReduceScatter, AveragesAndLargeBlocks) {
   World world(4);
   uint32_t tag = 0;
