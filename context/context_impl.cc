@@ -72,7 +72,7 @@ void ContextImpl::leave() {
   if (endpoint_ == nullptr) return;
   {
     Progress::Guard guard(endpoint_->progress());
-    if (!running_.empty()) {
+    if (!running_.empty() || !point_to_point_.is_idle()) {
       break_context(absl::CancelledError("the context was destroyed with operations in flight"),
                     static_cast<uint32_t>(options_.rank));
     }
@@ -103,19 +103,30 @@ ContextImpl& ContextImpl::of(const CollectiveOptions& options) {
   return options.context_->impl();
 }
 
+ContextImpl& ContextImpl::of(const PointToPointOptions& options) {
+  if (options.context_ == nullptr) throw InvalidArgument("nezha: no context in the options");
+  return options.context_->impl();
+}
+
 void ContextImpl::check_tag(const CollectiveOptions& options) const {
   if (options.tag_ != kOwnTag) return;
   throw InvalidArgument(prefixed(rank_of_, absl::StrCat("the tag ", kOwnTag, " is nezha's own")));
 }
 
 std::shared_ptr<RunningOperation> ContextImpl::start(RunningOperation::Request request) {
-  RunningOperationOwner& owner = *this;
+  const bool is_exchange = request.exchange != nullptr;
+  RunningOperationOwner& owner = is_exchange ? point_to_point_.owner() : *this;
   auto operation =
       std::make_shared<RunningOperation>(owner, endpoint_, rank_of_, std::move(request));
   Progress::Guard guard(endpoint_->progress());
   if (!broken_.ok()) raise(rank_of_, broken_);
   try {
-    begin(operation);
+    if (is_exchange) {
+      point_to_point_.begin(operation);
+      launch_in_turn(operation);
+    } else {
+      begin(operation);
+    }
   } catch (const OutOfMemory&) {
     on_operation_failed(caught_status());
   } catch (...) {
@@ -141,7 +152,13 @@ void ContextImpl::begin(const std::shared_ptr<RunningOperation>& operation) {
     // Another rank calls another one.
   } else if (!operation->request().prepared.ok()) {
     on_operation_failed(operation->request().prepared);
-  } else if (to_start_.empty() && unknown_peers(*operation).empty()) {
+  } else {
+    launch_in_turn(operation);
+  }
+}
+
+void ContextImpl::launch_in_turn(const std::shared_ptr<RunningOperation>& operation) {
+  if (to_start_.empty() && unknown_peers(*operation).empty()) {
     launch(operation);
   } else {
     start_later(operation);
@@ -157,6 +174,7 @@ void ContextImpl::give_up(const absl::Status& why) {
 
 // One that waits for a plan makes the others wait, of its tag at least.
 void ContextImpl::launch(const std::shared_ptr<RunningOperation>& operation) {
+  if (operation->request().exchange != nullptr) return PointToPoint::launch(*operation, group_);
   auto course = this->course(*operation);
   if (!course || !held_.empty()) {
     operation->waits_for(control_->why_held());
@@ -169,11 +187,14 @@ void ContextImpl::launch(const std::shared_ptr<RunningOperation>& operation) {
 
 std::vector<int> ContextImpl::unknown_peers(const RunningOperation& operation) const {
   const Operation& op = operation.request().operation;
-  std::vector<int> peers = hosts_.peers(group_, op, operation.request().plan);
+  const Exchange* exchange = operation.request().exchange.get();
+  const Engine& engine = exchange != nullptr ? static_cast<const Engine&>(*exchange) : hosts_;
+  std::vector<int> peers = engine.peers(group_, op, operation.request().plan);
   const auto add = [&](const std::vector<int>& ranks) {
     peers.insert(peers.end(), ranks.begin(), ranks.end());
   };
-  if (!engines_.empty() && options_.size > 1) {  // repairs go around the ring
+  if (!engines_.empty() && options_.size > 1 &&
+      exchange == nullptr) {  // repairs go around the ring
     add(Ring::peers(options_.rank, options_.size));
     Operation gate;
     gate.collective = Collective::kBarrier;
@@ -305,6 +326,9 @@ void ContextImpl::break_context(const absl::Status& why, uint32_t first_rank) {
   };
   must([&] { broken_ = with_lost_ranks(why, lost_peers()); });
   for (const auto& operation : std::exchange(running_, {})) {
+    must([&] { operation->fail(broken_); });
+  }
+  for (const auto& operation : point_to_point_.give_up()) {
     must([&] { operation->fail(broken_); });
   }
   must([&] { tell_of_break(first_rank); });

@@ -21,6 +21,8 @@
 #include "common/out_of_memory.h"
 #include "context/control_plane.h"
 #include "context/directory.h"
+#include "context/exchange.h"
+#include "context/point_to_point.h"
 #include "context/record.h"
 #include "context/repair.h"
 #include "context/roll_call.h"
@@ -38,6 +40,7 @@
 #include "nezha/reduce.h"
 #include "nezha/reduce_scatter.h"
 #include "nezha/scatter.h"
+#include "nezha/send_recv.h"
 #include "transport/endpoint.h"
 
 namespace nezha {
@@ -69,10 +72,17 @@ class ContextImpl final : JobListener,
 
   // The context that the options are for. Throws if there is none.
   static ContextImpl& of(const CollectiveOptions& options);
+  static ContextImpl& of(const PointToPointOptions& options);
   // Run the operation that the options are of. Throw.
   template <typename Options>
   void run(const Options& options) {
     Handle(started(options)).wait();
+  }
+  // Returns the rank that the message has come from.
+  int receive(const RecvOptions& options) {
+    Handle handle(started(options));
+    handle.wait();
+    return handle.source();
   }
   template <typename Options>
   Handle run_async(const Options& options) {
@@ -201,9 +211,20 @@ class ContextImpl final : JobListener,
       give_up(caught_status());
     }
   }
+  // exchange_requests.cc
+  std::shared_ptr<RunningOperation> started(const SendOptions& options);
+  std::shared_ptr<RunningOperation> started(const RecvOptions& options);
+  void check_ranks(absl::string_view name, absl::string_view role, std::vector<int> ranks) const;
+  template <typename Memory>
+  void check_memory_of(absl::string_view name, absl::string_view what, const Memory& memory,
+                       bool is_written) const;
+  std::shared_ptr<RunningOperation> start_exchange(absl::string_view name,
+                                                   const PointToPointOptions& options,
+                                                   Exchange::Terms terms);
   [[noreturn]] void give_up(const absl::Status& why);
   void begin(const std::shared_ptr<RunningOperation>& operation);
   // Under the lock:
+  void launch_in_turn(const std::shared_ptr<RunningOperation>& operation);
   void launch(const std::shared_ptr<RunningOperation>& operation);
   std::vector<int> unknown_peers(const RunningOperation& operation) const;
   void start_later(const std::shared_ptr<RunningOperation>& operation);
@@ -282,6 +303,7 @@ class ContextImpl final : JobListener,
   bool closing_ = false;
   absl::Status broken_;
   RollCall roll_call_;
+  PointToPoint point_to_point_{*this};
   HostsEngine hosts_;
   std::optional<flare::FlareOptions> switch_rail_;
   bool is_switch_alone_ = false;                          // no other rail was named

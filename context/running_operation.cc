@@ -28,6 +28,7 @@ constexpr size_t kKeen = 8 << 10;
 }  // namespace
 
 std::string RunningOperation::Request::name() const {
+  if (exchange != nullptr) return exchange->name();
   if (operation.tag == kOwnTag) return "split";
   const auto root = static_cast<uint32_t>(operation.root);
   return absl::StrCat(collective_name(operation.collective, root), " (tag ", operation.tag, ", ",
@@ -352,6 +353,11 @@ void RunningOperation::cancel() {
   }
   owner_->on_operation_failed(why);
   endpoint->progress().run_deferred();
+}
+
+int RunningOperation::source() const {
+  const bool has_succeeded = test() && status_.ok();
+  return has_succeeded && request_.exchange != nullptr ? request_.exchange->source() : -1;
 }
 
 void RunningOperation::raise_if_failed() const {

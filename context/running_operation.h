@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "collectives/engine.h"
 #include "common/fork.h"
+#include "context/exchange.h"
 #include "control/recovery.h"
 #include "transport/endpoint.h"
 
@@ -63,6 +64,9 @@ class RunningOperation final : public TaskOwner,
     Nanos deadline = 0;
     std::chrono::milliseconds timeout{0};
     bool polls = true;  // who waits for it
+    // Of a send or a receive, whose `operation` tells how many bytes it has and nothing else. Null
+    // of a collective.
+    std::shared_ptr<Exchange> exchange;
 
     std::string name() const;  // of the operation, for errors: "allreduce (tag 0, 4 bytes)"
   };
@@ -128,6 +132,8 @@ class RunningOperation final : public TaskOwner,
   void cancel();
   // Once it is over.
   void raise_if_failed() const;
+  // Once it has succeeded: the rank that a receive's message came from. -1 if there is none.
+  int source() const;
 
  private:
   std::shared_ptr<Endpoint> endpoint() const;  // null: it is over
