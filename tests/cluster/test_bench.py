@@ -723,6 +723,7 @@ def test_bad_command_lines_of_nezha() -> None:
         (["--type", "int8", "barrier"], "a barrier has no elements of any --type"),
         (["--operation", "max", "broadcast"], "--operation is not for broadcast, which combines nothing"),
         (["--rails-report", "--format", "csv", "allreduce"], "--rails-report is for --format table"),
+        (["--in-place", "send_recv"], "--in-place is not for send_recv"),
         (["brodcast"], "unknown collective 'brodcast'; did you mean 'broadcast'?"),
     ]:
         done = call(NEZHA, *GOOD, *ON_BOTH[NEZHA], *arguments)
