@@ -41,11 +41,15 @@ wire::MessageInfo Exchange::info(uint64_t context) const {
   return {.context = context, .tag = kOfExchange | terms_.tag, .total = terms_.bytes};
 }
 
-std::vector<int> Exchange::peers(const Group& group, const Operation& /*operation*/,
-                                 const EnginePlan& /*plan*/) const {
+std::vector<int> Exchange::others() const {
   std::vector<int> others = terms_.peers;
-  std::erase(others, group.rank);
+  std::erase(others, terms_.rank);
   return others;
+}
+
+std::vector<int> Exchange::peers(const Group& /*group*/, const Operation& /*operation*/,
+                                 const EnginePlan& /*plan*/) const {
+  return others();
 }
 
 absl::StatusOr<std::unique_ptr<Task>> Exchange::start(const Group& group, const Slice& slice,

@@ -25,7 +25,8 @@ class Exchange final : public Engine {
  public:
   struct Terms {
     bool is_send = true;
-    std::vector<int> peers;  // the destination, or the sources
+    int rank = 0;            // this one
+    std::vector<int> peers;  // the destination, or the sources; this rank may be among them
     bool is_from_any = false;
     uint64_t tag = 0;
     const std::byte* input = nullptr;  // of a send
@@ -38,6 +39,7 @@ class Exchange final : public Engine {
   const Terms& terms() const { return terms_; }
   // For errors: "send to rank 3 (tag 7, 400 bytes)".
   std::string name() const;
+  std::vector<int> others() const;  // of the peers, those that are not this rank
   // Its message's name, and what both ends agree on.
   wire::MessageInfo info(uint64_t context) const;
 

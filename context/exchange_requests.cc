@@ -21,7 +21,8 @@ std::shared_ptr<RunningOperation> ContextImpl::started(const SendOptions& option
   check_ranks(kName, "destination", {rank});
   check_memory_of(kName, "input", options.input_, /*is_written=*/false);
   return start_exchange(kName, options,
-                        {.peers = {rank},
+                        {.rank = options_.rank,
+                         .peers = {rank},
                          .tag = options.tag_,
                          .input = static_cast<const std::byte*>(options.input_.data),
                          .bytes = options.input_.bytes});
@@ -39,6 +40,7 @@ std::shared_ptr<RunningOperation> ContextImpl::started(const RecvOptions& option
   check_memory_of(kName, "output", options.output_, /*is_written=*/true);
   return start_exchange(kName, options,
                         {.is_send = false,
+                         .rank = options_.rank,
                          .peers = std::move(sources),
                          .is_from_any = options.is_any_,
                          .tag = options.tag_,

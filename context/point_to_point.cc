@@ -24,7 +24,7 @@ std::vector<int> PointToPoint::missing(const RunningOperation& operation) const 
   if (!ranks.empty()) return ranks;
   const Exchange& exchange = *operation.request().exchange;
   if (exchange.source() >= 0) return {exchange.source()};
-  return exchange.terms().peers;
+  return exchange.others();
 }
 
 void PointToPoint::on_operation_over(RunningOperation& operation) {

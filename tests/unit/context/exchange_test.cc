@@ -68,6 +68,7 @@ class ExchangeTest : public ::testing::Test {
   Call& start(int rank, Exchange::Terms terms, size_t elements, uint32_t value) {
     Call& call = *calls_.emplace_back(std::make_unique<Call>());
     call.memory.assign(elements, value);
+    terms.rank = rank;
     terms.tag = kTag;
     terms.input = reinterpret_cast<const std::byte*>(call.memory.data());
     terms.output = reinterpret_cast<std::byte*>(call.memory.data());
