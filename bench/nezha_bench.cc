@@ -23,15 +23,16 @@
 #include "nezha/reduce.h"
 #include "nezha/reduce_scatter.h"
 #include "nezha/scatter.h"
+#include "nezha/send_recv.h"
 
 namespace nezha::bench {
 namespace {
 
 const Dialect kDialect = {
     "nezha-bench",
-    "the speed of nezha's collectives",
+    "the speed of nezha's collectives, and of send and recv",
     {"allreduce", "reduce", "broadcast", "barrier", "allgather", "reduce_scatter", "alltoall",
-     "gather", "scatter"},
+     "gather", "scatter", "send_recv"},
     type_names(),
     operation_names(),
     "rails",
@@ -78,6 +79,31 @@ class Repeated : public Operation {
 
  private:
   const CollectiveOptions options_;
+};
+
+// Every rank sends to the next one, and receives from the one before, as in nccl-tests.
+class Shift : public Operation {
+ public:
+  Shift(const std::shared_ptr<Context>& context, const Request& request)
+      : send_(context), receive_(context) {
+    const int rank = context->rank();
+    const int size = context->size();
+    send_.setDestination((rank + 1) % size);
+    send_.setInput(request.type, request.input, request.elements);
+    send_.setTag(request.tag);
+    receive_.setSource((rank + size - 1) % size);
+    receive_.setOutput(request.type, request.output, request.elements);
+    receive_.setTag(request.tag);
+  }
+  void run() override {
+    Handle received = recvAsync(receive_);
+    send(send_);
+    received.wait();
+  }
+
+ private:
+  SendOptions send_;
+  RecvOptions receive_;
 };
 
 // `set_more` sets what the collective alone has.
@@ -132,6 +158,7 @@ class NezhaRunner : public Runner {
       options.setRoot(0);
       return std::make_unique<Repeated<BroadcastOptions, broadcast>>(options);
     }
+    if (kind_of(request.collective).is_shift) return std::make_unique<Shift>(context_, request);
     if (kind_of(request.collective).has_blocks()) return prepare_blocks(request);
     AllreduceOptions options(context_);
     set_vectors(options, request);

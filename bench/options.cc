@@ -313,6 +313,10 @@ void complete_for_collective(Options& o, const Dialect& dialect) {
     throw UsageError("--operation is not for " + o.collective + ", which combines nothing");
   }
   if (kind.reduces && o.operation.empty()) o.operation = "sum";
+  if (kind.is_shift && o.in_place) {
+    throw UsageError("--in-place is not for " + o.collective +
+                     ", which sends what it has while it receives");
+  }
   if (o.collective == "barrier") {
     if (!o.elements.empty()) throw UsageError("a barrier has no --elements");
     if (!o.type.empty()) throw UsageError("a barrier has no elements of any --type");

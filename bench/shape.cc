@@ -16,6 +16,7 @@ const CollectiveKind& kind_of(const std::string& collective) {
       {"alltoall", {.name = "alltoall", .is_exchange = true}},
       {"gather", {.name = "gather", .takes_block = true, .is_rooted = true}},
       {"scatter", {.name = "scatter", .gives_block = true, .is_rooted = true}},
+      {"send_recv", {.name = "send_recv", .is_shift = true}},
   };
   return kinds.at(collective);
 }
@@ -40,6 +41,9 @@ Shape shape_of(const std::string& collective, int rank, int size, size_t element
   } else if (kind.is_exchange) {
     shape.input = shape.output = shape.vector;
     for (int from = 0; from < size; ++from) shape.runs.push_back({from, before, elements});
+  } else if (kind.is_shift) {
+    shape.input = shape.output = elements;
+    shape.runs = {{(rank + size - 1) % size, 0, elements}};
   } else {
     shape.input = shape.output = elements;
     const bool has_result = !kind.reduces || !kind.is_rooted || is_root;

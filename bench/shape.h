@@ -17,6 +17,7 @@ struct CollectiveKind {
   bool gives_block = false;  // a rank gets a block of the vector
   bool is_exchange = false;  // a rank has one block for each rank, and gets one from each
   bool is_rooted = false;
+  bool is_shift = false;  // each rank sends to the next one, and gets from the one before
 
   // Returns whether the vector is made of a block for each rank.
   bool has_blocks() const { return takes_block || gives_block || is_exchange; }

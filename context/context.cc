@@ -13,6 +13,7 @@
 #include "nezha/reduce.h"
 #include "nezha/reduce_scatter.h"
 #include "nezha/scatter.h"
+#include "nezha/send_recv.h"
 
 namespace nezha {
 
@@ -102,6 +103,12 @@ void scatterv(const ScattervOptions& options) { ContextImpl::of(options).run(opt
 Handle scattervAsync(const ScattervOptions& options) {
   return ContextImpl::of(options).run_async(options);
 }
+
+void send(const SendOptions& options) { ContextImpl::of(options).run(options); }
+Handle sendAsync(const SendOptions& options) { return ContextImpl::of(options).run_async(options); }
+
+int recv(const RecvOptions& options) { return ContextImpl::of(options).receive(options); }
+Handle recvAsync(const RecvOptions& options) { return ContextImpl::of(options).run_async(options); }
 
 void reduce(const ReduceOptions& options) { ContextImpl::of(options).run(options); }
 Handle reduceAsync(const ReduceOptions& options) {

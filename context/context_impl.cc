@@ -33,7 +33,7 @@ ContextImpl::ContextImpl(std::shared_ptr<Store> store, ContextOptions options)
 
 ContextImpl::ContextImpl(Setup setup)
     : setup_(std::move(setup)),
-      requests_(setup_),
+      requests_(setup_, point_to_point_.loopback()),
       engines_(setup_),
       roster_(setup_, [this] { return given_up(); }),
       roll_calls_(setup_, roster_, [this](const absl::Status& why) { on_failed(why); }),
@@ -123,7 +123,7 @@ void ContextImpl::leave() {
   if (setup_.endpoint == nullptr) return;
   {
     Progress::Guard guard(progress());
-    if (!running_.empty()) {
+    if (!running_.empty() || !point_to_point_.is_idle()) {
       on_failed(absl::CancelledError("the context was destroyed with operations in flight"));
     }
     starter_.close();
@@ -146,18 +146,19 @@ absl::Status ContextImpl::given_up() const {
 
 // ---- Operations --------------------------------------------------------------------------------
 
-ContextImpl& ContextImpl::of(const CollectiveOptions& options) {
-  return RequestMaker::context_of(options).impl();
-}
-
 std::shared_ptr<RunningOperation> ContextImpl::start(Request request) {
-  RunningOperationOwner& owner = *this;
-  auto operation =
-      std::make_shared<RunningOperation>(owner, roll_calls_, setup_, std::move(request));
+  const bool is_exchange = request.exchange != nullptr;
+  RunningOperationOwner& owner = is_exchange ? point_to_point_.owner() : *this;
+  auto operation = std::make_shared<RunningOperation>(owner, setup_, std::move(request));
   Progress::Guard guard(progress());
   if (!broken_.ok()) raise(setup_.rank_of, broken_);
   try {
-    begin(operation);
+    if (is_exchange) {
+      point_to_point_.begin(operation);
+      launch_in_turn(operation);
+    } else {
+      begin(operation);
+    }
   } catch (const OutOfMemory&) {
     on_failed(caught_status());
   } catch (...) {
@@ -185,7 +186,13 @@ void ContextImpl::begin(const std::shared_ptr<RunningOperation>& operation) {
     // Another rank calls another one.
   } else if (!request.prepared.ok()) {
     on_failed(request.prepared);
-  } else if (starter_.empty() && unknown_peers(*operation).empty()) {
+  } else {
+    launch_in_turn(operation);
+  }
+}
+
+void ContextImpl::launch_in_turn(const std::shared_ptr<RunningOperation>& operation) {
+  if (starter_.empty() && unknown_peers(*operation).empty()) {
     launch(operation);
   } else {
     starter_.add(operation);
@@ -194,8 +201,10 @@ void ContextImpl::begin(const std::shared_ptr<RunningOperation>& operation) {
 
 std::vector<int> ContextImpl::unknown_peers(const RunningOperation& operation) const {
   const Group& group = roster_.group();
-  const Operation& op = operation.request().operation;
-  std::vector<int> peers = hosts_.peers(group, op, operation.request().plan);
+  const Request& request = operation.request();
+  if (request.exchange != nullptr) return roster_.unknown_among(request.exchange->others());
+  const Operation& op = request.operation;
+  std::vector<int> peers = hosts_.peers(group, op, request.plan);
   const auto add = [&](const std::vector<int>& ranks) {
     peers.insert(peers.end(), ranks.begin(), ranks.end());
   };
@@ -211,6 +220,9 @@ std::vector<int> ContextImpl::unknown_peers(const RunningOperation& operation) c
 
 // One that waits for a plan makes the others wait, of its tag at least.
 void ContextImpl::launch(const std::shared_ptr<RunningOperation>& operation) {
+  if (operation->request().exchange != nullptr) {
+    return PointToPoint::launch(*operation, roster_.group());
+  }
   auto assignment = planner_.assign(*operation);
   if (!assignment || !held_.empty()) {
     operation->waits_for(planner_.why_held());
@@ -267,6 +279,9 @@ void ContextImpl::break_context(const absl::Status& why, uint32_t first_rank) {
   must([&] { planner_.stop(); });
   must([&] { broken_ = with_lost_ranks(why, roster_.lost()); });
   for (const auto& operation : std::exchange(running_, {})) {
+    must([&] { operation->fail(broken_); });
+  }
+  for (const auto& operation : point_to_point_.give_up()) {
     must([&] { operation->fail(broken_); });
   }
   must([&] { tell_of_break(first_rank); });

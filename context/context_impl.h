@@ -6,6 +6,7 @@
 //   Roster        the ranks, and the channels that lead to them
 //   RequestMaker  what the options of a collective ask for
 //   Starter       operations whose peers are not known yet
+//   PointToPoint  the sends and receives
 //   Planner       by which plan operations run, and what they tell of it
 //   Engines       engines that can be lost; Recovery is what is done without them
 //   RollCalls     what ranks tell each other of operations that take long
@@ -24,6 +25,7 @@
 #include "common/out_of_memory.h"
 #include "context/engines.h"
 #include "context/planner.h"
+#include "context/point_to_point.h"
 #include "context/requests.h"
 #include "context/roll_calls.h"
 #include "context/roster.h"
@@ -58,11 +60,20 @@ class ContextImpl final : JobListener, RunningOperationOwner, PlannerOwner, Star
   Progress& progress() const { return setup_.progress(); }  // once it has joined
 
   // The context that the options are for. Throws if there is none.
-  static ContextImpl& of(const CollectiveOptions& options);
+  template <typename Options>
+  static ContextImpl& of(const Options& options) {
+    return RequestMaker::context_of(options).impl();
+  }
   // Run the operation that the options are of. Throw.
   template <typename Options>
   void run(const Options& options) {
     Handle(started(options)).wait();
+  }
+  // Returns the rank that the message has come from.
+  int receive(const RecvOptions& options) {
+    Handle handle(started(options));
+    handle.wait();
+    return handle.source();
   }
   template <typename Options>
   Handle run_async(const Options& options) {
@@ -94,6 +105,16 @@ class ContextImpl final : JobListener, RunningOperationOwner, PlannerOwner, Star
 
   // RunningOperationOwner
   void on_operation_slow(const RunningOperation& operation) override;
+  void on_operation_overdue(const RunningOperation& operation) override {
+    roll_calls_.ask_who_is_absent(operation.request());
+  }
+  bool is_cut_off() const override { return roster_.is_cut_off(); }
+  std::string absent(const RunningOperation& operation) const override {
+    return roll_calls_.absent(operation.id());
+  }
+  std::vector<int> missing(const RunningOperation& operation) const override {
+    return roll_calls_.missing(operation.id(), operation.awaited_ranks());
+  }
   void on_operation_over(RunningOperation& operation) override;
   void on_engine_lost(int lane) override { planner_.on_engine_lost(lane); }
   std::string why_frozen() const override { return planner_.why_frozen(); }
@@ -129,17 +150,19 @@ class ContextImpl final : JobListener, RunningOperationOwner, PlannerOwner, Star
   [[noreturn]] void give_up(const absl::Status& why);
   // Under the lock:
   void begin(const std::shared_ptr<RunningOperation>& operation);
+  void launch_in_turn(const std::shared_ptr<RunningOperation>& operation);
   absl::Status given_up() const;
   void break_context(const absl::Status& why, uint32_t first_rank);
   void tell_of_break(uint32_t first_rank);
 
   ForkMark mark_;
   Setup setup_;
+  PointToPoint point_to_point_{*this};
   RequestMaker requests_;
 
   // Under Progress's lock:
   absl::Status broken_;
-  Operations running_;  // all that are not over, in the order of their calls
+  Operations running_;  // collectives that are not over, in the order of their calls
   Operations held_;     // of these, until a plan is agreed on
   HostsEngine hosts_;
   Engines engines_;

@@ -46,6 +46,8 @@ bool Handle::wait(std::chrono::milliseconds patience) {
   return true;
 }
 
+bool Handle::finish(int64_t deadline) { return running_ == nullptr || running_->wait(deadline); }
+
 std::exception_ptr Handle::error() const {
   if (!test() || running_ == nullptr) return nullptr;
   try {
@@ -56,8 +58,24 @@ std::exception_ptr Handle::error() const {
   return nullptr;
 }
 
+int Handle::source() const { return running_ == nullptr ? -1 : running_->source(); }
+
 void Handle::cancel() {
   if (running_ != nullptr) running_->cancel();
+}
+
+void waitAll(std::vector<Handle>& handles) {
+  for (Handle& handle : handles) handle.finish(std::numeric_limits<Nanos>::max());
+  for (Handle& handle : handles) handle.wait();
+}
+
+bool waitAll(std::vector<Handle>& handles, std::chrono::milliseconds patience) {
+  const Nanos deadline = now() + to_nanos(patience);
+  bool are_over = true;
+  for (Handle& handle : handles) are_over &= handle.finish(deadline);
+  if (!are_over) return false;
+  for (Handle& handle : handles) handle.wait();
+  return true;
 }
 
 }  // namespace nezha

@@ -8,6 +8,7 @@
 namespace nezha {
 
 std::string Request::name() const {
+  if (exchange != nullptr) return exchange->name();
   if (operation.tag == kOwnTag) return "split";
   const auto root = static_cast<uint32_t>(operation.root);
   return absl::StrCat(collective_name(operation.collective, root), " (tag ", operation.tag, ", ",

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "collectives/engine.h"
 #include "common/buffer_pool.h"
 #include "common/clock.h"
+#include "context/exchange.h"
 
 namespace nezha {
 
@@ -27,6 +29,9 @@ struct Request {
   Nanos deadline = 0;
   std::chrono::milliseconds timeout{0};
   bool polls = true;  // who waits for it
+  // Of a send or a receive, whose `operation` tells how many bytes it has and nothing else. Null
+  // of a collective.
+  std::shared_ptr<Exchange> exchange;
 
   std::string name() const;  // of the operation, for errors: "allreduce (tag 0, 4 bytes)"
 };

@@ -33,6 +33,11 @@ Context& RequestMaker::context_of(const CollectiveOptions& options) {
   return *options.context_;
 }
 
+Context& RequestMaker::context_of(const PointToPointOptions& options) {
+  if (options.context_ == nullptr) throw InvalidArgument("nezha: no context in the options");
+  return *options.context_;
+}
+
 void RequestMaker::check_tag(const CollectiveOptions& options) const {
   if (options.tag_ != kOwnTag) return;
   throw InvalidArgument(

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "context/exchange_tasks.h"
 #include "context/request.h"
 #include "context/setup.h"
 #include "nezha/allgather.h"
@@ -18,19 +19,23 @@
 #include "nezha/reduce.h"
 #include "nezha/reduce_scatter.h"
 #include "nezha/scatter.h"
+#include "nezha/send_recv.h"
 
 namespace nezha {
 
 class RequestMaker {
  public:
-  // The setup outlives it, and is complete before the first request is made.
-  explicit RequestMaker(const Setup& setup) : setup_(setup) {}
+  // Both outlive it. The setup is complete before the first request is made. Messages that this
+  // rank sends itself go through `loopback`.
+  RequestMaker(const Setup& setup, Loopback& loopback) : setup_(setup), loopback_(loopback) {}
 
   // The context that the options are for. Throws InvalidArgument if there is none.
   static Context& context_of(const CollectiveOptions& options);
+  static Context& context_of(const PointToPointOptions& options);
 
   // Throws InvalidArgument.
   void check_tag(const CollectiveOptions& options) const;
+  void check_tag(const PointToPointOptions& options) const;
 
   // Each of these throws InvalidArgument, or std::bad_alloc. Not under the lock.
   Request make(const AllreduceOptions& options) const;
@@ -46,6 +51,9 @@ class RequestMaker {
   Request make(const GathervOptions& options) const;
   Request make(const ScatterOptions& options) const;
   Request make(const ScattervOptions& options) const;
+  // exchange_requests.cc
+  Request make(const SendOptions& options) const;
+  Request make(const RecvOptions& options) const;
 
  private:
   Request make_blocks(const BlocksOptions& options, Collective collective) const;
@@ -53,6 +61,13 @@ class RequestMaker {
   // `contributes`, `has_result`: whether this rank does and has.
   Request make_rooted(const RootedOptions& options, Collective collective, bool contributes,
                       bool has_result) const;
+
+  Request make_exchange(absl::string_view name, const PointToPointOptions& options,
+                        Exchange::Terms terms) const;
+  void check_ranks(absl::string_view name, absl::string_view role, std::vector<int> ranks) const;
+  template <typename Memory>
+  void check_memory_of(absl::string_view name, absl::string_view what, const Memory& memory,
+                       bool is_written) const;
 
   [[noreturn]] void refuse(absl::string_view collective, absl::string_view why) const;
   int checked_root(absl::string_view collective, int root) const;
@@ -71,6 +86,7 @@ class RequestMaker {
   void fold(const std::vector<const void*>& inputs, Request& request) const;
 
   const Setup& setup_;
+  Loopback& loopback_;
 };
 
 }  // namespace nezha

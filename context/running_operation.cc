@@ -25,10 +25,9 @@ constexpr size_t kKeen = 8 << 10;
 
 }  // namespace
 
-RunningOperation::RunningOperation(RunningOperationOwner& owner, RollCalls& roll_calls,
-                                   const Setup& setup, Request request)
+RunningOperation::RunningOperation(RunningOperationOwner& owner, const Setup& setup,
+                                   Request request)
     : owner_(&owner),
-      roll_calls_(roll_calls),
       progress_(setup.progress()),
       endpoint_(setup.endpoint),
       rank_of_(setup.rank_of),
@@ -43,7 +42,9 @@ void RunningOperation::begin(uint64_t ordinal) {
   const Nanos time = now();
   const Nanos left = std::max<Nanos>(0, request_.deadline - time);
   overdue_at_ = request_.deadline - std::min(left / 4, kRollCallTime);
-  slow_.start(std::min(time + kSlow, overdue_at_));
+  // Nobody needs to hear of a send or a receive that takes long, and there may be thousands.
+  const Nanos is_slow_at = request_.exchange != nullptr ? overdue_at_ : time + kSlow;
+  slow_.start(std::min(is_slow_at, overdue_at_));
 }
 
 void RunningOperation::start(const Group& group, Assignment assignment) {
@@ -256,24 +257,24 @@ void RunningOperation::on_slow() {
     owner_->on_operation_slow(*this);
   } else {
     // Whoever knows why they all wait speaks before the others' deadlines.
-    const Nanos early = roll_calls_.is_cut_off() ? (request_.deadline - overdue_at_) / 2 : 0;
+    const Nanos early = owner_->is_cut_off() ? (request_.deadline - overdue_at_) / 2 : 0;
     deadline_.start(request_.deadline - early);
-    roll_calls_.ask_who_is_absent(request_);
+    owner_->on_operation_overdue(*this);
   }
 }
 
 void RunningOperation::on_deadline() {
-  if (now() < request_.deadline && !roll_calls_.is_cut_off()) {
+  if (now() < request_.deadline && !owner_->is_cut_off()) {
     return deadline_.start(request_.deadline);
   }
   const auto late = absl::DeadlineExceededError(absl::StrCat(
       request_.name(), " was not complete after ", request_.timeout.count(), " ms", describe()));
-  owner_->on_failed(with_lost_ranks(late, roll_calls_.missing(id(), awaited_ranks_)));
+  owner_->on_failed(with_lost_ranks(late, owner_->missing(*this)));
 }
 
 std::string RunningOperation::describe() const {
   std::string text;
-  for (const std::string& reason : {roll_calls_.absent(id()), waits_for_}) {
+  for (const std::string& reason : {owner_->absent(*this), waits_for_}) {
     if (!reason.empty()) absl::StrAppend(&text, "; ", reason);
   }
   for (const Part& part : parts_) {
@@ -342,6 +343,11 @@ void RunningOperation::cancel() {
   }
   owner_->on_failed(why);
   endpoint->progress().run_deferred();
+}
+
+int RunningOperation::source() const {
+  const bool has_succeeded = test() && status_.ok();
+  return has_succeeded && request_.exchange != nullptr ? request_.exchange->source() : -1;
 }
 
 void RunningOperation::raise_if_failed() const {

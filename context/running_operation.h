@@ -13,7 +13,6 @@
 #include "common/fork.h"
 #include "context/assignment.h"
 #include "context/request.h"
-#include "context/roll_calls.h"
 #include "context/setup.h"
 #include "control/recovery.h"
 #include "transport/endpoint.h"
@@ -29,6 +28,14 @@ class RunningOperationOwner {
   virtual void on_failed(const absl::Status& why) = 0;
   // It takes long: the other ranks may call another operation by its tag.
   virtual void on_operation_slow(const RunningOperation& operation) = 0;
+  // It is about to time out: what can be found out about why should be.
+  virtual void on_operation_overdue(const RunningOperation& operation) = 0;
+  // Whether it waits for a rank that no rail reaches.
+  virtual bool is_cut_off() const = 0;
+  // What is known of the ranks that keep it waiting; "" if nothing.
+  virtual std::string absent(const RunningOperation& operation) const = 0;
+  // Returns the ranks that it waits for in vain.
+  virtual std::vector<int> missing(const RunningOperation& operation) const = 0;
   // No callback follows, and what it needed of the context is released.
   virtual void on_operation_over(RunningOperation& operation) = 0;
   // An engine of the lane is lost: freeze() is to follow.
@@ -45,9 +52,8 @@ class RunningOperationOwner {
 class RunningOperation final : public TaskOwner,
                                public std::enable_shared_from_this<RunningOperation> {
  public:
-  // The owner and the roll calls are there until it is over.
-  RunningOperation(RunningOperationOwner& owner, RollCalls& roll_calls, const Setup& setup,
-                   Request request);
+  // The owner is there until it is over.
+  RunningOperation(RunningOperationOwner& owner, const Setup& setup, Request request);
   ~RunningOperation() = default;
 
   // Starts the deadline.
@@ -80,6 +86,8 @@ class RunningOperation final : public TaskOwner,
   // As ContextImpl's.
   bool is_inherited() const { return mark_.is_inherited(); }
   void keep() { self_ = shared_from_this(); }  // it is never destroyed
+  // Whom it waits for before its tasks can start.
+  const std::vector<int>& awaited_ranks() const { return awaited_ranks_; }
   // Before it starts: what it waits for, and for which ranks.
   void waits_for(std::string what, std::vector<int> ranks = {}) {
     waits_for_ = std::move(what);
@@ -92,6 +100,8 @@ class RunningOperation final : public TaskOwner,
   void cancel();
   // Once it is over.
   void raise_if_failed() const;
+  // Once it has succeeded: the rank that a receive's message came from. -1 if there is none.
+  int source() const;
 
  private:
   std::shared_ptr<Endpoint> endpoint() const;  // null: it is over
@@ -134,8 +144,7 @@ class RunningOperation final : public TaskOwner,
   ForkMark mark_;
   std::shared_ptr<RunningOperation> self_;
   RunningOperationOwner* owner_;      // null once it is over: the context may be gone
-  RollCalls& roll_calls_;             // likewise, while it is not over
-  Progress& progress_;                // likewise
+  Progress& progress_;                // while it is not over
   std::weak_ptr<Endpoint> endpoint_;  // the context's; without a context it is over
   std::string rank_of_;               // "rank 1 of 4"
   Request request_;

@@ -187,7 +187,8 @@ void Channel::abandon(OutMessage& message) noexcept {
   }
 }
 
-Inbox::Ticket* Channel::post(const wire::MessageInfo& info, Receiver* receiver) {
+Inbox::Ticket* Channel::post(const wire::MessageInfo& info, Receiver* receiver,
+                             bool is_one_of_several) {
   pump_soon();  // a rank that only listens looks after its links too
   if (failed()) fail_soon();
   if (has_left(info.context)) {
@@ -195,7 +196,7 @@ Inbox::Ticket* Channel::post(const wire::MessageInfo& info, Receiver* receiver) 
       if (has_left(context)) inbox_.fail_context(context, left_error());
     });
   }
-  return inbox_.post(info, receiver);  // last: the receiver would not get it
+  return inbox_.post(info, receiver, is_one_of_several);  // last: the receiver would not get it
 }
 
 void Channel::cancel(Inbox::Ticket* ticket) noexcept {

@@ -79,7 +79,8 @@ class Channel final : LinkOwner, InboxOwner {
             Rail rail = kAnyRail);
   void settle(OutMessage& message);
   void abandon(OutMessage& message) noexcept;
-  Inbox::Ticket* post(const wire::MessageInfo& info, Receiver* receiver);
+  Inbox::Ticket* post(const wire::MessageInfo& info, Receiver* receiver,
+                      bool is_one_of_several = false);
   void cancel(Inbox::Ticket* ticket) noexcept;
   void set_awaited(Inbox::Ticket* ticket, bool is_awaited);
   // The context of that id is closed here: what comes for it is dropped. The peer is told once it
@@ -125,6 +126,9 @@ class Channel final : LinkOwner, InboxOwner {
   // though no path is known to be at fault.
   bool is_silent() const;
 
+  // Whether the peer has closed that context, and the error that says so.
+  bool has_left(uint64_t context) const;
+  absl::Status left_error() const;
   bool failed() const { return !failure_.ok(); }
   // Whether the peer is gone, cannot be reached any more, or has left that context.
   bool is_peer_lost(const UniqueId& job) const {
@@ -203,8 +207,6 @@ class Channel final : LinkOwner, InboxOwner {
   void on_joined(const UniqueId& job);
   void finish_leaving();
   void on_left(const UniqueId& job);
-  bool has_left(uint64_t context) const;
-  absl::Status left_error() const;
   void send_leave(const UniqueId& job);
   void repeat_news();
   void need_links();

@@ -20,7 +20,8 @@ constexpr size_t kMaxOpenMessages = 1 << 16;
 
 // ---- What the user does ------------------------------------------------------------------------
 
-Inbox::Ticket* Inbox::post(const wire::MessageInfo& info, Receiver* receiver) {
+Inbox::Ticket* Inbox::post(const wire::MessageInfo& info, Receiver* receiver,
+                           bool is_one_of_several) {
   const Key key{info.context, info.tag};
   auto& posted = queues_[key].posted;
   std::unique_ptr<Ticket> made = spare_tickets_.take();
@@ -31,6 +32,7 @@ Inbox::Ticket* Inbox::post(const wire::MessageInfo& info, Receiver* receiver) {
   ticket->receiver_ = receiver;
   ticket->message_ = nullptr;
   ticket->is_awaited_ = true;
+  ticket->is_one_of_several_ = is_one_of_several;
   ticket->index_ = tickets_.size();
   tickets_.push_back(std::move(made));
   std::move(forget).Cancel();
@@ -317,6 +319,7 @@ void Inbox::match(const Key& key) {
 }
 
 void Inbox::bind(Message& message, Ticket* ticket) {
+  if (ticket->is_one_of_several_) ticket->receiver_->matched();
   if (ticket->info_ != message.info) {
     Receiver* receiver = ticket->receiver_;
     const wire::MessageInfo theirs = message.info;

@@ -42,6 +42,9 @@ void for_each_rail(RailMask rails, F f) {
 // was cancelled or `failed` was called.
 class Receiver {
  public:
+  // The message is there, or its first word: it is this receiver's. Called before all else, and
+  // only if the ticket was posted as one of several.
+  virtual void matched() {}
   // Where the segment's `length` bytes are to be put; called once for each segment. The memory
   // must stay until `landed` was called for it or the message was cancelled. Null if no correct
   // peer cuts a segment so: offset and length come from the network, and all that is known of them

@@ -32,6 +32,8 @@ struct Route {
 class OutMessage {
  public:
   uint64_t number() const { return header_.number; }
+  // Whether it waits for the receiver to ask for it, or to use what came before it.
+  bool is_blocked() const { return !blocked_.empty(); }
 
  private:
   friend class Outbox;

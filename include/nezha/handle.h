@@ -3,8 +3,10 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <memory>
+#include <vector>
 
 #include "nezha/export.h"
 
@@ -17,7 +19,7 @@ class RunningOperation;
 /// until it is over: until `test` or `wait` has returned true or thrown, `cancel` has returned, or
 /// the handle or the context is gone.
 ///
-/// `test`, `error` and `cancel` may be called from any thread; one thread at a time may wait. The
+/// `test`, `error`, `source` and `cancel` may be called from any thread; one at a time may wait. The
 /// handle outlives its context at will: what was in flight when the context went has failed.
 ///
 /// In a child of fork() a handle of the parent's can be destroyed only, which does nothing; all
@@ -48,14 +50,31 @@ class NEZHA_EXPORT Handle {
   /// What `wait` would throw; null while it is not over, and after success.
   std::exception_ptr error() const;
 
+  /// The rank that a receive's message has come from. -1 of all other operations, and while it is
+  /// not over, and if it has failed.
+  int source() const;
+
   /// Gives the buffers back now. An operation that was not over fails, on all ranks: the others
   /// cannot complete it, so the context is broken, and their errors name this rank.
   void cancel();
 
  private:
   friend class ContextImpl;
+  friend NEZHA_EXPORT void waitAll(std::vector<Handle>& handles);
+  friend NEZHA_EXPORT bool waitAll(std::vector<Handle>& handles,
+                                   std::chrono::milliseconds patience);
+  bool finish(int64_t deadline);  // false: it is not over by then
   explicit Handle(std::shared_ptr<RunningOperation> running);
   std::shared_ptr<RunningOperation> running_;
 };
+
+/// Waits until all of these operations are over, in whichever order they end, and then throws what
+/// `wait` of the first of them in the list throws that has failed. So no buffer of theirs is in use
+/// afterwards, whatever has happened. One thread at a time may wait for each of them.
+NEZHA_EXPORT void waitAll(std::vector<Handle>& handles);
+
+/// As above, but gives up after `patience`, which does the operations no harm: false if not all are
+/// over yet, whether or not one has failed.
+NEZHA_EXPORT bool waitAll(std::vector<Handle>& handles, std::chrono::milliseconds patience);
 
 }  // namespace nezha

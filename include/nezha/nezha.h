@@ -19,5 +19,6 @@
 #include "nezha/reduce.h"
 #include "nezha/reduce_scatter.h"
 #include "nezha/scatter.h"
+#include "nezha/send_recv.h"
 #include "nezha/types.h"
 #include "nezha/version.h"

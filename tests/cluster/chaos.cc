@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a chaos test: collectives of all kinds, drawn from a seed that all ranks have, on
-// several contexts by up to four threads, while the test from outside disturbs the network and the
-// ranks. Every result is compared bit for bit with what an undisturbed one is, and what the caller
-// does with its memory after an operation (it is overwritten at once) must neither reach other
-// ranks nor be overwritten.
+// One rank of a chaos test: collectives of all kinds, and sends and receives, drawn from a seed
+// that all ranks have, on several contexts by up to four threads, while the test from outside
+// disturbs the network and the ranks. Every result is compared bit for bit with what an undisturbed
+// one is, and what the caller does with its memory after an operation (it is overwritten at once)
+// must neither reach other ranks nor be overwritten.
 //
 // chaos STORE RAILS SEED OPERATIONS: the rendezvous' directory, rails separated by commas. RANK and
 // SIZE come from the environment. Prints {"done": N} now and then, N operations being over, and the
@@ -37,9 +37,11 @@
 #include "nezha/broadcast.h"
 #include "nezha/context.h"
 #include "nezha/gather.h"
+#include "nezha/handle.h"
 #include "nezha/reduce.h"
 #include "nezha/reduce_scatter.h"
 #include "nezha/scatter.h"
+#include "nezha/send_recv.h"
 
 namespace {
 
@@ -53,6 +55,7 @@ enum class Collective {
   kReduce,
   kBroadcast,
   kBarrier,
+  kExchange,  // not of all ranks: each sends to one rank, and receives from one
   // Whose vectors are made of a block for each rank:
   kAllgather,
   kReduceScatter,
@@ -71,7 +74,7 @@ struct Draw {
   nezha::ReduceOperation reduction;
   nezha::Algorithm algorithm;
   size_t elements;  // of the vector, or of a block
-  int root;
+  int root;         // of an exchange: how many ranks further a rank's message goes
   bool in_place;
   bool asynchronous;
 };
@@ -124,7 +127,7 @@ Draw draw(uint64_t id, uint64_t seed, int size) {
                     Collective::kAllreduce, Collective::kReduce, Collective::kBroadcast,
                     Collective::kBroadcast, Collective::kBarrier, Collective::kAllgather,
                     Collective::kReduceScatter, Collective::kAlltoall, Collective::kGather,
-                    Collective::kScatter});
+                    Collective::kScatter, Collective::kExchange, Collective::kExchange});
   drawn.type = static_cast<DataType>(1 + random() % 12);
   drawn.reduction =
       pick(random, {Reduction::kSum, Reduction::kMin, Reduction::kMax, Reduction::kProduct});
@@ -133,7 +136,7 @@ Draw draw(uint64_t id, uint64_t seed, int size) {
   const auto parts = static_cast<size_t>(has_blocks(drawn.collective) ? size : 1);
   drawn.elements = std::max<size_t>(1, bytes / parts / nezha::sizeOf(drawn.type));
   drawn.root = static_cast<int>(random() % static_cast<uint64_t>(size));
-  drawn.in_place = random() % 2 == 0;
+  drawn.in_place = random() % 2 == 0 && drawn.collective != Collective::kExchange;
   drawn.asynchronous = random() % 4 == 0;
   return drawn;
 }
@@ -230,6 +233,8 @@ T expected(const Draw& operation, int rank, int size, size_t element) {
   switch (operation.collective) {
     case Collective::kBroadcast:
       return to<T>(input<T>(operation, operation.root, element));
+    case Collective::kExchange:
+      return to<T>(input<T>(operation, (rank + size - operation.root) % size, element));
     case Collective::kAllgather:
     case Collective::kGather:
       return to<T>(input<T>(operation, from, element % block));
@@ -390,9 +395,36 @@ class Worker {
         nezha::BarrierOptions options(context_);
         return finish(nezha::barrier, nezha::barrierAsync, options);
       }
+      case Collective::kExchange:
+        return exchange(operation, in, out);
       default:
         return carry_out_blocks(operation, in, out);
     }
+  }
+
+  // From any rank, in some: by this tag, which is not this thread's, no other one sends here.
+  template <typename T>
+  void exchange(const Draw& operation, const T* in, T* out) {
+    const int size = context_->size();
+    const int source = (rank_ + size - operation.root) % size;
+    nezha::RecvOptions receive(context_);
+    receive.setOutput(out, operation.elements);
+    receive.setTag(operation.id);
+    if (operation.id % 3 == 0) {
+      receive.setAnySource();
+    } else {
+      receive.setSource(source);
+    }
+    nezha::SendOptions send(context_);
+    send.setInput(in, operation.elements);
+    send.setTag(operation.id);
+    send.setDestination((rank_ + operation.root) % size);
+    std::vector<nezha::Handle> handles;
+    if (operation.asynchronous) handles.push_back(nezha::sendAsync(send));
+    handles.push_back(nezha::recvAsync(receive));
+    if (!operation.asynchronous) nezha::send(send);
+    nezha::waitAll(handles);
+    if (handles.back().source() != source) throw std::logic_error("the source is wrong");
   }
 
   template <typename T>

@@ -15,12 +15,16 @@ RAILS = {"eth0": "1gbit", "eth1": "1gbit"}
 # A rank on each host, but for those that are about groups of ranks.
 RANKS_PER_HOST = {
     "a-further-context": 2,
+    "all-pairs": 3,
+    "any-of-several": 3,
     "at-the-begin": 3,
     "blocks-in-flight": 3,
     "halves": 3,
     "horovods-contexts": 2,
+    "nothing-sent-by-any": 2,
     "other-counts": 2,
     "other-elements": 2,
+    "sources-that-leave": 2,
     "splits": 2,
     "strangers": 2,
 }

@@ -311,6 +311,17 @@ def test_collectives_of_blocks(
     assert sent == pytest.approx(blocks * 4 * ELEMENTS[-1], rel=0.01)
 
 
+def test_send_recv(bed: Testbed, tmp_path: Path) -> None:
+    """Each of three ranks sends its vector once, three times, by two threads."""
+    options = [*ON_BOTH[NEZHA], *QUICK, "--threads", "2", "--format", "json"]
+    output = run(bed, tmp_path, NEZHA, *options, collective="send_recv")
+    rows = [json.loads(line) for line in output.splitlines()]
+    assert [row["bytes"] for row in rows] == [4 * n for n in ELEMENTS]
+    assert all(row["bus_bandwidth_gbps"] == row["algorithm_bandwidth_gbps"] > 0 for row in rows)
+    sent = sum(rail["bytes"] for rail in rows[-1]["rails"])
+    assert sent == pytest.approx(3 * 3 * 2 * 4 * ELEMENTS[-1], rel=0.01)
+
+
 @pytest.mark.parametrize("collective", ["allgather", "alltoall", "gather", "scatter"])
 def test_collectives_of_blocks_of_gloo(bed: Testbed, tmp_path: Path, collective: str) -> None:
     options = ["--tcp-device", "eth0", *QUICK, "--format", "json"]
@@ -712,6 +723,7 @@ def test_bad_command_lines_of_nezha() -> None:
         (["--type", "int8", "barrier"], "a barrier has no elements of any --type"),
         (["--operation", "max", "broadcast"], "--operation is not for broadcast, which combines nothing"),
         (["--rails-report", "--format", "csv", "allreduce"], "--rails-report is for --format table"),
+        (["--in-place", "send_recv"], "--in-place is not for send_recv"),
         (["brodcast"], "unknown collective 'brodcast'; did you mean 'broadcast'?"),
     ]:
         done = call(NEZHA, *GOOD, *ON_BOTH[NEZHA], *arguments)

@@ -40,7 +40,7 @@ bool read_exactly(int fd, void* to, size_t length) {
   while (length > 0) {
     pollfd ready{fd, POLLIN, 0};
     if (poll(&ready, 1, kSilenceMs) <= 0) return false;
-    const ssize_t count = recv(fd, at, length, 0);
+    const ssize_t count = ::recv(fd, at, length, 0);
     if (count <= 0) return false;
     at += count;
     length -= static_cast<size_t>(count);
@@ -89,7 +89,7 @@ class Star {
       Client& client = clients_[i - 1];
       if ((ready[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0) {
         char bytes[1 << 16];
-        const ssize_t count = recv(client.fd, bytes, sizeof bytes, 0);
+        const ssize_t count = ::recv(client.fd, bytes, sizeof bytes, 0);
         if (count <= 0) return false;
         client.in.append(bytes, static_cast<size_t>(count));
         take(client);

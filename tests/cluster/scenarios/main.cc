@@ -18,7 +18,7 @@ Scenarios all() {
   for (const auto& some :
        {from::of_handles(), from::of_reductions(), from::of_arguments(), from::of_joining(),
         from::of_shortage(), from::of_several_contexts(), from::of_forks(), from::of_leaving(),
-        from::of_rooted_collectives(), from::of_blocks()}) {
+        from::of_rooted_collectives(), from::of_blocks(), from::of_point_to_point()}) {
     scenarios.insert(some.begin(), some.end());
   }
   return scenarios;

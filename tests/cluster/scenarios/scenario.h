@@ -182,5 +182,6 @@ Scenarios of_forks();
 Scenarios of_leaving();
 Scenarios of_rooted_collectives();
 Scenarios of_blocks();
+Scenarios of_point_to_point();
 
 }  // namespace nezha::scenarios

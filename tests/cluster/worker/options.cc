@@ -61,7 +61,8 @@ const std::map<std::string, Collective> kCollectives = {
     {"gather", Collective::kGather},
     {"gatherv", Collective::kGatherv},
     {"scatter", Collective::kScatter},
-    {"scatterv", Collective::kScatterv}};
+    {"scatterv", Collective::kScatterv},
+    {"send_recv", Collective::kSendRecv}};
 const std::map<std::string, nezha::Plan> kPlans = {
     {"stripe", nezha::Plan::kStripe}, {"slice", nezha::Plan::kSlice}, {"auto", nezha::Plan::kAuto}};
 const std::map<std::string, nezha::Algorithm> kAlgorithms = {

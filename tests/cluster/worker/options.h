@@ -42,6 +42,7 @@ enum class Collective {
   kGatherv,
   kScatter,
   kScatterv,
+  kSendRecv,  // to the next rank, and from the one before
 };
 
 struct Options {

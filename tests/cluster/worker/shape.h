@@ -95,6 +95,10 @@ inline Shape shape_of(Collective collective, int rank, int size, int root, size_
         shape.runs.push_back({r, from, shape.received[static_cast<size_t>(r)]});
       }
       return shape;
+    case Collective::kSendRecv:
+      shape.input = shape.output = elements;
+      shape.runs = {{(rank + size - 1) % size, 0, elements}};
+      return shape;
     default:
       shape.input = shape.output = elements;
       shape.runs = {{collective == Collective::kBroadcast ? root : -1, 0, elements}};

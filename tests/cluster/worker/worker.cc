@@ -47,6 +47,7 @@
 #include "nezha/reduce.h"
 #include "nezha/reduce_scatter.h"
 #include "nezha/scatter.h"
+#include "nezha/send_recv.h"
 
 namespace nezha::worker {
 namespace {
@@ -266,6 +267,7 @@ class Job {
       type = in_turn(options.types);
       reduction = in_turn(options.reductions);
       in_place = options.place == Place::kIn || (options.place == Place::kBoth && index % 2 == 1);
+      in_place &= options.collective != Collective::kSendRecv;
       const bool is_shifted = std::filesystem::exists(options.shift_root);
       root = (operation + (is_shifted ? 1 : 0)) % options.size;
       const bool is_root = root == options.rank;
@@ -367,9 +369,33 @@ class Job {
         options.setTag(static_cast<uint32_t>(work.tag));
         return nezha::barrier(options);
       }
+      case Collective::kSendRecv:
+        return run_exchange(work, input, output);
       default:
         return run_blocks(work, input, output);
     }
+  }
+
+  // From any rank, in every second operation: no other one sends here.
+  template <typename T>
+  void run_exchange(const Work& work, const T* input, T* output) {
+    const int from = (options_.rank + options_.size - 1) % options_.size;
+    nezha::RecvOptions receive(context_);
+    receive.setTag(static_cast<uint64_t>(work.tag));
+    receive.setOutput(output, work.elements);
+    if (work.operation % 2 == 0) {
+      receive.setSource(from);
+    } else {
+      receive.setAnySource();
+    }
+    nezha::Handle received = nezha::recvAsync(receive);
+    nezha::SendOptions send(context_);
+    send.setTag(static_cast<uint64_t>(work.tag));
+    send.setInput(input, work.elements);
+    send.setDestination((options_.rank + 1) % options_.size);
+    nezha::send(send);
+    received.wait();
+    if (received.source() != from) throw std::logic_error("the message is another rank's");
   }
 
   // The collectives whose vector is made of blocks.

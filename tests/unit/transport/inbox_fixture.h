@@ -26,10 +26,16 @@ struct FakeReceiver final : Receiver {
   std::vector<std::pair<uint64_t, size_t>> placed, landings;
   std::vector<absl::Status> failures;
   std::vector<wire::MessageInfo> mismatches;
+  int matches = 0;
+  std::function<void()> on_matched = [] {};
   std::function<void()> on_landed = [] {};
   std::function<void()> on_failed = [] {};
 
   explicit FakeReceiver(size_t bytes) : memory(bytes, '.') {}
+  void matched() override {
+    ++matches;
+    on_matched();
+  }
   std::byte* place(uint64_t offset, size_t length) override {
     placed.emplace_back(offset, length);
     return reinterpret_cast<std::byte*>(memory.data()) + offset;

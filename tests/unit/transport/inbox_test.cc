@@ -63,6 +63,63 @@ TEST_F(InboxTest, AMessageWithoutPreviousDoesNotWaitForOthers) {
   EXPECT_EQ(receiver.memory, "9");
 }
 
+// ---- Receivers that wait for a message of one of several inboxes ------------------------------
+
+TEST_F(InboxTest, OneOfSeveralIsToldOnceThatItHasMatchedAndBeforeAnythingIsPlaced) {
+  FakeReceiver receiver(6), usual(1);
+  receiver.on_matched = [&] { EXPECT_TRUE(receiver.placed.empty()); };
+  inbox_.post(info(1, 6), &receiver, /*is_one_of_several=*/true);
+  inbox_.post(info(2, 1), &usual);
+  EXPECT_EQ(receiver.matches, 0);
+  ASSERT_TRUE(deliver(info(1, 6), 1, 3, "def").ok());
+  ASSERT_TRUE(deliver(info(1, 6), 1, 0, "abc").ok());
+  ASSERT_TRUE(deliver(info(2, 1), 2, 0, "x").ok());
+  EXPECT_EQ(receiver.matches, 1);
+  EXPECT_EQ(usual.matches, 0);
+  EXPECT_EQ(receiver.memory, "abcdef");
+}
+
+TEST_F(InboxTest, OneOfSeveralMatchesAMessageOfWhichNoByteHasComeYet) {
+  FakeReceiver receiver(6);
+  inbox_.post(info(1, 6), &receiver, /*is_one_of_several=*/true);
+  ASSERT_TRUE(deliver(info(1, 6), 1, 0, "", wire::kFlagWantGrant).ok());
+  EXPECT_EQ(receiver.matches, 1);
+  EXPECT_EQ(owner_.grants, std::vector<uint64_t>{1});
+}
+
+TEST_F(InboxTest, OneOfSeveralIsToldOfAMessageThatWaits) {
+  ASSERT_TRUE(deliver(info(1, 3), 1, 0, "abc").ok());
+  FakeReceiver receiver(3);
+  receiver.on_matched = [&] { EXPECT_TRUE(receiver.placed.empty()); };
+  inbox_.post(info(1, 3), &receiver, /*is_one_of_several=*/true);
+  EXPECT_EQ(receiver.matches, 1);
+  EXPECT_EQ(receiver.memory, "abc");
+}
+
+TEST_F(InboxTest, OneOfSeveralTakesItsTurnAndMayBeWithdrawn) {
+  FakeReceiver first(1), several(1), last(1);
+  inbox_.post(info(1, 1), &first);
+  Inbox::Ticket* ticket = inbox_.post(info(1, 1), &several, /*is_one_of_several=*/true);
+  inbox_.post(info(1, 1), &last);
+  ASSERT_TRUE(deliver(info(1, 1), 1, 0, "1").ok());
+  EXPECT_EQ(several.matches, 0) << "the message is the first one's";
+  inbox_.cancel(ticket);
+  ASSERT_TRUE(deliver(info(1, 1), 2, 0, "2", wire::kFlagCharged, 1).ok());
+  EXPECT_EQ(several.matches, 0);
+  EXPECT_EQ(last.memory, "2");
+}
+
+TEST_F(InboxTest, OneOfSeveralHasMatchedWhatDiffersFromWhatItAsksFor) {
+  FakeReceiver receiver(2);
+  receiver.on_matched = [&] { EXPECT_TRUE(receiver.mismatches.empty()); };
+  inbox_.post(info(1, 2), &receiver, /*is_one_of_several=*/true);
+  ASSERT_TRUE(deliver(info(1, 1), 1, 0, "1").ok());
+  EXPECT_EQ(receiver.matches, 1);
+  EXPECT_EQ(receiver.mismatches.size(), 1u);
+}
+
+// ---- What is awaited, and credit --------------------------------------------------------------
+
 TEST_F(InboxTest, IsWantedWhileAnyMessageIsAwaited) {
   FakeReceiver first(2), second(1);
   Inbox::Ticket* ticket = inbox_.post(info(1, 2), &first);

@@ -207,10 +207,10 @@ class FakeServer {
 
   bool answer(const tcp::Socket& client) {
     std::array<char, 4096> command;
-    if (recv(client.fd(), command.data(), command.size(), 0) <= 0) return false;
+    if (::recv(client.fd(), command.data(), command.size(), 0) <= 0) return false;
     const std::string& text = answers_[std::min(given_++, answers_.size() - 1)];
     if (text == kHangUp) return false;
-    send(client.fd(), text.data(), text.size(), MSG_NOSIGNAL);
+    ::send(client.fd(), text.data(), text.size(), MSG_NOSIGNAL);
     return true;
   }
 

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// A send or a receive: with whom, by which tag, and where its bytes are.
+//
+// It is the engine of its own operation, so that one runs as a collective does: with a deadline, a
+// handle, and a task that the context can fence. Its message takes the same channels, and no plan:
+// nobody but the two ranks knows of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/engine.h"
+
+namespace nezha {
+
+class Loopback;
+
+// Tags of sends and receives are below this.
+constexpr uint64_t kEndOfExchangeTags = uint64_t{1} << 62;
+
+class Exchange final : public Engine {
+ public:
+  struct Terms {
+    bool is_send = true;
+    int rank = 0;            // this one
+    std::vector<int> peers;  // the destination, or the sources; this rank may be among them
+    bool is_from_any = false;
+    uint64_t tag = 0;
+    const std::byte* input = nullptr;  // of a send
+    std::byte* output = nullptr;       // of a receive
+    size_t bytes = 0;
+  };
+  // Messages to this rank itself go through `loopback`.
+  Exchange(Terms terms, Loopback& loopback) : terms_(std::move(terms)), loopback_(loopback) {}
+
+  const Terms& terms() const { return terms_; }
+  // For errors: "send to rank 3 (tag 7, 400 bytes)".
+  std::string name() const;
+  std::vector<int> others() const;  // of the peers, those that are not this rank
+  // Its message's name, and what both ends agree on.
+  wire::MessageInfo info(uint64_t context) const;
+
+  // The rank that a receive's message has come from, or is coming from; -1: there is none yet.
+  int source() const { return source_; }
+  void set_source(int rank) { source_ = rank; }
+
+  std::vector<int> peers(const Group& group, const Operation& operation,
+                         const EnginePlan& plan) const override;
+  absl::StatusOr<std::unique_ptr<Task>> start(const Group& group, const Slice& slice,
+                                              const EnginePlan& plan, TaskOwner& owner) override;
+
+ private:
+  const Terms terms_;
+  Loopback& loopback_;
+  int source_ = -1;
+};
+
+// "rank 2", "ranks 1, 2 and 5", "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 24 others"
+std::string names_of(const std::vector<int>& ranks);
+
+}  // namespace nezha

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a send and a receive do, under Progress's lock.
+//
+// A receive from several ranks has a ticket in each one's inbox, in the order of its call as all
+// others: so each inbox gives its next message to the receive that was called first. The first
+// inbox that has a message for it decides, and the other tickets are withdrawn.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "collectives/engine.h"
+#include "common/hash_map.h"
+#include "context/exchange.h"
+
+namespace nezha {
+
+class SendTask final : public Task, Sender {
+ public:
+  SendTask(const Exchange& exchange, const Group& group, Loopback& loopback, TaskOwner& owner)
+      : Task(owner), exchange_(exchange), group_(group), loopback_(loopback) {}
+  ~SendTask() override { detach(); }
+
+  // An error if the peer has closed the context. May finish.
+  absl::Status start(RailMask rails);
+  std::string describe() const override;
+
+  // For the loopback: the message was taken, or cannot be.
+  const Exchange& exchange() const { return exchange_; }
+  void taken();
+  void failed(const absl::Status& why) override;
+
+ private:
+  void released(uint64_t /*offset*/, size_t /*length*/) override {}
+  void settled() override;
+  void detach() override;
+
+  const Exchange& exchange_;
+  const Group& group_;
+  Loopback& loopback_;
+  Channel* channel_ = nullptr;
+  OutMessage* message_ = nullptr;
+  bool is_in_loopback_ = false;
+};
+
+class ReceiveTask final : public Task {
+ public:
+  ReceiveTask(Exchange& exchange, const Group& group, Loopback& loopback, TaskOwner& owner);
+  ~ReceiveTask() override { detach(); }
+
+  void start();  // may finish
+  std::string describe() const override;
+
+  // For the loopback: a message of this rank's own has come, or cannot be taken.
+  const Exchange& exchange() const { return exchange_; }
+  void take(const std::byte* data);
+  void fail(const absl::Status& why);
+
+ private:
+  // What it asks one rank for.
+  struct Claim final : Receiver {
+    ReceiveTask* task = nullptr;
+    int source = 0;
+    Channel* channel = nullptr;       // null: this rank's own messages
+    Inbox::Ticket* ticket = nullptr;  // null also while it is being posted
+    bool is_open = true;              // a message may come by it, or is coming
+
+    void matched() override { task->match(*this); }
+    std::byte* place(uint64_t offset, size_t length) override;
+    void landed(uint64_t offset, size_t length, Rail rail) override;
+    void failed(const absl::Status& why) override;
+    void mismatched(const wire::MessageInfo& theirs) override;
+    void withdraw();
+  };
+
+  void post(Claim& claim);
+  void match(Claim& claim);
+  void detach() override;
+
+  Exchange& exchange_;
+  const Group& group_;
+  Loopback& loopback_;
+  std::vector<Claim> claims_;  // by source
+  Claim* match_ = nullptr;
+  uint64_t received_ = 0;  // bytes
+};
+
+// The messages that this rank sends itself, which no channel carries: a send waits here for the
+// receive, or the receive for it.
+class Loopback {
+ public:
+  void add(SendTask& send);
+  void add(ReceiveTask& receive);
+  void remove(const SendTask& send);
+  void remove(const ReceiveTask& receive);
+
+ private:
+  // Of one tag, in the order of the calls. One of the two is empty.
+  struct Queue {
+    std::deque<SendTask*> sends;
+    std::deque<ReceiveTask*> receives;
+  };
+  // The first one that waits, which does so no longer; null: none does.
+  template <typename T>
+  T* take_first(uint64_t tag, std::deque<T*> Queue::*its);
+  template <typename T>
+  void remove(const T& task, std::deque<T*> Queue::*its);
+  static void pass(SendTask& send, ReceiveTask& receive);
+
+  HashMap<uint64_t, Queue> queues_;  // by tag
+};
+
+}  // namespace nezha
