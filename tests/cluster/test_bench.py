@@ -35,11 +35,12 @@ QUICK = ["--elements", "1,1000,256K", "--warmup-iters", "2", "--iteration-count"
 SHARED_OPTIONS = [
     *("size", "rank", "shared-path", "store", "redis-host", "redis-port", "prefix", "timeout"),
     *("type", "operation", "elements", "warmup-iters"),
-    *("iteration-count", "iteration-time", "no-verify", "in-place", "threads", "start-up"),
+    *("iteration-count", "iteration-time", "no-verify", "in-place", "barrier", "threads"),
+    "start-up",
     *("format", "trace"),
     *("line-rate", "share", "algorithm", "help", "version"),
 ]
-FLAGS = ["no-verify", "in-place", "start-up", "list-rails", "reproducible"]
+FLAGS = ["no-verify", "in-place", "barrier", "start-up", "list-rails", "reproducible"]
 FLAGS += ["await-switch", "rails-report", "help", "help-env", "version"]
 OPTIONS = {
     NEZHA: [*SHARED_OPTIONS, "rails", "list-rails", "ports", "plan", "policy", "table"]
@@ -311,12 +312,47 @@ def test_collectives_of_blocks(
     assert sent == pytest.approx(blocks * 4 * ELEMENTS[-1], rel=0.01)
 
 
-@pytest.mark.parametrize("collective", ["allgather", "alltoall", "gather", "scatter"])
-def test_collectives_of_blocks_of_gloo(bed: Testbed, tmp_path: Path, collective: str) -> None:
-    options = ["--tcp-device", "eth0", *QUICK, "--format", "json"]
+@pytest.mark.parametrize("devices", ["eth0", "eth0,eth1"], ids=["one", "both"])
+@pytest.mark.parametrize("collective", ["reduce", "broadcast", "barrier", *BLOCKS_SENT])
+def test_other_collectives_of_gloo(
+    bed: Testbed, tmp_path: Path, collective: str, devices: str
+) -> None:
+    """Over both devices each of them carries its part of the vector, or of each block."""
+    shares = ["--share", "2,1"] if "," in devices else []
+    sizes = QUICK if collective != "barrier" else QUICK[2:]
+    options = ["--tcp-device", devices, *shares, *sizes, "--threads", "2", "--format", "json"]
     output = run(bed, tmp_path, GLOO, *options, collective=collective)
     rows = [json.loads(line) for line in output.splitlines()]
-    assert [row["bytes"] for row in rows] == [3 * 4 * n for n in ELEMENTS]
+    blocks = 3 if collective in BLOCKS_SENT else 1
+    vectors = [blocks * 4 * n for n in ELEMENTS] if collective != "barrier" else [0]
+    assert [row["bytes"] for row in rows] == vectors
+    assert all(row["collective"] == collective and row["min_us"] > 0 for row in rows)
+    if shares and collective != "barrier":  # by the interfaces' counters
+        carried = [rail["share"] for rail in rows[-1]["rails"]]
+        assert carried == pytest.approx([2 / 3, 1 / 3], abs=0.02)
+
+
+@pytest.mark.parametrize("collective", ["reduce", "broadcast"])
+def test_in_place_of_gloo(bed: Testbed, tmp_path: Path, collective: str) -> None:
+    options = [*ON_BOTH[GLOO], *QUICK, "--in-place", "--format", "json"]
+    output = run(bed, tmp_path, GLOO, *options, collective=collective)
+    assert [json.loads(line)["elements"] for line in output.splitlines()] == ELEMENTS
+
+
+@pytest.mark.parametrize(
+    ("options", "collective", "reason"),
+    [
+        (["--in-place"], "allgather", "--in-place: Gloo has it for allreduce, reduce and broadcast"),
+        (["--algorithm", "bcube"], "allgather", "--algorithm: Gloo has bcube for allreduce only"),
+    ],
+)
+def test_what_gloo_cannot_do(
+    bed: Testbed, tmp_path: Path, options: list[str], collective: str, reason: str
+) -> None:
+    command = [GLOO, "--shared-path", str(tmp_path), *ON_BOTH[GLOO], *QUICK, *options, collective]
+    ranks = bed.start(command)
+    assert [rank.wait(job.PATIENCE) for rank in ranks] == [1, 1, 1]
+    assert all(reason in rank.stderr for rank in ranks)
 
 
 # ---- what the rails have carried, and why -----------------------------------------------------
@@ -444,6 +480,7 @@ SHARES = [*SLICES, "--share", "3,1"]
         (["--threads", "2"], [], "--threads is 2 here and 1"),
         (["--elements", "1,2"], ["--elements", "1"], "--elements is 1,2 here and 1"),
         (["--in-place"], [], "--in-place is given here and not given"),
+        (["--barrier"], [], "--barrier is given here and not given"),
         (["--type", "int8"], [], "--type is int8 here and float32"),
         (["--operation", "max"], [], "--operation is max here and sum"),
         (["--rails-report"], [], "--rails-report is given here and not given"),
