@@ -788,6 +788,7 @@ SMALL = [RUN, "--no-build", "--hosts", "2", "--rail", "eth0=1gbit", "--compare",
         (["--rail", "eth0=fast"], "fast"),
         (["--sizes", "4,1K,1X"], "'1X' is no size"),
         (["--sizes", "1048576G"], "of memory"),
+        (["--collective", "scan"], "invalid choice: 'scan' (choose from 'allreduce', 'reduce',"),
         (["--out", "/dev/null/out"], "cannot write to --out /dev/null/out"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -812,6 +813,35 @@ def test_a_whole_run(tmp_path: Path) -> None:
     results = json.loads((tmp_path / "results.json").read_text())
     measured = {(row["config"], row["bytes"]) for row in results["measurements"]}
     assert len(measured) == 5 * 3
+
+
+def test_a_whole_run_of_another_collective(tmp_path: Path) -> None:
+    """nezha over all rails is set against each rail alone, and against their sum."""
+    rails = ["--rail", "eth0=1gbit", "--rail", "eth1=500mbit"]
+    options = ["--no-build", "--hosts", "2", *rails, "--sizes", "4,64K", "--quick"]
+    words = [*options, "--collective", "gather", "--out", str(tmp_path)]
+    done = call(RUN, *words, timeout=job.PATIENCE)
+    assert done.returncode == 0, done.stderr
+    names = ["gather.png", "gather.svg", "results.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    results = json.loads((tmp_path / "results.json").read_text())
+    times = {(row["config"], row["bytes"]): row["p50_us"] for row in results["measurements"]}
+    keys = ["alone-eth0", "alone-eth1", "all", "gloo"]
+    assert set(times) == {(key, vector) for key in keys for vector in (8, 1 << 17)}
+    assert results["collective"] == "gather"
+    lines = [line.split() for line in done.stdout.splitlines()]
+    [line] = [line for line in lines if line[:2] == ["64", "KiB"]]
+    alone = [times[key, 1 << 17] for key in keys[:2]]
+    assert float(line[-1]) == pytest.approx(1 / times["all", 1 << 17] / sum(1 / t for t in alone), abs=1e-3)
+    assert "part of the sum of" in done.stdout and "the root receives n - 1 blocks" in done.stdout
+
+
+def test_a_whole_run_of_barriers(tmp_path: Path) -> None:
+    options = ["--no-build", "--hosts", "2", "--quick", "--collective", "barrier"]
+    done = call(RUN, *options, "--out", str(tmp_path), timeout=job.PATIENCE)
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
+    assert "no data" in done.stdout and "limit" not in done.stdout and "MB/s" not in done.stdout
 
 
 def interrupt(sig: signal.Signals, out: Path, temporary: Path) -> tuple[int, str, Path]:
