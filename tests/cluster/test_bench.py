@@ -312,6 +312,27 @@ def test_collectives_of_blocks(
     assert sent == pytest.approx(blocks * 4 * ELEMENTS[-1], rel=0.01)
 
 
+ALGORITHMS = {
+    "allgather": ["ring", "bruck", "direct"],
+    "reduce_scatter": ["ring", "halving-doubling", "direct"],
+    "alltoall": ["direct", "pairwise"],
+    "gather": ["tree", "direct"],
+    "scatter": ["tree", "direct"],
+}
+
+
+@pytest.mark.parametrize("collective", ALGORITHMS)
+def test_algorithms_of_blocks(bed: Testbed, tmp_path: Path, collective: str) -> None:
+    """Each of them is measured, also where the benchmark's own allreduces have no such algorithm."""
+    for algorithm in ALGORITHMS[collective]:
+        options = [*ON_BOTH[NEZHA], *QUICK, "--algorithm", algorithm, "--prefix", algorithm]
+        output = run(bed, tmp_path, NEZHA, *options, "--format", "json", collective=collective)
+        rows = [json.loads(line) for line in output.splitlines()]
+        assert [(row["elements"], row["algorithm"]) for row in rows] == [
+            (n, algorithm) for n in ELEMENTS
+        ]
+
+
 @pytest.mark.parametrize("devices", ["eth0", "eth0,eth1"], ids=["one", "both"])
 @pytest.mark.parametrize("collective", ["reduce", "broadcast", "barrier", *BLOCKS_SENT])
 def test_other_collectives_of_gloo(
@@ -353,6 +374,30 @@ def test_what_gloo_cannot_do(
     ranks = bed.start(command)
     assert [rank.wait(job.PATIENCE) for rank in ranks] == [1, 1, 1]
     assert all(reason in rank.stderr for rank in ranks)
+
+
+def test_a_barrier_before_each_operation(bed: Testbed, tmp_path: Path) -> None:
+    """While a rank is stopped, the root begins no second broadcast. Its wait is no operation's time."""
+    trace = tmp_path / "trace"
+    options = [*ON_BOTH[NEZHA], "--elements", "1", "--iteration-time", "4s", "--barrier"]
+    command = [NEZHA, "--shared-path", str(tmp_path / "store"), *options, "--trace", str(trace)]
+    ranks = bed.start([*command, "broadcast"])
+
+    def lines() -> list[list[str]]:
+        text = trace.read_text() if trace.exists() else ""
+        return [line.split(",") for line in text.splitlines()[1:] if line.count(",") >= 4]
+
+    job.await_that("operations run", lambda: len(lines()) > 10)
+    ranks[1].kill(signal.SIGSTOP)
+    time.sleep(0.5)  # what it had received before is over
+    before = len(lines())
+    time.sleep(1)
+    assert len(lines()) == before
+    ranks[1].kill(signal.SIGCONT)
+    assert [rank.wait(job.PATIENCE) for rank in ranks] == [0, 0, 0], [r.stderr for r in ranks]
+    ends, times = ([float(line[index]) for line in lines()] for index in (0, 2))
+    longest = max(range(1, len(ends)), key=lambda k: ends[k] - ends[k - 1])
+    assert ends[longest] - ends[longest - 1] > 1 and times[longest] < 0.5e6
 
 
 # ---- what the rails have carried, and why -----------------------------------------------------
