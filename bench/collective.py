@@ -53,6 +53,11 @@ class Collective:
                 "A barrier comes before each operation: no rank is ahead of the others by several"
                 " operations. Its CPU time counts, and its time does not."
             )
+        if self.name == "reduce_scatter":
+            notes.append(
+                "Gloo has no reduce_scatter that gives right results; an allreduce of the whole vector"
+                " and a copy of the rank's block stand for it."
+            )
         return notes
 
     @property

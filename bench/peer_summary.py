@@ -65,18 +65,13 @@ def table(results: ResultsOf[Peer]) -> str:
 
 
 def _about(results: ResultsOf[Peer]) -> list[str]:
-    """What a size is, the wire limit, and how Gloo has the collective."""
+    """What is special of the collective, and its wire limit."""
     about = results.about
     notes = about.notes()
     if is_limited(results):
         notes.append(f"The wire limit: {about.busiest}, at the sum of the rails' rates.")
-    gloo = [peer.key for peer in results.configs if "gloo-bench" in " ".join(peer.command)]
-    if about.name == "reduce_scatter" and gloo:
-        notes.append(
-            "Gloo has no reduce_scatter that is right: an allreduce of the whole vector and a copy of the"
-            " block stand for it."
-        )
-    if about.name in COPIED_IN_PARTS and {"gloo-parts", "gloo-weights"} & set(gloo):
+    keys = {peer.key for peer in results.configs}
+    if about.name in COPIED_IN_PARTS and keys & {"gloo-parts", "gloo-weights"}:
         notes.append(
             "Gloo wants a vector of blocks in one piece: with a context for each rail the parts of the"
             " blocks are copied, in each context's thread."

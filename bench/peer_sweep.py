@@ -141,13 +141,13 @@ class PeerSweep(Sweep[Peer]):
         if errors or sizes[-1] < LONG_MESSAGE:
             return rows, errors
         least = sizes[-1] // 100
-        used = [name for name, bytes in self._carried().items() if bytes - before[name] >= least]
+        used = [name for name, now in self._carried().items() if now - before[name] >= least]
         if len(used) > 1:
             return rows, []
         return [], [f"it is TCP's: of the rails it used {', '.join(used) or 'none'}"]
 
     def _carried(self) -> dict[str, int]:
-        """Bytes that each rail has brought to the first host, which is the root's, and from it."""
+        """Bytes to and from the first host, which has the root, by each rail."""
         counters = {name: self._bed.counters(0, name) for name in self._results.rails}
         return {name: each["tx_bytes"] + each["rx_bytes"] for name, each in counters.items()}
 

@@ -75,7 +75,8 @@ def _microseconds(results: Results, config: Config, size: int) -> str:
 
 def _bandwidth(results: Results, config: Config, size: int) -> str:
     time = results.p50(config, size)
-    return f"{megabytes_per_second(size, time):.3g}" if time else "-"
+    vector = results.about.vector(size, results.hosts)
+    return f"{megabytes_per_second(vector, time):.3g}" if time else "-"
 
 
 def _part_of_limit(results: Results, config: Config, size: int) -> str:

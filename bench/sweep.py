@@ -29,7 +29,7 @@ CONFIGS = {
     EACH: "nezha on each rail alone, a configuration for each of them",
     "all": "nezha on all rails",
     "slice": "nezha on all rails, plan slice, shares as the rails' rates",
-    "gloo": "Gloo (ring) on the fastest rail",
+    "gloo": "Gloo on the fastest rail (allreduce by its ring)",
     "gloo2": "Gloo on all rails: a context for each, the buffer or each block split as the rails' rates",
 }
 SMALL = 1 << 16  # bytes; up to here several sizes share a launch

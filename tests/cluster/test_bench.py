@@ -876,6 +876,8 @@ def test_a_whole_run_of_another_collective(tmp_path: Path) -> None:
     assert results["collective"] == "gather"
     lines = [line.split() for line in done.stdout.splitlines()]
     [line] = [line for line in lines if line[:2] == ["64", "KiB"]]
+    for cell, key in zip(line[6:10], keys):  # MB/s, of the whole vector of two blocks
+        assert float(cell) == pytest.approx((1 << 17) / times[key, 1 << 17], rel=0.01)
     alone = [times[key, 1 << 17] for key in keys[:2]]
     assert float(line[-1]) == pytest.approx(1 / times["all", 1 << 17] / sum(1 / t for t in alone), abs=1e-3)
     assert "part of the sum of" in done.stdout and "the root receives n - 1 blocks" in done.stdout
