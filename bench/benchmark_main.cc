@@ -33,6 +33,7 @@ Settings settings_of(const Options& o) {
           {"--iteration-time", absl::FormatDuration(absl::FromChrono(o.iteration_time))},
           {"--start-up", o.start_up ? "given" : "not given"},
           {"--in-place", o.in_place ? "given" : "not given"},
+          {"--barrier", o.barrier ? "given" : "not given"},
           {"--threads", count(o.threads)},
           {"--plan", o.plan},
           {"--share (if not given, learned or 1 for each rail)", shares_text(o)},

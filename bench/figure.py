@@ -5,6 +5,7 @@
 usage: bench/figure.py RESULTS.json    draws again, next to the file
 """
 
+import itertools
 import math
 import os
 import sys
@@ -23,8 +24,8 @@ import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: E402
 
+from collective import COLLECTIVES  # noqa: E402
 from results import (  # noqa: E402
-    PICTURES,
     AnyConfig,
     Config,
     Results,
@@ -44,6 +45,8 @@ LOOKS = {
     "gloo": ("#e08214", "^"),
     "gloo2": ("#9c3d10", "v"),
 }
+# of nezha on one rail or another alone
+ALONE_LOOKS = [("#5aa7dc", "<"), ("#8cc5ec", ">"), ("#2f78b7", "p"), ("#b9dbf2", "h")]
 STYLE = {
     "font.size": 10,
     "axes.spines.top": False,
@@ -57,15 +60,28 @@ STYLE = {
     "svg.hashsalt": "nezha",  # the same results make the same file
 }
 LIMIT = {"color": "#6e6e6e", "linewidth": 1.2, "zorder": 1}
-LIMIT_DASHES = ["--", ":"]
+LIMIT_DASHES = ["--", ":", "-."]
 
 
 Panel = Callable[[Axes, ResultsOf[AnyConfig]], None]
 
 
+def pictures_of(collective: str) -> list[str]:
+    """A barrier, which has one size, has none."""
+    kinds = ["png", "svg"] if COLLECTIVES[collective].has_data else []
+    return [f"{collective}.{kind}" for kind in kinds]
+
+
+def looks_of(configs: Sequence[Config]) -> dict[str, tuple[str, str]]:
+    """By key."""
+    alone = [config.key for config in configs if config.key not in LOOKS]
+    return LOOKS | dict(zip(alone, itertools.cycle(ALONE_LOOKS)))
+
+
 def draw(results: Results, out: Path) -> list[Path]:
     panels = [_latency, _bandwidth, _speedup] if results.compared() else [_latency, _bandwidth]
-    return draw_panels(results, panels, [out / name for name in PICTURES])
+    paths = [out / name for name in pictures_of(results.collective)]
+    return draw_panels(results, panels, paths) if paths else []
 
 
 def draw_panels(
@@ -97,8 +113,9 @@ def draw_panels(
 
 def _latency(axes: Axes, results: Results) -> None:
     axes.set_title("Latency")
+    looks = looks_of(results.configs)
     for config in results.configs:
-        plot(axes, results, config, p50_of, LOOKS[config.key])
+        plot(axes, results, config, p50_of, looks[config.key])
     _, highest = axes.get_ylim()
     lowest = min(
         time for c in results.configs for s in results.sizes for time in results.p50s(c, s)
@@ -109,20 +126,21 @@ def _latency(axes: Axes, results: Results) -> None:
     axes.set_yscale("log")
     axes.set_ylim(lowest / 2, highest * 2)  # where the limits of short messages are is no matter
     axes.yaxis.set_major_formatter(FuncFormatter(lambda time, _: time_text(time)))
-    axes.set_ylabel("time of one allreduce, p50 (less is better)")
+    axes.set_ylabel(f"time of one {results.collective}, p50 (less is better)")
     axes.legend(loc="upper left")
 
 
 def _bandwidth(axes: Axes, results: Results) -> None:
     axes.set_title("Bandwidth")
+    looks = looks_of(results.configs)
     for config in results.configs:
-        plot(axes, results, config, bandwidth_of, LOOKS[config.key])
+        plot(axes, results, config, bandwidth_of, looks[config.key])
     limits = _limits(results)
     for config, dashes in limits:
         size = results.sizes[-1]
         least = results.wire_limit(config, size)
         assert least  # _limits() gives configurations whose rails are shaped
-        limit = megabytes_per_second(size, least)
+        limit = megabytes_per_second(results.about.vector(size, results.hosts), least)
         axes.axhline(limit, linestyle=dashes, **LIMIT)
         above = config is limits[-1][0]  # two limits may be close
         axes.annotate(
@@ -137,7 +155,8 @@ def _bandwidth(axes: Axes, results: Results) -> None:
         )
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
-    axes.set_ylabel("size / p50 in MB/s (more is better)")
+    whole = "vector" if results.about.has_blocks else "size"
+    axes.set_ylabel(f"{whole} / p50 in MB/s (more is better)")
     axes.legend(loc="lower right")
 
 
@@ -147,7 +166,7 @@ def _speedup(axes: Axes, results: Results) -> None:
     assert mine  # draw() has this panel only if there is something to compare "all" with
     for config in results.compared():
         ratios = [results.speedup(mine, config, size) or math.nan for size in results.sizes]
-        colour, marker = LOOKS[config.key]
+        colour, marker = looks_of(results.configs)[config.key]
         axes.plot(results.sizes, ratios, color=colour, marker=marker, label=config.label)
     axes.axhline(1, **LIMIT)
     axes.set_yscale("log", base=2)
@@ -184,7 +203,7 @@ def _limits(results: Results) -> list[tuple[Config, str]]:
     """One configuration for each wire limit that there is, and the line's dashes."""
     by_rate = {results.wire_rate(config): config for config in results.configs}
     rates = sorted(rate for rate in by_rate if rate)
-    return [(by_rate[rate], dashes) for rate, dashes in zip(rates, LIMIT_DASHES)]
+    return [(by_rate[rate], dashes) for rate, dashes in zip(rates, itertools.cycle(LIMIT_DASHES))]
 
 
 def _limit_name(results: Results, config: Config) -> str:
@@ -200,7 +219,7 @@ def size_axis(axes: Axes, results: ResultsOf[AnyConfig]) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_text(size)))
     axes.tick_params(axis="x", labelsize=9)
-    axes.set_xlabel("message size")
+    axes.set_xlabel(results.about.size_name)
 
 
 def main() -> None:

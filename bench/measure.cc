@@ -37,12 +37,6 @@ double microseconds_since(Clock::time_point start) {
   return Microseconds(Clock::now() - start).count();
 }
 
-double timed_run(Operation& operation) {
-  const auto start = Clock::now();
-  operation.run();
-  return microseconds_since(start);
-}
-
 // As in Gloo's benchmark program.
 double percentile(const std::vector<double>& sorted, double part) {
   const auto index = static_cast<size_t>(part * static_cast<double>(sorted.size()));
@@ -90,9 +84,18 @@ struct Benchmark::Job {
   std::vector<std::byte> separate_output;  // if it is not in place
   std::byte* input = nullptr;
   std::byte* output = nullptr;
+  std::unique_ptr<Operation> barrier;  // null: operations follow each other at once
   std::unique_ptr<Operation> operation;
   uint64_t number = 0;  // the operation that the input was filled in for
   std::vector<double> times;
+
+  // Returns the operation's time.
+  double run() const {
+    if (barrier) barrier->run();
+    const auto start = Clock::now();
+    operation->run();
+    return microseconds_since(start);
+  }
 };
 
 Benchmark::Benchmark(Runner& runner, const Options& options, std::vector<std::string> rails)
@@ -142,6 +145,10 @@ void Benchmark::prepare(Job& job, size_t elements, uint32_t tag) {
   request.elements = elements;
   request.tag = tag;
   job.operation = runner_.prepare(request);
+  if (!options_.barrier) return;
+  Request barrier{.collective = "barrier"};
+  barrier.tag = tag;
+  job.barrier = runner_.prepare(barrier);
 }
 
 size_t Benchmark::bytes_of(const Job& job) const { return job.shape.vector * sizeOf(type_); }
@@ -169,7 +176,7 @@ void Benchmark::warm_up(Job& job) {
   for (size_t k = 0; k < options_.warmup_iterations; ++k) {
     const bool is_checked = !learns || k == 0 || k + 1 == options_.warmup_iterations;
     if (is_checked) fill(job);
-    job.times.push_back(timed_run(*job.operation));
+    job.times.push_back(job.run());
     if (is_checked) check(job);
   }
 }
@@ -179,7 +186,7 @@ void Benchmark::repeat(std::vector<Job>& jobs, size_t iterations) {
   for (auto& job : jobs) job.times.resize(done + iterations);  // pages are touched beforehand
   in_parallel(jobs.size(), [&](size_t i) {
     for (size_t k = done; k < jobs[i].times.size(); ++k) {
-      jobs[i].times[k] = timed_run(*jobs[i].operation);
+      jobs[i].times[k] = jobs[i].run();
       if (i == 0 && trace_.is_open()) trace(bytes_of(jobs[i]), jobs[i].times[k]);
     }
   });

@@ -137,7 +137,8 @@ class NezhaRunner : public Runner {
   NezhaRunner(std::shared_ptr<Context> context, const Options& options)
       : context_(std::move(context)),
         algorithm_(algorithm_of(options)),
-        reproducible_(options.reproducible) {}
+        reproducible_(options.reproducible),
+        measures_allreduce_(options.collective == "allreduce") {}
 
   std::unique_ptr<Operation> prepare(const Request& request) override {
     if (request.collective == "barrier") {
@@ -163,8 +164,10 @@ class NezhaRunner : public Runner {
     AllreduceOptions options(context_);
     set_vectors(options, request);
     options.setOperation(request.operation);
-    options.setAlgorithm(algorithm_);
-    options.setReproducible(reproducible_);
+    if (measures_allreduce_) {  // and it is not the benchmark's own
+      options.setAlgorithm(algorithm_);
+      options.setReproducible(reproducible_);
+    }
     return std::make_unique<Repeated<AllreduceOptions, allreduce>>(options);
   }
 
@@ -231,6 +234,7 @@ class NezhaRunner : public Runner {
   const std::shared_ptr<Context> context_;
   const Algorithm algorithm_;
   const bool reproducible_;
+  const bool measures_allreduce_;
 };
 
 double sent_by_switch(const Runner& runner) {

@@ -9,7 +9,8 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from results import Config, ResultsOf, Value, p50_of, part_sent, shaped_rates
+from collective import part_sent
+from results import Config, ResultsOf, Value, p50_of, shaped_rates
 from units import size_text
 
 DATA, TABLE = "flare.json", "flare.txt"

@@ -101,6 +101,10 @@ void add_measurement_options(OptionTable& table, Options& o, const Dialect& dial
         [&o](const auto& v) { o.iteration_time = absl::ToChronoNanoseconds(to_duration(v)); }},
        {0, "no-verify", "", "do not check the results", [&o](const auto&) { o.verify = false; }},
        {0, "in-place", "", "the output is the input", [&o](const auto&) { o.in_place = true; }},
+       {0, "barrier", "",
+        "a barrier before each operation, which does not count in its time: else a root may be"
+        " ahead of the others by many operations",
+        [&o](const auto&) { o.barrier = true; }},
        {0, "threads", "N", "threads that use one context, each with its own tag (default: 1)",
         [&o](const auto& v) { o.threads = to_number<size_t>(v, 1, 1024); }},
        {0, "start-up", "",

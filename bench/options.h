@@ -47,6 +47,7 @@ struct Options : Rendezvous {
   std::string operation;  // empty: the collective combines nothing
   std::vector<size_t> elements;
   bool in_place = false;
+  bool barrier = false;  // before each operation
   bool verify = true;
   size_t warmup_iterations = 5;
   // 0: as many as fit into `iteration_time`.

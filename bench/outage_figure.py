@@ -8,11 +8,12 @@ usage: bench/outage_figure.py failover.json    draws again, next to the file
 import sys
 from pathlib import Path
 
+from collective import part_sent
 from figure import LIMIT, STYLE, plt
 from matplotlib.axes import Axes
 from outage import PICTURES, WAYS, Outage, Run
 from peer_figure import LOOKS
-from results import TCP_CEILING, part_sent
+from results import TCP_CEILING
 
 CUT = "#c0392b"
 

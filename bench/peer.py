@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import program
+from collective import ALLREDUCE, COLLECTIVES
 from rails import MGMT, MGMT_NETWORK
 from results import Config, shaped_rates
 
@@ -26,8 +27,11 @@ class Peer(Config):
 
 @dataclasses.dataclass(frozen=True)
 class Network:
+    """Hosts and rails, and the collective that is run there."""
+
     hosts: int
     rates: Mapping[str, int | None]  # bits per second by rail, None if it is not shaped
+    collective: str = ALLREDUCE
 
     @property
     def fastest(self) -> str:
@@ -35,7 +39,7 @@ class Network:
 
     def without_others(self) -> Network:
         """The fastest rail alone."""
-        return Network(self.hosts, {self.fastest: self.rates[self.fastest]})
+        return dataclasses.replace(self, rates={self.fastest: self.rates[self.fastest]})
 
 
 # ---- programs on each host --------------------------------------------------------------------
@@ -50,15 +54,20 @@ def nezha_cpu_first(network: Network) -> list[str]:
     return ["env", "NEZHA_POLLING=cpu-first", *nezha(network)]
 
 
-def gloo(algorithm: str) -> Callable[[Network], list[str]]:
-    return lambda network: [
-        *(str(PROGRAMS / "gloo-bench"), "--tcp-device", network.fastest),
-        *("--algorithm", algorithm),
-    ]
+def gloo(network: Network) -> list[str]:
+    return [str(PROGRAMS / "gloo-bench"), "--tcp-device", network.fastest]
 
 
-def gloo_over_mptcp(algorithm: str) -> Callable[[Network], list[str]]:
-    return lambda network: ["mptcpize", "run", *gloo(algorithm)(network)]
+def gloo_by(algorithm: str) -> Callable[[Network], list[str]]:
+    return lambda network: [*gloo(network), "--algorithm", algorithm]
+
+
+def gloo_over_mptcp(network: Network) -> list[str]:
+    return ["mptcpize", "run", *gloo(network)]
+
+
+def gloo_over_mptcp_by(algorithm: str) -> Callable[[Network], list[str]]:
+    return lambda network: [*gloo_over_mptcp(network), "--algorithm", algorithm]
 
 
 def is_over_mptcp(peer: Peer) -> bool:
@@ -123,11 +132,13 @@ def open_mpi_ring(network: Network) -> list[str]:
     return [*open_mpi(network), *settings("--mca", RING)]
 
 
-def weighted_open_mpi_ring(network: Network) -> list[str]:
+def weighted_open_mpi(network: Network) -> list[str]:
+    """Of an allreduce the ring, whose messages are long enough to be divided."""
     rates = shaped_rates(network.rates)
     assert rates  # unequal() admits no network with a rail that is not shaped
     megabits = {f"btl_tcp_bandwidth_{name}": rate // 10**6 for name, rate in rates.items()}
-    return [*open_mpi_ring(network), *settings("--mca", megabits)]
+    ring = RING if network.collective == ALLREDUCE else {}
+    return [*open_mpi(network), *settings("--mca", ring | megabits)]
 
 
 def ucx_variables(network: Network) -> dict[str, object]:
@@ -151,7 +162,7 @@ def open_mpi_over_ucx(network: Network) -> list[str]:
     variables = [f"{name}={value}" for name, value in ucx_variables(network).items()]
     return [
         *open_mpi_launcher(network),
-        *settings("--mca", transport | RING),
+        *settings("--mca", transport | (RING if network.collective == ALLREDUCE else {})),
         *(word for variable in variables for word in ("-x", variable)),
     ]
 
@@ -166,6 +177,8 @@ def mpich(network: Network) -> list[str]:
 
 # ---- all of them ------------------------------------------------------------------------------
 
+Fits = Callable[[Network], bool]
+
 
 def always(network: Network) -> bool:
     return True
@@ -179,13 +192,30 @@ def unequal(network: Network) -> bool:
     return len(set(network.rates.values())) > 1 and None not in network.rates.values()
 
 
+def has_data(network: Network) -> bool:
+    return COLLECTIVES[network.collective].has_data
+
+
+def of_allreduce(network: Network) -> bool:
+    """An algorithm that is chosen by name is an allreduce's."""
+    return network.collective == ALLREDUCE
+
+
+def of_others(network: Network) -> bool:
+    return network.collective != ALLREDUCE
+
+
+def all_of(*conditions: Fits) -> Fits:
+    return lambda network: all(fits(network) for fits in conditions)
+
+
 @dataclasses.dataclass(frozen=True)
 class Kind:
     label: str
     regime: str
     command: Callable[[Network], list[str]]
     launcher: Callable[[Network], list[str]] = lambda network: []
-    fits: Callable[[Network], bool] = always
+    fits: Fits = always
     by_default: bool = True
 
 
@@ -204,24 +234,39 @@ KINDS = {
         nezha_cpu_first,
         by_default=False,
     ),
-    "gloo-ring": Kind("Gloo ring, fastest rail", BLOCKING, gloo("ring")),
-    "gloo-bcube": Kind("Gloo bcube, fastest rail", BLOCKING, gloo("bcube")),
-    "mptcp-ring": Kind("Gloo ring over MPTCP", BLOCKING, gloo_over_mptcp("ring"), fits=several),
+    "gloo": Kind("Gloo, fastest rail", BLOCKING, gloo, fits=of_others),
+    "gloo-ring": Kind("Gloo ring, fastest rail", BLOCKING, gloo_by("ring"), fits=of_allreduce),
+    "gloo-bcube": Kind("Gloo bcube, fastest rail", BLOCKING, gloo_by("bcube"), fits=of_allreduce),
+    "mptcp": Kind(
+        "Gloo over MPTCP",
+        BLOCKING,
+        gloo_over_mptcp,
+        fits=all_of(several, of_others),
+    ),
+    "mptcp-ring": Kind(
+        "Gloo ring over MPTCP",
+        BLOCKING,
+        gloo_over_mptcp_by("ring"),
+        fits=all_of(several, of_allreduce),
+    ),
     "mptcp-bcube": Kind(
         "Gloo bcube over MPTCP",
         BLOCKING,
-        gloo_over_mptcp("bcube"),
-        fits=several,
+        gloo_over_mptcp_by("bcube"),
+        fits=all_of(several, of_allreduce),
         by_default=False,
     ),
     "gloo-parts": Kind(
-        "a Gloo context for each rail, equal parts", BLOCKING, gloo_contexts, fits=several
+        "a Gloo context for each rail, equal parts",
+        BLOCKING,
+        gloo_contexts,
+        fits=all_of(several, has_data),
     ),
     "gloo-weights": Kind(
         "a Gloo context for each rail, parts as the rates",
         BLOCKING,
         weighted_gloo_contexts,
-        fits=unequal,
+        fits=all_of(unequal, has_data),
     ),
     "ompi": Kind("Open MPI", YIELDING, mpi("openmpi"), open_mpi),
     "ompi-one": Kind(
@@ -231,13 +276,15 @@ KINDS = {
         lambda network: open_mpi(network.without_others()),
         fits=several,
     ),
-    "ompi-ring": Kind("Open MPI, ring", YIELDING, mpi("openmpi"), open_mpi_ring),
+    "ompi-ring": Kind(
+        "Open MPI, ring", YIELDING, mpi("openmpi"), open_mpi_ring, fits=of_allreduce
+    ),
     "ompi-weights": Kind(
-        "Open MPI, ring, parts as the rates",
+        "Open MPI, parts as the rates (allreduce: ring)",
         YIELDING,
         mpi("openmpi"),
-        weighted_open_mpi_ring,
-        fits=unequal,
+        weighted_open_mpi,
+        fits=all_of(unequal, has_data),
     ),
     "ompi-spin": Kind(
         "Open MPI that never yields",
@@ -246,17 +293,28 @@ KINDS = {
         lambda network: open_mpi(network, spins=True),
         by_default=False,
     ),
+    "ucx": Kind(
+        "Open MPI over UCX",
+        YIELDING_BY_PRELOAD,
+        mpi("openmpi"),
+        open_mpi_over_ucx,
+        fits=of_others,
+    ),
     "ucx-ring": Kind(
-        "Open MPI, ring, over UCX", YIELDING_BY_PRELOAD, mpi("openmpi"), open_mpi_over_ucx
+        "Open MPI, ring, over UCX",
+        YIELDING_BY_PRELOAD,
+        mpi("openmpi"),
+        open_mpi_over_ucx,
+        fits=of_allreduce,
     ),
     "mpich": Kind("MPICH over UCX", YIELDING_BY_PRELOAD, mpi("mpich"), mpich),
-    IPERF3: Kind("iperf3, from each host to the next", BLOCKING, iperf3),
+    IPERF3: Kind("iperf3, from each host to the next", BLOCKING, iperf3, fits=has_data),
 }
 DEFAULT = [key for key, kind in KINDS.items() if kind.by_default]
 
 
 def make_peers(keys: list[str], network: Network) -> list[Peer]:
-    """Those that fit the network."""
+    """Those that fit the network and the collective."""
     peers = []
     for key in keys:
         kind = KINDS[key]

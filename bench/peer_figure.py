@@ -9,7 +9,7 @@ from figure import LIMIT, draw_panels, plot
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 from peer import IPERF3, Peer
-from peer_summary import cpu_per_gib_of, part_of_limit_of
+from peer_summary import cpu_per_gib_of, is_limited, part_of_limit_of
 from results import TCP_CEILING, ResultsOf, Value, bandwidth_of, p50_of
 from units import time_text
 
@@ -17,8 +17,10 @@ from units import time_text
 LOOKS = {
     "nezha": ("#0b4f8a", "s"),
     "nezha-cpu": ("#5a9bd4", "<"),
+    "gloo": ("#e08214", ">"),
     "gloo-ring": ("#e08214", "^"),
     "gloo-bcube": ("#f0b462", "v"),
+    "mptcp": ("#c51b1b", ">"),
     "mptcp-ring": ("#c51b1b", "^"),
     "mptcp-bcube": ("#e88a8a", "v"),
     "gloo-parts": ("#9c3d10", "D"),
@@ -28,6 +30,7 @@ LOOKS = {
     "ompi-ring": ("#5aae61", "p"),
     "ompi-weights": ("#a6c96a", "h"),
     "ompi-spin": ("#00c2a0", "P"),
+    "ucx": ("#762a83", ">"),
     "ucx-ring": ("#762a83", "X"),
     "mpich": ("#b48ac9", "*"),
     "iperf3": ("#222222", "_"),
@@ -43,12 +46,12 @@ def _latency(axes: Axes, results: ResultsOf[Peer]) -> None:
     _plot_all(axes, results, p50_of, [peer.key for peer in results.configs if peer.key != IPERF3])
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda time, _: time_text(time)))
-    axes.set_ylabel("time of one allreduce, p50 (less is better)")
+    axes.set_ylabel(f"time of one {results.collective}, p50 (less is better)")
 
 
 def _speed(axes: Axes, results: ResultsOf[Peer]) -> None:
     keys = [peer.key for peer in results.configs]
-    if results.wire_rate(results.configs[0]):
+    if is_limited(results):
         axes.set_title("Part of the wire limit")
         _plot_all(axes, results, part_of_limit_of(results), keys)
         axes.axhline(TCP_CEILING, linestyle="--", **LIMIT)
@@ -58,7 +61,7 @@ def _speed(axes: Axes, results: ResultsOf[Peer]) -> None:
         axes.set_title("Bandwidth")
         _plot_all(axes, results, bandwidth_of, keys)
         axes.set_ylim(0)
-        axes.set_ylabel("size / p50 in MB/s (more is better)")
+        axes.set_ylabel("whole vector / p50 in MB/s (more is better)")
 
 
 def _cpu(axes: Axes, results: ResultsOf[Peer]) -> None:

@@ -22,14 +22,16 @@ from results import (
 )
 from units import size_text
 
+COPIED_IN_PARTS = ["allgather", "reduce_scatter", "alltoall", "gather"]
 SMALL = 1 << 16  # bytes; up to here CPU time is told by the operation, above by the GiB
 NOTES = f"""\
-p50: of the rank where it is largest. The wire limit: each rank sends 2 (n - 1) / n of the size at
-the sum of all rails' rates, whichever a peer uses; TCP can use {TCP_CEILING:.3f} of it.
-MB/s: size over p50, MB = 10^6 bytes. CPU: of all ranks' processes together, while they wait too; not
-what the kernel does for them on cores that are idle or another's.
-All have {LEARNING} operations before the clock runs (from 8 MiB on 3, from 16 MiB on 2): nezha learns
-by them.
+p50: of the rank where it is largest. The wire limit is at the sum of all rails' rates, whichever a
+peer uses; TCP can use {TCP_CEILING:.3f} of it. Each table says what follows from it for its collective.
+MB/s: the whole vector over p50, MB = 10^6 bytes. GiB: of the whole vector. CPU: of all ranks'
+processes together, while they wait too; not what the kernel does for them on cores that are idle or
+another's.
+All have as many operations before the clock runs: {LEARNING} allreduces of less than 8 MiB, by which
+nezha learns; else 10, of a whole vector of 1 MiB or more 3, of 16 MiB or more 2.
 The best peer is the best of those that are in the table. Open MPI yields, as ranks may have to share
 cores; ompi-spin, by name, does not. Without parts that it is told, Open MPI takes rails for alike:
 hosts' interfaces here are, but for the shapers behind them.
@@ -41,15 +43,15 @@ def legend(peers: Sequence[Peer]) -> str:
 
 
 def table(results: ResultsOf[Peer]) -> str:
-    """Of one network."""
+    """Of one network and collective."""
     sizes = results.sizes
     small = [size for size in sizes if size <= SMALL]
     large = [size for size in sizes if size > SMALL]
     blocks = [_block("p50 (µs)", results, sizes, p50_of, waits_by="waits by")]
-    if results.wire_rate(results.configs[0]):
+    if is_limited(results):
         part = part_of_limit_of(results)
         blocks.append(_block("part of the wire limit", results, sizes, part, digits=".3f"))
-    else:
+    elif results.about.has_data:
         blocks.append(_block("MB/s", results, sizes, bandwidth_of))
     if small:
         blocks.append(_block("CPU (µs/operation)", results, small, _cpu_microseconds_of))
@@ -58,19 +60,45 @@ def table(results: ResultsOf[Peer]) -> str:
     runs = f"; medians of {results.repeat} runs" if results.repeat > 1 else "; one run of each"
     title = f"{results.title()}; {results.machine['cores']} cores{runs}"
     notes = [*stolen.note([results]), *map(failure_text, results.failures)]
-    return "\n\n".join([title, *blocks, _lead(results), *notes])
+    about = "\n".join(_about(results))
+    return "\n\n".join(filter(None, [title, *blocks, _lead(results), about, *notes]))
+
+
+def _about(results: ResultsOf[Peer]) -> list[str]:
+    """What is special of the collective, and its wire limit."""
+    about = results.about
+    notes = about.notes()
+    if is_limited(results):
+        notes.append(f"The wire limit: {about.busiest}, at the sum of the rails' rates.")
+    keys = {peer.key for peer in results.configs}
+    if about.name in COPIED_IN_PARTS and keys & {"gloo-parts", "gloo-weights"}:
+        notes.append(
+            "Gloo wants a vector of blocks in one piece: with a context for each rail the parts of the"
+            " blocks are copied, in each context's thread."
+        )
+    return notes
+
+
+def is_limited(results: ResultsOf[Peer]) -> bool:
+    """Whether all rails are shaped, and the collective has data."""
+    return results.wire_limit(results.configs[0], results.sizes[0]) is not None
 
 
 def part_of_limit_of(results: ResultsOf[Peer]) -> Value:
-    """For results of a network whose rails are all shaped."""
+    """For results of which is_limited() is true."""
     peer = results.configs[0]  # the limit is the same for all
 
     def part_of_limit(row: dict) -> float:
-        limit = results.wire_limit(peer, row["bytes"])
+        limit = results.wire_limit(peer, size_of(results, row))
         assert limit
         return limit / p50_of(row)
 
     return part_of_limit
+
+
+def size_of(results: ResultsOf[Peer], row: dict) -> int:
+    """As results.sizes has it."""
+    return row["bytes"] // results.about.vector(1, results.hosts)
 
 
 def cpu_per_gib_of(row: dict) -> float:
@@ -137,12 +165,15 @@ def _lead(results: ResultsOf[Peer]) -> str:
 
 # ---- CSV --------------------------------------------------------------------------------------
 
-FIELDS = ["rails", "hosts", "peer", "label", "regime", "repeat", "bytes", "iterations"]
+FIELDS = ["collective", "rails", "hosts", "peer", "label", "regime", "repeat", "size", "bytes"]
+FIELDS += ["iterations"]
 FIELDS += ["min_us", "p50_us", "p99_us", "max_us", "part_of_limit", "cpu_s_per_gib", "shares"]
 
 
 def save_csv(networks: Sequence[ResultsOf[Peer]], path: Path) -> None:
-    """A line for each measurement; what failed has none."""
+    """A line for each measurement; what failed has none. `size` is as in the tables, `bytes` that of
+    the whole vector.
+    """
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS, extrasaction="ignore")
         writer.writeheader()
@@ -153,15 +184,17 @@ def save_csv(networks: Sequence[ResultsOf[Peer]], path: Path) -> None:
 def _line(results: ResultsOf[Peer], row: dict) -> dict:
     peer = results.config(row["config"])
     assert peer  # the row was measured of one of them
-    limited = results.wire_rate(peer)
+    limited = is_limited(results)
     return row | {
+        "collective": results.collective,
+        "size": size_of(results, row),
         "rails": "+".join(str(rate or "none") for rate in results.rails.values()),
         "hosts": results.hosts,
         "peer": peer.key,
         "label": peer.label,
         "regime": peer.regime,
         "part_of_limit": f"{part_of_limit_of(results)(row):.4f}" if limited else "",
-        "cpu_s_per_gib": f"{cpu_per_gib_of(row):.3f}",
+        "cpu_s_per_gib": f"{cpu_per_gib_of(row):.3f}" if row["bytes"] else "",
         "shares": "" if is_over_mptcp(peer) else _shares(row),  # its program knows one rail alone
     }
 

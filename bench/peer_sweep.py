@@ -12,10 +12,11 @@ from collections.abc import Sequence
 
 import program
 import testbed
+from collective import ALLREDUCE, COLLECTIVES, Collective
 from peer import IPERF3, Network, Peer, is_over_mptcp, programs_of
 from processes import Process, end_all, end_sessions, finish, held_namespaces, namespace_members
 from progress import Progress
-from results import LEARNED_BELOW, LEARNING, ResultsOf, part_sent
+from results import LEARNED_BELOW, LEARNING, ResultsOf
 from sweep import Sweep, warm_up
 from system_tools import BedError
 
@@ -30,14 +31,23 @@ IPERF3_WARM_UP = 1  # seconds before them
 IPERF3_PATIENCE = 20.0  # seconds
 
 
-def warm_up_of(size: int) -> int:
-    """Iterations before the clock runs, for all peers alike: as many as nezha learns by."""
-    return LEARNING if size < LEARNED_BELOW else warm_up(size)
+def warm_up_of(size: int, hosts: int = 1, about: Collective = COLLECTIVES[ALLREDUCE]) -> int:
+    """Iterations before the clock runs, for all peers alike: as many as nezha learns by, which it does
+    of allreduces alone.
+    """
+    learns = about.name == ALLREDUCE and size < LEARNED_BELOW
+    return LEARNING if learns else warm_up(about.vector(size, hosts))
 
 
-def groups_of(sizes: Sequence[int]) -> list[list[int]]:
+def groups_of(
+    sizes: Sequence[int], hosts: int = 1, about: Collective = COLLECTIVES[ALLREDUCE]
+) -> list[list[int]]:
     """What is run by one launch: sizes of as many iterations before the clock runs."""
-    return [list(group) for _, group in itertools.groupby(sizes, warm_up_of)]
+
+    def warm_up(size: int) -> int:
+        return warm_up_of(size, hosts, about)
+
+    return [list(group) for _, group in itertools.groupby(sizes, warm_up)]
 
 
 def announce_rails(bed: testbed.Testbed, first: str) -> None:
@@ -87,7 +97,8 @@ class PeerSweep(Sweep[Peer]):
         progress: Progress,
         most_stolen: float = 1.0,
     ) -> None:
-        super().__init__(bed, results, seconds, progress, groups_of(results.sizes), most_stolen)
+        groups = groups_of(results.sizes, results.hosts, results.about)
+        super().__init__(bed, results, seconds, progress, groups, most_stolen)
         self._awaited = 0  # results of the launch that is under way
         self._are_rails_announced = False
 
@@ -102,7 +113,7 @@ class PeerSweep(Sweep[Peer]):
             end_leftovers(self._bed)
 
     def _warm_up(self, peer: Peer, sizes: list[int]) -> int:
-        return warm_up_of(sizes[0])
+        return warm_up_of(sizes[0], self._results.hosts, self._results.about)
 
     def _measured(self, peer: Peer, sizes: list[int]) -> float:
         least = (self._results.wire_limit(peer, sizes[-1]) or 0) / 1e6
@@ -125,19 +136,20 @@ class PeerSweep(Sweep[Peer]):
         if not self._are_rails_announced:
             announce_rails(self._bed, Network(self._bed.hosts, self._results.rails).fastest)
             self._are_rails_announced = True
-        before = self._sent()
+        before = self._carried()
         rows, errors = self._run_ranks(peer, sizes)
         if errors or sizes[-1] < LONG_MESSAGE:
             return rows, errors
         least = sizes[-1] // 100
-        used = [name for name, sent in self._sent().items() if sent - before[name] >= least]
+        used = [name for name, now in self._carried().items() if now - before[name] >= least]
         if len(used) > 1:
             return rows, []
         return [], [f"it is TCP's: of the rails it used {', '.join(used) or 'none'}"]
 
-    def _sent(self) -> dict[str, int]:
-        """Bytes that the first host has sent by each rail."""
-        return {name: self._bed.counters(0, name)["tx_bytes"] for name in self._results.rails}
+    def _carried(self) -> dict[str, int]:
+        """Bytes to and from the first host, which has the root, by each rail."""
+        counters = {name: self._bed.counters(0, name) for name in self._results.rails}
+        return {name: each["tx_bytes"] + each["rx_bytes"] for name, each in counters.items()}
 
     def _start(self, peer: Peer, command: list[str]) -> list[Process]:
         return start_ranks(self._bed, peer, command, self._awaited)
@@ -146,7 +158,8 @@ class PeerSweep(Sweep[Peer]):
         large = [size for size in sizes if size >= LEAST]
         try:
             reports = run_ring(self._bed) if large else []
-            return [at_rates_of(reports, self._results.hosts, size) for size in large]
+            results = self._results
+            return [at_rates_of(reports, results.hosts, size, results.about) for size in large]
         except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
             raise BedError(f"iperf3's report has no rates to be used: {error!r}") from None
 
@@ -209,18 +222,22 @@ def run_ring(bed: testbed.Testbed) -> list[list[Report]]:
     ]
 
 
-def at_rates_of(reports: list[list[Report]], hosts: int, size: int) -> dict:
-    """A row as the other programs': what a ring that only sends would take, at these rates.
+def at_rates_of(
+    reports: list[list[Report]], hosts: int, size: int, about: Collective = COLLECTIVES[ALLREDUCE]
+) -> dict:
+    """A row as the other programs': what it would take to send what the wire must carry at the rates
+    of this ring.
 
-    Each host sends its part to the next one, over all its rails. All have the same rails, so the
+    Each host sends to the next one, over all its rails. All have the same rails, so the
     median host stands for them, lest one connection that loses much speak for all. A reference, not
     a bound: it is one connection for each rail and direction, and they share the cores.
     """
     ends = [[report["end"] for report in of_host] for of_host in reports]
     rates = [sum(end["sum_received"]["bits_per_second"] for end in host) / 8 for host in ends]
-    seconds = part_sent(hosts) * size / statistics.median(rates)
+    seconds = about.carried(size, hosts) / statistics.median(rates)
     loads = [end["cpu_utilization_percent"] for host in ends for end in host]
     cores = sum(load["host_total"] + load["remote_total"] for load in loads) / 100
     microseconds = seconds * 1e6
     times = {f"{name}_us": microseconds for name in ("min", "p50", "p99", "max")}
-    return {"bytes": size, "iterations": 1, "cpu_s": cores * seconds, "rails": [], **times}
+    vector = about.vector(size, hosts)
+    return {"bytes": vector, "iterations": 1, "cpu_s": cores * seconds, "rails": [], **times}

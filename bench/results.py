@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from collective import ALLREDUCE, COLLECTIVES, Collective
 from units import size_text
 
 # What TCP's payload has of a full frame, 1514 bytes at MTU 1500: more of a wire it cannot use.
@@ -24,9 +25,8 @@ LEARNING_NOTE = (
 )
 
 MARK_NOTE = "*: the median of fewer runs, as others failed."
-PICTURES = ["allreduce.png", "allreduce.svg"]
 
-
+ALONE = "alone-"  # begins the keys of nezha's configurations on a rail of that name alone
 Value = Callable[[dict], float]  # of a measurement
 
 
@@ -59,8 +59,9 @@ class ResultsOf(Generic[AnyConfig]):
     hosts: int
     rails: dict[str, int | None]  # bits per second, None if not shaped
     configs: list[AnyConfig]
-    sizes: list[int]  # bytes
+    sizes: list[int]  # bytes of the message, or of a rank's block; 0 if there is no data
     repeat: int
+    collective: str = ALLREDUCE
     # a row of `--format json`, with "config" and "repeat" (from 0)
     measurements: list[dict] = dataclasses.field(default_factory=list)
     # a launch each: "config", "repeat", "sizes" (those that are missing), "errors"
@@ -75,12 +76,16 @@ class ResultsOf(Generic[AnyConfig]):
         data["configs"] = [Config(**config) for config in data["configs"]]
         return Results(**data)
 
+    @property
+    def about(self) -> Collective:
+        return COLLECTIVES[self.collective]
+
     def title(self) -> str:
         rails = " + ".join(
             f"{name} {rate / 1e9:g} Gbit/s" if rate else f"{name} unshaped"
             for name, rate in self.rails.items()
         )
-        return f"allreduce, float32 sum, {self.hosts} hosts, {rails}"
+        return f"{self.about.title}, {self.hosts} hosts, {rails}"
 
     def config(self, key: str) -> AnyConfig | None:
         return next((config for config in self.configs if config.key == key), None)
@@ -91,12 +96,26 @@ class ResultsOf(Generic[AnyConfig]):
             [config for config in self.configs if config.key != "all"] if self.config("all") else []
         )
 
+    def alone(self) -> list[AnyConfig]:
+        """nezha on each rail by itself, if all rails are there so, and "all" to be set against them."""
+        alone = [config for config in self.configs if config.key.startswith(ALONE)]
+        return alone if self.config("all") and len(alone) == len(self.rails) else []
+
+    def part_of_sum(self, size: int) -> float | None:
+        """The speed of nezha on all rails, as a part of the sum of what it reaches on each alone."""
+        both = self.config("all")
+        mine = both and self.p50(both, size)
+        times = [self.p50(config, size) for config in self.alone()]
+        if not mine or not times or None in times:
+            return None
+        return 1 / mine / sum(1 / time for time in times if time)
+
     def rows(self, config: AnyConfig, size: int) -> list[dict]:
         """Each repeat's."""
         return [
             row
             for row in self.measurements
-            if row["config"] == config.key and row["bytes"] == size
+            if row["config"] == config.key and row["bytes"] == self.about.vector(size, self.hosts)
         ]
 
     def p50s(self, config: AnyConfig, size: int) -> list[float]:
@@ -121,15 +140,20 @@ class ResultsOf(Generic[AnyConfig]):
         mine, others = self.p50(config, size), self.p50(other, size)
         return others / mine if mine and others else None
 
+    def learns(self, config: AnyConfig, size: int) -> bool:
+        """Whether it is nezha, whose load balancer has to learn how to divide such messages."""
+        return self.collective == ALLREDUCE and config.learns(size)
+
     def wire_rate(self, config: AnyConfig) -> float | None:
         """Bytes per second of all its rails; None if one of them is not shaped."""
         rates = shaped_rates({name: self.rails[name] for name in config.rails})
         return None if rates is None else sum(rates.values()) / 8
 
     def wire_limit(self, config: AnyConfig, size: int) -> float | None:
-        """The microseconds that the wire alone takes."""
+        """The microseconds that the wire alone takes; None if it is not shaped, or carries nothing."""
+        carried = self.about.carried(size, self.hosts)
         rate = self.wire_rate(config)
-        return rate and size * part_sent(self.hosts) / rate * 1e6
+        return carried / rate * 1e6 if carried and rate else None
 
 
 Results = ResultsOf[Config]
@@ -154,15 +178,8 @@ def cpu_seconds_of(row: dict) -> float:
     return row["cpu_s"] / row["iterations"]
 
 
-def part_sent(hosts: int) -> float:
-    """In an allreduce over point-to-point links each of n ranks sends and receives at least
-    2 (n - 1) / n of the message.
-    """
-    return 2 * (hosts - 1) / hosts
-
-
 def megabytes_per_second(size: int, microseconds: float) -> float:
-    """Algorithm bandwidth: the message's size over the time, MB = 10^6 bytes."""
+    """Algorithm bandwidth: the bytes of the whole vector over the time, MB = 10^6 bytes."""
     return size / microseconds
 
 

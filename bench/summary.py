@@ -19,13 +19,15 @@ Cell = Callable[[Results, Config, int], str]
 
 
 def table(results: Results) -> str:
-    shaped = [config for config in results.configs if results.wire_rate(config)]
+    limited = _limited(results)
+    has_data = results.about.has_data
     blocks = [
         columns("", [["size", *(size_text(size) for size in results.sizes)]]),
         _block("p50 (µs)", results, results.configs, _microseconds),
-        _block("MB/s", results, results.configs, _bandwidth),
-        _block("part of the wire limit", results, shaped, _part_of_limit),
+        _block("MB/s", results, results.configs if has_data else [], _bandwidth),
+        _block("part of the wire limit", results, limited, _part_of_limit),
         _block("all rails: times as fast as", results, results.compared(), _speedup),
+        _part_of_sum(results),
     ]
     rows = ["    ".join(parts).rstrip() for parts in zip(*(block for block in blocks if block))]
     return "\n".join(
@@ -38,6 +40,11 @@ def table(results: Results) -> str:
             *_notes(results),
         ]
     )
+
+
+def _limited(results: Results) -> list[Config]:
+    """Those whose rails are all shaped, if the collective has data."""
+    return [config for config in results.configs if results.wire_limit(config, results.sizes[-1])]
 
 
 def _block(heading: str, results: Results, configs: list[Config], cell: Cell) -> list[str]:
@@ -68,7 +75,8 @@ def _microseconds(results: Results, config: Config, size: int) -> str:
 
 def _bandwidth(results: Results, config: Config, size: int) -> str:
     time = results.p50(config, size)
-    return f"{megabytes_per_second(size, time):.3g}" if time else "-"
+    vector = results.about.vector(size, results.hosts)
+    return f"{megabytes_per_second(vector, time):.3g}" if time else "-"
 
 
 def _part_of_limit(results: Results, config: Config, size: int) -> str:
@@ -83,15 +91,27 @@ def _speedup(results: Results, config: Config, size: int) -> str:
     return f"{ratio:.2f}{results.mark(mine, size)}" if ratio else "-"
 
 
+def _part_of_sum(results: Results) -> list[str]:
+    if not results.alone():
+        return []
+    parts = [results.part_of_sum(size) for size in results.sizes]
+    cells = ["each alone", *(f"{part:.3f}" if part else "-" for part in parts)]
+    return columns("all rails: part of the sum of", [cells])
+
+
 def _notes(results: Results) -> list[str]:
     runs = f"; the median of {results.repeat} runs" if results.repeat > 1 else ""
-    notes = [f"p50: of the rank where it is largest{runs}. MB/s: size over p50, MB = 10^6 bytes."]
-    if any(results.wire_rate(config) for config in results.configs):
+    notes = [f"p50: of the rank where it is largest{runs}."]
+    notes += results.about.notes()
+    if results.about.has_data:
+        whole = "the whole vector" if results.about.has_blocks else "size"
+        notes.append(f"MB/s: {whole} over p50, MB = 10^6 bytes.")
+    if _limited(results):
         notes.append(
-            f"The wire limit: each rank sends 2 (n - 1) / n of the size at its rails' rates; TCP can"
-            f" use {TCP_CEILING:.3f} of it."
+            f"The wire limit: {results.about.busiest} at its rails' rates; TCP can use"
+            f" {TCP_CEILING:.3f} of it."
         )
-    if any(config.learns(size) for config in results.configs for size in results.sizes):
+    if any(results.learns(config, size) for config in results.configs for size in results.sizes):
         notes.append(LEARNING_NOTE)
     notes += stolen.note([results])
     if results.failures:

@@ -17,22 +17,43 @@ from typing import Generic
 
 import stolen
 import testbed
+from collective import ALLREDUCE, COLLECTIVES
 from processes import Process, finish
 from progress import Progress
-from results import LEARNING, AnyConfig, Config, ResultsOf, failure_text
+from results import ALONE, LEARNING, AnyConfig, Config, ResultsOf, failure_text
 from units import size_text, time_text
 
+EACH = "each"
 CONFIGS = {
     "one": "nezha on the fastest rail alone",
+    EACH: "nezha on each rail alone, a configuration for each of them",
     "all": "nezha on all rails",
     "slice": "nezha on all rails, plan slice, shares as the rails' rates",
-    "gloo": "Gloo (ring) on the fastest rail",
-    "gloo2": "Gloo on all rails: a context for each, the buffer split as the rails' rates",
+    "gloo": "Gloo on the fastest rail (allreduce by its ring)",
+    "gloo2": "Gloo on all rails: a context for each, the buffer or each block split as the rails' rates",
 }
 SMALL = 1 << 16  # bytes; up to here several sizes share a launch
 GROUP = 4  # that many
 SLOW = 5e6  # microseconds; launches that take longer are announced in a pipe too
 FAILURES_ALLOWED = 2  # after as many failed launches a configuration is left out
+
+
+def make_configs(
+    keys: Sequence[str], rails: dict[str, int | None], programs: Path
+) -> list[Config]:
+    """One for each key; of EACH one for each rail."""
+    configs = []
+    for key in keys:
+        if key == EACH:
+            configs += [make_lone(name, programs) for name in rails]
+        else:
+            configs.append(make_config(key, rails, programs))
+    return configs
+
+
+def make_lone(name: str, programs: Path) -> Config:
+    command = [str(programs / "nezha-bench"), "--rails", f"tcp:{name}"]
+    return Config(ALONE + name, f"nezha, {name} alone", f"{name} alone", [name], command)
 
 
 def make_config(key: str, rails: dict[str, int | None], programs: Path) -> Config:
@@ -96,8 +117,8 @@ def groups_of(sizes: Sequence[int]) -> list[list[int]]:
 
 
 def warm_up(size: int) -> int:
-    """Iterations before the clock runs: enough for connections to be made and stripes' rates
-    learned.
+    """Iterations before the clock runs, of a vector of so many bytes: enough for connections to be
+    made and stripes' rates learned.
     """
     return 10 if size < 1 << 20 else 3 if size < 1 << 24 else 2
 
@@ -123,16 +144,17 @@ def launch(
     timeout: float,
     meanwhile: Callable[[list[Process]], None] | None = None,
     start: Callable[[list[str]], list[Process]] | None = None,
+    collective: str = ALLREDUCE,
 ) -> tuple[list[dict], list[str]]:
     """One run of a program on all hosts: its rows, and what went wrong.
 
     `start` starts it, if not the testbed on every host; the first process has the rows then.
     `meanwhile` is called when the ranks have started, and is to return when one has ended.
     """
+    about = COLLECTIVES[collective]
     with tempfile.TemporaryDirectory(dir=bed.shared) as store:
-        elements = ",".join(str(size // 4) for size in sizes)
-        where = ["--shared-path", store, "--elements", elements, "--format", "json", "allreduce"]
-        processes = (start or bed.start)([*command, *where])
+        what = [*about.options(list(sizes)), "--format", "json", collective]
+        processes = (start or bed.start)([*command, "--shared-path", store, *what])
         if meanwhile:
             meanwhile(processes)
         try:
@@ -142,7 +164,8 @@ def launch(
             errors = [str(error)]
     said = "".join(process.stderr for process in processes).splitlines()
     rows = rows_of(processes[0].stdout)
-    if not errors and [row["bytes"] for row in rows] != list(sizes):
+    vectors = [about.vector(size, bed.hosts) for size in sizes]
+    if not errors and [row["bytes"] for row in rows] != vectors:
         errors = ["it ended well, but without all of its results"]
     return rows, [*errors, *said] if errors else []
 
@@ -185,9 +208,9 @@ class Sweep(Generic[AnyConfig]):
             tell = self._progress.say if least > SLOW else self._progress.show
             tell(self._line(config, sizes[0], "..."))
             rows, errors = self._launch_undisturbed(config, sizes)
-            for row in rows:
+            for size, row in zip(sizes, rows):
                 self._results.measurements.append({"config": config.key, "repeat": repeat, **row})
-                self._progress.say(self._line(config, row["bytes"], time_text(row["p50_us"])))
+                self._progress.say(self._line(config, size, time_text(row["p50_us"])))
             if errors:
                 self._fail(config, sizes[len(rows) :], repeat, errors)
         self._done += len(sizes)
@@ -237,15 +260,18 @@ class Sweep(Generic[AnyConfig]):
         ]
         start = functools.partial(self._start, config)
         patience = 20 + 5 * seconds + 2 * self._warm_up(config, sizes) * seconds / 10
-        return launch(self._bed, command, sizes, patience, start=start)
+        collective = self._results.collective
+        return launch(self._bed, command, sizes, patience, start=start, collective=collective)
 
     def _measured(self, config: AnyConfig, sizes: list[int]) -> float:
         """For how many seconds each of the sizes is measured."""
         return self._seconds
 
     def _warm_up(self, config: AnyConfig, sizes: list[int]) -> int:
-        learns = any(map(config.learns, sizes))
-        return LEARNING if learns else max(map(warm_up, sizes))
+        results = self._results
+        if any(results.learns(config, size) for size in sizes):
+            return LEARNING
+        return max(warm_up(results.about.vector(size, results.hosts)) for size in sizes)
 
     def _start(self, config: AnyConfig, command: list[str]) -> list[Process]:
         return self._bed.start(command)

@@ -23,6 +23,8 @@ def parse_size(text: str) -> int:
 
 
 def size_text(size: float) -> str:
+    if size == 0:
+        return "no data"
     for name, unit in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if size >= unit:
             return f"{size / unit:.4g} {name}"

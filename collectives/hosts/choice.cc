@@ -92,6 +92,4 @@ Algorithm best_reduce_scatter(size_t bytes, bool over_tree) {
   return bytes < (128 << 10) ? Algorithm::kHalvingDoubling : Algorithm::kRing;
 }
 
-bool suits_pairwise(size_t bytes) { return bytes >= (1 << 20); }
-
 }  // namespace nezha

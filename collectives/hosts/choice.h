@@ -41,7 +41,4 @@ bool suits_bruck(size_t bytes);
 // For a reduce_scatter of so many bytes. `over_tree`: of those that sum over the tree of ranks.
 Algorithm best_reduce_scatter(size_t bytes, bool over_tree);
 
-// Whether an alltoall in which each rank has so many bytes goes with one peer after the other.
-bool suits_pairwise(size_t bytes);
-
 }  // namespace nezha

@@ -147,11 +147,11 @@ ScheduleKind best_of_other(int ranks, const Operation& op) {
       return suits_bruck(op.bytes()) ? ScheduleKind::kBruck : ScheduleKind::kRing;
     case Collective::kReduceScatter:
       return schedule_kind(best_reduce_scatter(op.bytes(), op.reproducible || !op.commutative));
-    case Collective::kAlltoall:
-      return suits_pairwise(op.bytes()) ? ScheduleKind::kPairwise : ScheduleKind::kDirect;
     case Collective::kGather:
     case Collective::kScatter:
       return is_small ? ScheduleKind::kTree : ScheduleKind::kDirect;
+    // In pairwise exchange a rank that is ahead sends to one that is still busy with another.
+    case Collective::kAlltoall:
     case Collective::kAlltoallv:
     case Collective::kGatherv:
     case Collective::kScatterv:

@@ -32,9 +32,9 @@ class AlltoallvOptions : public BlocksOptions {
 };
 
 /// Runs one alltoall. Returns when this rank's result is complete and its input is no longer read.
-/// Algorithms: kBruck for the smallest blocks among many ranks, kDirect for small messages and
-/// kPairwise for large ones. kBruck takes up to three times the vector's size of memory, and
-/// connections to few ranks. It goes over all rails of the context, by stripes. Thread-safe.
+/// Algorithms: kDirect, which is the default, kPairwise, and kBruck, which takes up to three times
+/// the vector's size of memory, and connections to few ranks. It goes over all rails of the
+/// context, by stripes. Thread-safe.
 ///
 /// Throws InvalidArgument (nothing was started), or IoError / TimeoutError (see there), which name
 /// the rank, the rail and what was tried; also if ranks disagree on the collective, the number of

@@ -35,11 +35,12 @@ QUICK = ["--elements", "1,1000,256K", "--warmup-iters", "2", "--iteration-count"
 SHARED_OPTIONS = [
     *("size", "rank", "shared-path", "store", "redis-host", "redis-port", "prefix", "timeout"),
     *("type", "operation", "elements", "warmup-iters"),
-    *("iteration-count", "iteration-time", "no-verify", "in-place", "threads", "start-up"),
+    *("iteration-count", "iteration-time", "no-verify", "in-place", "barrier", "threads"),
+    "start-up",
     *("format", "trace"),
     *("line-rate", "share", "algorithm", "help", "version"),
 ]
-FLAGS = ["no-verify", "in-place", "start-up", "list-rails", "reproducible"]
+FLAGS = ["no-verify", "in-place", "barrier", "start-up", "list-rails", "reproducible"]
 FLAGS += ["await-switch", "rails-report", "help", "help-env", "version"]
 OPTIONS = {
     NEZHA: [*SHARED_OPTIONS, "rails", "list-rails", "ports", "plan", "policy", "table"]
@@ -322,12 +323,92 @@ def test_send_recv(bed: Testbed, tmp_path: Path) -> None:
     assert sent == pytest.approx(3 * 3 * 2 * 4 * ELEMENTS[-1], rel=0.01)
 
 
-@pytest.mark.parametrize("collective", ["allgather", "alltoall", "gather", "scatter"])
-def test_collectives_of_blocks_of_gloo(bed: Testbed, tmp_path: Path, collective: str) -> None:
-    options = ["--tcp-device", "eth0", *QUICK, "--format", "json"]
+ALGORITHMS = {
+    "allgather": ["ring", "bruck", "direct"],
+    "reduce_scatter": ["ring", "halving-doubling", "direct"],
+    "alltoall": ["bruck", "direct", "pairwise"],
+    "gather": ["tree", "direct"],
+    "scatter": ["tree", "direct"],
+}
+
+
+@pytest.mark.parametrize("collective", ALGORITHMS)
+def test_algorithms_of_blocks(bed: Testbed, tmp_path: Path, collective: str) -> None:
+    """Each of them is measured, also where the benchmark's own allreduces have no such algorithm."""
+    for algorithm in ALGORITHMS[collective]:
+        options = [*ON_BOTH[NEZHA], *QUICK, "--algorithm", algorithm, "--prefix", algorithm]
+        output = run(bed, tmp_path, NEZHA, *options, "--format", "json", collective=collective)
+        rows = [json.loads(line) for line in output.splitlines()]
+        assert [(row["elements"], row["algorithm"]) for row in rows] == [
+            (n, algorithm) for n in ELEMENTS
+        ]
+
+
+@pytest.mark.parametrize("devices", ["eth0", "eth0,eth1"], ids=["one", "both"])
+@pytest.mark.parametrize("collective", ["reduce", "broadcast", "barrier", *BLOCKS_SENT])
+def test_other_collectives_of_gloo(
+    bed: Testbed, tmp_path: Path, collective: str, devices: str
+) -> None:
+    """Over both devices each of them carries its part of the vector, or of each block."""
+    shares = ["--share", "2,1"] if "," in devices else []
+    sizes = QUICK if collective != "barrier" else QUICK[2:]
+    options = ["--tcp-device", devices, *shares, *sizes, "--threads", "2", "--format", "json"]
     output = run(bed, tmp_path, GLOO, *options, collective=collective)
     rows = [json.loads(line) for line in output.splitlines()]
-    assert [row["bytes"] for row in rows] == [3 * 4 * n for n in ELEMENTS]
+    blocks = 3 if collective in BLOCKS_SENT else 1
+    vectors = [blocks * 4 * n for n in ELEMENTS] if collective != "barrier" else [0]
+    assert [row["bytes"] for row in rows] == vectors
+    assert all(row["collective"] == collective and row["min_us"] > 0 for row in rows)
+    if shares and collective != "barrier":  # by the interfaces' counters
+        carried = [rail["share"] for rail in rows[-1]["rails"]]
+        assert carried == pytest.approx([2 / 3, 1 / 3], abs=0.02)
+
+
+@pytest.mark.parametrize("collective", ["reduce", "broadcast"])
+def test_in_place_of_gloo(bed: Testbed, tmp_path: Path, collective: str) -> None:
+    options = [*ON_BOTH[GLOO], *QUICK, "--in-place", "--format", "json"]
+    output = run(bed, tmp_path, GLOO, *options, collective=collective)
+    assert [json.loads(line)["elements"] for line in output.splitlines()] == ELEMENTS
+
+
+@pytest.mark.parametrize(
+    ("options", "collective", "reason"),
+    [
+        (["--in-place"], "allgather", "--in-place: Gloo has it for allreduce, reduce and broadcast"),
+        (["--algorithm", "bcube"], "allgather", "--algorithm: Gloo has bcube for allreduce only"),
+    ],
+)
+def test_what_gloo_cannot_do(
+    bed: Testbed, tmp_path: Path, options: list[str], collective: str, reason: str
+) -> None:
+    command = [GLOO, "--shared-path", str(tmp_path), *ON_BOTH[GLOO], *QUICK, *options, collective]
+    ranks = bed.start(command)
+    assert [rank.wait(job.PATIENCE) for rank in ranks] == [1, 1, 1]
+    assert all(reason in rank.stderr for rank in ranks)
+
+
+def test_a_barrier_before_each_operation(bed: Testbed, tmp_path: Path) -> None:
+    """While a rank is stopped, the root begins no second broadcast. Its wait is no operation's time."""
+    trace = tmp_path / "trace"
+    options = [*ON_BOTH[NEZHA], "--elements", "1", "--iteration-time", "4s", "--barrier"]
+    command = [NEZHA, "--shared-path", str(tmp_path / "store"), *options, "--trace", str(trace)]
+    ranks = bed.start([*command, "broadcast"])
+
+    def lines() -> list[list[str]]:
+        text = trace.read_text() if trace.exists() else ""
+        return [line.split(",") for line in text.splitlines()[1:] if line.count(",") >= 4]
+
+    job.await_that("operations run", lambda: len(lines()) > 10)
+    ranks[1].kill(signal.SIGSTOP)
+    time.sleep(0.5)  # what it had received before is over
+    before = len(lines())
+    time.sleep(1)
+    assert len(lines()) == before
+    ranks[1].kill(signal.SIGCONT)
+    assert [rank.wait(job.PATIENCE) for rank in ranks] == [0, 0, 0], [r.stderr for r in ranks]
+    ends, times = ([float(line[index]) for line in lines()] for index in (0, 2))
+    longest = max(range(1, len(ends)), key=lambda k: ends[k] - ends[k - 1])
+    assert ends[longest] - ends[longest - 1] > 1 and times[longest] < 0.5e6
 
 
 # ---- what the rails have carried, and why -----------------------------------------------------
@@ -455,6 +536,7 @@ SHARES = [*SLICES, "--share", "3,1"]
         (["--threads", "2"], [], "--threads is 2 here and 1"),
         (["--elements", "1,2"], ["--elements", "1"], "--elements is 1,2 here and 1"),
         (["--in-place"], [], "--in-place is given here and not given"),
+        (["--barrier"], [], "--barrier is given here and not given"),
         (["--type", "int8"], [], "--type is int8 here and float32"),
         (["--operation", "max"], [], "--operation is max here and sum"),
         (["--rails-report"], [], "--rails-report is given here and not given"),
@@ -763,6 +845,7 @@ SMALL = [RUN, "--no-build", "--hosts", "2", "--rail", "eth0=1gbit", "--compare",
         (["--rail", "eth0=fast"], "fast"),
         (["--sizes", "4,1K,1X"], "'1X' is no size"),
         (["--sizes", "1048576G"], "of memory"),
+        (["--collective", "scan"], "invalid choice: 'scan' (choose from 'allreduce', 'reduce',"),
         (["--out", "/dev/null/out"], "cannot write to --out /dev/null/out"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -787,6 +870,37 @@ def test_a_whole_run(tmp_path: Path) -> None:
     results = json.loads((tmp_path / "results.json").read_text())
     measured = {(row["config"], row["bytes"]) for row in results["measurements"]}
     assert len(measured) == 5 * 3
+
+
+def test_a_whole_run_of_another_collective(tmp_path: Path) -> None:
+    """nezha over all rails is set against each rail alone, and against their sum."""
+    rails = ["--rail", "eth0=1gbit", "--rail", "eth1=500mbit"]
+    options = ["--no-build", "--hosts", "2", *rails, "--sizes", "4,64K", "--quick"]
+    words = [*options, "--collective", "gather", "--out", str(tmp_path)]
+    done = call(RUN, *words, timeout=job.PATIENCE)
+    assert done.returncode == 0, done.stderr
+    names = ["gather.png", "gather.svg", "results.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    results = json.loads((tmp_path / "results.json").read_text())
+    times = {(row["config"], row["bytes"]): row["p50_us"] for row in results["measurements"]}
+    keys = ["alone-eth0", "alone-eth1", "all", "gloo"]
+    assert set(times) == {(key, vector) for key in keys for vector in (8, 1 << 17)}
+    assert results["collective"] == "gather"
+    lines = [line.split() for line in done.stdout.splitlines()]
+    [line] = [line for line in lines if line[:2] == ["64", "KiB"]]
+    for cell, key in zip(line[6:10], keys):  # MB/s, of the whole vector of two blocks
+        assert float(cell) == pytest.approx((1 << 17) / times[key, 1 << 17], rel=0.01)
+    alone = [times[key, 1 << 17] for key in keys[:2]]
+    assert float(line[-1]) == pytest.approx(1 / times["all", 1 << 17] / sum(1 / t for t in alone), abs=1e-3)
+    assert "part of the sum of" in done.stdout and "the root receives n - 1 blocks" in done.stdout
+
+
+def test_a_whole_run_of_barriers(tmp_path: Path) -> None:
+    options = ["--no-build", "--hosts", "2", "--quick", "--collective", "barrier"]
+    done = call(RUN, *options, "--out", str(tmp_path), timeout=job.PATIENCE)
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
+    assert "no data" in done.stdout and "limit" not in done.stdout and "MB/s" not in done.stdout
 
 
 def interrupt(sig: signal.Signals, out: Path, temporary: Path) -> tuple[int, str, Path]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/peers: which peers run where, what they have said, its tables, and a whole run.
+"""bench/peers: which peers run where, what they have said, its tables, and whole runs.
 
-MPI's headers and iperf3 are not among the packages that the tests have: what starts and reads these
+MPICH, mptcpize and iperf3 are not among the packages that the tests have: what starts and reads these
 peers is tested with programs that stand in for them.
 """
 
@@ -29,6 +29,7 @@ sys.path.insert(0, str(BENCH))
 import peer_figure  # noqa: E402
 import peer_summary  # noqa: E402
 import peer_sweep  # noqa: E402
+from collective import COLLECTIVES  # noqa: E402
 from peer import (  # noqa: E402
     DEFAULT,
     KINDS,
@@ -63,10 +64,33 @@ def test_peers_that_fit() -> None:
     assert keys(G, G // 4) == several | {"gloo-weights", "ompi-weights"}
 
 
+def keys_of(collective: str) -> set[str]:
+    network = Network(4, {"eth0": G, "eth1": G // 4}, collective)
+    return {peer.key for peer in make_peers(DEFAULT, network)}
+
+
+def test_peers_of_other_collectives() -> None:
+    """An allreduce's algorithms are not theirs, and a barrier has nothing to divide."""
+    mpi = {"ompi", "ompi-one", "ompi-weights", "ucx", "mpich"}
+    gloo = {"gloo", "mptcp", "gloo-parts", "gloo-weights"}
+    assert keys_of("allgather") == {"nezha", "iperf3"} | mpi | gloo
+    assert keys_of("barrier") == {"nezha", "gloo", "mptcp"} | mpi - {"ompi-weights"}
+
+
+def test_options_of_other_collectives() -> None:
+    network = Network(2, {"eth0": 4 * G // 10, "eth1": G}, "alltoall")
+    peers = {peer.key: peer for peer in make_peers(list(KINDS), network)}
+    words = {key: " ".join([*peer.launcher, *peer.command]) for key, peer in peers.items()}
+    assert words["gloo"].endswith("--tcp-device eth1")
+    assert words["mptcp"] == f"mptcpize run {words['gloo']}"
+    assert "btl_tcp_bandwidth_eth0 400 --mca btl_tcp_bandwidth_eth1 1000" in words["ompi-weights"]
+    assert not any("allreduce" in each or "--algorithm" in each for each in words.values())
+
+
 def test_rails_and_rates_in_commands() -> None:
     network = Network(2, {"eth0": 4 * G // 10, "eth1": G})
     peers = {peer.key: peer for peer in make_peers(list(KINDS), network)}
-    assert set(peers) == set(KINDS)
+    assert set(peers) == set(KINDS) - {"gloo", "mptcp", "ucx"}
     words = {key: " ".join([*peer.launcher, *peer.command]) for key, peer in peers.items()}
     assert "--rails tcp:eth0,tcp:eth1" in words["nezha"]
     assert words["nezha-cpu"] == f"env NEZHA_POLLING=cpu-first {words['nezha']}"
@@ -100,6 +124,44 @@ def test_launches_by_warm_up() -> None:
     assert [warm_up_of(group[0]) for group in (learned, medium, large)] == [LEARNING, 3, 2]
 
 
+def test_launches_of_other_collectives() -> None:
+    """nezha learns nothing of them, and vectors of blocks are longer than a block."""
+    blocks = COLLECTIVES["allgather"]
+    sizes = [1 << 10, 1 << 16, 1 << 20, 1 << 24]
+    assert groups_of(sizes, 4, blocks) == [sizes[:2], sizes[2:3], sizes[3:]]
+    assert [warm_up_of(size, 4, blocks) for size in sizes] == [10, 10, 3, 2]
+    assert groups_of([0], 4, COLLECTIVES["barrier"]) == [[0]]
+
+
+# ---- limits -----------------------------------------------------------------------------------
+
+# Of 1 MiB, of a message or of a block, among four hosts at 200 MB/s: in microseconds.
+LIMITS = {
+    "allreduce": 7864.32,  # 1.5 MiB
+    "reduce": 5242.88,
+    "broadcast": 5242.88,
+    "barrier": None,
+    "allgather": 15728.64,  # 3 MiB
+    "reduce_scatter": 15728.64,
+    "alltoall": 15728.64,
+    "gather": 15728.64,
+    "scatter": 15728.64,
+}
+
+
+@pytest.mark.parametrize(("collective", "limit"), LIMITS.items())
+def test_wire_limits(collective: str, limit: float | None) -> None:
+    rates: dict[str, int | None] = {"eth0": G, "eth1": 6 * G // 10}
+    peers = make_peers(["nezha", "ompi"], Network(4, rates, collective))
+    results = ResultsOf({}, 4, rates, peers, [1 << 20], repeat=1, collective=collective)
+    for peer in peers:
+        assert results.wire_limit(peer, 1 << 20) == (limit and pytest.approx(limit))
+
+
+def test_limits_are_of_every_collective() -> None:
+    assert list(LIMITS) == list(COLLECTIVES)
+
+
 # ---- a ring of iperf3 -------------------------------------------------------------------------
 
 
@@ -123,6 +185,9 @@ def test_rates_of_iperf3() -> None:
     row = at_rates_of(reports, hosts=3, size=10**6)
     assert row["p50_us"] == pytest.approx(4 / 3 * 10**6 / (0.8e9 / 8) * 1e6)
     assert row["cpu_s"] == pytest.approx(0.5 * row["p50_us"] / 1e6)
+    blocks = at_rates_of(reports, hosts=3, size=10**6, about=COLLECTIVES["gather"])
+    assert blocks["bytes"] == 3 * 10**6
+    assert blocks["p50_us"] == pytest.approx(2 * 10**6 / (0.8e9 / 8) * 1e6)
 
 
 # ---- launchers --------------------------------------------------------------------------------
@@ -290,6 +355,37 @@ def test_table_without_shaping() -> None:
     assert ["part", "of", "the", "wire", "limit"] not in [line[:5] for line in lines]
 
 
+def test_tables_of_blocks() -> None:
+    """Sizes are a block's, what programs print is the whole vector's, of four."""
+    rates: dict[str, int | None] = {"eth0": G}
+    peers = make_peers(["nezha", "gloo"], Network(4, rates, "gather"))
+    size = 1 << 20
+    results = ResultsOf({"cores": 4}, 4, rates, peers, [size], repeat=1, collective="gather")
+    results.measurements = [*measured("nezha", 4 * size, [31457.28]), *measured("gloo", 4 * size, [3e5])]
+    text = peer_summary.table(results)
+    lines = lines_of(text)
+    assert text.startswith("gather, float32, 4 hosts")
+    assert ["part", "of", "the", "wire", "limit", "1", "MiB"] in lines
+    assert ["nezha", "0.800"] in lines  # 3 MiB at 125 MB/s is 25166 us
+    assert "The wire limit: the root receives n - 1 blocks" in text
+
+
+def test_table_of_a_barrier(tmp_path: Path) -> None:
+    rates: dict[str, int | None] = {"eth0": G}
+    peers = make_peers(["nezha", "ompi"], Network(4, rates, "barrier"))
+    results = ResultsOf({"cores": 4}, 4, rates, peers, [0], repeat=1, collective="barrier")
+    results.measurements = [*measured("nezha", 0, [20]), *measured("ompi", 0, [50])]
+    text = peer_summary.table(results)
+    assert ["the", "best", "peer", "2.50"] in lines_of(text)
+    assert "limit" not in text and "MB/s" not in text and "GiB" not in text
+    peer_summary.save_csv([results], tmp_path / "peers.csv")
+    with (tmp_path / "peers.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["collective"], row["size"], row["part_of_limit"]) for row in rows] == [
+        ("barrier", "0", "")
+    ] * 2
+
+
 def test_csv(tmp_path: Path) -> None:
     peer_summary.save_csv([made_results(G), made_results(None)], tmp_path / "peers.csv")
     with (tmp_path / "peers.csv").open(newline="") as file:
@@ -307,19 +403,23 @@ def test_csv(tmp_path: Path) -> None:
 # ---- the program ------------------------------------------------------------------------------
 
 
-def call(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def call(
+    *arguments: str, timeout: float = job.PATIENCE, **variables: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [PEERS, "--no-build", *arguments],
         capture_output=True,
         text=True,
-        timeout=job.PATIENCE,
+        timeout=timeout,
         env=os.environ | variables,
     )
 
 
 @cli.bad_command_lines(
     [
-        (["--peers", "nezha,rccl"], "unknown peer 'rccl' (there are nezha, nezha-cpu, gloo-ring,"),
+        (["--peers", "nezha,rccl"], "unknown peer 'rccl' (there are nezha, nezha-cpu, gloo, gloo-ring,"),
+        (["--collective", "allgather,scan"], "unknown collective 'scan' (there are allreduce, reduce,"),
+        (["--collective", "all", "--peers", "gloo-ring"], "a use for the rails of 1g in reduce"),
         (["--config", "1g,1g+fast"], "'1g+fast': bad rate 'fast'"),
         (["--config", "1g,1g+1g", "--peers", "gloo-parts"], "none of them has a use for the rails"),
         (["--sizes", "4,1X"], "'1X' is no size"),
@@ -348,10 +448,10 @@ def test_a_whole_run(tmp_path: Path) -> None:
     )
     assert done.returncode == 1, done.stderr
     assert "no luck" in done.stdout and "mptcp-ring, 4 B, 64 KiB: failed" in done.stdout
-    pictures = ["peers-1g+500m.png", "peers-1g+500m.svg"]
+    pictures = ["peers-1g+500m-allreduce.png", "peers-1g+500m-allreduce.svg"]
     names = [*pictures, "peers-of-mine.txt", "peers.csv", "peers.json"]
     assert sorted(path.name for path in out.iterdir()) == names
-    results = json.loads((out / "peers.json").read_text())["1g+500m"]
+    results = json.loads((out / "peers.json").read_text())["1g+500m"]["allreduce"]
     rows = {(row["config"], row["bytes"]): row for row in results["measurements"]}
     assert set(rows) == {
         (peer, size) for peer in ("nezha", "gloo-ring", "gloo-weights") for size in (4, 1 << 16)
@@ -361,3 +461,62 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert shares == pytest.approx([2 / 3, 1 / 3], abs=0.02)
     assert [failure["config"] for failure in results["failures"]] == ["mptcp-ring"]
     assert ["mptcp-ring", "blocking", "-", "-"] in lines_of(done.stdout)
+
+
+def test_every_collective(tmp_path: Path) -> None:
+    """nezha, Gloo on one rail and on both, and Open MPI: each program checks its results."""
+    peers = ["nezha", "gloo-weights", "ompi"]
+    done = call(
+        *("--collective", "all", "--config", "1g+500m", "--sizes", "4,64K", "--quick"),
+        *("--peers", ",".join([*peers, "gloo", "gloo-ring"]), "--out", str(tmp_path)),
+        timeout=10 * job.PATIENCE,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    everything = json.loads((tmp_path / "peers.json").read_text())["1g+500m"]
+    assert list(everything) == list(COLLECTIVES)
+    for name, results in everything.items():
+        expected = {*peers, "gloo-ring" if name == "allreduce" else "gloo"}
+        if name == "barrier":
+            expected.remove("gloo-weights")
+        blocks = 4 if COLLECTIVES[name].has_blocks else 1
+        vectors = [0] if name == "barrier" else [4 * blocks, (1 << 16) * blocks]
+        rows = {(row["config"], row["bytes"]): row for row in results["measurements"]}
+        assert set(rows) == {(peer, vector) for peer in expected for vector in vectors}
+        assert all(row["collective"] == results["collective"] == name for row in rows.values())
+        if name != "barrier":  # what Gloo's contexts have carried
+            shares = [rail["share"] for rail in rows["gloo-weights", vectors[-1]]["rails"]]
+            assert shares == pytest.approx([2 / 3, 1 / 3], abs=0.03), name
+    with (tmp_path / "peers.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert {line["collective"] for line in lines} == set(COLLECTIVES)
+    assert {line["size"] for line in lines if line["collective"] == "gather"} == {"4", "65536"}
+    pictures = {f"peers-1g+500m-{name}.png" for name in COLLECTIVES if name != "barrier"}
+    assert {path.name for path in tmp_path.glob("*.png")} == pictures
+
+
+# ---- mpi-bench --------------------------------------------------------------------------------
+
+
+def mpi_rows(bed: Testbed, *words: str) -> list[dict]:
+    """What mpi-bench prints on two hosts. It checks its results."""
+    [peer] = make_peers(["ompi"], Network(2, {"eth0": None}))
+    command = [*peer.command, *words, "--warmup-iters", "2", "--iteration-count", "3"]
+    [launcher] = peer_sweep.start_ranks(bed, peer, [*command, "--format", "json"], awaited=100)
+    code = launcher.wait(job.PATIENCE)
+    assert code == 0, launcher.output
+    return [json.loads(line) for line in launcher.stdout.splitlines() if line.startswith("{")]
+
+
+@pytest.mark.parametrize("options", [[], ["--in-place", "--barrier"]], ids=["out", "in"])
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_collectives_of_mpi(bed: Testbed, tmp_path: Path, name: str, options: list[str]) -> None:
+    if name == "reduce_scatter":  # MPI has its result in place somewhere else
+        options = ["--type", "int64", "--operation", "max"]
+    sizes = [] if name == "barrier" else ["--elements", "1,1000"]
+    words = ["--shared-path", str(tmp_path), *sizes, *options, name]
+    rows = mpi_rows(bed, *words)
+    element = 8 if "int64" in options else 4
+    blocks = 2 if COLLECTIVES[name].has_blocks else 1
+    vectors = [0] if name == "barrier" else [element * blocks, 1000 * element * blocks]
+    assert [row["bytes"] for row in rows] == vectors
+    assert all(row["program"] == "mpi-bench" and row["collective"] == name for row in rows)
