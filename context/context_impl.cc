@@ -472,12 +472,12 @@ std::vector<RailStats> ContextImpl::rails() const {
                      counters.segments_resent, counters.failures, counters.reconnections,
                      counters.last_failure, counters.rate, outage.peers,
                      outage.peers == 0 ? 0 : static_cast<double>(time - outage.since) / kSecond,
-                     outage.why});
+                     outage.why, endpoint_->lossy_peers(rail)});
   }
   if (flare_ != nullptr) {
     const flare::SessionCounters& counters = flare_->counters();
     stats.push_back({kSwitchRail, counters.bytes_sent, counters.bytes_received, counters.resent,
-                     flare_->failures(), 0, "", 0, 0, 0, ""});
+                     flare_->failures(), 0, "", 0, 0, 0, "", 0});
   }
   return stats;
 }

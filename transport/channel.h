@@ -117,6 +117,10 @@ class Channel final : LinkOwner, InboxOwner {
   Nanos missing_since(Rail rail) const;
   // The peer's name, and the reason that there is no link on the rail.
   std::string why_missing(Rail rail) const;
+  // Whether there is a link on the rail, and it loses much.
+  bool is_lossy(Rail rail) const {
+    return port(rail).link != nullptr && port(rail).loss.is_lossy();
+  }
   // Whether somebody waits for the peer, and no rail reaches it, or all lose what is sent by them
   // though the peer's machine is there.
   bool is_cut_off() const;
