@@ -319,6 +319,12 @@ def test_collectives_of_blocks_of_gloo(bed: Testbed, tmp_path: Path, collective:
     assert [row["bytes"] for row in rows] == [3 * 4 * n for n in ELEMENTS]
 
 
+def test_a_blank_cell_is_explained(bed: Testbed, tmp_path: Path) -> None:
+    """Also where the load balancer has decided nothing of any row."""
+    text = run(bed, tmp_path, NEZHA, *ON_BOTH[NEZHA], *QUICK, collective="allgather")
+    assert "Blank: it has decided nothing of such messages." in text
+
+
 # ---- what the rails have carried, and why -----------------------------------------------------
 
 
