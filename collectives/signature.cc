@@ -87,6 +87,15 @@ absl::Status other_operation_error(int64_t own, int64_t rank, uint64_t tag, absl
 
 absl::Status mismatch_error(int own, int peer, const wire::MessageInfo& ours,
                             const wire::MessageInfo& theirs) {
+  const auto collective = static_cast<Collective>(ours.signature >> 56);
+  if (ours.signature == theirs.signature && ours.root != theirs.root && tells_blocks(collective)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "ranks ", own, " and ", peer, " pass different counts to one ",
+        collective_name(collective, {}), " (tag ", ours.tag & 0xffffffff, "): the checksum of the",
+        " counts is ", absl::Hex(ours.root), " at rank ", own, " and ", absl::Hex(theirs.root),
+        " at rank ", peer, ". The counts, which tell how many elements the block of each rank has,",
+        " must be the same on all ranks: print them before the call, and compare"));
+  }
   return other_operation_error(own, peer, ours.tag & 0xffffffff, describe(ours, own),
                                describe(theirs, own));
 }

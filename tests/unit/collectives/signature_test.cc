@@ -104,6 +104,21 @@ TEST(Signature, AMismatchNamesCollectivesAndRoots) {
   expect_parts(message_info({}, slice, {Algorithm::kTree, 0, 0}, 20), {"collective 200"});
 }
 
+TEST(Signature, AMismatchOfCountsSaysSo) {
+  Slice slice;
+  slice.operation = operation(5);
+  slice.operation.collective = Collective::kAllgather;
+  wire::MessageInfo ours = message_info({}, slice, {Algorithm::kRing, 0, 0}, 20);
+  wire::MessageInfo theirs = ours;
+  ours.root = 0xaa;
+  theirs.root = 0xbb;
+  const std::string text(mismatch_error(2, 4, ours, theirs).message());
+  for (const char* part : {"ranks 2 and 4 pass different counts to one allgather", "aa at rank 2",
+                           "bb at rank 4", "must be the same on all ranks"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
+  }
+}
+
 TEST(Signature, AMismatchNamesTypesAndOperations) {
   Slice slice;
   slice.operation = operation(5);
