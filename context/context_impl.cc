@@ -27,6 +27,11 @@ namespace {
 // Of how many operations that take long the other ranks are told: what blocks the others is an old
 // one.
 constexpr ptrdiff_t kTellsOf = 16;
+// How long a context that has lost a rank waits for news of others that died together with it: much
+// longer than it takes to find a process gone, and not long beside what it takes to go on without
+// it.
+constexpr Nanos kTogether = 200 * kMillisecond;
+constexpr Nanos kLook = 10 * kMillisecond;  // between two looks at whether more ranks are dead
 
 }  // namespace
 
@@ -85,6 +90,7 @@ void ContextImpl::leave() {
     if (control_ != nullptr) learned = control_->learned();
     control_.reset();
     bystanders_.clear();
+    loss_alarm_.reset();
     flare_.reset();
     endpoint_->leave(job_, this);
     endpoint_->progress().run_deferred();
@@ -150,7 +156,7 @@ void ContextImpl::begin(const std::shared_ptr<RunningOperation>& operation) {
 
 void ContextImpl::give_up(const absl::Status& why) {
   Progress::Guard guard(endpoint_->progress());
-  on_operation_failed(why);
+  break_context(with_lost_ranks(why, lost_peers()), static_cast<uint32_t>(options_.rank));
   endpoint_->progress().run_deferred();
   raise(rank_of_, broken_);
 }
@@ -303,11 +309,47 @@ void ContextImpl::break_context(const absl::Status& why, uint32_t first_rank) {
       endpoint_->stop(caught_status());  // the others see that something has happened here
     }
   };
-  must([&] { broken_ = with_lost_ranks(why, lost_peers()); });
+  if (loss_alarm_) loss_alarm_->cancel();
   for (const auto& operation : std::exchange(running_, {})) {
     must([&] { operation->fail(broken_); });
   }
-  must([&] { tell_of_break(first_rank); });
+  must([&] {
+    log_->info("{}", std::string(why.message()));
+    // Not from inside of one of their tasks.
+    endpoint_->progress().defer([over = std::exchange(bystanders_, {})] {});
+    tell_of(broken_, first_rank);
+  });
+}
+
+// Ranks that die together are not found to be dead together: the context breaks a moment after the
+// first news, so that the errors of all ranks name all of them.
+void ContextImpl::on_loss(const absl::Status& why, uint32_t first_rank) {
+  if (!broken_.ok()) return;
+  const bool is_first = loss_.ok();
+  const absl::Status all =
+      is_first ? with_lost_ranks(why, lost_peers())
+               : with_lost_ranks(with_lost_ranks(loss_, lost_ranks(why)), dead_peers());
+  if (lost_ranks(all).empty()) return break_context(why, first_rank);
+  const bool is_news = is_first || lost_ranks(all) != lost_ranks(loss_);
+  loss_ = all;
+  if (is_news) tell_of(loss_, first_rank);
+  if (!is_first) return;
+  loss_alarm_.emplace(endpoint_->progress(), [this, first_rank, end = now() + kTogether] {
+    on_loss(loss_, first_rank);
+    if (now() >= end) return break_context(loss_, first_rank);
+    loss_alarm_->start(now() + kLook);
+  });
+  loss_alarm_->start(now() + kLook);
+}
+
+// Those that have left meanwhile may have done so for the loss.
+std::vector<int> ContextImpl::dead_peers() const {
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < group_.channels.size(); ++rank) {
+    const Channel* channel = group_.channels[rank];
+    if (channel != nullptr && channel->is_peer_dead()) ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
 }
 
 std::vector<int> ContextImpl::lost_peers() const {
@@ -320,13 +362,10 @@ std::vector<int> ContextImpl::lost_peers() const {
   return ranks;
 }
 
-void ContextImpl::tell_of_break(uint32_t first_rank) {
-  const std::string why(broken_.message());
-  log_->info("{}", why);
-  // Not from inside of one of their tasks.
-  endpoint_->progress().defer([over = std::exchange(bystanders_, {})] {});
+void ContextImpl::tell_of(const absl::Status& loss, uint32_t first_rank) {
+  const std::string why(loss.message());
   const bool is_own = first_rank == static_cast<uint32_t>(options_.rank);
-  const std::vector<int> lost = lost_ranks(broken_);
+  const std::vector<int> lost = lost_ranks(loss);
   endpoint_->broadcast_abort({job_,
                               first_rank,
                               {lost.begin(), lost.end()},
@@ -334,7 +373,9 @@ void ContextImpl::tell_of_break(uint32_t first_rank) {
 }
 
 void ContextImpl::on_operation_failed(const absl::Status& why) {
-  break_context(why, static_cast<uint32_t>(options_.rank));
+  const auto own = static_cast<uint32_t>(options_.rank);
+  if (absl::IsUnavailable(why)) return on_loss(why, own);
+  break_context(loss_.ok() ? with_lost_ranks(why, lost_peers()) : loss_, own);
 }
 
 void ContextImpl::on_peer_gone(const absl::Status& why) { on_operation_failed(why); }
@@ -457,7 +498,7 @@ void ContextImpl::on_abort(const wire::Abort& abort) {
                                                                 "lost its connections to it: ",
                                                                 abort.reason)
                                                  : abort.reason);
-  break_context(with_lost_ranks(why, lost), abort.rank);
+  on_loss(with_lost_ranks(why, lost), abort.rank);
 }
 
 std::vector<RailStats> ContextImpl::rails() const {

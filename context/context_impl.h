@@ -243,8 +243,12 @@ class ContextImpl final : JobListener,
   void check_roll_call(uint32_t tag, uint64_t ordinal);
   // Under the lock: all operations fail, and the other ranks are told.
   void break_context(const absl::Status& why, uint32_t first_rank);
+  // Likewise in a moment, if ranks are lost.
+  void on_loss(const absl::Status& why, uint32_t first_rank);
   std::vector<int> lost_peers() const;
-  void tell_of_break(uint32_t first_rank);
+  std::vector<int> dead_peers() const;
+  // Tells the other ranks.
+  void tell_of(const absl::Status& loss, uint32_t first_rank);
 
   ForkMark mark_;
   std::shared_ptr<Endpoint> endpoint_;
@@ -281,6 +285,8 @@ class ContextImpl final : JobListener,
   int connected_ = 0;  // rank 0: how many ranks its control plane is connected to
   bool closing_ = false;
   absl::Status broken_;
+  absl::Status loss_;  // for which it is about to break
+  std::optional<Alarm> loss_alarm_;
   RollCall roll_call_;
   HostsEngine hosts_;
   std::optional<flare::FlareOptions> switch_rail_;

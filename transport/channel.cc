@@ -549,7 +549,7 @@ void Channel::log_link_up(Rail rail) {
   auto level = to.outage.end() ? spdlog::level::warn : spdlog::level::info;
   if (!is_described_) level = spdlog::level::debug;
   log().log(level, "the link to {} on {} is {}", description_, owner_.device(rail)->name(),
-            to.has_been_up ? "up again" : "up");
+            to.last_link != 0 ? "up again" : "up");
 }
 
 void Channel::link_down(Rail rail, const absl::Status& why, bool tell_peer) {
@@ -613,8 +613,21 @@ void Channel::on_carrier(Rail rail, bool up, absl::string_view why) {
 
 // ---- Failure -----------------------------------------------------------------------------------
 
-// The peer is gone when each rail that can show so does; see Refusals. Where no rail has led to it
-// for long, nobody waits for it any more either.
+// The peer is gone when each rail that can show so does; see Refusals.
+bool Channel::is_shown_dead(Nanos time) const {
+  if (scheduler_.up() != 0 || peer_left_) return false;
+  RailMask witnesses = 0;
+  RailMask agreeing = 0;
+  for_each_rail(usable(), [&](Rail rail) {
+    const Refusals& refusals = port(rail).refusals;
+    if (refusals.is_witness(lost_at_)) witnesses |= rail_bit(rail);
+    const bool is_known = port(rail).attempt == nullptr;
+    if (is_known && refusals.shows_end(time, lost_at_)) agreeing |= rail_bit(rail);
+  });
+  return witnesses != 0 && agreeing == witnesses;
+}
+
+// Where no rail has led to the peer for long, nobody waits for it any more either.
 void Channel::check_peer() {
   if (failed() || scheduler_.up() != 0) return;
   if (peer_left_) {
@@ -623,17 +636,12 @@ void Channel::check_peer() {
   }
   const Nanos time = now();
   const RailMask asked = usable();
-  RailMask witnesses = 0;
-  RailMask agreeing = 0;
   RailMask hopeless = 0;
   for_each_rail(asked, [&](Rail rail) {
-    const Refusals& refusals = port(rail).refusals;
     const bool is_known = port(rail).attempt == nullptr;
-    if (refusals.is_witness(lost_at_)) witnesses |= rail_bit(rail);
-    if (is_known && refusals.shows_end(time, lost_at_)) agreeing |= rail_bit(rail);
-    if (is_known && refusals.is_hopeless(time)) hopeless |= rail_bit(rail);
+    if (is_known && port(rail).refusals.is_hopeless(time)) hopeless |= rail_bit(rail);
   });
-  if (witnesses != 0 && agreeing == witnesses) {
+  if (is_shown_dead(time)) {
     if (!in_use() && time - lost_at_ < kBadNews) return;
     fail(absl::UnavailableError(
         absl::StrCat(description_, " is gone: its connections have ended; ", describe())));

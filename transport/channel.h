@@ -134,6 +134,10 @@ class Channel final : LinkOwner, InboxOwner {
   bool is_peer_lost(const UniqueId& job) const {
     return (failed() && !is_stopped_) || has_left(job.low);
   }
+  // Whether the peer is gone or cannot be reached any more, and has not left in good order.
+  bool is_peer_dead() const {
+    return (failed() && !is_stopped_ && !peer_left_) || (!failed() && is_shown_dead(now()));
+  }
   const absl::Status& failure() const { return failure_; }
   RailMask up() const { return scheduler_.up(); }
   // Of these, those that do not lose much, if there are any.
@@ -224,6 +228,7 @@ class Channel final : LinkOwner, InboxOwner {
   void note_large_frames(Rail rail, uint32_t lost_packet, absl::string_view way);
   void trust_large_frames(Rail rail, Nanos time);
   void check_peer();
+  bool is_shown_dead(Nanos time) const;
   RailMask usable() const;
   bool is_refused() const;
   std::string state_of(Rail rail) const;

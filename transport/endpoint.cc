@@ -133,6 +133,7 @@ Channel& Endpoint::channel(const UniqueId& peer) {
 }
 
 void Endpoint::broadcast_abort(const wire::Abort& abort) {
+  std::erase_if(aborts_, [&](const wire::Abort& old) { return old.context == abort.context; });
   if (aborts_.size() == kMaxAborts) aborts_.pop_front();
   aborts_.push_back(abort);
   for (auto& [id, channel] : channels_) channel->send_abort(abort);
