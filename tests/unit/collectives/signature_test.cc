@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/signature.h"
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -104,17 +105,19 @@ TEST(Signature, AMismatchNamesCollectivesAndRoots) {
   expect_parts(message_info({}, slice, {Algorithm::kTree, 0, 0}, 20), {"collective 200"});
 }
 
-TEST(Signature, AMismatchOfCountsSaysSo) {
+TEST(Signature, AMismatchOfCountsHasThem) {
   Slice slice;
   slice.operation = operation(5);
   slice.operation.collective = Collective::kAllgather;
-  wire::MessageInfo ours = message_info({}, slice, {Algorithm::kRing, 0, 0}, 20);
-  wire::MessageInfo theirs = ours;
-  ours.root = 0xaa;
-  theirs.root = 0xbb;
-  const std::string text(mismatch_error(2, 4, ours, theirs).message());
-  for (const char* part : {"ranks 2 and 4 pass different counts to one allgather", "aa at rank 2",
-                           "bb at rank 4", "must be the same on all ranks"}) {
+  const auto with_counts = [&](const std::vector<size_t>& counts) {
+    slice.operation.blocks = std::make_shared<Blocks>(counts, sizeOf(slice.operation.type));
+    return message_info({}, slice, {Algorithm::kRing, 0, 0}, 20);
+  };
+  const wire::MessageInfo theirs = with_counts({2, 1, 3});
+  const wire::MessageInfo ours = with_counts({1, 2, 3});
+  const std::string text(mismatch_error(2, 4, ours, theirs, slice.operation).message());
+  for (const char* part : {"ranks 2 and 4 pass different counts to one allgather",
+                           "rank 2 passes 1, 2, 3 (6 in all), and rank 4 passes other ones"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
   }
 }
