@@ -73,12 +73,10 @@ void run(const Dialect& dialect, Options& options, const Connect& connect, Meeti
   if (prints) print_header(dialect, options, rails);
   Measurement last;
   for (const size_t elements : options.elements) {
-    const std::string learned = last.learned;
     last = benchmark.measure(elements);
     if (prints) print_row(dialect, options, last);
-    if (last.learned.empty()) last.learned = learned;
   }
-  if (prints) print_legend(options, last);
+  if (prints) print_legend(dialect, options, last);
   if (options.rails_report) report_rails(*runner, options, meeting);
 }
 

@@ -18,6 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "bench/json.h"
 #include "bench/report.h"
 #include "nezha/context.h"
 
@@ -25,7 +26,7 @@ namespace nezha::bench {
 namespace {
 
 constexpr int kAllRanks = 8;         // the most ranks that are all shown
-constexpr size_t kMostTroubled = 8;  // how many of more ranks that have lost a link
+constexpr size_t kMostTroubled = 8;  // how many of more ranks that have lost links or packets
 
 // A rail of a rank.
 struct Row {
@@ -34,7 +35,9 @@ struct Row {
   double share = 0;  // of what the rank has sent
 };
 
-bool is_troubled(const Row& row) { return row.rail.down_peers > 0 || row.rail.failures > 0; }
+bool is_troubled(const Row& row) {
+  return row.rail.down_peers > 0 || row.rail.lossy_peers > 0 || row.rail.failures > 0;
+}
 
 // ---- from the ranks to rank 0 -----------------------------------------------------------------
 
@@ -46,7 +49,7 @@ std::string encode(const std::vector<RailStats>& rails) {
         std::make_tuple(absl::CEscape(rail.name), absl::CEscape(rail.last_failure),
                         absl::CEscape(rail.last_error), rail.bytes_sent, rail.bytes_received,
                         rail.segments_resent, rail.failures, rail.reconnections, rail.down_peers,
-                        absl::StrFormat("%.17g", rail.rate),
+                        rail.lossy_peers, absl::StrFormat("%.17g", rail.rate),
                         absl::StrFormat("%.17g", rail.down_seconds)),
         "\t"));
   }
@@ -57,12 +60,13 @@ RailStats decode(absl::string_view line) {
   const std::vector<absl::string_view> words = absl::StrSplit(line, '\t');
   RailStats rail;
   uint64_t* const counts[] = {&rail.bytes_sent, &rail.bytes_received, &rail.segments_resent,
-                              &rail.failures,   &rail.reconnections,  &rail.down_peers};
-  bool is_good = words.size() == 11 && absl::CUnescape(words[0], &rail.name) &&
+                              &rail.failures,   &rail.reconnections,  &rail.down_peers,
+                              &rail.lossy_peers};
+  bool is_good = words.size() == 12 && absl::CUnescape(words[0], &rail.name) &&
                  absl::CUnescape(words[1], &rail.last_failure) &&
                  absl::CUnescape(words[2], &rail.last_error) &&
-                 absl::SimpleAtod(words[9], &rail.rate) &&
-                 absl::SimpleAtod(words[10], &rail.down_seconds);
+                 absl::SimpleAtod(words[10], &rail.rate) &&
+                 absl::SimpleAtod(words[11], &rail.down_seconds);
   for (size_t i = 0; is_good && i < std::size(counts); ++i) {
     is_good = absl::SimpleAtoi(words[3 + i], counts[i]);
   }
@@ -93,10 +97,10 @@ std::string json_of(const Row& row) {
   return absl::StrFormat(
       R"({"rank":%d,"name":%s,"sent_bytes":%d,"sent_share":%.4f,"received_bytes":%d,)"
       R"("rate_gbps":%.6f,"resent_segments":%d,"lost_links":%d,"remade_links":%d,"down_peers":%d,)"
-      R"("down_s":%.3f,"last_error":%s,"last_failure":%s})",
+      R"("down_s":%.3f,"lossy_peers":%d,"last_error":%s,"last_failure":%s})",
       row.rank, quoted(rail.name), rail.bytes_sent, row.share, rail.bytes_received,
       8 * rail.rate / 1e9, rail.segments_resent, rail.failures, rail.reconnections, rail.down_peers,
-      rail.down_seconds, quoted(rail.last_error), quoted(rail.last_failure));
+      rail.down_seconds, rail.lossy_peers, quoted(rail.last_error), quoted(rail.last_failure));
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -133,7 +137,7 @@ void print_json(const std::vector<Row>& rows, const BalanceStats& balance) {
 // ---- for people -------------------------------------------------------------------------------
 
 // Returns all ranks if they are few. Otherwise these are rank 0, for each rail the ranks where its
-// share is least and greatest, and some of those that have lost a link.
+// share is least and greatest, and some of those that have lost links or packets.
 std::set<int> ranks_to_show(const std::vector<Row>& rows, int size) {
   std::set<int> shown{0};
   std::set<int> troubled;
@@ -151,8 +155,12 @@ std::set<int> ranks_to_show(const std::vector<Row>& rows, int size) {
 }
 
 std::string state_of(const RailStats& rail) {
-  if (rail.down_peers == 0) return "up";
-  return absl::StrFormat("down to %d for %.1f s", rail.down_peers, rail.down_seconds);
+  std::vector<std::string> parts;
+  if (rail.down_peers > 0) {
+    parts.push_back(absl::StrFormat("down to %d for %.1f s", rail.down_peers, rail.down_seconds));
+  }
+  if (rail.lossy_peers > 0) parts.push_back(absl::StrFormat("lossy to %d", rail.lossy_peers));
+  return parts.empty() ? "up" : absl::StrJoin(parts, ", ");
 }
 
 void print_troubles(const std::vector<Row>& rows, const std::set<int>& shown) {
@@ -171,8 +179,10 @@ void print_troubles(const std::vector<Row>& rows, const std::set<int>& shown) {
       std::printf("%slast lost its link to %s\n", who.c_str(), rail.last_failure.c_str());
     }
   }
-  if (others.size() == 1) std::puts("1 other rank has lost links.");
-  if (others.size() > 1) std::printf("%zu other ranks have lost links.\n", others.size());
+  if (others.size() == 1) std::puts("1 other rank has lost links or packets.");
+  if (others.size() > 1) {
+    std::printf("%zu other ranks have lost links or packets.\n", others.size());
+  }
 }
 
 void print_rails(const std::vector<Row>& rows, int size) {
@@ -181,7 +191,7 @@ void print_rails(const std::vector<Row>& rows, int size) {
   if (shown.size() < static_cast<size_t>(size)) {
     std::printf(
         "; %zu of %d ranks: rank 0, for each rail those\n"
-        "where its share is least and greatest, and some of those that have lost a link",
+        "where its share is least and greatest, and some of those that have lost links or packets",
         shown.size(), size);
   }
   size_t width = 4;
@@ -203,14 +213,17 @@ void print_rails(const std::vector<Row>& rows, int size) {
                               rail.reconnections)
                   .c_str());
   }
-  std::printf(
-      "state: to how many ranks the rail has no link, and for how long the longest of them has "
-      "had\n"
-      "  none; rate: Gbit/s, as nezha has measured the rail's links (0: not known); resent: "
-      "pieces\n"
-      "  of messages that other rails sent again; lost: links that died; remade: those of them "
-      "that\n"
-      "  were made again\n");
+  std::fputs(
+      "state: to how many ranks the rail is down (it has no link), and for how long the longest "
+      "of\n"
+      "  them has had none; to how many it is lossy (its link loses some 3% of the packets or "
+      "more,\n"
+      "  and carries nothing but small test messages while another rail loses less)\n"
+      "rate: Gbit/s, as nezha has measured the rail's links (0: not known)\n"
+      "resent: pieces of messages that other rails sent again; lost: links that died; remade: "
+      "those\n"
+      "  of them that were made again\n",
+      stdout);
   print_troubles(rows, shown);
 }
 

@@ -10,9 +10,6 @@
 
 namespace nezha::bench {
 
-// Returns the text as a string of JSON.
-std::string quoted(const std::string& text);
-
 // Writes all that has been printed. Throws if any of it could not be written.
 void flush_output();
 
@@ -23,8 +20,7 @@ void print_header(const Dialect& dialect, const Options& options,
 // One size, printed at once.
 void print_row(const Dialect& dialect, const Options& options, const Measurement& result);
 
-// What the columns of a table mean; nothing of other formats. `last`: the last row, but with
-// `learned` of any row that has it.
-void print_legend(const Options& options, const Measurement& last);
+// What the columns of a table mean; nothing of other formats. `last`: the last row.
+void print_legend(const Dialect& dialect, const Options& options, const Measurement& last);
 
 }  // namespace nezha::bench

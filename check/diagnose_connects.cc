@@ -213,6 +213,7 @@ std::vector<Finding> diagnose_connects(const Evidence& evidence) {
            group(one_per_hosts(words, faulty), one_per_hosts(words, ways.all))) {
         const Way& way = each.ways.front();
         findings.push_back(tell(words, outcome, each, details[rail][{way.from, way.to}]));
+        absl::StrAppend(&findings.back().text, " ", words.consequence(each));
       }
     }
   }

@@ -21,27 +21,40 @@ const RankFacts& at(const Evidence& evidence, int rank) {
 
 // ---- Ends that cannot be used ------------------------------------------------------------------
 
+// Ends with one error, such as a name that was mistyped for all hosts, are one finding.
 void add_unusable(const Evidence& evidence, const Words& words, std::vector<Finding>& findings) {
+  std::map<std::pair<std::string, std::string>, std::vector<int>> ranks_with;  // rail and error
   for (int rank = 0; rank < count(evidence.ranks); ++rank) {
     for (const RailEnd& end : at(evidence, rank).rails) {
-      if (!end.error.empty()) {
-        findings.push_back({"unusable",
-                            end.rail,
-                            {rank},
-                            {},
-                            absl::StrCat("Rail ", end.rail, ", ", words.rank(rank),
-                                         ": it cannot be used: ", end.error,
-                                         ". Mend --rails on this host, or the interface.")});
-      } else if (!end.is_running) {
-        findings.push_back(
-            {"down",
-             end.rail,
-             {rank},
-             {},
-             absl::StrCat("Rail ", end.rail, ", ", words.rank(rank), ": the interface ",
-                          end.interface, " is down or has no carrier. Look at its cable and at ",
-                          "the switch's port, or run `ip link set ", end.interface, " up`.")});
-      }
+      if (!end.error.empty()) ranks_with[{end.rail, end.error}].push_back(rank);
+    }
+  }
+  for (const auto& [fault, ranks] : ranks_with) {
+    const auto& [rail, error] = fault;
+    const bool is_one = ranks.size() == 1;
+    findings.push_back({"unusable",
+                        rail,
+                        ranks,
+                        {},
+                        absl::StrCat("Rail ", rail, ", ", words.ranks(ranks),
+                                     ": it cannot be used: ", error, ". Mend --rails on ",
+                                     is_one ? "this host, or the interface."
+                                            : "these hosts, or the interfaces.")});
+  }
+}
+
+void add_down(const Evidence& evidence, const Words& words, std::vector<Finding>& findings) {
+  for (int rank = 0; rank < count(evidence.ranks); ++rank) {
+    for (const RailEnd& end : at(evidence, rank).rails) {
+      if (!end.error.empty() || end.is_running) continue;
+      findings.push_back(
+          {"down",
+           end.rail,
+           {rank},
+           {},
+           absl::StrCat("Rail ", end.rail, ", ", words.rank(rank), ": the interface ",
+                        end.interface, " is down or has no carrier. Look at its cable and at ",
+                        "the switch's port, or run `ip link set ", end.interface, " up`.")});
     }
   }
 }
@@ -251,6 +264,7 @@ std::vector<Finding> diagnose_ends(const Evidence& evidence) {
   const Words words(evidence);
   std::vector<Finding> findings;
   add_unusable(evidence, words, findings);
+  add_down(evidence, words, findings);
   add_own_addresses(evidence, words, findings);
   add_missing(evidence, words, findings);
   add_strangers(evidence, words, findings);

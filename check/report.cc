@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "bench/json.h"
 #include "check/table.h"
 #include "check/ways.h"
 #include "nezha/version.h"
@@ -37,19 +38,7 @@ std::string wrapped(const std::string& text, const std::string& first, const std
 
 // ---- JSON --------------------------------------------------------------------------------------
 
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      absl::StrAppend(&out, "\\", std::string(1, c));
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      absl::StrAppendFormat(&out, "\\u%04x", static_cast<unsigned>(c));
-    } else {
-      out.push_back(c);
-    }
-  }
-  return out + "\"";
-}
+using bench::quoted;
 
 std::string number(double value) { return value < 0 ? "null" : absl::StrCat(value); }
 
@@ -133,7 +122,12 @@ std::string json_of(const Finding& finding) {
 
 }  // namespace
 
-std::string verdict(const std::vector<Finding>& findings) {
+std::string verdict(const Evidence& evidence, const std::vector<Finding>& findings) {
+  if (findings.empty() && evidence.paths.empty()) {
+    return "nothing is known to be wrong, and nothing was measured: all ranks are on one host, so "
+           "that what they send each other goes over none of its networks. Start ranks on all "
+           "hosts";
+  }
   if (findings.empty()) return "all is well";
   return findings.size() == 1 ? "1 fault" : absl::StrCat(findings.size(), " faults");
 }
@@ -145,7 +139,7 @@ std::string text_report(const Evidence& evidence, const std::vector<Finding>& fi
     absl::StrAppend(&text, wrapped(finding.text, absl::StrFormat("%2d. ", ++count), "    "));
   }
   if (!findings.empty()) text += "\n";
-  return absl::StrCat(text, "nezha-check: ", verdict(findings), "\n");
+  return absl::StrCat(text, wrapped(verdict(evidence, findings), "nezha-check: ", "  "));
 }
 
 std::string json_report(const Evidence& evidence, const std::vector<Finding>& findings) {
@@ -153,6 +147,7 @@ std::string json_report(const Evidence& evidence, const std::vector<Finding>& fi
              {{"program", quoted("nezha-check")},
               {"version", quoted(NEZHA_VERSION)},
               {"well", findings.empty() ? "true" : "false"},
+              {"measured", evidence.paths.empty() ? "false" : "true"},
               {"ranks", json_of_ranks(evidence)},
               {"connections", json_of_connections(evidence)},
               {"paths", json_of_paths(evidence)},

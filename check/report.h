@@ -14,16 +14,17 @@ namespace nezha::check {
 std::string text_report(const Evidence& evidence, const std::vector<Finding>& findings);
 
 // One object on one line:
-//   {"program","version","well",
+//   {"program","version","well","measured",
 //    "ranks":[{"rank","host","rails":[{"rail","interface","address","subnet","mtu","error"}]}],
 //    "connections":[{"rail","from","to","outcome","detail"}],
 //    "paths":[{"rail","from","to","round_trip_us","gbps_there","gbps_back",
 //              "packet_there","packet_back","error"}],
 //    "findings":[{"kind","rail","ranks","text"}]}
-// What was not measured is null. A path is from the lower rank to the higher one.
+// "measured" is false if no way between two hosts was measured. What was not measured is null. A
+// path is from the lower rank to the higher one.
 std::string json_report(const Evidence& evidence, const std::vector<Finding>& findings);
 
-// "all is well", or how many faults there are.
-std::string verdict(const std::vector<Finding>& findings);
+// "all is well", that nothing was measured, or how many faults there are.
+std::string verdict(const Evidence& evidence, const std::vector<Finding>& findings);
 
 }  // namespace nezha::check

@@ -172,6 +172,24 @@ bool Words::connect_back(const Group& group) const {
   });
 }
 
+std::string Words::consequence(const Group& group) const {
+  if (connect_back(group)) {
+    return "A job uses the rail there all the same: the other end makes the connections.";
+  }
+  const auto has_rail = [&](int from, int to) {
+    const auto& reaches = evidence_.reaches[static_cast<size_t>(from)];
+    return std::any_of(reaches.begin(), reaches.end(), [&](const Reach& reach) {
+      return reach.peer == to && reach.outcome == Outcome::kConnected;
+    });
+  };
+  const bool goes_on = std::all_of(group.ways.begin(), group.ways.end(), [&](const Way& way) {
+    return has_rail(way.from, way.to) || has_rail(way.to, way.from);
+  });
+  return goes_on ? "A job runs without this rail there."
+                 : "A job stops with an error as soon as two of these ranks exchange data that no "
+                   "other rail joins.";
+}
+
 std::string Words::rail_on(int rank, const std::string& subnet) const {
   for (const RailEnd& end : facts(rank).rails) {
     if (end.subnet == subnet && end.error.empty()) return end.rail;

@@ -58,6 +58,9 @@ class Words {
   std::string suspects(const Group& group) const;
   // Returns whether the peers of all these ways could connect to where the ways come from.
   bool connect_back(const Group& group) const;
+  // What a job would do where none of these ways can be connected. The end that can connect makes
+  // the connections of both.
+  std::string consequence(const Group& group) const;
   // Another rail of the rank's that is on the subnet; empty: none.
   std::string rail_on(int rank, const std::string& subnet) const;
   Finding finding(const std::string& kind, const Group& group, const std::string& text) const;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/signature.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace nezha {
@@ -42,6 +44,19 @@ std::string describe(const wire::MessageInfo& info, int to_rank) {
                       info.epoch);
 }
 
+// As a user would say it: "3000, 2000, 1000 (6000 in all)".
+std::string counts_of(const Operation& operation) {
+  constexpr int kMost = 16;
+  const size_t element = sizeOf(operation.type);
+  const Blocks& blocks = *operation.blocks;
+  std::string text;
+  for (int i = 0; i < std::min(blocks.count(), kMost); ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : ", ", blocks.block(i).length / element);
+  }
+  return absl::StrCat(text, blocks.count() > kMost ? ", ..." : "", " (", blocks.bytes() / element,
+                      " in all)");
+}
+
 }  // namespace
 
 std::string collective_name(Collective collective, std::optional<uint64_t> root) {
@@ -60,7 +75,16 @@ absl::Status other_operation_error(int64_t own, int64_t rank, uint64_t tag, absl
 }
 
 absl::Status mismatch_error(int own, int peer, const wire::MessageInfo& ours,
-                            const wire::MessageInfo& theirs) {
+                            const wire::MessageInfo& theirs, const Operation& operation) {
+  const bool is_of_counts = operation.blocks != nullptr && tells_blocks(operation.collective) &&
+                            ours.signature == theirs.signature && ours.root != theirs.root;
+  if (is_of_counts) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "ranks ", own, " and ", peer, " pass different counts to one ",
+        collective_name(operation.collective, {}), " (tag ", operation.tag, "): rank ", own,
+        " passes ", counts_of(operation), ", and rank ", peer, " passes other ones. The counts,",
+        " which tell how many elements the block of each rank has, must be the same on all ranks"));
+  }
   return other_operation_error(own, peer, ours.tag & 0xffffffff, describe(ours, own),
                                describe(theirs, own));
 }

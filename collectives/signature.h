@@ -48,9 +48,10 @@ std::string collective_name(Collective collective, std::optional<uint64_t> root)
 // which finds out, and `rank`. Other ranks get it, too.
 absl::Status other_operation_error(int64_t own, int64_t rank, uint64_t tag, absl::string_view ours,
                                    absl::string_view theirs);
-// Names both ranks and both calls.
+// Names both ranks and both calls. `operation` is this rank's; if no more than the counts of its
+// blocks differ, the error says so, and has them.
 absl::Status mismatch_error(int own, int peer, const wire::MessageInfo& ours,
-                            const wire::MessageInfo& theirs);
+                            const wire::MessageInfo& theirs, const Operation& operation = {});
 // Likewise of any two ranks, whose roots are not known, by the signatures of the operation of that
 // tag.
 absl::Status disagreement_error(int own, uint32_t rank, uint32_t tag, uint64_t ours,

@@ -25,6 +25,11 @@ namespace {
 // Of how many operations that take long the other ranks are told: what blocks the others is an old
 // one.
 constexpr ptrdiff_t kTellsOf = 16;
+// How long a context that has lost a rank waits for news of others that died together with it: much
+// longer than it takes to find a process gone, and not long beside what it takes to go on without
+// it.
+constexpr Nanos kTogether = 200 * kMillisecond;
+constexpr Nanos kLook = 10 * kMillisecond;  // between two looks at whether more ranks are dead
 
 }  // namespace
 
@@ -132,6 +137,7 @@ void ContextImpl::leave() {
   {
     Progress::Guard guard(progress());
     planner_.close();
+    loss_alarm_.reset();
     setup_.endpoint->leave(setup_.job, this);
     progress().run_deferred();
   }
@@ -171,7 +177,7 @@ std::shared_ptr<RunningOperation> ContextImpl::start(Request request) {
 
 void ContextImpl::give_up(const absl::Status& why) {
   Progress::Guard guard(progress());
-  on_failed(why);
+  break_context(with_lost_ranks(why, roster_.lost()), static_cast<uint32_t>(setup_.rank()));
   progress().run_deferred();
   raise(setup_.rank_of, broken_);
 }
@@ -262,7 +268,30 @@ void ContextImpl::on_operation_over(RunningOperation& operation) {
 // ---- Failure -----------------------------------------------------------------------------------
 
 void ContextImpl::on_failed(const absl::Status& why) {
-  break_context(why, static_cast<uint32_t>(setup_.rank()));
+  const auto own = static_cast<uint32_t>(setup_.rank());
+  if (absl::IsUnavailable(why)) return on_loss(why, own);
+  break_context(loss_.ok() ? with_lost_ranks(why, roster_.lost()) : loss_, own);
+}
+
+// Ranks that die together are not found to be dead together: the context breaks a moment after the
+// first news, so that the errors of all ranks name all of them.
+void ContextImpl::on_loss(const absl::Status& why, uint32_t first_rank) {
+  if (!broken_.ok()) return;
+  const bool is_first = loss_.ok();
+  const absl::Status all =
+      is_first ? with_lost_ranks(why, roster_.lost())
+               : with_lost_ranks(with_lost_ranks(loss_, lost_ranks(why)), roster_.dead());
+  if (lost_ranks(all).empty()) return break_context(why, first_rank);
+  const bool is_news = is_first || lost_ranks(all) != lost_ranks(loss_);
+  loss_ = all;
+  if (is_news) tell_of(loss_, first_rank);
+  if (!is_first) return;
+  loss_alarm_.emplace(progress(), [this, first_rank, end = now() + kTogether] {
+    on_loss(loss_, first_rank);
+    if (now() >= end) return break_context(loss_, first_rank);
+    loss_alarm_->start(now() + kLook);
+  });
+  loss_alarm_->start(now() + kLook);
 }
 
 void ContextImpl::break_context(const absl::Status& why, uint32_t first_rank) {
@@ -277,21 +306,23 @@ void ContextImpl::break_context(const absl::Status& why, uint32_t first_rank) {
     }
   };
   must([&] { planner_.stop(); });
-  must([&] { broken_ = with_lost_ranks(why, roster_.lost()); });
+  if (loss_alarm_) loss_alarm_->cancel();
   for (const auto& operation : std::exchange(running_, {})) {
     must([&] { operation->fail(broken_); });
   }
   for (const auto& operation : point_to_point_.give_up()) {
     must([&] { operation->fail(broken_); });
   }
-  must([&] { tell_of_break(first_rank); });
+  must([&] {
+    setup_.log->info("{}", std::string(why.message()));
+    tell_of(broken_, first_rank);
+  });
 }
 
-void ContextImpl::tell_of_break(uint32_t first_rank) {
-  const std::string why(broken_.message());
-  setup_.log->info("{}", why);
+void ContextImpl::tell_of(const absl::Status& loss, uint32_t first_rank) {
+  const std::string why(loss.message());
   const bool is_own = first_rank == static_cast<uint32_t>(setup_.rank());
-  const std::vector<int> lost = lost_ranks(broken_);
+  const std::vector<int> lost = lost_ranks(loss);
   setup_.endpoint->broadcast_abort({setup_.job,
                                     first_rank,
                                     {lost.begin(), lost.end()},
@@ -312,7 +343,7 @@ void ContextImpl::on_abort(const wire::Abort& abort) {
                                                                 "lost its connections to it: ",
                                                                 abort.reason)
                                                  : abort.reason);
-  break_context(with_lost_ranks(why, lost), abort.rank);
+  on_loss(with_lost_ranks(why, lost), abort.rank);
 }
 
 void ContextImpl::on_roll_call(const wire::RollCall& call) {
@@ -333,7 +364,7 @@ std::vector<RailStats> ContextImpl::rails() const {
                      counters.segments_resent, counters.failures, counters.reconnections,
                      counters.last_failure, counters.rate, outage.peers,
                      outage.peers == 0 ? 0 : static_cast<double>(time - outage.since) / kSecond,
-                     outage.why});
+                     outage.why, setup_.endpoint->lossy_peers(rail)});
   }
   engines_.add_stats(stats);
   return stats;

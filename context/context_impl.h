@@ -15,6 +15,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -153,7 +154,10 @@ class ContextImpl final : JobListener, RunningOperationOwner, PlannerOwner, Star
   void launch_in_turn(const std::shared_ptr<RunningOperation>& operation);
   absl::Status given_up() const;
   void break_context(const absl::Status& why, uint32_t first_rank);
-  void tell_of_break(uint32_t first_rank);
+  // Breaks it in a moment, if ranks are lost.
+  void on_loss(const absl::Status& why, uint32_t first_rank);
+  // Tells the other ranks.
+  void tell_of(const absl::Status& loss, uint32_t first_rank);
 
   ForkMark mark_;
   Setup setup_;
@@ -162,6 +166,8 @@ class ContextImpl final : JobListener, RunningOperationOwner, PlannerOwner, Star
 
   // Under Progress's lock:
   absl::Status broken_;
+  absl::Status loss_;  // for which it is about to break
+  std::optional<Alarm> loss_alarm_;
   Operations running_;  // collectives that are not over, in the order of their calls
   Operations held_;     // of these, until a plan is agreed on
   HostsEngine hosts_;

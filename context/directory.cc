@@ -87,7 +87,9 @@ absl::Status Directory::publish(int rank, const Record& record) {
   } catch (const std::exception& error) {
     // Not by what the store says: each has words of its own, and Gloo's FileStore fails to rename a
     // file where two processes set one key at the same time.
-    std::string why;
+    std::string why =
+        "the store cannot be written. Its directory, or its server, is to be there for"
+        " all ranks before they start. The store says: ";
     if (is_there(*store_, key)) {
       const auto other = fetch(rank);
       const bool is_known = other.ok() && other->process != record.process;

@@ -28,7 +28,7 @@ void Engines::add_stats(std::vector<RailStats>& stats) const {
   if (flare_ == nullptr) return;
   const flare::SessionCounters& counters = flare_->counters();
   stats.push_back({kSwitchRail, counters.bytes_sent, counters.bytes_received, counters.resent,
-                   flare_->failures(), 0, "", 0, 0, 0, ""});
+                   flare_->failures(), 0, "", 0, 0, 0, "", 0});
 }
 
 std::vector<std::string> Engines::names() const {

@@ -130,6 +130,14 @@ std::vector<int> Roster::lost() const {
   return ranks;
 }
 
+std::vector<int> Roster::dead() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < std::ssize(group_.channels); ++rank) {
+    if (knows(rank) && channel(rank)->is_peer_dead()) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
 bool Roster::is_cut_off() const {
   return std::any_of(group_.channels.begin(), group_.channels.end(), [](const Channel* channel) {
     return channel != nullptr && channel->is_cut_off();

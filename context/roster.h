@@ -48,6 +48,8 @@ class Roster {
   std::vector<int> unknown_among(std::vector<int> ranks) const;
   // The ranks that are gone, cannot be reached any more, or have left.
   std::vector<int> lost() const;
+  // Of these, the ones that have not left: those may have done so for another one's loss.
+  std::vector<int> dead() const;
   // Whether a rank that is waited for is reached by no rail.
   bool is_cut_off() const;
 

@@ -30,6 +30,15 @@ bool is_answer(wire::FrameType type) {
   }
 }
 
+std::string large_frames(uint32_t packet) {
+  return absl::StrCat("large frames (packets of up to ", packet, " bytes)");
+}
+
+std::string large_are_lost(uint32_t packet, absl::string_view since = "") {
+  return absl::StrCat(large_frames(packet), " have not got through", since,
+                      ", though small ones have; check the MTU of the path");
+}
+
 }  // namespace
 
 Channel::Channel(ChannelOwner& owner, const UniqueId& peer)
@@ -49,6 +58,9 @@ void Channel::set_peer(std::string description, const UniqueId& job,
                        const std::map<std::string, std::string>& addresses,
                        const std::map<std::string, std::string>& peer_names) {
   description_ = std::move(description);
+  if (!std::exchange(is_described_, true)) {
+    for_each_rail(up(), [this](Rail rail) { log_link_up(rail); });
+  }
   join(job);
   for (const auto& [rail, address] : addresses) addresses_[rail] = address;
   for (const auto& [rail, name] : peer_names) peer_names_[rail] = name;
@@ -297,12 +309,8 @@ void Channel::on_frame(Link& link, const wire::FrameHeader& frame,
       break;
     }
     case wire::FrameType::kLinkDown: {
-      const auto id = wire::decode_number(body);
-      for (Rail rail = 0; rail < kMaxRails; ++rail) {
-        const Link* dead = port(rail).link.get();
-        if (!id.ok() || dead == nullptr || dead == &link || dead->id() != *id) continue;
-        link_down(rail, absl::UnavailableError("the peer gave the link up"), false);
-      }
+      const auto down = wire::decode_link_down(body);
+      if (down.ok()) on_link_down(link, *down);
       break;
     }
     case wire::FrameType::kPing:
@@ -451,12 +459,17 @@ void Channel::on_connected(Rail rail, absl::StatusOr<std::unique_ptr<Link>> link
   if (why.ok() || is_answer) to.refusals.answered();
   if (why.ok()) {
     for (Job& job : jobs_) job.is_untold &= job.id != to.attempt_job;
-    const std::string trouble = to.link == nullptr ? "" : trouble_of(to);
+    const uint64_t replaced = to.link == nullptr ? 0 : to.link->id();
+    const uint32_t lost_packet = this->lost_packet(to);
+    const std::string trouble = to.link == nullptr ? "" : trouble_of(to, false);
     drop_link(rail,
               absl::DeadlineExceededError(trouble.empty() ? "it was made anew"
                                                           : trouble + "; it was made anew"),
               false);
     link_up(rail, *std::move(link), to.attempt_id, generation);
+    // All that the peer has seen is that the link was made anew.
+    if (lost_packet != 0)
+      to.link->send(wire::FrameType::kLinkDown, encode(wire::LinkDown{replaced, lost_packet}));
     return;
   }
   log().debug("no link to {} on {}: {}", description_, owner_.device(rail)->name(),
@@ -524,12 +537,20 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   repeat_news();
   if (is_leaving_) to.link->send(wire::FrameType::kGoodbye, {});
   if (to.has_been_up) device->counters().reconnections += 1;
-  const bool was_missed = to.outage.end();
-  log().log(was_missed ? spdlog::level::warn : spdlog::level::info, "the link to {} on {} is {}",
-            description_, device->name(), to.has_been_up ? "up again" : "up");
+  log_link_up(rail);
   to.has_been_up = true;
   if (wanted()) for_each_rail(up(), [this](Rail each) { try_rate(each, now()); });
   pump_soon();
+}
+
+// A peer that has connected, and that this process has not spoken to yet, is named once its name is
+// known.
+void Channel::log_link_up(Rail rail) {
+  Port& to = port(rail);
+  auto level = to.outage.end() ? spdlog::level::warn : spdlog::level::info;
+  if (!is_described_) level = spdlog::level::debug;
+  log().log(level, "the link to {} on {} is {}", description_, owner_.device(rail)->name(),
+            to.last_link != 0 ? "up again" : "up");
 }
 
 void Channel::link_down(Rail rail, const absl::Status& why, bool tell_peer) {
@@ -544,7 +565,9 @@ bool Channel::drop_link(Rail rail, const absl::Status& why, bool tell_peer) {
   Port& dead = port(rail);
   if (dead.link == nullptr) return false;
   Device* device = owner_.device(rail);
-  const uint64_t id = dead.link->id();
+  const uint64_t id = dead.last_link = dead.link->id();
+  const uint32_t lost_packet = this->lost_packet(dead);
+  if (lost_packet != 0) note_large_frames(rail, lost_packet, "to");
   std::deque<OutSegment*> orphans;
   scheduler_.link_down(rail, orphans);
   device->trial().lost(id);
@@ -569,7 +592,7 @@ bool Channel::drop_link(Rail rail, const absl::Status& why, bool tell_peer) {
   }
   if (tell_peer) {
     if (Link* link = best_link()) {
-      link->send(wire::FrameType::kLinkDown, wire::encode_number(id));
+      link->send(wire::FrameType::kLinkDown, encode(wire::LinkDown{id, lost_packet}));
     }
   }
   repeat_news();
@@ -591,8 +614,21 @@ void Channel::on_carrier(Rail rail, bool up, absl::string_view why) {
 
 // ---- Failure -----------------------------------------------------------------------------------
 
-// The peer is gone when each rail that can show so does; see Refusals. Where no rail has led to it
-// for long, nobody waits for it any more either.
+// The peer is gone when each rail that can show so does; see Refusals.
+bool Channel::is_shown_dead(Nanos time) const {
+  if (scheduler_.up() != 0 || peer_left_) return false;
+  RailMask witnesses = 0;
+  RailMask agreeing = 0;
+  for_each_rail(usable(), [&](Rail rail) {
+    const Refusals& refusals = port(rail).refusals;
+    if (refusals.is_witness(lost_at_)) witnesses |= rail_bit(rail);
+    const bool is_known = port(rail).attempt == nullptr;
+    if (is_known && refusals.shows_end(time, lost_at_)) agreeing |= rail_bit(rail);
+  });
+  return witnesses != 0 && agreeing == witnesses;
+}
+
+// Where no rail has led to the peer for long, nobody waits for it any more either.
 void Channel::check_peer() {
   if (failed() || scheduler_.up() != 0) return;
   if (peer_left_) {
@@ -601,17 +637,12 @@ void Channel::check_peer() {
   }
   const Nanos time = now();
   const RailMask asked = usable();
-  RailMask witnesses = 0;
-  RailMask agreeing = 0;
   RailMask hopeless = 0;
   for_each_rail(asked, [&](Rail rail) {
-    const Refusals& refusals = port(rail).refusals;
     const bool is_known = port(rail).attempt == nullptr;
-    if (refusals.is_witness(lost_at_)) witnesses |= rail_bit(rail);
-    if (is_known && refusals.shows_end(time, lost_at_)) agreeing |= rail_bit(rail);
-    if (is_known && refusals.is_hopeless(time)) hopeless |= rail_bit(rail);
+    if (is_known && port(rail).refusals.is_hopeless(time)) hopeless |= rail_bit(rail);
   });
-  if (witnesses != 0 && agreeing == witnesses) {
+  if (is_shown_dead(time)) {
     if (!in_use() && time - lost_at_ < kBadNews) return;
     fail(absl::UnavailableError(
         absl::StrCat(description_, " is gone: its connections have ended; ", describe())));
@@ -648,8 +679,11 @@ std::string Channel::state_of(Rail rail) const {
   const auto address = addresses_.find(device->name());
   if (address == addresses_.end()) return "the peer has no such rail";
   if (asked.link != nullptr) {
-    const std::string trouble = trouble_of(asked);
-    return trouble.empty() ? "connected" : trouble;
+    const std::string trouble = trouble_of(asked, true);
+    if (!trouble.empty()) return trouble;
+    // That a link is up shows nothing of large frames.
+    const uint32_t packet = asked.outage.lost_packet();
+    return packet == 0 ? "connected" : large_are_lost(packet);
   }
   if (!asked.last_error.ok()) return std::string(asked.last_error.message());
   if (!device->carrier()) return "the interface has no carrier";
@@ -671,22 +705,21 @@ std::string Channel::describe() const {
   return text;
 }
 
-// Says why the link has stood still for a while; "" if it has not.
-std::string Channel::trouble_of(const Port& port) {
+// Says why the link stands still; "" if it does not. Without the time, which goes on, where the
+// words are kept.
+std::string Channel::trouble_of(const Port& port, bool with_time) {
   const Nanos still = now() - port.pulse.still_since();
-  const std::string since = absl::StrCat("for ", still / kMillisecond, " ms");
+  const std::string since = with_time ? absl::StrCat(" for ", still / kMillisecond, " ms") : "";
   switch (port.pulse.trouble()) {
     case Pulse::Trouble::kNone:
       return "";
     case Pulse::Trouble::kLargeFrames:
-      return absl::StrCat("large frames (packets of up to ", port.link->largest_packet(),
-                          " bytes) have not got through ", since,
-                          ", though small ones have; check the MTU of the path");
+      return large_are_lost(lost_packet(port), since);
     case Pulse::Trouble::kMachine:
-      return absl::StrCat("the peer's host has confirmed nothing ", since);
+      return absl::StrCat("the peer's host has confirmed nothing", since);
     case Pulse::Trouble::kProcess:
-      return absl::StrCat(
-          "the peer's host confirms what is sent, but its process has not answered ", since);
+      return absl::StrCat("the peer's host confirms what is sent, but its process has not answered",
+                          since);
   }
   return "";
 }
@@ -858,6 +891,7 @@ Channel::Watch Channel::watch_links(Nanos time) {
     const Pulse::State state = watched.pulse.look(*watched.link, scheduler_.waiting_since(rail),
                                                   siblings_heard(rail), time);
     if (state == Pulse::State::kWell) {
+      trust_large_frames(rail, time);
       watched.attempt.reset();  // it need not be made anew
       if (watched.pulse.is_asked()) watch = std::max(watch, Watch::kAnswers);
       continue;
@@ -879,7 +913,7 @@ Channel::Watch Channel::watch_links(Nanos time) {
     const bool is_by_size = watched.pulse.trouble() == Pulse::Trouble::kLargeFrames;
     link_down(rail,
               absl::DeadlineExceededError(is_by_size
-                                              ? trouble_of(watched)
+                                              ? trouble_of(watched, false)
                                               : absl::StrCat("nothing was acknowledged for ",
                                                              watched.pulse.silence() / kMillisecond,
                                                              " ms while other rails progressed")),
@@ -897,6 +931,56 @@ void Channel::remake(Rail rail, Nanos time) {
   if (trouble != Pulse::Trouble::kLargeFrames && trouble != Pulse::Trouble::kMachine) return;
   if (still.pulse.silence() < Pulse::kRemade || still.attempt != nullptr) return;
   if (wanted() && is_last_resort() && still.retry.due(time, true)) connect(rail);
+}
+
+// ---- Large frames that do not get through ------------------------------------------------------
+
+// The size of packets, in bytes, that do not get through by the link though small ones do; 0: that
+// is not what is wrong.
+uint32_t Channel::lost_packet(const Port& port) {
+  const bool is_by_size =
+      port.link != nullptr && port.pulse.trouble() == Pulse::Trouble::kLargeFrames;
+  return is_by_size ? std::max(1u, static_cast<uint32_t>(port.link->largest_packet())) : 0;
+}
+
+// The log tells so once, for the links of such a rail come up and die again. `way`: "to" or "from",
+// whichever way the frames are known not to get through.
+void Channel::note_large_frames(Rail rail, uint32_t lost_packet, absl::string_view way) {
+  const bool is_news = port(rail).outage.lose_large(lost_packet, now()) && is_missed();
+  log().log(is_news ? spdlog::level::warn : spdlog::level::info,
+            "{} do not get through {} {} on {}, though small ones do: check the MTU of all hosts"
+            " and switches on the path",
+            large_frames(lost_packet), std::string(way), description_, owner_.device(rail)->name());
+}
+
+// A link that has carried much since it came up shows that large frames get through again.
+void Channel::trust_large_frames(Rail rail, Nanos time) {
+  Port& to = port(rail);
+  const bool is_shown = time - to.up_at >= kTimeToShow && to.link->moved() >= kMuch;
+  if (!is_shown || to.pulse.trouble() != Pulse::Trouble::kNone) return;
+  if (!to.outage.pass_large()) return;
+  log().warn("large frames get through to {} on {} again", description_,
+             owner_.device(rail)->name());
+}
+
+// The peer gave a link up. This end may have seen its end before, but not the reason.
+void Channel::on_link_down(const Link& by, const wire::LinkDown& down) {
+  for_each_rail(owner_.rails(), [&](Rail rail) {
+    Port& to = port(rail);
+    const bool is_up = to.link != nullptr && to.link.get() != &by && to.link->id() == down.link;
+    if (!is_up && to.last_link != down.link) return;
+    std::string why = "the peer gave the link up";
+    if (down.lost_packet != 0) {
+      note_large_frames(rail, down.lost_packet, "from");
+      absl::StrAppend(&why, ": ", large_are_lost(down.lost_packet));
+    }
+    if (is_up) {
+      link_down(rail, absl::UnavailableError(why), false);
+    } else if (down.lost_packet != 0) {
+      to.last_error = absl::UnavailableError(why);
+      owner_.device(rail)->counters().last_failure = absl::StrCat(description_, ": ", why);
+    }
+  });
 }
 
 // ---- Rails that are missed ---------------------------------------------------------------------

@@ -118,6 +118,10 @@ class Channel final : LinkOwner, InboxOwner {
   Nanos missing_since(Rail rail) const;
   // The peer's name, and the reason that there is no link on the rail.
   std::string why_missing(Rail rail) const;
+  // Whether there is a link on the rail, and it loses much.
+  bool is_lossy(Rail rail) const {
+    return port(rail).link != nullptr && port(rail).loss.is_lossy();
+  }
   // Whether somebody waits for the peer, and no rail reaches it, or all lose what is sent by them
   // though the peer's machine is there.
   bool is_cut_off() const;
@@ -133,6 +137,10 @@ class Channel final : LinkOwner, InboxOwner {
   // Whether the peer is gone, cannot be reached any more, or has left that context.
   bool is_peer_lost(const UniqueId& job) const {
     return (failed() && !is_stopped_) || has_left(job.low);
+  }
+  // Whether the peer is gone or cannot be reached any more, and has not left in good order.
+  bool is_peer_dead() const {
+    return (failed() && !is_stopped_ && !peer_left_) || (!failed() && is_shown_dead(now()));
   }
   const absl::Status& failure() const { return failure_; }
   RailMask up() const { return scheduler_.up(); }
@@ -152,6 +160,7 @@ class Channel final : LinkOwner, InboxOwner {
     UniqueId attempt_job;
     uint32_t generation = 0;  // of the latest link or attempt
     uint32_t link_generation = 0;
+    uint64_t last_link = 0;  // the id of the link that died last; 0: none has
     Retry retry;
     Pulse pulse;
     Loss loss;
@@ -215,7 +224,13 @@ class Channel final : LinkOwner, InboxOwner {
   void link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32_t generation);
   void link_down(Rail rail, const absl::Status& why, bool tell_peer);
   bool drop_link(Rail rail, const absl::Status& why, bool tell_peer);
+  void on_link_down(const Link& by, const wire::LinkDown& down);
+  void log_link_up(Rail rail);
+  static uint32_t lost_packet(const Port& port);
+  void note_large_frames(Rail rail, uint32_t lost_packet, absl::string_view way);
+  void trust_large_frames(Rail rail, Nanos time);
   void check_peer();
+  bool is_shown_dead(Nanos time) const;
   RailMask usable() const;
   bool is_refused() const;
   std::string state_of(Rail rail) const;
@@ -230,7 +245,7 @@ class Channel final : LinkOwner, InboxOwner {
   void housekeeping();
   Watch watch_links(Nanos time);
   void remake(Rail rail, Nanos time);
-  static std::string trouble_of(const Port& port);
+  static std::string trouble_of(const Port& port, bool with_time);
   void judge(Rail rail, Nanos time);
   void try_rate(Rail rail, Nanos time);
   void end_burst(Rail rail);
@@ -248,6 +263,10 @@ class Channel final : LinkOwner, InboxOwner {
   static constexpr Nanos kBadNews = 500 * kMillisecond;
   // How long a process that leaves waits for an attempt to connect, longer than a handshake takes.
   static constexpr Nanos kConnectingTime = 100 * kMillisecond;
+  // How long a link lives, and how many bytes it carries, where the one before has lost large
+  // frames, before large ones are taken to get through.
+  static constexpr Nanos kTimeToShow = 2 * kSecond;
+  static constexpr uint64_t kMuch = 64 << 10;
   static constexpr Nanos kSuspense = 10 * kMillisecond;  // while a link is suspected
 
   ChannelOwner& owner_;
@@ -255,6 +274,7 @@ class Channel final : LinkOwner, InboxOwner {
   std::vector<Job> jobs_;        // that both are, or were just, in
   std::deque<UniqueId> closed_;  // those closed here, lately
   std::string description_;
+  bool is_described_ = false;  // by set_peer(); until then nothing but its process is known
   std::map<std::string, std::string> addresses_;
   std::map<std::string, std::string> peer_names_;  // of rails, by this end's names
   std::array<Port, kMaxRails> ports_;

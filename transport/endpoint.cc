@@ -120,6 +120,11 @@ RailOutage Endpoint::outage(Rail rail) const {
   return outage;
 }
 
+uint64_t Endpoint::lossy_peers(Rail rail) const {
+  const auto is_lossy = [rail](const auto& entry) { return entry.second->is_lossy(rail); };
+  return static_cast<uint64_t>(std::count_if(channels_.begin(), channels_.end(), is_lossy));
+}
+
 Channel& Endpoint::channel(const UniqueId& peer) {
   const auto known = channels_.find(peer);
   if (known != channels_.end()) return *known->second;
@@ -128,6 +133,7 @@ Channel& Endpoint::channel(const UniqueId& peer) {
 }
 
 void Endpoint::broadcast_abort(const wire::Abort& abort) {
+  std::erase_if(aborts_, [&](const wire::Abort& old) { return old.context == abort.context; });
   if (aborts_.size() == kMaxAborts) aborts_.pop_front();
   aborts_.push_back(abort);
   for (auto& [id, channel] : channels_) channel->send_abort(abort);

@@ -65,6 +65,8 @@ class Endpoint final : ChannelOwner, Acceptor {
   absl::StatusOr<Rail> open_device(const std::string& uri, const DeviceFactory& make);
   Device* device(Rail rail) override;
   RailOutage outage(Rail rail) const;
+  // To how many peers the rail has a link that loses much.
+  uint64_t lossy_peers(Rail rail) const;
   RailMask rails() const override { return rail_bit(static_cast<Rail>(devices_.size())) - 1; }
   // The channel to a process; made if there is none.
   Channel& channel(const UniqueId& peer);

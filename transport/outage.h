@@ -3,6 +3,7 @@
 // decides what of that the log tells at its default level.
 #pragma once
 
+#include <cstdint>
 #include <utility>
 
 #include "common/clock.h"
@@ -21,10 +22,11 @@ class Outage {
   void begin(Nanos time) {
     if (since_ == 0) since_ = time;
   }
-  // There is a link. Whether the log has told that there was none.
+  // There is a link. Whether the log is to tell so, as it has told that there was none. Of a rail
+  // that loses large frames each new link comes up, and shows nothing by that.
   bool end() {
     since_ = 0;
-    return std::exchange(is_told_, false);
+    return lost_packet_ == 0 && std::exchange(is_told_, false);
   }
   // Whether to tell of this outage now; the caller does so.
   bool tell(Nanos time) {
@@ -33,6 +35,24 @@ class Outage {
     told_at_ = time;
     return true;
   }
+  // A link passed small frames, and lost packets of up to so many bytes, more than 0. Whether to
+  // tell so now, though the outage has been told of.
+  bool lose_large(uint32_t packet, Nanos time) {
+    if (std::exchange(lost_packet_, packet) != 0) return false;
+    const bool is_quiet = large_told_at_ != 0 && time - large_told_at_ < kQuiet;
+    is_told_ = true;
+    if (!is_quiet) large_told_at_ = told_at_ = time;
+    return !is_quiet;
+  }
+  // A link passes large frames. Whether one before did not.
+  bool pass_large() {
+    if (lost_packet_ == 0) return false;
+    is_told_ = false;
+    lost_packet_ = 0;
+    return true;
+  }
+  // The size of packets that are lost, bytes; 0: none are, as far as is known.
+  uint32_t lost_packet() const { return lost_packet_; }
 
   Nanos since() const { return since_; }  // 0: there is none
   bool is_long(Nanos time) const { return since_ != 0 && time - since_ >= kLong; }
@@ -40,7 +60,9 @@ class Outage {
  private:
   Nanos since_ = 0;
   Nanos told_at_ = 0;
+  Nanos large_told_at_ = 0;
   bool is_told_ = false;
+  uint32_t lost_packet_ = 0;
 };
 
 }  // namespace nezha

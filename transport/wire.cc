@@ -194,6 +194,28 @@ absl::StatusOr<UniqueId> decode_id(absl::Span<const std::byte> body) {
 }
 
 namespace {
+constexpr size_t kLinkDownSize = 12;
+}  // namespace
+
+std::string encode(const LinkDown& down) {
+  std::string body(kLinkDownSize, '\0');
+  Writer(reinterpret_cast<std::byte*>(body.data())).put(down.link).put(down.lost_packet);
+  return body;
+}
+
+absl::StatusOr<LinkDown> decode_link_down(absl::Span<const std::byte> body) {
+  if (body.size() != kLinkDownSize) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a control frame of ", body.size(), " bytes where 12 are due"));
+  }
+  Reader reader(body.data());
+  LinkDown down;
+  down.link = reader.get<uint64_t>();
+  down.lost_packet = reader.get<uint32_t>();
+  return down;
+}
+
+namespace {
 constexpr size_t kAbortSize = 24;  // without the ranks and the text
 }  // namespace
 

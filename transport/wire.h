@@ -13,7 +13,9 @@
 //   kData      DataHeader (72 bytes), then `length` bytes of payload
 //   kAck       nothing: the acknowledgement and the credit are in every frame's header
 //   kGrant     u64 message number: the receiver has entered; the whole message may be sent
-//   kLinkDown  u64 link id: the sender gave that link up and resends what it had not acknowledged
+//   kLinkDown  u64 link id, u32 bytes: the sender gave that link up and resends what it had not
+//              acknowledged. The bytes are 0, unless packets of up to so many bytes did not get
+//              through by the link though small ones did
 //   kPing      nothing; the answer is a kAck
 //   kGoodbye   nothing: the process leaves in good order; acknowledge all at once
 //   kAbort     u64 context high, u64 context low, u32 rank that failed first, u32 how many ranks
@@ -59,7 +61,7 @@
 
 namespace nezha::wire {
 
-constexpr uint16_t kVersion = 9;
+constexpr uint16_t kVersion = 10;
 
 // Limits on what a peer may make this process believe.
 constexpr uint32_t kMaxSegment = 4u << 20;           // bytes of payload in one frame
@@ -185,6 +187,11 @@ absl::StatusOr<DataHeader> decode_data(const std::byte* bytes, uint32_t length);
 
 // ---- Control frames ----------------------------------------------------------------------------
 
+struct LinkDown {
+  uint64_t link = 0;
+  uint32_t lost_packet = 0;  // bytes; 0: the sizes of packets are not the reason
+};
+
 struct Abort {
   UniqueId context;
   uint32_t rank = 0;
@@ -209,12 +216,14 @@ struct RollCall {
 };
 
 // Bodies; the caller puts the header in front.
-std::string encode_number(uint64_t number);  // kGrant, kLinkDown
+std::string encode_number(uint64_t number);  // kGrant
 std::string encode_id(const UniqueId& id);   // kLeave, kJoin
+std::string encode(const LinkDown& down);
 std::string encode(const Abort& abort);
 std::string encode(const RollCall& call);
 absl::StatusOr<uint64_t> decode_number(absl::Span<const std::byte> body);
 absl::StatusOr<UniqueId> decode_id(absl::Span<const std::byte> body);
+absl::StatusOr<LinkDown> decode_link_down(absl::Span<const std::byte> body);
 absl::StatusOr<Abort> decode_abort(absl::Span<const std::byte> body);
 absl::StatusOr<RollCall> decode_roll_call(absl::Span<const std::byte> body);
 

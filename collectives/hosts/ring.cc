@@ -168,7 +168,8 @@ void Ring::mismatched(const wire::MessageInfo& theirs) {
   incoming_ = nullptr;  // the inbox's ticket is gone
   const int left = (group_.rank + group_.size - 1) % group_.size;
   failed(mismatch_error(group_.rank, left,
-                        message_info(group_, slice_, plan_, receive_offsets_.back()), theirs));
+                        message_info(group_, slice_, plan_, receive_offsets_.back()), theirs,
+                        slice_.operation));
 }
 
 void Ring::detach() {

@@ -362,7 +362,8 @@ void ScheduledTask::Incoming::landed(uint64_t offset, size_t length, Rail) {
 void ScheduledTask::Incoming::mismatched(const wire::MessageInfo& theirs) {
   ticket = nullptr;  // the inbox's is gone
   task->fail(mismatch_error(task->group_.rank, peer,
-                            message_info(task->group_, task->slice_, task->plan_, total), theirs));
+                            message_info(task->group_, task->slice_, task->plan_, total), theirs,
+                            task->slice_.operation));
 }
 
 void ScheduledTask::Outgoing::released(uint64_t offset, size_t length) {

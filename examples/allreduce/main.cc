@@ -15,7 +15,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +36,9 @@ int run(int rank, int size, const char* directory, std::vector<std::string> rail
   options.size = size;
   options.rails = std::move(rails);
   // The ranks find each other through a store, any of Gloo's.
+  if (!std::filesystem::is_directory(directory)) {
+    throw std::runtime_error(std::string(directory) + " is no directory: make it first");
+  }
   auto store = std::make_shared<gloo::rendezvous::FileStore>(directory);
   auto context = nezha::Context::create(store, options);
 

@@ -132,8 +132,8 @@ void Manager::accept(tcp::Socket socket, const Address& from) {
 
 void Manager::on_host_closed(Host* host, const absl::Status& why) {
   if (absl::IsUnauthenticated(why)) {
-    const auto untold =
-        refusals_.tell_of(absl::StrCat(without_port(host->from), " ", why.message()), now());
+    // Not by the reason, which has the name that the client gives itself.
+    const auto untold = refusals_.tell_of(without_port(host->from), now());
     if (untold) {
       log().warn(
           "nezha-manager: the connection from {} is refused: {}; the ranks' files of "

@@ -133,7 +133,8 @@ bool Control::serve(Manager& manager) {
 }
 
 void Control::tell_of_refusal(const Manager& manager, const absl::Status& why) {
-  const auto untold = refusals_.tell_of(absl::StrCat(manager.host, " ", why.message()), now());
+  // Not by the reason, which has the name that the client gives itself.
+  const auto untold = refusals_.tell_of(manager.host, now());
   if (!untold) return;
   log().warn(
       "nezha-switch: a connection from {} is refused: {}; the manager's and this switch's files of "

@@ -196,6 +196,10 @@ struct RailStats {
   /// Which rank that one is, and what went wrong last, such as "rank 1 of 4 (node1, pid 77):
   /// connecting to 10.0.0.2:4711: Connection refused". Empty if `down_peers` is 0.
   std::string last_error;
+  /// The ranks to which the rail has a link that loses many packets: some 3% of those that this
+  /// process sends. Such a link carries nothing but small test messages, unless no other rail leads
+  /// to the same rank without such losses.
+  uint64_t lossy_peers = 0;
 };
 
 /// How the messages of one size class are divided, and what is known of it.

@@ -411,6 +411,12 @@ def test_a_barrier_before_each_operation(bed: Testbed, tmp_path: Path) -> None:
     assert ends[longest] - ends[longest - 1] > 1 and times[longest] < 0.5e6
 
 
+def test_a_blank_cell_is_explained(bed: Testbed, tmp_path: Path) -> None:
+    """Also where the load balancer has decided nothing of any row."""
+    text = run(bed, tmp_path, NEZHA, *ON_BOTH[NEZHA], *QUICK, collective="allgather")
+    assert "Blank: it has decided nothing of such messages." in text
+
+
 # ---- what the rails have carried, and why -----------------------------------------------------
 
 
@@ -429,7 +435,8 @@ def test_rails_report(bed: Testbed, tmp_path: Path) -> None:
         assert sent >= 100 * 4 / 3 * row["bytes"]  # a ring of three, of 60 and 40 operations
         for rail in mine:
             assert rail["sent_share"] == pytest.approx(rail["sent_bytes"] / sent, abs=0.001)
-            assert rail["down_peers"] == rail["lost_links"] == 0 and rail["last_error"] == ""
+            assert rail["down_peers"] == rail["lost_links"] == rail["lossy_peers"] == 0
+            assert rail["last_error"] == ""
     [known] = [each for each in report["load_balancer"] if each["least_bytes"] == 1 << 20]
     assert known["state"] == row["learned"].split()[0]
     assert sum(known["shares"].values()) == pytest.approx(1, abs=0.001)
@@ -454,6 +461,20 @@ def test_rails_report_of_a_rail_that_is_down(bed: Testbed, tmp_path: Path) -> No
     [why] = [line for line in lines if line.startswith("rank 1, eth1: is down to rank ")]
     assert " of 3 (" in why
     assert any(line.startswith("1 MiB to") or line.startswith("256 KiB to") for line in lines)
+
+
+def test_rails_report_of_a_rail_that_loses_packets(bed: Testbed, tmp_path: Path) -> None:
+    """A rail that is only tested is not called up."""
+    options = [*ON_BOTH[NEZHA], "--elements", "256K", "--iteration-time", "4s", "--rails-report"]
+    bed.loss("eth1", 10, host=1)
+    try:
+        lines = run(bed, tmp_path, NEZHA, *options).splitlines()
+    finally:
+        bed.loss("eth1", 0, host=1)
+    rows = {(words[0], words[1]): " ".join(words[2:]) for words in map(str.split, lines) if words[1:]}
+    assert re.search(r"\blossy to [12] ", rows["1", "eth1"]), lines
+    assert rows["1", "eth0"].startswith("up ") and rows["0", "eth1"].startswith("up "), lines
+    assert any("nothing but small test messages" in line for line in lines), lines
 
 
 def test_rails_report_of_many_ranks(bed: Testbed, tmp_path: Path) -> None:

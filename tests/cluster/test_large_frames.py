@@ -104,6 +104,43 @@ def test_a_rail_that_is_mended(bed: Testbed) -> None:
         work.succeed()
 
 
+def says_mtu(rank: job.Rank, rail: str) -> None:
+    size = r"large frames \(packets of up to 1500 bytes\)"
+    other = rf"rank {1 - rank.number} of \d \(.*\)"
+    line = rf"{size} do not get through (to|from) {other} on {rail}, .* check the MTU"
+    rank.process.wait_for(line, job.PATIENCE)
+
+
+@pytest.mark.parametrize("which", WHICH)
+def test_log(bed: Testbed, which: str) -> None:
+    """Both ends name the MTU once. They tell of no link that comes and goes from then on."""
+    with job.Job(bed, 2) as work:
+        options: dict[str, Any] = SIZES | {"elements": MIB, "operations": 1 << 20}
+        work.start(until=work.stop_file, **options)
+        work.well_into_it(1, "eth1")
+        lose_large(bed, 1, "eth1", which)
+        for rank in work.ranks:
+            says_mtu(rank, "eth1")
+        fallen = [rank.rail("eth1")["failures"] for rank in work.ranks]
+        job.await_that(
+            "the links come and go",
+            lambda: all(
+                rank.rail("eth1")["failures"] > before + 1
+                for rank, before in zip(work.ranks, fallen)
+            ),
+            tell=work.told,
+        )
+        for rank in work.ranks:
+            *_, told = rank.process.stderr.split("check the MTU")
+            assert told.count("\n") == 1, rank.process.stderr
+        bed.heal(1, "eth1")
+        bed.exec(1, [tool("nft"), "flush", "ruleset"])
+        for rank in work.ranks:
+            rank.process.wait_for("large frames get through to rank . of 2 .* again", job.PATIENCE)
+        work.stop()
+        work.succeed()
+
+
 @pytest.mark.parametrize("which", WHICH)
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_only_rail(bed: Testbed, which: str, ranks: int) -> None:
@@ -125,3 +162,5 @@ def test_only_rail(bed: Testbed, which: str, ranks: int) -> None:
             large = r"large frames \(packets of up to 1500 bytes\) have not got through"
             assert re.search(rf"\brank \d \(.*eth0: {large}", what), what
             assert "not answered" not in what
+        for rank in work.ranks[:2]:  # the ring sends from 0 to 1
+            says_mtu(rank, "eth0")

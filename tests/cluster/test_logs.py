@@ -51,6 +51,19 @@ def test_each_line_says_who(bed: Testbed) -> None:
     assert len({lines(rank.process.stderr)[0]["pid"] for rank in work.ranks}) == RANKS
 
 
+def test_links_are_named_by_their_ranks(bed: Testbed) -> None:
+    """Also where the peer connects before this rank knows its name."""
+    work = run(bed, {"NEZHA_LOG": "info"}, algorithm="ring")
+    for rank in work.ranks:
+        up = [match["text"] for match in lines(rank.process.stderr) if " is up" in match["text"]]
+        named = rf"the link to rank \d of {RANKS} \(h\d, pid \d+\) on eth[01] is up"
+        assert all(re.fullmatch(named, text) for text in up), up
+        for peer in ((rank.number + 1) % RANKS, (rank.number - 1) % RANKS):
+            for rail in RAILS:
+                link = f"the link to rank {peer} of {RANKS} "
+                assert any(text.startswith(link) and f" on {rail} " in text for text in up), up
+
+
 def test_a_file_for_each_rank(bed: Testbed, tmp_path: Path) -> None:
     """Of the first run and, behind it, of the second; nothing is left on standard error."""
     for run_number in (1, 2):

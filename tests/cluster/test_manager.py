@@ -831,6 +831,29 @@ def test_strangers_do_not_flood_the_log(bed: Testbed, fabric: Fabric) -> None:
         assert process.stderr.count("is refused") == 2, process.stderr
 
 
+# On a host: connects to $1 as NAME-1, NAME-2, ... with a secret that is none of the manager's.
+INVENTED = """
+for number in $(seq 1 $3); do
+  openssl s_client -connect "$1" -psk_identity "$2:NAME-$number" -psk 00112233445566778899 </dev/null
+done >/dev/null 2>&1
+true
+"""
+
+
+def test_invented_names_do_not_hide_others(bed: Testbed, fabric: Fabric) -> None:
+    """A client that calls itself otherwise each time is told of once, and another host as well."""
+    fabric.start_switch(SWITCHES[0])
+    fabric.start_manager(fabric.star())
+    assert fabric.manager is not None
+    for host, names in ((0, "40"), (1, "1")):
+        at = f"{fabric.address(MANAGED_BY)}:7000"
+        bed.exec(host, ["bash", "-c", INVENTED, "bash", at, "nezha-manager", names])
+    for host in (0, 1):
+        address = re.escape(fabric.address(host))
+        fabric.manager.wait_for(rf"from {address}:\d+ is refused: .*NAME-1\b", job.PATIENCE)
+    assert fabric.manager.stderr.count("is refused") == 2, fabric.manager.stderr
+
+
 def test_bad_options(bed: Testbed, fabric: Fabric) -> None:
     at = ["--listen", f"{fabric.address(MANAGED_BY)}:7000"]
     path = fabric.folder / "fabric"

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 from pathlib import Path
 
 import job
+import pytest
 from processes import end_sessions
 from testbed import Process, Testbed
 
@@ -55,5 +57,23 @@ def test_survivors(tmp_path: Path) -> None:
             assert "the others go on without this one" in processes[2].stdout
             assert [process.wait(job.PATIENCE) for process in survivors] == [0, 0]
             assert total(survivors[0]) == total(survivors[1])
+        finally:
+            end_sessions(processes, gently=False)
+
+
+@pytest.mark.parametrize("pair", [(1, 3), (0, 4), (2, 3)], ids=str)
+def test_two_that_die_at_once(tmp_path: Path, pair: tuple[int, int]) -> None:
+    """The error names both, so that the next context is one of the living."""
+    with Testbed(hosts=PROCESSES, rails=dict.fromkeys(RAILS, "1gbit")) as bed:
+        processes = [start(bed, number, tmp_path) for number in range(PROCESSES)]
+        try:
+            await_context(processes, 5, job.PATIENCE)
+            time.sleep(1)  # they are at work, and have their connections
+            for number in pair:
+                processes[number].kill(signal.SIGKILL)
+            survivors = [process for n, process in enumerate(processes) if n not in pair]
+            await_context(survivors, 3, job.PATIENCE)
+            for process in survivors:
+                assert "of 4" not in process.stdout, process.stdout
         finally:
             end_sessions(processes, gently=False)

@@ -559,8 +559,10 @@ class Testbed:
         elif how == "silent":
             self._filter([self._drop("cut", port, host, "ingress", "egress")])
         elif how == "large":
-            match = f"meta length > {LARGE}"
-            self._filter([self._drop("cut", port, host, "ingress", "egress", match=match)])
+            # what leaves the switch has its Ethernet header already
+            limits = {"ingress": LARGE, "egress": LARGE + 14}
+            matches = {hook: f"meta length > {limit}" for hook, limit in limits.items()}
+            self._filter([self._drop("cut", port, host, *limits, match=matches)])
         elif how == "refused":
             self._refuse(port, host, "iifname", "tcp flags & (syn | ack) == syn")
         elif how == "reset":
@@ -704,7 +706,7 @@ class Testbed:
         )
 
     @staticmethod
-    def _drop(kind: str, rail: Rail, host: int, *hooks: str, match: str = "") -> str:
+    def _drop(kind: str, rail: Rail, host: int, *hooks: str, match: str | Mapping[str, str] = "") -> str:
         """An nft script: at these hooks of a switch port drop what matches; without hooks nothing.
 
         Adding a table before deleting it is nft's way to delete one that may not be there.
@@ -717,7 +719,8 @@ class Testbed:
             device = f'device "{rail.port(host)}"'
             lines += [
                 f"add chain {table} {hook} {{ type filter hook {hook} {device} priority 0; }}",
-                f"add rule {table} {hook} {match} counter drop",
+                f"add rule {table} {hook} {match if isinstance(match, str) else match[hook]}"
+                " counter drop",
             ]
         return "\n".join(lines) + "\n"
 

@@ -39,7 +39,11 @@ absl::Span<const std::byte> bytes_of(const std::string& text) {
 }
 
 void check_body(FrameType type, absl::Span<const std::byte> body) {
-  if (type == FrameType::kGrant || type == FrameType::kLinkDown) {
+  if (type == FrameType::kLinkDown) {
+    const auto down = decode_link_down(body);
+    require(down.ok() == (body.size() == 12));
+    if (down.ok()) require(bytes_of(encode(*down)) == body);
+  } else if (type == FrameType::kGrant) {
     const auto number = decode_number(body);
     require(number.ok() == (body.size() == 8));
     if (number.ok()) require(bytes_of(encode_number(*number)) == body);

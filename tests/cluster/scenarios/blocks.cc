@@ -104,7 +104,8 @@ void other_counts(World& world) {
   const std::string text = thrown<nezha::IoError>([&] {
     for (int i = 0; i < 10; ++i) nezha::allgather(options);
   });
-  check_mentions(text, "checksum");
+  check_mentions(text, "pass different counts to one allgather");
+  check_mentions(text, "3000");
   // Who fails first stays until all have heard why.
   world.tell("rank " + std::to_string(world.rank));
   for (int rank = 0; rank < world.size; ++rank) world.await("rank " + std::to_string(rank));

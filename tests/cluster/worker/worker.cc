@@ -73,7 +73,8 @@ std::string rails_of(const nezha::Context& context) {
             member("last_failure", json_string(rail.last_failure)) +
             member("down_peers", static_cast<double>(rail.down_peers)) +
             member("down_seconds", rail.down_seconds) +
-            member("last_error", json_string(rail.last_error)) + "}";
+            member("last_error", json_string(rail.last_error)) +
+            member("lossy_peers", static_cast<double>(rail.lossy_peers)) + "}";
   }
   return list + "]";
 }

@@ -66,6 +66,7 @@ TEST(Diagnosis, TellsOfOneWay) {
   ASSERT_EQ(kinds(findings), Kinds{"silent"});
   EXPECT_SAYS(findings[0], "Rail eth0, from rank 2 (node2) to rank 3 (node3)");
   EXPECT_SAYS(findings[0], "Connections the other way work, so that a firewall of node3");
+  EXPECT_SAYS(findings[0], "A job uses the rail there all the same");
   EXPECT_SAYS(findings[0], "NEZHA_PORTS");
 }
 
@@ -101,6 +102,7 @@ TEST(Diagnosis, TellsOfBothWaysAtOnce) {
   ASSERT_EQ(kinds(findings), Kinds{"silent"});
   EXPECT_SAYS(findings[0], "between rank 2 (node2) and rank 3 (node3)");
   EXPECT_SAYS(findings[0], "`ping -I eth0 10.0.0.4` on node2");
+  EXPECT_SAYS(findings[0], "A job stops with an error");
 }
 
 TEST(Diagnosis, TellsOfAHostThatIsCutOffOnce) {
@@ -114,6 +116,7 @@ TEST(Diagnosis, TellsOfAHostThatIsCutOffOnce) {
   ASSERT_EQ(kinds(findings), Kinds{"no-neighbour"});
   EXPECT_SAYS(findings[0], "Rail eth1, between rank 5 (node5) and every other rank");
   EXPECT_SAYS(findings[0], "eth1 on node5");
+  EXPECT_SAYS(findings[0], "A job runs without this rail there.");
   EXPECT_SILENT_ON(findings[0], "subnets");
 }
 

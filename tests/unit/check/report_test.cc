@@ -28,6 +28,17 @@ TEST(Report, HasOneLineForARailThatIsWell) {
   EXPECT_EQ(lines_with(all, "nezha-check: all is well"), 1u);
 }
 
+TEST(Report, SaysThatNothingWasMeasuredOnOneHost) {
+  Evidence evidence = all_is_well(3, 1);
+  for (RankFacts& facts : evidence.ranks) facts.host = facts.namespace_id = "a";
+  evidence.paths.clear();
+  const auto all = lines(evidence);
+  EXPECT_EQ(lines_with(all, "nezha-check: nothing is known to be wrong, and nothing was measured"),
+            1u);
+  const std::string json = json_report(evidence, diagnose(evidence));
+  EXPECT_TRUE(absl::StrContains(json, R"("well":true,"measured":false)")) << json;
+}
+
 TEST(Report, ShowsTheWorstOfWhatIsWell) {
   Evidence evidence = all_is_well(3, 1);
   testing::path(evidence, 0, 2, 0).round_trip_us = 321;

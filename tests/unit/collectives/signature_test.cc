@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/signature.h"
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -103,6 +104,23 @@ TEST(Signature, AMismatchNamesCollectivesAndRoots) {
                {"barrier, by dissemination"});
   slice.operation.collective = static_cast<Collective>(200);  // as a peer may send it
   expect_parts(message_info({}, slice, {ScheduleKind::kTree, 0, 0}, 20), {"collective 200"});
+}
+
+TEST(Signature, AMismatchOfCountsHasThem) {
+  Slice slice;
+  slice.operation = operation(5);
+  slice.operation.collective = Collective::kAllgather;
+  const auto with_counts = [&](const std::vector<size_t>& counts) {
+    slice.operation.blocks = std::make_shared<Blocks>(counts, sizeOf(slice.operation.type));
+    return message_info({}, slice, {ScheduleKind::kRing, 0, 0}, 20);
+  };
+  const wire::MessageInfo theirs = with_counts({2, 1, 3});
+  const wire::MessageInfo ours = with_counts({1, 2, 3});
+  const std::string text(mismatch_error(2, 4, ours, theirs, slice.operation).message());
+  for (const char* part : {"ranks 2 and 4 pass different counts to one allgather",
+                           "rank 2 passes 1, 2, 3 (6 in all), and rank 4 passes other ones"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
+  }
 }
 
 TEST(Signature, AMismatchNamesTypesAndOperations) {

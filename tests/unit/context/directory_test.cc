@@ -164,6 +164,17 @@ TEST(Directory, SaysWhatToDoIfItWasUsed) {
   EXPECT_TRUE(absl::StrContains(status.message(), folder.file(""))) << status;
 }
 
+TEST(Directory, SaysWhatToDoIfTheStoreCannotBeWritten) {
+  auto folder = std::make_unique<TemporaryFolder>();
+  Directory directory(std::make_shared<::gloo::rendezvous::FileStore>(folder->file("")));
+  folder.reset();
+  const absl::Status status = directory.publish(0, little_record());
+  EXPECT_TRUE(absl::StrContains(status.message(),
+                                "publishing rank 0 in the store: the store cannot be written. Its "
+                                "directory, or its server, is to be there"))
+      << status;
+}
+
 TEST(Directory, NamesBothProcessesThatAreOneRank) {
   Directory directory(std::make_shared<::gloo::rendezvous::HashStore>());
   ASSERT_TRUE(directory.publish(1, record_of(1, "red", 11)).ok());

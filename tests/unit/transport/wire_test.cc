@@ -70,7 +70,7 @@ absl::Span<const std::byte> span(const std::string& text) {
 TEST(WireLayout, Hello) {
   EXPECT_EQ(hex(encode(some_hello())),
             "4e455a48410d0a00"
-            "0900"
+            "0a00"
             "0000"
             "74737271"
             "08070605040302011817161514131211"
@@ -305,6 +305,16 @@ TEST(Wire, IdsComeBackAsTheyWere) {
   EXPECT_EQ(*decode_id(span(body)), (UniqueId{1, 2}));
   EXPECT_FALSE(decode_id(span(body.substr(1))).ok());
   EXPECT_FALSE(decode_id(span(body + "x")).ok());
+}
+
+TEST(Wire, LinksThatAreDownComeBackAsTheyWere) {
+  const auto down = decode_link_down(span(encode(LinkDown{uint64_t{1} << 40, 9000})));
+  ASSERT_TRUE(down.ok()) << down.status();
+  EXPECT_EQ(down->link, uint64_t{1} << 40);
+  EXPECT_EQ(down->lost_packet, 9000u);
+  for (const size_t size : {0, 8, 11, 13}) {
+    EXPECT_FALSE(decode_link_down(span(std::string(size, 'x'))).ok()) << size;
+  }
 }
 
 TEST(Wire, RollCallsComeBackAsTheyWere) {
