@@ -70,7 +70,8 @@ void RequestMaker::check_memory_of(absl::string_view name, absl::string_view wha
   if (!memory.is_set) refuse(name, absl::StrCat("no ", what, "; set one"));
   if (memory.bytes == 0) return;
   if (memory.bytes > static_cast<size_t>(std::numeric_limits<ptrdiff_t>::max())) {
-    refuse(name, absl::StrCat("the ", what, " has more bytes than memory has"));
+    refuse(name,
+           absl::StrCat("the ", what, " has more bytes than memory has, or a type that is none"));
   }
   if (memory.data == nullptr) refuse(name, absl::StrCat("the ", what, " is a null pointer"));
   if (!setup_.checks_pointers) return;

@@ -19,8 +19,8 @@ class RunningOperation;
 /// until it is over: until `test` or `wait` has returned true or thrown, `cancel` has returned, or
 /// the handle or the context is gone.
 ///
-/// `test`, `error`, `source` and `cancel` may be called from any thread; one at a time may wait. The
-/// handle outlives its context at will: what was in flight when the context went has failed.
+/// `test`, `error`, `source` and `cancel` may be called from any thread; one at a time may wait.
+/// The handle outlives its context at will: what was in flight when the context went has failed.
 ///
 /// In a child of fork() a handle of the parent's can be destroyed only, which does nothing; all
 /// else throws InvalidArgument.

@@ -46,16 +46,16 @@ class PointToPointOptions {
   template <typename Pointer>
   struct Memory {
     Pointer data = nullptr;  ///< where it begins
-    size_t bytes = 0;        ///< as large as a size_t can be where memory has not so much
+    size_t bytes = 0;        ///< as large as a size_t can be where they cannot be counted
     bool is_set = false;     ///< whether the caller has given it
   };
 
-  /// That many elements at `data`.
+  /// That many elements at `data`. Their size is 0 if their type is no DataType.
   template <typename Pointer>
   static Memory<Pointer> memory(Pointer data, size_t elements, size_t element_size) {
     const size_t most = std::numeric_limits<size_t>::max();
-    const bool is_too_much = element_size > 0 && elements > most / element_size;
-    return {data, is_too_much ? most : elements * element_size, true};
+    const bool is_countable = element_size > 0 && elements <= most / element_size;
+    return {data, is_countable ? elements * element_size : most, true};
   }
 };
 
@@ -140,9 +140,12 @@ class RecvOptions : public PointToPointOptions {
 };
 
 /// Sends one message. Returns when the input may be used again, which does not say that the
-/// destination has asked for the message: up to 2 MiB from one rank to another wait there until it
-/// does (small messages count as 256 bytes, and messages without a byte not at all: of all there
-/// may be 65,536). A larger message, and one to this rank itself, takes a receive to end.
+/// destination has asked for the message: about 2 MiB from one rank to another wait there until it
+/// does (a small message counts as 256 bytes). What is more waits here, and so does a message to
+/// this rank itself, until a receive asks for it. A destination that closes the context drops what
+/// it has not asked for, and to send to it afterwards is an IoError. A rank may have begun 65,536
+/// messages that another one has not asked for; with more the connections between the two break,
+/// and are made again, until it asks for some.
 ///
 /// Messages from one rank to another match the receives there in the order of the calls, tag by
 /// tag; calls of several threads that use one tag are in no order. The message goes over all rails

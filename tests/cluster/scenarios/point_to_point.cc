@@ -289,6 +289,8 @@ void refused_exchanges(World& world) {
   send("the destination is rank -1 of 2", [](auto& o) { o.setDestination(-1); });
   send("null pointer", [](auto& o) { o.template setInput<float>(nullptr, 1); });
   send("more bytes than memory has", [&](auto& o) { o.setInput(values.data(), size_t{1} << 62); });
+  send("a type that is none",
+       [&](auto& o) { o.setInput(static_cast<nezha::DataType>(99), values.data(), 1); });
   send("below 2^62", [](auto& o) { o.setTag(uint64_t{1} << 62); });
   send("a timeout of 0 ms", [](auto& o) { o.setTimeout(milliseconds(0)); });
   recv("the source is rank 5 of 2", [](auto& o) { o.setSources({0, 5}); });
@@ -438,6 +440,26 @@ void sources_that_leave(World& world) {
   world.tell("left " + std::to_string(world.rank));
 }
 
+// A message that would wait at a rank that asks for nothing any more. The two ranks stay connected
+// by another context.
+void send_to_one_that_left(World& world) {
+  auto context = world.join();
+  const auto other = context->dup();
+  if (world.rank == 1) {
+    context.reset();
+    return world.await("heard");
+  }
+  const auto values = message(0, 0, 10);
+  const auto limit = Clock::now() + kPatience;
+  std::string text;
+  while (text.empty()) {
+    check(Clock::now() < limit, "it never hears that rank 1 has left");
+    text = thrown<nezha::IoError>([&] { nezha::send(to(context, 1, values)); });
+  }
+  check_mentions(text, "has left");
+  world.tell("heard");
+}
+
 // The peer's record comes after the operations were started.
 void early_exchange(World& world) {
   if (world.rank == 1) world.await("started");
@@ -540,6 +562,7 @@ Scenarios of_point_to_point() {
           {"nothing-sent-by-any", nothing_sent_by_any},
           {"nobody-asks", nobody_asks},
           {"sources-that-leave", sources_that_leave},
+          {"send-to-one-that-left", send_to_one_that_left},
           {"early-exchange", early_exchange},
           {"exchange-and-destroyed-context", exchange_and_destroyed_context},
           {"wait-all", wait_all}};
