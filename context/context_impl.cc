@@ -132,6 +132,7 @@ void ContextImpl::leave() {
       on_failed(absl::CancelledError("the context was destroyed with operations in flight"));
     }
     starter_.close();
+    planner_.stop_measuring();
   }
   starter_.join();
   {
@@ -177,7 +178,7 @@ std::shared_ptr<RunningOperation> ContextImpl::start(Request request) {
 
 void ContextImpl::give_up(const absl::Status& why) {
   Progress::Guard guard(progress());
-  break_context(with_lost_ranks(why, roster_.lost()), static_cast<uint32_t>(setup_.rank()));
+  break_context(with_lost(why), static_cast<uint32_t>(setup_.rank()));
   progress().run_deferred();
   raise(setup_.rank_of, broken_);
 }
@@ -270,28 +271,52 @@ void ContextImpl::on_operation_over(RunningOperation& operation) {
 void ContextImpl::on_failed(const absl::Status& why) {
   const auto own = static_cast<uint32_t>(setup_.rank());
   if (absl::IsUnavailable(why)) return on_loss(why, own);
-  break_context(loss_.ok() ? with_lost_ranks(why, roster_.lost()) : loss_, own);
+  if (loss_.ok()) return break_context(with_lost(why), own);
+  const absl::string_view text = why.message();
+  if (broken_.ok()) setup_.log->info("{}", std::string_view(text.data(), text.size()));
+  break_context(loss_, loss_found_by_);
+}
+
+absl::Status ContextImpl::with_lost(const absl::Status& why) const {
+  try {
+    return with_lost_ranks(why, roster_.lost());
+  } catch (const std::bad_alloc&) {
+    return why;
+  }
+}
+
+void ContextImpl::on_loss(const absl::Status& why, uint32_t first_rank) {
+  if (!broken_.ok()) return;
+  try {
+    gather(why, first_rank);
+  } catch (...) {
+    if (loss_.ok()) return break_context(why, first_rank);
+    break_context(loss_, loss_found_by_);
+  }
 }
 
 // Ranks that die together are not found to be dead together: the context breaks a moment after the
 // first news, so that the errors of all ranks name all of them.
-void ContextImpl::on_loss(const absl::Status& why, uint32_t first_rank) {
-  if (!broken_.ok()) return;
-  const bool is_first = loss_.ok();
-  const absl::Status all =
-      is_first ? with_lost_ranks(why, roster_.lost())
-               : with_lost_ranks(with_lost_ranks(loss_, lost_ranks(why)), roster_.dead());
+void ContextImpl::gather(const absl::Status& why, uint32_t first_rank) {
+  if (!loss_.ok()) {
+    const absl::Status all =
+        with_lost_ranks(with_lost_ranks(loss_, lost_ranks(why)), roster_.dead());
+    if (lost_ranks(all) == lost_ranks(loss_)) return;
+    loss_ = all;
+    return tell_of(loss_, loss_found_by_);
+  }
+  const absl::Status all = with_lost_ranks(why, roster_.lost());
   if (lost_ranks(all).empty()) return break_context(why, first_rank);
-  const bool is_news = is_first || lost_ranks(all) != lost_ranks(loss_);
   loss_ = all;
-  if (is_news) tell_of(loss_, first_rank);
-  if (!is_first) return;
-  loss_alarm_.emplace(progress(), [this, first_rank, end = now() + kTogether] {
-    on_loss(loss_, first_rank);
-    if (now() >= end) return break_context(loss_, first_rank);
+  loss_found_by_ = first_rank;
+  loss_alarm_.emplace(progress(), [this, end = now() + kTogether] {
+    on_loss(loss_, loss_found_by_);
+    if (!broken_.ok()) return;
+    if (now() >= end) return break_context(loss_, loss_found_by_);
     loss_alarm_->start(now() + kLook);
   });
   loss_alarm_->start(now() + kLook);
+  tell_of(loss_, loss_found_by_);
 }
 
 void ContextImpl::break_context(const absl::Status& why, uint32_t first_rank) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is behind nezha::Context. It has a room for each job:
+// What is behind nezha::Context. It has a part for each job:
 //
 //   Setup         what the context is made of
 //   Joining       how it comes to be
@@ -101,7 +101,8 @@ class ContextImpl final : JobListener, RunningOperationOwner, PlannerOwner, Star
   // JobListener
   void on_abort(const wire::Abort& abort) override;
   void on_roll_call(const wire::RollCall& call) override;
-  // The one way into failure of all rooms: every operation fails, and the other ranks are told.
+  // All parts report here that the context cannot go on: every operation fails, and the other
+  // ranks are told. Does not throw.
   void on_failed(const absl::Status& why) override;
 
   // RunningOperationOwner
@@ -156,6 +157,9 @@ class ContextImpl final : JobListener, RunningOperationOwner, PlannerOwner, Star
   void break_context(const absl::Status& why, uint32_t first_rank);
   // Breaks it in a moment, if ranks are lost.
   void on_loss(const absl::Status& why, uint32_t first_rank);
+  void gather(const absl::Status& why, uint32_t first_rank);
+  // The error with the ranks that are lost; as it is if there is no memory for them.
+  absl::Status with_lost(const absl::Status& why) const;
   // Tells the other ranks.
   void tell_of(const absl::Status& loss, uint32_t first_rank);
 
@@ -166,10 +170,11 @@ class ContextImpl final : JobListener, RunningOperationOwner, PlannerOwner, Star
 
   // Under Progress's lock:
   absl::Status broken_;
-  absl::Status loss_;  // for which it is about to break
+  absl::Status loss_;           // for which it is about to break
+  uint32_t loss_found_by_ = 0;  // the rank that found the first one
   std::optional<Alarm> loss_alarm_;
   Operations running_;  // collectives that are not over, in the order of their calls
-  Operations held_;     // of these, until a plan is agreed on
+  Operations held_;     // those of them that wait until a plan is agreed on
   HostsEngine hosts_;
   Engines engines_;
   Roster roster_;

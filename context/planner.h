@@ -59,6 +59,8 @@ class Planner final : ControlPlaneOwner, flare::FlareEngineOwner {
   void save() const;
   // The context is broken.
   void stop();
+  // The context is about to end: nothing more is connected.
+  void stop_measuring() { is_stopped_ = true; }
 
   // ---- Operations
 

@@ -51,6 +51,7 @@ void RequestMaker::refuse(absl::string_view collective, absl::string_view why) c
 void RequestMaker::check(const AllreduceOptions& options) const {
   constexpr absl::string_view kName = "allreduce";
   if (options.outputs_.empty()) refuse(kName, "no output; set one");
+  check_type(kName, options.output_type_);
   if (options.algorithm_.value_or(Algorithm::kAuto) > Algorithm::kBcube) {
     refuse(kName, absl::StrCat("there is no algorithm ", static_cast<int>(*options.algorithm_)));
   }
@@ -61,6 +62,11 @@ void RequestMaker::check(const AllreduceOptions& options) const {
   }
   check_vectors(kName, options.inputs_, options.outputs_, options.output_elements_,
                 options.output_type_);
+}
+
+void RequestMaker::check_type(absl::string_view collective, DataType type) const {
+  if (sizeOf(type) > 0) return;
+  refuse(collective, absl::StrCat("there is no type ", static_cast<int>(type)));
 }
 
 void RequestMaker::check_reduction(absl::string_view collective,
@@ -250,6 +256,7 @@ Request RequestMaker::make_rooted(const RootedOptions& options, Collective colle
   op.root = root;
   op.elements = uses_input ? input.elements : output.elements;
   op.type = uses_input ? input.type : output.type;
+  check_type(name, op.type);
   op.element_size = sizeOf(op.type);
   std::vector<const void*> inputs;
   std::vector<void*> outputs;

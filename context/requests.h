@@ -72,6 +72,7 @@ class RequestMaker {
   [[noreturn]] void refuse(absl::string_view collective, absl::string_view why) const;
   int checked_root(absl::string_view collective, int root) const;
   void check(const AllreduceOptions& options) const;
+  void check_type(absl::string_view collective, DataType type) const;
   void check_reduction(absl::string_view collective, const ReductionOptions& options) const;
   void check_alike(absl::string_view collective, size_t elements, size_t output_elements,
                    DataType type, DataType output_type) const;

@@ -87,6 +87,7 @@ struct OutSegment {
   uint32_t length = 0;  // bytes
   uint8_t flags = 0;
   bool queued = false;   // in the scheduler: no link has it
+  bool is_end = false;   // all that follows it in its message has been pushed
   bool written = false;  // handed to the kernel, or to the NIC
   Rail rail = kAnyRail;  // the queue or link it is on
   RailMask allowed = kAllRails;

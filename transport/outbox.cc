@@ -217,6 +217,7 @@ OutSegment* Outbox::make_segment(OutMessage& message, uint64_t offset, const std
   segment->length = static_cast<uint32_t>(length);
   segment->flags = 0;
   segment->queued = false;
+  segment->is_end = message.pushed_ == message.header_.info.total;
   segment->written = false;
   segment->rail = rail;
   segment->message = &message;

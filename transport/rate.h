@@ -21,6 +21,12 @@ namespace nezha {
 // faster would never be seen to have.) Behind a shaper whose bucket is full they show more than the
 // rate: what such messages get; longer ones correct it.
 //
+// How long it takes until the first acknowledgement of a busy time comes says nothing of the rate:
+// it waits behind what the peer has to send by the same rail. (If it counted, a rail by which the
+// peer sends much would seem slow, would get less, and its acknowledgements would come sooner
+// there: two ranks that send to each other would each take one rail and leave the other to its
+// peer.)
+//
 // Where each of several short messages waits for the answer to the one before it, a link is busy
 // all the time, but never carries more than one of them, and shares its rail with the links to
 // others whose turns come in between: what it gets then is a part of its rate, and shows by how
@@ -58,7 +64,10 @@ class RateEstimator {
   }
 
   void submitted(uint64_t bytes, Nanos time) {
-    if (in_flight_ == 0) busy_since_ = time;
+    if (in_flight_ == 0) {
+      busy_since_ = time;
+      lead_ = {};
+    }
     in_flight_ += bytes;
     most_in_flight_ = std::max(most_in_flight_, in_flight_);
     if (is_disturbed_) unclear_ += bytes;
@@ -76,9 +85,11 @@ class RateEstimator {
     period_.bytes += bytes;
     ++period_.acknowledgements;
     period_.time = time - busy_since_;
+    if (lead_.bytes == 0 || lead_.time == period_.time) lead_ = period_;
     if (in_flight_ > 0 && period_.time < kWindow) return false;
     busy_since_ = time;
-    return on_period(std::exchange(period_, {}), std::exchange(most_in_flight_, in_flight_));
+    const Busy lead = std::exchange(lead_, {.bytes = kNoLead});
+    return on_period(std::exchange(period_, {}), lead, std::exchange(most_in_flight_, in_flight_));
   }
 
   // For a link that has carried nothing for a while: it may be better by now. Up to `limit`.
@@ -111,7 +122,7 @@ class RateEstimator {
   };
 
   // Whether the estimate changed.
-  bool on_period(const Busy& period, uint64_t most_in_flight) {
+  bool on_period(const Busy& period, const Busy& lead, uint64_t most_in_flight) {
     if (period.bytes < kEnough && period.time < kWindow) {
       const bool is_judged = judge(period.bytes, period.time);
       return (is_over(short_busy_ += period) && raise(std::exchange(short_busy_, {}))) || is_judged;
@@ -119,7 +130,13 @@ class RateEstimator {
     if (period.acknowledgements > 1 && most_in_flight < kFull) {
       return is_over(steps_ += period) && follow(std::exchange(steps_, {}));
     }
-    return is_over(busy_ += period) && learn(std::exchange(busy_, {}));
+    return is_over(busy_ += without(period, lead)) && learn(std::exchange(busy_, {}));
+  }
+  // The period without its lead, if enough is left.
+  static Busy without(const Busy& period, const Busy& lead) {
+    if (lead.bytes == kNoLead || period.bytes < lead.bytes + kEnough) return period;
+    return {period.bytes - lead.bytes, period.time - lead.time,
+            period.acknowledgements - lead.acknowledgements};
   }
   static bool is_over(const Busy& window) { return window.time >= kWindow; }
 
@@ -203,6 +220,8 @@ class RateEstimator {
 
   static constexpr Nanos kWindow = 10 * kMillisecond;
   static constexpr uint64_t kEnough = 32 << 10;  // bytes
+  // As the bytes of a lead: the period follows on another one without a pause.
+  static constexpr uint64_t kNoLead = std::numeric_limits<uint64_t>::max();
   // Bytes that a link which is never idle has in flight at least.
   static constexpr uint64_t kFull = 16 << 10;
   static constexpr double kAlike = 1.5;   // steps whose lengths, or rates, differ by no more
@@ -224,6 +243,7 @@ class RateEstimator {
   Nanos busy_since_ = 0;
   uint64_t most_in_flight_ = 0;     // since busy_since_
   Busy period_;                     // since busy_since_
+  Busy lead_;                       // of it, until the first acknowledgement; see kNoLead
   Busy busy_, short_busy_, steps_;  // since the estimate was last looked at
   // What steps of that length (bytes) show of late, where the rate is at_step_; 0: nothing.
   double step_ = 0;

@@ -204,8 +204,21 @@ void Scheduler::remove(OutSegment& segment) {
   segment.queued = false;
 }
 
-bool Scheduler::has_room(const Queue& queue) const {
-  const double by_time = queue.rate.rate() * static_cast<double>(kInFlightTime) / kSecond;
+// What all queues hold takes by all rails.
+Nanos Scheduler::time_queued() const {
+  uint64_t bytes = 0;
+  double rate = 0;
+  for_each_rail(up_, [&](Rail rail) {
+    bytes += at(rail).bytes;
+    rate += at(rail).rate.rate();
+  });
+  return static_cast<Nanos>(static_cast<double>(bytes) * kSecond / rate);
+}
+
+bool Scheduler::has_room(const Queue& queue, const OutSegment& next) const {
+  const Nanos time =
+      next.is_end ? std::clamp(time_queued(), kEndInFlightTime, kInFlightTime) : kInFlightTime;
+  const double by_time = queue.rate.rate() * static_cast<double>(time) / kSecond;
   return queue.rate.in_flight() <
          std::clamp(static_cast<uint64_t>(by_time), kMinInFlight, kMaxInFlight);
 }
@@ -251,7 +264,7 @@ OutSegment* Scheduler::steal(Rail thief) {
     const Queue& queue = at(rail);
     if (queue.segments.empty()) return;
     const OutSegment& tail = *queue.segments.back();
-    if ((usable(tail.allowed) & rail_bit(thief)) == 0) return;
+    if ((usable(tail.allowed) & rail_bit(thief)) == 0 || !has_room(at(thief), tail)) return;
     const double gain = backlog_seconds(queue, 0) - backlog_seconds(at(thief), tail.length);
     if (gain > static_cast<double>(kStealMargin) / kSecond && gain > worst) {
       victim = rail;
@@ -275,7 +288,7 @@ void Scheduler::pump() {
     progress = false;
     for_each_rail(up_, [&](Rail rail) {
       Queue& queue = at(rail);
-      if (queue.segments.empty() || !has_room(queue)) return;
+      if (queue.segments.empty() || !has_room(queue, *queue.segments.front())) return;
       OutSegment* segment = queue.segments.front();
       queue.segments.pop_front();
       --queued_;
@@ -290,7 +303,7 @@ void Scheduler::pump() {
   // Only then does any steal: else the first would take what the others are about to send.
   for_each_rail(up_, [&](Rail rail) {
     Queue& queue = at(rail);
-    while (has_room(queue) && queue.segments.empty()) {
+    while (queue.segments.empty()) {
       OutSegment* segment = steal(rail);
       if (segment == nullptr) break;
       submit(rail, *segment);

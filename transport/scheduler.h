@@ -159,6 +159,9 @@ class Scheduler {
   // What is in flight can no longer be stolen. Less than this, and a link runs dry whenever one of
   // the two processes is not scheduled for a moment.
   static constexpr Nanos kInFlightTime = 6 * kMillisecond;
+  // Likewise at the end of messages. As the queues run empty, no more is in flight than is queued,
+  // down to this: the rail that turns out to be faster takes what is left.
+  static constexpr Nanos kEndInFlightTime = 2 * kMillisecond;
   static constexpr uint64_t kMinInFlight = 16 << 10;
   // More keeps no rail busier, and what lies in sockets for long leaves the caches.
   static constexpr uint64_t kMaxInFlight = 5 << 19;
@@ -189,7 +192,8 @@ class Scheduler {
   Rail soonest(RailMask rails, uint64_t bytes) const;
   RailMask worth_using(RailMask rails, uint64_t length) const;
   size_t segment_size(Rail rail, size_t part, int segments_per_rail) const;
-  bool has_room(const Queue& queue) const;
+  bool has_room(const Queue& queue, const OutSegment& next) const;
+  Nanos time_queued() const;
   static bool is_lazy(const OutSegment& segment);
   uint64_t most_lazy(const Queue& queue) const;
   double backlog_seconds(const Queue& queue, uint64_t more) const;

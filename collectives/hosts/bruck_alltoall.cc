@@ -58,7 +58,6 @@ void BruckAlltoall::start(const EnginePlan& plan) {
   if (slice_.operation.bytes() > 0) transit_ = group_.pool->take(slice_.operation.bytes());
   // All are opened at once: should this rank give up, each peer hears of its message.
   for (Step& step : steps_) {
-    if (step.bytes > 0) step.arrived = group_.pool->take(step.bytes);
     step.outgoing =
         channel(step.right)
             .open(message_info(group_, slice_, plan_, step.bytes), {.rails = slice_.rails}, &step);
@@ -73,7 +72,7 @@ void BruckAlltoall::start(const EnginePlan& plan) {
   advance();
 }
 
-// As far as what has come allows.
+// It goes as far as what has come allows.
 void BruckAlltoall::advance() {
   if (!is_started_) return;
   for (; step_ < steps_.size() && state_ == State::kRunning; ++step_) {
@@ -165,6 +164,7 @@ std::string BruckAlltoall::describe() const {
 // ---- One step ----------------------------------------------------------------------------------
 
 std::byte* BruckAlltoall::Step::place(uint64_t offset, size_t /*length*/) {
+  if (!arrived) arrived = task->group_.pool->take(bytes);
   return arrived.data() + offset;
 }
 
@@ -184,6 +184,7 @@ void BruckAlltoall::Step::mismatched(const wire::MessageInfo& theirs) {
 
 void BruckAlltoall::Step::settled() {
   outgoing = nullptr;
+  sent.reset();
   task->finish_if_settled();
 }
 

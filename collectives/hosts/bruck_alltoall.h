@@ -14,8 +14,8 @@
 
 namespace nezha {
 
-// Of blocks of equal lengths. It takes scratch of two and a half times the vector at most, for each
-// step.
+// The blocks have equal lengths. It takes scratch as large as the vector, and half as much for each
+// message that is under way to or from this rank.
 class BruckAlltoall final : public Task {
  public:
   BruckAlltoall(const Group& group, const Slice& slice, TaskOwner& owner);

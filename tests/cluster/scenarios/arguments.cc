@@ -161,6 +161,17 @@ void bad_rooted_arguments(World& world) {
   });
   reduce("output 0 is a null pointer",
          [](auto& o) { o.setOutput(static_cast<float*>(nullptr), 1); });
+  constexpr auto kNoType = static_cast<nezha::DataType>(99);
+  for (const size_t elements : {0, 10}) {
+    reduce("there is no type 99", [&](auto& o) {
+      o.setInput(kNoType, data, elements);
+      o.setOutput(kNoType, data, elements);
+    });
+    broadcast("there is no type 99", [&](auto& o) { o.setOutput(kNoType, data, elements); });
+    nezha::AllreduceOptions all(context);
+    all.setOutput(kNoType, data, elements);
+    refused("allreduce: there is no type 99", [&] { nezha::allreduce(all); });
+  }
   broadcast("no input", [](auto&) {});
   broadcast("input 0 and output 0 overlap", [&](auto& o) {
     o.setInput(data, 10);
