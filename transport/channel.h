@@ -132,6 +132,9 @@ class Channel final : LinkOwner, InboxOwner {
 
   // Whether the peer has closed that context, and the error that says so.
   bool has_left(uint64_t context) const;
+  // Whether the peer has closed that context, or has said goodbye. A goodbye alone fails nothing:
+  // messages may still be on their way by other links.
+  bool has_left_in_order(uint64_t context) const { return peer_left_ || has_left(context); }
   absl::Status left_error() const;
   bool failed() const { return !failure_.ok(); }
   // Whether the peer is gone, cannot be reached any more, or has left that context.
