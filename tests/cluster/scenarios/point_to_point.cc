@@ -378,7 +378,13 @@ void nothing_sent_by_any(World& world) {
     auto options = into(context, values, 7);
     options.setSources({0, 2, 3});
     options.setTimeout(milliseconds(300));
-    const std::string text = thrown<nezha::TimeoutError>([&] { nezha::recv(options); });
+    std::string text;
+    try {
+      nezha::recv(options);
+    } catch (const nezha::TimeoutError& error) {
+      text = error.what();
+      check(error.ranks() == std::vector<int>{0, 2, 3}, "the error is about other ranks: " + text);
+    }
     check_mentions(text, "recv from any of ranks 0, 2 and 3 (tag 7, 40 bytes)");
     check_mentions(text, "ranks 0, 2 and 3 have sent nothing by the tag 7");
     for (const int rank : {0, 2, 3}) world.await("heard " + std::to_string(rank));
@@ -508,6 +514,48 @@ void exchange_and_destroyed_context(World& world) {
   world.tell("destroyed");
 }
 
+// Rank 0 gives a send up, and then a receive. Rank 1, which starts the other half later, learns who
+// has done so.
+void check_exchange_given_up(World& world, const std::function<void(nezha::Handle)>& give_up) {
+  for (const std::string kind : {"send", "recv"}) {
+    const auto context = world.join_again(kind);
+    check_works(context, 1);
+    const int peer = 1 - world.rank;
+    const bool is_sender = (kind == "send") == (world.rank == 0);
+    auto values = message(world.rank, 1, kLarge);
+    const auto start = [&] {
+      return is_sender ? nezha::sendAsync(to(context, peer, values))
+                       : nezha::recvAsync(from(context, peer, values));
+    };
+    if (world.rank == 1) {
+      world.await(kind + " given up");
+      const std::string text = thrown<nezha::IoError>([&] { start().wait(); });
+      check_mentions(text, "rank 0");
+      check_mentions(text, "cancelled");
+      world.tell(kind + " heard");
+      continue;
+    }
+    give_up(start());
+    check_is(values, 0, 1);
+    world.tell(kind + " given up");
+    check_mentions(thrown<nezha::IoError>([&] { start().wait(); }), "cancelled");
+    world.await(kind + " heard");
+  }
+}
+
+void exchange_dropped(World& world) {
+  check_exchange_given_up(world, [](const nezha::Handle&) {});
+}
+
+void exchange_cancelled(World& world) {
+  check_exchange_given_up(world, [](nezha::Handle handle) {
+    handle.cancel();
+    check(handle.test(), "not over");
+    check(handle.error() != nullptr && handle.source() == -1, "no error");
+    check_mentions(thrown<nezha::IoError>([&] { handle.wait(); }), "cancelled");
+  });
+}
+
 // All are over when it throws, and it throws what the first in the list does.
 void wait_all(World& world) {
   std::vector<nezha::Handle> none(3);
@@ -565,6 +613,8 @@ Scenarios of_point_to_point() {
           {"send-to-one-that-left", send_to_one_that_left},
           {"early-exchange", early_exchange},
           {"exchange-and-destroyed-context", exchange_and_destroyed_context},
+          {"exchange-cancelled", exchange_cancelled},
+          {"exchange-dropped", exchange_dropped},
           {"wait-all", wait_all}};
 }
 
