@@ -174,7 +174,8 @@ NEZHA_EXPORT void send(const SendOptions& options);
 ///
 /// A receive from several ranks connects to all of them. It fails if one of them dies or cannot be
 /// reached, but not if one that it is connected to leaves the context in good order, as long as
-/// another one is left.
+/// another one is left. A rank leaves in good order if it destroys the context, or if its process
+/// ends by exit().
 ///
 /// Throws InvalidArgument (nothing was started), or IoError / TimeoutError (see there), which name
 /// the rank, the rail and what was tried; also if the message has another size, which both ranks

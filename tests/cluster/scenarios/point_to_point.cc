@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <memory>
@@ -446,6 +447,35 @@ void sources_that_leave(World& world) {
   world.tell("left " + std::to_string(world.rank));
 }
 
+// One of the ranks that a receive waits for ends by exit(), with its contexts open.
+void source_that_exits(World& world) {
+  const auto context = world.join();
+  const auto other = world.join_again("other");
+  check_works(context, 1);
+  check_works(other, 1);
+  std::vector<uint32_t> values(10), never(10);
+  if (world.rank == 1) {
+    world.await("posted");
+    std::exit(0);
+  }
+  if (world.rank == 2) {
+    world.await("gone");
+    return nezha::send(to(context, 0, message(2, 1, 10)));
+  }
+  if (world.rank != 0) return world.await("over");
+  auto options = into(context, values);
+  options.setSources({1, 2});
+  nezha::Handle several = nezha::recvAsync(options);
+  world.tell("posted");
+  check_mentions(thrown<nezha::IoError>([&] { nezha::recv(from(other, 1, never)); }), "has left");
+  check(!several.test(), "over, though rank 2 is there");
+  world.tell("gone");
+  several.wait();
+  check(several.source() == 2, "from another rank than 2");
+  check_is(values, 2, 1);
+  world.tell("over");
+}
+
 // A message that would wait at a rank that asks for nothing any more. The two ranks stay connected
 // by another context.
 void send_to_one_that_left(World& world) {
@@ -610,6 +640,7 @@ Scenarios of_point_to_point() {
           {"nothing-sent-by-any", nothing_sent_by_any},
           {"nobody-asks", nobody_asks},
           {"sources-that-leave", sources_that_leave},
+          {"source-that-exits", source_that_exits},
           {"send-to-one-that-left", send_to_one_that_left},
           {"early-exchange", early_exchange},
           {"exchange-and-destroyed-context", exchange_and_destroyed_context},
