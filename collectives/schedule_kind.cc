@@ -24,9 +24,9 @@ std::string schedule_name(ScheduleKind kind) {
     case ScheduleKind::kDissemination:
       return "dissemination";
     case ScheduleKind::kTree:
-      return "binomial tree";
+      return "tree";
     case ScheduleKind::kOrderedTree:
-      return "binomial tree in the order of ranks";
+      return "tree in the order of ranks";
     case ScheduleKind::kChain:
       return "chain";
   }

@@ -158,9 +158,10 @@ void ReceiveTask::Claim::landed(uint64_t /*offset*/, size_t length, Rail /*rail*
   task->finish(State::kDone);
 }
 
-// Of several ranks those that have closed the context in good order are missed by nobody.
+// A receive from several ranks misses none that has left in good order.
 void ReceiveTask::Claim::failed(const absl::Status& why) {
-  const bool is_in_order = task->match_ == nullptr && channel->has_left(task->group_.context);
+  const bool is_in_order =
+      task->match_ == nullptr && channel->has_left_in_order(task->group_.context);
   const bool has_others =
       std::any_of(task->claims_.begin(), task->claims_.end(),
                   [this](const Claim& other) { return &other != this && other.is_open; });

@@ -26,7 +26,7 @@ class SendTask final : public Task, Sender {
   absl::Status start(RailMask rails);
   std::string describe() const override;
 
-  // For the loopback: the message was taken, or cannot be.
+  // The loopback calls these: the message was taken, or cannot be taken.
   const Exchange& exchange() const { return exchange_; }
   void taken();
   void failed(const absl::Status& why) override;
@@ -52,13 +52,13 @@ class ReceiveTask final : public Task {
   void start();  // may finish
   std::string describe() const override;
 
-  // For the loopback: a message of this rank's own has come, or cannot be taken.
+  // The loopback calls these: a message of this rank's own has come, or cannot be taken.
   const Exchange& exchange() const { return exchange_; }
   void take(const std::byte* data);
   void fail(const absl::Status& why);
 
  private:
-  // What it asks one rank for.
+  // What the receive asks one rank for.
   struct Claim final : Receiver {
     ReceiveTask* task = nullptr;
     int source = 0;
@@ -96,12 +96,12 @@ class Loopback {
   void remove(const ReceiveTask& receive);
 
  private:
-  // Of one tag, in the order of the calls. One of the two is empty.
+  // The operations of one tag, in the order of the calls. One of the two lists is empty.
   struct Queue {
     std::deque<SendTask*> sends;
     std::deque<ReceiveTask*> receives;
   };
-  // The first one that waits, which does so no longer; null: none does.
+  // Takes the first operation that waits out of its list. Returns null if none waits.
   template <typename T>
   T* take_first(uint64_t tag, std::deque<T*> Queue::*its);
   template <typename T>

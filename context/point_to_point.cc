@@ -17,7 +17,8 @@ void PointToPoint::launch(RunningOperation& operation, const Group& group) {
   operation.start(group, std::move(assignment));
 }
 
-// Those that cannot be heard, or else those that it waits for.
+// The ranks that cannot be heard. If all can, the error names the ranks that the operation waits
+// for.
 std::vector<int> PointToPoint::missing(const RunningOperation& operation) const {
   std::vector<int> ranks = context_.missing(operation);
   if (!ranks.empty()) return ranks;

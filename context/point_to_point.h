@@ -19,14 +19,14 @@ class PointToPoint final : RunningOperationOwner {
   explicit PointToPoint(RunningOperationOwner& context) : context_(context) {}
 
   Loopback& loopback() { return loopback_; }
-  // Whom its operations tell that they are over, or cannot go on.
+  // Operations tell this owner that they are over, or cannot go on.
   RunningOperationOwner& owner() { return *this; }
 
   // Starts the operation's deadline.
   void begin(const std::shared_ptr<RunningOperation>& operation);
   // Starts its task. The channels to its peers are in the group.
   static void launch(RunningOperation& operation, const Group& group);
-  // Those that are not over, which their caller fails.
+  // Gives up the operations that are not over. The caller fails them.
   std::vector<std::shared_ptr<RunningOperation>> give_up() { return std::exchange(running_, {}); }
   bool is_idle() const { return running_.empty(); }
 
@@ -38,7 +38,7 @@ class PointToPoint final : RunningOperationOwner {
   std::string absent(const RunningOperation& /*operation*/) const override { return ""; }
   std::vector<int> missing(const RunningOperation& operation) const override;
   void on_operation_over(RunningOperation& operation) override;
-  // Those of engines that can be lost, which none of these operations uses.
+  // None of these operations uses an engine that can be lost.
   void on_engine_lost(int /*lane*/) override {}
   std::string why_frozen() const override { return ""; }
 

@@ -52,7 +52,6 @@ class RollCalls {
   }
   // The ranks that it waits for in vain, the `awaited` ones among them.
   std::vector<int> missing(const OperationId& operation, const std::vector<int>& awaited) const;
-  bool is_cut_off() const { return roster_.is_cut_off(); }
 
  private:
   void check(const OperationId& operation);

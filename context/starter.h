@@ -14,26 +14,26 @@
 
 namespace nezha {
 
-// All under the lock but set_up().
+// All of it is called under the lock, except set_up().
 class StarterOwner {
  public:
-  // The ranks that the operation takes and to which no channel leads yet.
+  // Returns the ranks that the operation takes and to which no channel leads yet.
   virtual std::vector<int> unknown_peers(const RunningOperation& operation) const = 0;
-  // All of them are known.
+  // Is called once all ranks that the operation takes are known.
   virtual void launch(const std::shared_ptr<RunningOperation>& operation) = 0;
-  // Not under the lock: see Starter::want_set_up.
+  // Is called without the lock; see Starter::want_set_up.
   virtual void set_up() = 0;
-  // The context cannot go on.
+  // Is called when the context cannot go on.
   virtual void on_failed(const absl::Status& why) = 0;
 
  protected:
   ~StarterOwner() = default;
 };
 
-// All under the lock but join().
+// All of it is called under the lock, except join().
 class Starter {
  public:
-  // What is referred to outlives it.
+  // The starter refers to these objects, which must outlive it.
   Starter(const Setup& setup, Roster& roster, StarterOwner& owner)
       : setup_(setup), roster_(roster), owner_(owner) {}
 
@@ -43,10 +43,10 @@ class Starter {
   bool holds(const OperationId& operation) const;
   // The thread is to call the owner's set_up(), once no operation waits.
   void want_set_up();
-  // It starts nothing more.
+  // From here on the starter starts nothing.
   void close() { is_closing_ = true; }
   bool is_closing() const { return is_closing_; }
-  // Once it is closed, not under the lock.
+  // Waits for the thread. Is called without the lock, once the starter is closed.
   void join();
 
  private:

@@ -39,6 +39,8 @@ std::string large_are_lost(uint32_t packet, absl::string_view since = "") {
                       ", though small ones have; check the MTU of the path");
 }
 
+absl::string_view name_of(Outage::Way way) { return way == Outage::Way::kTo ? "to" : "from"; }
+
 }  // namespace
 
 Channel::Channel(ChannelOwner& owner, const UniqueId& peer)
@@ -256,7 +258,9 @@ void Channel::ack_soon(Port& port) {
 
 absl::StatusOr<std::byte*> Channel::on_segment(Link& link, const wire::FrameHeader& frame,
                                                const wire::DataHeader& data) {
-  port(link.rail()).ack_when_landed = (frame.flags & wire::kFlagAckNow) != 0;
+  Port& by = port(link.rail());
+  by.ack_when_landed = (frame.flags & wire::kFlagAckNow) != 0;
+  by.landing = frame.length;
   try {
     absl::StatusOr<std::byte*> place = inbox_.arrive(link.rail(), frame, data);
     trace_step("segment {:x} {} {} {} {}", link.id(), data.number, data.offset, frame.length,
@@ -272,6 +276,7 @@ absl::StatusOr<std::byte*> Channel::on_segment(Link& link, const wire::FrameHead
 void Channel::on_landed(Link& link) {
   trace_step("landed {:x}", link.id());
   if (port(link.rail()).ack_when_landed) ack_soon(port(link.rail()));
+  note_passed(link.rail(), port(link.rail()).landing, Outage::Way::kFrom);
   inbox_.landed(link.rail());
 }
 
@@ -283,6 +288,7 @@ void Channel::on_acked(Link& link, OutSegment& segment) {
   if (scheduler_.acknowledged(segment) && !scheduler_.is_guess(link.rail())) {
     owner_.device(link.rail())->counters().rate = scheduler_.learned_rate(link.rail());
   }
+  note_passed(link.rail(), segment.length, Outage::Way::kTo);
   outbox_.on_acked(segment);
   pump_soon();
 }
@@ -567,7 +573,7 @@ bool Channel::drop_link(Rail rail, const absl::Status& why, bool tell_peer) {
   Device* device = owner_.device(rail);
   const uint64_t id = dead.last_link = dead.link->id();
   const uint32_t lost_packet = this->lost_packet(dead);
-  if (lost_packet != 0) note_large_frames(rail, lost_packet, "to");
+  if (lost_packet != 0) note_large_frames(rail, lost_packet, Outage::Way::kTo);
   std::deque<OutSegment*> orphans;
   scheduler_.link_down(rail, orphans);
   device->trial().lost(id);
@@ -891,7 +897,6 @@ Channel::Watch Channel::watch_links(Nanos time) {
     const Pulse::State state = watched.pulse.look(*watched.link, scheduler_.waiting_since(rail),
                                                   siblings_heard(rail), time);
     if (state == Pulse::State::kWell) {
-      trust_large_frames(rail, time);
       watched.attempt.reset();  // it need not be made anew
       if (watched.pulse.is_asked()) watch = std::max(watch, Watch::kAnswers);
       continue;
@@ -943,35 +948,33 @@ uint32_t Channel::lost_packet(const Port& port) {
   return is_by_size ? std::max(1u, static_cast<uint32_t>(port.link->largest_packet())) : 0;
 }
 
-// The log tells so once, for the links of such a rail come up and die again. `way`: "to" or "from",
-// whichever way the frames are known not to get through.
-void Channel::note_large_frames(Rail rail, uint32_t lost_packet, absl::string_view way) {
-  const bool is_news = port(rail).outage.lose_large(lost_packet, now()) && is_missed();
+// The log tells so once, for the links of such a rail come up and die again.
+void Channel::note_large_frames(Rail rail, uint32_t lost_packet, Outage::Way way) {
+  const bool is_news = port(rail).outage.lose_large(way, lost_packet, now()) && is_missed();
   log().log(is_news ? spdlog::level::warn : spdlog::level::info,
             "{} do not get through {} {} on {}, though small ones do: check the MTU of all hosts"
             " and switches on the path",
-            large_frames(lost_packet), std::string(way), description_, owner_.device(rail)->name());
+            large_frames(lost_packet), std::string(name_of(way)), description_,
+            owner_.device(rail)->name());
 }
 
-// A link that has carried much since it came up shows that large frames get through again.
-void Channel::trust_large_frames(Rail rail, Nanos time) {
-  Port& to = port(rail);
-  const bool is_shown = time - to.up_at >= kTimeToShow && to.link->moved() >= kMuch;
-  if (!is_shown || to.pulse.trouble() != Pulse::Trouble::kNone) return;
-  if (!to.outage.pass_large()) return;
-  log().warn("large frames get through to {} on {} again", description_,
+// A segment of so many bytes has gone that way: it was acknowledged, or has landed.
+void Channel::note_passed(Rail rail, uint32_t bytes, Outage::Way way) {
+  if (!port(rail).outage.pass(way, bytes)) return;
+  log().warn("large frames get through {} {} on {} again", std::string(name_of(way)), description_,
              owner_.device(rail)->name());
 }
 
 // The peer gave a link up. This end may have seen its end before, but not the reason.
 void Channel::on_link_down(const Link& by, const wire::LinkDown& down) {
+  if (down.link == 0) return;  // the id of no link, as last_link is where none has died
   for_each_rail(owner_.rails(), [&](Rail rail) {
     Port& to = port(rail);
     const bool is_up = to.link != nullptr && to.link.get() != &by && to.link->id() == down.link;
     if (!is_up && to.last_link != down.link) return;
     std::string why = "the peer gave the link up";
     if (down.lost_packet != 0) {
-      note_large_frames(rail, down.lost_packet, "from");
+      note_large_frames(rail, down.lost_packet, Outage::Way::kFrom);
       absl::StrAppend(&why, ": ", large_are_lost(down.lost_packet));
     }
     if (is_up) {

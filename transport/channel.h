@@ -132,6 +132,9 @@ class Channel final : LinkOwner, InboxOwner {
 
   // Whether the peer has closed that context, and the error that says so.
   bool has_left(uint64_t context) const;
+  // Whether the peer has closed that context, or has said goodbye. A goodbye alone fails nothing:
+  // messages may still be on their way by other links.
+  bool has_left_in_order(uint64_t context) const { return peer_left_ || has_left(context); }
   absl::Status left_error() const;
   bool failed() const { return !failure_.ok(); }
   // Whether the peer is gone, cannot be reached any more, or has left that context.
@@ -171,6 +174,7 @@ class Channel final : LinkOwner, InboxOwner {
     Outage outage;
     Nanos still_since = 0;         // the link that was there before; 0: it did not stand still
     bool ack_when_landed = false;  // the segment at hand
+    uint32_t landing = 0;          // its bytes
     bool ack_due = false;
     bool is_bursting = false;  // the peer does not have all of a burst; see RateTrial
     Nanos burst_at = 0;
@@ -227,8 +231,8 @@ class Channel final : LinkOwner, InboxOwner {
   void on_link_down(const Link& by, const wire::LinkDown& down);
   void log_link_up(Rail rail);
   static uint32_t lost_packet(const Port& port);
-  void note_large_frames(Rail rail, uint32_t lost_packet, absl::string_view way);
-  void trust_large_frames(Rail rail, Nanos time);
+  void note_large_frames(Rail rail, uint32_t lost_packet, Outage::Way way);
+  void note_passed(Rail rail, uint32_t bytes, Outage::Way way);
   void check_peer();
   bool is_shown_dead(Nanos time) const;
   RailMask usable() const;
@@ -263,10 +267,6 @@ class Channel final : LinkOwner, InboxOwner {
   static constexpr Nanos kBadNews = 500 * kMillisecond;
   // How long a process that leaves waits for an attempt to connect, longer than a handshake takes.
   static constexpr Nanos kConnectingTime = 100 * kMillisecond;
-  // How long a link lives, and how many bytes it carries, where the one before has lost large
-  // frames, before large ones are taken to get through.
-  static constexpr Nanos kTimeToShow = 2 * kSecond;
-  static constexpr uint64_t kMuch = 64 << 10;
   static constexpr Nanos kSuspense = 10 * kMillisecond;  // while a link is suspected
 
   ChannelOwner& owner_;

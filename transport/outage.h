@@ -3,6 +3,9 @@
 // decides what of that the log tells at its default level.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
@@ -18,6 +21,9 @@ class Outage {
   // The log tells of one outage in so much time, and of its end: a link may come and go for hours.
   static constexpr Nanos kQuiet = 10 * kSecond;
 
+  // The way that frames take between this process and the peer.
+  enum class Way { kTo, kFrom };
+
   // The link has died, or is wanted for the first time. Nothing if it is missing already.
   void begin(Nanos time) {
     if (since_ == 0) since_ = time;
@@ -26,7 +32,7 @@ class Outage {
   // that loses large frames each new link comes up, and shows nothing by that.
   bool end() {
     since_ = 0;
-    return lost_packet_ == 0 && std::exchange(is_told_, false);
+    return lost_packet() == 0 && std::exchange(is_told_, false);
   }
   // Whether to tell of this outage now; the caller does so.
   bool tell(Nanos time) {
@@ -35,34 +41,41 @@ class Outage {
     told_at_ = time;
     return true;
   }
-  // A link passed small frames, and lost packets of up to so many bytes, more than 0. Whether to
-  // tell so now, though the outage has been told of.
-  bool lose_large(uint32_t packet, Nanos time) {
-    if (std::exchange(lost_packet_, packet) != 0) return false;
+  // A link passed small frames that way, and lost packets of up to so many bytes, more than 0.
+  // Whether to tell so now, though the outage has been told of.
+  bool lose_large(Way way, uint32_t packet, Nanos time) {
+    const bool is_known = lost_packet() != 0;
+    lost(way) = packet;
+    if (is_known) return false;
     const bool is_quiet = large_told_at_ != 0 && time - large_told_at_ < kQuiet;
     is_told_ = true;
     if (!is_quiet) large_told_at_ = told_at_ = time;
     return !is_quiet;
   }
-  // A link passes large frames. Whether one before did not.
-  bool pass_large() {
-    if (lost_packet_ == 0) return false;
+  // A segment of so many bytes has gone that way. Only one that is larger than the lost packets
+  // shows that such packets get through. Returns whether they are lost neither way any more, though
+  // they were until now.
+  bool pass(Way way, uint32_t bytes) {
+    if (lost(way) == 0 || bytes <= lost(way)) return false;
+    lost(way) = 0;
+    if (lost_packet() != 0) return false;
     is_told_ = false;
-    lost_packet_ = 0;
     return true;
   }
-  // The size of packets that are lost, bytes; 0: none are, as far as is known.
-  uint32_t lost_packet() const { return lost_packet_; }
+  // The size of packets that are lost either way, bytes; 0: none are, as far as is known.
+  uint32_t lost_packet() const { return std::max(lost_[0], lost_[1]); }
 
   Nanos since() const { return since_; }  // 0: there is none
   bool is_long(Nanos time) const { return since_ != 0 && time - since_ >= kLong; }
 
  private:
+  uint32_t& lost(Way way) { return lost_[static_cast<size_t>(way)]; }
+
   Nanos since_ = 0;
   Nanos told_at_ = 0;
   Nanos large_told_at_ = 0;
   bool is_told_ = false;
-  uint32_t lost_packet_ = 0;
+  std::array<uint32_t, 2> lost_{};  // bytes of a packet, by the way
 };
 
 }  // namespace nezha

@@ -106,12 +106,15 @@ class RecvOptions : public PointToPointOptions {
   void setSource(int rank) { setSources({rank}); }
 
   /// The message may come from any of these ranks. There must be one, and none may be there twice.
+  /// The receive starts once all of them are in the store. Until then later operations of this
+  /// context wait behind it, because they start in order.
   void setSources(std::vector<int> ranks) {
     sources_ = std::move(ranks);
     is_any_ = false;
   }
 
-  /// The message may come from any rank, this one included.
+  /// The message may come from any rank, this one included. The receive starts once all ranks are
+  /// in the store. Until then later operations of this context wait behind it, as with setSources.
   void setAnySource() {
     sources_.clear();
     is_any_ = true;
@@ -152,9 +155,12 @@ class RecvOptions : public PointToPointOptions {
 /// of the context, by stripes. Thread-safe.
 ///
 /// Throws InvalidArgument (nothing was started), or IoError / TimeoutError (see there), which name
-/// the rank, the rail and what was tried; also if the receive asks for another size, which both
-/// ranks hear. Each of them breaks the context, as it does of a collective. A rail that dies is no
-/// error while another one joins the two ranks.
+/// the rank, the rail and what was tried. Each of them breaks the context, as it does of a
+/// collective. A rail that dies is no error while another one joins the two ranks.
+///
+/// A receive that asks for another size breaks the context, too, and both ranks get an error. The
+/// send throws this error only if it is still waiting. If the message was small enough to wait at
+/// the destination, the send has returned by then, and a later call on this context throws.
 NEZHA_EXPORT void send(const SendOptions& options);
 
 /// Starts one send and returns. It goes on by itself, and throws InvalidArgument (nothing was
@@ -168,7 +174,8 @@ NEZHA_EXPORT void send(const SendOptions& options);
 ///
 /// A receive from several ranks connects to all of them. It fails if one of them dies or cannot be
 /// reached, but not if one that it is connected to leaves the context in good order, as long as
-/// another one is left.
+/// another one is left. A rank leaves in good order if it destroys the context, or if its process
+/// ends by exit().
 ///
 /// Throws InvalidArgument (nothing was started), or IoError / TimeoutError (see there), which name
 /// the rank, the rail and what was tried; also if the message has another size, which both ranks

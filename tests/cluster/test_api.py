@@ -24,6 +24,7 @@ RANKS_PER_HOST = {
     "nothing-sent-by-any": 2,
     "other-counts": 2,
     "other-elements": 2,
+    "source-that-exits": 2,
     "sources-that-leave": 2,
     "splits": 2,
     "strangers": 2,

@@ -135,8 +135,11 @@ def test_log(bed: Testbed, which: str) -> None:
             assert told.count("\n") == 1, rank.process.stderr
         bed.heal(1, "eth1")
         bed.exec(1, [tool("nft"), "flush", "ruleset"])
-        for rank in work.ranks:
-            rank.process.wait_for("large frames get through to rank . of 2 .* again", job.PATIENCE)
+        # Of frames that were lost one way only, each end names that way.
+        ways = ["to", "from"] if which == "incoming" else ["(to|from)"] * 2
+        for rank, way in zip(work.ranks, ways):
+            pattern = f"large frames get through {way} rank . of 2 .* on eth1 again"
+            rank.process.wait_for(pattern, job.PATIENCE)
         work.stop()
         work.succeed()
 

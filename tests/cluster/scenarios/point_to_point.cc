@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <memory>
@@ -378,7 +379,13 @@ void nothing_sent_by_any(World& world) {
     auto options = into(context, values, 7);
     options.setSources({0, 2, 3});
     options.setTimeout(milliseconds(300));
-    const std::string text = thrown<nezha::TimeoutError>([&] { nezha::recv(options); });
+    std::string text;
+    try {
+      nezha::recv(options);
+    } catch (const nezha::TimeoutError& error) {
+      text = error.what();
+      check(error.ranks() == std::vector<int>{0, 2, 3}, "the error is about other ranks: " + text);
+    }
     check_mentions(text, "recv from any of ranks 0, 2 and 3 (tag 7, 40 bytes)");
     check_mentions(text, "ranks 0, 2 and 3 have sent nothing by the tag 7");
     for (const int rank : {0, 2, 3}) world.await("heard " + std::to_string(rank));
@@ -438,6 +445,35 @@ void sources_that_leave(World& world) {
   }
   context.reset();
   world.tell("left " + std::to_string(world.rank));
+}
+
+// One of the ranks that a receive waits for ends by exit(), with its contexts open.
+void source_that_exits(World& world) {
+  const auto context = world.join();
+  const auto other = world.join_again("other");
+  check_works(context, 1);
+  check_works(other, 1);
+  std::vector<uint32_t> values(10), never(10);
+  if (world.rank == 1) {
+    world.await("posted");
+    std::exit(0);
+  }
+  if (world.rank == 2) {
+    world.await("gone");
+    return nezha::send(to(context, 0, message(2, 1, 10)));
+  }
+  if (world.rank != 0) return world.await("over");
+  auto options = into(context, values);
+  options.setSources({1, 2});
+  nezha::Handle several = nezha::recvAsync(options);
+  world.tell("posted");
+  check_mentions(thrown<nezha::IoError>([&] { nezha::recv(from(other, 1, never)); }), "has left");
+  check(!several.test(), "over, though rank 2 is there");
+  world.tell("gone");
+  several.wait();
+  check(several.source() == 2, "from another rank than 2");
+  check_is(values, 2, 1);
+  world.tell("over");
 }
 
 // A message that would wait at a rank that asks for nothing any more. The two ranks stay connected
@@ -508,6 +544,48 @@ void exchange_and_destroyed_context(World& world) {
   world.tell("destroyed");
 }
 
+// Rank 0 gives a send up, and then a receive. Rank 1, which starts the other half later, learns who
+// has done so.
+void check_exchange_given_up(World& world, const std::function<void(nezha::Handle)>& give_up) {
+  for (const std::string kind : {"send", "recv"}) {
+    const auto context = world.join_again(kind);
+    check_works(context, 1);
+    const int peer = 1 - world.rank;
+    const bool is_sender = (kind == "send") == (world.rank == 0);
+    auto values = message(world.rank, 1, kLarge);
+    const auto start = [&] {
+      return is_sender ? nezha::sendAsync(to(context, peer, values))
+                       : nezha::recvAsync(from(context, peer, values));
+    };
+    if (world.rank == 1) {
+      world.await(kind + " given up");
+      const std::string text = thrown<nezha::IoError>([&] { start().wait(); });
+      check_mentions(text, "rank 0");
+      check_mentions(text, "cancelled");
+      world.tell(kind + " heard");
+      continue;
+    }
+    give_up(start());
+    check_is(values, 0, 1);
+    world.tell(kind + " given up");
+    check_mentions(thrown<nezha::IoError>([&] { start().wait(); }), "cancelled");
+    world.await(kind + " heard");
+  }
+}
+
+void exchange_dropped(World& world) {
+  check_exchange_given_up(world, [](const nezha::Handle&) {});
+}
+
+void exchange_cancelled(World& world) {
+  check_exchange_given_up(world, [](nezha::Handle handle) {
+    handle.cancel();
+    check(handle.test(), "not over");
+    check(handle.error() != nullptr && handle.source() == -1, "no error");
+    check_mentions(thrown<nezha::IoError>([&] { handle.wait(); }), "cancelled");
+  });
+}
+
 // All are over when it throws, and it throws what the first in the list does.
 void wait_all(World& world) {
   std::vector<nezha::Handle> none(3);
@@ -562,9 +640,12 @@ Scenarios of_point_to_point() {
           {"nothing-sent-by-any", nothing_sent_by_any},
           {"nobody-asks", nobody_asks},
           {"sources-that-leave", sources_that_leave},
+          {"source-that-exits", source_that_exits},
           {"send-to-one-that-left", send_to_one_that_left},
           {"early-exchange", early_exchange},
           {"exchange-and-destroyed-context", exchange_and_destroyed_context},
+          {"exchange-cancelled", exchange_cancelled},
+          {"exchange-dropped", exchange_dropped},
           {"wait-all", wait_all}};
 }
 

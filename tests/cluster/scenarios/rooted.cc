@@ -171,7 +171,7 @@ void broadcasts_each_way(World& world) {
   direct.setOutput(numbers.data(), numbers.size());
   direct.setAlgorithm(Algorithm::kDirect);
   check_mentions(thrown<nezha::InvalidArgument>([&] { nezha::broadcast(direct); }),
-                 "it does not go by direct but by binomial tree or ring");
+                 "it does not go by direct but by tree or ring");
 }
 
 }  // namespace

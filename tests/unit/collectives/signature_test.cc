@@ -96,7 +96,7 @@ TEST(Signature, AMismatchNamesCollectivesAndRoots) {
       EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
     }
   };
-  expect_parts(other_root, {"reduce to rank 70000", "reduce to rank 2", "binomial tree"});
+  expect_parts(other_root, {"reduce to rank 70000", "reduce to rank 2", "by tree"});
   slice.operation.collective = Collective::kBroadcast;
   expect_parts(message_info({}, slice, {ScheduleKind::kTree, 0, 0}, 20), {"broadcast from rank 2"});
   slice.operation.collective = Collective::kBarrier;

@@ -181,6 +181,32 @@ TEST_F(ExchangeTest, SizesThatDifferFailTheReceiveAndNameBothRanks) {
   }
 }
 
+// A process that ends by exit() says goodbye, and closes no context. It may also have closed the
+// context, and the link that carried the news may have died.
+TEST_F(ExchangeTest, AReceiveFromSeveralGoesOnWithoutARankThatHasSaidGoodbye) {
+  send(1, 0, 10);
+  receive({1});
+  Call& receiver = receive({1, 2});
+  settle_down();
+  networks_[0]->channel(1).say_goodbye();
+  settle_down();
+  EXPECT_EQ(receiver.task->poll(), Task::State::kRunning);
+  networks_[0]->allow = [](int, Rail) { return false; };
+  for (const Rail rail : {0, 1}) {
+    ASSERT_NE(networks_[0]->connection(rail), nullptr);
+    networks_[0]->break_connection(*networks_[0]->connection(rail), /*silent=*/false);
+  }
+  settle_down();
+  ASSERT_TRUE(networks_[0]->channel(0).failed());
+  EXPECT_EQ(receiver.task->poll(), Task::State::kRunning) << receiver.task->status();
+  send(2, 0, 20);
+  settle_down();
+  expect_message(receiver, 2, 20);
+  Call& alone = receive({1});
+  settle_down();
+  EXPECT_EQ(alone.task->poll(), Task::State::kFailed);
+}
+
 TEST_F(ExchangeTest, SaysWhomItWaitsFor) {
   EXPECT_EQ(receive({1}).task->describe().find("rank 1 has sent nothing by the tag 7 ("), 0u);
   EXPECT_EQ(receive({1, 0, 2}).task->describe().find(

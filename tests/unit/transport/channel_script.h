@@ -51,9 +51,9 @@ class ChannelScript : public ChannelTest {
     return result;
   }
   // All of a message at once.
-  TestSender& send(int side, uint64_t tag, size_t bytes) {
+  TestSender& send(int side, uint64_t tag, size_t bytes, RailMask rails = kAllRails) {
     TestSender& sender = *senders_.emplace_back(std::make_unique<TestSender>(tag, bytes));
-    sender.message = channel(side).open(info(tag, bytes), Route(), &sender);
+    sender.message = channel(side).open(info(tag, bytes), {.rails = rails}, &sender);
     channel(side).push(*sender.message, 0, sender.memory.data(), bytes);
     sender.settling = true;
     channel(side).settle(*sender.message);

@@ -79,6 +79,7 @@ class FakeLink final : public Link {
   uint64_t delivered() const override { return moved_; }
   uint64_t moved() const override { return moved_; }
   Nanos unanswered() const override { return here().unanswered; }
+  size_t largest_packet() const override { return 1500; }
   Packets packets() const override { return here().packets; }
   void send_burst(int frames) override {
     here().burst_frames += frames;

@@ -3,6 +3,7 @@
 // log tells, and since when the rail is missing.
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -232,6 +233,25 @@ class Warnings : public Unreachable {
            line.find(reason) != std::string::npos;
   }
 
+  // Side 0 sends by rail b, where large frames to side 1 vanish until the rail is closed.
+  void lose_large_frames() {
+    receive(1, 1, kLarge);
+    FakeConnection* connection = network_->connection(1);
+    ASSERT_NE(connection, nullptr);
+    network_->break_connection(*connection, /*silent=*/true);
+    for (auto& end : connection->ends) end.readable = 0;
+    connection->ends[0].unanswered = 1;  // side 1's machine confirms small frames
+    close(refused(), [](int, Rail rail) { return rail == 0; });
+    send(0, 1, kLarge);
+    pass(kSecond);
+  }
+  void pass_by_b(int from, size_t bytes) {
+    ++tag_;
+    receive(1 - from, tag_, bytes);
+    send(from, tag_, bytes, rail_bit(1));
+    pass(50 * kMillisecond);
+  }
+
   LogLines log_;
   uint64_t tag_ = 1000;
 };
@@ -305,6 +325,46 @@ TEST_F(Warnings, OneThatGoesForGoodAfterItsFlappingIsToldOf) {
   const std::vector<std::string> lines = warnings();
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_TRUE(is_of_outage(lines[0], "nobody listens")) << lines[0];
+}
+
+TEST_F(Warnings, LargeFramesGetThroughAgainOnceALargeSegmentHasGoneThatWay) {
+  connect(2);
+  lose_large_frames();
+  const std::string rest =
+      ", though small ones do: check the MTU of all hosts and switches on the path";
+  const std::string lost =
+      "warning: large frames (packets of up to 1500 bytes) do not get through ";
+  EXPECT_EQ(
+      log_.take("large frames"),
+      (std::vector<std::string>{lost + "to side 1 on b" + rest, lost + "from side 0 on b" + rest}));
+  close(refused(), [](int, Rail) { return true; });
+  for (int i = 0; i < 100; ++i) {
+    pass_by_b(0, 500);
+    pass_by_b(1, 500);
+  }
+  EXPECT_EQ(log_.take("again"), std::vector<std::string>()) << "of small segments";
+  for (int i = 0; i < 20; ++i) {
+    pass_by_b(0, 1500);
+    pass_by_b(1, 256 << 10);
+  }
+  EXPECT_EQ(log_.take("again"), std::vector<std::string>()) << "of the other way";
+  EXPECT_NE(channel(0).describe().find("large frames"), std::string::npos);
+  pass_by_b(0, 256 << 10);
+  const std::vector<std::string> lines = log_.take("again");
+  EXPECT_EQ(std::set<std::string>(lines.begin(), lines.end()),
+            (std::set<std::string>{"warning: large frames get through to side 1 on b again",
+                                   "warning: large frames get through from side 0 on b again"}));
+  EXPECT_EQ(lines.size(), 2u);
+  EXPECT_EQ(channel(0).describe(), "a: connected; b: connected");
+}
+
+TEST_F(Warnings, ThereAreNoneOfALinkThatAPeerNamesByNoId) {
+  connect(2);
+  FakeLink* link = network_->connection(0)->ends[1].link;
+  link->send(wire::FrameType::kLinkDown, encode(wire::LinkDown{.link = 0, .lost_packet = 9000}));
+  pass(kSecond);
+  EXPECT_EQ(log_.take(), std::vector<std::string>());
+  EXPECT_EQ(channel(0).describe(), "a: connected; b: connected");
 }
 
 TEST_F(Warnings, ThereAreNoneOfThePeersEnd) {
