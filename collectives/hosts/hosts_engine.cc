@@ -144,14 +144,16 @@ ScheduleKind best_of_other(int ranks, const Operation& op) {
     case Collective::kBarrier:
       return ScheduleKind::kDissemination;
     case Collective::kAllgather:
-      return suits_bruck(op.bytes()) ? ScheduleKind::kBruck : ScheduleKind::kRing;
+      return suits_bruck(ranks, op.bytes()) ? ScheduleKind::kBruck : ScheduleKind::kRing;
     case Collective::kReduceScatter:
-      return schedule_kind(best_reduce_scatter(op.bytes(), op.reproducible || !op.commutative));
+      return schedule_kind(
+          best_reduce_scatter(ranks, op.bytes(), op.reproducible || !op.commutative));
     case Collective::kGather:
     case Collective::kScatter:
       return is_small ? ScheduleKind::kTree : ScheduleKind::kDirect;
     // In pairwise exchange a rank that is ahead sends to one that is still busy with another.
     case Collective::kAlltoall:
+      return suits_bruck_alltoall(ranks, op.bytes()) ? ScheduleKind::kBruck : ScheduleKind::kDirect;
     case Collective::kAlltoallv:
     case Collective::kGatherv:
     case Collective::kScatterv:

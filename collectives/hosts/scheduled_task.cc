@@ -35,6 +35,7 @@ ScheduledTask::ScheduledTask(const Schedule& schedule, const Group& group, const
       message.channel = group.channels[static_cast<size_t>(transfer.peer)];
       message.rounds = &rounds;
       message.total = rounds.total(transfer.chunks);
+      left_ += message.total;
       return message;
     };
     stage.outgoing.reserve(step.sends.size());
@@ -44,7 +45,7 @@ ScheduledTask::ScheduledTask(const Schedule& schedule, const Group& group, const
     for (const Transfer& transfer : step.receives) {
       Incoming& incoming = add(stage.incoming, transfer, received_);
       incoming.use = step.use;
-      incoming.index = arrivals_++;
+      incoming.index = messages_++;
     }
   }
   copies_input_ = slice_.operation.input == slice_.operation.output && overwrites_what_it_sends();
@@ -121,7 +122,7 @@ ScheduledTask::Round& ScheduledTask::round(size_t index) {
   const auto [entry, is_new] = live_.try_emplace(index);
   Round& round = entry->second;
   if (!is_new) return round;
-  round.arrivals.resize(arrivals_);
+  round.arrivals.resize(messages_);
   for (const Stage& stage : stages_) {
     for (const Incoming& in : stage.incoming) {
       const bool is_empty = in.total == 0 && index == 0;
@@ -351,6 +352,7 @@ std::byte* ScheduledTask::Incoming::place(uint64_t offset, size_t length) {
 
 void ScheduledTask::Incoming::landed(uint64_t offset, size_t length, Rail) {
   received += length;
+  task->note_progress(length);
   complete = received == total;
   if (complete) ticket = nullptr;  // the inbox's is gone
   const size_t index_of_round = rounds->locate(chunks, offset).round;
@@ -369,7 +371,13 @@ void ScheduledTask::Incoming::mismatched(const wire::MessageInfo& theirs) {
 void ScheduledTask::Outgoing::released(uint64_t offset, size_t length) {
   const size_t index = rounds->locate(chunks, offset).round;
   task->round(index).unreleased -= length;
+  task->note_progress(length);
   task->forget_if_done(index);
+}
+
+void ScheduledTask::note_progress(size_t bytes) {
+  left_ -= bytes;
+  pace_.add(bytes, now());
 }
 
 void ScheduledTask::Outgoing::settled() {

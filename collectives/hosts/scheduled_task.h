@@ -14,6 +14,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "collectives/engine.h"
+#include "collectives/hosts/arrivals.h"
 #include "collectives/hosts/rounds.h"
 #include "collectives/hosts/schedule.h"
 
@@ -26,6 +27,11 @@ class ScheduledTask final : public Task {
 
   void start(const EnginePlan& plan);
   std::string describe() const override;
+  // Of blocks. Sums of the other collectives are in the way of what others wait for.
+  bool has_slack() const override {
+    return slice_.operation.blocks != nullptr && pace_.has_slack(left_, now());
+  }
+  Nanos rest() const override { return pace_.rest(left_, now()); }
 
  private:
   // A transfer's message: what it moves in all rounds, one after the other.
@@ -78,6 +84,7 @@ class ScheduledTask final : public Task {
   };
 
   void take_relay();
+  void note_progress(size_t bytes);
   bool overwrites_what_it_sends() const;
   Round& round(size_t index);
   void begin(size_t index);
@@ -105,8 +112,10 @@ class ScheduledTask final : public Task {
   Buffer relay_;                 // the output, where the caller's has no room for all of it
   std::byte* result_ = nullptr;  // where this rank's block goes from there; null: it goes nowhere
   std::vector<Stage> stages_;
-  size_t sends_ = 0;  // messages, but those of an agreement
-  size_t arrivals_ = 0;
+  size_t sends_ = 0;     // messages, but those of an agreement
+  size_t messages_ = 0;  // that come
+  uint64_t left_ = 0;    // bytes that have yet to come, or to be released
+  Arrivals pace_;        // of these
   bool copies_input_ = false;
   bool started_ = false, settling_ = false;
   size_t begun_ = 0, completed_ = 0;  // rounds; these have been from the first one on

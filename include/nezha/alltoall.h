@@ -32,10 +32,9 @@ class AlltoallvOptions : public BlocksOptions {
 };
 
 /// Runs one alltoall. Returns when this rank's result is complete and its input is no longer read.
-/// Algorithms: kDirect, which is the default, kPairwise, and kBruck, which takes few
-/// connections, and memory for one more vector and for half a vector for each message that is under
-/// way. It goes over all rails of the
-/// context, by stripes. Thread-safe.
+/// Algorithms: kDirect, kPairwise, and kBruck, which kAuto takes for the smallest blocks among many
+/// ranks. kBruck takes few connections, and memory for one more vector and for half a vector for
+/// each message that is under way. It goes over all rails of the context, by stripes. Thread-safe.
 ///
 /// Throws InvalidArgument (nothing was started), or IoError / TimeoutError (see there), which name
 /// the rank, the rail and what was tried; also if ranks disagree on the collective, the number of
