@@ -25,10 +25,9 @@ namespace {
 // Of how many operations that take long the other ranks are told: what blocks the others is an old
 // one.
 constexpr ptrdiff_t kTellsOf = 16;
-// How long a context that has lost a rank waits for news of others that died together with it: much
-// longer than it takes to find a process gone, and not long beside what it takes to go on without
-// it.
-constexpr Nanos kTogether = 200 * kMillisecond;
+// How long a context that has lost a rank waits for news of others that died together with it. A
+// rank to which the dead one had made its connections takes Refusals::kTimeToConnect to be sure.
+constexpr Nanos kTogether = 700 * kMillisecond;
 constexpr Nanos kLook = 10 * kMillisecond;  // between two looks at whether more ranks are dead
 
 }  // namespace
