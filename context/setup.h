@@ -21,9 +21,9 @@ namespace nezha {
 struct Setup {
   // What the caller gave, of a rank whose record is not published yet. Throws InvalidArgument, and
   // tells the other ranks why, if rank and size are missing or wrong.
-  Setup(std::shared_ptr<Directory::Store> store, ContextOptions options);
+  Setup(std::shared_ptr<Directory::Store> store, ContextOptions given);
   // The context of those ranks of `parent`, which this one is among.
-  Setup(const Setup& parent, const std::vector<int>& group, UniqueId job);
+  Setup(const Setup& parent, const std::vector<int>& group, UniqueId id);
 
   int rank() const { return options.rank; }
   int size() const { return options.size; }

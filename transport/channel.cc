@@ -685,7 +685,7 @@ std::string Channel::state_of(Rail rail) const {
   const auto address = addresses_.find(device->name());
   if (address == addresses_.end()) return "the peer has no such rail";
   if (asked.link != nullptr) {
-    const std::string trouble = trouble_of(asked, true);
+    std::string trouble = trouble_of(asked, true);
     if (!trouble.empty()) return trouble;
     // That a link is up shows nothing of large frames.
     const uint32_t packet = asked.outage.lost_packet();
