@@ -53,7 +53,9 @@ void RequestMaker::check(const AllreduceOptions& options) const {
   if (options.outputs_.empty()) refuse(kName, "no output; set one");
   check_type(kName, options.output_type_);
   if (options.algorithm_.value_or(Algorithm::kAuto) > Algorithm::kBcube) {
-    refuse(kName, absl::StrCat("there is no algorithm ", static_cast<int>(*options.algorithm_)));
+    refuse(kName,
+           absl::StrCat("it does not go by ", algorithm_name(*options.algorithm_),
+                        " but by ring, recursive-doubling, halving-doubling, direct or bcube"));
   }
   check_reduction(kName, options);
   if (!options.inputs_.empty()) {
