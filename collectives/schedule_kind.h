@@ -31,7 +31,7 @@ constexpr ScheduleKind schedule_kind(Algorithm algorithm) {
   return static_cast<ScheduleKind>(algorithm);
 }
 
-// What goes from neighbour to neighbour.
+// Returns the schedule by which the collective goes from neighbour to neighbour.
 constexpr ScheduleKind around_ring(Collective collective) {
   const bool is_chain = collective == Collective::kBroadcast || collective == Collective::kReduce;
   return is_chain ? ScheduleKind::kChain : ScheduleKind::kRing;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the log says of a context when it is made.
+// The log tells of a context when it is made.
 #pragma once
 
 #include "context/setup.h"

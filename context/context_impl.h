@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is behind nezha::Context. It has a part for each job:
+// ContextImpl is behind nezha::Context. It has a part for each job:
 //
 //   Setup         what the context is made of
 //   Joining       how it comes to be
@@ -11,7 +11,7 @@
 //   Engines       engines that can be lost; Recovery is what is done without them
 //   RollCalls     what ranks tell each other of operations that take long
 //
-// What is left here is the life of the operations and the end of the context.
+// It keeps the life of the operations and the end of the context.
 #pragma once
 
 #include <memory>

@@ -83,24 +83,25 @@ bool suits_tree(int ranks, size_t bytes) {
   return bytes < kHop * static_cast<size_t>(hops) / static_cast<size_t>(std::max(rounds - 1, 1));
 }
 
-// Where the two that are compared cross was measured with 4, 8 and 16 ranks: docs/performance.md
-// has the times. They move the same bytes. The ring takes more rounds, and passes segments on as
-// they come.
+// The following functions compare two algorithms each, by times that were measured with 4, 8 and 16
+// ranks (docs/performance.md). The ring moves as many bytes as the other algorithm. It takes more
+// rounds, and passes segments on as they come.
 
-// Between 4 and 16 KiB a rank with 4 and 8 ranks, and at 16 KiB with 16.
+// The two cross between 4 and 16 KiB a rank with 4 and 8 ranks, and at 16 KiB with 16.
 bool suits_bruck(int ranks, size_t bytes) {
   const auto size = static_cast<size_t>(ranks);
   return bytes < size * size * (1 << 10);
 }
 
-// Between 4 and 16 KiB a rank.
+// The two cross between 4 and 16 KiB a rank.
 Algorithm best_reduce_scatter(int ranks, size_t bytes, bool over_tree) {
   if (over_tree) return Algorithm::kDirect;
   const bool is_small = bytes < static_cast<size_t>(ranks) * (8 << 10);
   return is_small ? Algorithm::kHalvingDoubling : Algorithm::kRing;
 }
 
-// Between 64 and 1024 bytes a block with 8 and 16 ranks. With 4 ranks it gains nothing.
+// The two cross between 64 and 1024 bytes a block with 8 and 16 ranks. With 4 ranks Bruck's
+// algorithm gains nothing.
 bool suits_bruck_alltoall(int ranks, size_t bytes) {
   return ranks >= 8 && bytes <= static_cast<size_t>(ranks) * 256;
 }

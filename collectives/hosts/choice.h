@@ -41,8 +41,8 @@ bool suits_bruck(int ranks, size_t bytes);
 // For a reduce_scatter of so many bytes. `over_tree`: of those that sum over the tree of ranks.
 Algorithm best_reduce_scatter(int ranks, size_t bytes, bool over_tree);
 
-// Whether an alltoall of equal blocks, in which each rank sends so many bytes, goes by Bruck's
-// algorithm, and not directly.
+// Returns whether an alltoall of equal blocks, in which each rank sends so many bytes, goes by
+// Bruck's algorithm, and not directly.
 bool suits_bruck_alltoall(int ranks, size_t bytes);
 
 }  // namespace nezha

@@ -57,7 +57,7 @@ Schedule schedule_of_allreduce(ScheduleKind kind, int rank, int size) {
   }
 }
 
-// Of any kind but those that go from neighbour to neighbour.
+// Makes a schedule of any kind but those that go from neighbour to neighbour.
 Schedule schedule_of(const Operation& op, ScheduleKind kind, int rank, int size) {
   const bool is_direct = kind == ScheduleKind::kDirect;
   const bool is_tree = kind == ScheduleKind::kTree;
@@ -165,7 +165,7 @@ ScheduleKind best_of_other(int ranks, const Operation& op) {
   }
 }
 
-// What an algorithm that the collective has means there.
+// Returns the schedule that an algorithm of the collective stands for.
 ScheduleKind kind_of_other(Algorithm asked, const Operation& op) {
   if (asked == Algorithm::kRing) return around_ring(op.collective);
   const bool is_ordered = op.collective == Collective::kReduce && !op.commutative;

@@ -27,7 +27,7 @@ class ScheduledTask final : public Task {
 
   void start(const EnginePlan& plan);
   std::string describe() const override;
-  // Of blocks. Sums of the other collectives are in the way of what others wait for.
+  // A task of blocks has slack. The other collectives make sums that other ranks wait for.
   bool has_slack() const override {
     return slice_.operation.blocks != nullptr && pace_.has_slack(left_, now());
   }
