@@ -79,8 +79,7 @@ class Channel final : LinkOwner, InboxOwner {
             Rail rail = kAnyRail);
   void settle(OutMessage& message);
   void abandon(OutMessage& message) noexcept;
-  Inbox::Ticket* post(const wire::MessageInfo& info, Receiver* receiver,
-                      bool is_one_of_several = false);
+  Inbox::Ticket* post(const wire::MessageInfo& info, Receiver* receiver, bool asks = false);
   void cancel(Inbox::Ticket* ticket) noexcept;
   void set_awaited(Inbox::Ticket* ticket, bool is_awaited);
   // The context of that id is closed here: what comes for it is dropped. The peer is told once it
