@@ -191,6 +191,11 @@ void Channel::settle(OutMessage& message) {
   scheduler_.pump();
 }
 
+void Channel::let_go(OutMessage& message) {
+  outbox_.let_go(message);
+  scheduler_.pump();
+}
+
 // Its caller gives up memory, which may not be had in part: neither this nor cancel() fails.
 void Channel::abandon(OutMessage& message) noexcept {
   try {

@@ -78,6 +78,7 @@ class Channel final : LinkOwner, InboxOwner {
   void push(OutMessage& message, uint64_t offset, const std::byte* data, size_t length,
             Rail rail = kAnyRail);
   void settle(OutMessage& message);
+  void let_go(OutMessage& message);
   void abandon(OutMessage& message) noexcept;
   Inbox::Ticket* post(const wire::MessageInfo& info, Receiver* receiver, bool asks = false);
   void cancel(Inbox::Ticket* ticket) noexcept;

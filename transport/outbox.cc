@@ -80,6 +80,17 @@ void Outbox::settle(OutMessage& message) {
   if (!try_settle(message)) settling_.push_back(number);
 }
 
+void Outbox::let_go(OutMessage& message) {
+  if (message.header_.info.total == 0) announce(message);
+  for (OutSegment* segment : message.live_) {
+    if (segment->length > 0 && !segment->retained) retain(*segment);
+  }
+  trace_step("settled {} {}", fmt::ptr(this), message.number());
+  message.sender_ = nullptr;
+  --open_;
+  finish_if_acked(message);
+}
+
 void Outbox::abandon(OutMessage& message) {
   if (message.sender_ == nullptr) return;
   message.sender_ = nullptr;

@@ -80,6 +80,10 @@ class Outbox {
   // All has been pushed: release the memory as soon as it can be, by copying if that is little.
   // A message of no bytes is sent by this.
   void settle(OutMessage& message);
+  // All has been pushed: what is not acknowledged is copied, however much it is, and the message
+  // goes on without its sender, which hears no more of it. Throws OutOfMemory, with the message as
+  // it was.
+  void let_go(OutMessage& message);
   // The sender's memory is released now, whatever that costs. The message may never arrive.
   void abandon(OutMessage& message);
 

@@ -213,9 +213,11 @@ void Member::send(Completions& completions, int rank, uint64_t tag, const std::b
   auto sending = std::make_unique<Sending>(completions, connected_peer(rank), tag);
   Sending& started = *sending;
   completions.add(std::move(sending));
-  started.start(data, bytes, 0, /*is_synchronous=*/true);
+  started.start(data, bytes);
 }
 
+// Gloo's algorithms on bound buffers write to what they have sent, and destroy the buffer, without
+// waiting: its own device has copied the message into a socket by then, if it is not long.
 void Member::send_bound(Completions& completions, int rank, int slot, const std::byte* data,
                         size_t bytes, uint64_t place) {
   check_process();
@@ -223,7 +225,7 @@ void Member::send_bound(Completions& completions, int rank, int slot, const std:
   auto sending = std::make_unique<Sending>(completions, connected_peer(rank), bound_tag(slot));
   Sending& started = *sending;
   completions.add(std::move(sending));
-  started.start(data, bytes, place, /*is_synchronous=*/false);
+  started.start_copy(data, bytes, place);
 }
 
 void Member::receive(Completions& completions, const std::vector<int>& ranks, uint64_t tag,

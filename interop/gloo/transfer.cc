@@ -18,7 +18,19 @@ constexpr size_t kMostDescribed = 4;  // peers, in an error
 
 // ---- A send ------------------------------------------------------------------------------------
 
-void Sending::start(const std::byte* data, size_t bytes, uint64_t place, bool is_synchronous) {
+void Sending::start(const std::byte* data, size_t bytes) {
+  open(data, bytes, 0, /*is_synchronous=*/true);
+  if (message_ != nullptr) peer_.channel()->settle(*message_);  // else it has failed
+}
+
+void Sending::start_copy(const std::byte* data, size_t bytes, uint64_t place) {
+  open(data, bytes, place, /*is_synchronous=*/false);
+  if (message_ == nullptr) return;
+  peer_.channel()->let_go(*message_);
+  settled();
+}
+
+void Sending::open(const std::byte* data, size_t bytes, uint64_t place, bool is_synchronous) {
   peer_.add(*this);
   peer_.sends().add(*this);
   Channel& channel = *peer_.channel();
@@ -27,7 +39,6 @@ void Sending::start(const std::byte* data, size_t bytes, uint64_t place, bool is
                    {.is_synchronous = is_synchronous}, this);
   message_ = message;
   if (bytes > 0) channel.push(*message, 0, data, bytes);
-  if (message_ != nullptr) channel.settle(*message);  // else it has failed
 }
 
 void Sending::settled() {

@@ -47,15 +47,18 @@ class Sending final : public Transfer, Sender {
  public:
   Sending(Completions& owner, Peer& peer, uint64_t tag) : Transfer(owner, tag), peer_(peer) {}
 
-  // `place`: where the receiver puts the message in its buffer, bytes. `is_synchronous`: it ends
-  // only once the receiver has asked for it. May end before it returns.
-  void start(const std::byte* data, size_t bytes, uint64_t place, bool is_synchronous);
+  // Ends once the receiver has asked for it. May end before it returns.
+  void start(const std::byte* data, size_t bytes);
+  // Ends before it returns: the message is copied as far as it has not arrived. `place`: where the
+  // receiver puts it in its buffer, bytes.
+  void start_copy(const std::byte* data, size_t bytes, uint64_t place);
 
   void withdraw() override;
   bool fails_with(Peer& /*peer*/) override { return true; }
   std::string describe() const override;
 
  private:
+  void open(const std::byte* data, size_t bytes, uint64_t place, bool is_synchronous);
   void released(uint64_t /*offset*/, size_t /*length*/) override {}
   void settled() override;
   void failed(const absl::Status& why) override;

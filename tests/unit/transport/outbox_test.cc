@@ -405,6 +405,34 @@ TEST_F(SynchronousTest, FailsWithItsPeerThoughAllOfItIsAcknowledged) {
   EXPECT_EQ(sender_.failures.size(), 1u);
 }
 
+// ---- Messages that go on without their senders ---------------------------------------------
+
+TEST_F(OutboxTest, AMessageThatWasLetGoIsCopiedAndItsSenderHearsNoMoreOfIt) {
+  FakeSender sender;
+  std::string text = "abc";
+  OutMessage* message = send(1, text, &sender);
+  outbox_.let_go(*message);
+  text = "xyz";
+  EXPECT_FALSE(outbox_.wanted());
+  EXPECT_TRUE(outbox_.pending());
+  up(0);
+  ASSERT_EQ(link(0).unacked_segments.size(), 1u);
+  EXPECT_EQ(text_of(*link(0).unacked_segments.front()), "abc");
+  write_all(0);
+  ack_all(0);
+  EXPECT_FALSE(outbox_.pending());
+  EXPECT_EQ(outbox_.retained_bytes(), 0u);
+  EXPECT_EQ(sender.settlements, 0);
+  EXPECT_TRUE(sender.releases.empty());
+}
+
+TEST_F(OutboxTest, AMessageOfNoBytesThatWasLetGoIsSent) {
+  FakeSender sender;
+  outbox_.let_go(*outbox_.open(info(1, 0), Route(), &sender));
+  up(0);
+  EXPECT_EQ(link(0).unacked_segments.size(), 1u);
+}
+
 // ---- Failure ---------------------------------------------------------------------------------
 
 TEST_F(OutboxTest, AllSendersFailOnce) {
