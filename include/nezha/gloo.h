@@ -3,12 +3,14 @@
 /// and algorithms.
 #pragma once
 
+#include <gloo/context.h>
 #include <gloo/transport/device.h>
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "nezha/context.h"
 #include "nezha/export.h"
 
 namespace nezha {
@@ -43,5 +45,14 @@ struct GlooDeviceOptions {
 /// has no descriptor, thread or memory left.
 NEZHA_EXPORT std::shared_ptr<::gloo::transport::Device> glooDevice(
     const GlooDeviceOptions& options = {});
+
+/// Returns nezha's own context of the ranks of a connected Gloo context, over the same rails and
+/// connections: nezha::allreduce and all else runs on it, beside what Gloo does. Its operations
+/// match none of Gloo's. Every rank has it, without a word between them, and it lives as long as
+/// anybody holds it. It has the options of the NEZHA_ variables, and the device's rails.
+///
+/// Null if the Gloo context is not over a device of nezha's, is not connected, or has one rank
+/// only. Thread-safe.
+NEZHA_EXPORT std::shared_ptr<Context> glooContext(::gloo::Context& context);
 
 }  // namespace nezha
