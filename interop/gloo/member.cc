@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/environment.h"
 #include "context/context_impl.h"
 #include "context/departure.h"
 #include "context/raise.h"
@@ -78,6 +79,7 @@ void Member::join(const std::vector<std::string>& rails) {
       Setup(endpoint_, acquaintances_, std::move(options), kCollectivesJob));
   impl->join();
   record_ = *acquaintances_->own();
+  record_.settings += " collectives=" + environment("NEZHA_GLOO_COLLECTIVES");
   context_ = ContextImpl::in_context(std::move(impl));
   auto address = Address::of(record_);
   if (!address.ok()) refuse(rank_of_, address.status());
