@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string>
 
+#include "interop/preload/notice.h"
 #include "interop/preload/original.h"
 #include "nezha/gloo.h"
 
@@ -15,6 +16,7 @@ namespace gloo::transport::tcp {
 // NEZHA_RAILS says whether there is anything to take over.
 __attribute__((visibility("default"))) std::shared_ptr<::gloo::transport::Device> CreateDevice(
     const struct attr& attr) {
+  nezha::preload::note_use();
   const char* rails = std::getenv("NEZHA_RAILS");
   if (rails != nullptr && *rails != '\0') return nezha::glooDevice();
   using Create = std::shared_ptr<::gloo::transport::Device>(const struct attr&);
