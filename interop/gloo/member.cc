@@ -226,8 +226,9 @@ void Member::receive(Completions& completions, const std::vector<int>& ranks, ui
   }
   const Entry entry(*this);
   std::vector<Peer*> peers;
-  absl::Status lost = absl::InvalidArgumentError("a receive from no rank");
+  absl::Status lost = absl::InvalidArgumentError("a receive from no rank but this one");
   for (const int rank : ranks) {
+    if (rank == rank_) continue;  // "any rank" has it in the list, and nothing comes from it
     Peer& source = peer(rank);
     if (absl::Status status = source.status(); !status.ok()) {
       lost = std::move(status);
