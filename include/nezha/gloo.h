@@ -18,7 +18,7 @@ namespace nezha {
 /// What a Gloo device is made of.
 struct GlooDeviceOptions {
   /// The rails, as in ContextOptions::rails. Empty: NEZHA_RAILS, or, without it, all that is found.
-  /// Rails of switches are left out: Gloo's algorithms add up by themselves.
+  /// Rails of switches are left out: Gloo's algorithms add up by themselves, and by any function.
   std::vector<std::string> rails;
 };
 

@@ -10,7 +10,9 @@
 #include "common/environment.h"
 #include "context/context_impl.h"
 #include "context/departure.h"
+#include "context/rails.h"
 #include "context/raise.h"
+#include "context/settings.h"
 #include "nezha/context.h"
 #include "nezha/errors.h"
 
@@ -74,6 +76,14 @@ void Member::join(const std::vector<std::string>& rails) {
   options.rank = rank_;
   options.size = size_;
   options.rails = rails;
+  if (const absl::Status status = check_environment(); !status.ok()) refuse(rank_of_, status);
+  const absl::Status complete = complete_own_options(options);
+  if (!complete.ok()) refuse(rank_of_, complete);
+  // A switch adds up what it knows, and Gloo's reduce functions may be any.
+  std::erase_if(options.rails, is_switch_rail);
+  if (options.rails.empty()) {
+    refuse(rank_of_, absl::InvalidArgumentError("a Gloo context needs a rail that is no switch's"));
+  }
   acquaintances_ = std::make_shared<Acquaintances>();
   auto impl = std::make_unique<ContextImpl>(
       Setup(endpoint_, acquaintances_, std::move(options), kCollectivesJob));
