@@ -25,7 +25,6 @@
 namespace {
 
 using nezha::preload::context_of;
-using nezha::preload::Kind;
 using nezha::preload::options_for;
 using nezha::preload::original;
 using nezha::preload::type_of;
@@ -64,8 +63,7 @@ __attribute__((visibility("default"))) void allreduce(const AllreduceOptions& op
     return original<void(const AllreduceOptions&)>("_ZN4gloo9allreduceERKNS_16AllreduceOptionsE")(
         opts);
   }
-  auto options =
-      options_for<nezha::AllreduceOptions>(context, Kind::kAllreduce, given.tag, given.timeout);
+  auto options = options_for<nezha::AllreduceOptions>(context, given.tag, given.timeout);
   const std::vector<void*> inputs = memory_of(given.in);
   if (!inputs.empty()) options.setInputs(*type, {inputs.begin(), inputs.end()}, given.elements);
   options.setOutputs(*type, memory_of(given.out), given.elements);
@@ -82,7 +80,7 @@ __attribute__((visibility("default"))) void reduce(ReduceOptions& opts) {
   if (context == nullptr || !type || !is_sound) {
     return original<void(ReduceOptions&)>("_ZN4gloo6reduceERNS_13ReduceOptionsE")(opts);
   }
-  auto options = options_for<nezha::ReduceOptions>(context, Kind::kReduce, opts.tag, opts.timeout);
+  auto options = options_for<nezha::ReduceOptions>(context, opts.tag, opts.timeout);
   options.setRoot(opts.root);
   const UnboundBuffer* input = opts.in ? opts.in.get() : opts.out.get();
   options.setInput(*type, input->ptr, opts.elements);
@@ -102,8 +100,7 @@ __attribute__((visibility("default"))) void broadcast(BroadcastOptions& opts) {
   if (opts.in && opts.in->ptr != opts.out->ptr && opts.out->size > 0) {
     std::memcpy(opts.out->ptr, opts.in->ptr, opts.out->size);
   }
-  auto options =
-      options_for<nezha::BroadcastOptions>(context, Kind::kBroadcast, opts.tag, opts.timeout);
+  auto options = options_for<nezha::BroadcastOptions>(context, opts.tag, opts.timeout);
   options.setRoot(opts.root);
   options.setOutput(kByte, opts.out->ptr, opts.out->size);
   nezha::preload::run(opts.timeout, [&] { nezha::broadcast(options); });
@@ -117,8 +114,7 @@ __attribute__((visibility("default"))) void allgather(AllgatherOptions& opts) {
   if (context == nullptr || !is_sound) {
     return original<void(AllgatherOptions&)>("_ZN4gloo9allgatherERNS_16AllgatherOptionsE")(opts);
   }
-  auto options =
-      options_for<nezha::AllgatherOptions>(context, Kind::kAllgather, opts.tag, opts.timeout);
+  auto options = options_for<nezha::AllgatherOptions>(context, opts.tag, opts.timeout);
   if (opts.in) options.setInput(kByte, opts.in->ptr, opts.in->size);
   options.setOutput(kByte, opts.out->ptr, opts.out->size);
   nezha::preload::run(opts.timeout, [&] { nezha::allgather(options); });
@@ -137,8 +133,7 @@ __attribute__((visibility("default"))) void allgatherv(AllgathervOptions& opts) 
     return original<void(AllgathervOptions&)>("_ZN4gloo10allgathervERNS_17AllgathervOptionsE")(
         opts);
   }
-  auto options =
-      options_for<nezha::AllgatherOptions>(context, Kind::kAllgatherv, opts.tag, opts.timeout);
+  auto options = options_for<nezha::AllgatherOptions>(context, opts.tag, opts.timeout);
   if (opts.in) options.setInput(kByte, opts.in->ptr, opts.in->size);
   options.setOutput(kByte, opts.out->ptr, bytes);
   nezha::preload::run(opts.timeout, [&] { nezha::allgather(options); });
@@ -152,8 +147,7 @@ __attribute__((visibility("default"))) void alltoall(AlltoallOptions& opts) {
   if (context == nullptr || !is_sound) {
     return original<void(AlltoallOptions&)>("_ZN4gloo8alltoallERNS_15AlltoallOptionsE")(opts);
   }
-  auto options =
-      options_for<nezha::AlltoallOptions>(context, Kind::kAlltoall, opts.tag, opts.timeout);
+  auto options = options_for<nezha::AlltoallOptions>(context, opts.tag, opts.timeout);
   options.setInput(kByte, opts.in->ptr, opts.in->size);
   options.setOutput(kByte, opts.out->ptr, opts.out->size);
   nezha::preload::run(opts.timeout, [&] { nezha::alltoall(options); });
@@ -168,8 +162,7 @@ __attribute__((visibility("default"))) void alltoallv(AlltoallvOptions& opts) {
   if (context == nullptr || !is_sound) {
     return original<void(AlltoallvOptions&)>("_ZN4gloo9alltoallvERNS_16AlltoallvOptionsE")(opts);
   }
-  auto options =
-      options_for<nezha::AlltoallvOptions>(context, Kind::kAlltoallv, opts.tag, opts.timeout);
+  auto options = options_for<nezha::AlltoallvOptions>(context, opts.tag, opts.timeout);
   // Gloo has the lengths in bytes, one block after the other.
   options.setInput(kByte, opts.in->ptr, opts.inLengthPerRank);
   options.setOutput(kByte, opts.out->ptr, opts.outLengthPerRank);
@@ -185,7 +178,7 @@ __attribute__((visibility("default"))) void gather(GatherOptions& opts) {
   if (context == nullptr || !is_sound) {
     return original<void(GatherOptions&)>("_ZN4gloo6gatherERNS_13GatherOptionsE")(opts);
   }
-  auto options = options_for<nezha::GatherOptions>(context, Kind::kGather, opts.tag, opts.timeout);
+  auto options = options_for<nezha::GatherOptions>(context, opts.tag, opts.timeout);
   options.setRoot(opts.root);
   options.setInput(kByte, opts.in->ptr, opts.in->size);
   if (is_root) options.setOutput(kByte, opts.out->ptr, opts.out->size);
@@ -202,8 +195,7 @@ __attribute__((visibility("default"))) void scatter(ScatterOptions& opts) {
   if (context == nullptr || !is_sound) {
     return original<void(ScatterOptions&)>("_ZN4gloo7scatterERNS_14ScatterOptionsE")(opts);
   }
-  auto options =
-      options_for<nezha::ScatterOptions>(context, Kind::kScatter, opts.tag, opts.timeout);
+  auto options = options_for<nezha::ScatterOptions>(context, opts.tag, opts.timeout);
   options.setRoot(opts.root);
   options.setOutput(kByte, opts.out->ptr, opts.out->size);
   std::vector<char> blocks;  // Gloo's may be anywhere, and nezha's are one after the other
@@ -223,8 +215,7 @@ __attribute__((visibility("default"))) void barrier(BarrierOptions& opts) {
   if (context == nullptr) {
     return original<void(BarrierOptions&)>("_ZN4gloo7barrierERNS_14BarrierOptionsE")(opts);
   }
-  const auto options =
-      options_for<nezha::BarrierOptions>(context, Kind::kBarrier, opts.tag, opts.timeout);
+  const auto options = options_for<nezha::BarrierOptions>(context, opts.tag, opts.timeout);
   nezha::preload::run(opts.timeout, [&] { nezha::barrier(options); });
 }
 

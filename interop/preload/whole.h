@@ -18,21 +18,6 @@
 
 namespace nezha::preload {
 
-// Gloo tells operations apart by their kind and their tag, nezha by their tag alone: so each kind
-// has other tags.
-enum class Kind : uint32_t {
-  kAllreduce,
-  kReduce,
-  kBroadcast,
-  kAllgather,
-  kAllgatherv,
-  kAlltoall,
-  kAlltoallv,
-  kGather,
-  kScatter,
-  kBarrier,
-};
-
 // Nothing where Gloo's own algorithm is to run: NEZHA_GLOO_COLLECTIVES says so, or the context is
 // not over nezha's device. The answer is the same on every rank.
 std::shared_ptr<Context> context_of(const std::shared_ptr<::gloo::Context>& context);
@@ -43,10 +28,10 @@ std::optional<DataType> type_of(size_t element_size);
 
 // How Gloo's options look to nezha's.
 template <typename Options>
-Options options_for(const std::shared_ptr<Context>& context, Kind kind, uint32_t tag,
+Options options_for(const std::shared_ptr<Context>& context, uint32_t tag,
                     std::chrono::milliseconds timeout) {
   Options options(context);
-  options.setTag(tag ^ (static_cast<uint32_t>(kind) << 28));
+  options.setTag(tag);
   // Gloo takes 0 for no time at all.
   options.setTimeout(std::max(timeout, std::chrono::milliseconds(1)));
   return options;
