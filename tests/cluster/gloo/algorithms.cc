@@ -135,14 +135,13 @@ void broadcast_one_to_all(Rank& rank, int root, size_t number, size_t count) {
   }
 }
 
-// How much each rank gets.
+// How much each rank gets: as much as there is of one size, or the first ones one more.
 std::vector<int> shares(int count, int size, bool even) {
   std::vector<int> shares;
-  int left = count;
-  for (int rank = 0; rank < size; ++rank) {
-    const int wanted = even ? (count + size - 1) / size : rank == size - 1 ? count : rank % 3;
-    shares.push_back(std::min(wanted, left));
-    left -= shares.back();
+  for (int rank = 0, left = count; rank < size; ++rank) {
+    const int wanted =
+        even ? (count + size - 1) / size : count / size + (rank < count % size ? 1 : 0);
+    left -= shares.emplace_back(std::min(wanted, left));
   }
   return shares;
 }
@@ -198,12 +197,10 @@ void add_algorithms(const Options& options, Cases& cases) {
     if (count * sizeof(float) > options.max_bytes) continue;
     const std::string tail = " " + std::to_string(count);
     add_sums<float>("float", 1, count, is_power, cases);
-    add_others(tail, count, 1, cases);
-    if (count > 0) {
-      for (const bool even : {true, false}) {
-        cases.push_back({"class reduce-scatter" + tail + (even ? "" : " uneven"),
-                         [=](Rank& rank) { reduce_scatter(rank, static_cast<int>(count), even); }});
-      }
+    if (options.size > 1) add_others(tail, count, 1, cases);
+    for (const bool even : {true, false}) {
+      cases.push_back({"class reduce-scatter" + tail + (even ? "" : " uneven"),
+                       [=](Rank& rank) { reduce_scatter(rank, static_cast<int>(count), even); }});
     }
     if (count * sizeof(float) >= static_cast<size_t>(options.size) && is_power &&
         options.size > 1) {
@@ -215,7 +212,7 @@ void add_algorithms(const Options& options, Cases& cases) {
   add_sums<float>("float", 3, 1000, is_power, cases);
   add_sums<uint64_t>("uint64", 1, 1021, is_power, cases);
   add_sums<gloo::float16>("float16", 1, 1021, is_power, cases);
-  add_others(" 1000 of 3", 1000, 3, cases);
+  if (options.size > 1) add_others(" 1000 of 3", 1000, 3, cases);
   cases.push_back({"class barrier all to all", run_twice<gloo::BarrierAllToAll>});
   cases.push_back({"class barrier all to one", run_twice<gloo::BarrierAllToOne>});
 }

@@ -15,6 +15,8 @@ using std::chrono::milliseconds;
 using Buffer = std::unique_ptr<gloo::transport::Buffer>;
 using Bytes = std::vector<uint8_t>;
 
+constexpr milliseconds kShort(1000);  // but long enough to connect
+
 void check_part(const Bytes& bytes, size_t offset, size_t count, const Values<uint8_t>& wanted) {
   check("what came", bytes.data() + offset, count, [&](size_t i) { return wanted[i]; });
 }
@@ -32,6 +34,8 @@ void exchange(Rank& rank, size_t bytes) {
     receives.push_back(pair->createRecvBuffer(slot, in.emplace_back(bytes + 1).data(), bytes));
     sends.push_back(pair->createSendBuffer(slot, out.emplace_back(bytes + 1).data(), bytes));
   }
+  rank.meet();  // Over Gloo's tcp device, nothing of no bytes completes that comes before its
+                // buffer.
   for (int run = 0; run < 3; ++run) {
     const uint32_t tag = rank.tag();
     auto from = in.begin();
@@ -62,6 +66,7 @@ void offsets(Rank& rank, size_t part) {
   const auto receive =
       context->getPair(rank.previous())->createRecvBuffer(slot, in.data(), in.size());
   const auto send = context->getPair(rank.next())->createSendBuffer(slot, out.data(), out.size());
+  rank.meet();
   for (size_t i = 0; i < kParts; ++i) send->send(i * part, part, (kParts - 1 - i) * part);
   const auto wanted = rank.values<uint8_t>(tag, rank.previous());
   for (size_t i = 0; i < kParts; ++i) {
@@ -83,6 +88,7 @@ void zero_length(Rank& rank) {
   const auto receive =
       context->getPair(rank.previous())->createRecvBuffer(slot, in.data(), in.size());
   const auto send = context->getPair(rank.next())->createSendBuffer(slot, out.data(), out.size());
+  rank.meet();
   send->send(0, 0);
   send->send(0, 8);
   send->send(8, 0, 8);
@@ -175,7 +181,7 @@ void sync_mode(Rank& rank, bool busy) {
 
 // Rank 0 waits for what is never sent; then it can send nothing, and the next rank gets nothing.
 void times_out(Rank& rank) {
-  const auto context = rank.connect(rank.rank == 0 ? milliseconds(300) : rank.options.timeout);
+  const auto context = rank.connect(rank.rank == 0 ? kShort : rank.options.timeout);
   Bytes bytes(8);
   if (rank.rank > 1) return;
   auto& pair = context->getPair(rank.rank ^ 1);
@@ -210,6 +216,7 @@ void add_bound(const Options& options, Cases& cases) {
     const std::string tail = " " + std::to_string(bytes);
     cases.push_back({"bound exchange" + tail, [=](Rank& rank) { exchange(rank, bytes); }});
     cases.push_back({"bound offsets" + tail, [=](Rank& rank) { offsets(rank, bytes); }});
+    if (bytes == 0) continue;
     cases.push_back(
         {"bound registered late" + tail, [=](Rank& rank) { registered_late(rank, bytes); }});
   }

@@ -79,10 +79,8 @@ std::string Rank::finish(const std::string& thrown) {
   }
   // Nothing of the case is used any more, by any rank.
   kept_.clear();
-  std::string outcome = notes_.empty() ? "ok" : notes_;
-  if (!thrown.empty()) outcome = notes_.empty() ? thrown : notes_ + ", " + thrown;
-  notes_.clear();
-  return outcome;
+  if (!thrown.empty()) note("failed: " + thrown);
+  return notes_.empty() ? "ok" : std::exchange(notes_, "");
 }
 
 }  // namespace nezha::gloo_cases

@@ -73,7 +73,8 @@ class Rank {
     if (!what.empty()) notes_ += (notes_.empty() ? "" : ", ") + what;
   }
 
-  // The case's outcome. The ranks agree whether the shared context is still good.
+  // The case's outcome, of what was noted and what was thrown: "failed: " stands before the latter.
+  // The ranks agree whether the shared context is still good.
   std::string finish(const std::string& thrown);
 
  private:

@@ -2,6 +2,7 @@
 // Sends and receives of unbound buffers, from one rank to another.
 #include <algorithm>
 #include <list>
+#include <set>
 
 #include "cluster/gloo/cases.h"
 #include "cluster/gloo/data.h"
@@ -170,7 +171,7 @@ void add_unbound(const Options& options, Cases& cases) {
       const std::string tail = first == First::kSend ? ", sent first" : ", posted first";
       cases.push_back({"unbound segments of " + std::to_string(bytes) + tail,
                        [=](Rank& rank) { segments(rank, bytes, first); }});
-      for (const size_t sent : {size_t{0}, bytes / 2, bytes}) {
+      for (const size_t sent : std::set<size_t>{0, bytes / 2, bytes}) {
         cases.push_back(
             {"unbound " + std::to_string(sent) + " into " + std::to_string(bytes) + tail,
              [=](Rank& rank) { shorter(rank, first, sent, bytes); }});
