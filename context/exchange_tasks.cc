@@ -91,8 +91,8 @@ void ReceiveTask::start() {
 
 void ReceiveTask::post(Claim& claim) {
   if (claim.channel == nullptr) return loopback_.add(*this);
-  Inbox::Ticket* ticket = claim.channel->post(exchange_.info(group_.context), &claim,
-                                              /*is_one_of_several=*/true);
+  Inbox::Ticket* ticket =
+      claim.channel->post(exchange_.info(group_.context), &claim, /*asks=*/true);
   if (claim.is_open) claim.ticket = ticket;  // else it is gone again
 }
 
@@ -145,6 +145,12 @@ std::string ReceiveTask::describe() const {
 }
 
 // ---- One claim ---------------------------------------------------------------------------------
+
+// A message of another size ends the receive, too.
+bool ReceiveTask::Claim::accepts(const wire::MessageInfo& theirs) {
+  task->match(*this);
+  return theirs == task->exchange_.info(task->group_.context);
+}
 
 std::byte* ReceiveTask::Claim::place(uint64_t offset, size_t /*length*/) {
   return task->exchange_.terms().output + offset;

@@ -66,7 +66,7 @@ class ReceiveTask final : public Task {
     Inbox::Ticket* ticket = nullptr;  // null also while it is being posted
     bool is_open = true;              // a message may come by it, or is coming
 
-    void matched() override { task->match(*this); }
+    bool accepts(const wire::MessageInfo& theirs) override;
     std::byte* place(uint64_t offset, size_t length) override;
     void landed(uint64_t offset, size_t length, Rail rail) override;
     void failed(const absl::Status& why) override;

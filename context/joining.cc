@@ -106,25 +106,9 @@ void Joining::take_switch_rail() {
 }
 
 void Joining::open_devices() {
-  const std::vector<Cpus> cores = cores_for(setup_.options.rails);
-  const PortRange ports = PortRange::parse(setup_.options.ports).value_or(PortRange());
-  Progress::Guard guard(setup_.progress());
-  for (size_t i = 0; i < setup_.options.rails.size(); ++i) {
-    const std::string& uri = setup_.options.rails[i];
-    const auto make = device_factory(uri, cores[i], ports);
-    refuse_unless(setup_, make.status());  // it names the rail
-    const absl::StatusOr<Rail> rail = setup_.endpoint->open_device(uri, *make);
-    if (!rail.ok()) {
-      refuse_unless(setup_,
-                    absl::Status(rail.status().code(),
-                                 absl::StrCat("rail '", uri, "': ", rail.status().message())));
-    }
-    if (std::find(setup_.rails.begin(), setup_.rails.end(), *rail) != setup_.rails.end()) {
-      throw InvalidArgument(
-          prefixed(setup_.rank_of, absl::StrCat("rail '", uri, "' is named twice")));
-    }
-    setup_.rails.push_back(*rail);
-  }
+  auto rails = nezha::open_devices(*setup_.endpoint, setup_.options.rails, setup_.options.ports);
+  refuse_unless(setup_, rails.status());  // it names the rail
+  setup_.rails = *std::move(rails);
 }
 
 void Joining::agree(const Record& rank0, AgreedSettings& settings) const {

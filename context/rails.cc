@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "context/rails.h"
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <thread>
@@ -160,6 +161,29 @@ Factory device_factory(absl::string_view text, const Cpus& cpus, const PortRange
   known.emplace_back("flare");
   return bad(text, absl::StrCat("'", uri->kind, "' is no kind of rail (there are: ",
                                 absl::StrJoin(known, ", "), ")"));
+}
+
+absl::StatusOr<std::vector<Rail>> open_devices(Endpoint& endpoint,
+                                               const std::vector<std::string>& uris,
+                                               absl::string_view ports) {
+  const std::vector<Cpus> cores = cores_for(uris);
+  const PortRange range = PortRange::parse(ports).value_or(PortRange());
+  std::vector<Rail> rails;
+  Progress::Guard guard(endpoint.progress());
+  for (size_t i = 0; i < uris.size(); ++i) {
+    const auto make = device_factory(uris[i], cores[i], range);
+    if (!make.ok()) return make.status();
+    const absl::StatusOr<Rail> rail = endpoint.open_device(uris[i], *make);
+    if (!rail.ok()) {
+      return absl::Status(rail.status().code(),
+                          absl::StrCat("rail '", uris[i], "': ", rail.status().message()));
+    }
+    if (std::find(rails.begin(), rails.end(), *rail) != rails.end()) {
+      return bad(uris[i], "it is named twice");
+    }
+    rails.push_back(*rail);
+  }
+  return rails;
 }
 
 absl::StatusOr<tcp::DeviceOptions> tcp_device(absl::string_view text, const PortRange& ports) {

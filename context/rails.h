@@ -39,6 +39,12 @@ absl::StatusOr<Endpoint::DeviceFactory> device_factory(absl::string_view text,
                                                        const Cpus& cpus = {},
                                                        const PortRange& ports = {});
 
+// Opens the devices that the URIs name, which are all different and name no switch. `ports`: as
+// PortRange parses them. Errors name the rail. Takes Progress's lock.
+absl::StatusOr<std::vector<Rail>> open_devices(Endpoint& endpoint,
+                                               const std::vector<std::string>& uris,
+                                               absl::string_view ports);
+
 // What the URI `text` of a tcp rail asks for; another kind of rail is an error.
 absl::StatusOr<tcp::DeviceOptions> tcp_device(absl::string_view text, const PortRange& ports = {});
 

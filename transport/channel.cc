@@ -191,6 +191,11 @@ void Channel::settle(OutMessage& message) {
   scheduler_.pump();
 }
 
+void Channel::let_go(OutMessage& message) {
+  outbox_.let_go(message);
+  scheduler_.pump();
+}
+
 // Its caller gives up memory, which may not be had in part: neither this nor cancel() fails.
 void Channel::abandon(OutMessage& message) noexcept {
   try {
@@ -201,8 +206,7 @@ void Channel::abandon(OutMessage& message) noexcept {
   }
 }
 
-Inbox::Ticket* Channel::post(const wire::MessageInfo& info, Receiver* receiver,
-                             bool is_one_of_several) {
+Inbox::Ticket* Channel::post(const wire::MessageInfo& info, Receiver* receiver, bool asks) {
   pump_soon();  // a rank that only listens looks after its links too
   if (failed()) fail_soon();
   if (has_left(info.context)) {
@@ -210,7 +214,7 @@ Inbox::Ticket* Channel::post(const wire::MessageInfo& info, Receiver* receiver,
       if (has_left(context)) inbox_.fail_context(context, left_error());
     });
   }
-  return inbox_.post(info, receiver, is_one_of_several);  // last: the receiver would not get it
+  return inbox_.post(info, receiver, asks);  // last: the receiver would not get it
 }
 
 void Channel::cancel(Inbox::Ticket* ticket) noexcept {

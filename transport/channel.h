@@ -78,9 +78,9 @@ class Channel final : LinkOwner, InboxOwner {
   void push(OutMessage& message, uint64_t offset, const std::byte* data, size_t length,
             Rail rail = kAnyRail);
   void settle(OutMessage& message);
+  void let_go(OutMessage& message);
   void abandon(OutMessage& message) noexcept;
-  Inbox::Ticket* post(const wire::MessageInfo& info, Receiver* receiver,
-                      bool is_one_of_several = false);
+  Inbox::Ticket* post(const wire::MessageInfo& info, Receiver* receiver, bool asks = false);
   void cancel(Inbox::Ticket* ticket) noexcept;
   void set_awaited(Inbox::Ticket* ticket, bool is_awaited);
   // The context of that id is closed here: what comes for it is dropped. The peer is told once it

@@ -20,8 +20,7 @@ constexpr size_t kMaxOpenMessages = 1 << 16;
 
 // ---- What the user does ------------------------------------------------------------------------
 
-Inbox::Ticket* Inbox::post(const wire::MessageInfo& info, Receiver* receiver,
-                           bool is_one_of_several) {
+Inbox::Ticket* Inbox::post(const wire::MessageInfo& info, Receiver* receiver, bool asks) {
   const Key key{info.context, info.tag};
   auto& posted = queues_[key].posted;
   std::unique_ptr<Ticket> made = spare_tickets_.take();
@@ -32,7 +31,7 @@ Inbox::Ticket* Inbox::post(const wire::MessageInfo& info, Receiver* receiver,
   ticket->receiver_ = receiver;
   ticket->message_ = nullptr;
   ticket->is_awaited_ = true;
-  ticket->is_one_of_several_ = is_one_of_several;
+  ticket->asks_ = asks;
   ticket->index_ = tickets_.size();
   tickets_.push_back(std::move(made));
   std::move(forget).Cancel();
@@ -113,7 +112,11 @@ void Inbox::fail(Ticket* ticket, const absl::Status& why) {
 absl::StatusOr<std::byte*> Inbox::arrive(Rail rail, const wire::FrameHeader& frame,
                                          const wire::DataHeader& data) {
   end_reading(rail);
-  if (completed_.contains(data.number)) return nullptr;  // came twice
+  if (completed_.contains(data.number)) {  // came twice
+    // The grant may have been lost with a link, and a sender may wait for nothing but that.
+    if ((frame.flags & wire::kFlagWantGrant) != 0) owner_.send_grant(data.number);
+    return nullptr;
+  }
   absl::StatusOr<Message*> found = find_or_add(data);
   if (!found.ok()) return found.status();
   Message& message = **found;
@@ -319,8 +322,9 @@ void Inbox::match(const Key& key) {
 }
 
 void Inbox::bind(Message& message, Ticket* ticket) {
-  if (ticket->is_one_of_several_) ticket->receiver_->matched();
-  if (ticket->info_ != message.info) {
+  const bool is_wanted =
+      ticket->asks_ ? ticket->receiver_->accepts(message.info) : ticket->info_ == message.info;
+  if (!is_wanted) {
     Receiver* receiver = ticket->receiver_;
     const wire::MessageInfo theirs = message.info;
     discard(message);

@@ -38,10 +38,10 @@ class Inbox {
   class Ticket;
 
   Inbox(InboxOwner& owner, BufferPool& pool) : owner_(owner), pool_(pool) {}
-  // Asks for the next message of (context, tag). It must have `info`'s total and signature, or
-  // the receiver is told. What is there already lands before this returns. `is_one_of_several`: the
-  // receiver waits for a message of other inboxes, too, and is told once this one has matched.
-  Ticket* post(const wire::MessageInfo& info, Receiver* receiver, bool is_one_of_several = false);
+  // Asks for the next message of (context, tag), which must be as `info` says, or the receiver is
+  // told. What is there already lands before this returns. `asks`: the receiver itself decides
+  // whether the message is what it wants; see Receiver::accepts.
+  Ticket* post(const wire::MessageInfo& info, Receiver* receiver, bool asks = false);
   // Nothing is placed or landed afterwards.
   void cancel(Ticket* ticket);
   // Whether anybody waits for the message, which is so at first.
@@ -164,7 +164,7 @@ class Inbox::Ticket {
   Message* message_ = nullptr;  // once matched
   size_t index_ = 0;            // in tickets_
   bool is_awaited_ = false;
-  bool is_one_of_several_ = false;
+  bool asks_ = false;
 };
 
 }  // namespace nezha

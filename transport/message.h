@@ -42,9 +42,10 @@ void for_each_rail(RailMask rails, F f) {
 // was cancelled or `failed` was called.
 class Receiver {
  public:
-  // The message is there, or its first word: it is this receiver's. Called before all else, and
-  // only if the ticket was posted as one of several.
-  virtual void matched() {}
+  // Whether this receiver takes the message, which is there, or its first word. If it does not,
+  // `mismatched` follows. Called before all else, and only if the ticket was posted as one that
+  // asks.
+  virtual bool accepts(const wire::MessageInfo& /*theirs*/) { return true; }
   // Where the segment's `length` bytes are to be put; called once for each segment. The memory
   // must stay until `landed` was called for it or the message was cancelled. Null if no correct
   // peer cuts a segment so: offset and length come from the network, and all that is known of them

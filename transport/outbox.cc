@@ -80,6 +80,17 @@ void Outbox::settle(OutMessage& message) {
   if (!try_settle(message)) settling_.push_back(number);
 }
 
+void Outbox::let_go(OutMessage& message) {
+  if (message.header_.info.total == 0) announce(message);
+  for (OutSegment* segment : message.live_) {
+    if (segment->length > 0 && !segment->retained) retain(*segment);
+  }
+  trace_step("settled {} {}", fmt::ptr(this), message.number());
+  message.sender_ = nullptr;
+  --open_;
+  finish_if_acked(message);
+}
+
 void Outbox::abandon(OutMessage& message) {
   if (message.sender_ == nullptr) return;
   message.sender_ = nullptr;
@@ -171,9 +182,11 @@ void Outbox::on_grant(uint64_t number) {
   OutMessage& message = *entry->second;
   trace_step("granted {} {}", fmt::ptr(this), number);
   message.granted_ = true;
-  if (message.blocked_.empty()) return;
-  std::erase(blocked_, number);
-  unblock(message);
+  if (!message.blocked_.empty()) {
+    std::erase(blocked_, number);
+    unblock(message);
+  }
+  if (message.settling_ && try_settle(message)) std::erase(settling_, number);
 }
 
 void Outbox::on_credit(uint64_t credit) {
@@ -198,6 +211,7 @@ size_t Outbox::resend(std::deque<OutSegment*>& orphans) {
     orphan.flags &= static_cast<uint8_t>(~wire::kFlagAckNow);
     schedule(orphan, true);
   }
+  ask_again();
   return resent;
 }
 
@@ -215,7 +229,7 @@ OutSegment* Outbox::make_segment(OutMessage& message, uint64_t offset, const std
   segment->header.offset = offset;
   segment->data = data;
   segment->length = static_cast<uint32_t>(length);
-  segment->flags = 0;
+  segment->flags = message.is_unasked() ? wire::kFlagWantGrant : uint8_t{0};
   segment->queued = false;
   segment->is_end = message.pushed_ == message.header_.info.total;
   segment->written = false;
@@ -237,8 +251,19 @@ void Outbox::announce(OutMessage& message) {
   if (message.announced_) return;
   message.announced_ = true;
   OutSegment* segment = make_segment(message, 0, nullptr, 0, kAnyRail);
-  if (message.header_.info.total > 0) segment->flags |= wire::kFlagWantGrant;
+  const bool is_to_be_granted = message.header_.info.total > 0 || message.is_unasked();
+  if (is_to_be_granted) segment->flags |= wire::kFlagWantGrant;
   schedule(*segment, true);
+}
+
+// For messages of which the peer has everything, and which wait for nothing but the grant.
+void Outbox::ask_again() {
+  for (const auto& [number, message] : messages_) {
+    if (message->sender_ == nullptr || !message->scheduled_ || !message->live_.empty()) continue;
+    if (!message->is_unasked()) continue;
+    message->announced_ = false;
+    announce(*message);
+  }
 }
 
 // Tells the receiver how much of the message comes in all. This may overtake what it counts.
@@ -307,6 +332,7 @@ void Outbox::retain(OutSegment& segment) {
 bool Outbox::try_settle(OutMessage& message) {
   if (message.sender_ == nullptr) return true;
   if (message.unwritten_ > 0 || !message.blocked_.empty()) return false;
+  if (message.is_unasked()) return false;
   if (message.unacked_ > 0 && retained_ + message.unacked_ > kMaxRetained) return false;
   Sender* sender = message.sender_;
   for (OutSegment* segment : message.live_) {

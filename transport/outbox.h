@@ -24,6 +24,8 @@ struct Route {
   size_t granule = 1;          // bytes; segments are cut at multiples of it
   int segments_per_rail = 1;   // at least; 2 where a next hop forwards while it receives
   bool is_urgent = false;      // it goes before what is queued
+  // It is settled only once the receiver has asked for it, as what MPI_Ssend sends.
+  bool is_synchronous = false;
   // Of the sender's messages that go by turns (Scheduler::whole), which one this is.
   std::optional<uint64_t> turn = std::nullopt;
 };
@@ -37,8 +39,10 @@ class OutMessage {
 
  private:
   friend class Outbox;
+  // Whether it waits for nothing but that the receiver asks for it.
+  bool is_unasked() const { return route_.is_synchronous && !granted_; }
   // All of it has been pushed, and the peer has acknowledged all of it.
-  bool complete() const { return pushed_ == header_.info.total && live_.empty(); }
+  bool complete() const { return pushed_ == header_.info.total && live_.empty() && !is_unasked(); }
 
   wire::DataHeader header_;
   Route route_;
@@ -76,6 +80,10 @@ class Outbox {
   // All has been pushed: release the memory as soon as it can be, by copying if that is little.
   // A message of no bytes is sent by this.
   void settle(OutMessage& message);
+  // All has been pushed: what is not acknowledged is copied, however much it is, and the message
+  // goes on without its sender, which hears no more of it. Throws OutOfMemory, with the message as
+  // it was.
+  void let_go(OutMessage& message);
   // The sender's memory is released now, whatever that costs. The message may never arrive.
   void abandon(OutMessage& message);
 
@@ -83,7 +91,8 @@ class Outbox {
   void on_acked(OutSegment& segment);
   void on_grant(uint64_t number);
   void on_credit(uint64_t credit);
-  // Sends what a dead link leaves by others. How many segments that are.
+  // Sends what a dead link leaves by others, and asks again for grants that may have been lost with
+  // it. How many segments that are.
   size_t resend(std::deque<OutSegment*>& orphans);
   // All senders fail; nothing is sent any more.
   void fail(const absl::Status& why);
@@ -110,6 +119,7 @@ class Outbox {
                            size_t length, Rail rail);
   void schedule(OutSegment& segment, bool at_front = false);
   bool charge(uint64_t length);
+  void ask_again();
   void unblock(OutMessage& message);
   void unblock_all();
   void retain(OutSegment& segment);

@@ -142,9 +142,10 @@ constexpr size_t kFrameHeaderSize = 24;
 constexpr size_t kDataHeaderSize = 72;
 
 // Flags of a kData frame.
-constexpr uint8_t kFlagCharged = 1;    // the payload was charged against the credit
-constexpr uint8_t kFlagAckNow = 2;     // acknowledge at once, not with the next frame that goes out
-constexpr uint8_t kFlagWantGrant = 4;  // the sender has more than its credit allows
+constexpr uint8_t kFlagCharged = 1;  // the payload was charged against the credit
+constexpr uint8_t kFlagAckNow = 2;   // acknowledge at once, not with the next frame that goes out
+// The sender has more than its credit allows, or waits until the receiver asks for the message.
+constexpr uint8_t kFlagWantGrant = 4;
 // No payload: the sender has given the message up; `offset` says how many of its bytes come in all.
 constexpr uint8_t kFlagAbandoned = 8;
 

@@ -27,14 +27,16 @@ struct FakeReceiver final : Receiver {
   std::vector<absl::Status> failures;
   std::vector<wire::MessageInfo> mismatches;
   int matches = 0;
+  bool takes_less = false;  // where it is asked
   std::function<void()> on_matched = [] {};
   std::function<void()> on_landed = [] {};
   std::function<void()> on_failed = [] {};
 
   explicit FakeReceiver(size_t bytes) : memory(bytes, '.') {}
-  void matched() override {
+  bool accepts(const wire::MessageInfo& theirs) override {
     ++matches;
     on_matched();
+    return theirs.total == memory.size() || (takes_less && theirs.total < memory.size());
   }
   std::byte* place(uint64_t offset, size_t length) override {
     placed.emplace_back(offset, length);

@@ -68,7 +68,7 @@ TEST_F(InboxTest, AMessageWithoutPreviousDoesNotWaitForOthers) {
 TEST_F(InboxTest, OneOfSeveralIsToldOnceThatItHasMatchedAndBeforeAnythingIsPlaced) {
   FakeReceiver receiver(6), usual(1);
   receiver.on_matched = [&] { EXPECT_TRUE(receiver.placed.empty()); };
-  inbox_.post(info(1, 6), &receiver, /*is_one_of_several=*/true);
+  inbox_.post(info(1, 6), &receiver, /*asks=*/true);
   inbox_.post(info(2, 1), &usual);
   EXPECT_EQ(receiver.matches, 0);
   ASSERT_TRUE(deliver(info(1, 6), 1, 3, "def").ok());
@@ -81,7 +81,7 @@ TEST_F(InboxTest, OneOfSeveralIsToldOnceThatItHasMatchedAndBeforeAnythingIsPlace
 
 TEST_F(InboxTest, OneOfSeveralMatchesAMessageOfWhichNoByteHasComeYet) {
   FakeReceiver receiver(6);
-  inbox_.post(info(1, 6), &receiver, /*is_one_of_several=*/true);
+  inbox_.post(info(1, 6), &receiver, /*asks=*/true);
   ASSERT_TRUE(deliver(info(1, 6), 1, 0, "", wire::kFlagWantGrant).ok());
   EXPECT_EQ(receiver.matches, 1);
   EXPECT_EQ(owner_.grants, std::vector<uint64_t>{1});
@@ -91,7 +91,7 @@ TEST_F(InboxTest, OneOfSeveralIsToldOfAMessageThatWaits) {
   ASSERT_TRUE(deliver(info(1, 3), 1, 0, "abc").ok());
   FakeReceiver receiver(3);
   receiver.on_matched = [&] { EXPECT_TRUE(receiver.placed.empty()); };
-  inbox_.post(info(1, 3), &receiver, /*is_one_of_several=*/true);
+  inbox_.post(info(1, 3), &receiver, /*asks=*/true);
   EXPECT_EQ(receiver.matches, 1);
   EXPECT_EQ(receiver.memory, "abc");
 }
@@ -99,7 +99,7 @@ TEST_F(InboxTest, OneOfSeveralIsToldOfAMessageThatWaits) {
 TEST_F(InboxTest, OneOfSeveralTakesItsTurnAndMayBeWithdrawn) {
   FakeReceiver first(1), several(1), last(1);
   inbox_.post(info(1, 1), &first);
-  Inbox::Ticket* ticket = inbox_.post(info(1, 1), &several, /*is_one_of_several=*/true);
+  Inbox::Ticket* ticket = inbox_.post(info(1, 1), &several, /*asks=*/true);
   inbox_.post(info(1, 1), &last);
   ASSERT_TRUE(deliver(info(1, 1), 1, 0, "1").ok());
   EXPECT_EQ(several.matches, 0) << "the message is the first one's";
@@ -112,10 +112,31 @@ TEST_F(InboxTest, OneOfSeveralTakesItsTurnAndMayBeWithdrawn) {
 TEST_F(InboxTest, OneOfSeveralHasMatchedWhatDiffersFromWhatItAsksFor) {
   FakeReceiver receiver(2);
   receiver.on_matched = [&] { EXPECT_TRUE(receiver.mismatches.empty()); };
-  inbox_.post(info(1, 2), &receiver, /*is_one_of_several=*/true);
+  inbox_.post(info(1, 2), &receiver, /*asks=*/true);
   ASSERT_TRUE(deliver(info(1, 1), 1, 0, "1").ok());
   EXPECT_EQ(receiver.matches, 1);
   EXPECT_EQ(receiver.mismatches.size(), 1u);
+}
+
+TEST_F(InboxTest, AReceiverThatIsAskedMayTakeLessThanItHasRoomFor) {
+  FakeReceiver receiver(3);
+  receiver.takes_less = true;
+  inbox_.post(info(1, 3), &receiver, /*asks=*/true);
+  ASSERT_TRUE(deliver(info(1, 2), 1, 0, "ab").ok());
+  EXPECT_EQ(receiver.memory, "ab.");
+  EXPECT_TRUE(receiver.mismatches.empty());
+}
+
+// ---- Grants that are asked for --------------------------------------------------------------
+
+TEST_F(InboxTest, AGrantThatWasLostIsGivenAgainThoughTheMessageIsComplete) {
+  FakeReceiver receiver(1);
+  inbox_.post(info(1, 1), &receiver);
+  ASSERT_TRUE(deliver(info(1, 1), 1, 0, "1", wire::kFlagWantGrant).ok());
+  EXPECT_EQ(owner_.grants, std::vector<uint64_t>{1});
+  ASSERT_TRUE(deliver(info(1, 1), 1, 0, "", wire::kFlagWantGrant).ok());
+  EXPECT_EQ(owner_.grants, (std::vector<uint64_t>{1, 1}));
+  EXPECT_EQ(receiver.landings.size(), 1u);
 }
 
 // ---- What is awaited, and credit --------------------------------------------------------------

@@ -322,6 +322,119 @@ TEST_F(OutboxTest, PushesOfNothingKnownAreCutWithinTheWiresLimit) {
   EXPECT_EQ(next, text.size());
 }
 
+// ---- Synchronous messages ------------------------------------------------------------------
+
+class SynchronousTest : public OutboxTest {
+ protected:
+  OutMessage* send_and_settle(const std::string& text) {
+    Route route;
+    route.is_synchronous = true;
+    OutMessage* message = outbox_.open(info(1, text.size()), route, &sender_);
+    if (!text.empty()) {
+      outbox_.push(*message, 0, reinterpret_cast<const std::byte*>(text.data()), text.size(),
+                   kAnyRail);
+    }
+    outbox_.settle(*message);
+    scheduler_.pump();
+    return message;
+  }
+  bool is_grant_wanted(Rail rail) {
+    const auto& segments = link(rail).unacked_segments;
+    return std::any_of(segments.begin(), segments.end(), [](const OutSegment* segment) {
+      return (segment->flags & wire::kFlagWantGrant) != 0;
+    });
+  }
+
+  FakeSender sender_;
+};
+
+TEST_F(SynchronousTest, SettlesOnceTheReceiverHasAskedForIt) {
+  up(0);
+  const std::string text = "abc";
+  const uint64_t number = send_and_settle(text)->number();
+  EXPECT_TRUE(is_grant_wanted(0));
+  write_all(0);
+  ack_all(0);
+  EXPECT_EQ(sender_.settlements, 0) << "the peer has it, and has not asked for it";
+  outbox_.on_grant(number);
+  EXPECT_EQ(sender_.settlements, 1);
+}
+
+TEST_F(SynchronousTest, SettlesWhenItIsAcknowledgedAfterItsGrant) {
+  up(0);
+  const std::string text = "abc";
+  const uint64_t number = send_and_settle(text)->number();
+  outbox_.on_grant(number);
+  EXPECT_EQ(sender_.settlements, 0);
+  write_all(0);
+  ack_all(0);
+  EXPECT_EQ(sender_.settlements, 1);
+}
+
+TEST_F(SynchronousTest, AMessageOfNoBytesWaitsForItsGrantToo) {
+  up(0);
+  const uint64_t number = send_and_settle("")->number();
+  EXPECT_TRUE(is_grant_wanted(0));
+  write_all(0);
+  ack_all(0);
+  EXPECT_EQ(sender_.settlements, 0);
+  outbox_.on_grant(number);
+  EXPECT_EQ(sender_.settlements, 1);
+}
+
+TEST_F(SynchronousTest, AsksAgainWhenALinkDiesThatMayHaveHadTheGrant) {
+  up(0);
+  up(1);
+  const std::string text = "abc";
+  send_and_settle(text);
+  for (const Rail rail : {0, 1}) {
+    write_all(rail);
+    ack_all(rail);
+  }
+  down(0);
+  EXPECT_TRUE(is_grant_wanted(1));
+}
+
+TEST_F(SynchronousTest, FailsWithItsPeerThoughAllOfItIsAcknowledged) {
+  up(0);
+  const std::string text = "abc";
+  send_and_settle(text);
+  write_all(0);
+  ack_all(0);
+  outbox_.fail(absl::UnavailableError("the peer has died"));
+  EXPECT_EQ(sender_.failures.size(), 1u);
+}
+
+// ---- Messages that go on without their senders ---------------------------------------------
+
+TEST_F(OutboxTest, AMessageThatWasLetGoIsCopiedAndItsSenderHearsNoMoreOfIt) {
+  FakeSender sender;
+  std::string text = "abc";
+  OutMessage* message = send(1, text, &sender);
+  outbox_.let_go(*message);
+  text = "xyz";
+  EXPECT_FALSE(outbox_.wanted());
+  EXPECT_TRUE(outbox_.pending());
+  up(0);
+  ASSERT_EQ(link(0).unacked_segments.size(), 1u);
+  EXPECT_EQ(text_of(*link(0).unacked_segments.front()), "abc");
+  write_all(0);
+  ack_all(0);
+  EXPECT_FALSE(outbox_.pending());
+  EXPECT_EQ(outbox_.retained_bytes(), 0u);
+  EXPECT_EQ(sender.settlements, 0);
+  EXPECT_TRUE(sender.releases.empty());
+}
+
+TEST_F(OutboxTest, AMessageOfNoBytesThatWasLetGoIsSent) {
+  FakeSender sender;
+  outbox_.let_go(*outbox_.open(info(1, 0), Route(), &sender));
+  up(0);
+  EXPECT_EQ(link(0).unacked_segments.size(), 1u);
+}
+
+// ---- Failure ---------------------------------------------------------------------------------
+
 TEST_F(OutboxTest, AllSendersFailOnce) {
   up(0);
   FakeSender one, two;

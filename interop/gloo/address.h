@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one rank of a Gloo context tells the others of itself when they are connected: who it is,
+// and where its devices are.
+#pragma once
+
+#include <gloo/transport/address.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/unique_id.h"
+#include "context/record.h"
+
+namespace nezha::interop {
+
+// As text, padded with spaces: "nezha1 PROCESS", then "RAIL INTERFACE ADDRESS" for each rail (the
+// interface is "-" where it was named by the user), then "+" if there was no room for all rails.
+//
+// Gloo's rendezvous needs addresses of one length, and its ContextFactory takes 192 bytes at most.
+// Rails for which there is no room are told once there is a connection; see Member.
+class Address final : public ::gloo::transport::Address {
+ public:
+  // Of a rank with this record. ResourceExhausted if there is no room for even one rail.
+  static absl::StatusOr<Address> of(const Record& record);
+  // `bytes` are a peer's, and not trusted.
+  static absl::StatusOr<Address> parse(const std::vector<char>& bytes);
+
+  std::string str() const override { return text_; }
+  std::vector<char> bytes() const override;
+
+  const UniqueId& process() const { return record_.process; }
+  // The process and the rails that are told of; nothing else is set.
+  const Record& record() const { return record_; }
+  bool is_complete() const { return is_complete_; }
+
+ private:
+  Address() = default;
+
+  std::string text_;
+  Record record_;
+  bool is_complete_ = true;
+};
+
+}  // namespace nezha::interop

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interop/gloo/device.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "interop/gloo/context.h"
+#include "nezha/gloo.h"
+
+namespace nezha {
+
+std::shared_ptr<::gloo::transport::Device> glooDevice(const GlooDeviceOptions& options) {
+  return std::make_shared<interop::GlooDevice>(options.rails);
+}
+
+namespace interop {
+
+std::string GlooDevice::str() const {
+  return absl::StrCat("nezha, rails=", rails_.empty() ? "NEZHA_RAILS" : absl::StrJoin(rails_, ","));
+}
+
+// Nothing is opened before there is a context: a program may not expect an error where it makes its
+// device, as Horovod does not.
+std::shared_ptr<::gloo::transport::Context> GlooDevice::createContext(int rank, int size) {
+  return std::make_shared<GlooContext>(shared_from_this(), rank, size, rails_);
+}
+
+}  // namespace interop
+}  // namespace nezha

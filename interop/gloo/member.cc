@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interop/gloo/member.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/environment.h"
+#include "common/host.h"
+#include "context/auto_rails.h"
+#include "context/departure.h"
+#include "context/rails.h"
+#include "context/raise.h"
+#include "context/settings.h"
+#include "nezha/errors.h"
+
+namespace nezha::interop {
+namespace {
+
+// Gloo's slots are below this. Bound buffers, whose slots are an int, have the tags above.
+constexpr uint64_t kEndOfSlots = std::numeric_limits<uint64_t>::max() - (uint64_t{1} << 32);
+constexpr uint64_t kStreamTag = kEndOfSlots;  // of what the ranks tell each other
+constexpr uint64_t bound_tag(int slot) { return kEndOfSlots + 1 + static_cast<uint32_t>(slot); }
+
+constexpr Nanos kAddressWait = 5 * kSecond;  // longer than the kernel takes to check an address
+
+[[noreturn]] void refuse(absl::string_view rank_of, const absl::Status& why) {
+  if (absl::IsResourceExhausted(why)) raise(rank_of, why);
+  throw InvalidArgument(prefixed(rank_of, absl::string_view(why.message())));
+}
+
+}  // namespace
+
+// Holds the lock. What was begun meanwhile goes on at its end, and what is over is destroyed.
+class Member::Entry {
+ public:
+  explicit Entry(Member& member) : member_(member), guard_(member.progress()) {}
+  ~Entry() {
+    member_.progress().run_deferred();
+    member_.buried_.clear();
+  }
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
+
+  Progress::Guard& guard() { return guard_; }
+
+ private:
+  Member& member_;
+  Progress::Guard guard_;
+};
+
+// ---- The beginning and the end -----------------------------------------------------------------
+
+Member::Member(int rank, int size, const std::vector<std::string>& rails)
+    : rank_(rank),
+      size_(size),
+      rank_of_(absl::StrCat("rank ", rank, " of ", size)),
+      log_(log_of_rank(rank, size)),
+      streams_(static_cast<size_t>(size)) {
+  auto endpoint = Endpoint::create();
+  if (!endpoint.ok()) raise(rank_of_, endpoint.status());
+  endpoint_ = *std::move(endpoint);
+  say_goodbye_at_exit(endpoint_);
+  for (int each = 0; each < size; ++each) {
+    peers_.push_back(each == rank ? nullptr : std::make_unique<Peer>(each));
+  }
+  open_rails(rails);
+  auto address = Address::of(record_);
+  if (!address.ok()) refuse(rank_of_, address.status());
+  address_ = std::make_unique<Address>(*std::move(address));
+  Progress::Guard guard(progress());
+  // Before this rank is told who the others are, since they may connect before that.
+  const absl::Status joined = endpoint_->join(kGlooJob, this);
+  if (!joined.ok()) raise(rank_of_, joined);
+}
+
+void Member::open_rails(const std::vector<std::string>& rails) {
+  ContextOptions options;
+  options.rails = rails;
+  if (const absl::Status status = check_environment(); !status.ok()) refuse(rank_of_, status);
+  if (const absl::Status status = complete_own_options(options); !status.ok()) {
+    refuse(rank_of_, status);
+  }
+  std::vector<std::string> uris = options.rails;
+  if (is_auto(uris)) {
+    auto found = find_rails(uris, *log_);
+    if (!found.ok()) refuse(rank_of_, found.status());
+    uris = std::move(found->uris);
+    record_.interfaces = std::move(found->interfaces);
+  }
+  std::erase_if(uris, is_switch_rail);  // a switch adds up; Gloo's algorithms only send
+  await_addresses(uris, now() + kAddressWait);
+  const auto opened = open_devices(*endpoint_, uris, options.ports);
+  if (!opened.ok()) refuse(rank_of_, opened.status());
+  record_.process = endpoint_->process();
+  record_.host = host_name();
+  record_.pid = getpid();
+  record_.size = size_;
+  Progress::Guard guard(progress());
+  for (const Rail rail : *opened) {
+    const nezha::Device* device = endpoint_->device(rail);
+    record_.devices[device->name()] = device->address();
+  }
+  log_->info("a Gloo context over the rails {}",
+             absl::StrJoin(record_.devices, ", ", absl::PairFormatter(" at ")));
+}
+
+Member::~Member() {
+  if (mark_.is_inherited()) {  // its locks may be held by threads that this process does not have
+    static_cast<void>(new std::shared_ptr<Endpoint>(std::move(endpoint_)));
+    for (auto& stream : streams_) static_cast<void>(stream.release());
+    return;
+  }
+  {
+    Progress::Guard guard(progress());
+    streams_.clear();
+    endpoint_->leave(kGlooJob, this);
+    progress().run_deferred();
+  }
+  end_in_background(std::move(endpoint_));
+}
+
+void Member::check_process() const {
+  if (mark_.is_inherited()) throw InvalidArgument(prefixed(rank_of_, kInherited));
+}
+
+// ---- The other ranks ---------------------------------------------------------------------------
+
+Peer& Member::peer(int rank) {
+  Peer* found = rank >= 0 && rank < size_ ? peers_[static_cast<size_t>(rank)].get() : nullptr;
+  if (found != nullptr) return *found;
+  throw InvalidArgument(
+      prefixed(rank_of_, absl::StrCat(rank, " is not the rank of another process of the context")));
+}
+
+Peer& Member::connected_peer(int rank) {
+  Peer& found = peer(rank);
+  const absl::Status status = found.status();
+  if (!status.ok()) raise(rank_of_, status);
+  if (found.channel()->has_left(kGlooJob.low)) raise(rank_of_, found.channel()->left_error());
+  return found;
+}
+
+void Member::connect(int rank, const std::vector<char>& bytes) {
+  check_process();
+  const auto address = Address::parse(bytes);
+  if (!address.ok()) refuse(rank_of_, address.status());
+  const Entry entry(*this);
+  Channel& channel = endpoint_->channel(address->process());
+  peer(rank).set_channel(channel);
+  const absl::Status learned = learn(rank, address->record());
+  if (!learned.ok()) raise(rank_of_, learned);
+  auto& stream = streams_[static_cast<size_t>(rank)];
+  stream = std::make_unique<MessageStream>(
+      channel, kGlooJob.low, kStreamTag,
+      MessageStream::Callbacks{
+          .on_message = [this, rank](const std::string& message) { on_message(rank, message); },
+          .on_failed = [](const absl::Status&) {}});  // the transfers hear of it, too
+  stream->start();
+  if (!address_->is_complete()) stream->send(record_.encode());
+}
+
+absl::Status Member::learn(int rank, const Record& record) {
+  const auto pairs = pair_rails(record_.rails(), record.rails());
+  if (pairs.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "no rail in common with rank ", rank,
+        ", which has: ", absl::StrJoin(record.devices, ", ", absl::PairFormatter(" at ")),
+        "; rails are matched by name (?rail=NAME); nezha-bench --list-rails says what auto finds"));
+  }
+  std::map<std::string, std::string> addresses;
+  for (const auto& [here, there] : pairs) addresses[here] = record.devices.at(there);
+  peer(rank).channel()->set_peer(absl::StrCat("rank ", rank, " of ", size_), kGlooJob, addresses,
+                                 pairs);
+  return absl::OkStatus();
+}
+
+// The peer has more rails than its address has room for.
+void Member::on_message(int rank, const std::string& message) {
+  const auto record = Record::decode(message);
+  absl::Status status = record.status();
+  if (status.ok()) status = learn(rank, *record);
+  if (!status.ok())
+    log_->warn("what rank {} tells of its rails is of no use: {}", rank,
+               std::string(status.message()));
+}
+
+void Member::close(int rank) noexcept {
+  if (mark_.is_inherited()) return;
+  const Entry entry(*this);
+  Peer& closed = peer(rank);
+  closed.fail(absl::UnavailableError(
+      absl::StrCat("the connection to rank ", rank, " was closed by this rank")));
+  if (closed.channel() == nullptr) return;
+  streams_[static_cast<size_t>(rank)].reset();
+  closed.channel()->leave(kGlooJob);
+}
+
+// ---- Transfers ---------------------------------------------------------------------------------
+
+void Member::send(Completions& completions, int rank, uint64_t tag, const std::byte* data,
+                  size_t bytes) {
+  check_process();
+  if (tag >= kEndOfSlots) {
+    throw InvalidArgument(
+        prefixed(rank_of_, absl::StrCat("slot ", tag, " is not below ", kEndOfSlots)));
+  }
+  const Entry entry(*this);
+  auto sending = std::make_unique<Sending>(completions, connected_peer(rank), tag);
+  Sending& started = *sending;
+  completions.add(std::move(sending));
+  started.start(data, bytes);
+}
+
+// Gloo's algorithms on bound buffers write to what they have sent, and destroy the buffer, without
+// waiting: its own device has copied the message into a socket by then, if it is not long.
+void Member::send_bound(Completions& completions, int rank, int slot, const std::byte* data,
+                        size_t bytes, uint64_t place) {
+  check_process();
+  const Entry entry(*this);
+  auto sending = std::make_unique<Sending>(completions, connected_peer(rank), bound_tag(slot));
+  Sending& started = *sending;
+  completions.add(std::move(sending));
+  started.start_copy(data, bytes, place);
+}
+
+void Member::receive(Completions& completions, const std::vector<int>& ranks, uint64_t tag,
+                     std::byte* memory, size_t room) {
+  check_process();
+  if (tag >= kEndOfSlots) {
+    throw InvalidArgument(
+        prefixed(rank_of_, absl::StrCat("slot ", tag, " is not below ", kEndOfSlots)));
+  }
+  const Entry entry(*this);
+  std::vector<Peer*> peers;
+  absl::Status lost = absl::InvalidArgumentError("a receive from no rank");
+  for (const int rank : ranks) {
+    Peer& source = peer(rank);
+    if (absl::Status status = source.status(); !status.ok()) {
+      lost = std::move(status);
+    } else if (source.channel()->has_left(kGlooJob.low)) {
+      lost = source.channel()->left_error();
+    } else {
+      peers.push_back(&source);
+    }
+  }
+  if (peers.empty()) raise(rank_of_, lost);
+  auto receiving = std::make_unique<Receiving>(completions, peers, tag);
+  Receiving& started = *receiving;
+  completions.add(std::move(receiving));
+  started.start(memory, room);
+}
+
+void Member::bind(Completions& completions, int rank, int slot, std::byte* memory, size_t room) {
+  check_process();
+  const Entry entry(*this);
+  peer(rank);  // there must be one
+  const Bound bound{.completions = &completions, .memory = memory, .room = room};
+  if (!bound_.try_emplace({rank, slot}, bound).second) {
+    throw InvalidArgument(prefixed(
+        rank_of_, absl::StrCat("slot ", slot, " of the pair with rank ", rank, " has a buffer")));
+  }
+  ask_for_next(rank, slot);
+}
+
+// One message at a time: where it goes is known once its first word has come.
+void Member::ask_for_next(int rank, int slot) {
+  const auto entry = bound_.find({rank, slot});
+  if (entry == bound_.end() || std::exchange(entry->second.is_waiting, true)) return;
+  const Bound bound = entry->second;
+  Peer& source = peer(rank);
+  absl::Status status = source.status();
+  if (status.ok() && source.channel()->has_left(kGlooJob.low)) {
+    status = source.channel()->left_error();
+  }
+  if (!status.ok()) return bound.completions->fail(status);
+  auto receiving = std::make_unique<Receiving>(
+      *bound.completions, std::vector<Peer*>{&source}, bound_tag(slot), [this, rank, slot] {
+        bound_.at({rank, slot}).is_waiting = false;
+        // Not from inside of the inbox, which is about to hand out this message.
+        progress().defer([self = weak_from_this(), rank, slot] {
+          if (const auto member = self.lock()) member->ask_for_next(rank, slot);
+        });
+      });
+  Receiving& started = *receiving;
+  bound.completions->add(std::move(receiving));
+  started.start(bound.memory, bound.room);
+}
+
+// ---- Waiting -----------------------------------------------------------------------------------
+
+std::unique_ptr<Completions> Member::completions(absl::string_view what) {
+  return std::make_unique<Completions>(*this, what);
+}
+
+void Member::give_back(std::unique_ptr<Completions> completions) noexcept {
+  if (mark_.is_inherited()) {
+    static_cast<void>(completions.release());
+    return;
+  }
+  const Entry entry(*this);
+  absl::erase_if(bound_,
+                 [&](const auto& each) { return each.second.completions == completions.get(); });
+  completions.reset();
+}
+
+std::optional<int> Member::wait(Completions& completions, std::chrono::milliseconds timeout) {
+  check_process();
+  Entry entry(*this);
+  const auto ended = completions.wait(entry.guard(), now() + to_nanos(timeout));
+  if (ended.ok()) return *ended;
+  if (!absl::IsDeadlineExceeded(ended.status())) raise(rank_of_, ended.status());
+  const absl::Status late = absl::DeadlineExceededError(
+      absl::StrCat("Timed out waiting ", timeout.count(), "ms for ", completions.what(),
+                   " operation to complete: ", ended.status().message()));
+  tell_and_fail_all(late);
+  raise(rank_of_, late);
+}
+
+void Member::abort_wait(Completions& completions) {
+  check_process();
+  const Entry entry(*this);
+  completions.abort_wait();
+}
+
+// ---- Failure -----------------------------------------------------------------------------------
+
+void Member::fail_all(const absl::Status& why) {
+  has_failed_ = true;
+  for (const auto& each : peers_) {
+    if (each != nullptr) each->fail(why);
+  }
+}
+
+void Member::tell_and_fail_all(const absl::Status& why) {
+  if (has_failed_) return;
+  fail_all(why);
+  endpoint_->broadcast_abort({.context = kGlooJob,
+                              .rank = static_cast<uint32_t>(rank_),
+                              .lost = {},
+                              .reason = std::string(why.message())});
+}
+
+void Member::on_abort(const wire::Abort& abort) {
+  fail_all(absl::UnavailableError(
+      absl::StrCat("rank ", abort.rank, " has given the context up: ", abort.reason)));
+}
+
+void Member::on_failed(const absl::Status& why) { tell_and_fail_all(why); }
+
+}  // namespace nezha::interop

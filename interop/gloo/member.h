@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank of a Gloo context: its endpoint, the other ranks, and what goes between them.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/fork.h"
+#include "common/hash_map.h"
+#include "common/log.h"
+#include "context/record.h"
+#include "interop/gloo/address.h"
+#include "interop/gloo/completions.h"
+#include "interop/gloo/peer.h"
+#include "transport/endpoint.h"
+#include "transport/message_stream.h"
+
+namespace nezha::interop {
+
+// Thread-safe. Buffers, pairs and the context share it, since a buffer may outlive the others.
+//
+// Who is lost is lost to all, as in nezha's own contexts: when a rank dies, or an operation times
+// out, the transfers of every rank fail.
+class Member final : JobListener, public std::enable_shared_from_this<Member> {
+ public:
+  // Opens the rails: `rails` as ContextOptions::rails has them. Throws InvalidArgument and IoError.
+  Member(int rank, int size, const std::vector<std::string>& rails);
+  ~Member();
+  Member(const Member&) = delete;
+  Member& operator=(const Member&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const Address& address() const { return *address_; }
+
+  // `bytes`: what the other rank's address() is. Does not wait for the rank. Throws.
+  void connect(int rank, const std::vector<char>& bytes);
+  // The transfers with that rank fail, and it is told.
+  void close(int rank) noexcept;
+
+  // Begin a transfer, whose memory must stay until it is over. Throw what Gloo's own device throws:
+  // IoException if the rank cannot be reached any more. `tag` is Gloo's slot.
+  void send(Completions& completions, int rank, uint64_t tag, const std::byte* data, size_t bytes);
+  void receive(Completions& completions, const std::vector<int>& ranks, uint64_t tag,
+               std::byte* memory, size_t room);
+  // The same to a bound buffer, whose messages say where in the buffer they go.
+  void send_bound(Completions& completions, int rank, int slot, const std::byte* data, size_t bytes,
+                  uint64_t place);
+  // From here on all messages to that slot go to that memory, until the list is given back. Throws
+  // if the slot has memory already.
+  void bind(Completions& completions, int rank, int slot, std::byte* memory, size_t room);
+
+  // A buffer's list. It must be given back, when its transfers are withdrawn.
+  std::unique_ptr<Completions> completions(absl::string_view what);
+  void give_back(std::unique_ptr<Completions> completions) noexcept;
+  // The rank of the next transfer that is complete, or nothing if the wait is aborted. Throws
+  // IoException if one has failed, or if none is complete by the deadline: then all pairs are
+  // closed, as in Gloo.
+  std::optional<int> wait(Completions& completions, std::chrono::milliseconds timeout);
+  void abort_wait(Completions& completions);
+
+  // Under the lock:
+  Progress& progress() { return endpoint_->progress(); }
+  // The transfer is over. It is destroyed once nothing is on the stack that may be its own.
+  void bury(std::unique_ptr<Transfer> transfer) { buried_.push_back(std::move(transfer)); }
+
+ private:
+  class Entry;
+  // A bound buffer that receives.
+  struct Bound {
+    Completions* completions;
+    std::byte* memory;
+    size_t room;              // bytes
+    bool is_waiting = false;  // for a message's first word
+  };
+
+  // JobListener
+  void on_abort(const wire::Abort& abort) override;
+  void on_roll_call(const wire::RollCall& /*call*/) override {}
+  void on_failed(const absl::Status& why) override;
+
+  void open_rails(const std::vector<std::string>& rails);
+  void check_process() const;
+  Peer& peer(int rank);            // throws if there is none
+  Peer& connected_peer(int rank);  // throws if it cannot be reached
+  absl::Status learn(int rank, const Record& record);
+  void on_message(int rank, const std::string& message);
+  void ask_for_next(int rank, int slot);
+  void fail_all(const absl::Status& why);
+  void tell_and_fail_all(const absl::Status& why);
+
+  const int rank_, size_;
+  const std::string rank_of_;  // "rank 1 of 4"
+  const RankLog log_;
+  const ForkMark mark_;
+  std::shared_ptr<Endpoint> endpoint_;
+  Record record_;
+  std::unique_ptr<Address> address_;
+
+  // Under the lock:
+  std::vector<std::unique_ptr<Peer>> peers_;             // by rank; null: this one
+  std::vector<std::unique_ptr<MessageStream>> streams_;  // by rank; null: not connected
+  HashMap<std::pair<int, int>, Bound> bound_;            // by rank and slot
+  std::vector<std::unique_ptr<Transfer>> buried_;
+  bool has_failed_ = false;  // all have
+};
+
+}  // namespace nezha::interop

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interop/gloo/transfer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "interop/gloo/completions.h"
+#include "interop/gloo/peer.h"
+
+namespace nezha::interop {
+namespace {
+
+constexpr size_t kMostDescribed = 4;  // peers, in an error
+
+}  // namespace
+
+// ---- A send ------------------------------------------------------------------------------------
+
+void Sending::start(const std::byte* data, size_t bytes) {
+  open(data, bytes, 0, /*is_synchronous=*/true);
+  if (message_ != nullptr) peer_.channel()->settle(*message_);  // else it has failed
+}
+
+void Sending::start_copy(const std::byte* data, size_t bytes, uint64_t place) {
+  open(data, bytes, place, /*is_synchronous=*/false);
+  if (message_ == nullptr) return;
+  peer_.channel()->let_go(*message_);
+  settled();
+}
+
+void Sending::open(const std::byte* data, size_t bytes, uint64_t place, bool is_synchronous) {
+  peer_.add(*this);
+  peer_.sends().add(*this);
+  Channel& channel = *peer_.channel();
+  OutMessage* message =
+      channel.open({.context = kGlooJob.low, .tag = tag(), .signature = place, .total = bytes},
+                   {.is_synchronous = is_synchronous}, this);
+  message_ = message;
+  if (bytes > 0) channel.push(*message, 0, data, bytes);
+}
+
+void Sending::settled() {
+  message_ = nullptr;
+  peer_.complete(peer_.sends(), *this);
+}
+
+void Sending::failed(const absl::Status& why) { peer_.fail(why); }
+
+void Sending::withdraw() {
+  if (message_ != nullptr) peer_.channel()->abandon(*std::exchange(message_, nullptr));
+  peer_.sends().remove(*this);
+  peer_.remove(*this);
+}
+
+std::string Sending::describe() const {
+  return absl::StrCat("to rank ", peer_.rank(), " (", peer_.channel()->describe(), ")");
+}
+
+// ---- A receive ---------------------------------------------------------------------------------
+
+Receiving::Receiving(Completions& owner, const std::vector<Peer*>& peers, uint64_t tag,
+                     std::function<void()> on_match)
+    : Transfer(owner, tag), claims_(peers.size()), on_match_(std::move(on_match)) {
+  for (size_t i = 0; i < peers.size(); ++i) {
+    claims_[i].receiving = this;
+    claims_[i].peer = peers[i];
+  }
+}
+
+void Receiving::start(std::byte* memory, size_t room) {
+  memory_ = memory;
+  room_ = room;
+  for (Claim& claim : claims_) claim.peer->add(*this);
+  for (Claim& claim : claims_) {
+    post(claim);
+    if (match_ != nullptr) return;
+  }
+}
+
+void Receiving::post(Claim& claim) {
+  claim.is_open = true;
+  Inbox::Ticket* ticket = claim.peer->channel()->post(
+      {.context = kGlooJob.low, .tag = tag(), .total = room_}, &claim, /*asks=*/true);
+  if (claim.is_open) claim.ticket = ticket;  // else it is gone again
+}
+
+void Receiving::withdraw() {
+  for (Claim& claim : claims_) {
+    claim.withdraw();
+    claim.peer->remove(*this);
+  }
+  if (match_ != nullptr) match_->peer->receives().remove(*this);
+}
+
+// A receive from several ranks misses none that has left in good order.
+bool Receiving::fails_with(Peer& peer) {
+  const bool is_in_order = match_ == nullptr && peer.channel() != nullptr &&
+                           peer.channel()->has_left_in_order(kGlooJob.low);
+  bool has_others = false;
+  for (Claim& claim : claims_) {
+    if (claim.peer != &peer) {
+      has_others |= claim.is_open;
+    } else if (is_in_order) {
+      claim.withdraw();
+    }
+  }
+  return !is_in_order || !has_others;
+}
+
+std::string Receiving::describe() const {
+  if (match_ != nullptr) {
+    return absl::StrCat("from rank ", match_->peer->rank(), ", received ", received_, " of ", room_,
+                        " bytes (", match_->peer->channel()->describe(), ")");
+  }
+  std::vector<std::string> parts;
+  for (const Claim& claim : claims_) {
+    if (!claim.is_open || parts.size() == kMostDescribed) continue;
+    parts.push_back(
+        absl::StrCat("rank ", claim.peer->rank(), " (", claim.peer->channel()->describe(), ")"));
+  }
+  const char* more = claims_.size() > kMostDescribed ? " or others" : "";
+  return absl::StrCat("nothing has come from ", absl::StrJoin(parts, " or "), more);
+}
+
+// ---- One claim ---------------------------------------------------------------------------------
+
+bool Receiving::Claim::accepts(const wire::MessageInfo& theirs) {
+  Receiving& self = *receiving;
+  const bool fits = theirs.signature <= self.room_ && theirs.total <= self.room_ - theirs.signature;
+  if (!fits) return false;
+  self.match_ = this;
+  self.memory_ += theirs.signature;
+  self.room_ = theirs.total;
+  peer->receives().add(self);
+  for (Claim& other : self.claims_) {
+    if (&other == this) continue;
+    other.withdraw();
+    other.peer->remove(self);
+  }
+  if (self.on_match_) self.on_match_();
+  return true;
+}
+
+std::byte* Receiving::Claim::place(uint64_t offset, size_t /*length*/) {
+  return receiving->memory_ + offset;
+}
+
+void Receiving::Claim::landed(uint64_t /*offset*/, size_t length, Rail /*rail*/) {
+  receiving->received_ += length;
+  if (receiving->received_ < receiving->room_) return;
+  is_open = false;
+  ticket = nullptr;  // the inbox's is gone
+  peer->complete(peer->receives(), *receiving);
+}
+
+void Receiving::Claim::failed(const absl::Status& why) { peer->fail(why); }
+
+void Receiving::Claim::mismatched(const wire::MessageInfo& theirs) {
+  is_open = false;
+  ticket = nullptr;  // the inbox's is gone
+  const std::string at = theirs.signature > 0 ? absl::StrCat(" at byte ", theirs.signature) : "";
+  peer->fail(absl::FailedPreconditionError(
+      absl::StrCat("rank ", peer->rank(), " has sent ", theirs.total, " bytes", at,
+                   " to a receive of ", receiving->room_, " bytes (slot ", receiving->tag(), ")")));
+}
+
+void Receiving::Claim::withdraw() {
+  if (!std::exchange(is_open, false)) return;
+  if (ticket != nullptr) peer->channel()->cancel(std::exchange(ticket, nullptr));
+}
+
+}  // namespace nezha::interop

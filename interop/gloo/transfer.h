@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// One message from or to a buffer of Gloo's. All of it under Progress's lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "transport/channel.h"
+#include "transport/message.h"
+
+namespace nezha::interop {
+
+class Completions;
+class Peer;
+
+class Transfer {
+ public:
+  explicit Transfer(Completions& owner, uint64_t tag) : owner_(owner), tag_(tag) {}
+  virtual ~Transfer() = default;
+  Transfer(const Transfer&) = delete;
+  Transfer& operator=(const Transfer&) = delete;
+
+  Completions& owner() const { return owner_; }
+  uint64_t tag() const { return tag_; }
+  // Whether all of it has been moved. It ends once those before it in its order have, too.
+  bool is_complete() const { return is_complete_; }
+  void set_complete() { is_complete_ = true; }
+
+  // From here on nothing touches the buffer's memory, and the peers know nothing of the transfer.
+  virtual void withdraw() = 0;
+  // Whether the transfer fails now that this peer has failed. If not, it goes on with others.
+  virtual bool fails_with(Peer& peer) = 0;
+  // For errors: "to rank 2: ...".
+  virtual std::string describe() const = 0;
+
+ private:
+  Completions& owner_;
+  const uint64_t tag_;
+  bool is_complete_ = false;
+};
+
+class Sending final : public Transfer, Sender {
+ public:
+  Sending(Completions& owner, Peer& peer, uint64_t tag) : Transfer(owner, tag), peer_(peer) {}
+
+  // Ends once the receiver has asked for it. May end before it returns.
+  void start(const std::byte* data, size_t bytes);
+  // Ends before it returns: the message is copied as far as it has not arrived. `place`: where the
+  // receiver puts it in its buffer, bytes.
+  void start_copy(const std::byte* data, size_t bytes, uint64_t place);
+
+  void withdraw() override;
+  bool fails_with(Peer& /*peer*/) override { return true; }
+  std::string describe() const override;
+
+ private:
+  void open(const std::byte* data, size_t bytes, uint64_t place, bool is_synchronous);
+  void released(uint64_t /*offset*/, size_t /*length*/) override {}
+  void settled() override;
+  void failed(const absl::Status& why) override;
+
+  Peer& peer_;
+  OutMessage* message_ = nullptr;  // null: there is none any more
+};
+
+// A receive from one or several peers, of a message that is as long as the room for it, or shorter.
+//
+// It has a ticket in the inbox of each peer, so that each peer's messages go to the receives in the
+// order in which these were begun. The first message that comes decides, and the other tickets are
+// withdrawn.
+class Receiving final : public Transfer {
+ public:
+  // `on_match`, if there is one, is called once a message has come, or its first word.
+  Receiving(Completions& owner, const std::vector<Peer*>& peers, uint64_t tag,
+            std::function<void()> on_match = nullptr);
+
+  // May end before it returns.
+  void start(std::byte* memory, size_t room);
+
+  void withdraw() override;
+  bool fails_with(Peer& peer) override;
+  std::string describe() const override;
+
+ private:
+  // What the receive asks one peer for.
+  struct Claim final : Receiver {
+    Receiving* receiving = nullptr;
+    Peer* peer = nullptr;
+    Inbox::Ticket* ticket = nullptr;  // null also while it is being posted
+    bool is_open = false;             // a message may come by it, or is coming
+
+    bool accepts(const wire::MessageInfo& theirs) override;
+    std::byte* place(uint64_t offset, size_t length) override;
+    void landed(uint64_t offset, size_t length, Rail rail) override;
+    void failed(const absl::Status& why) override;
+    void mismatched(const wire::MessageInfo& theirs) override;
+    void withdraw();
+  };
+
+  void post(Claim& claim);
+
+  std::vector<Claim> claims_;
+  const std::function<void()> on_match_;
+  Claim* match_ = nullptr;
+  std::byte* memory_ = nullptr;  // of the buffer; once there is a match, where the message goes
+  size_t room_ = 0;              // bytes; once there is a match, the message's
+  size_t received_ = 0;          // bytes
+};
+
+}  // namespace nezha::interop

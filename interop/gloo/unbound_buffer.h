@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that a user sends from, or receives into, any rank of a Gloo context.
+#pragma once
+
+#include <gloo/transport/unbound_buffer.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "interop/gloo/member.h"
+
+namespace nezha::interop {
+
+class UnboundBuffer final : public ::gloo::transport::UnboundBuffer {
+ public:
+  // `timeout` is asked for the context's timeout, where a wait has none of its own.
+  UnboundBuffer(std::shared_ptr<Member> member, void* memory, size_t bytes,
+                std::function<std::chrono::milliseconds()> timeout);
+  ~UnboundBuffer() override;
+
+  bool waitRecv(int* rank, std::chrono::milliseconds timeout) override;
+  bool waitSend(int* rank, std::chrono::milliseconds timeout) override;
+  void abortWaitRecv() override { member_->abort_wait(*receives_); }
+  void abortWaitSend() override { member_->abort_wait(*sends_); }
+  void send(int rank, uint64_t slot, size_t offset, size_t bytes) override;
+  void recv(int rank, uint64_t slot, size_t offset, size_t bytes) override;
+  void recv(std::vector<int> ranks, uint64_t slot, size_t offset, size_t bytes) override;
+
+ private:
+  bool wait(Completions& completions, int* rank, std::chrono::milliseconds timeout);
+  size_t checked_length(size_t offset, size_t bytes) const;
+  std::byte* at(size_t offset) const { return static_cast<std::byte*>(ptr) + offset; }
+
+  const std::shared_ptr<Member> member_;
+  const std::function<std::chrono::milliseconds()> timeout_;
+  std::unique_ptr<Completions> sends_, receives_;
+};
+
+}  // namespace nezha::interop
