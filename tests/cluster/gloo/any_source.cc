@@ -135,8 +135,9 @@ void beside_one_source(Rank& rank) {
   rank.meet();
   receive(one);
   receive(any);
-  const auto right = rank.values<uint8_t>(slot, 1);
-  const bool is_first = outcome_of([&] { one.check_part(0, 8, right); }) == "ok";
+  const bool is_first = one.holds(8, rank.values<uint8_t>(slot, 1));
+  one.check_part(0, 8, rank.values<uint8_t>(slot, is_first ? 1 : 2));
+  any.check_part(0, 8, rank.values<uint8_t>(slot, is_first ? 2 : 1));
   rank.note(is_first ? "the one that names the rank is first"
                      : "the one that was posted first is first");
 }

@@ -187,8 +187,8 @@ void times_out(Rank& rank) {
   auto& pair = context->getPair(rank.rank ^ 1);
   const auto receive = pair->createRecvBuffer(1, bytes.data(), 8);
   const auto send = pair->createSendBuffer(1, bytes.data(), 8);
-  rank.note(outcome_of([&] { receive->waitRecv(); }));
-  rank.note("then send " + outcome_of([&] { send->send(); }));
+  rank.note(type_of([&] { receive->waitRecv(); }));
+  rank.note("then send " + type_of([&] { send->send(); }));
 }
 
 void closed(Rank& rank) {

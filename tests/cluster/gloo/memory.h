@@ -5,6 +5,7 @@
 #include <gloo/context.h>
 #include <gloo/transport/unbound_buffer.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,6 +32,9 @@ class Memory {
   // That `count` bytes from the offset are the first of these values.
   void check_part(size_t offset, size_t count, const Values<uint8_t>& values) const {
     check("what came", bytes_.data() + offset, count, [&](size_t i) { return values[i]; });
+  }
+  bool holds(size_t count, const Values<uint8_t>& values) const {
+    return std::equal(bytes_.begin(), bytes_.begin() + count, values.first(count).begin());
   }
   void check_untouched(size_t offset) const {
     check("what is beside it", bytes_.data() + offset, bytes_.size() - offset,

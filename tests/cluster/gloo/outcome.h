@@ -34,4 +34,11 @@ std::string outcome_of(const F& call) {
   }
 }
 
+// Likewise, without the text: what a timeout elsewhere leads to each device tells in its own words.
+template <typename F>
+std::string type_of(const F& call) {
+  const std::string outcome = outcome_of(call);
+  return outcome.substr(0, outcome.find(':'));
+}
+
 }  // namespace nezha::gloo_cases

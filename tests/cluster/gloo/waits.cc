@@ -47,14 +47,14 @@ void times_out(Rank& rank, What what, milliseconds timeout) {
   if (rank.rank != 0) {
     memory->recv(0, 7);
     rank.meet();
-    return rank.note("from rank 0 " + outcome_of([&] { return memory->waitRecv(); }));
+    return rank.note("from rank 0 " + type_of([&] { return memory->waitRecv(); }));
   }
   rank.meet();
   post(memory, what, 1, 8);
   rank.note(outcome_of([&] { return wait(memory, what, timeout); }));
   Memory other(context, 8);
-  rank.note("then send " + outcome_of([&] { other->send(rank.size - 1, 7); }));
-  rank.note("then recv " + outcome_of([&] { other->recv(rank.size - 1, 7); }));
+  rank.note("then send " + type_of([&] { other->send(rank.size - 1, 7); }));
+  rank.note("then recv " + type_of([&] { other->recv(rank.size - 1, 7); }));
 }
 
 // Without a receive or a send that is pending.
@@ -103,7 +103,7 @@ void another_thread(Rank& rank) {
   Memory in(context, 8);
   in->recv(1, 8);
   std::string outcome;
-  std::thread thread([&] { outcome = outcome_of([&] { return in->waitRecv(); }); });
+  std::thread thread([&] { outcome = type_of([&] { return in->waitRecv(); }); });
   Memory other(context, 8);
   other->recv(rank.size - 1, 9);
   rank.note(outcome_of([&] { return other->waitRecv(kShort); }));
@@ -150,9 +150,8 @@ void without_one(Rank& rank, Collective call) {
   const auto context = rank.connect();
   rank.meet();
   if (rank.rank == rank.size - 1) return;
-  std::string outcome = outcome_of([&] { call(rank, context); });
-  if (rank.size > 2) outcome.resize(std::min(outcome.size(), outcome.find(':')));
-  rank.note(outcome);
+  const auto attempt = [&] { call(rank, context); };
+  rank.note(rank.size > 2 ? type_of(attempt) : outcome_of(attempt));
 }
 
 // ---- Aborts ------------------------------------------------------------------------------------
