@@ -345,7 +345,10 @@ void Member::tell_and_fail_all(const absl::Status& why) {
                               .reason = std::string(why.message())});
 }
 
+// This rank may have links to ranks to which the one that gave up has none.
 void Member::on_abort(const wire::Abort& abort) {
+  if (has_failed_) return;
+  endpoint_->broadcast_abort(abort);
   fail_all(absl::UnavailableError(
       absl::StrCat("rank ", abort.rank, " has given the context up: ", abort.reason)));
 }
