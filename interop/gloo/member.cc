@@ -313,7 +313,8 @@ std::optional<int> Member::wait(Completions& completions, std::chrono::milliseco
   Entry entry(*this);
   const auto ended = completions.wait(entry.guard(), now() + to_nanos(timeout));
   if (ended.ok()) return *ended;
-  if (!absl::IsDeadlineExceeded(ended.status())) raise(rank_of_, ended.status());
+  // The reason of a failure may be that another wait was too long.
+  if (completions.has_failed()) raise(rank_of_, ended.status());
   const absl::Status late = absl::DeadlineExceededError(
       absl::StrCat("Timed out waiting ", timeout.count(), "ms for ", completions.what(),
                    " operation to complete: ", ended.status().message()));
