@@ -144,19 +144,23 @@ void slot_again(Rank& rank) {
   }
 }
 
+template <typename F>
+std::string refusal(const F& call) {
+  return outcome_of(call) == "ok" ? "taken" : "refused";
+}
+
 void misuse(Rank& rank) {
   const auto context = rank.context();
   const int slot = context->nextSlot();
   auto& pair = context->getPair(rank.next());
   Bytes bytes(100);
   const auto receive = pair->createRecvBuffer(slot, bytes.data(), 100);
-  rank.note("the slot twice " +
-            outcome_of([&] { pair->createRecvBuffer(slot, bytes.data(), 100); }));
+  rank.note("the slot twice " + refusal([&] { pair->createRecvBuffer(slot, bytes.data(), 100); }));
   const auto send = pair->createSendBuffer(slot, bytes.data(), 100);
   rank.note("send too much " + outcome_of([&] { send->send(50, 51); }));
   rank.note("wait for no send " + outcome_of([&] { send->waitSend(); }));
-  rank.note("leave sync mode " + outcome_of([&] { pair->setSync(false, false); }));
   rank.meet();
+  offsets(rank, 10);  // None of this has harmed the context.
 }
 
 // A ring of messages after the switch of all pairs.

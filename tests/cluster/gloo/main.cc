@@ -3,8 +3,9 @@
 // JSON line for each case's outcome. Outcomes are in words that do not depend on the device, so
 // that the lines of two devices can be compared. options.cc lists the options.
 //
-// Events: "case" with its name and outcome; those of --load are in load.cc.
-// Exit status: 0 whatever the outcomes are; 1 if the ranks lost each other; 2 a bad command line.
+// Events: "case" with its name, the outcomes at this process's ranks, and how long it took; those
+// of --load are in load.cc. Exit status: 0 whatever the outcomes are; 1 if the ranks lost each
+// other; 2 a bad command line.
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/rendezvous/hash_store.h>
 
@@ -60,13 +61,16 @@ class Report {
     if (outcomes.size() < static_cast<size_t>(ranks_)) return;
     std::string list;
     for (const auto& [of, text] : outcomes) list += (list.empty() ? "" : ",") + json_string(text);
-    emit("case", member("name", json_string(name)) + member("outcomes", "[" + list + "]"));
+    emit("case", member("name", json_string(name)) + member("outcomes", "[" + list + "]") +
+                     member("seconds", nezha::events::seconds_since(last_)));
+    last_ = nezha::events::Clock::now();
     outcomes_.erase(name);
   }
 
  private:
   const int ranks_;
   std::mutex mutex_;
+  nezha::events::Clock::time_point last_ = nezha::events::Clock::now();
   std::map<std::string, std::map<int, std::string>> outcomes_;
 };
 

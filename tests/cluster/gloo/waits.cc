@@ -38,6 +38,15 @@ void abort_wait(const Memory& memory, What what) {
   if (what == What::kReceive) memory->abortWaitRecv();
 }
 
+// Of a failure elsewhere: the words are the device's own, but it must come before the call's
+// timeout.
+template <typename F>
+std::string consequence(const Rank& rank, const F& call) {
+  const std::string own = " " + std::to_string(rank.options.timeout.count()) + "ms ";
+  const std::string outcome = outcome_of(call);
+  return outcome.find(own) == std::string::npos ? outcome.substr(0, outcome.find(':')) : "too late";
+}
+
 // ---- Timeouts ----------------------------------------------------------------------------------
 
 // Rank 0 waits for a while for what never happens. Then its pairs are no good, and the others know.
@@ -47,14 +56,14 @@ void times_out(Rank& rank, What what, milliseconds timeout) {
   if (rank.rank != 0) {
     memory->recv(0, 7);
     rank.meet();
-    return rank.note("from rank 0 " + type_of([&] { return memory->waitRecv(); }));
+    return rank.note("from rank 0 " + consequence(rank, [&] { return memory->waitRecv(); }));
   }
   rank.meet();
   post(memory, what, 1, 8);
   rank.note(outcome_of([&] { return wait(memory, what, timeout); }));
   Memory other(context, 8);
-  rank.note("then send " + type_of([&] { other->send(rank.size - 1, 7); }));
-  rank.note("then recv " + type_of([&] { other->recv(rank.size - 1, 7); }));
+  rank.note("then send " + consequence(rank, [&] { other->send(rank.size - 1, 7); }));
+  rank.note("then recv " + consequence(rank, [&] { other->recv(rank.size - 1, 7); }));
 }
 
 // Without a receive or a send that is pending.
@@ -75,8 +84,8 @@ void timeout_of_context(Rank& rank, What what) {
   rank.note(outcome_of([&] { return wait(memory, what); }));
 }
 
-// The ranks that rank 0 leaves by its timeout still have each other.
-void others_go_on(Rank& rank) {
+// Whether the ranks that rank 0 leaves by its timeout still have each other.
+void others_hear(Rank& rank) {
   const auto context = rank.connect();
   Memory memory(context, 8);
   if (rank.rank == 0) {
@@ -89,11 +98,13 @@ void others_go_on(Rank& rank) {
   const int previous = rank.rank == 1 ? rank.size - 1 : rank.rank - 1;
   Memory in(context, 1000);
   Memory out(context, 1000, rank.values<uint8_t>(7, rank.rank));
-  in->recv(previous, 7);
-  out->send(next, 7);
-  in->waitRecv();
-  out->waitSend();
-  in.check_part(0, 1000, rank.values<uint8_t>(7, previous));
+  rank.note("among them " + consequence(rank, [&] {
+              in->recv(previous, 7);
+              out->send(next, 7);
+              in->waitRecv();
+              out->waitSend();
+              in.check_part(0, 1000, rank.values<uint8_t>(7, previous));
+            }));
 }
 
 // What waits in another thread ends when this thread's wait times out.
@@ -103,7 +114,7 @@ void another_thread(Rank& rank) {
   Memory in(context, 8);
   in->recv(1, 8);
   std::string outcome;
-  std::thread thread([&] { outcome = type_of([&] { return in->waitRecv(); }); });
+  std::thread thread([&] { outcome = consequence(rank, [&] { return in->waitRecv(); }); });
   Memory other(context, 8);
   other->recv(rank.size - 1, 9);
   rank.note(outcome_of([&] { return other->waitRecv(kShort); }));
@@ -151,7 +162,7 @@ void without_one(Rank& rank, Collective call) {
   rank.meet();
   if (rank.rank == rank.size - 1) return;
   const auto attempt = [&] { call(rank, context); };
-  rank.note(rank.size > 2 ? type_of(attempt) : outcome_of(attempt));
+  rank.note(rank.size > 2 ? consequence(rank, attempt) : outcome_of(attempt));
 }
 
 // ---- Aborts ------------------------------------------------------------------------------------
@@ -234,7 +245,7 @@ void add_waits(const Options& options, Cases& cases) {
   }
   cases.push_back({"abort of the other direction", abort_other_direction});
   cases.push_back({"wait of another thread", another_thread});
-  if (options.size > 2) cases.push_back({"wait that leaves the others alone", others_go_on});
+  if (options.size > 2) cases.push_back({"wait that the others hear of", others_hear});
   const std::vector<std::pair<std::string, Collective>> collectives = {
       {"barrier", barrier}, {"allreduce", allreduce}, {"broadcast", broadcast}};
   for (const auto& [name, call] : collectives) {
