@@ -44,6 +44,17 @@ def healed(bed: Testbed) -> Iterator[None]:
 
 Outcomes = dict[str, list[str]]
 
+# What is otherwise by intention, and how it is: at rank 0, and at the others.
+OTHERWISE = {
+    # Gloo serves the receive of one rank before those of several, this device the first posted.
+    "any source beside one source": ["the one that was posted first is first", "ok"],
+    # Gloo closes the pairs of the rank that gave up; here all ranks hear, as in nezha's contexts.
+    "wait that the others hear of": [
+        "IoException: Timed out waiting 200ms for recv operation to complete",
+        "among them IoException",
+    ],
+}
+
 
 def outcomes(work: job.Job, patience: float) -> Outcomes:
     """Of each case, at all ranks."""
@@ -66,7 +77,15 @@ def compare(bed: Testbed, processes: int, patience: float, **options: Any) -> No
         wanted, got = outcomes(tcp, patience), outcomes(nezha, patience)
     # The cases themselves are right: Gloo's own device fails in none.
     assert wanted and not [name for name, each in wanted.items() if "failed: " in str(each)]
-    assert [(name, got.get(name)) for name, each in wanted.items() if got.get(name) != each] == []
+    for name in OTHERWISE.keys() & wanted.keys():
+        first, others = OTHERWISE[name]
+        wanted[name] = [first, *[others] * (len(wanted[name]) - 1)]
+    differences = [
+        f"{name}: {got.get(name)}, not {each}"
+        for name, each in wanted.items()
+        if got.get(name) != each
+    ]
+    assert not differences, "\n".join(differences)
     assert list(got) == list(wanted)
 
 
@@ -88,12 +107,8 @@ OPERATIONS = ["ring", "bcube", "alltoall", "broadcast", "halving-doubling"]
 
 
 def start(work: job.Job, device: str, operations: list[str] = OPERATIONS, **options: Any) -> None:
-    work.start(
-        **DEVICES[device],
-        load=work.stop_file,
-        operations=",".join(operations),
-        **{"timeout": NEVER} | options,
-    )
+    all_options: dict[str, Any] = DEVICES[device] | {"timeout": NEVER} | options
+    work.start(load=work.stop_file, operations=",".join(operations), **all_options)
 
 
 def finish(work: job.Job) -> None:
