@@ -14,9 +14,11 @@
 #include "common/hash_map.h"
 #include "common/log.h"
 #include "context/record.h"
+#include "interop/gloo/acquaintances.h"
 #include "interop/gloo/address.h"
 #include "interop/gloo/completions.h"
 #include "interop/gloo/peer.h"
+#include "nezha/context.h"
 #include "transport/endpoint.h"
 #include "transport/message_stream.h"
 
@@ -37,6 +39,9 @@ class Member final : JobListener, public std::enable_shared_from_this<Member> {
   int rank() const { return rank_; }
   int size() const { return size_; }
   const Address& address() const { return *address_; }
+
+  // nezha's own context of the same ranks, at the same endpoints.
+  const std::shared_ptr<Context>& context() const { return context_; }
 
   // `bytes`: what the other rank's address() is. Does not wait for the rank. Throws.
   void connect(int rank, const std::vector<char>& bytes);
@@ -84,7 +89,7 @@ class Member final : JobListener, public std::enable_shared_from_this<Member> {
   void on_roll_call(const wire::RollCall& /*call*/) override {}
   void on_failed(const absl::Status& why) override;
 
-  void open_rails(const std::vector<std::string>& rails);
+  void join(const std::vector<std::string>& rails);
   void check_process() const;
   Peer& peer(int rank);            // throws if there is none
   Peer& connected_peer(int rank);  // throws if it cannot be reached
@@ -99,6 +104,8 @@ class Member final : JobListener, public std::enable_shared_from_this<Member> {
   const RankLog log_;
   const ForkMark mark_;
   std::shared_ptr<Endpoint> endpoint_;
+  std::shared_ptr<Acquaintances> acquaintances_;
+  std::shared_ptr<Context> context_;
   Record record_;
   std::unique_ptr<Address> address_;
 
