@@ -313,7 +313,8 @@ std::optional<int> Member::wait(Completions& completions, std::chrono::milliseco
   Entry entry(*this);
   const auto ended = completions.wait(entry.guard(), now() + to_nanos(timeout));
   if (ended.ok()) return *ended;
-  if (!absl::IsDeadlineExceeded(ended.status())) raise(rank_of_, ended.status());
+  // The reason of a failure may be that another wait was too long.
+  if (completions.has_failed()) raise(rank_of_, ended.status());
   const absl::Status late = absl::DeadlineExceededError(
       absl::StrCat("Timed out waiting ", timeout.count(), "ms for ", completions.what(),
                    " operation to complete: ", ended.status().message()));
@@ -345,7 +346,10 @@ void Member::tell_and_fail_all(const absl::Status& why) {
                               .reason = std::string(why.message())});
 }
 
+// This rank may have links to ranks to which the one that gave up has none.
 void Member::on_abort(const wire::Abort& abort) {
+  if (has_failed_) return;
+  endpoint_->broadcast_abort(abort);
   fail_all(absl::UnavailableError(
       absl::StrCat("rank ", abort.rank, " has given the context up: ", abort.reason)));
 }
