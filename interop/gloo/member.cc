@@ -111,7 +111,7 @@ Member::~Member() {
     Progress::Guard guard(progress());
     streams_.clear();
     endpoint_->leave(kGlooJob, this);
-    progress().run_deferred();
+    progress().run_deferred();  // what was deferred may be this member's
   }
   end_in_background(std::move(endpoint_));
 }
@@ -282,9 +282,7 @@ void Member::ask_for_next(int rank, int slot) {
       *bound.completions, std::vector<Peer*>{&source}, bound_tag(slot), [this, rank, slot] {
         bound_.at({rank, slot}).is_waiting = false;
         // Not from inside of the inbox, which is about to hand out this message.
-        progress().defer([self = weak_from_this(), rank, slot] {
-          if (const auto member = self.lock()) member->ask_for_next(rank, slot);
-        });
+        progress().defer([this, rank, slot] { ask_for_next(rank, slot); });
       });
   Receiving& started = *receiving;
   bound.completions->add(std::move(receiving));

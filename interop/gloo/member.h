@@ -28,7 +28,7 @@ namespace nezha::interop {
 //
 // Who is lost is lost to all, as in nezha's own contexts: when a rank dies, or an operation times
 // out, the transfers of every rank fail.
-class Member final : JobListener, public std::enable_shared_from_this<Member> {
+class Member final : JobListener {
  public:
   // Opens the rails: `rails` as ContextOptions::rails has them. Throws InvalidArgument and IoError.
   Member(int rank, int size, const std::vector<std::string>& rails);
