@@ -105,6 +105,11 @@ def host_names(network: Network) -> str:
 
 def open_mpi_launcher(network: Network, spins: bool = False) -> list[str]:
     parameters = {
+        # A batch job that mpirun runs in has nodes of its own, and the testbed's hosts are none.
+        "plm": "rsh",
+        "ras": "^slurm,gridengine,tm,lsf,alps,loadleveler",
+        # mpirun is on no host, and the resolver that it would ask knows none of them.
+        "if_base_do_not_resolve": 1,
         "plm_rsh_agent": TESTBED_SSH,
         "plm_rsh_no_tree_spawn": 1,
         # Daemons that leave their parents would be taken for other people's processes.

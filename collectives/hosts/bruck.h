@@ -5,6 +5,11 @@
 // step it gets as many as are missing. (J. Bruck et al.: Efficient algorithms for all-to-all
 // communications in multiport message-passing systems, 1997.) Blocks go where they belong at once,
 // so that nothing is rotated in the end.
+//
+// Among a power of two of ranks, each rank exchanges with the rank whose number differs from its
+// own in the bit d (recursive doubling). This takes as many steps and bytes, but less time for
+// short blocks: a step has one peer and not two, and blocks that start at a multiple of d never
+// wrap around the vector's end, where they would be two messages.
 #pragma once
 
 #include "collectives/hosts/schedule.h"

@@ -93,6 +93,13 @@ bool suits_bruck(int ranks, size_t bytes) {
   return bytes < size * size * (1 << 10);
 }
 
+// Up to 8 ranks took less time directly with blocks of 1 KiB and less, and more with 4 KiB. With 16
+// ranks and blocks of 64 bytes it was the other way round.
+bool gather_suits_tree(int ranks, size_t bytes) {
+  const bool is_tiny = ranks <= 8 && bytes <= static_cast<size_t>(ranks) * (1 << 10);
+  return !is_tiny && suits_tree(ranks, bytes);
+}
+
 // The two cross between 4 and 16 KiB a rank.
 Algorithm best_reduce_scatter(int ranks, size_t bytes, bool over_tree) {
   if (over_tree) return Algorithm::kDirect;

@@ -38,6 +38,9 @@ bool suits_tree(int ranks, size_t bytes);
 // along the ring.
 bool suits_bruck(int ranks, size_t bytes);
 
+// Whether a gather of so many bytes, of all ranks together, goes over a tree, and not directly.
+bool gather_suits_tree(int ranks, size_t bytes);
+
 // For a reduce_scatter of so many bytes. `over_tree`: of those that sum over the tree of ranks.
 Algorithm best_reduce_scatter(int ranks, size_t bytes, bool over_tree);
 

@@ -149,6 +149,7 @@ ScheduleKind best_of_other(int ranks, const Operation& op) {
       return schedule_kind(
           best_reduce_scatter(ranks, op.bytes(), op.reproducible || !op.commutative));
     case Collective::kGather:
+      return gather_suits_tree(ranks, op.bytes()) ? ScheduleKind::kTree : ScheduleKind::kDirect;
     case Collective::kScatter:
       return is_small ? ScheduleKind::kTree : ScheduleKind::kDirect;
     // In pairwise exchange a rank that is ahead sends to one that is still busy with another.

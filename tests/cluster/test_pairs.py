@@ -229,6 +229,17 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert used == {"A": ["eth0", "eth1"], "B": ["eth1"]}
 
 
+@pytest.mark.parametrize(("name", "vector"), [("gather", 2 * 1024), ("barrier", 0)])
+def test_another_collective(tmp_path: Path, name: str, vector: int) -> None:
+    options = ["--hosts", "2", "--pairs", "6", "--seconds", "0.005", "--sizes", "1K"]
+    done = call(*options, "--collective", name, "--out", str(tmp_path), "--", "", "NEZHA_POLL=20")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "pairs.json").read_text())["measurements"]
+    assert {(row["collective"], row["bytes"]) for row in rows} == {(name, vector)}
+    pairs = [line.split()[-1] for line in done.stdout.splitlines() if " B  " in line]
+    assert "6" in pairs, done.stdout
+
+
 def test_ways_that_fail(tmp_path: Path) -> None:
     options = ["--hosts", "2", "--pairs", "2", "--seconds", "0.005", "--sizes", "4"]
     done = call(*options, "--out", str(tmp_path), "--", "", "/no/such/nezha-bench")

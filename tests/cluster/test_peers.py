@@ -8,6 +8,7 @@ peers is tested with programs that stand in for them.
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import os
 import shlex
@@ -497,9 +498,15 @@ def test_every_collective(tmp_path: Path) -> None:
 # ---- mpi-bench --------------------------------------------------------------------------------
 
 
-def mpi_rows(bed: Testbed, *words: str) -> list[dict]:
-    """What mpi-bench prints on two hosts. It checks its results."""
+def open_mpi() -> Peer:
+    """On two hosts."""
     [peer] = make_peers(["ompi"], Network(2, {"eth0": None}))
+    return peer
+
+
+def mpi_rows(bed: Testbed, *words: str, peer: Peer | None = None) -> list[dict]:
+    """What mpi-bench prints on two hosts. It checks its results."""
+    peer = peer or open_mpi()
     command = [*peer.command, *words, "--warmup-iters", "2", "--iteration-count", "3"]
     [launcher] = peer_sweep.start_ranks(bed, peer, [*command, "--format", "json"], awaited=100)
     code = launcher.wait(job.PATIENCE)
@@ -520,3 +527,34 @@ def test_collectives_of_mpi(bed: Testbed, tmp_path: Path, name: str, options: li
     vectors = [0] if name == "barrier" else [element * blocks, 1000 * element * blocks]
     assert [row["bytes"] for row in rows] == vectors
     assert all(row["program"] == "mpi-bench" and row["collective"] == name for row in rows)
+
+
+BATCH_JOBS = {
+    "slurm": {"SLURM_JOBID": "1", "SLURM_NODELIST": "other", "SLURM_TASKS_PER_NODE": "16"},
+    "gridengine": {"SGE_ROOT": "/", "ARC": "lx", "JOB_ID": "1", "PE_HOSTFILE": "nodes"},
+}
+
+
+@pytest.mark.parametrize("system", BATCH_JOBS)
+def test_open_mpi_within_a_batch_job(
+    bed: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str
+) -> None:
+    """The job's nodes are not the testbed's hosts."""
+    nodes = tmp_path / "nodes"
+    nodes.write_text("other 16 queue UNDEFINED\n")
+    for name, value in BATCH_JOBS[system].items():
+        monkeypatch.setenv(name, str(nodes) if value == "nodes" else value)
+    assert len(mpi_rows(bed, "--shared-path", str(tmp_path), "barrier")) == 1
+
+
+def test_open_mpi_where_names_of_hosts_are_known_otherwise(bed: Testbed, tmp_path: Path) -> None:
+    """Each rank runs on its host, whose interface it counts bytes of."""
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.1 localhost h0 h1\n")
+    script = 'mount --bind "$0" /etc/hosts && exec "$@"'
+    peer = open_mpi()
+    launcher = ["unshare", "--mount", "sh", "-c", script, str(hosts), *peer.launcher]
+    peer = dataclasses.replace(peer, launcher=launcher)
+    rows = mpi_rows(bed, "--shared-path", str(tmp_path), "--elements", "1000", "allreduce", peer=peer)
+    assert [rail["name"] for rail in rows[0]["rails"]] == ["eth0"]
+    assert rows[0]["rails"][0]["bytes"] > 0

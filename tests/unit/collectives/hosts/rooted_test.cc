@@ -473,6 +473,15 @@ TEST(HostsEngine, ChoosesForOtherCollectives) {
   EXPECT_EQ(chosen(Collective::kBroadcast, 10 << 20), kChain);
   EXPECT_EQ(chosen(Collective::kReduce, 10 << 20), kChain);
   EXPECT_EQ(chosen(Collective::kReduce, 10 << 20, false), ScheduleKind::kDirect);
+  for (const int ranks : {2, 4, 8}) {
+    const size_t block = size_t{1} << 10;
+    const size_t all = block * static_cast<size_t>(ranks);
+    EXPECT_EQ(chosen(Collective::kGather, all, true, ranks), ScheduleKind::kDirect) << ranks;
+    EXPECT_EQ(chosen(Collective::kScatter, all, true, ranks), ScheduleKind::kTree) << ranks;
+  }
+  EXPECT_EQ(chosen(Collective::kGather, 4 * (4 << 10), true, 4), ScheduleKind::kTree);
+  EXPECT_EQ(chosen(Collective::kGather, 16 * 64, true, 16), ScheduleKind::kTree);
+  EXPECT_EQ(chosen(Collective::kGather, 10 << 20), ScheduleKind::kDirect);
   // The more ranks, the longer is the chain.
   for (const Collective collective : {Collective::kBroadcast, Collective::kReduce}) {
     for (const auto& [ranks, small, large] : {std::tuple{2, 0, 32 << 10},
@@ -483,6 +492,22 @@ TEST(HostsEngine, ChoosesForOtherCollectives) {
       EXPECT_EQ(chosen(collective, static_cast<size_t>(small), true, ranks), ScheduleKind::kTree)
           << ranks;
       EXPECT_EQ(chosen(collective, static_cast<size_t>(large), true, ranks), kChain) << ranks;
+    }
+  }
+}
+
+TEST(HostsEngine, AnAllgatherTakesAConnectionForEachStepAmongAPowerOfTwo) {
+  const HostsEngine engine;
+  for (const auto& [size, steps] : {std::pair{2, 1}, {4, 2}, {8, 3}, {1024, 10}}) {
+    for (int rank = 0; rank < size; rank += 1 + size / 5) {
+      Group group;
+      group.rank = rank;
+      group.size = size;
+      Operation op;
+      op.collective = Collective::kAllgather;
+      EXPECT_EQ(engine.peers(group, op, {ScheduleKind::kBruck, 0, 0}).size(),
+                static_cast<size_t>(steps))
+          << rank << " of " << size;
     }
   }
 }
