@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interop/gloo/address.h"
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -11,6 +12,7 @@ namespace {
 constexpr absl::string_view kMagic = "nezha1";
 constexpr absl::string_view kNoInterface = "-";
 constexpr absl::string_view kMore = "+";
+constexpr size_t kShown = 48;  // bytes of an address that makes no sense
 constexpr size_t kBytes = ::gloo::transport::Address::kMaxByteSize;
 
 // FNV-1a. It tells settings apart that differ by mistake.
@@ -21,9 +23,9 @@ std::string checksum(absl::string_view text) {
 }
 
 absl::Status bad(absl::string_view text) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("a peer's address is not one of nezha's: '", text.substr(0, kBytes),
-                   "'; every rank of a Gloo context needs nezha's device"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a peer's address is not one of nezha's: '", absl::CHexEscape(text.substr(0, kShown)),
+      "'; every rank of a Gloo context needs nezha's device"));
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ void run(std::chrono::milliseconds timeout, const std::function<void()>& collect
     collective();
   } catch (const TimeoutError& error) {
     throw TimeoutError("Timed out waiting " + std::to_string(timeout.count()) +
-                           "ms for a collective: " + error.what(),
+                           "ms for collective operation to complete: " + error.what(),
                        error.ranks());
   }
 }
