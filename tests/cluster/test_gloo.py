@@ -7,6 +7,7 @@ library preloaded, which then carries out whole collectives, too.
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -50,15 +51,12 @@ def healed(bed: Testbed) -> Iterator[None]:
 
 Outcomes = dict[str, list[str]]
 
-# What is otherwise by intention, and how it is: at rank 0, and at the others.
+# What is otherwise by intention: what Gloo's own device gives, and what takes its place.
 OTHERWISE = {
     # Gloo serves the receive of one rank before those of several, this device the first posted.
-    "any source beside one source": ["the one that was posted first is first", "ok"],
+    "any source beside one source": ("that names the rank", "that was posted first"),
     # Gloo closes the pairs of the rank that gave up; here all ranks hear, as in nezha's contexts.
-    "wait that the others hear of": [
-        "IoException: Timed out waiting 200ms for recv operation to complete",
-        "among them IoException",
-    ],
+    "wait that the others hear of": (r"(with rank \d+) ok", r"\1 IoException"),
 }
 # The outcomes are the same, at other ranks: nezha's tree gives them other parents than Gloo's.
 AT_OTHER_RANKS = {"wait of the broadcast without one rank"}
@@ -86,8 +84,7 @@ def compare(bed: Testbed, device: str, processes: int, patience: float, **option
     # The cases themselves are right: Gloo's own device fails in none.
     assert wanted and not [name for name, each in wanted.items() if "failed: " in str(each)]
     for name in OTHERWISE.keys() & wanted.keys():
-        first, others = OTHERWISE[name]
-        wanted[name] = [first, *[others] * (len(wanted[name]) - 1)]
+        wanted[name] = [re.sub(*OTHERWISE[name], each) for each in wanted[name]]
     if device == "preload":
         for name in AT_OTHER_RANKS & wanted.keys():
             wanted[name], got[name] = sorted(wanted[name]), sorted(got[name])
@@ -111,7 +108,9 @@ def test_ranks_of_one_process(bed: Testbed, ranks: int, device: str) -> None:
 @pytest.mark.parametrize("device", OVER_NEZHA)
 @pytest.mark.parametrize("ranks", [2, 3, 4] if job.LONG else [3])
 def test_ranks_of_several_hosts(bed: Testbed, ranks: int, device: str) -> None:
-    largest = 1 << (24 if job.LONG else 18)
+    """Over rails of different rates, by which one message overtakes another."""
+    bed.set_rate("eth1", "50mbit")
+    largest = 1 << (24 if job.LONG else 20)
     compare(bed, device, ranks, 600 if job.LONG else job.PATIENCE, max_bytes=largest)
 
 
@@ -139,7 +138,7 @@ def test_cut_in_the_middle(bed: Testbed, how: str, operation: str) -> None:
         work.well_into_it(1, "eth1")
         bed.cut(1, "eth1", how)
         assert not work.ranks[1].done, "the cut came too late"
-        work.all_done(2)
+        work.all_done(1)
         bed.heal(1, "eth1")
         work.sends_by(1, "eth1", 1 << 20)
         work.all_done(1)
@@ -161,12 +160,13 @@ def test_slow_rail(bed: Testbed) -> None:
 # ---- ranks ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("device", DEVICES)
+# Over Gloo's own device a send of an unbound buffer that is under way when its receiver dies fails by
+# its timeout alone.
 @pytest.mark.parametrize("operation", OPERATIONS if job.LONG else ["alltoall", "halving-doubling"])
-def test_killed_rank(bed: Testbed, operation: str, device: str) -> None:
+def test_killed_rank(bed: Testbed, operation: str) -> None:
     """An IoException at all others, long before the timeout."""
     with job.Job(bed, program=PROGRAM) as work:
-        start(work, device, [operation])
+        start(work, "nezha", [operation])
         work.all_done(1)
         work.ranks[2].process.kill(signal.SIGKILL)
         for rank in work.ranks:

@@ -11,7 +11,7 @@ namespace nezha::gloo_cases {
 std::string name_of(const std::exception& error) {
   // What went wrong with a peer each device tells in its own words, a timeout of a wait not.
   static const std::regex timed_out(
-      "Timed out waiting [0-9]+ms for (recv|send) operation to complete");
+      "Timed out waiting [0-9]+ms for (recv|send|collective) operation to complete");
   const std::string text = error.what();
   if (dynamic_cast<const Wrong*>(&error) != nullptr) return "wrong: " + text;
   std::smatch match;

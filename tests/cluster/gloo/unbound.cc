@@ -74,29 +74,32 @@ void offsets(Rank& rank) {
 }
 
 // Several receives on one buffer and slot: each wait stands for the next in the order of posting.
+// The first segment is the largest, so that those after it are here before it is.
 void segments(Rank& rank, size_t bytes, First first) {
-  constexpr size_t kSegments = 5;
+  constexpr size_t kSegments = 6;
   const auto context = rank.context();
   const uint32_t slot = rank.tag();
   Memory in(context, kSegments * bytes);
   std::list<Memory> out;
+  const auto length = [bytes](size_t i) { return i == 0 ? bytes : bytes / 16; };
+  const auto data = [&](int of, size_t i) {
+    return rank.values<uint8_t>(slot, static_cast<size_t>(of) * kSegments + i);
+  };
   const auto receive = [&] {
-    for (size_t i = 0; i < kSegments; ++i) in->recv(rank.previous(), slot, i * bytes, bytes);
+    for (size_t i = 0; i < kSegments; ++i) in->recv(rank.previous(), slot, i * bytes, length(i));
   };
   if (first == First::kReceive) receive();
   rank.meet();
   for (size_t i = 0; i < kSegments; ++i) {
-    const auto data =
-        rank.values<uint8_t>(slot, rank.rank * static_cast<int>(kSegments) + static_cast<int>(i));
-    out.emplace_back(context, bytes, data)->send(rank.next(), slot);
+    out.emplace_back(context, length(i), data(rank.rank, i))->send(rank.next(), slot);
   }
-  if (first == First::kSend) rank.meet();
-  if (first == First::kSend) receive();
+  if (first == First::kSend) {
+    rank.meet();
+    receive();
+  }
   for (size_t i = 0; i < kSegments; ++i) {
     in->waitRecv();
-    in.check_part(i * bytes, bytes,
-                  rank.values<uint8_t>(
-                      slot, rank.previous() * static_cast<int>(kSegments) + static_cast<int>(i)));
+    in.check_part(i * bytes, length(i), data(rank.previous(), i));
   }
   for (auto& each : out) each->waitSend();
 }

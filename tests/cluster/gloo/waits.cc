@@ -84,27 +84,30 @@ void timeout_of_context(Rank& rank, What what) {
   rank.note(outcome_of([&] { return wait(memory, what); }));
 }
 
-// Whether the ranks that rank 0 leaves by its timeout still have each other.
+// Whether rank 1, which rank 0 leaves by its timeout, and the others still have each other.
 void others_hear(Rank& rank) {
   const auto context = rank.connect();
   Memory memory(context, 8);
   if (rank.rank == 0) {
     memory->recv(1, 8);
     rank.note(outcome_of([&] { return memory->waitRecv(kShort); }));
-    return rank.meet();
+  } else if (rank.rank == 1) {
+    memory->recv(0, 8);
+    rank.note("from rank 0 " + consequence(rank, [&] { memory->waitRecv(); }));
   }
   rank.meet();
-  const int next = rank.rank + 1 == rank.size ? 1 : rank.rank + 1;
-  const int previous = rank.rank == 1 ? rank.size - 1 : rank.rank - 1;
-  Memory in(context, 1000);
-  Memory out(context, 1000, rank.values<uint8_t>(7, rank.rank));
-  rank.note("among them " + consequence(rank, [&] {
-              in->recv(previous, 7);
-              out->send(next, 7);
-              in->waitRecv();
-              out->waitSend();
-              in.check_part(0, 1000, rank.values<uint8_t>(7, previous));
-            }));
+  for (const int peer : rank.others()) {
+    if (rank.rank == 0 || peer == 0 || (rank.rank != 1 && peer != 1)) continue;
+    Memory in(context, 1000);
+    Memory out(context, 1000, rank.values<uint8_t>(7, rank.rank));
+    rank.note("with rank " + std::to_string(peer) + " " + consequence(rank, [&] {
+                in->recv(peer, 7);
+                out->send(peer, 7);
+                in->waitRecv();
+                out->waitSend();
+                in.check_part(0, 1000, rank.values<uint8_t>(7, peer));
+              }));
+  }
 }
 
 // What waits in another thread ends when this thread's wait times out.
