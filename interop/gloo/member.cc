@@ -85,6 +85,7 @@ void Member::open_rails(const std::vector<std::string>& rails) {
   if (const absl::Status status = complete_own_options(options); !status.ok()) {
     refuse(rank_of_, status);
   }
+  puts_latency_first_ = options.polling == Polling::kLatencyFirst;
   std::vector<std::string> uris = options.rails;
   if (is_auto(uris)) {
     auto found = find_rails(uris, *log_);

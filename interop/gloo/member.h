@@ -37,6 +37,8 @@ class Member final : JobListener, public std::enable_shared_from_this<Member> {
   int rank() const { return rank_; }
   int size() const { return size_; }
   const Address& address() const { return *address_; }
+  // NEZHA_POLLING: whether who waits polls in long transfers, too.
+  bool puts_latency_first() const { return puts_latency_first_; }
 
   // `bytes`: what the other rank's address() is. Does not wait for the rank. Throws.
   void connect(int rank, const std::vector<char>& bytes);
@@ -101,6 +103,7 @@ class Member final : JobListener, public std::enable_shared_from_this<Member> {
   std::shared_ptr<Endpoint> endpoint_;
   Record record_;
   std::unique_ptr<Address> address_;
+  bool puts_latency_first_ = true;
 
   // Under the lock:
   std::vector<std::unique_ptr<Peer>> peers_;             // by rank; null: this one
