@@ -154,12 +154,15 @@ std::set<int> ranks_to_show(const std::vector<Row>& rows, int size) {
   return shown;
 }
 
+std::string ranks(uint64_t count) { return absl::StrCat(count, count == 1 ? " rank" : " ranks"); }
+
 std::string state_of(const RailStats& rail) {
   std::vector<std::string> parts;
   if (rail.down_peers > 0) {
-    parts.push_back(absl::StrFormat("down to %d for %.1f s", rail.down_peers, rail.down_seconds));
+    parts.push_back(
+        absl::StrFormat("down to %s for %.1f s", ranks(rail.down_peers), rail.down_seconds));
   }
-  if (rail.lossy_peers > 0) parts.push_back(absl::StrFormat("lossy to %d", rail.lossy_peers));
+  if (rail.lossy_peers > 0) parts.push_back("lossy to " + ranks(rail.lossy_peers));
   return parts.empty() ? "up" : absl::StrJoin(parts, ", ");
 }
 

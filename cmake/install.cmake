@@ -4,6 +4,7 @@ include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/nezha)
 install(TARGETS nezha EXPORT nezha)
+install(TARGETS nezha_gloo)  # to be preloaded: nothing links it
 install(DIRECTORY include/nezha DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h)
 install(EXPORT nezha NAMESPACE nezha:: FILE nezha-targets.cmake DESTINATION ${package_dir})
 

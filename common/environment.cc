@@ -236,6 +236,13 @@ const std::vector<EnvironmentVariable>& environment_table() {
            "the kernel tells, of those that the thread which makes the context may use. For "
            "hosts with cores to spare: by default the callers that wait do all.",
        .choices = {"0", "1"}},
+      {.name = "NEZHA_GLOO_COLLECTIVES",
+       .kind = Kind::kChoice,
+       .default_value = "nezha",
+       .agreed = true,
+       .help = "What carries out the collectives of a program that libnezha_gloo.so is preloaded "
+               "into: nezha, or Gloo's own algorithms, which then send by nezha's device.",
+       .choices = {"nezha", "gloo"}},
       {.name = "NEZHA_CHECK_POINTERS",
        .kind = Kind::kChoice,
        .default_value = "0",

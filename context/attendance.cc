@@ -18,14 +18,13 @@ std::string tell_of(const std::set<uint32_t>& ranks, absl::string_view what) {
 }  // namespace
 
 uint64_t Attendance::enter(uint32_t tag, uint64_t signature) {
-  const uint64_t ordinal = ++entered_[tag];
+  const uint64_t ordinal = entered_.add(tag);
   entries_[slot(tag, ordinal)] = {tag, ordinal, signature};
   return ordinal;
 }
 
 bool Attendance::has_entered(uint32_t tag, uint64_t ordinal) const {
-  const auto entry = entered_.find(tag);
-  return entry != entered_.end() && entry->second >= ordinal;
+  return entered_.of(tag) >= ordinal;
 }
 
 size_t Attendance::find(uint32_t tag, uint64_t ordinal) const {

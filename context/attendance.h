@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "common/hash_map.h"
+#include "context/tag_counts.h"
 #include "transport/wire.h"
 
 namespace nezha {
@@ -74,7 +74,7 @@ class Attendance {
   // Its index; calls_.size() if it is not there.
   size_t find(uint32_t tag, uint64_t ordinal) const;
 
-  HashMap<uint32_t, uint64_t> entered_;  // operations, by tag
+  TagCounts entered_;                    // operations
   std::array<Entry, kEntries> entries_;  // the latest of each slot
   std::deque<Call> calls_;
 };

@@ -28,17 +28,21 @@ ContextImpl& Context::impl() const {
   return *impl_;
 }
 
+std::shared_ptr<Context> ContextImpl::in_context(std::unique_ptr<ContextImpl> impl) {
+  return std::shared_ptr<Context>(new Context(std::move(impl)));
+}
+
 std::shared_ptr<Context> Context::create(std::shared_ptr<::gloo::rendezvous::Store> store,
                                          const ContextOptions& options) {
   auto impl = std::make_unique<ContextImpl>(std::move(store), options);
   impl->join();
-  return std::shared_ptr<Context>(new Context(std::move(impl)));
+  return ContextImpl::in_context(std::move(impl));
 }
 
 std::shared_ptr<Context> Context::split(int color, int key) {
   auto made = impl().split(color, key);
   if (made == nullptr) return nullptr;
-  return std::shared_ptr<Context>(new Context(std::move(made)));
+  return ContextImpl::in_context(std::move(made));
 }
 
 std::shared_ptr<Context> Context::dup() { return split(0, rank()); }

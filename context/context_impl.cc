@@ -187,7 +187,6 @@ void ContextImpl::begin(const std::shared_ptr<RunningOperation>& operation) {
   running_.push_back(operation);
   operation->begin(roll_calls_.enter(request));
   roll_calls_.on_entered(request);
-  // Operations of one tag match in the order of their calls: none overtakes one that waits.
   if (operation->over()) {
     // Another rank calls another one.
   } else if (!request.prepared.ok()) {
@@ -198,7 +197,7 @@ void ContextImpl::begin(const std::shared_ptr<RunningOperation>& operation) {
 }
 
 void ContextImpl::launch_in_turn(const std::shared_ptr<RunningOperation>& operation) {
-  if (starter_.empty() && unknown_peers(*operation).empty()) {
+  if (starter_.lets_pass(*operation) && unknown_peers(*operation).empty()) {
     launch(operation);
   } else {
     starter_.add(operation);

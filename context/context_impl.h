@@ -41,14 +41,17 @@ namespace nezha {
 
 class ContextImpl final : JobListener, RunningOperationOwner, PlannerOwner, StarterOwner {
  public:
-  using Store = Directory::Store;
+  using Store = StoreDirectory::Store;
 
   ContextImpl(std::shared_ptr<Store> store, ContextOptions options);
+  explicit ContextImpl(Setup setup);
   ~ContextImpl();
 
   // Opens the devices, agrees with rank 0, publishes this rank's record. Throws, and tells the
   // other ranks why.
   void join();
+  // What users hold.
+  static std::shared_ptr<Context> in_context(std::unique_ptr<ContextImpl> impl);
 
   // See Context::split. Null if the color is negative. Throws.
   std::unique_ptr<ContextImpl> split(int color, int key);
@@ -95,8 +98,6 @@ class ContextImpl final : JobListener, RunningOperationOwner, PlannerOwner, Star
 
  private:
   using Operations = Planner::Operations;
-
-  explicit ContextImpl(Setup setup);
 
   // JobListener
   void on_abort(const wire::Abort& abort) override;

@@ -37,36 +37,40 @@ void Joining::prepare() {
   take_switch_rail();
   setup_.checks_pointers = environment("NEZHA_CHECK_POINTERS") == "1";
   const Nanos deadline = now() + to_nanos(*setup_.options.timeout);
-  auto endpoint = shared_endpoint();
-  if (!endpoint.ok()) raise(setup_.rank_of, endpoint.status());
-  setup_.endpoint = *std::move(endpoint);
+  if (setup_.endpoint == nullptr) {
+    auto endpoint = shared_endpoint();
+    if (!endpoint.ok()) raise(setup_.rank_of, endpoint.status());
+    setup_.endpoint = *std::move(endpoint);
+  }
   await_addresses(setup_.options.rails, std::min(deadline, now() + kAddressWait));
   open_devices();
-  // The id of the context is rank 0's choice; until it is known nobody's connection is accepted.
+  // The id of the context is rank 0's choice, unless all know it; until it is known nobody's
+  // connection is accepted.
   AgreedSettings settings(setup_.options);
-  Record rank0;
-  if (setup_.rank() == 0) {
-    settings.complete(setup_.options.rails.size());
-    setup_.job = UniqueId::random();
+  const bool is_known = setup_.job != UniqueId();
+  if (!is_known && setup_.rank() != 0) {
+    follow_rank0(settings, deadline);
   } else {
-    auto read = roster_.read(0, deadline);
-    if (!read.ok()) raise(setup_.rank_of, read.status());
-    rank0 = *std::move(read);
-    agree(rank0, settings);
-    setup_.job = rank0.job;
+    settings.complete(setup_.options.rails.size());
+    if (!is_known) setup_.job = UniqueId::random();
+    refuse_unless(setup_, settings.apply(setup_.options, setup_.algorithm));
   }
-  refuse_unless(setup_, settings.apply(setup_.options, setup_.algorithm));
-  if (setup_.rank() != 0) check_slices(rank0);
-  settings_ = settings.encode();
+  setup_.settings = settings.encode();
   setup_.self = roster_.own_record().describe(setup_.rank());
 }
 
+void Joining::follow_rank0(AgreedSettings& settings, Nanos deadline) {
+  const auto rank0 = roster_.read(0, deadline);
+  if (!rank0.ok()) raise(setup_.rank_of, rank0.status());
+  agree(*rank0, settings);
+  setup_.job = rank0->job;
+  refuse_unless(setup_, settings.apply(setup_.options, setup_.algorithm));
+  check_slices(*rank0);
+}
+
 void Joining::publish() {
-  Record own = roster_.own_record();
-  own.settings = settings_;
-  if (const absl::Status status = setup_.directory->publish(setup_.rank(), own); !status.ok()) {
-    raise(setup_.rank_of, status);
-  }
+  const absl::Status status = setup_.directory->publish(setup_.rank(), roster_.own_record());
+  if (!status.ok()) raise(setup_.rank_of, status);
 }
 
 void Joining::find_rails() {

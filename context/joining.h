@@ -30,12 +30,13 @@ class Joining {
   void find_rails();
   void take_switch_rail();
   void open_devices();
+  // Reads what rank 0 has published, and takes over its settings.
+  void follow_rank0(AgreedSettings& settings, Nanos deadline);
   void agree(const Record& rank0, AgreedSettings& settings) const;
   void check_slices(const Record& rank0) const;
 
   Setup& setup_;
   Roster& roster_;
-  std::string settings_;  // as they were agreed on
 };
 
 // Throws if the status is an error: IoError if this process or machine has run out of something,

@@ -56,7 +56,8 @@ absl::Status set(Record& record, absl::string_view key, absl::string_view value)
 }  // namespace
 
 std::string Record::describe(int rank) const {
-  return absl::StrCat("rank ", rank, " of ", size, " (", host, ", pid ", pid, ")");
+  const std::string name = absl::StrCat("rank ", rank, " of ", size);
+  return host.empty() ? name : absl::StrCat(name, " (", host, ", pid ", pid, ")");
 }
 
 std::string Record::key(int rank) { return absl::StrCat("rank", rank); }

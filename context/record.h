@@ -37,7 +37,7 @@ struct Record {
 
   static std::string key(int rank);
 
-  // "rank 1 of 4 (node1, pid 77)", as errors name the process.
+  // "rank 1 of 4 (node1, pid 77)", as errors name the process; "rank 1 of 4" if it has no host.
   std::string describe(int rank) const;
 };
 

@@ -28,6 +28,7 @@ Record Roster::own_record() const {
   record.pid = getpid();
   record.size = setup_.size();
   record.flare_rail = flare_rail_of(setup_);
+  record.settings = setup_.settings;
   record.interfaces = setup_.chosen;
   Progress::Guard guard(setup_.progress());
   for (const Rail rail : setup_.rails) {

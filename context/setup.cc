@@ -10,10 +10,10 @@
 
 namespace nezha {
 
-Setup::Setup(std::shared_ptr<Directory::Store> store, ContextOptions given)
+Setup::Setup(std::shared_ptr<StoreDirectory::Store> store, ContextOptions given)
     : options(std::move(given)) {
   if (store == nullptr) throw InvalidArgument("nezha: Context::create: no store");
-  directory = std::make_shared<Directory>(std::move(store));
+  directory = std::make_shared<StoreDirectory>(std::move(store));
   if (const absl::Status status = complete_rank_and_size(options.rank, options.size);
       !status.ok()) {
     directory->refuse(options.rank, status.message());
@@ -23,12 +23,22 @@ Setup::Setup(std::shared_ptr<Directory::Store> store, ContextOptions given)
   log = log_of_rank(options.rank, options.size);
 }
 
+Setup::Setup(std::shared_ptr<Endpoint> own, std::shared_ptr<Directory> ranks, ContextOptions given,
+             const UniqueId& id)
+    : endpoint(std::move(own)),
+      directory(std::move(ranks)),
+      options(std::move(given)),
+      rank_of(absl::StrCat("rank ", options.rank, " of ", options.size)),
+      log(log_of_rank(options.rank, options.size)),
+      job(id) {}
+
 Setup::Setup(const Setup& parent, const std::vector<int>& group, UniqueId id)
     : endpoint(parent.endpoint),
       directory(parent.directory),
       options(parent.options),
       algorithm(parent.algorithm),
       checks_pointers(parent.checks_pointers),
+      settings(parent.settings),
       self(parent.self),
       chosen(parent.chosen),
       job(id),

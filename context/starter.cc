@@ -12,8 +12,26 @@
 
 namespace nezha {
 
+bool WaitingOrder::lets_pass(const RunningOperation& operation) const {
+  const Exchange* exchange = operation.request().exchange.get();
+  if (exchange == nullptr) return is_empty_;
+  const Exchange::Terms& terms = exchange->terms();
+  return std::none_of(terms.peers.begin(), terms.peers.end(), [&](int peer) {
+    return exchanges_.contains({terms.is_send, terms.tag, peer});
+  });
+}
+
+void WaitingOrder::add(const RunningOperation& operation) {
+  is_empty_ = false;
+  const Exchange* exchange = operation.request().exchange.get();
+  if (exchange == nullptr) return;
+  const Exchange::Terms& terms = exchange->terms();
+  for (const int peer : terms.peers) exchanges_.emplace(terms.is_send, terms.tag, peer);
+}
+
 void Starter::add(const std::shared_ptr<RunningOperation>& operation) {
   waiting_.push_back(operation);
+  order_.add(*operation);
   wake();
 }
 
@@ -73,7 +91,11 @@ bool Starter::do_next(absl::Status& status) {
   bool wants_set_up = false;
   {
     Progress::Guard guard(setup_.progress());
-    operation = next(peers);
+    start_those_with_known_peers();
+    if (!waiting_.empty()) {  // the first one stays behind none, so it lacks a peer
+      operation = waiting_.front();
+      peers = owner_.unknown_peers(*operation);
+    }
     setup_.progress().run_deferred();
     wants_set_up = operation == nullptr && std::exchange(wants_set_up_, false);
     if (is_closing_ || (operation == nullptr && !wants_set_up)) {
@@ -89,16 +111,20 @@ bool Starter::do_next(absl::Status& status) {
   return true;
 }
 
-// Starts those whose peers are known. The first of the others, if there is one, and those peers.
-std::shared_ptr<RunningOperation> Starter::next(std::vector<int>& peers) {
-  while (!waiting_.empty()) {
-    auto first = waiting_.front();
-    if (!first->over()) peers = owner_.unknown_peers(*first);
-    if (!peers.empty()) return first;
-    waiting_.pop_front();
-    if (!first->over()) owner_.launch(first);
+void Starter::start_those_with_known_peers() {
+  WaitingOrder order;
+  for (auto at = waiting_.begin(); at != waiting_.end();) {
+    const auto operation = *at;
+    const bool is_ready = order.lets_pass(*operation) && owner_.unknown_peers(*operation).empty();
+    if (!operation->over() && !is_ready) {
+      order.add(*operation);
+      ++at;
+      continue;
+    }
+    at = waiting_.erase(at);
+    if (!operation->over()) owner_.launch(operation);
   }
-  return nullptr;
+  order_ = std::move(order);
 }
 
 absl::Status Starter::resolve(RunningOperation& operation, const std::vector<int>& peers) {
@@ -110,10 +136,14 @@ absl::Status Starter::resolve(RunningOperation& operation, const std::vector<int
                                        Record::key(setup_.listed(peer)), "')"),
                           {peer});
     }
-    absl::Status resolved = roster_.resolve(peer, operation.request().deadline);
-    if (!resolved.ok()) return resolved;
+    absl::Status status = roster_.resolve(peer, operation.request().deadline);
+    if (status.ok()) status = roster_.confirm();
+    if (!status.ok()) return status;
+    Progress::Guard guard(setup_.progress());
+    start_those_with_known_peers();
+    setup_.progress().run_deferred();
   }
-  return roster_.confirm();
+  return absl::OkStatus();
 }
 
 }  // namespace nezha

@@ -2,12 +2,15 @@
 // Operations whose peers are not known yet, and the thread that asks the store for them.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/hash_map.h"
 #include "context/roster.h"
 #include "context/running_operation.h"
 #include "context/setup.h"
@@ -30,6 +33,21 @@ class StarterOwner {
   ~StarterOwner() = default;
 };
 
+// Operations that wait, and which others are to stay behind them. A collective stays behind all: it
+// takes all ranks. Sends to one rank by one tag start in the order of their calls, and so do
+// receives from one rank by one tag.
+class WaitingOrder {
+ public:
+  // Whether the operation may start before those that wait.
+  bool lets_pass(const RunningOperation& operation) const;
+  // One that waits, too.
+  void add(const RunningOperation& operation);
+
+ private:
+  bool is_empty_ = true;
+  HashSet<std::tuple<bool, uint64_t, int>> exchanges_;  // whether it is a send, its tag, a peer
+};
+
 // All of it is called under the lock, except join().
 class Starter {
  public:
@@ -37,9 +55,10 @@ class Starter {
   Starter(const Setup& setup, Roster& roster, StarterOwner& owner)
       : setup_(setup), roster_(roster), owner_(owner) {}
 
-  // Operations start in the order in which they were added.
+  // The operation starts once its peers are known and those that it is to stay behind have started.
   void add(const std::shared_ptr<RunningOperation>& operation);
-  bool empty() const { return waiting_.empty(); }
+  // Whether no operation that waits is to start before this one.
+  bool lets_pass(const RunningOperation& operation) const { return order_.lets_pass(operation); }
   bool holds(const OperationId& operation) const;
   // The thread is to call the owner's set_up(), once no operation waits.
   void want_set_up();
@@ -53,13 +72,14 @@ class Starter {
   void wake();
   void run();
   bool do_next(absl::Status& status);
-  std::shared_ptr<RunningOperation> next(std::vector<int>& peers);
+  void start_those_with_known_peers();
   absl::Status resolve(RunningOperation& operation, const std::vector<int>& peers);
 
   const Setup& setup_;
   Roster& roster_;
   StarterOwner& owner_;
-  std::deque<std::shared_ptr<RunningOperation>> waiting_;
+  std::deque<std::shared_ptr<RunningOperation>> waiting_;  // in the order of their calls
+  WaitingOrder order_;                                     // of these
   bool wants_set_up_ = false;
   bool is_running_ = false;  // the thread has work
   bool is_closing_ = false;

@@ -7,10 +7,12 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/buffer_pool.h"
+#include "common/clock.h"
 #include "common/unique_id.h"
 #include "transport/device.h"
 #include "transport/inbox.h"
@@ -81,6 +83,9 @@ class Channel final : LinkOwner, InboxOwner {
   void let_go(OutMessage& message);
   void abandon(OutMessage& message) noexcept;
   Inbox::Ticket* post(const wire::MessageInfo& info, Receiver* receiver, bool asks = false);
+  std::optional<Nanos> waiting_since(uint64_t context, uint64_t tag) const {
+    return inbox_.waiting_since(context, tag);
+  }
   void cancel(Inbox::Ticket* ticket) noexcept;
   void set_awaited(Inbox::Ticket* ticket, bool is_awaited);
   // The context of that id is closed here: what comes for it is dropped. The peer is told once it

@@ -176,7 +176,9 @@ absl::StatusOr<Inbox::Message*> Inbox::find_or_add(const wire::DataHeader& data)
     return message;
   }
   const Key key{data.info.context, data.info.tag};
-  auto& arrived = queues_[key].arrived;
+  Queue& queue = queues_[key];
+  if (queue.posted.empty()) message->came = now();
+  auto& arrived = queue.arrived;
   const auto place =
       std::upper_bound(arrived.begin(), arrived.end(), message,
                        [](const Message* a, const Message* b) { return a->number < b->number; });
@@ -302,6 +304,17 @@ void Inbox::link_gone(Rail rail) {
 
 // ---- Matching ----------------------------------------------------------------------------------
 
+bool Inbox::is_next(const Message& message) const {
+  return message.previous == 0 || known(message.number - message.previous);
+}
+
+std::optional<Nanos> Inbox::waiting_since(uint64_t context, uint64_t tag) const {
+  const auto entry = queues_.find({context, tag});
+  if (entry == queues_.end() || entry->second.arrived.empty()) return std::nullopt;
+  const Message& message = *entry->second.arrived.front();
+  return is_next(message) ? std::optional(message.came) : std::nullopt;
+}
+
 void Inbox::match(const Key& key) {
   auto entry = queues_.find(key);
   while (entry != queues_.end()) {
@@ -312,7 +325,7 @@ void Inbox::match(const Key& key) {
     }
     if (queue.arrived.empty() || queue.posted.empty()) return;
     Message* message = queue.arrived.front();
-    if (message->previous != 0 && !known(message->number - message->previous)) return;
+    if (!is_next(*message)) return;
     Ticket* ticket = queue.posted.front();
     queue.arrived.erase(queue.arrived.begin());
     queue.posted.erase(queue.posted.begin());

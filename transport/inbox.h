@@ -6,12 +6,14 @@
 #include <array>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "common/buffer_pool.h"
+#include "common/clock.h"
 #include "common/hash_map.h"
 #include "common/interval_set.h"
 #include "common/spares.h"
@@ -42,6 +44,8 @@ class Inbox {
   // told. What is there already lands before this returns. `asks`: the receiver itself decides
   // whether the message is what it wants; see Receiver::accepts.
   Ticket* post(const wire::MessageInfo& info, Receiver* receiver, bool asks = false);
+  // Since when the message has been there that a post would get; nothing if there is none.
+  std::optional<Nanos> waiting_since(uint64_t context, uint64_t tag) const;
   // Nothing is placed or landed afterwards.
   void cancel(Ticket* ticket);
   // Whether anybody waits for the message, which is so at first.
@@ -93,6 +97,7 @@ class Inbox {
     uint32_t previous = 0;
     uint64_t received = 0;  // bytes that landed and are not held
     uint64_t coming = 0;    // bytes in all; less than its total if it was abandoned
+    Nanos came = 0;         // when its first segment did, if nobody had asked
     bool wants_grant = false;
     bool granted = false;
     bool announced_empty = false;  // a message of no bytes has come
@@ -126,6 +131,7 @@ class Inbox {
   absl::StatusOr<std::byte*> place(Message& message, Rail rail);
   std::byte* hold(Rail rail);
   void match(const Key& key);
+  bool is_next(const Message& message) const;  // none that was sent before is still to come
   void bind(Message& message, Ticket* ticket);
   void deliver_held(Message& message);
   void grant_if_wanted(Message& message);

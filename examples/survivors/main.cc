@@ -73,7 +73,8 @@ Members agree_on_members(const std::string& directory, int number, const Members
 }
 
 // A process that has lost most of the others may be the one that is cut off: they have the first
-// say.
+// say. A process can notice the loss of only those that it has had connections to: one that is cut
+// off before its first operations may notice too few losses to give way.
 void let_others_propose(const std::string& directory, int number) {
   const auto end = std::chrono::steady_clock::now() + kTimeout;
   while (!std::filesystem::exists(path_of(directory, number)) &&
@@ -145,8 +146,9 @@ class Worker {
     auto store = std::make_shared<gloo::rendezvous::PrefixStore>(
         "context-" + std::to_string(context_number), files);
     auto context = nezha::Context::create(store, options);
-    std::printf("process %d: rank %d of %d\n", number_, options.rank, options.size);
     catch_up(context);
+    std::printf("process %d: rank %d of %d, at work from step %lld on\n", number_, options.rank,
+                options.size, static_cast<long long>(state_.step));
     while (state_.step < steps_) do_step(context);
     // Nobody ends before all have done the last step, which may have to be done again.
     nezha::BarrierOptions barrier(context);

@@ -54,8 +54,10 @@ class CollectiveOptions {
 
   /// Tells operations apart that run at the same time on one context. Operations of one tag match
   /// in the order each rank starts them, whichever collectives they are; it must be the same order
-  /// on all ranks. Any number but 2^32 - 1, which is nezha's own. Each tag that is used takes a few
-  /// bytes for as long as the context lives.
+  /// on all ranks. Any number but 2^32 - 1, which is nezha's own. A program may use each tag once:
+  /// tags that follow each other, as a counter's do, take no memory once their operations are over.
+  /// A tag whose neighbours are not used as often takes some 50 bytes for as long as the context
+  /// lives.
   void setTag(uint32_t tag) { tag_ = tag; }
 
   /// The deadline of the whole operation, from the call on: more than 0, or the operation is

@@ -339,6 +339,8 @@ class NEZHA_EXPORT Context {
   ContextImpl& impl() const;
 
  private:
+  friend class ContextImpl;
+
   explicit Context(std::unique_ptr<ContextImpl> impl);
   std::unique_ptr<ContextImpl> impl_;
 };

@@ -3,12 +3,14 @@
 /// and algorithms.
 #pragma once
 
+#include <gloo/context.h>
 #include <gloo/transport/device.h>
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "nezha/context.h"
 #include "nezha/export.h"
 
 namespace nezha {
@@ -16,7 +18,7 @@ namespace nezha {
 /// What a Gloo device is made of.
 struct GlooDeviceOptions {
   /// The rails, as in ContextOptions::rails. Empty: NEZHA_RAILS, or, without it, all that is found.
-  /// Rails of switches are left out: Gloo's algorithms add up by themselves.
+  /// Rails of switches are left out: Gloo's algorithms add up by themselves, and by any function.
   std::vector<std::string> rails;
 };
 
@@ -43,5 +45,14 @@ struct GlooDeviceOptions {
 /// has no descriptor, thread or memory left.
 NEZHA_EXPORT std::shared_ptr<::gloo::transport::Device> glooDevice(
     const GlooDeviceOptions& options = {});
+
+/// Returns nezha's own context of the ranks of a connected Gloo context, over the same rails and
+/// connections: nezha::allreduce and all else runs on it, beside what Gloo does. Its operations
+/// match none of Gloo's. Every rank has it, without a word between them, and it lives as long as
+/// anybody holds it. It has the options of the NEZHA_ variables, and the device's rails.
+///
+/// Null if the Gloo context is not over a device of nezha's, is not connected, or has one rank
+/// only. Thread-safe.
+NEZHA_EXPORT std::shared_ptr<Context> glooContext(::gloo::Context& context);
 
 }  // namespace nezha

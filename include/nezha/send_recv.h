@@ -106,15 +106,17 @@ class RecvOptions : public PointToPointOptions {
   void setSource(int rank) { setSources({rank}); }
 
   /// The message may come from any of these ranks. There must be one, and none may be there twice.
-  /// The receive starts once all of them are in the store. Until then later operations of this
-  /// context wait behind it, because they start in order.
+  /// The receive starts once all of them are in the store. Until then, receives that are called
+  /// later and name one of these ranks and the same tag wait behind it, because they match in
+  /// order. So do collectives, and sends and receives that take a rank which no operation of this
+  /// rank has taken yet in this context. Others go on.
   void setSources(std::vector<int> ranks) {
     sources_ = std::move(ranks);
     is_any_ = false;
   }
 
   /// The message may come from any rank, this one included. The receive starts once all ranks are
-  /// in the store. Until then later operations of this context wait behind it, as with setSources.
+  /// in the store. Until then the same operations wait behind it as with setSources.
   void setAnySource() {
     sources_.clear();
     is_any_ = true;

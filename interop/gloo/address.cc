@@ -13,6 +13,13 @@ constexpr absl::string_view kNoInterface = "-";
 constexpr absl::string_view kMore = "+";
 constexpr size_t kBytes = ::gloo::transport::Address::kMaxByteSize;
 
+// FNV-1a. It tells settings apart that differ by mistake.
+std::string checksum(absl::string_view text) {
+  uint32_t sum = 2166136261;
+  for (const char each : text) sum = (sum ^ static_cast<unsigned char>(each)) * 16777619;
+  return absl::StrCat(absl::Hex(sum, absl::kZeroPad8));
+}
+
 absl::Status bad(absl::string_view text) {
   return absl::InvalidArgumentError(
       absl::StrCat("a peer's address is not one of nezha's: '", text.substr(0, kBytes),
@@ -24,7 +31,8 @@ absl::Status bad(absl::string_view text) {
 absl::StatusOr<Address> Address::of(const Record& record) {
   Address address;
   address.record_.process = record.process;
-  address.text_ = absl::StrCat(kMagic, " ", record.process.str());
+  address.settings_ = checksum(record.settings);
+  address.text_ = absl::StrCat(kMagic, " ", record.process.str(), " ", address.settings_);
   for (const auto& [rail, at] : record.devices) {
     const auto chosen = record.interfaces.find(rail);
     const bool is_chosen = chosen != record.interfaces.end();
@@ -58,9 +66,10 @@ absl::StatusOr<Address> Address::parse(const std::vector<char>& bytes) {
     words.pop_back();
   }
   const auto process = UniqueId::parse(words[1]);
-  if (!process.ok() || words.size() < 5 || words.size() % 3 != 2) return bad(address.text_);
+  if (!process.ok() || words.size() < 6 || words.size() % 3 != 0) return bad(address.text_);
   address.record_.process = *process;
-  for (size_t i = 2; i < words.size(); i += 3) {
+  address.settings_ = words[2];
+  for (size_t i = 3; i < words.size(); i += 3) {
     if (words[i].empty() || words[i + 1].empty() || words[i + 2].empty()) return bad(address.text_);
     address.record_.devices[words[i]] = words[i + 2];
     if (words[i + 1] != kNoInterface) address.record_.interfaces[words[i]] = words[i + 1];

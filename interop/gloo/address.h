@@ -15,8 +15,9 @@
 
 namespace nezha::interop {
 
-// As text, padded with spaces: "nezha1 PROCESS", then "RAIL INTERFACE ADDRESS" for each rail (the
-// interface is "-" where it was named by the user), then "+" if there was no room for all rails.
+// As text, padded with spaces: "nezha1 PROCESS SETTINGS", where SETTINGS is a checksum, then "RAIL
+// INTERFACE ADDRESS" for each rail (the interface is "-" where it was named by the user), then "+"
+// if there was no room for all rails.
 //
 // Gloo's rendezvous needs addresses of one length, and its ContextFactory takes 192 bytes at most.
 // Rails for which there is no room are told once there is a connection; see Member.
@@ -33,12 +34,15 @@ class Address final : public ::gloo::transport::Address {
   const UniqueId& process() const { return record_.process; }
   // The process and the rails that are told of; nothing else is set.
   const Record& record() const { return record_; }
+  // Whether both ranks run by the same settings.
+  bool agrees_with(const Address& other) const { return settings_ == other.settings_; }
   bool is_complete() const { return is_complete_; }
 
  private:
   Address() = default;
 
   std::string text_;
+  std::string settings_;
   Record record_;
   bool is_complete_ = true;
 };

@@ -39,6 +39,13 @@ void BoundBuffer::send(size_t offset, size_t bytes, size_t place) {
   GLOO_ENFORCE_LE(bytes, size_ - offset);
   member_->send_bound(*completions_, rank_, slot_, static_cast<std::byte*>(ptr_) + offset, bytes,
                       place);
+  ++unwaited_;
+}
+
+void BoundBuffer::waitSend() {
+  GLOO_ENFORCE(end_ != End::kSends || unwaited_ > 0, "No send to wait for");
+  wait(End::kSends);
+  --unwaited_;
 }
 
 void BoundBuffer::wait(End end) {

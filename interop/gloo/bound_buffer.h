@@ -5,6 +5,7 @@
 
 #include <gloo/transport/buffer.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -24,7 +25,7 @@ class BoundBuffer final : public ::gloo::transport::Buffer {
 
   void send(size_t offset, size_t bytes, size_t place) override;
   void waitRecv() override { wait(End::kReceives); }
-  void waitSend() override { wait(End::kSends); }
+  void waitSend() override;
 
  private:
   void wait(End end);
@@ -34,6 +35,7 @@ class BoundBuffer final : public ::gloo::transport::Buffer {
   const int rank_;
   const std::function<std::chrono::milliseconds()> timeout_;
   std::unique_ptr<Completions> completions_;
+  std::atomic<int64_t> unwaited_{0};  // sends
 };
 
 }  // namespace nezha::interop

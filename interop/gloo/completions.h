@@ -43,8 +43,11 @@ class Completions final {
   void abort_wait();
 
   // Waits for the next transfer that is complete, and returns its rank. Returns nothing after
-  // abort_wait. DeadlineExceeded if none is complete by the deadline, and the reason if one failed.
+  // abort_wait. DeadlineExceeded if none is complete by the deadline (then !has_failed()), and the
+  // reason if one failed.
   absl::StatusOr<std::optional<int>> wait(Progress::Guard& guard, Nanos deadline);
+
+  bool has_failed() const { return !failure_.ok(); }
 
   // For errors: whom the transfers wait for, and why they do.
   std::string describe() const;

@@ -32,7 +32,7 @@ std::unique_ptr<::gloo::transport::Pair>& GlooContext::createPair(int with) {
 
 std::unique_ptr<::gloo::transport::UnboundBuffer> GlooContext::createUnboundBuffer(void* memory,
                                                                                    size_t bytes) {
-  return std::make_unique<UnboundBuffer>(member_, memory, bytes, timeout());
+  return std::make_unique<UnboundBuffer>(shared_from_this(), member_, memory, bytes);
 }
 
 }  // namespace nezha::interop

@@ -4,12 +4,22 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "interop/gloo/context.h"
+#include "interop/gloo/pair.h"
 #include "nezha/gloo.h"
 
 namespace nezha {
 
 std::shared_ptr<::gloo::transport::Device> glooDevice(const GlooDeviceOptions& options) {
   return std::make_shared<interop::GlooDevice>(options.rails);
+}
+
+std::shared_ptr<Context> glooContext(::gloo::Context& context) {
+  for (int rank = 0; rank < context.size; ++rank) {
+    if (rank == context.rank) continue;
+    const auto* pair = dynamic_cast<const interop::Pair*>(context.getPair(rank).get());
+    return pair == nullptr ? nullptr : pair->member()->context();
+  }
+  return nullptr;
 }
 
 namespace interop {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interop/gloo/member.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -10,12 +8,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/environment.h"
-#include "common/host.h"
-#include "context/auto_rails.h"
+#include "context/context_impl.h"
 #include "context/departure.h"
 #include "context/rails.h"
 #include "context/raise.h"
 #include "context/settings.h"
+#include "nezha/context.h"
 #include "nezha/errors.h"
 
 namespace nezha::interop {
@@ -26,7 +24,8 @@ constexpr uint64_t kEndOfSlots = std::numeric_limits<uint64_t>::max() - (uint64_
 constexpr uint64_t kStreamTag = kEndOfSlots;  // of what the ranks tell each other
 constexpr uint64_t bound_tag(int slot) { return kEndOfSlots + 1 + static_cast<uint32_t>(slot); }
 
-constexpr Nanos kAddressWait = 5 * kSecond;  // longer than the kernel takes to check an address
+// What the wire calls nezha's own context of the ranks; see kGlooJob.
+constexpr UniqueId kCollectivesJob{0x6e657a6861206e65, 0x7a6861206e657a68};
 
 [[noreturn]] void refuse(absl::string_view rank_of, const absl::Status& why) {
   if (absl::IsResourceExhausted(why)) raise(rank_of, why);
@@ -68,54 +67,47 @@ Member::Member(int rank, int size, const std::vector<std::string>& rails)
   for (int each = 0; each < size; ++each) {
     peers_.push_back(each == rank ? nullptr : std::make_unique<Peer>(each));
   }
-  open_rails(rails);
+  join(rails);
+}
+
+// Before this rank is told who the others are, since they may connect before that.
+void Member::join(const std::vector<std::string>& rails) {
+  ContextOptions options;
+  options.rank = rank_;
+  options.size = size_;
+  options.rails = rails;
+  if (const absl::Status status = check_environment(); !status.ok()) refuse(rank_of_, status);
+  const absl::Status complete = complete_own_options(options);
+  if (!complete.ok()) refuse(rank_of_, complete);
+  puts_latency_first_ = options.polling == Polling::kLatencyFirst;
+  // A switch adds up what it knows, and Gloo's reduce functions may be any.
+  std::erase_if(options.rails, is_switch_rail);
+  if (options.rails.empty()) {
+    refuse(rank_of_, absl::InvalidArgumentError("a Gloo context needs a rail that is no switch's"));
+  }
+  acquaintances_ = std::make_shared<Acquaintances>();
+  auto impl = std::make_unique<ContextImpl>(
+      Setup(endpoint_, acquaintances_, std::move(options), kCollectivesJob));
+  impl->join();
+  record_ = *acquaintances_->own();
+  record_.settings += " collectives=" + environment("NEZHA_GLOO_COLLECTIVES");
+  context_ = ContextImpl::in_context(std::move(impl));
   auto address = Address::of(record_);
   if (!address.ok()) refuse(rank_of_, address.status());
   address_ = std::make_unique<Address>(*std::move(address));
   Progress::Guard guard(progress());
-  // Before this rank is told who the others are, since they may connect before that.
   const absl::Status joined = endpoint_->join(kGlooJob, this);
   if (!joined.ok()) raise(rank_of_, joined);
-}
-
-void Member::open_rails(const std::vector<std::string>& rails) {
-  ContextOptions options;
-  options.rails = rails;
-  if (const absl::Status status = check_environment(); !status.ok()) refuse(rank_of_, status);
-  if (const absl::Status status = complete_own_options(options); !status.ok()) {
-    refuse(rank_of_, status);
-  }
-  puts_latency_first_ = options.polling == Polling::kLatencyFirst;
-  std::vector<std::string> uris = options.rails;
-  if (is_auto(uris)) {
-    auto found = find_rails(uris, *log_);
-    if (!found.ok()) refuse(rank_of_, found.status());
-    uris = std::move(found->uris);
-    record_.interfaces = std::move(found->interfaces);
-  }
-  std::erase_if(uris, is_switch_rail);  // a switch adds up; Gloo's algorithms only send
-  await_addresses(uris, now() + kAddressWait);
-  const auto opened = open_devices(*endpoint_, uris, options.ports);
-  if (!opened.ok()) refuse(rank_of_, opened.status());
-  record_.process = endpoint_->process();
-  record_.host = host_name();
-  record_.pid = getpid();
-  record_.size = size_;
-  Progress::Guard guard(progress());
-  for (const Rail rail : *opened) {
-    const nezha::Device* device = endpoint_->device(rail);
-    record_.devices[device->name()] = device->address();
-  }
-  log_->info("a Gloo context over the rails {}",
-             absl::StrJoin(record_.devices, ", ", absl::PairFormatter(" at ")));
 }
 
 Member::~Member() {
   if (mark_.is_inherited()) {  // its locks may be held by threads that this process does not have
     static_cast<void>(new std::shared_ptr<Endpoint>(std::move(endpoint_)));
+    static_cast<void>(new std::shared_ptr<Context>(std::move(context_)));
     for (auto& stream : streams_) static_cast<void>(stream.release());
     return;
   }
+  context_.reset();
   {
     Progress::Guard guard(progress());
     streams_.clear();
@@ -150,6 +142,11 @@ void Member::connect(int rank, const std::vector<char>& bytes) {
   check_process();
   const auto address = Address::parse(bytes);
   if (!address.ok()) refuse(rank_of_, address.status());
+  if (!address->agrees_with(*address_)) {
+    throw InvalidArgument(prefixed(
+        rank_of_, absl::StrCat("rank ", rank, " runs by other settings than this rank (",
+                               record_.settings, "); give the same NEZHA_ variables to both")));
+  }
   const Entry entry(*this);
   Channel& channel = endpoint_->channel(address->process());
   peer(rank).set_channel(channel);
@@ -173,10 +170,12 @@ absl::Status Member::learn(int rank, const Record& record) {
         ", which has: ", absl::StrJoin(record.devices, ", ", absl::PairFormatter(" at ")),
         "; rails are matched by name (?rail=NAME); nezha-bench --list-rails says what auto finds"));
   }
+  Record known = record;
+  known.size = size_;
+  acquaintances_->meet(rank, known);
   std::map<std::string, std::string> addresses;
   for (const auto& [here, there] : pairs) addresses[here] = record.devices.at(there);
-  peer(rank).channel()->set_peer(absl::StrCat("rank ", rank, " of ", size_), kGlooJob, addresses,
-                                 pairs);
+  peer(rank).channel()->set_peer(known.describe(rank), kGlooJob, addresses, pairs);
   return absl::OkStatus();
 }
 
@@ -238,8 +237,9 @@ void Member::receive(Completions& completions, const std::vector<int>& ranks, ui
   }
   const Entry entry(*this);
   std::vector<Peer*> peers;
-  absl::Status lost = absl::InvalidArgumentError("a receive from no rank");
+  absl::Status lost = absl::InvalidArgumentError("a receive from no rank but this one");
   for (const int rank : ranks) {
+    if (rank == rank_) continue;  // "any rank" has it in the list, and nothing comes from it
     Peer& source = peer(rank);
     if (absl::Status status = source.status(); !status.ok()) {
       lost = std::move(status);
@@ -314,7 +314,8 @@ std::optional<int> Member::wait(Completions& completions, std::chrono::milliseco
   Entry entry(*this);
   const auto ended = completions.wait(entry.guard(), now() + to_nanos(timeout));
   if (ended.ok()) return *ended;
-  if (!absl::IsDeadlineExceeded(ended.status())) raise(rank_of_, ended.status());
+  // The reason of a failure may be that another wait was too long.
+  if (completions.has_failed()) raise(rank_of_, ended.status());
   const absl::Status late = absl::DeadlineExceededError(
       absl::StrCat("Timed out waiting ", timeout.count(), "ms for ", completions.what(),
                    " operation to complete: ", ended.status().message()));
@@ -346,7 +347,10 @@ void Member::tell_and_fail_all(const absl::Status& why) {
                               .reason = std::string(why.message())});
 }
 
+// This rank may have links to ranks to which the one that gave up has none.
 void Member::on_abort(const wire::Abort& abort) {
+  if (has_failed_) return;
+  endpoint_->broadcast_abort(abort);
   fail_all(absl::UnavailableError(
       absl::StrCat("rank ", abort.rank, " has given the context up: ", abort.reason)));
 }

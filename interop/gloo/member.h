@@ -14,9 +14,11 @@
 #include "common/hash_map.h"
 #include "common/log.h"
 #include "context/record.h"
+#include "interop/gloo/acquaintances.h"
 #include "interop/gloo/address.h"
 #include "interop/gloo/completions.h"
 #include "interop/gloo/peer.h"
+#include "nezha/context.h"
 #include "transport/endpoint.h"
 #include "transport/message_stream.h"
 
@@ -39,6 +41,9 @@ class Member final : JobListener, public std::enable_shared_from_this<Member> {
   const Address& address() const { return *address_; }
   // NEZHA_POLLING: whether who waits polls in long transfers, too.
   bool puts_latency_first() const { return puts_latency_first_; }
+
+  // nezha's own context of the same ranks, at the same endpoints.
+  const std::shared_ptr<Context>& context() const { return context_; }
 
   // `bytes`: what the other rank's address() is. Does not wait for the rank. Throws.
   void connect(int rank, const std::vector<char>& bytes);
@@ -86,7 +91,7 @@ class Member final : JobListener, public std::enable_shared_from_this<Member> {
   void on_roll_call(const wire::RollCall& /*call*/) override {}
   void on_failed(const absl::Status& why) override;
 
-  void open_rails(const std::vector<std::string>& rails);
+  void join(const std::vector<std::string>& rails);
   void check_process() const;
   Peer& peer(int rank);            // throws if there is none
   Peer& connected_peer(int rank);  // throws if it cannot be reached
@@ -101,6 +106,8 @@ class Member final : JobListener, public std::enable_shared_from_this<Member> {
   const RankLog log_;
   const ForkMark mark_;
   std::shared_ptr<Endpoint> endpoint_;
+  std::shared_ptr<Acquaintances> acquaintances_;
+  std::shared_ptr<Context> context_;
   Record record_;
   std::unique_ptr<Address> address_;
   bool puts_latency_first_ = true;

@@ -2,6 +2,7 @@
 #include "interop/gloo/transfer.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -80,10 +81,19 @@ void Receiving::start(std::byte* memory, size_t room) {
   room_ = room;
   set_left(room);
   for (Claim& claim : claims_) claim.peer->add(*this);
-  for (Claim& claim : claims_) {
-    post(claim);
-    if (match_ != nullptr) return;
+  // What came first, or else one rank would be served before the others again and again.
+  const auto first = std::min_element(
+      claims_.begin(), claims_.end(),
+      [this](const Claim& a, const Claim& b) { return waiting_since(a) < waiting_since(b); });
+  post(*first);
+  for (auto claim = claims_.begin(); claim != claims_.end() && match_ == nullptr; ++claim) {
+    if (claim != first) post(*claim);
   }
+}
+
+Nanos Receiving::waiting_since(const Claim& claim) const {
+  const auto since = claim.peer->channel()->waiting_since(kGlooJob.low, tag());
+  return since.value_or(std::numeric_limits<Nanos>::max());
 }
 
 void Receiving::post(Claim& claim) {

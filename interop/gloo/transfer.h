@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/clock.h"
 #include "transport/channel.h"
 #include "transport/message.h"
 
@@ -110,6 +111,7 @@ class Receiving final : public Transfer {
   };
 
   void post(Claim& claim);
+  Nanos waiting_since(const Claim& claim) const;  // the message that it would get
 
   std::vector<Claim> claims_;
   const std::function<void()> on_match_;

@@ -12,11 +12,11 @@ namespace enforce_detail = ::gloo::enforce_detail;
 using ::gloo::EnforceNotMet;
 using ::gloo::MakeString;
 
-UnboundBuffer::UnboundBuffer(std::shared_ptr<Member> member, void* memory, size_t bytes,
-                             std::function<std::chrono::milliseconds()> timeout)
+UnboundBuffer::UnboundBuffer(std::shared_ptr<::gloo::transport::Context> context,
+                             std::shared_ptr<Member> member, void* memory, size_t bytes)
     : ::gloo::transport::UnboundBuffer(memory, bytes),
+      context_(std::move(context)),
       member_(std::move(member)),
-      timeout_(std::move(timeout)),
       sends_(member_->completions("send")),
       receives_(member_->completions("recv")) {}
 
@@ -27,7 +27,8 @@ UnboundBuffer::~UnboundBuffer() {
 
 bool UnboundBuffer::wait(Completions& completions, int* rank, std::chrono::milliseconds timeout) {
   const bool is_unset = timeout == ::gloo::transport::kUnsetTimeout;
-  const std::optional<int> ended = member_->wait(completions, is_unset ? timeout_() : timeout);
+  const std::optional<int> ended =
+      member_->wait(completions, is_unset ? context_->getTimeout() : timeout);
   if (ended && rank != nullptr) *rank = *ended;
   return ended.has_value();
 }

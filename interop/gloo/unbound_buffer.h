@@ -2,11 +2,11 @@
 // Memory that a user sends from, or receives into, any rank of a Gloo context.
 #pragma once
 
+#include <gloo/transport/context.h>
 #include <gloo/transport/unbound_buffer.h>
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -16,9 +16,10 @@ namespace nezha::interop {
 
 class UnboundBuffer final : public ::gloo::transport::UnboundBuffer {
  public:
-  // `timeout` is asked for the context's timeout, where a wait has none of its own.
-  UnboundBuffer(std::shared_ptr<Member> member, void* memory, size_t bytes,
-                std::function<std::chrono::milliseconds()> timeout);
+  // Keeps the context, whose pairs would be closed if it went. A wait that has no timeout of its
+  // own has the context's.
+  UnboundBuffer(std::shared_ptr<::gloo::transport::Context> context, std::shared_ptr<Member> member,
+                void* memory, size_t bytes);
   ~UnboundBuffer() override;
 
   bool waitRecv(int* rank, std::chrono::milliseconds timeout) override;
@@ -34,8 +35,8 @@ class UnboundBuffer final : public ::gloo::transport::UnboundBuffer {
   size_t checked_length(size_t offset, size_t bytes) const;
   std::byte* at(size_t offset) const { return static_cast<std::byte*>(ptr) + offset; }
 
+  const std::shared_ptr<::gloo::transport::Context> context_;
   const std::shared_ptr<Member> member_;
-  const std::function<std::chrono::milliseconds()> timeout_;
   std::unique_ptr<Completions> sends_, receives_;
 };
 

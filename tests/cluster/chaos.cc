@@ -6,8 +6,9 @@
 // must neither reach other ranks nor be overwritten.
 //
 // chaos STORE RAILS SEED OPERATIONS: the rendezvous' directory, rails separated by commas. RANK and
-// SIZE come from the environment. Prints {"done": N} now and then, N operations being over, and the
-// rails' counters at the end. Exit status: 0; 1 a wrong result or an error; 2 a bad command line.
+// SIZE come from the environment. Prints {"joined": true} once it has its contexts, {"done": N}
+// now and then, N operations being over, and the rails' counters at the end. Exit status: 0; 1 a
+// wrong result or an error; 2 a bad command line.
 #include <gloo/rendezvous/file_store.h>
 
 #include <algorithm>
@@ -531,6 +532,7 @@ int run(char** argv) {
     contexts.push_back(nezha::Context::create(
         std::make_shared<gloo::rendezvous::FileStore>(folder.string()), options));
   }
+  print("{\"joined\": true}");
   std::vector<Worker> workers;
   for (uint32_t tag = 1; tag <= kThreads; ++tag) workers.emplace_back(contexts, tag);
   for (uint64_t done = 0; done < operations;) {

@@ -99,10 +99,13 @@ class Rank:
 
 
 class Job:
-    """Ranks of one context. Options are the worker's, with _ for -."""
+    """Ranks of one context. Options are the program's, with _ for -."""
 
-    def __init__(self, bed: Testbed, ranks: int = 0, ranks_per_host: int = 1) -> None:
+    def __init__(
+        self, bed: Testbed, ranks: int = 0, ranks_per_host: int = 1, program: str = WORKER
+    ) -> None:
         self.bed = bed
+        self._program = program
         self.size = ranks or bed.hosts * ranks_per_host
         self.ranks_per_host = ranks_per_host
         self.ranks: list[Rank] = []
@@ -126,7 +129,7 @@ class Job:
     ) -> list[Rank]:
         """Starts the ranks of all hosts, or of these."""
         on = range(self.size // self.ranks_per_host) if hosts is None else hosts
-        argv = [WORKER, "--store", str(self._store)]
+        argv = [self._program, "--store", str(self._store)]
         for name, value in options.items():
             argv += [f"--{name.replace('_', '-')}", str(value)]
         processes = self.bed.start(

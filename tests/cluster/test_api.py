@@ -19,6 +19,7 @@ RANKS_PER_HOST = {
     "any-of-several": 3,
     "at-the-begin": 3,
     "blocks-in-flight": 3,
+    "exchanges-that-pass": 2,
     "halves": 3,
     "horovods-contexts": 2,
     "nothing-sent-by-any": 2,

@@ -24,6 +24,7 @@ import job
 import pytest
 from processes import Process, end_sessions
 from replay import replay
+from system_tools import BedError
 from testbed import Testbed
 
 CHAOS = str(job.BUILD / "tests" / "cluster_chaos")
@@ -163,6 +164,8 @@ def test_chaos(bed: Testbed) -> None:
         argv = [CHAOS, folder, job.rails_option(RAILS), str(seed), str(OPERATIONS)]
         ranks = bed.start(to_log + argv, env={"NEZHA_LOG": "trace"})
         try:
+            for rank in ranks:  # one whose interface is gone cannot join
+                rank.wait_for('"joined"', job.PATIENCE)
             deadline = time.monotonic() + PATIENCE
             while all(rank.returncode is None for rank in ranks):
                 if time.monotonic() > deadline:
@@ -172,7 +175,7 @@ def test_chaos(bed: Testbed) -> None:
             for rank in ranks:
                 rank.wait(job.PATIENCE)
             assert not any(rank.returncode for rank in ranks)
-        except (AssertionError, TimeoutError):
+        except (AssertionError, BedError, TimeoutError):
             print("\n".join(weather.said[-100:]))
             for rank, log in zip(ranks, logs):
                 said = [line for line in log.read_text().splitlines() if " nezha trace " not in line]

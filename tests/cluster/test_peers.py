@@ -503,7 +503,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
 
 def test_every_collective(tmp_path: Path) -> None:
     """nezha, Gloo on one rail, on both and over nezha, and Open MPI: each program checks its results."""
-    peers = ["nezha", "gloo-weights", "gloo-preload", "ompi"]
+    peers = ["nezha", "gloo-weights", "gloo-device", "gloo-preload", "ompi"]
     done = call(
         *("--collective", "all", "--config", "1g+500m", "--sizes", "4,64K", "--quick"),
         *("--peers", ",".join([*peers, "gloo", "gloo-ring"]), "--out", str(tmp_path)),

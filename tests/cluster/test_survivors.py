@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import signal
-import time
 from pathlib import Path
 
 import job
@@ -27,9 +26,10 @@ def start(bed: Testbed, number: int, folder: Path) -> Process:
     return process
 
 
-def await_context(processes: list[Process], size: int, seconds: float) -> None:
+def await_work(processes: list[Process], size: int, seconds: float) -> None:
+    """Waits until they are at work in a context of that size, and so have their connections."""
     for process in processes:
-        process.wait_for(rf"rank \d of {size}\n", seconds)
+        process.wait_for(rf"rank \d of {size}, at work", seconds)
 
 
 def total(process: Process) -> str:
@@ -43,15 +43,15 @@ def test_survivors(tmp_path: Path) -> None:
     with Testbed(hosts=PROCESSES, rails=dict.fromkeys(RAILS, "1gbit")) as bed:
         processes = [start(bed, number, tmp_path) for number in range(PROCESSES)]
         try:
-            await_context(processes, 5, job.PATIENCE)
+            await_work(processes, 5, job.PATIENCE)
             processes[0].kill(signal.SIGKILL)
-            await_context(processes[1:], 4, job.PATIENCE)
+            await_work(processes[1:], 4, job.PATIENCE)
             processes[4].kill(signal.SIGSTOP)
-            await_context(processes[1:4], 3, TIMEOUT + job.PATIENCE)
+            await_work(processes[1:4], 3, TIMEOUT + job.PATIENCE)
             for rail in RAILS:
                 bed.cut(2, rail, "silent")
             survivors = [processes[1], processes[3]]
-            await_context(survivors, 2, TIMEOUT + job.PATIENCE)
+            await_work(survivors, 2, TIMEOUT + job.PATIENCE)
             # Who has been left out says so, once it can look.
             assert processes[2].wait(TIMEOUT + job.PATIENCE) == 1
             assert "the others go on without this one" in processes[2].stdout
@@ -67,12 +67,11 @@ def test_two_that_die_at_once(tmp_path: Path, pair: tuple[int, int]) -> None:
     with Testbed(hosts=PROCESSES, rails=dict.fromkeys(RAILS, "1gbit")) as bed:
         processes = [start(bed, number, tmp_path) for number in range(PROCESSES)]
         try:
-            await_context(processes, 5, job.PATIENCE)
-            time.sleep(1)  # they are at work, and have their connections
+            await_work(processes, 5, job.PATIENCE)
             for number in pair:
                 processes[number].kill(signal.SIGKILL)
             survivors = [process for n, process in enumerate(processes) if n not in pair]
-            await_context(survivors, 3, job.PATIENCE)
+            await_work(survivors, 3, job.PATIENCE)
             for process in survivors:
                 assert "of 4" not in process.stdout, process.stdout
         finally:

@@ -520,6 +520,43 @@ void early_exchange(World& world) {
   for (int i = 0; i < 5; ++i) check_is(got[static_cast<size_t>(i)], 1 - world.rank, i);
 }
 
+// Rank 0 has a receive that waits for rank 2 to appear. What takes the other ranks alone goes on
+// before, but for the receive that is to take the second message.
+void exchanges_that_pass(World& world) {
+  if (world.rank == 3) return;  // three ranks are enough
+  if (world.rank == 2) world.await("passed");
+  const auto context = world.join();
+  std::vector<uint32_t> first(10), second(10), other(10), own(10);
+  if (world.rank == 2) return world.await("over");
+  if (world.rank == 1) {
+    nezha::send(to(context, 0, message(1, 0, 10)));
+    for (const int number : {1, 2}) nezha::send(to(context, 0, message(1, number, 10), 7));
+    nezha::send(to(context, 0, message(1, 3, 10), 8));
+    nezha::recv(from(context, 0, other, 7));
+    check_is(other, 0, 1);
+    return world.await("over");
+  }
+  nezha::recv(from(context, 1, other));
+  auto several = into(context, first, 7);
+  several.setSources({2, 1});
+  std::vector<nezha::Handle> waiting;
+  waiting.push_back(nezha::recvAsync(several));
+  waiting.push_back(nezha::recvAsync(from(context, 1, second, 7)));
+  nezha::recv(from(context, 1, other, 8));
+  check_is(other, 1, 3);
+  nezha::send(to(context, 1, message(0, 1, 10), 7));
+  nezha::Handle to_itself = nezha::sendAsync(to(context, 0, other, 8));
+  nezha::recv(from(context, 0, own, 8));
+  to_itself.wait();
+  check_is(own, 1, 3);
+  for (const auto& each : waiting) check(!each.test(), "over without rank 2");
+  world.tell("passed");
+  nezha::waitAll(waiting);
+  check_is(first, 1, 1);
+  check_is(second, 1, 2);
+  world.tell("over");
+}
+
 // A context that is destroyed with receives in flight, of each kind.
 void exchange_and_destroyed_context(World& world) {
   auto context = world.join();
@@ -643,6 +680,7 @@ Scenarios of_point_to_point() {
           {"source-that-exits", source_that_exits},
           {"send-to-one-that-left", send_to_one_that_left},
           {"early-exchange", early_exchange},
+          {"exchanges-that-pass", exchanges_that_pass},
           {"exchange-and-destroyed-context", exchange_and_destroyed_context},
           {"exchange-cancelled", exchange_cancelled},
           {"exchange-dropped", exchange_dropped},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "context/directory.h"
+#include "context/store_directory.h"
 
 #include <gloo/rendezvous/store.h>
 
@@ -26,7 +26,7 @@ constexpr Nanos kPatience = 200 * kMillisecond;
 // Towards the deadline they become shorter, so that there is time for what comes after.
 constexpr int kPartOfWait = 4;  // one of so many
 constexpr int kPartOfRest = 8;
-constexpr Nanos kLongestPause = kSecond;
+constexpr Nanos kLongestBreak = kSecond;
 constexpr Nanos kNap = 20 * kMillisecond;  // between two looks at whether to give up
 
 constexpr absl::string_view kAdvice =
@@ -74,10 +74,10 @@ absl::Status pause(Nanos begin, Nanos deadline, const std::function<absl::Status
 
 Nanos pause_after(Nanos waited, Nanos left) {
   if (waited < kPatience) return 0;
-  return std::min(waited / kPartOfWait, std::clamp(left / kPartOfRest, kNap, kLongestPause));
+  return std::min(waited / kPartOfWait, std::clamp(left / kPartOfRest, kNap, kLongestBreak));
 }
 
-absl::Status Directory::publish(int rank, const Record& record) {
+absl::Status StoreDirectory::publish(int rank, const Record& record) {
   const std::string key = Record::key(rank);
   const std::string text = record.encode();
   const std::lock_guard lock(mutex_);
@@ -101,20 +101,20 @@ absl::Status Directory::publish(int rank, const Record& record) {
   }
 }
 
-absl::Status Directory::confirm(int rank, const Record& record) {
+absl::Status StoreDirectory::confirm(int rank, const Record& record) {
   const std::lock_guard lock(mutex_);
   const auto there = fetch(rank);
   if (!there.ok() || there->process == record.process) return absl::OkStatus();
   return absl::UnavailableError(twice(rank, *there, record));
 }
 
-void Directory::refuse(int rank, absl::string_view why) {
+void StoreDirectory::refuse(int rank, absl::string_view why) {
   const std::lock_guard lock(mutex_);
   leave_refusal(store_, rank, why);
 }
 
-absl::StatusOr<Record> Directory::read(int rank, Nanos deadline,
-                                       const std::function<absl::Status()>& given_up) {
+absl::StatusOr<Record> StoreDirectory::read(int rank, Nanos deadline,
+                                            const std::function<absl::Status()>& given_up) {
   const std::string key = Record::key(rank);
   const auto absent = [&](absl::string_view why) {
     return absl::DeadlineExceededError(
@@ -147,7 +147,7 @@ absl::StatusOr<Record> Directory::read(int rank, Nanos deadline,
   return fetch(rank);
 }
 
-absl::StatusOr<Record> Directory::fetch(int rank) {
+absl::StatusOr<Record> StoreDirectory::fetch(int rank) {
   std::vector<char> text;
   try {
     text = store_->get(Record::key(rank));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "context/directory.h"
+#include "context/store_directory.h"
 
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/rendezvous/hash_store.h>
@@ -80,10 +80,10 @@ class LateStore final : public ::gloo::rendezvous::HashStore {
   std::vector<Nanos> asked_;
 };
 
-TEST(Directory, AsksTheStoreLessOftenTheLongerItWaits) {
+TEST(StoreDirectory, AsksTheStoreLessOftenTheLongerItWaits) {
   const auto store = std::make_shared<LateStore>();
   const auto never = [] { return absl::OkStatus(); };
-  const auto record = Directory(store).read(0, now() + 60 * kSecond, never);
+  const auto record = StoreDirectory(store).read(0, now() + 60 * kSecond, never);
   ASSERT_TRUE(record.ok()) << record.status();
   EXPECT_EQ(record->process, little_record().process);
   const std::vector<Nanos>& asked = store->asked();
@@ -95,7 +95,7 @@ TEST(Directory, AsksTheStoreLessOftenTheLongerItWaits) {
   }
 }
 
-TEST(Directory, PausesGrowAndTowardsTheDeadlineShrink) {
+TEST(StoreDirectory, PausesGrowAndTowardsTheDeadlineShrink) {
   constexpr Nanos kFar = 1000 * kSecond;
   EXPECT_EQ(pause_after(kSecond / 10, kFar), 0);
   EXPECT_EQ(pause_after(kSecond, kFar), kSecond / 4);
@@ -104,12 +104,12 @@ TEST(Directory, PausesGrowAndTowardsTheDeadlineShrink) {
   EXPECT_GT(pause_after(100 * kSecond, 0), 0);
 }
 
-TEST(Directory, GivesUpBetweenTwoQuestions) {
+TEST(StoreDirectory, GivesUpBetweenTwoQuestions) {
   const auto store = std::make_shared<LateStore>();
   const auto given_up = [&] {
     return store->asked().size() < 3 ? absl::OkStatus() : absl::CancelledError("enough");
   };
-  const auto record = Directory(store).read(0, now() + 60 * kSecond, given_up);
+  const auto record = StoreDirectory(store).read(0, now() + 60 * kSecond, given_up);
   EXPECT_TRUE(absl::IsCancelled(record.status())) << record.status();
   EXPECT_EQ(store->asked().size(), 3U);
 }
@@ -130,10 +130,10 @@ class BrokenStore final : public ::gloo::rendezvous::HashStore {
 absl::Status read_from(const std::shared_ptr<BrokenStore>& store) {
   store->set(Record::key(0), {'x'});
   const auto never = [] { return absl::OkStatus(); };
-  return Directory(store).read(0, now() + 60 * kSecond, never).status();
+  return StoreDirectory(store).read(0, now() + 60 * kSecond, never).status();
 }
 
-TEST(Directory, StoreThatCannotGiveARecordIsNotAskedAgain) {
+TEST(StoreDirectory, StoreThatCannotGiveARecordIsNotAskedAgain) {
   int asked = 0;
   const absl::Status status = read_from(std::make_shared<BrokenStore>([&] {
     ++asked;
@@ -144,17 +144,17 @@ TEST(Directory, StoreThatCannotGiveARecordIsNotAskedAgain) {
   EXPECT_TRUE(absl::StrContains(status.message(), "a bad disk")) << status;
 }
 
-TEST(Directory, SaysThatThereIsNoMemoryForARecord) {
+TEST(StoreDirectory, SaysThatThereIsNoMemoryForARecord) {
   const absl::Status status =
       read_from(std::make_shared<BrokenStore>([] { throw std::bad_alloc(); }));
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "out of memory")) << status;
 }
 
-TEST(Directory, SaysWhatToDoIfItWasUsed) {
+TEST(StoreDirectory, SaysWhatToDoIfItWasUsed) {
   const TemporaryFolder folder;
   const auto publish = [&](int rank) {
-    Directory directory(std::make_shared<::gloo::rendezvous::FileStore>(folder.file("")));
+    StoreDirectory directory(std::make_shared<::gloo::rendezvous::FileStore>(folder.file("")));
     return directory.publish(rank, little_record());
   };
   ASSERT_TRUE(publish(0).ok());
@@ -164,9 +164,9 @@ TEST(Directory, SaysWhatToDoIfItWasUsed) {
   EXPECT_TRUE(absl::StrContains(status.message(), folder.file(""))) << status;
 }
 
-TEST(Directory, SaysWhatToDoIfTheStoreCannotBeWritten) {
+TEST(StoreDirectory, SaysWhatToDoIfTheStoreCannotBeWritten) {
   auto folder = std::make_unique<TemporaryFolder>();
-  Directory directory(std::make_shared<::gloo::rendezvous::FileStore>(folder->file("")));
+  StoreDirectory directory(std::make_shared<::gloo::rendezvous::FileStore>(folder->file("")));
   folder.reset();
   const absl::Status status = directory.publish(0, little_record());
   EXPECT_TRUE(absl::StrContains(status.message(),
@@ -175,8 +175,8 @@ TEST(Directory, SaysWhatToDoIfTheStoreCannotBeWritten) {
       << status;
 }
 
-TEST(Directory, NamesBothProcessesThatAreOneRank) {
-  Directory directory(std::make_shared<::gloo::rendezvous::HashStore>());
+TEST(StoreDirectory, NamesBothProcessesThatAreOneRank) {
+  StoreDirectory directory(std::make_shared<::gloo::rendezvous::HashStore>());
   ASSERT_TRUE(directory.publish(1, record_of(1, "red", 11)).ok());
   expect_both(directory.publish(1, record_of(2, "blue", 22)));
 }
@@ -191,8 +191,8 @@ class ReplacingStore final : public ::gloo::rendezvous::HashStore {
   std::map<std::string, std::vector<char>> values_;
 };
 
-TEST(Directory, WhoIsReplacedLearnsByWhom) {
-  Directory directory(std::make_shared<ReplacingStore>());
+TEST(StoreDirectory, WhoIsReplacedLearnsByWhom) {
+  StoreDirectory directory(std::make_shared<ReplacingStore>());
   const Record red = record_of(1, "red", 11);
   const Record blue = record_of(2, "blue", 22);
   ASSERT_TRUE(directory.publish(1, red).ok());
@@ -202,9 +202,9 @@ TEST(Directory, WhoIsReplacedLearnsByWhom) {
   expect_both(directory.confirm(1, red));
 }
 
-TEST(Directory, SaysSoOfTwoProcessesThatComeAtTheSameTime) {
+TEST(StoreDirectory, SaysSoOfTwoProcessesThatComeAtTheSameTime) {
   const absl::Status status =
-      Directory(std::make_shared<FailingStore>(true)).publish(0, little_record());
+      StoreDirectory(std::make_shared<FailingStore>(true)).publish(0, little_record());
   EXPECT_TRUE(absl::StrContains(status.message(), kAdvice)) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "rename")) << status;
 }
@@ -217,18 +217,18 @@ class UnreadableStore final : public ::gloo::rendezvous::HashStore {
 };
 
 // It would be told as a rank that is late, and at once.
-TEST(Directory, AStoreThatFailsIsNoRankThatIsLate) {
+TEST(StoreDirectory, AStoreThatFailsIsNoRankThatIsLate) {
   const auto store = std::make_shared<UnreadableStore>();
   const auto never = [] { return absl::OkStatus(); };
-  const absl::Status status = Directory(store).read(0, now() + 60 * kSecond, never).status();
+  const absl::Status status = StoreDirectory(store).read(0, now() + 60 * kSecond, never).status();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "permission denied")) << status;
   EXPECT_FALSE(absl::StrContains(status.message(), "has not appeared")) << status;
 }
 
-TEST(Directory, SaysNothingOfItIfTheStoreFails) {
+TEST(StoreDirectory, SaysNothingOfItIfTheStoreFails) {
   const absl::Status status =
-      Directory(std::make_shared<FailingStore>(false)).publish(0, little_record());
+      StoreDirectory(std::make_shared<FailingStore>(false)).publish(0, little_record());
   EXPECT_TRUE(absl::IsUnavailable(status));
   EXPECT_TRUE(absl::StrContains(status.message(), "publishing rank 0 in the store")) << status;
   EXPECT_FALSE(absl::StrContains(status.message(), kAdvice)) << status;

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether this library is of any use to the process that it was preloaded into.
+#pragma once
+
+namespace nezha::preload {
+
+// The program has made a device through libgloo. Thread-safe.
+void note_use();
+
+}  // namespace nezha::preload

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gloo's own functions, which this library stands in front of.
+#pragma once
+
+namespace nezha::preload {
+
+// Returns the function of that mangled name. Throws gloo::InvalidOperationException if libgloo has
+// none.
+void* find_original(const char* name);
+
+template <typename Function>
+Function* original(const char* name) {
+  return reinterpret_cast<Function*>(find_original(name));
+}
+
+}  // namespace nezha::preload

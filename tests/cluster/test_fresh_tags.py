@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations that have a tag each, as PyTorch's have: the ranks' memory does not grow with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import job
+import pytest
+from testbed import Testbed
+
+FRESH_TAGS = str(job.BUILD / "tests" / "cluster_fresh_tags")
+RANKS = 3
+RAILS = {"eth0": "1gbit", "eth1": "1gbit"}
+TAGS = 1_000_000 if job.LONG else 200_000
+PATIENCE = 1200.0 if job.LONG else 240.0  # seconds; ctest ends it later
+# Eight bytes for each tag would be more. Half of this comes as free memory falls into pieces.
+TOLERATED = 1024  # KiB
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Testbed]:
+    with Testbed(hosts=1, rails=RAILS) as bed:
+        yield bed
+
+
+def test_fresh_tags(bed: Testbed, tmp_path: Path) -> None:
+    ranks = bed.run(
+        [FRESH_TAGS, str(tmp_path), job.rails_option(RAILS), str(TAGS)],
+        ranks_per_host=RANKS,
+        timeout=PATIENCE,
+    )
+    memory = [json.loads(rank.stdout) for rank in ranks]
+    print(memory)
+    assert all(rank["after"] - rank["before"] < TOLERATED for rank in memory), memory

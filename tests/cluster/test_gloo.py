@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of Gloo's get over nezha's device what they get over Gloo's own, and live through cuts.
+
+The program (gloo/) is linked with Gloo alone, and has its device from a library at run time.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import job
+import pytest
+from testbed import Testbed
+
+PROGRAM = str(job.BUILD / "tests" / "cluster_gloo_cases")
+LIBRARY = str(job.BUILD / "interop" / "libnezha_gloo.so")
+RAILS = ["eth0", "eth1"]
+HOSTS = 4
+DEVICES: dict[str, dict[str, Any]] = {
+    "tcp": {"interface": "eth0"},
+    "nezha": {"device_library": LIBRARY, "rails": job.rails_option(RAILS)},
+}
+NEVER = 600_000  # ms: a timeout that no test waits for
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Testbed]:
+    with Testbed(hosts=HOSTS, rails=dict.fromkeys(RAILS, "500mbit")) as bed:
+        yield bed
+
+
+@pytest.fixture(autouse=True)
+def healed(bed: Testbed) -> Iterator[None]:
+    yield
+    for rail in RAILS:
+        bed.set_rate(rail, "500mbit")
+        for host in range(HOSTS):
+            bed.heal(host, rail)
+
+
+# ---- as over Gloo's own device ----------------------------------------------------------------
+
+Outcomes = dict[str, list[str]]
+
+# What is otherwise by intention, and how it is: at rank 0, and at the others.
+OTHERWISE = {
+    # Gloo serves the receive of one rank before those of several, this device the first posted.
+    "any source beside one source": ["the one that was posted first is first", "ok"],
+    # Gloo closes the pairs of the rank that gave up; here all ranks hear, as in nezha's contexts.
+    "wait that the others hear of": [
+        "IoException: Timed out waiting 200ms for recv operation to complete",
+        "among them IoException",
+    ],
+}
+
+
+def outcomes(work: job.Job, patience: float) -> Outcomes:
+    """Of each case, at all ranks."""
+    work.succeed(patience)
+    found: Outcomes = {}
+    for rank in work.ranks:
+        for event in rank.all("case"):
+            found.setdefault(event["name"], []).extend(event["outcomes"])
+    return found
+
+
+def compare(bed: Testbed, processes: int, patience: float, **options: Any) -> None:
+    """Runs the cases over both devices at once: much of the time they wait."""
+    with (
+        job.Job(bed, processes, program=PROGRAM) as tcp,
+        job.Job(bed, processes, program=PROGRAM) as nezha,
+    ):
+        tcp.start(**DEVICES["tcp"], **options)
+        nezha.start(**DEVICES["nezha"], **options)
+        wanted, got = outcomes(tcp, patience), outcomes(nezha, patience)
+    # The cases themselves are right: Gloo's own device fails in none.
+    assert wanted and not [name for name, each in wanted.items() if "failed: " in str(each)]
+    for name in OTHERWISE.keys() & wanted.keys():
+        first, others = OTHERWISE[name]
+        wanted[name] = [first, *[others] * (len(wanted[name]) - 1)]
+    differences = [
+        f"{name}: {got.get(name)}, not {each}"
+        for name, each in wanted.items()
+        if got.get(name) != each
+    ]
+    assert not differences, "\n".join(differences)
+    assert list(got) == list(wanted)
+
+
+@pytest.mark.parametrize("ranks", range(1, 17) if job.LONG else [4])
+def test_ranks_of_one_process(bed: Testbed, ranks: int) -> None:
+    largest = 1 << (26 if ranks <= 4 else 22) if job.LONG else 1 << 18
+    compare(bed, 1, 600 if job.LONG else job.PATIENCE, threads=ranks, max_bytes=largest)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4] if job.LONG else [3])
+def test_ranks_of_several_hosts(bed: Testbed, ranks: int) -> None:
+    largest = 1 << (24 if job.LONG else 18)
+    compare(bed, ranks, 600 if job.LONG else job.PATIENCE, max_bytes=largest)
+
+
+# ---- rails ------------------------------------------------------------------------------------
+
+OPERATIONS = ["ring", "bcube", "alltoall", "broadcast", "halving-doubling"]
+
+
+def start(work: job.Job, device: str, operations: list[str] = OPERATIONS, **options: Any) -> None:
+    all_options: dict[str, Any] = DEVICES[device] | {"timeout": NEVER} | options
+    work.start(load=work.stop_file, operations=",".join(operations), **all_options)
+
+
+def finish(work: job.Job) -> None:
+    work.stop()
+    work.succeed()
+
+
+@pytest.mark.parametrize("operation", OPERATIONS if job.LONG else ["ring", "halving-doubling"])
+@pytest.mark.parametrize("how", ["silent", "carrier"])
+def test_cut_in_the_middle(bed: Testbed, how: str, operation: str) -> None:
+    """Every result is right, and the rail is used again when it is back."""
+    with job.Job(bed, program=PROGRAM) as work:
+        start(work, "nezha", [operation], elements=8 << 20)
+        work.well_into_it(1, "eth1")
+        bed.cut(1, "eth1", how)
+        assert not work.ranks[1].done, "the cut came too late"
+        work.all_done(2)
+        bed.heal(1, "eth1")
+        work.sends_by(1, "eth1", 1 << 20)
+        work.all_done(1)
+        finish(work)
+
+
+def test_slow_rail(bed: Testbed) -> None:
+    """A rail becomes slow, and fast again."""
+    with job.Job(bed, program=PROGRAM) as work:
+        start(work, "nezha", elements=1 << 20)
+        work.well_into_it(1, "eth1")
+        bed.set_rate("eth1", "20mbit")
+        work.all_done(len(OPERATIONS))
+        bed.set_rate("eth1", "500mbit")
+        work.all_done(len(OPERATIONS))
+        finish(work)
+
+
+# ---- ranks ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("operation", OPERATIONS if job.LONG else ["alltoall", "halving-doubling"])
+def test_killed_rank(bed: Testbed, operation: str, device: str) -> None:
+    """An IoException at all others, long before the timeout."""
+    with job.Job(bed, program=PROGRAM) as work:
+        start(work, device, [operation])
+        work.all_done(1)
+        work.ranks[2].process.kill(signal.SIGKILL)
+        for rank in work.ranks:
+            if rank.number != 2:
+                assert rank.wait_for("error", timeout=job.SLACK)["type"] == "IoException"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_stopped_rank(bed: Testbed, device: str) -> None:
+    """A timeout where it is waited for, of which all others hear."""
+    with job.Job(bed, program=PROGRAM) as work:
+        start(work, device, ["alltoall"], timeout=3000)
+        work.all_done(1)
+        work.ranks[2].process.kill(signal.SIGSTOP)
+        others = [rank for rank in work.ranks if rank.number != 2]
+        errors = [rank.wait_for("error", timeout=3 + job.SLACK) for rank in others]
+        assert all(error["type"].startswith("IoException") for error in errors)
+        assert any(error["type"].endswith("operation to complete") for error in errors)
