@@ -2,6 +2,9 @@
 // gloo-bench: Gloo measured in the same way as nezha. Several devices are driven as a user of Gloo
 // would drive them: by a context for each, with a part of the vector, or of each of its blocks, and
 // a thread of its own. A barrier, which has nothing to divide, goes by the first.
+//
+// A library that is preloaded, such as libnezha_gloo.so, may put a device of its own in the place
+// of each of Gloo's. If that device drives all networks, one context is enough.
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/prefix_store.h>
 #include <gloo/transport/tcp/device.h>
@@ -11,6 +14,7 @@
 #include <csignal>
 #include <numeric>
 
+#include "absl/strings/str_join.h"
 #include "bench/benchmark_main.h"
 #include "bench/gloo_part.h"
 #include "bench/interface_bytes.h"
@@ -36,6 +40,7 @@ const Dialect kDialect = {
     {"slice"},
 };
 
+using DevicePointer = std::shared_ptr<::gloo::transport::Device>;
 using ContextPointer = std::shared_ptr<::gloo::rendezvous::Context>;
 
 // All parts of an operation at the same time: the first in the calling thread.
@@ -61,17 +66,21 @@ class Parts : public Operation {
 class GlooRunner : public Runner {
  public:
   GlooRunner(const Options& options, ::gloo::rendezvous::Store& store)
-      : devices_(options.rails), shares_(options.shares), bcube_(options.algorithm == "bcube") {
+      : interfaces_(options.rails), shares_(options.shares), bcube_(options.algorithm == "bcube") {
     if (options.in_place && kind_of(options.collective).has_blocks()) {
       throw std::runtime_error("--in-place: Gloo has it for allreduce, reduce and broadcast only");
     }
     if (bcube_ && options.collective != "allreduce") {
       throw std::runtime_error("--algorithm: Gloo has bcube for allreduce only");
     }
-    if (shares_.empty()) shares_.assign(devices_.size(), 1);
-    for (size_t i = 0; i < devices_.size(); ++i) {
+    const std::vector<DevicePointer> devices = make_devices();
+    if (!shares_.empty() && devices.size() < interfaces_.size()) {
+      throw std::runtime_error("--share: one device drives all interfaces: " + device_);
+    }
+    if (shares_.empty()) shares_.assign(devices.size(), 1);
+    for (size_t i = 0; i < devices.size(); ++i) {
       ::gloo::rendezvous::PrefixStore own_store(std::to_string(i), store);
-      contexts_.push_back(connect(options, devices_[i], own_store));
+      contexts_.push_back(connect(options, devices[i], own_store));
     }
   }
 
@@ -85,17 +94,34 @@ class GlooRunner : public Runner {
     return std::make_unique<Parts>(std::move(parts));
   }
 
-  std::vector<RailBytes> bytes_sent() const override { return interface_bytes_sent(devices_); }
+  std::vector<RailBytes> bytes_sent() const override { return interface_bytes_sent(interfaces_); }
+
+  std::string device() const override { return device_; }
 
  private:
-  static ContextPointer connect(const Options& options, const std::string& device_name,
+  // One for each interface, but one alone if they all describe themselves alike: each would drive
+  // the same networks.
+  std::vector<DevicePointer> make_devices() {
+    std::vector<DevicePointer> devices;
+    std::vector<std::string> names;
+    for (const std::string& interface : interfaces_) {
+      ::gloo::transport::tcp::attr attributes;
+      attributes.iface = interface;
+      auto device = ::gloo::transport::tcp::CreateDevice(attributes);
+      if (std::find(names.begin(), names.end(), device->str()) != names.end()) continue;
+      names.push_back(device->str());
+      devices.push_back(std::move(device));
+    }
+    device_ = absl::StrJoin(names, "; ");
+    return devices;
+  }
+
+  static ContextPointer connect(const Options& options, const DevicePointer& device,
                                 ::gloo::rendezvous::Store& store) {
-    ::gloo::transport::tcp::attr attributes;
-    attributes.iface = device_name;
-    auto device = ::gloo::transport::tcp::CreateDevice(attributes);
     auto context = std::make_shared<::gloo::rendezvous::Context>(options.rank, options.size);
     context->setTimeout(options.timeout);
-    context->connectFullMesh(store, device);
+    auto connected = device;  // Gloo takes a reference
+    context->connectFullMesh(store, connected);
     return context;
   }
 
@@ -115,9 +141,10 @@ class GlooRunner : public Runner {
     return ends;
   }
 
-  const std::vector<std::string> devices_;
+  const std::vector<std::string> interfaces_;
   std::vector<double> shares_;
   const bool bcube_;
+  std::string device_;
   std::vector<ContextPointer> contexts_;
 };
 

@@ -256,6 +256,7 @@ Measurement Benchmark::run_timed(std::vector<Job>& jobs) {
 
   std::vector<double> times;
   mine.iterations = jobs[0].times.size();
+  mine.device = runner_.device();
   mine.learned = runner_.learned(mine.bytes);
   for (const auto& job : jobs) times.insert(times.end(), job.times.begin(), job.times.end());
   std::sort(times.begin(), times.end());

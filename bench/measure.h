@@ -31,6 +31,7 @@ struct Measurement {
   std::vector<RailBytes> sent;
   // Gbit/s, of the rank where it is least; 0 if a rank does not know it.
   double line_rate = 0;
+  std::string device;   // Runner::device
   std::string learned;  // Runner::learned, at the end
 };
 

@@ -45,9 +45,12 @@ class Network:
 # ---- programs on each host --------------------------------------------------------------------
 
 
+def rails_of(network: Network) -> str:
+    return ",".join(f"tcp:{name}" for name in network.rates)
+
+
 def nezha(network: Network) -> list[str]:
-    rails = ",".join(f"tcp:{name}" for name in network.rates)
-    return [str(PROGRAMS / "nezha-bench"), "--rails", rails]
+    return [str(PROGRAMS / "nezha-bench"), "--rails", rails_of(network)]
 
 
 def nezha_cpu_first(network: Network) -> list[str]:
@@ -76,6 +79,22 @@ def is_over_mptcp(peer: Peer) -> bool:
 
 def gloo_contexts(network: Network) -> list[str]:
     return [str(PROGRAMS / "gloo-bench"), "--tcp-device", ",".join(network.rates)]
+
+
+def gloo_over_nezha(*variables: str) -> Callable[[Network], list[str]]:
+    """gloo-bench, unchanged: the library puts nezha in the place of Gloo's device."""
+    preload = f"LD_PRELOAD={program.path_of(program.GLOO_LIBRARY)}"
+
+    def command(network: Network) -> list[str]:
+        rails = f"NEZHA_RAILS={rails_of(network)}"
+        return ["env", preload, rails, *variables, *gloo_contexts(network)]
+
+    return command
+
+
+def is_over_nezha(peer: Peer) -> bool:
+    """Whether a program of Gloo's is to have its device from nezha."""
+    return peer.key in (GLOO_DEVICE, GLOO_PRELOAD)
 
 
 def weighted_gloo_contexts(network: Network) -> list[str]:
@@ -227,12 +246,15 @@ class Kind:
 BLOCKING = "blocking"
 YIELDING = "yielding"
 YIELDING_BY_PRELOAD = "yielding, by preload"
+AS_NEZHA = "yielding, then blocking"
 
 NEZHA = "nezha"
 NEZHA_CPU_FIRST = "nezha-cpu"
+GLOO_DEVICE = "gloo-device"
+GLOO_PRELOAD = "gloo-preload"
 IPERF3 = "iperf3"
 KINDS = {
-    NEZHA: Kind("nezha", "yielding, then blocking", nezha),
+    NEZHA: Kind("nezha", AS_NEZHA, nezha),
     NEZHA_CPU_FIRST: Kind(
         "nezha, CPU first",
         "yielding in short operations, else blocking",
@@ -272,6 +294,18 @@ KINDS = {
         BLOCKING,
         weighted_gloo_contexts,
         fits=all_of(unequal, has_data),
+    ),
+    GLOO_DEVICE: Kind(
+        "Gloo's algorithms over nezha's device",
+        AS_NEZHA,
+        gloo_over_nezha("NEZHA_GLOO_COLLECTIVES=gloo"),
+        by_default=False,
+    ),
+    GLOO_PRELOAD: Kind(
+        "a program of Gloo's, taken over by nezha",
+        AS_NEZHA,
+        gloo_over_nezha(),
+        by_default=False,
     ),
     "ompi": Kind("Open MPI", YIELDING, mpi("openmpi"), open_mpi),
     "ompi-one": Kind(
@@ -333,7 +367,10 @@ def make_peers(keys: list[str], network: Network) -> list[Peer]:
 def programs_of(peers: list[Peer]) -> list[str]:
     """What has to be built."""
     words = [word.rpartition("=")[2] for peer in peers for word in peer.launcher + peer.command]
-    return sorted({Path(word).name for word in words if Path(word).parent == PROGRAMS})
+    paths = set(map(Path, words))
+    programs = {path.name for path in paths if path.parent == PROGRAMS}
+    library = program.GLOO_LIBRARY
+    return sorted(programs | ({library} if program.path_of(library) in paths else set()))
 
 
 # groups of tools/packages, by what starts a peer

@@ -25,6 +25,8 @@ LOOKS = {
     "mptcp-bcube": ("#e88a8a", "v"),
     "gloo-parts": ("#9c3d10", "D"),
     "gloo-weights": ("#6b5a2e", "d"),
+    "gloo-device": ("#17a0a0", "H"),
+    "gloo-preload": ("#1f3d7a", "H"),
     "ompi": ("#1b7837", "o"),
     "ompi-one": ("#0f4d24", "8"),
     "ompi-ring": ("#5aae61", "p"),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import stolen
-from peer import IPERF3, NEZHA, NEZHA_CPU_FIRST, Peer, is_over_mptcp
+from peer import GLOO_DEVICE, GLOO_PRELOAD, IPERF3, NEZHA, NEZHA_CPU_FIRST, Peer, is_over_mptcp
 from results import (
     LEARNING,
     MARK_NOTE,
@@ -61,7 +61,9 @@ def table(results: ResultsOf[Peer]) -> str:
     title = f"{results.title()}; {results.machine['cores']} cores{runs}"
     notes = [*stolen.note([results]), *map(failure_text, results.failures)]
     about = "\n".join(_about(results))
-    return "\n\n".join(filter(None, [title, *blocks, _lead(results), about, *notes]))
+    leads = [_lead(results), _lead_over(results, GLOO_DEVICE, ("gloo", "gloo-ring"))]
+    leads.append(_lead_over(results, GLOO_PRELOAD, (NEZHA,)))
+    return "\n\n".join(filter(None, [title, *blocks, *leads, about, *notes]))
 
 
 def _about(results: ResultsOf[Peer]) -> list[str]:
@@ -150,7 +152,7 @@ def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
 def _lead(results: ResultsOf[Peer]) -> str:
     """How many times as fast as the best peer nezha is, be it that some runs of it failed."""
     nezha = results.config(NEZHA)
-    no_peers = (NEZHA, NEZHA_CPU_FIRST, IPERF3)
+    no_peers = (NEZHA, NEZHA_CPU_FIRST, GLOO_DEVICE, GLOO_PRELOAD, IPERF3)
     others = [peer for peer in results.configs if peer.key not in no_peers]
     ratios, names = [], []
     for size in results.sizes:
@@ -161,6 +163,17 @@ def _lead(results: ResultsOf[Peer]) -> str:
         names.append(best.key + results.mark(best, size) if best else "")
     head = ["nezha: times as fast as", *map(size_text, results.sizes)]
     return "\n".join(_aligned([head, ["  the best peer", *ratios], ["", *names]], left=1))
+
+
+def _lead_over(results: ResultsOf[Peer], key: str, others: Sequence[str]) -> str:
+    """How many times as fast as those of the others that were measured; empty if nothing is known."""
+    peer = results.config(key)
+    rows = [[f"{key}: times as fast as", *map(size_text, results.sizes)]]
+    for other in map(results.config, others):
+        ratios = [peer and other and results.speedup(peer, other, size) for size in results.sizes]
+        if peer and other and any(ratios):
+            rows.append([f"  {other.key}", *(f"{ratio:.2f}" if ratio else "-" for ratio in ratios)])
+    return "\n".join(_aligned(rows, left=1)) if len(rows) > 1 else ""
 
 
 # ---- CSV --------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "release"
 PROGRAMS = ["nezha-bench", "gloo-bench"]
 SWITCH_PROGRAMS = ["nezha-switch", "nezha-manager"]
+GLOO_LIBRARY = "nezha_gloo"  # the target; the file is libnezha_gloo.so
 PACKAGES = ["build", "bench"]  # groups of tools/packages
 RAILS = ["eth0=1gbit", "eth1=1gbit"]
 SANDBOX = "TESTBED_SANDBOX"  # a variable of the environment
@@ -182,6 +183,8 @@ def build(targets: Sequence[str], progress: Progress) -> None:
 
 
 def path_of(program: str) -> Path:
+    if program == GLOO_LIBRARY:
+        return BUILD / "interop" / f"lib{GLOO_LIBRARY}.so"
     return BUILD / ("flare_offload" if program in SWITCH_PROGRAMS else "bench") / program
 
 

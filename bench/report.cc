@@ -92,6 +92,7 @@ Fields common_fields(const Dialect& dialect, const Options& o, const Measurement
           {"line_rate_percent",
            if_known(has_line_rate_percent(result), line_rate_percent(o, result), 3)},
           {"cpu_s", fixed(result.cpu_seconds, 6)},
+          {"device", quoted(result.device)},
           {"learned", quoted(result.learned)}};
 }
 
@@ -246,6 +247,7 @@ void print_legend(const Dialect& dialect, const Options& options, const Measurem
     std::printf("line rate: the bus bandwidth in percent of a rank's line rate, %s\n",
                 rate.c_str());
   }
+  if (!last.device.empty()) std::printf("device: %s\n", last.device.c_str());
   if (!dialect.policies.empty()) std::fputs(kBalancerLegend, stdout);
   flush_output();
 }

@@ -48,6 +48,9 @@ class Runner {
   // What this rank has sent so far, by rail, always in the same order.
   virtual std::vector<RailBytes> bytes_sent() const = 0;
 
+  // What the devices on which the library runs call themselves, where it has such; else empty.
+  virtual std::string device() const { return ""; }
+
   // What rank 0 has learned of messages of that size, such as "converged eth0 70.1% eth1 29.9%";
   // empty if nothing.
   virtual std::string learned(size_t /*bytes*/) const { return ""; }

@@ -25,6 +25,7 @@ OutMessage* Outbox::open(const wire::MessageInfo& info, const Route& route, Send
   message->pushed_ = message->unacked_ = 0;
   message->unwritten_ = 0;
   message->granted_ = message->announced_ = message->scheduled_ = message->settling_ = false;
+  message->has_asked_ = message->is_in_doubt_ = false;
   const auto entry = messages_.try_emplace(number).first;
   const absl::Cleanup forget = [&] {
     if (entry->second == nullptr) messages_.erase(entry);
@@ -163,6 +164,7 @@ void Outbox::on_acked(OutSegment& segment) {
   if (was_senders) message.unacked_ -= length;
   recycle(&segment);
   Sender* sender = message.sender_;
+  if (sender != nullptr) ask_again_if_in_doubt(message);
   finish_if_acked(message);
   if (was_senders && sender != nullptr) sender->released(offset, length);
   // Any message may have waited for this: it may settle now that fewer bytes are to be retained.
@@ -209,6 +211,7 @@ size_t Outbox::resend(std::deque<OutSegment*>& orphans) {
     orphan.rail = kAnyRail;
     if (!orphan.queued) ++orphan.header.attempt;
     orphan.flags &= static_cast<uint8_t>(~wire::kFlagAckNow);
+    if (orphan.message->is_unasked()) orphan.flags |= wire::kFlagWantGrant;
     schedule(orphan, true);
   }
   ask_again();
@@ -229,7 +232,9 @@ OutSegment* Outbox::make_segment(OutMessage& message, uint64_t offset, const std
   segment->header.offset = offset;
   segment->data = data;
   segment->length = static_cast<uint32_t>(length);
-  segment->flags = message.is_unasked() ? wire::kFlagWantGrant : uint8_t{0};
+  // One of them asks: the receiver answers each segment that does.
+  const bool asks = message.is_unasked() && !std::exchange(message.has_asked_, true);
+  segment->flags = asks ? wire::kFlagWantGrant : uint8_t{0};
   segment->queued = false;
   segment->is_end = message.pushed_ == message.header_.info.total;
   segment->written = false;
@@ -256,14 +261,22 @@ void Outbox::announce(OutMessage& message) {
   schedule(*segment, true);
 }
 
-// For messages of which the peer has everything, and which wait for nothing but the grant.
+// For messages whose grant may have been lost.
 void Outbox::ask_again() {
   for (const auto& [number, message] : messages_) {
-    if (message->sender_ == nullptr || !message->scheduled_ || !message->live_.empty()) continue;
-    if (!message->is_unasked()) continue;
-    message->announced_ = false;
-    announce(*message);
+    if (message->sender_ == nullptr || !message->scheduled_ || !message->is_unasked()) continue;
+    message->is_in_doubt_ = true;
+    ask_again_if_in_doubt(*message);
   }
+}
+
+// Asks once the peer has everything. Until then the peer remembers what it has granted, and grants
+// it again by itself.
+void Outbox::ask_again_if_in_doubt(OutMessage& message) {
+  if (!message.live_.empty() || !message.is_unasked()) return;
+  if (!std::exchange(message.is_in_doubt_, false)) return;
+  message.announced_ = false;
+  announce(message);
 }
 
 // Tells the receiver how much of the message comes in all. This may overtake what it counts.

@@ -52,7 +52,9 @@ class OutMessage {
   size_t unwritten_ = 0;      // segments of live_
   bool granted_ = false;
   bool announced_ = false;
-  bool scheduled_ = false;  // any segment of it
+  bool has_asked_ = false;    // a segment of it asks for the grant
+  bool is_in_doubt_ = false;  // a link has died that may have had the grant
+  bool scheduled_ = false;    // any segment of it
   bool settling_ = false;
   std::vector<OutSegment*> live_;    // scheduled or submitted, not acknowledged
   std::deque<OutSegment*> blocked_;  // for want of credit
@@ -120,6 +122,7 @@ class Outbox {
   void schedule(OutSegment& segment, bool at_front = false);
   bool charge(uint64_t length);
   void ask_again();
+  void ask_again_if_in_doubt(OutMessage& message);
   void unblock(OutMessage& message);
   void unblock_all();
   void retain(OutSegment& segment);

@@ -13,6 +13,9 @@ namespace nezha::interop {
 namespace {
 
 constexpr size_t kMostDescribed = 4;  // transfers, in an error
+// Bytes; as in nezha's own operations. Shorter messages go by one rail and come in one piece.
+constexpr size_t kKeen = 8 << 10;
+constexpr size_t kShort = 16 << 10;  // up to here also a thread polls that puts the CPU first
 
 }  // namespace
 
@@ -59,11 +62,13 @@ void Completions::wake() {
 
 absl::StatusOr<std::optional<int>> Completions::wait(Progress::Guard& guard, Nanos deadline) {
   member_.progress().run_deferred();
+  moved_ = {};
   while (!is_over()) {
     Waiter waiter;
     waiters_.push_back(&waiter);
     const absl::Cleanup forget = [&] { std::erase(waiters_, &waiter); };
-    if (!member_.progress().wait(guard, waiter, deadline) && !is_over()) {
+    const auto ask_pace = [&] { return pace(); };
+    if (!member_.progress().wait(guard, waiter, deadline, ask_pace) && !is_over()) {
       return absl::DeadlineExceededError(describe());
     }
   }
@@ -72,6 +77,19 @@ absl::StatusOr<std::optional<int>> Completions::wait(Progress::Guard& guard, Nan
   const int rank = ranks_.front();
   ranks_.pop_front();
   return rank;
+}
+
+// No transfer is over sooner than the one with the least left would be if all that is moved were
+// its own. A thread that waits sleeps while that takes long.
+Pace Completions::pace() const {
+  if (open_.empty()) return {};
+  const auto nearest =
+      std::min_element(open_.begin(), open_.end(),
+                       [](const auto& a, const auto& b) { return a->left() < b->left(); });
+  const size_t left = (*nearest)->left();
+  const Nanos time = now();
+  if (moved_.has_slack(left, time)) return {.polls = false, .rest = moved_.rest(left, time)};
+  return {.polls = member_.puts_latency_first() || left <= kShort, .is_keen = left < kKeen};
 }
 
 std::string Completions::describe() const {

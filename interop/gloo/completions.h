@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "collectives/hosts/arrivals.h"
 #include "common/clock.h"
 #include "interop/gloo/transfer.h"
 #include "transport/progress.h"
@@ -29,6 +30,8 @@ class Completions final {
   absl::string_view what() const { return what_; }
 
   void add(std::unique_ptr<Transfer> transfer);
+  // So much of a transfer has been moved.
+  void note_moved(size_t bytes) { moved_.add(bytes, now()); }
   // The transfer is over: it was with that rank.
   void end(Transfer& transfer, int rank);
   // It is over for that reason, and was withdrawn. The first reason counts for all that follow.
@@ -53,6 +56,7 @@ class Completions final {
   void remove(Transfer& transfer);
   bool is_over() const { return !ranks_.empty() || is_aborted_ || !failure_.ok(); }
   void wake();
+  Pace pace() const;
 
   Member& member_;
   const absl::string_view what_;
@@ -61,6 +65,7 @@ class Completions final {
   absl::Status failure_;
   bool is_aborted_ = false;
   std::vector<Waiter*> waiters_;
+  Arrivals moved_;  // since the last wait began
 };
 
 }  // namespace nezha::interop

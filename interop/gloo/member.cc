@@ -79,6 +79,7 @@ void Member::join(const std::vector<std::string>& rails) {
   if (const absl::Status status = check_environment(); !status.ok()) refuse(rank_of_, status);
   const absl::Status complete = complete_own_options(options);
   if (!complete.ok()) refuse(rank_of_, complete);
+  puts_latency_first_ = options.polling == Polling::kLatencyFirst;
   // A switch adds up what it knows, and Gloo's reduce functions may be any.
   std::erase_if(options.rails, is_switch_rail);
   if (options.rails.empty()) {

@@ -39,6 +39,8 @@ class Member final : JobListener {
   int rank() const { return rank_; }
   int size() const { return size_; }
   const Address& address() const { return *address_; }
+  // NEZHA_POLLING: whether who waits polls in long transfers, too.
+  bool puts_latency_first() const { return puts_latency_first_; }
 
   // nezha's own context of the same ranks, at the same endpoints.
   const std::shared_ptr<Context>& context() const { return context_; }
@@ -108,6 +110,7 @@ class Member final : JobListener {
   std::shared_ptr<Context> context_;
   Record record_;
   std::unique_ptr<Address> address_;
+  bool puts_latency_first_ = true;
 
   // Under the lock:
   std::vector<std::unique_ptr<Peer>> peers_;             // by rank; null: this one

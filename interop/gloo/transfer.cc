@@ -17,6 +17,11 @@ constexpr size_t kMostDescribed = 4;  // peers, in an error
 
 }  // namespace
 
+void Transfer::move(size_t bytes) {
+  left_ -= bytes;
+  owner_.note_moved(bytes);
+}
+
 // ---- A send ------------------------------------------------------------------------------------
 
 void Sending::start(const std::byte* data, size_t bytes) {
@@ -32,6 +37,7 @@ void Sending::start_copy(const std::byte* data, size_t bytes, uint64_t place) {
 }
 
 void Sending::open(const std::byte* data, size_t bytes, uint64_t place, bool is_synchronous) {
+  set_left(bytes);
   peer_.add(*this);
   peer_.sends().add(*this);
   Channel& channel = *peer_.channel();
@@ -73,6 +79,7 @@ Receiving::Receiving(Completions& owner, const std::vector<Peer*>& peers, uint64
 void Receiving::start(std::byte* memory, size_t room) {
   memory_ = memory;
   room_ = room;
+  set_left(room);
   for (Claim& claim : claims_) claim.peer->add(*this);
   // What came first, or else one rank would be served before the others again and again.
   const auto first = std::min_element(
@@ -121,8 +128,8 @@ bool Receiving::fails_with(Peer& peer) {
 
 std::string Receiving::describe() const {
   if (match_ != nullptr) {
-    return absl::StrCat("from rank ", match_->peer->rank(), ", received ", received_, " of ", room_,
-                        " bytes (", match_->peer->channel()->describe(), ")");
+    return absl::StrCat("from rank ", match_->peer->rank(), ", received ", room_ - left(), " of ",
+                        room_, " bytes (", match_->peer->channel()->describe(), ")");
   }
   std::vector<std::string> parts;
   for (const Claim& claim : claims_) {
@@ -143,6 +150,7 @@ bool Receiving::Claim::accepts(const wire::MessageInfo& theirs) {
   self.match_ = this;
   self.memory_ += theirs.signature;
   self.room_ = theirs.total;
+  self.set_left(theirs.total);
   peer->receives().add(self);
   for (Claim& other : self.claims_) {
     if (&other == this) continue;
@@ -158,8 +166,8 @@ std::byte* Receiving::Claim::place(uint64_t offset, size_t /*length*/) {
 }
 
 void Receiving::Claim::landed(uint64_t /*offset*/, size_t length, Rail /*rail*/) {
-  receiving->received_ += length;
-  if (receiving->received_ < receiving->room_) return;
+  receiving->move(length);
+  if (receiving->left() > 0) return;
   is_open = false;
   ticket = nullptr;  // the inbox's is gone
   peer->complete(peer->receives(), *receiving);

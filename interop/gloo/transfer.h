@@ -30,6 +30,9 @@ class Transfer {
   // Whether all of it has been moved. It ends once those before it in its order have, too.
   bool is_complete() const { return is_complete_; }
   void set_complete() { is_complete_ = true; }
+  // Bytes that are still to be moved. As long as no message has come to a receive, all that it has
+  // room for.
+  size_t left() const { return left_; }
 
   // From here on nothing touches the buffer's memory, and the peers know nothing of the transfer.
   virtual void withdraw() = 0;
@@ -38,10 +41,15 @@ class Transfer {
   // For errors: "to rank 2: ...".
   virtual std::string describe() const = 0;
 
+ protected:
+  void set_left(size_t bytes) { left_ = bytes; }
+  void move(size_t bytes);
+
  private:
   Completions& owner_;
   const uint64_t tag_;
   bool is_complete_ = false;
+  size_t left_ = 0;
 };
 
 class Sending final : public Transfer, Sender {
@@ -60,7 +68,7 @@ class Sending final : public Transfer, Sender {
 
  private:
   void open(const std::byte* data, size_t bytes, uint64_t place, bool is_synchronous);
-  void released(uint64_t /*offset*/, size_t /*length*/) override {}
+  void released(uint64_t /*offset*/, size_t length) override { move(length); }
   void settled() override;
   void failed(const absl::Status& why) override;
 
@@ -110,7 +118,6 @@ class Receiving final : public Transfer {
   Claim* match_ = nullptr;
   std::byte* memory_ = nullptr;  // of the buffer; once there is a match, where the message goes
   size_t room_ = 0;              // bytes; once there is a match, the message's
-  size_t received_ = 0;          // bytes
 };
 
 }  // namespace nezha::interop

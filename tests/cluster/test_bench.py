@@ -28,6 +28,8 @@ ON_BOTH = {
     NEZHA: ["--rails", job.rails_option(RAILS)],
     GLOO: ["--tcp-device", ",".join(RAILS)],
 }
+PRELOAD = str(job.BUILD / "interop" / "libnezha_gloo.so")
+OVER_NEZHA = ["env", f"LD_PRELOAD={PRELOAD}", f"NEZHA_RAILS={job.rails_option(RAILS)}"]
 PROGRAMS = pytest.mark.parametrize("program", [NEZHA, GLOO], ids=["nezha", "gloo"])
 ELEMENTS = [1, 1000, 1 << 18]
 QUICK = ["--elements", "1,1000,256K", "--warmup-iters", "2", "--iteration-count", "3"]
@@ -56,10 +58,15 @@ def bed() -> Iterator[Testbed]:
 
 
 def run(
-    bed: Testbed, store: Path, program: str, *options: str, collective: str = "allreduce"
+    bed: Testbed,
+    store: Path,
+    program: str,
+    *options: str,
+    collective: str = "allreduce",
+    before: Sequence[str] = (),
 ) -> str:
-    """What rank 0 prints; the others print nothing."""
-    command = [program, "--shared-path", str(store), *options, collective]
+    """What rank 0 prints; the others print nothing. `before` is words that start the program."""
+    command = [*before, program, "--shared-path", str(store), *options, collective]
     ranks = bed.run(command, timeout=job.PATIENCE)
     assert not any(rank.stdout for rank in ranks[1:])
     return ranks[0].stdout
@@ -93,6 +100,8 @@ def test_json(bed: Testbed, tmp_path: Path, program: str) -> None:
         check_row(row, program, elements)
         assert [rail["name"] for rail in row["rails"]] == list(RAILS)
         assert row["line_rate_gbps"] is None and row["line_rate_percent"] is None  # of a veth
+        interfaces = re.findall(r"(?:^|; )tcp, [^;]*iface=(\w+)", row["device"])
+        assert interfaces == (list(RAILS) if program == GLOO else [])
     large = [rail["bytes"] for rail in rows[-1]["rails"]]
     # a ring of three sends 4/3 of it from each rank, in each of the 3 iterations
     assert sum(large) >= 3 * 4 * ELEMENTS[-1] * 4 / 3
@@ -362,6 +371,46 @@ def test_other_collectives_of_gloo(
     if shares and collective != "barrier":  # by the interfaces' counters
         carried = [rail["share"] for rail in rows[-1]["rails"]]
         assert carried == pytest.approx([2 / 3, 1 / 3], abs=0.02)
+
+
+ALGORITHMS = [["--algorithm", name] for name in ("ring", "bcube")]
+
+
+@pytest.mark.parametrize(
+    ("collective", "options"),
+    [("allreduce", options) for options in ALGORITHMS]
+    + [(name, []) for name in ("reduce", "broadcast", "barrier", *BLOCKS_SENT)],
+)
+@pytest.mark.parametrize("algorithms", ["gloo", "nezha"])
+def test_gloo_over_nezha(
+    bed: Testbed, tmp_path: Path, collective: str, options: list[str], algorithms: str
+) -> None:
+    """The library that is preloaded puts nezha's device in the place of Gloo's, with Gloo's own
+    algorithms or nezha's. One context has both interfaces, and every result is checked.
+    """
+    sizes = QUICK if collective != "barrier" else QUICK[2:]
+    words = [*ON_BOTH[GLOO], *sizes, *options, "--threads", "2", "--format", "json"]
+    before = [*OVER_NEZHA, f"NEZHA_GLOO_COLLECTIVES={algorithms}"]
+    output = run(bed, tmp_path, GLOO, *words, collective=collective, before=before)
+    rows = [json.loads(line) for line in output.splitlines()]
+    assert len(rows) == (len(ELEMENTS) if collective != "barrier" else 1)
+    assert {row["device"] for row in rows} == {"nezha, rails=NEZHA_RAILS"}
+    if collective != "barrier":
+        assert all(rail["share"] > 0.1 for rail in rows[-1]["rails"])  # by the interfaces' counters
+
+
+def test_device_in_table(bed: Testbed, tmp_path: Path) -> None:
+    options = [*ON_BOTH[GLOO], *QUICK]
+    lines = run(bed, tmp_path, GLOO, *options, before=OVER_NEZHA).splitlines()
+    assert "device: nezha, rails=NEZHA_RAILS" in lines
+
+
+def test_shares_of_a_device_for_all_interfaces(bed: Testbed, tmp_path: Path) -> None:
+    options = [*ON_BOTH[GLOO], *QUICK, "--share", "2,1"]
+    command = [*OVER_NEZHA, GLOO, "--shared-path", str(tmp_path), *options, "allreduce"]
+    ranks = bed.run(command, timeout=job.PATIENCE, check=False)
+    reason = "--share: one device drives all interfaces: nezha, rails=NEZHA_RAILS"
+    assert all(rank.returncode == 1 and reason in rank.stderr for rank in ranks)
 
 
 @pytest.mark.parametrize("collective", ["reduce", "broadcast"])

@@ -95,6 +95,11 @@ def test_rails_and_rates_in_commands() -> None:
     words = {key: " ".join([*peer.launcher, *peer.command]) for key, peer in peers.items()}
     assert "--rails tcp:eth0,tcp:eth1" in words["nezha"]
     assert words["nezha-cpu"] == f"env NEZHA_POLLING=cpu-first {words['nezha']}"
+    library = PROGRAMS.parent / "interop" / "libnezha_gloo.so"
+    taken_over = f"LD_PRELOAD={library} NEZHA_RAILS=tcp:eth0,tcp:eth1"
+    program = f"{PROGRAMS / 'gloo-bench'} --tcp-device eth0,eth1"
+    assert words["gloo-preload"] == f"env {taken_over} {program}"
+    assert words["gloo-device"] == f"env {taken_over} NEZHA_GLOO_COLLECTIVES=gloo {program}"
     assert "--tcp-device eth1 --algorithm ring" in words["gloo-ring"]  # the fastest
     assert words["mptcp-bcube"].startswith("mptcpize run ")
     assert "--share 400000000,1000000000" in words["gloo-weights"]
@@ -108,6 +113,7 @@ def test_rails_and_rates_in_commands() -> None:
     assert packages_of([peers["nezha"], peers["gloo-ring"], peers["ompi"]]) == ["openmpi"]
     assert packages_of(list(peers.values())) == ["iperf", "mpich", "mptcp", "openmpi"]
     assert programs_of([peers["mptcp-ring"], peers["iperf3"]]) == ["gloo-bench"]
+    assert programs_of([peers["gloo-device"]]) == ["gloo-bench", "nezha_gloo"]
     assert programs_of([peers["mpich"]]) == ["mpi-bench-mpich", "yield-when-idle"]
     assert programs_of([peers["ucx-ring"]]) == ["mpi-bench-openmpi", "yield-when-idle"]
 
@@ -258,6 +264,19 @@ def test_mptcp_that_is_tcp(bed: Testbed, size: int, fails: bool) -> None:
     assert len(results.measurements) == (0 if fails else 1)
 
 
+@pytest.mark.parametrize("key", ["gloo-device", "gloo-preload"])
+@pytest.mark.parametrize("device", ["nezha, rails=NEZHA_RAILS", "tcp, iface=eth0"])
+def test_a_device_that_is_not_taken_over(bed: Testbed, key: str, device: str) -> None:
+    """It would be Gloo's own time."""
+    launcher = ["sh", "-c", f"""echo '{{"bytes": 4, "p50_us": 5, "device": "{device}"}}'"""]
+    results = sweep_of(bed, Peer(key, key, key, ["eth0"], ["program"], "", launcher), [4])
+    failed = device.startswith("tcp")
+    assert [failure["errors"] for failure in results.failures] == (
+        [["it ran on another device: tcp, iface=eth0"]] if failed else []
+    )
+    assert len(results.measurements) == (0 if failed else 1)
+
+
 @pytest.mark.parametrize(
     ("launcher", "program", "reason"),
     [
@@ -348,6 +367,25 @@ def test_table() -> None:
     assert ["the", "best", "peer", "1.50", "1.43"] in lines  # iperf3 is none, nor is nezha
     assert ["ompi", "ompi*"] in lines
     assert "ompi, 1 MiB: failed\n    it ended\n    why" in text
+
+
+def test_table_of_programs_taken_over() -> None:
+    """They are set against Gloo on one rail and against nezha, and are no peers of nezha's."""
+    network = Network(4, {"eth0": G})
+    results = made_results(G)
+    results.configs += make_peers(["gloo-device", "gloo-preload"], network)
+    results.measurements += [
+        *measured("gloo-device", 4, [200, 200, 200]),
+        *measured("gloo-device", 1 << 20, [16e3, 14e3, 12e3]),
+        *measured("gloo-preload", 1 << 20, [7e3, 7e3, 7e3]),
+    ]
+    lines = lines_of(peer_summary.table(results))
+    at = lines.index(["gloo-device:", "times", "as", "fast", "as", "4", "B", "1", "MiB"])
+    assert lines[at + 1] == ["gloo-ring", "2.00", "2.00"]
+    at = lines.index(["gloo-preload:", "times", "as", "fast", "as", "4", "B", "1", "MiB"])
+    assert lines[at + 1] == ["nezha", "-", "2.00"]
+    assert ["the", "best", "peer", "1.50", "1.43"] in lines
+    assert "gloo-device: times" not in peer_summary.table(made_results(G))
 
 
 def test_table_without_shaping() -> None:
@@ -465,8 +503,8 @@ def test_a_whole_run(tmp_path: Path) -> None:
 
 
 def test_every_collective(tmp_path: Path) -> None:
-    """nezha, Gloo on one rail and on both, and Open MPI: each program checks its results."""
-    peers = ["nezha", "gloo-weights", "ompi"]
+    """nezha, Gloo on one rail, on both and over nezha, and Open MPI: each program checks its results."""
+    peers = ["nezha", "gloo-weights", "gloo-device", "gloo-preload", "ompi"]
     done = call(
         *("--collective", "all", "--config", "1g+500m", "--sizes", "4,64K", "--quick"),
         *("--peers", ",".join([*peers, "gloo", "gloo-ring"]), "--out", str(tmp_path)),

@@ -345,7 +345,21 @@ class SynchronousTest : public OutboxTest {
     });
   }
 
+  // The lengths of what goes by the link meanwhile.
+  std::vector<size_t> ack_until_nothing_is_left(Rail rail) {
+    std::vector<size_t> lengths;
+    while (!link(rail).unacked_segments.empty()) {
+      const OutSegment& segment = *link(rail).unacked_segments.front();
+      lengths.push_back(segment.length);
+      if ((segment.flags & wire::kFlagWantGrant) != 0) ++asking_;
+      write_all(rail);
+      ack_one(rail);
+    }
+    return lengths;
+  }
+
   FakeSender sender_;
+  int asking_ = 0;  // segments of ack_until_nothing_is_left that ask for the grant
 };
 
 TEST_F(SynchronousTest, SettlesOnceTheReceiverHasAskedForIt) {
@@ -393,6 +407,40 @@ TEST_F(SynchronousTest, AsksAgainWhenALinkDiesThatMayHaveHadTheGrant) {
   }
   down(0);
   EXPECT_TRUE(is_grant_wanted(1));
+}
+
+TEST_F(SynchronousTest, AsksOnceHoweverManySegmentsItHas) {
+  up(0);
+  const std::string text(3 * Outbox::kMaxBlindSegment, 'a');
+  send_and_settle(text);
+  const std::vector<size_t> segments = ack_until_nothing_is_left(0);
+  EXPECT_GT(segments.size(), 2u);
+  EXPECT_EQ(asking_, 1);
+}
+
+TEST_F(SynchronousTest, WhatADeadLinkLeavesAsksAgain) {
+  up(0);
+  const std::string text(3 * Outbox::kMaxBlindSegment, 'a');
+  send_and_settle(text);
+  ASSERT_GT(link(0).unacked_segments.size(), 1u);
+  ack_one(0);
+  ASSERT_FALSE(is_grant_wanted(0)) << "the first one has asked";
+  up(1);
+  down(0);
+  EXPECT_TRUE(is_grant_wanted(1));
+}
+
+TEST_F(SynchronousTest, AsksAgainOnceAllIsAcknowledgedIfALinkHasDiedMeanwhile) {
+  up(0);
+  up(1);
+  const std::string text(3 * Outbox::kMaxBlindSegment, 'a');
+  send_and_settle(text);
+  ack_until_nothing_is_left(0);
+  ASSERT_FALSE(link(1).unacked_segments.empty());
+  down(0);
+  const std::vector<size_t> segments = ack_until_nothing_is_left(1);
+  EXPECT_EQ(segments.back(), 0u) << "what asks when nothing else is left has no bytes";
+  EXPECT_GT(asking_, 0);
 }
 
 TEST_F(SynchronousTest, FailsWithItsPeerThoughAllOfItIsAcknowledged) {
