@@ -63,6 +63,7 @@ class Channel final : LinkOwner, InboxOwner {
   Channel(ChannelOwner& owner, const UniqueId& peer);
   ~Channel();
 
+  const UniqueId& peer() const { return peer_; }
   // What the peer published: who it is, for messages; a context both are in; and, by this end's
   // name of the rail, where its devices are, and what it calls the rail if that is another name.
   // May come again, from another context.

@@ -35,8 +35,8 @@ struct GlooDeviceOptions {
 /// asked for it, the transfers of two ranks and a slot end in the order in which they were begun,
 /// and a context is of no use any more after a timeout. Beyond that, a context is of no use any
 /// more on any rank once one of its ranks has died: every wait there throws gloo::IoException
-/// within a second or so. Differences: a connection is made when two ranks first speak, so that a
-/// peer that cannot be reached is found then and not in connectFullMesh; a slot must be below
+/// within a second or so. Differences: connectFullMesh begins to connect and does not wait, so that
+/// a peer that cannot be reached is an error of the first operation; a slot must be below
 /// 2^64 - 2^32; `setSync` does nothing, as whoever waits drives in any case (NEZHA_POLL).
 ///
 /// Does not throw. What is wrong with the rails is thrown when a context is connected:

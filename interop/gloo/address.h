@@ -20,7 +20,7 @@ namespace nezha::interop {
 // if there was no room for all rails.
 //
 // Gloo's rendezvous needs addresses of one length, and its ContextFactory takes 192 bytes at most.
-// Rails for which there is no room are told once there is a connection; see Member.
+// The ranks tell each other of all their rails once they are connected; see Member.
 class Address final : public ::gloo::transport::Address {
  public:
   // Of a rank with this record. ResourceExhausted if there is no room for even one rail.

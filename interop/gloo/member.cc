@@ -159,7 +159,8 @@ void Member::connect(int rank, const std::vector<char>& bytes) {
           .on_message = [this, rank](const std::string& message) { on_message(rank, message); },
           .on_failed = [](const absl::Status&) {}});  // the transfers hear of it, too
   stream->start();
-  if (!address_->is_complete()) stream->send(record_.encode());
+  // This makes a connection, so that each rank hears at once of another's end, as in Gloo.
+  stream->send(record_.encode());
 }
 
 absl::Status Member::learn(int rank, const Record& record) {
@@ -179,10 +180,13 @@ absl::Status Member::learn(int rank, const Record& record) {
   return absl::OkStatus();
 }
 
-// The peer has more rails than its address has room for.
+// The peer may have more rails than its address has room for, and says where it runs.
 void Member::on_message(int rank, const std::string& message) {
   const auto record = Record::decode(message);
   absl::Status status = record.status();
+  if (status.ok() && record->process != peer(rank).channel()->peer()) {
+    status = absl::InvalidArgumentError("it speaks for another process");
+  }
   if (status.ok()) status = learn(rank, *record);
   if (!status.ok())
     log_->warn("what rank {} tells of its rails is of no use: {}", rank,
@@ -225,7 +229,7 @@ void Member::send_bound(Completions& completions, int rank, int slot, const std:
   auto sending = std::make_unique<Sending>(completions, connected_peer(rank), bound_tag(slot));
   Sending& started = *sending;
   completions.add(std::move(sending));
-  started.start_copy(data, bytes, place);
+  started.start_bound(data, bytes, place);
 }
 
 void Member::receive(Completions& completions, const std::vector<int>& ranks, uint64_t tag,

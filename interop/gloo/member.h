@@ -45,7 +45,8 @@ class Member final : JobListener {
   // nezha's own context of the same ranks, at the same endpoints.
   const std::shared_ptr<Context>& context() const { return context_; }
 
-  // `bytes`: what the other rank's address() is. Does not wait for the rank. Throws.
+  // `bytes`: what the other rank's address() is. Begins to connect, and does not wait for it.
+  // Throws.
   void connect(int rank, const std::vector<char>& bytes);
   // The transfers with that rank fail, and it is told.
   void close(int rank) noexcept;

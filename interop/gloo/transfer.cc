@@ -29,9 +29,10 @@ void Sending::start(const std::byte* data, size_t bytes) {
   if (message_ != nullptr) peer_.channel()->settle(*message_);  // else it has failed
 }
 
-void Sending::start_copy(const std::byte* data, size_t bytes, uint64_t place) {
+void Sending::start_bound(const std::byte* data, size_t bytes, uint64_t place) {
   open(data, bytes, place, /*is_synchronous=*/false);
-  if (message_ == nullptr) return;
+  if (message_ == nullptr) return;  // it has failed
+  if (bytes > kMostCopied) return peer_.channel()->settle(*message_);
   peer_.channel()->let_go(*message_);
   settled();
 }

@@ -58,9 +58,10 @@ class Sending final : public Transfer, Sender {
 
   // Ends once the receiver has asked for it. May end before it returns.
   void start(const std::byte* data, size_t bytes);
-  // Ends before it returns: the message is copied as far as it has not arrived. `place`: where the
-  // receiver puts it in its buffer, bytes.
-  void start_copy(const std::byte* data, size_t bytes, uint64_t place);
+  // `place`: where the receiver puts the message in its buffer, bytes. Of up to kMostCopied bytes
+  // it ends before it returns: the message is copied as far as it has not arrived.
+  void start_bound(const std::byte* data, size_t bytes, uint64_t place);
+  static constexpr size_t kMostCopied = size_t{128} << 20;
 
   void withdraw() override;
   bool fails_with(Peer& /*peer*/) override { return true; }
