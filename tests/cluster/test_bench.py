@@ -373,12 +373,12 @@ def test_other_collectives_of_gloo(
         assert carried == pytest.approx([2 / 3, 1 / 3], abs=0.02)
 
 
-ALGORITHMS = [["--algorithm", name] for name in ("ring", "bcube")]
+GLOO_ALGORITHMS = [["--algorithm", name] for name in ("ring", "bcube")]
 
 
 @pytest.mark.parametrize(
     ("collective", "options"),
-    [("allreduce", options) for options in ALGORITHMS]
+    [("allreduce", options) for options in GLOO_ALGORITHMS]
     + [(name, []) for name in ("reduce", "broadcast", "barrier", *BLOCKS_SENT)],
 )
 @pytest.mark.parametrize("algorithms", ["gloo", "nezha"])
