@@ -337,6 +337,9 @@ void ContextImpl::break_context(const absl::Status& why, uint32_t first_rank) {
     must([&] { operation->fail(broken_); });
   }
   must([&] {
+    if (on_broken_) on_broken_(broken_);
+  });
+  must([&] {
     setup_.log->info("{}", std::string(why.message()));
     tell_of(broken_, first_rank);
   });

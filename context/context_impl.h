@@ -14,9 +14,11 @@
 // It keeps the life of the operations and the end of the context.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -50,6 +52,14 @@ class ContextImpl final : JobListener, RunningOperationOwner, PlannerOwner, Star
   // Opens the devices, agrees with rank 0, publishes this rank's record. Throws, and tells the
   // other ranks why.
   void join();
+  // Under the lock: the context breaks for a reason that lies outside of it.
+  void fail(const absl::Status& why) { break_context(why, static_cast<uint32_t>(setup_.rank())); }
+  // Under the lock: who is told, once, when the context breaks. It stays as long as the context
+  // does, or takes its leave by null.
+  void set_on_broken(std::function<void(const absl::Status&)> on_broken) {
+    on_broken_ = std::move(on_broken);
+  }
+
   // What users hold.
   static std::shared_ptr<Context> in_context(std::unique_ptr<ContextImpl> impl);
 
@@ -171,6 +181,7 @@ class ContextImpl final : JobListener, RunningOperationOwner, PlannerOwner, Star
 
   // Under Progress's lock:
   absl::Status broken_;
+  std::function<void(const absl::Status&)> on_broken_;
   absl::Status loss_;           // for which it is about to break
   uint32_t loss_found_by_ = 0;  // the rank that found the first one
   std::optional<Alarm> loss_alarm_;

@@ -6,9 +6,11 @@
 #include <cstdlib>
 #include <functional>
 #include <mutex>
+#include <new>
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "common/fork.h"
 #include "common/shortage.h"
 
@@ -33,14 +35,13 @@ class Departures {
       const std::lock_guard lock(mutex_);
       ++running_;
     }
+    absl::Cleanup over = [this] { on_over(); };
     auto thread = start_thread([this, work] {
       work();
       on_over();
     });
-    if (!thread.ok()) {
-      on_over();
-      return false;
-    }
+    if (!thread.ok()) return false;
+    std::move(over).Cancel();
     thread->detach();
     return true;
   }
@@ -80,13 +81,16 @@ Departures& departures() {
 
 }  // namespace
 
-// By threads, since exit() may have been called where nothing may be waited for: in a function that
-// reduces, say.
+// Threads do it, since exit() may have been called where nothing may be waited for: in a function
+// that reduces, say.
 void say_goodbye_at_exit(const std::shared_ptr<Endpoint>& endpoint) { departures().add(endpoint); }
 
-void end_in_background(std::shared_ptr<Endpoint> endpoint) {
-  auto held = std::make_shared<std::shared_ptr<Endpoint>>(std::move(endpoint));
-  if (!departures().run([held] { held->reset(); })) held->reset();
+void end_in_background(std::shared_ptr<Endpoint> endpoint) noexcept {
+  try {
+    const auto held = std::make_shared<std::shared_ptr<Endpoint>>(std::move(endpoint));
+    departures().run([held] { held->reset(); });
+  } catch (const std::bad_alloc&) {  // it ends here and now
+  }
 }
 
 }  // namespace nezha

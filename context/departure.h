@@ -14,7 +14,8 @@ namespace nezha {
 void say_goodbye_at_exit(const std::shared_ptr<Endpoint>& endpoint);
 
 // Destroys the endpoint, unless others have it too, by a thread: that takes as long as peers take
-// to acknowledge what they need. A process that exits waits for it, for a while. Thread-safe.
-void end_in_background(std::shared_ptr<Endpoint> endpoint);
+// to acknowledge what they need. Without memory or a thread it ends here and now. A process that
+// exits waits for it, for a while. Thread-safe.
+void end_in_background(std::shared_ptr<Endpoint> endpoint) noexcept;
 
 }  // namespace nezha

@@ -360,8 +360,10 @@ void Channel::on_failed(Link& link, const absl::Status& why) {
   link_down(rail, why, true);
 }
 
-void Channel::send_grant(uint64_t number) {
-  if (Link* link = best_link()) link->send(wire::FrameType::kGrant, wire::encode_number(number));
+void Channel::send_grant(uint64_t number, Rail rail) {
+  Link* asked = rail == kAnyRail ? nullptr : port(rail).link.get();
+  if (Link* link = asked != nullptr ? asked : best_link())
+    link->send(wire::FrameType::kGrant, wire::encode_number(number));
 }
 
 void Channel::drop_incoming(Rail rail) {

@@ -202,7 +202,7 @@ class Channel final : LinkOwner, InboxOwner {
   void on_failed(Link& link, const absl::Status& why) override;
   uint64_t credit() const override { return inbox_.credit(); }
   // InboxOwner
-  void send_grant(uint64_t number) override;
+  void send_grant(uint64_t number, Rail rail) override;
   void drop_incoming(Rail rail) override;
 
   // A context that both are in.

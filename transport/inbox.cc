@@ -114,7 +114,7 @@ absl::StatusOr<std::byte*> Inbox::arrive(Rail rail, const wire::FrameHeader& fra
   end_reading(rail);
   if (completed_.contains(data.number)) {  // came twice
     // The grant may have been lost with a link, and a sender may wait for nothing but that.
-    if ((frame.flags & wire::kFlagWantGrant) != 0) owner_.send_grant(data.number);
+    if ((frame.flags & wire::kFlagWantGrant) != 0) owner_.send_grant(data.number, rail);
     return nullptr;
   }
   absl::StatusOr<Message*> found = find_or_add(data);
@@ -177,7 +177,7 @@ absl::StatusOr<Inbox::Message*> Inbox::find_or_add(const wire::DataHeader& data)
   }
   const Key key{data.info.context, data.info.tag};
   Queue& queue = queues_[key];
-  if (queue.posted.empty()) message->came = now();
+  message->came = now();
   auto& arrived = queue.arrived;
   const auto place =
       std::upper_bound(arrived.begin(), arrived.end(), message,
@@ -397,12 +397,12 @@ void Inbox::grant_if_wanted(Message& message) {
   if (!message.wants_grant) return;
   message.wants_grant = false;
   message.granted = true;
-  owner_.send_grant(message.number);
+  owner_.send_grant(message.number, kAnyRail);
 }
 
 void Inbox::grant_again() {
   for (const auto& [number, message] : messages_) {
-    if (message->granted) owner_.send_grant(number);
+    if (message->granted) owner_.send_grant(number, kAnyRail);
   }
 }
 

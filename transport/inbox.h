@@ -25,7 +25,8 @@ namespace nezha {
 // What the inbox needs of its channel.
 class InboxOwner {
  public:
-  virtual void send_grant(uint64_t number) = 0;
+  // By `rail` if it has a link, or else by any.
+  virtual void send_grant(uint64_t number, Rail rail) = 0;
   // A segment that `rail` is reading at this moment goes nowhere instead.
   virtual void drop_incoming(Rail rail) = 0;
 
@@ -97,7 +98,7 @@ class Inbox {
     uint32_t previous = 0;
     uint64_t received = 0;  // bytes that landed and are not held
     uint64_t coming = 0;    // bytes in all; less than its total if it was abandoned
-    Nanos came = 0;         // when its first segment did, if nobody had asked
+    Nanos came = 0;         // when its first segment did
     bool wants_grant = false;
     bool granted = false;
     bool announced_empty = false;  // a message of no bytes has come

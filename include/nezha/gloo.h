@@ -51,8 +51,9 @@ NEZHA_EXPORT std::shared_ptr<::gloo::transport::Device> glooDevice(
 /// match none of Gloo's. Every rank has it, without a word between them, and it lives as long as
 /// anybody holds it. It has the options of the NEZHA_ variables, and the device's rails.
 ///
-/// Null if the Gloo context is not over a device of nezha's, is not connected, or has one rank
-/// only. Thread-safe.
+/// The two share failure: if one breaks, as by a timeout, so does the other. Null if the Gloo
+/// context is not over a device of nezha's, has one rank only, or has closed its connections.
+/// Throws gloo::EnforceNotMet if it was never connected. Thread-safe.
 NEZHA_EXPORT std::shared_ptr<Context> glooContext(::gloo::Context& context);
 
 }  // namespace nezha

@@ -23,7 +23,8 @@ namespace nezha::interop {
 // The ranks tell each other of all their rails once they are connected; see Member.
 class Address final : public ::gloo::transport::Address {
  public:
-  // Of a rank with this record. ResourceExhausted if there is no room for even one rail.
+  // Returns the address of a rank with this record. ResourceExhausted if there is no room for even
+  // one rail.
   static absl::StatusOr<Address> of(const Record& record);
   // `bytes` are a peer's, and not trusted.
   static absl::StatusOr<Address> parse(const std::vector<char>& bytes);

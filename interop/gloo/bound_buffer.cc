@@ -4,7 +4,6 @@
 #include <gloo/common/error.h>
 #include <gloo/common/logging.h>
 
-#include <limits>
 #include <utility>
 
 namespace nezha::interop {

@@ -19,8 +19,13 @@ constexpr size_t kShort = 16 << 10;  // up to here also a thread polls that puts
 
 }  // namespace
 
+// The end of one may be the end of others of the list.
 Completions::~Completions() {
-  for (const auto& transfer : open_) transfer->withdraw();
+  while (!open_.empty()) {
+    const std::unique_ptr<Transfer> transfer = std::move(open_.back());
+    open_.pop_back();
+    transfer->withdraw();
+  }
 }
 
 void Completions::add(std::unique_ptr<Transfer> transfer) { open_.push_back(std::move(transfer)); }
@@ -29,6 +34,7 @@ void Completions::add(std::unique_ptr<Transfer> transfer) { open_.push_back(std:
 void Completions::remove(Transfer& transfer) {
   const auto entry = std::find_if(open_.begin(), open_.end(),
                                   [&](const auto& open) { return open.get() == &transfer; });
+  if (entry == open_.end()) return;  // it is over already
   member_.bury(std::move(*entry));
   open_.erase(entry);
 }

@@ -18,7 +18,7 @@ namespace nezha::interop {
 
 class Member;
 
-// Owns the transfers that are not over. All of it under Progress's lock.
+// It owns the transfers that are not over. All calls are made under Progress's lock.
 class Completions final {
  public:
   // `what` they are, for errors: "send" or "recv".

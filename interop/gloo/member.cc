@@ -2,12 +2,14 @@
 #include "interop/gloo/member.h"
 
 #include <algorithm>
-#include <limits>
+#include <set>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/environment.h"
+#include "common/out_of_memory.h"
 #include "context/context_impl.h"
 #include "context/departure.h"
 #include "context/rails.h"
@@ -19,8 +21,9 @@
 namespace nezha::interop {
 namespace {
 
-// Gloo's slots are below this. Bound buffers, whose slots are an int, have the tags above.
-constexpr uint64_t kEndOfSlots = std::numeric_limits<uint64_t>::max() - (uint64_t{1} << 32);
+// Gloo's slots are below this, which is 2^64 - 2^32. Bound buffers, whose slots are an int, have
+// tags above.
+constexpr uint64_t kEndOfSlots = ~uint64_t{0} - (uint64_t{1} << 32) + 1;
 constexpr uint64_t kStreamTag = kEndOfSlots;  // of what the ranks tell each other
 constexpr uint64_t bound_tag(int slot) { return kEndOfSlots + 1 + static_cast<uint32_t>(slot); }
 
@@ -30,6 +33,12 @@ constexpr UniqueId kCollectivesJob{0x6e657a6861206e65, 0x7a6861206e657a68};
 [[noreturn]] void refuse(absl::string_view rank_of, const absl::Status& why) {
   if (absl::IsResourceExhausted(why)) raise(rank_of, why);
   throw InvalidArgument(prefixed(rank_of, absl::string_view(why.message())));
+}
+
+void check_slot(absl::string_view rank_of, uint64_t slot) {
+  if (slot < kEndOfSlots) return;
+  throw InvalidArgument(
+      prefixed(rank_of, absl::StrCat("slot ", slot, " is not below ", kEndOfSlots)));
 }
 
 }  // namespace
@@ -70,7 +79,7 @@ Member::Member(int rank, int size, const std::vector<std::string>& rails)
   join(rails);
 }
 
-// Before this rank is told who the others are, since they may connect before that.
+// This comes before this rank is told who the others are, since they may connect before that.
 void Member::join(const std::vector<std::string>& rails) {
   ContextOptions options;
   options.rank = rank_;
@@ -91,6 +100,7 @@ void Member::join(const std::vector<std::string>& rails) {
   impl->join();
   record_ = *acquaintances_->own();
   record_.settings += " collectives=" + environment("NEZHA_GLOO_COLLECTIVES");
+  impl->set_on_broken([this](const absl::Status& why) { tell_and_fail_all(why); });
   context_ = ContextImpl::in_context(std::move(impl));
   auto address = Address::of(record_);
   if (!address.ok()) refuse(rank_of_, address.status());
@@ -107,7 +117,7 @@ Member::~Member() {
     for (auto& stream : streams_) static_cast<void>(stream.release());
     return;
   }
-  context_.reset();
+  leave_collectives();
   {
     Progress::Guard guard(progress());
     streams_.clear();
@@ -115,6 +125,21 @@ Member::~Member() {
     progress().run_deferred();  // what was deferred may be this member's
   }
   end_in_background(std::move(endpoint_));
+}
+
+std::shared_ptr<Context> Member::context() {
+  check_process();
+  Progress::Guard guard(progress());
+  return context_;
+}
+
+// Others may hold the context, and go on with it.
+void Member::leave_collectives() noexcept {
+  if (mark_.is_inherited()) return;
+  std::shared_ptr<Context> left;
+  Progress::Guard guard(progress());
+  left.swap(context_);
+  if (left != nullptr) left->impl().set_on_broken(nullptr);
 }
 
 void Member::check_process() const {
@@ -132,9 +157,8 @@ Peer& Member::peer(int rank) {
 
 Peer& Member::connected_peer(int rank) {
   Peer& found = peer(rank);
-  const absl::Status status = found.status();
+  const absl::Status status = found.can_send();
   if (!status.ok()) raise(rank_of_, status);
-  if (found.channel()->has_left(kGlooJob.low)) raise(rank_of_, found.channel()->left_error());
   return found;
 }
 
@@ -150,7 +174,7 @@ void Member::connect(int rank, const std::vector<char>& bytes) {
   const Entry entry(*this);
   Channel& channel = endpoint_->channel(address->process());
   peer(rank).set_channel(channel);
-  const absl::Status learned = learn(rank, address->record());
+  const absl::Status learned = learn(rank, address->record(), address->is_complete());
   if (!learned.ok()) raise(rank_of_, learned);
   auto& stream = streams_[static_cast<size_t>(rank)];
   stream = std::make_unique<MessageStream>(
@@ -163,9 +187,9 @@ void Member::connect(int rank, const std::vector<char>& bytes) {
   stream->send(record_.encode());
 }
 
-absl::Status Member::learn(int rank, const Record& record) {
+absl::Status Member::learn(int rank, const Record& record, bool is_complete) {
   const auto pairs = pair_rails(record_.rails(), record.rails());
-  if (pairs.empty()) {
+  if (pairs.empty() && is_complete) {
     return absl::FailedPreconditionError(absl::StrCat(
         "no rail in common with rank ", rank,
         ", which has: ", absl::StrJoin(record.devices, ", ", absl::PairFormatter(" at ")),
@@ -187,37 +211,52 @@ void Member::on_message(int rank, const std::string& message) {
   if (status.ok() && record->process != peer(rank).channel()->peer()) {
     status = absl::InvalidArgumentError("it speaks for another process");
   }
-  if (status.ok()) status = learn(rank, *record);
-  if (!status.ok())
-    log_->warn("what rank {} tells of its rails is of no use: {}", rank,
-               std::string(status.message()));
+  if (status.ok()) status = learn(rank, *record, /*is_complete=*/true);
+  if (status.ok()) return;
+  log_->warn("what rank {} tells of its rails is of no use: {}", rank,
+             std::string(status.message()));
 }
 
 void Member::close(int rank) noexcept {
   if (mark_.is_inherited()) return;
   const Entry entry(*this);
-  Peer& closed = peer(rank);
-  closed.fail(absl::UnavailableError(
-      absl::StrCat("the connection to rank ", rank, " was closed by this rank")));
-  if (closed.channel() == nullptr) return;
-  streams_[static_cast<size_t>(rank)].reset();
-  closed.channel()->leave(kGlooJob);
+  try {
+    Peer& closed = peer(rank);
+    closed.fail(absl::UnavailableError(
+        absl::StrCat("the connection to rank ", rank, " was closed by this rank")));
+    if (closed.channel() == nullptr) return;
+    streams_[static_cast<size_t>(rank)].reset();
+    closed.channel()->leave(kGlooJob);
+  } catch (...) {
+    endpoint_->stop(caught_status());
+  }
 }
 
 // ---- Transfers ---------------------------------------------------------------------------------
 
+// If there is no memory for all of a transfer there is none of it.
+template <typename T, typename Start>
+void Member::begin(std::unique_ptr<T> transfer, Start start) {
+  T& begun = *transfer;
+  Completions& completions = begun.owner();
+  completions.add(std::move(transfer));
+  try {
+    start(begun);
+  } catch (...) {
+    const absl::Status why = caught_status();
+    begun.withdraw();
+    completions.fail(begun, why);
+    raise(rank_of_, why);
+  }
+}
+
 void Member::send(Completions& completions, int rank, uint64_t tag, const std::byte* data,
                   size_t bytes) {
   check_process();
-  if (tag >= kEndOfSlots) {
-    throw InvalidArgument(
-        prefixed(rank_of_, absl::StrCat("slot ", tag, " is not below ", kEndOfSlots)));
-  }
+  check_slot(rank_of_, tag);
   const Entry entry(*this);
-  auto sending = std::make_unique<Sending>(completions, connected_peer(rank), tag);
-  Sending& started = *sending;
-  completions.add(std::move(sending));
-  started.start(data, bytes);
+  begin(std::make_unique<Sending>(completions, connected_peer(rank), tag),
+        [&](Sending& sending) { sending.start(data, bytes); });
 }
 
 // Gloo's algorithms on bound buffers write to what they have sent, and destroy the buffer, without
@@ -226,38 +265,30 @@ void Member::send_bound(Completions& completions, int rank, int slot, const std:
                         size_t bytes, uint64_t place) {
   check_process();
   const Entry entry(*this);
-  auto sending = std::make_unique<Sending>(completions, connected_peer(rank), bound_tag(slot));
-  Sending& started = *sending;
-  completions.add(std::move(sending));
-  started.start_bound(data, bytes, place);
+  begin(std::make_unique<Sending>(completions, connected_peer(rank), bound_tag(slot)),
+        [&](Sending& sending) { sending.start_bound(data, bytes, place); });
 }
 
 void Member::receive(Completions& completions, const std::vector<int>& ranks, uint64_t tag,
                      std::byte* memory, size_t room) {
   check_process();
-  if (tag >= kEndOfSlots) {
-    throw InvalidArgument(
-        prefixed(rank_of_, absl::StrCat("slot ", tag, " is not below ", kEndOfSlots)));
-  }
+  check_slot(rank_of_, tag);
   const Entry entry(*this);
   std::vector<Peer*> peers;
   absl::Status lost = absl::InvalidArgumentError("a receive from no rank but this one");
-  for (const int rank : ranks) {
+  for (const int rank : std::set<int>(ranks.begin(), ranks.end())) {
     if (rank == rank_) continue;  // "any rank" has it in the list, and nothing comes from it
     Peer& source = peer(rank);
-    if (absl::Status status = source.status(); !status.ok()) {
-      lost = std::move(status);
-    } else if (source.channel()->has_left(kGlooJob.low)) {
-      lost = source.channel()->left_error();
-    } else {
+    absl::Status status = source.can_receive();
+    if (status.ok()) {
       peers.push_back(&source);
+    } else {
+      lost = std::move(status);
     }
   }
   if (peers.empty()) raise(rank_of_, lost);
-  auto receiving = std::make_unique<Receiving>(completions, peers, tag);
-  Receiving& started = *receiving;
-  completions.add(std::move(receiving));
-  started.start(memory, room);
+  begin(std::make_unique<Receiving>(completions, peers, tag),
+        [&](Receiving& receiving) { receiving.start(memory, room); });
 }
 
 void Member::bind(Completions& completions, int rank, int slot, std::byte* memory, size_t room) {
@@ -278,20 +309,16 @@ void Member::ask_for_next(int rank, int slot) {
   if (entry == bound_.end() || std::exchange(entry->second.is_waiting, true)) return;
   const Bound bound = entry->second;
   Peer& source = peer(rank);
-  absl::Status status = source.status();
-  if (status.ok() && source.channel()->has_left(kGlooJob.low)) {
-    status = source.channel()->left_error();
-  }
+  const absl::Status status = source.can_receive();
   if (!status.ok()) return bound.completions->fail(status);
-  auto receiving = std::make_unique<Receiving>(
-      *bound.completions, std::vector<Peer*>{&source}, bound_tag(slot), [this, rank, slot] {
-        bound_.at({rank, slot}).is_waiting = false;
-        // Not from inside of the inbox, which is about to hand out this message.
-        progress().defer([this, rank, slot] { ask_for_next(rank, slot); });
-      });
-  Receiving& started = *receiving;
-  bound.completions->add(std::move(receiving));
-  started.start(bound.memory, bound.room);
+  const auto on_match = [this, rank, slot] {
+    bound_.at({rank, slot}).is_waiting = false;
+    // The next one is not asked for from inside of the inbox, which is about to hand out this one.
+    progress().defer([this, rank, slot] { ask_for_next(rank, slot); });
+  };
+  begin(std::make_unique<Receiving>(*bound.completions, std::vector<Peer*>{&source},
+                                    bound_tag(slot), on_match),
+        [&](Receiving& receiving) { receiving.start(bound.memory, bound.room); });
 }
 
 // ---- Waiting -----------------------------------------------------------------------------------
@@ -333,28 +360,35 @@ void Member::abort_wait(Completions& completions) {
 
 // ---- Failure -----------------------------------------------------------------------------------
 
-void Member::fail_all(const absl::Status& why) {
-  has_failed_ = true;
+// Nothing of this is left out for want of memory: who hears nothing would wait.
+void Member::fail_all(const absl::Status& why, const wire::Abort& abort) {
+  if (std::exchange(has_failed_, true)) return;
+  const auto must = [this](absl::FunctionRef<void()> step) {
+    try {
+      step();
+    } catch (...) {
+      endpoint_->stop(caught_status());  // the others see that something has happened here
+    }
+  };
   for (const auto& each : peers_) {
-    if (each != nullptr) each->fail(why);
+    if (each != nullptr) must([&] { each->fail(why); });
   }
+  must([&] { endpoint_->broadcast_abort(abort); });
+  if (context_ != nullptr) must([&] { context_->impl().fail(why); });
 }
 
 void Member::tell_and_fail_all(const absl::Status& why) {
-  if (has_failed_) return;
-  fail_all(why);
-  endpoint_->broadcast_abort({.context = kGlooJob,
-                              .rank = static_cast<uint32_t>(rank_),
-                              .lost = {},
-                              .reason = std::string(why.message())});
+  fail_all(why, {.context = kGlooJob,
+                 .rank = static_cast<uint32_t>(rank_),
+                 .lost = {},
+                 .reason = std::string(why.message())});
 }
 
 // This rank may have links to ranks to which the one that gave up has none.
 void Member::on_abort(const wire::Abort& abort) {
-  if (has_failed_) return;
-  endpoint_->broadcast_abort(abort);
   fail_all(absl::UnavailableError(
-      absl::StrCat("rank ", abort.rank, " has given the context up: ", abort.reason)));
+               absl::StrCat("rank ", abort.rank, " has given the context up: ", abort.reason)),
+           abort);
 }
 
 void Member::on_failed(const absl::Status& why) { tell_and_fail_all(why); }

@@ -36,14 +36,15 @@ class Member final : JobListener {
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
 
-  int rank() const { return rank_; }
-  int size() const { return size_; }
   const Address& address() const { return *address_; }
   // NEZHA_POLLING: whether who waits polls in long transfers, too.
   bool puts_latency_first() const { return puts_latency_first_; }
 
-  // nezha's own context of the same ranks, at the same endpoints.
-  const std::shared_ptr<Context>& context() const { return context_; }
+  // nezha's own context of the same ranks, at the same endpoints. Null once it was left. If it
+  // breaks all transfers fail, and it breaks if they do.
+  std::shared_ptr<Context> context();
+  // Operations of other ranks that need this one fail.
+  void leave_collectives() noexcept;
 
   // `bytes`: what the other rank's address() is. Begins to connect, and does not wait for it.
   // Throws.
@@ -56,7 +57,7 @@ class Member final : JobListener {
   void send(Completions& completions, int rank, uint64_t tag, const std::byte* data, size_t bytes);
   void receive(Completions& completions, const std::vector<int>& ranks, uint64_t tag,
                std::byte* memory, size_t room);
-  // The same to a bound buffer, whose messages say where in the buffer they go.
+  // Sends to a bound buffer: the message says where in the buffer it goes.
   void send_bound(Completions& completions, int rank, int slot, const std::byte* data, size_t bytes,
                   uint64_t place);
   // From here on all messages to that slot go to that memory, until the list is given back. Throws
@@ -96,10 +97,12 @@ class Member final : JobListener {
   void check_process() const;
   Peer& peer(int rank);            // throws if there is none
   Peer& connected_peer(int rank);  // throws if it cannot be reached
-  absl::Status learn(int rank, const Record& record);
+  absl::Status learn(int rank, const Record& record, bool is_complete);
+  template <typename T, typename Start>
+  void begin(std::unique_ptr<T> transfer, Start start);
   void on_message(int rank, const std::string& message);
   void ask_for_next(int rank, int slot);
-  void fail_all(const absl::Status& why);
+  void fail_all(const absl::Status& why, const wire::Abort& abort);
   void tell_and_fail_all(const absl::Status& why);
 
   const int rank_, size_;
@@ -108,12 +111,12 @@ class Member final : JobListener {
   const ForkMark mark_;
   std::shared_ptr<Endpoint> endpoint_;
   std::shared_ptr<Acquaintances> acquaintances_;
-  std::shared_ptr<Context> context_;
   Record record_;
   std::unique_ptr<Address> address_;
   bool puts_latency_first_ = true;
 
   // Under the lock:
+  std::shared_ptr<Context> context_;
   std::vector<std::unique_ptr<Peer>> peers_;             // by rank; null: this one
   std::vector<std::unique_ptr<MessageStream>> streams_;  // by rank; null: not connected
   HashMap<std::pair<int, int>, Bound> bound_;            // by rank and slot

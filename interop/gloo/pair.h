@@ -16,16 +16,20 @@ namespace nezha::interop {
 
 class Pair final : public ::gloo::transport::Pair {
  public:
-  // With that rank. `timeout` is asked for the context's timeout.
+  // This is the pair with that rank. `timeout` is asked for the context's timeout.
   Pair(std::shared_ptr<Member> member, int rank,
        std::function<std::chrono::milliseconds()> timeout);
-  ~Pair() override { close(); }
+  ~Pair() override { member_->close(rank_); }
 
   const std::shared_ptr<Member>& member() const { return member_; }
 
   const ::gloo::transport::Address& address() const override { return member_->address(); }
   void connect(const std::vector<char>& bytes) override { member_->connect(rank_, bytes); }
-  void close() override { member_->close(rank_); }
+  // What needs this rank fails at the others: their pairs with it, and whole collectives.
+  void close() override {
+    member_->close(rank_);
+    member_->leave_collectives();
+  }
   // Whoever waits drives, as in all of nezha; NEZHA_POLL says for how long it polls.
   void setSync(bool /*enable*/, bool /*busyPoll*/) override {}
   std::unique_ptr<::gloo::transport::Buffer> createSendBuffer(int slot, void* memory,

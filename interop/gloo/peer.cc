@@ -13,17 +13,21 @@ namespace nezha::interop {
 
 void InOrder::add(Transfer& transfer) { queues_[transfer.tag()].push_back(&transfer); }
 
-void InOrder::remove(const Transfer& transfer) {
-  const auto queue = queues_.find(transfer.tag());
-  if (queue == queues_.end()) return;
-  auto& transfers = queue->second;
-  transfers.erase(std::remove(transfers.begin(), transfers.end(), &transfer), transfers.end());
-  if (transfers.empty()) queues_.erase(queue);
-}
-
 std::vector<Transfer*> InOrder::complete(Transfer& transfer) {
   transfer.set_complete();
+  return take_complete(transfer.tag());
+}
+
+std::vector<Transfer*> InOrder::remove(const Transfer& transfer) {
   const auto queue = queues_.find(transfer.tag());
+  if (queue == queues_.end()) return {};
+  auto& transfers = queue->second;
+  transfers.erase(std::remove(transfers.begin(), transfers.end(), &transfer), transfers.end());
+  return take_complete(transfer.tag());
+}
+
+std::vector<Transfer*> InOrder::take_complete(uint64_t tag) {
+  const auto queue = queues_.find(tag);
   auto& transfers = queue->second;
   const auto end = std::find_if(transfers.begin(), transfers.end(),
                                 [](const Transfer* each) { return !each->is_complete(); });
@@ -35,27 +39,39 @@ std::vector<Transfer*> InOrder::complete(Transfer& transfer) {
 
 // ---- The peer ----------------------------------------------------------------------------------
 
-absl::Status Peer::status() const {
+absl::Status Peer::can_receive() const {
   if (!failure_.ok() || channel_ != nullptr) return failure_;
   return absl::FailedPreconditionError(
       absl::StrCat("rank ", rank_, " is not connected; connect the context first"));
 }
 
+absl::Status Peer::can_send() const {
+  if (const absl::Status status = can_receive(); !status.ok()) return status;
+  if (channel_->has_left_in_order(kGlooJob.low)) return channel_->left_error();
+  return channel_->failure();
+}
+
 void Peer::remove(const Transfer& transfer) { std::erase(open_, &transfer); }
 
-void Peer::complete(InOrder& order, Transfer& transfer) {
-  for (Transfer* ended : order.complete(transfer)) {
+void Peer::end(const std::vector<Transfer*>& transfers) {
+  for (Transfer* ended : transfers) {
     remove(*ended);
     ended->owner().end(*ended, rank_);
   }
 }
+
+void Peer::complete(InOrder& order, Transfer& transfer) { end(order.complete(transfer)); }
+
+void Peer::withdraw(InOrder& order, const Transfer& transfer) { end(order.remove(transfer)); }
 
 void Peer::fail(const absl::Status& why) {
   if (!failure_.ok()) return;
   failure_ = why;
   const std::vector<Transfer*> open = open_;
   for (Transfer* transfer : open) {
-    if (!transfer->fails_with(*this)) continue;
+    // It may have ended with another one that was in its way.
+    const bool is_open = std::find(open_.begin(), open_.end(), transfer) != open_.end();
+    if (!is_open || !transfer->fails_with(*this)) continue;
     transfer->withdraw();
     transfer->owner().fail(*transfer, failure_);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Another rank of a Gloo context, as this one sees it. All of it under Progress's lock.
+// Another rank of a Gloo context, as this one sees it. All calls are made under Progress's lock.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,14 @@ constexpr UniqueId kGlooJob{0x676c6f6f20676c6f, 0x6f20676c6f6f2067};
 class InOrder {
  public:
   void add(Transfer& transfer);
-  void remove(const Transfer& transfer);
-  // Those that end now that this one is complete, in order. They are removed.
+  // Both return those that end now, in order, and remove them: since this one is complete, or since
+  // it is no more in their way.
   std::vector<Transfer*> complete(Transfer& transfer);
+  std::vector<Transfer*> remove(const Transfer& transfer);
 
  private:
+  std::vector<Transfer*> take_complete(uint64_t tag);
+
   HashMap<uint64_t, absl::InlinedVector<Transfer*, 2>> queues_;  // by tag
 };
 
@@ -43,8 +46,11 @@ class Peer {
   // The channel to it, once it is known where it is; null until then.
   void set_channel(Channel& channel) { channel_ = &channel; }
   Channel* channel() const { return channel_; }
-  // An error if nothing can be sent to it or received from it any more, or not yet.
-  absl::Status status() const;
+  // An error if nothing can be received from it any more, or not yet. What it has sent before it
+  // left may still be there.
+  absl::Status can_receive() const;
+  // Likewise of sending.
+  absl::Status can_send() const;
 
   // The transfers that fail when the peer does.
   void add(Transfer& transfer) { open_.push_back(&transfer); }
@@ -54,11 +60,15 @@ class Peer {
   InOrder& receives() { return receives_; }
   // The transfer is complete. It ends, with those that waited for it, or waits for others.
   void complete(InOrder& order, Transfer& transfer);
+  // It is taken out of the order, and those that waited for it end.
+  void withdraw(InOrder& order, const Transfer& transfer);
 
   // All transfers fail, and all that are begun later. The first reason counts.
   void fail(const absl::Status& why);
 
  private:
+  void end(const std::vector<Transfer*>& transfers);
+
   const int rank_;
   Channel* channel_ = nullptr;
   absl::Status failure_;

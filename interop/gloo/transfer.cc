@@ -58,8 +58,8 @@ void Sending::failed(const absl::Status& why) { peer_.fail(why); }
 
 void Sending::withdraw() {
   if (message_ != nullptr) peer_.channel()->abandon(*std::exchange(message_, nullptr));
-  peer_.sends().remove(*this);
   peer_.remove(*this);
+  peer_.withdraw(peer_.sends(), *this);
 }
 
 std::string Sending::describe() const {
@@ -86,9 +86,9 @@ void Receiving::start(std::byte* memory, size_t room) {
   const auto first = std::min_element(
       claims_.begin(), claims_.end(),
       [this](const Claim& a, const Claim& b) { return waiting_since(a) < waiting_since(b); });
-  post(*first);
-  for (auto claim = claims_.begin(); claim != claims_.end() && match_ == nullptr; ++claim) {
-    if (claim != first) post(*claim);
+  if (!post(*first)) return;
+  for (auto claim = claims_.begin(); claim != claims_.end(); ++claim) {
+    if (claim != first && !post(*claim)) return;
   }
 }
 
@@ -97,11 +97,13 @@ Nanos Receiving::waiting_since(const Claim& claim) const {
   return since.value_or(std::numeric_limits<Nanos>::max());
 }
 
-void Receiving::post(Claim& claim) {
+bool Receiving::post(Claim& claim) {
   claim.is_open = true;
   Inbox::Ticket* ticket = claim.peer->channel()->post(
       {.context = kGlooJob.low, .tag = tag(), .total = room_}, &claim, /*asks=*/true);
-  if (claim.is_open) claim.ticket = ticket;  // else it is gone again
+  if (!claim.is_open) return false;  // the ticket is gone again
+  claim.ticket = ticket;
+  return match_ == nullptr;
 }
 
 void Receiving::withdraw() {
@@ -109,7 +111,7 @@ void Receiving::withdraw() {
     claim.withdraw();
     claim.peer->remove(*this);
   }
-  if (match_ != nullptr) match_->peer->receives().remove(*this);
+  if (match_ != nullptr) match_->peer->withdraw(match_->peer->receives(), *this);
 }
 
 // A receive from several ranks misses none that has left in good order.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One message from or to a buffer of Gloo's. All of it under Progress's lock.
+// One message from or to a buffer of Gloo's. All calls are made under Progress's lock.
 #pragma once
 
 #include <cstddef>
@@ -111,7 +111,8 @@ class Receiving final : public Transfer {
     void withdraw();
   };
 
-  void post(Claim& claim);
+  // Whether the receive still waits for a message. If not, it may be over.
+  bool post(Claim& claim);
   Nanos waiting_since(const Claim& claim) const;  // the message that it would get
 
   std::vector<Claim> claims_;

@@ -32,6 +32,7 @@ extern "C" std::shared_ptr<::gloo::transport::Device> nezha_gloo_device(const ch
 
 extern "C" __attribute__((visibility("default"))) std::shared_ptr<::gloo::transport::Device>
 nezha_gloo_device(const char* rails) {
+  nezha::preload::note_use();
   nezha::GlooDeviceOptions options;
   std::istringstream list(rails == nullptr ? "" : rails);
   for (std::string rail; std::getline(list, rail, ',');) options.rails.push_back(rail);

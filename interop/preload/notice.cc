@@ -56,10 +56,9 @@ __attribute__((destructor)) void tell_if_unused() {
   if (is_used || rails == nullptr || *rails == '\0') return;
   if (dl_iterate_phdr(&has_its_own_gloo, nullptr) != 0) {
     log().warn(
-        "libnezha_gloo.so was preloaded in vain: this process's PyTorch has a Gloo of its own "
-        "linked "
-        "into it, as the wheels of PyPI have, which uses one network; take one that is linked to "
-        "libgloo.so, such as Debian's python3-torch");
+        "libnezha_gloo.so was preloaded in vain: a Gloo of its own is linked into this process's "
+        "PyTorch, as into the wheels of PyPI, and uses one network; take a PyTorch that is linked "
+        "to libgloo.so, such as Debian's python3-torch");
   } else {
     log().info(
         "libnezha_gloo.so was preloaded, and this process has made no device through libgloo.so: "

@@ -109,7 +109,7 @@ class Run final : InboxOwner {
     uint32_t length;
   };
 
-  void send_grant(uint64_t number) override { require(number > 0); }
+  void send_grant(uint64_t number, Rail /*rail*/) override { require(number > 0); }
   void drop_incoming(Rail rail) override {
     require(reading_[rail].has_value());
     reading_[rail]->memory = nullptr;

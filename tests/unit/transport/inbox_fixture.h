@@ -17,7 +17,7 @@ namespace nezha::testing {
 struct FakeOwner final : InboxOwner {
   std::vector<uint64_t> grants;
   std::vector<Rail> dropped;
-  void send_grant(uint64_t number) override { grants.push_back(number); }
+  void send_grant(uint64_t number, Rail /*rail*/) override { grants.push_back(number); }
   void drop_incoming(Rail rail) override { dropped.push_back(rail); }
 };
 
