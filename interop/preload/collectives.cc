@@ -33,6 +33,10 @@ using Buffers = std::vector<std::unique_ptr<UnboundBuffer>>;
 
 constexpr nezha::DataType kByte = nezha::DataType::kUint8;
 
+// Bytes of a rank's block. Gloo's blocks may be anywhere, and nezha's are one after the other: the
+// root copies them. For longer ones Gloo's own algorithm, over nezha's device, is as fast without.
+constexpr size_t kMostScattered = 16 << 10;
+
 bool have_size(const Buffers& buffers, size_t bytes) {
   return std::all_of(buffers.begin(), buffers.end(),
                      [&](const auto& buffer) { return buffer->size == bytes; });
@@ -192,13 +196,13 @@ __attribute__((visibility("default"))) void scatter(ScatterOptions& opts) {
   const bool is_sound =
       opts.elementSize > 0 && is_rank(opts.root, opts.context) && opts.out &&
       (!is_root || (opts.in.size() == ranks && have_size(opts.in, opts.out->size)));
-  if (context == nullptr || !is_sound) {
+  if (context == nullptr || !is_sound || opts.out->size > kMostScattered) {
     return original<void(ScatterOptions&)>("_ZN4gloo7scatterERNS_14ScatterOptionsE")(opts);
   }
   auto options = options_for<nezha::ScatterOptions>(context, opts.tag, opts.timeout);
   options.setRoot(opts.root);
   options.setOutput(kByte, opts.out->ptr, opts.out->size);
-  std::vector<char> blocks;  // Gloo's may be anywhere, and nezha's are one after the other
+  std::vector<char> blocks;
   if (is_root) {
     blocks.reserve(ranks * opts.out->size);
     for (const auto& block : opts.in) {

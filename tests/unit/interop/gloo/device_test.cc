@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks are threads, over two rails of the loopback interface.
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/hash_store.h>
+#include <gloo/transport/unbound_buffer.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "nezha/allreduce.h"
+#include "nezha/errors.h"
+#include "nezha/gloo.h"
+
+namespace nezha {
+namespace {
+
+using std::chrono::milliseconds;
+using GlooContext = ::gloo::rendezvous::Context;
+
+std::shared_ptr<::gloo::transport::Device> two_rails() {
+  GlooDeviceOptions options;
+  options.rails = {"tcp:lo?rail=a", "tcp:lo?rail=b"};
+  return glooDevice(options);
+}
+
+class DeviceTest : public ::testing::Test {
+ protected:
+  // Runs `work` as each of so many ranks.
+  static void run(int ranks, const std::function<void(std::shared_ptr<GlooContext>)>& work) {
+    ::gloo::rendezvous::HashStore store;
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks; ++rank) {
+      threads.emplace_back([&, rank] {
+        auto device = two_rails();
+        auto context = std::make_shared<GlooContext>(rank, ranks);
+        context->setTimeout(milliseconds(20000));
+        context->connectFullMesh(store, device);
+        device.reset();
+        work(std::move(context));
+      });
+    }
+    for (auto& thread : threads) thread.join();
+  }
+
+  // Sends a word to another rank, and waits until it has asked for it.
+  static void send(const std::shared_ptr<GlooContext>& context, int rank, uint64_t slot,
+                   const std::string& word) {
+    std::string copy = word;
+    const auto buffer = context->createUnboundBuffer(copy.data(), copy.size());
+    buffer->send(rank, slot);
+    buffer->waitSend();
+  }
+
+  static std::string receive(const std::shared_ptr<GlooContext>& context, int rank, uint64_t slot,
+                             size_t length) {
+    std::string word(length, '.');
+    const auto buffer = context->createUnboundBuffer(word.data(), word.size());
+    buffer->recv(rank, slot);
+    buffer->waitRecv();
+    return word;
+  }
+};
+
+TEST_F(DeviceTest, NezhasOwnContextIsBesideGloos) {
+  run(3, [](std::shared_ptr<GlooContext> context) {
+    const auto own = glooContext(*context);
+    ASSERT_NE(own, nullptr);
+    EXPECT_EQ(own->rank(), context->rank);
+    EXPECT_EQ(own->size(), 3);
+    EXPECT_EQ(own->rails().size(), 2u);
+    // A message of Gloo's and an operation of nezha's of the same tag are under way at once.
+    const int next = (context->rank + 1) % 3;
+    std::string word = std::to_string(context->rank);
+    const auto out = context->createUnboundBuffer(word.data(), word.size());
+    out->send(next, 7);
+    float sum = static_cast<float>(context->rank);
+    AllreduceOptions options(own);
+    options.setOutput(&sum, 1);
+    options.setTag(7);
+    allreduce(options);
+    EXPECT_EQ(sum, 3.0F);
+    const int previous = (context->rank + 2) % 3;
+    EXPECT_EQ(receive(context, previous, 7, 1), std::to_string(previous));
+    out->waitSend();
+  });
+}
+
+TEST_F(DeviceTest, NezhasOwnContextOutlivesGloos) {
+  run(2, [](std::shared_ptr<GlooContext> context) {
+    const auto own = glooContext(*context);
+    context.reset();
+    int32_t sum = 1;
+    AllreduceOptions options(own);
+    options.setOutput(&sum, 1);
+    allreduce(options);
+    EXPECT_EQ(sum, 2);
+  });
+}
+
+TEST_F(DeviceTest, ThereIsNoOwnContextOfOneRank) {
+  run(1, [](std::shared_ptr<GlooContext> context) { EXPECT_EQ(glooContext(*context), nullptr); });
+}
+
+TEST_F(DeviceTest, ATimeoutOfGloosBreaksNezhasContextOnAllRanks) {
+  run(3, [](std::shared_ptr<GlooContext> context) {
+    if (context->rank == 0) {
+      char byte = 0;
+      const auto buffer = context->createUnboundBuffer(&byte, 1);
+      buffer->recv(1, 0);
+      EXPECT_THROW(buffer->waitRecv(milliseconds(50)), ::gloo::IoException);
+      return;
+    }
+    float sum = 0;
+    AllreduceOptions options(glooContext(*context));
+    options.setOutput(&sum, 1);
+    try {
+      allreduce(options);
+      ADD_FAILURE() << "rank 0 was not in it";
+    } catch (const TimeoutError& error) {
+      ADD_FAILURE() << "the reason is to be told before the deadline: " << error.what();
+    } catch (const ::gloo::IoException& error) {
+      EXPECT_NE(std::string(error.what()).find("Timed out waiting 50ms"), std::string::npos)
+          << error.what();
+    }
+  });
+}
+
+TEST_F(DeviceTest, ATimeoutOfNezhasFailsGloosTransfersOnAllRanks) {
+  run(3, [](std::shared_ptr<GlooContext> context) {
+    if (context->rank == 0) {
+      float sum = 0;
+      AllreduceOptions options(glooContext(*context));
+      options.setOutput(&sum, 1);
+      options.setTimeout(milliseconds(50));
+      EXPECT_THROW(allreduce(options), TimeoutError);
+      return;
+    }
+    char byte = 0;
+    const auto buffer = context->createUnboundBuffer(&byte, 1);
+    buffer->recv(0, 0);
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_THROW(buffer->waitRecv(), ::gloo::IoException);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
+  });
+}
+
+// Its tickets at the other ranks are gone, though a later message asks for them.
+TEST_F(DeviceTest, AMessageThatIsTooLongFailsAReceiveFromAnyOfSeveral) {
+  run(3, [](std::shared_ptr<GlooContext> context) {
+    if (context->rank == 0) {
+      receive(context, 1, 1, 1);  // what rank 1 has sent before is here
+      std::string word(2, '.');
+      const auto buffer = context->createUnboundBuffer(word.data(), word.size());
+      EXPECT_THROW(
+          {
+            buffer->recv({1, 2}, 0);
+            buffer->waitRecv();
+          },
+          ::gloo::Exception);
+      EXPECT_EQ(receive(context, 2, 1, 1), "x");
+      EXPECT_EQ(receive(context, 2, 0, 4), "late");
+      return;
+    }
+    if (context->rank == 2) {
+      send(context, 0, 1, "x");
+      send(context, 0, 0, "late");
+      return;
+    }
+    std::string word = "long";
+    const auto buffer = context->createUnboundBuffer(word.data(), word.size());
+    buffer->send(0, 0);
+    try {
+      send(context, 0, 1, "x");
+      buffer->waitSend();
+    } catch (const ::gloo::IoException&) {  // rank 0 may have gone meanwhile
+    }
+  });
+}
+
+TEST_F(DeviceTest, ARankThatIsNamedTwiceIsOneSource) {
+  run(2, [](std::shared_ptr<GlooContext> context) {
+    if (context->rank == 1) {
+      send(context, 0, 0, "a");
+      send(context, 0, 0, "b");
+      return;
+    }
+    char byte = 0;
+    const auto buffer = context->createUnboundBuffer(&byte, 1);
+    buffer->recv({1, 1}, 0);
+    int source = -1;
+    EXPECT_TRUE(buffer->waitRecv(&source));
+    EXPECT_EQ(source, 1);
+    EXPECT_EQ(byte, 'a');
+    EXPECT_EQ(receive(context, 1, 0, 1), "b");
+  });
+}
+
+TEST_F(DeviceTest, AChildOfForkMayDestroyWhatItHasInherited) {
+  run(2, [](std::shared_ptr<GlooContext> context) {
+    char byte = 0;
+    auto buffer = context->createUnboundBuffer(&byte, 1);
+    if (context->rank == 0) {
+      const pid_t child = fork();
+      ASSERT_GE(child, 0);
+      if (child == 0) {
+        alarm(20);  // it ends, whatever happens
+        bool is_refused = false;
+        try {
+          buffer->send(1, 0);
+        } catch (const InvalidArgument&) {
+          is_refused = true;
+        }
+        buffer.reset();
+        context.reset();
+        _exit(is_refused ? 0 : 1);
+      }
+      int status = -1;
+      ASSERT_EQ(waitpid(child, &status, 0), child);
+      EXPECT_EQ(status, 0);
+      send(context, 1, 0, "p");
+      return;
+    }
+    EXPECT_EQ(receive(context, 0, 0, 1), "p");
+  });
+}
+
+TEST_F(DeviceTest, MakingADeviceThrowsNothingAndConnectingItDoes) {
+  GlooDeviceOptions options;
+  options.rails = {"tcp:no-such-interface"};
+  auto device = glooDevice(options);
+  ::gloo::rendezvous::HashStore store;
+  GlooContext context(0, 1);
+  EXPECT_THROW(context.connectFullMesh(store, device), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace nezha
