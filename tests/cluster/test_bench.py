@@ -408,9 +408,9 @@ def test_device_in_table(bed: Testbed, tmp_path: Path) -> None:
 def test_shares_of_a_device_for_all_interfaces(bed: Testbed, tmp_path: Path) -> None:
     options = [*ON_BOTH[GLOO], *QUICK, "--share", "2,1"]
     command = [*OVER_NEZHA, GLOO, "--shared-path", str(tmp_path), *options, "allreduce"]
-    ranks = bed.run(command, timeout=job.PATIENCE, check=False)
     reason = "--share: one device drives all interfaces: nezha, rails=NEZHA_RAILS"
-    assert all(rank.returncode == 1 and reason in rank.stderr for rank in ranks)
+    for rank in bed.start(command):
+        assert rank.wait(job.PATIENCE) == 1 and reason in rank.stderr, rank.output
 
 
 @pytest.mark.parametrize("collective", ["reduce", "broadcast"])
