@@ -16,8 +16,12 @@ class Arrivals {
     bytes_ += bytes;
   }
 
+  static constexpr Nanos kSlack = 2 * kMillisecond;
+
   // Whether what is left comes for so long that none of it is urgent.
-  bool has_slack(uint64_t left, Nanos time) const { return time_of(left, time) >= kSlack; }
+  bool has_slack(uint64_t left, Nanos time, Nanos slack = kSlack) const {
+    return time_of(left, time) >= slack;
+  }
 
   // Until a batch has come, of what is left. Not for long: others wait for what this rank forwards,
   // and have a few milliseconds of work. Nor for shorter than it is worth going to sleep for.
@@ -34,7 +38,6 @@ class Arrivals {
     return static_cast<Nanos>(elapsed * static_cast<double>(bytes) / static_cast<double>(bytes_));
   }
 
-  static constexpr Nanos kSlack = 2 * kMillisecond;
   static constexpr uint64_t kBatch = 48 << 10;  // bytes
   static constexpr Nanos kLeast = 100 * kMicrosecond;
   static constexpr Nanos kMost = kMillisecond;

@@ -15,6 +15,9 @@ namespace {
 constexpr size_t kMostDescribed = 4;  // transfers, in an error
 // Bytes; as in nezha's own operations. Shorter messages go by one rail and come in one piece.
 constexpr size_t kKeen = 8 << 10;
+// Gloo cuts what it sends into transfers of a few milliseconds, which would be polled throughout by
+// the measure of whole operations.
+constexpr Nanos kSlack = kMillisecond / 2;
 constexpr size_t kShort = 16 << 10;  // up to here also a thread polls that puts the CPU first
 
 }  // namespace
@@ -28,7 +31,10 @@ Completions::~Completions() {
   }
 }
 
-void Completions::add(std::unique_ptr<Transfer> transfer) { open_.push_back(std::move(transfer)); }
+void Completions::add(std::unique_ptr<Transfer> transfer) {
+  if (open_.empty()) moved_ = {};  // what came before says little of how fast this comes
+  open_.push_back(std::move(transfer));
+}
 
 // Its callbacks may still be on the stack.
 void Completions::remove(Transfer& transfer) {
@@ -68,7 +74,6 @@ void Completions::wake() {
 
 absl::StatusOr<std::optional<int>> Completions::wait(Progress::Guard& guard, Nanos deadline) {
   member_.progress().run_deferred();
-  moved_ = {};
   while (!is_over()) {
     Waiter waiter;
     waiters_.push_back(&waiter);
@@ -94,7 +99,8 @@ Pace Completions::pace() const {
                        [](const auto& a, const auto& b) { return a->left() < b->left(); });
   const size_t left = (*nearest)->left();
   const Nanos time = now();
-  if (moved_.has_slack(left, time)) return {.polls = false, .rest = moved_.rest(left, time)};
+  if (moved_.has_slack(left, time, kSlack))
+    return {.polls = false, .rest = moved_.rest(left, time)};
   return {.polls = member_.puts_latency_first() || left <= kShort, .is_keen = left < kKeen};
 }
 

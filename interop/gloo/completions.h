@@ -65,7 +65,7 @@ class Completions final {
   absl::Status failure_;
   bool is_aborted_ = false;
   std::vector<Waiter*> waiters_;
-  Arrivals moved_;  // since the last wait began
+  Arrivals moved_;  // since there was nothing to wait for
 };
 
 }  // namespace nezha::interop
