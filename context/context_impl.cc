@@ -101,7 +101,7 @@ std::unique_ptr<ContextImpl> ContextImpl::split(int color, int key) {
   std::unique_ptr<ContextImpl> child;
   if (color >= 0) {
     const std::vector<int> group = table.group_of(setup_.rank());
-    child.reset(new ContextImpl(Setup(setup_, group, table.vote(group.front()).id)));
+    child = std::make_unique<ContextImpl>(Setup(setup_, group, table.vote(group.front()).id));
     child->enter();
     child->roster_.take_channels(roster_, group);
     announce(child->setup_);

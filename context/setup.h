@@ -25,8 +25,8 @@ struct Setup {
   Setup(std::shared_ptr<StoreDirectory::Store> store, ContextOptions given);
   // Of ranks that all know the context's id, and need no word of rank 0. `given` names rank and
   // size.
-  Setup(std::shared_ptr<Endpoint> endpoint, std::shared_ptr<Directory> directory,
-        ContextOptions given, const UniqueId& job);
+  Setup(std::shared_ptr<Endpoint> own, std::shared_ptr<Directory> ranks, ContextOptions given,
+        const UniqueId& id);
   // The context of those ranks of `parent`, which this one is among.
   Setup(const Setup& parent, const std::vector<int>& group, UniqueId id);
 

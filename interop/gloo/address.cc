@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interop/gloo/address.h"
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -12,7 +11,6 @@ namespace {
 constexpr absl::string_view kMagic = "nezha1";
 constexpr absl::string_view kNoInterface = "-";
 constexpr absl::string_view kMore = "+";
-constexpr size_t kShown = 48;  // bytes of an address that makes no sense
 constexpr size_t kBytes = ::gloo::transport::Address::kMaxByteSize;
 
 // FNV-1a. It tells settings apart that differ by mistake.
@@ -22,10 +20,10 @@ std::string checksum(absl::string_view text) {
   return absl::StrCat(absl::Hex(sum, absl::kZeroPad8));
 }
 
-absl::Status bad(absl::string_view text) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "a peer's address is not one of nezha's: '", absl::CHexEscape(text.substr(0, kShown)),
-      "'; every rank of a Gloo context needs nezha's device"));
+absl::Status bad() {
+  return absl::InvalidArgumentError(
+      "its address is not one of nezha's; every rank of a Gloo context needs nezha's device, by "
+      "libnezha_gloo.so and NEZHA_RAILS for example");
 }
 
 }  // namespace
@@ -62,17 +60,17 @@ absl::StatusOr<Address> Address::parse(const std::vector<char>& bytes) {
   Address address;
   address.text_ = std::string(absl::StripTrailingAsciiWhitespace(padded));
   std::vector<std::string> words = absl::StrSplit(address.text_, ' ');
-  if (bytes.size() != kBytes || words.size() < 2 || words[0] != kMagic) return bad(address.text_);
+  if (bytes.size() != kBytes || words.size() < 2 || words[0] != kMagic) return bad();
   if (words.back() == kMore) {
     address.is_complete_ = false;
     words.pop_back();
   }
   const auto process = UniqueId::parse(words[1]);
-  if (!process.ok() || words.size() < 6 || words.size() % 3 != 0) return bad(address.text_);
+  if (!process.ok() || words.size() < 6 || words.size() % 3 != 0) return bad();
   address.record_.process = *process;
   address.settings_ = words[2];
   for (size_t i = 3; i < words.size(); i += 3) {
-    if (words[i].empty() || words[i + 1].empty() || words[i + 2].empty()) return bad(address.text_);
+    if (words[i].empty() || words[i + 1].empty() || words[i + 2].empty()) return bad();
     address.record_.devices[words[i]] = words[i + 2];
     if (words[i + 1] != kNoInterface) address.record_.interfaces[words[i]] = words[i + 1];
   }

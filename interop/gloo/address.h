@@ -26,7 +26,7 @@ class Address final : public ::gloo::transport::Address {
   // Returns the address of a rank with this record. ResourceExhausted if there is no room for even
   // one rail.
   static absl::StatusOr<Address> of(const Record& record);
-  // `bytes` are a peer's, and not trusted.
+  // `bytes` are a peer's, and not trusted. The error says what is wrong with "its" address.
   static absl::StatusOr<Address> parse(const std::vector<char>& bytes);
 
   std::string str() const override { return text_; }

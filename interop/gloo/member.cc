@@ -2,6 +2,7 @@
 #include "interop/gloo/member.h"
 
 #include <algorithm>
+#include <new>
 #include <set>
 #include <utility>
 
@@ -112,8 +113,8 @@ void Member::join(const std::vector<std::string>& rails) {
 
 Member::~Member() {
   if (mark_.is_inherited()) {  // its locks may be held by threads that this process does not have
-    static_cast<void>(new std::shared_ptr<Endpoint>(std::move(endpoint_)));
-    static_cast<void>(new std::shared_ptr<Context>(std::move(context_)));
+    static_cast<void>(new (std::nothrow) std::shared_ptr<Endpoint>(std::move(endpoint_)));
+    static_cast<void>(new (std::nothrow) std::shared_ptr<Context>(std::move(context_)));
     for (auto& stream : streams_) static_cast<void>(stream.release());
     return;
   }
@@ -165,11 +166,14 @@ Peer& Member::connected_peer(int rank) {
 void Member::connect(int rank, const std::vector<char>& bytes) {
   check_process();
   const auto address = Address::parse(bytes);
-  if (!address.ok()) refuse(rank_of_, address.status());
+  if (!address.ok()) {
+    throw InvalidArgument(
+        prefixed(rank_of_, absl::StrCat("rank ", rank, ": ", address.status().message())));
+  }
   if (!address->agrees_with(*address_)) {
     throw InvalidArgument(prefixed(
-        rank_of_, absl::StrCat("rank ", rank, " runs by other settings than this rank (",
-                               record_.settings, "); give the same NEZHA_ variables to both")));
+        rank_of_, absl::StrCat("rank ", rank, " runs by other settings than this rank, whose are ",
+                               record_.settings, "; give the same NEZHA_ variables to both")));
   }
   const Entry entry(*this);
   Channel& channel = endpoint_->channel(address->process());
@@ -195,6 +199,7 @@ absl::Status Member::learn(int rank, const Record& record, bool is_complete) {
         ", which has: ", absl::StrJoin(record.devices, ", ", absl::PairFormatter(" at ")),
         "; rails are matched by name (?rail=NAME); nezha-bench --list-rails says what auto finds"));
   }
+  if (is_complete) tell_of_missing_rails(rank, record, pairs.size());
   Record known = record;
   known.size = size_;
   acquaintances_->meet(rank, known);
@@ -202,6 +207,20 @@ absl::Status Member::learn(int rank, const Record& record, bool is_complete) {
   for (const auto& [here, there] : pairs) addresses[here] = record.devices.at(there);
   peer(rank).channel()->set_peer(known.describe(rank), kGlooJob, addresses, pairs);
   return absl::OkStatus();
+}
+
+// It costs speed, and nothing else would say so.
+void Member::tell_of_missing_rails(int rank, const Record& record, size_t in_common) {
+  const size_t most = std::max(record_.devices.size(), record.devices.size());
+  if (in_common == most || std::exchange(has_told_of_rails_, true)) return;
+  const auto names = [](const Record& of) {
+    return absl::StrJoin(of.devices, ", ",
+                         [](std::string* out, const auto& device) { *out += device.first; });
+  };
+  log_->warn(
+      "this rank has the rails {}, and rank {} has {}: they use those that both have; "
+      "nezha-check tells more",
+      names(record_), rank, names(record));
 }
 
 // The peer may have more rails than its address has room for, and says where it runs.

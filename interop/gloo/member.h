@@ -98,6 +98,7 @@ class Member final : JobListener {
   Peer& peer(int rank);            // throws if there is none
   Peer& connected_peer(int rank);  // throws if it cannot be reached
   absl::Status learn(int rank, const Record& record, bool is_complete);
+  void tell_of_missing_rails(int rank, const Record& record, size_t in_common);
   template <typename T, typename Start>
   void begin(std::unique_ptr<T> transfer, Start start);
   void on_message(int rank, const std::string& message);
@@ -121,7 +122,8 @@ class Member final : JobListener {
   std::vector<std::unique_ptr<MessageStream>> streams_;  // by rank; null: not connected
   HashMap<std::pair<int, int>, Bound> bound_;            // by rank and slot
   std::vector<std::unique_ptr<Transfer>> buried_;
-  bool has_failed_ = false;  // all have
+  bool has_failed_ = false;         // all have
+  bool has_told_of_rails_ = false;  // that a peer has others
 };
 
 }  // namespace nezha::interop

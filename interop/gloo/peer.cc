@@ -46,7 +46,7 @@ absl::Status Peer::can_receive() const {
 }
 
 absl::Status Peer::can_send() const {
-  if (const absl::Status status = can_receive(); !status.ok()) return status;
+  if (absl::Status status = can_receive(); !status.ok()) return status;
   if (channel_->has_left_in_order(kGlooJob.low)) return channel_->left_error();
   return channel_->failure();
 }

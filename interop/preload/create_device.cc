@@ -20,18 +20,17 @@ __attribute__((visibility("default"))) std::shared_ptr<::gloo::transport::Device
   const char* rails = std::getenv("NEZHA_RAILS");
   if (rails != nullptr && *rails != '\0') return nezha::glooDevice();
   using Create = std::shared_ptr<::gloo::transport::Device>(const struct attr&);
-  return nezha::preload::original<Create>("_ZN4gloo9transport3tcp12CreateDeviceERKNS1_4attrE")(
-      attr);
+  return nezha::preload::original<Create>(nezha::preload::kCreateDevice)(attr);
 }
 
 }  // namespace gloo::transport::tcp
 
-// For programs that load this library by name. `rails`: as NEZHA_RAILS has them; null or empty:
-// NEZHA_RAILS.
-extern "C" std::shared_ptr<::gloo::transport::Device> nezha_gloo_device(const char* rails);
+// For programs that load this library by name: its symbol is just that. `rails`: as NEZHA_RAILS has
+// them; null or empty: NEZHA_RAILS.
+__attribute__((visibility("default"))) std::shared_ptr<::gloo::transport::Device> nezha_gloo_device(
+    const char* rails) __asm__("nezha_gloo_device");
 
-extern "C" __attribute__((visibility("default"))) std::shared_ptr<::gloo::transport::Device>
-nezha_gloo_device(const char* rails) {
+std::shared_ptr<::gloo::transport::Device> nezha_gloo_device(const char* rails) {
   nezha::preload::note_use();
   nezha::GlooDeviceOptions options;
   std::istringstream list(rails == nullptr ? "" : rails);

@@ -4,6 +4,9 @@
 
 namespace nezha::preload {
 
+// The name of gloo::transport::tcp::CreateDevice.
+inline constexpr const char* kCreateDevice = "_ZN4gloo9transport3tcp12CreateDeviceERKNS1_4attrE";
+
 // Returns the function of that mangled name. Throws gloo::InvalidOperationException if libgloo has
 // none.
 void* find_original(const char* name);

@@ -11,11 +11,11 @@
 namespace nezha::preload {
 
 std::shared_ptr<Context> context_of(const std::shared_ptr<::gloo::Context>& context) {
-  static const bool is_wanted = [] {
+  static const bool kIsWanted = [] {
     const char* value = std::getenv("NEZHA_GLOO_COLLECTIVES");
     return value == nullptr || std::string_view(value) != "gloo";
   }();
-  return is_wanted ? glooContext(*context) : nullptr;
+  return kIsWanted ? glooContext(*context) : nullptr;
 }
 
 std::optional<DataType> type_of(size_t element_size) {

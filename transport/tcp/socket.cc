@@ -190,7 +190,7 @@ absl::StatusOr<Socket> open_in_range(
   }
   return absl::ResourceExhaustedError(
       absl::StrCat("no port of ", ports.str(), " is free at ", where,
-                   "; every process on a host needs one: give a wider range "
+                   "; every process on a host needs one, and every Gloo context: give a wider range "
                    "in NEZHA_PORTS or ContextOptions::ports"));
 }
 
