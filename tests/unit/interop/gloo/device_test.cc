@@ -202,6 +202,25 @@ TEST_F(DeviceTest, ARankThatIsNamedTwiceIsOneSource) {
   });
 }
 
+TEST_F(DeviceTest, APeerMayConnectBeforeThisRankIsToldOfIt) {
+  const auto device = two_rails();
+  const auto early = device->createContext(0, 2), late = device->createContext(1, 2);
+  for (const auto& context : {early, late}) context->setTimeout(milliseconds(20000));
+  auto& to_late = early->createPair(1);
+  auto& to_early = late->createPair(0);
+  char sent = 'm', received = 0;
+  const auto out = early->createUnboundBuffer(&sent, 1);
+  const auto in = late->createUnboundBuffer(&received, 1);
+  to_late->connect(to_early->address().bytes());
+  out->send(1, 0);
+  std::this_thread::sleep_for(milliseconds(300));  // the message is there, and nobody knows whose
+  to_early->connect(to_late->address().bytes());
+  in->recv(0, 0);
+  EXPECT_TRUE(in->waitRecv());
+  EXPECT_EQ(received, 'm');
+  EXPECT_TRUE(out->waitSend());
+}
+
 TEST_F(DeviceTest, AChildOfForkMayDestroyWhatItHasInherited) {
   run(2, [](std::shared_ptr<GlooContext> context) {
     char byte = 0;
