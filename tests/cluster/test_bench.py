@@ -508,7 +508,8 @@ def test_rails_report(bed: Testbed, tmp_path: Path) -> None:
             assert rail["down_peers"] == rail["lost_links"] == rail["lossy_peers"] == 0
             assert rail["last_error"] == ""
     [known] = [each for each in report["load_balancer"] if each["least_bytes"] == 1 << 20]
-    assert known["state"] == row["learned"].split()[0]
+    # It may have converged since the row was made.
+    assert known["state"] in (row["learned"].split()[0], "converged")
     assert sum(known["shares"].values()) == pytest.approx(1, abs=0.001)
     assert set(known["shares"]) == {*RAILS, "stripes"}
     change = r"\d{4}-\d\d-\d\d [\d:]{8}\.\d{3}, after \d+ windows: (.+): ([a-z]+)"
