@@ -60,7 +60,7 @@ class ContextImpl final : JobListener, RunningOperationOwner, PlannerOwner, Star
     on_broken_ = std::move(on_broken);
   }
 
-  // What users hold.
+  // Returns the object that users hold.
   static std::shared_ptr<Context> in_context(std::unique_ptr<ContextImpl> impl);
 
   // See Context::split. Null if the color is negative. Throws.

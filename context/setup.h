@@ -23,7 +23,7 @@ struct Setup {
   // What the caller gave, of a rank whose record is not published yet. Throws InvalidArgument, and
   // tells the other ranks why, if rank and size are missing or wrong.
   Setup(std::shared_ptr<StoreDirectory::Store> store, ContextOptions given);
-  // Of ranks that all know the context's id, and need no word of rank 0. `given` names rank and
+  // The context of ranks that all know its id, and need no word of rank 0. `given` names rank and
   // size.
   Setup(std::shared_ptr<Endpoint> own, std::shared_ptr<Directory> ranks, ContextOptions given,
         const UniqueId& id);

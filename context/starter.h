@@ -38,7 +38,7 @@ class StarterOwner {
 // receives from one rank by one tag.
 class WaitingOrder {
  public:
-  // Whether the operation may start before those that wait.
+  // Returns whether the operation may start before those that wait.
   bool lets_pass(const RunningOperation& operation) const;
   // One that waits, too.
   void add(const RunningOperation& operation);
@@ -57,7 +57,7 @@ class Starter {
 
   // The operation starts once its peers are known and those that it is to stay behind have started.
   void add(const std::shared_ptr<RunningOperation>& operation);
-  // Whether no operation that waits is to start before this one.
+  // Returns whether no operation that waits is to start before this one.
   bool lets_pass(const RunningOperation& operation) const { return order_.lets_pass(operation); }
   bool holds(const OperationId& operation) const;
   // The thread is to call the owner's set_up(), once no operation waits.

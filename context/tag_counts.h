@@ -36,7 +36,7 @@ class TagCounts {
     return count;
   }
 
-  // Of how many runs of tags the count is kept.
+  // Returns the number of runs of tags whose count is kept.
   size_t runs() const { return counts_.size(); }
 
  private:

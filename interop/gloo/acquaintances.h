@@ -13,7 +13,7 @@ namespace nezha::interop {
 
 class Acquaintances final : public Directory {
  public:
-  // What this rank would publish if there were a store; nothing as long as it has not joined.
+  // Returns what this rank would publish if there were a store; nothing before it has joined.
   std::optional<Record> own() const;
   // That rank is known from now on. May come again with more of its rails.
   void meet(int rank, const Record& record);

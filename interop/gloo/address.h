@@ -35,7 +35,7 @@ class Address final : public ::gloo::transport::Address {
   const UniqueId& process() const { return record_.process; }
   // The process and the rails that are told of; nothing else is set.
   const Record& record() const { return record_; }
-  // Whether both ranks run by the same settings.
+  // Returns whether both ranks run by the same settings.
   bool agrees_with(const Address& other) const { return settings_ == other.settings_; }
   bool is_complete() const { return is_complete_; }
 
