@@ -60,6 +60,8 @@ OTHERWISE = {
 }
 # The outcomes are the same, at other ranks: nezha's tree gives them other parents than Gloo's.
 AT_OTHER_RANKS = {"wait of the broadcast without one rank"}
+# A collective that is taken over has one deadline. Gloo's has one for each of its sends and receives.
+WHOLE_OPERATION = ("for (recv|send|collective) operation", "for an operation")
 
 
 def outcomes(work: job.Job, patience: float) -> Outcomes:
@@ -81,11 +83,18 @@ def compare(bed: Testbed, device: str, processes: int, patience: float, **option
         tcp.start(**DEVICES["tcp"], **options)
         nezha.start(**DEVICES[device], **options)
         wanted, got = outcomes(tcp, patience), outcomes(nezha, patience)
-    # The cases themselves are right: Gloo's own device fails in none.
+    # Gloo's class overwrites what it has sent: its sums are wrong now and then over its own device.
+    for name in wanted:
+        if name.startswith("class reduce-scatter"):
+            wanted[name] = ["ok"] * len(wanted[name])
+    # The cases themselves are right: Gloo's own device fails in no other one.
     assert wanted and not [name for name, each in wanted.items() if "failed: " in str(each)]
     for name in OTHERWISE.keys() & wanted.keys():
         wanted[name] = [re.sub(*OTHERWISE[name], each) for each in wanted[name]]
     if device == "preload":
+        for found in (wanted, got):
+            for name in found:
+                found[name] = [re.sub(*WHOLE_OPERATION, each) for each in found[name]]
         for name in AT_OTHER_RANKS & wanted.keys():
             wanted[name], got[name] = sorted(wanted[name]), sorted(got[name])
     differences = [
