@@ -40,7 +40,7 @@ Attempt failed(int error, Nanos took) {
 }
 
 // 0, or the kernel's reason.
-int connect(int fd, const tcp::Address& to, Nanos deadline) {
+int connect(int fd, const net::Address& to, Nanos deadline) {
   if (::connect(fd, to.sockaddr_ptr(), to.length()) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
   if (!await_events(fd, POLLOUT, deadline)) return ETIMEDOUT;
@@ -75,12 +75,12 @@ Attempt greet(const Target& target, Service service, Stream stream, Nanos deadli
 }  // namespace
 
 Attempt connect_to(const Target& target, Service service, MaxSegment segment, Nanos deadline) {
-  auto socket = tcp::bound_socket(target.interface, target.from);
+  auto socket = net::bound_socket(target.interface, target.from);
   if (!socket.ok()) return failed(Outcome::kFailed, std::string(socket.status().message()));
   if (segment > 0) {
     setsockopt(socket->fd(), IPPROTO_TCP, TCP_MAXSEG, &segment, sizeof segment);
   }
-  tcp::set_stream_options(socket->fd());
+  net::set_stream_options(socket->fd());
   const Nanos begin = now();
   if (const int error = connect(socket->fd(), target.to, deadline)) {
     return failed(error, now() - begin);

@@ -9,7 +9,7 @@
 #include "check/measurement.h"
 #include "check/stream.h"
 #include "common/clock.h"
-#include "transport/tcp/socket.h"
+#include "common/net/socket.h"
 
 namespace nezha::check {
 
@@ -20,8 +20,8 @@ struct Target {
   int peer = 0;
   int peer_rail = 0;           // the place among the peer's rails
   std::string interface;       // this rank's
-  tcp::Address from;           // of the interface, without a port
-  tcp::Address to;             // where the peer listens
+  net::Address from;           // of the interface, without a port
+  net::Address to;             // where the peer listens
   std::string peer_interface;  // which the connection ought to arrive at
 };
 

@@ -34,7 +34,7 @@ constexpr int kTimestamps = 12;
 constexpr std::byte kConfirmation{1};
 
 int ip_header(int fd) {
-  const auto address = tcp::local_address(fd);
+  const auto address = net::local_address(fd);
   return address.ok() && address->family() == AF_INET6 ? 40 : 20;
 }
 
@@ -66,7 +66,7 @@ absl::StatusOr<int> try_frame(const Target& target, Direction direction, MaxSegm
   const Nanos deadline = now() + patience;
   Attempt attempt = connect_to(target, service, segment, deadline);
   if (!attempt.stream) return absl::UnavailableError(attempt.detail);
-  tcp::reset_on_close(attempt.stream->fd());  // what the kernel still holds need not be sent
+  net::reset_on_close(attempt.stream->fd());  // what the kernel still holds need not be sent
   if (is_there) {
     const auto sent = send_frame(*attempt.stream, deadline);
     return sent.ok() ? *sent : 0;

@@ -14,10 +14,10 @@
 #include "common/descriptor.h"
 #include "common/host.h"
 #include "common/log.h"
+#include "common/net/interface.h"
 #include "context/auto_rails.h"
 #include "context/rails.h"
 #include "control/nic_probe.h"
-#include "transport/tcp/interface.h"
 
 namespace nezha::check {
 namespace {
@@ -69,9 +69,9 @@ void describe(RailEnd& end, const std::vector<Interface>& interfaces) {
   end.arp_filter = ipv4_setting(end.interface, "arp_filter");
 }
 
-absl::StatusOr<tcp::Address> address_of(const tcp::DeviceOptions& device, Nanos deadline) {
+absl::StatusOr<net::Address> address_of(const tcp::DeviceOptions& device, Nanos deadline) {
   for (;;) {
-    auto address = tcp::interface_address(device.interface, device.address);
+    auto address = net::interface_address(device.interface, device.address);
     if (!absl::IsUnavailable(address.status()) || now() >= deadline) return address;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }

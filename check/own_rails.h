@@ -16,7 +16,7 @@ namespace nezha::check {
 // A rail of this rank, and its address to listen at and to connect from.
 struct OwnRail {
   RailEnd end;
-  tcp::Address address;
+  net::Address address;
 };
 
 // The devices that the list of rails stands for. The error says which rail makes no sense.

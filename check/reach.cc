@@ -44,7 +44,7 @@ Target target_of(const std::vector<OwnRail>& rails, int rank, const UniqueId& to
   target.peer_rail = link.peer_rail;
   target.interface = own.end.interface;
   target.from = own.address;
-  target.to = tcp::Address::parse_host(there.address).value_or(tcp::Address());
+  target.to = net::Address::parse_host(there.address).value_or(net::Address());
   if (target.to.is_link_local()) target.to.set_scope(if_nametoindex(target.interface.c_str()));
   if (target.to.family() != AF_UNSPEC) target.to.set_port(there.port);
   target.peer_interface = there.interface;

@@ -29,9 +29,9 @@ constexpr int kAcceptPause = 100;  // milliseconds, when there is no descriptor
 // arrives at another interface is accepted too, so that the fault can be told. The SYN-ACK is
 // therefore not bound either and follows the routes. answer() binds the connection before anything
 // is measured.
-absl::StatusOr<tcp::Socket> listen_at(tcp::Address address, uint16_t port) {
+absl::StatusOr<net::Socket> listen_at(net::Address address, uint16_t port) {
   address.set_port(port);
-  tcp::Socket made(socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  net::Socket made(socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (made.fd() < 0) return system_error(errno, "making a socket");
   const int on = 1;
   setsockopt(made.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -56,7 +56,7 @@ std::string arrival_interface(int fd) {
   alignas(cmsghdr) std::array<char, 256> control{};
   msghdr message{};
   auto length = static_cast<socklen_t>(control.size());
-  const bool is_ipv6 = tcp::local_address(fd).value_or(tcp::Address()).family() == AF_INET6;
+  const bool is_ipv6 = net::local_address(fd).value_or(net::Address()).family() == AF_INET6;
   const int level = is_ipv6 ? static_cast<int>(IPPROTO_IPV6) : static_cast<int>(IPPROTO_IP);
   const int option = is_ipv6 ? IPV6_2292PKTOPTIONS : IP_PKTOPTIONS;
   if (getsockopt(fd, level, option, control.data(), &length) != 0) return "";
@@ -106,9 +106,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::create(std::vector<OwnRail>& rai
     RailEnd& end = rails[i].end;
     if (!end.error.empty()) continue;
     const std::string where = absl::StrCat(end.address, " on ", end.interface);
-    auto socket = tcp::open_in_range(
+    auto socket = net::open_in_range(
         ports, where, [&](uint16_t port) { return listen_at(rails[i].address, port); });
-    const auto bound = socket.ok() ? tcp::local_address(socket->fd()) : socket.status();
+    const auto bound = socket.ok() ? net::local_address(socket->fd()) : socket.status();
     if (!bound.ok()) {
       end.error = std::string(bound.status().message());
       continue;
@@ -116,7 +116,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::create(std::vector<OwnRail>& rai
     end.port = bound->port();
     server->listeners_.push_back({*std::move(socket), static_cast<uint32_t>(i), end.interface});
   }
-  server->wake_ = tcp::Socket(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  server->wake_ = net::Socket(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (server->wake_.fd() < 0) return system_error(errno, "making an event descriptor");
   return server;
 }
@@ -165,14 +165,14 @@ void Server::run() {
 }
 
 void Server::accept(const Listener& listener) {
-  tcp::Socket socket(accept4(listener.socket.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  net::Socket socket(accept4(listener.socket.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (socket.fd() < 0) {
     // The listener stays readable without a descriptor for the connection.
     if (errno == EMFILE || errno == ENFILE) poll(nullptr, 0, kAcceptPause);
     return;
   }
   if (strangers_.size() >= kMaxStrangers) strangers_.pop_front();
-  tcp::set_stream_options(socket.fd());
+  net::set_stream_options(socket.fd());
   strangers_.emplace_back(std::move(socket), listener.rail, listener.interface,
                           now() + kHelloPatience);
 }
@@ -199,7 +199,7 @@ void Server::answer(Stranger& stranger) {
   // carry what is measured of this one. A kernel that refuses to bind refuses this rank's own
   // connections too, and those tell why.
   if (welcome.interface == stranger.interface) {
-    tcp::bind_to_interface(stranger.stream.fd(), stranger.interface).IgnoreError();
+    net::bind_to_interface(stranger.stream.fd(), stranger.interface).IgnoreError();
   }
   // A fresh connection's buffer holds a welcome.
   if (!stranger.stream.send(encode(welcome), now()).ok()) return;
@@ -209,7 +209,7 @@ void Server::answer(Stranger& stranger) {
 void Server::serve(Service service, Stream stream) {
   if (services_.size() >= kMaxServices) return;
   auto work = std::make_shared<Work>(std::move(stream));
-  tcp::reset_on_close(work->stream.fd());
+  net::reset_on_close(work->stream.fd());
   auto thread = start_thread([service, work] {
     carry_out(service, work->stream);
     shutdown(work->stream.fd(), SHUT_RDWR);  // it is closed once the thread is joined

@@ -17,9 +17,9 @@
 #include "check/own_rails.h"
 #include "check/stream.h"
 #include "common/clock.h"
+#include "common/net/socket.h"
 #include "common/port_range.h"
 #include "common/unique_id.h"
-#include "transport/tcp/socket.h"
 
 namespace nezha::check {
 
@@ -41,12 +41,12 @@ class Server {
   static constexpr size_t kMaxServices = 512;    // threads
 
   struct Listener {
-    tcp::Socket socket;
+    net::Socket socket;
     uint32_t rail = 0;
     std::string interface;  // the rail's
   };
   struct Stranger {
-    Stranger(tcp::Socket socket, uint32_t its_rail, std::string its_interface, Nanos its_deadline)
+    Stranger(net::Socket socket, uint32_t its_rail, std::string its_interface, Nanos its_deadline)
         : stream(std::move(socket)),
           rail(its_rail),
           interface(std::move(its_interface)),
@@ -79,7 +79,7 @@ class Server {
   std::vector<Listener> listeners_;
   std::list<Stranger> strangers_;
   std::list<Running> services_;
-  tcp::Socket wake_;  // becomes readable when the thread is to end
+  net::Socket wake_;  // becomes readable when the thread is to end
   std::thread thread_;
   uint32_t rank_ = 0;
   uint32_t size_ = 0;

@@ -124,7 +124,7 @@ bool with_stream(const Target& target, Service service, Nanos deadline, Measure&
     path.error = absl::StrCat("a further connection failed: ", attempt.detail);
     return false;
   }
-  tcp::reset_on_close(attempt.stream->fd());  // what is on its way is not waited for
+  net::reset_on_close(attempt.stream->fd());  // what is on its way is not waited for
   const auto measured = measure(*attempt.stream, deadline);
   if (!measured.ok()) {
     path.error = absl::StrCat("a connection failed: ", measured.status().message());

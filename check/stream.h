@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/clock.h"
-#include "transport/tcp/socket.h"
+#include "common/net/socket.h"
 
 namespace nezha::check {
 
@@ -19,7 +19,7 @@ bool await_events(int fd, short events, Nanos deadline);
 class Stream {
  public:
   // Takes a connected socket that does not block.
-  explicit Stream(tcp::Socket socket) : socket_(std::move(socket)) {}
+  explicit Stream(net::Socket socket) : socket_(std::move(socket)) {}
 
   // All of the bytes.
   absl::Status send(absl::Span<const std::byte> bytes, Nanos deadline);
@@ -31,7 +31,7 @@ class Stream {
   int fd() const { return socket_.fd(); }
 
  private:
-  tcp::Socket socket_;
+  net::Socket socket_;
 };
 
 }  // namespace nezha::check

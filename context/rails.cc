@@ -13,11 +13,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/environment.h"
+#include "common/net/interface.h"
 #include "control/affinity.h"
 #include "control/nic_probe.h"
 #include "flare_offload/core/slot_table.h"
 #include "transport/tcp/device.h"
-#include "transport/tcp/interface.h"
 #include "transport/wire.h"
 
 namespace nezha {
@@ -39,7 +39,7 @@ absl::StatusOr<tcp::DeviceOptions> parse_tcp(absl::string_view text, const RailU
     } else if (key == "family" && (value == "4" || value == "6")) {
       options.address.family = value == "6" ? AF_INET6 : AF_INET;
     } else if (key == "address") {
-      const auto named = tcp::Address::parse_host(value);
+      const auto named = net::Address::parse_host(value);
       if (!named.ok()) return bad(text, named.status().message());
       options.address.named = named->host();
     } else if (key == "cpus") {
@@ -119,7 +119,7 @@ absl::StatusOr<flare::FlareOptions> switch_rail(absl::string_view text) {
   flare::FlareOptions options;
   options.interface = uri->interface.substr(0, at);
   const auto manager = at == std::string::npos ? absl::InvalidArgumentError("no manager")
-                                               : tcp::Address::parse(uri->interface.substr(at + 1));
+                                               : net::Address::parse(uri->interface.substr(at + 1));
   if (options.interface.empty() || !manager.ok()) {
     return bad(text,
                "not of the form flare:INTERFACE@ADDRESS:PORT, with a nezha-manager's address");
@@ -132,8 +132,8 @@ absl::StatusOr<flare::FlareOptions> switch_rail(absl::string_view text) {
       options.window = number;
     } else if (key == "streams" && is_number && number <= flare::message::kMaxStreams) {
       options.streams = static_cast<int>(number);
-    } else if (key == "address" && tcp::Address::parse_host(value).ok()) {
-      options.address = tcp::Address::parse_host(value)->host();
+    } else if (key == "address" && net::Address::parse_host(value).ok()) {
+      options.address = net::Address::parse_host(value)->host();
     } else if (key == "reproducible" && (value == "0" || value == "1")) {
       options.reproducible = value == "1";
     } else if (key == "stagger" && is_number && std::has_single_bit(number) &&
@@ -195,17 +195,17 @@ absl::StatusOr<tcp::DeviceOptions> tcp_device(absl::string_view text, const Port
 
 void await_addresses(const std::vector<std::string>& uris, Nanos deadline) {
   for (const std::string& text : uris) {
-    tcp::AddressWish wish;
+    net::AddressWish wish;
     const auto uri = RailUri::parse(text);
     if (!uri.ok()) continue;  // device_factory says why
     const auto family = uri->options.find("family");
     const auto named = uri->options.find("address");
     if (family != uri->options.end()) wish.family = family->second == "6" ? AF_INET6 : AF_INET;
     if (named != uri->options.end()) {
-      wish.named = tcp::Address::parse_host(named->second).value_or(tcp::Address()).host();
+      wish.named = net::Address::parse_host(named->second).value_or(net::Address()).host();
     }
     const std::string interface = uri->interface.substr(0, uri->interface.find('@'));
-    while (absl::IsUnavailable(tcp::interface_address(interface, wish).status()) &&
+    while (absl::IsUnavailable(net::interface_address(interface, wish).status()) &&
            now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }

@@ -23,8 +23,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/descriptor.h"
-#include "transport/tcp/interface.h"
-#include "transport/tcp/netlink.h"
+#include "common/net/interface.h"
+#include "common/net/netlink.h"
 
 namespace nezha {
 namespace {
@@ -35,7 +35,7 @@ constexpr int kMostLevels = 4;  // a VLAN of a bridge of a bond of NICs
 
 // ---- rtnetlink ---------------------------------------------------------------------------------
 
-using Bytes = tcp::NetlinkBytes;
+using Bytes = net::NetlinkBytes;
 
 std::string text_of(Bytes value) {
   return {value.begin(), std::find(value.begin(), value.end(), '\0')};
@@ -54,14 +54,14 @@ Interface parse_link(const ifinfomsg& info, Bytes attributes) {
   link.is_up = (info.ifi_flags & IFF_UP) != 0;
   link.has_carrier = (info.ifi_flags & IFF_RUNNING) != 0;
   bool is_elsewhere = false;  // what it stands on, or the other end
-  tcp::for_each_attribute(attributes, [&](int type, Bytes value) {
+  net::for_each_attribute(attributes, [&](int type, Bytes value) {
     if (type == IFLA_IFNAME) link.name = text_of(value);
     if (type == IFLA_MTU) link.mtu = number_of(value);
     if (type == IFLA_MASTER) link.master = number_of(value);
     if (type == IFLA_LINK) link.lower = number_of(value);
     if (type == IFLA_LINK_NETNSID) is_elsewhere = true;
     if (type != IFLA_LINKINFO) return;
-    tcp::for_each_attribute(value, [&](int detail, Bytes words) {
+    net::for_each_attribute(value, [&](int detail, Bytes words) {
       if (detail == IFLA_INFO_KIND) link.kind = text_of(words);
       if (detail == IFLA_INFO_SLAVE_KIND) link.port_kind = text_of(words);
     });
@@ -72,11 +72,11 @@ Interface parse_link(const ifinfomsg& info, Bytes attributes) {
   return link;
 }
 
-absl::StatusOr<std::vector<Interface>> probe_links(tcp::Netlink& netlink) {
+absl::StatusOr<std::vector<Interface>> probe_links(net::Netlink& netlink) {
   std::vector<Interface> links;
   const absl::Status status = netlink.links([&](int type, Bytes body) {
     ifinfomsg info{};
-    if (type == RTM_NEWLINK && tcp::take(body, info)) links.push_back(parse_link(info, body));
+    if (type == RTM_NEWLINK && net::take(body, info)) links.push_back(parse_link(info, body));
   });
   if (!status.ok()) return status;
   return links;
@@ -84,7 +84,7 @@ absl::StatusOr<std::vector<Interface>> probe_links(tcp::Netlink& netlink) {
 
 // ---- Addresses ---------------------------------------------------------------------------------
 
-InterfaceAddress describe(const tcp::AssignedAddress& address) {
+InterfaceAddress describe(const net::AssignedAddress& address) {
   InterfaceAddress described;
   const sockaddr_storage& storage = address.address.storage;
   described.is_ipv6 = storage.ss_family == AF_INET6;
@@ -97,11 +97,11 @@ InterfaceAddress describe(const tcp::AssignedAddress& address) {
 }
 
 // Sorts each link's addresses: the one that a device would take is the first.
-absl::Status probe_addresses(tcp::Netlink& netlink, std::vector<Interface>& links) {
-  auto addresses = tcp::assigned_addresses(netlink);
+absl::Status probe_addresses(net::Netlink& netlink, std::vector<Interface>& links) {
+  auto addresses = net::assigned_addresses(netlink);
   if (!addresses.ok()) return addresses.status();
-  std::stable_sort(addresses->begin(), addresses->end(), tcp::is_better);
-  for (const tcp::AssignedAddress& address : *addresses) {
+  std::stable_sort(addresses->begin(), addresses->end(), net::is_better);
+  for (const net::AssignedAddress& address : *addresses) {
     if (address.is_duplicate) continue;
     for (Interface& link : links) {
       if (link.index == address.index) link.addresses.push_back(describe(address));
@@ -161,7 +161,7 @@ std::string hardware_of(std::string interface) {
 }  // namespace
 
 absl::StatusOr<std::vector<Interface>> probe_interfaces() {
-  auto netlink = tcp::Netlink::open();
+  auto netlink = net::Netlink::open();
   if (!netlink.ok()) return netlink.status();
   auto links = probe_links(*netlink);
   if (!links.ok()) return links;

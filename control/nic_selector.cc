@@ -54,7 +54,7 @@ bool named_before(const std::string& a, const std::string& b) {
   return std::make_pair(a.size(), a) < std::make_pair(b.size(), b);
 }
 
-// The address that a tcp device on this interface has (tcp::choose_address), or null.
+// The address that a tcp device on this interface has (net::choose_address), or null.
 const InterfaceAddress* address_of(const Interface& interface) {
   const InterfaceAddress* best = nullptr;
   const auto rank = [](const InterfaceAddress& address) {

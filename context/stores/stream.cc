@@ -84,7 +84,7 @@ absl::StatusOr<Addresses> resolve_until(const std::string& host, uint16_t port, 
 
 // An address and port, for errors: "[::1]:6379: ".
 std::string text_of(const addrinfo& entry) {
-  tcp::Address address;
+  net::Address address;
   std::memcpy(&address.storage, entry.ai_addr, entry.ai_addrlen);
   return address.str() + ": ";
 }
@@ -125,7 +125,7 @@ absl::StatusOr<Stream> Stream::to_socket(const std::string& path, Nanos deadline
 }
 
 absl::StatusOr<Stream> Stream::connect(const sockaddr* address, socklen_t length, Nanos deadline) {
-  tcp::Socket socket(::socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  net::Socket socket(::socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (socket.fd() < 0) return system_error(errno, "making a socket");
   if (::connect(socket.fd(), address, length) != 0) {
     if (errno != EINPROGRESS) return failed("connecting", errno);

@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/clock.h"
-#include "transport/tcp/socket.h"
+#include "common/net/socket.h"
 
 namespace nezha {
 
@@ -28,10 +28,10 @@ class Stream {
   absl::StatusOr<size_t> receive(absl::Span<char> buffer, Nanos deadline);
 
  private:
-  explicit Stream(tcp::Socket socket) : socket_(std::move(socket)) {}
+  explicit Stream(net::Socket socket) : socket_(std::move(socket)) {}
   static absl::StatusOr<Stream> connect(const sockaddr* address, socklen_t length, Nanos deadline);
 
-  tcp::Socket socket_;
+  net::Socket socket_;
 };
 
 }  // namespace nezha

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/environment.h"
-#include "transport/tcp/interface.h"
+#include "common/net/interface.h"
 
 namespace nezha::flare {
 namespace {
@@ -65,7 +65,7 @@ FlareEngine::~FlareEngine() = default;
 // ---- The session -------------------------------------------------------------------------------
 
 absl::StatusOr<Address> FlareEngine::address_of(const FlareOptions& options) {
-  return tcp::interface_address(options.interface,
+  return net::interface_address(options.interface,
                                 {.family = options.manager.family(), .named = options.address});
 }
 
@@ -74,7 +74,7 @@ absl::StatusOr<FlareEngine::Way> FlareEngine::open_way(const FlareOptions& optio
   absl::StatusOr<UdpPort> port =
       UdpPort::open_on(options.interface, address, options.ports, kMaxDatagram);
   if (!port.ok()) return port.status();
-  const absl::StatusOr<Address> here = tcp::local_address(port->fd());
+  const absl::StatusOr<Address> here = net::local_address(port->fd());
   if (!here.ok()) return here.status();
   return Way{*std::move(port), *here};
 }
@@ -85,7 +85,7 @@ absl::Status FlareEngine::renew_way() {
   const absl::StatusOr<Address> address = address_of(options_);
   if (!address.ok()) return address.status();
   if (address->host() == way_.address.host() &&
-      tcp::is_bound_to(way_.port.fd(), options_.interface)) {
+      net::is_bound_to(way_.port.fd(), options_.interface)) {
     return absl::OkStatus();
   }
   absl::StatusOr<Way> way = open_way(options_, *address);

@@ -60,7 +60,7 @@ std::string ManagerClient::name() const {
 void ManagerClient::connect() {
   again_.cancel();
   is_ready_ = false;
-  auto socket = tcp::bound_socket(interface_, local_);
+  auto socket = net::bound_socket(interface_, local_);
   if (!socket.ok()) return on_closed(socket.status());
   connection_ = std::make_unique<SecureConnection>(
       progress_, *std::move(socket), manager_, SecureStream::Service::kManager, secret_, name(),

@@ -31,7 +31,7 @@ constexpr size_t kMaxJobs = 1 << 12;
 
 class Manager::Listener final : EventHandler {
  public:
-  Listener(Manager& manager, tcp::Socket socket)
+  Listener(Manager& manager, net::Socket socket)
       : manager_(manager),
         socket_(std::move(socket)),
         resume_(manager.progress_, [this] { manager_.progress_.modify(socket_.fd(), EPOLLIN); }) {}
@@ -43,7 +43,7 @@ class Manager::Listener final : EventHandler {
     for (;;) {
       Address from;
       socklen_t length = sizeof from.storage;
-      tcp::Socket accepted(
+      net::Socket accepted(
           accept4(socket_.fd(), from.sockaddr_ptr(), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (accepted.fd() >= 0) {
         manager_.accept(std::move(accepted), from);
@@ -62,7 +62,7 @@ class Manager::Listener final : EventHandler {
   }
 
   Manager& manager_;
-  tcp::Socket socket_;
+  net::Socket socket_;
   Alarm resume_;
 };
 
@@ -78,7 +78,7 @@ Manager::Manager(Progress& progress, ManagerOptions options, const Secret& secre
 Manager::~Manager() = default;
 
 absl::Status Manager::listen(const Address& address) {
-  absl::StatusOr<tcp::Socket> socket = listen_at(address);
+  absl::StatusOr<net::Socket> socket = listen_at(address);
   if (!socket.ok()) return socket.status();
   listener_ = std::make_unique<Listener>(*this, *std::move(socket));
   for (int number = 0; number < static_cast<int>(switches_.size()); ++number) {
@@ -114,7 +114,7 @@ std::string Manager::statistics() const {
 
 // ---- Hosts -------------------------------------------------------------------------------------
 
-void Manager::accept(tcp::Socket socket, const Address& from) {
+void Manager::accept(net::Socket socket, const Address& from) {
   if (hosts_.size() >= kMaxHosts) return;
   if (unproven_.size() >= kMaxUnproven) forget(unproven_.front());
   auto host = std::make_unique<Host>();
@@ -311,7 +311,7 @@ void Manager::lose(const Request& request, const std::string& reason) {
 void Manager::connect(int number) {
   const Address& to = options_.fabric.switches[static_cast<size_t>(number)].control;
   Switch& it = switches_[static_cast<size_t>(number)];
-  tcp::Socket socket(::socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  net::Socket socket(::socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   it.connection = std::make_unique<SecureConnection>(
       progress_, std::move(socket), to, SecureStream::Service::kSwitch, secret_,
       absl::StrCat("the nezha-manager that is ", process_name()),

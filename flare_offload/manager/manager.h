@@ -95,7 +95,7 @@ class Manager {
   };
 
   // Hosts
-  void accept(tcp::Socket socket, const Address& from);
+  void accept(net::Socket socket, const Address& from);
   void on_host_closed(Host* host, const absl::Status& why);
   void forget(Host* host);
   void on_host(Host& host, const std::string& text);

@@ -21,13 +21,13 @@ SecureConnection::SecureConnection(Progress& progress, Callbacks callbacks)
         on_closed(why);
       }) {}
 
-SecureConnection::SecureConnection(Progress& progress, tcp::Socket accepted, Service service,
+SecureConnection::SecureConnection(Progress& progress, net::Socket accepted, Service service,
                                    const Secret& secret, Callbacks callbacks)
     : SecureConnection(progress, std::move(callbacks)) {
   open(std::move(accepted), SecureStream::Role::kServer, service, secret, "");
 }
 
-SecureConnection::SecureConnection(Progress& progress, tcp::Socket socket, const tcp::Address& to,
+SecureConnection::SecureConnection(Progress& progress, net::Socket socket, const net::Address& to,
                                    Service service, const Secret& secret, std::string name,
                                    Callbacks callbacks)
     : SecureConnection(progress, std::move(callbacks)) {
@@ -42,9 +42,9 @@ SecureConnection::~SecureConnection() {
   if (stream_ != nullptr) progress_.remove(stream_->fd());
 }
 
-void SecureConnection::open(tcp::Socket socket, SecureStream::Role role, Service service,
+void SecureConnection::open(net::Socket socket, SecureStream::Role role, Service service,
                             const Secret& secret, std::string name) {
-  tcp::set_stream_options(socket.fd());
+  net::set_stream_options(socket.fd());
   auto stream = SecureStream::over(std::move(socket), role, service, secret, std::move(name));
   if (!stream.ok()) return close(stream.status());
   const absl::Status added = progress_.add((*stream)->fd(), this, EPOLLIN | EPOLLOUT);

@@ -28,10 +28,10 @@ class SecureConnection final : EventHandler {
   using Service = SecureStream::Service;
 
   // Over a connection that was accepted, by a `service`.
-  SecureConnection(Progress& progress, tcp::Socket accepted, Service service, const Secret& secret,
+  SecureConnection(Progress& progress, net::Socket accepted, Service service, const Secret& secret,
                    Callbacks callbacks);
   // Connects `socket`, which may be bound, to a `service`. `name`: see SecureStream::over.
-  SecureConnection(Progress& progress, tcp::Socket socket, const tcp::Address& to, Service service,
+  SecureConnection(Progress& progress, net::Socket socket, const net::Address& to, Service service,
                    const Secret& secret, std::string name, Callbacks callbacks);
   ~SecureConnection() override;
   SecureConnection(const SecureConnection&) = delete;
@@ -44,7 +44,7 @@ class SecureConnection final : EventHandler {
 
  private:
   SecureConnection(Progress& progress, Callbacks callbacks);
-  void open(tcp::Socket socket, SecureStream::Role role, Service service, const Secret& secret,
+  void open(net::Socket socket, SecureStream::Role role, Service service, const Secret& secret,
             std::string name);
   void on_events(uint32_t epoll_events) override;
   void close(const absl::Status& why);

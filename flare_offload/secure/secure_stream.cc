@@ -113,8 +113,8 @@ absl::StatusOr<Secret> read_secret(const std::string& path) {
   return secret;
 }
 
-absl::StatusOr<tcp::Socket> listen_at(const tcp::Address& address) {
-  tcp::Socket made(socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+absl::StatusOr<net::Socket> listen_at(const net::Address& address) {
+  net::Socket made(socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   // A process that starts again takes the port that its predecessor had.
   const int on = 1;
   setsockopt(made.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -127,7 +127,7 @@ absl::StatusOr<tcp::Socket> listen_at(const tcp::Address& address) {
 
 void SecureStream::Free::operator()(ssl_st* tls) const { SSL_free(tls); }
 
-SecureStream::SecureStream(tcp::Socket socket, Role role, Service service, const Secret& secret,
+SecureStream::SecureStream(net::Socket socket, Role role, Service service, const Secret& secret,
                            std::string name)
     : socket_(std::move(socket)),
       role_(role),
@@ -137,7 +137,7 @@ SecureStream::SecureStream(tcp::Socket socket, Role role, Service service, const
 
 SecureStream::~SecureStream() = default;
 
-absl::StatusOr<std::unique_ptr<SecureStream>> SecureStream::over(tcp::Socket socket, Role role,
+absl::StatusOr<std::unique_ptr<SecureStream>> SecureStream::over(net::Socket socket, Role role,
                                                                  Service service,
                                                                  const Secret& secret,
                                                                  std::string name) {

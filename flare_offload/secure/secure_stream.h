@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "transport/tcp/socket.h"
+#include "common/net/socket.h"
 
 struct ssl_ctx_st;
 struct ssl_st;
@@ -30,7 +30,7 @@ using Secret = std::array<unsigned char, 32>;
 absl::StatusOr<Secret> read_secret(const std::string& path);
 
 // A socket that listens at the address. An error names it.
-absl::StatusOr<tcp::Socket> listen_at(const tcp::Address& address);
+absl::StatusOr<net::Socket> listen_at(const net::Address& address);
 
 // Not thread-safe. Never blocks.
 class SecureStream {
@@ -44,7 +44,7 @@ class SecureStream {
 
   // Over a connected socket, or one that is connecting, which does not block. `name`: what a client
   // calls itself, in clear and unproven, so that a server which refuses it can say whom it means.
-  static absl::StatusOr<std::unique_ptr<SecureStream>> over(tcp::Socket socket, Role role,
+  static absl::StatusOr<std::unique_ptr<SecureStream>> over(net::Socket socket, Role role,
                                                             Service service, const Secret& secret,
                                                             std::string name = "");
   ~SecureStream();
@@ -70,7 +70,7 @@ class SecureStream {
     void operator()(ssl_st* tls) const;
   };
 
-  SecureStream(tcp::Socket socket, Role role, Service service, const Secret& secret,
+  SecureStream(net::Socket socket, Role role, Service service, const Secret& secret,
                std::string name);
   // OpenSSL's callbacks.
   static unsigned give_client_key(ssl_st* tls, const char* hint, char* identity,
@@ -87,7 +87,7 @@ class SecureStream {
   absl::Status failure() const;
   std::string why_refused() const;
 
-  tcp::Socket socket_;
+  net::Socket socket_;
   const Role role_;
   const Service service_;
   const Secret secret_;

@@ -18,7 +18,7 @@ namespace nezha::flare {
 
 absl::StatusOr<std::unique_ptr<Control>> Control::listen(const Address& address,
                                                          const Secret& secret, Server* server) {
-  absl::StatusOr<tcp::Socket> socket = listen_at(address);
+  absl::StatusOr<net::Socket> socket = listen_at(address);
   if (!socket.ok()) return socket.status();
   return std::unique_ptr<Control>(new Control(*std::move(socket), secret, server));
 }
@@ -54,7 +54,7 @@ void Control::accept_some() {
   for (size_t count = 0; count < kMaxUnproven; ++count) {
     Address from;
     socklen_t length = sizeof from.storage;
-    tcp::Socket socket(
+    net::Socket socket(
         accept4(listener_.fd(), from.sockaddr_ptr(), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.fd() < 0) {
       const int error = errno;
@@ -66,7 +66,7 @@ void Control::accept_some() {
       return;
     }
     if (managers_.size() - greeted() == kMaxUnproven) drop_unproven();
-    tcp::set_stream_options(socket.fd());
+    net::set_stream_options(socket.fd());
     auto stream = SecureStream::over(std::move(socket), SecureStream::Role::kServer,
                                      SecureStream::Service::kSwitch, secret_);
     if (stream.ok()) managers_.push_back({*std::move(stream), without_port(from), now()});

@@ -50,7 +50,7 @@ class Control {
   // How long nobody is accepted when the process has no descriptors left.
   static constexpr Nanos kPause = 200 * kMillisecond;
 
-  Control(tcp::Socket listener, const Secret& secret, Server* server)
+  Control(net::Socket listener, const Secret& secret, Server* server)
       : listener_(std::move(listener)), secret_(secret), server_(server) {}
 
   void accept_some();
@@ -66,7 +66,7 @@ class Control {
   void remove(uint32_t session);
   void expire();
 
-  tcp::Socket listener_;
+  net::Socket listener_;
   Secret secret_;
   Server* const server_;
   RefusalLimit refusals_;

@@ -94,7 +94,7 @@ absl::Status Server::failure() {
 }
 
 absl::StatusOr<Address> Server::address() const {
-  return tcp::local_address(workers_[0]->port().fd());
+  return net::local_address(workers_[0]->port().fd());
 }
 
 std::string Server::statistics() {

@@ -51,7 +51,7 @@ class Server {
   const size_t memory_;
   size_t memory_left_;
   std::map<uint32_t, size_t> sessions_;  // the bytes that each takes
-  tcp::Socket failed_;                   // an eventfd
+  net::Socket failed_;                   // an eventfd
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 

@@ -14,8 +14,8 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/net/socket.h"
 #include "flare_offload/switchd/lane.h"
-#include "transport/tcp/socket.h"
 
 namespace nezha::flare {
 
@@ -67,7 +67,7 @@ class Worker {
 
   Lane lane_;
   std::vector<std::unique_ptr<Worker>>& all_;
-  tcp::Socket bell_;  // an eventfd: wakes the thread
+  net::Socket bell_;  // an eventfd: wakes the thread
   std::thread thread_;
 
   std::atomic<bool> has_mail_ = false;

@@ -16,8 +16,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/net/interface.h"
 #include "common/shortage.h"
-#include "transport/tcp/interface.h"
 
 namespace nezha::flare {
 namespace {
@@ -45,21 +45,21 @@ void forbid_fragments(int fd, int family) {
 }
 
 // `shared_by`: the option by which other sockets may be at the address, too; 0: none may.
-absl::StatusOr<tcp::Socket> bound_socket(const Address& address, int shared_by,
+absl::StatusOr<net::Socket> bound_socket(const Address& address, int shared_by,
                                          const std::string& interface = "") {
   constexpr int kOn = 1;
-  tcp::Socket socket(::socket(address.family(), SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  net::Socket socket(::socket(address.family(), SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (socket.fd() < 0) return system_error(errno, "making a UDP socket");
   if (shared_by != 0) setsockopt(socket.fd(), SOL_SOCKET, shared_by, &kOn, sizeof kOn);
   if (!interface.empty()) {
-    absl::Status status = tcp::bind_to_interface(socket.fd(), interface);
+    absl::Status status = net::bind_to_interface(socket.fd(), interface);
     if (!status.ok()) return status;
   }
   if (bind(socket.fd(), address.sockaddr_ptr(), address.length()) != 0) {
     const int error = errno;
     const std::string what = absl::StrCat("binding a UDP socket to ", address.str());
     if (error != EADDRINUSE) return system_error(error, what);
-    // This code tells tcp::open_in_range() to try another port.
+    // This code tells net::open_in_range() to try another port.
     return absl::AlreadyExistsError(absl::StrCat(what, ": ", strerror(error)));
   }
   widen_buffer(socket.fd(), SO_RCVBUFFORCE, SO_RCVBUF);
@@ -71,11 +71,11 @@ absl::StatusOr<tcp::Socket> bound_socket(const Address& address, int shared_by,
 
 // The index of the interface that has the address; 0: no single one has it.
 absl::StatusOr<unsigned> interface_of(const Address& address) {
-  auto netlink = tcp::Netlink::open();
+  auto netlink = net::Netlink::open();
   if (!netlink.ok()) return netlink.status();
-  const auto addresses = tcp::assigned_addresses(*netlink);
+  const auto addresses = net::assigned_addresses(*netlink);
   if (!addresses.ok()) return addresses.status();
-  for (const tcp::AssignedAddress& it : *addresses) {
+  for (const net::AssignedAddress& it : *addresses) {
     Address known = it.address;
     known.set_port(address.port());
     if (known == address) return static_cast<unsigned>(it.index);
@@ -138,7 +138,7 @@ UdpCounters& UdpCounters::operator+=(const UdpCounters& other) {
 }
 
 absl::StatusOr<UdpPort> UdpPort::open(const Address& address, size_t datagram) {
-  absl::StatusOr<tcp::Socket> socket = bound_socket(address, 0);
+  absl::StatusOr<net::Socket> socket = bound_socket(address, 0);
   if (!socket.ok()) return socket.status();
   return UdpPort(*std::move(socket), address.family(), datagram);
 }
@@ -146,7 +146,7 @@ absl::StatusOr<UdpPort> UdpPort::open(const Address& address, size_t datagram) {
 absl::StatusOr<UdpPort> UdpPort::open_on(const std::string& interface, const Address& address,
                                          const PortRange& ports, size_t datagram) {
   Address at = address;
-  auto socket = tcp::open_in_range(ports, absl::StrCat(address.host(), " on ", interface),
+  auto socket = net::open_in_range(ports, absl::StrCat(address.host(), " on ", interface),
                                    [&](uint16_t port) {
                                      at.set_port(port);
                                      return bound_socket(at, 0, interface);
@@ -157,7 +157,7 @@ absl::StatusOr<UdpPort> UdpPort::open_on(const std::string& interface, const Add
 
 absl::StatusOr<UdpPort> UdpPort::join(const Address& group, const std::string& interface,
                                       size_t datagram) {
-  absl::StatusOr<tcp::Socket> socket = bound_socket(group, SO_REUSEADDR, interface);
+  absl::StatusOr<net::Socket> socket = bound_socket(group, SO_REUSEADDR, interface);
   if (!socket.ok()) return socket.status();
   ifreq named{};
   interface.copy(named.ifr_name, IFNAMSIZ - 1);
@@ -184,13 +184,13 @@ absl::StatusOr<std::vector<UdpPort>> UdpPort::open_many(const Address& address, 
   }
   // Sockets that may be one of several could join those of another process at the address; one
   // that is alone finds out, and which port it is if any will do.
-  absl::StatusOr<tcp::Socket> alone = bound_socket(address, 0);
+  absl::StatusOr<net::Socket> alone = bound_socket(address, 0);
   if (!alone.ok()) return alone.status();
-  const absl::StatusOr<Address> at = tcp::local_address(alone->fd());
+  const absl::StatusOr<Address> at = net::local_address(alone->fd());
   if (!at.ok()) return at.status();
-  alone = tcp::Socket();
+  alone = net::Socket();
   for (size_t i = 0; i < count; ++i) {
-    absl::StatusOr<tcp::Socket> socket = bound_socket(*at, SO_REUSEPORT);
+    absl::StatusOr<net::Socket> socket = bound_socket(*at, SO_REUSEPORT);
     if (!socket.ok()) return socket.status();
     ports.push_back(UdpPort(*std::move(socket), address.family(), datagram));
   }
@@ -199,7 +199,7 @@ absl::StatusOr<std::vector<UdpPort>> UdpPort::open_many(const Address& address, 
   return ports;
 }
 
-UdpPort::UdpPort(tcp::Socket socket, int family, size_t datagram)
+UdpPort::UdpPort(net::Socket socket, int family, size_t datagram)
     : socket_(std::move(socket)),
       family_(family),
       datagram_(datagram),
@@ -222,7 +222,7 @@ UdpPort::UdpPort(tcp::Socket socket, int family, size_t datagram)
 // nothing.
 absl::Status UdpPort::reach_groups() const {
   constexpr int kHops = 8;  // a fabric's, and no way out of it
-  const absl::StatusOr<Address> here = tcp::local_address(fd());
+  const absl::StatusOr<Address> here = net::local_address(fd());
   if (!here.ok()) return here.status();
   const absl::StatusOr<unsigned> found = interface_of(*here);
   if (!found.ok()) return found.status();
@@ -372,10 +372,10 @@ void UdpPort::flush() {
 }
 
 absl::StatusOr<size_t> path_mtu(const Address& to, const std::string& interface) {
-  const tcp::Socket probe(::socket(to.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const net::Socket probe(::socket(to.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (probe.fd() < 0) return system_error(errno, "making a UDP socket");
   if (!interface.empty()) {
-    if (absl::Status bound = tcp::bind_to_interface(probe.fd(), interface); !bound.ok()) {
+    if (absl::Status bound = net::bind_to_interface(probe.fd(), interface); !bound.ok()) {
       return bound;
     }
   }

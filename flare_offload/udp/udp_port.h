@@ -18,12 +18,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/net/socket.h"
 #include "common/port_range.h"
-#include "transport/tcp/socket.h"
 
 namespace nezha::flare {
 
-using tcp::Address;
+using net::Address;
 
 struct UdpCounters {
   // Of how many batches how many datagrams came: of 1, of 2 and 3, of 4 to 7, ..., 128 and more.
@@ -100,7 +100,7 @@ class UdpPort {
     std::byte bytes[CMSG_SPACE(sizeof(int))];
   };
 
-  UdpPort(tcp::Socket socket, int family, size_t datagram);
+  UdpPort(net::Socket socket, int family, size_t datagram);
 
   size_t hand_out(size_t train,
                   absl::FunctionRef<void(absl::Span<const std::byte>, const Address&)> handle);
@@ -111,7 +111,7 @@ class UdpPort {
   int send_from(size_t first);
   void count_out(const Message& message, bool is_sent);
 
-  tcp::Socket socket_;
+  net::Socket socket_;
   int family_;
   size_t datagram_;
 

@@ -10,7 +10,8 @@
 #include "common/host.h"
 #include "common/log.h"
 #include "common/shortage.h"
-#include "transport/tcp/link.h"
+#include "transport/framed_link.h"
+#include "transport/tcp/stream.h"
 
 namespace nezha::tcp {
 namespace {
@@ -68,6 +69,12 @@ bool is_shortage(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
+std::unique_ptr<Link> link_over(net::Socket socket, Progress& progress,
+                                Progress::RailThread* thread, RailCounters& counters) {
+  return std::make_unique<FramedLink>(progress, thread,
+                                      std::make_unique<TcpStream>(std::move(socket)), counters);
+}
+
 // ---- Connecting --------------------------------------------------------------------------------
 
 class Outgoing final : public Device::Attempt, EventHandler {
@@ -88,14 +95,14 @@ class Outgoing final : public Device::Attempt, EventHandler {
     if (registered_) progress_.remove(socket_.fd());
   }
 
-  void start(absl::StatusOr<Socket> socket, const Address& to) {
+  void start(absl::StatusOr<net::Socket> socket, const net::Address& to) {
     timeout_.start(now() + kHandshakeTimeout);
     // The kernel's reasons are no words of the peer's: it has neither refused nor left.
     absl::Status status;
     if (!socket.ok()) status = absl::AbortedError(socket.status().message());
     if (status.ok()) {
       socket_ = *std::move(socket);
-      set_stream_options(socket_.fd());
+      net::set_stream_options(socket_.fd());
       if (::connect(socket_.fd(), to.sockaddr_ptr(), to.length()) != 0 && errno != EINPROGRESS) {
         status = connect_error(errno);
       } else {
@@ -151,7 +158,7 @@ class Outgoing final : public Device::Attempt, EventHandler {
     const Device::Connected done = std::move(done_);
     const uint32_t generation = generation_;
     if (!status.ok()) return done(std::move(status), generation);
-    done(std::make_unique<TcpLink>(progress_, thread_, std::move(socket_), counters_), generation);
+    done(link_over(std::move(socket_), progress_, thread_, counters_), generation);
   }
 
   Progress& progress_;
@@ -161,7 +168,7 @@ class Outgoing final : public Device::Attempt, EventHandler {
   std::string address_;
   Device::Connected done_;
   Alarm timeout_;
-  Socket socket_;
+  net::Socket socket_;
   bool registered_ = false;
   bool greeted_ = false;
   absl::Status early_error_;
@@ -175,7 +182,7 @@ class Outgoing final : public Device::Attempt, EventHandler {
 
 class TcpDevice::Incoming final : public EventHandler {
  public:
-  Incoming(TcpDevice& device, Socket socket)
+  Incoming(TcpDevice& device, net::Socket socket)
       : device_(device),
         socket_(std::move(socket)),
         timeout_(device.progress_, [this] { device_.drop(*this); }) {}
@@ -193,7 +200,7 @@ class TcpDevice::Incoming final : public EventHandler {
 
   const wire::HelloBytes& hello() const { return hello_.bytes(); }
   int fd() const { return socket_.fd(); }
-  Socket take_socket() {
+  net::Socket take_socket() {
     device_.progress_.remove(socket_.fd());
     registered_ = false;
     return std::move(socket_);
@@ -208,7 +215,7 @@ class TcpDevice::Incoming final : public EventHandler {
   }
 
   TcpDevice& device_;
-  Socket socket_;
+  net::Socket socket_;
   Alarm timeout_;
   bool registered_ = false;
   ExactReader<wire::HelloBytes> hello_;
@@ -216,14 +223,14 @@ class TcpDevice::Incoming final : public EventHandler {
 
 void TcpDevice::on_events(uint32_t) {
   for (;;) {
-    Socket socket(accept4(listener_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    net::Socket socket(accept4(listener_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.fd() < 0) {
       if (is_shortage(errno)) stop_accepting(errno);
       return;
     }
     short_of_means_ = false;
     if (incoming_.size() >= kMaxIncoming) continue;
-    set_stream_options(socket.fd());
+    net::set_stream_options(socket.fd());
     auto incoming = std::make_unique<Incoming>(*this, std::move(socket));
     if (!incoming->start().ok()) continue;
     incoming_.emplace(incoming.get(), std::move(incoming));
@@ -258,11 +265,11 @@ void TcpDevice::finish(Incoming& incoming) {
   const wire::WelcomeBytes bytes = wire::encode(welcome);
   const ssize_t sent = send(incoming.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   const bool told = sent == static_cast<ssize_t>(bytes.size());
-  Socket socket = incoming.take_socket();
+  net::Socket socket = incoming.take_socket();
   drop(incoming);
   if (!told || welcome.code != wire::WelcomeCode::kAccepted) return;
-  acceptor_.on_accepted(
-      rail(), *hello, std::make_unique<TcpLink>(progress_, thread_, std::move(socket), counters()));
+  acceptor_.on_accepted(rail(), *hello,
+                        link_over(std::move(socket), progress_, thread_, counters()));
 }
 
 // ---- The device --------------------------------------------------------------------------------
@@ -291,35 +298,38 @@ absl::StatusOr<std::unique_ptr<TcpDevice>> TcpDevice::create(Progress& progress,
 // The interface is looked at before the listener is bound to it: what happens to it in between is
 // seen later.
 absl::Status TcpDevice::open() {
-  auto monitor = InterfaceMonitor::create(
-      progress_, options_.interface, [this](const InterfaceState& state) { on_interface(state); });
+  auto monitor =
+      InterfaceMonitor::create(progress_, options_.interface,
+                               [this](const net::InterfaceState& state) { on_interface(state); });
   if (!monitor.ok()) return monitor.status();
   monitor_ = *std::move(monitor);
-  const InterfaceState& state = monitor_->state();
-  if (state.index == 0) return no_such_interface(options_.interface);
-  const auto address = choose_address(options_.interface, state.addresses, options_.address);
+  const net::InterfaceState& state = monitor_->state();
+  if (state.index == 0) return net::no_such_interface(options_.interface);
+  const auto address = net::choose_address(options_.interface, state.addresses, options_.address);
   if (!address.ok()) return address.status();
   index_ = state.index;
   address_ = home_ = *address;
   carrier_ = state.is_running;
   const std::string where = absl::StrCat(address_.host(), " on ", options_.interface);
-  return listen_by(
-      open_in_range(options_.ports, where, [this](uint16_t port) { return listener_at(port); }));
+  return listen_by(net::open_in_range(options_.ports, where,
+                                      [this](uint16_t port) { return listener_at(port); }));
 }
 
 // Whether the address, but for the port, is this device's: it leads to this host.
-bool TcpDevice::is_own(const Address& address) const { return address.host() == address_.host(); }
-
-// At any port if that is 0.
-absl::StatusOr<Socket> TcpDevice::listener_at(uint16_t port) const {
-  Address at = address_;
-  at.set_port(port);
-  return listening_socket(options_.interface, at);
+bool TcpDevice::is_own(const net::Address& address) const {
+  return address.host() == address_.host();
 }
 
-absl::Status TcpDevice::listen_by(absl::StatusOr<Socket> socket) {
+// At any port if that is 0.
+absl::StatusOr<net::Socket> TcpDevice::listener_at(uint16_t port) const {
+  net::Address at = address_;
+  at.set_port(port);
+  return net::listening_socket(options_.interface, at);
+}
+
+absl::Status TcpDevice::listen_by(absl::StatusOr<net::Socket> socket) {
   if (!socket.ok()) return socket.status();
-  const auto bound = local_address(socket->fd());
+  const auto bound = net::local_address(socket->fd());
   if (!bound.ok()) return bound.status();
   if (absl::Status status = progress_.add(socket->fd(), this, EPOLLIN); !status.ok()) return status;
   listener_ = *std::move(socket);
@@ -332,14 +342,14 @@ void TcpDevice::stop_listening() {
   accept_again_.cancel();
   listen_again_.cancel();
   if (listener_.fd() >= 0) progress_.remove(listener_.fd());
-  listener_ = Socket();
+  listener_ = net::Socket();
 }
 
 TcpDevice::~TcpDevice() { stop_listening(); }
 
 // ---- An interface that changes -----------------------------------------------------------------
 
-void TcpDevice::on_interface(const InterfaceState& state) {
+void TcpDevice::on_interface(const net::InterfaceState& state) {
   if (state.index == 0) return set_carrier(false, "the interface is gone");
   const auto address = choose(state);
   if (address.ok() && !is_at(state, *address)) move(state, *address);
@@ -350,30 +360,30 @@ void TcpDevice::on_interface(const InterfaceState& state) {
 // The device goes to its first address if the interface has that. Otherwise it stays at its present
 // address, or takes another one from which peers can be reached. An address that the kernel is only
 // now checking for duplicates will do for the listener that has it already.
-absl::StatusOr<Address> TcpDevice::choose(const InterfaceState& state) const {
-  for (const Address& wanted : {home_, address_}) {
-    for (const AssignedAddress& it : state.addresses) {
+absl::StatusOr<net::Address> TcpDevice::choose(const net::InterfaceState& state) const {
+  for (const net::Address& wanted : {home_, address_}) {
+    for (const net::AssignedAddress& it : state.addresses) {
       if (it.address.host() != wanted.host() || it.is_duplicate) continue;
       if (it.is_usable() || is_at(state, it.address)) return it.address;
       return absl::UnavailableError("the interface's address is being checked for duplicates");
     }
   }
-  std::vector<AssignedAddress> alike;
-  for (const AssignedAddress& it : state.addresses) {
+  std::vector<net::AssignedAddress> alike;
+  for (const net::AssignedAddress& it : state.addresses) {
     if (it.address.is_link_local() == home_.is_link_local()) alike.push_back(it);
   }
-  const AddressWish wish{.family = home_.family(), .named = options_.address.named};
-  auto other = choose_address(options_.interface, alike, wish);
+  const net::AddressWish wish{.family = home_.family(), .named = options_.address.named};
+  auto other = net::choose_address(options_.interface, alike, wish);
   if (other.ok()) return other;
   return absl::UnavailableError("the interface has lost its address");
 }
 
 // Returns whether the listener is bound to this interface and address.
-bool TcpDevice::is_at(const InterfaceState& state, const Address& address) const {
+bool TcpDevice::is_at(const net::InterfaceState& state, const net::Address& address) const {
   return state.index == index_ && address == address_;
 }
 
-void TcpDevice::move(const InterfaceState& state, const Address& to) {
+void TcpDevice::move(const net::InterfaceState& state, const net::Address& to) {
   const std::string why =
       state.index != index_
           ? "the interface was made anew"
@@ -408,7 +418,7 @@ void TcpDevice::set_carrier(bool up, absl::string_view why) {
 // ---- Connecting --------------------------------------------------------------------------------
 
 absl::Status TcpDevice::can_reach(absl::string_view address) const {
-  const absl::StatusOr<Address> to = Address::parse(address);
+  const absl::StatusOr<net::Address> to = net::Address::parse(address);
   if (!to.ok() || to->family() == address_.family()) return to.status();
   return absl::FailedPreconditionError(
       absl::StrCat("the peer's address ", address, " and ", published_, " of host ", host_name(),
@@ -417,7 +427,7 @@ absl::Status TcpDevice::can_reach(absl::string_view address) const {
 
 std::unique_ptr<Device::Attempt> TcpDevice::connect(absl::string_view address,
                                                     const wire::Hello& hello, Connected done) {
-  absl::StatusOr<Address> to = Address::parse(address);
+  absl::StatusOr<net::Address> to = net::Address::parse(address);
   auto attempt = std::make_unique<Outgoing>(
       progress_, thread_, hello, counters(),
       absl::StrCat(address, to.ok() && is_own(*to)
@@ -428,7 +438,7 @@ std::unique_ptr<Device::Attempt> TcpDevice::connect(absl::string_view address,
     attempt->start(std::move(status), {});
   } else {
     if (to->is_link_local()) to->set_scope(static_cast<unsigned>(index_));
-    attempt->start(bound_socket(options_.interface, address_), *to);
+    attempt->start(net::bound_socket(options_.interface, address_), *to);
   }
   return attempt;
 }

@@ -7,18 +7,18 @@
 #include <unordered_map>
 
 #include "absl/strings/string_view.h"
+#include "common/net/socket.h"
 #include "common/port_range.h"
 #include "transport/device.h"
+#include "transport/interface_monitor.h"
 #include "transport/progress.h"
-#include "transport/tcp/interface_monitor.h"
-#include "transport/tcp/socket.h"
 
 namespace nezha::tcp {
 
 struct DeviceOptions {
   std::string interface;
   std::string rail;  // its name
-  AddressWish address = {};
+  net::AddressWish address = {};
   PortRange ports = {};  // to listen at
   Cpus cpus = {};        // of a thread that handles its links; empty: it has none
 };
@@ -46,16 +46,16 @@ class TcpDevice final : public Device, EventHandler {
 
   TcpDevice(Progress& progress, Acceptor& acceptor, Rail rail, const DeviceOptions& options);
   absl::Status open();
-  absl::StatusOr<Socket> listener_at(uint16_t port) const;
-  absl::Status listen_by(absl::StatusOr<Socket> socket);
+  absl::StatusOr<net::Socket> listener_at(uint16_t port) const;
+  absl::Status listen_by(absl::StatusOr<net::Socket> socket);
   void stop_listening();
-  void on_interface(const InterfaceState& state);
-  absl::StatusOr<Address> choose(const InterfaceState& state) const;
-  bool is_at(const InterfaceState& state, const Address& address) const;
-  void move(const InterfaceState& state, const Address& to);
+  void on_interface(const net::InterfaceState& state);
+  absl::StatusOr<net::Address> choose(const net::InterfaceState& state) const;
+  bool is_at(const net::InterfaceState& state, const net::Address& address) const;
+  void move(const net::InterfaceState& state, const net::Address& to);
   void listen_again();
   void set_carrier(bool up, absl::string_view why);
-  bool is_own(const Address& address) const;
+  bool is_own(const net::Address& address) const;
   void stop_accepting(int error);
   void on_events(uint32_t events) override;
   void finish(Incoming& incoming);
@@ -72,12 +72,12 @@ class TcpDevice final : public Device, EventHandler {
   Acceptor& acceptor_;
   DeviceOptions options_;
   Progress::RailThread* thread_ = nullptr;
-  int index_ = 0;    // of the interface
-  Address address_;  // of the interface; port 0
-  Address home_;     // the first address; port 0
+  int index_ = 0;         // of the interface
+  net::Address address_;  // of the interface; port 0
+  net::Address home_;     // the first address; port 0
   uint16_t port_ = 0;
   std::string published_;
-  Socket listener_;
+  net::Socket listener_;
   Alarm accept_again_;
   Alarm listen_again_;
   bool has_told_ = false;        // that it cannot listen, since it last could

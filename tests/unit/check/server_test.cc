@@ -26,7 +26,7 @@ class ServerTest : public ::testing::TestWithParam<const char*> {
     OwnRail rail;
     rail.end.interface = "lo";
     rail.end.address = GetParam();
-    rail.address = *tcp::Address::parse_host(GetParam());
+    rail.address = *net::Address::parse_host(GetParam());
     rails_.push_back(rail);
     auto server = Server::create(rails_, PortRange());
     ASSERT_TRUE(server.ok()) << server.status();
@@ -47,8 +47,8 @@ class ServerTest : public ::testing::TestWithParam<const char*> {
 
   // A connection of somebody's, who has sent these bytes.
   Stream stranger(absl::Span<const std::byte> bytes) const {
-    auto socket = tcp::bound_socket("lo", rails_[0].address);
-    const tcp::Address to = target().to;
+    auto socket = net::bound_socket("lo", rails_[0].address);
+    const net::Address to = target().to;
     (void)::connect(socket->fd(), to.sockaddr_ptr(), to.length());
     EXPECT_TRUE(await_events(socket->fd(), POLLOUT, now() + kPatience));
     Stream stream(*std::move(socket));
@@ -164,14 +164,14 @@ class FakeServer {
 
   Target target(const UniqueId& token) const {
     Target target{token, 0, 1, 0, "lo", address_, address_, "lo"};
-    target.to.set_port(tcp::local_address(listener_.fd())->port());
+    target.to.set_port(net::local_address(listener_.fd())->port());
     return target;
   }
 
  private:
   void run() {
     while (await_events(listener_.fd(), POLLIN, now() + kPatience)) {
-      tcp::Socket socket(accept4(listener_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      net::Socket socket(accept4(listener_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (socket.fd() < 0) return;
       Stream stream(std::move(socket));
       HelloBytes hello{};
@@ -183,8 +183,8 @@ class FakeServer {
 
   const Welcome welcome_;
   const std::vector<std::byte> last_;
-  const tcp::Address address_ = *tcp::Address::parse_host("127.0.0.1");
-  const tcp::Socket listener_ = *tcp::listening_socket("lo", address_);
+  const net::Address address_ = *net::Address::parse_host("127.0.0.1");
+  const net::Socket listener_ = *net::listening_socket("lo", address_);
   std::thread thread_;
 };
 

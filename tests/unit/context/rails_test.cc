@@ -131,7 +131,7 @@ TEST(DeviceFactory, ListensInTheRangeOfPorts) {
   Progress::Guard guard(*progress);
   const auto probe = (*device_factory("tcp:lo"))(*progress, acceptor, 0);
   ASSERT_TRUE(probe.ok());
-  const uint16_t taken = tcp::Address::parse((*probe)->address())->port();
+  const uint16_t taken = net::Address::parse((*probe)->address())->port();
   const PortRange ports{taken, taken};
   const auto none = (*device_factory("tcp:lo?rail=a", {}, ports))(*progress, acceptor, 1);
   EXPECT_TRUE(absl::IsResourceExhausted(none.status())) << none.status();
@@ -142,7 +142,7 @@ TEST(DeviceFactory, ListensInTheRangeOfPorts) {
   const PortRange wider{taken, 65535};
   const auto next = (*device_factory("tcp:lo?rail=a", {}, wider))(*progress, acceptor, 1);
   ASSERT_TRUE(next.ok()) << next.status();
-  EXPECT_GT(tcp::Address::parse((*next)->address())->port(), taken);
+  EXPECT_GT(net::Address::parse((*next)->address())->port(), taken);
 }
 
 TEST(DeviceFactory, CoresThatAreNotThereAreAnError) {

@@ -29,7 +29,7 @@ using testing::kJob;
 class Stranger {
  public:
   explicit Stranger(const std::string& address) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
-    auto to = tcp::Address::parse(address);
+    auto to = net::Address::parse(address);
     EXPECT_TRUE(to.ok());
     EXPECT_EQ(connect(fd_, to->sockaddr_ptr(), to->length()), 0);
     timeval limit{.tv_sec = 30, .tv_usec = 0};

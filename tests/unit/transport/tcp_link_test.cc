@@ -11,10 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "common/net/socket.h"
 #include "gtest/gtest.h"
+#include "transport/framed_link.h"
 #include "transport/progress.h"
-#include "transport/tcp/link.h"
-#include "transport/tcp/socket.h"
+#include "transport/tcp/stream.h"
 #include "transport/wire.h"
 
 namespace nezha::tcp {
@@ -42,7 +43,7 @@ class TcpLinkTest : public ::testing::Test {
   static constexpr uint32_t kBeyondBuffers = 1 << 20;  // bytes
 
   TcpLinkTest() : progress_(std::move(*Progress::create())) {
-    const Socket listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const net::Socket listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     // Before the connection is made, so that the window is as small.
     setsockopt(listener.fd(), SOL_SOCKET, SO_RCVBUF, &kSmallBuffer, sizeof kSmallBuffer);
     sockaddr_in address{};
@@ -53,15 +54,16 @@ class TcpLinkTest : public ::testing::Test {
     EXPECT_EQ(bind(listener.fd(), where, length), 0);
     EXPECT_EQ(listen(listener.fd(), 1), 0);
     getsockname(listener.fd(), where, &length);
-    Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    net::Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     setsockopt(socket.fd(), SOL_SOCKET, SO_SNDBUF, &kSmallBuffer, sizeof kSmallBuffer);
     EXPECT_EQ(connect(socket.fd(), where, length), 0);
-    peer_ = Socket(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+    peer_ = net::Socket(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
     constexpr timeval kPatience{10, 0};  // what does not come is an error, and no wait for ever
     setsockopt(peer_.fd(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
     EXPECT_EQ(fcntl(socket.fd(), F_SETFL, O_NONBLOCK), 0);
-    set_stream_options(socket.fd());
-    link_ = std::make_unique<TcpLink>(*progress_, nullptr, std::move(socket), counters_);
+    net::set_stream_options(socket.fd());
+    link_ = std::make_unique<FramedLink>(*progress_, nullptr,
+                                         std::make_unique<TcpStream>(std::move(socket)), counters_);
     const Progress::Guard guard(*progress_);
     link_->start(&owner_, 0, 1);
   }
@@ -111,8 +113,8 @@ class TcpLinkTest : public ::testing::Test {
   std::unique_ptr<Progress> progress_;
   Owner owner_;
   RailCounters counters_;
-  Socket peer_;
-  std::unique_ptr<TcpLink> link_;
+  net::Socket peer_;
+  std::unique_ptr<FramedLink> link_;
   std::vector<std::byte> memory_;
   OutSegment segment_;
 };

@@ -108,7 +108,7 @@ class RedisServer {
 
  private:
   static int free_port() {
-    const tcp::Socket probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const net::Socket probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -166,7 +166,7 @@ class FakeServer {
 
   explicit FakeServer(std::vector<std::string> answers)
       : answers_(std::move(answers)), stop_(eventfd(0, EFD_CLOEXEC)) {
-    listener_ = tcp::Socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    listener_ = net::Socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     socket().copy(address.sun_path, sizeof address.sun_path - 1);
@@ -190,7 +190,7 @@ class FakeServer {
 
  private:
   void serve() {
-    std::vector<tcp::Socket> clients;
+    std::vector<net::Socket> clients;
     while (true) {
       std::vector<pollfd> entries{{stop_.fd(), POLLIN, 0}, {listener_.fd(), POLLIN, 0}};
       for (const auto& client : clients) entries.push_back({client.fd(), POLLIN, 0});
@@ -205,7 +205,7 @@ class FakeServer {
     }
   }
 
-  bool answer(const tcp::Socket& client) {
+  bool answer(const net::Socket& client) {
     std::array<char, 4096> command;
     if (::recv(client.fd(), command.data(), command.size(), 0) <= 0) return false;
     const std::string& text = answers_[std::min(given_++, answers_.size() - 1)];
@@ -216,8 +216,8 @@ class FakeServer {
 
   const std::vector<std::string> answers_;
   const TemporaryFolder folder_;
-  tcp::Socket listener_;
-  tcp::Socket stop_;
+  net::Socket listener_;
+  net::Socket stop_;
   size_t given_ = 0;
   std::thread thread_;
 };

@@ -32,8 +32,8 @@ class Pair {
     int fds[2] = {};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
     ends_[0] =
-        *SecureStream::over(tcp::Socket(fds[0]), SecureStream::Role::kClient, meant, client, name);
-    ends_[1] = *SecureStream::over(tcp::Socket(fds[1]), SecureStream::Role::kServer,
+        *SecureStream::over(net::Socket(fds[0]), SecureStream::Role::kClient, meant, client, name);
+    ends_[1] = *SecureStream::over(net::Socket(fds[1]), SecureStream::Role::kServer,
                                    SecureStream::Service::kManager, server);
   }
 
@@ -130,7 +130,7 @@ class Stranger {
 TEST(SecureStreamTest, RefusesAServerThatShowsACertificateInsteadOfTheSecret) {
   int fds[2] = {};
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
-  const auto client = *SecureStream::over(tcp::Socket(fds[0]), SecureStream::Role::kClient,
+  const auto client = *SecureStream::over(net::Socket(fds[0]), SecureStream::Role::kClient,
                                           SecureStream::Service::kManager, secret_of(1));
   Stranger stranger(fds[1]);
   bool has_heard = false;
@@ -190,8 +190,8 @@ TEST(SecureStreamTest, TakesAClientOfAnyName) {
 TEST(SecureStreamTest, RefusesWhatIsNoTls) {
   int fds[2] = {};
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
-  const tcp::Socket stranger(fds[0]);
-  const auto server = *SecureStream::over(tcp::Socket(fds[1]), SecureStream::Role::kServer,
+  const net::Socket stranger(fds[0]);
+  const auto server = *SecureStream::over(net::Socket(fds[1]), SecureStream::Role::kServer,
                                           SecureStream::Service::kManager, secret_of(1));
   ASSERT_EQ(write(fds[0], "GET / HTTP/1.0\r\n\r\n", 18), 18);
   const absl::Status why = server->drive([](const std::string&) {});
@@ -202,7 +202,7 @@ TEST(SecureStreamTest, RefusesWhatIsNoTls) {
 TEST(SecureStreamTest, SaysThatTheConnectionWasClosed) {
   int fds[2] = {};
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
-  const auto server = *SecureStream::over(tcp::Socket(fds[1]), SecureStream::Role::kServer,
+  const auto server = *SecureStream::over(net::Socket(fds[1]), SecureStream::Role::kServer,
                                           SecureStream::Service::kManager, secret_of(1));
   close(fds[0]);
   EXPECT_EQ(server->drive([](const std::string&) {}).code(), absl::StatusCode::kUnavailable);

@@ -54,7 +54,7 @@ class TestChild {
   explicit TestChild(size_t child)
       : child_(child),
         port_(*UdpPort::open(loopback(), kMaxDatagram)),
-        address_(*tcp::local_address(port_.fd())) {}
+        address_(*net::local_address(port_.fd())) {}
 
   const Address& address() const { return address_; }
   int fd() const { return port_.fd(); }
@@ -273,7 +273,7 @@ INSTANTIATE_TEST_SUITE_P(Threads, ServerTest, ::testing::Values(1, 2, 3));
 // Worker 0 does something else for as long as worker 1's session needs for its blocks.
 TEST(Worker, OneThatIsBusyHoldsUpNoOther) {
   auto ports = *Lane::open_ports(loopback(), 2);
-  const Address at = *tcp::local_address(ports[0].fd());
+  const Address at = *net::local_address(ports[0].fd());
   std::vector<std::unique_ptr<Worker>> workers;
   for (size_t i = 0; i < 2; ++i) {
     workers.push_back(std::make_unique<Worker>(std::move(ports[i]), i, 2, workers));

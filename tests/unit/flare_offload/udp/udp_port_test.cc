@@ -50,7 +50,7 @@ struct Port {
     absl::StatusOr<UdpPort> opened = UdpPort::open(any, datagram);
     EXPECT_TRUE(opened.ok()) << opened.status();
     udp = std::make_unique<UdpPort>(*std::move(opened));
-    address = *tcp::local_address(udp->fd());
+    address = *net::local_address(udp->fd());
   }
   void queue(const std::string& text, const std::vector<Address>& to) {
     std::memcpy(udp->buffer(), text.data(), text.size());

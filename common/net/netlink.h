@@ -15,9 +15,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "transport/tcp/socket.h"
+#include "common/net/socket.h"
 
-namespace nezha::tcp {
+namespace nezha::net {
 
 using NetlinkBytes = absl::Span<const char>;
 
@@ -67,4 +67,4 @@ class Netlink {
   uint32_t number_ = 0;  // of the latest question
 };
 
-}  // namespace nezha::tcp
+}  // namespace nezha::net

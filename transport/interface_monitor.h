@@ -7,16 +7,16 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/net/interface.h"
+#include "common/net/netlink.h"
+#include "common/net/socket.h"
 #include "transport/progress.h"
-#include "transport/tcp/interface.h"
-#include "transport/tcp/netlink.h"
-#include "transport/tcp/socket.h"
 
-namespace nezha::tcp {
+namespace nezha {
 
 class InterfaceMonitor final : EventHandler {
  public:
-  using Changed = std::function<void(const InterfaceState& state)>;
+  using Changed = std::function<void(const net::InterfaceState& state)>;
 
   // Under Progress's lock, as all of it; `changed` is called with the interface's state whenever
   // the kernel tells of a change.
@@ -26,10 +26,10 @@ class InterfaceMonitor final : EventHandler {
   ~InterfaceMonitor() override;
 
   // When it was last looked at.
-  const InterfaceState& state() const { return state_; }
+  const net::InterfaceState& state() const { return state_; }
 
  private:
-  InterfaceMonitor(Progress& progress, std::string interface, Netlink netlink, Changed changed)
+  InterfaceMonitor(Progress& progress, std::string interface, net::Netlink netlink, Changed changed)
       : progress_(progress),
         interface_(std::move(interface)),
         netlink_(std::move(netlink)),
@@ -37,9 +37,9 @@ class InterfaceMonitor final : EventHandler {
         again_(progress, [this] { examine(); }) {}
   absl::Status subscribe();
   void on_events(uint32_t events) override;
-  bool is_about_it(NetlinkBytes rest) const;
-  bool is_its_link(NetlinkBytes body) const;
-  bool is_its_address(NetlinkBytes body) const;
+  bool is_about_it(net::NetlinkBytes rest) const;
+  bool is_its_link(net::NetlinkBytes body) const;
+  bool is_its_address(net::NetlinkBytes body) const;
   void examine();
 
   // After a look that failed, as for want of memory.
@@ -47,11 +47,11 @@ class InterfaceMonitor final : EventHandler {
 
   Progress& progress_;
   std::string interface_;
-  Netlink netlink_;  // open all the time: a look needs no new descriptor
+  net::Netlink netlink_;  // open all the time: a look needs no new descriptor
   Changed changed_;
   Alarm again_;
-  Socket notifications_;
-  InterfaceState state_;
+  net::Socket notifications_;
+  net::InterfaceState state_;
 };
 
-}  // namespace nezha::tcp
+}  // namespace nezha

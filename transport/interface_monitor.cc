@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/tcp/interface_monitor.h"
+#include "transport/interface_monitor.h"
 
 #include <sys/epoll.h>
 
@@ -11,23 +11,23 @@
 #include "common/log.h"
 #include "common/shortage.h"
 
-namespace nezha::tcp {
+namespace nezha {
 
 absl::StatusOr<std::unique_ptr<InterfaceMonitor>> InterfaceMonitor::create(
     Progress& progress, const std::string& interface, Changed changed) {
-  auto netlink = Netlink::open();
+  auto netlink = net::Netlink::open();
   if (!netlink.ok()) return netlink.status();
   std::unique_ptr<InterfaceMonitor> monitor(
       new InterfaceMonitor(progress, interface, *std::move(netlink), std::move(changed)));
   if (absl::Status status = monitor->subscribe(); !status.ok()) return status;
-  const auto state = look_at(interface, monitor->netlink_);
+  const auto state = net::look_at(interface, monitor->netlink_);
   if (!state.ok()) return state.status();
   monitor->state_ = *state;
   return monitor;
 }
 
 absl::Status InterfaceMonitor::subscribe() {
-  Socket made(socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE));
+  net::Socket made(socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE));
   sockaddr_nl address{};
   address.nl_family = AF_NETLINK;
   address.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
@@ -62,13 +62,13 @@ void InterfaceMonitor::on_events(uint32_t) {
   if (is_concerned) examine();
 }
 
-bool InterfaceMonitor::is_about_it(NetlinkBytes rest) const {
+bool InterfaceMonitor::is_about_it(net::NetlinkBytes rest) const {
   while (!rest.empty()) {
     nlmsghdr header{};
     if (rest.size() < sizeof header) return true;  // cut short: it may be
     std::memcpy(&header, rest.data(), sizeof header);
     if (header.nlmsg_len < sizeof header || header.nlmsg_len > rest.size()) return true;
-    NetlinkBytes body = rest.subspan(sizeof header, header.nlmsg_len - sizeof header);
+    net::NetlinkBytes body = rest.subspan(sizeof header, header.nlmsg_len - sizeof header);
     rest.remove_prefix(std::min(rest.size(), size_t{NLMSG_ALIGN(header.nlmsg_len)}));
     const bool is_link = header.nlmsg_type == RTM_NEWLINK || header.nlmsg_type == RTM_DELLINK;
     if (is_link ? is_its_link(body) : is_its_address(body)) return true;
@@ -77,25 +77,25 @@ bool InterfaceMonitor::is_about_it(NetlinkBytes rest) const {
 }
 
 // The name counts as well as the index: the interface may have been made anew, or renamed.
-bool InterfaceMonitor::is_its_link(NetlinkBytes body) const {
+bool InterfaceMonitor::is_its_link(net::NetlinkBytes body) const {
   ifinfomsg info{};
-  if (!take(body, info)) return true;
+  if (!net::take(body, info)) return true;
   bool is_its = info.ifi_index == state_.index;
-  for_each_attribute(body, [&](int kind, NetlinkBytes value) {
+  net::for_each_attribute(body, [&](int kind, net::NetlinkBytes value) {
     if (kind != IFLA_IFNAME) return;
     is_its |= interface_ == std::string(value.data(), strnlen(value.data(), value.size()));
   });
   return is_its;
 }
 
-bool InterfaceMonitor::is_its_address(NetlinkBytes body) const {
+bool InterfaceMonitor::is_its_address(net::NetlinkBytes body) const {
   ifaddrmsg info{};
-  return !take(body, info) || static_cast<int>(info.ifa_index) == state_.index;
+  return !net::take(body, info) || static_cast<int>(info.ifa_index) == state_.index;
 }
 
 // A look that fails says nothing of the interface: what was known last stands.
 void InterfaceMonitor::examine() {
-  const auto state = look_at(interface_, netlink_);
+  const auto state = net::look_at(interface_, netlink_);
   if (!state.ok()) {
     log().debug("{}: the interface is looked at again soon: {}", interface_,
                 std::string(state.status().message()));
@@ -106,4 +106,4 @@ void InterfaceMonitor::examine() {
   changed_(state_);
 }
 
-}  // namespace nezha::tcp
+}  // namespace nezha

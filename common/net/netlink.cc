@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/tcp/netlink.h"
+#include "common/net/netlink.h"
 
 #include <net/if.h>
 #include <sys/socket.h>
@@ -11,7 +11,7 @@
 
 #include "common/shortage.h"
 
-namespace nezha::tcp {
+namespace nezha::net {
 namespace {
 
 constexpr size_t kDatagram = 64 << 10;  // bytes, more than the kernel puts into one
@@ -126,4 +126,4 @@ absl::StatusOr<bool> Netlink::read_some(NetlinkBytes rest, Visit visit) {
   return false;
 }
 
-}  // namespace nezha::tcp
+}  // namespace nezha::net

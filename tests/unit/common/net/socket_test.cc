@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/tcp/socket.h"
+#include "common/net/socket.h"
 
 #include "gtest/gtest.h"
 
-namespace nezha::tcp {
+namespace nezha::net {
 namespace {
 
 Address address_on(const char* text, unsigned interface) {
@@ -28,4 +28,4 @@ TEST(Address, KnowsMulticast) {
 }
 
 }  // namespace
-}  // namespace nezha::tcp
+}  // namespace nezha::net

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/tcp/link.h"
+#include "transport/framed_link.h"
 
-#include <linux/sockios.h>
-#include <linux/tcp.h>
 #include <sched.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -16,16 +13,8 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
-namespace nezha::tcp {
+namespace nezha {
 namespace {
-
-// All zeros if it cannot be had.
-tcp_info kernel_info(int fd) {
-  tcp_info info{};
-  socklen_t length = sizeof info;
-  getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length);
-  return info;
-}
 
 // The peer's end closed the connection if the error is kUnavailable. Otherwise this kernel gave it
 // up.
@@ -37,26 +26,26 @@ absl::Status connection_error(absl::string_view what, int error) {
 
 }  // namespace
 
-TcpLink::TcpLink(Progress& progress, Progress::RailThread* thread, Socket socket,
-                 RailCounters& counters)
-    : progress_(progress), thread_(thread), socket_(std::move(socket)), counters_(counters) {}
+FramedLink::FramedLink(Progress& progress, Progress::RailThread* thread,
+                       std::unique_ptr<ByteStream> stream, RailCounters& counters)
+    : progress_(progress), thread_(thread), stream_(std::move(stream)), counters_(counters) {}
 
-TcpLink::~TcpLink() {
+FramedLink::~FramedLink() {
   fence();
-  if (owner_ != nullptr && !failed_) progress_.remove(socket_.fd());
+  if (owner_ != nullptr && !failed_) progress_.remove(stream_->fd());
   // What the kernel still holds is sent again by another link: this one must not deliver it late.
-  if (!ended_) reset_on_close(socket_.fd());
+  if (!ended_) stream_->abandon();
 }
 
-void TcpLink::start(LinkOwner* owner, Rail rail, uint64_t id) {
+void FramedLink::start(LinkOwner* owner, Rail rail, uint64_t id) {
   owner_ = owner;
   rail_ = rail;
   id_ = id;
-  absl::Status status = progress_.add(socket_.fd(), this, EPOLLIN, thread_);
+  absl::Status status = progress_.add(stream_->fd(), this, EPOLLIN, thread_);
   if (!status.ok()) fail(std::move(status));
 }
 
-void TcpLink::on_events(uint32_t events) {
+void FramedLink::on_events(uint32_t events) {
   if ((events & EPOLLOUT) != 0) {
     watch_for_room(false);
     write();
@@ -65,16 +54,16 @@ void TcpLink::on_events(uint32_t events) {
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && !failed_) handle_input();
 }
 
-bool TcpLink::look() {
+bool FramedLink::look() {
   if (failed_ || thread_ != nullptr) return false;
   const uint64_t before = bytes_read_;
   return !handle_input() || failed_ || bytes_read_ != before;
 }
 
-bool TcpLink::fail(absl::Status why) {
+bool FramedLink::fail(absl::Status why) {
   if (failed_) return false;
   failed_ = true;
-  progress_.remove(socket_.fd());
+  progress_.remove(stream_->fd());
   progress_.defer([this, alive = std::weak_ptr<bool>(alive_), why = std::move(why)] {
     if (!alive.expired()) owner_->on_failed(*this, why);
   });
@@ -84,7 +73,7 @@ bool TcpLink::fail(absl::Status why) {
 // ---- Reading -----------------------------------------------------------------------------------
 
 // False: the link is gone.
-bool TcpLink::handle_input() {
+bool FramedLink::handle_input() {
   const std::weak_ptr<bool> alive = alive_;
   on_thread_ = thread_ != nullptr;
   read();
@@ -94,7 +83,7 @@ bool TcpLink::handle_input() {
   return true;
 }
 
-void TcpLink::read() {
+void FramedLink::read() {
   read_this_turn_ = 0;
   while (!failed_ && read_this_turn_ < kReadBudget && read_once() && parse()) {
   }
@@ -102,9 +91,9 @@ void TcpLink::read() {
 
 // One system call: the rest of the payload to its place, and what follows it to the staging area.
 // False when the socket is empty, or this is the end.
-bool TcpLink::read_once() {
+bool FramedLink::read_once() {
   std::array<iovec, 2> parts;
-  int count = 0;
+  size_t count = 0;
   const size_t direct = payload_left_;
   if (direct > 0 && destination_ != nullptr) {
     parts[0] = {destination_, direct};
@@ -116,12 +105,11 @@ bool TcpLink::read_once() {
   }
   const size_t room = kStaging - staged_end_;
   const bool reaches_end = direct == 0 || parts[0].iov_len == direct;
-  if (reaches_end) parts[static_cast<size_t>(count++)] = {staging_.data() + staged_end_, room};
+  if (reaches_end) parts[count++] = {staging_.data() + staged_end_, room};
   ssize_t got = 0;
   int error = 0;
   const auto receive = [&] {
-    got = count == 1 ? recv(socket_.fd(), parts[0].iov_base, parts[0].iov_len, 0)
-                     : readv(socket_.fd(), parts.data(), count);
+    got = stream_->receive({parts.data(), count});
     error = errno;
   };
   if (!on_thread_ || direct < kLongCopy) {
@@ -160,7 +148,7 @@ bool TcpLink::read_once() {
 
 // Copies of several rails run side by side. False if the link failed meanwhile, or is gone.
 template <typename Call>
-bool TcpLink::without_lock(Call call) {
+bool FramedLink::without_lock(Call call) {
   const std::weak_ptr<bool> alive = alive_;
   receiving_.store(true, std::memory_order_relaxed);
   progress_.without_lock([&] {
@@ -172,16 +160,16 @@ bool TcpLink::without_lock(Call call) {
 
 // Until the rail's thread is out of the kernel, which has the memory that payload goes to. It does
 // not block there, and does not wait for the lock that the caller has.
-void TcpLink::fence() const {
+void FramedLink::fence() const {
   while (receiving_.load(std::memory_order_acquire)) sched_yield();
 }
 
-void TcpLink::drop_incoming() {
+void FramedLink::drop_incoming() {
   fence();
   destination_ = nullptr;
 }
 
-void TcpLink::take_payload(size_t bytes) {
+void FramedLink::take_payload(size_t bytes) {
   payload_left_ -= bytes;
   bodies_read_ += bytes;
   counters_.bytes_received += bytes;
@@ -189,7 +177,7 @@ void TcpLink::take_payload(size_t bytes) {
 }
 
 // Handles all that is complete in the staging area.
-bool TcpLink::parse() {
+bool FramedLink::parse() {
   while (!failed_) {
     if (in_payload_) {
       const size_t bytes = std::min(payload_left_, staged_end_ - staged_begin_);
@@ -213,7 +201,7 @@ bool TcpLink::parse() {
 }
 
 // False when the frame's head, or a control frame's body, is not complete yet.
-bool TcpLink::parse_frame() {
+bool FramedLink::parse_frame() {
   const size_t staged = staged_end_ - staged_begin_;
   if (staged < wire::kFrameHeaderSize) return false;
   const std::byte* head = staging_.data() + staged_begin_;
@@ -235,7 +223,7 @@ bool TcpLink::parse_frame() {
   return true;
 }
 
-bool TcpLink::begin_segment(const wire::FrameHeader& frame, const std::byte* header) {
+bool FramedLink::begin_segment(const wire::FrameHeader& frame, const std::byte* header) {
   const absl::StatusOr<wire::DataHeader> data = wire::decode_data(header, frame.length);
   if (!data.ok()) return fail(data.status());
   const absl::StatusOr<std::byte*> place = owner_->on_segment(*this, frame, *data);
@@ -246,7 +234,7 @@ bool TcpLink::begin_segment(const wire::FrameHeader& frame, const std::byte* hea
   return true;
 }
 
-bool TcpLink::end_of_payload() {
+bool FramedLink::end_of_payload() {
   in_payload_ = false;
   destination_ = nullptr;
   ++received_;
@@ -254,7 +242,7 @@ bool TcpLink::end_of_payload() {
   return true;
 }
 
-absl::Status TcpLink::take_acks(uint64_t acked) {
+absl::Status FramedLink::take_acks(uint64_t acked) {
   if (acked > written_) {
     return absl::InvalidArgumentError(
         absl::StrCat("the peer acknowledges ", acked, " segments of ", written_));
@@ -270,13 +258,13 @@ absl::Status TcpLink::take_acks(uint64_t acked) {
 
 // ---- Writing -----------------------------------------------------------------------------------
 
-void TcpLink::submit(OutSegment& segment) {
+void FramedLink::submit(OutSegment& segment) {
   unacked_.push_back(&segment);
   pending_.push_back(&segment);
   write();
 }
 
-void TcpLink::send(wire::FrameType type, absl::string_view body) {
+void FramedLink::send(wire::FrameType type, absl::string_view body) {
   if (failed_) return;
   // Behind the frame that is partly written and other control frames, ahead of segments.
   OutFrame& frame = append_frame(type, 0, body.size());
@@ -284,17 +272,17 @@ void TcpLink::send(wire::FrameType type, absl::string_view body) {
   write();
 }
 
-void TcpLink::flush_ack() {
+void FramedLink::flush_ack() {
   // Without room it waits, so that a peer that does not read cannot make the queue grow.
   if (!watching_ && (received_ != ack_sent_ || answer_due_)) send(wire::FrameType::kAck, {});
 }
 
-void TcpLink::answer() {
+void FramedLink::answer() {
   answer_due_ = true;
   flush_ack();
 }
 
-TcpLink::OutFrame& TcpLink::append_frame(wire::FrameType type, uint8_t flags, size_t length) {
+FramedLink::OutFrame& FramedLink::append_frame(wire::FrameType type, uint8_t flags, size_t length) {
   OutFrame& frame = frames_.emplace_back();
   wire::FrameHeader header;
   header.type = type;
@@ -309,7 +297,7 @@ TcpLink::OutFrame& TcpLink::append_frame(wire::FrameType type, uint8_t flags, si
   return frame;
 }
 
-void TcpLink::refill() {
+void FramedLink::refill() {
   while (frames_.size() < kFramesAtOnce && !pending_.empty()) {
     OutSegment* segment = pending_.front();
     pending_.pop_front();
@@ -327,7 +315,7 @@ void TcpLink::refill() {
   append_frame(wire::FrameType::kPing, 0, 0).ends_burst = true;
 }
 
-void TcpLink::write() {
+void FramedLink::write() {
   if (writing_ || watching_ || !write_error_.ok() || failed_) return;
   writing_ = true;
   const absl::Cleanup end = [this] { writing_ = false; };
@@ -336,7 +324,7 @@ void TcpLink::write() {
 }
 
 // One system call. False when there is nothing to write, or no room for it.
-bool TcpLink::write_once() {
+bool FramedLink::write_once() {
   if (failed_) return false;
   refill();
   if (frames_.empty()) return false;
@@ -354,7 +342,7 @@ bool TcpLink::write_once() {
     add(frame.head.data(), frame.head_size, skip);
     add(frame.body(), frame.body_size(), skip);
   }
-  const ssize_t sent = transmit({parts.data(), count});
+  const ssize_t sent = stream_->send({parts.data(), count});
   if (sent >= 0) {
     written(static_cast<size_t>(sent));
     return true;
@@ -375,24 +363,7 @@ bool TcpLink::write_once() {
   return false;
 }
 
-// What is short is put together here, which takes less than the kernel does to gather it.
-ssize_t TcpLink::transmit(absl::Span<iovec> parts) const {
-  std::array<std::byte, kShortWrite> whole;
-  size_t bytes = 0;
-  for (const iovec& part : parts) {
-    if (part.iov_len > kShortWrite - bytes) {
-      msghdr message{};
-      message.msg_iov = parts.data();
-      message.msg_iovlen = parts.size();
-      return sendmsg(socket_.fd(), &message, MSG_NOSIGNAL);
-    }
-    std::memcpy(whole.data() + bytes, part.iov_base, part.iov_len);
-    bytes += part.iov_len;
-  }
-  return ::send(socket_.fd(), whole.data(), bytes, MSG_NOSIGNAL);
-}
-
-void TcpLink::written(size_t bytes) {
+void FramedLink::written(size_t bytes) {
   bytes_written_ += bytes;
   while (!frames_.empty()) {
     OutFrame& frame = frames_.front();
@@ -412,77 +383,39 @@ void TcpLink::written(size_t bytes) {
   }
 }
 
-void TcpLink::watch_for_room(bool on) {
+void FramedLink::watch_for_room(bool on) {
   if (watching_ == on || failed_) return;
   watching_ = on;
-  progress_.modify(socket_.fd(), on ? EPOLLIN | EPOLLOUT : EPOLLIN);
+  progress_.modify(stream_->fd(), on ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
 // All queued bytes are counted as bodies, though some may be headers: otherwise a ping that arrives
 // would be progress.
-uint64_t TcpLink::moved() const {
-  return bodies_read_ + bodies_written_ - std::min(bodies_written_, queued());
+uint64_t FramedLink::moved() const {
+  return bodies_read_ + bodies_written_ - std::min(bodies_written_, stream_->queued());
 }
 
-uint64_t TcpLink::queued() const {
-  int bytes = 0;
-  return ioctl(socket_.fd(), SIOCOUTQ, &bytes) == 0 ? static_cast<uint64_t>(bytes) : 0;
-}
-
-Nanos TcpLink::unanswered() const {
-  const tcp_info info = kernel_info(socket_.fd());
-  if (info.tcpi_unacked == 0) return 0;  // it may have closed its window: its process reads nothing
-  return std::max<Nanos>(1, info.tcpi_last_ack_recv * kMillisecond);
-}
-
-size_t TcpLink::largest_packet() const {
-  constexpr size_t kTcpHeader = 20, kTimestamps = 12, kIpv4Header = 20, kIpv6Header = 40;
-  const tcp_info info = kernel_info(socket_.fd());
-  if (info.tcpi_snd_mss == 0) return 0;
-  int family = AF_INET;
-  socklen_t length = sizeof family;
-  getsockopt(socket_.fd(), SOL_SOCKET, SO_DOMAIN, &family, &length);
-  const bool has_timestamps = (info.tcpi_options & TCPI_OPT_TIMESTAMPS) != 0;
-  return info.tcpi_snd_mss + kTcpHeader + (has_timestamps ? kTimestamps : 0) +
-         (family == AF_INET6 ? kIpv6Header : kIpv4Header);
-}
-
-// The mean round trip and four times what it deviates by (RFC 6298, section 2.3); on a path whose
-// queue is full it may deviate by little, and yet double.
-Nanos TcpLink::confirmation_time() const {
-  const tcp_info info = kernel_info(socket_.fd());
-  const Nanos mean = info.tcpi_rtt * kMicrosecond;
-  return mean + std::max(mean, 4 * info.tcpi_rttvar * kMicrosecond);
-}
-
-// What the peer's kernel had twice was not lost.
-Link::Packets TcpLink::packets() const {
-  const tcp_info info = kernel_info(socket_.fd());
-  const uint32_t twice = std::min(info.tcpi_total_retrans, info.tcpi_dsack_dups);
-  return {info.tcpi_data_segs_out, info.tcpi_total_retrans - twice};
-}
-
-void TcpLink::send_burst(int frames) {
+void FramedLink::send_burst(int frames) {
   if (failed_) return;
   burst_left_ = frames;
   burst_end_ = std::numeric_limits<uint64_t>::max();
   write();
 }
 
-void TcpLink::stop() noexcept {
-  if (!failed_) progress_.remove(socket_.fd());
+void FramedLink::stop() noexcept {
+  if (!failed_) progress_.remove(stream_->fd());
   failed_ = true;
   fence();
-  ::shutdown(socket_.fd(), SHUT_RDWR);
+  stream_->stop();
 }
 
-void TcpLink::shut_down() {
+void FramedLink::shut_down() {
   if (failed_ || !write_error_.ok()) return;
   burst_left_ = 0;
   flush_ack();  // the peer would otherwise take for lost what has arrived
   write();
   ended_ = true;
-  ::shutdown(socket_.fd(), SHUT_WR);
+  stream_->finish();
 }
 
-}  // namespace nezha::tcp
+}  // namespace nezha

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/tcp/interface.h"
+#include "common/net/interface.h"
 
 #include <linux/if_addr.h>
 #include <net/if.h>
@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace nezha::tcp {
+namespace nezha::net {
 namespace {
 
 constexpr uint32_t kForever = 0xffffffff;  // a lifetime
@@ -167,4 +167,4 @@ absl::Status no_such_interface(const std::string& interface) {
                                           "' (there are: ", absl::StrJoin(names, ", "), ")"));
 }
 
-}  // namespace nezha::tcp
+}  // namespace nezha::net

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which of an interface's addresses a rail takes, and what the kernel says of loopback.
-#include "transport/tcp/interface.h"
+#include "common/net/interface.h"
 
 #include <string>
 #include <vector>
@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
 
-namespace nezha::tcp {
+namespace nezha::net {
 namespace {
 
 AssignedAddress assigned(const char* text) {
@@ -91,4 +91,4 @@ TEST(LookAt, KnowsLoopbackAndThatAnotherIsNotThere) {
 }
 
 }  // namespace
-}  // namespace nezha::tcp
+}  // namespace nezha::net

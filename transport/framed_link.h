@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link over one TCP connection.
+// A link over one stream of bytes: it frames what it sends (transport/wire.h), and counts what was
+// acknowledged.
 #pragma once
-
-#include <sys/types.h>
-#include <sys/uio.h>
 
 #include <array>
 #include <atomic>
@@ -13,19 +11,19 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "transport/byte_stream.h"
 #include "transport/device.h"
 #include "transport/link.h"
 #include "transport/progress.h"
-#include "transport/tcp/socket.h"
 
-namespace nezha::tcp {
+namespace nezha {
 
-class TcpLink final : public Link, EventHandler {
+class FramedLink final : public Link, EventHandler {
  public:
-  // `socket` is connected and the handshake is over. `counters` outlives the link. The rail's
-  // `thread` may be null: it has none.
-  TcpLink(Progress& progress, Progress::RailThread* thread, Socket socket, RailCounters& counters);
-  ~TcpLink() override;
+  // `counters` outlives the link. The rail's `thread` may be null: it has none.
+  FramedLink(Progress& progress, Progress::RailThread* thread, std::unique_ptr<ByteStream> stream,
+             RailCounters& counters);
+  ~FramedLink() override;
 
   void start(LinkOwner* owner, Rail rail, uint64_t id) override;
   void submit(OutSegment& segment) override;
@@ -34,13 +32,13 @@ class TcpLink final : public Link, EventHandler {
   void answer() override;
   void drop_incoming() override;
   const std::deque<OutSegment*>& unacked() const override { return unacked_; }
-  uint64_t delivered() const override { return bytes_written_ - queued(); }
+  uint64_t delivered() const override { return bytes_written_ - stream_->queued(); }
   uint64_t moved() const override;
-  bool has_arrived() const override { return frames_.empty() && queued() == 0; }
-  Nanos unanswered() const override;
-  size_t largest_packet() const override;
-  Nanos confirmation_time() const override;
-  Packets packets() const override;
+  bool has_arrived() const override { return frames_.empty() && stream_->queued() == 0; }
+  Nanos unanswered() const override { return stream_->unanswered(); }
+  size_t largest_packet() const override { return stream_->largest_packet(); }
+  Nanos confirmation_time() const override { return stream_->confirmation_time(); }
+  Packets packets() const override { return stream_->packets(); }
   void send_burst(int frames) override;
   bool has_burst_arrived() const override { return delivered() >= burst_end_; }
   void stop() noexcept override;
@@ -83,24 +81,21 @@ class TcpLink final : public Link, EventHandler {
   // Writing.
   void write();
   bool write_once();
-  ssize_t transmit(absl::Span<iovec> parts) const;
   void refill();
   OutFrame& append_frame(wire::FrameType type, uint8_t flags, size_t length);
   void written(size_t bytes);
   void watch_for_room(bool on);
-  uint64_t queued() const;      // bytes that were written and the peer's kernel has not confirmed
   bool fail(absl::Status why);  // always false
 
   static constexpr size_t kStaging = 4 << 10;     // bytes read ahead of what has a place
   static constexpr size_t kBin = 64 << 10;        // bytes
-  static constexpr size_t kShortWrite = 2 << 10;  // bytes
   static constexpr size_t kReadBudget = 1 << 20;  // bytes a turn, so that others get theirs
   static constexpr size_t kFramesAtOnce = 8;      // in one system call
   static constexpr size_t kLongCopy = 16 << 10;   // bytes that are worth two turns of the lock
 
   Progress& progress_;
   Progress::RailThread* thread_;
-  Socket socket_;
+  std::unique_ptr<ByteStream> stream_;
   RailCounters& counters_;
   LinkOwner* owner_ = nullptr;
   bool failed_ = false;
@@ -138,4 +133,4 @@ class TcpLink final : public Link, EventHandler {
   absl::Status write_error_;  // it fails for this as soon as what the peer had said is read
 };
 
-}  // namespace nezha::tcp
+}  // namespace nezha

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "transport/tcp/netlink.h"
-#include "transport/tcp/socket.h"
+#include "common/net/netlink.h"
+#include "common/net/socket.h"
 
-namespace nezha::tcp {
+namespace nezha::net {
 
 // An address of an interface.
 struct AssignedAddress {
@@ -66,4 +66,4 @@ absl::StatusOr<Address> interface_address(const std::string& interface, const Ad
 // kNotFound, naming the interfaces that there are.
 absl::Status no_such_interface(const std::string& interface);
 
-}  // namespace nezha::tcp
+}  // namespace nezha::net
