@@ -37,11 +37,9 @@ class ByteStream {
 
   // Bytes that were sent and that the peer's machine has not confirmed.
   virtual uint64_t queued() const = 0;
-  // As Link has them.
-  virtual Nanos unanswered() const = 0;
   virtual size_t largest_packet() const = 0;
-  virtual Nanos confirmation_time() const = 0;
-  virtual Link::Packets packets() const = 0;
+  // As Link has it. FramedLink knows what is `delivered` and `moved`.
+  virtual Link::Health health() const = 0;
 };
 
 }  // namespace nezha

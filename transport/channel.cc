@@ -820,7 +820,7 @@ Nanos Channel::siblings_heard(Rail rail) const {
 void Channel::judge(Rail rail, Nanos time) {
   Port& judged = port(rail);
   const Nanos since = std::exchange(judged.judged_at, time);
-  const Link::Packets packets = judged.link->packets();
+  const Link::Packets packets = judged.link->health().packets;
   const bool is_new = time - judged.up_at < RateTrial::kLongest;
   if (is_new && owner_.device(rail)->trial().has_disturbed(since, time)) {
     judged.loss.pass_over(packets);
@@ -900,8 +900,8 @@ Channel::Watch Channel::watch_links(Nanos time) {
     // that has said nothing while somebody waits.
     if (wanted() && time - watched.pulse.last_heard() > kHousekeeping) ask(rail);
     const bool was_suspected = watched.pulse.is_suspected();
-    const Pulse::State state = watched.pulse.look(*watched.link, scheduler_.waiting_since(rail),
-                                                  siblings_heard(rail), time);
+    const Pulse::State state = watched.pulse.look(
+        watched.link->health(), scheduler_.waiting_since(rail), siblings_heard(rail), time);
     if (state == Pulse::State::kWell) {
       watched.attempt.reset();  // it need not be made anew
       if (watched.pulse.is_asked()) watch = std::max(watch, Watch::kAnswers);

@@ -389,10 +389,14 @@ void FramedLink::watch_for_room(bool on) {
   progress_.modify(stream_->fd(), on ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-// All queued bytes are counted as bodies, though some may be headers: otherwise a ping that arrives
-// would be progress.
-uint64_t FramedLink::moved() const {
-  return bodies_read_ + bodies_written_ - std::min(bodies_written_, stream_->queued());
+Link::Health FramedLink::health() const {
+  const uint64_t queued = stream_->queued();
+  Health health = stream_->health();
+  health.delivered = bytes_written_ - queued;
+  // All queued bytes are counted as bodies, though some may be headers: otherwise a ping that
+  // arrives would be progress.
+  health.moved = bodies_read_ + bodies_written_ - std::min(bodies_written_, queued);
+  return health;
 }
 
 void FramedLink::send_burst(int frames) {

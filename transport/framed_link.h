@@ -32,15 +32,13 @@ class FramedLink final : public Link, EventHandler {
   void answer() override;
   void drop_incoming() override;
   const std::deque<OutSegment*>& unacked() const override { return unacked_; }
-  uint64_t delivered() const override { return bytes_written_ - stream_->queued(); }
-  uint64_t moved() const override;
+  Health health() const override;
   bool has_arrived() const override { return frames_.empty() && stream_->queued() == 0; }
-  Nanos unanswered() const override { return stream_->unanswered(); }
   size_t largest_packet() const override { return stream_->largest_packet(); }
-  Nanos confirmation_time() const override { return stream_->confirmation_time(); }
-  Packets packets() const override { return stream_->packets(); }
   void send_burst(int frames) override;
-  bool has_burst_arrived() const override { return delivered() >= burst_end_; }
+  bool has_burst_arrived() const override {
+    return bytes_written_ - stream_->queued() >= burst_end_;
+  }
   void stop() noexcept override;
   void shut_down() override;
 

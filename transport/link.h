@@ -74,33 +74,35 @@ class Link {
   // The segments that were submitted and not acknowledged, oldest first.
   virtual const std::deque<OutSegment*>& unacked() const = 0;
 
-  // Bytes that the peer's machine has, of all that was sent.
-  virtual uint64_t delivered() const = 0;
-
-  // Grows while the link carries anything but headers: bytes that were read, and bytes written that
-  // the peer's machine has for certain. A large segment on a slow link takes long to be complete.
-  // Pings and acknowledgements are headers alone: a path that loses large frames may pass them.
-  virtual uint64_t moved() const = 0;
-
-  // For how long nothing at all has come from the peer's machine, while it owes a confirmation of
-  // what was sent and reaches it; 0: it owes none. What its process does has no part in that. What
-  // comes need not confirm anything: whether that happens, delivered() shows.
-  virtual Nanos unanswered() const = 0;
-
-  // Bytes of the largest packets that the link sends; 0: not known.
-  virtual size_t largest_packet() const { return 0; }
-
-  // How long it may take to confirm what is sent now, by how long that took of late; 0: it does so
-  // at once.
-  virtual Nanos confirmation_time() const { return 0; }
-
   // What the link has sent since it was made, and how much of it was lost on the way and had to be
-  // sent again; of a kind of link that cannot tell, nothing.
+  // sent again.
   struct Packets {
     uint64_t sent = 0;
     uint64_t lost = 0;
   };
-  virtual Packets packets() const { return {}; }
+
+  // How the link is, as of now. What a kind of link cannot tell is as it is here.
+  struct Health {
+    // Bytes that the peer's machine has, of all that was sent.
+    uint64_t delivered = 0;
+    // Grows while the link carries anything but headers: bytes that were read, and bytes written
+    // that the peer's machine has for certain. A large segment on a slow link takes long to be
+    // complete. Pings and acknowledgements are headers alone: a path that loses large frames may
+    // pass them.
+    uint64_t moved = 0;
+    // For how long nothing at all has come from the peer's machine, while it owes a confirmation of
+    // what was sent and reaches it; 0: it owes none. What its process does has no part in that.
+    // What comes need not confirm anything: whether that happens, `delivered` shows.
+    Nanos unanswered = 0;
+    // How long it may take to confirm what is sent now, by how long that took of late; 0: it does
+    // so at once.
+    Nanos confirmation_time = 0;
+    Packets packets;
+  };
+  virtual Health health() const = 0;
+
+  // Bytes of the largest packets that the link sends; 0: not known.
+  virtual size_t largest_packet() const { return 0; }
 
   // Sends kFiller frames and at last a kPing, so many in all, as fast as the network takes them.
   // What else is sent goes ahead of those that were not begun.

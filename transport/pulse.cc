@@ -14,9 +14,9 @@ void Pulse::begin(Nanos time, Nanos still_since) {
 
 // Small frames after a pause are confirmed fast, whatever the next train takes: what was slow is
 // forgotten within seconds only.
-void Pulse::grant(const Link& link, Nanos time) {
+void Pulse::grant(Nanos confirmation_time, Nanos time) {
   granted_ -= (time - std::exchange(granted_at_, time)) / 50;
-  granted_ = std::max(granted_, link.confirmation_time());
+  granted_ = std::max(granted_, confirmation_time);
   if (moved_ < kUnknownBytes) granted_ = std::max(granted_, kUnknown);
   granted_ = std::min(granted_, kMostGranted);
 }
@@ -39,24 +39,23 @@ Pulse::Trouble Pulse::find_trouble(Nanos owed, Nanos mute, Nanos asked, Nanos ti
   return is_new ? Trouble::kLargeFrames : Trouble::kProcess;
 }
 
-Pulse::State Pulse::look(const Link& link, Nanos waiting_since, Nanos siblings_heard, Nanos time) {
-  if (const uint64_t moved = link.moved(); moved > moved_) {
-    moved_ = moved;
+Pulse::State Pulse::look(const Link::Health& link, Nanos waiting_since, Nanos siblings_heard,
+                         Nanos time) {
+  if (link.moved > moved_) {
+    moved_ = link.moved;
     moved_at_ = time;
   }
-  const uint64_t delivered = link.delivered();
-  const Nanos unanswered = link.unanswered();
-  if (unanswered == 0) {
+  if (link.unanswered == 0) {
     owed_since_ = 0;
-  } else if (owed_since_ == 0 || delivered != delivered_) {
+  } else if (owed_since_ == 0 || link.delivered != delivered_) {
     owed_since_ = time;
   }
-  delivered_ = delivered;
-  grant(link, time);
+  delivered_ = link.delivered;
+  grant(link.confirmation_time, time);
   const Nanos owed = owed_since_ == 0 ? 0 : time - owed_since_;
   // What was sent first after a pause is owed for less long than nothing was heard. A machine that
   // says anything is not silent, and a frame that was lost is sent again: that may take longer.
-  const Nanos mute = std::min(unanswered, owed);
+  const Nanos mute = std::min(link.unanswered, owed);
   const Nanos machine = std::max<Nanos>(0, mute - granted_);
 
   Nanos since = waiting_since;

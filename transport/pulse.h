@@ -69,7 +69,7 @@ class Pulse {
   // To be called every few tens of milliseconds while anything is expected. `waiting_since`: since
   // when segments that were sent make no progress; 0: there are none. `siblings_heard`: when
   // anything last came by another link to the peer.
-  State look(const Link& link, Nanos waiting_since, Nanos siblings_heard, Nanos time);
+  State look(const Link::Health& link, Nanos waiting_since, Nanos siblings_heard, Nanos time);
 
   bool is_asked() const { return asked_at_ != 0; }
   Nanos last_heard() const { return last_heard_; }
@@ -81,7 +81,7 @@ class Pulse {
   Nanos still_since() const { return still_since_; }
 
  private:
-  void grant(const Link& link, Nanos time);
+  void grant(Nanos confirmation_time, Nanos time);
   Trouble find_trouble(Nanos owed, Nanos mute, Nanos asked, Nanos time) const;
 
   Nanos begun_at_ = 0;
@@ -92,9 +92,9 @@ class Pulse {
   Nanos suspected_at_ = 0;
   Nanos vouched_at_ = 0;  // the peer was seen to answer by another link after that
   Nanos silence_ = 0;
-  uint64_t moved_ = 0;      // Link::moved, when last looked at
+  uint64_t moved_ = 0;      // Link::Health::moved, when last looked at
   Nanos moved_at_ = 0;      // when that was seen to have grown
-  uint64_t delivered_ = 0;  // Link::delivered, likewise
+  uint64_t delivered_ = 0;  // Link::Health::delivered, likewise
   Nanos owed_since_ = 0;    // the peer's machine has confirmed nothing since, though it should
   Trouble trouble_ = Trouble::kNone;
   Nanos still_since_ = 0;  // 0: no trouble

@@ -54,12 +54,6 @@ uint64_t TcpStream::queued() const {
   return ioctl(socket_.fd(), SIOCOUTQ, &bytes) == 0 ? static_cast<uint64_t>(bytes) : 0;
 }
 
-Nanos TcpStream::unanswered() const {
-  const tcp_info info = kernel_info(socket_.fd());
-  if (info.tcpi_unacked == 0) return 0;  // it may have closed its window: its process reads nothing
-  return std::max<Nanos>(1, info.tcpi_last_ack_recv * kMillisecond);
-}
-
 size_t TcpStream::largest_packet() const {
   constexpr size_t kTcpHeader = 20, kTimestamps = 12, kIpv4Header = 20, kIpv6Header = 40;
   const tcp_info info = kernel_info(socket_.fd());
@@ -72,19 +66,21 @@ size_t TcpStream::largest_packet() const {
          (family == AF_INET6 ? kIpv6Header : kIpv4Header);
 }
 
-// The mean round trip and four times what it deviates by (RFC 6298, section 2.3); on a path whose
-// queue is full it may deviate by little, and yet double.
-Nanos TcpStream::confirmation_time() const {
+Link::Health TcpStream::health() const {
   const tcp_info info = kernel_info(socket_.fd());
+  Link::Health health;
+  // If nothing is in flight the peer may have closed its window: its process reads nothing.
+  if (info.tcpi_unacked != 0) {
+    health.unanswered = std::max<Nanos>(1, info.tcpi_last_ack_recv * kMillisecond);
+  }
+  // The mean round trip and four times what it deviates by (RFC 6298, section 2.3); on a path whose
+  // queue is full it may deviate by little, and yet double.
   const Nanos mean = info.tcpi_rtt * kMicrosecond;
-  return mean + std::max(mean, 4 * info.tcpi_rttvar * kMicrosecond);
-}
-
-// What the peer's kernel had twice was not lost.
-Link::Packets TcpStream::packets() const {
-  const tcp_info info = kernel_info(socket_.fd());
+  health.confirmation_time = mean + std::max(mean, 4 * info.tcpi_rttvar * kMicrosecond);
+  // What the peer's kernel had twice was not lost.
   const uint32_t twice = std::min(info.tcpi_total_retrans, info.tcpi_dsack_dups);
-  return {info.tcpi_data_segs_out, info.tcpi_total_retrans - twice};
+  health.packets = {info.tcpi_data_segs_out, info.tcpi_total_retrans - twice};
+  return health;
 }
 
 }  // namespace nezha::tcp

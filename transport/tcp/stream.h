@@ -19,10 +19,8 @@ class TcpStream final : public ByteStream {
   void finish() override;
   void abandon() override { net::reset_on_close(socket_.fd()); }
   uint64_t queued() const override;
-  Nanos unanswered() const override;
   size_t largest_packet() const override;
-  Nanos confirmation_time() const override;
-  Link::Packets packets() const override;
+  Link::Health health() const override;
 
  private:
   static constexpr size_t kShortWrite = 2 << 10;  // bytes

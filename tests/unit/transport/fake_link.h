@@ -76,11 +76,14 @@ class FakeLink final : public Link {
   void answer() override { send(wire::FrameType::kAck, {}); }
   void drop_incoming() override { destination_ = nullptr; }
   const std::deque<OutSegment*>& unacked() const override { return unacked_; }
-  uint64_t delivered() const override { return moved_; }
-  uint64_t moved() const override { return moved_; }
-  Nanos unanswered() const override { return here().unanswered; }
+  Health health() const override {
+    return {.delivered = moved_,
+            .moved = moved_,
+            .unanswered = here().unanswered,
+            .confirmation_time = 0,
+            .packets = here().packets};
+  }
   size_t largest_packet() const override { return 1500; }
-  Packets packets() const override { return here().packets; }
   void send_burst(int frames) override {
     here().burst_frames += frames;
     here().has_burst_at = now() + here().burst_takes;

@@ -48,10 +48,8 @@ class SlowStream final : public ByteStream {
   void finish() override {}
   void abandon() override {}
   uint64_t queued() const override { return out_->size(); }
-  Nanos unanswered() const override { return 0; }
   size_t largest_packet() const override { return 0; }
-  Nanos confirmation_time() const override { return 0; }
-  Link::Packets packets() const override { return {}; }
+  Link::Health health() const override { return {}; }
 
  private:
   // As many bytes as it likes now, and at most `most`.

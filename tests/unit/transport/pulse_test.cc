@@ -3,20 +3,17 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/unit/transport/recording_link.h"
-
 namespace nezha {
 namespace {
 
 using State = Pulse::State;
 using Trouble = Pulse::Trouble;
-using testing::RecordingLink;
 
 class PulseTest : public ::testing::Test {
  protected:
   PulseTest() {
     pulse_.begin(time_);
-    link_.bytes_moved = Pulse::kUnknownBytes;
+    link_.moved = Pulse::kUnknownBytes;
     look();
     time_ += 10 * kSecond;  // what it was granted while it was unknown is forgotten
     look();
@@ -35,7 +32,7 @@ class PulseTest : public ::testing::Test {
     return pulse_.look(link_, waiting_since, sibling_answers ? time_ : 0, time_);
   }
 
-  RecordingLink link_;
+  Link::Health link_;
   Pulse pulse_;
   Nanos time_ = 100 * kSecond;
 };
@@ -43,7 +40,7 @@ class PulseTest : public ::testing::Test {
 TEST_F(PulseTest, NothingIsExpectedOfAnIdleLink) { EXPECT_EQ(lasts(State::kWell), kSecond); }
 
 TEST_F(PulseTest, AMachineThatConfirmsNothingIsSuspectedAndThenDead) {
-  link_.quiet = kSecond;  // it was idle before
+  link_.unanswered = kSecond;  // it was idle before
   EXPECT_EQ(lasts(State::kWell), Pulse::kMachineSuspected);
   EXPECT_TRUE(pulse_.is_suspected());
   EXPECT_EQ(lasts(State::kSuspected), Pulse::kMachineDead - Pulse::kMachineSuspected);
@@ -53,11 +50,11 @@ TEST_F(PulseTest, AMachineThatConfirmsNothingIsSuspectedAndThenDead) {
 // A shaper of 2 Mbit/s lets 22 frames pass as one, after 130 ms.
 TEST_F(PulseTest, WhatConfirmationsTakeIsGranted) {
   const Nanos train = 130 * kMillisecond;
-  link_.confirms_within = train;
+  link_.confirmation_time = train;
   look();
-  link_.confirms_within = 0;  // of small frames since
+  link_.confirmation_time = 0;  // of small frames since
   time_ += kSecond / 10;
-  link_.quiet = kSecond;
+  link_.unanswered = kSecond;
   const Nanos granted = train - kSecond / 10 / 50;
   const Nanos well = lasts(State::kWell);
   EXPECT_GT(well, granted + Pulse::kMachineSuspected - 10 * kMillisecond);
@@ -68,22 +65,22 @@ TEST_F(PulseTest, WhatConfirmationsTakeIsGranted) {
 }
 
 TEST_F(PulseTest, OneOfALinkThatHasMovedLittleIsNotKnown) {
-  link_.bytes_moved = 0;
+  link_.moved = 0;
   pulse_.begin(time_);
-  link_.quiet = kSecond;
+  link_.unanswered = kSecond;
   EXPECT_EQ(lasts(State::kWell), Pulse::kUnknown + Pulse::kMachineSuspected);
 }
 
 TEST_F(PulseTest, NoMoreThanSoMuchIsGranted) {
-  link_.confirms_within = 10 * kSecond;
-  link_.quiet = kSecond;
+  link_.confirmation_time = 10 * kSecond;
+  link_.unanswered = kSecond;
   EXPECT_EQ(lasts(State::kWell), Pulse::kMostGranted + Pulse::kMachineSuspected);
 }
 
 TEST_F(PulseTest, AMachineThatConfirmsSomethingIsWell) {
-  link_.quiet = kSecond;
+  link_.unanswered = kSecond;
   for (int i = 0; i < 100; ++i, time_ += 40 * kMillisecond) {  // as the kernel may wait with it
-    ++link_.bytes_delivered;
+    ++link_.delivered;
     EXPECT_EQ(look(), State::kWell);
   }
 }
@@ -94,7 +91,7 @@ TEST_F(PulseTest, AMachineThatSpeaksAndConfirmsNothingIsNoProgress) {
   const Nanos asked_at = time_;
   State state = State::kWell;
   for (; state != State::kDead && time_ - asked_at < kSecond; time_ += 5 * kMillisecond) {
-    link_.quiet = kMillisecond;
+    link_.unanswered = kMillisecond;
     pulse_.heard(time_, /*is_answer=*/false);
     state = look();
   }
@@ -107,7 +104,7 @@ TEST_F(PulseTest, QuestionsThatArriveAreNoAnswers) {
   const Nanos asked_at = time_;
   State state = State::kWell;
   for (; state != State::kDead && time_ - asked_at < kSecond; time_ += 5 * kMillisecond) {
-    ++link_.bytes_delivered;
+    ++link_.delivered;
     pulse_.heard(time_, /*is_answer=*/false);
     state = look();
   }
@@ -118,13 +115,13 @@ TEST_F(PulseTest, QuestionsThatArriveAreNoAnswers) {
 TEST_F(PulseTest, AnAnswerMayWaitBehindWhatMoves) {
   pulse_.asked(time_);
   for (int i = 0; i < 100; ++i, time_ += 25 * kMillisecond) {
-    ++link_.bytes_moved;
+    ++link_.moved;
     EXPECT_EQ(look(), State::kWell);
   }
 }
 
 TEST_F(PulseTest, AMachineThatSaysNothingIsTheTrouble) {
-  link_.quiet = kSecond;
+  link_.unanswered = kSecond;
   lasts(State::kWell);
   EXPECT_EQ(pulse_.trouble(), Trouble::kNone);
   lasts(State::kSuspected);
@@ -135,8 +132,8 @@ TEST_F(PulseTest, AHandshakeIsAllThatPassesWhereALinkMadeAnewStandsStillAgain) {
   for (const bool is_sending : {true, false}) {
     const Nanos still_since = time_ - 5 * kSecond;
     pulse_.begin(time_, still_since);
-    link_.bytes_delivered = 0;
-    link_.quiet = is_sending ? 10 * kSecond : 0;
+    link_.delivered = 0;
+    link_.unanswered = is_sending ? 10 * kSecond : 0;
     pulse_.asked(time_);
     look();
     time_ += 5 * kMillisecond;
@@ -144,7 +141,7 @@ TEST_F(PulseTest, AHandshakeIsAllThatPassesWhereALinkMadeAnewStandsStillAgain) {
     EXPECT_EQ(pulse_.trouble(), Trouble::kLargeFrames) << is_sending;
     EXPECT_EQ(pulse_.still_since(), still_since);
     // Now it carries what is large, and the peer's process has answered.
-    link_.bytes_delivered = Pulse::kLittleBytes;
+    link_.delivered = Pulse::kLittleBytes;
     pulse_.heard(time_, /*is_answer=*/true);
     look();
     EXPECT_EQ(pulse_.trouble(), Trouble::kNone);
@@ -169,13 +166,13 @@ TEST_F(PulseTest, SegmentsThatAreNotAcknowledgedAreAQuestion) {
 
 TEST_F(PulseTest, NothingDiesWhileThePeerIsSilentByAllLinks) {
   pulse_.asked(time_);
-  link_.quiet = kSecond;
+  link_.unanswered = kSecond;
   lasts(State::kWell, false);
   EXPECT_EQ(lasts(State::kSuspected, false), kSecond);
   // It answers by one link before it does by the other.
   EXPECT_EQ(look(), State::kSuspected);
   pulse_.heard(time_, true);
-  link_.quiet = 0;
+  link_.unanswered = 0;
   EXPECT_EQ(lasts(State::kWell), kSecond);
 }
 

@@ -17,17 +17,11 @@ class RecordingLink : public Link {
   void answer() override {}
   void drop_incoming() override {}
   const std::deque<OutSegment*>& unacked() const override { return unacked_segments; }
-  uint64_t delivered() const override { return bytes_delivered; }
-  uint64_t moved() const override { return bytes_moved; }
-  Nanos unanswered() const override { return quiet; }
-  Nanos confirmation_time() const override { return confirms_within; }
+  Health health() const override { return state; }
   void shut_down() override {}
 
   std::deque<OutSegment*> unacked_segments;
-  uint64_t bytes_delivered = 0;
-  uint64_t bytes_moved = 0;
-  Nanos quiet = 0;  // the peer's machine
-  Nanos confirms_within = 0;
+  Health state;
 };
 
 }  // namespace nezha::testing

@@ -121,30 +121,31 @@ class TcpLinkTest : public ::testing::Test {
 
 TEST_F(TcpLinkTest, APingThatArrivesIsDeliveredAndMovesNothing) {
   locked([&] { link_->send(wire::FrameType::kPing, {}); });
-  EXPECT_TRUE(comes_true([&] { return link_->delivered() == wire::kFrameHeaderSize; }));
-  EXPECT_EQ(locked([&] { return link_->moved(); }), 0u);
+  EXPECT_TRUE(comes_true([&] { return link_->health().delivered == wire::kFrameHeaderSize; }));
+  EXPECT_EQ(locked([&] { return link_->health().moved; }), 0u);
 }
 
 TEST_F(TcpLinkTest, APingThatComesMovesNothing) {
   say(wire::FrameType::kPing, 0);
   EXPECT_TRUE(comes_true([&] { return owner_.frames == 1; }));
-  EXPECT_EQ(locked([&] { return link_->moved(); }), 0u);
+  EXPECT_EQ(locked([&] { return link_->health().moved; }), 0u);
   say(wire::FrameType::kFiller, 100);
   EXPECT_TRUE(comes_true([&] { return owner_.frames == 2; }));
-  EXPECT_EQ(locked([&] { return link_->moved(); }), 100u);
+  EXPECT_EQ(locked([&] { return link_->health().moved; }), 100u);
 }
 
 TEST_F(TcpLinkTest, ASegmentThatThePeersMachineHasHasMoved) {
   submit(1000);
-  EXPECT_TRUE(comes_true([&] { return link_->moved() == 1000; }));
+  EXPECT_TRUE(comes_true([&] { return link_->health().moved == 1000; }));
 }
 
 TEST_F(TcpLinkTest, WhatWaitsForThePeerToReadHasNotMoved) {
   submit(kBeyondBuffers);
-  EXPECT_TRUE(comes_true([&] { return link_->unanswered() == 0; })) << "its machine owes nothing";
-  EXPECT_LT(locked([&] { return link_->moved(); }), kBeyondBuffers);
+  EXPECT_TRUE(comes_true([&] { return link_->health().unanswered == 0; }))
+      << "its machine owes nothing";
+  EXPECT_LT(locked([&] { return link_->health().moved; }), kBeyondBuffers);
   read(wire::kFrameHeaderSize + wire::kDataHeaderSize + kBeyondBuffers);
-  EXPECT_TRUE(comes_true([&] { return link_->moved() == kBeyondBuffers; }));
+  EXPECT_TRUE(comes_true([&] { return link_->health().moved == kBeyondBuffers; }));
 }
 
 // Two that ask each other would both wait for ever, if each took the other's question for an
