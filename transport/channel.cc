@@ -71,19 +71,17 @@ void Channel::set_peer(std::string description, const UniqueId& job,
 // ---- The contexts that both are in -------------------------------------------------------------
 
 void Channel::join(const UniqueId& job) {
-  if (find(job) != nullptr) return;
-  jobs_.push_back({job});
-  tell_of_jobs();
+  if (contexts_.enter(job)) tell_of_contexts();
 }
 
-void Channel::tell_of_jobs() {
+void Channel::tell_of_contexts() {
   Link* link = best_link();
   if (link == nullptr) return;
-  for (Job& job : jobs_) {
-    if (!job.is_untold || job.closing || job.left) continue;
-    if (owner_.membership(job.id) != Membership::kMember) continue;
-    job.is_untold = false;
-    link->send(wire::FrameType::kJoin, wire::encode_id(job.id));
+  const auto is_member = [this](const UniqueId& id) {
+    return owner_.membership(id) == Membership::kMember;
+  };
+  for (const UniqueId& id : contexts_.take_untold(is_member)) {
+    link->send(wire::FrameType::kJoin, wire::encode_id(id));
   }
 }
 
@@ -91,67 +89,34 @@ void Channel::tell_of_jobs() {
 // the peer is told then.
 void Channel::on_joined(const UniqueId& job) {
   const Membership here = owner_.membership(job);
-  if (find(job) == nullptr) {
-    if (jobs_.size() >= kMaxJobs && here != Membership::kMember) return;
-    jobs_.push_back({job, /*is_untold=*/false});
-  }
+  contexts_.peer_entered(job, here == Membership::kMember);
   if (here == Membership::kLeft) leave(job);
   for (const wire::Abort& abort : owner_.aborts()) {
     if (abort.context == job) send_abort(abort);
   }
 }
 
-const Channel::Job* Channel::find(const UniqueId& job) const {
-  const auto found =
-      std::find_if(jobs_.begin(), jobs_.end(), [&](const Job& each) { return each.id == job; });
-  return found == jobs_.end() ? nullptr : &*found;
-}
-
-// Each attempt names another: the peer may have closed one of them already.
-const Channel::Job* Channel::next_job(uint32_t turn) const {
-  for (size_t i = 0; i < jobs_.size(); ++i) {
-    const Job& job = jobs_[(turn + i) % jobs_.size()];
-    if (!job.left) return &job;
-  }
-  return nullptr;
-}
-
 void Channel::leave(const UniqueId& job) {
   inbox_.close_context(job.low);
-  for (Job& each : jobs_) each.closing |= each.id == job;
+  contexts_.close(job);
   finish_leaving();
 }
 
 void Channel::finish_leaving() {
-  for (size_t i = 0; i < jobs_.size();) {
-    const Job job = jobs_[i];
-    const auto is_its = [&](uint64_t context) { return context == job.id.low; };
-    if (!job.closing || outbox_.pending_of(is_its)) {
-      ++i;
-      continue;
-    }
-    jobs_.erase(jobs_.begin() + static_cast<ptrdiff_t>(i));
-    if (job.left) continue;
+  const auto is_pending = [this](uint64_t context) {
+    return outbox_.pending_of([context](uint64_t of) { return of == context; });
+  };
+  for (const UniqueId& id : contexts_.end_closed(is_pending)) {
     for (Port& each : ports_) {
       if (each.link != nullptr) each.link->flush_ack();  // the peer may wait for no more than that
     }
-    std::erase(closed_, job.id);
-    if (closed_.size() == kMaxClosed) closed_.pop_front();
-    closed_.push_back(job.id);
-    send_leave(job.id);
+    send_leave(id);
   }
 }
 
 void Channel::on_left(const UniqueId& job) {
-  // This process may come to speak in that context only later.
-  if (jobs_.size() < kMaxJobs) join(job);
-  for (Job& each : jobs_) each.left |= each.id == job;
+  contexts_.peer_left(job);
   inbox_.fail_context(job.low, left_error());
-}
-
-bool Channel::has_left(uint64_t context) const {
-  return std::any_of(jobs_.begin(), jobs_.end(),
-                     [&](const Job& job) { return job.left && job.id.low == context; });
 }
 
 absl::Status Channel::left_error() const {
@@ -375,8 +340,7 @@ void Channel::drop_incoming(Rail rail) {
 
 // By every link, as goodbyes go: who reads one by any of them has read this before.
 void Channel::send_abort(const wire::Abort& abort) {
-  const bool was_in = std::find(closed_.begin(), closed_.end(), abort.context) != closed_.end();
-  if (!is_in(abort.context) && !was_in) return;
+  if (!is_in(abort.context) && !contexts_.is_closed(abort.context)) return;
   for (Port& each : ports_) {
     if (each.link != nullptr) each.link->send(wire::FrameType::kAbort, wire::encode(abort));
   }
@@ -393,8 +357,8 @@ void Channel::send_leave(const UniqueId& job) {
 // What went by a link that died may have been lost, and who connects has heard nothing yet.
 void Channel::repeat_news() {
   for (const wire::Abort& abort : owner_.aborts()) send_abort(abort);
-  for (const UniqueId& job : closed_) send_leave(job);
-  tell_of_jobs();
+  for (const UniqueId& job : contexts_.closed()) send_leave(job);
+  tell_of_contexts();
 }
 
 void Channel::send_roll_call(const wire::RollCall& call) {
@@ -440,7 +404,8 @@ bool Channel::is_last_resort() const {
 void Channel::connect(Rail rail) {
   Port& to = port(rail);
   Device* device = owner_.device(rail);
-  const Job* job = next_job(to.generation + 1);
+  // Each attempt names another: the peer may have closed one of them already.
+  const UniqueId* job = contexts_.next(to.generation + 1);
   if (device == nullptr || !device->carrier() || job == nullptr) return;
   const auto address = addresses_.find(device->name());
   if (address == addresses_.end()) return;
@@ -448,7 +413,7 @@ void Channel::connect(Rail rail) {
   to.attempt_at = now();
   to.attempt_id = UniqueId::random().low;
   wire::Hello hello;
-  hello.job = to.attempt_job = job->id;
+  hello.job = to.attempt_job = *job;
   hello.source = owner_.process();
   hello.target = peer_;
   hello.link_id = to.attempt_id;
@@ -470,7 +435,7 @@ void Channel::on_connected(Rail rail, absl::StatusOr<std::unique_ptr<Link>> link
   const bool is_answer = absl::IsAlreadyExists(why) || absl::IsNotFound(why);
   if (why.ok() || is_answer) to.refusals.answered();
   if (why.ok()) {
-    for (Job& job : jobs_) job.is_untold &= job.id != to.attempt_job;
+    contexts_.told(to.attempt_job);
     const uint64_t replaced = to.link == nullptr ? 0 : to.link->id();
     const uint32_t lost_packet = this->lost_packet(to);
     const std::string trouble = to.link == nullptr ? "" : trouble_of(to, false);
@@ -584,7 +549,7 @@ bool Channel::drop_link(Rail rail, const absl::Status& why, bool tell_peer) {
   scheduler_.link_down(rail, orphans);
   device->trial().lost(id);
   dead.link.reset();  // the fence: from here on it neither reads nor writes
-  for (Job& job : jobs_) job.is_untold = true;
+  contexts_.tell_again();
   trace_step("down {:x}", id);
   inbox_.link_gone(rail);
   device->counters().segments_resent += outbox_.resend(orphans);
@@ -609,7 +574,7 @@ bool Channel::drop_link(Rail rail, const absl::Status& why, bool tell_peer) {
   }
   repeat_news();
   inbox_.grant_again();
-  if (scheduler_.up() == 0 && !peer_left_ && has_open_job()) lost_at_ = now();
+  if (scheduler_.up() == 0 && !peer_left_ && has_open_context()) lost_at_ = now();
   pump_soon();
   return true;
 }
@@ -736,12 +701,6 @@ std::string Channel::trouble_of(const Port& port, bool with_time) {
   return "";
 }
 
-// A context that both are in, as far as either has said.
-bool Channel::has_open_job() const {
-  return std::any_of(jobs_.begin(), jobs_.end(),
-                     [](const Job& job) { return !job.left && !job.closing; });
-}
-
 bool Channel::is_broken(uint64_t context) const {
   const auto& aborts = owner_.aborts();
   return std::any_of(aborts.begin(), aborts.end(),
@@ -776,9 +735,7 @@ void Channel::fail_soon() {
     inbox_.fail(failure_);
     outbox_.fail(failure_);
     if (peer_left_) return;
-    for (const Job& job : std::vector<Job>(jobs_)) {
-      if (!job.left && !job.closing) owner_.on_peer_gone(job.id, failure_);
-    }
+    for (const UniqueId& id : contexts_.open()) owner_.on_peer_gone(id, failure_);
   });
 }
 
@@ -998,9 +955,7 @@ void Channel::on_link_down(const Link& by, const wire::LinkDown& down) {
 // and a context is well.
 bool Channel::is_missed() const {
   return !addresses_.empty() && !failed() && !peer_left_ && !is_leaving_ &&
-         std::any_of(jobs_.begin(), jobs_.end(), [this](const Job& job) {
-           return !job.left && !job.closing && !is_broken(job.id.low);
-         });
+         contexts_.has_open([this](const UniqueId& id) { return !is_broken(id.low); });
 }
 
 Nanos Channel::missing_since(Rail rail) const {
@@ -1037,7 +992,7 @@ void Channel::tell_of_outages(Nanos time) {
 // What was sent for a context that broke is nobody's need, but why it broke is: the sockets of a
 // process that has not read all that came lose what they have yet to send.
 bool Channel::drained() const {
-  const bool reachable = up() != 0 || next_job(0) != nullptr;
+  const bool reachable = up() != 0 || contexts_.next(0) != nullptr;
   if (failed() || peer_left_ || !reachable) return true;
   if (is_bursting()) return false;  // a goodbye would wait behind it
   if (is_connecting()) return false;

@@ -25,6 +25,7 @@
 #include "transport/refusals.h"
 #include "transport/retry.h"
 #include "transport/scheduler.h"
+#include "transport/shared_contexts.h"
 
 namespace nezha {
 
@@ -92,7 +93,7 @@ class Channel final : LinkOwner, InboxOwner {
   // The context of that id is closed here: what comes for it is dropped. The peer is told once it
   // has acknowledged all that was sent for it; until then connections are made in its name.
   void leave(const UniqueId& job);
-  bool is_in(const UniqueId& job) const { return find(job) != nullptr; }
+  bool is_in(const UniqueId& job) const { return contexts_.contains(job); }
 
   // Tells the peer that a context is broken, if the two are connected and both in it.
   void send_abort(const wire::Abort& abort);
@@ -137,7 +138,7 @@ class Channel final : LinkOwner, InboxOwner {
   bool is_silent() const;
 
   // Whether the peer has closed that context, and the error that says so.
-  bool has_left(uint64_t context) const;
+  bool has_left(uint64_t context) const { return contexts_.has_left(context); }
   // Whether the peer has closed that context, or has said goodbye. A goodbye alone fails nothing:
   // messages may still be on their way by other links.
   bool has_left_in_order(uint64_t context) const { return peer_left_ || has_left(context); }
@@ -205,24 +206,12 @@ class Channel final : LinkOwner, InboxOwner {
   void send_grant(uint64_t number, Rail rail) override;
   void drop_incoming(Rail rail) override;
 
-  // A context that both are in.
-  struct Job {
-    UniqueId id;
-    bool is_untold = true;  // the peer has yet to hear that this process is in it
-    bool closing = false;   // here; the peer has not acknowledged all of it
-    bool left = false;      // the peer has closed it
-  };
-  static constexpr size_t kMaxJobs = 256;  // that a peer may make this end remember
-  static constexpr size_t kMaxClosed = 64;
-
   Port& port(Rail rail) { return ports_[static_cast<size_t>(rail)]; }
   const Port& port(Rail rail) const { return ports_[static_cast<size_t>(rail)]; }
   // Whether there is anything to look after.
-  bool wanted() const { return (lost_at_ != 0 && has_open_job()) || in_use(); }
+  bool wanted() const { return (lost_at_ != 0 && has_open_context()) || in_use(); }
   bool in_use() const { return outbox_.wanted() || inbox_.wanted() || outbox_.pending(); }
-  const Job* find(const UniqueId& job) const;
-  const Job* next_job(uint32_t turn) const;  // to connect for; null: there is none
-  void tell_of_jobs();
+  void tell_of_contexts();
   void on_joined(const UniqueId& job);
   void finish_leaving();
   void on_left(const UniqueId& job);
@@ -246,7 +235,9 @@ class Channel final : LinkOwner, InboxOwner {
   std::string state_of(Rail rail) const;
   void tell_of_outages(Nanos time);
   bool is_missed() const;
-  bool has_open_job() const;
+  bool has_open_context() const {
+    return contexts_.has_open([](const UniqueId&) { return true; });
+  }
   bool is_broken(uint64_t context) const;
   void fail(const absl::Status& why);
   void fail_soon();
@@ -277,8 +268,7 @@ class Channel final : LinkOwner, InboxOwner {
 
   ChannelOwner& owner_;
   UniqueId peer_;
-  std::vector<Job> jobs_;        // that both are, or were just, in
-  std::deque<UniqueId> closed_;  // those closed here, lately
+  SharedContexts contexts_;
   std::string description_;
   bool is_described_ = false;  // by set_peer(); until then nothing but its process is known
   std::map<std::string, std::string> addresses_;
