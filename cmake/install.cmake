@@ -5,6 +5,10 @@ include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/nezha)
 install(TARGETS nezha EXPORT nezha)
 install(TARGETS nezha_gloo)  # to be preloaded: nothing links it
+# The project that takes the place of Horovod's third_party/gloo, with all that it is compiled of.
+set(horovod_dir ${CMAKE_INSTALL_DATADIR}/nezha/horovod)
+install(DIRECTORY interop/horovod/ DESTINATION ${horovod_dir})
+install(DIRECTORY interop/takeover DESTINATION ${horovod_dir}/interop)
 install(DIRECTORY include/nezha DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h)
 install(EXPORT nezha NAMESPACE nezha:: FILE nezha-targets.cmake DESTINATION ${package_dir})
 

@@ -7,12 +7,12 @@
 #include <link.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 
 #include "common/log.h"
-#include "interop/preload/original.h"
+#include "interop/takeover/original.h"
+#include "interop/takeover/rails.h"
 
 namespace nezha::preload {
 namespace {
@@ -33,12 +33,11 @@ bool is_torch_with_its_own_gloo() {
   std::string torch;
   if (dl_iterate_phdr(&find_torch, &torch) == 0) return false;
   void* const library = dlopen(torch.c_str(), RTLD_LAZY | RTLD_NOLOAD);
-  return library != nullptr && dlsym(library, kCreateDevice) == nullptr;
+  return library != nullptr && dlsym(library, takeover::kCreateDevice) == nullptr;
 }
 
 __attribute__((destructor)) void tell_if_unused() {
-  const char* rails = std::getenv("NEZHA_RAILS");
-  if (is_used || rails == nullptr || *rails == '\0') return;
+  if (is_used || !takeover::environment_names_rails()) return;
   if (is_torch_with_its_own_gloo()) {
     log().warn(
         "libnezha_gloo.so was preloaded in vain: a Gloo of its own is linked into this process's "

@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <set>
 
+#include "../interop/horovod/gloo/gatherv.h"  // libgloo-dev has none
 #include "cluster/gloo/cases.h"
 #include "cluster/gloo/data.h"
 
@@ -276,6 +277,35 @@ void gather(Rank& rank, int root, size_t elements) {
   }
 }
 
+// Ranks but the root know their own count alone.
+void gatherv(Rank& rank, int root, size_t elements) {
+  const uint32_t tag = rank.tag();
+  std::vector<size_t> counts(static_cast<size_t>(rank.size));
+  size_t total = 0;
+  for (int of = 0; of < rank.size; ++of) {
+    if (rank.rank != root && of != rank.rank) continue;
+    total += counts[static_cast<size_t>(of)] = uneven(elements, of);
+  }
+  auto in = rank.values<uint32_t>(tag, rank.rank).first(counts[static_cast<size_t>(rank.rank)]);
+  std::vector<uint32_t> out(rank.rank == root ? total : 0);
+  gloo::GathervOptions options(rank.context());
+  options.setInput(in.data(), in.size());
+  options.setOutput(out.data(), counts);
+  options.setRoot(root);
+  options.setTag(tag);
+  options.setTimeout(rank.options.timeout);
+  gloo::gatherv(options);
+  if (rank.rank != root) return;
+  size_t offset = 0;
+  for (int of = 0; of < rank.size; ++of) {
+    const auto wanted = rank.values<uint32_t>(tag, of);
+    const size_t count = counts[static_cast<size_t>(of)];
+    check("the block of rank " + std::to_string(of), out.data() + offset, count,
+          [&](size_t i) { return wanted[i]; });
+    offset += count;
+  }
+}
+
 void scatter(Rank& rank, int root, size_t elements) {
   const uint32_t tag = rank.tag();
   std::vector<std::vector<uint32_t>> in;
@@ -356,6 +386,9 @@ void add_collectives(const Options& options, Cases& cases) {
                      }});
     cases.push_back({"gather" + tail, [=](Rank& rank) {
                        for (const int root : roots(rank)) gather(rank, root, elements);
+                     }});
+    cases.push_back({"gatherv" + tail, [=](Rank& rank) {
+                       for (const int root : roots(rank)) gatherv(rank, root, elements);
                      }});
     cases.push_back({"scatter" + tail, [=](Rank& rank) {
                        for (const int root : roots(rank)) scatter(rank, root, elements);

@@ -13,18 +13,30 @@
 #include <memory>
 #include <optional>
 
+#include "interop/takeover/program.h"
 #include "nezha/context.h"
 #include "nezha/types.h"
 
-namespace nezha::preload {
+namespace nezha::takeover {
 
 // Nothing where Gloo's own algorithm is to run: NEZHA_GLOO_COLLECTIVES says so, or the context is
 // not over nezha's device. The answer is the same on every rank.
 std::shared_ptr<Context> context_of(const std::shared_ptr<::gloo::Context>& context);
 
-// A type whose elements have that size, for what is only moved or is added up by a function of the
-// user's. Nothing if there is none.
-std::optional<DataType> type_of(size_t element_size);
+// How nezha is to combine elements of that size, in bytes, by that function: by an operation of its
+// own if the function is known to be one, else by calling it. Nothing if there is no function, or
+// if nezha has no elements of that size.
+std::optional<Reduction> reduction_by(const ReduceFunction& function, size_t element_size);
+
+// Makes it the options' reduction.
+template <typename Options>
+void set_reduction(Options& options, const Reduction& reduction, const ReduceFunction& function) {
+  if (reduction.operation == ReduceOperation::kCustom) {
+    options.setReduceFunction(function);
+  } else {
+    options.setOperation(reduction.operation);
+  }
+}
 
 // How Gloo's options look to nezha's.
 template <typename Options>
@@ -40,4 +52,4 @@ Options options_for(const std::shared_ptr<Context>& context, uint32_t tag,
 // Throws what Gloo throws: its users look for "Timed out" in the text.
 void run(std::chrono::milliseconds timeout, const std::function<void()>& collective);
 
-}  // namespace nezha::preload
+}  // namespace nezha::takeover

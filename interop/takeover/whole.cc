@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "interop/preload/whole.h"
+#include "interop/takeover/whole.h"
 
 #include <cstdlib>
 #include <string>
@@ -8,7 +8,7 @@
 #include "nezha/errors.h"
 #include "nezha/gloo.h"
 
-namespace nezha::preload {
+namespace nezha::takeover {
 
 std::shared_ptr<Context> context_of(const std::shared_ptr<::gloo::Context>& context) {
   static const bool kIsWanted = [] {
@@ -18,16 +18,19 @@ std::shared_ptr<Context> context_of(const std::shared_ptr<::gloo::Context>& cont
   return kIsWanted ? glooContext(*context) : nullptr;
 }
 
-std::optional<DataType> type_of(size_t element_size) {
+std::optional<Reduction> reduction_by(const ReduceFunction& function, size_t element_size) {
+  if (function == nullptr) return std::nullopt;
+  const auto known = recognise(function);
+  if (known && sizeOf(known->type) == element_size) return known;
   switch (element_size) {
     case 1:
-      return DataType::kUint8;
+      return Reduction{DataType::kUint8, ReduceOperation::kCustom};
     case 2:
-      return DataType::kUint16;
+      return Reduction{DataType::kUint16, ReduceOperation::kCustom};
     case 4:
-      return DataType::kUint32;
+      return Reduction{DataType::kUint32, ReduceOperation::kCustom};
     case 8:
-      return DataType::kUint64;
+      return Reduction{DataType::kUint64, ReduceOperation::kCustom};
     default:
       return std::nullopt;
   }
@@ -43,4 +46,4 @@ void run(std::chrono::milliseconds timeout, const std::function<void()>& collect
   }
 }
 
-}  // namespace nezha::preload
+}  // namespace nezha::takeover

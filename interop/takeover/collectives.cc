@@ -10,6 +10,7 @@
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
 #include <gloo/gather.h>
+#include <gloo/gatherv.h>
 #include <gloo/reduce.h>
 #include <gloo/scatter.h>
 
@@ -18,16 +19,17 @@
 #include <numeric>
 #include <vector>
 
-#include "interop/preload/original.h"
-#include "interop/preload/whole.h"
+#include "interop/takeover/original.h"
+#include "interop/takeover/whole.h"
 #include "nezha/nezha.h"
 
 namespace {
 
-using nezha::preload::context_of;
-using nezha::preload::options_for;
-using nezha::preload::original;
-using nezha::preload::type_of;
+using nezha::takeover::context_of;
+using nezha::takeover::options_for;
+using nezha::takeover::original;
+using nezha::takeover::reduction_by;
+using nezha::takeover::set_reduction;
 using UnboundBuffer = ::gloo::transport::UnboundBuffer;
 using Buffers = std::vector<std::unique_ptr<UnboundBuffer>>;
 
@@ -56,44 +58,46 @@ bool is_rank(int rank, const std::shared_ptr<gloo::Context>& context) {
 
 namespace gloo {
 
-__attribute__((visibility("default"))) void allreduce(const AllreduceOptions& opts) {
+void allreduce(const AllreduceOptions& opts) {
   const auto& given = opts.impl_;
   const auto context = context_of(given.context);
-  const auto type = type_of(given.elementSize);
+  const auto reduction = reduction_by(given.reduce, given.elementSize);
   const size_t bytes = given.elements * given.elementSize;
-  const bool is_sound = given.reduce != nullptr && !given.out.empty() &&
-                        have_size(given.in, bytes) && have_size(given.out, bytes);
-  if (context == nullptr || !type || !is_sound) {
+  const bool is_sound =
+      !given.out.empty() && have_size(given.in, bytes) && have_size(given.out, bytes);
+  if (context == nullptr || !reduction || !is_sound) {
     return original<void(const AllreduceOptions&)>("_ZN4gloo9allreduceERKNS_16AllreduceOptionsE")(
         opts);
   }
   auto options = options_for<nezha::AllreduceOptions>(context, given.tag, given.timeout);
   const std::vector<void*> inputs = memory_of(given.in);
-  if (!inputs.empty()) options.setInputs(*type, {inputs.begin(), inputs.end()}, given.elements);
-  options.setOutputs(*type, memory_of(given.out), given.elements);
-  options.setReduceFunction(given.reduce);
-  nezha::preload::run(given.timeout, [&] { nezha::allreduce(options); });
+  const nezha::DataType type = reduction->type;
+  if (!inputs.empty()) options.setInputs(type, {inputs.begin(), inputs.end()}, given.elements);
+  options.setOutputs(type, memory_of(given.out), given.elements);
+  set_reduction(options, *reduction, given.reduce);
+  nezha::takeover::run(given.timeout, [&] { nezha::allreduce(options); });
 }
 
-__attribute__((visibility("default"))) void reduce(ReduceOptions& opts) {
+void reduce(ReduceOptions& opts) {
   const auto context = context_of(opts.context);
-  const auto type = type_of(opts.elementSize);
+  const auto reduction = reduction_by(opts.reduce, opts.elementSize);
   const size_t bytes = opts.elements * opts.elementSize;
-  const bool is_sound = opts.reduce != nullptr && is_rank(opts.root, opts.context) && opts.out &&
-                        opts.out->size == bytes && (!opts.in || opts.in->size == bytes);
-  if (context == nullptr || !type || !is_sound) {
+  const bool is_sound = is_rank(opts.root, opts.context) && opts.out && opts.out->size == bytes &&
+                        (!opts.in || opts.in->size == bytes);
+  if (context == nullptr || !reduction || !is_sound) {
     return original<void(ReduceOptions&)>("_ZN4gloo6reduceERNS_13ReduceOptionsE")(opts);
   }
   auto options = options_for<nezha::ReduceOptions>(context, opts.tag, opts.timeout);
   options.setRoot(opts.root);
   const UnboundBuffer* input = opts.in ? opts.in.get() : opts.out.get();
-  options.setInput(*type, input->ptr, opts.elements);
-  if (opts.context->rank == opts.root) options.setOutput(*type, opts.out->ptr, opts.elements);
-  options.setReduceFunction(opts.reduce);
-  nezha::preload::run(opts.timeout, [&] { nezha::reduce(options); });
+  const nezha::DataType type = reduction->type;
+  options.setInput(type, input->ptr, opts.elements);
+  if (opts.context->rank == opts.root) options.setOutput(type, opts.out->ptr, opts.elements);
+  set_reduction(options, *reduction, opts.reduce);
+  nezha::takeover::run(opts.timeout, [&] { nezha::reduce(options); });
 }
 
-__attribute__((visibility("default"))) void broadcast(BroadcastOptions& opts) {
+void broadcast(BroadcastOptions& opts) {
   const auto context = context_of(opts.context);
   const bool is_root = opts.root == opts.context->rank;
   const bool is_sound = opts.elementSize > 0 && is_rank(opts.root, opts.context) && opts.out &&
@@ -107,10 +111,10 @@ __attribute__((visibility("default"))) void broadcast(BroadcastOptions& opts) {
   auto options = options_for<nezha::BroadcastOptions>(context, opts.tag, opts.timeout);
   options.setRoot(opts.root);
   options.setOutput(kByte, opts.out->ptr, opts.out->size);
-  nezha::preload::run(opts.timeout, [&] { nezha::broadcast(options); });
+  nezha::takeover::run(opts.timeout, [&] { nezha::broadcast(options); });
 }
 
-__attribute__((visibility("default"))) void allgather(AllgatherOptions& opts) {
+void allgather(AllgatherOptions& opts) {
   const auto context = context_of(opts.context);
   const auto ranks = static_cast<size_t>(opts.context->size);
   const bool is_sound = opts.elementSize > 0 && opts.out && opts.out->size % ranks == 0 &&
@@ -121,10 +125,10 @@ __attribute__((visibility("default"))) void allgather(AllgatherOptions& opts) {
   auto options = options_for<nezha::AllgatherOptions>(context, opts.tag, opts.timeout);
   if (opts.in) options.setInput(kByte, opts.in->ptr, opts.in->size);
   options.setOutput(kByte, opts.out->ptr, opts.out->size);
-  nezha::preload::run(opts.timeout, [&] { nezha::allgather(options); });
+  nezha::takeover::run(opts.timeout, [&] { nezha::allgather(options); });
 }
 
-__attribute__((visibility("default"))) void allgatherv(AllgathervOptions& opts) {
+void allgatherv(AllgathervOptions& opts) {
   const auto context = context_of(opts.context);
   std::vector<size_t> bytes = opts.elements;
   for (size_t& each : bytes) each *= opts.elementSize;
@@ -140,10 +144,10 @@ __attribute__((visibility("default"))) void allgatherv(AllgathervOptions& opts) 
   auto options = options_for<nezha::AllgatherOptions>(context, opts.tag, opts.timeout);
   if (opts.in) options.setInput(kByte, opts.in->ptr, opts.in->size);
   options.setOutput(kByte, opts.out->ptr, bytes);
-  nezha::preload::run(opts.timeout, [&] { nezha::allgather(options); });
+  nezha::takeover::run(opts.timeout, [&] { nezha::allgather(options); });
 }
 
-__attribute__((visibility("default"))) void alltoall(AlltoallOptions& opts) {
+void alltoall(AlltoallOptions& opts) {
   const auto context = context_of(opts.context);
   const auto ranks = static_cast<size_t>(opts.context->size);
   const bool is_sound = opts.elementSize > 0 && opts.in && opts.out &&
@@ -154,10 +158,10 @@ __attribute__((visibility("default"))) void alltoall(AlltoallOptions& opts) {
   auto options = options_for<nezha::AlltoallOptions>(context, opts.tag, opts.timeout);
   options.setInput(kByte, opts.in->ptr, opts.in->size);
   options.setOutput(kByte, opts.out->ptr, opts.out->size);
-  nezha::preload::run(opts.timeout, [&] { nezha::alltoall(options); });
+  nezha::takeover::run(opts.timeout, [&] { nezha::alltoall(options); });
 }
 
-__attribute__((visibility("default"))) void alltoallv(AlltoallvOptions& opts) {
+void alltoallv(AlltoallvOptions& opts) {
   const auto context = context_of(opts.context);
   const auto ranks = static_cast<size_t>(opts.context->size);
   const bool is_sound = opts.elementSize > 0 && opts.in && opts.out &&
@@ -170,10 +174,10 @@ __attribute__((visibility("default"))) void alltoallv(AlltoallvOptions& opts) {
   // Gloo has the lengths in bytes, one block after the other.
   options.setInput(kByte, opts.in->ptr, opts.inLengthPerRank);
   options.setOutput(kByte, opts.out->ptr, opts.outLengthPerRank);
-  nezha::preload::run(opts.timeout, [&] { nezha::alltoallv(options); });
+  nezha::takeover::run(opts.timeout, [&] { nezha::alltoallv(options); });
 }
 
-__attribute__((visibility("default"))) void gather(GatherOptions& opts) {
+void gather(GatherOptions& opts) {
   const auto context = context_of(opts.context);
   const bool is_root = opts.root == opts.context->rank;
   const auto ranks = static_cast<size_t>(opts.context->size);
@@ -186,10 +190,30 @@ __attribute__((visibility("default"))) void gather(GatherOptions& opts) {
   options.setRoot(opts.root);
   options.setInput(kByte, opts.in->ptr, opts.in->size);
   if (is_root) options.setOutput(kByte, opts.out->ptr, opts.out->size);
-  nezha::preload::run(opts.timeout, [&] { nezha::gather(options); });
+  nezha::takeover::run(opts.timeout, [&] { nezha::gather(options); });
 }
 
-__attribute__((visibility("default"))) void scatter(ScatterOptions& opts) {
+void gatherv(GathervOptions& opts) {
+  const auto context = context_of(opts.context);
+  const bool is_root = opts.root == opts.context->rank;
+  std::vector<size_t> bytes = opts.elementsPerRank;
+  for (size_t& each : bytes) each *= opts.elementSize;
+  const auto rank = static_cast<size_t>(opts.context->rank);
+  // Gloo has the root's block as long as its count, and sends as much of another's as that one's.
+  const bool is_sound = opts.elementSize > 0 && is_rank(opts.root, opts.context) && opts.in &&
+                        opts.out && bytes.size() == static_cast<size_t>(opts.context->size) &&
+                        (is_root ? opts.in->size == bytes[rank] : opts.in->size >= bytes[rank]);
+  if (context == nullptr || !is_sound) {
+    return original<void(GathervOptions&)>("_ZN4gloo7gathervERNS_14GathervOptionsE")(opts);
+  }
+  auto options = options_for<nezha::GathervOptions>(context, opts.tag, opts.timeout);
+  options.setRoot(opts.root);
+  options.setInput(kByte, opts.in->ptr, bytes[rank]);
+  if (is_root) options.setOutput(kByte, opts.out->ptr, bytes);
+  nezha::takeover::run(opts.timeout, [&] { nezha::gatherv(options); });
+}
+
+void scatter(ScatterOptions& opts) {
   const auto context = context_of(opts.context);
   const bool is_root = opts.root == opts.context->rank;
   const auto ranks = static_cast<size_t>(opts.context->size);
@@ -211,16 +235,16 @@ __attribute__((visibility("default"))) void scatter(ScatterOptions& opts) {
     }
     options.setInput(kByte, blocks.data(), blocks.size());
   }
-  nezha::preload::run(opts.timeout, [&] { nezha::scatter(options); });
+  nezha::takeover::run(opts.timeout, [&] { nezha::scatter(options); });
 }
 
-__attribute__((visibility("default"))) void barrier(BarrierOptions& opts) {
+void barrier(BarrierOptions& opts) {
   const auto context = context_of(opts.context);
   if (context == nullptr) {
     return original<void(BarrierOptions&)>("_ZN4gloo7barrierERNS_14BarrierOptionsE")(opts);
   }
   const auto options = options_for<nezha::BarrierOptions>(context, opts.tag, opts.timeout);
-  nezha::preload::run(opts.timeout, [&] { nezha::barrier(options); });
+  nezha::takeover::run(opts.timeout, [&] { nezha::barrier(options); });
 }
 
 }  // namespace gloo

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gloo's own functions, which this library stands in front of.
+// Gloo's own functions, in whose place those of this folder are called.
 #pragma once
 
-namespace nezha::preload {
+namespace nezha::takeover {
 
 // The name of gloo::transport::tcp::CreateDevice.
 inline constexpr const char* kCreateDevice = "_ZN4gloo9transport3tcp12CreateDeviceERKNS1_4attrE";
@@ -16,4 +16,4 @@ Function* original(const char* name) {
   return reinterpret_cast<Function*>(find_original(name));
 }
 
-}  // namespace nezha::preload
+}  // namespace nezha::takeover
