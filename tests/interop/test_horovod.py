@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The project that takes the place of Horovod's third_party/gloo.
+
+A library (horovod/) is built with it as Horovod's is, and makes Horovod's calls. The ranks load it
+into Python as Horovod's is loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import job
+import pytest
+from testbed import Testbed
+
+PREFIX = Path(os.environ.get("INTEROP_PREFIX", job.BUILD / "interop" / "prefix")).resolve()
+SOURCES = Path(__file__).parent / "horovod"
+PROGRAM = str(SOURCES / "rank.py")
+RAILS = ["eth0", "eth1"]
+HOSTS, RANKS_PER_HOST = 2, 2
+WARNINGS = "-Wall -Wextra -Werror"
+INTERFACES = {"HOROVOD_GLOO_IFACE": ",".join(RAILS)}
+ELEMENTS = 2 << 20  # of each large sum
+
+# What has bits that are not a number, summed up and so on: by nezha's operations, where the function
+# is Gloo's, and by the function itself, where it is the program's own.
+BY_NEZHA = "7fc00000 7fc00000 7fc00000 7fc00000 ffc12345 7ff8000000000000 7e00"
+BY_GLOO = "ffc12345 ffc12345 ffc12345 ffc12345 ffc12345 fff8123456789abc"
+
+
+def configure(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Puts the project into a copy of the library's sources, as a user does with Horovod's."""
+    shutil.copytree(SOURCES, folder / "source", dirs_exist_ok=True)
+    place = folder / "source" / "third_party" / "gloo"
+    place.parent.mkdir()
+    place.symlink_to(PREFIX / "share" / "nezha" / "horovod")
+    argv = ["cmake", "-S", str(folder / "source"), "-B", str(folder / "build")]
+    argv += ["-DCMAKE_BUILD_TYPE=RelWithDebInfo", f"-DCMAKE_CXX_FLAGS={WARNINGS}"]
+    argv += [f"-D{name}={value}" for name, value in variables.items()]
+    return subprocess.run(argv, capture_output=True, text=True)
+
+
+def build(folder: Path, **variables: str) -> Path:
+    done = configure(folder, **variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+    argv = ["cmake", "--build", str(folder / "build"), "--parallel", "2"]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "build" / "libtraining.so"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("library"))
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Testbed]:
+    rails = dict.fromkeys(RAILS, "500mbit")
+    with Testbed(hosts=HOSTS, rails=rails, ranks_per_host=RANKS_PER_HOST) as bed:
+        yield bed
+
+
+@pytest.fixture(autouse=True)
+def healed(bed: Testbed) -> Iterator[None]:
+    yield
+    bed.heal(1, "eth1")
+
+
+class Training(job.Job):
+    """A job whose processes are told who its members are, anew after each error."""
+
+    def __init__(self, bed: Testbed, library: Path) -> None:
+        super().__init__(bed, ranks_per_host=RANKS_PER_HOST, program=PROGRAM)
+        self.library = library
+
+    def __enter__(self) -> Training:
+        return self
+
+    def set_members(self, generation: int, processes: list[int]) -> None:
+        """In the order of their ranks."""
+        folder = self._store / str(generation)
+        folder.mkdir()
+        members = {str(each): f"host{each // RANKS_PER_HOST}" for each in processes}
+        (folder / "part").write_text(json.dumps(members))
+        (folder / "part").rename(folder / "members")
+
+    def begin(self, env: dict[str, str], **options: int) -> None:
+        self.set_members(0, list(range(self.size)))
+        self.start(env=env, library=self.library, elements=ELEMENTS, **options)
+
+    def join(self, process: int, env: dict[str, str], **options: int) -> None:
+        """Starts one more on the first host; to the job, it is on a host of its own."""
+        argv = [PROGRAM, "--store", str(self._store), "--library", str(self.library)]
+        for name, value in ({"elements": ELEMENTS} | options).items():
+            argv += [f"--{name}", str(value)]
+        env = env | {"RANK": str(process)}
+        self.ranks += map(job.Rank, self.bed.start(argv, on=[0], ranks_per_host=1, env=env))
+
+    def devices(self) -> set[str]:
+        """All that any rank has made."""
+        events = [rank.wait_for("devices") for rank in self.ranks]
+        return {event[which] for event in events for which in ("first", "second")}
+
+    def sums(self) -> set[str]:
+        return {rank.wait_for("checked")["sums"] for rank in self.ranks}
+
+    def end(self) -> None:
+        self.stop()
+        self.succeed()
+
+
+def test_interfaces_that_horovod_is_told(bed: Testbed, library: Path) -> None:
+    """All calls give what they should, and messages go by each interface of the list.
+
+    Horovod's second device, for process sets, is made without it.
+    """
+    with Training(bed, library) as work:
+        work.begin(INTERFACES)
+        assert work.devices() == {"nezha, rails=tcp:eth0,tcp:eth1"}
+        assert work.sums() == {BY_NEZHA}
+        for rail in RAILS:
+            work.sends_by(0, rail, 1 << 20)
+        work.end()
+
+
+def test_rails_go_before_interfaces(bed: Testbed, library: Path) -> None:
+    with Training(bed, library) as work:
+        work.begin({"HOROVOD_GLOO_IFACE": "eth0", "NEZHA_RAILS": "tcp:eth1"})
+        assert work.devices() == {"nezha, rails=NEZHA_RAILS"}
+        assert work.sums() == {BY_NEZHA}
+        before = bed.counters(1, "eth0")["tx_bytes"]
+        work.sends_by(1, "eth1", 1 << 20)
+        assert bed.counters(1, "eth0")["tx_bytes"] - before < 1 << 16
+        work.end()
+
+
+def test_no_interface(bed: Testbed, library: Path) -> None:
+    """Gloo's own device is made, of the network that the host's name stands for."""
+    with Training(bed, library) as work:
+        work.begin({})
+        assert not [device for device in work.devices() if "nezha" in device]
+        assert {sums.rpartition(" ")[0] for sums in work.sums()} == {BY_GLOO}
+        work.end()
+
+
+def test_gloo_algorithms(bed: Testbed, library: Path) -> None:
+    """They are found behind the library's own, and run over nezha's device."""
+    with Training(bed, library) as work:
+        work.begin(INTERFACES | {"NEZHA_GLOO_COLLECTIVES": "gloo"})
+        assert work.devices() == {"nezha, rails=tcp:eth0,tcp:eth1"}
+        assert {sums.rpartition(" ")[0] for sums in work.sums()} == {BY_GLOO}
+        work.end()
+
+
+@pytest.mark.parametrize("how", ["silent", "carrier"])
+def test_cut_in_the_middle(bed: Testbed, library: Path, how: str) -> None:
+    """No rank has an error, all sums are right, and the rail is used again when it is back."""
+    with Training(bed, library) as work:
+        work.begin(INTERFACES)
+        work.well_into_it(1, "eth1")
+        bed.cut(1, "eth1", how)
+        work.all_done(2)
+        bed.heal(1, "eth1")
+        work.sends_by(1, "eth1", 1 << 20)
+        work.all_done(1)
+        work.end()
+
+
+def test_killed_rank(bed: Testbed, library: Path) -> None:
+    """The others hear of it at once, and go on in the same processes, with one that joins."""
+    with Training(bed, library) as work:
+        work.begin(INTERFACES, generations=2)
+        work.all_done(1)
+        killed = work.ranks.pop(1)
+        killed.process.kill(signal.SIGKILL)
+        for rank in work.ranks:
+            rank.wait_for("error", timeout=job.SLACK)
+        work.join(4, INTERFACES, generation=1, generations=2)
+        work.set_members(1, [0, 2, 3, 4])
+        work.all_done(2)
+        work.end()
+
+
+def test_second_copy(bed: Testbed, tmp_path: Path) -> None:
+    """Horovod uses a copy of the project for frameworks of C++17, with another name of the target."""
+    with Training(bed, build(tmp_path, COPY_NAME="compatible17_gloo")) as work:
+        work.begin(INTERFACES)
+        assert work.devices() == {"nezha, rails=tcp:eth0,tcp:eth1"}
+        assert work.sums() == {BY_NEZHA}
+        work.end()
+
+
+def test_old_abi(tmp_path: Path) -> None:
+    """Horovod uses a copy of this name for frameworks that libgloo cannot be linked with."""
+    done = configure(tmp_path, COPY_NAME="compatible_gloo")
+    assert done.returncode != 0
+    assert "C++ ABI of GCC 4" in " ".join(done.stderr.split())
+
+
+def test_mpi(tmp_path: Path) -> None:
+    done = configure(tmp_path, USE_MPI="TRUE")
+    assert done.returncode != 0
+    assert "Set HOROVOD_WITHOUT_MPI=1" in " ".join(done.stderr.split())
+
+
+def test_without_nezha(tmp_path: Path) -> None:
+    """A copy that is elsewhere does not find it, and says what it looks for."""
+    project = PREFIX / "share" / "nezha" / "horovod"
+    shutil.copytree(project, tmp_path / "source" / "third_party" / "gloo")
+    argv = ["cmake", "-S", str(tmp_path / "source" / "third_party" / "gloo"), "-B", str(tmp_path / "b")]
+    elsewhere = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(argv, capture_output=True, text=True, env=elsewhere)
+    assert done.returncode != 0
+    assert 'provided by "nezha"' in " ".join(done.stderr.split())
