@@ -20,6 +20,7 @@ import pytest
 from testbed import Testbed
 
 PREFIX = Path(os.environ.get("INTEROP_PREFIX", job.BUILD / "interop" / "prefix")).resolve()
+PROJECT = PREFIX / "share" / "nezha" / "horovod"
 SOURCES = Path(__file__).parent / "horovod"
 PROGRAM = str(SOURCES / "rank.py")
 RAILS = ["eth0", "eth1"]
@@ -34,22 +35,28 @@ BY_NEZHA = "7fc00000 7fc00000 7fc00000 7fc00000 ffc12345 7ff8000000000000 7e00"
 BY_GLOO = "ffc12345 ffc12345 ffc12345 ffc12345 ffc12345 fff8123456789abc"
 
 
-def configure(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def configure(
+    folder: Path, variables: dict[str, str], prefix: Path = PREFIX, linked: bool = False
+) -> subprocess.CompletedProcess[str]:
     """Puts the project into a copy of the library's sources, as a user does with Horovod's."""
-    shutil.copytree(SOURCES, folder / "source", dirs_exist_ok=True)
+    shutil.copytree(SOURCES, folder / "source")
     place = folder / "source" / "third_party" / "gloo"
-    place.parent.mkdir()
-    place.symlink_to(PREFIX / "share" / "nezha" / "horovod")
+    if linked:
+        place.parent.mkdir()
+        place.symlink_to(PROJECT)
+    else:
+        shutil.copytree(PROJECT, place)
     argv = ["cmake", "-S", str(folder / "source"), "-B", str(folder / "build")]
     argv += ["-DCMAKE_BUILD_TYPE=RelWithDebInfo", f"-DCMAKE_CXX_FLAGS={WARNINGS}"]
     argv += [f"-D{name}={value}" for name, value in variables.items()]
-    return subprocess.run(argv, capture_output=True, text=True)
+    environment = dict(os.environ) | {"CMAKE_PREFIX_PATH": str(prefix)}
+    return subprocess.run(argv, capture_output=True, text=True, env=environment)
 
 
-def build(folder: Path, **variables: str) -> Path:
-    done = configure(folder, **variables)
+def build(folder: Path, variables: dict[str, str]) -> Path:
+    done = configure(folder, variables)
     assert done.returncode == 0, done.stdout + done.stderr
-    argv = ["cmake", "--build", str(folder / "build"), "--parallel", "2"]
+    argv = ["cmake", "--build", str(folder / "build"), "--parallel", "2", "--target", "training"]
     done = subprocess.run(argv, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "build" / "libtraining.so"
@@ -57,7 +64,7 @@ def build(folder: Path, **variables: str) -> Path:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("library"))
+    return build(tmp_path_factory.mktemp("library"), {})
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +98,9 @@ class Training(job.Job):
         (folder / "part").write_text(json.dumps(members))
         (folder / "part").rename(folder / "members")
 
-    def begin(self, env: dict[str, str], **options: int) -> None:
+    def begin(self, env: dict[str, str], generations: int = 1) -> None:
         self.set_members(0, list(range(self.size)))
-        self.start(env=env, library=self.library, elements=ELEMENTS, **options)
+        self.start(env=env, library=self.library, elements=ELEMENTS, generations=generations)
 
     def join(self, process: int, env: dict[str, str], **options: int) -> None:
         """Starts one more on the first host; to the job, it is on a host of its own."""
@@ -190,32 +197,33 @@ def test_killed_rank(bed: Testbed, library: Path) -> None:
 
 def test_second_copy(bed: Testbed, tmp_path: Path) -> None:
     """Horovod uses a copy of the project for frameworks of C++17, with another name of the target."""
-    with Training(bed, build(tmp_path, COPY_NAME="compatible17_gloo")) as work:
+    with Training(bed, build(tmp_path, {"COPY_NAME": "compatible17_gloo"})) as work:
         work.begin(INTERFACES)
         assert work.devices() == {"nezha, rails=tcp:eth0,tcp:eth1"}
         assert work.sums() == {BY_NEZHA}
         work.end()
 
 
+def refusal(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode != 0
+    return " ".join(done.stderr.split())
+
+
 def test_old_abi(tmp_path: Path) -> None:
     """Horovod uses a copy of this name for frameworks that libgloo cannot be linked with."""
-    done = configure(tmp_path, COPY_NAME="compatible_gloo")
-    assert done.returncode != 0
-    assert "C++ ABI of GCC 4" in " ".join(done.stderr.split())
+    assert "C++ ABI of GCC 4" in refusal(configure(tmp_path, {"COPY_NAME": "compatible_gloo"}))
 
 
 def test_mpi(tmp_path: Path) -> None:
-    done = configure(tmp_path, USE_MPI="TRUE")
-    assert done.returncode != 0
-    assert "Set HOROVOD_WITHOUT_MPI=1" in " ".join(done.stderr.split())
+    assert "Set HOROVOD_WITHOUT_MPI=1" in refusal(configure(tmp_path, {"USE_MPI": "TRUE"}))
 
 
-def test_without_nezha(tmp_path: Path) -> None:
-    """A copy that is elsewhere does not find it, and says what it looks for."""
-    project = PREFIX / "share" / "nezha" / "horovod"
-    shutil.copytree(project, tmp_path / "source" / "third_party" / "gloo")
-    argv = ["cmake", "-S", str(tmp_path / "source" / "third_party" / "gloo"), "-B", str(tmp_path / "b")]
-    elsewhere = {"PATH": os.environ["PATH"]}
-    done = subprocess.run(argv, capture_output=True, text=True, env=elsewhere)
-    assert done.returncode != 0
-    assert 'provided by "nezha"' in " ".join(done.stderr.split())
+def test_symbolic_link(tmp_path: Path) -> None:
+    """What Horovod writes to its copies would go to the installed project."""
+    assert "put a copy of it here" in refusal(configure(tmp_path, {}, linked=True))
+
+
+def test_nezha_is_not_found(tmp_path: Path) -> None:
+    nowhere = {"CMAKE_FIND_USE_CMAKE_SYSTEM_PATH": "OFF", "CMAKE_FIND_USE_SYSTEM_ENVIRONMENT_PATH": "OFF"}
+    done = configure(tmp_path, nowhere, prefix=tmp_path)
+    assert 'provided by "nezha"' in refusal(done)

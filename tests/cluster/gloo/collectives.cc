@@ -16,7 +16,7 @@
 #include <algorithm>
 #include <set>
 
-#include "../interop/horovod/gloo/gatherv.h"  // libgloo-dev has none
+#include "../interop/horovod/headers/gloo/gatherv.h"  // libgloo-dev has none
 #include "cluster/gloo/cases.h"
 #include "cluster/gloo/data.h"
 

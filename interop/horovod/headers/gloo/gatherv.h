@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // gloo/gatherv.h, which Horovod includes and Debian's libgloo-dev lacks, although libgloo exports
-// what belongs there. Where a package has that header, the header counts, and this file is only the
-// way to it.
+// what belongs there. The compiler is shown this folder only if the package has no such header.
 #pragma once
-
-#if __has_include_next(<gloo/gatherv.h>)
-#include_next <gloo/gatherv.h>
-#else
 
 #include <gloo/context.h>
 #include <gloo/transport/unbound_buffer.h>
@@ -76,5 +71,3 @@ class GathervOptions {
 void gatherv(GathervOptions& options);
 
 }  // namespace gloo
-
-#endif
