@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What Python calls pass, as C++ has it. All throw in Python's own words: TypeError for an object
+// of the wrong type, InvalidArgument for a wrong value. `what` names the argument.
+#pragma once
+
+#include <nezha/algorithm.h>
+#include <nezha/context.h>
+#include <nezha/types.h>
+#include <pybind11/pybind11.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace nezha::python {
+
+namespace py = pybind11;
+
+// A whole number from `least` to `most`.
+int64_t integer(py::handle object, const std::string& what, int64_t least, int64_t most);
+
+// A rank of 0 to size - 1.
+int rank_of(py::handle object, const std::string& what, int size);
+
+// A length for each rank, in elements. None stands for "not given".
+std::optional<std::vector<size_t>> counts(py::handle object, const std::string& what, int size);
+
+// Seconds or a datetime.timedelta, of 0 or more, a year at most; rounded up to milliseconds. None
+// stands for "not given".
+std::optional<std::chrono::milliseconds> duration(py::handle object, const std::string& what);
+
+// The same of a deadline, which must be more than 0.
+std::optional<std::chrono::milliseconds> deadline(py::handle object, const std::string& what);
+
+// Names, as text or as a member of one of the package's enumerations. None stands for "not given".
+DataType data_type(py::handle object, const std::string& what);
+ReduceOperation reduce_operation(py::handle object, const std::string& what);
+std::optional<Algorithm> algorithm(py::handle object, const std::string& what);
+std::optional<Plan> plan(py::handle object);
+std::optional<BalancePolicy> policy(py::handle object);
+std::optional<Polling> polling(py::handle object);
+
+}  // namespace nezha::python

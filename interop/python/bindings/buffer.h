@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory of Python objects that have the buffer protocol.
+#pragma once
+
+#include <nezha/types.h>
+#include <pybind11/pybind11.h>
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace nezha::python {
+
+namespace py = pybind11;
+
+// The contiguous memory of one object, which neither moves nor goes while this lives. Needs the GIL
+// for everything; where a thread is ended without the GIL, the destructor leaves the object alive.
+class Buffer {
+ public:
+  enum class Access { kRead, kWrite };
+
+  // Of no object.
+  Buffer() = default;
+  // `what` names the argument in errors, such as "allreduce: out". Throws TypeError if the object
+  // has no buffer, and InvalidArgument if the buffer is not contiguous, is read-only where it is
+  // to be written, or has Python objects for elements.
+  Buffer(py::handle object, const std::string& what, Access access);
+
+  Buffer(Buffer&&) noexcept = default;
+  Buffer& operator=(Buffer&&) noexcept = default;
+
+  explicit operator bool() const { return view_ != nullptr; }
+  void* data() const { return view_->buf; }
+  size_t bytes() const { return static_cast<size_t>(view_->len); }
+
+  // The elements as numbers to be added up: of the object's own type, or of the type that `dtype`
+  // names ("bfloat16"), whose size must be that of the elements unless these are bytes. Throws
+  // InvalidArgument if there is no such type.
+  void take_for_numbers(py::handle dtype);
+
+  // The type of the elements; that of bytes where nezha has no such type.
+  DataType type() const { return type_.value_or(DataType::kUint8); }
+  // How many elements of type() there are.
+  size_t elements() const { return bytes() / sizeOf(type()); }
+
+  // Lengths of blocks, in the object's elements, become lengths in elements of type(). Throws
+  // InvalidArgument unless they add up to what the buffer has.
+  std::vector<size_t> blocks(std::vector<size_t> counts) const;
+
+  // Throws InvalidArgument unless both have elements of one kind.
+  void check_same_type(const Buffer& other) const;
+
+ private:
+  struct Release {
+    void operator()(Py_buffer* view) const;
+  };
+
+  // Not the structure itself: it may point to itself.
+  std::unique_ptr<Py_buffer, Release> view_;
+  std::string what_;
+  size_t item_size_ = 1;
+  std::optional<DataType> type_;
+};
+
+// What one operation reads and writes.
+using Buffers = std::array<Buffer, 2>;
+
+}  // namespace nezha::python

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operations, as methods of Python's Context. nezha/_context.py documents them, and has the
+// arguments' names and defaults: here they come by position.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <memory>
+
+#include "bindings/group.h"
+
+namespace nezha::python {
+
+// allreduce, reduce and reduce_scatter.
+void add_reductions(py::class_<Group, std::shared_ptr<Group>>& group);
+// The other collectives.
+void add_movements(py::class_<Group, std::shared_ptr<Group>>& group);
+// send and recv.
+void add_point_to_point(py::class_<Group, std::shared_ptr<Group>>& group);
+
+}  // namespace nezha::python

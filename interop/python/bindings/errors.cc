@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/errors.h"
+
+#include <nezha/errors.h>
+
+#include <string>
+#include <vector>
+
+namespace nezha::python {
+namespace {
+
+py::object make(const char* name, const char* what) {
+  return py::module_::import("nezha._errors").attr(name)(what);
+}
+
+py::object make(const char* name, const IoError& error) {
+  py::list ranks;
+  for (const int rank : error.ranks()) ranks.append(rank);
+  return py::module_::import("nezha._errors").attr(name)(error.what(), ranks);
+}
+
+}  // namespace
+
+py::object exception_of(const std::exception_ptr& error) {
+  if (error == nullptr) return py::none();
+  try {
+    std::rethrow_exception(error);
+  } catch (const TimeoutError& timeout) {
+    return make("TimeoutError", timeout);
+  } catch (const IoError& io) {
+    return make("IoError", io);
+  } catch (const InvalidArgument& invalid) {
+    return make("InvalidArgument", invalid.what());
+  } catch (const ::gloo::IoException& store) {
+    return make("IoError", store.what());  // a store's of Gloo
+  } catch (const ::gloo::Exception& other) {
+    return make("Error", other.what());
+  }
+}
+
+void translate_errors() {
+  py::register_exception_translator([](std::exception_ptr error) {
+    if (error == nullptr) return;
+    const py::object made = exception_of(error);
+    PyErr_SetObject(py::type::handle_of(made).ptr(), made.ptr());
+  });
+}
+
+}  // namespace nezha::python

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// A context, with what Python needs beside it.
+#pragma once
+
+#include <nezha/context.h>
+#include <nezha/handle.h>
+#include <pybind11/pybind11.h>
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "bindings/buffer.h"
+
+namespace nezha::python {
+
+namespace py = pybind11;
+
+// Python's Context. Needs the GIL for everything, and waits without it.
+class Group {
+ public:
+  explicit Group(std::shared_ptr<Context> context);
+  // As close().
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  // The context. Throws InvalidArgument if it is closed. Whoever holds the pointer gives it back
+  // without the GIL, since the last one to do so leaves the group, which takes time.
+  std::shared_ptr<Context> open() const;
+  bool is_closed() const { return context_ == nullptr; }
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+
+  // Leaves the group. Operations that are in flight fail. Does nothing if it is closed.
+  void close();
+
+  // An operation whose handle Python has dropped: it goes on, and its memory stays until it is
+  // over.
+  void adopt(Handle handle, Buffers buffers);
+  // Gives back the memory of such operations that are over.
+  void sweep();
+
+ private:
+  struct Adopted {
+    Handle handle;
+    Buffers buffers;
+  };
+
+  std::shared_ptr<Context> context_;  // null: closed
+  int rank_;
+  int size_;
+  std::chrono::milliseconds timeout_;
+  std::vector<Adopted> adopted_;
+};
+
+// Adds Context to the module, without its collectives.
+py::class_<Group, std::shared_ptr<Group>> add_group(py::module_& module);
+
+// Whether an operation is over, also where nezha refuses to say (in a child of fork()): there is
+// nothing to wait for then.
+bool is_over(const Handle& handle);
+
+}  // namespace nezha::python

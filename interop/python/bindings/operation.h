@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starting operations, and waiting for them.
+#pragma once
+
+#include <nezha/handle.h>
+#include <pybind11/pybind11.h>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "bindings/buffer.h"
+#include "bindings/gil.h"
+#include "bindings/group.h"
+
+namespace nezha::python {
+
+// Between two looks for signals.
+constexpr std::chrono::milliseconds kSlice(200);
+
+// Python's Handle: an operation, its memory and its context. Needs the GIL for everything.
+class Operation {
+ public:
+  Operation(std::shared_ptr<Group> group, Handle handle, Buffers buffers);
+  // Leaves an operation that is not over to the context.
+  ~Operation();
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
+  // Until it is over, or for `timeout` seconds: false then. Any number of threads may wait. Raises
+  // what a signal's handler raises, which does the operation no harm.
+  bool wait(py::handle timeout);
+  bool test();
+  py::object error();
+  int source() const { return handle_.source(); }
+  void cancel();
+
+ private:
+  bool wait_without_gil(std::chrono::milliseconds patience);
+
+  std::shared_ptr<Group> group_;
+  Buffers buffers_;  // of no object once it is over
+  Handle handle_;
+  std::timed_mutex waiter_;  // has it: nezha lets one thread wait
+};
+
+// Adds Handle to the module.
+void add_operation(py::module_& module);
+
+// Until it is over. A signal whose handler raises an exception cancels the operation.
+void finish(Handle& handle);
+
+// Starts an operation with these options, which have the only pointer to the context beside the
+// group's own. Waits if asked to, and returns the rank that a message has come from, or -1; else
+// returns a handle.
+template <typename Options>
+py::object launch(const std::shared_ptr<Group>& group, Options options, Buffers buffers, bool waits,
+                  Handle (*start)(const Options&)) {
+  group->sweep();
+  bool is_over = false;
+  Handle handle = without_gil([&] {
+    const Options own = std::move(options);  // and goes without the GIL
+    Handle started = start(own);
+    if (waits) is_over = started.wait(kSlice);
+    return started;
+  });
+  if (!waits) {
+    return py::cast(std::make_unique<Operation>(group, std::move(handle), std::move(buffers)));
+  }
+  if (!is_over) finish(handle);
+  return py::int_(handle.source());
+}
+
+}  // namespace nezha::python

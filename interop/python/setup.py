@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the package nezha against the libnezha that pkg-config finds."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from glob import glob
+
+from setuptools import Extension, setup
+
+ABSENT = """\
+nezha: pkg-config does not find libnezha: {why}
+Install nezha first (its README.md says how). If nezha.pc is in a folder that pkg-config does not look
+into, name that folder: PKG_CONFIG_PATH=PREFIX/lib/pkgconfig"""
+
+
+def ask(*options: str) -> list[str]:
+    """What pkg-config says of libnezha, as words. Ends the build if there is no answer."""
+    try:
+        argv = ["pkg-config", *options, "nezha"]
+        done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    except FileNotFoundError:
+        sys.exit(ABSENT.format(why="there is no pkg-config (Debian's package pkg-config)"))
+    except subprocess.CalledProcessError as error:
+        sys.exit(ABSENT.format(why=error.stderr.strip().replace("\n", " ")))
+    return shlex.split(done.stdout)
+
+
+def pybind11_folders() -> list[str]:
+    """Where pip has put pybind11's headers. Debian's pybind11-dev puts them where compilers look."""
+    try:
+        import pybind11
+    except ImportError:
+        return []
+    return [str(pybind11.get_include())]
+
+
+[version] = ask("--modversion")
+[library_folder] = ask("--variable=libdir")
+
+setup(
+    version=version,
+    packages=["nezha"],
+    package_data={"nezha": ["py.typed", "*.pyi"]},
+    ext_modules=[
+        Extension(
+            "nezha._nezha",
+            sorted(glob("bindings/*.cc")),
+            depends=sorted(glob("bindings/*.h")),
+            include_dirs=[".", *pybind11_folders()],
+            language="c++",
+            # pybind11 wants hidden symbols.
+            extra_compile_args=["-std=c++17", "-fvisibility=hidden", "-g0", *ask("--cflags")],
+            # So the package finds the library that it was built against.
+            extra_link_args=[*ask("--libs"), f"-Wl,-rpath,{os.path.realpath(library_folder)}"],
+        )
+    ],
+)
