@@ -21,6 +21,7 @@ Operation::~Operation() {
 }
 
 bool Operation::wait_without_gil(milliseconds patience) {
+  static_cast<void>(handle_.test());  // refuses a child of fork(), where nobody gives the lock back
   return without_gil([&] {
     const std::unique_lock lock(waiter_, patience);
     return lock.owns_lock() && handle_.wait(patience);

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
@@ -43,7 +44,7 @@ def create(
     shares: Sequence[float] = (),
     policy: str | None = None,
     polling: str | None = None,
-    table: str = "",
+    table: str | os.PathLike[str] = "",
     ports: str = "",
 ) -> Context:
     """Joins a group. Every rank calls it with a store of the same contents. Thread-safe.
@@ -57,12 +58,21 @@ def create(
     if the ranks disagree or the store fails. Each failed call uses up its keys: the next one takes
     another directory or prefix.
     """
-    names = [rails] if isinstance(rails, str) else list(rails)
+    names = [_text("rails", each) for each in ([rails] if isinstance(rails, str) else rails)]
+    parts = [float(each) for each in shares]
+    file = _text("table", os.fspath(table))
+    range_of_ports = _text("ports", ports)
     return Context(
         _nezha.Context(
-            inner(store), rank, size, names, timeout, plan, shares, policy, polling, table, ports
+            inner(store), rank, size, names, timeout, plan, parts, policy, polling, file, range_of_ports
         )
     )
+
+
+def _text(what: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{what} must be text, and is {type(value).__name__}")
+    return value
 
 
 def wait_all(handles: Iterable[Handle], timeout: Timeout = None) -> bool:

@@ -37,3 +37,7 @@ class IoError(Error):
 
 class TimeoutError(IoError, builtins.TimeoutError):
     """An IoError whose cause is a deadline. The message names whom the operation waited for."""
+
+
+for _error in (Error, InvalidArgument, IoError, TimeoutError):
+    _error.__module__ = "nezha"  # as programs, and tracebacks, name them

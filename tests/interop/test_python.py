@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python package nezha, on four hosts with two rails.
+
+The package is in build/interop/site, or where PYTHONPATH says.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import job
+import pytest
+from processes import Process, end_sessions
+from testbed import Testbed
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+SITE = os.environ.get("PYTHONPATH", str(ROOT / "build" / "interop" / "site"))
+RAILS = ["eth0", "eth1"]
+HOSTS = 4
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Testbed]:
+    with Testbed(hosts=HOSTS, rails=dict.fromkeys(RAILS, "1gbit")) as bed:
+        yield bed
+
+
+class Ranks:
+    """One program on all hosts, or on some."""
+
+    def __init__(self, bed: Testbed, folder: Path, *program: str, on: Sequence[int] = range(HOSTS)) -> None:
+        self.bed = bed
+        self._store = folder / "store"
+        self._store.mkdir()
+        self.ranks = [self._start(rank, program) for rank in on]
+
+    def _start(self, rank: int, program: Sequence[str]) -> Process:
+        env = {"PYTHONPATH": SITE, "RANK": str(rank), "WORLD_SIZE": str(HOSTS)}
+        env |= {"NEZHA_RAILS": job.rails_option(RAILS), "REDIS_HOST": f"{self._redis_host()}"}
+        argv = [sys.executable, "-B", "-X", "faulthandler", str(HERE / program[0]), *program[1:]]
+        [process] = self.bed.start([*argv, str(self._store)], on=[rank], env=env)
+        return process
+
+    def _redis_host(self) -> str:
+        return self.bed.environment(0)["RAIL0_ADDR"]
+
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        end_sessions(self.ranks, gently=False)
+
+    def told(self) -> str:
+        return "\n".join(f"--- {each} {each.returncode}\n{each.output}" for each in self.ranks)
+
+    def succeed(self, ranks: Sequence[Process] | None = None) -> None:
+        waiting = list(self.ranks if ranks is None else ranks)
+
+        def ended() -> bool:
+            failed = any(each.returncode for each in waiting)
+            return failed or all(each.returncode is not None for each in waiting)
+
+        job.await_that("all ranks ended", ended, tell=self.told)
+        assert not any(each.returncode for each in waiting), self.told()
+
+
+def run(bed: Testbed, folder: Path, *program: str) -> None:
+    with Ranks(bed, folder, *program) as ranks:
+        ranks.succeed()
+
+
+def test_collectives(bed: Testbed, tmp_path: Path) -> None:
+    with Ranks(bed, tmp_path, "python_collectives.py") as ranks:
+        ranks.succeed()
+        assert all("all right" in rank.stdout for rank in ranks.ranks)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "buffers",
+        "bad_arguments",
+        "many_in_flight",
+        "dropped_handles",
+        "threads",
+        "messages",
+        "groups",
+        "functions",
+        "late",
+        "forks",
+        "reports",
+    ],
+)
+def test_program(bed: Testbed, tmp_path: Path, program: str) -> None:
+    """The programs check themselves."""
+    run(bed, tmp_path, "python_programs.py", program)
+
+
+def test_stores(bed: Testbed, tmp_path: Path) -> None:
+    argv = ["redis-server", "--save", "", "--protected-mode", "no", "--dir", str(tmp_path)]
+    [server] = bed.start(argv, on=[0])
+    try:
+        server.wait_for("Ready to accept connections", job.PATIENCE)
+        run(bed, tmp_path, "python_programs.py", "stores")
+    finally:
+        end_sessions([server])
+
+
+def test_a_rail_is_cut(bed: Testbed, tmp_path: Path) -> None:
+    with Ranks(bed, tmp_path, "python_programs.py", "until_told") as ranks:
+        for rank in ranks.ranks:
+            rank.wait_for("(done\n){3}", job.PATIENCE)
+        bed.cut(host=2, rail="eth1")
+        try:
+            seen = [rank.stdout.count("done") for rank in ranks.ranks]
+            job.await_that(
+                "ten operations more",
+                lambda: all(rank.stdout.count("done") > n + 10 for rank, n in zip(ranks.ranks, seen)),
+                tell=ranks.told,
+            )
+            (tmp_path / "stop").touch()
+            ranks.succeed()
+        finally:
+            bed.heal(host=2, rail="eth1")
+        failures = ranks.ranks[2].wait_for(r"eth1 (\d+) (\d+) (rank .*)")
+        assert int(failures[1]) > 0 and int(failures[2]) > 0, ranks.told()
+
+
+def test_a_rank_is_killed(bed: Testbed, tmp_path: Path) -> None:
+    with Ranks(bed, tmp_path, "python_programs.py", "until_lost") as ranks:
+        for rank in ranks.ranks:
+            rank.wait_for("(done\n){3}", job.PATIENCE)
+        ranks.ranks[2].kill()
+        others = [rank for rank in ranks.ranks if rank.rank != 2]
+        ranks.succeed(others)
+        for rank in others:
+            assert rank.wait_for(r"lost (.*?):")[1] == "[2]", ranks.told()
+
+
+def test_exit_without_close(bed: Testbed, tmp_path: Path) -> None:
+    with Ranks(bed, tmp_path, "python_programs.py", "exits") as ranks:
+        ranks.succeed()
+        for rank in ranks.ranks:
+            assert rank.stdout == "ends\n" and not rank.stderr, ranks.told()
+
+
+@pytest.mark.parametrize("where", ["call", "wait", "create"])
+def test_ctrl_c(bed: Testbed, tmp_path: Path, where: str) -> None:
+    on = [1] if where == "create" else range(HOSTS)
+    with Ranks(bed, tmp_path, "python_programs.py", f"interrupted_{where}", on=on) as ranks:
+        rank = ranks.ranks[0]
+        rank.wait_for("waits", job.PATIENCE)
+        time.sleep(0.3)  # it prints before it waits
+        begin = time.monotonic()
+        os.kill(rank.pid, signal.SIGINT)
+        rank.wait_for("interrupted", job.PATIENCE)
+        assert time.monotonic() - begin < 2 + job.SLACK, ranks.told()
+        ranks.succeed()
+
+
+def test_without_the_library(tmp_path: Path) -> None:
+    """The build says what is missing."""
+    env = dict(os.environ) | {"PKG_CONFIG_PATH": "", "PKG_CONFIG_LIBDIR": str(tmp_path)}
+    argv = [sys.executable, "-B", "setup.py", "-q", "build", "--build-base", str(tmp_path)]
+    done = subprocess.run(argv, cwd=ROOT / "interop" / "python", env=env, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "pkg-config does not find libnezha" in done.stderr and "PKG_CONFIG_PATH" in done.stderr
