@@ -73,6 +73,10 @@ def check_reductions(context: nezha.Context, dtype: str, elements: int) -> None:
         block = numpy.empty(even // context.size, dtype)
         context.reduce_scatter(mine[:even], block, operation=name)
         expect(f"reduce_scatter, {what}", block, wanted[:even].reshape(context.size, -1)[rank])
+        copy = mine.copy()
+        block = blocks(copy, counts)[rank]
+        context.reduce_scatter(copy, block, counts=counts, operation=name)
+        expect(f"reduce_scatter in place, {what}", block, blocks(wanted, counts)[rank])
 
 
 def check_average(context: nezha.Context) -> None:

@@ -203,6 +203,31 @@ def threads(store: str) -> None:
         assert not failures, failures
 
 
+@program
+def waiters(store: str) -> None:
+    """Several threads wait for one operation, with and without a limit of their own."""
+    with join(store) as context:
+        if context.rank == 0:
+            handle = context.recv_async(bytearray(1), 1)
+            results: list[bool] = []
+            limits = [None, 0.05, 60, None]
+            all_threads = [
+                threading.Thread(target=lambda limit=limit: results.append(handle.wait(limit)))
+                for limit in limits
+            ]
+            for each in all_threads:
+                each.start()
+            time.sleep(0.7)  # they are to wait for some time
+            context.send(b"1", 1)
+            for each in all_threads:
+                each.join()
+            assert sorted(results) == [False, True, True, True], results
+        elif context.rank == 1:
+            context.recv(bytearray(1), 0)
+            context.send(b"1", 0)
+        context.barrier()
+
+
 # ---- Messages, groups, functions ---------------------------------------------------------------
 
 
@@ -381,6 +406,24 @@ kept: list[Any] = []
 
 
 @program
+def closes(store: str) -> None:
+    """A thread that waits in a call hears that another thread has closed the context."""
+    context = join(store, timeout=300)
+    context.barrier()
+    errors: list[BaseException] = []
+    if context.rank == 0:
+        waiter = threading.Thread(target=lambda: errors.append(raised(lambda: context.recv(bytearray(1), 1))))
+        waiter.start()
+        time.sleep(0.1)  # it is to be in the call
+        context.close()
+        waiter.join()
+    else:
+        errors.append(raised(context.barrier))
+    assert isinstance(errors[0], nezha.IoError), errors
+    context.close()
+
+
+@program
 def interrupted_call(store: str) -> None:
     """Ctrl-C in a blocking call of rank 0."""
     with join(store, timeout=300) as context:
@@ -446,6 +489,16 @@ class StoreInPython:
             if time.monotonic() > end:
                 raise LookupError(f"{keys} not there")
             time.sleep(0.01)
+
+
+@program
+def exits_early(store: str) -> None:
+    """Ends while nezha asks a store in Python for a rank that does not come."""
+    global kept
+    context = nezha.create(StoreInPython(store), rank=0, size=2, timeout=300)
+    kept = [context, context.barrier_async()]
+    time.sleep(0.3)
+    say("ends")
 
 
 @program

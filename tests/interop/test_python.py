@@ -7,6 +7,8 @@ The package is in build/interop/site, or where PYTHONPATH says.
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +25,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 SITE = os.environ.get("PYTHONPATH", str(ROOT / "build" / "interop" / "site"))
 RAILS = ["eth0", "eth1"]
+URIS = [f"tcp:{name}" for name in RAILS]
 HOSTS = 4
 
 
@@ -43,7 +46,7 @@ class Ranks:
 
     def _start(self, rank: int, program: Sequence[str]) -> Process:
         env = {"PYTHONPATH": SITE, "RANK": str(rank), "WORLD_SIZE": str(HOSTS)}
-        env |= {"NEZHA_RAILS": job.rails_option(RAILS), "REDIS_HOST": f"{self._redis_host()}"}
+        env |= {"NEZHA_RAILS": ",".join(URIS), "REDIS_HOST": f"{self._redis_host()}"}
         argv = [sys.executable, "-B", "-X", "faulthandler", str(HERE / program[0]), *program[1:]]
         [process] = self.bed.start([*argv, str(self._store)], on=[rank], env=env)
         return process
@@ -90,10 +93,12 @@ def test_collectives(bed: Testbed, tmp_path: Path) -> None:
         "many_in_flight",
         "dropped_handles",
         "threads",
+        "waiters",
         "messages",
         "groups",
         "functions",
         "late",
+        "closes",
         "forks",
         "reports",
     ],
@@ -144,8 +149,9 @@ def test_a_rank_is_killed(bed: Testbed, tmp_path: Path) -> None:
             assert rank.wait_for(r"lost (.*?):")[1] == "[2]", ranks.told()
 
 
-def test_exit_without_close(bed: Testbed, tmp_path: Path) -> None:
-    with Ranks(bed, tmp_path, "python_programs.py", "exits") as ranks:
+@pytest.mark.parametrize("program, hosts", [("exits", HOSTS), ("exits_early", 1)])
+def test_exit_without_close(bed: Testbed, tmp_path: Path, program: str, hosts: int) -> None:
+    with Ranks(bed, tmp_path, "python_programs.py", program, on=range(hosts)) as ranks:
         ranks.succeed()
         for rank in ranks.ranks:
             assert rank.stdout == "ends\n" and not rank.stderr, ranks.told()
@@ -163,6 +169,45 @@ def test_ctrl_c(bed: Testbed, tmp_path: Path, where: str) -> None:
         rank.wait_for("interrupted", job.PATIENCE)
         assert time.monotonic() - begin < 2 + job.SLACK, ranks.told()
         ranks.succeed()
+
+
+def test_the_guide(bed: Testbed, tmp_path: Path) -> None:
+    """The program of docs/python.md."""
+    page = (ROOT / "docs" / "python.md").read_text()
+    [program] = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "mean.py").write_text(program)
+    said = [
+        bed.start(
+            [sys.executable, "-B", str(tmp_path / "mean.py"), str(rank), "2", str(tmp_path), *URIS],
+            on=[rank],
+            env={"PYTHONPATH": SITE},
+        )[0]
+        for rank in range(2)
+    ]
+    for rank in said:
+        assert rank.wait(job.PATIENCE) == 0, rank.output
+    means = [re.findall(r"mean (\S+), largest (\S+)\n.*eth0 has.*\n.*eth1 has", rank.stdout) for rank in said]
+    assert len(means[0]) == 1 and means[0] == means[1], means
+
+
+if job.LONG:  # it compiles for a minute or two
+
+    def test_pip_installs_it(tmp_path: Path) -> None:
+        """From a copy of the sources, without a network, into an environment of its own."""
+        sources = tmp_path / "sources"
+        shutil.copytree(ROOT / "interop" / "python", sources)
+        python = tmp_path / "environment" / "bin" / "python"
+        prefix = os.environ.get("INTEROP_PREFIX", str(ROOT / "build" / "interop" / "prefix"))
+        env = dict(os.environ) | {"PKG_CONFIG_PATH": f"{prefix}/lib/pkgconfig", "PYTHONPATH": ""}
+
+        def call(*argv: str) -> str:
+            done = subprocess.run(argv, cwd=tmp_path, env=env, check=True, stdout=subprocess.PIPE, text=True)
+            return done.stdout.strip()
+
+        call(sys.executable, "-m", "venv", "--system-site-packages", str(tmp_path / "environment"))
+        call(str(python), "-m", "pip", "install", "--no-index", "--no-build-isolation", str(sources))
+        where = Path(call(str(python), "-c", "import nezha; print(nezha.__file__)"))
+        assert tmp_path in where.parents and (where.parent / "py.typed").exists()
 
 
 def test_without_the_library(tmp_path: Path) -> None:

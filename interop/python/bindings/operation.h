@@ -61,8 +61,9 @@ py::object launch(const std::shared_ptr<Group>& group, Options options, Buffers 
   group->sweep();
   bool is_over = false;
   Handle handle = without_gil([&] {
-    const Options own = std::move(options);  // and goes without the GIL
-    Handle started = start(own);
+    // Not for longer: close() in another thread is to leave the group.
+    const auto once = [](const Options own, auto begin) { return begin(own); };
+    Handle started = once(std::move(options), start);
     if (waits) is_over = started.wait(kSlice);
     return started;
   });

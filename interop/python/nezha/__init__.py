@@ -41,7 +41,7 @@ def launch_environment() -> LaunchEnvironment:
     return _nezha.launch_environment()
 
 
-# While the interpreter still serves all threads: operations in flight end, and so do their waits.
+# While the interpreter still serves all threads: waits end, and no thread calls a store in Python later.
 atexit.register(_nezha.close_all)
 
 __all__ = [
