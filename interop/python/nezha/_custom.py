@@ -61,8 +61,8 @@ class _Call:
         """What the next exchange is given: the tag, and the rest of the time."""
         return {"tag": self.options.tag, "timeout": max(0.001, self.deadline - time.monotonic())}
 
-    def own_part(self, vector: Vector, counts: Sequence[int]) -> Vector:
-        """The reduction of all ranks' elements of this rank's part."""
+    def own_part(self, vector: Vector, counts: Sequence[int], is_awaited: bool) -> Vector:
+        """The reduction of all ranks' elements of this rank's part, for which others may wait."""
         import numpy
 
         size, mine = self.context.size, counts[self.context.rank]
@@ -76,8 +76,10 @@ class _Call:
                 result = self.options.function(result, parts[rank])
             return numpy.ascontiguousarray(result, vector.dtype).reshape(mine)
         except BaseException:
-            # The other ranks wait for this one in what comes next: they hear that nothing will come.
-            self.context.barrier_async(tag=self.options.tag).cancel()
+            if is_awaited:
+                # The other ranks hear that nothing will come. A barrier has no data that they could
+                # take for this rank's part.
+                self.context.barrier_async(tag=self.options.tag).cancel()
             raise
 
 
@@ -114,7 +116,8 @@ def allreduce(context: Context, array: Any, out: Any, options: Options) -> None:
     result = _flat(array if out is None else out, "out", is_output=True)
     _check_alike(vector, result, len(vector))
     counts = _parts(len(vector), context.size)
-    context.allgather(call.own_part(vector, counts), result, counts=counts, **call.left())
+    part = call.own_part(vector, counts, is_awaited=True)
+    context.allgather(part, result, counts=counts, **call.left())
 
 
 def reduce(context: Context, array: Any, out: Any, root: int, options: Options) -> None:
@@ -127,7 +130,7 @@ def reduce(context: Context, array: Any, out: Any, root: int, options: Options) 
         result = _flat(array if out is None else out, "out", is_output=True)
         _check_alike(vector, result, len(vector))
     counts = _parts(len(vector), context.size)
-    part = call.own_part(vector, counts)
+    part = call.own_part(vector, counts, is_awaited=True)
     root_counts = None if result is None else counts
     context.gatherv(part, result, root=root, counts=root_counts, **call.left())
 
@@ -145,8 +148,7 @@ def reduce_scatter(
     if len(counts) != context.size:
         raise InvalidArgument(f"counts has {len(counts)} entries; it must have {context.size}")
     _check_alike(vector, result, counts[context.rank])
-    part = call.own_part(vector, counts)
-    result[:] = part
+    result[:] = call.own_part(vector, counts, is_awaited=False)
 
 
 def _check_alike(vector: Vector, result: Vector, elements: int) -> None:
