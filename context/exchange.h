@@ -32,6 +32,7 @@ class Exchange final : public Engine {
     const std::byte* input = nullptr;  // of a send
     std::byte* output = nullptr;       // of a receive
     size_t bytes = 0;
+    bool may_be_shorter = false;  // of a receive: than `bytes`, which is what it has room for
   };
   // Messages to this rank itself go through `loopback`.
   Exchange(Terms terms, Loopback& loopback) : terms_(std::move(terms)), loopback_(loopback) {}
@@ -42,10 +43,17 @@ class Exchange final : public Engine {
   std::vector<int> others() const;  // of the peers, those that are not this rank
   // Its message's name, and what both ends agree on.
   wire::MessageInfo info(uint64_t context) const;
+  // Whether a receive takes a message of that size.
+  bool takes(uint64_t bytes) const {
+    return terms_.may_be_shorter ? bytes <= terms_.bytes : bytes == terms_.bytes;
+  }
 
   // The rank that a receive's message has come from, or is coming from; -1: there is none yet.
   int source() const { return source_; }
   void set_source(int rank) { source_ = rank; }
+  // The size of the message that a receive has taken, or is taking; 0: there is none yet.
+  size_t received_bytes() const { return received_bytes_; }
+  void set_received_bytes(size_t bytes) { received_bytes_ = bytes; }
 
   std::vector<int> peers(const Group& group, const Operation& operation,
                          const EnginePlan& plan) const override;
@@ -56,6 +64,7 @@ class Exchange final : public Engine {
   const Terms terms_;
   Loopback& loopback_;
   int source_ = -1;
+  size_t received_bytes_ = 0;
 };
 
 // "rank 2", "ranks 1, 2 and 5", "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 24 others"

@@ -47,7 +47,8 @@ Request RequestMaker::make(const RecvOptions& options) const {
                         .is_from_any = options.is_any_,
                         .tag = options.tag_,
                         .output = static_cast<std::byte*>(options.output_.data),
-                        .bytes = options.output_.bytes});
+                        .bytes = options.output_.bytes,
+                        .may_be_shorter = options.may_be_shorter_});
 }
 
 void RequestMaker::check_ranks(absl::string_view name, absl::string_view role,

@@ -13,10 +13,11 @@ namespace {
 
 constexpr size_t kMostDescribed = 8;  // ranks
 
-absl::Status sizes_error(int from, int to, uint64_t tag, uint64_t sent, uint64_t asked) {
+absl::Status sizes_error(int from, const Exchange::Terms& receive, uint64_t sent) {
   return absl::FailedPreconditionError(absl::StrCat(
-      "rank ", from, " sends ", sent, " bytes to rank ", to, " by the tag ", tag, ", and rank ", to,
-      " has called recv for ", asked, " bytes there; both must name the same size"));
+      "rank ", from, " sends ", sent, " bytes to rank ", receive.rank, " by the tag ", receive.tag,
+      ", and rank ", receive.rank, " has called recv for ", receive.bytes, " bytes there; ",
+      receive.may_be_shorter ? "the message may not be longer" : "both must name the same size"));
 }
 
 }  // namespace
@@ -96,21 +97,21 @@ void ReceiveTask::post(Claim& claim) {
   if (claim.is_open) claim.ticket = ticket;  // else it is gone again
 }
 
-void ReceiveTask::match(Claim& claim) {
+void ReceiveTask::match(Claim& claim, size_t bytes) {
   match_ = &claim;
   exchange_.set_source(claim.source);
+  exchange_.set_received_bytes(bytes);
   for (Claim& other : claims_) {
     if (&other != &claim) other.withdraw();
   }
 }
 
-void ReceiveTask::take(const std::byte* data) {
+void ReceiveTask::take(const std::byte* data, size_t bytes) {
   const auto own = std::find_if(claims_.begin(), claims_.end(),
                                 [](const Claim& claim) { return claim.channel == nullptr; });
   own->is_open = false;
-  match(*own);
-  const Exchange::Terms& terms = exchange_.terms();
-  if (terms.bytes > 0) std::memmove(terms.output, data, terms.bytes);
+  match(*own, bytes);
+  if (bytes > 0) std::memmove(exchange_.terms().output, data, bytes);
   finish(State::kDone);
 }
 
@@ -126,8 +127,9 @@ void ReceiveTask::detach() {
 std::string ReceiveTask::describe() const {
   const Exchange::Terms& terms = exchange_.terms();
   if (match_ != nullptr) {
-    return absl::StrCat("received ", received_, " of ", terms.bytes, " bytes from rank ",
-                        match_->source, " (", match_->channel->describe(), ")");
+    return absl::StrCat("received ", received_, " of ", exchange_.received_bytes(),
+                        " bytes from rank ", match_->source, " (", match_->channel->describe(),
+                        ")");
   }
   std::vector<int> waited_for;
   std::vector<std::string> rails;
@@ -148,8 +150,10 @@ std::string ReceiveTask::describe() const {
 
 // A message of another size ends the receive, too.
 bool ReceiveTask::Claim::accepts(const wire::MessageInfo& theirs) {
-  task->match(*this);
-  return theirs == task->exchange_.info(task->group_.context);
+  task->match(*this, theirs.total);
+  wire::MessageInfo expected = task->exchange_.info(task->group_.context);
+  if (task->exchange_.takes(theirs.total)) expected.total = theirs.total;
+  return theirs == expected;
 }
 
 std::byte* ReceiveTask::Claim::place(uint64_t offset, size_t /*length*/) {
@@ -158,7 +162,7 @@ std::byte* ReceiveTask::Claim::place(uint64_t offset, size_t /*length*/) {
 
 void ReceiveTask::Claim::landed(uint64_t /*offset*/, size_t length, Rail /*rail*/) {
   task->received_ += length;
-  if (task->received_ < task->exchange_.terms().bytes) return;
+  if (task->received_ < task->exchange_.received_bytes()) return;
   is_open = false;
   ticket = nullptr;  // the inbox's is gone
   task->finish(State::kDone);
@@ -178,8 +182,7 @@ void ReceiveTask::Claim::failed(const absl::Status& why) {
 void ReceiveTask::Claim::mismatched(const wire::MessageInfo& theirs) {
   is_open = false;
   ticket = nullptr;  // the inbox's is gone
-  const Exchange::Terms& terms = task->exchange_.terms();
-  task->fail(sizes_error(source, task->group_.rank, terms.tag, theirs.total, terms.bytes));
+  task->fail(sizes_error(source, task->exchange_.terms(), theirs.total));
 }
 
 void ReceiveTask::Claim::withdraw() {
@@ -227,12 +230,10 @@ void Loopback::remove(const ReceiveTask& receive) { remove(receive, &Queue::rece
 
 void Loopback::pass(SendTask& send, ReceiveTask& receive) {
   const Exchange::Terms& sent = send.exchange().terms();
-  const Exchange::Terms& asked = receive.exchange().terms();
-  if (sent.bytes != asked.bytes) {
-    const int rank = sent.peers.front();
-    return receive.fail(sizes_error(rank, rank, sent.tag, sent.bytes, asked.bytes));
+  if (!receive.exchange().takes(sent.bytes)) {
+    return receive.fail(sizes_error(sent.rank, receive.exchange().terms(), sent.bytes));
   }
-  receive.take(sent.input);
+  receive.take(sent.input, sent.bytes);
   send.taken();
 }
 

@@ -54,7 +54,7 @@ class ReceiveTask final : public Task {
 
   // The loopback calls these: a message of this rank's own has come, or cannot be taken.
   const Exchange& exchange() const { return exchange_; }
-  void take(const std::byte* data);
+  void take(const std::byte* data, size_t bytes);
   void fail(const absl::Status& why);
 
  private:
@@ -75,7 +75,7 @@ class ReceiveTask final : public Task {
   };
 
   void post(Claim& claim);
-  void match(Claim& claim);
+  void match(Claim& claim, size_t bytes);
   void detach() override;
 
   Exchange& exchange_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "context/running_operation.h"
+#include "nezha/errors.h"
 
 namespace nezha {
 
@@ -59,6 +60,14 @@ std::exception_ptr Handle::error() const {
 }
 
 int Handle::source() const { return running_ == nullptr ? -1 : running_->source(); }
+
+size_t Handle::bytes() const { return running_ == nullptr ? 0 : running_->received_bytes(); }
+
+void Handle::notify(std::function<void()> function) {
+  if (function == nullptr) throw InvalidArgument("the function to be called is null; give one");
+  if (running_ == nullptr) return function();
+  running_->notify(std::move(function));
+}
 
 void Handle::cancel() {
   if (running_ != nullptr) running_->cancel();

@@ -247,6 +247,7 @@ void RunningOperation::finish() {
   } catch (const std::bad_alloc&) {
     // They go when the handle does.
   }
+  if (const auto function = std::exchange(when_over_, nullptr)) function();
   std::exchange(owner_, nullptr)->on_operation_over(*this);
 }
 
@@ -348,6 +349,23 @@ void RunningOperation::cancel() {
 int RunningOperation::source() const {
   const bool has_succeeded = test() && status_.ok();
   return has_succeeded && request_.exchange != nullptr ? request_.exchange->source() : -1;
+}
+
+size_t RunningOperation::received_bytes() const {
+  const bool has_succeeded = test() && status_.ok();
+  return has_succeeded && request_.exchange != nullptr ? request_.exchange->received_bytes() : 0;
+}
+
+void RunningOperation::notify(std::function<void()> function) {
+  const auto endpoint = this->endpoint();
+  if (endpoint != nullptr) {
+    Progress::Guard guard(endpoint->progress());
+    if (!over()) {
+      when_over_ = std::move(function);
+      return;
+    }
+  }
+  function();
 }
 
 void RunningOperation::raise_if_failed() const {

@@ -2,7 +2,9 @@
 // An operation of a context, from its start to its end.
 #pragma once
 
+#include <cstddef>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -102,6 +104,11 @@ class RunningOperation final : public TaskOwner,
   void raise_if_failed() const;
   // Once it has succeeded: the rank that a receive's message came from. -1 if there is none.
   int source() const;
+  // Likewise: the size of the message that a receive has taken; 0 if it is none.
+  size_t received_bytes() const;
+  // Calls the function when it is over, under the lock; or now, without it. Once for each
+  // operation.
+  void notify(std::function<void()> function);
 
  private:
   std::shared_ptr<Endpoint> endpoint() const;  // null: it is over
@@ -161,6 +168,7 @@ class RunningOperation final : public TaskOwner,
   Nanos overdue_at_ = 0;
   Alarm slow_;  // and then overdue
   Alarm deadline_;
+  std::function<void()> when_over_;  // null: nobody is to be told
   absl::Status status_;
 };
 

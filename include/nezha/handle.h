@@ -3,8 +3,10 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -19,8 +21,9 @@ class RunningOperation;
 /// until it is over: until `test` or `wait` has returned true or thrown, `cancel` has returned, or
 /// the handle or the context is gone.
 ///
-/// `test`, `error`, `source` and `cancel` may be called from any thread; one at a time may wait.
-/// The handle outlives its context at will: what was in flight when the context went has failed.
+/// `test`, `error`, `source`, `bytes`, `notify` and `cancel` may be called from any thread; one at
+/// a time may wait. The handle outlives its context at will: what was in flight when the context
+/// went has failed.
 ///
 /// In a child of fork() a handle of the parent's can be destroyed only, which does nothing; all
 /// else throws InvalidArgument.
@@ -53,6 +56,17 @@ class NEZHA_EXPORT Handle {
   /// The rank that a receive's message has come from. -1 of all other operations, and while it is
   /// not over, and if it has failed.
   int source() const;
+
+  /// The size of the message that a receive has taken, in bytes. 0 of all other operations, and
+  /// while it is not over, and if it has failed.
+  size_t bytes() const;
+
+  /// Has `function` called once, when the operation is over, well or not: at once, by this thread,
+  /// if it is over already; else by a thread that waits in nezha, or by one of nezha's own, under a
+  /// lock of nezha's. So it must not throw, must not call nezha, and must not wait for another
+  /// thread: it may wake one. The operation is over for all other threads when they see what it has
+  /// done. It may be set once for each operation, and a null function is InvalidArgument.
+  void notify(std::function<void()> function);
 
   /// Gives the buffers back now. An operation that was not over fails, on all ranks: the others
   /// cannot complete it, so the context is broken, and their errors name this rank.

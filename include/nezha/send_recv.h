@@ -122,8 +122,13 @@ class RecvOptions : public PointToPointOptions {
     is_any_ = true;
   }
 
+  /// Whether the message may be shorter than the output, which keeps its contents behind it;
+  /// Handle::bytes of an operation that was started says how long it is. Default: no, the message
+  /// must have exactly the output's size. One that is longer is an error in either case.
+  void setMayBeShorter(bool may_be_shorter) { may_be_shorter_ = may_be_shorter; }
+
   /// Where the message goes: `elements` elements at `data`, of any trivially copyable type. The
-  /// message must have exactly that size.
+  /// message must have exactly that size (but see setMayBeShorter).
   template <typename T>
   void setOutput(T* data, size_t elements) {
     static_assert(std::is_trivially_copyable_v<T>, "elements are copied byte by byte");
@@ -141,6 +146,7 @@ class RecvOptions : public PointToPointOptions {
 
   std::vector<int> sources_;
   bool is_any_ = false;
+  bool may_be_shorter_ = false;
   Memory<void*> output_;
 };
 
@@ -160,7 +166,8 @@ class RecvOptions : public PointToPointOptions {
 /// the rank, the rail and what was tried. Each of them breaks the context, as it does of a
 /// collective. A rail that dies is no error while another one joins the two ranks.
 ///
-/// A receive that asks for another size breaks the context, too, and both ranks get an error. The
+/// A receive that asks for another size (or, if the message may be shorter there, for less) breaks
+/// the context, too, and both ranks get an error. The
 /// send throws this error only if it is still waiting. If the message was small enough to wait at
 /// the destination, the send has returned by then, and a later call on this context throws.
 NEZHA_EXPORT void send(const SendOptions& options);

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// How each of the process group's operations begins.
+#pragma once
+
+#include <utility>
+
+#include "process_group.h"
+
+namespace nezha_torch {
+
+// `start` is one of nezha's functions that start an operation.
+template <typename Terms, typename Start>
+WorkPtr ProcessGroup::begin(c10::intrusive_ptr<Work> work, Terms& terms,
+                            std::chrono::milliseconds timeout, Start start) {
+  terms.setTimeout(deadline(timeout));
+  work->begin(start(terms));
+  return work;
+}
+
+}  // namespace nezha_torch

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// The process group's sends and receives, and the barrier that is made of them.
+#include <nezha/errors.h>
+#include <nezha/send_recv.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <torch/csrc/distributed/c10d/Utils.hpp>
+#include <utility>
+
+#include "checks.h"
+#include "launch.h"
+
+namespace nezha_torch {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// Programs' tags are below 2^31.
+constexpr uint64_t kHereTag = uint64_t{1} << 40;
+constexpr uint64_t kVerdictTag = kHereTag + 1;
+
+size_t bytes(const at::Tensor& tensor) { return static_cast<size_t>(tensor.nbytes()); }
+
+at::Tensor& only(const Refuse& refuse, Tensors& tensors, int tag) {
+  c10d::assertSingleElement(refuse, tensors);
+  check_tensors(refuse, tensors);
+  if (tag < 0) refuse("Tag must be nonnegative");
+  return tensors.front();
+}
+
+void check_rank(const Refuse& refuse, const char* role, int rank, int size) {
+  if (rank >= 0 && rank < size) return;
+  refuse(std::string("invalid ") + role + " rank: " + std::to_string(rank));
+}
+
+}  // namespace
+
+WorkPtr ProcessGroup::send(Tensors& tensors, int destination, int tag) {
+  const Refuse refuse = refusal_of("send");
+  at::Tensor& tensor = only(refuse, tensors, tag);
+  check_rank(refuse, "destination", destination, size_);
+  auto work = make(c10d::OpType::SEND, "nezha:send", tensors, {});
+  const at::Tensor message = work->buffers.read(tensor);
+  nezha::SendOptions send(context_);
+  send.setDestination(destination);
+  send.setTag(static_cast<uint64_t>(tag));
+  send.setInput(static_cast<const void*>(message.data_ptr()), bytes(message));
+  return begin(std::move(work), send, c10d::kUnsetTimeout, nezha::sendAsync);
+}
+
+WorkPtr ProcessGroup::recv(Tensors& tensors, int source, int tag) {
+  check_rank(refusal_of("recv"), "source", source, size_);
+  return receive(c10d::OpType::RECV, "nezha:recv", tensors, &source, tag);
+}
+
+WorkPtr ProcessGroup::recvAnysource(Tensors& tensors, int tag) {
+  return receive(c10d::OpType::RECVANYSOURCE, "nezha:recvAnySource", tensors, nullptr, tag);
+}
+
+// From any rank if `source` is null.
+WorkPtr ProcessGroup::receive(c10d::OpType type, const char* title, Tensors& tensors,
+                              const int* source, int tag) {
+  at::Tensor& tensor = only(refusal_of("recv"), tensors, tag);
+  auto work = make(type, title, tensors, tensors);
+  const at::Tensor room = work->buffers.update(tensor);
+  nezha::RecvOptions recv(context_);
+  if (source == nullptr) {
+    recv.setAnySource();
+  } else {
+    recv.setSource(*source);
+  }
+  recv.setTag(static_cast<uint64_t>(tag));
+  recv.setOutput(static_cast<void*>(room.data_ptr()), bytes(room));
+  recv.setMayBeShorter(true);
+  return begin(std::move(work), recv, c10d::kUnsetTimeout, nezha::recvAsync);
+}
+
+// ---- The monitored barrier ---------------------------------------------------------------------
+
+namespace {
+
+std::string text_of(const std::vector<int32_t>& missing, milliseconds timeout) {
+  std::string ranks;
+  for (const int32_t rank : missing) {
+    ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  return (missing.size() == 1 ? "Rank " : "Ranks ") + ranks +
+         " failed to pass monitoredBarrier in " + std::to_string(timeout.count()) + " ms";
+}
+
+milliseconds until(steady_clock::time_point end) {
+  const auto left = std::chrono::ceil<milliseconds>(end - steady_clock::now());
+  return std::max(milliseconds(0), left);
+}
+
+}  // namespace
+
+// Rank 0 waits for a word of each rank, and then tells all that have come who has not.
+void ProcessGroup::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
+  const milliseconds timeout = deadline(options.timeout);
+  ++sequence_;
+  if (rank_ == 0) {
+    await_others(timeout, wait_all_ranks);
+  } else {
+    report_to(0, timeout);
+  }
+}
+
+void ProcessGroup::await_others(milliseconds timeout, bool wait_all_ranks) {
+  const auto end = steady_clock::now() + timeout;
+  std::vector<nezha::Handle> words(static_cast<size_t>(size_));
+  for (int rank = 1; rank < size_; ++rank) {
+    nezha::RecvOptions recv(context_);
+    recv.setSource(rank);
+    recv.setTag(kHereTag);
+    recv.setOutput(nullptr, 0);
+    // The barrier ends at its own deadline, before this one.
+    recv.setTimeout(timeout + timeout_);
+    words[static_cast<size_t>(rank)] = nezha::recvAsync(recv);
+  }
+  std::vector<int32_t> missing;
+  std::string reason;
+  for (int rank = 1; rank < size_ && (missing.empty() || wait_all_ranks); ++rank) {
+    try {
+      if (words[static_cast<size_t>(rank)].wait(until(end))) continue;
+    } catch (const nezha::IoError& error) {
+      reason = std::string(": ") + error.what();
+    }
+    missing.push_back(rank);
+  }
+  std::vector<nezha::Handle> verdicts;
+  for (int rank = 1; reason.empty() && rank < size_; ++rank) {
+    if (!words[static_cast<size_t>(rank)].test()) continue;
+    nezha::SendOptions send(context_);
+    send.setDestination(rank);
+    send.setTag(kVerdictTag);
+    send.setInput(missing.data(), missing.size());
+    verdicts.push_back(nezha::sendAsync(send));
+  }
+  nezha::waitAll(verdicts);
+  if (!missing.empty()) throw std::runtime_error(text_of(missing, timeout) + reason);
+}
+
+void ProcessGroup::report_to(int rank, milliseconds timeout) {
+  nezha::SendOptions send(context_);
+  send.setDestination(rank);
+  send.setTag(kHereTag);
+  send.setInput(nullptr, 0);
+  send.setTimeout(timeout);
+  nezha::send(send);
+  std::vector<int32_t> missing(static_cast<size_t>(size_));
+  nezha::RecvOptions recv(context_);
+  recv.setSource(rank);
+  recv.setTag(kVerdictTag);
+  recv.setOutput(missing.data(), missing.size());
+  recv.setMayBeShorter(true);
+  // Rank 0 may have begun this long after this rank.
+  recv.setTimeout(2 * timeout);
+  nezha::Handle verdict = nezha::recvAsync(recv);
+  verdict.wait();
+  missing.resize(verdict.bytes() / sizeof(int32_t));
+  if (missing.empty()) return;
+  throw std::runtime_error("rank " + std::to_string(rank_) + " has passed the barrier, but " +
+                           text_of(missing, timeout));
+}
+
+}  // namespace nezha_torch

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "process_group.h"
+
+#include <Python.h>
+#include <nezha/barrier.h>
+
+#include <utility>
+
+#include "launch.h"
+#include "store.h"
+
+namespace nezha_torch {
+
+using std::chrono::milliseconds;
+
+namespace {
+
+// Where the ranks of a group meet. A rank may join groups of one name and one store several times,
+// one after the other, as after an error: each time has keys of its own.
+std::string prefix(c10d::Store& store, int rank) {
+  const int64_t time = store.add("nezha/joined/" + std::to_string(rank), 1);
+  return "nezha/" + std::to_string(time) + "/";
+}
+
+}  // namespace
+
+ProcessGroup::ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                           milliseconds timeout)
+    : Backend(rank, size), timeout_(timeout) {
+  const auto meeting = std::make_shared<Store>(store, prefix(*store, rank));
+  nezha::ContextOptions options;
+  options.rank = rank;
+  options.size = size;
+  options.timeout = timeout;
+  context_ = nezha::Context::create(meeting, options);
+  // The store may be gone when two ranks first speak to each other, since it ends with one of them.
+  nezha::barrier(nezha::BarrierOptions(context_));
+  std::vector<std::string> keys;
+  for (int r = 0; r < size; ++r) keys.push_back("rank" + std::to_string(r));
+  meeting->leave(keys);
+  init();
+}
+
+ProcessGroup::~ProcessGroup() {
+  const bool has_lock = Py_IsInitialized() != 0 && PyGILState_Check() != 0;
+  PyThreadState* state = has_lock ? PyEval_SaveThread() : nullptr;
+  context_.reset();
+  if (has_lock) PyEval_RestoreThread(state);
+}
+
+milliseconds ProcessGroup::deadline(milliseconds given) const {
+  return given == c10d::kUnsetTimeout ? timeout_ : given;
+}
+
+c10::intrusive_ptr<Work> ProcessGroup::make(c10d::OpType type, const char* title,
+                                            const Tensors& inputs, Tensors outputs) {
+  if (!c10d::isP2POp(type)) ++sequence_;
+  auto work = c10::make_intrusive<Work>(in_flight_, rank_, type, title, inputs);
+  work->outputs = std::move(outputs);
+  return work;
+}
+
+WorkPtr ProcessGroup::barrier(const c10d::BarrierOptions& options) {
+  auto work = make(c10d::OpType::BARRIER, "nezha:barrier", {}, {});
+  work->before_end = [earlier = in_flight_->collectives()] {
+    for (const auto& other : earlier) other->wait(kNoTimeout);
+  };
+  nezha::BarrierOptions barrier(context_);
+  return begin(std::move(work), barrier, options.timeout, nezha::barrierAsync);
+}
+
+WorkPtr ProcessGroup::all_of(c10d::OpType type, const char* title, const Tensors& outputs,
+                             std::vector<WorkPtr> works) {
+  auto work = make(type, title, {}, outputs);
+  work->begin([works = std::move(works)] {
+    for (const WorkPtr& part : works) part->wait(kNoTimeout);
+  });
+  return work;
+}
+
+}  // namespace nezha_torch

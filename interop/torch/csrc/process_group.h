@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// PyTorch's backend "nezha": a process group whose operations are nezha's.
+#pragma once
+
+#include <nezha/context.h>
+#include <torch/version.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include "work.h"
+
+#if TORCH_VERSION_MAJOR >= 2
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#else
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#endif
+
+namespace nezha_torch {
+
+#if TORCH_VERSION_MAJOR >= 2
+using Backend = c10d::Backend;
+#else
+using Backend = c10d::ProcessGroup;
+#endif
+
+using Tensors = std::vector<at::Tensor>;
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+// Operations are asynchronous, and what they return is a Work. Thread-safe, as far as ranks start
+// their collectives in the same order. Wrong arguments are std::invalid_argument, and start
+// nothing; nezha's errors are nezha::IoError and TimeoutError, which are std::runtime_error.
+class ProcessGroup final : public Backend {
+ public:
+  // Returns when all ranks have joined. The store is not used any more then. Throws IoError or
+  // TimeoutError if they have not after `timeout`, which is the operations' deadline, too.
+  ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+               std::chrono::milliseconds timeout);
+  // What is in flight fails. Lets go of Python's lock meanwhile, if the thread has it.
+  ~ProcessGroup() override;
+
+  const std::string getBackendName() const override { return "nezha"; }
+
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors,
+                              const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                    const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                 const c10d::GatherOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                  const c10d::ScatterOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                        std::vector<int64_t>& input_splits,
+                        const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs,
+                   const c10d::AllToAllOptions& options) override;
+  // These wait for the collectives that this rank has begun before, too.
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  // A std::runtime_error names the ranks that have not come, on all ranks that have. The process
+  // group is broken then.
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+
+  // A message may be shorter than its receive, whose tensor keeps its elements behind it.
+  WorkPtr send(Tensors& tensors, int destination, int tag) override;
+  WorkPtr recv(Tensors& tensors, int source, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+
+#if TORCH_VERSION_MAJOR >= 2
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
+#endif
+
+  // The number of collectives that this rank has begun.
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override { return sequence_; }
+
+  // nezha's own context, for its rails() and balance().
+  const std::shared_ptr<nezha::Context>& context() const { return context_; }
+
+ private:
+  c10::intrusive_ptr<Work> make(c10d::OpType type, const char* title, const Tensors& inputs,
+                                Tensors outputs);
+  template <typename Terms, typename Start>
+  WorkPtr begin(c10::intrusive_ptr<Work> work, Terms& terms, std::chrono::milliseconds timeout,
+                Start start);
+  WorkPtr begin_allgather(c10::intrusive_ptr<Work> work, const at::Tensor& input,
+                          const at::Tensor& output, const c10d::AllgatherOptions& options);
+  WorkPtr begin_alltoall(c10::intrusive_ptr<Work> work, const at::Tensor& input,
+                         std::vector<size_t> input_counts, const at::Tensor& output,
+                         std::vector<size_t> output_counts, const c10d::AllToAllOptions& options);
+  WorkPtr allreduce_sparse_tensors(Tensors& tensors, const c10d::AllreduceOptions& options);
+  WorkPtr receive(c10d::OpType type, const char* title, Tensors& tensors, const int* source,
+                  int tag);
+  WorkPtr all_of(c10d::OpType type, const char* title, const Tensors& outputs,
+                 std::vector<WorkPtr> works);
+  std::chrono::milliseconds deadline(std::chrono::milliseconds given) const;
+  void await_others(std::chrono::milliseconds timeout, bool wait_all_ranks);
+  void report_to(int rank, std::chrono::milliseconds timeout);
+
+  const std::chrono::milliseconds timeout_;
+  const std::shared_ptr<InFlight> in_flight_ = std::make_shared<InFlight>();
+  std::shared_ptr<nezha::Context> context_;
+  std::atomic<uint64_t> sequence_{0};
+  std::atomic<uint32_t> composites_{0};  // collectives of several steps, each of which has a tag
+};
+
+}  // namespace nezha_torch

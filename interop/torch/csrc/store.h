@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// PyTorch's store as the store of a nezha context.
+#pragma once
+
+#include <gloo/rendezvous/store.h>
+
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+namespace nezha_torch {
+
+// Thread-safe, and so is the program's own use of the same store beside it: no call keeps the store
+// to itself while it waits. Throws the store's errors.
+class Store final : public gloo::rendezvous::Store {
+ public:
+  // All keys get this prefix.
+  Store(c10::intrusive_ptr<c10d::Store> store, std::string prefix)
+      : prefix_(std::move(prefix)), store_(std::move(store)) {}
+
+  void set(const std::string& key, const std::vector<char>& data) override;
+  std::vector<char> get(const std::string& key) override;
+  void wait(const std::vector<std::string>& keys) override;
+  void wait(const std::vector<std::string>& keys,
+            const std::chrono::milliseconds& timeout) override;
+
+  // Fetches the values of these keys, which must be there, and lets go of PyTorch's store: these
+  // values can be had from now on, and nothing else.
+  void leave(const std::vector<std::string>& keys);
+
+ private:
+  c10::intrusive_ptr<c10d::Store> store() const;  // null once it was left
+  bool has(const std::vector<std::string>& keys);
+
+  const std::string prefix_;
+  mutable std::mutex mutex_;  // of the members, never held during a call of the store
+  c10::intrusive_ptr<c10d::Store> store_;
+  std::map<std::string, std::vector<char>> known_;
+};
+
+}  // namespace nezha_torch

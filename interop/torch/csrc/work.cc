@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "work.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "workers.h"
+
+namespace nezha_torch {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// ---- InFlight ----------------------------------------------------------------------------------
+
+void InFlight::add(c10::intrusive_ptr<Work> work) {
+  const std::lock_guard lock(mutex_);
+  const Work* key = work.get();
+  works_.emplace(key, std::move(work));
+}
+
+c10::intrusive_ptr<Work> InFlight::take(const Work* work) {
+  const std::lock_guard lock(mutex_);
+  auto node = works_.extract(work);
+  if (node.empty()) return {};
+  return std::move(node.mapped());
+}
+
+std::vector<c10::intrusive_ptr<Work>> InFlight::collectives() {
+  const std::lock_guard lock(mutex_);
+  std::vector<c10::intrusive_ptr<Work>> found;
+  for (const auto& entry : works_) {
+    if (!c10d::isP2POp(entry.second->retrieveOpType())) found.push_back(entry.second);
+  }
+  return found;
+}
+
+// ---- Work --------------------------------------------------------------------------------------
+
+Work::Work(std::shared_ptr<InFlight> in_flight, int rank, c10d::OpType type, const char* title,
+           const std::vector<at::Tensor>& inputs)
+    : c10d::Work(rank, type, title, inputs), in_flight_(std::move(in_flight)) {}
+
+c10::intrusive_ptr<Work> Work::self() {
+  return c10::intrusive_ptr<Work>::unsafe_reclaim_from_nonowning(this);
+}
+
+void Work::begin(nezha::Handle handle) {
+  handle_ = std::move(handle);
+  has_handle_ = true;
+  in_flight_->add(self());
+  // It is called under a lock of nezha's, before any thread sees that the operation is over. So
+  // this work is still in flight, and a thread that drives it is going to end it.
+  handle_.notify([this] {
+    if (is_driven_) return;
+    Workers::get().run([work = self()] { work->end(work->handle_.error()); });
+  });
+}
+
+void Work::begin(std::function<void()> operation) {
+  in_flight_->add(self());
+  Workers::get().run([work = self(), operation = std::move(operation)] {
+    std::exception_ptr error;
+    try {
+      operation();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    work->end(error);
+  });
+}
+
+void Work::drive(steady_clock::time_point deadline) {
+  try {
+    if (deadline == steady_clock::time_point::max()) return handle_.wait();
+    const auto left = deadline - steady_clock::now();
+    handle_.wait(std::max(milliseconds(0), std::chrono::ceil<milliseconds>(left)));
+  } catch (...) {
+    // It is over, and the handle keeps its error.
+  }
+}
+
+bool Work::wait(milliseconds timeout) {
+  const bool is_limited = timeout.count() > 0;
+  const auto deadline =
+      is_limited ? steady_clock::now() + timeout : steady_clock::time_point::max();
+  const auto self = this->self();
+  std::unique_lock lock(mutex_);
+  if (!completed_ && has_handle_ && !is_driven_.exchange(true)) {
+    lock.unlock();
+    drive(deadline);
+    is_driven_ = false;
+    if (handle_.test()) end(handle_.error());
+    lock.lock();
+  }
+  const auto is_over = [this] { return completed_; };
+  if (!is_limited) {
+    cv_.wait(lock, is_over);
+  } else if (!cv_.wait_until(lock, deadline, is_over)) {
+    give_up(timeout);
+  }
+  if (exception_) std::rethrow_exception(exception_);
+  return true;
+}
+
+void Work::give_up(milliseconds timeout) const {
+  throw std::runtime_error("Operation timed out: " + c10d::opTypeToString(opType_) + " of rank " +
+                           std::to_string(rank_) + " is not over after " +
+                           std::to_string(timeout.count()) +
+                           " ms. It goes on, and may be waited for again.");
+}
+
+// By whoever comes first. It holds no lock: to let go of a tensor, and to call the program's
+// callbacks, may take Python's.
+void Work::end(std::exception_ptr error) {
+  if (is_ending_.exchange(true)) return;
+  try {
+    if (!error && before_end) before_end();
+    if (!error) buffers.finish();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  buffers.clear();
+  before_end = nullptr;
+  finish(error);
+  const auto self = in_flight_->take(this);  // it may be the last who holds this object
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  {
+    const std::lock_guard lock(mutex_);
+    future = future_;
+  }
+  if (future) complete(*future);
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
+  std::unique_lock lock(mutex_);
+  if (future_) return future_;
+  std::vector<c10::Device> devices;
+  for (const at::Tensor& tensor : outputs) {
+    const c10::Device device = tensor.device();
+    const bool is_new = std::find(devices.begin(), devices.end(), device) == devices.end();
+    if (!device.is_cpu() && is_new) devices.push_back(device);
+  }
+  future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
+                                                     std::move(devices));
+  auto future = future_;
+  const bool is_over = completed_;
+  lock.unlock();
+  if (is_over) complete(*future);
+  return future;
+}
+
+void Work::complete(c10::ivalue::Future& future) const {
+  if (exception_) {
+    future.setError(exception_);
+  } else {
+    future.markCompleted(c10::IValue(outputs));
+  }
+}
+
+int Work::sourceRank() const { return has_handle_ ? handle_.source() : -1; }
+
+std::vector<at::Tensor> Work::result() {
+  TORCH_CHECK(isCompleted(), "The result is not there yet: call wait() before result().");
+  return outputs;
+}
+
+void Work::abort() {
+  if (has_handle_) handle_.cancel();
+}
+
+}  // namespace nezha_torch

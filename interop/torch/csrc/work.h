@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// An operation of a process group, as PyTorch's Work.
+#pragma once
+
+#include <nezha/handle.h>
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <unordered_map>
+#include <vector>
+
+#include "tensors.h"
+
+namespace nezha_torch {
+
+class Work;
+
+// The operations of a process group that are not over. They are kept here, so that one goes on
+// which its caller has dropped. Thread-safe.
+class InFlight {
+ public:
+  void add(c10::intrusive_ptr<Work> work);
+  // Null if it is not here any more.
+  c10::intrusive_ptr<Work> take(const Work* work);
+  // Those that are neither sends nor receives.
+  std::vector<c10::intrusive_ptr<Work>> collectives();
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<const Work*, c10::intrusive_ptr<Work>> works_;
+};
+
+// Made, filled in, and begun by the process group. From then on thread-safe.
+//
+// A thread that waits drives nezha itself and ends the operation, which is the fastest way. If none
+// waits, one of the Workers ends it. To end is to copy results back, to let go of the tensors, and
+// to complete the future, whose callbacks may be the program's.
+class Work final : public c10d::Work {
+ public:
+  Work(std::shared_ptr<InFlight> in_flight, int rank, c10d::OpType type, const char* title,
+       const std::vector<at::Tensor>& inputs);
+
+  // To be set before it begins.
+  Buffers buffers;                   // what the operation reads and writes
+  std::vector<at::Tensor> outputs;   // the caller's, in which the result is
+  std::function<void()> before_end;  // may block, and may throw the operation's error
+
+  // The operation has been started. It is this object's from here on.
+  void begin(nezha::Handle handle);
+  // The operation is this function, which blocks until it is over. It runs in one of the Workers.
+  void begin(std::function<void()> operation);
+
+  int sourceRank() const override;
+  std::vector<at::Tensor> result() override;
+  // Throws std::runtime_error if it is not over by then, which does the operation no harm. A
+  // timeout of 0 or less is none.
+  bool wait(std::chrono::milliseconds timeout) override;
+  void synchronize() override {}
+  // Ends the operation, and breaks the process group.
+  void abort() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+ private:
+  c10::intrusive_ptr<Work> self();
+  void drive(std::chrono::steady_clock::time_point deadline);
+  void end(std::exception_ptr error);
+  void complete(c10::ivalue::Future& future) const;
+  [[noreturn]] void give_up(std::chrono::milliseconds timeout) const;
+
+  const std::shared_ptr<InFlight> in_flight_;
+  nezha::Handle handle_;
+  bool has_handle_ = false;
+  std::atomic<bool> is_driven_{false};  // by a thread that waits, and will end it
+  std::atomic<bool> is_ending_{false};
+  c10::intrusive_ptr<c10::ivalue::Future> future_;  // under mutex_; null: nobody has asked for it
+};
+
+}  // namespace nezha_torch
