@@ -13,6 +13,8 @@ import torch
 from setuptools import setup
 from torch.utils.cpp_extension import BuildExtension, CppExtension, include_paths, library_paths
 
+ROOT = str(Path(__file__).resolve().parents[2])  # the repository's, from which sources name headers
+
 
 def pkg_config(*what: str) -> list[str]:
     """The words that pkg-config has to say of nezha."""
@@ -58,7 +60,7 @@ def extension() -> CppExtension:
         "nezha_torch._C",
         sorted(str(path) for path in Path("csrc").glob("*.cc")),
         define_macros=macros,
-        extra_compile_args=["-std=c++17", "-Wall", "-Wextra", *system, *pkg_config("--cflags")],
+        extra_compile_args=["-std=c++17", "-Wall", "-Wextra", "-iquote", ROOT, *system, *pkg_config("--cflags")],
         extra_link_args=[*pkg_config("--libs"), *rpaths],
     )
 

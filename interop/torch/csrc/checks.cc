@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checks.h"
+#include "interop/torch/csrc/checks.h"
 
-#include <stdexcept>
+#include <c10/util/Exception.h>
+
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 
 namespace nezha_torch {
 
 Refuse refusal_of(const char* collective) {
   return [collective](const std::string& what) {
-    throw std::invalid_argument(std::string("ProcessGroupNezha::") + collective + ": " + what);
+    C10_THROW_ERROR(Error, c10::str("ProcessGroupNezha::", collective, ": ", what));
   };
 }
 

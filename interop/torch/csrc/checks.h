@@ -10,7 +10,7 @@
 
 namespace nezha_torch {
 
-// Throws std::invalid_argument with what is wrong in that collective.
+// Throws c10::Error, which is a RuntimeError in Python, with what is wrong in that collective.
 using Refuse = std::function<void(const std::string&)>;
 Refuse refusal_of(const char* collective);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gloo_device.h"
+#include "interop/torch/csrc/gloo_device.h"
 
 #ifdef NEZHA_TORCH_GLOO
 #include <nezha/gloo.h>

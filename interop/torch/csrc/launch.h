@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "process_group.h"
+#include "interop/torch/csrc/process_group.h"
 
 namespace nezha_torch {
 

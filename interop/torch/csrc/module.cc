@@ -7,9 +7,9 @@
 #include <chrono>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "gloo_device.h"
-#include "process_group.h"
-#include "workers.h"
+#include "interop/torch/csrc/gloo_device.h"
+#include "interop/torch/csrc/process_group.h"
+#include "interop/torch/csrc/workers.h"
 
 namespace nezha_torch {
 namespace {

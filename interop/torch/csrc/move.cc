@@ -9,8 +9,8 @@
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 #include <utility>
 
-#include "checks.h"
-#include "launch.h"
+#include "interop/torch/csrc/checks.h"
+#include "interop/torch/csrc/launch.h"
 
 namespace nezha_torch {
 namespace {

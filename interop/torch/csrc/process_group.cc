@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "process_group.h"
+#include "interop/torch/csrc/process_group.h"
 
 #include <Python.h>
 #include <nezha/barrier.h>
 
 #include <utility>
 
-#include "launch.h"
-#include "store.h"
+#include "interop/torch/csrc/launch.h"
+#include "interop/torch/csrc/store.h"
 
 namespace nezha_torch {
 

@@ -12,7 +12,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-#include "work.h"
+#include "interop/torch/csrc/work.h"
 
 #if TORCH_VERSION_MAJOR >= 2
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -32,8 +32,8 @@ using Tensors = std::vector<at::Tensor>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 // Operations are asynchronous, and what they return is a Work. Thread-safe, as far as ranks start
-// their collectives in the same order. Wrong arguments are std::invalid_argument, and start
-// nothing; nezha's errors are nezha::IoError and TimeoutError, which are std::runtime_error.
+// their collectives in the same order. Wrong arguments are a c10::Error, and start nothing;
+// nezha's errors are nezha::IoError and TimeoutError. In Python each is a RuntimeError.
 class ProcessGroup final : public Backend {
  public:
   // Returns when all ranks have joined. The store is not used any more then. Throws IoError or

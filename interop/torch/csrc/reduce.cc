@@ -9,9 +9,9 @@
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 #include <utility>
 
-#include "checks.h"
-#include "launch.h"
-#include "reductions.h"
+#include "interop/torch/csrc/checks.h"
+#include "interop/torch/csrc/launch.h"
+#include "interop/torch/csrc/reductions.h"
 
 namespace nezha_torch {
 namespace {

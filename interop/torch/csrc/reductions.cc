@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reductions.h"
+#include "interop/torch/csrc/reductions.h"
 
+#include <c10/util/Exception.h>
 #include <torch/version.h>
 
 #include <functional>
-#include <stdexcept>
 #include <string>
 
-#include "tensors.h"
+#include "interop/torch/csrc/tensors.h"
 
 namespace nezha_torch {
 namespace {
@@ -52,8 +52,9 @@ const char* name(ReduceOp::RedOpType op) {
 }
 
 [[noreturn]] void refuse(const char* caller, ReduceOp::RedOpType op, at::ScalarType type) {
-  throw std::invalid_argument(std::string(caller) + ": ReduceOp." + name(op) +
-                              " is not defined for tensors of type " + c10::toString(type));
+  TORCH_CHECK(false, caller, ": ReduceOp.", name(op), " is not defined for tensors of type ",
+              c10::toString(type));
+  std::abort();  // not reached
 }
 
 Reduction of_booleans(const char* caller, ReduceOp::RedOpType op) {

@@ -18,7 +18,7 @@ struct Reduction {
 };
 
 // How tensors of this type are reduced. Complex numbers are two reals each. Booleans are bytes of 0
-// or 1, whose sum is "or". Throws std::invalid_argument, whose text begins with `caller`, if
+// or 1, whose sum is "or". Throws c10::Error, whose text begins with `caller`, if
 // PyTorch's operation has no meaning for the type.
 Reduction reduction(const char* caller, const c10d::ReduceOp& op, at::ScalarType type);
 

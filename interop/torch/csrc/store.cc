@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store.h"
+#include "interop/torch/csrc/store.h"
 
 #include <algorithm>
 #include <stdexcept>

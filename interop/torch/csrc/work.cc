@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "work.h"
+#include "interop/torch/csrc/work.h"
 
 #include <algorithm>
 #include <stdexcept>
 #include <utility>
 
-#include "workers.h"
+#include "interop/torch/csrc/workers.h"
 
 namespace nezha_torch {
 

@@ -14,7 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tensors.h"
+#include "interop/torch/csrc/tensors.h"
 
 namespace nezha_torch {
 

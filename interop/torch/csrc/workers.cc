@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "workers.h"
+#include "interop/torch/csrc/workers.h"
 
 #include <pthread.h>
 
