@@ -52,9 +52,8 @@ const char* name(ReduceOp::RedOpType op) {
 }
 
 [[noreturn]] void refuse(const char* caller, ReduceOp::RedOpType op, at::ScalarType type) {
-  TORCH_CHECK(false, caller, ": ReduceOp.", name(op), " is not defined for tensors of type ",
-              c10::toString(type));
-  std::abort();  // not reached
+  C10_THROW_ERROR(Error, c10::str(caller, ": ReduceOp.", name(op),
+                                  " is not defined for tensors of type ", c10::toString(type)));
 }
 
 Reduction of_booleans(const char* caller, ReduceOp::RedOpType op) {
