@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <functional>
 #include <new>
 
 #include "absl/strings/str_cat.h"
@@ -11,12 +12,29 @@
 #include "absl/time/time.h"
 #include "bench/measure.h"
 #include "bench/rails_report.h"
+#include "bench/replay.h"
 #include "bench/report.h"
 #include "bench/start_up.h"
+#include "bench/training_trace.h"
 #include "common/standard_descriptors.h"
 
 namespace nezha::bench {
 namespace {
+
+// The trace in short, of which two that differ make two texts.
+std::string fingerprint(const std::vector<TracedStep>& steps) {
+  size_t operations = 0;
+  size_t bytes = 0;
+  std::string all;
+  for (const auto& step : steps) {
+    operations += step.size();
+    bytes += bytes_of(step);
+    for (const auto& each : step) absl::StrAppend(&all, each.gap.count(), " ", each.bytes, "\n");
+    absl::StrAppend(&all, "step\n");
+  }
+  return absl::StrCat(steps.size(), " steps of ", operations, " operations and ", bytes,
+                      " bytes in all, hash ", absl::Hex(std::hash<std::string>()(all)));
+}
 
 // All but what each rank may have of its own: rank, way to the store, rails, their line rate,
 // timeout, format, checks.
@@ -27,6 +45,7 @@ Settings settings_of(const Options& o) {
           {"--operation", o.operation},
           {"--rails-report", o.rails_report ? "given" : "not given"},
           {"--size", std::to_string(o.size)},
+          {"the trace of replay", o.replay.empty() ? "not given" : fingerprint(o.steps)},
           {"--elements", absl::StrJoin(o.elements, ",")},
           {"--warmup-iters", count(o.warmup_iterations)},
           {"--iteration-count", o.iteration_count > 0 ? count(o.iteration_count) : "not given"},
@@ -62,13 +81,15 @@ void take_from_rank_0(Meeting& meeting, Options& o) {
   if (fit(shares, o.rails)) o.shares = shares;  // else the ranks are about to disagree
 }
 
-void run(const Dialect& dialect, Options& options, const Connect& connect, Meeting& meeting) {
-  take_from_rank_0(meeting, options);
-  meeting.agree("options", settings_of(options));
-  const auto runner = options.start_up ? measured_start_up(dialect, options, meeting, connect)
-                                       : connect(options, meeting);
-  const auto rails = meeting.union_of("rails", rail_names(*runner));
-  Benchmark benchmark(*runner, options, rails);
+void measure_replay(const Dialect& dialect, const Options& options, Runner& runner,
+                    const std::vector<std::string>& rails) {
+  const ReplayResult result = Replay(runner, options, rails).measure();
+  if (options.rank == 0) print_replay(dialect, options, result);
+}
+
+void measure_sizes(const Dialect& dialect, const Options& options, Runner& runner,
+                   const std::vector<std::string>& rails) {
+  Benchmark benchmark(runner, options, rails);
   const bool prints = options.rank == 0;
   if (prints) print_header(dialect, options, rails);
   Measurement last;
@@ -77,6 +98,16 @@ void run(const Dialect& dialect, Options& options, const Connect& connect, Meeti
     if (prints) print_row(dialect, options, last);
   }
   if (prints) print_legend(dialect, options, last);
+}
+
+void run(const Dialect& dialect, Options& options, const Connect& connect, Meeting& meeting) {
+  take_from_rank_0(meeting, options);
+  meeting.agree("options", settings_of(options));
+  const auto runner = options.start_up ? measured_start_up(dialect, options, meeting, connect)
+                                       : connect(options, meeting);
+  const auto rails = meeting.union_of("rails", rail_names(*runner));
+  const auto measure = options.replay.empty() ? measure_sizes : measure_replay;
+  measure(dialect, options, *runner, rails);
   if (options.rails_report) report_rails(*runner, options, meeting);
 }
 

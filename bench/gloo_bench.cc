@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // gloo-bench: Gloo measured in the same way as nezha. Several devices are driven as a user of Gloo
 // would drive them: by a context for each, with a part of the vector, or of each of its blocks, and
-// a thread of its own. A barrier, which has nothing to divide, goes by the first.
+// a thread of its own. A barrier, which has nothing to divide, goes by the first. In a replay each
+// operation goes by one context, and the contexts take turns.
 //
 // A library that is preloaded, such as libnezha_gloo.so, may put a device of its own in the place
 // of each of Gloo's. If that device drives all networks, one context is enough.
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <future>
 #include <numeric>
 
 #include "absl/strings/str_join.h"
@@ -20,6 +22,7 @@
 #include "bench/interface_bytes.h"
 #include "bench/repeater.h"
 #include "bench/shape.h"
+#include "bench/workers.h"
 
 namespace nezha::bench {
 namespace {
@@ -38,6 +41,10 @@ const Dialect kDialect = {
     " blocks",
     {"ring", "bcube"},
     {"slice"},
+    {},
+    {},
+    nullptr,
+    /*replays=*/true,
 };
 
 using DevicePointer = std::shared_ptr<::gloo::transport::Device>;
@@ -61,6 +68,31 @@ class Parts : public Operation {
  private:
   const std::vector<std::unique_ptr<Operation>> parts_;
   std::vector<std::unique_ptr<Repeater>> others_;
+};
+
+// An operation that each of the contexts can run; at each start the next one has its turn.
+class InTurn : public AsyncOperation {
+ public:
+  // `turn` is common to all operations.
+  InTurn(std::vector<std::unique_ptr<Operation>> operations, Workers& workers, size_t& turn)
+      : operations_(std::move(operations)), workers_(workers), turn_(turn) {}
+  InTurn(const InTurn&) = delete;
+  InTurn& operator=(const InTurn&) = delete;
+  ~InTurn() override {
+    if (running_.valid()) running_.wait();
+  }
+
+  void start() override {
+    Operation& next = *operations_[turn_++ % operations_.size()];
+    running_ = workers_.run([&next] { next.run(); });
+  }
+  void wait() override { running_.get(); }
+
+ private:
+  const std::vector<std::unique_ptr<Operation>> operations_;
+  Workers& workers_;
+  size_t& turn_;
+  std::future<void> running_;
 };
 
 class GlooRunner : public Runner {
@@ -92,6 +124,16 @@ class GlooRunner : public Runner {
       parts.push_back(gloo_part(contexts_[i], request, {begin, ends[i]}, bcube_));
     }
     return std::make_unique<Parts>(std::move(parts));
+  }
+
+  // As PyTorch's backend `gloo`: the contexts take turns, and there are two threads for each.
+  std::unique_ptr<AsyncOperation> prepare_async(const Request& request) override {
+    if (!workers_) workers_ = std::make_unique<Workers>(2 * contexts_.size());
+    std::vector<std::unique_ptr<Operation>> operations;
+    for (const auto& context : contexts_) {
+      operations.push_back(gloo_part(context, request, {0, request.elements}, bcube_));
+    }
+    return std::make_unique<InTurn>(std::move(operations), *workers_, turn_);
   }
 
   std::vector<RailBytes> bytes_sent() const override { return interface_bytes_sent(interfaces_); }
@@ -146,6 +188,8 @@ class GlooRunner : public Runner {
   const bool bcube_;
   std::string device_;
   std::vector<ContextPointer> contexts_;
+  size_t turn_ = 0;
+  std::unique_ptr<Workers> workers_;  // of operations in the background
 };
 
 std::unique_ptr<Runner> connect(const Options& options, Meeting& meeting) {

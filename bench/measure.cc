@@ -17,6 +17,7 @@
 #include "bench/line_rate.h"
 #include "bench/process_usage.h"
 #include "bench/shape.h"
+#include "bench/timing.h"
 
 namespace nezha::bench {
 namespace {
@@ -29,19 +30,6 @@ constexpr size_t kLeastIterations = 3;  // of fewer there is no median
 constexpr double kMostIterations = 1e6;
 // A batch of iterations takes at most this part of their time, as far as one can tell.
 constexpr double kBatchPart = 0.1;
-
-using Clock = std::chrono::steady_clock;
-using Microseconds = std::chrono::duration<double, std::micro>;
-
-double microseconds_since(Clock::time_point start) {
-  return Microseconds(Clock::now() - start).count();
-}
-
-// As in Gloo's benchmark program.
-double percentile(const std::vector<double>& sorted, double part) {
-  const auto index = static_cast<size_t>(part * static_cast<double>(sorted.size()));
-  return sorted[std::min(index, sorted.size() - 1)];
-}
 
 // Calls body(0) here and the others in threads of their own, at the same time. Throws the first
 // one's error after all have ended.

@@ -20,6 +20,7 @@
 #include "nezha/context.h"
 #include "nezha/environment.h"
 #include "nezha/gather.h"
+#include "nezha/handle.h"
 #include "nezha/reduce.h"
 #include "nezha/reduce_scatter.h"
 #include "nezha/scatter.h"
@@ -45,6 +46,7 @@ const Dialect kDialect = {
     {"auto", "recursive-doubling", "halving-doubling", "direct"},
     {"model", "paper", "none", "shuffle"},
     &list_rails,
+    /*replays=*/true,
     environmentHelp(),
 };
 
@@ -132,6 +134,17 @@ void set_vectors(CollectiveOptions& options, const Request& request) {
   options.setTag(request.tag);
 }
 
+class AsyncAllreduce : public AsyncOperation {
+ public:
+  explicit AsyncAllreduce(AllreduceOptions options) : options_(std::move(options)) {}
+  void start() override { handle_ = allreduceAsync(options_); }
+  void wait() override { handle_.wait(); }
+
+ private:
+  const AllreduceOptions options_;
+  Handle handle_;  // cancels the operation
+};
+
 class NezhaRunner : public Runner {
  public:
   NezhaRunner(std::shared_ptr<Context> context, const Options& options)
@@ -164,11 +177,17 @@ class NezhaRunner : public Runner {
     AllreduceOptions options(context_);
     set_vectors(options, request);
     options.setOperation(request.operation);
-    if (measures_allreduce_) {  // and it is not the benchmark's own
-      options.setAlgorithm(algorithm_);
-      options.setReproducible(reproducible_);
-    }
+    // where it is not the benchmark's own
+    if (measures_allreduce_) set_algorithm(options);
     return std::make_unique<Repeated<AllreduceOptions, allreduce>>(options);
+  }
+
+  std::unique_ptr<AsyncOperation> prepare_async(const Request& request) override {
+    AllreduceOptions options(context_);
+    set_vectors(options, request);
+    options.setOperation(request.operation);
+    set_algorithm(options);
+    return std::make_unique<AsyncAllreduce>(options);
   }
 
   std::unique_ptr<Operation> prepare_blocks(const Request& request) const {
@@ -231,6 +250,11 @@ class NezhaRunner : public Runner {
   BalanceStats balance() const override { return context_->balance(); }
 
  private:
+  void set_algorithm(AllreduceOptions& options) const {
+    options.setAlgorithm(algorithm_);
+    options.setReproducible(reproducible_);
+  }
+
   const std::shared_ptr<Context> context_;
   const Algorithm algorithm_;
   const bool reproducible_;

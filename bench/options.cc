@@ -180,6 +180,15 @@ void add_rail_options(OptionTable& table, Options& o, const Dialect& dialect, bo
                    [&o](const auto&) { o.reproducible = true; }});
 }
 
+constexpr const char* kReplayExplanation =
+    "\nreplay repeats the steps of a training. Each line of FILE is 'GAP_US BYTES', microseconds\n"
+    "of computation and the length of the allreduce that begins then; or 'step', which ends a\n"
+    "step, as the end of the file does. # begins a comment. An allreduce goes on during the\n"
+    "computation behind it, and a step ends when all of its allreduces are over. The rank sleeps\n"
+    "instead of computing, as a CPU waits for a GPU. --warmup-iters, --iteration-count and\n"
+    "--iteration-time are of steps; the trace is timed as a whole, and as often without its\n"
+    "computation.\n";
+
 void print_explanations() {
   std::fputs(
       "\nOne process per rank, all with the same options; rank 0 prints. A rank's percentiles are\n"
@@ -219,8 +228,10 @@ void print_explanations() {
 void print_help(const OptionTable& table, const Dialect& dialect) {
   std::printf("%s - %s\n\nusage: %s [options] %s\n", dialect.program.c_str(), dialect.about.c_str(),
               dialect.program.c_str(), absl::StrJoin(dialect.collectives, "|").c_str());
+  if (dialect.replays) std::printf("       %s [options] replay FILE\n", dialect.program.c_str());
   print_options(table);
   print_explanations();
+  if (dialect.replays) std::fputs(kReplayExplanation, stdout);
 }
 
 // What the command line has not given and the library would take from its environment: reports and
@@ -301,6 +312,27 @@ std::string the_collective(const std::vector<std::string>& words, const Dialect&
                      suggestion(words[0], known, "'", "'") + there_are);
   }
   return words[0];
+}
+
+// Takes the file of `replay FILE` from the words, and leaves the collective that it replays.
+void take_replay(std::vector<std::string>& words, const Dialect& dialect, Options& o) {
+  if (!dialect.replays || words.empty() || words[0] != "replay") return;
+  if (words.size() < 2) throw UsageError("replay: which FILE?");
+  if (words.size() > 2) throw UsageError("replay: one FILE at a time, not also '" + words[2] + "'");
+  o.replay = words[1];
+  words = {"allreduce"};
+}
+
+void check_replay(const Options& o) {
+  const auto refuse = [](bool is_given, const std::string& option) {
+    if (is_given) throw UsageError("--" + option + " is not for replay");
+  };
+  refuse(!o.elements.empty(), "elements");
+  refuse(o.barrier, "barrier");
+  refuse(o.start_up, "start-up");
+  refuse(o.threads > 1, "threads");
+  refuse(!o.trace.empty(), "trace");
+  if (o.format == Format::kCsv) throw UsageError("replay is for --format table and json");
 }
 
 // What the collectives do not have in common.
@@ -389,7 +421,7 @@ std::optional<Options> parse_options(int argc, char** argv, const Dialect& diale
   }
   table.push_back({0, "version", "", "the version", [&version](const auto&) { version = true; }});
 
-  const auto words = apply(table, argc, argv);
+  auto words = apply(table, argc, argv);
   if (help) {
     print_help(table, dialect);
     return std::nullopt;
@@ -406,12 +438,17 @@ std::optional<Options> parse_options(int argc, char** argv, const Dialect& diale
     dialect.list_rails();
     return std::nullopt;
   }
+  take_replay(words, dialect, options);
   options.collective = the_collective(words, dialect);
+  if (!options.replay.empty()) check_replay(options);
   complete_for_collective(options, dialect);
   if (!dialect.environment_help.empty()) take_from_library_environment(table, dialect, options);
   take_from_environment(options);
   take_defaults(dialect, options);
   check_together(options, dialect);
+  if (!options.replay.empty()) {
+    options.steps = read_training_trace(options.replay, sizeOf(to_type(options.type)));
+  }
   make_shared_path(options);
   return options;
 }

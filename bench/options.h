@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bench/rendezvous.h"
+#include "bench/training_trace.h"
 
 namespace nezha::bench {
 
@@ -37,12 +38,17 @@ struct Dialect {
   // What --list-rails prints. Null: the program has no such option, and neither --ports nor
   // --await-switch nor --rails-report.
   void (*list_rails)() = nullptr;
+  // Whether it replays traces: its library has operations in the background.
+  bool replays = false;
   // What --help-env prints, of a library whose environment variables give defaults; else empty.
   std::string environment_help = {};
 };
 
 struct Options : Rendezvous {
   std::string collective;
+  // The trace that is replayed, and the steps in it; empty: none is.
+  std::string replay;
+  std::vector<TracedStep> steps;
   std::string type;       // of the elements; empty: the collective has none
   std::string operation;  // empty: the collective combines nothing
   std::vector<size_t> elements;

@@ -20,6 +20,17 @@ class Operation {
   virtual void run() = 0;
 };
 
+// An operation, ready to be repeated, that goes on while who has begun it does something else.
+class AsyncOperation {
+ public:
+  // Waits until memory is not used any more, if the operation is under way.
+  virtual ~AsyncOperation() = default;
+  // Begins the operation. All ranks begin theirs in the same order.
+  virtual void start() = 0;
+  // Returns when the operation is over; throws what it threw.
+  virtual void wait() = 0;
+};
+
 // One thread's collective. The root is rank 0.
 struct Request {
   std::string collective;  // one of the program's (Dialect::collectives)
@@ -44,6 +55,11 @@ class Runner {
 
   // The memory belongs to the caller. Every program has the float32 sum.
   virtual std::unique_ptr<Operation> prepare(const Request& request) = 0;
+
+  // The same for an allreduce in the background. Null: the library has none.
+  virtual std::unique_ptr<AsyncOperation> prepare_async(const Request& /*request*/) {
+    return nullptr;
+  }
 
   // What this rank has sent so far, by rail, always in the same order.
   virtual std::vector<RailBytes> bytes_sent() const = 0;
