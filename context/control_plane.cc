@@ -220,7 +220,7 @@ std::optional<ControlPlane::PlannedSplit> ControlPlane::start(const OperationId&
   if (plan == plans_.end()) return PlannedSplit{*number, 0, {}};
   const SizeClass size_class = size_class_of(bytes);
   const auto& [engines, classes] = plan->second;
-  const auto entry = nearest(classes, size_class);
+  const auto entry = entry_of(classes, size_class);
   if (entry == classes.end()) return PlannedSplit{*number, 0, {}};
   const bool is_own = entry->first == size_class;
   return PlannedSplit{*number,
@@ -229,6 +229,13 @@ std::optional<ControlPlane::PlannedSplit> ControlPlane::start(const OperationId&
                       is_own ? entry->second.algorithm : Algorithm::kAuto,
                       engines,
                       is_recovering() ? lane_bit(recovering_) : 0};
+}
+
+// Operations that always overlap never open their class. The nearest class may be of messages so
+// short that one rail is best for them, while stripes find their way by themselves.
+ControlPlane::Classes::const_iterator ControlPlane::entry_of(const Classes& classes,
+                                                             SizeClass size_class) const {
+  return stripes_ != 0 && engines_ == 0 ? classes.find(size_class) : nearest(classes, size_class);
 }
 
 // All ranks tell of the same operations, but for a few after a change.

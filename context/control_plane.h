@@ -143,9 +143,10 @@ class ControlPlane {
     Allocation allocation;
     Algorithm algorithm = Algorithm::kAuto;
   };
+  using Classes = std::map<SizeClass, NumberedAllocation>;
   struct Plan {
     LaneSet engines = 0;  // that carry their lanes
-    std::map<SizeClass, NumberedAllocation> classes;
+    Classes classes;
   };
 
   // Of a class, since its last change: decides which operations the coordinator is told of.
@@ -178,6 +179,9 @@ class ControlPlane {
   LaneSet live() const;
   LaneSet alone() const { return stripes_; }
   Algorithm rival(uint64_t bytes) const;
+  // What messages of that class run by: the entry of the class or, where there are no stripes or
+  // there is an engine, of the nearest one. The end if there is none.
+  Classes::const_iterator entry_of(const Classes& classes, SizeClass size_class) const;
   bool is_sampled(const Reading& reading);
 
   // Readings go in one message: so many, or those of that time.

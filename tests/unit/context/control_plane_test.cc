@@ -282,6 +282,23 @@ TEST_F(ControlPlaneTest, NothingIsKnownUntilAllAreConnected) {
   EXPECT_EQ((first.splits[{0, 1}].allocation), (first.splits[{1, 4}].allocation));
 }
 
+// What is best for messages of one size is wrong for others, whose operations may never open a
+// class.
+TEST_F(ControlPlaneTest, AClassThatHasNoneYetGoesAsStripesWhereThereAreSome) {
+  ControlPlane::Options options;
+  options.has_stripes = true;
+  make_both(1, options);
+  for (Rank& rank : ranks_) rank.enter(1);
+  ranks_[0].finish({1, 1});  // opens the class
+  network_->settle_down();
+  for (Rank& rank : ranks_) {
+    rank.enter(1);
+    EXPECT_FALSE((rank.splits[{1, 2}].allocation.empty()));
+    rank.enter(0);
+    EXPECT_TRUE((rank.splits[{0, 1}].allocation.empty()));
+  }
+}
+
 TEST_F(ControlPlaneTest, ARailThatIsDownSomewhereIsUsedNowhere) {
   make_both();
   ranks_[1].plane->set_down(rail_bit(0));
