@@ -98,6 +98,28 @@ def add_hosts(add: Callable[..., argparse.Action], default: int, about: str) -> 
     add("--hosts", type=number, default=default, metavar="N", help=about)
 
 
+def rate(text: str) -> str:
+    """As tc has it."""
+    try:
+        bits_per_second(text)
+    except BedError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def some_of(known: Sequence[str]) -> Callable[[str], list[str]]:
+    """Of a list of words, in the order of those that are known."""
+
+    def chosen(text: str) -> list[str]:
+        words = text.split(",")
+        unknown = [word for word in words if word not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"'{unknown[0]}' (there are {', '.join(known)})")
+        return [word for word in known if word in words]
+
+    return chosen
+
+
 def percent(text: str) -> float:
     """As a part of 1."""
     try:

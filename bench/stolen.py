@@ -120,7 +120,11 @@ class CpuTime(NamedTuple):
 
 def note(results: Sequence[ResultsOf[AnyConfig]]) -> list[str]:
     """Nothing of stolen time on a machine from which nothing was stolen."""
-    rows = [row for each in results for row in each.measurements]
+    return note_of([row for each in results for row in each.measurements])
+
+
+def note_of(rows: Sequence[dict]) -> list[str]:
+    """Likewise, of these measurements."""
     stolen = [row["stolen"] for row in rows if "stolen" in row]
     others = [row["other_processes"] for row in rows if "other_processes" in row]
     notes = []

@@ -8,6 +8,7 @@ import json
 import statistics
 from pathlib import Path
 
+import stolen
 from collective import part_sent
 from horovod_trace import CYCLE, FUSION_THRESHOLD, step_flops
 from models import FLOAT, MODELS
@@ -140,8 +141,9 @@ and operations take turns (as PyTorch does with GLOO_SOCKET_IFNAME=eth0,eth1).""
 
 
 def table(results: Training) -> str:
-    blocks = [_head(results), *(_block(results, each) for each in results.workloads), NOTES]
-    return "\n\n".join([*blocks, *map(failure_text, results.failures)])
+    blocks = [_head(results), *(_block(results, each) for each in results.workloads)]
+    notes = [NOTES, *stolen.note_of(results.rows)]
+    return "\n\n".join([*blocks, "\n".join(notes), *map(failure_text, results.failures)])
 
 
 def _head(results: Training) -> str:

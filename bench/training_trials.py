@@ -7,6 +7,7 @@ import dataclasses
 import tempfile
 from pathlib import Path
 
+import stolen
 import testbed
 from horovod_trace import (
     CYCLE,
@@ -89,7 +90,9 @@ class TrainingTrials:
         head = f"{self._done * 100 // total:2}%  {workload.label}, {way.label}"
         self._progress.show(f"{head} ...")
         self._done += 1
+        before = stolen.CpuTime.now()
         rows, errors = self._launch(workload, way)
+        taken = before.taken_since()
         if not errors and len(rows) != 1:
             errors = ["it ended well, but without its result"]
         if errors:
@@ -100,6 +103,7 @@ class TrainingTrials:
             self._progress.keep(failure_text(results.failures[-1]))
             return
         said = {"model": workload.model, "batch": workload.batch, "way": way.key, "repeat": repeat}
+        said |= {"stolen": taken.stolen, "other_processes": taken.others}
         results.rows.append(said | rows[0])
         self._progress.say(f"{head}: {time_text(rows[0]['step_p50_us'])}")
 
