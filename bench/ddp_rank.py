@@ -45,13 +45,17 @@ def make_net(hidden: int) -> nn.Module:
     for _ in range(hidden):
         layers += [nn.Linear(size, WIDTH), nn.ReLU()]
         size = WIDTH
-    return nn.Sequential(*layers, nn.Linear(size, CLASSES))
+    net = nn.Sequential(*layers, nn.Linear(size, CLASSES))
+    for layer in net:
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):  # or gradients would vanish in so many layers
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+    return net
 
 
 def train(rank: int, steps: int, hidden: int) -> None:
     torch.manual_seed(1)  # the same parameters on all ranks
     net = nn.parallel.DistributedDataParallel(make_net(hidden), bucket_cap_mb=BUCKET)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.005, momentum=0.9)
     data = torch.Generator().manual_seed(1000 + rank)  # and data of each rank's own
     images = torch.randn(4 * BATCH, 3, SIDE, SIDE, generator=data)
     labels = torch.randint(CLASSES, (4 * BATCH,), generator=data)

@@ -34,7 +34,7 @@ class Effort:
     steps: int  # timed; and as many without computation
 
 
-FULL = Effort(8, 8)
+FULL = Effort(4, 6)
 QUICK = Effort(3, 3)
 
 
