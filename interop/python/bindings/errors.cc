@@ -3,8 +3,7 @@
 
 #include <nezha/errors.h>
 
-#include <string>
-#include <vector>
+#include <utility>
 
 namespace nezha::python {
 namespace {
@@ -21,10 +20,10 @@ py::object make(const char* name, const IoError& error) {
 
 }  // namespace
 
-py::object exception_of(const std::exception_ptr& error) {
+py::object exception_of(std::exception_ptr error) {
   if (error == nullptr) return py::none();
   try {
-    std::rethrow_exception(error);
+    std::rethrow_exception(std::move(error));
   } catch (const TimeoutError& timeout) {
     return make("TimeoutError", timeout);
   } catch (const IoError& io) {
@@ -41,7 +40,7 @@ py::object exception_of(const std::exception_ptr& error) {
 void translate_errors() {
   py::register_exception_translator([](std::exception_ptr error) {
     if (error == nullptr) return;
-    const py::object made = exception_of(error);
+    const py::object made = exception_of(std::move(error));
     PyErr_SetObject(py::type::handle_of(made).ptr(), made.ptr());
   });
 }

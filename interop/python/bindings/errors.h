@@ -11,7 +11,7 @@ namespace nezha::python {
 namespace py = pybind11;
 
 // A Python exception for one of nezha's or Gloo's. None for null. Rethrows what is neither.
-py::object exception_of(const std::exception_ptr& error);
+py::object exception_of(std::exception_ptr error);
 
 // From here on such C++ exceptions are raised in Python as these.
 void translate_errors();

@@ -14,8 +14,10 @@
 #include "bindings/reports.h"
 #include "bindings/stores.h"
 
-PYBIND11_MODULE(_nezha, module) {
-  using namespace nezha::python;
+namespace nezha::python {
+namespace {
+
+void fill(py::module_& module) {
   translate_errors();
   add_stores(module);
   add_operation(module);
@@ -23,9 +25,14 @@ PYBIND11_MODULE(_nezha, module) {
   add_reductions(group);
   add_movements(group);
   add_point_to_point(group);
-  module.def("version", nezha::version);
-  module.def("environment_help", nezha::environmentHelp);
+  module.def("version", version);
+  module.def("environment_help", environmentHelp);
   module.def("network_interfaces",
-             [] { return to_python(without_gil([] { return nezha::networkInterfaces(); })); });
-  module.def("launch_environment", [] { return to_python(nezha::launchEnvironment()); });
+             [] { return to_python(without_gil([] { return networkInterfaces(); })); });
+  module.def("launch_environment", [] { return to_python(launchEnvironment()); });
 }
+
+}  // namespace
+}  // namespace nezha::python
+
+PYBIND11_MODULE(_nezha, module) { nezha::python::fill(module); }

@@ -88,9 +88,10 @@ void add_operation(py::module_& module) {
 void finish(Handle& handle) {
   for (;;) {
     if (PyErr_CheckSignals() != 0) {
-      const py::error_already_set error;
+      py::error_already_set error;  // takes Python's error, which is not for what comes next
       without_gil([&] { handle.cancel(); });
-      throw error;
+      error.restore();
+      throw py::error_already_set();
     }
     if (without_gil([&] { return handle.wait(kSlice); })) return;
   }

@@ -13,27 +13,27 @@ py::object make(const char* name, Members&&... members) {
 }
 
 py::object to_python(const SizeClassStats& stats) {
-  using py::literals::operator""_a;
-  return make("SizeClassStats", "least_bytes"_a = stats.least_bytes, "shares"_a = stats.shares,
-              "algorithm"_a = stats.algorithm, "number"_a = stats.number, "state"_a = stats.state,
-              "is_trying"_a = stats.is_trying, "lane_us"_a = stats.lane_us,
-              "windows"_a = stats.windows, "bytes"_a = stats.bytes, "history"_a = stats.history);
+  return make("SizeClassStats", py::arg("least_bytes") = stats.least_bytes,
+              py::arg("shares") = stats.shares, py::arg("algorithm") = stats.algorithm,
+              py::arg("number") = stats.number, py::arg("state") = stats.state,
+              py::arg("is_trying") = stats.is_trying, py::arg("lane_us") = stats.lane_us,
+              py::arg("windows") = stats.windows, py::arg("bytes") = stats.bytes,
+              py::arg("history") = stats.history);
 }
 
 }  // namespace
 
-using py::literals::operator""_a;
-
 py::object to_python(const std::vector<RailStats>& rails) {
   py::list list;
   for (const RailStats& rail : rails) {
-    list.append(make("RailStats", "name"_a = rail.name, "bytes_sent"_a = rail.bytes_sent,
-                     "bytes_received"_a = rail.bytes_received,
-                     "segments_resent"_a = rail.segments_resent, "failures"_a = rail.failures,
-                     "reconnections"_a = rail.reconnections, "last_failure"_a = rail.last_failure,
-                     "rate"_a = rail.rate, "down_peers"_a = rail.down_peers,
-                     "down_seconds"_a = rail.down_seconds, "last_error"_a = rail.last_error,
-                     "lossy_peers"_a = rail.lossy_peers));
+    list.append(
+        make("RailStats", py::arg("name") = rail.name, py::arg("bytes_sent") = rail.bytes_sent,
+             py::arg("bytes_received") = rail.bytes_received,
+             py::arg("segments_resent") = rail.segments_resent, py::arg("failures") = rail.failures,
+             py::arg("reconnections") = rail.reconnections,
+             py::arg("last_failure") = rail.last_failure, py::arg("rate") = rail.rate,
+             py::arg("down_peers") = rail.down_peers, py::arg("down_seconds") = rail.down_seconds,
+             py::arg("last_error") = rail.last_error, py::arg("lossy_peers") = rail.lossy_peers));
   }
   return std::move(list);
 }
@@ -41,24 +41,26 @@ py::object to_python(const std::vector<RailStats>& rails) {
 py::object to_python(const BalanceStats& balance) {
   py::list classes;
   for (const SizeClassStats& stats : balance.classes) classes.append(to_python(stats));
-  return make("BalanceStats", "lanes"_a = balance.lanes, "classes"_a = classes);
+  return make("BalanceStats", py::arg("lanes") = balance.lanes, py::arg("classes") = classes);
 }
 
 py::object to_python(const std::vector<NetworkInterface>& interfaces) {
   py::list list;
   for (const NetworkInterface& each : interfaces) {
-    list.append(make("NetworkInterface", "name"_a = each.name, "kind"_a = each.kind,
-                     "addresses"_a = each.addresses, "mtu"_a = each.mtu, "speed"_a = each.speed,
-                     "pci"_a = each.pci, "numa_node"_a = each.numa_node, "uri"_a = each.uri,
-                     "reason"_a = each.reason));
+    list.append(make("NetworkInterface", py::arg("name") = each.name, py::arg("kind") = each.kind,
+                     py::arg("addresses") = each.addresses, py::arg("mtu") = each.mtu,
+                     py::arg("speed") = each.speed, py::arg("pci") = each.pci,
+                     py::arg("numa_node") = each.numa_node, py::arg("uri") = each.uri,
+                     py::arg("reason") = each.reason));
   }
   return std::move(list);
 }
 
 py::object to_python(const LaunchEnvironment& launch) {
-  return make("LaunchEnvironment", "launcher"_a = launch.launcher, "rank"_a = launch.rank,
-              "size"_a = launch.size, "local_rank"_a = launch.local_rank,
-              "local_size"_a = launch.local_size, "job"_a = launch.job);
+  return make("LaunchEnvironment", py::arg("launcher") = launch.launcher,
+              py::arg("rank") = launch.rank, py::arg("size") = launch.size,
+              py::arg("local_rank") = launch.local_rank, py::arg("local_size") = launch.local_size,
+              py::arg("job") = launch.job);
 }
 
 }  // namespace nezha::python
