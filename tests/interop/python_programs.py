@@ -139,7 +139,11 @@ def many_in_flight(store: str) -> None:
         assert nezha.wait_all(handles)
         assert all((each == total(context)).all() for each in arrays)
         assert all(handle.test() and handle.error() is None for handle in handles)
-        assert not context.rank or not context.recv_async(bytearray(1), 0).wait(0.01)
+        message = context.recv_async(bytearray(1), (context.rank - 1) % context.size)
+        assert not message.wait(0.01) and not nezha.wait_all([message, *handles], 0.01)
+        context.barrier()
+        context.send(b"1", (context.rank + 1) % context.size)
+        assert nezha.wait_all([message, *handles], 60)
 
 
 @program

@@ -3,6 +3,8 @@
 
 #include <pybind11/stl.h>
 
+#include <utility>
+
 namespace nezha::python {
 namespace {
 

@@ -160,9 +160,11 @@ class Context:
         return self._impl.closed
 
     def close(self) -> None:
-        """Leaves the group. Takes a second at most, while peers fetch data that they still need. Operations
-        in flight fail. A context that nobody refers to any more, and each one at the end of the program, is
-        closed likewise."""
+        """Leaves the group. Takes a second at most, while peers fetch data that they still need.
+
+        Operations in flight fail, on the other ranks too. A context is also closed when nobody refers to it
+        any more, and at the end of the program.
+        """
         self._impl.close()
 
     def split(self, color: int | None, key: int = 0) -> Context | None:
