@@ -94,43 +94,48 @@ void check_bits(const Context& context) {
   check_allreduce<long long>(context, 3, &bit_or<long long>, "or of bits");
 }
 
-// How ranks send their requests to the first one: lengths, then texts. The others know their own
-// length alone.
-void check_requests(const Context& context) {
+// How ranks send their requests to a root, and get its answer: lengths, then texts. The others know
+// their own length alone, and the root sends itself nothing.
+void check_requests(const Context& context, int root, uint32_t tag) {
   const int rank = context->rank;
+  const bool is_root = rank == root;
   const auto ranks = static_cast<size_t>(context->size);
-  std::string text =
-      rank == 0 ? "" : std::string(static_cast<size_t>(10 * rank), static_cast<char>('a' + rank));
+  std::string wanted;
+  std::string text;
+  for (int of = 0; of < context->size; ++of) {
+    const std::string one(of == root ? 0 : 10 * (of + 1), static_cast<char>('a' + of));
+    if (of == rank) text = one;
+    wanted += one;
+  }
   int length = static_cast<int>(text.size());
   std::vector<int> lengths(ranks);
   {
     gloo::GatherOptions options(context);
-    options.setRoot(0);
+    options.setRoot(root);
+    options.setTag(tag);
     options.setInput(&length, 1);
-    if (rank == 0) options.setOutput(lengths.data(), ranks);
+    if (is_root) options.setOutput(lengths.data(), ranks);
     gloo::gather(options);
   }
   std::vector<size_t> counts(ranks);
   counts[rank] = text.size();
-  if (rank == 0) counts.assign(lengths.begin(), lengths.end());
-  std::string all(std::accumulate(counts.begin(), counts.end(), size_t{0}), '?');
+  if (is_root) counts.assign(lengths.begin(), lengths.end());
+  std::string all(is_root ? wanted.size() : 0, '?');
   {
     gloo::GathervOptions options(context);
-    options.setRoot(0);
+    options.setRoot(root);
+    options.setTag(tag);
+    options.setTimeout(context->getTimeout());
     options.setInput(&text[0], text.size());
-    options.setOutput(rank == 0 ? &all[0] : nullptr, counts);
+    options.setOutput(is_root ? &all[0] : nullptr, counts);
     gloo::gatherv(options);
   }
-  std::string wanted;
-  for (int of = 1; of < context->size; ++of) {
-    wanted += std::string(static_cast<size_t>(10 * of), static_cast<char>('a' + of));
-  }
-  if (rank == 0) require(all == wanted, "gatherv");
-  wanted.resize(1000, '.');
-  std::string answer = rank == 0 ? wanted : std::string(1000, '?');
+  if (is_root) require(all == wanted, "gatherv");
+  std::string answer = is_root ? wanted : std::string(wanted.size(), '?');
   gloo::BroadcastOptions options(context);
   options.setOutput(reinterpret_cast<uint8_t*>(&answer[0]), answer.size());
-  options.setRoot(0);
+  options.setRoot(root);
+  options.setTag(tag);
   gloo::broadcast(options);
   require(answer == wanted, "broadcast");
 }
@@ -220,7 +225,8 @@ void check_all_calls(const Context& context) {
   check_allreduces<int64_t>(context, "int64");
   check_allreduces<bool>(context, "bool");
   check_bits(context);
-  check_requests(context);
+  check_requests(context, 0, 0);
+  check_requests(context, context->size - 1, 7);
   check_allgatherv(context);
   check_alltoalls(context);
   check_reduce_scatter(context, 1);
