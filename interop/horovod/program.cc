@@ -62,7 +62,7 @@ std::shared_ptr<::gloo::transport::Device> device_for(
 }
 
 std::optional<Reduction> recognise(const ReduceFunction& function) {
-  Function* const* const target = function.target<Function*>();
+  const auto* const target = function.target<Function*>();
   if (target == nullptr) return std::nullopt;
   for (const auto& of_type : kKnown) {
     for (const Known& known : of_type) {

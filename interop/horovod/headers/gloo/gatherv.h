@@ -65,9 +65,9 @@ class GathervOptions {
                  size_t bytes);
   void setOutput(void* data, std::vector<size_t> counts, size_t bytes);
 
-  friend void gatherv(GathervOptions& options);
+  friend void gatherv(GathervOptions& opts);
 };
 
-void gatherv(GathervOptions& options);
+void gatherv(GathervOptions& opts);
 
 }  // namespace gloo
