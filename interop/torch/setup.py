@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import torch
-from setuptools import setup
+from setuptools import Extension, setup
 from torch.utils.cpp_extension import BuildExtension, CppExtension, include_paths, library_paths
 
 ROOT = str(Path(__file__).resolve().parents[2])  # the repository's, from which sources name headers
@@ -40,7 +40,7 @@ def uses_shared_gloo() -> bool:
     return False
 
 
-def extension() -> CppExtension:
+def extension() -> Extension:
     if not torch._C._GLIBCXX_USE_CXX11_ABI:
         sys.exit(
             f"PyTorch {torch.__version__} was built with the old ABI of C++'s library, and cannot be "
@@ -56,11 +56,12 @@ def extension() -> CppExtension:
         )
     rpaths = [f"-Wl,-rpath,{word[2:]}" for word in pkg_config("--libs-only-L")]
     system = [word for folder in include_paths() for word in ("-isystem", folder)]
+    cflags = pkg_config("--cflags")
     return CppExtension(
         "nezha_torch._C",
         sorted(str(path) for path in Path("csrc").glob("*.cc")),
         define_macros=macros,
-        extra_compile_args=["-std=c++17", "-Wall", "-Wextra", "-iquote", ROOT, *system, *pkg_config("--cflags")],
+        extra_compile_args=["-std=c++17", "-Wall", "-Wextra", "-iquote", ROOT, *system, *cflags],
         extra_link_args=[*pkg_config("--libs"), *rpaths],
     )
 

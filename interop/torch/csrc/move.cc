@@ -40,7 +40,7 @@ WorkPtr ProcessGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& 
   c10d::assertRootRank(refuse, options.rootRank, size_);
   c10d::assertRootTensor(refuse, options.rootTensor, static_cast<int64_t>(tensors.size()));
   check_alike(refuse, tensors);
-  auto work = make(c10d::OpType::BROADCAST, "nezha:broadcast", tensors, tensors);
+  auto work = make(c10d::OpType::BROADCAST, "nezha:broadcast", tensors, {tensors});
   nezha::BroadcastOptions broadcast(context_);
   broadcast.setRoot(static_cast<int>(options.rootRank));
   const auto chosen = static_cast<size_t>(options.rootTensor);
@@ -89,7 +89,7 @@ WorkPtr ProcessGroup::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
     }
     check_like(refuse, "output", outputs[i], inputs.front());
   }
-  auto work = make(c10d::OpType::ALLGATHER, "nezha:all_gather", inputs, flat(outputs));
+  auto work = make(c10d::OpType::ALLGATHER, "nezha:all_gather", inputs, outputs);
   const at::Tensor input =
       inputs.size() == 1 ? work->buffers.read(inputs.front()) : work->buffers.read(inputs);
   const at::Tensor output = work->buffers.write(outputs.front());
@@ -106,7 +106,7 @@ WorkPtr ProcessGroup::_allgather_base(at::Tensor& output, at::Tensor& input,
   check_tensors(refuse, {output});
   check_type(refuse, "output", output, input);
   check_blocks(refuse, "output", output, input, size_);
-  auto work = make(c10d::OpType::_ALLGATHER_BASE, "nezha:_all_gather_base", {input}, {output});
+  auto work = make(c10d::OpType::_ALLGATHER_BASE, "nezha:_all_gather_base", {input}, {{output}});
   const at::Tensor block = work->buffers.read(input);
   const at::Tensor all = work->buffers.write(output);
   return begin_allgather(std::move(work), block, all, options);
@@ -130,7 +130,8 @@ WorkPtr ProcessGroup::allgather_coalesced(std::vector<Tensors>& outputs, Tensors
     }
   }
   const Tensors all = flat(outputs);
-  auto work = make(c10d::OpType::ALLGATHER_COALESCED, "nezha:all_gather_coalesced", inputs, all);
+  auto work =
+      make(c10d::OpType::ALLGATHER_COALESCED, "nezha:all_gather_coalesced", inputs, outputs);
   const at::Tensor input = work->buffers.read(inputs);
   const at::Tensor output = work->buffers.write(all);
   return begin_allgather(std::move(work), input, output, options);
@@ -166,7 +167,7 @@ WorkPtr ProcessGroup::gather(std::vector<Tensors>& outputs, Tensors& inputs,
   } else if (!outputs.empty()) {
     refuse("requires empty output on non-root");
   }
-  auto work = make(c10d::OpType::GATHER, "nezha:gather", inputs, flat(outputs));
+  auto work = make(c10d::OpType::GATHER, "nezha:gather", inputs, outputs);
   const Vector block(work->buffers.read(inputs.front()));
   nezha::GatherOptions gather(context_);
   gather.setRoot(static_cast<int>(options.rootRank));
@@ -191,7 +192,7 @@ WorkPtr ProcessGroup::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
   } else if (!inputs.empty()) {
     refuse("requires empty input on non-root");
   }
-  auto work = make(c10d::OpType::SCATTER, "nezha:scatter", flat(inputs), outputs);
+  auto work = make(c10d::OpType::SCATTER, "nezha:scatter", flat(inputs), {outputs});
   const Vector block(work->buffers.write(outputs.front()));
   nezha::ScatterOptions scatter(context_);
   scatter.setRoot(static_cast<int>(options.rootRank));
@@ -252,7 +253,7 @@ WorkPtr ProcessGroup::alltoall_base(at::Tensor& output, at::Tensor& input,
   check_type(refuse, "output", output, input);
   auto input_counts = counts_of(input, input_splits, size_);
   auto output_counts = counts_of(output, output_splits, size_);
-  auto work = make(c10d::OpType::ALLTOALL_BASE, "nezha:all_to_all", {input}, {output});
+  auto work = make(c10d::OpType::ALLTOALL_BASE, "nezha:all_to_all", {input}, {{output}});
   const at::Tensor from = work->buffers.read(input);
   const at::Tensor to = work->buffers.write(output);
   return begin_alltoall(std::move(work), from, std::move(input_counts), to,
@@ -269,7 +270,7 @@ WorkPtr ProcessGroup::alltoall(Tensors& outputs, Tensors& inputs,
   check_tensors(refuse, inputs);
   check_tensors(refuse, outputs);
   check_type(refuse, "output", outputs.front(), inputs.front());
-  auto work = make(c10d::OpType::ALLTOALL, "nezha:all_to_all", inputs, outputs);
+  auto work = make(c10d::OpType::ALLTOALL, "nezha:all_to_all", inputs, {outputs});
   const at::Tensor from = work->buffers.read(inputs);
   const at::Tensor to = work->buffers.write(outputs);
   return begin_alltoall(std::move(work), from, counts_of(inputs), to, counts_of(outputs), options);

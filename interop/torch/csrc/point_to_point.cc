@@ -63,7 +63,7 @@ WorkPtr ProcessGroup::recvAnysource(Tensors& tensors, int tag) {
 WorkPtr ProcessGroup::receive(c10d::OpType type, const char* title, Tensors& tensors,
                               const int* source, int tag) {
   at::Tensor& tensor = only(refusal_of("recv"), tensors, tag);
-  auto work = make(type, title, tensors, tensors);
+  auto work = make(type, title, tensors, {tensors});
   const at::Tensor room = work->buffers.update(tensor);
   nezha::RecvOptions recv(context_);
   if (source == nullptr) {

@@ -53,7 +53,7 @@ milliseconds ProcessGroup::deadline(milliseconds given) const {
 }
 
 c10::intrusive_ptr<Work> ProcessGroup::make(c10d::OpType type, const char* title,
-                                            const Tensors& inputs, Tensors outputs) {
+                                            const Tensors& inputs, std::vector<Tensors> outputs) {
   if (!c10d::isP2POp(type)) ++sequence_;
   auto work = c10::make_intrusive<Work>(in_flight_, rank_, type, title, inputs);
   work->outputs = std::move(outputs);
@@ -71,7 +71,7 @@ WorkPtr ProcessGroup::barrier(const c10d::BarrierOptions& options) {
 
 WorkPtr ProcessGroup::all_of(c10d::OpType type, const char* title, const Tensors& outputs,
                              std::vector<WorkPtr> works) {
-  auto work = make(type, title, {}, outputs);
+  auto work = make(type, title, {}, {outputs});
   work->begin([works = std::move(works)] {
     for (const WorkPtr& part : works) part->wait(kNoTimeout);
   });

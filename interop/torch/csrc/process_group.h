@@ -28,7 +28,6 @@ using Backend = c10d::Backend;
 using Backend = c10d::ProcessGroup;
 #endif
 
-using Tensors = std::vector<at::Tensor>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 // Operations are asynchronous, and what they return is a Work. Thread-safe, as far as ranks start
@@ -91,12 +90,9 @@ class ProcessGroup final : public Backend {
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
 
-  // nezha's own context, for its rails() and balance().
-  const std::shared_ptr<nezha::Context>& context() const { return context_; }
-
  private:
   c10::intrusive_ptr<Work> make(c10d::OpType type, const char* title, const Tensors& inputs,
-                                Tensors outputs);
+                                std::vector<Tensors> outputs);
   template <typename Terms, typename Start>
   WorkPtr begin(c10::intrusive_ptr<Work> work, Terms& terms, std::chrono::milliseconds timeout,
                 Start start);

@@ -51,7 +51,7 @@ WorkPtr ProcessGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& 
     refuse("ReduceOp.AVG takes a single tensor");
   }
   const Reduction how = reduction("allreduce", op, tensors.front().scalar_type());
-  auto work = make(c10d::OpType::ALLREDUCE, "nezha:all_reduce", tensors, tensors);
+  auto work = make(c10d::OpType::ALLREDUCE, "nezha:all_reduce", tensors, {tensors});
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
   for (at::Tensor& tensor : tensors) {
@@ -76,7 +76,7 @@ WorkPtr ProcessGroup::allreduce_coalesced(Tensors& tensors,
   const c10d::ReduceOp& op = options.reduceOp;
   const Reduction how = reduction("allreduce_coalesced", op, tensors.front().scalar_type());
   auto work =
-      make(c10d::OpType::ALLREDUCE_COALESCED, "nezha:all_reduce_coalesced", tensors, tensors);
+      make(c10d::OpType::ALLREDUCE_COALESCED, "nezha:all_reduce_coalesced", tensors, {tensors});
   const at::Tensor buffer = work->buffers.read(contributions(op, tensors));
   work->buffers.copy_parts_at_end(buffer, tensors);
   nezha::AllreduceOptions allreduce(context_);
@@ -95,7 +95,7 @@ WorkPtr ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& option
   const c10d::ReduceOp& op = options.reduceOp;
   at::Tensor& tensor = tensors.front();
   const Reduction how = reduction("reduce", op, tensor.scalar_type());
-  auto work = make(c10d::OpType::REDUCE, "nezha:reduce", tensors, tensors);
+  auto work = make(c10d::OpType::REDUCE, "nezha:reduce", tensors, {tensors});
   const at::Tensor input = work->buffers.read(contribution(op, tensor));
   nezha::ReduceOptions reduce(context_);
   reduce.setRoot(static_cast<int>(options.rootRank));
@@ -123,7 +123,7 @@ WorkPtr ProcessGroup::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inp
   }
   const c10d::ReduceOp& op = options.reduceOp;
   const Reduction how = reduction("reduce_scatter", op, result.scalar_type());
-  auto work = make(c10d::OpType::REDUCE_SCATTER, "nezha:reduce_scatter", blocks, outputs);
+  auto work = make(c10d::OpType::REDUCE_SCATTER, "nezha:reduce_scatter", blocks, {outputs});
   const at::Tensor input = work->buffers.read(contributions(op, blocks));
   const at::Tensor output = work->buffers.write(result);
   std::vector<size_t> counts;
@@ -145,7 +145,7 @@ WorkPtr ProcessGroup::_reduce_scatter_base(at::Tensor& output, at::Tensor& input
   const c10d::ReduceOp& op = options.reduceOp;
   const Reduction how = reduction("_reduce_scatter_base", op, input.scalar_type());
   auto work =
-      make(c10d::OpType::_REDUCE_SCATTER_BASE, "nezha:_reduce_scatter_base", {input}, {output});
+      make(c10d::OpType::_REDUCE_SCATTER_BASE, "nezha:_reduce_scatter_base", {input}, {{output}});
   const at::Tensor all = work->buffers.read(contribution(op, input));
   const at::Tensor block = work->buffers.write(output);
   nezha::ReduceScatterOptions scatter(context_);
@@ -223,7 +223,7 @@ WorkPtr ProcessGroup::allreduce_sparse_tensors(Tensors& tensors,
     refuse("sparse tensors have ReduceOp.SUM only: unsupported reduction operation");
   }
   reduction("allreduce", options.reduceOp, tensors.front().scalar_type());
-  auto work = make(c10d::OpType::ALLREDUCE, "nezha:sparse_all_reduce", tensors, tensors);
+  auto work = make(c10d::OpType::ALLREDUCE, "nezha:sparse_all_reduce", tensors, {tensors});
   at::Tensor mine = tensors.front();
   for (size_t i = 1; i < tensors.size(); ++i) mine = mine + tensors[i];
   mine = mine.cpu().coalesce();

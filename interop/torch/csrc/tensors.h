@@ -13,6 +13,8 @@
 
 namespace nezha_torch {
 
+using Tensors = std::vector<at::Tensor>;
+
 // What an operation reads and writes in place of the caller's tensors, and what is to be copied
 // back at its end. A tensor that is contiguous and on the CPU is used itself. For one on another
 // device memory is taken that is pinned, if the device has such.

@@ -137,13 +137,16 @@ c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
   std::unique_lock lock(mutex_);
   if (future_) return future_;
   std::vector<c10::Device> devices;
-  for (const at::Tensor& tensor : outputs) {
-    const c10::Device device = tensor.device();
-    const bool is_new = std::find(devices.begin(), devices.end(), device) == devices.end();
-    if (!device.is_cpu() && is_new) devices.push_back(device);
+  for (const Tensors& list : outputs) {
+    for (const at::Tensor& tensor : list) {
+      const c10::Device device = tensor.device();
+      const bool is_new = std::find(devices.begin(), devices.end(), device) == devices.end();
+      if (!device.is_cpu() && is_new) devices.push_back(device);
+    }
   }
-  future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
-                                                     std::move(devices));
+  c10::TypePtr type = c10::ListType::create(c10::TensorType::get());
+  if (outputs.size() > 1) type = c10::ListType::create(type);
+  future_ = c10::make_intrusive<c10::ivalue::Future>(std::move(type), std::move(devices));
   auto future = future_;
   const bool is_over = completed_;
   lock.unlock();
@@ -154,8 +157,10 @@ c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
 void Work::complete(c10::ivalue::Future& future) const {
   if (exception_) {
     future.setError(exception_);
-  } else {
+  } else if (outputs.size() > 1) {
     future.markCompleted(c10::IValue(outputs));
+  } else {
+    future.markCompleted(c10::IValue(outputs.empty() ? Tensors() : outputs.front()));
   }
 }
 
@@ -163,7 +168,9 @@ int Work::sourceRank() const { return has_handle_ ? handle_.source() : -1; }
 
 std::vector<at::Tensor> Work::result() {
   TORCH_CHECK(isCompleted(), "The result is not there yet: call wait() before result().");
-  return outputs;
+  Tensors all;
+  for (const Tensors& list : outputs) all.insert(all.end(), list.begin(), list.end());
+  return all;
 }
 
 void Work::abort() {

@@ -47,7 +47,7 @@ class Work final : public c10d::Work {
 
   // To be set before it begins.
   Buffers buffers;                   // what the operation reads and writes
-  std::vector<at::Tensor> outputs;   // the caller's, in which the result is
+  std::vector<Tensors> outputs;      // the caller's, in which the result is; often one list
   std::function<void()> before_end;  // may block, and may throw the operation's error
 
   // The operation has been started. It is this object's from here on.
