@@ -17,7 +17,7 @@ PROGRAM = str(Path(__file__).parent / "torch_ranks.py")
 HOSTS = 4
 PATIENCE = 240.0  # seconds: four PyTorchs on two busy cores
 COLLECTIVES = ["reductions", "bits_and_averages", "sparse", "moves", "uneven", "strided", "objects"]
-OTHERS = ["as_gloo", "messages", "groups", "in_flight", "futures", "dropped", "training", "left"]
+OTHERS = ["as_gloo", "messages", "groups", "refusals", "in_flight", "futures", "dropped", "training", "left"]
 FAILURES = ["timeouts", "monitored", "death"]
 
 

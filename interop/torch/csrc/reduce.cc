@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The process group's collectives that combine elements.
+#include <c10/core/GradMode.h>
 #include <nezha/allgather.h>
 #include <nezha/allreduce.h>
 #include <nezha/reduce.h>
@@ -229,7 +230,7 @@ WorkPtr ProcessGroup::allreduce_sparse_tensors(Tensors& tensors,
   mine = mine.cpu().coalesce();
   const uint32_t tag = 1 + composites_++ % (UINT32_MAX - 2);
   work->begin([tensors, mine, tag, context = context_, timeout = deadline(options.timeout)] {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     const at::Tensor sum = sparse_sum(context, tag, timeout, mine);
     for (at::Tensor tensor : tensors) tensor.copy_(sum);
   });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interop/torch/csrc/reductions.h"
 
+#include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <torch/version.h>
 
@@ -118,7 +119,7 @@ at::Tensor contribution(const ReduceOp& op, const at::Tensor& tensor) {
   const bool is_tensor = !supplement->tensor_factors.empty();
   const at::Tensor factor = is_tensor ? supplement->tensor_factors.front() : at::Tensor();
 #endif
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const at::Tensor product = is_tensor ? tensor.mul(factor) : tensor.mul(supplement->double_factor);
   return product.to(tensor.scalar_type());
 }

@@ -27,7 +27,7 @@ c10::intrusive_ptr<c10d::Store> Store::store() const {
 void Store::set(const std::string& key, const std::vector<char>& data) {
   const auto store = this->store();
   if (store == nullptr) return;  // all ranks have joined: nobody looks for it any more
-  store->set(prefix_ + key, {data.begin(), data.end()});
+  store->set(prefix_ + key, std::vector<uint8_t>(data.begin(), data.end()));
 }
 
 std::vector<char> Store::get(const std::string& key) {

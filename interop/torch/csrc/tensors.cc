@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interop/torch/csrc/tensors.h"
 
+#include <c10/core/GradMode.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/version.h>
@@ -55,7 +56,7 @@ at::Tensor Buffers::read(const at::Tensor& tensor) {
 }
 
 at::Tensor Buffers::read(const std::vector<at::Tensor>& tensors) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   at::Tensor buffer = room(tensors.front(), count(tensors));
   std::vector<at::Tensor> places = parts(buffer, tensors);
   for (size_t i = 0; i < tensors.size(); ++i) places[i].copy_(tensors[i]);
@@ -103,7 +104,7 @@ void Buffers::copy_parts_at_end(const at::Tensor& buffer, const std::vector<at::
 }
 
 void Buffers::finish() {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   for (Copy& copy : copies_) {
     // The stream that was the caller's: so the copy comes behind what the caller has had done to
     // the tensor before. It is not asynchronous, so all that is done afterwards finds its result.
