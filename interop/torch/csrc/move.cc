@@ -123,10 +123,13 @@ WorkPtr ProcessGroup::allgather_coalesced(std::vector<Tensors>& outputs, Tensors
   }
   for (size_t r = 0; r < outputs.size(); ++r) {
     const Tensors& list = outputs[r];
-    const std::string which = "output list of rank " + std::to_string(r);
-    if (list.size() != inputs.size()) refuse("invalid output size: the " + which);
+    const std::string which = " of the output list of rank " + std::to_string(r);
+    if (list.size() != inputs.size()) refuse("invalid length" + which);
     for (size_t i = 0; i < list.size(); ++i) {
-      check_like(refuse, which.c_str(), {list[i]}, inputs[i]);
+      if (list[i].sizes() != inputs[i].sizes()) {
+        refuse("invalid size of output tensor at index " + std::to_string(i) + which);
+      }
+      c10d::assertTypeMatch(refuse, inputs[i].options(), list, i);
     }
   }
   const Tensors all = flat(outputs);

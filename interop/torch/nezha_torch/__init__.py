@@ -54,10 +54,6 @@ def monitored_barrier(
     _C.monitored_barrier(backend, timedelta(milliseconds=-1) if timeout is None else timeout, wait_all_ranks)
 
 
-def _autoload() -> None:
-    """Does nothing: PyTorch has imported this module to find it."""
-
-
 if dist.is_available():
     # The classes of torch.distributed must be there first.
     from nezha_torch import _C
