@@ -18,11 +18,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 import nezha_torch
 
-Tensor = torch.Tensor
+
 ReduceOp: Any = dist.ReduceOp  # PyTorch 1.13's types do not have all of it
 SCENARIOS: dict[str, Callable[[], None]] = {}
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
