@@ -55,7 +55,7 @@ def make_net(hidden: int) -> nn.Module:
 def train(rank: int, steps: int, hidden: int) -> None:
     torch.manual_seed(1)  # the same parameters on all ranks
     net = nn.parallel.DistributedDataParallel(make_net(hidden), bucket_cap_mb=BUCKET)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.005, momentum=0.9)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.001, momentum=0.9)
     data = torch.Generator().manual_seed(1000 + rank)  # and data of each rank's own
     images = torch.randn(4 * BATCH, 3, SIDE, SIDE, generator=data)
     labels = torch.randint(CLASSES, (4 * BATCH,), generator=data)

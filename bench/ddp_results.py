@@ -22,7 +22,7 @@ METHODS = {
     "d": "backend nezha",
 }
 # Sums in another order are rounded in another way, and each step goes on from there.
-ROUNDING = 1e-3  # of a loss, that methods may differ by
+ROUNDING = 1e-4  # of a loss, that methods may differ by
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
