@@ -92,14 +92,10 @@ class Ddp:
     def largest_difference(self) -> float:
         """Of losses of one step, among all runs, as a part of the loss."""
         largest = 0.0
-        for same_step in zip(*([s["loss"] for s in run["steps"]] for run in self._longest())):
+        for same_step in zip(*([s["loss"] for s in run["steps"]] for run in self.runs)):
             least, most = min(same_step), max(same_step)
             largest = max(largest, (most - least) / max(abs(most), 1e-9))
         return largest
-
-    def _longest(self) -> list[dict]:
-        """The runs that a cut has not ended."""
-        return [run for run in self.runs if not run.get("was_ended")]
 
     def problems(self) -> list[str]:
         """Results that cannot be."""
@@ -107,7 +103,7 @@ class Ddp:
         difference = self.largest_difference()
         if difference > ROUNDING:
             found.append(f"losses differ by {difference:.2g}, which is beyond rounding")
-        for run in self._longest():
+        for run in self.runs:
             if len(set(run["digests"])) != 1:
                 found.append(f"{run['case']}, {run['method']}: ranks end with different parameters")
         return found
@@ -208,7 +204,7 @@ def _singles(results: Ddp) -> str:
 
 
 def _losses(results: Ddp) -> str:
-    runs = results._longest()
+    runs = results.runs
     if not runs:
         return ""
     losses = [step["loss"] for step in runs[0]["steps"]]

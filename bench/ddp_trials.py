@@ -53,6 +53,17 @@ def environment_of(method: str, rails: list[str], site: Path) -> dict[str, str]:
     return nezha | {"PYTHONPATH": str(site)}
 
 
+def told_by(processes: list[Process]) -> dict[str, Any]:
+    """Rank 0's steps, and what all ranks end with."""
+    told = [objects_of(process.stdout) for process in processes]
+    ends = [row for rows in told for row in rows if "digest" in row]
+    return {
+        "steps": [row for row in told[0] if "step" in row],
+        "digests": [row["digest"] for row in ends],
+        "parameters": ends[0]["parameters"],
+    }
+
+
 class DdpTrials:
     """The methods take turns in each case, so that noise hits all of them alike."""
 
@@ -87,30 +98,20 @@ class DdpTrials:
         taken = before.taken_since()
         if case == CUT:
             bed.heal(CUT_HOST, rails[1])
-        told = [objects_of(process.stdout) for process in processes]
-        run: dict[str, Any] = {
-            "case": case,
-            "method": method,
-            "repeat": repeat,
-            "moment": moment,
-            "steps": [row for row in told[0] if "step" in row],
-            "digests": [row["digest"] for rows in told for row in rows if "digest" in row],
-            "parameters": next((row["parameters"] for row in told[0] if "digest" in row), 0),
-            "stolen": taken.stolen,
-            "other_processes": taken.others,
-        }
+            if not errors and not moment:
+                errors = ["the ranks ended before their rail was cut"]
         if errors and case == CUT and method == "b" and moment:
-            run["was_ended"] = True
             self._results.endings[method] = self._ending(errors, time.monotonic() - moment)
             self._progress.say(f"{head}: the cut has ended the job")
-        elif errors:
+            return
+        if errors:
             self._fail(f"{case}, ({method})", repeat, errors)
             return
-        else:
-            last = run["steps"][-1]
-            self._progress.say(f"{head}: {1e3 * last['seconds']:.0f} ms, loss {last['loss']:.4f}")
-        if run["parameters"]:
-            self._results.runs.append(run)
+        run: dict[str, Any] = {"case": case, "method": method, "repeat": repeat, "moment": moment}
+        run |= {"stolen": taken.stolen, "other_processes": taken.others} | told_by(processes)
+        self._results.runs.append(run)
+        last = run["steps"][-1]
+        self._progress.say(f"{head}: {1e3 * last['seconds']:.0f} ms, loss {last['loss']:.4f}")
 
     def single(self, bed: testbed.Testbed, rails: list[str], name: str) -> None:
         for method in self._results.methods:
