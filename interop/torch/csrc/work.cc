@@ -146,11 +146,10 @@ c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
   }
   c10::TypePtr type = c10::ListType::create(c10::TensorType::get());
   if (outputs.size() > 1) type = c10::ListType::create(type);
-  future_ = c10::make_intrusive<c10::ivalue::Future>(std::move(type), std::move(devices));
-  auto future = future_;
-  const bool is_over = completed_;
+  auto future = c10::make_intrusive<c10::ivalue::Future>(std::move(type), std::move(devices));
+  if (!completed_) return future_ = future;  // end() completes it
   lock.unlock();
-  if (is_over) complete(*future);
+  complete(*future);
   return future;
 }
 
