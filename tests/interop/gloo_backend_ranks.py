@@ -174,10 +174,13 @@ def cases() -> Iterator[Case]:
     for call in calls:
         for dtype in TYPES:
             for length in LENGTHS:
+                if call == all_gather and length == 0:
+                    continue  # Gloo divides by the length, which ends the process
                 yield f"{call.__name__} {dtype} {length}", lambda: call(length, dtype)
-    for op in [ReduceOp.PRODUCT, ReduceOp.MIN, ReduceOp.MAX, ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR]:
+    for name in ["PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR"]:
+        op = getattr(ReduceOp, name)
         for dtype in REAL:
-            yield f"all_reduce {op} {dtype}", lambda: all_reduce(1000, dtype, op)
+            yield f"all_reduce {name} {dtype}", lambda: all_reduce(1000, dtype, op)
     for others in [uneven_all_to_all_single, coalesced, sparse, objects, messages, from_any]:
         yield others.__name__, others
     for others in [in_flight, groups, barriers]:
