@@ -27,7 +27,7 @@ Spread spread_of(std::vector<double> times) {
           times.back()};
 }
 
-// Of several kinds of steps, each of which has its own.
+// The mean of the spreads of several kinds of steps.
 Spread mean_spread(const std::vector<std::vector<double>>& times) {
   Spread mean;
   for (const auto& each : times) {
@@ -137,7 +137,8 @@ double Replay::run_checked_step(size_t number) {
   return time;
 }
 
-// As often on all ranks as rank 0 finds time for; half of it is for steps without computation.
+// All ranks make as many passes as rank 0 has time for. Half of that time is for steps without
+// computation.
 size_t Replay::passes_to_time(double step_time) {
   const auto steps = static_cast<double>(steps_.size());
   auto wanted = static_cast<double>(options_.iteration_count);

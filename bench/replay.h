@@ -16,8 +16,8 @@
 
 namespace nezha::bench {
 
-// Microseconds. Of a trace with different steps it has the means of each step's own values. `min`
-// is the smallest of all ranks, and each of the others is the largest.
+// Times in microseconds. If a trace has different steps, each value is the mean of the steps' own.
+// `min` is the smallest of all ranks, and each of the others is the largest.
 struct Spread {
   double min = 0;
   double p25 = 0;

@@ -66,7 +66,8 @@ size_t Handle::bytes() const { return running_ == nullptr ? 0 : running_->receiv
 void Handle::notify(std::function<void()> function) {
   if (function == nullptr) throw InvalidArgument("the function to be called is null; give one");
   if (running_ == nullptr) return function();
-  running_->notify(std::move(function));
+  if (running_->notify(std::move(function))) return;
+  throw InvalidArgument("the operation has a function to be called at its end already");
 }
 
 void Handle::cancel() {

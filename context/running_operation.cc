@@ -356,16 +356,18 @@ size_t RunningOperation::received_bytes() const {
   return has_succeeded && request_.exchange != nullptr ? request_.exchange->received_bytes() : 0;
 }
 
-void RunningOperation::notify(std::function<void()> function) {
+bool RunningOperation::notify(std::function<void()> function) {
   const auto endpoint = this->endpoint();
+  if (has_notified_.exchange(true)) return false;
   if (endpoint != nullptr) {
     Progress::Guard guard(endpoint->progress());
     if (!over()) {
       when_over_ = std::move(function);
-      return;
+      return true;
     }
   }
   function();
+  return true;
 }
 
 void RunningOperation::raise_if_failed() const {

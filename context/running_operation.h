@@ -2,6 +2,7 @@
 // An operation of a context, from its start to its end.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <exception>
 #include <functional>
@@ -106,9 +107,9 @@ class RunningOperation final : public TaskOwner,
   int source() const;
   // Likewise: the size of the message that a receive has taken; 0 if it is none.
   size_t received_bytes() const;
-  // Calls the function when it is over, under the lock; or now, without it. Once for each
-  // operation.
-  void notify(std::function<void()> function);
+  // Calls the function when it is over, under the lock; or now, without it. False: an earlier one
+  // is set, and this one is not called.
+  bool notify(std::function<void()> function);
 
  private:
   std::shared_ptr<Endpoint> endpoint() const;  // null: it is over
@@ -168,7 +169,8 @@ class RunningOperation final : public TaskOwner,
   Nanos overdue_at_ = 0;
   Alarm slow_;  // and then overdue
   Alarm deadline_;
-  std::function<void()> when_over_;  // null: nobody is to be told
+  std::function<void()> when_over_;        // null: nobody is to be told, or was told
+  std::atomic<bool> has_notified_{false};  // a function was set
   absl::Status status_;
 };
 

@@ -38,7 +38,7 @@ class ByteStream {
   // Bytes that were sent and that the peer's machine has not confirmed.
   virtual uint64_t queued() const = 0;
   virtual size_t largest_packet() const = 0;
-  // As Link has it. FramedLink knows what is `delivered` and `moved`.
+  // This is what Link::health says, without `delivered` and `moved`, which FramedLink knows.
   virtual Link::Health health() const = 0;
 };
 

@@ -44,7 +44,7 @@ class SharedContexts {
   // Those that neither has closed.
   std::vector<UniqueId> open() const;
   bool has_open(absl::FunctionRef<bool(const UniqueId& id)> counts) const;
-  // Of those that the peer has not closed, another one at each turn; null: there is none.
+  // A context that the peer has not closed, another one at each turn; null: there is none.
   const UniqueId* next(uint32_t turn) const;
   // Those that were closed here lately, and ended.
   const std::deque<UniqueId>& closed() const { return closed_; }

@@ -61,11 +61,11 @@ class NEZHA_EXPORT Handle {
   /// while it is not over, and if it has failed.
   size_t bytes() const;
 
-  /// Has `function` called once, when the operation is over, well or not: at once, by this thread,
-  /// if it is over already; else by a thread that waits in nezha, or by one of nezha's own, under a
-  /// lock of nezha's. So it must not throw, must not call nezha, and must not wait for another
-  /// thread: it may wake one. The operation is over for all other threads when they see what it has
-  /// done. It may be set once for each operation, and a null function is InvalidArgument.
+  /// Has `function` called once, when the operation is over, well or not. If it is over already,
+  /// this thread calls it at once. Otherwise a thread that waits in nezha calls it, or one of
+  /// nezha's own, under a lock of nezha's. So `function` must not throw, must not call nezha, and
+  /// must not wait for another thread; it may wake one. `test` is true for a thread that was woken.
+  /// InvalidArgument is thrown if the function is null, or if the operation has one already.
   void notify(std::function<void()> function);
 
   /// Gives the buffers back now. An operation that was not over fails, on all ranks: the others

@@ -167,9 +167,9 @@ class RecvOptions : public PointToPointOptions {
 /// collective. A rail that dies is no error while another one joins the two ranks.
 ///
 /// A receive that asks for another size (or, if the message may be shorter there, for less) breaks
-/// the context, too, and both ranks get an error. The
-/// send throws this error only if it is still waiting. If the message was small enough to wait at
-/// the destination, the send has returned by then, and a later call on this context throws.
+/// the context, too, and both ranks get an error. The send throws this error only if it is still
+/// waiting. If the message was small enough to wait at the destination, the send has returned by
+/// then, and a later call on this context throws.
 NEZHA_EXPORT void send(const SendOptions& options);
 
 /// Starts one send and returns. It goes on by itself, and throws InvalidArgument (nothing was

@@ -46,7 +46,7 @@ def configure(
         place.symlink_to(PROJECT)
     else:
         shutil.copytree(PROJECT, place)
-    argv = ["cmake", "-S", str(folder / "source"), "-B", str(folder / "build")]
+    argv = ["cmake", "-G", "Ninja", "-S", str(folder / "source"), "-B", str(folder / "build")]
     argv += ["-DCMAKE_BUILD_TYPE=RelWithDebInfo", f"-DCMAKE_CXX_FLAGS={WARNINGS}"]
     argv += [f"-D{name}={value}" for name, value in variables.items()]
     environment = dict(os.environ) | {"CMAKE_PREFIX_PATH": str(PREFIX)}

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations that run while their caller does other things, or gives them up.
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cluster/scenarios/scenario.h"
@@ -144,6 +146,54 @@ void early_start(World& world) {
   for (const auto& vector : vectors) vector.check_sum();
 }
 
+// The end of an operation is told once, however it ends.
+void notified(World& world) {
+  auto context = world.join();
+  std::atomic<int> told{0};
+  const auto tell = [&told] { ++told; };
+  const auto await_told = [&told](int times) {
+    const auto limit = Clock::now() + kPatience;
+    while (told < times) {
+      check(Clock::now() < limit, "it is never told");
+      std::this_thread::yield();
+    }
+    check(told == times, "it is told too often");
+  };
+  const auto refusal = [&](nezha::Handle& handle, const std::function<void()>& function) {
+    return thrown<nezha::InvalidArgument>([&] { handle.notify(function); });
+  };
+  if (world.rank == 1) world.await("notified");
+  Vector vector(world, 300'001, 1);
+  nezha::Handle handle = vector.start(context, 1);
+  handle.notify(tell);
+  check(world.rank == 1 || told == 0, "it is told too early");
+  check_mentions(refusal(handle, tell), "has a function");
+  check_mentions(refusal(handle, nullptr), "null");
+  if (world.rank == 0) world.tell("notified");
+  await_told(1);  // nobody waits
+  check(handle.test() && handle.error() == nullptr, "it is told, and not over");
+  vector.check_sum();
+  check_mentions(refusal(handle, tell), "has a function");
+
+  Vector second(world, 1000, 2);
+  nezha::Handle over = second.start(context, 1);
+  over.wait();
+  over.notify(tell);
+  check(told == 2, "what is over is not told at once");
+
+  Vector never(world, 1000, 3);
+  nezha::Handle failed = never.start(context, static_cast<uint32_t>(5 + world.rank));
+  failed.notify(tell);
+  check(told == 2, "it is told too early");
+  if (world.rank == 0) {
+    context.reset();
+  } else {
+    check(!thrown<nezha::IoError>([&] { failed.wait(); }).empty(), "it has not failed");
+  }
+  await_told(3);
+  check(failed.error() != nullptr, "it has no error");
+}
+
 // A context that is destroyed while it asks the store for a peer.
 void destroyed_early(World& world) {
   if (world.rank == 1) return;
@@ -165,6 +215,7 @@ Scenarios of_handles() {
           {"context-destroyed", context_destroyed},
           {"deadline", deadline},
           {"early-start", early_start},
+          {"notified", notified},
           {"destroyed-early", destroyed_early}};
 }
 

@@ -345,6 +345,49 @@ void sizes_differ(World& world) { check_sizes_differ(world, 1000); }
 void large_sizes_differ(World& world) { check_sizes_differ(world, kLarge); }
 void nothing_and_something_differ(World& world) { check_sizes_differ(world, 0); }
 
+// What is behind a message that is shorter than the memory stays as it is.
+void check_shorter(World& world, const Context& context, int source, size_t sent, size_t room) {
+  std::vector<uint32_t> values(room, 7);
+  auto options = source < 0 ? into(context, values, 3) : from(context, source, values, 3);
+  if (source < 0) options.setAnySource();
+  options.setMayBeShorter(true);
+  nezha::Handle received = nezha::recvAsync(options);
+  const auto own = message(world.rank, 4, sent);
+  const int to_rank = source == world.rank ? world.rank : 1 - world.rank;
+  nezha::send(to(context, to_rank, own, 3));
+  received.wait();
+  check(received.bytes() == 4 * sent, "bytes() is " + std::to_string(received.bytes()));
+  const bool has_rest = std::all_of(values.begin() + static_cast<ptrdiff_t>(sent), values.end(),
+                                    [](uint32_t value) { return value == 7; });
+  check(has_rest, "what is behind the message has changed");
+  values.resize(sent);
+  check_is(values, to_rank, 4);
+}
+
+void shorter_messages(World& world) {
+  const auto context = world.join();
+  const int other = 1 - world.rank;
+  for (const size_t room : {size_t{1}, size_t{1000}, kLarge}) {
+    for (const size_t sent : {size_t{0}, room / 2, room - 1, room}) {
+      for (const int source : {other, world.rank, -1}) {
+        check_shorter(world, context, source, sent, room);
+      }
+    }
+  }
+  // One that is longer is an error, as ever.
+  std::vector<uint32_t> values(10);
+  auto options = from(context, other, values, 4);
+  options.setMayBeShorter(true);
+  nezha::Handle received = nezha::recvAsync(options);
+  const auto longer = message(world.rank, 5, 11);
+  const std::string text = thrown<nezha::IoError>([&] {
+    nezha::Handle sent = nezha::sendAsync(to(context, other, longer, 4));
+    received.wait();
+  });
+  check_mentions(text, "has called recv for 40 bytes there; the message may not be longer");
+  check(received.bytes() == 0, "a receive that failed has a size");
+}
+
 // A receive that nobody sends to: both ranks hear whom it waited for, and by which tag.
 void nothing_sent(World& world) {
   const auto context = world.join();
@@ -672,6 +715,7 @@ Scenarios of_point_to_point() {
           {"refused-exchanges", refused_exchanges},
           {"sizes-differ", sizes_differ},
           {"large-sizes-differ", large_sizes_differ},
+          {"shorter-messages", shorter_messages},
           {"nothing-and-something-differ", nothing_and_something_differ},
           {"nothing-sent", nothing_sent},
           {"nothing-sent-by-any", nothing_sent_by_any},
