@@ -184,8 +184,8 @@ void notified(World& world) {
   Vector never(world, 1000, 3);
   nezha::Handle failed = never.start(context, static_cast<uint32_t>(5 + world.rank));
   failed.notify(tell);
-  check(told == 2, "it is told too early");
   if (world.rank == 0) {
+    check(told == 2, "it is told too early");
     context.reset();
   } else {
     check(!thrown<nezha::IoError>([&] { failed.wait(); }).empty(), "it has not failed");
