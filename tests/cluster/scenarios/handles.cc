@@ -185,9 +185,11 @@ void notified(World& world) {
   nezha::Handle failed = never.start(context, static_cast<uint32_t>(5 + world.rank));
   failed.notify(tell);
   if (world.rank == 0) {
+    world.await("doomed");
     check(told == 2, "it is told too early");
     context.reset();
   } else {
+    world.tell("doomed");
     check(!thrown<nezha::IoError>([&] { failed.wait(); }).empty(), "it has not failed");
   }
   await_told(3);
