@@ -38,7 +38,8 @@ py::object exception_of(std::exception_ptr error) {
 }
 
 void translate_errors() {
-  py::register_exception_translator([](std::exception_ptr error) {
+  // A global translator would also serve PyTorch, whose own Gloo throws some of these exceptions.
+  py::register_local_exception_translator([](std::exception_ptr error) {
     if (error == nullptr) return;
     const py::object made = exception_of(std::move(error));
     PyErr_SetObject(py::type::handle_of(made).ptr(), made.ptr());

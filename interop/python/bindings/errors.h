@@ -13,7 +13,7 @@ namespace py = pybind11;
 // A Python exception for one of nezha's or Gloo's. None for null. Rethrows what is neither.
 py::object exception_of(std::exception_ptr error);
 
-// From here on such C++ exceptions are raised in Python as these.
+// Makes this module, and no other one, raise such C++ exceptions in Python as these.
 void translate_errors();
 
 }  // namespace nezha::python

@@ -137,7 +137,8 @@ void wait(Store& store, const std::vector<std::string>& keys, py::handle timeout
 }  // namespace
 
 void add_stores(py::module_& module) {
-  py::class_<Store, std::shared_ptr<Store>>(module, "Store")
+  // Local, since another module may have Gloo's class, too.
+  py::class_<Store, std::shared_ptr<Store>>(module, "Store", py::module_local())
       .def("set", set, py::arg("key"), py::arg("value"))
       .def("get", get, py::arg("key"))
       .def("wait", wait, py::arg("keys"), py::arg("timeout") = py::none());
