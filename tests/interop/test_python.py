@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Python package nezha, on four hosts with two rails.
 
-The package is in build/interop/site, or where PYTHONPATH says.
+ways.py tells where the package is.
 """
 
 from __future__ import annotations
@@ -12,26 +12,24 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import job
 import pytest
+import ways
 from processes import Process, end_sessions
 from testbed import Testbed
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-SITE = os.environ.get("PYTHONPATH", str(ROOT / "build" / "interop" / "site"))
-RAILS = ["eth0", "eth1"]
-URIS = [f"tcp:{name}" for name in RAILS]
+URIS = [f"tcp:{name}" for name in ways.RAILS]
 HOSTS = 4
 
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
-    with Testbed(hosts=HOSTS, rails=dict.fromkeys(RAILS, "1gbit")) as bed:
+    with Testbed(hosts=HOSTS, rails=dict.fromkeys(ways.RAILS, "1gbit")) as bed:
         yield bed
 
 
@@ -45,8 +43,8 @@ class Ranks:
         self.ranks = [self._start(rank, program) for rank in on]
 
     def _start(self, rank: int, program: Sequence[str]) -> Process:
-        env = {"PYTHONPATH": SITE, "RANK": str(rank), "WORLD_SIZE": str(HOSTS)}
-        env |= {"NEZHA_RAILS": ",".join(URIS), "REDIS_HOST": f"{self._redis_host()}"}
+        env = ways.OVER_RAILS | {"RANK": str(rank), "WORLD_SIZE": str(HOSTS)}
+        env |= {"REDIS_HOST": self._redis_host()}
         argv = [sys.executable, "-B", "-X", "faulthandler", str(HERE / program[0]), *program[1:]]
         [process] = self.bed.start([*argv, str(self._store)], on=[rank], env=env)
         return process
@@ -94,6 +92,7 @@ def test_collectives(bed: Testbed, tmp_path: Path) -> None:
         "dropped_handles",
         "threads",
         "waiters",
+        "over_for_all",
         "messages",
         "groups",
         "functions",
@@ -149,7 +148,7 @@ def test_a_rank_is_killed(bed: Testbed, tmp_path: Path) -> None:
             assert rank.wait_for(r"lost (.*?):")[1] == "[2]", ranks.told()
 
 
-@pytest.mark.parametrize("program, hosts", [("exits", HOSTS), ("exits_early", 1)])
+@pytest.mark.parametrize("program, hosts", [("exits", HOSTS), ("exits_early", 1), ("exits_in_create", 1)])
 def test_exit_without_close(bed: Testbed, tmp_path: Path, program: str, hosts: int) -> None:
     with Ranks(bed, tmp_path, "python_programs.py", program, on=range(hosts)) as ranks:
         ranks.succeed()
@@ -157,17 +156,14 @@ def test_exit_without_close(bed: Testbed, tmp_path: Path, program: str, hosts: i
             assert rank.stdout == "ends\n" and not rank.stderr, ranks.told()
 
 
-@pytest.mark.parametrize("where", ["call", "wait", "create"])
+@pytest.mark.parametrize("where", ["call", "wait", "create", "store"])
 def test_ctrl_c(bed: Testbed, tmp_path: Path, where: str) -> None:
-    on = [1] if where == "create" else range(HOSTS)
+    on = [1] if where in ("create", "store") else range(HOSTS)
     with Ranks(bed, tmp_path, "python_programs.py", f"interrupted_{where}", on=on) as ranks:
         rank = ranks.ranks[0]
         rank.wait_for("waits", job.PATIENCE)
-        time.sleep(0.3)  # it prints before it waits
-        begin = time.monotonic()
         os.kill(rank.pid, signal.SIGINT)
-        rank.wait_for("interrupted", job.PATIENCE)
-        assert time.monotonic() - begin < 2 + job.SLACK, ranks.told()
+        rank.wait_for("interrupted", job.PATIENCE)  # the deadline of what it waits for is far away
         ranks.succeed()
 
 
@@ -180,7 +176,7 @@ def test_the_guide(bed: Testbed, tmp_path: Path) -> None:
         bed.start(
             [sys.executable, "-B", str(tmp_path / "mean.py"), str(rank), "2", str(tmp_path), *URIS],
             on=[rank],
-            env={"PYTHONPATH": SITE},
+            env={"PYTHONPATH": ways.SITE},
         )[0]
         for rank in range(2)
     ]
@@ -197,8 +193,7 @@ if job.LONG:  # it compiles for a minute or two
         sources = tmp_path / "sources"
         shutil.copytree(ROOT / "interop" / "python", sources)
         python = tmp_path / "environment" / "bin" / "python"
-        prefix = os.environ.get("INTEROP_PREFIX", str(ROOT / "build" / "interop" / "prefix"))
-        env = dict(os.environ) | {"PKG_CONFIG_PATH": f"{prefix}/lib/pkgconfig", "PYTHONPATH": ""}
+        env = dict(os.environ) | {"PKG_CONFIG_PATH": f"{ways.PREFIX}/lib/pkgconfig", "PYTHONPATH": ""}
 
         def call(*argv: str) -> str:
             done = subprocess.run(argv, cwd=tmp_path, env=env, check=True, stdout=subprocess.PIPE, text=True)

@@ -14,7 +14,7 @@ namespace {
 
 enum class Kind { kSigned, kUnsigned, kFloat, kOther };
 
-// Of one letter of Python's struct module.
+// What a letter of Python's struct module stands for.
 Kind kind_of(char letter) {
   if (std::strchr("bhilqn", letter) != nullptr) return Kind::kSigned;
   if (std::strchr("BHILQNc", letter) != nullptr) return Kind::kUnsigned;
@@ -65,7 +65,6 @@ std::string type_name(py::handle object) { return Py_TYPE(object.ptr())->tp_name
 }  // namespace
 
 void Buffer::Release::operator()(Py_buffer* view) const {
-  if (PyGILState_Check() == 0) return;  // this thread is being ended: see without_gil()
   PyBuffer_Release(view);
   delete view;
 }

@@ -17,12 +17,12 @@ namespace nezha::python {
 namespace py = pybind11;
 
 // The contiguous memory of one object, which neither moves nor goes while this lives. Needs the GIL
-// for everything; where a thread is ended without the GIL, the destructor leaves the object alive.
+// for everything.
 class Buffer {
  public:
   enum class Access { kRead, kWrite };
 
-  // Of no object.
+  // Makes a buffer that has no object.
   Buffer() = default;
   // `what` names the argument in errors, such as "allreduce: out". Throws TypeError if the object
   // has no buffer, and InvalidArgument if the buffer is not contiguous, is read-only where it is
@@ -58,7 +58,7 @@ class Buffer {
     void operator()(Py_buffer* view) const;
   };
 
-  // Not the structure itself: it may point to itself.
+  // A pointer, since the structure may point to itself and cannot be moved.
   std::unique_ptr<Py_buffer, Release> view_;
   std::string what_;
   size_t item_size_ = 1;

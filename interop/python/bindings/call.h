@@ -27,7 +27,7 @@ struct Call {
 
   std::string what(const char* argument) const { return std::string(name) + ": " + argument; }
 
-  // An argument's memory; of no object if it is None.
+  // An argument's memory. The buffer has no object if the argument is None.
   Buffer input(py::handle object, const char* argument) const {
     if (object.is_none()) return {};
     return Buffer(object, what(argument), Buffer::Access::kRead);
@@ -46,7 +46,7 @@ struct Common {
   bool waits;
 };
 
-// The tag and the deadline.
+// Sets the tag and the deadline.
 template <typename Options>
 void set_tag(const Call& call, const Common& common, int64_t largest, Options& options) {
   using Tag = std::conditional_t<std::is_base_of_v<CollectiveOptions, Options>, uint32_t, uint64_t>;
@@ -58,7 +58,7 @@ void set_tag(const Call& call, const Common& common, int64_t largest, Options& o
 
 constexpr int64_t kLargestTag = UINT32_MAX - int64_t{1};  // that of a collective
 
-// All of them, of a collective that has algorithms.
+// Sets all of them for a collective that has algorithms.
 template <typename Options>
 void set_common(const Call& call, const Common& common, Options& options) {
   set_tag(call, common, kLargestTag, options);

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "bindings/gil.h"
+
 namespace nezha::python {
 namespace {
 
@@ -31,7 +33,7 @@ py::object exception_of(std::exception_ptr error) {
   } catch (const InvalidArgument& invalid) {
     return make("InvalidArgument", invalid.what());
   } catch (const ::gloo::IoException& store) {
-    return make("IoError", store.what());  // a store's of Gloo
+    return make("IoError", store.what());  // thrown by a store of Gloo
   } catch (const ::gloo::Exception& other) {
     return make("Error", other.what());
   }
@@ -41,8 +43,14 @@ void translate_errors() {
   // A global translator would also serve PyTorch, whose own Gloo throws some of these exceptions.
   py::register_local_exception_translator([](std::exception_ptr error) {
     if (error == nullptr) return;
-    const py::object made = exception_of(std::move(error));
-    PyErr_SetObject(py::type::handle_of(made).ptr(), made.ptr());
+    or_sleep([&] {
+      try {
+        const py::object made = exception_of(std::move(error));
+        PyErr_SetObject(py::type::handle_of(made).ptr(), made.ptr());
+      } catch (const Interrupted&) {
+        // Python's error is set.
+      }
+    });
   });
 }
 

@@ -10,6 +10,10 @@ namespace nezha::python {
 
 namespace py = pybind11;
 
+// The end of a wait by an exception of a signal's handler, which is set as Python's error. This is
+// no std::exception, since nezha takes such an exception of a store for a key that is not there.
+struct Interrupted {};
+
 // A Python exception for one of nezha's or Gloo's. None for null. Rethrows what is neither.
 py::object exception_of(std::exception_ptr error);
 

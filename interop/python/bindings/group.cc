@@ -17,28 +17,40 @@
 namespace nezha::python {
 namespace {
 
-// Those that are open. Guarded by the GIL, and never destroyed.
+// The groups that are open. Guarded by the GIL, and never destroyed.
 std::vector<Group*>& open_groups() {
   static auto& groups = *new std::vector<Group*>;
   return groups;
 }
 
-// At the end of the interpreter, while all threads still get the GIL.
+bool is_ending = false;  // guarded by the GIL
+
+// Runs at the end of the interpreter, while all threads still get the GIL.
 void close_all() {
+  is_ending = true;
   while (!open_groups().empty()) open_groups().back()->close();
 }
 
+void check_not_ending() {
+  if (is_ending) throw InvalidArgument("nezha: the program ends, and has closed all its contexts");
+}
+
+// A daemon thread may come here with a context after close_all(). Nobody could close this context:
+// its threads, which may call a store in Python, sleep once the interpreter has ended.
+std::shared_ptr<Group> group_of(std::shared_ptr<Context> context) {
+  if (is_ending) without_gil([&] { context.reset(); });
+  check_not_ending();
+  return std::make_shared<Group>(std::move(context));
+}
+
 std::shared_ptr<Context> join(py::handle store, const ContextOptions& options) {
+  check_not_ending();
   auto attentive = std::make_shared<AttentiveStore>(store_of(store));
-  try {
-    return without_gil([&, store = std::move(attentive)]() mutable {
-      auto context = Context::create(store, options);
-      std::exchange(store, nullptr)->release();
-      return context;
-    });
-  } catch (const AttentiveStore::Interrupted&) {
-    throw py::error_already_set();
-  }
+  return without_gil([&, store = std::move(attentive)]() mutable {
+    auto context = Context::create(store, options);
+    std::exchange(store, nullptr)->release();
+    return context;
+  });
 }
 
 std::shared_ptr<Group> create(py::handle store, py::handle rank, py::handle size,
@@ -58,7 +70,7 @@ std::shared_ptr<Group> create(py::handle store, py::handle rank, py::handle size
   options.polling = polling(polling_name);
   options.table = table;
   options.ports = ports;
-  return std::make_shared<Group>(join(store, options));
+  return group_of(join(store, options));
 }
 
 std::shared_ptr<Group> split(const Group& group, py::handle color, py::handle key) {
@@ -71,7 +83,7 @@ std::shared_ptr<Group> split(const Group& group, py::handle color, py::handle ke
   auto made = without_gil([&, context = group.open()]() mutable {
     return std::exchange(context, nullptr)->split(group_color, place);
   });
-  return made == nullptr ? nullptr : std::make_shared<Group>(std::move(made));
+  return made == nullptr ? nullptr : group_of(std::move(made));
 }
 
 template <typename Report>

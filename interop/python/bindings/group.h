@@ -20,7 +20,7 @@ namespace py = pybind11;
 class Group {
  public:
   explicit Group(std::shared_ptr<Context> context);
-  // As close().
+  // Does what close() does.
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -37,10 +37,10 @@ class Group {
   // Leaves the group. Operations that are in flight fail. Does nothing if it is closed.
   void close();
 
-  // An operation whose handle Python has dropped: it goes on, and its memory stays until it is
-  // over.
+  // Keeps an operation whose handle Python has dropped. The operation goes on, and its memory stays
+  // until it is over.
   void adopt(Handle handle, Buffers buffers);
-  // Gives back the memory of such operations that are over.
+  // Gives back the memory of those of such operations that are over.
   void sweep();
 
  private:

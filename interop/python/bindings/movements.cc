@@ -79,7 +79,7 @@ py::object alltoallv(const GroupPointer& group, py::handle array, py::handle out
   return launch(group, std::move(options), std::move(buffers), waits, alltoallvAsync);
 }
 
-// Of a gather or a gatherv, which differ in the counts only.
+// Starts a gather or a gatherv, which differ in the counts only.
 template <typename Options>
 py::object gather_by(const Call& call, const GroupPointer& group, py::handle block, py::handle out,
                      py::handle root, py::handle out_counts, const Common& common,
@@ -109,7 +109,7 @@ py::object gatherv(const GroupPointer& group, py::handle block, py::handle out, 
                    {tag, timeout, algorithm, waits}, gathervAsync);
 }
 
-// Of a scatter or a scatterv, likewise.
+// Starts a scatter or a scatterv, which differ in the counts only.
 template <typename Options>
 py::object scatter_by(const Call& call, const GroupPointer& group, py::handle array, py::handle out,
                       py::handle root, py::handle in_counts, const Common& common,

@@ -4,6 +4,7 @@
 #include <nezha/errors.h>
 
 #include <algorithm>
+#include <exception>
 
 #include "bindings/arguments.h"
 #include "bindings/errors.h"
@@ -22,9 +23,17 @@ Operation::~Operation() {
 
 bool Operation::wait_without_gil(milliseconds patience) {
   static_cast<void>(handle_.test());  // refuses a child of fork(), where nobody gives the lock back
+  const auto end = Clock::now() + patience;
   return without_gil([&] {
-    const std::unique_lock lock(waiter_, patience);
-    return lock.owns_lock() && handle_.wait(patience);
+    const std::unique_lock lock(waiter_, end);
+    if (lock.owns_lock()) {
+      const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
+      return handle_.wait(std::max(left, milliseconds(0)));
+    }
+    // Another thread waits, and may not know yet that the operation is over.
+    if (!handle_.test()) return false;
+    if (const auto error = handle_.error()) std::rethrow_exception(error);
+    return true;
   });
 }
 

@@ -17,7 +17,7 @@
 
 namespace nezha::python {
 
-// Between two looks for signals.
+// How long a wait goes on before it looks for signals again.
 constexpr std::chrono::milliseconds kSlice(200);
 
 // Python's Handle: an operation, its memory and its context. Needs the GIL for everything.
@@ -29,8 +29,9 @@ class Operation {
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
-  // Until it is over, or for `timeout` seconds: false then. Any number of threads may wait. Raises
-  // what a signal's handler raises, which does the operation no harm.
+  // Waits until the operation is over and returns true, or returns false after `timeout` seconds.
+  // Any number of threads may wait. Throws what a signal's handler raises, which does the operation
+  // no harm.
   bool wait(py::handle timeout);
   bool test();
   py::object error();
@@ -41,15 +42,15 @@ class Operation {
   bool wait_without_gil(std::chrono::milliseconds patience);
 
   std::shared_ptr<Group> group_;
-  Buffers buffers_;  // of no object once it is over
+  Buffers buffers_;  // without objects once the operation is over
   Handle handle_;
-  std::timed_mutex waiter_;  // has it: nezha lets one thread wait
+  std::timed_mutex waiter_;  // nezha lets one thread wait: the one that has locked this
 };
 
 // Adds Handle to the module.
 void add_operation(py::module_& module);
 
-// Until it is over. A signal whose handler raises an exception cancels the operation.
+// Waits until the operation is over. A signal whose handler raises an exception cancels it.
 void finish(Handle& handle);
 
 // Starts an operation with these options, which have the only pointer to the context beside the
@@ -61,7 +62,8 @@ py::object launch(const std::shared_ptr<Group>& group, Options options, Buffers 
   group->sweep();
   bool is_over = false;
   Handle handle = without_gil([&] {
-    // Not for longer: close() in another thread is to leave the group.
+    // The options, and their pointer to the context, go before the wait: close() in another thread
+    // is to leave the group.
     const auto once = [](const Options own, auto begin) { return begin(own); };
     Handle started = once(std::move(options), start);
     if (waits) is_over = started.wait(kSlice);

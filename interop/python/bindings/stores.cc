@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "bindings/arguments.h"
+#include "bindings/errors.h"
 #include "bindings/gil.h"
 
 namespace nezha::python {
@@ -74,16 +75,33 @@ class PrefixStore final : public Store {
 
 // Runs what calls Python with the GIL. Its errors come out as C++ exceptions that need no GIL.
 template <typename Work>
-auto with_gil(Work&& work) -> decltype(work()) {
+auto with_gil(const Work& work) -> decltype(work()) {
   if (Py_IsInitialized() == 0) throw std::runtime_error("the Python interpreter has ended");
-  const py::gil_scoped_acquire gil;
+  const WithGil gil;
   try {
-    return work();
+    return or_sleep(work);
   } catch (py::error_already_set& error) {
+    if (error.matches(PyExc_KeyboardInterrupt)) {
+      error.restore();
+      throw Interrupted();
+    }
     throw std::runtime_error(error.what());
   } catch (const py::cast_error& error) {
     throw std::runtime_error(error.what());
   }
+}
+
+// Calls a method. Python may end the thread in it, and then `arguments` stay.
+py::object call(const py::object& object, const char* method, const py::tuple& arguments) {
+  PyObject* const result = or_sleep([&]() -> PyObject* {
+    PyObject* const bound = PyObject_GetAttrString(object.ptr(), method);
+    if (bound == nullptr) return nullptr;
+    PyObject* const returned = PyObject_Call(bound, arguments.ptr(), nullptr);
+    Py_DECREF(bound);
+    return returned;
+  });
+  if (result == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(result);
 }
 
 // A store that is written in Python.
@@ -96,23 +114,24 @@ class PythonStore final : public Store {
       object_.release();  // it went with the interpreter
       return;
     }
-    const py::gil_scoped_acquire gil;
-    object_ = py::object();
+    const WithGil gil;
+    or_sleep([this] { object_.release().dec_ref(); });
   }
 
   void set(const std::string& key, const std::vector<char>& data) override {
-    with_gil([&] { object_.attr("set")(key, py::bytes(data.data(), data.size())); });
+    with_gil(
+        [&] { call(object_, "set", py::make_tuple(key, py::bytes(data.data(), data.size()))); });
   }
   std::vector<char> get(const std::string& key) override {
     return with_gil([&] {
-      const std::string value = py::bytes(object_.attr("get")(key));
+      const std::string value = py::bytes(call(object_, "get", py::make_tuple(key)));
       return std::vector<char>(value.begin(), value.end());
     });
   }
   void wait(const std::vector<std::string>& keys) override { wait(keys, kDefaultTimeout); }
   void wait(const std::vector<std::string>& keys, const milliseconds& timeout) override {
     const double seconds = static_cast<double>(timeout.count()) / 1000;
-    with_gil([&] { object_.attr("wait")(keys, seconds); });
+    with_gil([&] { call(object_, "wait", py::make_tuple(keys, seconds)); });
   }
 
  private:
@@ -168,7 +187,7 @@ std::shared_ptr<Store> store_of(py::handle object) {
 
 void AttentiveStore::look_for_signals() const {
   if (is_released_ || std::this_thread::get_id() != maker_) return;
-  const py::gil_scoped_acquire gil;
+  const WithGil gil;
   if (PyErr_CheckSignals() != 0) throw Interrupted();
 }
 

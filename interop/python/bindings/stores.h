@@ -30,10 +30,6 @@ std::shared_ptr<Store> store_of(py::handle object);
 // each time that it asks the store, until release(). Thread-safe as the other store is.
 class AttentiveStore final : public Store {
  public:
-  // What a signal makes of the wait; Python's error is set. No std::exception, since such ones mean
-  // that a key is not there yet.
-  struct Interrupted {};
-
   explicit AttentiveStore(std::shared_ptr<Store> store) : store_(std::move(store)) {}
 
   void release() { is_released_ = true; }

@@ -52,8 +52,11 @@ class _OwnStore:
 
 
 class FileStore(_OwnStore):
-    """A store in a directory that all ranks see, on NFS for example. It must exist, and be another one,
-    or an empty one, for each run. Thread-safe. Raises InvalidArgument if it does not exist."""
+    """A store in a directory that all ranks see, on NFS for example. Thread-safe.
+
+    The directory must exist. Each run needs a new directory, or an empty one. Raises InvalidArgument if
+    there is no such directory.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._store = _nezha.FileStore(os.fspath(path))
