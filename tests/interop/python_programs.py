@@ -11,6 +11,7 @@ import ctypes
 import datetime
 import gc
 import os
+import resource
 import signal
 import sys
 import threading
@@ -346,6 +347,16 @@ def functions(store: str) -> None:
             raise LookupError("as it is to")
 
         function: Any = fails if rank == 2 else numpy.add
+        dates = numpy.zeros(9, "M8[s]")
+        either: list[Any] = ["max", numpy.maximum]
+        for operation in either:
+            error = raised(lambda: context.allreduce(dates, operation=operation))
+            assert isinstance(error, nezha.InvalidArgument) and "view('int64')" in str(error), error
+        uneven = [2] + [1] * (size - 1)
+        out = numpy.empty(uneven[rank])
+        error = raised(lambda: context.reduce_scatter(out, out, counts=uneven, operation=numpy.add))
+        assert isinstance(error, nezha.InvalidArgument), error
+        context.barrier()  # nothing was started
         third = numpy.empty(3)
         try:  # no rank waits for rank 2's block of the result
             context.reduce_scatter(numpy.ones(3 * size), third, operation=function)
@@ -355,6 +366,27 @@ def functions(store: str) -> None:
         assert isinstance(error, LookupError if rank == 2 else nezha.IoError), repr(error)
         assert rank == 2 or "rank 2" in str(error), error
         assert isinstance(raised(context.barrier), nezha.IoError)
+
+
+@program
+def short_of_memory(store: str) -> None:
+    """One rank has no memory for a function's operands, and the others hear of it."""
+    files = nezha.FileStore(store)
+    with nezha.create(files, timeout=300) as context:
+        values = numpy.zeros(8 << 20)  # 64 MiB
+        context.allreduce(values[:99], operation=numpy.add)  # all is set up now
+        if context.rank == 2:
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            limit = pages * resource.getpagesize() + (32 << 20)
+            resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+        error = raised(lambda: context.allreduce(values, operation=numpy.add))
+        if context.rank == 2:
+            resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            assert isinstance(error, MemoryError), repr(error)
+            files.wait([f"heard {rank}" for rank in (0, 1, 3)], 50)  # the others hear it while this one stays
+        else:
+            assert isinstance(error, nezha.IoError) and "rank 2" in str(error), repr(error)
+            files.set(f"heard {context.rank}", b"")
 
 
 # ---- Failures ----------------------------------------------------------------------------------

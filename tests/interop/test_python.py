@@ -96,6 +96,7 @@ def test_collectives(bed: Testbed, tmp_path: Path) -> None:
         "messages",
         "groups",
         "functions",
+        "short_of_memory",
         "late",
         "closes",
         "forks",

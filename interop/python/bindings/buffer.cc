@@ -77,7 +77,8 @@ Buffer::Buffer(py::handle object, const std::string& what, Access access) : what
   auto view = std::make_unique<Py_buffer>();
   if (PyObject_GetBuffer(object.ptr(), view.get(), PyBUF_FULL_RO) != 0) {
     const py::error_already_set error;  // takes Python's error
-    throw InvalidArgument(what + " gives no access to its memory: " + error.what());
+    throw InvalidArgument(what + " gives no access to its memory (dates of numpy do by " +
+                          "array.view('int64')): " + error.what());
   }
   view_.reset(view.release());
   item_size_ = static_cast<size_t>(view_->itemsize);

@@ -9,13 +9,16 @@ the elements, reduces them, and hands the result to whoever needs it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import operator
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ._errors import InvalidArgument
+from ._errors import Error, InvalidArgument
 
 if TYPE_CHECKING:
     import numpy
@@ -51,36 +54,61 @@ class Options:
 
 @dataclasses.dataclass
 class _Call:
-    """One reduction, on its way."""
+    """One reduction, on its way.
+
+    The other ranks wait for this one during a `with` block of it. They hear that nothing will come if an
+    error ends the block.
+    """
 
     context: Context
     options: Options
     deadline: float
+    tells_others: bool = True
+
+    def __enter__(self) -> _Call:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None or not self.tells_others:
+            return
+        # A barrier has no data that the others could take for this rank's part. The context refuses it
+        # if the others have heard already.
+        with contextlib.suppress(Error):
+            self.context.barrier_async(tag=self.options.tag).cancel()
 
     def left(self) -> dict[str, Any]:
         """What the next exchange is given: the tag, and the rest of the time."""
         return {"tag": self.options.tag, "timeout": max(0.001, self.deadline - time.monotonic())}
 
-    def own_part(self, vector: Vector, counts: Sequence[int], is_awaited: bool) -> Vector:
-        """The reduction of all ranks' elements of this rank's part, for which others may wait."""
+    def exchange(self, vector: Vector, counts: Sequence[int]) -> Vector:
+        """All ranks' elements of this rank's part, a row for each rank."""
         import numpy
 
         size, mine = self.context.size, counts[self.context.rank]
         parts = numpy.empty((size, mine), vector.dtype)
-        self.context.alltoallv(
-            vector, parts, counts=counts, out_counts=[mine] * size, **self.left()
-        )
         try:
-            result = parts[0]
-            for rank in range(1, size if mine > 0 else 1):
-                result = self.options.function(result, parts[rank])
-            return numpy.ascontiguousarray(result, vector.dtype).reshape(mine)
-        except BaseException:
-            if is_awaited:
-                # The other ranks hear that nothing will come. A barrier has no data that they could
-                # take for this rank's part.
-                self.context.barrier_async(tag=self.options.tag).cancel()
+            self.context.alltoallv(
+                vector, parts, counts=counts, out_counts=[mine] * size, **self.left()
+            )
+        except (InvalidArgument, TypeError):
+            self.tells_others = False  # nothing was started: the context stays usable
             raise
+        return parts
+
+    def reduced(self, parts: Vector) -> Vector:
+        """The reduction of the rows."""
+        import numpy
+
+        size, mine = parts.shape
+        result = parts[0]
+        for rank in range(1, size if mine > 0 else 1):
+            result = self.options.function(result, parts[rank])
+        return numpy.ascontiguousarray(result, parts.dtype).reshape(mine)
 
 
 def _begin(context: Context, options: Options) -> _Call:
@@ -98,6 +126,10 @@ def _flat(array: Any, what: str, is_output: bool = False) -> Vector:
         found = numpy.asarray(memoryview(array))
     except TypeError as error:
         raise TypeError(f"{what}: {error}") from None
+    except (BufferError, ValueError) as error:
+        raise InvalidArgument(
+            f"{what} gives no access to its memory (dates of numpy do by array.view('int64')): {error}"
+        ) from None
     if not found.flags.c_contiguous:
         raise InvalidArgument(f"{what} is not contiguous in C order")
     if is_output and not found.flags.writeable:
@@ -116,8 +148,9 @@ def allreduce(context: Context, array: Any, out: Any, options: Options) -> None:
     result = _flat(array if out is None else out, "out", is_output=True)
     _check_alike(vector, result, len(vector))
     counts = _parts(len(vector), context.size)
-    part = call.own_part(vector, counts, is_awaited=True)
-    context.allgather(part, result, counts=counts, **call.left())
+    with call:
+        part = call.reduced(call.exchange(vector, counts))
+        context.allgather(part, result, counts=counts, **call.left())
 
 
 def reduce(context: Context, array: Any, out: Any, root: int, options: Options) -> None:
@@ -130,9 +163,10 @@ def reduce(context: Context, array: Any, out: Any, root: int, options: Options) 
         result = _flat(array if out is None else out, "out", is_output=True)
         _check_alike(vector, result, len(vector))
     counts = _parts(len(vector), context.size)
-    part = call.own_part(vector, counts, is_awaited=True)
     root_counts = None if result is None else counts
-    context.gatherv(part, result, root=root, counts=root_counts, **call.left())
+    with call:
+        part = call.reduced(call.exchange(vector, counts))
+        context.gatherv(part, result, root=root, counts=root_counts, **call.left())
 
 
 def reduce_scatter(
@@ -145,10 +179,13 @@ def reduce_scatter(
         if len(vector) % context.size != 0:
             raise InvalidArgument(f"array has {len(vector)} elements, not as many for each rank")
         counts = [len(vector) // context.size] * context.size
+    counts = [operator.index(count) for count in counts]
     if len(counts) != context.size:
         raise InvalidArgument(f"counts has {len(counts)} entries; it must have {context.size}")
     _check_alike(vector, result, counts[context.rank])
-    result[:] = call.own_part(vector, counts, is_awaited=False)
+    with call:
+        parts = call.exchange(vector, counts)
+    result[:] = call.reduced(parts)
 
 
 def _check_alike(vector: Vector, result: Vector, elements: int) -> None:
