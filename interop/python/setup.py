@@ -17,16 +17,16 @@ Install nezha first (its README.md says how). If nezha.pc is in a folder that pk
 into, name that folder: PKG_CONFIG_PATH=PREFIX/lib/pkgconfig"""
 
 
-def ask(*options: str) -> list[str]:
+def pkg_config(*options: str) -> list[str]:
     """What pkg-config says of libnezha, as words. Ends the build if there is no answer."""
+    command = [*shlex.split(os.environ.get("PKG_CONFIG", "pkg-config")), *options, "nezha"]
     try:
-        argv = ["pkg-config", *options, "nezha"]
-        done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    except FileNotFoundError:
-        sys.exit(ABSENT.format(why="there is no pkg-config (Debian's package pkg-config)"))
+        return shlex.split(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    except OSError as error:
+        why = f"{command[0]} does not run: {error.strerror} (Debian's package is pkg-config)"
     except subprocess.CalledProcessError as error:
-        sys.exit(ABSENT.format(why=error.stderr.strip().replace("\n", " ")))
-    return shlex.split(done.stdout)
+        why = error.stderr.strip().replace("\n", " ")
+    sys.exit(ABSENT.format(why=why))
 
 
 def pybind11_folders() -> list[str]:
@@ -38,8 +38,9 @@ def pybind11_folders() -> list[str]:
     return [str(pybind11.get_include())]
 
 
-[version] = ask("--modversion")
-[library_folder] = ask("--variable=libdir")
+[version] = pkg_config("--modversion")
+# So the package finds the library that it was built against.
+rpaths = [f"-Wl,-rpath,{os.path.realpath(word[2:])}" for word in pkg_config("--libs-only-L")]
 
 setup(
     version=version,
@@ -53,9 +54,8 @@ setup(
             include_dirs=[".", *pybind11_folders()],
             language="c++",
             # pybind11 wants hidden symbols.
-            extra_compile_args=["-std=c++17", "-fvisibility=hidden", "-g0", *ask("--cflags")],
-            # So the package finds the library that it was built against.
-            extra_link_args=[*ask("--libs"), f"-Wl,-rpath,{os.path.realpath(library_folder)}"],
+            extra_compile_args=["-std=c++17", "-fvisibility=hidden", "-g0", *pkg_config("--cflags")],
+            extra_link_args=[*pkg_config("--libs"), *rpaths],
         )
     ],
 )

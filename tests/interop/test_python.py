@@ -206,10 +206,15 @@ if job.LONG:  # it compiles for a minute or two
         assert tmp_path in where.parents and (where.parent / "py.typed").exists()
 
 
-def test_without_the_library(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "settings, reason",
+    [({}, "'nezha'"), ({"PKG_CONFIG": "/nowhere/pkg-config"}, "/nowhere/pkg-config does not run")],
+)
+def test_without_the_library(tmp_path: Path, settings: dict[str, str], reason: str) -> None:
     """The build says what is missing."""
-    env = dict(os.environ) | {"PKG_CONFIG_PATH": "", "PKG_CONFIG_LIBDIR": str(tmp_path)}
+    env = dict(os.environ) | {"PKG_CONFIG_PATH": "", "PKG_CONFIG_LIBDIR": str(tmp_path)} | settings
     argv = [sys.executable, "-B", "setup.py", "-q", "build", "--build-base", str(tmp_path)]
     done = subprocess.run(argv, cwd=ROOT / "interop" / "python", env=env, capture_output=True, text=True)
     assert done.returncode != 0
     assert "pkg-config does not find libnezha" in done.stderr and "PKG_CONFIG_PATH" in done.stderr
+    assert reason in done.stderr, done.stderr
