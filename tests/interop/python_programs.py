@@ -71,6 +71,14 @@ def total(context: nezha.Context) -> float:
     return context.size * (context.size + 1) / 2
 
 
+def meet(context: nezha.Context, store: str) -> None:
+    """Returns when all ranks are here and none is in an operation, so that a rank may break the context."""
+    context.barrier()
+    files = nezha.FileStore(store)
+    files.set(f"here {context.rank}", b"")
+    files.wait([f"here {rank}" for rank in range(context.size)], 60)
+
+
 # ---- Memory ------------------------------------------------------------------------------------
 
 
@@ -375,6 +383,7 @@ def short_of_memory(store: str) -> None:
     with nezha.create(files, timeout=300) as context:
         values = numpy.zeros(8 << 20)  # 64 MiB
         context.allreduce(values[:99], operation=numpy.add)  # all is set up now
+        meet(context, store)
         if context.rank == 2:
             pages = int(Path("/proc/self/statm").read_text().split()[0])
             limit = pages * resource.getpagesize() + (32 << 20)
@@ -430,7 +439,7 @@ def until_lost(store: str) -> None:
 def late(store: str) -> None:
     """Rank 1 waits for a message that rank 0 does not send."""
     with join(store) as context:
-        context.barrier()
+        meet(context, store)
         if context.rank != 1:
             assert isinstance(raised(context.barrier), nezha.IoError)
             return
@@ -472,7 +481,7 @@ def forks(store: str) -> None:
 def exits(store: str) -> None:
     """Ends with an open context, operations in flight and a thread that waits for one of them."""
     context = join(store)
-    context.barrier()
+    meet(context, store)
     if context.rank == 0:
         global kept
         kept = [context, context.recv_async(numpy.empty(1000), 1, tag=1)]
@@ -499,7 +508,7 @@ kept: list[Any] = []
 def closes(store: str) -> None:
     """A thread that waits in a call hears that another thread has closed the context."""
     context = join(store, timeout=300)
-    context.barrier()
+    meet(context, store)
     errors: list[BaseException] = []
     if context.rank == 0:
         waits = threading.Event()
@@ -524,7 +533,7 @@ def closes(store: str) -> None:
 def interrupted_call(store: str) -> None:
     """Ctrl-C in a blocking call of rank 0."""
     with join(store, timeout=300) as context:
-        context.barrier()
+        meet(context, store)
         if context.rank == 0:
             once_it_waits(lambda: say("waits"))()
             assert isinstance(raised(lambda: context.recv(bytearray(1), 1)), KeyboardInterrupt)

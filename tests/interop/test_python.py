@@ -157,6 +157,19 @@ def test_exit_without_close(bed: Testbed, tmp_path: Path, program: str, hosts: i
             assert rank.stdout == "ends\n" and not rank.stderr, ranks.told()
 
 
+def test_no_context_begins_after_the_end(tmp_path: Path) -> None:
+    """An exit handler that is older than the package's runs after it."""
+    program = """
+import atexit, sys
+atexit.register(lambda: nezha.create(nezha.FileStore(sys.argv[1]), rank=0, size=1))
+import nezha
+"""
+    env = dict(os.environ) | {"PYTHONPATH": ways.SITE}
+    argv = [sys.executable, "-B", "-c", program, str(tmp_path)]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=job.PATIENCE)
+    assert "nezha.InvalidArgument: nezha: the program ends" in done.stderr, done
+
+
 @pytest.mark.parametrize("where", ["call", "wait", "create", "store"])
 def test_ctrl_c(bed: Testbed, tmp_path: Path, where: str) -> None:
     on = [1] if where in ("create", "store") else range(HOSTS)
