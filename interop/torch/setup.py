@@ -13,21 +13,23 @@ import torch
 from setuptools import Extension, setup
 from torch.utils.cpp_extension import BuildExtension, CppExtension, include_paths, library_paths
 
-ROOT = str(Path(__file__).resolve().parents[2])  # the repository's, from which sources name headers
+HERE = Path(__file__).resolve().parent
+ABSENT = """\
+nezha_torch: pkg-config does not find libnezha: {why}
+Install nezha first (its README.md says how). If nezha.pc is in a folder that pkg-config does not look
+into, name that folder: PKG_CONFIG_PATH=PREFIX/lib/pkgconfig"""
 
 
 def pkg_config(*what: str) -> list[str]:
-    """The words that pkg-config has to say of nezha."""
-    command = [os.environ.get("PKG_CONFIG", "pkg-config"), *what, "nezha"]
+    """What pkg-config says of libnezha, as words. Ends the build if there is no answer."""
+    command = [*shlex.split(os.environ.get("PKG_CONFIG", "pkg-config")), *what, "nezha"]
     try:
         return shlex.split(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    except FileNotFoundError:
-        sys.exit("pkg-config is not installed; install it (Debian: pkg-config)")
+    except OSError as error:
+        why = f"{command[0]} does not run: {error.strerror} (Debian's package is pkg-config)"
     except subprocess.CalledProcessError as error:
-        sys.exit(
-            f"{error.stderr.strip()}\nnezha is not installed where pkg-config looks for it; install it, "
-            "and let PKG_CONFIG_PATH name the folder of its nezha.pc"
-        )
+        why = error.stderr.strip().replace("\n", " ")
+    sys.exit(ABSENT.format(why=why))
 
 
 def uses_shared_gloo() -> bool:
@@ -61,9 +63,24 @@ def extension() -> Extension:
         "nezha_torch._C",
         sorted(str(path) for path in Path("csrc").glob("*.cc")),
         define_macros=macros,
-        extra_compile_args=["-std=c++17", "-Wall", "-Wextra", "-iquote", ROOT, *system, *cflags],
+        extra_compile_args=["-std=c++17", "-Wall", "-Wextra", *system, *cflags],
         extra_link_args=[*pkg_config("--libs"), *rpaths],
     )
 
 
-setup(ext_modules=[extension()], cmdclass={"build_ext": BuildExtension})
+class Build(BuildExtension):
+    """Builds the package also without the rest of nezha's repository, as from a source distribution."""
+
+    def build_extensions(self) -> None:
+        # Sources name their headers from the repository's root.
+        root = Path(self.build_temp).resolve() / "root"
+        (root / "interop").mkdir(parents=True, exist_ok=True)
+        link = root / "interop" / "torch"
+        link.unlink(missing_ok=True)
+        link.symlink_to(HERE)
+        for each in self.extensions:
+            each.extra_compile_args += ["-iquote", str(root)]
+        super().build_extensions()
+
+
+setup(ext_modules=[extension()], cmdclass={"build_ext": Build})
