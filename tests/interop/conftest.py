@@ -4,4 +4,14 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_deadline() -> None:
+    """All that a file waits for with ways.patience() has one deadline."""
+    import ways
+
+    ways.begin_file()

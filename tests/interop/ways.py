@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import job
+from processes import Process, end_sessions
 
 PREFIX = Path(os.environ.get("INTEROP_PREFIX", job.BUILD / "interop" / "prefix"))
 SITE = os.environ.get("PYTHONPATH", str(job.BUILD / "interop" / "site"))
@@ -24,3 +27,34 @@ OVER_RAILS = {"NEZHA_RAILS": job.rails_option(RAILS), "PYTHONPATH": SITE}
 STOCK = Way("gloo", {"GLOO_SOCKET_IFNAME": RAILS[0]})
 PRELOAD = Way("gloo", OVER_RAILS | {"LD_PRELOAD": str(PREFIX / "lib" / "libnezha_gloo.so")})
 BACKEND = Way("nezha", OVER_RAILS)
+
+FILE = 240.0  # seconds: less than the 300 after which ctest ends a file, whose output is lost then
+_deadline = 0.0
+
+
+def begin_file() -> None:
+    global _deadline
+    _deadline = time.monotonic() + FILE
+
+
+def patience() -> float:
+    """The seconds that are left for the file's tests, at least one."""
+    return max(1.0, _deadline - time.monotonic())
+
+
+def told(ranks: Sequence[Process]) -> str:
+    """The end of what each has said."""
+    return "\n".join(f"--- {rank}, {rank.returncode}\n{rank.output[-6000:]}" for rank in ranks)
+
+
+def finish(ranks: Sequence[Process]) -> None:
+    """Waits until all have ended, well or not. They may take half of the time that is left."""
+    end = time.monotonic() + max(20.0, patience() / 2)
+    try:
+        while any(rank.returncode is None for rank in ranks):
+            assert time.monotonic() < end, f"not all have ended\n{told(ranks)}"
+            time.sleep(0.05)
+        for rank in ranks:
+            rank.wait(1)  # its last words
+    finally:
+        end_sessions(ranks, gently=False)

@@ -233,7 +233,8 @@ std::vector<size_t> counts_of(const Tensors& tensors) {
 
 }  // namespace
 
-// Always of unequal lengths: one rank may give splits, and another may leave them out.
+// The collective is always the one of unequal lengths: one rank may give splits, and another may
+// leave them out.
 WorkPtr ProcessGroup::begin_alltoall(c10::intrusive_ptr<Work> work, const at::Tensor& input,
                                      std::vector<size_t> input_counts, const at::Tensor& output,
                                      std::vector<size_t> output_counts,

@@ -20,6 +20,7 @@ using std::chrono::steady_clock;
 // Programs' tags are below 2^31.
 constexpr uint64_t kHereTag = uint64_t{1} << 40;
 constexpr uint64_t kVerdictTag = kHereTag + 1;
+constexpr uint64_t kHeardTag = kHereTag + 2;
 
 size_t bytes(const at::Tensor& tensor) { return static_cast<size_t>(tensor.nbytes()); }
 
@@ -59,7 +60,7 @@ WorkPtr ProcessGroup::recvAnysource(Tensors& tensors, int tag) {
   return receive(c10d::OpType::RECVANYSOURCE, "nezha:recvAnySource", tensors, nullptr, tag);
 }
 
-// From any rank if `source` is null.
+// The message comes from any rank if `source` is null.
 WorkPtr ProcessGroup::receive(c10d::OpType type, const char* title, Tensors& tensors,
                               const int* source, int tag) {
   at::Tensor& tensor = only(refusal_of("recv"), tensors, tag);
@@ -97,7 +98,10 @@ milliseconds until(steady_clock::time_point end) {
 
 }  // namespace
 
-// Rank 0 waits for a word of each rank, and then tells all that have come who has not.
+// Each rank sends rank 0 a word. When all words have come, or the time is up, rank 0 sends those
+// whose word it has the list of the ranks that are missing. If there are any, the others confirm
+// the list: rank 0 breaks the process group only then, since a list that is under way would be
+// lost.
 void ProcessGroup::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   const milliseconds timeout = deadline(options.timeout);
   ++sequence_;
@@ -108,48 +112,73 @@ void ProcessGroup::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
   }
 }
 
+nezha::Handle ProcessGroup::expect_word(int rank, uint64_t tag, milliseconds timeout) {
+  nezha::RecvOptions recv(context_);
+  recv.setSource(rank);
+  recv.setTag(tag);
+  recv.setOutput(nullptr, 0);
+  recv.setTimeout(timeout);
+  return nezha::recvAsync(recv);
+}
+
+void ProcessGroup::send_word(int rank, uint64_t tag, milliseconds timeout) {
+  nezha::SendOptions send(context_);
+  send.setDestination(rank);
+  send.setTag(tag);
+  send.setInput(nullptr, 0);
+  send.setTimeout(timeout);
+  nezha::send(send);
+}
+
 void ProcessGroup::await_others(milliseconds timeout, bool wait_all_ranks) {
   const auto end = steady_clock::now() + timeout;
-  std::vector<nezha::Handle> words(static_cast<size_t>(size_));
-  for (int rank = 1; rank < size_; ++rank) {
-    nezha::RecvOptions recv(context_);
-    recv.setSource(rank);
-    recv.setTag(kHereTag);
-    recv.setOutput(nullptr, 0);
-    // The barrier ends at its own deadline, before this one.
-    recv.setTimeout(timeout + timeout_);
-    words[static_cast<size_t>(rank)] = nezha::recvAsync(recv);
-  }
+  std::vector<nezha::Handle> words;
+  // Those that are missing are waited for until all that have come know of them.
+  const milliseconds longer = 3 * timeout + timeout_;
+  for (int rank = 1; rank < size_; ++rank) words.push_back(expect_word(rank, kHereTag, longer));
   std::vector<int32_t> missing;
+  std::vector<int> here;
   std::string reason;
-  for (int rank = 1; rank < size_ && (missing.empty() || wait_all_ranks); ++rank) {
+  for (int rank = 1; rank < size_; ++rank) {
+    nezha::Handle& word = words[static_cast<size_t>(rank - 1)];
     try {
-      if (words[static_cast<size_t>(rank)].wait(until(end))) continue;
+      const bool is_awaited = missing.empty() || wait_all_ranks;
+      if (is_awaited ? word.wait(until(end)) : word.test()) {
+        here.push_back(rank);
+        continue;
+      }
     } catch (const nezha::IoError& error) {
       reason = std::string(": ") + error.what();
     }
-    missing.push_back(rank);
+    if (missing.empty() || wait_all_ranks) missing.push_back(rank);
   }
-  std::vector<nezha::Handle> verdicts;
-  for (int rank = 1; reason.empty() && rank < size_; ++rank) {
-    if (!words[static_cast<size_t>(rank)].test()) continue;
+  if (reason.empty()) tell(here, missing, timeout, end + timeout);
+  if (!missing.empty()) throw std::runtime_error(text_of(missing, timeout) + reason);
+}
+
+void ProcessGroup::tell(const std::vector<int>& ranks, const std::vector<int32_t>& missing,
+                        milliseconds timeout, steady_clock::time_point end) {
+  std::vector<nezha::Handle> handles;
+  for (const int rank : ranks) {
     nezha::SendOptions send(context_);
     send.setDestination(rank);
     send.setTag(kVerdictTag);
     send.setInput(missing.data(), missing.size());
-    verdicts.push_back(nezha::sendAsync(send));
+    send.setTimeout(timeout);
+    handles.push_back(nezha::sendAsync(send));
+    if (!missing.empty()) handles.push_back(expect_word(rank, kHeardTag, timeout));
   }
-  nezha::waitAll(verdicts);
-  if (!missing.empty()) throw std::runtime_error(text_of(missing, timeout) + reason);
+  if (missing.empty()) return nezha::waitAll(handles);
+  try {
+    nezha::waitAll(handles, until(end));
+  } catch (const nezha::IoError&) {
+    // The barrier has failed already, and this rank knows which ranks are missing.
+  }
 }
 
 void ProcessGroup::report_to(int rank, milliseconds timeout) {
-  nezha::SendOptions send(context_);
-  send.setDestination(rank);
-  send.setTag(kHereTag);
-  send.setInput(nullptr, 0);
-  send.setTimeout(timeout);
-  nezha::send(send);
+  const std::string me = "rank " + std::to_string(rank_);
+  send_word(rank, kHereTag, timeout);
   std::vector<int32_t> missing(static_cast<size_t>(size_));
   nezha::RecvOptions recv(context_);
   recv.setSource(rank);
@@ -159,11 +188,23 @@ void ProcessGroup::report_to(int rank, milliseconds timeout) {
   // Rank 0 may have begun this long after this rank.
   recv.setTimeout(2 * timeout);
   nezha::Handle verdict = nezha::recvAsync(recv);
-  verdict.wait();
+  try {
+    verdict.wait();
+  } catch (const nezha::TimeoutError& error) {
+    throw std::runtime_error(me + " has come to monitoredBarrier, but rank " +
+                             std::to_string(rank) + " has not told it in " +
+                             std::to_string(2 * timeout.count()) +
+                             " ms who else has: " + error.what());
+  }
   missing.resize(verdict.bytes() / sizeof(int32_t));
   if (missing.empty()) return;
-  throw std::runtime_error("rank " + std::to_string(rank_) + " has passed the barrier, but " +
-                           text_of(missing, timeout));
+  try {
+    send_word(rank, kHeardTag, timeout);
+  } catch (const nezha::IoError&) {
+    // Rank 0 waits for it no longer.
+  }
+  throw std::runtime_error(text_of(missing, timeout) + ", as rank " + std::to_string(rank) +
+                           " has told " + me);
 }
 
 }  // namespace nezha_torch

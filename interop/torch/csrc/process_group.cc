@@ -44,6 +44,10 @@ ProcessGroup::ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, int ran
 ProcessGroup::~ProcessGroup() {
   const bool has_lock = Py_IsInitialized() != 0 && PyGILState_Check() != 0;
   PyThreadState* state = has_lock ? PyEval_SaveThread() : nullptr;
+  // An operation of several steps keeps the context until it is over.
+  for (const auto& work : in_flight_->collectives()) {
+    if (work->is_composite()) work->abort();
+  }
   context_.reset();
   if (has_lock) PyEval_RestoreThread(state);
 }
@@ -54,6 +58,7 @@ milliseconds ProcessGroup::deadline(milliseconds given) const {
 
 c10::intrusive_ptr<Work> ProcessGroup::make(c10d::OpType type, const char* title,
                                             const Tensors& inputs, std::vector<Tensors> outputs) {
+  Workers::get().prepare();
   if (!c10d::isP2POp(type)) ++sequence_;
   auto work = c10::make_intrusive<Work>(in_flight_, rank_, type, title, inputs);
   work->outputs = std::move(outputs);
@@ -72,6 +77,9 @@ WorkPtr ProcessGroup::barrier(const c10d::BarrierOptions& options) {
 WorkPtr ProcessGroup::all_of(c10d::OpType type, const char* title, const Tensors& outputs,
                              std::vector<WorkPtr> works) {
   auto work = make(type, title, {}, {outputs});
+  work->on_abort = [works] {
+    for (const WorkPtr& part : works) part->abort();
+  };
   work->begin([works = std::move(works)] {
     for (const WorkPtr& part : works) part->wait(kNoTimeout);
   });

@@ -71,7 +71,7 @@ class ProcessGroup final : public Backend {
   // These wait for the collectives that this rank has begun before, too.
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
   // A std::runtime_error names the ranks that have not come, on all ranks that have. The process
-  // group is broken then.
+  // group is broken then. If rank 0 has not come, the others wait twice the timeout.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
   // A message may be shorter than its receive, whose tensor keeps its elements behind it.
@@ -109,6 +109,11 @@ class ProcessGroup final : public Backend {
   std::chrono::milliseconds deadline(std::chrono::milliseconds given) const;
   void await_others(std::chrono::milliseconds timeout, bool wait_all_ranks);
   void report_to(int rank, std::chrono::milliseconds timeout);
+  // Returns when they have heard of it, at the latest at `end`.
+  void tell(const std::vector<int>& ranks, const std::vector<int32_t>& missing,
+            std::chrono::milliseconds timeout, std::chrono::steady_clock::time_point end);
+  nezha::Handle expect_word(int rank, uint64_t tag, std::chrono::milliseconds timeout);
+  void send_word(int rank, uint64_t tag, std::chrono::milliseconds timeout);
 
   const std::chrono::milliseconds timeout_;
   const std::shared_ptr<InFlight> in_flight_ = std::make_shared<InFlight>();

@@ -3,8 +3,10 @@
 #include <c10/core/GradMode.h>
 #include <nezha/allgather.h>
 #include <nezha/allreduce.h>
+#include <nezha/errors.h>
 #include <nezha/reduce.h>
 #include <nezha/reduce_scatter.h>
+#include <nezha/send_recv.h>
 
 #include <numeric>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
@@ -18,6 +20,8 @@ namespace nezha_torch {
 namespace {
 
 using std::chrono::milliseconds;
+
+constexpr uint64_t kBreakTag = uint64_t{1} << 41;  // no message has it
 
 void set(nezha::ReductionOptions& options, const Reduction& reduction) {
   if (reduction.operation == nezha::ReduceOperation::kCustom) {
@@ -70,10 +74,19 @@ WorkPtr ProcessGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& 
   return begin(std::move(work), allreduce, options.timeout, nezha::allreduceAsync);
 }
 
-// As one vector.
+// The tensors are sent as one vector.
 WorkPtr ProcessGroup::allreduce_coalesced(Tensors& tensors,
                                           const c10d::AllreduceCoalescedOptions& options) {
-  check_tensors(refusal_of("allreduce_coalesced"), tensors);
+  const Refuse refuse = refusal_of("allreduce_coalesced");
+  c10d::assertNonEmpty(refuse, tensors);
+  c10d::assertLayoutMatch(refuse, tensors);
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.options().type_equal(tensors.front().options())) {
+      refuse("tensors must all have the same type");
+    }
+  }
+  if (tensors.front().layout() != at::kStrided) refuse("unsupported layout");
+  check_tensors(refuse, tensors);
   const c10d::ReduceOp& op = options.reduceOp;
   const Reduction how = reduction("allreduce_coalesced", op, tensors.front().scalar_type());
   auto work =
@@ -211,6 +224,20 @@ at::Tensor sparse_sum(const std::shared_ptr<nezha::Context>& context, uint32_t t
   return at::sparse_coo_tensor(all_places.t(), all_values, mine.sizes()).coalesce();
 }
 
+// Breaks the context, so that an operation which runs in another thread fails: a cancelled
+// operation does.
+void break_up(const std::shared_ptr<nezha::Context>& context) {
+  nezha::RecvOptions recv(context);
+  recv.setSource(context->rank());
+  recv.setTag(kBreakTag);
+  recv.setOutput(nullptr, 0);
+  try {
+    nezha::recvAsync(recv).cancel();
+  } catch (const nezha::IoError&) {
+    // It is broken already.
+  }
+}
+
 }  // namespace
 
 WorkPtr ProcessGroup::allreduce_sparse_tensors(Tensors& tensors,
@@ -229,6 +256,7 @@ WorkPtr ProcessGroup::allreduce_sparse_tensors(Tensors& tensors,
   for (size_t i = 1; i < tensors.size(); ++i) mine = mine + tensors[i];
   mine = mine.cpu().coalesce();
   const uint32_t tag = 1 + composites_++ % (UINT32_MAX - 2);
+  work->on_abort = [context = context_] { break_up(context); };
   work->begin([tensors, mine, tag, context = context_, timeout = deadline(options.timeout)] {
     const c10::NoGradGuard no_grad;
     const at::Tensor sum = sparse_sum(context, tag, timeout, mine);

@@ -25,10 +25,10 @@ class Buffers {
   at::Tensor read(const at::Tensor& tensor);
   // The elements of the tensors, one tensor behind the other.
   at::Tensor read(const std::vector<at::Tensor>& tensors);
-  // Where the tensor's new elements go, whose present ones are not there.
+  // A place for the tensor's new elements. The present ones are not in it.
   at::Tensor write(at::Tensor tensor);
   at::Tensor write(const std::vector<at::Tensor>& tensors);
-  // Both: the present elements, and the place of the new ones.
+  // A place that has the tensor's present elements, and gets its new ones.
   at::Tensor update(at::Tensor tensor);
   at::Tensor update(const std::vector<at::Tensor>& tensors);
   // The tensor gets this buffer's contents at the end.
@@ -38,7 +38,7 @@ class Buffers {
   // Keeps memory until the end.
   void keep(at::Tensor tensor) { kept_.push_back(std::move(tensor)); }
 
-  // Copies what is to be copied back, and returns when it is there. By any thread, once.
+  // Copies what is to be copied back, and returns when it is there. Any thread may call it, once.
   void finish();
   // Lets go of all tensors.
   void clear();

@@ -5,8 +5,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "interop/torch/csrc/workers.h"
-
 namespace nezha_torch {
 
 using std::chrono::milliseconds;
@@ -49,26 +47,43 @@ c10::intrusive_ptr<Work> Work::self() {
 void Work::begin(nezha::Handle handle) {
   handle_ = std::move(handle);
   has_handle_ = true;
+  job_.emplace_back([this](bool) {
+    const auto self = std::move(kept_);
+    end(handle_.error());
+  });
   in_flight_->add(self());
   // It is called under a lock of nezha's, before any thread sees that the operation is over. So
   // this work is still in flight, and a thread that drives it is going to end it.
   handle_.notify([this] {
-    if (is_driven_) return;
-    Workers::get().run([work = self()] { work->end(work->handle_.error()); });
+    if (!is_driven_) hand_over();
   });
 }
 
+// If the workers have stopped, the thread that waits for it ends it.
+void Work::hand_over() noexcept {
+  kept_ = self();
+  if (!Workers::get().run(job_)) kept_.reset();
+}
+
 void Work::begin(std::function<void()> operation) {
-  in_flight_->add(self());
-  Workers::get().run([work = self(), operation = std::move(operation)] {
+  std::list<Workers::Job> job;
+  job.emplace_back([work = self(), operation = std::move(operation)](bool is_stopped) {
     std::exception_ptr error;
     try {
+      if (is_stopped) {
+        throw std::runtime_error(c10d::opTypeToString(work->opType_) + " of rank " +
+                                 std::to_string(work->rank_) +
+                                 " does not begin: the process is ending, and such an operation "
+                                 "needs a thread of nezha_torch's; start it before the exit");
+      }
       operation();
     } catch (...) {
       error = std::current_exception();
     }
     work->end(error);
   });
+  in_flight_->add(self());
+  if (!Workers::get().run(job)) job.front()(true);
 }
 
 void Work::drive(steady_clock::time_point deadline) {
@@ -111,8 +126,8 @@ void Work::give_up(milliseconds timeout) const {
                            " ms. It goes on, and may be waited for again.");
 }
 
-// By whoever comes first. It holds no lock: to let go of a tensor, and to call the program's
-// callbacks, may take Python's.
+// Whoever comes first ends the work. No lock is held here: to let go of a tensor, and to call the
+// program's callbacks, may take Python's.
 void Work::end(std::exception_ptr error) {
   if (is_ending_.exchange(true)) return;
   try {
@@ -134,6 +149,13 @@ void Work::end(std::exception_ptr error) {
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
+  if (Workers::get().is_stopped()) {
+    try {
+      wait(kNoTimeout);
+    } catch (...) {
+      // The future gets the error.
+    }
+  }
   std::unique_lock lock(mutex_);
   if (future_) return future_;
   std::vector<c10::Device> devices;
@@ -173,7 +195,11 @@ std::vector<at::Tensor> Work::result() {
 }
 
 void Work::abort() {
-  if (has_handle_) handle_.cancel();
+  if (has_handle_) {
+    handle_.cancel();
+  } else if (on_abort && !isCompleted()) {
+    on_abort();
+  }
 }
 
 }  // namespace nezha_torch

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "interop/torch/csrc/tensors.h"
+#include "interop/torch/csrc/workers.h"
 
 namespace nezha_torch {
 
@@ -49,10 +51,12 @@ class Work final : public c10d::Work {
   Buffers buffers;                   // what the operation reads and writes
   std::vector<Tensors> outputs;      // the caller's, in which the result is; often one list
   std::function<void()> before_end;  // may block, and may throw the operation's error
+  std::function<void()> on_abort;    // of an operation without a handle: makes it fail soon
 
   // The operation has been started. It is this object's from here on.
   void begin(nezha::Handle handle);
-  // The operation is this function, which blocks until it is over. It runs in one of the Workers.
+  // The operation is this function, which blocks until it is over. It runs in one of the Workers;
+  // if these have stopped, since the process ends, the operation fails.
   void begin(std::function<void()> operation);
 
   int sourceRank() const override;
@@ -61,12 +65,15 @@ class Work final : public c10d::Work {
   // timeout of 0 or less is none.
   bool wait(std::chrono::milliseconds timeout) override;
   void synchronize() override {}
-  // Ends the operation, and breaks the process group.
+  // The operation fails, and the process group is broken, unless the operation is over.
   void abort() override;
+  bool is_composite() const { return !has_handle_; }
+  // At the process's end, when the Workers have stopped, this waits until the operation is over.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
  private:
   c10::intrusive_ptr<Work> self();
+  void hand_over() noexcept;
   void drive(std::chrono::steady_clock::time_point deadline);
   void end(std::exception_ptr error);
   void complete(c10::ivalue::Future& future) const;
@@ -74,6 +81,8 @@ class Work final : public c10d::Work {
 
   const std::shared_ptr<InFlight> in_flight_;
   nezha::Handle handle_;
+  std::list<Workers::Job> job_;    // what a worker is to do, until it is handed over
+  c10::intrusive_ptr<Work> kept_;  // this object, while a worker is to end it
   bool has_handle_ = false;
   std::atomic<bool> is_driven_{false};  // by a thread that waits, and will end it
   std::atomic<bool> is_ending_{false};

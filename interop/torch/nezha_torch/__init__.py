@@ -42,7 +42,9 @@ def monitored_barrier(
     Returns once all ranks of the group (the default group if it is None) have called it. If some have
     not by the timeout (the group's own if it is None), raises RuntimeError on all ranks that have. The
     text names those that have not: all of them with `wait_all_ranks`, and else the first. The group
-    cannot be used any more then. A process that is not in the group returns at once.
+    cannot be used any more then. Rank 0 of the group collects who has come: if it has not come itself,
+    the others get an error that says so, after twice the timeout. A process that is not in the group
+    returns at once.
     """
     if group is dist.GroupMember.NON_GROUP_MEMBER:
         return
