@@ -9,6 +9,8 @@ import subprocess
 from pathlib import Path
 
 import job
+import pytest
+import ways
 
 DDP = str(Path(__file__).parents[2] / "bench" / "ddp")
 SITE = os.environ.get("PYTHONPATH", str(job.BUILD / "interop" / "site"))
@@ -16,9 +18,12 @@ SITE = os.environ.get("PYTHONPATH", str(job.BUILD / "interop" / "site"))
 
 def run(folder: Path, *options: str) -> tuple[subprocess.CompletedProcess[str], Path]:
     words = [DDP, "--no-build", "--hosts", "2", "--hidden", "1", "--quick", "--out", str(folder)]
-    done = subprocess.run(
-        [*words, *options], capture_output=True, text=True, timeout=4 * job.PATIENCE
-    )
+    argv = [*words, *options]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=ways.patience())
+    except subprocess.TimeoutExpired as late:
+        said = [stream.decode(errors="replace") for stream in (late.stdout, late.stderr) if stream]
+        pytest.fail("\n".join([str(late), *said]))
     return done, folder / "ddp.json"
 
 

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 import ways
-from processes import end_sessions
 from testbed import Testbed
 
 HOSTS = 2
-PATIENCE = 120.0  # seconds
 BYTES = 16 << 20
 PROGRAM = f"""
 import torch, torch.distributed as dist
@@ -43,11 +41,7 @@ def test_it_uses_both_rails(bed: Testbed, tmp_path: Path, is_preloaded: bool) ->
     env |= (ways.PRELOAD if is_preloaded else ways.BACKEND).env
     before = [bed.counters(0, rail)["tx_bytes"] for rail in ways.RAILS]
     ranks = bed.start(["/usr/bin/python3", str(program)], env=env)
-    try:
-        for rank in ranks:
-            rank.wait(PATIENCE)
-    finally:
-        end_sessions(ranks, gently=False)
-    assert all(rank.returncode == 0 and "right" in rank.stdout for rank in ranks), ranks[0].output
+    ways.finish(ranks)
+    assert all(rank.returncode == 0 and "right" in rank.stdout for rank in ranks), ways.told(ranks)
     for rail, count in zip(ways.RAILS, before):
         assert bed.counters(0, rail)["tx_bytes"] - count > BYTES / 5, rail

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 import ways
-from processes import end_sessions
 from testbed import Testbed
 
 PROGRAM = str(Path(__file__).parent / "gloo_backend_ranks.py")
 HOSTS = 3
-PATIENCE = 240.0  # seconds: six PyTorchs on two busy cores
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +27,7 @@ def test_all_that_the_backend_has(bed: Testbed) -> None:
         meeting = bed.environment(0)["MGMT_ADDR0"]
         env = {"MASTER_ADDR": meeting, "MASTER_PORT": str(29500 + port), "WORLD_SIZE": str(HOSTS)}
         runs.append(bed.start(["/usr/bin/python3", PROGRAM], env=env | way.env))
-    try:
-        for rank in runs[0] + runs[1]:
-            rank.wait(PATIENCE)
-    finally:
-        end_sessions(runs[0] + runs[1], gently=False)
+    ways.finish(runs[0] + runs[1])
     for stock, preloaded in zip(*runs):
         assert (stock.returncode, preloaded.returncode) == (0, 0), stock.output + preloaded.output
         expected, got = stock.stdout.splitlines(), preloaded.stdout.splitlines()

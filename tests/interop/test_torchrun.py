@@ -17,7 +17,6 @@ from testbed import Testbed
 
 PROGRAM = str(Path(__file__).parent / "training.py")
 HOSTS, RANKS_PER_HOST = 2, 2
-PATIENCE = 180.0  # seconds: eight PyTorchs start on two busy cores, and torchrun takes its time
 
 Events = list[dict[str, Any]]
 
@@ -70,12 +69,11 @@ class Run:
             assert all(agent.returncode is None for agent in self.agents), self.told()
             return any(event["step"] >= step for event in self.events("step"))
 
-        job.await_that(f"step {step}", there, PATIENCE, self.told)
+        job.await_that(f"step {step}", there, ways.patience(), self.told)
 
     def finish(self) -> Events:
         """What each rank says at its end."""
-        for agent in self.agents:
-            agent.wait(PATIENCE)
+        ways.finish(self.agents)
         assert [agent.returncode for agent in self.agents] == [0] * HOSTS, self.told()
         ends = self.events("end")
         assert sorted(end["rank"] for end in ends) == list(range(HOSTS * RANKS_PER_HOST)), self.told()
