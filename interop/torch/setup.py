@@ -56,7 +56,7 @@ def extension() -> Extension:
             "GLOO_DEVICE_TRANSPORT=NEZHA is left out: this PyTorch has a Gloo of its own inside. "
             'The backend "nezha" does not need it.'
         )
-    rpaths = [f"-Wl,-rpath,{word[2:]}" for word in pkg_config("--libs-only-L")]
+    rpaths = [f"-Wl,-rpath,{os.path.realpath(word[2:])}" for word in pkg_config("--libs-only-L")]
     system = [word for folder in include_paths() for word in ("-isystem", folder)]
     cflags = pkg_config("--cflags")
     return CppExtension(
