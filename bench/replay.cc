@@ -211,8 +211,8 @@ ReplayResult Replay::combine(const ReplayResult& mine) {
   all.cpu_seconds = 0;
   for (auto& rail : all.sent) rail.bytes = 0;
   for (const auto& rank : gather(runner_, options_, values)) {
-    combine_spread(all.step, &rank[0]);
-    combine_spread(all.communication, &rank[5]);
+    combine_spread(all.step, rank.data());
+    combine_spread(all.communication, rank.data() + 5);
     all.computation = std::max(all.computation, rank[10]);
     all.cpu_seconds += rank[11];
     for (size_t i = 0; i < all.sent.size(); ++i) all.sent[i].bytes += rank[12 + i];

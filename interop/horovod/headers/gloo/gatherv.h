@@ -49,6 +49,7 @@ class GathervOptions {
   void setTimeout(std::chrono::milliseconds duration) { timeout = duration; }
 
  protected:
+  // NOLINTBEGIN(readability-identifier-naming): the names are those of Gloo's other options
   std::shared_ptr<Context> context;
   std::unique_ptr<transport::UnboundBuffer> in;
   std::unique_ptr<transport::UnboundBuffer> out;
@@ -57,6 +58,7 @@ class GathervOptions {
   int root = -1;
   uint32_t tag = 0;
   std::chrono::milliseconds timeout;
+  // NOLINTEND(readability-identifier-naming)
 
   void setElementSize(size_t bytes);
   void setInput(std::unique_ptr<transport::UnboundBuffer> buffer, size_t bytes);
