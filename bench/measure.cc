@@ -186,7 +186,8 @@ void Benchmark::repeat(std::vector<Job>& jobs, size_t iterations) {
 void Benchmark::trace(size_t bytes, double time) {
   const std::chrono::duration<double> now = std::chrono::steady_clock::now().time_since_epoch();
   trace_ << absl::StreamFormat("%.6f,%d,%.1f,%s", now.count(), bytes, time, runner_.learned(bytes));
-  for (const auto& rail : bytes_sent()) trace_ << absl::StreamFormat(",%.0f", rail.bytes);
+  for (const auto& rail : bytes_sent_by(runner_, rails_))
+    trace_ << absl::StreamFormat(",%.0f", rail.bytes);
   trace_ << std::endl;
 }
 
@@ -209,23 +210,12 @@ size_t Benchmark::next_batch(const std::vector<double>& times, size_t last,
   return agree(static_cast<size_t>(std::max(0.0, wish)));
 }
 
-std::vector<RailBytes> Benchmark::bytes_sent() const {
-  std::vector<RailBytes> all;
-  for (const auto& name : rails_) all.push_back({name, 0});
-  for (const auto& mine : runner_.bytes_sent()) {
-    for (auto& rail : all) {
-      if (rail.name == mine.name) rail.bytes += mine.bytes;
-    }
-  }
-  return all;
-}
-
 void Benchmark::run_batch(std::vector<Job>& jobs, size_t iterations, Measurement& mine) {
-  const auto sent_before = bytes_sent();
+  const auto sent_before = bytes_sent_by(runner_, rails_);
   const double cpu_before = process_cpu_seconds();
   repeat(jobs, iterations);
   mine.cpu_seconds += process_cpu_seconds() - cpu_before;
-  const auto sent = bytes_sent();
+  const auto sent = bytes_sent_by(runner_, rails_);
   for (size_t i = 0; i < sent.size(); ++i) {
     mine.sent[i].bytes += sent[i].bytes - sent_before[i].bytes;
   }

@@ -63,8 +63,6 @@ class Benchmark {
   // from the least number on, and each goes by the one before it.
   size_t next_batch(const std::vector<double>& times, size_t last,
                     std::chrono::steady_clock::time_point start);
-  // What this rank has sent so far, on each of rails_.
-  std::vector<RailBytes> bytes_sent() const;
   // Runs so many iterations, and adds their CPU time and bytes to `mine`.
   void run_batch(std::vector<Job>& jobs, size_t iterations, Measurement& mine);
   Measurement run_timed(std::vector<Job>& jobs);

@@ -150,17 +150,6 @@ size_t Replay::passes_to_time(double step_time) {
   return static_cast<size_t>(gather(runner_, options_, {std::ceil(wanted / steps)})[0][0]);
 }
 
-std::vector<RailBytes> Replay::bytes_sent() const {
-  std::vector<RailBytes> all;
-  for (const auto& name : rails_) all.push_back({name, 0});
-  for (const auto& mine : runner_.bytes_sent()) {
-    for (auto& rail : all) {
-      if (rail.name == mine.name) rail.bytes += mine.bytes;
-    }
-  }
-  return all;
-}
-
 // Steps with and without computation take turns, so that noise hits both alike.
 Replay::Times Replay::run_timed(size_t passes) {
   Times times(steps_.size());
@@ -182,11 +171,11 @@ ReplayResult Replay::measure() {
   }
   ReplayResult mine;
   const size_t passes = passes_to_time(step_time);
-  const auto sent_before = bytes_sent();
+  const auto sent_before = bytes_sent_by(runner_, rails_);
   const double cpu_before = process_cpu_seconds();
   const Times times = run_timed(passes);
   mine.cpu_seconds = process_cpu_seconds() - cpu_before;
-  mine.sent = bytes_sent();
+  mine.sent = bytes_sent_by(runner_, rails_);
   for (size_t i = 0; i < sent_before.size(); ++i) mine.sent[i].bytes -= sent_before[i].bytes;
   mine.steps = passes * steps_.size();
   for (const auto& step : steps_) {

@@ -76,11 +76,10 @@ class Replay {
   // `number` is the step's place in the trace. Returns the time of the step, and adds the length of
   // its pauses to `*computed`.
   double run_step(size_t number, bool computes, double* computed);
-  // Likewise with computation, and with results that are looked at.
+  // Runs that step once with its computation, and checks the results. Returns the time of the step.
   double run_checked_step(size_t number);
   size_t passes_to_time(double step_time);
   Times run_timed(size_t passes);
-  std::vector<RailBytes> bytes_sent() const;
   ReplayResult combine(const ReplayResult& mine);
 
   Runner& runner_;

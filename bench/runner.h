@@ -56,7 +56,7 @@ class Runner {
   // The memory belongs to the caller. Every program has the float32 sum.
   virtual std::unique_ptr<Operation> prepare(const Request& request) = 0;
 
-  // The same for an allreduce in the background. Null: the library has none.
+  // Prepares an allreduce that runs in the background. Null: the library has none.
   virtual std::unique_ptr<AsyncOperation> prepare_async(const Request& /*request*/) {
     return nullptr;
   }
@@ -75,5 +75,19 @@ class Runner {
   virtual std::vector<RailStats> rails() const { return {}; }
   virtual BalanceStats balance() const { return {}; }
 };
+
+// What this rank has sent so far by each of these rails, in their order. One that the rank lacks
+// has sent nothing.
+inline std::vector<RailBytes> bytes_sent_by(const Runner& runner,
+                                            const std::vector<std::string>& rails) {
+  std::vector<RailBytes> all;
+  for (const auto& name : rails) all.push_back({name, 0});
+  for (const auto& mine : runner.bytes_sent()) {
+    for (auto& rail : all) {
+      if (rail.name == mine.name) rail.bytes += mine.bytes;
+    }
+  }
+  return all;
+}
 
 }  // namespace nezha::bench

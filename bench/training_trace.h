@@ -28,7 +28,7 @@ using TracedStep = std::vector<TracedOperation>;
 std::vector<TracedStep> read_training_trace(std::istream& text, const std::string& file,
                                             size_t element);
 
-// Likewise from a file.
+// Reads a trace from a file.
 std::vector<TracedStep> read_training_trace(const std::string& file, size_t element);
 
 size_t bytes_of(const TracedStep& step);

@@ -105,7 +105,7 @@ class RunningOperation final : public TaskOwner,
   void raise_if_failed() const;
   // Once it has succeeded: the rank that a receive's message came from. -1 if there is none.
   int source() const;
-  // Likewise: the size of the message that a receive has taken; 0 if it is none.
+  // Once it has succeeded: the size of the message that a receive has taken; 0 if it is none.
   size_t received_bytes() const;
   // Calls the function when it is over, under the lock; or now, without it. False: an earlier one
   // is set, and this one is not called.

@@ -31,7 +31,7 @@ std::optional<std::vector<size_t>> counts(py::handle object, const std::string& 
 // stands for "not given".
 std::optional<std::chrono::milliseconds> duration(py::handle object, const std::string& what);
 
-// Such a duration for a deadline: it must be more than 0.
+// A duration that is a deadline: it must be more than 0.
 std::optional<std::chrono::milliseconds> deadline(py::handle object, const std::string& what);
 
 // Names, as text or as a member of one of the package's enumerations. None stands for "not given".

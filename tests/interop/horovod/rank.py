@@ -17,6 +17,9 @@ import time
 from pathlib import Path
 
 
+MEETING_TIME = 120.0  # seconds, for which a process waits for the next generation of the job
+
+
 class Place(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_int) for name in ("rank", "size", "local_rank", "local_size")),
@@ -65,7 +68,9 @@ def main() -> int:
     own = int(os.environ["RANK"])
     for generation in range(options.generation, options.generations):
         folder = options.store / str(generation)
+        end = time.monotonic() + MEETING_TIME
         while not (folder / "members").exists():
+            assert time.monotonic() < end, f"nobody says who is in generation {generation}"
             time.sleep(0.01)
         read = json.loads((folder / "members").read_text())
         members = {int(process): str(host) for process, host in read.items()}
