@@ -81,6 +81,7 @@ class Runner {
 inline std::vector<RailBytes> bytes_sent_by(const Runner& runner,
                                             const std::vector<std::string>& rails) {
   std::vector<RailBytes> all;
+  all.reserve(rails.size());
   for (const auto& name : rails) all.push_back({name, 0});
   for (const auto& mine : runner.bytes_sent()) {
     for (auto& rail : all) {
