@@ -39,6 +39,11 @@ std::string large_are_lost(uint32_t packet, absl::string_view since = "") {
                       ", though small ones have; check the MTU of the path");
 }
 
+// Bytes; 1 where the link cannot tell.
+uint32_t largest_packet(const Link& link) {
+  return std::max(1u, static_cast<uint32_t>(link.largest_packet()));
+}
+
 absl::string_view name_of(Outage::Way way) { return way == Outage::Way::kTo ? "to" : "from"; }
 
 }  // namespace
@@ -691,7 +696,7 @@ std::string Channel::trouble_of(const Port& port, bool with_time) {
     case Pulse::Trouble::kNone:
       return "";
     case Pulse::Trouble::kLargeFrames:
-      return large_are_lost(lost_packet(port), since);
+      return large_are_lost(largest_packet(*port.link), since);
     case Pulse::Trouble::kMachine:
       return absl::StrCat("the peer's host has confirmed nothing", since);
     case Pulse::Trouble::kProcess:
@@ -903,12 +908,12 @@ void Channel::remake(Rail rail, Nanos time) {
 
 // ---- Large frames that do not get through ------------------------------------------------------
 
-// The size of packets, in bytes, that do not get through by the link though small ones do; 0: that
-// is not what is wrong.
+// The size of packets, in bytes, that do not get through to the peer by the link though small ones
+// do; 0: that is not what is wrong.
 uint32_t Channel::lost_packet(const Port& port) {
-  const bool is_by_size =
-      port.link != nullptr && port.pulse.trouble() == Pulse::Trouble::kLargeFrames;
-  return is_by_size ? std::max(1u, static_cast<uint32_t>(port.link->largest_packet())) : 0;
+  const bool is_by_size = port.link != nullptr && port.pulse.is_owed() &&
+                          port.pulse.trouble() == Pulse::Trouble::kLargeFrames;
+  return is_by_size ? largest_packet(*port.link) : 0;
 }
 
 // The log tells so once, for the links of such a rail come up and die again.

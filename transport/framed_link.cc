@@ -389,6 +389,13 @@ void FramedLink::watch_for_room(bool on) {
   progress_.modify(stream_->fd(), on ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
+uint64_t FramedLink::undelivered() const {
+  uint64_t bytes = stream_->queued();
+  for (const OutFrame& frame : frames_) bytes += frame.size() - frame.done;
+  for (const OutSegment* segment : pending_) bytes += segment->length;
+  return bytes;
+}
+
 Link::Health FramedLink::health() const {
   const uint64_t queued = stream_->queued();
   Health health = stream_->health();

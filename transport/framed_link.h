@@ -32,6 +32,7 @@ class FramedLink final : public Link, EventHandler {
   void answer() override;
   void drop_incoming() override;
   const std::deque<OutSegment*>& unacked() const override { return unacked_; }
+  uint64_t undelivered() const override;
   Health health() const override;
   bool has_arrived() const override { return frames_.empty() && stream_->queued() == 0; }
   size_t largest_packet() const override { return stream_->largest_packet(); }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -80,6 +81,10 @@ class Link {
     uint64_t sent = 0;
     uint64_t lost = 0;
   };
+
+  // Bytes that were submitted or sent and that the peer's machine does not have yet; all that there
+  // can be, if a kind of link cannot tell.
+  virtual uint64_t undelivered() const { return std::numeric_limits<uint64_t>::max(); }
 
   // How the link is, as of now. What a kind of link cannot tell is as it is here.
   struct Health {

@@ -78,6 +78,9 @@ class Pulse {
   Nanos silence() const { return silence_; }
   // As of the last look, and since when: those of the link before count, if it was made anew.
   Trouble trouble() const { return trouble_; }
+  // Whether, as of the last look, frames that this end sent were not confirmed. Where they all are,
+  // and large frames do not get through, those of the peer do not.
+  bool is_owed() const { return owed_since_ != 0; }
   Nanos still_since() const { return still_since_; }
 
  private:

@@ -219,8 +219,14 @@ bool Scheduler::has_room(const Queue& queue, const OutSegment& next) const {
   const Nanos time =
       next.is_end ? std::clamp(time_queued(), kEndInFlightTime, kInFlightTime) : kInFlightTime;
   const double by_time = queue.rate.rate() * static_cast<double>(time) / kSecond;
-  return queue.rate.in_flight() <
-         std::clamp(static_cast<uint64_t>(by_time), kMinInFlight, kMaxInFlight);
+  const uint64_t most = std::clamp(static_cast<uint64_t>(by_time), kMinInFlight, kMaxInFlight);
+  if (queue.rate.in_flight() < most) return true;
+  // The acknowledgements of what the peer's machine has wait behind what the peer sends. If that
+  // counted, the peer would take the rail for itself: fewer bytes in flight, a lower rate, and so
+  // even fewer bytes. A peer that has stopped acknowledging gets no more than before.
+  const bool is_acknowledging = now() - queue.last_progress < kAcknowledging;
+  return is_acknowledging && queue.rate.in_flight() < kMaxInFlight &&
+         queue.link->undelivered() < most;
 }
 
 // What is a whole message may be answered by another; a part of one is mostly followed by the next.

@@ -165,6 +165,8 @@ class Scheduler {
   static constexpr uint64_t kMinInFlight = 16 << 10;
   // More keeps no rail busier, and what lies in sockets for long leaves the caches.
   static constexpr uint64_t kMaxInFlight = 5 << 19;
+  // Acknowledgements that wait behind the peer's data come within this time.
+  static constexpr Nanos kAcknowledging = 25 * kMillisecond;
   static constexpr Nanos kStealMargin = kMillisecond;
   // Smaller segments, and messages that are no longer than kMostWhole, are acknowledged with
   // whatever goes back next.

@@ -139,6 +139,7 @@ TEST_F(PulseTest, AHandshakeIsAllThatPassesWhereALinkMadeAnewStandsStillAgain) {
     time_ += 5 * kMillisecond;
     look();
     EXPECT_EQ(pulse_.trouble(), Trouble::kLargeFrames) << is_sending;
+    EXPECT_EQ(pulse_.is_owed(), is_sending);
     EXPECT_EQ(pulse_.still_since(), still_since);
     // Now it carries what is large, and the peer's process has answered.
     link_.delivered = Pulse::kLittleBytes;

@@ -2,7 +2,9 @@
 // A link that takes all that is submitted; what becomes of it is the test's choice.
 #pragma once
 
+#include <cstdint>
 #include <deque>
+#include <limits>
 
 #include "transport/link.h"
 
@@ -18,10 +20,12 @@ class RecordingLink : public Link {
   void drop_incoming() override {}
   const std::deque<OutSegment*>& unacked() const override { return unacked_segments; }
   Health health() const override { return state; }
+  uint64_t undelivered() const override { return bytes_undelivered; }
   void shut_down() override {}
 
   std::deque<OutSegment*> unacked_segments;
   Health state;
+  uint64_t bytes_undelivered = std::numeric_limits<uint64_t>::max();
 };
 
 }  // namespace nezha::testing

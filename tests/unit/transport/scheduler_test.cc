@@ -270,6 +270,41 @@ TEST_F(SchedulerTest, WhatIsInFlightIsLimitedByBytesOnAFastRail) {
   EXPECT_EQ(bytes_on(0), 10u * (256 << 10));
 }
 
+// Otherwise the acknowledgements, which wait behind what the peer sends, would make the rail slow.
+TEST_F(SchedulerTest, WhatThePeersMachineHasTakesNoRoom) {
+  up(0, 100e6);  // 600 KB take 6 ms
+  for (int i = 0; i < 20; ++i) scheduler_.enqueue(segment(100'000, 0), kAllRails);
+  scheduler_.pump();
+  EXPECT_EQ(bytes_on(0), 600'000u);
+  links_[0].bytes_undelivered = 600'000;
+  scheduler_.pump();
+  EXPECT_EQ(bytes_on(0), 600'000u);
+  links_[0].bytes_undelivered = 0;
+  scheduler_.pump();
+  EXPECT_EQ(bytes_on(0), 2'000'000u);
+}
+
+// Such a peer has died, or its frames are lost on the way.
+TEST_F(SchedulerTest, APeerThatAcknowledgesNothingForLongGetsNoMoreThanHasRoom) {
+  up(0, 100e6);
+  for (int i = 0; i < 20; ++i) scheduler_.enqueue(segment(100'000, 0), kAllRails);
+  scheduler_.pump();
+  links_[0].bytes_undelivered = 0;
+  clock_.advance(kSecond);
+  scheduler_.pump();
+  EXPECT_EQ(bytes_on(0), 600'000u);
+}
+
+// A process that reads nothing, though its machine has room for more.
+TEST_F(SchedulerTest, WhatThePeersMachineHasIsLimitedToo) {
+  up(0, 100e6);
+  links_[0].bytes_undelivered = 0;
+  for (int i = 0; i < 50; ++i) scheduler_.enqueue(segment(100'000, 0), kAllRails);
+  scheduler_.pump();
+  EXPECT_GE(bytes_on(0), 2'500'000u);
+  EXPECT_LT(bytes_on(0), 2'800'000u);
+}
+
 // Seldom, but before what is retained until then, or the credit, is used up, and so soon that what
 // went ahead of it takes no time to speak of.
 TEST_F(SchedulerTest, SmallSegmentsAreAcknowledgedNowAndThen) {
