@@ -31,8 +31,10 @@ absl::Status bad(absl::string_view uri, absl::string_view why) {
 
 absl::StatusOr<tcp::DeviceOptions> parse_tcp(absl::string_view text, const RailUri& uri,
                                              const Cpus& cpus, const PortRange& ports) {
-  tcp::DeviceOptions options{
-      .interface = uri.interface, .rail = uri.interface, .ports = ports, .cpus = cpus};
+  tcp::DeviceOptions options;
+  options.interface = options.rail = uri.interface;
+  options.ports = ports;
+  options.cpus = cpus;
   for (const auto& [key, value] : uri.options) {
     if (key == "rail") {
       options.rail = value;

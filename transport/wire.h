@@ -7,8 +7,9 @@
 //
 // A connection begins with a handshake: the connecting side sends a Hello (128 bytes), the
 // accepting side answers with a Welcome (32 bytes) and closes the connection unless its code is
-// kAccepted. After that both sides send frames. A frame is a FrameHeader (24 bytes) and a body
-// whose length the header gives:
+// kAccepted. A Hello, and a Welcome of that code, is followed by what the kind of rail has to say
+// (transport/handshake.h), which on a tcp rail is nothing. After that both sides send frames. A
+// frame is a FrameHeader (24 bytes) and a body whose length the header gives:
 //
 //   kData      DataHeader (72 bytes), then `length` bytes of payload
 //   kAck       nothing: the acknowledgement and the credit are in every frame's header

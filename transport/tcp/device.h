@@ -1,91 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tcp rail: a listener on one interface, and connections through it.
+// The tcp rail: links over the connections that it is made of.
 #pragma once
 
 #include <memory>
-#include <string>
-#include <unordered_map>
 
 #include "absl/strings/string_view.h"
-#include "common/net/socket.h"
-#include "common/port_range.h"
-#include "transport/device.h"
-#include "transport/interface_monitor.h"
+#include "common/cpus.h"
+#include "transport/interface_device.h"
 #include "transport/progress.h"
 
 namespace nezha::tcp {
 
-struct DeviceOptions {
-  std::string interface;
-  std::string rail;  // its name
-  net::AddressWish address = {};
-  PortRange ports = {};  // to listen at
-  Cpus cpus = {};        // of a thread that handles its links; empty: it has none
+struct DeviceOptions : InterfaceOptions {
+  Cpus cpus = {};  // of a thread that handles its links; empty: it has none
 };
 
-// The listener is bound to one interface's number and one address, and goes with them: a new
-// listener is made, and the links are given up, when there is another interface of the name, or
-// when the address goes while there is another one that fits. Peers know the first address, `home`,
-// for good, so it is taken up again when it is back; meanwhile links come about as this end
-// connects to the peers' addresses.
-class TcpDevice final : public Device, EventHandler {
+class TcpDevice final : public InterfaceDevice {
  public:
   // Under Progress's lock, as all of it. `acceptor` outlives the device.
   static absl::StatusOr<std::unique_ptr<TcpDevice>> create(Progress& progress, Acceptor& acceptor,
                                                            Rail rail, const DeviceOptions& options);
-  ~TcpDevice() override;
-
-  std::unique_ptr<Attempt> connect(absl::string_view address, const wire::Hello& hello,
-                                   Connected done) override;
-  absl::Status can_reach(absl::string_view address) const override;
-  std::string address() const override { return published_; }
-  bool carrier() const override { return carrier_; }
 
  private:
-  class Incoming;  // a connection whose hello is being read
+  using InterfaceDevice::InterfaceDevice;
+  absl::StatusOr<std::unique_ptr<LinkEnd>> new_end() override;
+  absl::string_view kind() const override { return "tcp"; }
 
-  TcpDevice(Progress& progress, Acceptor& acceptor, Rail rail, const DeviceOptions& options);
-  absl::Status open();
-  absl::StatusOr<net::Socket> listener_at(uint16_t port) const;
-  absl::Status listen_by(absl::StatusOr<net::Socket> socket);
-  void stop_listening();
-  void on_interface(const net::InterfaceState& state);
-  absl::StatusOr<net::Address> choose(const net::InterfaceState& state) const;
-  bool is_at(const net::InterfaceState& state, const net::Address& address) const;
-  void move(const net::InterfaceState& state, const net::Address& to);
-  void listen_again();
-  void set_carrier(bool up, absl::string_view why);
-  bool is_own(const net::Address& address) const;
-  void stop_accepting(int error);
-  void on_events(uint32_t events) override;
-  void finish(Incoming& incoming);
-  void drop(const Incoming& incoming);
-
-  // Strangers may connect: neither many nor for long.
-  static constexpr size_t kMaxIncoming = 1024;
-  // How long connections wait in the kernel when there is no descriptor or memory for them.
-  static constexpr Nanos kAcceptPause = 100 * kMillisecond;
-  // After an attempt to listen anew that failed.
-  static constexpr Nanos kListenPause = 100 * kMillisecond;
-
-  Progress& progress_;
-  Acceptor& acceptor_;
-  DeviceOptions options_;
   Progress::RailThread* thread_ = nullptr;
-  int index_ = 0;         // of the interface
-  net::Address address_;  // of the interface; port 0
-  net::Address home_;     // the first address; port 0
-  uint16_t port_ = 0;
-  std::string published_;
-  net::Socket listener_;
-  Alarm accept_again_;
-  Alarm listen_again_;
-  bool has_told_ = false;        // that it cannot listen, since it last could
-  bool short_of_means_ = false;  // to accept with, since the last connection
-  bool carrier_ = false;
-  std::unique_ptr<InterfaceMonitor> monitor_;
-  // By address, so that each can be found by what it calls back with.
-  std::unordered_map<const Incoming*, std::unique_ptr<Incoming>> incoming_;
 };
 
 }  // namespace nezha::tcp

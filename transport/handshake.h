@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two ends of a connection in the making, over a TCP connection: what they say to each other,
+// and for how long each of them waits for the other.
+//
+// The connecting end sends a Hello, the accepting end answers with a Welcome (transport/wire.h).
+// The kind of rail adds a greeting of a fixed size to the Hello, and to a Welcome that accepts. By
+// then the accepting end has its link, and can take whatever the other end sends when it has read
+// the Welcome.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/net/address.h"
+#include "common/net/socket.h"
+#include "transport/device.h"
+#include "transport/progress.h"
+
+namespace nezha {
+
+// What a kind of rail has of one end of a connection in the making. Destroying it gives it up.
+class LinkEnd {
+ public:
+  virtual ~LinkEnd() = default;
+  LinkEnd() = default;
+  LinkEnd(const LinkEnd&) = delete;
+  LinkEnd& operator=(const LinkEnd&) = delete;
+
+  // What the peer's end must know of this one: LinkMaker::greeting_size() bytes. Asked for once,
+  // before `link`.
+  virtual std::string greeting() = 0;
+  // The link, or why there can be none. The peer's greeting may be anything, but has the right
+  // size. The accepting end sends its Welcome by `socket` after this call, so the link keeps it
+  // open and sends nothing by it before it is started.
+  virtual absl::StatusOr<std::unique_ptr<Link>> link(net::Socket socket,
+                                                     absl::string_view peers_greeting,
+                                                     bool is_accepting) = 0;
+};
+
+// What a kind of rail makes of connections.
+class LinkMaker {
+ public:
+  virtual size_t greeting_size() const { return 0; }  // bytes; the same at both ends
+  virtual absl::StatusOr<std::unique_ptr<LinkEnd>> new_end() = 0;
+
+ protected:
+  ~LinkMaker() = default;
+};
+
+// Reads so many bytes over as many calls as it takes, and nothing behind them, since that belongs
+// to the link.
+class ExactReader {
+ public:
+  // Goes on until there are `size` bytes in all. kUnavailable: not yet. Any other error is the
+  // connection's end.
+  absl::Status read(int fd, size_t size);
+  absl::string_view bytes() const { return absl::string_view(bytes_).substr(0, done_); }
+
+ private:
+  std::string bytes_;
+  size_t done_ = 0;
+};
+
+class OutgoingHandshake final : public Device::Attempt, EventHandler {
+ public:
+  // `to`: what errors call the peer's address.
+  OutgoingHandshake(Progress& progress, const wire::Hello& hello, std::string to,
+                    Device::Connected done);
+  ~OutgoingHandshake() override;
+
+  // To be called once. `socket` is bound, or there is none and the error says why.
+  void start(absl::StatusOr<net::Socket> socket, const net::Address& to, LinkMaker& maker);
+
+ private:
+  absl::Status begin(absl::StatusOr<net::Socket> socket, const net::Address& to, LinkMaker& maker);
+  absl::Status connect_error(int error) const;
+  void on_events(uint32_t events) override;
+  void greet();
+  absl::Status read_answer();
+  void finish(absl::Status status);
+
+  Progress& progress_;
+  wire::HelloBytes hello_;
+  std::string to_;
+  Device::Connected done_;
+  Alarm timeout_;
+  size_t greeting_size_ = 0;
+  std::unique_ptr<LinkEnd> end_;
+  net::Socket socket_;
+  bool registered_ = false;
+  bool greeted_ = false;
+  absl::Status early_error_;
+  ExactReader answer_;
+  uint32_t generation_ = 0;
+};
+
+class IncomingHandshake final : EventHandler {
+ public:
+  // It is over, and the owner destroys it, but not `hello`. The link; or null, if the connection
+  // came to nothing; or the reason why this end could make no link of one that was accepted.
+  using Over = std::function<void(const IncomingHandshake& it, const wire::Hello& hello,
+                                  absl::StatusOr<std::unique_ptr<Link>> link)>;
+
+  // Those that are referred to outlive it. `from`: the peer's address.
+  IncomingHandshake(Progress& progress, Acceptor& acceptor, const Device& device, LinkMaker& maker,
+                    net::Socket socket, const net::Address& from, Over over);
+  ~IncomingHandshake() override;
+
+  absl::Status start();
+  const net::Address& from() const { return from_; }
+
+ private:
+  void on_events(uint32_t events) override;
+  void answer(const wire::Hello& hello);
+  absl::StatusOr<std::unique_ptr<Link>> accept(const wire::Welcome& welcome);
+  void end(const wire::Hello& hello, absl::StatusOr<std::unique_ptr<Link>> link);
+  void unregister();
+
+  Progress& progress_;
+  Acceptor& acceptor_;
+  const Device& device_;
+  LinkMaker& maker_;
+  net::Socket socket_;
+  net::Address from_;
+  Over over_;
+  Alarm timeout_;
+  bool registered_ = false;
+  ExactReader hello_;  // and the greeting
+};
+
+}  // namespace nezha
