@@ -192,6 +192,49 @@ void Progress::remove(int fd) {
   registration.handler = nullptr;
 }
 
+// ---- Pollers -----------------------------------------------------------------------------------
+
+void Progress::add_poller(Poller* poller) {
+  pollers_.push_back(poller);
+  // Who sleeps has not armed it.
+  if (driver_wakes_at_ != 0) driver_bell_.ring();
+  if (thread_wakes_at_ != 0) thread_bell_.ring();
+}
+
+void Progress::remove_poller(Poller* poller) {
+  std::replace(pollers_.begin(), pollers_.end(), poller, static_cast<Poller*>(nullptr));
+}
+
+bool Progress::ask_pollers(bool sleeps) {
+  if (pollers_.empty()) return false;
+  if (poll_all()) return true;
+  if (!sleeps || arm_all()) return false;
+  poll_all();
+  return true;
+}
+
+// What they defer runs at once: nobody may go to sleep before it.
+bool Progress::poll_all() {
+  bool found = false;
+  for (size_t i = 0; i < pollers_.size(); ++i) {  // others may come and go meanwhile
+    Poller* poller = pollers_[i];
+    if (poller == nullptr) continue;
+    if (throws([&] { found |= poller->poll(); })) found = true;
+  }
+  std::erase(pollers_, nullptr);
+  found |= !deferred_.empty();
+  run_deferred();
+  return found;
+}
+
+bool Progress::arm_all() {
+  bool all = true;
+  for (Poller* poller : pollers_) {
+    if (poller != nullptr) all &= poller->arm();
+  }
+  return all;
+}
+
 // ---- The lock and the driver -------------------------------------------------------------------
 
 Progress::Guard::Guard(Progress& progress) {
@@ -238,7 +281,9 @@ void Progress::hand_on() {
   driver_ = nullptr;
   last_driven_.store(now(), std::memory_order_relaxed);
   driving_.store(false, std::memory_order_relaxed);
-  if (!sleepers_.empty()) sleepers_.front()->wake_.notify_one();
+  if (!sleepers_.empty()) return sleepers_.front()->wake_.notify_one();
+  // Polling has ended what the thread, if it has slept since then, had armed.
+  if (!pollers_.empty() && thread_wakes_at_ != 0) thread_bell_.ring();
 }
 
 bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline,
@@ -293,16 +338,23 @@ bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline,
 
 bool Progress::round(std::unique_lock<std::mutex>& lock, Nanos timeout) {
   std::array<epoll_event, kMaxEvents> events;
+  const bool found = ask_pollers(/*sleeps=*/timeout > 0);
+  if (found) timeout = 0;
   driver_wakes_at_ = timeout > 0 ? now() + timeout : 0;
   lock.unlock();
   const int count = epoll_wait(epoll_fd_, events.data(), kMaxEvents, to_epoll_timeout(timeout));
   lock.lock();
   driver_wakes_at_ = 0;
   handle(events.data(), count);
-  return count > 0;
+  return found || count > 0;
 }
 
 bool Progress::look(Nanos time) {
+  if (ask_pollers(/*sleeps=*/false)) {
+    run_timers(time);
+    run_deferred();
+    return true;
+  }
   if (latest_ < 0) return false;
   const int next = registrations_[static_cast<size_t>(latest_)].next;
   const int fd = next < 0 ? latest_ : next;
@@ -431,7 +483,9 @@ void Progress::run_thread() {
       continue;
     }
     lock.lock();
-    const Nanos timeout = until_next_timer();
+    // A driver that sleeps has armed the pollers, and is not to be disturbed.
+    const bool drives = !driving_.load(std::memory_order_relaxed);
+    const Nanos timeout = drives && ask_pollers(/*sleeps=*/true) ? 0 : until_next_timer();
     thread_wakes_at_ = timeout == kForever ? kForever : now() + timeout;
     lock.unlock();
     // Not epoll_wait: that would take wake-ups away from a driver that sleeps in it.

@@ -34,6 +34,19 @@ class EventHandler {
   virtual bool look() { return false; }
 };
 
+// Something that is looked at in memory, as the completion queue of a NIC: no descriptor tells of
+// what comes to it unless it is armed. Its descriptor is registered by Progress::add, without a
+// rail's thread. Called under the lock.
+class Poller {
+ public:
+  virtual ~Poller() = default;
+  // Handles what there is; whether there was anything.
+  virtual bool poll() = 0;
+  // From now on, until it is polled again, the descriptor tells of what comes. False: something may
+  // have come already.
+  virtual bool arm() = 0;
+};
+
 // Calls back once, at or after its deadline, under the lock. Destroying it cancels it. All calls
 // are made under the lock.
 class Alarm {
@@ -133,6 +146,11 @@ class Progress {
   void modify(int fd, uint32_t events);
   void remove(int fd);
 
+  // Under the lock. Who drives polls it in each round, and arms it before a sleep. It may be
+  // removed by a poller that is being polled, itself too.
+  void add_poller(Poller* poller);
+  void remove_poller(Poller* poller);
+
   // Under the lock, in a handler that a rail's thread has called: runs `call` without the lock.
   // What that guards may be another afterwards, and the handler gone.
   template <typename Call>
@@ -190,6 +208,11 @@ class Progress {
   // One round: waits for events up to `timeout`, with the lock released, and handles them. Returns
   // whether there were any.
   bool round(std::unique_lock<std::mutex>& lock, Nanos timeout);
+  // Whether there was anything with the pollers: nobody may sleep now. Otherwise, and if somebody
+  // is about to sleep, all are armed.
+  bool ask_pollers(bool sleeps);
+  bool poll_all();
+  bool arm_all();
   // What a waiter that is keen does in place of a round. Whether there was anything.
   bool look(Nanos time);
   void note_event(int fd);
@@ -230,6 +253,7 @@ class Progress {
   int looks_ = 0;                            // since the last round
   int misses_ = 0;                           // the last looks, which were in vain
   std::vector<Alarm*> timers_;               // armed ones; few
+  std::vector<Poller*> pollers_;             // few; null: removed since the last poll
   std::vector<std::function<void()>> deferred_, running_;
   ExceptionListener exception_listener_;
 

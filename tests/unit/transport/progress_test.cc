@@ -13,6 +13,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -515,6 +516,244 @@ TEST_F(ProgressTest, AThreadThatWantsTheLockGetsItFromABusyDriver) {
     progress_->finish(waiter);
   }
   driver.join();
+}
+
+// ---- Pollers -----------------------------------------------------------------------------------
+
+// A queue in memory, whose descriptor tells of what comes only while it is armed. It is armed until
+// it is polled.
+class PolledQueue final : public Poller, EventHandler {
+ public:
+  PolledQueue(Progress& progress, std::function<void(int)> taken)
+      : progress_(progress), taken_(std::move(taken)), fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    EXPECT_TRUE(progress_.add(fd_, this, EPOLLIN).ok());
+    progress_.add_poller(this);
+  }
+  ~PolledQueue() override {
+    progress_.remove_poller(this);
+    progress_.remove(fd_);
+    close(fd_);
+  }
+  PolledQueue(const PolledQueue&) = delete;
+  PolledQueue& operator=(const PolledQueue&) = delete;
+
+  void put(int item) {  // thread-safe
+    const std::lock_guard lock(mutex_);
+    items_.push_back(item);
+    if (!is_armed_) return;
+    const uint64_t one = 1;
+    EXPECT_EQ(write(fd_, &one, sizeof one), static_cast<ssize_t>(sizeof one));
+  }
+  bool poll() override {
+    ++polls;
+    std::vector<int> items;
+    {
+      const std::lock_guard lock(mutex_);
+      is_armed_ = false;
+      items.swap(items_);
+    }
+    for (const int item : items) taken_(item);
+    return !items.empty();
+  }
+  bool arm() override {
+    before_arm();
+    bool is_empty = false;
+    {
+      const std::lock_guard lock(mutex_);
+      is_armed_ = true;
+      is_empty = items_.empty();
+    }
+    after_arm();
+    return is_empty;
+  }
+
+  std::atomic<int> polls{0};
+  std::function<void()> before_arm = [] {};
+  std::function<void()> after_arm = [] {};
+
+ private:
+  void on_events(uint32_t) override {
+    uint64_t count = 0;
+    EXPECT_EQ(read(fd_, &count, sizeof count), static_cast<ssize_t>(sizeof count));
+  }
+
+  Progress& progress_;
+  std::function<void(int)> taken_;
+  int fd_;
+  std::mutex mutex_;
+  bool is_armed_ = false;
+  std::vector<int> items_;
+};
+
+// In these the deadlines are far off: what is not noticed takes the test there.
+TEST_F(ProgressTest, AWaiterIsWokenByWhatComesToAPollerInItsSleep) {
+  Waiter waiter;
+  Progress::Guard guard(*progress_);
+  PolledQueue queue(*progress_, [&](int) { progress_->finish(waiter); });
+  std::thread putter([&, driver = gettid()] {
+    while (state_of(driver) != 'S') std::this_thread::yield();
+    queue.put(0);
+  });
+  EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong, [] { return Pace{.polls = false}; }));
+  putter.join();
+}
+
+TEST_F(ProgressTest, WhatComesToAPollerAsItIsArmedIsNoticed) {
+  for (const bool is_before : {true, false}) {
+    Waiter waiter;
+    Progress::Guard guard(*progress_);
+    PolledQueue queue(*progress_, [&](int) { progress_->finish(waiter); });
+    const auto put = [&, has_put = false]() mutable {
+      if (!has_put) queue.put(0);
+      has_put = true;
+    };
+    (is_before ? queue.before_arm : queue.after_arm) = put;
+    EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong, [] { return Pace{.polls = false}; }))
+        << is_before;
+  }
+}
+
+// In a round, and before a sleep.
+TEST_F(ProgressTest, WhatAPollerDefersRunsBeforeAnybodySleeps) {
+  for (const bool polls : {true, false}) {
+    Waiter waiter;
+    Progress::Guard guard(*progress_);
+    PolledQueue queue(*progress_,
+                      [&](int) { progress_->defer([&] { progress_->finish(waiter); }); });
+    queue.put(0);
+    EXPECT_TRUE(
+        progress_->wait(guard, waiter, now() + kLong, [polls] { return Pace{.polls = polls}; }));
+  }
+}
+
+TEST_F(ProgressTest, NothingIsPolledWhileNothingComes) {
+  constexpr int kFew = 20;
+  std::unique_ptr<PolledQueue> queue;
+  {
+    Waiter waiter;
+    Progress::Guard guard(*progress_);
+    queue = std::make_unique<PolledQueue>(*progress_, [](int) {});
+    EXPECT_FALSE(progress_->wait(guard, waiter, now() + 50 * kMillisecond,
+                                 [] { return Pace{.polls = false}; }));
+    EXPECT_LT(queue->polls, kFew);
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the thread drives
+  EXPECT_LT(queue->polls, 2 * kFew);
+  Progress::Guard guard(*progress_);
+  queue.reset();
+}
+
+TEST_F(ProgressTest, TheThreadPollsWhenNobodyWaitsAlsoAfterSomebodyHas) {
+  std::atomic<int> taken{0};
+  Waiter* waiter = nullptr;
+  std::unique_ptr<PolledQueue> queue;
+  {
+    Progress::Guard guard(*progress_);
+    queue = std::make_unique<PolledQueue>(*progress_, [&](int) {
+      ++taken;
+      if (waiter != nullptr) progress_->finish(*waiter);
+    });
+  }
+  for (int i = 0; i < 20; i += 2) {
+    queue->put(0);
+    while (taken < i + 1) std::this_thread::yield();
+    // Longer than the thread keeps away for: it has armed the queue, and sleeps.
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    Progress::Guard guard(*progress_);
+    Waiter next;
+    waiter = &next;
+    queue->put(0);
+    EXPECT_TRUE(progress_->wait(guard, next, now() + kLong));
+    waiter = nullptr;
+  }
+  Progress::Guard guard(*progress_);
+  queue.reset();
+}
+
+TEST_F(ProgressTest, OneOfManyWaitersPollsForAll) {
+  constexpr size_t kThreads = 8;
+  std::vector<Waiter> waiters(kThreads);
+  std::unique_ptr<PolledQueue> queue;
+  {
+    Progress::Guard guard(*progress_);
+    queue = std::make_unique<PolledQueue>(
+        *progress_, [&](int item) { progress_->finish(waiters[static_cast<size_t>(item)]); });
+  }
+  std::atomic<size_t> waiting{0}, done{0};
+  std::vector<std::thread> threads;
+  threads.reserve(kThreads);
+  for (Waiter& waiter : waiters) {
+    threads.emplace_back([&] {
+      Progress::Guard guard(*progress_);
+      ++waiting;
+      EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong));
+      ++done;
+    });
+  }
+  while (waiting < kThreads) std::this_thread::yield();
+  for (size_t i = 0; i < kThreads; ++i) {
+    queue->put(static_cast<int>(i));
+    while (done <= i) std::this_thread::yield();
+  }
+  for (auto& thread : threads) thread.join();
+  Progress::Guard guard(*progress_);
+  queue.reset();
+}
+
+TEST_F(ProgressTest, APollerThatComesWhileAWaiterSleepsIsArmed) {
+  Waiter waiter;
+  std::unique_ptr<PolledQueue> queue;
+  std::atomic<bool> has_entered{false};
+  std::thread sleeper([&] {
+    Progress::Guard guard(*progress_);
+    has_entered = true;
+    EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong, [] { return Pace{.polls = false}; }));
+  });
+  while (!has_entered) std::this_thread::yield();
+  std::atomic<bool> is_armed{false};
+  {
+    Progress::Guard guard(*progress_);  // the waiter sleeps
+    queue = std::make_unique<PolledQueue>(*progress_, [&](int) { progress_->finish(waiter); });
+    queue->after_arm = [&] { is_armed = true; };
+  }
+  const Nanos deadline = now() + kLong / 2;
+  while (!is_armed && now() < deadline) std::this_thread::yield();
+  EXPECT_TRUE(is_armed);
+  queue->put(0);
+  sleeper.join();
+  Progress::Guard guard(*progress_);
+  queue.reset();
+}
+
+TEST_F(ProgressTest, APollerMayBeRemovedAsItIsPolled) {
+  Waiter waiter;
+  Progress::Guard guard(*progress_);
+  int calls = 0;
+  std::unique_ptr<PolledQueue> first, second;
+  first = std::make_unique<PolledQueue>(*progress_, [&](int) {
+    ++calls;
+    progress_->remove_poller(first.get());
+  });
+  second = std::make_unique<PolledQueue>(*progress_, [&](int) { progress_->finish(waiter); });
+  first->put(0);
+  second->put(0);
+  EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong));
+  first->put(0);
+  Waiter never;
+  EXPECT_FALSE(progress_->wait(guard, never, now() + kMillisecond));
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_F(KeenWaiterTest, PollsBeforeItIsToldOfAnythingElse) {
+  Waiter waiter;
+  Progress::Guard guard(*progress_);
+  int rings = 0;
+  Bell bell(*progress_, [&] { ++rings; });
+  PolledQueue queue(*progress_, [&](int) { progress_->finish(waiter); });
+  bell.ring();
+  queue.put(0);
+  EXPECT_TRUE(wait_for(guard, waiter));
+  EXPECT_EQ(rings, 0) << "it asked epoll";
 }
 
 // ---- Rails' own threads ------------------------------------------------------------------------
