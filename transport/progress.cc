@@ -213,7 +213,6 @@ bool Progress::ask_pollers(bool sleeps) {
   return true;
 }
 
-// What they defer runs at once: nobody may go to sleep before it.
 bool Progress::poll_all() {
   bool found = false;
   for (size_t i = 0; i < pollers_.size(); ++i) {  // others may come and go meanwhile
@@ -222,8 +221,6 @@ bool Progress::poll_all() {
     if (throws([&] { found |= poller->poll(); })) found = true;
   }
   std::erase(pollers_, nullptr);
-  found |= !deferred_.empty();
-  run_deferred();
   return found;
 }
 
