@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// The RDMA devices (host channel adapters, HCAs) of the machine and their ports, and the choice of
+// a port and of its address (GID) for a rail.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/net/interface.h"
+#include "transport/rdma/verbs.h"
+
+namespace nezha::rdma {
+
+// What a rail's URI asks for.
+struct Wish {
+  std::string device = {};      // such as mlx5_0
+  int port = 0;                 // 0: the first one that is active
+  std::optional<int> gid = {};  // index in the port's table; none: the one that fits the interface
+  std::string via = {};         // the interface that carries the handshake; empty: that of the GID
+  // Of that interface, as net::Address::host() has it; empty: the best one.
+  std::string address = {};
+
+  // Parses DEVICE or DEVICE:PORT.
+  static absl::StatusOr<Wish> parse(absl::string_view text);
+  // Parses the value of the option gid.
+  static absl::StatusOr<int> parse_gid(absl::string_view text);
+};
+
+// An entry of a port's table of addresses.
+struct Gid {
+  ibv_gid gid{};
+  int index = 0;
+  uint32_t type = IBV_GID_TYPE_IB;  // ibv_gid_type
+  int interface = 0;  // the kernel's number of the network interface; 0: there is none
+
+  net::Address address() const;
+  std::string str() const;  // 1 (10.0.0.1, RoCE v2)
+};
+
+struct Port {
+  int number = 0;
+  ibv_port_state state = IBV_PORT_NOP;
+  bool is_infiniband = false;  // else its packets go over Ethernet
+  uint16_t lid = 0;            // its address within an InfiniBand subnet
+  double speed = 0;            // bytes per second, nominal; 0: not known
+  int mtu = 0;                 // bytes
+  std::vector<Gid> gids;
+
+  bool is_active() const { return state == IBV_PORT_ACTIVE; }
+};
+
+struct Hca {
+  std::string name;
+  bool is_iwarp = false;
+  std::string pci;     // its address on the PCI bus; empty: it is on none
+  int numa_node = -1;  // -1: not known
+  absl::Status error;  // why nothing more is known of it
+  std::vector<Port> ports;
+};
+
+// What the machine has.
+struct Machine {
+  std::vector<Hca> hcas;
+  // The names of the kernel's RDMA devices, which libibverbs may lack the drivers of. Nothing: the
+  // kernel has no RDMA.
+  std::optional<std::vector<std::string>> kernel_devices;
+  std::map<int, std::string> interfaces;  // the names by the kernel's numbers
+  std::vector<net::AssignedAddress> addresses;
+
+  // Asks libibverbs and the kernel. Blocks for some milliseconds.
+  static absl::StatusOr<Machine> look(const Verbs& verbs,
+                                      const std::string& sysfs = "/sys/class/infiniband");
+};
+
+struct Choice {
+  std::string device;
+  Port port;
+  Gid gid;
+  std::string via;  // the interface that carries the handshake
+  std::string why;  // a sentence for the log: what is taken, and why
+};
+
+// An error says what to do.
+absl::StatusOr<Choice> choose(const Wish& wish, const Machine& machine);
+
+// The port's name, as Wish::parse reads it: of a device with one port that of the device.
+std::string name_of(const Hca& hca, const Port& port);
+
+// Opens the device of that name, which the caller closes.
+absl::StatusOr<ibv_context*> open_device(const Verbs& verbs, const std::string& name);
+
+}  // namespace nezha::rdma
