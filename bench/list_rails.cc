@@ -34,12 +34,26 @@ Row row_of(const NetworkInterface& interface) {
           (interface.uri.empty() ? "left: " : "taken: ") + interface.reason};
 }
 
+Row row_of(const RailDevice& device) {
+  return {device.name,
+          device.kind,
+          text_or_dash(device.address),
+          number_or_dash(device.speed, 1),
+          number_or_dash(device.mtu, 1),
+          text_or_dash(device.pci),
+          number_or_dash(device.numa_node, 0),
+          text_or_dash(device.uri),
+          (device.uri.empty() ? "cannot be used: " : "not taken by auto; by its name it ") +
+              device.reason};
+}
+
 }  // namespace
 
 void list_rails() {
   std::vector<Row> rows{
       {"interface", "kind", "addresses", "Mbit/s", "MTU", "PCI", "NUMA", "rail", "why"}};
   for (const NetworkInterface& interface : networkInterfaces()) rows.push_back(row_of(interface));
+  for (const RailDevice& device : railDevices()) rows.push_back(row_of(device));
   std::array<size_t, std::tuple_size_v<Row>> widths{};
   for (const Row& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());

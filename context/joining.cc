@@ -74,7 +74,12 @@ void Joining::publish() {
 }
 
 void Joining::find_rails() {
-  if (!is_auto(setup_.options.rails)) return;
+  if (!is_auto(setup_.options.rails)) {
+    auto rails = expand_rails(setup_.options.rails);
+    refuse_unless(setup_, rails.status());
+    setup_.options.rails = *std::move(rails);
+    return;
+  }
   auto found = nezha::find_rails(setup_.options.rails, *setup_.log);
   refuse_unless(setup_, found.status());
   setup_.options.rails = std::move(found->uris);

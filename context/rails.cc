@@ -17,8 +17,12 @@
 #include "control/affinity.h"
 #include "control/nic_probe.h"
 #include "flare_offload/core/slot_table.h"
+#include "nezha/errors.h"
 #include "transport/tcp/device.h"
 #include "transport/wire.h"
+#ifdef NEZHA_HAS_RDMA
+#include "transport/rdma/hca.h"
+#endif
 
 namespace nezha {
 namespace {
@@ -27,6 +31,13 @@ using Factory = absl::StatusOr<Endpoint::DeviceFactory>;
 
 absl::Status bad(absl::string_view uri, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("rail '", uri, "': ", why));
+}
+
+absl::Status check_rail_name(absl::string_view uri, const std::string& name) {
+  const bool has_space = name.find_first_of(" \t\r\n") != std::string::npos;
+  if (!name.empty() && name.size() <= wire::kMaxRailName && !has_space) return absl::OkStatus();
+  return bad(uri, absl::StrCat("a rail's name has 1 to ", wire::kMaxRailName,
+                               " characters and no spaces"));
 }
 
 absl::StatusOr<tcp::DeviceOptions> parse_tcp(absl::string_view text, const RailUri& uri,
@@ -58,11 +69,7 @@ absl::StatusOr<tcp::DeviceOptions> parse_tcp(absl::string_view text, const RailU
   if (!options.address.named.empty() && options.address.family != AF_UNSPEC) {
     return bad(text, "give an address or a family, not both");
   }
-  if (options.rail.empty() || options.rail.size() > wire::kMaxRailName ||
-      options.rail.find_first_of(" \t\r\n") != std::string::npos) {
-    return bad(text, absl::StrCat("a rail's name has 1 to ", wire::kMaxRailName,
-                                  " characters and no spaces"));
-  }
+  if (absl::Status status = check_rail_name(text, options.rail); !status.ok()) return status;
   return options;
 }
 
@@ -79,15 +86,127 @@ Factory make_tcp(absl::string_view text, const RailUri& uri, const Cpus& cpus,
       });
 }
 
+#ifdef NEZHA_HAS_RDMA
+
+struct RdmaRail {
+  rdma::Wish wish;
+  std::string name;
+};
+
+absl::StatusOr<RdmaRail> parse_rdma(absl::string_view text, const RailUri& uri) {
+  const auto wish = rdma::Wish::parse(uri.interface);
+  if (!wish.ok()) return bad(text, wish.status().message());
+  RdmaRail rail{*wish, uri.interface};
+  for (const auto& [key, value] : uri.options) {
+    if (key == "rail") {
+      rail.name = value;
+    } else if (key == "gid") {
+      const auto gid = rdma::Wish::parse_gid(value);
+      if (!gid.ok()) return bad(text, gid.status().message());
+      rail.wish.gid = *gid;
+    } else if (key == "address") {
+      const auto named = net::Address::parse_host(value);
+      if (!named.ok()) return bad(text, named.status().message());
+      rail.wish.address = named->host();
+    } else if (key == "via" && !value.empty()) {
+      rail.wish.via = value;
+    } else {
+      return bad(text, absl::StrCat("'", key, "=", value,
+                                    "' is none of rdma's options: rail=NAME, gid=INDEX, "
+                                    "address=ADDRESS, via=INTERFACE"));
+    }
+  }
+  if (absl::Status status = check_rail_name(text, rail.name); !status.ok()) return status;
+  return rail;
+}
+
+Factory make_rdma(absl::string_view text, const RailUri& uri, const Cpus& /*cpus*/,
+                  const PortRange& /*ports*/) {
+  const auto parsed = parse_rdma(text, uri);
+  if (!parsed.ok()) return parsed.status();
+  return Endpoint::DeviceFactory(
+      [rail = *parsed](Progress&, Acceptor&, Rail) -> absl::StatusOr<std::unique_ptr<Device>> {
+        const auto machine = rdma::Machine::look(rdma::libibverbs());
+        if (!machine.ok()) return machine.status();
+        const auto choice = rdma::choose(rail.wish, *machine);
+        if (!choice.ok()) return choice.status();
+        return absl::UnimplementedError("nezha cannot open RDMA devices yet; name a tcp rail");
+      });
+}
+
+RailDevice describe(const rdma::Hca& hca, const rdma::Port& port, const rdma::Machine& machine) {
+  RailDevice device;
+  device.name = rdma::name_of(hca, port);
+  device.kind = "rdma";
+  device.mtu = port.mtu;
+  device.speed = static_cast<int>(port.speed * 8 / 1e6);
+  device.pci = hca.pci;
+  device.numa_node = hca.numa_node;
+  const auto choice = rdma::choose({.device = hca.name, .port = port.number}, machine);
+  if (!choice.ok()) {
+    device.reason = std::string(choice.status().message());
+    return device;
+  }
+  device.interface = choice->via;
+  device.address = choice->gid.address().host();
+  device.uri = absl::StrCat("rdma:", device.name);
+  device.reason = choice->why;
+  return device;
+}
+
+absl::StatusOr<std::vector<RailDevice>> list_rdma() {
+  const auto machine = rdma::Machine::look(rdma::libibverbs());
+  if (!machine.ok()) return machine.status();
+  std::vector<RailDevice> devices;
+  for (const rdma::Hca& hca : machine->hcas) {
+    for (const rdma::Port& port : hca.ports) devices.push_back(describe(hca, port, *machine));
+    if (!hca.ports.empty()) continue;
+    RailDevice& device = devices.emplace_back();
+    device.name = hca.name;
+    device.kind = "rdma";
+    device.reason = std::string(hca.error.message());
+  }
+  if (devices.empty()) return rdma::choose({}, *machine).status();
+  return devices;
+}
+
+#endif
+
 // Adding a kind of network: a folder under transport/, and a line here.
 struct Kind {
   absl::string_view name;
   Factory (*make)(absl::string_view text, const RailUri& uri, const Cpus& cpus,
                   const PortRange& ports);
+  // As devices_of. Null: the devices are named after network interfaces.
+  absl::StatusOr<std::vector<RailDevice>> (*list)() = nullptr;
 };
 constexpr Kind kKinds[] = {
     {"tcp", &make_tcp},
+#ifdef NEZHA_HAS_RDMA
+    {"rdma", &make_rdma, &list_rdma},
+#endif
 };
+
+const Kind* find_kind(absl::string_view name) {
+  const auto* found = std::find_if(std::begin(kKinds), std::end(kKinds),
+                                   [&](const Kind& kind) { return kind.name == name; });
+  return found == std::end(kKinds) ? nullptr : found;
+}
+
+// The devices that stand in the place of `uri`, which is KIND:auto.
+absl::StatusOr<std::vector<std::string>> expand(absl::string_view uri, absl::string_view kind,
+                                                DeviceLister list) {
+  const auto devices = list(kind);
+  if (!devices.ok()) return bad(uri, devices.status().message());
+  std::vector<std::string> uris;
+  std::vector<std::string> reasons;
+  for (const RailDevice& device : *devices) {
+    if (!device.uri.empty()) uris.push_back(device.uri);
+    reasons.push_back(absl::StrCat(device.name, ": ", device.reason));
+  }
+  if (!uris.empty()) return uris;
+  return bad(uri, absl::StrCat("no device can be used (", absl::StrJoin(reasons, "; "), ")"));
+}
 
 }  // namespace
 
@@ -152,14 +271,50 @@ absl::StatusOr<flare::FlareOptions> switch_rail(absl::string_view text) {
   return options;
 }
 
+absl::StatusOr<std::vector<RailDevice>> devices_of(absl::string_view kind) {
+  return find_kind(kind)->list();
+}
+
+bool has_list(absl::string_view kind) {
+  const Kind* known = find_kind(kind);
+  return known != nullptr && known->list != nullptr;
+}
+
+absl::StatusOr<std::vector<std::string>> expand_rails(const std::vector<std::string>& uris,
+                                                      DeviceLister list) {
+  std::vector<std::string> all;
+  for (const std::string& text : uris) {
+    const auto uri = RailUri::parse(text);
+    if (!uri.ok() || uri->interface != "auto" || !has_list(uri->kind)) {
+      all.push_back(text);  // device_factory says what is wrong with it
+      continue;
+    }
+    if (!uri->options.empty()) return bad(text, "auto takes no options; name the devices");
+    const auto found = expand(text, uri->kind, list);
+    if (!found.ok()) return found.status();
+    all.insert(all.end(), found->begin(), found->end());
+  }
+  return all;
+}
+
+std::vector<RailDevice> railDevices() {
+  std::vector<RailDevice> all;
+  for (const Kind& kind : kKinds) {
+    if (kind.list == nullptr) continue;
+    auto devices = kind.list();
+    if (absl::IsNotFound(devices.status())) continue;
+    if (!devices.ok()) throw IoError("nezha: " + std::string(devices.status().message()));
+    all.insert(all.end(), devices->begin(), devices->end());
+  }
+  return all;
+}
+
 Factory device_factory(absl::string_view text, const Cpus& cpus, const PortRange& ports) {
   const auto uri = RailUri::parse(text);
   if (!uri.ok()) return uri.status();
+  if (const Kind* kind = find_kind(uri->kind)) return kind->make(text, *uri, cpus, ports);
   std::vector<absl::string_view> known;
-  for (const Kind& kind : kKinds) {
-    if (kind.name == uri->kind) return kind.make(text, *uri, cpus, ports);
-    known.push_back(kind.name);
-  }
+  for (const Kind& kind : kKinds) known.push_back(kind.name);
   known.emplace_back("flare");
   return bad(text, absl::StrCat("'", uri->kind, "' is no kind of rail (there are: ",
                                 absl::StrJoin(known, ", "), ")"));

@@ -6,12 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/clock.h"
 #include "common/cpus.h"
 #include "common/port_range.h"
 #include "flare_offload/engine/flare_engine.h"
+#include "nezha/interfaces.h"
 #include "transport/endpoint.h"
 #include "transport/tcp/device.h"
 
@@ -31,6 +33,19 @@ struct RailUri {
 constexpr const char* kSwitchRail = "flare";  // its name among the rails
 bool is_switch_rail(absl::string_view text);
 absl::StatusOr<flare::FlareOptions> switch_rail(absl::string_view text);
+
+// Returns the devices of a kind that the machine has, usable or not. kNotFound: it has none, and
+// what to do.
+using DeviceLister =
+    absl::FunctionRef<absl::StatusOr<std::vector<RailDevice>>(absl::string_view kind)>;
+absl::StatusOr<std::vector<RailDevice>> devices_of(absl::string_view kind);
+// Whether devices of the kind can be listed. The others are named after network interfaces.
+bool has_list(absl::string_view kind);
+
+// The rails, with the devices that can be used in the place of each KIND:auto of a kind that has a
+// list. It is an error if one has none.
+absl::StatusOr<std::vector<std::string>> expand_rails(const std::vector<std::string>& uris,
+                                                      DeviceLister list = devices_of);
 
 // What opens the device that the URI `text` names. Unknown kinds and options are errors that name
 // the known ones. A device that names no cores gets a thread of its own on `cpus`, or, without

@@ -53,4 +53,33 @@ struct NetworkInterface {
 /// Thread-safe. Throws IoError if the kernel does not answer.
 NEZHA_EXPORT std::vector<NetworkInterface> networkInterfaces();
 
+/// A device that is no network interface and that can be a rail: a port of an RDMA adapter.
+struct RailDevice {
+  /// As a rail names it, such as mlx5_0, or mlx5_0:2 of an adapter with several ports.
+  std::string name;
+  /// The kind of rail that it can be: rdma.
+  std::string kind;
+  /// The network interface by which a rail on it makes connections; empty if there is none.
+  std::string interface;
+  /// Its own address, such as 10.0.0.1, that a rail on it takes; empty if it cannot be used.
+  std::string address;
+  /// Bytes; 0 if that is not known.
+  int mtu = 0;
+  /// Mbit/s, nominal; 0 if that is not known.
+  int speed = 0;
+  /// The address on the PCI bus; empty if it is not on one.
+  std::string pci;
+  /// -1 if that is not known.
+  int numa_node = -1;
+  /// For `ContextOptions::rails`; empty if it cannot be used.
+  std::string uri;
+  /// What a rail on it takes, and why, or why it cannot be used and what to do.
+  std::string reason;
+};
+
+/// All such devices of this machine. "auto" takes none of them, and "rdma:auto" takes those that
+/// can be used. Empty also where nezha was built without rails of these kinds. Throws IoError if
+/// the kernel cannot be asked. Thread-safe.
+NEZHA_EXPORT std::vector<RailDevice> railDevices();
+
 }  // namespace nezha

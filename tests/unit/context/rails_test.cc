@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 namespace nezha {
@@ -37,7 +38,7 @@ TEST(RailUri, OthersAreRefusedAndNamed) {
 }
 
 TEST(DeviceFactory, UnknownKindsAndOptionsNameTheKnownOnes) {
-  const auto kind = device_factory("rdma:mlx5_0");
+  const auto kind = device_factory("myrinet:mx0");
   EXPECT_TRUE(absl::IsInvalidArgument(kind.status()));
   EXPECT_NE(kind.status().message().find("tcp"), absl::string_view::npos);
   for (const std::string bad :
@@ -49,6 +50,81 @@ TEST(DeviceFactory, UnknownKindsAndOptionsNameTheKnownOnes) {
   EXPECT_NE(device_factory("tcp:lo?speed=1").status().message().find("family"),
             absl::string_view::npos);
 }
+
+struct NoAcceptor final : Acceptor {
+  wire::Welcome on_hello(Rail, const wire::Hello&) override { return {}; }
+  void on_accepted(Rail, const wire::Hello&, std::unique_ptr<Link>) override {}
+  void on_carrier(Rail, bool, absl::string_view) override {}
+};
+
+#ifdef NEZHA_HAS_RDMA
+
+TEST(DeviceFactory, OptionsOfRdmaAreChecked) {
+  for (const std::string good : {"rdma:mlx5_0", "rdma:mlx5_0:2", "rdma:rxe0?gid=1&rail=a",
+                                 "rdma:rxe0?address=10.0.0.1", "rdma:rxe0?via=eth0"}) {
+    EXPECT_TRUE(device_factory(good).ok()) << good;
+  }
+  for (const std::string bad :
+       {"rdma:mlx5_0:0", "rdma:mlx5_0:x", "rdma:rxe0?gid=-1", "rdma:rxe0?gid",
+        "rdma:rxe0?via=", "rdma:rxe0?address=eth0", "rdma:rxe0?rail=a b", "rdma:rxe0?speed=1"}) {
+    const auto refused = device_factory(bad);
+    EXPECT_TRUE(absl::IsInvalidArgument(refused.status())) << bad;
+    EXPECT_TRUE(absl::StrContains(refused.status().message(), bad)) << refused.status();
+  }
+  EXPECT_TRUE(absl::StrContains(device_factory("rdma:rxe0?speed=1").status().message(), "gid="));
+}
+
+TEST(DeviceFactory, AnRdmaDeviceThatIsNotThereIsAnError) {
+  const auto progress = *Progress::create();
+  NoAcceptor acceptor;
+  Progress::Guard guard(*progress);
+  const auto absent = (*device_factory("rdma:no-such-hca"))(*progress, acceptor, 0);
+  EXPECT_TRUE(absl::IsNotFound(absent.status())) << absent.status();
+}
+
+TEST(ExpandRails, PutsTheDevicesOfAKindInThePlaceOfAuto) {
+  std::vector<RailDevice> devices(3);
+  devices[0].uri = "rdma:a";
+  devices[1].name = "b";
+  devices[1].reason = "it is broken";
+  devices[2].uri = "rdma:c:2";
+  const auto list = [&](absl::string_view) -> absl::StatusOr<std::vector<RailDevice>> {
+    return devices;
+  };
+  const auto rails = expand_rails({"tcp:lo", "rdma:auto", "tcp:auto", "rdma:x", "nonsense"}, list);
+  ASSERT_TRUE(rails.ok()) << rails.status();
+  EXPECT_EQ(*rails, (std::vector<std::string>{"tcp:lo", "rdma:a", "rdma:c:2", "tcp:auto", "rdma:x",
+                                              "nonsense"}));
+  const auto options = expand_rails({"rdma:auto?gid=1"}, list);
+  EXPECT_TRUE(absl::IsInvalidArgument(options.status())) << options.status();
+  devices = {devices[1]};
+  const auto broken = expand_rails({"rdma:auto"}, list);
+  EXPECT_TRUE(absl::IsInvalidArgument(broken.status()));
+  EXPECT_TRUE(absl::StrContains(broken.status().message(), "b: it is broken")) << broken.status();
+}
+
+TEST(ExpandRails, SaysWhyThereIsNoDevice) {
+  const auto none = [](absl::string_view kind) -> absl::StatusOr<std::vector<RailDevice>> {
+    return absl::NotFoundError(absl::StrCat("none of ", kind));
+  };
+  const auto rails = expand_rails({"rdma:auto"}, none);
+  EXPECT_TRUE(absl::IsInvalidArgument(rails.status()));
+  EXPECT_TRUE(absl::StrContains(rails.status().message(), "rail 'rdma:auto': none of rdma"));
+}
+
+// Whatever devices this machine has, if any.
+TEST(RailDevices, EachHasANameAndAReason) {
+  for (const RailDevice& device : railDevices()) {
+    EXPECT_FALSE(device.name.empty());
+    EXPECT_FALSE(device.reason.empty()) << device.name;
+    EXPECT_TRUE(has_list(device.kind)) << device.kind;
+    if (!device.uri.empty()) {
+      EXPECT_TRUE(device_factory(device.uri).ok()) << device.uri;
+    }
+  }
+}
+
+#endif
 
 TEST(SwitchRail, HasOptions) {
   const std::string rail = "flare:eth2@10.2.0.254:7100";
@@ -79,12 +155,6 @@ TEST(SwitchRail, UnknownOptionsNameTheKnownOnes) {
     EXPECT_NE(why.find(known), std::string::npos) << why;
   }
 }
-
-struct NoAcceptor final : Acceptor {
-  wire::Welcome on_hello(Rail, const wire::Hello&) override { return {}; }
-  void on_accepted(Rail, const wire::Hello&, std::unique_ptr<Link>) override {}
-  void on_carrier(Rail, bool, absl::string_view) override {}
-};
 
 TEST(DeviceFactory, OpensTheDeviceOnItsInterface) {
   const auto progress = *Progress::create();
