@@ -28,8 +28,8 @@ void Buffer::reset() {
 }
 
 BufferPool::~BufferPool() {
-  for (auto& blocks : idle_) {
-    for (std::byte* block : blocks) ::operator delete(block, kAlignment);
+  for (size_t log = 0; log < idle_.size(); ++log) {
+    for (std::byte* block : idle_[log]) free(block, size_t{1} << log);
   }
 }
 
@@ -52,7 +52,9 @@ Buffer BufferPool::take(size_t size) {
     bytes_in_use_ -= bytes;
     throw OutOfMemory(bytes);
   }
-  return {this, static_cast<std::byte*>(block), size};
+  auto* data = static_cast<std::byte*>(block);
+  if (listener_.came != nullptr) listener_.came(data, bytes);
+  return {this, data, size};
 }
 
 void BufferPool::give_back(std::byte* data, size_t size) noexcept {
@@ -68,7 +70,12 @@ void BufferPool::give_back(std::byte* data, size_t size) noexcept {
   } catch (const std::bad_alloc&) {
     // There is no memory to keep it.
   }
-  ::operator delete(data, kAlignment);
+  free(data, bytes);
+}
+
+void BufferPool::free(std::byte* block, size_t bytes) noexcept {
+  if (listener_.goes != nullptr) listener_.goes(block, bytes);
+  ::operator delete(block, kAlignment);
 }
 
 size_t BufferPool::bytes_in_use() const {

@@ -42,7 +42,15 @@ class Buffer {
 // Thread-safe.
 class BufferPool {
  public:
+  // Who is told of the memory that the pool has of the allocator, in use or idle: after it came,
+  // and before it goes. Called by any thread, without the pool's lock.
+  struct Listener {
+    void (*came)(const std::byte* block, size_t bytes) noexcept = nullptr;  // null: nobody
+    void (*goes)(const std::byte* block, size_t bytes) noexcept = nullptr;
+  };
+
   BufferPool() = default;
+  explicit BufferPool(Listener listener) : listener_(listener) {}
   ~BufferPool();
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
@@ -59,7 +67,9 @@ class BufferPool {
   static constexpr size_t kMaxIdleBytes = size_t{64} << 20;
 
   void give_back(std::byte* data, size_t size) noexcept;
+  void free(std::byte* block, size_t bytes) noexcept;
 
+  const Listener listener_;
   mutable std::mutex mutex_;
   std::array<std::vector<std::byte*>, 64> idle_;  // by log2 of the size
   size_t idle_bytes_ = 0;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/out_of_memory.h"
+#include "context/blocks.h"
 #include "context/lost_ranks.h"
 #include "context/raise.h"
 #include "context/repair.h"
@@ -54,6 +55,7 @@ void RunningOperation::start(const Group& group, Assignment assignment) {
   scratch_ = std::move(assignment.scratch);
   gate_ = assignment.gate;
   started_at_ = now();
+  hold_memory(group.rank);
   parts_.reserve(assignment.slices.size() + 1);
   for (const auto& [slice, engine, schedule] : assignment.slices) {
     Part& part = parts_.emplace_back();
@@ -68,6 +70,19 @@ void RunningOperation::start(const Group& group, Assignment assignment) {
   if (!start_gate(group)) return;
   started_ = true;
   finish_if_done();
+}
+
+void RunningOperation::hold_memory(int rank) {
+  const Operation& op = request_.operation;
+  if (request_.exchange != nullptr) {
+    const Exchange::Terms& terms = request_.exchange->terms();
+    input_ = Hold(terms.input, terms.bytes);
+    output_ = Hold(terms.output, terms.bytes);
+    return;
+  }
+  const bool has_blocks = op.blocks != nullptr;
+  input_ = Hold(op.input, has_blocks ? input_bytes(op, rank) : op.bytes());
+  output_ = Hold(op.output, has_blocks ? output_bytes(op, rank) : op.bytes());
 }
 
 // False: the operation has failed.
@@ -235,6 +250,8 @@ void RunningOperation::fail(const absl::Status& why) {
 void RunningOperation::finish() {
   slow_.cancel();
   deadline_.cancel();
+  input_.release();
+  output_.release();
   progress_.finish(waiter_);
   try {
     // Not from inside of a task.

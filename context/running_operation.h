@@ -19,6 +19,7 @@
 #include "context/setup.h"
 #include "control/recovery.h"
 #include "transport/endpoint.h"
+#include "transport/held_memory.h"
 
 namespace nezha {
 
@@ -133,6 +134,7 @@ class RunningOperation final : public TaskOwner,
   // them.
   static constexpr uint8_t kGateLane = 255;
 
+  void hold_memory(int rank);
   bool start_task(const Group& group, const EnginePlan& plan, Part& part);
   bool start_gate(const Group& group);
   // By which a part goes that is none of a repair.
@@ -156,6 +158,7 @@ class RunningOperation final : public TaskOwner,
   std::weak_ptr<Endpoint> endpoint_;  // the context's; without a context it is over
   std::string rank_of_;               // "rank 1 of 4"
   Request request_;
+  Hold input_, output_;  // the caller's, while tasks use them
   std::string waits_for_;
   std::vector<int> awaited_ranks_;
   std::vector<Part> parts_;

@@ -7,8 +7,24 @@
 #include "common/host.h"
 #include "common/log.h"
 #include "common/out_of_memory.h"
+#include "transport/held_memory.h"
 
 namespace nezha {
+namespace {
+
+// The pool's blocks are held until they go back to the allocator.
+BufferPool::Listener holder() {
+  return {.came =
+              [](const std::byte* block, size_t bytes) noexcept {
+                HeldMemory::of_process().hold({block, bytes});
+              },
+          .goes =
+              [](const std::byte* block, size_t bytes) noexcept {
+                HeldMemory::of_process().release({block, bytes});
+              }};
+}
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<Endpoint>> Endpoint::create() {
   auto progress = Progress::create();
@@ -16,7 +32,8 @@ absl::StatusOr<std::shared_ptr<Endpoint>> Endpoint::create() {
   return std::shared_ptr<Endpoint>(new Endpoint(*std::move(progress)));
 }
 
-Endpoint::Endpoint(std::unique_ptr<Progress> progress) : progress_(std::move(progress)) {
+Endpoint::Endpoint(std::unique_ptr<Progress> progress)
+    : pool_(holder()), progress_(std::move(progress)) {
   keep_reserve();
   log();  // made now, while there is memory
   Progress::Guard guard(*progress_);

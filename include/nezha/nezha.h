@@ -18,6 +18,7 @@
 #include "nezha/redis_store.h"
 #include "nezha/reduce.h"
 #include "nezha/reduce_scatter.h"
+#include "nezha/registered_memory.h"
 #include "nezha/scatter.h"
 #include "nezha/send_recv.h"
 #include "nezha/types.h"

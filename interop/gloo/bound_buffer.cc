@@ -16,6 +16,7 @@ using ::gloo::MakeString;
 BoundBuffer::BoundBuffer(End end, std::shared_ptr<Member> member, int rank, int slot, void* memory,
                          size_t bytes, std::function<std::chrono::milliseconds()> timeout)
     : ::gloo::transport::Buffer(slot, memory, bytes),
+      hold_(memory, bytes),
       end_(end),
       member_(std::move(member)),
       rank_(rank),

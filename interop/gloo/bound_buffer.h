@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "interop/gloo/member.h"
+#include "transport/held_memory.h"
 
 namespace nezha::interop {
 
@@ -30,6 +31,7 @@ class BoundBuffer final : public ::gloo::transport::Buffer {
  private:
   void wait(End end);
 
+  const Hold hold_;
   const End end_;
   const std::shared_ptr<Member> member_;
   const int rank_;

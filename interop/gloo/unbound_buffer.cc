@@ -15,6 +15,7 @@ using ::gloo::MakeString;
 UnboundBuffer::UnboundBuffer(std::shared_ptr<::gloo::transport::Context> context,
                              std::shared_ptr<Member> member, void* memory, size_t bytes)
     : ::gloo::transport::UnboundBuffer(memory, bytes),
+      hold_(memory, bytes),
       context_(std::move(context)),
       member_(std::move(member)),
       sends_(member_->completions("send")),

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "interop/gloo/member.h"
+#include "transport/held_memory.h"
 
 namespace nezha::interop {
 
@@ -35,6 +36,7 @@ class UnboundBuffer final : public ::gloo::transport::UnboundBuffer {
   size_t checked_length(size_t offset, size_t bytes) const;
   std::byte* at(size_t offset) const { return static_cast<std::byte*>(ptr) + offset; }
 
+  const Hold hold_;
   const std::shared_ptr<::gloo::transport::Context> context_;
   const std::shared_ptr<Member> member_;
   std::unique_ptr<Completions> sends_, receives_;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -53,6 +54,38 @@ TEST(BufferPool, BuffersMove) {
   three.reset();
   three.reset();
   EXPECT_EQ(pool.bytes_in_use(), 0u);
+}
+
+// By address, with the sizes.
+std::map<const std::byte*, size_t>& blocks() {
+  static auto& all = *new std::map<const std::byte*, size_t>;
+  return all;
+}
+
+TEST(BufferPool, TellsOfWhatItHasOfTheAllocator) {
+  const BufferPool::Listener listener{
+      .came = [](const std::byte* block, size_t bytes) noexcept { blocks()[block] = bytes; },
+      .goes =
+          [](const std::byte* block, size_t bytes) noexcept {
+            EXPECT_EQ(blocks()[block], bytes);
+            EXPECT_EQ(*block, std::byte{7}) << "it is not gone yet";
+            blocks().erase(block);
+          }};
+  {
+    BufferPool pool(listener);
+    Buffer small = pool.take(1000);
+    EXPECT_EQ(blocks()[small.data()], 1024u);
+    small.reset();
+    EXPECT_EQ(blocks().size(), 1u) << "the pool keeps it";
+    small = pool.take(1000);
+    Buffer large = pool.take(65 << 20);
+    *small.data() = *large.data() = std::byte{7};
+    EXPECT_EQ(blocks()[large.data()], size_t{128} << 20);
+    EXPECT_EQ(blocks().size(), 2u);
+    large.reset();
+    EXPECT_EQ(blocks().size(), 1u) << "it is too large to be kept";
+  }
+  EXPECT_TRUE(blocks().empty());
 }
 
 TEST(BufferPool, LiveBuffersDoNotOverlapInManyThreads) {

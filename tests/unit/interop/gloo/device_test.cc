@@ -18,6 +18,7 @@
 #include "nezha/allreduce.h"
 #include "nezha/errors.h"
 #include "nezha/gloo.h"
+#include "tests/unit/transport/recording_holder.h"
 
 namespace nezha {
 namespace {
@@ -71,6 +72,24 @@ class DeviceTest : public ::testing::Test {
     return word;
   }
 };
+
+TEST_F(DeviceTest, ABuffersMemoryIsHeldAsLongAsTheBufferLives) {
+  testing::RecordingHolder holder;
+  run(2, [&](std::shared_ptr<GlooContext>& context) {
+    std::vector<char> memory(100'000);
+    const auto is_held = [&] { return holder.has(memory.data(), memory.size()); };
+    auto buffer = context->createUnboundBuffer(memory.data(), memory.size());
+    EXPECT_TRUE(is_held());
+    buffer.reset();
+    EXPECT_FALSE(is_held());
+    const auto& pair = context->getPair(1 - context->rank);
+    auto bound = context->rank == 0 ? pair->createSendBuffer(3, memory.data(), memory.size())
+                                    : pair->createRecvBuffer(3, memory.data(), memory.size());
+    EXPECT_TRUE(is_held());
+    bound.reset();
+    EXPECT_FALSE(is_held());
+  });
+}
 
 TEST_F(DeviceTest, NezhasOwnContextIsBesideGloos) {
   run(3, [](std::shared_ptr<GlooContext>& context) {
