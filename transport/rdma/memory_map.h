@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory that is registered with one device, by range.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "transport/held_memory.h"
+#include "transport/rdma/verbs.h"
+
+namespace nezha::rdma {
+
+// How much memory may be registered with a device.
+struct PinnedLimit {
+  uint64_t bytes = UINT64_MAX;
+  bool is_named = false;  // by NEZHA_RDMA_PINNED; else by the process's limit of locked memory
+
+  static PinnedLimit of_process();
+};
+
+// What a work request names memory by.
+struct Region {
+  uint32_t lkey = 0;
+  uint32_t rkey = 0;
+};
+
+// Somebody holds a range of memory as long as the range stays mapped as it is. Ranges may be equal,
+// nested, or overlap. A range is registered in pieces, each when the first segment falls into it,
+// and with nothing beside the range: the memory there may come and go. When the last holder of the
+// range has released it, its pieces are deregistered. A piece stays until then also if it serves
+// segments of a second range that overlaps: such a piece is deregistered when the second range is
+// released. So no registration that is found outlives its memory, and none ends under a transfer
+// that whoever holds the memory waits for.
+//
+// Thread-safe: memory comes and goes on any thread.
+class MemoryMap final : public HeldMemory::Listener {
+ public:
+  static constexpr size_t kLongestSegment = size_t{1} << 20;
+  static constexpr size_t kLongestPiece = size_t{16} << 20;
+
+  // `device`: its name, for the log.
+  MemoryMap(const Verbs& verbs, ibv_pd* domain, std::string device,
+            PinnedLimit limit = PinnedLimit::of_process());
+  ~MemoryMap();  // deregisters all
+  MemoryMap(const MemoryMap&) = delete;
+  MemoryMap& operator=(const MemoryMap&) = delete;
+
+  void hold(const std::byte* begin, size_t bytes) override;
+  // Takes back one `hold` of the same range, which must be released before the memory goes. A range
+  // that nobody holds is left alone.
+  void release(const std::byte* begin, size_t bytes) noexcept override;
+
+  // The keys of a segment of at most kLongestSegment bytes. Nothing: nobody holds all of it, or it
+  // cannot be registered.
+  std::optional<Region> find(const std::byte* begin, size_t bytes);
+
+ private:
+  using Address = uintptr_t;
+  struct Piece {
+    ibv_mr* region = nullptr;  // null: the memory cannot be registered
+    uint64_t bytes = 0;        // that it pins
+  };
+  struct Range {
+    Address begin = 0;
+    Address end = 0;
+    uint64_t age = 0;  // the smaller the older
+    size_t holders = 0;
+    std::map<size_t, Piece> pieces;  // by number
+  };
+  // A piece of a range that is released, and the ranges that it may serve.
+  struct Remnant {
+    Piece piece;
+    std::vector<const Range*> served;
+  };
+  // The ranges that cover the addresses from a bound to the next bound, the oldest first.
+  using Cover = std::vector<Range*>;
+  using Covers = std::map<Address, Cover>;
+
+  Covers::iterator split(Address at);
+  void join(Covers::iterator it);
+  void cover(Range& range);
+  void uncover(const Range& range) noexcept;
+  std::vector<const Range*> younger_than(const Range& range, Address begin, Address end) const;
+  void give_up(Range& range) noexcept;
+  void forget(const Range& range) noexcept;
+  const Piece* make_piece(Range& range, size_t number);
+  ibv_mr* register_piece(Address begin, size_t bytes);
+  void deregister(const Piece& piece) noexcept;
+  void warn(size_t bytes);
+
+  const Verbs& verbs_;
+  ibv_pd* const domain_;
+  const std::string device_;
+  const PinnedLimit limit_;
+
+  std::mutex mutex_;
+  std::map<std::pair<Address, Address>, std::unique_ptr<Range>> ranges_;  // by begin and end
+  Covers
+      covers_;  // by bound; what lies before the first has no cover, nor has what follows the last
+  std::vector<Remnant> remnants_;
+  uint64_t next_age_ = 0;
+  uint64_t pinned_ = 0;      // bytes, of whole pages
+  bool is_refused_ = false;  // the kernel allows no more, until something is deregistered
+  bool has_warned_ = false;
+};
+
+}  // namespace nezha::rdma
