@@ -161,11 +161,6 @@ void Channel::settle(OutMessage& message) {
   scheduler_.pump();
 }
 
-void Channel::let_go(OutMessage& message) {
-  outbox_.let_go(message);
-  scheduler_.pump();
-}
-
 // Its caller gives up memory, which may not be had in part: neither this nor cancel() fails.
 void Channel::abandon(OutMessage& message) noexcept {
   try {
@@ -232,9 +227,6 @@ void Channel::ack_soon(Port& port) {
 
 absl::StatusOr<std::byte*> Channel::on_segment(Link& link, const wire::FrameHeader& frame,
                                                const wire::DataHeader& data) {
-  Port& by = port(link.rail());
-  by.ack_when_landed = (frame.flags & wire::kFlagAckNow) != 0;
-  by.landing = frame.length;
   try {
     absl::StatusOr<std::byte*> place = inbox_.arrive(link.rail(), frame, data);
     trace_step("segment {:x} {} {} {} {}", link.id(), data.number, data.offset, frame.length,
@@ -249,8 +241,9 @@ absl::StatusOr<std::byte*> Channel::on_segment(Link& link, const wire::FrameHead
 
 void Channel::on_landed(Link& link) {
   trace_step("landed {:x}", link.id());
-  if (port(link.rail()).ack_when_landed) ack_soon(port(link.rail()));
-  note_passed(link.rail(), port(link.rail()).landing, Outage::Way::kFrom);
+  const Inbox::Landing landing = inbox_.next_to_land(link.rail());
+  if (landing.is_ack_due) ack_soon(port(link.rail()));
+  note_passed(link.rail(), landing.length, Outage::Way::kFrom);
   inbox_.landed(link.rail());
 }
 
@@ -336,11 +329,11 @@ void Channel::send_grant(uint64_t number, Rail rail) {
     link->send(wire::FrameType::kGrant, wire::encode_number(number));
 }
 
-void Channel::drop_incoming(Rail rail) {
+void Channel::drop_incoming(Rail rail, size_t nth) {
   Link* link = port(rail).link.get();
   if (link == nullptr) return;
-  link->drop_incoming();
-  trace_step("dropped {:x}", link->id());
+  link->drop_incoming(nth);
+  trace_step("dropped {:x} {}", link->id(), nth);
 }
 
 // By every link, as goodbyes go: who reads one by any of them has read this before.
@@ -513,7 +506,7 @@ void Channel::link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32
   trace_step("up {:x} {} {} {}", id, rail, fmt::ptr(&inbox_), fmt::ptr(&outbox_));
   to.link = std::move(link);
   to.link->start(this, rail, id);
-  scheduler_.link_up(rail, to.link.get(), device->counters().rate);
+  scheduler_.link_up(rail, to.link.get(), device->counters().rate, device->traits());
   scheduler_.set_trust(rail, to.retry.trust(now()));
   inbox_.grant_again();
   repeat_news();

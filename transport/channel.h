@@ -82,7 +82,6 @@ class Channel final : LinkOwner, InboxOwner {
   void push(OutMessage& message, uint64_t offset, const std::byte* data, size_t length,
             Rail rail = kAnyRail);
   void settle(OutMessage& message);
-  void let_go(OutMessage& message);
   void abandon(OutMessage& message) noexcept;
   Inbox::Ticket* post(const wire::MessageInfo& info, Receiver* receiver, bool asks = false);
   std::optional<Nanos> waiting_since(uint64_t context, uint64_t tag) const {
@@ -179,9 +178,7 @@ class Channel final : LinkOwner, InboxOwner {
     bool has_been_up = false;
     Refusals refusals;
     Outage outage;
-    Nanos still_since = 0;         // the link that was there before; 0: it did not stand still
-    bool ack_when_landed = false;  // the segment at hand
-    uint32_t landing = 0;          // its bytes
+    Nanos still_since = 0;  // the link that was there before; 0: it did not stand still
     bool ack_due = false;
     bool is_bursting = false;  // the peer does not have all of a burst; see RateTrial
     Nanos burst_at = 0;
@@ -204,7 +201,7 @@ class Channel final : LinkOwner, InboxOwner {
   uint64_t credit() const override { return inbox_.credit(); }
   // InboxOwner
   void send_grant(uint64_t number, Rail rail) override;
-  void drop_incoming(Rail rail) override;
+  void drop_incoming(Rail rail, size_t nth) override;
 
   Port& port(Rail rail) { return ports_[static_cast<size_t>(rail)]; }
   const Port& port(Rail rail) const { return ports_[static_cast<size_t>(rail)]; }

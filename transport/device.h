@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -42,6 +43,14 @@ struct RailCounters {
   double rate = 0;  // bytes per second, of the link that learned last; 0: unknown
 };
 
+// What a kind of network is like, for what the library would have to guess otherwise.
+struct DeviceTraits {
+  // Bytes of the segments that a long message is cut into, at least, and 1 MiB at most: shorter
+  // ones cost this kind of link much of its rate. 0: by the link's rate alone.
+  size_t least_segment = 0;
+  double nominal_rate = 0;  // bytes per second; 0: not known
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -70,6 +79,7 @@ class Device {
   virtual std::string address() const = 0;
   // Whether the device can carry anything now, as far as the kernel knows.
   virtual bool carrier() const = 0;
+  virtual DeviceTraits traits() const { return {}; }
 
   // The rail's name, the same on all ranks.
   const std::string& name() const { return name_; }

@@ -164,7 +164,7 @@ void FramedLink::fence() const {
   while (receiving_.load(std::memory_order_acquire)) sched_yield();
 }
 
-void FramedLink::drop_incoming() {
+void FramedLink::drop_incoming(size_t /*nth*/) {  // there is one at most
   fence();
   destination_ = nullptr;
 }

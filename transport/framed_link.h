@@ -27,10 +27,11 @@ class FramedLink final : public Link, EventHandler {
 
   void start(LinkOwner* owner, Rail rail, uint64_t id) override;
   void submit(OutSegment& segment) override;
+  void withdraw(OutSegment& /*segment*/) override {}  // its data is looked up as it is written
   void send(wire::FrameType type, absl::string_view body) override;
   void flush_ack() override;
   void answer() override;
-  void drop_incoming() override;
+  void drop_incoming(size_t nth) override;
   const std::deque<OutSegment*>& unacked() const override { return unacked_; }
   uint64_t undelivered() const override;
   Health health() const override;

@@ -111,20 +111,49 @@ void Inbox::fail(Ticket* ticket, const absl::Status& why) {
 
 absl::StatusOr<std::byte*> Inbox::arrive(Rail rail, const wire::FrameHeader& frame,
                                          const wire::DataHeader& data) {
-  end_reading(rail);
+  Incoming& incoming = incoming_.emplace_back();
+  absl::Cleanup undo = [this] { incoming_.pop_back(); };
+  incoming.rail = rail;
+  incoming.length = frame.length;
+  incoming.is_ack_due = (frame.flags & wire::kFlagAckNow) != 0;
+  absl::StatusOr<std::byte*> place = begin(incoming, frame, data);
+  if (place.ok()) std::move(undo).Cancel();
+  return place;
+}
+
+// Where it goes. It goes nowhere as long as `incoming` has no message.
+absl::StatusOr<std::byte*> Inbox::begin(Incoming& incoming, const wire::FrameHeader& frame,
+                                        const wire::DataHeader& data) {
   if (completed_.contains(data.number)) {  // came twice
     // The grant may have been lost with a link, and a sender may wait for nothing but that.
-    if ((frame.flags & wire::kFlagWantGrant) != 0) owner_.send_grant(data.number, rail);
+    if ((frame.flags & wire::kFlagWantGrant) != 0) owner_.send_grant(data.number, incoming.rail);
     return nullptr;
   }
   absl::StatusOr<Message*> found = find_or_add(data);
   if (!found.ok()) return found.status();
   Message& message = **found;
-  // Another link may be in the middle of the same segment. The sender has given up the link of the
-  // lower attempt: it may break off, and what is left of it must not be written any more.
-  for (RailMask left = reading_; left != 0; left &= left - 1) {
-    const Rail other = std::countr_zero(left);
-    const Incoming& reading = incoming_[static_cast<size_t>(other)];
+  const absl::StatusOr<bool> is_wanted = replaces_others(message, frame, data);
+  if (!is_wanted.ok()) return is_wanted.status();
+  if (!*is_wanted) return nullptr;
+  if (absl::Status status = check(message, frame, data); !status.ok()) return status;
+  const uint64_t end = data.offset + frame.length;
+  if (message.got.contains(data.offset, end) && frame.length > 0) return nullptr;  // came twice
+  message.wants_grant |= (frame.flags & wire::kFlagWantGrant) != 0;
+  incoming.message = &message;
+  incoming.offset = data.offset;
+  incoming.attempt = data.attempt;
+  incoming.charged = (frame.flags & wire::kFlagCharged) != 0;
+  incoming.abandons = frame.length == 0 && (frame.flags & wire::kFlagAbandoned) != 0;
+  if (frame.length == 0) return nullptr;
+  return place(message, incoming);
+}
+
+// A link may be in the middle of the same segment. The sender has given up the link of the lower
+// attempt: it may break off, and what is left of it must not be written any more. False: what comes
+// is the lower attempt itself.
+absl::StatusOr<bool> Inbox::replaces_others(const Message& message, const wire::FrameHeader& frame,
+                                            const wire::DataHeader& data) {
+  for (Incoming& reading : incoming_) {
     if (reading.message != &message || frame.length == 0 || reading.length == 0 ||
         reading.offset >= data.offset + frame.length ||
         data.offset >= reading.offset + reading.length) {
@@ -134,24 +163,11 @@ absl::StatusOr<std::byte*> Inbox::arrive(Rail rail, const wire::FrameHeader& fra
       return absl::InvalidArgumentError(absl::StrCat("a segment of message ", data.number,
                                                      " that overlaps another that is coming"));
     }
-    if (reading.attempt >= data.attempt) return nullptr;
-    owner_.drop_incoming(other);
-    link_gone(other);
+    if (reading.attempt >= data.attempt) return false;
+    drop(reading);
+    forget(reading);
   }
-  if (absl::Status status = check(message, frame, data); !status.ok()) return status;
-  const uint64_t end = data.offset + frame.length;
-  if (message.got.contains(data.offset, end) && frame.length > 0) return nullptr;  // came twice
-  message.wants_grant |= (frame.flags & wire::kFlagWantGrant) != 0;
-  Incoming& incoming = incoming_[static_cast<size_t>(rail)];
-  reading_ |= rail_bit(rail);
-  incoming.message = &message;
-  incoming.offset = data.offset;
-  incoming.length = frame.length;
-  incoming.attempt = data.attempt;
-  incoming.charged = (frame.flags & wire::kFlagCharged) != 0;
-  incoming.abandons = frame.length == 0 && (frame.flags & wire::kFlagAbandoned) != 0;
-  if (frame.length == 0) return nullptr;
-  return place(message, rail);
+  return true;
 }
 
 absl::StatusOr<Inbox::Message*> Inbox::find_or_add(const wire::DataHeader& data) {
@@ -211,17 +227,29 @@ absl::Status Inbox::check(const Message& message, const wire::FrameHeader& frame
   return absl::OkStatus();
 }
 
-// What a link has read, or was reading; it reads nothing now.
-Inbox::Incoming Inbox::end_reading(Rail rail) {
-  if ((reading_ & rail_bit(rail)) == 0) return {};
-  reading_ &= ~rail_bit(rail);
-  return std::exchange(incoming_[static_cast<size_t>(rail)], Incoming());
+// Its link writes nothing of it any more.
+void Inbox::drop(const Incoming& incoming) {
+  const auto is_older = [&](const Incoming& each) {
+    return &each < &incoming && each.rail == incoming.rail;
+  };
+  const auto nth = std::count_if(incoming_.begin(), incoming_.end(), is_older);
+  owner_.drop_incoming(incoming.rail, static_cast<size_t>(nth));
 }
 
-absl::StatusOr<std::byte*> Inbox::place(Message& message, Rail rail) {
-  Incoming& incoming = incoming_[static_cast<size_t>(rail)];
+// It goes nowhere from here on, and will come again.
+void Inbox::forget(Incoming& incoming) {
+  Message* message = std::exchange(incoming.message, nullptr);
+  if (message == nullptr) return;
+  if (incoming.held) held_bytes_ -= wire::charge(incoming.length);
+  incoming.held.reset();
+  if (incoming.memory != nullptr && message->ticket != nullptr) {
+    message->placed.push_back({incoming.offset, incoming.length, incoming.memory});
+  }
+}
+
+absl::StatusOr<std::byte*> Inbox::place(Message& message, Incoming& incoming) {
   if (message.discard) return nullptr;
-  if (message.ticket == nullptr) return hold(rail);
+  if (message.ticket == nullptr) return hold(incoming);
   const auto again = std::find_if(
       message.placed.begin(), message.placed.end(),
       [&](const Placed& p) { return p.offset == incoming.offset && p.length == incoming.length; });
@@ -238,11 +266,9 @@ absl::StatusOr<std::byte*> Inbox::place(Message& message, Rail rail) {
     }
   }
   if (incoming.memory == nullptr) {
-    const absl::Status why = absl::InvalidArgumentError(
-        absl::StrCat("a segment [", incoming.offset, ", +", incoming.length, ") of message ",
-                     message.number, " that no correct peer sends"));
-    end_reading(rail);
-    return why;
+    return absl::InvalidArgumentError(absl::StrCat("a segment [", incoming.offset, ", +",
+                                                   incoming.length, ") of message ", message.number,
+                                                   " that no correct peer sends"));
   }
   trace_step("placed {} {} {} {}", fmt::ptr(this), message.number, incoming.offset,
              incoming.length);
@@ -250,20 +276,23 @@ absl::StatusOr<std::byte*> Inbox::place(Message& message, Rail rail) {
 }
 
 // Nobody has asked for the segment yet.
-std::byte* Inbox::hold(Rail rail) {
-  Incoming& incoming = incoming_[static_cast<size_t>(rail)];
-  try {
-    incoming.held = pool_.take(incoming.length);
-  } catch (...) {
-    end_reading(rail);
-    throw;
-  }
+std::byte* Inbox::hold(Incoming& incoming) {
+  incoming.held = pool_.take(incoming.length);
   held_bytes_ += wire::charge(incoming.length);
   return incoming.held.data();
 }
 
+Inbox::Landing Inbox::next_to_land(Rail rail) const {
+  const auto next = std::find_if(incoming_.begin(), incoming_.end(),
+                                 [rail](const Incoming& each) { return each.rail == rail; });
+  return {next->length, next->is_ack_due};
+}
+
 void Inbox::landed(Rail rail) {
-  Incoming incoming = end_reading(rail);
+  const auto next = std::find_if(incoming_.begin(), incoming_.end(),
+                                 [rail](const Incoming& each) { return each.rail == rail; });
+  Incoming incoming = std::move(*next);
+  incoming_.erase(next);
   if (incoming.message == nullptr) return;  // came twice
   Message& message = *incoming.message;
   const uint64_t number = message.number;
@@ -294,12 +323,11 @@ void Inbox::landed(Rail rail) {
 }
 
 void Inbox::link_gone(Rail rail) {
-  const Incoming incoming = end_reading(rail);
-  if (incoming.message == nullptr) return;
-  if (incoming.held) held_bytes_ -= wire::charge(incoming.length);
-  if (incoming.memory != nullptr && incoming.message->ticket != nullptr) {
-    incoming.message->placed.push_back({incoming.offset, incoming.length, incoming.memory});
+  const auto is_its = [rail](const Incoming& each) { return each.rail == rail; };
+  for (Incoming& incoming : incoming_) {
+    if (is_its(incoming)) forget(incoming);
   }
+  incoming_.erase(std::remove_if(incoming_.begin(), incoming_.end(), is_its), incoming_.end());
 }
 
 // ---- Matching ----------------------------------------------------------------------------------
@@ -421,12 +449,11 @@ bool Inbox::finish_if_complete(uint64_t number) {
   }
   completed_.add(number, number + 1);
   // Links that still read parts of it, which come twice, read them into nowhere.
-  for_each_rail(reading_, [&](Rail rail) {
-    Incoming& incoming = incoming_[static_cast<size_t>(rail)];
-    if (incoming.message != &message) return;
+  for (Incoming& incoming : incoming_) {
+    if (incoming.message != &message) continue;
     if (incoming.held) held_bytes_ -= wire::charge(incoming.length);
     incoming.message = nullptr;
-  });
+  }
   std::unique_ptr<Message> done = std::move(entry->second);
   messages_.erase(entry);
   retire(*done);
@@ -444,12 +471,11 @@ void Inbox::discard(Message& message) {
     message.received += segment.length;
   }
   message.held.clear();
-  for_each_rail(reading_, [&](Rail rail) {
-    Incoming& incoming = incoming_[static_cast<size_t>(rail)];
-    if (incoming.message != &message || incoming.memory == nullptr) return;
-    owner_.drop_incoming(rail);
+  for (Incoming& incoming : incoming_) {
+    if (incoming.message != &message || incoming.memory == nullptr) continue;
+    drop(incoming);
     incoming.memory = nullptr;
-  });
+  }
   grant_if_wanted(
       message);  // what nobody wants is read and dropped, so that the sender is rid of it
 }

@@ -3,7 +3,6 @@
 // twice, and keeps a bounded amount of what nobody has asked for yet. No I/O.
 #pragma once
 
-#include <array>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -27,8 +26,8 @@ class InboxOwner {
  public:
   // By `rail` if it has a link, or else by any.
   virtual void send_grant(uint64_t number, Rail rail) = 0;
-  // A segment that `rail` is reading at this moment goes nowhere instead.
-  virtual void drop_incoming(Rail rail) = 0;
+  // See Link::drop_incoming.
+  virtual void drop_incoming(Rail rail, size_t nth) = 0;
 
  protected:
   ~InboxOwner() = default;
@@ -52,11 +51,18 @@ class Inbox {
   // Whether anybody waits for the message, which is so at first.
   void set_awaited(Ticket* ticket, bool is_awaited);
 
-  // What `rail`'s link reads: a segment's header, then, if that was no error, its end.
+  // What `rail`'s link reads: a segment's header, then, if that was no error, its end. Several may
+  // be under way; they end in the order of their headers.
   absl::StatusOr<std::byte*> arrive(Rail rail, const wire::FrameHeader& frame,
                                     const wire::DataHeader& data);
   void landed(Rail rail);
-  // The link is fenced; a segment it was reading will come again by another one.
+  // Of the segment that landed() ends next; there is one.
+  struct Landing {
+    uint32_t length;
+    bool is_ack_due;
+  };
+  Landing next_to_land(Rail rail) const;
+  // The link is fenced; the segments it was reading will come again by another one.
   void link_gone(Rail rail);
   // Grants that were sent by a link that died, or when there was none, may have been lost: sends
   // those again whose messages are not complete.
@@ -109,13 +115,15 @@ class Inbox {
     std::vector<Held> held;
     std::vector<Placed> placed;
   };
-  struct Incoming {              // what a link is reading
+  struct Incoming {  // a segment that a link is reading
+    Rail rail = kAnyRail;
     Message* message = nullptr;  // null: nowhere
     uint64_t offset = 0;
     uint32_t length = 0;
     uint32_t attempt = 0;
     bool charged = false;
     bool abandons = false;
+    bool is_ack_due = false;
     std::byte* memory = nullptr;  // the receiver's
     Buffer held;                  // or the inbox's
   };
@@ -128,9 +136,14 @@ class Inbox {
   absl::StatusOr<Message*> find_or_add(const wire::DataHeader& data);
   absl::Status check(const Message& message, const wire::FrameHeader& frame,
                      const wire::DataHeader& data) const;
-  Incoming end_reading(Rail rail);
-  absl::StatusOr<std::byte*> place(Message& message, Rail rail);
-  std::byte* hold(Rail rail);
+  absl::StatusOr<std::byte*> begin(Incoming& incoming, const wire::FrameHeader& frame,
+                                   const wire::DataHeader& data);
+  absl::StatusOr<bool> replaces_others(const Message& message, const wire::FrameHeader& frame,
+                                       const wire::DataHeader& data);
+  absl::StatusOr<std::byte*> place(Message& message, Incoming& incoming);
+  std::byte* hold(Incoming& incoming);
+  void drop(const Incoming& incoming);
+  void forget(Incoming& incoming);
   void match(const Key& key);
   bool is_next(const Message& message) const;  // none that was sent before is still to come
   void bind(Message& message, Ticket* ticket);
@@ -153,8 +166,9 @@ class Inbox {
   HashMap<Key, Queue> queues_;
   HashSet<uint64_t> closed_contexts_;
   std::deque<uint64_t> closed_order_;  // the same, oldest first
-  std::array<Incoming, kMaxRails> incoming_;
-  RailMask reading_ = 0;     // whose `incoming_` is of use
+  // Those of each rail in the order of their headers. More in number than this at once, and memory
+  // is taken for them, once.
+  absl::InlinedVector<Incoming, 2> incoming_;
   uint64_t consumed_ = 0;    // charged bytes that were used or dropped
   uint64_t held_bytes_ = 0;  // charged bytes that were not
   Spares<Message> spare_messages_;

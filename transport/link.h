@@ -25,12 +25,16 @@ class Link;
 // Whose link it is: a channel. All calls come under Progress's lock.
 class LinkOwner {
  public:
-  // A segment's header came. Where its payload goes; nullptr: nowhere (it is read and dropped).
-  // An error means that the peer breaks the protocol and fails the link.
+  // A segment's header came. Where its payload goes; nullptr: nowhere (it is dropped). An error
+  // means that the peer breaks the protocol and fails the link. Several segments may be under way
+  // on a link: this may be called again before the one before has landed.
   virtual absl::StatusOr<std::byte*> on_segment(Link& link, const wire::FrameHeader& frame,
                                                 const wire::DataHeader& data) = 0;
-  // Its payload is complete. The link has counted it as received.
+  // The payload of the oldest segment under way is complete, or nowhere: segments land in the order
+  // in which their headers came. The link has counted it as received.
   virtual void on_landed(Link& link) = 0;
+  // The link reads the segment's memory no more. A link that knows this only by the acknowledgement
+  // calls on_acked alone, which implies it.
   virtual void on_written(Link& link, OutSegment& segment) = 0;
   virtual void on_acked(Link& link, OutSegment& segment) = 0;
   virtual void on_frame(Link& link, const wire::FrameHeader& frame,
@@ -56,9 +60,15 @@ class Link {
   // Begins to read. To be called once, before anything else.
   virtual void start(LinkOwner* owner, Rail rail, uint64_t id) = 0;
 
-  // Sends; never blocks. The segment and its memory stay until on_acked or until the link is
-  // destroyed. Segments are delivered and acknowledged in order.
+  // Sends; never blocks. The segment and its memory stay until on_acked, until withdraw() has
+  // returned, or until the link is destroyed. Segments are delivered and acknowledged in order.
   virtual void submit(OutSegment& segment) = 0;
+
+  // The memory of a segment that was submitted and is not written is about to be given back:
+  // segment.data is a copy from now on, and what it was is not read after this returns. A link
+  // whose peer may be reading that memory has to fail itself, which fences the memory at once, and
+  // to call on_failed later. Calls nothing of the owner. It may come after the link has failed.
+  virtual void withdraw(OutSegment& segment) = 0;
 
   // Sends a control frame, ahead of most segments that were not begun yet.
   virtual void send(wire::FrameType type, absl::string_view body) = 0;
@@ -69,8 +79,11 @@ class Link {
   // Sends an acknowledgement in any case: the answer to a ping. Without room for it, later.
   virtual void answer() = 0;
 
-  // Reads what is left of the segment at hand into nowhere. on_landed is still called.
-  virtual void drop_incoming() = 0;
+  // What is left of a segment under way goes nowhere: the `nth` in the order of their headers, from
+  // 0, the oldest. Nothing is written to its place after this returns. on_landed is still called
+  // for it, unless the link fails. Calls nothing of the owner. It may come from inside of
+  // on_segment, and then for segments that came before that one.
+  virtual void drop_incoming(size_t nth) = 0;
 
   // The segments that were submitted and not acknowledged, oldest first.
   virtual const std::deque<OutSegment*>& unacked() const = 0;

@@ -68,8 +68,8 @@ class Sender {
  public:
   // The memory of [offset, offset + length) is no longer read: acknowledged, or copied.
   virtual void released(uint64_t offset, size_t length) = 0;
-  // All of the message's memory has been released and all of it has been handed to the links:
-  // the answer to SendMessage::settle. Nothing more is called.
+  // All of the message's memory has been released and all of it has been handed to the links, or
+  // copied at once: the answer to Outbox::settle. Nothing more is called.
   virtual void settled() = 0;
   // The message cannot be sent. Called once, and nothing after it; the message may be abandoned,
   // and is if it was not.
@@ -89,7 +89,7 @@ struct OutSegment {
   uint8_t flags = 0;
   bool queued = false;   // in the scheduler: no link has it
   bool is_end = false;   // all that follows it in its message has been pushed
-  bool written = false;  // handed to the kernel, or to the NIC
+  bool written = false;  // the link reads its memory no more
   Rail rail = kAnyRail;  // the queue or link it is on
   RailMask allowed = kAllRails;
   OutMessage* message = nullptr;

@@ -43,10 +43,17 @@ OutMessage* Outbox::open(const wire::MessageInfo& info, const Route& route, Send
 
 void Outbox::push(OutMessage& message, uint64_t offset, const std::byte* data, size_t length,
                   Rail rail) {
-  message.pushed_ += length;
   const Route& route = message.route_;
+  message.pushed_ += length;
+  uint64_t left = length;
+  // Without memory for a copy the message has no more of it than what came before.
+  const absl::Cleanup count_made = [&] { message.pushed_ -= left; };
   const auto add = [&](uint64_t at, size_t bytes, Rail by) {
+    Buffer copy;
+    if (route.is_copied) copy = pool_.take(bytes);
     OutSegment* segment = make_segment(message, offset + at, data + at, bytes, by);
+    left -= bytes;
+    if (copy) retain(*segment, std::move(copy));
     if (!message.blocked_.empty() || !(message.granted_ || charge(bytes))) {
       if (message.blocked_.empty()) blocked_.push_back(message.number());
       message.blocked_.push_back(segment);
@@ -66,8 +73,9 @@ void Outbox::push(OutMessage& message, uint64_t offset, const std::byte* data, s
   for (const auto& cut :
        scheduler_.cut(length, route.granule, route.segments_per_rail, route.rails)) {
     // With no link up nothing is known of rates: cut no larger than the wire allows.
+    const uint64_t most = cut.rail == kAnyRail ? kMaxBlindSegment : cut.length;
     for (uint64_t done = 0; done < cut.length;) {
-      const size_t bytes = std::min<uint64_t>(cut.length - done, kMaxBlindSegment);
+      const size_t bytes = std::min<uint64_t>(cut.length - done, most);
       add(cut.offset + done, bytes, cut.rail);
       done += bytes;
     }
@@ -79,17 +87,6 @@ void Outbox::settle(OutMessage& message) {
   const uint64_t number = message.number();
   if (message.header_.info.total == 0) announce(message);
   if (!try_settle(message)) settling_.push_back(number);
-}
-
-void Outbox::let_go(OutMessage& message) {
-  if (message.header_.info.total == 0) announce(message);
-  for (OutSegment* segment : message.live_) {
-    if (segment->length > 0 && !segment->retained) retain(*segment);
-  }
-  trace_step("settled {} {}", fmt::ptr(this), message.number());
-  message.sender_ = nullptr;
-  --open_;
-  finish_if_acked(message);
 }
 
 void Outbox::abandon(OutMessage& message) {
@@ -106,7 +103,9 @@ void Outbox::abandon(OutMessage& message) {
     if (!segment->queued || segment->header.attempt > 0) {
       // What a link has begun to write must go on as it began, from memory that stays; and what a
       // dead one may have delivered must be sent again, or the two ends' counts part.
-      if (segment->length > 0 && !segment->retained) retain(*segment);
+      if (segment->length == 0 || segment->retained) continue;
+      retain(*segment, pool_.take(segment->length));
+      if (!segment->queued && !segment->written) scheduler_.withdraw(*segment);
       continue;
     }
     scheduler_.remove(*segment);
@@ -331,8 +330,8 @@ void Outbox::drop(OutSegment* segment) {
   recycle(segment);
 }
 
-void Outbox::retain(OutSegment& segment) {
-  segment.retained = pool_.take(segment.length);
+void Outbox::retain(OutSegment& segment, Buffer copy) {
+  segment.retained = std::move(copy);
   std::memcpy(segment.retained.data(), segment.data, segment.length);
   segment.data = segment.retained.data();
   trace_step("copied {} {} {} {}", fmt::ptr(this), segment.header.number, segment.header.offset,
@@ -344,14 +343,15 @@ void Outbox::retain(OutSegment& segment) {
 // False if it has to wait.
 bool Outbox::try_settle(OutMessage& message) {
   if (message.sender_ == nullptr) return true;
-  if (message.unwritten_ > 0 || !message.blocked_.empty()) return false;
+  const bool is_handed_over = message.unwritten_ == 0 && message.blocked_.empty();
+  if (!is_handed_over && !message.route_.is_copied) return false;
   if (message.is_unasked()) return false;
   if (message.unacked_ > 0 && retained_ + message.unacked_ > kMaxRetained) return false;
   Sender* sender = message.sender_;
   for (OutSegment* segment : message.live_) {
     if (segment->length == 0 || segment->retained) continue;
     try {
-      retain(*segment);
+      retain(*segment, pool_.take(segment->length));
     } catch (const OutOfMemory&) {
       return false;  // the peer's acknowledgements do as well
     }

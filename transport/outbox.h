@@ -26,6 +26,9 @@ struct Route {
   bool is_urgent = false;      // it goes before what is queued
   // It is settled only once the receiver has asked for it, as what MPI_Ssend sends.
   bool is_synchronous = false;
+  // What is pushed is copied, however much it is, and so released at once, of which the sender is
+  // not told. Settled at once, too.
+  bool is_copied = false;
   // Of the sender's messages that go by turns (Scheduler::whole), which one this is.
   std::optional<uint64_t> turn = std::nullopt;
 };
@@ -77,15 +80,11 @@ class Outbox {
   void announce(OutMessage& message);
   // Sends [offset, offset + length) of it, which is at `data` and stays there until released; by
   // `rail` if it is up, or (kAnyRail) by its turn or cut over all of them. The caller pumps the
-  // scheduler.
+  // scheduler. Throws OutOfMemory where it is to be copied; then the message is to be abandoned.
   void push(OutMessage& message, uint64_t offset, const std::byte* data, size_t length, Rail rail);
   // All has been pushed: release the memory as soon as it can be, by copying if that is little.
   // A message of no bytes is sent by this.
   void settle(OutMessage& message);
-  // All has been pushed: what is not acknowledged is copied, however much it is, and the message
-  // goes on without its sender, which hears no more of it. Throws OutOfMemory, with the message as
-  // it was.
-  void let_go(OutMessage& message);
   // The sender's memory is released now, whatever that costs. The message may never arrive.
   void abandon(OutMessage& message);
 
@@ -125,7 +124,7 @@ class Outbox {
   void ask_again_if_in_doubt(OutMessage& message);
   void unblock(OutMessage& message);
   void unblock_all();
-  void retain(OutSegment& segment);
+  void retain(OutSegment& segment, Buffer copy);
   bool try_settle(OutMessage& message);
   void drop(OutSegment* segment);
   void end(OutMessage& message);

@@ -18,12 +18,14 @@ uint64_t round_up(uint64_t value, uint64_t granule) {
 
 // ---- Links come and go -------------------------------------------------------------------------
 
-void Scheduler::link_up(Rail rail, Link* link, double initial_rate) {
+void Scheduler::link_up(Rail rail, Link* link, double rate, const DeviceTraits& traits) {
   auto& place = queues_[static_cast<size_t>(rail)];
   if (place == nullptr) place = std::make_unique<Queue>();
   Queue& queue = *place;
   queue.link = link;
-  queue.rate = initial_rate > 0 ? RateEstimator(initial_rate, false) : RateEstimator(kInitialRate);
+  if (rate <= 0) rate = traits.nominal_rate;
+  queue.rate = rate > 0 ? RateEstimator(rate, false) : RateEstimator(kInitialRate);
+  queue.least_segment = std::min(traits.least_segment, kMaxLeastSegment);
   queue.trust = 1;
   queue.lazy = Lazy();
   up_ |= rail_bit(rail);
@@ -119,7 +121,12 @@ Rail Scheduler::whole(uint64_t length, uint64_t turn, RailMask allowed) const {
   return in_turn[turn % in_turn.size()];
 }
 
+// Bytes of each of a part's segments but the last.
 size_t Scheduler::segment_size(Rail rail, size_t part, int segments_per_rail) const {
+  return std::max(at(rail).least_segment, size_by_rate(rail, part, segments_per_rail));
+}
+
+size_t Scheduler::size_by_rate(Rail rail, size_t part, int segments_per_rail) const {
   const double by_time = rate(rail) * static_cast<double>(kSegmentTime) / kSecond;
   const size_t limit = std::clamp(static_cast<size_t>(by_time), 4 * kMinSegment, kLongSegment);
   // Segments alike would each end with a packet that is not full: so only the last one does.
@@ -153,7 +160,10 @@ Scheduler::Cuts Scheduler::cut(uint64_t length, size_t granule, int segments_per
                                          granule));
     if (part_end <= offset) return;
     const size_t size = round_up(segment_size(rail, part_end - offset, segments_per_rail), granule);
-    const uint64_t last_size = size < kManyPackets * kPacket ? size : size + kPacket;
+    // A rest that fills no packet of its own, or is no segment of its own, goes with the last.
+    const uint64_t with_rest = size < kManyPackets * kPacket ? size : size + kPacket;
+    const size_t least = at(rail).least_segment;
+    const uint64_t last_size = least == 0 ? with_rest : std::max(with_rest, size + least - 1);
     for (; offset < part_end; offset = cuts.back().offset + cuts.back().length) {
       const uint64_t left = part_end - offset;
       cuts.push_back({offset, left <= last_size ? left : size, rail});

@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "absl/container/inlined_vector.h"
+#include "transport/device.h"
 #include "transport/link.h"
 #include "transport/message.h"
 #include "transport/rate.h"
@@ -37,8 +38,10 @@ class Scheduler {
   // two rails it pays from a half on, little at first; and what bursts show is up to a third off.
   static constexpr double kTakesTurns = 0.65;
 
-  // Called under Progress's lock, as all of this class. `link` stays until link_down.
-  void link_up(Rail rail, Link* link, double initial_rate);
+  // Called under Progress's lock, as all of this class. `link` stays until link_down. `rate`: what
+  // another link of the rail has learned, bytes per second; 0: none has. Then the device's nominal
+  // rate is taken, or else it is guessed.
+  void link_up(Rail rail, Link* link, double rate, const DeviceTraits& traits = {});
   // Takes the link's work back: what was not acknowledged, oldest first, then what was queued.
   void link_down(Rail rail, std::deque<OutSegment*>& orphans);
 
@@ -84,6 +87,9 @@ class Scheduler {
 
   // Forgets a segment that is queued (not one that was submitted).
   void remove(OutSegment& segment);
+
+  // Tells the link that has a segment of Link::withdraw.
+  void withdraw(OutSegment& segment) { at(segment.rail).link->withdraw(segment); }
 
   // Submits what may be in flight now.
   void pump();
@@ -131,6 +137,7 @@ class Scheduler {
   struct Queue {
     Link* link = nullptr;
     RateEstimator rate{kInitialRate};
+    size_t least_segment = 0;  // bytes; see DeviceTraits
     double trust = 1;
     std::deque<OutSegment*> segments;
     uint64_t bytes = 0;  // of `segments`
@@ -146,6 +153,8 @@ class Scheduler {
   // From here on, what a segment costs is mostly its packets.
   static constexpr size_t kManyPackets = 4;
   static constexpr size_t kMostWhole = 16 << 10;
+  // Two of these are within what the wire allows; see `cut`.
+  static constexpr size_t kMaxLeastSegment = 1 << 20;
   // A piece below this goes by one rail; a part below this is not worth a rail.
   static constexpr size_t kMinSpread = 8 << 10;
   static constexpr size_t kMinPart = 2 << 10;
@@ -194,6 +203,7 @@ class Scheduler {
   Rail soonest(RailMask rails, uint64_t bytes) const;
   RailMask worth_using(RailMask rails, uint64_t length) const;
   size_t segment_size(Rail rail, size_t part, int segments_per_rail) const;
+  size_t size_by_rate(Rail rail, size_t part, int segments_per_rail) const;
   bool has_room(const Queue& queue, const OutSegment& next) const;
   Nanos time_queued() const;
   static bool is_lazy(const OutSegment& segment);

@@ -25,28 +25,23 @@ void Transfer::move(size_t bytes) {
 // ---- A send ------------------------------------------------------------------------------------
 
 void Sending::start(const std::byte* data, size_t bytes) {
-  open(data, bytes, 0, /*is_synchronous=*/true);
-  if (message_ != nullptr) peer_.channel()->settle(*message_);  // else it has failed
+  send(data, bytes, 0, {.is_synchronous = true});
 }
 
 void Sending::start_bound(const std::byte* data, size_t bytes, uint64_t place) {
-  open(data, bytes, place, /*is_synchronous=*/false);
-  if (message_ == nullptr) return;  // it has failed
-  if (bytes > kMostCopied) return peer_.channel()->settle(*message_);
-  peer_.channel()->let_go(*message_);
-  settled();
+  send(data, bytes, place, {.is_copied = bytes <= kMostCopied});
 }
 
-void Sending::open(const std::byte* data, size_t bytes, uint64_t place, bool is_synchronous) {
+void Sending::send(const std::byte* data, size_t bytes, uint64_t place, const Route& route) {
   set_left(bytes);
   peer_.add(*this);
   peer_.sends().add(*this);
   Channel& channel = *peer_.channel();
-  OutMessage* message =
-      channel.open({.context = kGlooJob.low, .tag = tag(), .signature = place, .total = bytes},
-                   {.is_synchronous = is_synchronous}, this);
+  OutMessage* message = channel.open(
+      {.context = kGlooJob.low, .tag = tag(), .signature = place, .total = bytes}, route, this);
   message_ = message;
   if (bytes > 0) channel.push(*message, 0, data, bytes);
+  if (message_ != nullptr) channel.settle(*message_);  // else it has failed
 }
 
 void Sending::settled() {

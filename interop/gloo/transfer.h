@@ -59,7 +59,7 @@ class Sending final : public Transfer, Sender {
   // Ends once the receiver has asked for it. May end before it returns.
   void start(const std::byte* data, size_t bytes);
   // `place`: where the receiver puts the message in its buffer, bytes. Of up to kMostCopied bytes
-  // it ends before it returns: the message is copied as far as it has not arrived.
+  // it ends before it returns: the message is copied.
   void start_bound(const std::byte* data, size_t bytes, uint64_t place);
   static constexpr size_t kMostCopied = size_t{128} << 20;
 
@@ -68,7 +68,7 @@ class Sending final : public Transfer, Sender {
   std::string describe() const override;
 
  private:
-  void open(const std::byte* data, size_t bytes, uint64_t place, bool is_synchronous);
+  void send(const std::byte* data, size_t bytes, uint64_t place, const Route& route);
   void released(uint64_t /*offset*/, size_t length) override { move(length); }
   void settled() override;
   void failed(const absl::Status& why) override;

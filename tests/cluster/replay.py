@@ -12,8 +12,9 @@ A line of transport/trace.h is a step, then its fields:
   settled OUTBOX NUMBER                             the sender may use the memory of the message
   segment LINK NUMBER OFFSET LENGTH ATTEMPT         a segment's header has come; if there was a
   placed INBOX NUMBER OFFSET LENGTH                 just before, its payload goes to the receiver
-  dropped LINK                                      what is left of it goes nowhere
-  landed LINK                                       its payload is complete
+  dropped LINK NTH                                  the NTH segment under way, from 0, the
+                                                    oldest, goes nowhere from here on
+  landed LINK                                       the payload of the oldest is complete
   received INBOX NUMBER OFFSET LENGTH               bytes are final in the receiver's memory
   completed INBOX NUMBER BYTES                      all of a message is: its memory is given back
   cancelled INBOX NUMBER                            likewise, and nobody waits for the rest
@@ -45,7 +46,11 @@ class Link:
     acked: int = 0  # of them
     begun: list[tuple[int, ...]] = dataclasses.field(default_factory=list)
     landed: int = 0  # of them
-    writes_to: Segment | None = None  # the receiver's memory, by the segment at hand
+    # The receiver's memory that each of the segments under way writes to, the oldest first.
+    writes_to: list[Segment | None] = dataclasses.field(default_factory=list)
+
+    def writes(self, segment: Segment) -> bool:
+        return any(overlap(each, segment) for each in self.writes_to)
 
 
 @dataclasses.dataclass
@@ -154,27 +159,28 @@ class Rank:
         segment = as_segment(fields)
         self._check_open(inbox, segment)
         for link in self._inboxes[inbox]:
-            check(not overlap(link.writes_to, segment), "two links write to the same memory")
+            check(not link.writes(segment), "two links write to the same memory")
         self._placed = (inbox, segment)
 
     def _on_segment(self, name: str, *fields: str) -> None:
         link = self._live(name)
-        check(link.landed == len(link.begun), "the one before it has not landed")
         header = tuple(map(int, fields))
         link.begun.append(header)
         if self._placed:
             check(self._placed == (link.inbox, header[:3]), "another one was placed")
-            link.writes_to = self._placed[1]
+        link.writes_to.append(self._placed[1] if self._placed else None)
         self._placed = None
 
-    def _on_dropped(self, name: str) -> None:
-        self._live(name).writes_to = None
+    def _on_dropped(self, name: str, nth: str) -> None:
+        link = self._live(name)
+        check(int(nth) < len(link.writes_to), "there was none")
+        link.writes_to[int(nth)] = None
 
     def _on_landed(self, name: str) -> None:
         link = self._live(name)
         check(link.landed < len(link.begun), "there was none")
         link.landed += 1
-        link.writes_to = None
+        link.writes_to.pop(0)
 
     def _on_received(self, inbox: str, *fields: str) -> None:
         segment = as_segment(fields)
@@ -191,7 +197,7 @@ class Rank:
         message = (inbox, int(number))
         check(message not in self._closed, "it was closed before")
         for link in self._inboxes[inbox]:
-            writes = link.writes_to is not None and link.writes_to[0] == message[1]
+            writes = any(each and each[0] == message[1] for each in link.writes_to)
             check(not writes, "a link still writes to its memory")
         self._closed.add(message)
         self._received.pop(message, None)

@@ -34,7 +34,7 @@ placed in1 7 100 50
 segment b 7 100 50 0
 landed b
 received in1 7 100 50
-dropped a
+dropped a 0
 placed in1 7 0 100
 segment b 7 0 100 1
 landed b
@@ -78,7 +78,8 @@ def test_good_logs() -> None:
         ("granted out0 8", "", "neither charged nor granted"),
         ("settled out0 8", "settled out0 8\nup b 1 in0 out0", "was there before"),
         ("segment b 7 0 100 1", "segment b 7 0 99 1", "another one was placed"),
-        ("dropped a", "", "two links write to the same memory"),
+        ("dropped a 0", "", "two links write to the same memory"),
+        ("dropped a 0", "dropped a 1", "there was none"),
         ("received in1 7 0 100", "received in1 7 0 100\nreceived in1 7 20 1", "it landed before"),
         ("received in1 7 0 100", "", "50 bytes were received"),
         ("completed in1 7 150", "completed in1 7 150\nreceived in1 7 0 100", "its memory was given back"),
@@ -86,7 +87,7 @@ def test_good_logs() -> None:
         ("completed in1 7 150", "completed in1 7 150\ncancelled in1 7", "it was closed before"),
         ("segment a 7 0 100 0", "segment a 7 0 100 0\ncancelled in1 7", "a link still writes"),
         ("landed a", "landed a\nlanded a", "there was none"),
-        ("segment b 8 0 10 0", "segment b 8 0 10 0\nsegment b 8 0 10 0", "has not landed"),
+        ("segment b 8 0 10 0", "segment b 8 0 10 0\nsegment b 8 0 10 0", "not what was sent"),
         ("down a", "down a\nlanded a", "the link is not up"),
         ("segment b 8 0 10 0", "segment b 8 0 11 0", "not what was sent"),
         ("segment b 8 0 10 0\nlanded b", "", "3 acknowledged, 2 landed"),
@@ -100,6 +101,28 @@ def test_corrupt_log(line: str, instead: str, otherwise: str) -> None:
     assert (sender, receiver) != (SENDER, RECEIVER)
     with pytest.raises(Broken, match=otherwise.replace("(", r"\(").replace(")", r"\)")):
         replay([log(sender), log(receiver)])
+
+
+UNDER_WAY = """
+up a 0 in1 out1
+placed in1 7 0 100
+segment a 7 0 100 0
+placed in1 7 100 50
+segment a 7 100 50 0
+segment a 8 0 10 0
+landed a
+received in1 7 0 100
+"""
+
+
+def test_several_under_way() -> None:
+    """What a link still writes is known of each of them, by their order."""
+    replay([log(UNDER_WAY + "dropped a 0\nlanded a\ncancelled in1 7\nlanded a")])
+    for dropped in ("", "dropped a 1\n"):
+        with pytest.raises(Broken, match="a link still writes"):
+            replay([log(UNDER_WAY + dropped + "cancelled in1 7")])
+    with pytest.raises(Broken, match="same memory"):
+        replay([log(UNDER_WAY + "up b 1 in1 out1\nplaced in1 7 120 10")])
 
 
 def test_unknown_step() -> None:

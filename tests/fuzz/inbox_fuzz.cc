@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "transport/inbox.h"
@@ -16,7 +16,8 @@ namespace nezha {
 namespace {
 
 constexpr Rail kRails = 3;
-constexpr size_t kNumbers = 8;  // of messages
+constexpr size_t kNumbers = 8;   // of messages
+constexpr size_t kUnderWay = 4;  // segments of a link, at most
 constexpr uint64_t kMostTotal = 300;
 constexpr uint64_t kSegment = 100;  // bytes, of a correct peer
 
@@ -97,7 +98,7 @@ class Run final : InboxOwner {
       case 5:
         return inbox_.fail_context(input_.ConsumeIntegralInRange<uint64_t>(1, 2), why_);
       default:
-        return reading_[rail] ? land(rail) : arrive(rail);
+        return is_next_to_land(rail) ? land(rail) : arrive(rail);
     }
   }
   void check() const { require(inbox_.consumed() >= consumed_); }
@@ -110,9 +111,9 @@ class Run final : InboxOwner {
   };
 
   void send_grant(uint64_t number, Rail /*rail*/) override { require(number > 0); }
-  void drop_incoming(Rail rail) override {
-    require(reading_[rail].has_value());
-    reading_[rail]->memory = nullptr;
+  void drop_incoming(Rail rail, size_t nth) override {
+    require(nth < reading_[rail].size());
+    reading_[rail][nth].memory = nullptr;
   }
 
   void post() {
@@ -133,7 +134,12 @@ class Run final : InboxOwner {
   }
   void go(Rail rail) {
     inbox_.link_gone(rail);
-    reading_[rail].reset();
+    reading_[rail].clear();
+  }
+
+  bool is_next_to_land(Rail rail) {
+    const size_t under_way = reading_[rail].size();
+    return under_way > 0 && (under_way == kUnderWay || input_.ConsumeIntegralInRange(0, 1) == 0);
   }
 
   // Mostly what a correct peer sends: of one message all segments say the same, and have borders in
@@ -161,17 +167,17 @@ class Run final : InboxOwner {
     wire::encode(data, bytes);
     const auto decoded = wire::decode_data(bytes, frame.length);
     if (!decoded.ok()) return;
-    reading_[rail] = Reading{nullptr, data.offset, frame.length};
     const auto place = inbox_.arrive(rail, frame, *decoded);
     if (!place.ok()) return go(rail);
-    reading_[rail]->memory = *place;
+    reading_[rail].push_back({*place, data.offset, frame.length});
   }
   void land(Rail rail) {
-    const Reading reading = *reading_[rail];
+    const Reading reading = reading_[rail].front();
     for (uint32_t at = 0; reading.memory != nullptr && at < reading.length; ++at) {
       reading.memory[at] = payload(reading.offset + at);
     }
-    reading_[rail].reset();
+    reading_[rail].pop_front();
+    require(inbox_.next_to_land(rail).length == reading.length);
     consumed_ = inbox_.consumed();
     inbox_.landed(rail);
   }
@@ -181,7 +187,7 @@ class Run final : InboxOwner {
   BufferPool pool_;
   Inbox inbox_{*this, pool_};
   std::vector<std::unique_ptr<Judge>> judges_;
-  std::optional<Reading> reading_[kRails];
+  std::deque<Reading> reading_[kRails];
   wire::MessageInfo sent_[kNumbers];  // by number
   uint64_t consumed_ = 0;
 };

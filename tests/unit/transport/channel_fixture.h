@@ -46,6 +46,7 @@ struct TestSender final : Sender {
   uint64_t pushed_bytes = 0;
   OutMessage* message = nullptr;  // null: settled, failed or abandoned
   bool settling = false;
+  bool is_copied = false;  // what is pushed is; see Route
   bool is_settled = false;
   bool gone = false;  // abandoned: nothing may be called
   absl::Status failure;
@@ -56,10 +57,14 @@ struct TestSender final : Sender {
   void released(uint64_t offset, size_t length) override {
     EXPECT_FALSE(gone) << "released after abandon";
     EXPECT_FALSE(is_settled) << "released after settled";
+    EXPECT_FALSE(is_copied) << "released at once, of which it is not told";
+    take_back(offset, length);
+  }
+  // The memory is the sender's again.
+  void take_back(uint64_t offset, size_t length) {
     ASSERT_LE(offset + length, memory.size());
     EXPECT_TRUE(released_parts.add(offset, offset + length)) << "released twice";
     released_bytes += length;
-    // The memory is the sender's again.
     std::fill_n(memory.begin() + static_cast<std::ptrdiff_t>(offset), length, kScribble);
   }
   void settled() override {

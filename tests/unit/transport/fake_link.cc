@@ -9,6 +9,13 @@
 #include "gtest/gtest.h"
 
 namespace nezha::testing {
+namespace {
+
+// Of connections whose ends read from each other's memory.
+constexpr size_t kLongestCopied = 512;  // bytes of a segment
+constexpr size_t kMostUnderWay = 5;     // segments
+
+}  // namespace
 
 // ---- FakeLink ----------------------------------------------------------------------------------
 
@@ -42,12 +49,30 @@ void FakeLink::submit(OutSegment& segment) {
   if (!failed_ && network_.one_in(2)) write(network_.some_bytes());
 }
 
+// What was not begun is read from the copy.
+void FakeLink::withdraw(OutSegment& segment) {
+  EXPECT_FALSE(segment.written);
+  const bool is_begun = std::find(pending_.begin(), pending_.end(), &segment) == pending_.end();
+  if (!connection_->reads_memory || !is_begun) return;
+  is_fenced_ = true;
+  fail(absl::AbortedError("memory that the peer may be reading was given back"));
+}
+
+// A read that was begun cannot be broken off without the link.
+void FakeLink::drop_incoming(size_t nth) {
+  ASSERT_LT(nth, incoming_.size());
+  Incoming& dropped = incoming_[nth];
+  dropped.destination = nullptr;
+  const bool is_read = dropped.frame->source != nullptr && dropped.done > 0;
+  if (is_read) fail(absl::AbortedError("memory that is being written to was given back"));
+}
+
 void FakeLink::send(wire::FrameType type, absl::string_view body) {
   if (failed_) return;
   if (type == wire::FrameType::kPing) ++here().pings;
   OutFrame frame;
-  frame.frame.header = make_header(type, 0, body.size());
-  frame.frame.control = std::string(body);
+  frame.frame->header = make_header(type, 0, body.size());
+  frame.frame->control = std::string(body);
   // Ahead of segments that were not begun.
   auto place = out_.end();
   while (place != out_.begin() && std::prev(place)->segment != nullptr &&
@@ -57,19 +82,26 @@ void FakeLink::send(wire::FrameType type, absl::string_view body) {
   out_.insert(place, std::move(frame));
 }
 
+// The next of those that were submitted.
+void FakeLink::append_segment() {
+  OutSegment* segment = pending_.front();
+  pending_.pop_front();
+  OutFrame frame;
+  frame.segment = segment;
+  frame.frame->header = make_header(wire::FrameType::kData, segment->flags, segment->length);
+  frame.frame->data = segment->header;
+  if (connection_->reads_memory && segment->length > kLongestCopied) {
+    frame.frame->source = segment->data;
+    frame.done = segment->length;
+  }
+  out_.push_back(std::move(frame));
+}
+
 void FakeLink::write(size_t bytes) {
   if (writing_ || failed_) return;
   writing_ = true;
   while (bytes > 0 && can_write()) {
-    if (out_.empty()) {
-      OutSegment* segment = pending_.front();
-      pending_.pop_front();
-      OutFrame frame;
-      frame.segment = segment;
-      frame.frame.header = make_header(wire::FrameType::kData, segment->flags, segment->length);
-      frame.frame.data = segment->header;
-      out_.push_back(std::move(frame));
-    }
+    if (out_.empty()) append_segment();
     OutFrame& frame = out_.front();
     if (!frame.begun) {
       frame.begun = true;
@@ -77,10 +109,11 @@ void FakeLink::write(size_t bytes) {
       bytes -= std::min<size_t>(bytes, 24);
     }
     OutSegment* segment = frame.segment;
+    const bool is_read = frame.frame->source != nullptr;
     if (segment != nullptr) {
       const size_t now_done = std::min<size_t>(bytes, segment->length - frame.done);
       if (!there().mute && now_done > 0) {
-        auto& payload = there().inbound.back().payload;
+        auto& payload = frame.frame->payload;
         payload.insert(payload.end(), segment->data + frame.done,
                        segment->data + frame.done + now_done);
       }
@@ -91,84 +124,106 @@ void FakeLink::write(size_t bytes) {
     out_.pop_front();
     if (segment == nullptr) continue;
     ++written_;
-    owner_->on_written(*this, *segment);
+    if (!is_read) owner_->on_written(*this, *segment);
   }
   writing_ = false;
 }
 
+bool FakeLink::can_begin() const {
+  const size_t most = connection_->reads_memory ? kMostUnderWay : 1;
+  return !here().inbound.empty() && incoming_.size() < most;
+}
+
+// Bytes of its payload that can be read now.
+size_t FakeLink::readable(const Incoming& incoming) const {
+  if (incoming.frame->source == nullptr) return incoming.frame->payload.size() - incoming.done;
+  const FakeLink* peer = there().link;
+  const bool is_reachable = peer != nullptr && !peer->is_fenced_;
+  return is_reachable ? incoming.frame->header.length - incoming.done : 0;
+}
+
 bool FakeLink::can_read() const {
   if (!started() || failed_ || here().readable == 0) return false;
-  if (!in_payload_) return !here().inbound.empty();
-  return payload_read_ < here().inbound.front().payload.size();
+  return can_begin() || std::any_of(incoming_.begin(), incoming_.end(),
+                                    [this](const Incoming& each) { return readable(each) > 0; });
 }
 
 void FakeLink::read(size_t bytes) {
   while (bytes > 0 && can_read()) {
-    if (!in_payload_) {
+    std::vector<Incoming*> others;
+    for (Incoming& each : incoming_) {
+      if (readable(each) > 0) others.push_back(&each);
+    }
+    if (others.empty() || (can_begin() && network_.one_in(2))) {
       bytes -= std::min<size_t>(bytes, 24);
       if (here().readable != SIZE_MAX) --here().readable;
       if (!begin_frame()) return;
-      continue;
+    } else {
+      bytes -= read_some(*others[others.size() == 1 ? 0 : network_.below(others.size())], bytes);
     }
-    const auto& payload = here().inbound.front().payload;
-    const size_t count = std::min({bytes, payload.size() - payload_read_, here().readable});
-    if (destination_ != nullptr) {
-      std::memcpy(destination_, payload.data() + payload_read_, count);
-      destination_ += count;
-    }
-    payload_read_ += count;
-    moved_ += count;
-    if (there().link != nullptr) there().link->moved_ += count;
-    payload_left_ -= static_cast<uint32_t>(count);
-    bytes -= count;
-    if (here().readable != SIZE_MAX) here().readable -= count;
-    if (payload_left_ == 0) end_payload();
+    land_complete();
   }
 }
 
-// False: the link has failed.
+size_t FakeLink::read_some(Incoming& incoming, size_t bytes) {
+  const size_t count = std::min({bytes, readable(incoming), here().readable});
+  const FakeFrame& frame = *incoming.frame;
+  const std::byte* source = frame.source != nullptr ? frame.source : frame.payload.data();
+  if (incoming.destination != nullptr) {
+    std::memcpy(incoming.destination + incoming.done, source + incoming.done, count);
+  }
+  incoming.done += count;
+  moved_ += count;
+  if (there().link != nullptr) there().link->moved_ += count;
+  if (here().readable != SIZE_MAX) here().readable -= count;
+  return count;
+}
+
 bool FakeLink::begin_frame() {
-  const FakeFrame& frame = here().inbound.front();
-  if (frame.header.acked > written_) {
+  const std::shared_ptr<FakeFrame> frame = std::move(here().inbound.front());
+  here().inbound.pop_front();
+  if (frame->header.acked > written_) {
     ADD_FAILURE() << "the fake link acknowledges what was not written";
     return false;
   }
-  while (acked_ < frame.header.acked) {
+  while (acked_ < frame->header.acked) {
     ++acked_;
     OutSegment* segment = unacked_.front();
     unacked_.pop_front();
     owner_->on_acked(*this, *segment);
   }
-  if (frame.header.type != wire::FrameType::kData) {
-    const FakeFrame control = std::move(here().inbound.front());
-    here().inbound.pop_front();
-    owner_->on_frame(*this, control.header,
-                     absl::MakeConstSpan(reinterpret_cast<const std::byte*>(control.control.data()),
-                                         control.control.size()));
+  if (frame->header.type != wire::FrameType::kData) {
+    const auto* body = reinterpret_cast<const std::byte*>(frame->control.data());
+    owner_->on_frame(*this, frame->header, absl::MakeConstSpan(body, frame->control.size()));
     return true;
   }
-  owner_->on_frame(*this, frame.header, {});
-  const auto place = owner_->on_segment(*this, frame.header, frame.data);
+  owner_->on_frame(*this, frame->header, {});
+  return begin_segment(frame);
+}
+
+bool FakeLink::begin_segment(const std::shared_ptr<FakeFrame>& frame) {
+  const auto place = owner_->on_segment(*this, frame->header, frame->data);
   if (!place.ok()) {
     ADD_FAILURE() << "the peer is said to break the protocol: " << place.status();
     fail(place.status());
     return false;
   }
-  network_.on_segment(side_, frame.header, frame.data, *place);
-  destination_ = *place;
-  payload_left_ = frame.header.length;
-  payload_read_ = 0;
-  in_payload_ = true;
-  if (payload_left_ == 0) end_payload();
+  network_.on_segment(side_, frame->header, frame->data, *place);
+  Incoming& begun = incoming_.emplace_back();
+  begun.frame = frame;
+  begun.destination = *place;
+  // What goes nowhere need not be read.
+  if (frame->source != nullptr && *place == nullptr) begun.done = frame->header.length;
+  network_.most_under_way = std::max(network_.most_under_way, incoming_.size());
   return true;
 }
 
-void FakeLink::end_payload() {
-  in_payload_ = false;
-  destination_ = nullptr;
-  here().inbound.pop_front();
-  ++received_;
-  owner_->on_landed(*this);
+void FakeLink::land_complete() {
+  while (!failed_ && !incoming_.empty() && incoming_.front().is_complete()) {
+    incoming_.pop_front();
+    ++received_;
+    owner_->on_landed(*this);
+  }
 }
 
 void FakeLink::fail(absl::Status why) {
@@ -220,6 +275,7 @@ void FakeNetwork::go_on(const std::shared_ptr<Connecting>& attempt) {
       } else {
         auto made = std::make_shared<FakeConnection>();
         made->rail = attempt->rail;
+        made->reads_memory = reads_memory(attempt->rail);
         made->weight = 1 + static_cast<int>(below(20));
         made->ends[static_cast<size_t>(attempt->side)].pending = true;
         const auto rail = static_cast<size_t>(attempt->rail);

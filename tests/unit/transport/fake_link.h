@@ -3,6 +3,10 @@
 // event after the other happen, by a seeded random choice, at the grain of a few bytes written or
 // read. A connection delivers in order; connections overtake each other as they like, break at any
 // point, lose what is under way, and are noticed to be broken late or not at all.
+//
+// A connection is a stream of bytes, or its ends read from each other's memory: then a long segment
+// is a header that says where its payload is, and the receiver reads that by and by, of several
+// segments at a time.
 #pragma once
 
 #include <array>
@@ -34,6 +38,7 @@ struct FakeFrame {
   wire::DataHeader data;
   std::string control;
   std::vector<std::byte> payload;
+  const std::byte* source = nullptr;  // or the sender's memory, which the receiver reads
 };
 
 // What two FakeLinks share.
@@ -41,7 +46,7 @@ struct FakeConnection {
   struct End {
     FakeLink* link = nullptr;  // null: not made yet, or destroyed
     bool pending = false;      // will be made when the connecting side hears of it
-    std::deque<FakeFrame> inbound;
+    std::deque<std::shared_ptr<FakeFrame>> inbound;
     bool mute = false;           // what is written to it vanishes
     size_t readable = SIZE_MAX;  // payload bytes and frames that still can be read, when cut
     Nanos unanswered = 0;        // by the other end's machine
@@ -54,6 +59,7 @@ struct FakeConnection {
   };
   std::array<End, 2> ends;
   Rail rail = kAnyRail;
+  bool reads_memory = false;
   bool broken = false;  // both ends will be told
   int weight = 10;      // how often its events come
 };
@@ -74,7 +80,8 @@ class FakeLink final : public Link {
     if (received_ != ack_sent_) send(wire::FrameType::kAck, {});
   }
   void answer() override { send(wire::FrameType::kAck, {}); }
-  void drop_incoming() override { destination_ = nullptr; }
+  void withdraw(OutSegment& segment) override;
+  void drop_incoming(size_t nth) override;
   const std::deque<OutSegment*>& unacked() const override { return unacked_; }
   Health health() const override {
     return {.delivered = moved_,
@@ -103,7 +110,7 @@ class FakeLink final : public Link {
 
  private:
   struct OutFrame {
-    FakeFrame frame;
+    std::shared_ptr<FakeFrame> frame = std::make_shared<FakeFrame>();
     OutSegment* segment = nullptr;
     bool begun = false;
     size_t done = 0;  // payload bytes
@@ -112,9 +119,24 @@ class FakeLink final : public Link {
   FakeConnection::End& here() { return connection_->ends[static_cast<size_t>(side_)]; }
   const FakeConnection::End& here() const { return connection_->ends[static_cast<size_t>(side_)]; }
   FakeConnection::End& there() { return connection_->ends[static_cast<size_t>(1 - side_)]; }
+  const FakeConnection::End& there() const {
+    return connection_->ends[static_cast<size_t>(1 - side_)];
+  }
+  // A segment whose header was read.
+  struct Incoming {
+    std::shared_ptr<FakeFrame> frame;
+    std::byte* destination = nullptr;
+    size_t done = 0;  // payload bytes
+    bool is_complete() const { return done == frame->header.length; }
+  };
   wire::FrameHeader make_header(wire::FrameType type, uint8_t flags, size_t length);
+  void append_segment();
+  bool can_begin() const;
+  size_t readable(const Incoming& incoming) const;
+  size_t read_some(Incoming& incoming, size_t bytes);
   bool begin_frame();
-  void end_payload();
+  bool begin_segment(const std::shared_ptr<FakeFrame>& frame);
+  void land_complete();
 
   FakeNetwork& network_;
   std::shared_ptr<FakeConnection> connection_;
@@ -129,10 +151,8 @@ class FakeLink final : public Link {
   uint64_t moved_ = 0;  // payload bytes, read by either end
   bool writing_ = false;
 
-  bool in_payload_ = false;
-  uint32_t payload_left_ = 0;
-  size_t payload_read_ = 0;
-  std::byte* destination_ = nullptr;
+  bool is_fenced_ = false;  // the peer can read no memory by it
+  std::deque<Incoming> incoming_;
 };
 
 // One end of a channel, and what it needs of its process.
@@ -244,10 +264,14 @@ class FakeNetwork {
   // Whether a connection attempt succeeds. Default: yes.
   std::function<bool(int side, Rail rail)> allow = [](int, Rail) { return true; };
   absl::Status refusal = absl::AbortedError("the test refuses");
+  // Whether a connection's ends read from each other's memory.
+  std::function<bool(Rail rail)> reads_memory = [](Rail) { return false; };
   // Whether attempts on the rail have no end.
   std::function<bool(Rail rail)> hold = [](Rail) { return false; };
   // Whether the other end never hears of it when a link is closed.
   bool ends_vanish = false;
+  // The most segments that were under way on a connection at a time.
+  size_t most_under_way = 0;
   // Told of each segment whose header is read: by whom, and where its payload goes.
   std::function<void(int side, const wire::FrameHeader&, const wire::DataHeader&, std::byte*)>
       on_segment = [](int, const auto&, const auto&, std::byte*) {};

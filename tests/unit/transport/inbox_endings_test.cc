@@ -2,6 +2,7 @@
 // Messages that end before they are whole: cancelled, of closed contexts, on links that die.
 
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -13,6 +14,7 @@ namespace {
 
 using testing::FakeReceiver;
 using testing::InboxTest;
+using Dropped = std::vector<std::pair<Rail, size_t>>;
 
 TEST_F(InboxTest, NothingIsPlacedOrLandedAfterCancel) {
   FakeReceiver receiver(6);
@@ -22,7 +24,7 @@ TEST_F(InboxTest, NothingIsPlacedOrLandedAfterCancel) {
   ASSERT_TRUE(place.ok());
   EXPECT_NE(*place, nullptr);
   inbox_.cancel(ticket);
-  EXPECT_EQ(owner_.dropped, std::vector<Rail>{3});
+  EXPECT_EQ(owner_.dropped, (Dropped{{3, 0}}));
   inbox_.landed(3);
   ASSERT_TRUE(deliver(info(1, 6), 1, 4, "ef").ok());
   EXPECT_EQ(receiver.landings.size(), 1u);
@@ -158,7 +160,7 @@ TEST_F(InboxTest, OfTwoAttemptsAtOnceTheLaterOneTakesTheEarlierOnesPlace) {
     std::memcpy(*stale, "xx", 2);
     const auto live = arrive(1, info(number, 4), number, 0, 4, wire::kFlagCharged, 0, 1);
     ASSERT_TRUE(live.ok());
-    EXPECT_EQ(owner_.dropped, std::vector<Rail>{0});  // it writes nothing any more
+    EXPECT_EQ(owner_.dropped, (Dropped{{0, 0}}));  // it writes nothing any more
     owner_.dropped.clear();
     if (first_breaks_off) {
       inbox_.link_gone(0);
@@ -175,6 +177,95 @@ TEST_F(InboxTest, OfTwoAttemptsAtOnceTheLaterOneTakesTheEarlierOnesPlace) {
   }
 }
 
+TEST_F(InboxTest, ALinkThatDiesMakesRoomForAllThatItWasReading) {
+  FakeReceiver receiver(6);
+  inbox_.post(info(1, 6), &receiver);
+  for (const uint64_t offset : {0, 2, 4}) ASSERT_TRUE(arrive(0, info(1, 6), 1, offset, 2).ok());
+  const auto held = arrive(0, info(2, 2), 2, 0, 2);
+  ASSERT_TRUE(held.ok());
+  inbox_.link_gone(0);
+  EXPECT_EQ(pool_.bytes_in_use(), 0u);
+  ASSERT_TRUE(deliver(info(1, 6), 1, 4, "ef", wire::kFlagCharged, 0, 1, 1).ok());
+  ASSERT_TRUE(deliver(info(1, 6), 1, 0, "ab", wire::kFlagCharged, 0, 1, 1).ok());
+  ASSERT_TRUE(deliver(info(1, 6), 1, 2, "cd", wire::kFlagCharged, 0, 0, 1).ok());
+  EXPECT_EQ(receiver.memory, "abcdef");
+  EXPECT_EQ(receiver.placed.size(), 3u);  // once for each segment
+  EXPECT_EQ(receiver.landings.size(), 3u);
+}
+
+TEST_F(InboxTest, ALaterAttemptTakesThePlaceOfOneOfThoseThatALinkReads) {
+  FakeReceiver receiver(6), other(2);
+  inbox_.post(info(1, 6), &receiver);
+  inbox_.post(info(2, 2), &other);
+  const auto first = arrive(0, info(1, 6), 1, 0, 2);
+  ASSERT_TRUE(arrive(1, info(2, 2), 2, 0, 2).ok());
+  const auto stale = arrive(0, info(1, 6), 1, 2, 2);
+  const auto last = arrive(0, info(1, 6), 1, 4, 2);
+  ASSERT_TRUE(first.ok() && stale.ok() && last.ok());
+  std::memcpy(*stale, "xx", 2);
+  const auto live = arrive(1, info(1, 6), 1, 2, 2, wire::kFlagCharged, 0, /*attempt=*/1);
+  ASSERT_TRUE(live.ok());
+  EXPECT_EQ(owner_.dropped, (Dropped{{0, 1}}));
+  std::memcpy(*first, "ab", 2);
+  std::memcpy(*last, "ef", 2);
+  for (int i = 0; i < 3; ++i) inbox_.landed(0);
+  EXPECT_EQ(receiver.landings.size(), 2u);
+  inbox_.landed(1);
+  EXPECT_EQ(other.landings.size(), 1u);
+  std::memcpy(*live, "cd", 2);
+  inbox_.landed(1);
+  EXPECT_EQ(receiver.memory, "abcdef");
+  EXPECT_EQ(receiver.placed.size(), 3u);
+  EXPECT_EQ(receiver.landings.size(), 3u);
+}
+
+// No correct peer does so: a link has each segment once.
+TEST_F(InboxTest, OfASegmentThatALinkReadsTwiceTheLaterAttemptLands) {
+  for (const uint32_t second : {0u, 1u, 2u}) {
+    const uint64_t number = 1 + second;
+    FakeReceiver receiver(4);
+    inbox_.post(info(number, 4), &receiver);
+    const auto one = arrive(0, info(number, 4), number, 0, 4, wire::kFlagCharged, 0, 1);
+    const auto other = arrive(0, info(number, 4), number, 0, 4, wire::kFlagCharged, 0, second);
+    ASSERT_TRUE(one.ok() && other.ok());
+    const bool is_later = second > 1;
+    EXPECT_EQ(owner_.dropped, is_later ? (Dropped{{0, 0}}) : Dropped());
+    ASSERT_EQ(*other != nullptr, is_later);
+    std::memcpy(is_later ? *other : *one, "abcd", 4);
+    inbox_.landed(0);
+    EXPECT_EQ(receiver.landings.size(), is_later ? 0u : 1u);
+    inbox_.landed(0);
+    EXPECT_EQ(receiver.memory, "abcd");
+    EXPECT_EQ(receiver.placed.size(), 1u);
+    EXPECT_EQ(receiver.landings.size(), 1u);
+  }
+  EXPECT_EQ(consumed(), 3 * kCharge);
+}
+
+TEST_F(InboxTest, CancelDropsAllOfTheMessageThatLinksReadAndNothingElse) {
+  FakeReceiver cancelled(9), other(1);
+  Inbox::Ticket* ticket = inbox_.post(info(1, 9), &cancelled);
+  inbox_.post(info(2, 1), &other);
+  ASSERT_TRUE(arrive(0, info(1, 9), 1, 0, 3).ok());
+  const auto kept = arrive(0, info(2, 1), 2, 0, 1);
+  ASSERT_TRUE(kept.ok());
+  ASSERT_TRUE(arrive(1, info(1, 9), 1, 3, 3).ok());
+  ASSERT_TRUE(arrive(0, info(1, 9), 1, 6, 3).ok());
+  inbox_.cancel(ticket);
+  EXPECT_EQ(owner_.dropped, (Dropped{{0, 0}, {1, 0}, {0, 2}}));
+  std::memcpy(*kept, "x", 1);
+  for (const Rail rail : {0, 0, 1, 0}) inbox_.landed(rail);
+  EXPECT_TRUE(cancelled.landings.empty());
+  EXPECT_EQ(other.memory, "x");
+  EXPECT_EQ(other.landings.size(), 1u);
+  EXPECT_EQ(consumed(), 4 * kCharge);
+  // That was all of it: the next one of its tag takes its course.
+  FakeReceiver next(1);
+  inbox_.post(info(1, 1), &next);
+  ASSERT_TRUE(deliver(info(1, 1), 3, 0, "n", wire::kFlagCharged, 2).ok());
+  EXPECT_EQ(next.memory, "n");
+}
+
 // A receiver's memory would be written after its message was complete.
 TEST_F(InboxTest, SegmentThatOverlapsOneThatIsComingIsRefused) {
   FakeReceiver receiver(150);
@@ -182,6 +273,7 @@ TEST_F(InboxTest, SegmentThatOverlapsOneThatIsComingIsRefused) {
   ASSERT_TRUE(arrive(0, info(1, 150), 1, 10, 50).ok());
   EXPECT_TRUE(absl::IsInvalidArgument(arrive(1, info(1, 150), 1, 0, 20).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(arrive(2, info(1, 150), 1, 20, 130).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(arrive(0, info(1, 150), 1, 59, 1).status()));
 }
 
 TEST_F(InboxTest, SegmentThatItsReceiverRefusesFailsTheLink) {

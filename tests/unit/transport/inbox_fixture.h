@@ -16,9 +16,9 @@ namespace nezha::testing {
 
 struct FakeOwner final : InboxOwner {
   std::vector<uint64_t> grants;
-  std::vector<Rail> dropped;
+  std::vector<std::pair<Rail, size_t>> dropped;  // and the how manieth of those under way
   void send_grant(uint64_t number, Rail /*rail*/) override { grants.push_back(number); }
-  void drop_incoming(Rail rail) override { dropped.push_back(rail); }
+  void drop_incoming(Rail rail, size_t nth) override { dropped.emplace_back(rail, nth); }
 };
 
 struct FakeReceiver final : Receiver {
@@ -87,8 +87,9 @@ class InboxTest : public ::testing::Test {
   // A whole segment.
   absl::Status deliver(const wire::MessageInfo& message, uint64_t number, uint64_t offset,
                        const std::string& payload, uint8_t flags = wire::kFlagCharged,
-                       uint32_t previous = 0, Rail rail = 0) {
-    const auto place = arrive(rail, message, number, offset, payload.size(), flags, previous);
+                       uint32_t previous = 0, Rail rail = 0, uint32_t attempt = 0) {
+    const auto place =
+        arrive(rail, message, number, offset, payload.size(), flags, previous, attempt);
     if (!place.ok()) return place.status();
     if (*place != nullptr) std::memcpy(*place, payload.data(), payload.size());
     inbox_.landed(rail);

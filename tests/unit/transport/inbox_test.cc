@@ -2,6 +2,7 @@
 // Messages that come whole: matching, order of use, credit and grants.
 #include "transport/inbox.h"
 
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -307,6 +308,106 @@ TEST_F(InboxTest, AMismatchIsToldToTheReceiverAndTheMessageIsDropped) {
   EXPECT_TRUE(posted_last.placed.empty());
   EXPECT_EQ(consumed(), 2 * kCharge);
   EXPECT_EQ(pool_.bytes_in_use(), 0u);
+}
+
+// ---- Several segments under way by one link ----------------------------------------------------
+
+TEST_F(InboxTest, WhatALinkReadsAtATimeLandsInTheOrderOfItsHeaders) {
+  FakeReceiver receiver(9);
+  inbox_.post(info(1, 9), &receiver);
+  const auto third = arrive(0, info(1, 9), 1, 6, 3);
+  const auto other = arrive(1, info(1, 9), 1, 3, 2);
+  const auto first = arrive(0, info(1, 9), 1, 0, 3);
+  const auto end = arrive(0, info(1, 9), 1, 5, 1);
+  for (const auto& place : {third, other, first, end}) ASSERT_TRUE(place.ok() && *place != nullptr);
+  std::memcpy(*end, "f", 1);
+  std::memcpy(*first, "abc", 3);
+  std::memcpy(*other, "de", 2);
+  std::memcpy(*third, "ghi", 3);
+  using Landings = std::vector<std::pair<uint64_t, size_t>>;
+  inbox_.landed(0);
+  EXPECT_EQ(receiver.landings, (Landings{{6, 3}}));
+  inbox_.landed(0);
+  EXPECT_EQ(receiver.landings, (Landings{{6, 3}, {0, 3}}));
+  inbox_.landed(1);
+  inbox_.landed(0);
+  EXPECT_EQ(receiver.landings, (Landings{{6, 3}, {0, 3}, {3, 2}, {5, 1}}));
+  EXPECT_EQ(receiver.memory, "abcdefghi");
+  EXPECT_EQ(consumed(), 4 * kCharge);
+  EXPECT_FALSE(inbox_.wanted());
+}
+
+TEST_F(InboxTest, EachOfThemHasItsOwnLengthAndAcknowledgement) {
+  FakeReceiver receiver(6);
+  inbox_.post(info(1, 6), &receiver);
+  ASSERT_TRUE(arrive(0, info(1, 6), 1, 0, 1).ok());
+  ASSERT_TRUE(arrive(0, info(1, 6), 1, 1, 3, wire::kFlagCharged | wire::kFlagAckNow).ok());
+  ASSERT_TRUE(arrive(1, info(1, 6), 1, 4, 2).ok());
+  const auto expect_next = [&](Rail rail, uint32_t length, bool is_ack_due) {
+    EXPECT_EQ(inbox_.next_to_land(rail).length, length);
+    EXPECT_EQ(inbox_.next_to_land(rail).is_ack_due, is_ack_due);
+    inbox_.landed(rail);
+  };
+  expect_next(0, 1, false);
+  expect_next(1, 2, false);
+  expect_next(0, 3, true);
+  EXPECT_EQ(receiver.landings.size(), 3u);
+}
+
+TEST_F(InboxTest, WhatComesTwiceKeepsItsPlaceInTheOrder) {
+  FakeReceiver receiver(4), next(1);
+  inbox_.post(info(1, 4), &receiver);
+  inbox_.post(info(2, 1), &next);
+  ASSERT_TRUE(deliver(info(1, 4), 1, 0, "ab").ok());
+  const auto again = arrive(0, info(1, 4), 1, 0, 2);
+  const auto rest = arrive(0, info(1, 4), 1, 2, 2);
+  ASSERT_TRUE(again.ok() && rest.ok());
+  EXPECT_EQ(*again, nullptr);
+  std::memcpy(*rest, "cd", 2);
+  inbox_.landed(0);
+  EXPECT_EQ(receiver.landings.size(), 1u) << "that was the one that came twice";
+  inbox_.landed(0);
+  EXPECT_EQ(receiver.memory, "abcd");
+  // Also of a message that is complete.
+  ASSERT_TRUE(arrive(0, info(1, 4), 1, 2, 2).ok());
+  const auto other = arrive(0, info(2, 1), 2, 0, 1);
+  ASSERT_TRUE(other.ok());
+  std::memcpy(*other, "x", 1);
+  inbox_.landed(0);
+  EXPECT_TRUE(next.landings.empty());
+  inbox_.landed(0);
+  EXPECT_EQ(next.memory, "x");
+}
+
+TEST_F(InboxTest, AllThatIsHeldOfALinkCountsFromItsHeaderOn) {
+  const size_t half = Inbox::kCredit / 2;
+  const auto first = arrive(0, info(1, 2 * half), 1, 0, half);
+  const auto last = arrive(0, info(1, 2 * half), 1, half, half);
+  ASSERT_TRUE(first.ok() && last.ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(arrive(1, info(2, 1), 2, 0, 1).status()));
+  std::memset(*first, 'a', half);
+  std::memset(*last, 'b', half);
+  inbox_.landed(0);
+  FakeReceiver receiver(2 * half);
+  inbox_.post(info(1, 2 * half), &receiver);
+  EXPECT_EQ(receiver.landings.size(), 1u);
+  inbox_.landed(0);
+  EXPECT_EQ(receiver.memory, std::string(half, 'a') + std::string(half, 'b'));
+  EXPECT_EQ(consumed(), Inbox::kCredit);
+  EXPECT_EQ(pool_.bytes_in_use(), 0u);
+}
+
+TEST_F(InboxTest, WhatIsRefusedTakesNoPlaceInTheOrder) {
+  FakeReceiver receiver(4);
+  inbox_.post(info(1, 4), &receiver);
+  const auto place = arrive(0, info(1, 4), 1, 0, 4);
+  ASSERT_TRUE(place.ok());
+  EXPECT_FALSE(arrive(0, info(1, 5), 1, 4, 1).ok());
+  EXPECT_FALSE(arrive(0, info(2, 4), 2, 0, 4, 0).ok()) << "nobody has asked for it";
+  std::memcpy(*place, "abcd", 4);
+  inbox_.landed(0);
+  EXPECT_EQ(receiver.memory, "abcd");
+  EXPECT_EQ(receiver.landings.size(), 1u);
 }
 
 TEST_F(InboxTest, SegmentsThatContradictEachOtherAreErrors) {

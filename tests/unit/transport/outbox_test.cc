@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/out_of_memory.h"
 #include "gtest/gtest.h"
 #include "tests/unit/transport/recording_link.h"
 
@@ -306,6 +307,17 @@ TEST_F(OutboxTest, ResendKeepsBoundariesAndOrder) {
   EXPECT_EQ(sender.released_bytes(), text.size());
 }
 
+// Else a device that asks for long ones would get others.
+TEST_F(OutboxTest, SegmentsAreAsLongAsTheSchedulerCutsThem) {
+  RecordingLink fast;
+  scheduler_.link_up(0, &fast, 1e10, {.least_segment = 1 << 20});
+  FakeSender sender;
+  const std::string text(2 << 20, 'x');
+  send(1, text, &sender);
+  ASSERT_EQ(fast.unacked_segments.size(), 2u);
+  EXPECT_EQ(fast.unacked_segments[0]->length, 1u << 20);
+}
+
 TEST_F(OutboxTest, PushesOfNothingKnownAreCutWithinTheWiresLimit) {
   FakeSender sender;
   const std::string text(3 << 20, 'x');
@@ -453,14 +465,28 @@ TEST_F(SynchronousTest, FailsWithItsPeerThoughAllOfItIsAcknowledged) {
   EXPECT_EQ(sender_.failures.size(), 1u);
 }
 
-// ---- Messages that go on without their senders ---------------------------------------------
+// ---- Messages that are copied ----------------------------------------------------------------
 
-TEST_F(OutboxTest, AMessageThatWasLetGoIsCopiedAndItsSenderHearsNoMoreOfIt) {
-  FakeSender sender;
+class CopiedTest : public OutboxTest {
+ protected:
+  static constexpr Route kCopied{.is_copied = true};
+
+  OutMessage* push_copied(const std::string& text, Rail rail = kAnyRail) {
+    OutMessage* message = outbox_.open(info(1, text.size()), kCopied, &sender_);
+    outbox_.push(*message, 0, reinterpret_cast<const std::byte*>(text.data()), text.size(), rail);
+    return message;
+  }
+
+  FakeSender sender_;
+};
+
+TEST_F(CopiedTest, IsSettledAtOnceAndItsMemoryIsReadNoMore) {
   std::string text = "abc";
-  OutMessage* message = send(1, text, &sender);
-  outbox_.let_go(*message);
+  OutMessage* message = push_copied(text);
   text = "xyz";
+  outbox_.settle(*message);
+  EXPECT_EQ(sender_.settlements, 1);
+  EXPECT_TRUE(sender_.releases.empty());
   EXPECT_FALSE(outbox_.wanted());
   EXPECT_TRUE(outbox_.pending());
   up(0);
@@ -470,15 +496,114 @@ TEST_F(OutboxTest, AMessageThatWasLetGoIsCopiedAndItsSenderHearsNoMoreOfIt) {
   ack_all(0);
   EXPECT_FALSE(outbox_.pending());
   EXPECT_EQ(outbox_.retained_bytes(), 0u);
-  EXPECT_EQ(sender.settlements, 0);
-  EXPECT_TRUE(sender.releases.empty());
+  EXPECT_EQ(pool_.bytes_in_use(), 0u);
+  EXPECT_EQ(sender_.settlements, 1);
 }
 
-TEST_F(OutboxTest, AMessageOfNoBytesThatWasLetGoIsSent) {
-  FakeSender sender;
-  outbox_.let_go(*outbox_.open(info(1, 0), Route(), &sender));
+TEST_F(CopiedTest, IsSettledAtOnceHoweverLongItIs) {
+  up(0);
+  const std::string text(10 * Outbox::kMaxRetained, 'x');
+  outbox_.settle(*push_copied(text));
+  EXPECT_EQ(sender_.settlements, 1);
+  scheduler_.pump();
+  while (!link(0).unacked_segments.empty()) {
+    const OutSegment& segment = *link(0).unacked_segments.front();
+    EXPECT_EQ(text_of(segment), text.substr(segment.header.offset, segment.length));
+    ack_one(0);
+  }
+  EXPECT_FALSE(outbox_.pending());
+}
+
+TEST_F(CopiedTest, AMessageOfNoBytesIsSent) {
+  outbox_.settle(*outbox_.open(info(1, 0), kCopied, &sender_));
+  EXPECT_EQ(sender_.settlements, 1);
   up(0);
   EXPECT_EQ(link(0).unacked_segments.size(), 1u);
+}
+
+// More than any address space has. What came before goes on, and nothing is left of the rest.
+TEST_F(CopiedTest, ThatThereIsNoMemoryForTheCopyLeavesNothingBehind) {
+  up(0);
+  constexpr size_t kTooMuch = size_t{1} << 59;
+  const std::string text = "abc";
+  const auto* data = reinterpret_cast<const std::byte*>(text.data());
+  OutMessage* message = outbox_.open(info(1, 3 + kTooMuch), kCopied, &sender_);
+  outbox_.push(*message, 0, data, 3, 0);
+  scheduler_.pump();
+  EXPECT_THROW(outbox_.push(*message, 3, data, kTooMuch, 0), OutOfMemory);
+  outbox_.abandon(*message);
+  scheduler_.pump();
+  ASSERT_EQ(link(0).unacked_segments.size(), 2u);
+  const OutSegment& end = *link(0).unacked_segments.back();
+  EXPECT_NE(end.flags & wire::kFlagAbandoned, 0);
+  EXPECT_EQ(end.header.offset, 3u) << "so much of it comes";
+  EXPECT_EQ(outbox_.charged(), kCharge);
+  ack_all(0);
+  EXPECT_FALSE(outbox_.pending());
+  EXPECT_EQ(outbox_.retained_bytes(), 0u);
+  EXPECT_EQ(pool_.bytes_in_use(), 0u);
+}
+
+// The link was given the copy, and goes on.
+TEST_F(CopiedTest, ItsLinkIsToldNothingWhenItIsAbandoned) {
+  up(0);
+  OutMessage* message = push_copied(std::string(5000, 'x'), 0);
+  scheduler_.pump();
+  outbox_.abandon(*message);
+  EXPECT_TRUE(link(0).withdrawn.empty());
+  ack_all(0);
+  EXPECT_FALSE(outbox_.pending());
+}
+
+// ---- Memory that a link may be reading -------------------------------------------------------
+
+TEST_F(OutboxTest, ALinkIsToldOfTheMemoryThatItMayBeReadingAfterTheCopy) {
+  up(0);
+  FakeSender sender;
+  const std::string text(3 * kLongestSegment, 'x');
+  OutMessage* message = send(1, text, &sender);
+  const std::deque<OutSegment*> submitted = link(0).unacked_segments;
+  ASSERT_GE(submitted.size(), 3u);
+  outbox_.on_written(*submitted[0]);
+  link(0).on_withdraw = [&](const OutSegment& segment) {
+    const auto* copy = reinterpret_cast<const char*>(segment.data);
+    EXPECT_FALSE(copy >= text.data() && copy < text.data() + text.size());
+    EXPECT_EQ(text_of(segment), std::string(segment.length, 'x'));
+  };
+  outbox_.abandon(*message);
+  const auto& withdrawn = link(0).withdrawn;
+  const auto is_withdrawn = [&](const OutSegment* segment) {
+    return std::count(withdrawn.begin(), withdrawn.end(), segment);
+  };
+  EXPECT_EQ(is_withdrawn(submitted[0]), 0) << "it is written";
+  for (size_t i = 1; i < submitted.size(); ++i) EXPECT_EQ(is_withdrawn(submitted[i]), 1);
+  EXPECT_EQ(withdrawn.size(), submitted.size() - 1);
+}
+
+TEST_F(OutboxTest, WhatADeadLinkHadIsNoLinksToWithdraw) {
+  up(0);
+  FakeSender sender;
+  const std::string text(5000, 'x');
+  OutMessage* message = send(1, text, &sender);
+  RecordingLink& dead = link(0);
+  down(0);
+  outbox_.abandon(*message);
+  EXPECT_TRUE(dead.withdrawn.empty());
+}
+
+// A link that cannot tell when the memory has been read says nothing before the acknowledgement.
+TEST_F(OutboxTest, AMessageSettlesByItsAcknowledgementsAlone) {
+  up(0);
+  FakeSender sender;
+  const std::string text(5000, 'x');
+  OutMessage* message = send(1, text, &sender);
+  outbox_.settle(*message);
+  EXPECT_EQ(outbox_.retained_bytes(), 0u) << "it is not to be copied while the peer reads it";
+  EXPECT_EQ(sender.settlements, 0);
+  ack_all(0);
+  EXPECT_EQ(sender.settlements, 1);
+  EXPECT_EQ(sender.released_bytes(), text.size());
+  EXPECT_TRUE(link(0).withdrawn.empty());
 }
 
 // ---- Failure ---------------------------------------------------------------------------------

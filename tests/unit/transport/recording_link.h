@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <limits>
+#include <vector>
 
 #include "transport/link.h"
 
@@ -14,16 +16,22 @@ class RecordingLink : public Link {
  public:
   void start(LinkOwner*, Rail, uint64_t) override {}
   void submit(OutSegment& segment) override { unacked_segments.push_back(&segment); }
+  void withdraw(OutSegment& segment) override {
+    withdrawn.push_back(&segment);
+    on_withdraw(segment);
+  }
   void send(wire::FrameType, absl::string_view) override {}
   void flush_ack() override {}
   void answer() override {}
-  void drop_incoming() override {}
+  void drop_incoming(size_t) override {}
   const std::deque<OutSegment*>& unacked() const override { return unacked_segments; }
   Health health() const override { return state; }
   uint64_t undelivered() const override { return bytes_undelivered; }
   void shut_down() override {}
 
   std::deque<OutSegment*> unacked_segments;
+  std::vector<const OutSegment*> withdrawn;
+  std::function<void(const OutSegment&)> on_withdraw = [](const OutSegment&) {};
   Health state;
   uint64_t bytes_undelivered = std::numeric_limits<uint64_t>::max();
 };

@@ -21,8 +21,8 @@ using testing::RecordingLink;
 
 class SchedulerTest : public ::testing::Test {
  protected:
-  void up(Rail rail, double rate) {
-    scheduler_.link_up(rail, &links_[static_cast<size_t>(rail)], rate);
+  void up(Rail rail, double rate, const DeviceTraits& traits = {}) {
+    scheduler_.link_up(rail, &links_[static_cast<size_t>(rail)], rate, traits);
   }
   OutSegment& segment(uint32_t length, Rail rail = kAnyRail) {
     OutSegment& made = segments_.emplace_back();
@@ -205,6 +205,67 @@ TEST_F(SchedulerTest, OnlyTheLastSegmentOfAFastRailEndsWithAPartOfAPacket) {
   up(1, 1e9);
   EXPECT_EQ(scheduler_.cut(kLongestSegment, 64, 2, 0b10).size(), 1u) << "a rest of one packet";
   EXPECT_EQ(scheduler_.cut(kLongestSegment + 64, 64, 2, 0b10).size(), 2u);
+}
+
+// ---- What devices say of themselves ----------------------------------------------------------
+
+TEST_F(SchedulerTest, SegmentsAreNoShorterThanTheDeviceAsksForNorLongerThanTheWireAllows) {
+  std::mt19937_64 random(7);
+  const size_t asked_for[] = {1, 5000, 64 << 10, 100'000, 256 << 10, 1 << 20, 4 << 20};
+  for (int round = 0; round < 3000; ++round) {
+    Scheduler scheduler;
+    std::array<size_t, 3> least{};
+    const size_t rails = 1 + random() % least.size();
+    for (size_t rail = 0; rail < rails; ++rail) {
+      if (random() % 3 > 0) least[rail] = asked_for[random() % std::size(asked_for)];
+      scheduler.link_up(static_cast<Rail>(rail), &links_[rail],
+                        1e6 * static_cast<double>(1 + random() % 20'000),
+                        {.least_segment = least[rail]});
+      least[rail] = std::min<size_t>(least[rail], 1 << 20);
+    }
+    const size_t granule = round % 3 == 0 ? 1 : 4 * (1 + random() % 20);
+    const uint64_t length = 1 + random() % (round % 2 == 0 ? 300'000 : 20'000'000);
+    const auto cuts = scheduler.cut(length, granule, 1 + static_cast<int>(random() % 3), kAllRails);
+    std::map<Rail, int> count;
+    for (const auto& cut : cuts) ++count[cut.rail];
+    uint64_t next = 0;
+    for (const auto& cut : cuts) {
+      ASSERT_EQ(cut.offset, next);
+      ASSERT_EQ(cut.offset % granule, 0u);
+      ASSERT_LE(cut.length, wire::kMaxSegment);
+      const bool is_long_enough = count[cut.rail] > 1;
+      ASSERT_GE(cut.length, is_long_enough ? least[static_cast<size_t>(cut.rail)] : 1);
+      next += cut.length;
+    }
+    ASSERT_EQ(next, length);
+  }
+}
+
+TEST_F(SchedulerTest, ALongMessageIsCutIntoAsManySegmentsAsTheDeviceAsksFor) {
+  up(0, 10e6, {.least_segment = 64 << 10});
+  EXPECT_EQ(scheduler_.cut(1 << 20, 64, 2, kAllRails).size(), 16u);
+  EXPECT_EQ(scheduler_.cut(128 << 10, 64, 2, kAllRails).size(), 2u);
+  EXPECT_EQ(scheduler_.cut((128 << 10) - 64, 64, 2, kAllRails).size(), 1u);
+  up(0, 10e9, {.least_segment = 1 << 20});
+  EXPECT_EQ(scheduler_.cut(8 << 20, 64, 2, kAllRails).size(), 8u);
+}
+
+TEST_F(SchedulerTest, AFastRailsSegmentsMayBeLongerThanTheDeviceAsksFor) {
+  up(0, 10e9);
+  const size_t longest = scheduler_.cut(10 << 20, 64, 2, kAllRails).front().length;
+  up(0, 10e9, {.least_segment = 64 << 10});
+  EXPECT_EQ(scheduler_.cut(10 << 20, 64, 2, kAllRails).front().length, longest);
+}
+
+TEST_F(SchedulerTest, ANominalRateIsTakenWhereNoneWasLearned) {
+  up(0, 0, {.nominal_rate = 3e9});
+  EXPECT_DOUBLE_EQ(scheduler_.rate(0), 3e9);
+  EXPECT_FALSE(scheduler_.is_guess(0)) << "no burst is to show it";
+  up(0, 200e6, {.nominal_rate = 3e9});
+  EXPECT_DOUBLE_EQ(scheduler_.rate(0), 200e6);
+  up(0, 0);
+  EXPECT_DOUBLE_EQ(scheduler_.rate(0), Scheduler::kInitialRate);
+  EXPECT_TRUE(scheduler_.is_guess(0));
 }
 
 TEST(LongSegment, FillsPackets) {
