@@ -134,7 +134,8 @@ void add_policy_options(OptionTable& table, Options& o, const Dialect& dialect) 
 
 // Adds the options of a program whose library knows rails.
 void add_options_of_rails_alone(OptionTable& table, Options& o, bool& list_rails) {
-  table.push_back({0, "list-rails", "", "show this host's interfaces, and what auto takes and why",
+  table.push_back({0, "list-rails", "",
+                   "show this host's interfaces and other devices, and what auto takes and why",
                    [&](const auto&) { list_rails = true; }});
   table.push_back({0, "ports", "FIRST-LAST",
                    "the ports at which this rank is reached, such as 20000-20100 (default: any)",
