@@ -24,10 +24,13 @@ class JunitReport(unittest.TestCase):
             failure = '<failure message="SEGFAULT"/>' if status == "fail" else ""
             xml += f'<testcase name="{name}" status="{status}">{failure}'
             xml += f"<system-out>{escape(output)}</system-out></testcase>"
+        return self.report(xml + "</testsuite>")
+
+    def report(self, xml: str) -> tuple[list[str], str]:
         with tempfile.TemporaryDirectory() as folder:
             junit, counts = (os.path.join(folder, name) for name in ("junit.xml", "counts"))
             with open(junit, "w", encoding="utf-8") as file:
-                file.write(xml + "</testsuite>")
+                file.write(xml)
             done = subprocess.run(
                 [sys.executable, REPORT, junit, counts], capture_output=True, text=True
             )
@@ -82,6 +85,20 @@ class JunitReport(unittest.TestCase):
         self.assertNotIn("...F", said)
         self.assertIn("---- cluster.a failed\n=== FAILURES", said)
         self.assertIn("assert 1 == 2", said)
+
+    def test_cases_of_pytest(self) -> None:
+        outcomes = [
+            "",
+            '<skipped message="no time"/>',
+            '<failure message="short">E assert 1 == 2</failure>',
+            '<error message="short">E fixture</error>',
+        ]
+        cases = [
+            f'<testcase classname="t" name="n{n}">{end}</testcase>' for n, end in enumerate(outcomes)
+        ]
+        counts, said = self.report(f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>")
+        self.assertEqual(counts, ["1", "2", "1"])
+        self.assertEqual(said, "---- t::n2 failed\nE assert 1 == 2\n---- t::n3 failed\nE fixture\n")
 
     def test_much_is_cut(self) -> None:
         text = "".join(f"line {n}\n" for n in range(1000))

@@ -9,10 +9,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from processes import Process, end_sessions
-from testbed import Testbed
 
 BUILD = Path(os.environ.get("TEST_BUILD_DIR", Path(__file__).parents[2] / "build" / "release"))
 LONG = os.environ.get("TEST_LONG") == "1"
@@ -25,6 +24,23 @@ PATIENCE = 60.0  # seconds: the deadline of what ought to take a second or two
 SLACK = 6.0
 
 Event = dict[str, Any]
+
+
+class Bed(Protocol):
+    """What a job needs of a testbed."""
+
+    hosts: int
+
+    def start(
+        self,
+        cmd: Sequence[str],
+        *,
+        on: Iterable[int] | None = None,
+        ranks_per_host: int | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> list[Process]: ...
+
+    def counters(self, host: int, rail: str) -> dict[str, int]: ...
 
 
 def rails_option(names: Iterable[str]) -> str:
@@ -102,7 +118,7 @@ class Job:
     """Ranks of one context. Options are the program's, with _ for -."""
 
     def __init__(
-        self, bed: Testbed, ranks: int = 0, ranks_per_host: int = 1, program: str = WORKER
+        self, bed: Bed, ranks: int = 0, ranks_per_host: int = 1, program: str = WORKER
     ) -> None:
         self.bed = bed
         self._program = program
@@ -208,7 +224,7 @@ class Job:
         return each[0]
 
 
-def run(bed: Testbed, ranks: int = 0, ranks_per_host: int = 1, **options: Any) -> Job:
+def run(bed: Bed, ranks: int = 0, ranks_per_host: int = 1, **options: Any) -> Job:
     """A job from start to its good end."""
     with Job(bed, ranks, ranks_per_host) as job:
         job.start(**options)

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RDMA that fails: a cut, a device that goes, a rank that dies or stands still."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import job
+import pytest
+from guest_bed import WAYS_TO_CUT, GuestBed
+
+RDMA = "rdma:rxe{host}?rail=r"
+TCP = "tcp:t{host}?rail=t"
+PORTS = {"r": "h", "t": "t"}  # by rail
+RATE = "160mbit"
+MIB = 1 << 17  # elements of int64
+# Takes most of a second at that rate, by one rail or two.
+LONG: dict[str, Any] = {"elements": 8 * MIB, "type": "int64", "operations": 1, "plan": "stripe"}
+SMALL: dict[str, Any] = {"elements": f"1,1000,{MIB // 2}", "type": "int64", "pause": "0:5"}
+SENT = 1 << 18  # bytes; then an operation is well under way
+TIMEOUT = 3.0  # seconds
+
+
+@pytest.fixture(autouse=True)
+def logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEZHA_LOG", "info")
+
+
+@pytest.fixture
+def alone() -> Iterator[GuestBed]:
+    with GuestBed([RDMA]) as bed:
+        bed.shape(RATE, "h")
+        yield bed
+
+
+@pytest.fixture
+def both() -> Iterator[GuestBed]:
+    with GuestBed([RDMA, TCP]) as bed:
+        for port in PORTS.values():
+            bed.shape(RATE, port)
+        yield bed
+
+
+def await_loss(rank: job.Rank, rail: str) -> None:
+    rank.process.wait_for(rf"the link to .* on {rail} is down", job.PATIENCE)
+
+
+def cut_in_the_middle(work: job.Job, bed: GuestBed, rail: str, how: str) -> None:
+    work.sends_by(1, PORTS[rail], SENT)
+    bed.cut(1, PORTS[rail], how)
+    assert not work.ranks[1].done, "the cut came too late"
+
+
+# ---- the rail -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", WAYS_TO_CUT)
+@pytest.mark.parametrize("rail", PORTS)
+def test_cut_of_one_of_two(both: GuestBed, rail: str, how: str) -> None:
+    """The other rail carries the rest of the operation. A device that goes is let go at once."""
+    with job.Job(both, 2) as work:
+        work.start(**LONG)
+        cut_in_the_middle(work, both, rail, how)
+        work.succeed()
+        [other] = [each for each in PORTS if each != rail]
+        assert any(rank.rail(rail)["failures"] for rank in work.ranks), work.told()
+        assert not any(rank.rail(other)["failures"] for rank in work.ranks), work.told()
+
+
+@pytest.mark.parametrize("how", ["silent", "carrier", "admin"])
+def test_cut_of_the_only_one_and_back(alone: GuestBed, how: str) -> None:
+    """The operation waits, and is right in the end."""
+    with job.Job(alone, 2) as work:
+        work.start(**LONG)
+        cut_in_the_middle(work, alone, "r", how)
+        for rank in work.ranks:
+            await_loss(rank, "r")
+        alone.heal(1, "h")
+        work.succeed()
+
+
+def test_cut_of_the_only_one(alone: GuestBed) -> None:
+    """For good: an error by the deadline, which names the rank."""
+    with job.Job(alone, 3) as work:
+        work.start(until=work.stop_file, timeout=int(TIMEOUT * 1000), **SMALL)
+        work.all_done(6)
+        alone.cut(1, "h", "silent")
+        work.wait()
+        for rank in work.ranks:
+            error = rank.wait_for("error")
+            assert error["seconds"] < TIMEOUT + job.SLACK, error
+            assert (1 in error["ranks"]) == (rank.number != 1), error
+
+
+@pytest.mark.parametrize("how", WAYS_TO_CUT)
+def test_returns(both: GuestBed, how: str) -> None:
+    """Operations go on by TCP; RDMA carries its part again when it is healed, or the device is back."""
+    with job.Job(both, 2) as work:
+        work.start(until=work.stop_file, **SMALL)
+        work.all_done(6)
+        both.cut(1, "h", how)
+        if how == "gone":
+            both.await_deletion(1, "h")  # while the ranks run
+        await_loss(work.ranks[0], "r")
+        work.all_done(6)
+        both.heal(1, "h")
+        carried = work.ranks[1].rail("r")["sent"]
+        job.await_that(
+            "host 1 sends by RDMA again",
+            lambda: work.ranks[1].rail("r")["sent"] > carried + SENT,
+            tell=work.told,
+        )
+        work.stop()
+        work.succeed()
+
+
+def test_cut_while_nobody_calls(both: GuestBed) -> None:
+    with job.Job(both, 2) as work:
+        work.start(elements=1000, operations=4, pause="700:700", timeout=int(TIMEOUT * 1000))
+        work.all_done(2)
+        both.cut(1, "h", "silent")
+        work.succeed()
+
+
+# ---- a rank -------------------------------------------------------------------------------------
+
+
+def check_errors_name(ranks: list[job.Rank], dead: int) -> None:
+    """At once, not by the operation's deadline."""
+    deadline = time.monotonic() + job.SLACK
+    for rank in ranks:
+        error = rank.wait_for("error", timeout=max(0.0, deadline - time.monotonic()))
+        assert error["type"] == "IoError" and error["ranks"] == [dead], error
+        assert re.search(rf": .*\brank {dead}\b", error["what"]), error
+
+
+@pytest.mark.parametrize("options", [LONG, SMALL], ids=["long", "small"])
+def test_killed_rank(alone: GuestBed, options: dict[str, Any]) -> None:
+    with job.Job(alone, 3) as work:
+        work.start(until=work.stop_file, **options)
+        if options is LONG:
+            work.sends_by(1, "h", SENT)
+        else:
+            work.all_done(6)
+        work.ranks[1].process.kill()
+        check_errors_name([work.ranks[0], work.ranks[2]], 1)
+
+
+def test_stopped_rank_goes_on(alone: GuestBed) -> None:
+    """Its device answers for it meanwhile; that it stands still is no failure."""
+    with job.Job(alone, 2) as work:
+        work.start(**LONG)
+        work.sends_by(1, "h", SENT)
+        work.ranks[1].process.kill(signal.SIGSTOP)
+        time.sleep(1)
+        assert not any(rank.done for rank in work.ranks), "the stop came too late"
+        work.ranks[1].process.kill(signal.SIGCONT)
+        work.succeed()
+
+
+def test_stopped_rank(alone: GuestBed) -> None:
+    """The deadline decides."""
+    with job.Job(alone, 3) as work:
+        options = SMALL | {"until": work.stop_file, "timeout": int(TIMEOUT * 1000)}
+        work.start(algorithm="ring", **options)
+        work.all_done(6)
+        work.ranks[1].process.kill(signal.SIGSTOP)
+        for rank in (work.ranks[0], work.ranks[2]):
+            error = rank.wait_for("error", timeout=TIMEOUT + job.SLACK)
+            assert error["ranks"] == [1], error
+            assert re.search(r": .*\brank 1\b", error["what"]), error
