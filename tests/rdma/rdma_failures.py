@@ -165,7 +165,7 @@ def test_stopped_rank_goes_on(alone: GuestBed) -> None:
 def test_stopped_rank(alone: GuestBed) -> None:
     """The deadline decides."""
     with job.Job(alone, 3) as work:
-        options = SMALL | {"until": work.stop_file, "timeout": int(TIMEOUT * 1000)}
+        options: dict[str, Any] = SMALL | {"until": work.stop_file, "timeout": int(TIMEOUT * 1000)}
         work.start(algorithm="ring", **options)
         work.all_done(6)
         work.ranks[1].process.kill(signal.SIGSTOP)
