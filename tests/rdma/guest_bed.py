@@ -108,7 +108,8 @@ class GuestBed:
 
     def await_deletion(self, host: int, port: str, timeout: float = STEP_TIMEOUT) -> None:
         """Waits until the interface that cut() deletes is gone."""
-        self._finish(self._deletions.pop((host, port)), timeout)
+        self._finish(self._deletions[host, port], timeout)
+        del self._deletions[host, port]
 
     def heal(self, host: int, port: str) -> None:
         """Undoes any cut."""
