@@ -21,6 +21,7 @@
 #include "transport/tcp/device.h"
 #include "transport/wire.h"
 #ifdef NEZHA_HAS_RDMA
+#include "transport/rdma/device.h"
 #include "transport/rdma/hca.h"
 #endif
 
@@ -88,18 +89,13 @@ Factory make_tcp(absl::string_view text, const RailUri& uri, const Cpus& cpus,
 
 #ifdef NEZHA_HAS_RDMA
 
-struct RdmaRail {
-  rdma::Wish wish;
-  std::string name;
-};
-
-absl::StatusOr<RdmaRail> parse_rdma(absl::string_view text, const RailUri& uri) {
+absl::StatusOr<rdma::DeviceOptions> parse_rdma(absl::string_view text, const RailUri& uri) {
   const auto wish = rdma::Wish::parse(uri.interface);
   if (!wish.ok()) return bad(text, wish.status().message());
-  RdmaRail rail{*wish, uri.interface};
+  rdma::DeviceOptions rail{.wish = *wish, .rail = uri.interface};
   for (const auto& [key, value] : uri.options) {
     if (key == "rail") {
-      rail.name = value;
+      rail.rail = value;
     } else if (key == "gid") {
       const auto gid = rdma::Wish::parse_gid(value);
       if (!gid.ok()) return bad(text, gid.status().message());
@@ -116,21 +112,21 @@ absl::StatusOr<RdmaRail> parse_rdma(absl::string_view text, const RailUri& uri) 
                                     "address=ADDRESS, via=INTERFACE"));
     }
   }
-  if (absl::Status status = check_rail_name(text, rail.name); !status.ok()) return status;
+  if (absl::Status status = check_rail_name(text, rail.rail); !status.ok()) return status;
   return rail;
 }
 
 Factory make_rdma(absl::string_view text, const RailUri& uri, const Cpus& /*cpus*/,
-                  const PortRange& /*ports*/) {
-  const auto parsed = parse_rdma(text, uri);
+                  const PortRange& ports) {
+  auto parsed = parse_rdma(text, uri);
   if (!parsed.ok()) return parsed.status();
+  parsed->ports = ports;
   return Endpoint::DeviceFactory(
-      [rail = *parsed](Progress&, Acceptor&, Rail) -> absl::StatusOr<std::unique_ptr<Device>> {
-        const auto machine = rdma::Machine::look(rdma::libibverbs());
-        if (!machine.ok()) return machine.status();
-        const auto choice = rdma::choose(rail.wish, *machine);
-        if (!choice.ok()) return choice.status();
-        return absl::UnimplementedError("nezha cannot open RDMA devices yet; name a tcp rail");
+      [options = *parsed](Progress& progress, Acceptor& acceptor,
+                          Rail rail) -> absl::StatusOr<std::unique_ptr<Device>> {
+        auto device = rdma::RdmaDevice::create(progress, acceptor, rail, options);
+        if (!device.ok()) return device.status();
+        return std::unique_ptr<Device>(*std::move(device));
       });
 }
 

@@ -109,7 +109,7 @@ absl::Status InterfaceDevice::open() {
   if (!address.ok()) return address.status();
   index_ = state.index;
   address_ = home_ = *address;
-  carrier_ = state.is_running;
+  has_carrier_ = state.is_running;
   const std::string where = absl::StrCat(address_.host(), " on ", options_.interface);
   return listen_by(net::open_in_range(options_.ports, where,
                                       [this](uint16_t port) { return listener_at(port); }));
@@ -210,9 +210,19 @@ void InterfaceDevice::listen_again() {
 }
 
 void InterfaceDevice::set_carrier(bool up, absl::string_view why) {
-  if (up == carrier_) return;
-  carrier_ = up;
-  acceptor_.on_carrier(rail(), up, why);
+  const bool was_up = carrier();
+  has_carrier_ = up;
+  tell_of_carrier(was_up, why);
+}
+
+void InterfaceDevice::set_usable(bool is_usable, absl::string_view why) {
+  const bool was_up = carrier();
+  is_usable_ = is_usable;
+  tell_of_carrier(was_up, why);
+}
+
+void InterfaceDevice::tell_of_carrier(bool was_up, absl::string_view why) {
+  if (carrier() != was_up) acceptor_.on_carrier(rail(), carrier(), why);
 }
 
 // ---- Connecting --------------------------------------------------------------------------------

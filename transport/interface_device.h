@@ -38,7 +38,7 @@ class InterfaceDevice : public Device, protected LinkMaker, EventHandler {
                                    Connected done) override;
   absl::Status can_reach(absl::string_view address) const override;
   std::string address() const override { return published_; }
-  bool carrier() const override { return carrier_; }
+  bool carrier() const override { return has_carrier_ && is_usable_; }
 
  protected:
   // Under Progress's lock, as all of it. `acceptor` outlives the device.
@@ -48,6 +48,10 @@ class InterfaceDevice : public Device, protected LinkMaker, EventHandler {
 
   // The published address begins with the kind and a colon, unless that is tcp.
   virtual absl::string_view kind() const = 0;
+
+  // Whether the device can carry anything as far as its kind knows, and `why` not. The interface
+  // has a say beside this.
+  void set_usable(bool is_usable, absl::string_view why);
 
   Progress& progress() { return progress_; }
   // Where the interface is now; port 0.
@@ -63,6 +67,7 @@ class InterfaceDevice : public Device, protected LinkMaker, EventHandler {
   void move(const net::InterfaceState& state, const net::Address& to);
   void listen_again();
   void set_carrier(bool up, absl::string_view why);
+  void tell_of_carrier(bool was_up, absl::string_view why);
   absl::StatusOr<net::Address> parse(absl::string_view address) const;
   bool is_own(const net::Address& address) const;
   void stop_accepting(int error);
@@ -91,7 +96,8 @@ class InterfaceDevice : public Device, protected LinkMaker, EventHandler {
   bool has_told_ = false;        // that it cannot listen, since it last could
   bool short_of_means_ = false;  // to accept with, since the last connection
   std::string no_link_;          // the reason told last, since the last link; empty: none was
-  bool carrier_ = false;
+  bool has_carrier_ = false;     // the interface
+  bool is_usable_ = true;        // what the kind needs beside that
   std::unique_ptr<InterfaceMonitor> monitor_;
   // By address, so that each can be found by what it calls back with.
   std::unordered_map<const IncomingHandshake*, std::unique_ptr<IncomingHandshake>> incoming_;

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// An RDMA device that this process has opened, for the links of one rail: its protection domain,
+// the completion queue that they share, and the memory that is registered with it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+
+#include "absl/status/statusor.h"
+#include "transport/progress.h"
+#include "transport/rdma/hca.h"
+#include "transport/rdma/memory_map.h"
+#include "transport/rdma/verbs.h"
+
+namespace nezha::rdma {
+
+// Gets the completions of a queue pair, under Progress's lock.
+class Client {
+ public:
+  // `id`: the low half of the work request's.
+  virtual void on_completion(uint32_t id, const ibv_wc& completion) = 0;
+
+ protected:
+  ~Client() = default;
+};
+
+// Links share it, and the last of them closes the device: until then a command that takes the
+// device away, such as `ip link delete`, may block. All of it under Progress's lock.
+class Adapter final : Poller, public std::enable_shared_from_this<Adapter> {
+ public:
+  // `on_port` is called when the port, or the device, may have changed.
+  static absl::StatusOr<std::shared_ptr<Adapter>> open(Progress& progress, const Verbs& verbs,
+                                                       const Choice& choice,
+                                                       std::function<void()> on_port);
+  ~Adapter();
+  Adapter(const Adapter&) = delete;
+  Adapter& operator=(const Adapter&) = delete;
+
+  // Whoever has work requests that complete: so many of them at a time. Returns the high half of
+  // their ids, which is not 0 and never comes again.
+  absl::StatusOr<uint32_t> add(Client* client, int requests);
+  void remove(uint32_t serial);
+
+  // Handles what has completed; whether anything had.
+  bool poll() override;
+
+  // An error says why the port carries nothing; kNotFound: the device is gone.
+  absl::Status port_state() const;
+  // Nobody is told of the port from here on.
+  void forget_owner() { on_port_ = nullptr; }
+
+  const Verbs& verbs() const { return verbs_; }
+  const Choice& choice() const { return choice_; }
+  ibv_pd* domain() const { return domain_; }
+  ibv_cq* completions() const { return completions_; }
+  MemoryMap& memory() { return *memory_; }
+  // RDMA READs that a queue pair may have under way, as one that asks and as one that answers.
+  uint8_t reads_asked() const;
+  uint8_t reads_answered() const;
+
+ private:
+  // Calls back for a descriptor's events.
+  class Watch final : public EventHandler {
+   public:
+    explicit Watch(std::function<void()> call) : call_(std::move(call)) {}
+    void on_events(uint32_t) override { call_(); }
+
+   private:
+    std::function<void()> call_;
+  };
+
+  Adapter(Progress& progress, const Verbs& verbs, const Choice& choice,
+          std::function<void()> on_port);
+  absl::Status set_up();
+  absl::Status watch();
+  bool arm() override;
+  void on_completion_event();
+  void on_device_event();
+
+  static constexpr int kFirstEntries = 256;  // of the completion queue
+  static constexpr int kBatch = 16;          // completions
+  static constexpr int kMostAtOnce = 256;    // completions of a turn, so that others get theirs
+
+  Progress& progress_;
+  const Verbs& verbs_;
+  const Choice choice_;
+  std::function<void()> on_port_;
+  ibv_context* context_ = nullptr;
+  ibv_device_attr attributes_{};
+  ibv_pd* domain_ = nullptr;
+  ibv_comp_channel* channel_ = nullptr;
+  ibv_cq* completions_ = nullptr;
+  std::unique_ptr<MemoryMap> memory_;
+  Watch completion_watch_;
+  Watch device_watch_;
+  bool is_watched_ = false;
+  bool is_held_memory_told_ = false;
+  int entries_ = 0;   // of the completion queue
+  int requests_ = 0;  // that may complete
+  struct Entry {
+    Client* client;
+    int requests;
+  };
+  std::unordered_map<uint32_t, Entry> clients_;  // by serial
+  uint32_t next_serial_ = 1;
+};
+
+}  // namespace nezha::rdma

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Receives that both ends of a link have posted for each other's messages: no message is ever sent
+// that finds none.
+#pragma once
+
+#include <cstdint>
+
+namespace nezha::rdma {
+
+// The last receive of the peer is kept for a message that tells it of freed ones, and such a
+// message is sent for half of all at least. So the two ends cannot both wait for each other:
+// whoever has nothing left has told the peer of half, or is owed a message about half.
+class Credits {
+ public:
+  // `own`: what this end has posted; `peers`: what the peer has.
+  Credits(uint32_t own, uint32_t peers) : own_(own), peers_(peers) {}
+
+  bool can_send() const { return left() > 1; }
+  bool must_tell() const { return freed_ - told_ >= own_ / 2 && left() > 0; }
+
+  void sent() { ++sent_; }
+  // A receive of this end is posted again.
+  void freed() { ++freed_; }
+  // The number to put into a message, in which the peer hears of it.
+  uint32_t tell() { return told_ = freed_; }
+  // What the peer has told. False: no correct peer says so.
+  bool heard(uint32_t freed) {
+    if (freed - freed_by_peer_ > sent_ - freed_by_peer_) return false;
+    freed_by_peer_ = freed;
+    return true;
+  }
+
+ private:
+  uint32_t left() const { return peers_ - (sent_ - freed_by_peer_); }
+
+  const uint32_t own_;
+  const uint32_t peers_;
+  // Counted since the link began, modulo 2^32.
+  uint32_t sent_ = 0;
+  uint32_t freed_by_peer_ = 0;
+  uint32_t freed_ = 0;
+  uint32_t told_ = 0;
+};
+
+}  // namespace nezha::rdma

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/rdma/device.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "transport/rdma/link.h"
+
+namespace nezha::rdma {
+namespace {
+
+class RdmaEnd final : public LinkEnd {
+ public:
+  explicit RdmaEnd(std::unique_ptr<RdmaLink> link) : link_(std::move(link)) {}
+
+  std::string greeting() override { return encode(link_->greeting()); }
+  absl::StatusOr<std::unique_ptr<Link>> link(net::Socket socket, absl::string_view peers_greeting,
+                                             bool is_accepting) override {
+    const auto peers = decode_greeting(peers_greeting);
+    if (!peers.ok()) return peers.status();
+    absl::Status status = link_->connect(std::move(socket), *peers, is_accepting);
+    if (!status.ok()) return status;
+    return std::move(link_);
+  }
+
+ private:
+  std::unique_ptr<RdmaLink> link_;
+};
+
+absl::StatusOr<Choice> choose_now(const Wish& wish, const Verbs& verbs) {
+  const auto machine = Machine::look(verbs);
+  if (!machine.ok()) return machine.status();
+  return choose(wish, *machine);
+}
+
+}  // namespace
+
+RdmaDevice::RdmaDevice(Progress& progress, Acceptor& acceptor, Rail rail,
+                       InterfaceOptions interface, Wish wish, const Verbs& verbs)
+    : InterfaceDevice(progress, acceptor, rail, std::move(interface)),
+      wish_(std::move(wish)),
+      verbs_(verbs),
+      look_again_(progress, [this] { look_again(); }) {}
+
+absl::StatusOr<std::unique_ptr<RdmaDevice>> RdmaDevice::create(Progress& progress,
+                                                               Acceptor& acceptor, Rail rail,
+                                                               const DeviceOptions& options,
+                                                               const Verbs& verbs) {
+  const auto choice = choose_now(options.wish, verbs);
+  if (!choice.ok()) return choice.status();
+  InterfaceOptions interface;
+  interface.interface = choice->via;
+  interface.rail = options.rail;
+  interface.ports = options.ports;
+  interface.address.named = options.wish.address;
+  std::unique_ptr<RdmaDevice> device(
+      new RdmaDevice(progress, acceptor, rail, std::move(interface), options.wish, verbs));
+  if (absl::Status status = device->open_adapter(*choice); !status.ok()) return status;
+  if (absl::Status status = device->open(); !status.ok()) return status;
+  return device;
+}
+
+RdmaDevice::~RdmaDevice() { close_adapter(); }
+
+absl::Status RdmaDevice::open_adapter(const Choice& choice) {
+  auto adapter = Adapter::open(progress(), verbs_, choice, [this] { on_port(); });
+  if (!adapter.ok()) return adapter.status();
+  adapter_ = *std::move(adapter);
+  speed_ = choice.port.speed;
+  log().info("{}: {}", name(), choice.why);
+  return absl::OkStatus();
+}
+
+// The device itself is closed with the last of its links.
+void RdmaDevice::close_adapter() {
+  if (adapter_ != nullptr) adapter_->forget_owner();
+  adapter_ = nullptr;
+}
+
+DeviceTraits RdmaDevice::traits() const {
+  return {.least_segment = kLeastSegment, .nominal_rate = speed_};
+}
+
+absl::StatusOr<std::unique_ptr<LinkEnd>> RdmaDevice::new_end() {
+  if (adapter_ == nullptr) return absl::UnavailableError("the device is gone");
+  auto link = RdmaLink::create(progress(), adapter_, counters());
+  if (!link.ok()) return link.status();
+  return std::make_unique<RdmaEnd>(*std::move(link));
+}
+
+// ---- A device that changes ---------------------------------------------------------------------
+
+void RdmaDevice::on_port() {
+  const absl::Status state = adapter_->port_state();
+  set_usable(state.ok(), state.message());
+  if (state.ok()) return look_again_.cancel();
+  if (absl::IsNotFound(state)) close_adapter();
+  look_again_.start(now() + kPause);
+}
+
+void RdmaDevice::look_again() {
+  if (adapter_ != nullptr) return on_port();
+  const auto choice = choose_now(wish_, verbs_);
+  if (!choice.ok() || !open_adapter(*choice).ok()) return look_again_.start(now() + kPause);
+  on_port();
+}
+
+}  // namespace nezha::rdma

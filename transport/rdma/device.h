@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rdma rail: a port of an RDMA device. Connections come about over the network interface that
+// has the port's address.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "transport/interface_device.h"
+#include "transport/progress.h"
+#include "transport/rdma/adapter.h"
+#include "transport/rdma/greeting.h"
+#include "transport/rdma/hca.h"
+#include "transport/rdma/verbs.h"
+
+namespace nezha::rdma {
+
+struct DeviceOptions {
+  Wish wish;
+  std::string rail;      // its name
+  PortRange ports = {};  // to listen at, by TCP
+};
+
+class RdmaDevice final : public InterfaceDevice {
+ public:
+  // Under Progress's lock, as all of it. `acceptor` outlives the device.
+  static absl::StatusOr<std::unique_ptr<RdmaDevice>> create(Progress& progress, Acceptor& acceptor,
+                                                            Rail rail, const DeviceOptions& options,
+                                                            const Verbs& verbs = libibverbs());
+  ~RdmaDevice() override;
+
+  DeviceTraits traits() const override;
+
+ private:
+  RdmaDevice(Progress& progress, Acceptor& acceptor, Rail rail, InterfaceOptions interface,
+             Wish wish, const Verbs& verbs);
+  absl::StatusOr<std::unique_ptr<LinkEnd>> new_end() override;
+  absl::string_view kind() const override { return "rdma"; }
+  size_t greeting_size() const override { return kGreetingSize; }
+  absl::Status open_adapter(const Choice& choice);
+  void close_adapter();
+  void on_port();
+  void look_again();
+
+  // Shorter segments cost more in messages and READs than several of them under way gain.
+  static constexpr size_t kLeastSegment = 256 << 10;  // bytes
+  // A device that is gone, or a port that is down, is looked at so often.
+  static constexpr Nanos kPause = kSecond;
+
+  const Wish wish_;
+  const Verbs& verbs_;
+  double speed_ = 0;                  // bytes per second, nominal; 0: not known
+  std::shared_ptr<Adapter> adapter_;  // null: the device is gone
+  Alarm look_again_;
+};
+
+}  // namespace nezha::rdma

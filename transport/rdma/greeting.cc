@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/rdma/greeting.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/fields.h"
+
+namespace nezha::rdma {
+namespace {
+
+constexpr uint32_t kMagic = 0x414d4452;  // "RDMA"
+constexpr uint16_t kVersion = 1;
+constexpr size_t kUsed = 4 + 2 + 4 + 4 + 16 + 2 + 1 + 1 + 1 + 2 + 4;
+static_assert(kUsed <= kGreetingSize);
+
+}  // namespace
+
+std::string encode(const Greeting& greeting) {
+  std::string bytes(kGreetingSize, '\0');
+  FieldWriter(reinterpret_cast<std::byte*>(bytes.data()))
+      .put(kMagic)
+      .put(kVersion)
+      .put(greeting.pair)
+      .put(greeting.first_packet)
+      .put(absl::string_view(reinterpret_cast<const char*>(greeting.gid.raw), 16), 16)
+      .put(greeting.lid)
+      .put(static_cast<uint8_t>(greeting.is_infiniband))
+      .put(greeting.mtu)
+      .put(greeting.reads)
+      .put(greeting.slots)
+      .put(greeting.slot_size);
+  return bytes;
+}
+
+absl::StatusOr<Greeting> decode_greeting(absl::string_view bytes) {
+  if (bytes.size() != kGreetingSize)
+    return absl::InvalidArgumentError("a greeting of a wrong size");
+  FieldReader reader(reinterpret_cast<const std::byte*>(bytes.data()));
+  if (reader.get<uint32_t>() != kMagic) {
+    return absl::InvalidArgumentError("what connected does not speak nezha's protocol over RDMA");
+  }
+  if (const auto version = reader.get<uint16_t>(); version != kVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("the peer speaks version ", version,
+                                                      " of the protocol over RDMA, this process ",
+                                                      kVersion));
+  }
+  Greeting greeting;
+  greeting.pair = reader.get<uint32_t>();
+  greeting.first_packet = reader.get<uint32_t>();
+  const absl::string_view gid = reader.get_text(16);
+  std::copy(gid.begin(), gid.end(), greeting.gid.raw);
+  greeting.lid = reader.get<uint16_t>();
+  greeting.is_infiniband = reader.get<uint8_t>() != 0;
+  greeting.mtu = reader.get<uint8_t>();
+  greeting.reads = reader.get<uint8_t>();
+  greeting.slots = reader.get<uint16_t>();
+  greeting.slot_size = reader.get<uint32_t>();
+  const bool is_sound = greeting.pair < 1u << 24 && greeting.first_packet < 1u << 24 &&
+                        greeting.mtu >= IBV_MTU_256 && greeting.mtu <= IBV_MTU_4096;
+  if (!is_sound) return absl::InvalidArgumentError("a greeting that no correct peer sends");
+  return greeting;
+}
+
+}  // namespace nezha::rdma

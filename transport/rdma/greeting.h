@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the two ends of a connection over RDMA tell each other before they have one. It follows the
+// Hello, and the Welcome, of the handshake over TCP.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "transport/rdma/verbs.h"
+
+namespace nezha::rdma {
+
+struct Greeting {
+  uint32_t pair = 0;          // the number of the queue pair
+  uint32_t first_packet = 0;  // its first packet's number, 24 bits
+  ibv_gid gid{};
+  uint16_t lid = 0;
+  bool is_infiniband = false;  // else packets go over Ethernet
+  uint8_t mtu = 0;             // ibv_mtu: of the port
+  uint8_t reads = 0;           // RDMA READs of the peer that this end answers at a time
+  uint16_t slots = 0;          // messages that the peer may send before it hears of freed slots
+  uint32_t slot_size = 0;      // bytes of the largest of them
+};
+
+constexpr size_t kGreetingSize = 64;
+
+std::string encode(const Greeting& greeting);
+// An error says what is wrong with what the peer sent.
+absl::StatusOr<Greeting> decode_greeting(absl::string_view bytes);
+
+}  // namespace nezha::rdma

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// The segments that a link's peer has begun and that are not complete here, in the order in which
+// they will land; and the RDMA READs that fetch the long ones.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "transport/rdma/adapter.h"
+#include "transport/rdma/message.h"
+#include "transport/rdma/queue_pair.h"
+#include "transport/rdma/slots.h"
+
+namespace nezha::rdma {
+
+class Landings {
+ public:
+  // The id of READs' work requests.
+  Landings(Adapter& adapter, QueuePair& pair, Slots& slots, uint32_t read_id)
+      : adapter_(adapter), pair_(pair), slots_(slots), read_id_(read_id) {}
+  ~Landings() { release_all(); }
+  Landings(const Landings&) = delete;
+  Landings& operator=(const Landings&) = delete;
+
+  // A segment of `length` bytes that goes to `place` (nullptr: nowhere). What of it has come, in
+  // messages; the rest follows by `more`.
+  void copy(std::byte* place, uint32_t length, absl::Span<const std::byte> beginning);
+  // Or it is read. `fetch` asks for it.
+  void read(std::byte* place, uint32_t length, const Elsewhere& from);
+  // An error: nothing is to follow, or less.
+  absl::Status more(absl::Span<const std::byte> bytes);
+  // Asks for what can be under way.
+  absl::Status fetch();
+  // The oldest READ is complete; how many bytes that was.
+  uint32_t on_read();
+
+  // The nth from the oldest goes nowhere. False: the device is writing to its place, and only the
+  // end of the queue pair keeps it from that.
+  bool drop(size_t nth);
+
+  // Whether the oldest is complete; it is taken out then.
+  bool take_complete();
+  // Whether more bytes of the last segment are to come in messages.
+  bool is_copying() const {
+    return !segments_.empty() && segments_.back().is_copied && !segments_.back().is_complete();
+  }
+
+  // The queue pair has ended: no memory is held any more.
+  void release_all() noexcept;
+
+ private:
+  struct Segment {
+    std::byte* place;
+    uint32_t length;
+    uint32_t done = 0;        // bytes
+    bool is_copied = false;   // else it is read
+    bool is_asked = false;    // a READ is under way
+    bool is_bounced = false;  // its place cannot be registered: READs go to the slots' memory
+    bool is_held = false;     // its place, by this object
+    uint32_t key = 0;         // of its place
+    Elsewhere from = {};
+    bool is_complete() const { return done == length; }
+  };
+
+  void prepare(Segment& segment);
+  absl::Status ask(Segment& segment);
+  void release(Segment& segment) noexcept;
+  static void take_copy(Segment& segment, absl::Span<const std::byte> bytes);
+
+  Adapter& adapter_;
+  QueuePair& pair_;
+  Slots& slots_;
+  const uint32_t read_id_;
+  std::deque<Segment> segments_;
+  int asked_ = 0;  // READs under way, of the oldest segments that are not complete
+};
+
+}  // namespace nezha::rdma

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// A reliable connection of RDMA: one end of it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "transport/rdma/adapter.h"
+#include "transport/rdma/greeting.h"
+#include "transport/rdma/verbs.h"
+
+namespace nezha::rdma {
+
+// Under Progress's lock, as all of it. After `destroy` nothing reads or writes anybody's memory
+// through it, neither this device nor the peer, and all that is asked of it is refused.
+class QueuePair {
+ public:
+  // Most work requests at a time.
+  struct Depth {
+    uint32_t sends = 0;  // and READs
+    uint32_t receives = 0;
+  };
+
+  // It takes receives, and nothing else, until it is connected.
+  static absl::StatusOr<std::unique_ptr<QueuePair>> create(std::shared_ptr<Adapter> adapter,
+                                                           const Depth& depth, Client* client);
+  ~QueuePair() { destroy(); }
+  QueuePair(const QueuePair&) = delete;
+  QueuePair& operator=(const QueuePair&) = delete;
+
+  // What the peer must know; the caller adds what it knows.
+  Greeting greeting() const;
+  absl::Status connect(const Greeting& peers);
+  void destroy() noexcept;
+
+  // `id` comes back with the completion. What is shorter than `most_inline` is copied at once.
+  absl::Status receive(uint32_t id, const ibv_sge& into);
+  absl::Status send(uint32_t id, const ibv_sge& from);
+  absl::Status read(uint32_t id, const ibv_sge& into, uint64_t address, uint32_t key);
+
+  // READs that may be under way at a time; once it is connected.
+  int most_reads() const { return most_reads_; }
+  // Bytes of a packet's payload; once it is connected.
+  size_t mtu() const { return mtu_; }
+
+ private:
+  QueuePair(std::shared_ptr<Adapter> adapter, const Depth& depth)
+      : adapter_(std::move(adapter)), depth_(depth) {}
+  absl::Status open(Client* client);
+  absl::Status modify(ibv_qp_attr& attributes, int mask, const char* to);
+  uint64_t whole_id(uint32_t id) const { return uint64_t{serial_} << 32 | id; }
+  absl::Status post(ibv_send_wr& work);
+
+  // The device sends a packet again when this exponent's time, 4.096 us * 2^12 = 17 ms, has passed,
+  // so often. 7 would be for ever on some devices.
+  static constexpr uint8_t kTimeout = 12;
+  static constexpr uint8_t kRetries = 6;
+  static constexpr uint32_t kInline = 128;  // bytes, if the device can
+
+  std::shared_ptr<Adapter> adapter_;
+  const Depth depth_;
+  uint32_t serial_ = 0;  // of the adapter's client
+  ibv_qp* pair_ = nullptr;
+  uint32_t first_packet_ = 0;
+  uint32_t most_inline_ = 0;
+  int most_reads_ = 0;
+  size_t mtu_ = 0;
+};
+
+}  // namespace nezha::rdma
