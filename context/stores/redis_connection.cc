@@ -87,7 +87,7 @@ absl::StatusOr<std::string> encoded(const std::vector<absl::string_view>& words)
   }
   char* bytes = nullptr;
   const auto count = static_cast<int>(words.size());
-  const int length = redisFormatCommandArgv(&bytes, count, texts.data(), sizes.data());
+  const auto length = redisFormatCommandArgv(&bytes, count, texts.data(), sizes.data());
   if (length < 0) return absl::ResourceExhaustedError("no memory for the command");
   std::string command(bytes, static_cast<size_t>(length));
   redisFreeCommand(bytes);

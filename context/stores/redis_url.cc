@@ -3,9 +3,11 @@
 
 #include <sys/un.h>
 
+#include <charconv>
+#include <cstdint>
 #include <utility>
 
-#include "absl/strings/escaping.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -39,7 +41,9 @@ absl::StatusOr<std::string> percent_decoded(absl::string_view text) {
         !absl::ascii_isxdigit(digits[1])) {
       return bad("a '%' that two hexadecimal digits do not follow (write %25 for it)");
     }
-    decoded += absl::HexStringToBytes(digits);
+    uint8_t byte = 0;
+    std::from_chars(digits.data(), digits.data() + 2, byte, 16);
+    decoded += static_cast<char>(byte);
     i += 2;
   }
   return decoded;

@@ -6,12 +6,11 @@
 #include <openssl/modes.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <stdexcept>
-#include <string>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 
 namespace nezha::flare {
 namespace {
@@ -46,10 +45,13 @@ absl::StatusOr<Key> parse_key(absl::string_view hex) {
   if (hex.size() != 2 * kKeySize || !std::all_of(hex.begin(), hex.end(), absl::ascii_isxdigit)) {
     return absl::InvalidArgumentError("a key has 64 hex digits");
   }
-  const std::string text = absl::HexStringToBytes(hex);
   Key key{};
-  std::transform(text.begin(), text.end(), key.begin(),
-                 [](char c) { return static_cast<std::byte>(c); });
+  for (size_t i = 0; i < key.size(); ++i) {
+    const char* const digits = hex.data() + 2 * i;
+    uint8_t byte = 0;
+    std::from_chars(digits, digits + 2, byte, 16);
+    key[i] = std::byte{byte};
+  }
   return key;
 }
 
