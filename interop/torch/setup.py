@@ -59,11 +59,13 @@ def extension() -> Extension:
     rpaths = [f"-Wl,-rpath,{os.path.realpath(word[2:])}" for word in pkg_config("--libs-only-L")]
     system = [word for folder in include_paths() for word in ("-isystem", folder)]
     cflags = pkg_config("--cflags")
+    # nezha's headers need C++17. PyTorch 1 would take C++14, and each later version takes what it needs.
+    standard = ["-std=c++17"] if torch.__version__.startswith("1.") else []
     return CppExtension(
         "nezha_torch._C",
         sorted(str(path) for path in Path("csrc").glob("*.cc")),
         define_macros=macros,
-        extra_compile_args=["-std=c++17", "-Wall", "-Wextra", *system, *cflags],
+        extra_compile_args=[*standard, "-Wall", "-Wextra", *system, *cflags],
         extra_link_args=[*pkg_config("--libs"), *rpaths],
     )
 

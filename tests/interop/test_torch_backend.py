@@ -12,11 +12,14 @@ import ways
 from processes import Process
 from testbed import Testbed
 
-PROGRAM = str(Path(__file__).parent / "torch_ranks.py")
+PROGRAM = str(Path(__file__).parent / ("torch2_ranks.py" if ways.IS_TORCH_2 else "torch_ranks.py"))
 HOSTS = 4
 COLLECTIVES = ["reductions", "bits_and_averages", "sparse", "moves", "uneven", "strided", "objects"]
 OTHERS = ["as_gloo", "messages", "groups", "refusals", "in_flight", "futures", "blocked_callbacks", "dropped"]
-OTHERS += ["training", "left"]
+OTHERS += ["training"]
+if ways.IS_TORCH_2:
+    OTHERS += ["coalesced", "coalesced_messages", "functional", "meshes", "sharded", "checkpointed"]
+OTHERS += ["left"]
 FAILURES = ["timeouts", "monitored", "abandoned", "death", "stopped"]
 
 

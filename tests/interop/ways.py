@@ -7,6 +7,7 @@ import dataclasses
 import os
 import time
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import job
@@ -23,8 +24,12 @@ class Way:
     env: dict[str, str]
 
 
-OVER_RAILS = {"NEZHA_RAILS": job.rails_option(RAILS), "PYTHONPATH": SITE}
-STOCK = Way("gloo", {"GLOO_SOCKET_IFNAME": RAILS[0]})
+IS_TORCH_2 = int(version("torch").split(".")[0]) >= 2
+# PyTorch 2.6 of Debian 13 is built without libuv, which its store asks for all the same. The store
+# that torchrun shares with its workers does not heed the first variable.
+STORE = {"USE_LIBUV": "0", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+OVER_RAILS = STORE | {"NEZHA_RAILS": job.rails_option(RAILS), "PYTHONPATH": SITE}
+STOCK = Way("gloo", STORE | {"GLOO_SOCKET_IFNAME": RAILS[0]})
 PRELOAD = Way("gloo", OVER_RAILS | {"LD_PRELOAD": str(PREFIX / "lib" / "libnezha_gloo.so")})
 BACKEND = Way("nezha", OVER_RAILS)
 

@@ -4,20 +4,18 @@
 #ifdef NEZHA_TORCH_GLOO
 #include <nezha/gloo.h>
 
-#include <string>
+#if __has_include(<torch/csrc/distributed/c10d/gloo/GlooDeviceFactory.hpp>)
+#include <torch/csrc/distributed/c10d/gloo/GlooDeviceFactory.hpp>
+#else
 #include <torch/csrc/distributed/c10d/GlooDeviceFactory.hpp>
+#endif
 
 namespace c10d {
 namespace {
 
-// The interface or host name that PyTorch gives is Gloo's choice of one network. NEZHA_RAILS names
-// nezha's.
-std::shared_ptr<::gloo::transport::Device> make(const std::string& /*interface*/,
-                                                const std::string& /*hostname*/) {
-  return nezha::glooDevice();
-}
-
-C10_REGISTER_CREATOR(GlooDeviceRegistry, NEZHA, make);
+// What PyTorch gives, an interface or host name and more with newer versions, is Gloo's choice of
+// one network. NEZHA_RAILS names nezha's.
+C10_REGISTER_CREATOR(GlooDeviceRegistry, NEZHA, [](const auto&...) { return nezha::glooDevice(); });
 
 }  // namespace
 }  // namespace c10d

@@ -41,7 +41,7 @@ WorkPtr ProcessGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& 
   c10d::assertRootTensor(refuse, options.rootTensor, static_cast<int64_t>(tensors.size()));
   check_alike(refuse, tensors);
   auto work = make(c10d::OpType::BROADCAST, "nezha:broadcast", tensors, {tensors});
-  nezha::BroadcastOptions broadcast(context_);
+  nezha::BroadcastOptions broadcast(context());
   broadcast.setRoot(static_cast<int>(options.rootRank));
   const auto chosen = static_cast<size_t>(options.rootTensor);
   const bool is_root = options.rootRank == rank_;
@@ -66,7 +66,7 @@ WorkPtr ProcessGroup::begin_allgather(c10::intrusive_ptr<Work> work, const at::T
                                       const c10d::AllgatherOptions& options) {
   const Vector block(input);
   const Vector all(output);
-  nezha::AllgatherOptions allgather(context_);
+  nezha::AllgatherOptions allgather(context());
   allgather.setInput(block.type, block.data, block.elements);
   allgather.setOutput(all.type, all.data, all.elements);
   return begin(std::move(work), allgather, options.timeout, nezha::allgatherAsync);
@@ -140,18 +140,17 @@ WorkPtr ProcessGroup::allgather_coalesced(std::vector<Tensors>& outputs, Tensors
   return begin_allgather(std::move(work), input, output, options);
 }
 
-#if TORCH_VERSION_MAJOR >= 2
+#if NEZHA_TORCH_AT_LEAST(2, 1)
 WorkPtr ProcessGroup::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                       const c10d::AllgatherOptions& options) {
   if (outputs.size() != inputs.size()) {
     refusal_of("allgather_into_tensor_coalesced")("requires as many outputs as inputs");
   }
-  std::vector<WorkPtr> works;
+  std::vector<c10::intrusive_ptr<Work>> works;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    works.push_back(_allgather_base(outputs[i], inputs[i], options));
+    works.push_back(as_own(_allgather_base(outputs[i], inputs[i], options)));
   }
-  return all_of(c10d::OpType::COALESCED, "nezha:all_gather_into_tensor_coalesced", outputs,
-                std::move(works));
+  return all_of("nezha:all_gather_into_tensor_coalesced", std::move(works));
 }
 #endif
 
@@ -172,7 +171,7 @@ WorkPtr ProcessGroup::gather(std::vector<Tensors>& outputs, Tensors& inputs,
   }
   auto work = make(c10d::OpType::GATHER, "nezha:gather", inputs, outputs);
   const Vector block(work->buffers.read(inputs.front()));
-  nezha::GatherOptions gather(context_);
+  nezha::GatherOptions gather(context());
   gather.setRoot(static_cast<int>(options.rootRank));
   gather.setInput(block.type, block.data, block.elements);
   if (is_root) {
@@ -197,7 +196,7 @@ WorkPtr ProcessGroup::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
   }
   auto work = make(c10d::OpType::SCATTER, "nezha:scatter", flat(inputs), {outputs});
   const Vector block(work->buffers.write(outputs.front()));
-  nezha::ScatterOptions scatter(context_);
+  nezha::ScatterOptions scatter(context());
   scatter.setRoot(static_cast<int>(options.rootRank));
   scatter.setOutput(block.type, block.data, block.elements);
   if (is_root) {
@@ -241,7 +240,7 @@ WorkPtr ProcessGroup::begin_alltoall(c10::intrusive_ptr<Work> work, const at::Te
                                      const c10d::AllToAllOptions& options) {
   const Vector from(input);
   const Vector to(output);
-  nezha::AlltoallvOptions alltoall(context_);
+  nezha::AlltoallvOptions alltoall(context());
   alltoall.setInput(from.type, from.data, std::move(input_counts));
   alltoall.setOutput(to.type, to.data, std::move(output_counts));
   return begin(std::move(work), alltoall, options.timeout, nezha::alltoallvAsync);

@@ -44,7 +44,7 @@ WorkPtr ProcessGroup::send(Tensors& tensors, int destination, int tag) {
   check_rank(refuse, "destination", destination, size_);
   auto work = make(c10d::OpType::SEND, "nezha:send", tensors, {});
   const at::Tensor message = work->buffers.read(tensor);
-  nezha::SendOptions send(context_);
+  nezha::SendOptions send(context());
   send.setDestination(destination);
   send.setTag(static_cast<uint64_t>(tag));
   send.setInput(static_cast<const void*>(message.data_ptr()), bytes(message));
@@ -66,7 +66,7 @@ WorkPtr ProcessGroup::receive(c10d::OpType type, const char* title, Tensors& ten
   at::Tensor& tensor = only(refusal_of("recv"), tensors, tag);
   auto work = make(type, title, tensors, {tensors});
   const at::Tensor room = work->buffers.update(tensor);
-  nezha::RecvOptions recv(context_);
+  nezha::RecvOptions recv(context());
   if (source == nullptr) {
     recv.setAnySource();
   } else {
@@ -113,7 +113,7 @@ void ProcessGroup::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
 }
 
 nezha::Handle ProcessGroup::expect_word(int rank, uint64_t tag, milliseconds timeout) {
-  nezha::RecvOptions recv(context_);
+  nezha::RecvOptions recv(context());
   recv.setSource(rank);
   recv.setTag(tag);
   recv.setOutput(nullptr, 0);
@@ -122,7 +122,7 @@ nezha::Handle ProcessGroup::expect_word(int rank, uint64_t tag, milliseconds tim
 }
 
 void ProcessGroup::send_word(int rank, uint64_t tag, milliseconds timeout) {
-  nezha::SendOptions send(context_);
+  nezha::SendOptions send(context());
   send.setDestination(rank);
   send.setTag(tag);
   send.setInput(nullptr, 0);
@@ -134,7 +134,7 @@ void ProcessGroup::await_others(milliseconds timeout, bool wait_all_ranks) {
   const auto end = steady_clock::now() + timeout;
   std::vector<nezha::Handle> words;
   // Those that are missing are waited for until all that have come know of them.
-  const milliseconds longer = 3 * timeout + timeout_;
+  const milliseconds longer = 3 * timeout + timeout_.load();
   for (int rank = 1; rank < size_; ++rank) words.push_back(expect_word(rank, kHereTag, longer));
   std::vector<int32_t> missing;
   std::vector<int> here;
@@ -160,7 +160,7 @@ void ProcessGroup::tell(const std::vector<int>& ranks, const std::vector<int32_t
                         milliseconds timeout, steady_clock::time_point end) {
   std::vector<nezha::Handle> handles;
   for (const int rank : ranks) {
-    nezha::SendOptions send(context_);
+    nezha::SendOptions send(context());
     send.setDestination(rank);
     send.setTag(kVerdictTag);
     send.setInput(missing.data(), missing.size());
@@ -180,7 +180,7 @@ void ProcessGroup::report_to(int rank, milliseconds timeout) {
   const std::string me = "rank " + std::to_string(rank_);
   send_word(rank, kHereTag, timeout);
   std::vector<int32_t> missing(static_cast<size_t>(size_));
-  nezha::RecvOptions recv(context_);
+  nezha::RecvOptions recv(context());
   recv.setSource(rank);
   recv.setTag(kVerdictTag);
   recv.setOutput(missing.data(), missing.size());

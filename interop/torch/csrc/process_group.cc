@@ -3,6 +3,8 @@
 
 #include <Python.h>
 #include <nezha/barrier.h>
+#include <nezha/errors.h>
+#include <nezha/send_recv.h>
 
 #include <utility>
 
@@ -14,6 +16,8 @@ namespace nezha_torch {
 using std::chrono::milliseconds;
 
 namespace {
+
+constexpr uint64_t kBreakTag = uint64_t{1} << 41;  // no message has it
 
 // Where the ranks of a group meet. A rank may join groups of one name and one store several times,
 // one after the other, as after an error: each time has keys of its own.
@@ -41,19 +45,57 @@ ProcessGroup::ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, int ran
   init();
 }
 
-ProcessGroup::~ProcessGroup() {
+ProcessGroup::~ProcessGroup() { leave(); }
+
+std::shared_ptr<nezha::Context> ProcessGroup::context() const {
+  const std::lock_guard lock(mutex_);
+  TORCH_CHECK(context_ != nullptr, "rank ", rank_,
+              " has left this process group, by shutdown() or abort(): make a new one");
+  return context_;
+}
+
+void ProcessGroup::leave() {
   const bool has_lock = Py_IsInitialized() != 0 && PyGILState_Check() != 0;
   PyThreadState* state = has_lock ? PyEval_SaveThread() : nullptr;
   // An operation of several steps keeps the context until it is over.
   for (const auto& work : in_flight_->collectives()) {
     if (work->is_composite()) work->abort();
   }
-  context_.reset();
+  in_flight_->drop_lists();
+  std::shared_ptr<nezha::Context> context;
+  {
+    const std::lock_guard lock(mutex_);
+    context.swap(context_);
+  }
+  context.reset();
   if (has_lock) PyEval_RestoreThread(state);
 }
 
+void ProcessGroup::abort() {
+  std::shared_ptr<nezha::Context> context;
+  {
+    const std::lock_guard lock(mutex_);
+    context = context_;
+  }
+  if (context != nullptr) break_up(context);
+  leave();
+}
+
+// A cancelled operation breaks its context.
+void ProcessGroup::break_up(const std::shared_ptr<nezha::Context>& context) {
+  nezha::RecvOptions recv(context);
+  recv.setSource(context->rank());
+  recv.setTag(kBreakTag);
+  recv.setOutput(nullptr, 0);
+  try {
+    nezha::recvAsync(recv).cancel();
+  } catch (const nezha::IoError&) {
+    // It is broken already.
+  }
+}
+
 milliseconds ProcessGroup::deadline(milliseconds given) const {
-  return given == c10d::kUnsetTimeout ? timeout_ : given;
+  return given == c10d::kUnsetTimeout ? timeout_.load() : given;
 }
 
 c10::intrusive_ptr<Work> ProcessGroup::make(c10d::OpType type, const char* title,
@@ -70,20 +112,30 @@ WorkPtr ProcessGroup::barrier(const c10d::BarrierOptions& options) {
   work->before_end = [earlier = in_flight_->collectives()] {
     for (const auto& other : earlier) other->wait(kNoTimeout);
   };
-  nezha::BarrierOptions barrier(context_);
+  nezha::BarrierOptions barrier(context());
   return begin(std::move(work), barrier, options.timeout, nezha::barrierAsync);
 }
 
-WorkPtr ProcessGroup::all_of(c10d::OpType type, const char* title, const Tensors& outputs,
-                             std::vector<WorkPtr> works) {
-  auto work = make(type, title, {}, {outputs});
+#if NEZHA_TORCH_AT_LEAST(2, 1)
+WorkPtr ProcessGroup::all_of(const char* title, std::vector<c10::intrusive_ptr<Work>> works) {
+  Workers::get().prepare();
+  auto work =
+      c10::make_intrusive<Work>(in_flight_, rank_, c10d::OpType::COALESCED, title, Tensors());
+  for (const auto& part : works) {
+    work->outputs.insert(work->outputs.end(), part->outputs.begin(), part->outputs.end());
+  }
   work->on_abort = [works] {
-    for (const WorkPtr& part : works) part->abort();
+    for (const auto& part : works) part->abort();
   };
   work->begin([works = std::move(works)] {
-    for (const WorkPtr& part : works) part->wait(kNoTimeout);
+    for (const auto& part : works) part->wait(kNoTimeout);
   });
   return work;
 }
+
+void ProcessGroup::startCoalescing() { in_flight_->start_list(); }
+
+WorkPtr ProcessGroup::endCoalescing() { return all_of("nezha:coalesced", in_flight_->end_list()); }
+#endif
 
 }  // namespace nezha_torch

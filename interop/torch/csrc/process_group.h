@@ -3,18 +3,19 @@
 #pragma once
 
 #include <nezha/context.h>
-#include <torch/version.h>
 
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "interop/torch/csrc/version.h"
 #include "interop/torch/csrc/work.h"
 
-#if TORCH_VERSION_MAJOR >= 2
+#if NEZHA_TORCH_AT_LEAST(2, 0)
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #else
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -22,7 +23,7 @@
 
 namespace nezha_torch {
 
-#if TORCH_VERSION_MAJOR >= 2
+#if NEZHA_TORCH_AT_LEAST(2, 0)
 using Backend = c10d::Backend;
 #else
 using Backend = c10d::ProcessGroup;
@@ -79,12 +80,24 @@ class ProcessGroup final : public Backend {
   WorkPtr recv(Tensors& tensors, int source, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 
-#if TORCH_VERSION_MAJOR >= 2
+#if NEZHA_TORCH_AT_LEAST(2, 1)
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& options) override;
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& options) override;
+  // endCoalescing() returns one work for all operations that its thread has begun since that thread
+  // called startCoalescing(). They have begun already, each by itself.
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
 #endif
+
+  // Newer versions of PyTorch call these, which override theirs there. After shutdown() and abort()
+  // each operation is refused, and those in flight fail. Both return soon, and may be called again.
+  bool supportsCoalescing() const { return true; }
+  void setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+  void shutdown() { leave(); }
+  // The other ranks get an error, too.
+  void abort();
 
   // The number of collectives that this rank has begun.
   void setSequenceNumberForGroup() override {}
@@ -104,8 +117,11 @@ class ProcessGroup final : public Backend {
   WorkPtr allreduce_sparse_tensors(Tensors& tensors, const c10d::AllreduceOptions& options);
   WorkPtr receive(c10d::OpType type, const char* title, Tensors& tensors, const int* source,
                   int tag);
-  WorkPtr all_of(c10d::OpType type, const char* title, const Tensors& outputs,
-                 std::vector<WorkPtr> works);
+  WorkPtr all_of(const char* title, std::vector<c10::intrusive_ptr<Work>> works);
+  std::shared_ptr<nezha::Context> context() const;
+  void leave();
+  // What is in flight fails, on all ranks.
+  static void break_up(const std::shared_ptr<nezha::Context>& context);
   std::chrono::milliseconds deadline(std::chrono::milliseconds given) const;
   void await_others(std::chrono::milliseconds timeout, bool wait_all_ranks);
   void report_to(int rank, std::chrono::milliseconds timeout);
@@ -115,9 +131,10 @@ class ProcessGroup final : public Backend {
   nezha::Handle expect_word(int rank, uint64_t tag, std::chrono::milliseconds timeout);
   void send_word(int rank, uint64_t tag, std::chrono::milliseconds timeout);
 
-  const std::chrono::milliseconds timeout_;
+  std::atomic<std::chrono::milliseconds> timeout_;
   const std::shared_ptr<InFlight> in_flight_ = std::make_shared<InFlight>();
-  std::shared_ptr<nezha::Context> context_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<nezha::Context> context_;  // under mutex_; null: this rank has left the group
   std::atomic<uint64_t> sequence_{0};
   std::atomic<uint32_t> composites_{0};  // collectives of several steps, each of which has a tag
 };

@@ -3,10 +3,8 @@
 #include <c10/core/GradMode.h>
 #include <nezha/allgather.h>
 #include <nezha/allreduce.h>
-#include <nezha/errors.h>
 #include <nezha/reduce.h>
 #include <nezha/reduce_scatter.h>
-#include <nezha/send_recv.h>
 
 #include <numeric>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
@@ -20,8 +18,6 @@ namespace nezha_torch {
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr uint64_t kBreakTag = uint64_t{1} << 41;  // no message has it
 
 void set(nezha::ReductionOptions& options, const Reduction& reduction) {
   if (reduction.operation == nezha::ReduceOperation::kCustom) {
@@ -67,7 +63,7 @@ WorkPtr ProcessGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& 
     outputs.push_back(output.data_ptr());
   }
   const size_t count = elements(tensors.front(), how);
-  nezha::AllreduceOptions allreduce(context_);
+  nezha::AllreduceOptions allreduce(context());
   allreduce.setInputs(how.type, std::move(inputs), count);
   allreduce.setOutputs(how.type, std::move(outputs), count);
   set(allreduce, how);
@@ -93,7 +89,7 @@ WorkPtr ProcessGroup::allreduce_coalesced(Tensors& tensors,
       make(c10d::OpType::ALLREDUCE_COALESCED, "nezha:all_reduce_coalesced", tensors, {tensors});
   const at::Tensor buffer = work->buffers.read(contributions(op, tensors));
   work->buffers.copy_parts_at_end(buffer, tensors);
-  nezha::AllreduceOptions allreduce(context_);
+  nezha::AllreduceOptions allreduce(context());
   allreduce.setInput(how.type, buffer.data_ptr(), elements(buffer, how));
   allreduce.setOutput(how.type, buffer.data_ptr(), elements(buffer, how));
   set(allreduce, how);
@@ -111,7 +107,7 @@ WorkPtr ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& option
   const Reduction how = reduction("reduce", op, tensor.scalar_type());
   auto work = make(c10d::OpType::REDUCE, "nezha:reduce", tensors, {tensors});
   const at::Tensor input = work->buffers.read(contribution(op, tensor));
-  nezha::ReduceOptions reduce(context_);
+  nezha::ReduceOptions reduce(context());
   reduce.setRoot(static_cast<int>(options.rootRank));
   reduce.setInput(how.type, input.data_ptr(), elements(input, how));
   if (options.rootRank == rank_) {
@@ -142,7 +138,7 @@ WorkPtr ProcessGroup::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inp
   const at::Tensor output = work->buffers.write(result);
   std::vector<size_t> counts;
   for (const at::Tensor& block : blocks) counts.push_back(elements(block, how));
-  nezha::ReduceScatterOptions scatter(context_);
+  nezha::ReduceScatterOptions scatter(context());
   scatter.setInput(how.type, input.data_ptr(), std::move(counts));
   scatter.setOutput(how.type, output.data_ptr(), elements(output, how));
   set(scatter, how);
@@ -162,25 +158,24 @@ WorkPtr ProcessGroup::_reduce_scatter_base(at::Tensor& output, at::Tensor& input
       make(c10d::OpType::_REDUCE_SCATTER_BASE, "nezha:_reduce_scatter_base", {input}, {{output}});
   const at::Tensor all = work->buffers.read(contribution(op, input));
   const at::Tensor block = work->buffers.write(output);
-  nezha::ReduceScatterOptions scatter(context_);
+  nezha::ReduceScatterOptions scatter(context());
   scatter.setInput(how.type, all.data_ptr(), elements(all, how));
   scatter.setOutput(how.type, block.data_ptr(), elements(block, how));
   set(scatter, how);
   return begin(std::move(work), scatter, options.timeout, nezha::reduceScatterAsync);
 }
 
-#if TORCH_VERSION_MAJOR >= 2
+#if NEZHA_TORCH_AT_LEAST(2, 1)
 WorkPtr ProcessGroup::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                       const c10d::ReduceScatterOptions& options) {
   if (outputs.size() != inputs.size()) {
     refusal_of("reduce_scatter_tensor_coalesced")("requires as many outputs as inputs");
   }
-  std::vector<WorkPtr> works;
+  std::vector<c10::intrusive_ptr<Work>> works;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    works.push_back(_reduce_scatter_base(outputs[i], inputs[i], options));
+    works.push_back(as_own(_reduce_scatter_base(outputs[i], inputs[i], options)));
   }
-  return all_of(c10d::OpType::COALESCED, "nezha:reduce_scatter_tensor_coalesced", outputs,
-                std::move(works));
+  return all_of("nezha:reduce_scatter_tensor_coalesced", std::move(works));
 }
 #endif
 
@@ -224,20 +219,6 @@ at::Tensor sparse_sum(const std::shared_ptr<nezha::Context>& context, uint32_t t
   return at::sparse_coo_tensor(all_places.t(), all_values, mine.sizes()).coalesce();
 }
 
-// Breaks the context, so that an operation which runs in another thread fails: a cancelled
-// operation does.
-void break_up(const std::shared_ptr<nezha::Context>& context) {
-  nezha::RecvOptions recv(context);
-  recv.setSource(context->rank());
-  recv.setTag(kBreakTag);
-  recv.setOutput(nullptr, 0);
-  try {
-    nezha::recvAsync(recv).cancel();
-  } catch (const nezha::IoError&) {
-    // It is broken already.
-  }
-}
-
 }  // namespace
 
 WorkPtr ProcessGroup::allreduce_sparse_tensors(Tensors& tensors,
@@ -256,8 +237,8 @@ WorkPtr ProcessGroup::allreduce_sparse_tensors(Tensors& tensors,
   for (size_t i = 1; i < tensors.size(); ++i) mine = mine + tensors[i];
   mine = mine.cpu().coalesce();
   const uint32_t tag = 1 + composites_++ % (UINT32_MAX - 2);
-  work->on_abort = [context = context_] { break_up(context); };
-  work->begin([tensors, mine, tag, context = context_, timeout = deadline(options.timeout)] {
+  work->on_abort = [context = context()] { break_up(context); };
+  work->begin([tensors, mine, tag, context = context(), timeout = deadline(options.timeout)] {
     const c10::NoGradGuard no_grad;
     const at::Tensor sum = sparse_sum(context, tag, timeout, mine);
     for (at::Tensor tensor : tensors) tensor.copy_(sum);

@@ -3,12 +3,12 @@
 
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
-#include <torch/version.h>
 
 #include <functional>
 #include <string>
 
 #include "interop/torch/csrc/tensors.h"
+#include "interop/torch/csrc/version.h"
 
 namespace nezha_torch {
 namespace {
@@ -112,7 +112,7 @@ at::Tensor contribution(const ReduceOp& op, const at::Tensor& tensor) {
   if (op.op_ != ReduceOp::PREMUL_SUM) return tensor;
   const auto* supplement = static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
   TORCH_CHECK(supplement != nullptr, "ReduceOp.PREMUL_SUM has no factor");
-#if TORCH_VERSION_MAJOR >= 2
+#if NEZHA_TORCH_AT_LEAST(2, 0)
   const bool is_tensor = supplement->tensor_factor.defined();
   const at::Tensor factor = is_tensor ? supplement->tensor_factor : at::Tensor();
 #else

@@ -4,9 +4,10 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <torch/version.h>
 
 #include <numeric>
+
+#include "interop/torch/csrc/version.h"
 
 namespace nezha_torch {
 namespace {
@@ -141,7 +142,7 @@ Moved moved(at::ScalarType type) {
       return {nezha::DataType::kInt32, 1};
     case at::kLong:
       return {nezha::DataType::kInt64, 1};
-#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 3)
+#if NEZHA_TORCH_AT_LEAST(2, 3)
     case at::kUInt16:
       return {nezha::DataType::kUint16, 1};
     case at::kUInt32:

@@ -14,6 +14,8 @@ using std::chrono::steady_clock;
 
 void InFlight::add(c10::intrusive_ptr<Work> work) {
   const std::lock_guard lock(mutex_);
+  const auto list = lists_.find(std::this_thread::get_id());
+  if (list != lists_.end()) list->second.push_back(work);
   const Work* key = work.get();
   works_.emplace(key, std::move(work));
 }
@@ -32,6 +34,25 @@ std::vector<c10::intrusive_ptr<Work>> InFlight::collectives() {
     if (!c10d::isP2POp(entry.second->retrieveOpType())) found.push_back(entry.second);
   }
   return found;
+}
+
+void InFlight::start_list() {
+  std::vector<c10::intrusive_ptr<Work>> old;  // a program that caught an error may have left one
+  const std::lock_guard lock(mutex_);
+  old.swap(lists_[std::this_thread::get_id()]);
+}
+
+std::vector<c10::intrusive_ptr<Work>> InFlight::end_list() {
+  const std::lock_guard lock(mutex_);
+  auto node = lists_.extract(std::this_thread::get_id());
+  TORCH_CHECK(!node.empty(), "endCoalescing is without a startCoalescing of the same thread");
+  return std::move(node.mapped());
+}
+
+void InFlight::drop_lists() {
+  decltype(lists_) old;
+  const std::lock_guard lock(mutex_);
+  old.swap(lists_);
 }
 
 // ---- Work --------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <unordered_map>
 #include <vector>
@@ -32,8 +33,17 @@ class InFlight {
   // Those that are neither sends nor receives.
   std::vector<c10::intrusive_ptr<Work>> collectives();
 
+  // From here on, all that this thread adds is put on a list, which is empty at first.
+  void start_list();
+  // Returns what is on this thread's list, also what is over, and ends the list. Throws c10::Error
+  // if it has none.
+  std::vector<c10::intrusive_ptr<Work>> end_list();
+  // Ends all threads' lists.
+  void drop_lists();
+
  private:
   std::mutex mutex_;
+  std::unordered_map<std::thread::id, std::vector<c10::intrusive_ptr<Work>>> lists_;
   std::unordered_map<const Work*, c10::intrusive_ptr<Work>> works_;
 };
 
@@ -88,5 +98,10 @@ class Work final : public c10d::Work {
   std::atomic<bool> is_ending_{false};
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // under mutex_; null: nobody has asked for it
 };
+
+// The process group's operations return none but such works.
+inline c10::intrusive_ptr<Work> as_own(const c10::intrusive_ptr<c10d::Work>& work) {
+  return c10::static_intrusive_pointer_cast<Work>(work);
+}
 
 }  // namespace nezha_torch

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// How this package tells the versions of PyTorch apart.
+#pragma once
+
+#include <torch/version.h>
+
+// Whether PyTorch is of this version or a later one.
+#define NEZHA_TORCH_AT_LEAST(major, minor) \
+  (TORCH_VERSION_MAJOR > (major) ||        \
+   (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
