@@ -177,7 +177,9 @@ def dropped_handles(store: str) -> None:
     """Operations go on without their handles, and keep their memory as long as they need it."""
     with join(store) as context:
         if context.rank == 0:
-            context.recv(bytearray(1), 1)  # so that the others' operations are in flight for long
+            # The others' operations are in flight until each of them has looked.
+            for rank in range(1, context.size):
+                context.recv(bytearray(1), rank)
         big, small = numpy.full(300_000, context.rank + 1.0), numpy.full(3, context.rank + 1.0)
         gone = [weakref.ref(big), weakref.ref(small)]
         context.allreduce_async(big, tag=1)
@@ -186,7 +188,6 @@ def dropped_handles(store: str) -> None:
         gc.collect()
         if context.rank > 0:
             assert all(each() is not None for each in gone), "memory of an operation in flight is gone"
-        if context.rank == 1:
             context.send(b"1", 0)
         # Other operations give back the memory of those that are over.
         while not all_agree(context, all(each() is None for each in gone)):

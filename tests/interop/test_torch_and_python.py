@@ -22,7 +22,7 @@ if dist.get_rank() == 1:
 try:
     dist.all_reduce(torch.ones(1_000_000))
 except Exception as error:
-    print(*[kind.__name__ for kind in type(error).__mro__])
+    print(*[kind.__name__ for kind in type(error).__mro__], flush=True)
     os._exit(0)
 """
 

@@ -42,11 +42,15 @@ class Run:
         argv += ["--nnodes", str(HOSTS), "--nproc_per_node", str(RANKS_PER_HOST), "--max_restarts", "1"]
         # Without these two, Debian's torchrun fails. They put a worker's name ahead of each line.
         argv += ["--redirects", "1", "--tee", "1", "--log_dir", str(folder / "logs")]
-        argv += ["--rdzv_backend", "c10d", "--rdzv_id", "job", "--rdzv_endpoint", "h0:29400"]
+        argv += ["--rdzv_backend", "c10d", "--rdzv_id", "job"]
+        if ways.IS_TORCH_2:  # that of Debian 13 cannot make torchrun's own TCPStore
+            argv += ["--rdzv_endpoint", str(folder / "rendezvous")]
+        else:
+            argv += ["--rdzv_endpoint", "h0:29400"]
         program = [PROGRAM, "--backend", way.backend, "--checkpoint", str(folder / "checkpoint")]
         self.agents: list[Process] = []
         for host in range(HOSTS):
-            here = ["--rdzv_conf", f"is_host={int(host == 0)}"]
+            here = ["--rdzv_conf", "store_type=file" if ways.IS_TORCH_2 else f"is_host={int(host == 0)}"]
             self.agents += bed.start(argv + here + program + list(options), on=[host], env=way.env)
 
     def __enter__(self) -> Run:
@@ -104,10 +108,10 @@ def test_a_worker_dies(bed: Testbed, tmp_path: Path, expected: Losses, way: str)
     """The agents start all workers again, on new connections, and they learn the same."""
     with Run(bed, tmp_path, WAYS[way], "--die-at", "7") as run:
         ends = run.finish()
-        starts = [(event["restarts"], event["step"]) for event in run.events("start")]
+        starts = [event["step"] for event in run.events("start")]
         # Sums of floating-point numbers depend on the order in which the ranks are added up.
         assert losses(run) == pytest.approx(expected, rel=1e-4)
-    assert sorted(starts) == [(0, 0)] * 4 + [(1, 7)] * 4
+    assert sorted(starts) == [0] * 4 + [7] * 4
     assert len({end["digest"] for end in ends}) == 1
 
 
@@ -121,5 +125,5 @@ def test_a_rail_is_cut(bed: Testbed, tmp_path: Path, way: str) -> None:
         run.await_step(run.events("step")[-1]["step"] + 20)
         stop.touch()
         ends = run.finish()
-        assert {event["restarts"] for event in run.events("start")} == {0}
+        assert len(run.events("start")) == HOSTS * RANKS_PER_HOST
     assert len({(end["step"], end["digest"]) for end in ends}) == 1

@@ -82,10 +82,10 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group(options.backend)
     training = Training(options.checkpoint)
-    restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-    tell("start", step=training.step, restarts=restarts, size=dist.get_world_size())
+    is_first_run = training.step == 0
+    tell("start", step=training.step, size=dist.get_world_size())
     while training.step < options.steps or (options.until and not options.until.exists()):
-        if training.step == options.die_at and restarts == 0 and dist.get_rank() == 1:
+        if training.step == options.die_at and is_first_run and dist.get_rank() == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         training.run_step()
         training.save()
