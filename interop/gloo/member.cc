@@ -251,6 +251,12 @@ void Member::close(int rank) noexcept {
   }
 }
 
+bool Member::is_connected(int rank) {
+  if (mark_.is_inherited()) return false;
+  const Entry entry(*this);
+  return streams_[static_cast<size_t>(rank)] != nullptr && peer(rank).can_send().ok();
+}
+
 // ---- Transfers ---------------------------------------------------------------------------------
 
 // If there is no memory for all of a transfer there is none of it.

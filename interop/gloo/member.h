@@ -51,6 +51,9 @@ class Member final : JobListener {
   void connect(int rank, const std::vector<char>& bytes);
   // The transfers with that rank fail, and it is told.
   void close(int rank) noexcept;
+  // Whether connect() was called for that rank, and the connection has neither failed nor been
+  // closed.
+  bool is_connected(int rank);
 
   // Begin a transfer, whose memory must stay until it is over. Throw what Gloo's own device throws:
   // IoException if the rank cannot be reached any more. `tag` is Gloo's slot.

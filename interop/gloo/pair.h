@@ -30,6 +30,8 @@ class Pair final : public ::gloo::transport::Pair {
     member_->close(rank_);
     member_->leave_collectives();
   }
+  // Newer versions of Gloo ask every kind of pair, by a virtual function.
+  bool isConnected() { return member_->is_connected(rank_); }
   // Whoever waits drives, as in all of nezha; NEZHA_POLL says for how long it polls.
   void setSync(bool /*enable*/, bool /*busyPoll*/) override {}
   std::unique_ptr<::gloo::transport::Buffer> createSendBuffer(int slot, void* memory,
