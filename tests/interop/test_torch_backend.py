@@ -14,7 +14,8 @@ from testbed import Testbed
 
 PROGRAM = str(Path(__file__).parent / ("torch2_ranks.py" if ways.IS_TORCH_2 else "torch_ranks.py"))
 HOSTS = 4
-COLLECTIVES = ["reductions", "bits_and_averages", "sparse", "moves", "uneven", "strided", "objects"]
+COLLECTIVES = ["reductions", "bits_and_averages", "sparse", "moves", "uneven", "strided", "unrecorded"]
+COLLECTIVES += ["objects"]
 OTHERS = ["as_gloo", "messages", "groups", "refusals", "in_flight", "futures", "blocked_callbacks", "dropped"]
 OTHERS += ["training"]
 if ways.IS_TORCH_2:

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import nezha_torch
 
@@ -251,6 +252,30 @@ def strided() -> None:
 
 
 @scenario
+def unrecorded() -> None:
+    """A dispatch mode, as that of a tracer, sees what the program does, and no copies of nezha_torch's."""
+    seen: list[str] = []
+
+    class Recorder(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    mine, all_values = torch.arange(6.0).view(2, 3).t(), torch.zeros(size() * 2, 3).t()
+    each = [torch.zeros(3, 2) for _ in range(size())]
+    with Recorder():
+        mine.add_(me())
+        dist.all_reduce(mine)
+        dist.all_gather(each, mine)
+        dist.all_gather_into_tensor(all_values, mine)
+    total = torch.arange(6.0).view(2, 3).t() * size() + sum(range(size()))
+    for found in each:
+        equal(found, total, "all_gather")
+    equal(all_values.reshape(-1), torch.cat([total.reshape(-1)] * size()), "all_gather_into_tensor")
+    assert [name for name in seen if name.startswith("aten")] == ["aten.add_.Tensor"], seen
+
+
+@scenario
 def objects() -> None:
     found: list[Any] = [None] * size()
     dist.all_gather_object(found, {"rank": me(), "text": "x" * me()})
@@ -345,6 +370,8 @@ def refusals() -> None:
         ([sparse, sparse], "unsupported layout"),
     ]:
         raises(lambda: backend.allreduce_coalesced(tensors, options), text)
+    raises(lambda: backend.allreduce([one, sparse]), "invalid tensor layout at index 1")
+    raises(lambda: backend.allreduce([sparse, one]), "invalid tensor layout at index 1")
     raises(lambda: dist.send(one, 0, tag=-1) if me() else dist.send(one, 1, tag=-1), "nonnegative")
     dist.barrier()
 

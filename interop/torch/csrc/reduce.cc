@@ -45,6 +45,7 @@ bool is_scaled(const c10d::ReduceOp& op) { return op.op_ == c10d::ReduceOp::PREM
 WorkPtr ProcessGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   const Refuse refuse = refusal_of("allreduce");
   c10d::assertNonEmpty(refuse, tensors);
+  c10d::assertLayoutMatch(refuse, tensors);
   if (tensors.front().layout() == at::kSparse) return allreduce_sparse_tensors(tensors, options);
   check_alike(refuse, tensors);
   const c10d::ReduceOp& op = options.reduceOp;
@@ -225,9 +226,6 @@ WorkPtr ProcessGroup::allreduce_sparse_tensors(Tensors& tensors,
                                                const c10d::AllreduceOptions& options) {
   const Refuse refuse = refusal_of("allreduce");
   c10d::assertTypeAndSizesMatch(refuse, tensors);
-  for (const at::Tensor& tensor : tensors) {
-    if (tensor.layout() != at::kSparse) refuse("sparse and dense tensors are mixed");
-  }
   if (options.reduceOp.op_ != c10d::ReduceOp::SUM) {
     refuse("sparse tensors have ReduceOp.SUM only: unsupported reduction operation");
   }

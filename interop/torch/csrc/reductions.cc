@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interop/torch/csrc/reductions.h"
 
-#include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
 #include <functional>
 #include <string>
 
 #include "interop/torch/csrc/tensors.h"
+#include "interop/torch/csrc/unrecorded.h"
 #include "interop/torch/csrc/version.h"
 
 namespace nezha_torch {
@@ -119,7 +119,7 @@ at::Tensor contribution(const ReduceOp& op, const at::Tensor& tensor) {
   const bool is_tensor = !supplement->tensor_factors.empty();
   const at::Tensor factor = is_tensor ? supplement->tensor_factors.front() : at::Tensor();
 #endif
-  const c10::NoGradGuard no_grad;
+  const Unrecorded unrecorded;
   const at::Tensor product = is_tensor ? tensor.mul(factor) : tensor.mul(supplement->double_factor);
   return product.to(tensor.scalar_type());
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interop/torch/csrc/tensors.h"
 
-#include <c10/core/GradMode.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <numeric>
 
+#include "interop/torch/csrc/unrecorded.h"
 #include "interop/torch/csrc/version.h"
 
 namespace nezha_torch {
@@ -57,7 +57,7 @@ at::Tensor Buffers::read(const at::Tensor& tensor) {
 }
 
 at::Tensor Buffers::read(const std::vector<at::Tensor>& tensors) {
-  const c10::NoGradGuard no_grad;
+  const Unrecorded unrecorded;
   at::Tensor buffer = room(tensors.front(), count(tensors));
   std::vector<at::Tensor> places = parts(buffer, tensors);
   for (size_t i = 0; i < tensors.size(); ++i) places[i].copy_(tensors[i]);
@@ -74,6 +74,7 @@ at::Tensor Buffers::write(at::Tensor tensor) {
 }
 
 at::Tensor Buffers::write(const std::vector<at::Tensor>& tensors) {
+  const Unrecorded unrecorded;
   at::Tensor buffer = room(tensors.front(), count(tensors));
   copy_parts_at_end(buffer, tensors);
   keep(buffer);
@@ -100,12 +101,13 @@ void Buffers::copy_at_end(const at::Tensor& from, at::Tensor to) {
 }
 
 void Buffers::copy_parts_at_end(const at::Tensor& buffer, const std::vector<at::Tensor>& tensors) {
+  const Unrecorded unrecorded;
   const std::vector<at::Tensor> places = parts(buffer, tensors);
   for (size_t i = 0; i < tensors.size(); ++i) copy_at_end(places[i], tensors[i]);
 }
 
 void Buffers::finish() {
-  const c10::NoGradGuard no_grad;
+  const Unrecorded unrecorded;
   for (Copy& copy : copies_) {
     // The stream that was the caller's: so the copy comes behind what the caller has had done to
     // the tensor before. It is not asynchronous, so all that is done afterwards finds its result.
