@@ -40,7 +40,7 @@ void run(std::chrono::milliseconds timeout, const std::function<void()>& collect
   try {
     collective();
   } catch (const TimeoutError& error) {
-    throw TimeoutError("Timed out waiting " + std::to_string(timeout.count()) +
+    throw TimeoutError("[nezha] Timed out waiting " + std::to_string(timeout.count()) +
                            "ms for collective operation to complete: " + error.what(),
                        error.ranks());
   }

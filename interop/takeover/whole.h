@@ -49,7 +49,8 @@ Options options_for(const std::shared_ptr<Context>& context, uint32_t tag,
   return options;
 }
 
-// Throws what Gloo throws: its users look for "Timed out" in the text.
+// Throws what Gloo throws. Its users look for " Timed out" in the text: Gloo begins with a place in
+// its source.
 void run(std::chrono::milliseconds timeout, const std::function<void()>& collective);
 
 }  // namespace nezha::takeover

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -168,6 +169,20 @@ def barriers() -> list[Any]:
     return []
 
 
+def late() -> list[Any]:
+    """Rank 0 alone enters a barrier. Programs look for these words in the text of its error."""
+    dist.barrier()
+    group = dist.new_group(timeout=timedelta(seconds=10))  # to make the group has this deadline, too
+    found = None
+    if me() == 0:
+        try:
+            dist.barrier(group)
+        except RuntimeError as error:
+            found = re.search(" (Timed out|closed|timeout) ", str(error))
+    dist.barrier()  # nobody has left before
+    return [found and found[1]]
+
+
 def cases() -> Iterator[Case]:
     calls: list[Callable[[int, torch.dtype], Tensors]]
     calls = [all_reduce, reduce, broadcast, all_gather, gather, scatter, all_to_all_single]
@@ -183,7 +198,7 @@ def cases() -> Iterator[Case]:
             yield f"all_reduce {name} {dtype}", lambda: all_reduce(1000, dtype, op)
     for others in [uneven_all_to_all_single, coalesced, sparse, objects, messages, from_any]:
         yield others.__name__, others
-    for others in [in_flight, groups, barriers]:
+    for others in [in_flight, groups, barriers, late]:
         yield others.__name__, others
 
 
