@@ -109,6 +109,11 @@ struct ContextOptions {
   /// not exist or is kept from the process; it names those that are not. Other rails have a thread
   /// only with NEZHA_RAIL_THREADS. The threads live as long as the process has any context.
   ///
+  /// `rdma:mlx5_0` is a port of an RDMA device (`rdma:mlx5_0:2`: its second one), and `rdma:auto`
+  /// stands for each that is active. `?gid=3`: the index of the port's address, where that of the
+  /// port's network interface is not wanted. `?via=eth0`: the interface over which connections are
+  /// made, where the port has none. `?address=` and `?rail=`: as for tcp. docs/rdma.md has more.
+  ///
   /// One rail more may be `flare:eth0@10.0.0.6:7000`: an aggregation switch adds up what the ranks
   /// send through the interface; a nezha-manager at that address says which. NEZHA_FLARE_SECRET
   /// names the file with its secret. All ranks must have such a rail, or none. Named alone it
