@@ -405,7 +405,8 @@ TEST_P(RdmaStrangerTest, AnythingThatThePeerSaysFailsTheLinkAtMost) {
 TEST_P(RdmaStrangerTest, AnAddressThatIsNotItsOwnFailsTheLink) {
   auto bytes = message(Content::kElsewhere, wire::FrameType::kData, 50'000);
   bytes.resize(kSegmentHead + kElsewhereSize);
-  encode(Elsewhere{.address = 4096, .key = static_cast<uint32_t>(random_())}, bytes.data() + kSegmentHead);
+  encode(Elsewhere{.address = 4096, .key = static_cast<uint32_t>(random_())},
+         bytes.data() + kSegmentHead);
   say(bytes);
   EXPECT_EQ(end_.failures, 1);
   EXPECT_EQ(end_.landed, 0u);
