@@ -87,12 +87,15 @@ Factory make_tcp(absl::string_view text, const RailUri& uri, const Cpus& cpus,
       });
 }
 
+Cpus near_tcp(const RailUri& uri) { return near_cpus(uri.interface); }
+
 #ifdef NEZHA_HAS_RDMA
 
-absl::StatusOr<rdma::DeviceOptions> parse_rdma(absl::string_view text, const RailUri& uri) {
+absl::StatusOr<rdma::DeviceOptions> parse_rdma(absl::string_view text, const RailUri& uri,
+                                               const Cpus& cpus) {
   const auto wish = rdma::Wish::parse(uri.interface);
   if (!wish.ok()) return bad(text, wish.status().message());
-  rdma::DeviceOptions rail{.wish = *wish, .rail = uri.interface};
+  rdma::DeviceOptions rail{.wish = *wish, .rail = uri.interface, .cpus = cpus};
   for (const auto& [key, value] : uri.options) {
     if (key == "rail") {
       rail.rail = value;
@@ -106,19 +109,28 @@ absl::StatusOr<rdma::DeviceOptions> parse_rdma(absl::string_view text, const Rai
       rail.wish.address = named->host();
     } else if (key == "via" && !value.empty()) {
       rail.wish.via = value;
+    } else if (key == "cpus") {
+      const auto named = parse_cpus(value);
+      if (!named.ok()) return bad(text, named.status().message());
+      rail.cpus = *named;
     } else {
       return bad(text, absl::StrCat("'", key, "=", value,
                                     "' is none of rdma's options: rail=NAME, gid=INDEX, "
-                                    "address=ADDRESS, via=INTERFACE"));
+                                    "address=ADDRESS, via=INTERFACE, cpus=LIST"));
     }
   }
   if (absl::Status status = check_rail_name(text, rail.rail); !status.ok()) return status;
   return rail;
 }
 
-Factory make_rdma(absl::string_view text, const RailUri& uri, const Cpus& /*cpus*/,
+Cpus near_rdma(const RailUri& uri) {
+  const auto wish = rdma::Wish::parse(uri.interface);
+  return wish.ok() ? rdma::near_cpus(wish->device) : Cpus();
+}
+
+Factory make_rdma(absl::string_view text, const RailUri& uri, const Cpus& cpus,
                   const PortRange& ports) {
-  auto parsed = parse_rdma(text, uri);
+  auto parsed = parse_rdma(text, uri, cpus);
   if (!parsed.ok()) return parsed.status();
   parsed->ports = ports;
   return Endpoint::DeviceFactory(
@@ -173,13 +185,15 @@ struct Kind {
   absl::string_view name;
   Factory (*make)(absl::string_view text, const RailUri& uri, const Cpus& cpus,
                   const PortRange& ports);
+  // The cores near the device that the URI names; empty if they are not known.
+  Cpus (*near)(const RailUri& uri);
   // As devices_of. Null: the devices are named after network interfaces.
   absl::StatusOr<std::vector<RailDevice>> (*list)() = nullptr;
 };
 constexpr Kind kKinds[] = {
-    {"tcp", &make_tcp},
+    {"tcp", &make_tcp, &near_tcp},
 #ifdef NEZHA_HAS_RDMA
-    {"rdma", &make_rdma, &list_rdma},
+    {"rdma", &make_rdma, &near_rdma, &list_rdma},
 #endif
 };
 
@@ -378,7 +392,8 @@ std::vector<Cpus> cores_for(const std::vector<std::string>& uris) {
     const auto named = uri->options.find("cpus");
     if (named == uri->options.end()) {
       unnamed.push_back(i);
-      near.push_back(near_cpus(uri->interface));
+      const Kind* kind = find_kind(uri->kind);
+      near.push_back(kind == nullptr ? Cpus() : kind->near(*uri));
       continue;
     }
     for (const int cpu : parse_cpus(named->second).value_or(Cpus())) free.erase(cpu);

@@ -82,6 +82,13 @@ def test_threads(bed: GuestBed) -> None:
     run(bed, 3, elements=f"1,3000,{MIB // 4}", operations=12, threads=3, type="int64")
 
 
+def test_thread_of_the_rail(bed: GuestBed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It handles what the device completes; the callers sleep."""
+    monkeypatch.setenv("NEZHA_RAIL_THREADS", "1")
+    run(bed, 3, elements=f"1,3000,{MIB // 4}", operations=9, type="int64")
+    run(bed, 2, collective="send_recv", elements=f"1,{MIB // 4}", operations=4, type="int64")
+
+
 def test_beside_tcp() -> None:
     """Both rails carry parts of the same operations."""
     with GuestBed([RDMA, TCP]) as bed:

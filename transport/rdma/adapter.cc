@@ -33,18 +33,21 @@ bool set_nonblocking(int fd) {
 }  // namespace
 
 Adapter::Adapter(Progress& progress, const Verbs& verbs, const Choice& choice,
-                 std::function<void()> on_port)
+                 std::function<void()> on_port, Progress::RailThread* thread)
     : progress_(progress),
       verbs_(verbs),
       choice_(choice),
       on_port_(std::move(on_port)),
+      thread_(thread),
       completion_watch_([this] { on_completion_event(); }),
       device_watch_([this] { on_device_event(); }) {}
 
 absl::StatusOr<std::shared_ptr<Adapter>> Adapter::open(Progress& progress, const Verbs& verbs,
                                                        const Choice& choice,
-                                                       std::function<void()> on_port) {
-  std::shared_ptr<Adapter> adapter(new Adapter(progress, verbs, choice, std::move(on_port)));
+                                                       std::function<void()> on_port,
+                                                       Progress::RailThread* thread) {
+  std::shared_ptr<Adapter> adapter(
+      new Adapter(progress, verbs, choice, std::move(on_port), thread));
   if (absl::Status status = adapter->set_up(); !status.ok()) return status;
   if (absl::Status status = adapter->watch(); !status.ok()) return status;
   return adapter;
@@ -72,21 +75,25 @@ absl::Status Adapter::watch() {
   if (!set_nonblocking(channel_->fd) || !set_nonblocking(context_->async_fd)) {
     return failure("its events", choice_);
   }
-  absl::Status status = progress_.add(channel_->fd, &completion_watch_, EPOLLIN);
+  absl::Status status = progress_.add(channel_->fd, &completion_watch_, EPOLLIN, thread_);
   if (!status.ok()) return status;
   status = progress_.add(context_->async_fd, &device_watch_, EPOLLIN);
   if (!status.ok()) {
     progress_.remove(channel_->fd);
     return status;
   }
-  progress_.add_poller(this);
   is_watched_ = true;
+  if (thread_ == nullptr) {
+    progress_.add_poller(this);
+  } else {
+    arm();
+  }
   return absl::OkStatus();
 }
 
 Adapter::~Adapter() {
   if (is_watched_) {
-    progress_.remove_poller(this);
+    if (thread_ == nullptr) progress_.remove_poller(this);
     progress_.remove(channel_->fd);
     progress_.remove(context_->async_fd);
   }
@@ -160,7 +167,15 @@ void Adapter::on_completion_event() {
   unsigned events = 0;
   while (verbs_.get_cq_event(channel_, &queue, &user) == 0) ++events;
   if (events > 0) verbs_.ack_cq_events(completions_, events);
-  poll();
+  if (thread_ == nullptr) {
+    poll();
+    return;
+  }
+  // The thread is told of the next one only once there is none left. Others get their turn.
+  while (!arm()) {
+    progress_.run_deferred();
+    progress_.without_lock([] {});
+  }
 }
 
 void Adapter::on_device_event() {

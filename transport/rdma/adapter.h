@@ -30,10 +30,12 @@ class Client {
 // device away, such as `ip link delete`, may block. All of it under Progress's lock.
 class Adapter final : Poller, public std::enable_shared_from_this<Adapter> {
  public:
-  // `on_port` is called when the port, or the device, may have changed.
+  // `on_port` is called when the port, or the device, may have changed. What completes is handled
+  // by the rail's `thread`, or, if that is null, by whoever drives, which polls for it.
   static absl::StatusOr<std::shared_ptr<Adapter>> open(Progress& progress, const Verbs& verbs,
                                                        const Choice& choice,
-                                                       std::function<void()> on_port);
+                                                       std::function<void()> on_port,
+                                                       Progress::RailThread* thread = nullptr);
   ~Adapter();
   Adapter(const Adapter&) = delete;
   Adapter& operator=(const Adapter&) = delete;
@@ -72,7 +74,7 @@ class Adapter final : Poller, public std::enable_shared_from_this<Adapter> {
   };
 
   Adapter(Progress& progress, const Verbs& verbs, const Choice& choice,
-          std::function<void()> on_port);
+          std::function<void()> on_port, Progress::RailThread* thread);
   absl::Status set_up();
   absl::Status watch();
   bool arm() override;
@@ -87,6 +89,7 @@ class Adapter final : Poller, public std::enable_shared_from_this<Adapter> {
   const Verbs& verbs_;
   const Choice choice_;
   std::function<void()> on_port_;
+  Progress::RailThread* const thread_;
   ibv_context* context_ = nullptr;
   ibv_device_attr attributes_{};
   ibv_pd* domain_ = nullptr;

@@ -56,6 +56,11 @@ absl::StatusOr<std::unique_ptr<RdmaDevice>> RdmaDevice::create(Progress& progres
   interface.address.named = options.wish.address;
   std::unique_ptr<RdmaDevice> device(
       new RdmaDevice(progress, acceptor, rail, std::move(interface), options.wish, verbs));
+  if (!options.cpus.empty()) {
+    const auto thread = progress.start_rail_thread(choice->device, options.cpus);
+    if (!thread.ok()) return thread.status();
+    device->thread_ = *thread;
+  }
   if (absl::Status status = device->open_adapter(*choice); !status.ok()) return status;
   if (absl::Status status = device->open(); !status.ok()) return status;
   return device;
@@ -64,7 +69,8 @@ absl::StatusOr<std::unique_ptr<RdmaDevice>> RdmaDevice::create(Progress& progres
 RdmaDevice::~RdmaDevice() { close_adapter(); }
 
 absl::Status RdmaDevice::open_adapter(const Choice& choice) {
-  auto adapter = Adapter::open(progress(), verbs_, choice, [this] { on_port(); });
+  auto adapter = Adapter::open(
+      progress(), verbs_, choice, [this] { on_port(); }, thread_);
   if (!adapter.ok()) return adapter.status();
   adapter_ = *std::move(adapter);
   speed_ = choice.port.speed;

@@ -7,6 +7,8 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "common/cpus.h"
+#include "common/port_range.h"
 #include "transport/interface_device.h"
 #include "transport/progress.h"
 #include "transport/rdma/adapter.h"
@@ -20,6 +22,7 @@ struct DeviceOptions {
   Wish wish;
   std::string rail;      // its name
   PortRange ports = {};  // to listen at, by TCP
+  Cpus cpus = {};        // of a thread that handles what completes; empty: it has none
 };
 
 class RdmaDevice final : public InterfaceDevice {
@@ -50,6 +53,7 @@ class RdmaDevice final : public InterfaceDevice {
 
   const Wish wish_;
   const Verbs& verbs_;
+  Progress::RailThread* thread_ = nullptr;
   double speed_ = 0;                  // bytes per second, nominal; 0: not known
   std::shared_ptr<Adapter> adapter_;  // null: the device is gone
   Alarm look_again_;

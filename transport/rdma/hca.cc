@@ -13,6 +13,7 @@
 #include <system_error>
 #include <tuple>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -437,6 +438,12 @@ absl::StatusOr<Choice> choose(const Wish& wish, const Machine& machine) {
 
 std::string name_of(const Hca& hca, const Port& port) {
   return hca.ports.size() == 1 ? hca.name : absl::StrCat(hca.name, ":", port.number);
+}
+
+Cpus near_cpus(const std::string& device, const std::string& sysfs) {
+  const std::string list =
+      read_file(absl::StrCat(sysfs, "/", device, "/device/local_cpulist")).value_or("");
+  return parse_cpus(absl::StripAsciiWhitespace(list)).value_or(Cpus());
 }
 
 absl::StatusOr<ibv_context*> open_device(const Verbs& verbs, const std::string& name) {

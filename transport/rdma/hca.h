@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/cpus.h"
 #include "common/net/interface.h"
 #include "transport/rdma/verbs.h"
 
@@ -90,6 +91,9 @@ absl::StatusOr<Choice> choose(const Wish& wish, const Machine& machine);
 
 // The port's name, as Wish::parse reads it: of a device with one port that of the device.
 std::string name_of(const Hca& hca, const Port& port);
+
+// The cores near the device of that name, as far as the kernel knows.
+Cpus near_cpus(const std::string& device, const std::string& sysfs = "/sys/class/infiniband");
 
 // Opens the device of that name, which the caller closes.
 absl::StatusOr<ibv_context*> open_device(const Verbs& verbs, const std::string& name);

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -398,6 +400,16 @@ TEST_F(RdmaMachine, IsAMachineWithoutDevicesToo) {
   EXPECT_EQ(driverless->kernel_devices, std::vector<std::string>{"mlx5_0"});
   rmdir(device.c_str());
   rmdir(folder.c_str());
+}
+
+TEST(RdmaCpus, AreThoseThatTheKernelNamesNearTheDevice) {
+  std::string folder = ::testing::TempDir() + "nezha-hca-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  std::filesystem::create_directories(folder + "/mlx5_0/device");
+  std::ofstream(folder + "/mlx5_0/device/local_cpulist") << "2-3,8\n";
+  EXPECT_EQ(near_cpus("mlx5_0", folder), (Cpus{2, 3, 8}));
+  EXPECT_TRUE(near_cpus("rxe0", folder).empty());
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(RdmaMachine, DevicesAreOpenedByName) {
