@@ -51,6 +51,11 @@ void close_in_children(int fd) {
   ours[slot] = true;
 }
 
+void leave_in_children(int fd) {
+  const std::lock_guard lock(descriptors().mutex);
+  descriptors().ours[static_cast<size_t>(fd)] = false;
+}
+
 void close_ours(int fd) {
   const std::lock_guard lock(descriptors().mutex);
   descriptors().ours[static_cast<size_t>(fd)] = false;

@@ -27,6 +27,8 @@ class ForkMark {
 // no child is being made.
 void close_in_children(int fd);
 void close_ours(int fd);
+// Takes close_in_children back, before somebody else closes the descriptor.
+void leave_in_children(int fd);
 
 // One T for each process, made when it is first asked for and never destroyed. Static.
 template <typename T>

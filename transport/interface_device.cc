@@ -195,6 +195,7 @@ void InterfaceDevice::move(const net::InterfaceState& state, const net::Address&
   address_ = to;
   log().info("{}: {}; listening at {} from now on", name(), why, to.host());
   listen_again();
+  on_moved();
 }
 
 void InterfaceDevice::listen_again() {

@@ -53,6 +53,10 @@ class InterfaceDevice : public Device, protected LinkMaker, EventHandler {
   // has a say beside this.
   void set_usable(bool is_usable, absl::string_view why);
 
+  // The device has moved to another address of its interface, or to another interface of the name,
+  // and is about to be used there.
+  virtual void on_moved() {}
+
   Progress& progress() { return progress_; }
   // Where the interface is now; port 0.
   const net::Address& interface_address() const { return address_; }

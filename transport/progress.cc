@@ -226,8 +226,10 @@ bool Progress::poll_all() {
 
 bool Progress::arm_all() {
   bool all = true;
-  for (Poller* poller : pollers_) {
-    if (poller != nullptr) all &= poller->arm();
+  for (size_t i = 0; i < pollers_.size(); ++i) {  // as in poll_all
+    Poller* poller = pollers_[i];
+    if (poller == nullptr) continue;
+    if (throws([&] { all &= poller->arm(); })) all = false;
   }
   return all;
 }

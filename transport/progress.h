@@ -43,7 +43,7 @@ class Poller {
   // Handles what there is; whether there was anything.
   virtual bool poll() = 0;
   // From now on, until it is polled again, the descriptor tells of what comes. False: something may
-  // have come already.
+  // have come already, or it was handled.
   virtual bool arm() = 0;
 };
 

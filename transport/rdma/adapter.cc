@@ -10,6 +10,8 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "common/fork.h"
+#include "common/log.h"
 
 namespace nezha::rdma {
 namespace {
@@ -57,12 +59,14 @@ absl::Status Adapter::set_up() {
   auto context = open_device(verbs_, choice_.device);
   if (!context.ok()) return context.status();
   context_ = *context;
-  if (verbs_.query_device(context_, &attributes_) != 0) return failure("querying it", choice_);
+  if (verbs_.query_device(context_, &attributes_) != 0)
+    return failure("asking for its limits", choice_);
   domain_ = verbs_.alloc_pd(context_);
   if (domain_ == nullptr) return failure("a protection domain", choice_);
   channel_ = verbs_.create_comp_channel(context_);
   if (channel_ == nullptr) return failure("a completion channel", choice_);
-  completions_ = verbs_.create_cq(context_, kFirstEntries, nullptr, channel_);
+  const int entries = std::min(kFirstEntries, attributes_.max_cqe);
+  completions_ = verbs_.create_cq(context_, entries, nullptr, channel_);
   if (completions_ == nullptr) return failure("a completion queue", choice_);
   entries_ = completions_->cqe;
   memory_ = std::make_unique<MemoryMap>(verbs_, domain_, choice_.device);
@@ -71,7 +75,18 @@ absl::Status Adapter::set_up() {
   return absl::OkStatus();
 }
 
+void Adapter::warn_of_fork() const {
+  if (verbs_.is_fork_initialized() != IBV_FORK_DISABLED) return;
+  log().warn(
+      "{}: this kernel gives a child of fork() the very pages that the device uses: what the "
+      "process "
+      "sends while a child lives may be wrong. Fork before the first operation, or not at all",
+      choice_.device);
+}
+
 absl::Status Adapter::watch() {
+  for (const int fd : {context_->cmd_fd, context_->async_fd, channel_->fd}) close_in_children(fd);
+  warn_of_fork();
   if (!set_nonblocking(channel_->fd) || !set_nonblocking(context_->async_fd)) {
     return failure("its events", choice_);
   }
@@ -96,6 +111,9 @@ Adapter::~Adapter() {
     if (thread_ == nullptr) progress_.remove_poller(this);
     progress_.remove(channel_->fd);
     progress_.remove(context_->async_fd);
+  }
+  if (channel_ != nullptr) {
+    for (const int fd : {context_->cmd_fd, context_->async_fd, channel_->fd}) leave_in_children(fd);
   }
   if (is_held_memory_told_) HeldMemory::of_process().remove(memory_.get());
   memory_.reset();
@@ -153,6 +171,13 @@ bool Adapter::poll() {
   return handled > 0;
 }
 
+// No more than the queue can hold: others may go on to send.
+void Adapter::poll_all() {
+  const std::shared_ptr<Adapter> self = shared_from_this();
+  for (int handled = 0; handled < entries_ && poll(); handled += kMostAtOnce) {
+  }
+}
+
 bool Adapter::arm() {
   const std::shared_ptr<Adapter> self = shared_from_this();
   verbs_.req_notify_cq(completions_, 0);
@@ -179,16 +204,27 @@ void Adapter::on_completion_event() {
 }
 
 void Adapter::on_device_event() {
+  const std::shared_ptr<Adapter> self = shared_from_this();
   ibv_async_event event{};
   bool is_news = false;
   while (verbs_.get_async_event(context_, &event) == 0) {
     verbs_.ack_async_event(&event);
     is_news = true;
+    is_broken_ |= event.event_type == IBV_EVENT_DEVICE_FATAL;
+    is_broken_ |= event.event_type == IBV_EVENT_CQ_ERR;
   }
   if (is_news && on_port_ != nullptr) on_port_();
 }
 
+Nanos Adapter::parting_deadline() {
+  if (parting_deadline_ == 0) parting_deadline_ = now() + kParting;
+  return parting_deadline_;
+}
+
 absl::Status Adapter::port_state() const {
+  if (is_broken_) {
+    return absl::NotFoundError(absl::StrCat("the device ", choice_.device, " has failed"));
+  }
   ibv_port_attr port{};
   if (verbs_.query_port(context_, static_cast<uint8_t>(choice_.port.number), &port) != 0) {
     return absl::NotFoundError(absl::StrCat("the device ", choice_.device, " is gone"));

@@ -40,16 +40,21 @@ class Adapter final : Poller, public std::enable_shared_from_this<Adapter> {
   Adapter(const Adapter&) = delete;
   Adapter& operator=(const Adapter&) = delete;
 
-  // Whoever has work requests that complete: so many of them at a time. Returns the high half of
-  // their ids, which is not 0 and never comes again.
+  // Adds a client that has at most so many work requests under way. Returns the high half of their
+  // ids, which is not 0 and never comes again.
   absl::StatusOr<uint32_t> add(Client* client, int requests);
   void remove(uint32_t serial);
 
   // Handles what has completed; whether anything had.
   bool poll() override;
+  // Handles all that has completed by now.
+  void poll_all();
 
-  // An error says why the port carries nothing; kNotFound: the device is gone.
+  // An error says why the port carries nothing; kNotFound: the device is gone, or of no use until
+  // it is opened anew.
   absl::Status port_state() const;
+  // Until when links that shut down wait for what they have sent: all of them together.
+  Nanos parting_deadline();
   // Nobody is told of the port from here on.
   void forget_owner() { on_port_ = nullptr; }
 
@@ -77,13 +82,15 @@ class Adapter final : Poller, public std::enable_shared_from_this<Adapter> {
           std::function<void()> on_port, Progress::RailThread* thread);
   absl::Status set_up();
   absl::Status watch();
+  void warn_of_fork() const;
   bool arm() override;
   void on_completion_event();
   void on_device_event();
 
-  static constexpr int kFirstEntries = 256;  // of the completion queue
-  static constexpr int kBatch = 16;          // completions
-  static constexpr int kMostAtOnce = 256;    // completions of a turn, so that others get theirs
+  static constexpr int kFirstEntries = 4096;  // of the completion queue: for 60 links
+  static constexpr Nanos kParting = 50 * kMillisecond;
+  static constexpr int kBatch = 16;        // completions
+  static constexpr int kMostAtOnce = 256;  // completions of a turn, so that others get theirs
 
   Progress& progress_;
   const Verbs& verbs_;
@@ -100,6 +107,8 @@ class Adapter final : Poller, public std::enable_shared_from_this<Adapter> {
   Watch device_watch_;
   bool is_watched_ = false;
   bool is_held_memory_told_ = false;
+  bool is_broken_ = false;  // the device has said so
+  Nanos parting_deadline_ = 0;
   int entries_ = 0;   // of the completion queue
   int requests_ = 0;  // that may complete
   struct Entry {

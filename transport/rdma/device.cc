@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/rdma/device.h"
 
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -32,6 +33,12 @@ absl::StatusOr<Choice> choose_now(const Wish& wish, const Verbs& verbs) {
   const auto machine = Machine::look(verbs);
   if (!machine.ok()) return machine.status();
   return choose(wish, *machine);
+}
+
+bool is_same(const Choice& one, const Choice& other) {
+  return one.device == other.device && one.port.number == other.port.number &&
+         one.gid.index == other.gid.index &&
+         std::memcmp(one.gid.gid.raw, other.gid.gid.raw, sizeof one.gid.gid.raw) == 0;
 }
 
 }  // namespace
@@ -85,7 +92,7 @@ void RdmaDevice::close_adapter() {
 }
 
 DeviceTraits RdmaDevice::traits() const {
-  return {.least_segment = kLeastSegment, .nominal_rate = speed_};
+  return {.least_segment = kLeastSegment, .nominal_rate = speed_ > 0 ? speed_ : kUnknownSpeed};
 }
 
 absl::StatusOr<std::unique_ptr<LinkEnd>> RdmaDevice::new_end() {
@@ -98,18 +105,35 @@ absl::StatusOr<std::unique_ptr<LinkEnd>> RdmaDevice::new_end() {
 // ---- A device that changes ---------------------------------------------------------------------
 
 void RdmaDevice::on_port() {
-  const absl::Status state = adapter_->port_state();
+  absl::Status state =
+      adapter_ == nullptr ? absl::NotFoundError("the device is gone") : adapter_->port_state();
+  // Queue pairs have the address that the port had when the device was opened.
+  const auto choice = choose_now(wish_, verbs_);
+  if (state.ok() && choice.ok() && !is_same(*choice, adapter_->choice())) {
+    state = absl::NotFoundError("the port has another address");
+  }
   set_usable(state.ok(), state.message());
   if (state.ok()) return look_again_.cancel();
   if (absl::IsNotFound(state)) close_adapter();
-  look_again_.start(now() + kPause);
+  look_again_.start(now() + (choice.ok() && adapter_ == nullptr ? 0 : kPause));
 }
 
 void RdmaDevice::look_again() {
-  if (adapter_ != nullptr) return on_port();
+  if (adapter_ != nullptr || open_anew()) return on_port();
+  look_again_.start(now() + kPause);
+}
+
+// The reason that it cannot be is told once.
+bool RdmaDevice::open_anew() {
   const auto choice = choose_now(wish_, verbs_);
-  if (!choice.ok() || !open_adapter(*choice).ok()) return look_again_.start(now() + kPause);
-  on_port();
+  const absl::Status status = choice.ok() ? open_adapter(*choice) : choice.status();
+  const std::string trouble(status.message());
+  if (!status.ok() && trouble != trouble_) {
+    log().warn("{}: the device cannot be used for now: {}; tried again until it can", name(),
+               trouble);
+  }
+  trouble_ = trouble;
+  return status.ok();
 }
 
 }  // namespace nezha::rdma

@@ -43,11 +43,16 @@ class RdmaDevice final : public InterfaceDevice {
   size_t greeting_size() const override { return kGreetingSize; }
   absl::Status open_adapter(const Choice& choice);
   void close_adapter();
+  void on_moved() override { on_port(); }
+  // The port, its addresses, or the device may have changed.
   void on_port();
   void look_again();
+  bool open_anew();
 
   // Shorter segments cost more in messages and READs than several of them under way gain.
   static constexpr size_t kLeastSegment = 256 << 10;  // bytes
+  // Bytes per second: of a device that does not tell. A link learns its rate.
+  static constexpr double kUnknownSpeed = 1.25e9;
   // A device that is gone, or a port that is down, is looked at so often.
   static constexpr Nanos kPause = kSecond;
 
@@ -57,6 +62,7 @@ class RdmaDevice final : public InterfaceDevice {
   double speed_ = 0;                  // bytes per second, nominal; 0: not known
   std::shared_ptr<Adapter> adapter_;  // null: the device is gone
   Alarm look_again_;
+  std::string trouble_;  // the last that was told; empty: none since the device could be used
 };
 
 }  // namespace nezha::rdma

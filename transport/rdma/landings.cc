@@ -49,6 +49,7 @@ void Landings::prepare(Segment& segment) {
     region = memory.find(segment.place, segment.length);
     if (!region) release(segment);
   }
+  if (region && !region->is_writable) region.reset();
   segment.is_bounced = !region;
   segment.key = region ? region->lkey : 0;
 }

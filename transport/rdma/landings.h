@@ -44,6 +44,7 @@ class Landings {
 
   // Whether the oldest is complete; it is taken out then.
   bool take_complete();
+  size_t size() const { return segments_.size(); }
   // Whether more bytes of the last segment are to come in messages.
   bool is_copying() const {
     return !segments_.empty() && segments_.back().is_copied && !segments_.back().is_complete();

@@ -89,7 +89,7 @@ void RdmaLink::stop() noexcept {
   release_all();
 }
 
-// Of the memory that this link has made available. The queue pair has ended.
+// Releases the memory that this link holds. The queue pair has ended.
 void RdmaLink::release_all() noexcept {
   for (Begun& begun : begun_) release(begun);
   if (landings_) landings_->release_all();
@@ -129,10 +129,10 @@ void RdmaLink::on_events(uint32_t) {
     return pump();
   }
   const std::string why = got == 0 ? "the peer closed the connection" : strerror(errno);
-  // What the peer sent before its end counts.
+  // What the peer sent before its end counts, and is among what has completed by now.
   const std::weak_ptr<bool> alive = alive_;
-  while (adapter_->poll() && !alive.expired()) {
-  }
+  const std::shared_ptr<Adapter> adapter = adapter_;
+  adapter->poll_all();
   if (!alive.expired()) end(absl::UnavailableError(why));
 }
 
@@ -140,7 +140,7 @@ void RdmaLink::shut_down() {
   if (has_failed_) return;
   flush_ack();  // the peer would otherwise take for lost what has arrived
   const std::weak_ptr<bool> alive = alive_;
-  const Nanos deadline = now() + kParting;
+  const Nanos deadline = is_ready_ ? adapter_->parting_deadline() : 0;
   while (!alive.expired() && !has_failed_ && !has_arrived() && now() < deadline) {
     if (!adapter_->poll()) sched_yield();
   }
@@ -193,6 +193,9 @@ absl::Status RdmaLink::take(const std::byte* message, size_t bytes) {
   if (!credits_->heard(prefix.freed)) {
     return absl::InvalidArgumentError("the peer has taken more messages than were sent");
   }
+  if (prefix.content > Content::kMore) {
+    return absl::InvalidArgumentError("a message of an unknown kind");
+  }
   if (prefix.content != Content::kMore) return take_frame(prefix.content, message, bytes);
   bodies_moved_ += bytes - kPrefixSize;
   counters_.bytes_received += bytes - kPrefixSize;
@@ -223,6 +226,9 @@ absl::Status RdmaLink::take_segment(Content content, const wire::FrameHeader& fr
   }
   const auto data = wire::decode_data(rest.data(), frame.length);
   if (!data.ok()) return data.status();
+  if (landings_->size() == kMostLandings) {
+    return absl::ResourceExhaustedError("the peer has too many segments under way");
+  }
   if (landings_->is_copying()) {
     return absl::InvalidArgumentError("a segment in the middle of another");
   }
@@ -247,9 +253,10 @@ absl::Status RdmaLink::take_segment(Content content, const wire::FrameHeader& fr
 }
 
 absl::Status RdmaLink::take_acks(uint64_t acked) {
-  if (acked > segments_begun_ || acked < segments_acked_) {
+  const uint64_t sent = segments_begun_ - (copying_ != nullptr ? 1 : 0);
+  if (acked > sent || acked < segments_acked_) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the peer acknowledges ", acked, " segments of ", segments_begun_));
+        absl::StrCat("the peer acknowledges ", acked, " segments of ", sent));
   }
   while (segments_acked_ < acked && !has_failed_) {
     ++segments_acked_;
@@ -310,6 +317,9 @@ void RdmaLink::submit(OutSegment& segment) {
 
 void RdmaLink::send(wire::FrameType type, absl::string_view body) {
   if (has_failed_) return;
+  if (controls_.size() == kMostControls) {
+    return end(absl::ResourceExhaustedError("the peer takes no control frames"));
+  }
   controls_.push_back({type, std::string(body)});
   pump();
 }

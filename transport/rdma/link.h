@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A link over a reliable connection of RDMA. Short segments and control frames are copied into
-// messages. Of a long segment the peer gets the header and the address, and reads the payload into
-// the place where it belongs.
+// messages. The peer gets the header and the address of a long segment, and its device reads the
+// payload into the place where it belongs.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ namespace nezha::rdma {
 
 class RdmaLink final : public Link, Client, EventHandler {
  public:
-  // Its end of a connection: it is ready to receive. `counters` outlives it.
+  // Makes an end of a connection, which is ready to receive. `counters` outlives it.
   static absl::StatusOr<std::unique_ptr<RdmaLink>> create(Progress& progress,
                                                           std::shared_ptr<Adapter> adapter,
                                                           RailCounters& counters);
@@ -105,7 +105,9 @@ class RdmaLink final : public Link, Client, EventHandler {
   void copied(OutSegment& segment);
   void on_sent();
 
-  static constexpr Nanos kParting = 50 * kMillisecond;
+  // A peer that makes this end keep more than that is not a correct one.
+  static constexpr size_t kMostControls = 1 << 16;
+  static constexpr size_t kMostLandings = 1 << 12;
 
   Progress& progress_;
   std::shared_ptr<Adapter> adapter_;

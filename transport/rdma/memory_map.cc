@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <new>
 
@@ -42,6 +43,9 @@ uint64_t pinned_by(uintptr_t begin, size_t bytes) {
   static const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   return ((begin + bytes - 1) / page - begin / page + 1) * page;
 }
+
+// Bytes that the maps of all devices pin: the kernel's limit is one of the process.
+std::atomic<uint64_t> all_pinned{0};
 
 struct PieceBounds {
   size_t number;
@@ -159,7 +163,7 @@ std::optional<Region> MemoryMap::find(const std::byte* begin, size_t bytes) {
     const auto known = range->pieces.find(number);
     const Piece* piece = known != range->pieces.end() ? &known->second : make_piece(*range, number);
     if (piece == nullptr || piece->region == nullptr) return std::nullopt;
-    return Region{piece->region->lkey, piece->region->rkey};
+    return Region{piece->region->lkey, piece->region->rkey, piece->is_writable};
   }
   return std::nullopt;
 }
@@ -170,12 +174,12 @@ const MemoryMap::Piece* MemoryMap::make_piece(Range& range, size_t number) {
   const size_t bytes = bounds.end - bounds.begin;
   Piece piece;
   piece.bytes = pinned_by(bounds.begin, bytes);
-  if (is_refused_ || piece.bytes > limit_.bytes || pinned_ > limit_.bytes - piece.bytes) {
+  if (is_refused_ || piece.bytes > limit_.bytes || all_pinned > limit_.bytes - piece.bytes) {
     warn(piece.bytes);
     return nullptr;
   }
   Piece& made = range.pieces[number];
-  piece.region = register_piece(bounds.begin, bytes);
+  piece.region = register_piece(bounds.begin, bytes, piece.is_writable);
   if (piece.region == nullptr && errno == ENOMEM) {
     is_refused_ = true;
     range.pieces.erase(number);
@@ -184,23 +188,26 @@ const MemoryMap::Piece* MemoryMap::make_piece(Range& range, size_t number) {
   }
   if (piece.region == nullptr) piece.bytes = 0;
   pinned_ += piece.bytes;
+  all_pinned += piece.bytes;
   made = piece;
   return &made;
 }
 
 // Returns null, with errno, if the memory cannot be registered.
-ibv_mr* MemoryMap::register_piece(Address begin, size_t bytes) {
+ibv_mr* MemoryMap::register_piece(Address begin, size_t bytes, bool& is_writable) {
   auto* memory = reinterpret_cast<void*>(begin);
   ibv_mr* region =
       verbs_.reg_mr(domain_, memory, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
   if (region != nullptr || errno == ENOMEM) return region;
-  return verbs_.reg_mr(domain_, memory, bytes, IBV_ACCESS_REMOTE_READ);  // it may be read-only
+  is_writable = false;  // some of it may be read-only
+  return verbs_.reg_mr(domain_, memory, bytes, IBV_ACCESS_REMOTE_READ);
 }
 
 void MemoryMap::deregister(const Piece& piece) noexcept {
   if (piece.region == nullptr) return;
   verbs_.dereg_mr(piece.region);
   pinned_ -= piece.bytes;
+  all_pinned -= piece.bytes;
   is_refused_ = false;
 }
 

@@ -17,7 +17,7 @@
 
 namespace nezha::rdma {
 
-// How much memory may be registered with a device.
+// How much memory may be registered, with all devices of the process together.
 struct PinnedLimit {
   uint64_t bytes = UINT64_MAX;
   bool is_named = false;  // by NEZHA_RDMA_PINNED; else by the process's limit of locked memory
@@ -29,6 +29,7 @@ struct PinnedLimit {
 struct Region {
   uint32_t lkey = 0;
   uint32_t rkey = 0;
+  bool is_writable = true;  // by the device
 };
 
 // Somebody holds a range of memory as long as the range stays mapped as it is. Ranges may be equal,
@@ -66,6 +67,7 @@ class MemoryMap final : public HeldMemory::Listener {
   struct Piece {
     ibv_mr* region = nullptr;  // null: the memory cannot be registered
     uint64_t bytes = 0;        // that it pins
+    bool is_writable = true;   // by the device
   };
   struct Range {
     Address begin = 0;
@@ -91,7 +93,7 @@ class MemoryMap final : public HeldMemory::Listener {
   void give_up(Range& range) noexcept;
   void forget(const Range& range) noexcept;
   const Piece* make_piece(Range& range, size_t number);
-  ibv_mr* register_piece(Address begin, size_t bytes);
+  ibv_mr* register_piece(Address begin, size_t bytes, bool& is_writable);
   void deregister(const Piece& piece) noexcept;
   void warn(size_t bytes);
 
@@ -106,7 +108,7 @@ class MemoryMap final : public HeldMemory::Listener {
       covers_;  // by bound; what lies before the first has no cover, nor has what follows the last
   std::vector<Remnant> remnants_;
   uint64_t next_age_ = 0;
-  uint64_t pinned_ = 0;      // bytes, of whole pages
+  uint64_t pinned_ = 0;      // bytes, of whole pages, of this map
   bool is_refused_ = false;  // the kernel allows no more, until something is deregistered
   bool has_warned_ = false;
 };

@@ -46,7 +46,7 @@ absl::Status QueuePair::open(Client* client) {
                 .max_recv_sge = 1,
                 .max_inline_data = kInline};
   pair_ = adapter_->verbs().create_qp(adapter_->domain(), &wanted);
-  if (pair_ == nullptr && errno == EINVAL) {  // a device may have no inline data
+  if (pair_ == nullptr) {  // a device may have no inline data
     wanted.cap.max_inline_data = 0;
     pair_ = adapter_->verbs().create_qp(adapter_->domain(), &wanted);
   }

@@ -17,7 +17,7 @@ namespace nezha::rdma {
 // through it, neither this device nor the peer, and all that is asked of it is refused.
 class QueuePair {
  public:
-  // Most work requests at a time.
+  // How many work requests may be under way at a time.
   struct Depth {
     uint32_t sends = 0;  // and READs
     uint32_t receives = 0;

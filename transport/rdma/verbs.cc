@@ -20,6 +20,7 @@ const Verbs& libibverbs() {
           [](ibv_context* context, ibv_gid_entry* entries, size_t count) {
             return ibv_query_gid_table(context, entries, count, 0);
           },
+      .is_fork_initialized = &ibv_is_fork_initialized,
       .get_async_event = &ibv_get_async_event,
       .ack_async_event = &ibv_ack_async_event,
       .alloc_pd = &ibv_alloc_pd,

@@ -17,6 +17,7 @@ struct Verbs {
   int (*query_device)(ibv_context* context, ibv_device_attr* attributes);
   int (*query_port)(ibv_context* context, uint8_t port, ibv_port_attr* attributes);
   ssize_t (*query_gid_table)(ibv_context* context, ibv_gid_entry* entries, size_t count);
+  ibv_fork_status (*is_fork_initialized)();
   int (*get_async_event)(ibv_context* context, ibv_async_event* event);
   void (*ack_async_event)(ibv_async_event* event);
 

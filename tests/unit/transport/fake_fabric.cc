@@ -157,6 +157,7 @@ bool FakeFabric::do_read(Pair& pair, const Send& work) {
     complete(pair, work.id, IBV_WC_REM_ACCESS_ERR, IBV_WC_RDMA_READ, 0);
     return false;
   }
+  EXPECT_TRUE(is_own(work.place, true)) << "memory that is not registered any more";
   std::memcpy(reinterpret_cast<void*>(work.place.addr), reinterpret_cast<void*>(work.address),
               work.place.length);
   complete(pair, work.id, IBV_WC_SUCCESS, IBV_WC_RDMA_READ, work.place.length);
@@ -195,6 +196,7 @@ void FakeFabric::fill_verbs() {
     attributes->state = IBV_PORT_ACTIVE;
     return 0;
   };
+  verbs_.is_fork_initialized = [] { return IBV_FORK_UNNEEDED; };
   verbs_.get_async_event = [](ibv_context*, ibv_async_event*) { return -1; };
   verbs_.ack_async_event = [](ibv_async_event*) {};
   verbs_.alloc_pd = [](ibv_context*) { return new ibv_pd{}; };
@@ -206,6 +208,10 @@ void FakeFabric::fill_verbs() {
     FakeFabric& it = current();
     if (it.registered_ + bytes > it.limit) {
       errno = ENOMEM;
+      return nullptr;
+    }
+    if (it.refuses_writes && (access & IBV_ACCESS_LOCAL_WRITE) != 0) {
+      errno = EFAULT;
       return nullptr;
     }
     it.registered_ += bytes;

@@ -41,7 +41,7 @@ class FakeFabric {
 
   bool is_cut = false;                    // what is sent is never confirmed: its retries run out
   uint64_t limit = UINT64_MAX;            // of registered bytes
-  uint32_t longest_receive_backlog = 0;   // receives that were posted at once, most
+  bool refuses_writes = false;            // to memory that is registered from then on
   std::function<void()> on_read = [] {};  // before a READ is done
 
  private:

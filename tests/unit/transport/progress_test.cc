@@ -613,6 +613,20 @@ TEST_F(ProgressTest, WhatComesToAPollerAsItIsArmedIsNoticed) {
   }
 }
 
+TEST_F(ProgressTest, WhatAPollerThrowsAsItIsArmedGoesToTheListener) {
+  Waiter waiter;
+  Progress::Guard guard(*progress_);
+  int told = 0;
+  progress_->set_exception_listener([&](const absl::Status&, bool) {
+    if (++told == 2) progress_->finish(waiter);
+  });
+  PolledQueue queue(*progress_, [](int) {});
+  queue.before_arm = [&] {
+    if (told < 2) throw std::runtime_error("no");
+  };
+  EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong, [] { return Pace{.polls = false}; }));
+}
+
 // In a round, and before a sleep.
 TEST_F(ProgressTest, WhatAPollerDefersRunsBeforeAnybodySleeps) {
   for (const bool polls : {true, false}) {

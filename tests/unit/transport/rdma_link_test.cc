@@ -194,6 +194,15 @@ TEST_F(RdmaLinkTest, APlaceThatCannotBeRegisteredIsReadByWayOfTheLinksMemory) {
   EXPECT_EQ(a_.acked.size(), 2u);
 }
 
+TEST_F(RdmaLinkTest, APlaceThatTheDeviceMayNotWriteToIsReadByWayOfTheLinksMemory) {
+  submit(a_, 200'000);
+  fabric_.refuses_writes = true;
+  settle();
+  EXPECT_TRUE(b_.arrived == contents_);
+  EXPECT_EQ(a_.acked.size(), 1u);
+  EXPECT_EQ(b_.failures, 0);
+}
+
 TEST_F(RdmaLinkTest, NothingStaysRegisteredOnceItIsAcknowledged) {
   const size_t before = fabric_.regions();
   submit(a_, 1 << 20);
@@ -215,17 +224,12 @@ TEST_F(RdmaLinkTest, ASegmentThatGoesNowhereIsNotReadAndLandsInItsTurn) {
 
 TEST_F(RdmaLinkTest, AnAbandonedSegmentThatNobodyReadsYetGoesNowhere) {
   for (int i = 0; i < 6; ++i) submit(a_, 100'000);  // four are read at a time
-  bool is_dropped = false;
-  fabric_.on_read = [&] {
-    if (!std::exchange(is_dropped, true)) b_.link->drop_incoming(5);
-  };
   // All headers first, so that the sixth is known and waits.
   while (b_.arrived.size() < 6) {
     ASSERT_TRUE(fabric_.step(0));
     if (b_.landed == 0) adapter_->poll();
   }
   b_.link->drop_incoming(b_.arrived.size() - b_.landed - 1);
-  is_dropped = true;
   settle();
   EXPECT_EQ(b_.landed, 6u);
   EXPECT_EQ(b_.failures, 0);
@@ -400,6 +404,26 @@ TEST_P(RdmaStrangerTest, AnythingThatThePeerSaysFailsTheLinkAtMost) {
   }
   EXPECT_LE(end_.failures, 1);
   EXPECT_LE(end_.landed, end_.arrived.size());
+}
+
+// It takes no more than half of the segment, which cannot be registered.
+TEST_P(RdmaStrangerTest, ASegmentIsNotAcknowledgedBeforeAllOfItWasSent) {
+  fabric_.limit = 0;
+  std::vector<std::byte> contents(1 << 20);
+  OutSegment segment;
+  segment.data = contents.data();
+  segment.length = 1 << 20;
+  segment.header.info.total = 1 << 20;
+  end_.link->submit(segment);
+  auto bytes = message(Content::kFrame, wire::FrameType::kAck, 0);
+  bytes.resize(kPrefixSize + wire::kFrameHeaderSize);
+  wire::FrameHeader header;
+  header.acked = 1;
+  wire::encode(header, bytes.data() + kPrefixSize);
+  say(bytes);
+  EXPECT_TRUE(end_.acked.empty());
+  EXPECT_EQ(end_.failures, 1);
+  EXPECT_TRUE(absl::IsInvalidArgument(end_.failure)) << end_.failure;
 }
 
 TEST_P(RdmaStrangerTest, AnAddressThatIsNotItsOwnFailsTheLink) {

@@ -382,6 +382,19 @@ TEST_F(RdmaMemoryMap, MemoryThatMayNotBeWrittenToCanBeRead) {
   map->hold(at(kMiB), kMiB);
   EXPECT_EQ(of(map->find(at(kMiB), kPage))->access, IBV_ACCESS_REMOTE_READ);
   EXPECT_EQ(of(map->find(at(0), kPage))->access, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
+  EXPECT_FALSE(map->find(at(kMiB), kPage)->is_writable);
+  EXPECT_TRUE(map->find(at(0), kPage)->is_writable);
+}
+
+// As the kernel counts what a process may lock.
+TEST_F(RdmaMemoryMap, TheMapsOfAProcessShareTheLimit) {
+  const auto one = make({.bytes = 2 * kMiB}), other = make({.bytes = 2 * kMiB});
+  one->hold(at(0), 2 * kMiB);
+  other->hold(at(4 * kMiB), kMiB);
+  EXPECT_TRUE(one->find(at(0), kPage));
+  EXPECT_FALSE(other->find(at(4 * kMiB), kPage));
+  one->release(at(0), 2 * kMiB);
+  EXPECT_TRUE(other->find(at(4 * kMiB), kPage));
 }
 
 TEST_F(RdmaMemoryMap, RegistersNoMoreThanItMayAndWarnsOnce) {
