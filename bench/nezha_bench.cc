@@ -33,7 +33,7 @@ const Dialect kDialect = {
     "nezha-bench",
     "the speed of nezha's collectives, and of send and recv",
     {"allreduce", "reduce", "broadcast", "barrier", "allgather", "reduce_scatter", "alltoall",
-     "gather", "scatter", "send_recv"},
+     "gather", "scatter", "send_recv", "ping_pong"},
     type_names(),
     operation_names(),
     "rails",
@@ -103,9 +103,25 @@ class Shift : public Operation {
     received.wait();
   }
 
- private:
+ protected:
   SendOptions send_;
   RecvOptions receive_;
+};
+
+// Rank 0 sends to the next rank, and each other rank sends when it has received: one message is
+// under way at a time.
+class PingPong : public Shift {
+ public:
+  PingPong(const std::shared_ptr<Context>& context, const Request& request)
+      : Shift(context, request), is_first_(context->rank() == 0) {}
+  void run() override {
+    if (is_first_) send(send_);
+    recv(receive_);
+    if (!is_first_) send(send_);
+  }
+
+ private:
+  const bool is_first_;
 };
 
 // `set_more` sets what the collective alone has.
@@ -172,6 +188,7 @@ class NezhaRunner : public Runner {
       options.setRoot(0);
       return std::make_unique<Repeated<BroadcastOptions, broadcast>>(options);
     }
+    if (request.collective == "ping_pong") return std::make_unique<PingPong>(context_, request);
     if (kind_of(request.collective).is_shift) return std::make_unique<Shift>(context_, request);
     if (kind_of(request.collective).has_blocks()) return prepare_blocks(request);
     AllreduceOptions options(context_);

@@ -17,6 +17,7 @@ const CollectiveKind& kind_of(const std::string& collective) {
       {"gather", {.name = "gather", .takes_block = true, .is_rooted = true}},
       {"scatter", {.name = "scatter", .gives_block = true, .is_rooted = true}},
       {"send_recv", {.name = "send_recv", .is_shift = true}},
+      {"ping_pong", {.name = "ping_pong", .is_shift = true}},
   };
   return kinds.at(collective);
 }

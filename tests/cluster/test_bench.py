@@ -321,10 +321,11 @@ def test_collectives_of_blocks(
     assert sent == pytest.approx(blocks * 4 * ELEMENTS[-1], rel=0.01)
 
 
-def test_send_recv(bed: Testbed, tmp_path: Path) -> None:
+@pytest.mark.parametrize("collective", ["send_recv", "ping_pong"])
+def test_send_recv(bed: Testbed, tmp_path: Path, collective: str) -> None:
     """Each of three ranks sends its vector once, three times, by two threads."""
     options = [*ON_BOTH[NEZHA], *QUICK, "--threads", "2", "--format", "json"]
-    output = run(bed, tmp_path, NEZHA, *options, collective="send_recv")
+    output = run(bed, tmp_path, NEZHA, *options, collective=collective)
     rows = [json.loads(line) for line in output.splitlines()]
     assert [row["bytes"] for row in rows] == [4 * n for n in ELEMENTS]
     assert all(row["bus_bandwidth_gbps"] == row["algorithm_bandwidth_gbps"] > 0 for row in rows)
