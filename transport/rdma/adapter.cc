@@ -2,6 +2,7 @@
 #include "transport/rdma/adapter.h"
 
 #include <fcntl.h>
+#include <net/if.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -69,7 +70,8 @@ absl::Status Adapter::set_up() {
   completions_ = verbs_.create_cq(context_, entries, nullptr, channel_);
   if (completions_ == nullptr) return failure("a completion queue", choice_);
   entries_ = completions_->cqe;
-  memory_ = std::make_unique<MemoryMap>(verbs_, domain_, choice_.device);
+  memory_ = std::make_unique<MemoryMap>(verbs_, domain_, choice_.device, PinnedLimit::of_process(),
+                                        sink_access());
   HeldMemory::of_process().add(memory_.get());
   is_held_memory_told_ = true;
   return absl::OkStatus();
@@ -103,6 +105,18 @@ absl::Status Adapter::watch() {
   } else {
     arm();
   }
+  return absl::OkStatus();
+}
+
+absl::Status Adapter::listen(const PortRange& ports) {
+  if (!choice_.is_iwarp) return absl::OkStatus();
+  auto connections = ConnectionManager::open(progress_,
+                                             {.name = choice_.device,
+                                              .index = ibv_get_device_index(context_->device),
+                                              .address = choice_.gid.address()},
+                                             ports);
+  if (!connections.ok()) return connections.status();
+  connections_ = *std::move(connections);
   return absl::OkStatus();
 }
 
@@ -226,7 +240,13 @@ absl::Status Adapter::port_state() const {
     return absl::NotFoundError(absl::StrCat("the device ", choice_.device, " has failed"));
   }
   ibv_port_attr port{};
-  if (verbs_.query_port(context_, static_cast<uint8_t>(choice_.port.number), &port) != 0) {
+  // Soft-iWARP answers for a port whose interface has been deleted, until this process lets it go.
+  char name[IF_NAMESIZE];
+  const bool has_interface =
+      !choice_.is_iwarp ||
+      if_indextoname(static_cast<unsigned>(choice_.gid.interface), name) != nullptr;
+  if (!has_interface ||
+      verbs_.query_port(context_, static_cast<uint8_t>(choice_.port.number), &port) != 0) {
     return absl::NotFoundError(absl::StrCat("the device ", choice_.device, " is gone"));
   }
   if (port.state != IBV_PORT_ACTIVE) {

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "transport/progress.h"
+#include "transport/rdma/connection_manager.h"
 #include "transport/rdma/hca.h"
 #include "transport/rdma/memory_map.h"
 #include "transport/rdma/verbs.h"
@@ -37,6 +38,8 @@ class Adapter final : Poller, public std::enable_shared_from_this<Adapter> {
                                                        std::function<void()> on_port,
                                                        Progress::RailThread* thread = nullptr);
   ~Adapter();
+  // For the connections of an iWARP device; not of others. To be called once, before any link.
+  absl::Status listen(const PortRange& ports);
   Adapter(const Adapter&) = delete;
   Adapter& operator=(const Adapter&) = delete;
 
@@ -63,6 +66,11 @@ class Adapter final : Poller, public std::enable_shared_from_this<Adapter> {
   ibv_pd* domain() const { return domain_; }
   ibv_cq* completions() const { return completions_; }
   MemoryMap& memory() { return *memory_; }
+  ConnectionManager* connections() { return connections_.get(); }  // null: it needs none
+  // What memory must allow that a READ writes to. The peer's device does so itself by iWARP.
+  int sink_access() const {
+    return IBV_ACCESS_LOCAL_WRITE | (choice_.is_iwarp ? IBV_ACCESS_REMOTE_WRITE : 0);
+  }
   // RDMA READs that a queue pair may have under way, as one that asks and as one that answers.
   uint8_t reads_asked() const;
   uint8_t reads_answered() const;
@@ -103,6 +111,7 @@ class Adapter final : Poller, public std::enable_shared_from_this<Adapter> {
   ibv_comp_channel* channel_ = nullptr;
   ibv_cq* completions_ = nullptr;
   std::unique_ptr<MemoryMap> memory_;
+  std::unique_ptr<ConnectionManager> connections_;
   Watch completion_watch_;
   Watch device_watch_;
   bool is_watched_ = false;

@@ -44,9 +44,10 @@ bool is_same(const Choice& one, const Choice& other) {
 }  // namespace
 
 RdmaDevice::RdmaDevice(Progress& progress, Acceptor& acceptor, Rail rail,
-                       InterfaceOptions interface, Wish wish, const Verbs& verbs)
+                       InterfaceOptions interface, const DeviceOptions& options, const Verbs& verbs)
     : InterfaceDevice(progress, acceptor, rail, std::move(interface)),
-      wish_(std::move(wish)),
+      wish_(options.wish),
+      ports_(options.ports),
       verbs_(verbs),
       look_again_(progress, [this] { look_again(); }) {}
 
@@ -62,7 +63,7 @@ absl::StatusOr<std::unique_ptr<RdmaDevice>> RdmaDevice::create(Progress& progres
   interface.ports = options.ports;
   interface.address.named = options.wish.address;
   std::unique_ptr<RdmaDevice> device(
-      new RdmaDevice(progress, acceptor, rail, std::move(interface), options.wish, verbs));
+      new RdmaDevice(progress, acceptor, rail, std::move(interface), options, verbs));
   if (!options.cpus.empty()) {
     const auto thread = progress.start_rail_thread(choice->device, options.cpus);
     if (!thread.ok()) return thread.status();
@@ -79,6 +80,7 @@ absl::Status RdmaDevice::open_adapter(const Choice& choice) {
   auto adapter = Adapter::open(
       progress(), verbs_, choice, [this] { on_port(); }, thread_);
   if (!adapter.ok()) return adapter.status();
+  if (absl::Status status = (*adapter)->listen(ports_); !status.ok()) return status;
   adapter_ = *std::move(adapter);
   speed_ = choice.port.speed;
   log().info("{}: {}", name(), choice.why);

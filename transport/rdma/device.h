@@ -37,7 +37,7 @@ class RdmaDevice final : public InterfaceDevice {
 
  private:
   RdmaDevice(Progress& progress, Acceptor& acceptor, Rail rail, InterfaceOptions interface,
-             Wish wish, const Verbs& verbs);
+             const DeviceOptions& options, const Verbs& verbs);
   absl::StatusOr<std::unique_ptr<LinkEnd>> new_end() override;
   absl::string_view kind() const override { return "rdma"; }
   size_t greeting_size() const override { return kGreetingSize; }
@@ -57,6 +57,7 @@ class RdmaDevice final : public InterfaceDevice {
   static constexpr Nanos kPause = kSecond;
 
   const Wish wish_;
+  const PortRange ports_;
   const Verbs& verbs_;
   Progress::RailThread* thread_ = nullptr;
   double speed_ = 0;                  // bytes per second, nominal; 0: not known

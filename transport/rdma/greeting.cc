@@ -9,8 +9,16 @@ namespace {
 
 constexpr uint32_t kMagic = 0x414d4452;  // "RDMA"
 constexpr uint16_t kVersion = 1;
-constexpr size_t kUsed = 4 + 2 + 4 + 4 + 16 + 2 + 1 + 1 + 1 + 2 + 4;
+constexpr size_t kUsed = 4 + 2 + 4 + 4 + 16 + 2 + 1 + 1 + 1 + 2 + 4 + 2 + 8;
 static_assert(kUsed <= kGreetingSize);
+
+// What carries the packets.
+enum class Carrier : uint8_t { kRoce = 0, kInfiniband = 1, kIwarp = 2 };
+
+Carrier carrier_of(const Greeting& greeting) {
+  if (greeting.is_iwarp) return Carrier::kIwarp;
+  return greeting.is_infiniband ? Carrier::kInfiniband : Carrier::kRoce;
+}
 
 }  // namespace
 
@@ -23,11 +31,13 @@ std::string encode(const Greeting& greeting) {
       .put(greeting.first_packet)
       .put(absl::string_view(reinterpret_cast<const char*>(greeting.gid.raw), 16), 16)
       .put(greeting.lid)
-      .put(static_cast<uint8_t>(greeting.is_infiniband))
+      .put(static_cast<uint8_t>(carrier_of(greeting)))
       .put(greeting.mtu)
       .put(greeting.reads)
       .put(greeting.slots)
-      .put(greeting.slot_size);
+      .put(greeting.slot_size)
+      .put(greeting.port)
+      .put(greeting.token);
   return bytes;
 }
 
@@ -49,13 +59,18 @@ absl::StatusOr<Greeting> decode_greeting(absl::string_view bytes) {
   const absl::string_view gid = reader.get_text(16);
   std::copy(gid.begin(), gid.end(), greeting.gid.raw);
   greeting.lid = reader.get<uint16_t>();
-  greeting.is_infiniband = reader.get<uint8_t>() != 0;
+  const auto carrier = static_cast<Carrier>(reader.get<uint8_t>());
+  greeting.is_infiniband = carrier == Carrier::kInfiniband;
+  greeting.is_iwarp = carrier == Carrier::kIwarp;
   greeting.mtu = reader.get<uint8_t>();
   greeting.reads = reader.get<uint8_t>();
   greeting.slots = reader.get<uint16_t>();
   greeting.slot_size = reader.get<uint32_t>();
+  greeting.port = reader.get<uint16_t>();
+  greeting.token = reader.get<uint64_t>();
   const bool is_sound = greeting.pair < 1u << 24 && greeting.first_packet < 1u << 24 &&
-                        greeting.mtu >= IBV_MTU_256 && greeting.mtu <= IBV_MTU_4096;
+                        greeting.mtu >= IBV_MTU_256 && greeting.mtu <= IBV_MTU_4096 &&
+                        (!greeting.is_iwarp || (greeting.port != 0 && greeting.token != 0));
   if (!is_sound) return absl::InvalidArgumentError("a greeting that no correct peer sends");
   return greeting;
 }

@@ -19,10 +19,14 @@ struct Greeting {
   ibv_gid gid{};
   uint16_t lid = 0;
   bool is_infiniband = false;  // else packets go over Ethernet
+  bool is_iwarp = false;       // and not by RoCE
   uint8_t mtu = 0;             // ibv_mtu: of the port
   uint8_t reads = 0;           // RDMA READs of the peer that this end answers at a time
   uint16_t slots = 0;          // messages that the peer may send before it hears of freed slots
   uint32_t slot_size = 0;      // bytes of the largest of them
+  // Of an iWARP device, whose address `gid` is.
+  uint16_t port = 0;   // where its end takes the connection, if the peer makes it
+  uint64_t token = 0;  // by which it knows the peer; not 0
 };
 
 constexpr size_t kGreetingSize = 64;

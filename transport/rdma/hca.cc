@@ -36,6 +36,8 @@ absl::string_view type_name(uint32_t type) {
       return "RoCE v1";
     case IBV_GID_TYPE_ROCE_V2:
       return "RoCE v2";
+    case Gid::kIwarp:
+      return "iWARP";
     default:
       return "a type that is not known here";
   }
@@ -52,6 +54,17 @@ std::string port_name(const Hca& hca, const Port& port) {
 std::string interface_name(const Machine& machine, int index) {
   const auto found = machine.interfaces.find(index);
   return found == machine.interfaces.end() ? "" : found->second;
+}
+
+ibv_gid gid_of(const net::Address& address) {
+  ibv_gid gid{};
+  if (address.family() == AF_INET) {
+    gid.raw[10] = gid.raw[11] = 0xff;  // an IPv4 address as one of IPv6
+    std::memcpy(gid.raw + 12, &reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr, 4);
+  } else {
+    std::memcpy(gid.raw, &reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr, 16);
+  }
+  return gid;
 }
 
 // ---- What the machine has ----------------------------------------------------------------------
@@ -130,6 +143,35 @@ absl::Status read_ports(const Verbs& verbs, ibv_context* context, Hca& hca) {
   return hca.is_iwarp ? absl::OkStatus() : read_gids(verbs, context, gids, hca);
 }
 
+// The kernel has no table of an iWARP device's addresses: they are those of its network interface,
+// and its GID 0 begins with that interface's MAC address.
+void read_mac(const std::string& folder, Hca& hca) {
+  for (Port& port : hca.ports) {
+    std::string gid =
+        read_file(absl::StrCat(folder, "/ports/", port.number, "/gids/0")).value_or("");
+    gid.erase(std::remove(gid.begin(), gid.end(), ':'), gid.end());
+    if (gid.size() < 12 || gid.find_first_not_of('0') >= 12) continue;  // there is none
+    for (size_t i = 0; i < 12; i += 2) {
+      absl::StrAppend(&port.mac, i > 0 ? ":" : "", gid.substr(i, 2));
+    }
+  }
+}
+
+void add_addresses(Hca& hca, const Machine& machine, const std::string& sysfs) {
+  for (Port& port : hca.ports) {
+    for (const net::AssignedAddress& it : machine.addresses) {
+      const std::string name = interface_name(machine, it.index);
+      const std::string mac = read_file(absl::StrCat(sysfs, "/", name, "/address")).value_or("");
+      if (port.mac.empty() || absl::StripAsciiWhitespace(mac) != port.mac) continue;
+      Gid& gid = port.gids.emplace_back();
+      gid.gid = gid_of(it.address);
+      gid.index = static_cast<int>(port.gids.size()) - 1;
+      gid.type = Gid::kIwarp;
+      gid.interface = it.index;
+    }
+  }
+}
+
 // Where the device of that folder of sysfs is in the machine, as far as that tells.
 void read_place(const std::string& folder, Hca& hca) {
   std::error_code none;
@@ -150,6 +192,7 @@ Hca read_hca(const Verbs& verbs, ibv_device* device) {
     return hca;
   }
   hca.error = read_ports(verbs, context, hca);
+  if (hca.is_iwarp) read_mac(device->ibdev_path, hca);
   verbs.close_device(context);
   return hca;
 }
@@ -225,13 +268,6 @@ absl::StatusOr<const Hca*> find_hca(const Wish& wish, const Machine& machine) {
         "' (there are: ", absl::StrJoin(machine.hcas, ", ", name), "); name one of these"));
   }
   if (!found->error.ok()) return found->error;
-  if (found->is_iwarp) {
-    return absl::UnimplementedError(
-        absl::StrCat(found->name,
-                     " is an iWARP device, whose connections the kernel's connection "
-                     "manager has to make; nezha cannot use that yet: use a tcp rail on its "
-                     "network interface"));
-  }
   return &*found;
 }
 
@@ -355,6 +391,11 @@ absl::StatusOr<ChosenGid> choose_gid(const Wish& wish, const Hca& hca, const Por
                      " has no GID, by which others could address it; give its network "
                      "interface an address (ip address add)"));
   }
+  if (wish.gid && hca.is_iwarp) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(hca.name, " is an iWARP device, and has no table of GIDs; name an address of ",
+                     "its network interface by address=ADDRESS in place of gid="));
+  }
   if (wish.gid) return named_gid(*wish.gid, hca, port);
   if (!port.is_infiniband) return roce_gid(wish, hca, port, machine);
   auto first = named_gid(0, hca, port);
@@ -409,6 +450,9 @@ absl::StatusOr<Machine> Machine::look(const Verbs& verbs, const std::string& sys
   machine.interfaces = interface_names();
   machine.kernel_devices = names_in(sysfs);
   for (ibv_device* device : DeviceList(verbs)) machine.hcas.push_back(read_hca(verbs, device));
+  for (Hca& hca : machine.hcas) {
+    if (hca.is_iwarp) add_addresses(hca, machine, "/sys/class/net");
+  }
   std::sort(machine.hcas.begin(), machine.hcas.end(),
             [](const Hca& one, const Hca& other) { return one.name < other.name; });
   return machine;
@@ -422,7 +466,7 @@ absl::StatusOr<Choice> choose(const Wish& wish, const Machine& machine) {
   const auto chosen = choose_gid(wish, **hca, **port, machine);
   if (!chosen.ok()) return chosen.status();
   const Gid& gid = chosen->gid;
-  Choice choice{(*hca)->name, **port, gid, wish.via, ""};
+  Choice choice{(*hca)->name, **port, gid, wish.via, "", (*hca)->is_iwarp};
   if (choice.via.empty()) choice.via = interface_name(machine, gid.interface);
   const std::string name = port_name(**hca, **port);
   if (choice.via.empty()) {

@@ -32,8 +32,10 @@ struct Wish {
   static absl::StatusOr<int> parse_gid(absl::string_view text);
 };
 
-// An entry of a port's table of addresses.
+// An entry of a port's table of addresses; of an iWARP device, an address of its network interface.
 struct Gid {
+  static constexpr uint32_t kIwarp = UINT32_MAX;  // the type of the latter
+
   ibv_gid gid{};
   int index = 0;
   uint32_t type = IBV_GID_TYPE_IB;  // ibv_gid_type
@@ -51,6 +53,7 @@ struct Port {
   double speed = 0;            // bytes per second, nominal; 0: not known
   int mtu = 0;                 // bytes
   std::vector<Gid> gids;
+  std::string mac = {};  // of an iWARP device's port, as the kernel writes it for an interface
 
   bool is_active() const { return state == IBV_PORT_ACTIVE; }
 };
@@ -84,6 +87,7 @@ struct Choice {
   Gid gid;
   std::string via;  // the interface that carries the handshake
   std::string why;  // a sentence for the log: what is taken, and why
+  bool is_iwarp = false;
 };
 
 // An error says what to do.

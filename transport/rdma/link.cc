@@ -31,7 +31,21 @@ absl::Status error_of(const ibv_wc& completion, const std::string& device) {
 // ---- Beginning and end -------------------------------------------------------------------------
 
 RdmaLink::RdmaLink(Progress& progress, std::shared_ptr<Adapter> adapter, RailCounters& counters)
-    : progress_(progress), adapter_(std::move(adapter)), counters_(counters) {}
+    : progress_(progress),
+      adapter_(std::move(adapter)),
+      counters_(counters),
+      connecting_(progress,
+                  [this] {
+                    end(absl::DeadlineExceededError(
+                        absl::StrCat(adapter_->choice().device,
+                                     ": no iWARP connection came about "
+                                     "within ",
+                                     kConnecting / kSecond,
+                                     " s; a firewall may let the "
+                                     "ports of NEZHA_PORTS pass, and not those of the device")));
+                  }),
+      parting_(progress,
+               [this] { end(absl::UnavailableError("the peer closed the connection")); }) {}
 
 absl::StatusOr<std::unique_ptr<RdmaLink>> RdmaLink::create(Progress& progress,
                                                            std::shared_ptr<Adapter> adapter,
@@ -54,6 +68,11 @@ absl::Status RdmaLink::open() {
     absl::Status status = pair_->receive(slot, slots_->part(slots_->received(slot), Slots::kSize));
     if (!status.ok()) return status;
   }
+  if (ConnectionManager* connections = adapter_->connections(); connections != nullptr) {
+    token_ = connections->add(this, {.number = pair_->number(),
+                                     .reads_asked = adapter_->reads_asked(),
+                                     .reads_answered = adapter_->reads_answered()});
+  }
   return absl::OkStatus();
 }
 
@@ -61,6 +80,8 @@ Greeting RdmaLink::greeting() const {
   Greeting greeting = pair_->greeting();
   greeting.slots = Slots::kReceives;
   greeting.slot_size = Slots::kSize;
+  greeting.token = token_;
+  if (token_ != 0) greeting.port = adapter_->connections()->port();
   return greeting;
 }
 
@@ -73,6 +94,7 @@ absl::Status RdmaLink::connect(net::Socket socket, const Greeting& peers, bool i
   if (absl::Status status = pair_->connect(peers); !status.ok()) return status;
   socket_ = std::move(socket);
   is_accepting_ = is_accepting;
+  peers_ = peers;
   credits_.emplace(Slots::kReceives, peers.slots);
   landings_.emplace(*adapter_, *pair_, *slots_, kReadId);
   return absl::OkStatus();
@@ -85,7 +107,10 @@ void RdmaLink::stop() noexcept {
   if (is_registered_) progress_.remove(socket_.fd());
   is_registered_ = false;
   socket_ = net::Socket();  // the peer sees the end
+  connecting_.cancel();
+  parting_.cancel();
   if (pair_ != nullptr) pair_->destroy();
+  if (token_ != 0) adapter_->connections()->remove(std::exchange(token_, 0));
   release_all();
 }
 
@@ -112,6 +137,11 @@ void RdmaLink::start(LinkOwner* owner, Rail rail, uint64_t id) {
   absl::Status status = progress_.add(socket_.fd(), this, EPOLLIN);
   if (!status.ok()) return end(std::move(status));
   is_registered_ = true;
+  if (token_ != 0) {
+    connecting_.start(now() + kConnecting);
+    status = is_accepting_ ? absl::OkStatus() : make_connection();
+    return status.ok() ? void() : end(std::move(status));
+  }
   if (is_accepting_) return;
   const char ready = 1;
   if (::send(socket_.fd(), &ready, 1, MSG_NOSIGNAL) != 1) {
@@ -120,20 +150,42 @@ void RdmaLink::start(LinkOwner* owner, Rail rail, uint64_t id) {
   is_ready_ = true;
 }
 
+absl::Status RdmaLink::make_connection() {
+  Gid peer{.gid = peers_.gid, .interface = adapter_->choice().gid.interface};
+  net::Address to = peer.address();
+  to.set_port(peers_.port);
+  return adapter_->connections()->connect(token_, to, peers_.token);
+}
+
+// The other end sends nothing before it has heard from this one by the connection.
+void RdmaLink::on_connected() {
+  connecting_.cancel();
+  is_ready_ = true;
+  answer();
+}
+
+void RdmaLink::on_disconnected(const absl::Status& why) {
+  // What the peer sent before its end counts, and is among what has completed by now.
+  const std::weak_ptr<bool> alive = alive_;
+  const std::shared_ptr<Adapter> adapter = adapter_;
+  adapter->poll_all();
+  if (!alive.expired()) end(why);
+}
+
 void RdmaLink::on_events(uint32_t) {
   char byte = 0;
   const ssize_t got = ::recv(socket_.fd(), &byte, 1, 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got == 1) {
-    is_ready_ = true;
+    is_ready_ = is_ready_ || token_ == 0;
     return pump();
   }
   const std::string why = got == 0 ? "the peer closed the connection" : strerror(errno);
-  // What the peer sent before its end counts, and is among what has completed by now.
-  const std::weak_ptr<bool> alive = alive_;
-  const std::shared_ptr<Adapter> adapter = adapter_;
-  adapter->poll_all();
-  if (!alive.expired()) end(absl::UnavailableError(why));
+  if (token_ == 0) return on_disconnected(absl::UnavailableError(why));
+  // By iWARP what was sent before may come later: the device says when the connection has ended.
+  progress_.remove(socket_.fd());
+  is_registered_ = false;
+  parting_.start(now() + kParting);
 }
 
 void RdmaLink::shut_down() {
@@ -149,6 +201,10 @@ void RdmaLink::shut_down() {
 
 void RdmaLink::on_completion(uint32_t id, const ibv_wc& completion) {
   if (has_failed_) return;
+  // An iWARP device says no more when the peer's end of the connection has ended.
+  if (token_ != 0 && completion.status == IBV_WC_WR_FLUSH_ERR) {
+    return end(absl::UnavailableError("the peer's device closed the connection"));
+  }
   if (completion.status != IBV_WC_SUCCESS) {
     return end(error_of(completion, adapter_->choice().device));
   }
@@ -162,7 +218,8 @@ Link::Health RdmaLink::health() const {
   Health health;
   health.delivered = bytes_confirmed_;
   health.moved = bodies_moved_;
-  if (!messages_.empty()) {
+  // What an iWARP device says of a message is that its own host is to send it.
+  if (!messages_.empty() && token_ == 0) {
     health.unanswered = now() - std::max(messages_.front().sent_at, heard_at_);
   }
   health.confirmation_time = confirmation_time_;
@@ -176,6 +233,10 @@ bool RdmaLink::has_arrived() const {
 // ---- Receiving ---------------------------------------------------------------------------------
 
 void RdmaLink::on_message(uint32_t slot, size_t bytes) {
+  if (!is_ready_ && token_ != 0) {
+    connecting_.cancel();
+    is_ready_ = true;
+  }
   absl::Status status = take(slots_->received(slot), bytes);
   if (status.ok() && !has_failed_) {
     status = pair_->receive(slot, slots_->part(slots_->received(slot), Slots::kSize));

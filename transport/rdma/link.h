@@ -19,6 +19,7 @@
 #include "transport/link.h"
 #include "transport/progress.h"
 #include "transport/rdma/adapter.h"
+#include "transport/rdma/connection_manager.h"
 #include "transport/rdma/credits.h"
 #include "transport/rdma/landings.h"
 #include "transport/rdma/message.h"
@@ -27,7 +28,7 @@
 
 namespace nezha::rdma {
 
-class RdmaLink final : public Link, Client, EventHandler {
+class RdmaLink final : public Link, Client, ConnectionEnd, EventHandler {
  public:
   // Makes an end of a connection, which is ready to receive. `counters` outlives it.
   static absl::StatusOr<std::unique_ptr<RdmaLink>> create(Progress& progress,
@@ -78,6 +79,9 @@ class RdmaLink final : public Link, Client, EventHandler {
   absl::Status open();
   void on_events(uint32_t events) override;
   void on_completion(uint32_t id, const ibv_wc& completion) override;
+  void on_connected() override;
+  void on_disconnected(const absl::Status& why) override;
+  absl::Status make_connection();
   void end(absl::Status why);
   void release_all() noexcept;
 
@@ -108,6 +112,9 @@ class RdmaLink final : public Link, Client, EventHandler {
   // A peer that makes this end keep more than that is not a correct one.
   static constexpr size_t kMostControls = 1 << 16;
   static constexpr size_t kMostLandings = 1 << 12;
+  static constexpr Nanos kParting = 50 * kMillisecond;
+  // As long as the handshake over TCP may take.
+  static constexpr Nanos kConnecting = 5 * kSecond;
 
   Progress& progress_;
   std::shared_ptr<Adapter> adapter_;
@@ -119,6 +126,11 @@ class RdmaLink final : public Link, Client, EventHandler {
   std::optional<Landings> landings_;
   net::Socket socket_;
   bool is_accepting_ = false;
+  // Of an iWARP device's connection.
+  uint64_t token_ = 0;  // what the connection manager knows this end by; 0: not at all
+  Greeting peers_ = {};
+  Alarm connecting_;       // there is no connection
+  Alarm parting_;          // the peer's process has ended
   bool is_ready_ = false;  // the peer can receive
   bool is_registered_ = false;
   bool has_failed_ = false;

@@ -79,8 +79,13 @@ PinnedLimit PinnedLimit::of_process() {
   return limit;
 }
 
-MemoryMap::MemoryMap(const Verbs& verbs, ibv_pd* domain, std::string device, PinnedLimit limit)
-    : verbs_(verbs), domain_(domain), device_(std::move(device)), limit_(limit) {}
+MemoryMap::MemoryMap(const Verbs& verbs, ibv_pd* domain, std::string device, PinnedLimit limit,
+                     int sink_access)
+    : verbs_(verbs),
+      domain_(domain),
+      device_(std::move(device)),
+      limit_(limit),
+      sink_access_(sink_access) {}
 
 MemoryMap::~MemoryMap() {
   for (const auto& [bounds, range] : ranges_) {
@@ -196,8 +201,7 @@ const MemoryMap::Piece* MemoryMap::make_piece(Range& range, size_t number) {
 // Returns null, with errno, if the memory cannot be registered.
 ibv_mr* MemoryMap::register_piece(Address begin, size_t bytes, bool& is_writable) {
   auto* memory = reinterpret_cast<void*>(begin);
-  ibv_mr* region =
-      verbs_.reg_mr(domain_, memory, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
+  ibv_mr* region = verbs_.reg_mr(domain_, memory, bytes, sink_access_ | IBV_ACCESS_REMOTE_READ);
   if (region != nullptr || errno == ENOMEM) return region;
   is_writable = false;  // some of it may be read-only
   return verbs_.reg_mr(domain_, memory, bytes, IBV_ACCESS_REMOTE_READ);

@@ -46,9 +46,10 @@ class MemoryMap final : public HeldMemory::Listener {
   static constexpr size_t kLongestSegment = size_t{1} << 20;
   static constexpr size_t kLongestPiece = size_t{16} << 20;
 
-  // `device`: its name, for the log.
+  // `device`: its name, for the log. `sink_access`: what memory must allow that a READ writes to.
   MemoryMap(const Verbs& verbs, ibv_pd* domain, std::string device,
-            PinnedLimit limit = PinnedLimit::of_process());
+            PinnedLimit limit = PinnedLimit::of_process(),
+            int sink_access = IBV_ACCESS_LOCAL_WRITE);
   ~MemoryMap();  // deregisters all
   MemoryMap(const MemoryMap&) = delete;
   MemoryMap& operator=(const MemoryMap&) = delete;
@@ -101,6 +102,7 @@ class MemoryMap final : public HeldMemory::Listener {
   ibv_pd* const domain_;
   const std::string device_;
   const PinnedLimit limit_;
+  const int sink_access_;
 
   std::mutex mutex_;
   std::map<std::pair<Address, Address>, std::unique_ptr<Range>> ranges_;  // by begin and end

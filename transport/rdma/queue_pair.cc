@@ -57,7 +57,10 @@ absl::Status QueuePair::open(Client* client) {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
   attributes.port_num = static_cast<uint8_t>(adapter_->choice().port.number);
-  attributes.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ;
+  attributes.qp_access_flags = adapter_->sink_access() | IBV_ACCESS_REMOTE_READ;
+  if (adapter_->choice().is_iwarp) {
+    return modify(attributes, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS, "start");
+  }
   return modify(attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
                 "start");
 }
@@ -76,6 +79,7 @@ Greeting QueuePair::greeting() const {
           .gid = choice.gid.gid,
           .lid = choice.port.lid,
           .is_infiniband = choice.port.is_infiniband,
+          .is_iwarp = choice.is_iwarp,
           .mtu = static_cast<uint8_t>(enum_of(choice.port.mtu)),
           .reads = adapter_->reads_answered()};
 }
@@ -86,19 +90,30 @@ absl::Status QueuePair::modify(ibv_qp_attr& attributes, int mask, const char* to
   return pair_error(*adapter_, absl::StrCat("a queue pair that is to ", to), error);
 }
 
+absl::Status QueuePair::check_network(const Greeting& peers) const {
+  const Choice& choice = adapter_->choice();
+  if (peers.is_infiniband == choice.port.is_infiniband && peers.is_iwarp == choice.is_iwarp) {
+    return absl::OkStatus();
+  }
+  const auto network = [](bool is_infiniband, bool is_iwarp) {
+    return is_infiniband ? "InfiniBand" : is_iwarp ? "Ethernet, by iWARP" : "Ethernet, by RoCE";
+  };
+  return absl::FailedPreconditionError(
+      absl::StrCat(choice.device, " is on ", network(choice.port.is_infiniband, choice.is_iwarp),
+                   ", and the peer's device on ", network(peers.is_infiniband, peers.is_iwarp),
+                   ": name devices of one network for the rail"));
+}
+
 absl::Status QueuePair::connect(const Greeting& peers) {
   const Choice& choice = adapter_->choice();
-  if (peers.is_infiniband != choice.port.is_infiniband) {
-    const auto layer = [](bool is_infiniband) { return is_infiniband ? "InfiniBand" : "Ethernet"; };
-    return absl::FailedPreconditionError(absl::StrCat(
-        choice.device, " is on ", layer(choice.port.is_infiniband), ", and the peer's device on ",
-        layer(peers.is_infiniband), ": name devices of one network for the rail"));
-  }
+  if (absl::Status status = check_network(peers); !status.ok()) return status;
+  const int mtu = std::min(static_cast<int>(enum_of(choice.port.mtu)), static_cast<int>(peers.mtu));
+  mtu_ = size_t{128} << mtu;
+  most_reads_ = std::clamp(std::min<int>(adapter_->reads_asked(), peers.reads), 1, 16);
+  if (choice.is_iwarp) return absl::OkStatus();
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTR;
-  attributes.path_mtu = static_cast<ibv_mtu>(
-      std::min(static_cast<int>(enum_of(choice.port.mtu)), static_cast<int>(peers.mtu)));
-  mtu_ = size_t{128} << attributes.path_mtu;
+  attributes.path_mtu = static_cast<ibv_mtu>(mtu);
   attributes.dest_qp_num = peers.pair;
   attributes.rq_psn = peers.first_packet;
   attributes.max_dest_rd_atomic = adapter_->reads_answered();
@@ -115,7 +130,6 @@ absl::Status QueuePair::connect(const Greeting& peers) {
                                    IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
                                "receive");
   if (!status.ok()) return status;
-  most_reads_ = std::clamp(std::min<int>(adapter_->reads_asked(), peers.reads), 1, 16);
   attributes = {};
   attributes.qp_state = IBV_QPS_RTS;
   attributes.sq_psn = first_packet_;

@@ -26,7 +26,7 @@ absl::Status Slots::open() {
   if (memory_ == nullptr) {
     return absl::ResourceExhaustedError(absl::StrCat(device, ": no memory for a link"));
   }
-  region_ = adapter_->verbs().reg_mr(adapter_->domain(), memory_, kBytes, IBV_ACCESS_LOCAL_WRITE);
+  region_ = adapter_->verbs().reg_mr(adapter_->domain(), memory_, kBytes, adapter_->sink_access());
   if (region_ != nullptr) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
       device, ": a link's ", kBytes >> 10, " KiB cannot be registered: ", strerror(errno),

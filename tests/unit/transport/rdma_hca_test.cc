@@ -127,6 +127,21 @@ TEST(RdmaChoice, TakesTheInterfacesIpv4AddressByRoceV2) {
   }
 }
 
+TEST(RdmaChoice, TakesItsInterfacesAddressForAnIwarpDevice) {
+  Machine machine = roce_machine();
+  machine.hcas[0].is_iwarp = true;
+  port_of(machine).gids = {gid_of(0, "fe80::1", Gid::kIwarp, kEth2),
+                           gid_of(1, "10.1.0.7", Gid::kIwarp, kEth2),
+                           gid_of(2, "fd00::7", Gid::kIwarp, kEth2)};
+  const auto choice = choose({.device = "mlx5_0"}, machine);
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_TRUE(choice->is_iwarp);
+  EXPECT_EQ(choice->gid.str(), "1 (10.1.0.7, iWARP)");
+  EXPECT_EQ(choice->via, "eth2");
+  EXPECT_EQ(chosen_gid({.device = "mlx5_0", .address = "fd00::7"}, machine), 2);
+  EXPECT_FALSE(choose({.device = "mlx5_0"}, roce_machine())->is_iwarp);
+}
+
 TEST(RdmaChoice, TakesRoceV1WhereThereIsNoOther) {
   Machine machine = roce_machine();
   std::erase_if(port_of(machine).gids, [](const Gid& gid) { return gid.type == kV2; });
@@ -252,7 +267,7 @@ TEST(RdmaChoice, DevicesThatCannotBeUsedSayWhatToDo) {
   Machine machine = roce_machine();
   expect_error({.device = "mlx5_1"}, machine, {"'mlx5_1'", "there are: mlx5_0", "name one"});
   machine.hcas[0].is_iwarp = true;
-  expect_error({.device = "mlx5_0"}, machine, {"iWARP", "connection manager", "tcp rail"});
+  expect_error({.device = "mlx5_0", .gid = 1}, machine, {"iWARP", "no table", "address=ADDRESS"});
   machine.hcas[0].error = absl::PermissionDeniedError("it is locked");
   expect_error({.device = "mlx5_0"}, machine, {"it is locked"});
   machine.hcas.clear();

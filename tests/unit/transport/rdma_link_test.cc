@@ -465,6 +465,21 @@ TEST(RdmaGreeting, ComesBackAsItWas) {
   EXPECT_EQ(back->slot_size, 16512u);
 }
 
+TEST(RdmaGreeting, ComesBackFromAnIwarpDevice) {
+  Greeting greeting{.is_iwarp = true, .mtu = IBV_MTU_4096, .port = 65535, .token = ~uint64_t{0}};
+  const auto back = decode_greeting(encode(greeting));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_TRUE(back->is_iwarp);
+  EXPECT_FALSE(back->is_infiniband);
+  EXPECT_EQ(back->port, 65535);
+  EXPECT_EQ(back->token, ~uint64_t{0});
+  greeting.port = 0;
+  EXPECT_FALSE(decode_greeting(encode(greeting)).ok());
+  greeting.port = 1;
+  greeting.token = 0;
+  EXPECT_FALSE(decode_greeting(encode(greeting)).ok());
+}
+
 TEST(RdmaGreeting, AnythingElseIsRefused) {
   const std::string bytes = encode(Greeting{.mtu = IBV_MTU_1024});
   EXPECT_TRUE(decode_greeting(bytes).ok());
