@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/rdma/device.h"
 
+#include <net/if.h>
+
 #include <cstring>
 #include <utility>
 
@@ -81,9 +83,24 @@ absl::Status RdmaDevice::open_adapter(const Choice& choice) {
       progress(), verbs_, choice, [this] { on_port(); }, thread_);
   if (!adapter.ok()) return adapter.status();
   if (absl::Status status = (*adapter)->listen(ports_); !status.ok()) return status;
+  if (absl::Status status = watch_interface(choice); !status.ok()) return status;
   adapter_ = *std::move(adapter);
   speed_ = choice.port.speed;
   log().info("{}: {}", name(), choice.why);
+  return absl::OkStatus();
+}
+
+absl::Status RdmaDevice::watch_interface(const Choice& choice) {
+  if (!choice.is_iwarp) return absl::OkStatus();
+  char name[IF_NAMESIZE];
+  if (if_indextoname(static_cast<unsigned>(choice.gid.interface), name) == nullptr) {
+    return absl::UnavailableError(absl::StrCat("the interface of ", choice.device, " is gone"));
+  }
+  auto monitor = InterfaceMonitor::create(progress(), name, [this](const net::InterfaceState&) {
+    if (adapter_ != nullptr) on_port();
+  });
+  if (!monitor.ok()) return monitor.status();
+  monitor_ = *std::move(monitor);
   return absl::OkStatus();
 }
 

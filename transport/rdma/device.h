@@ -10,6 +10,7 @@
 #include "common/cpus.h"
 #include "common/port_range.h"
 #include "transport/interface_device.h"
+#include "transport/interface_monitor.h"
 #include "transport/progress.h"
 #include "transport/rdma/adapter.h"
 #include "transport/rdma/greeting.h"
@@ -43,6 +44,7 @@ class RdmaDevice final : public InterfaceDevice {
   size_t greeting_size() const override { return kGreetingSize; }
   absl::Status open_adapter(const Choice& choice);
   void close_adapter();
+  absl::Status watch_interface(const Choice& choice);
   void on_moved() override { on_port(); }
   // The port, its addresses, or the device may have changed.
   void on_port();
@@ -62,6 +64,8 @@ class RdmaDevice final : public InterfaceDevice {
   Progress::RailThread* thread_ = nullptr;
   double speed_ = 0;                  // bytes per second, nominal; 0: not known
   std::shared_ptr<Adapter> adapter_;  // null: the device is gone
+  // Soft-iWARP says nothing of its port: the interface does. Null: another kind of device.
+  std::unique_ptr<InterfaceMonitor> monitor_;
   Alarm look_again_;
   std::string trouble_;  // the last that was told; empty: none since the device could be used
 };
