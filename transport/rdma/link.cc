@@ -202,7 +202,9 @@ void RdmaLink::shut_down() {
 void RdmaLink::on_completion(uint32_t id, const ibv_wc& completion) {
   if (has_failed_) return;
   // An iWARP device says no more when the peer's end of the connection has ended.
+  // Why there was none the connection manager says.
   if (token_ != 0 && completion.status == IBV_WC_WR_FLUSH_ERR) {
+    if (!is_ready_) return;
     return end(absl::UnavailableError("the peer's device closed the connection"));
   }
   if (completion.status != IBV_WC_SUCCESS) {
