@@ -45,8 +45,8 @@ class BufferPool {
   // Who is told of the memory that the pool has of the allocator, in use or idle: after it came,
   // and before it goes. Called by any thread, without the pool's lock.
   struct Listener {
-    void (*came)(const std::byte* block, size_t bytes) noexcept = nullptr;  // null: nobody
-    void (*goes)(const std::byte* block, size_t bytes) noexcept = nullptr;
+    void (*came)(const std::byte* block, size_t bytes) noexcept;  // null: nobody
+    void (*goes)(const std::byte* block, size_t bytes) noexcept;
   };
 
   BufferPool() = default;
@@ -69,7 +69,7 @@ class BufferPool {
   void give_back(std::byte* data, size_t size) noexcept;
   void free(std::byte* block, size_t bytes) noexcept;
 
-  const Listener listener_;
+  const Listener listener_{};
   mutable std::mutex mutex_;
   std::array<std::vector<std::byte*>, 64> idle_;  // by log2 of the size
   size_t idle_bytes_ = 0;

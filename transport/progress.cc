@@ -215,8 +215,9 @@ bool Progress::ask_pollers(bool sleeps) {
 
 bool Progress::poll_all() {
   bool found = false;
-  for (size_t i = 0; i < pollers_.size(); ++i) {  // others may come and go meanwhile
-    Poller* poller = pollers_[i];
+  size_t next = 0;
+  while (next < pollers_.size()) {  // others may come and go meanwhile
+    Poller* poller = pollers_[next++];
     if (poller == nullptr) continue;
     if (throws([&] { found |= poller->poll(); })) found = true;
   }
@@ -226,8 +227,9 @@ bool Progress::poll_all() {
 
 bool Progress::arm_all() {
   bool all = true;
-  for (size_t i = 0; i < pollers_.size(); ++i) {  // as in poll_all
-    Poller* poller = pollers_[i];
+  size_t next = 0;
+  while (next < pollers_.size()) {  // as in poll_all
+    Poller* poller = pollers_[next++];
     if (poller == nullptr) continue;
     if (throws([&] { all &= poller->arm(); })) all = false;
   }

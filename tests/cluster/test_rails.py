@@ -56,7 +56,7 @@ FAULTS: dict[str, Callable[[Testbed, int, str], None]] = {
 
 LARGE: dict[str, Any] = {
     "algorithm": "ring",
-    "elements": 24 * MIB,
+    "elements": 40 * MIB,
     "float": 1,
     "operations": 1,
     "place": "out",

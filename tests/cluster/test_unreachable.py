@@ -173,7 +173,7 @@ def test_rail_that_never_comes_up(bed: Testbed, how: str, plan: str) -> None:
             )
             rail = rank.rail("eth1")
             assert re.match(r"rank \d of 3 \(.*\): .*10\.1\.0\.\d", rail["last_error"]), rail
-            assert rail["down_seconds"] >= 2, rail
+            assert rail["down_seconds"] > 1.9, rail  # two seconds, as nearly as clocks are read
             job.await_that(
                 "the log tells so",
                 lambda: str(peer) in missing_peers(rank, "eth1"),

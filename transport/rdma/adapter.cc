@@ -35,11 +35,11 @@ bool set_nonblocking(int fd) {
 
 }  // namespace
 
-Adapter::Adapter(Progress& progress, const Verbs& verbs, const Choice& choice,
+Adapter::Adapter(Progress& progress, const Verbs& verbs, Choice choice,
                  std::function<void()> on_port, Progress::RailThread* thread)
     : progress_(progress),
       verbs_(verbs),
-      choice_(choice),
+      choice_(std::move(choice)),
       on_port_(std::move(on_port)),
       thread_(thread),
       completion_watch_([this] { on_completion_event(); }),

@@ -37,7 +37,7 @@ class Adapter final : Poller, public std::enable_shared_from_this<Adapter> {
                                                        const Choice& choice,
                                                        std::function<void()> on_port,
                                                        Progress::RailThread* thread = nullptr);
-  ~Adapter();
+  ~Adapter() override;
   // For the connections of an iWARP device; not of others. To be called once, before any link.
   absl::Status listen(const PortRange& ports);
   Adapter(const Adapter&) = delete;
@@ -86,8 +86,8 @@ class Adapter final : Poller, public std::enable_shared_from_this<Adapter> {
     std::function<void()> call_;
   };
 
-  Adapter(Progress& progress, const Verbs& verbs, const Choice& choice,
-          std::function<void()> on_port, Progress::RailThread* thread);
+  Adapter(Progress& progress, const Verbs& verbs, Choice choice, std::function<void()> on_port,
+          Progress::RailThread* thread);
   absl::Status set_up();
   absl::Status watch();
   void warn_of_fork() const;

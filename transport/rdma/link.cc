@@ -418,22 +418,20 @@ void RdmaLink::pump() {
 // False when there is nothing to send, or no room for it.
 bool RdmaLink::send_one() {
   if (messages_.size() == Slots::kSends) return false;
-  if (credits_->must_tell()) {
+  const bool is_busy = !controls_.empty() || copying_ != nullptr || !pending_.empty();
+  if (credits_->must_tell() || (ack_due_ && !is_busy && credits_->can_send())) {
     send_control({wire::FrameType::kAck, ""});
-  } else if (!credits_->can_send()) {
-    return false;
-  } else if (!controls_.empty()) {
+    return true;
+  }
+  if (!is_busy || !credits_->can_send()) return false;
+  if (!controls_.empty()) {
     const Control control = std::move(controls_.front());
     controls_.pop_front();
     send_control(control);
   } else if (copying_ != nullptr) {
     send_more();
-  } else if (!pending_.empty()) {
-    send_segment();
-  } else if (ack_due_) {
-    send_control({wire::FrameType::kAck, ""});
   } else {
-    return false;
+    send_segment();
   }
   return true;
 }

@@ -40,8 +40,8 @@ bool may_lock_any() {
 
 // Registering pins whole pages.
 uint64_t pinned_by(uintptr_t begin, size_t bytes) {
-  static const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  return ((begin + bytes - 1) / page - begin / page + 1) * page;
+  static const auto kPage = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  return ((begin + bytes - 1) / kPage - begin / kPage + 1) * kPage;
 }
 
 // Bytes that the maps of all devices pin: the kernel's limit is one of the process.
@@ -200,6 +200,7 @@ const MemoryMap::Piece* MemoryMap::make_piece(Range& range, size_t number) {
 
 // Returns null, with errno, if the memory cannot be registered.
 ibv_mr* MemoryMap::register_piece(Address begin, size_t bytes, bool& is_writable) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): it was a pointer
   auto* memory = reinterpret_cast<void*>(begin);
   ibv_mr* region = verbs_.reg_mr(domain_, memory, bytes, sink_access_ | IBV_ACCESS_REMOTE_READ);
   if (region != nullptr || errno == ENOMEM) return region;

@@ -30,7 +30,8 @@ class TcpEnd final : public LinkEnd {
 absl::StatusOr<std::unique_ptr<TcpDevice>> TcpDevice::create(Progress& progress, Acceptor& acceptor,
                                                              Rail rail,
                                                              const DeviceOptions& options) {
-  std::unique_ptr<TcpDevice> device(new TcpDevice(progress, acceptor, rail, options));
+  std::unique_ptr<TcpDevice> device(
+      new TcpDevice(progress, acceptor, rail, static_cast<const InterfaceOptions&>(options)));
   if (absl::Status status = device->open(); !status.ok()) return status;
   if (options.cpus.empty()) return device;
   const auto thread = progress.start_rail_thread(options.interface, options.cpus);
