@@ -238,8 +238,8 @@ const std::vector<EnvironmentVariable>& environment_table() {
        .choices = {"0", "1"}},
       {.name = "NEZHA_RDMA_PINNED",
        .kind = Kind::kNumber,
-       .help = "How many bytes of memory the process registers with each RDMA device, beside those "
-               "of the connections. What is beyond that is copied, which is slower. 0: registers "
+       .help = "How many bytes of memory the process registers with RDMA devices, beside those of "
+               "the connections. What is beyond that is copied, which is slower. 0: registers "
                "nothing. Not set: three quarters of the process's limit of locked memory (ulimit "
                "-l), or any number if it has none.",
        .least = 0,

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/environment.h"
+#include "common/log.h"
 #include "common/net/interface.h"
 #include "control/affinity.h"
 #include "control/nic_probe.h"
@@ -211,6 +212,8 @@ absl::StatusOr<std::vector<std::string>> expand(absl::string_view uri, absl::str
   std::vector<std::string> uris;
   std::vector<std::string> reasons;
   for (const RailDevice& device : *devices) {
+    log().info("rails = {}: {} {}: {}", std::string(uri), device.name,
+               device.uri.empty() ? "is left" : "is a rail", device.reason);
     if (!device.uri.empty()) uris.push_back(device.uri);
     reasons.push_back(absl::StrCat(device.name, ": ", device.reason));
   }
