@@ -9,6 +9,7 @@
 #include <random>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -81,8 +82,8 @@ class ConnectionManager final : EventHandler {
     uint64_t peers_token = 0;  // 0: the peer connects
   };
 
-  ConnectionManager(Progress& progress, const Device& device)
-      : progress_(progress), device_(device) {}
+  ConnectionManager(Progress& progress, Device device)
+      : progress_(progress), device_(std::move(device)) {}
   absl::StatusOr<net::Socket> listener_at(uint16_t port);
   absl::StatusOr<uint16_t> port_of(int fd) const;
   absl::Status error_of(absl::string_view what, int error) const;
