@@ -82,6 +82,16 @@ def test_threads(bed: GuestBed) -> None:
     run(bed, 3, elements=f"1,3000,{MIB // 4}", operations=12, threads=3, type="int64")
 
 
+def test_memory_that_is_mapped_anew(bed: GuestBed) -> None:
+    """A registration that outlived its operation would read what the pages before had."""
+    run(bed, 2, elements=f"{MIB // 2}", operations=8, remap=1, type="int64")
+
+
+def test_more_messages_than_receives(bed: GuestBed) -> None:
+    """A link has 32 receives posted, and each of these operations has a message on its way."""
+    run(bed, 2, elements=1, operations=20, threads=64, report=20, type="int64")
+
+
 def test_thread_of_the_rail(bed: GuestBed, monkeypatch: pytest.MonkeyPatch) -> None:
     """It handles what the device completes; the callers sleep."""
     monkeypatch.setenv("NEZHA_RAIL_THREADS", "1")

@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import job
@@ -116,6 +117,33 @@ def test_returns(both: GuestBed, how: str) -> None:
         )
         work.stop()
         work.succeed()
+
+
+def test_chaos(both: GuestBed) -> None:
+    """One rail after the other is cut and healed, in any way, while operations go on."""
+    random = Random(1)
+    with job.Job(both, 3) as work:
+        work.start(until=work.stop_file, **SMALL)
+        work.all_done(3)
+        for _ in range(8):
+            host, port = random.randrange(3), random.choice(["h", "t"])
+            both.cut(host, port, random.choice(["silent", "carrier", "admin"]))
+            time.sleep(random.uniform(0, 0.4))
+            both.heal(host, port)
+            work.all_done(1)
+        work.stop()
+        work.succeed()
+
+
+def test_abandoned(alone: GuestBed) -> None:
+    """The deadline comes while segments are being read. Nothing is read or written afterwards."""
+    with job.Job(alone, 2) as work:
+        work.start(timeout=300, **LONG)
+        work.wait()
+        for rank in work.ranks:
+            assert rank.wait_for("error")["type"] in ("TimeoutError", "IoError"), rank.told()
+            assert rank.process.returncode == 1, rank.told()
+        assert any(rank.wait_for("error")["type"] == "TimeoutError" for rank in work.ranks)
 
 
 def test_cut_while_nobody_calls(both: GuestBed) -> None:

@@ -146,8 +146,8 @@ absl::StatusOr<net::Socket> ConnectionManager::listener_at(uint16_t port) {
   return socket;
 }
 
-// Returns the port of the listener. An address may belong to two devices, as when one interface has both soft-RoCE
-// and soft-iWARP; then the kernel may have taken the other one.
+// Returns the port of the listener. An address may belong to two devices, as when one interface has
+// both soft-RoCE and soft-iWARP; then the kernel may have taken the other one.
 absl::StatusOr<uint16_t> ConnectionManager::port_of(int fd) const {
   rdma_ucm_query_addr_resp answer{};
   const rdma_ucm_query query{

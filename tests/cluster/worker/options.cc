@@ -130,6 +130,8 @@ std::vector<Option> option_table(Options& o) {
        [&o](Text v) { o.place = choose(kPlaces, v); }},
       {"float", "1: any floats, and \"done\" has a hash of the result's bits",
        [&o](Text v) { o.floats = to<int>(v) != 0; }},
+      {"remap", "1: other pages are mapped at the buffers' addresses before each operation",
+       [&o](Text v) { o.remaps = to<int>(v) != 0; }},
       {"delay", "MIN:MAX ms before joining", [&o](Text v) { o.delay = to_span(v); }},
       {"late", "RANK:OPERATION:MS: this rank sleeps before this operation",
        [&o](Text v) {

@@ -64,6 +64,7 @@ struct Options {
   int threads = 1;
   Place place = Place::kBoth;
   bool floats = false;
+  bool remaps = false;
   Span delay;
   Late late;
   Span pause;

@@ -8,6 +8,8 @@
 // call threw), "wrong" (a result is), and, if all went well, "balance" (with --settle) and "end".
 // Exit status: 0; 1 an error or a wrong result; 2 a bad command line.
 #include <gloo/rendezvous/file_store.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -293,14 +295,32 @@ class Job {
     with_type(work.type, [&](auto t) { run_work<decltype(t)>(work, input, output); });
   }
 
+  // The pages that lie in the buffer go, and others come in their place.
+  static void remap(std::vector<std::byte>& buffer) {
+    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    const auto begin = (reinterpret_cast<uintptr_t>(buffer.data()) + page - 1) / page * page;
+    const auto end = reinterpret_cast<uintptr_t>(buffer.data() + buffer.size()) / page * page;
+    if (begin >= end) return;
+    void* const at = reinterpret_cast<void*>(begin);
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    if (mmap(at, end - begin, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED) {
+      throw std::runtime_error("mmap failed");
+    }
+  }
+
   template <typename T>
   void run_work(const Work& work, std::vector<std::byte>& input, std::vector<std::byte>& output) {
     constexpr size_t kGuardBytes = kGuard * sizeof(T);
     const Shape& shape = work.shape;
     const bool is_input_longer = shape.input > shape.output;
     const size_t elements = work.in_place ? std::max(shape.input, shape.output) : shape.output;
-    output.assign(elements * sizeof(T) + 2 * kGuardBytes, kUntouched);
     input.resize(work.in_place ? 0 : shape.input * sizeof(T));
+    output.resize(elements * sizeof(T) + 2 * kGuardBytes);
+    if (options_.remaps) {
+      remap(input);
+      remap(output);
+    }
+    std::fill(output.begin(), output.end(), kUntouched);
     auto* result = reinterpret_cast<T*>(output.data() + kGuardBytes);
     T* contribution = reinterpret_cast<T*>(input.data());
     if (work.in_place) {
