@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from random import Random
@@ -115,6 +116,38 @@ def test_returns(both: GuestBed, how: str) -> None:
             lambda: work.ranks[1].rail("r")["sent"] > carried + SENT,
             tell=work.told,
         )
+        work.stop()
+        work.succeed()
+
+
+def move_host_1(old: str, new: str) -> None:
+    """Its port gets another address; what it sends from there still goes by the switch."""
+    lines = [
+        f"address add {new}/32 dev h1",
+        f"rule add pref 101 iif lo from {new} lookup 101",
+        f"address del {old} dev h1",
+        f"route replace 10.9.0.0/24 dev h1 src {new} table 101",
+        f"route replace throw {new} table 101",
+        f"rule del pref 101 iif lo from {old.split('/')[0]} lookup 101",
+    ]
+    batch = ["ip", "-batch", "-"]
+    subprocess.run(batch, input="\n".join(lines), text=True, check=True, timeout=20)
+
+
+def test_follows_its_address(both: GuestBed) -> None:
+    with job.Job(both, 2) as work:
+        work.start(until=work.stop_file, **SMALL)
+        work.all_done(6)
+        for old, new in [("10.9.0.2/24", "10.9.0.52"), ("10.9.0.52/32", "10.9.0.2")]:
+            move_host_1(old, new)
+            work.ranks[1].process.wait_for(f"listening at {new} from now on", job.PATIENCE)
+            carried = work.ranks[1].rail("r")["sent"]
+            job.await_that(
+                f"host 1 sends by RDMA from {new}",
+                lambda: work.ranks[1].rail("r")["sent"] > carried + SENT,
+                tell=work.told,
+            )
+        both.heal(1, "h")
         work.stop()
         work.succeed()
 
