@@ -35,7 +35,9 @@ absl::StatusOr<std::shared_ptr<Endpoint>> Endpoint::create() {
 Endpoint::Endpoint(std::unique_ptr<Progress> progress)
     : pool_(holder()), progress_(std::move(progress)) {
   keep_reserve();
-  log();  // made now, while there is memory
+  // Both are made now, while there is memory.
+  log();
+  HeldMemory::of_process();
   Progress::Guard guard(*progress_);
   progress_->set_exception_listener(
       [this](const absl::Status& what, bool is_known) { on_exception(what, is_known); });

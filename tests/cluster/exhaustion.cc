@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations in which memory runs out. Each trial is a job of its own, of processes on one host: in
-// rank 0 one allocation fails once the context is there: that of number FIRST in the first trial,
-// the STEPth after that one in the next, until an operation needs no more. Each rank's operations
+// rank 0 one allocation fails once the context is there: the first one in the first trial, the second
+// one in the next, until an operation needs no more. Each rank's operations
 // must be right or fail by an IoError before their deadline; nothing else may come of it, and no
 // process may end otherwise.
 //
-//   cluster_exhaustion RANKS ALGORITHM ELEMENTS LEAST LASTING FIRST STEP
+//   cluster_exhaustion RANKS ALGORITHM ELEMENTS LEAST LASTING
 //
 // LEAST: bytes; smaller allocations neither count nor fail. If it is not 0, rank 0's error must say
 // why. LASTING: 0, one allocation fails; 1, so do all later ones. Exit status 0 if all is well.
+#include <fcntl.h>
 #include <gloo/rendezvous/file_store.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -156,52 +157,76 @@ int run_rank(const Case& test, int rank, const std::string& folder, long fails, 
 
 // ---- Trials ------------------------------------------------------------------------------------
 
-// Returns whether each rank ended as it may. `allocations` is set to the number that rank 0 made.
-bool run_trial(const Case& test, long fails, long& allocations) {
-  std::string folder = std::filesystem::temp_directory_path() / "nezha-exhaustion.XXXXXX";
-  int report[2];
-  if (mkdtemp(folder.data()) == nullptr || pipe(report) != 0) return false;
+// Most of a trial's time its ranks wait for one that has died, so that many go on at once.
+constexpr int kAtOnce = 32;
+
+// A job that runs.
+struct Trial {
+  long fails = 0;
+  std::string folder;
+  int report = -1;  // the end that is read
   std::vector<pid_t> children;
+};
+
+Trial start_trial(const Case& test, long fails) {
+  Trial trial;
+  trial.fails = fails;
+  trial.folder = std::filesystem::temp_directory_path() / "nezha-exhaustion.XXXXXX";
+  int report[2];
+  if (mkdtemp(trial.folder.data()) == nullptr || pipe2(report, O_CLOEXEC) != 0) {
+    std::perror("exhaustion: a trial's folder and pipe");
+    std::exit(2);
+  }
+  trial.report = report[0];
   for (int rank = 0; rank < test.ranks; ++rank) {
     const pid_t child = fork();
     if (child == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      std::_Exit(run_rank(test, rank, folder, fails, report[1]));
+      std::_Exit(run_rank(test, rank, trial.folder, fails, report[1]));
     }
-    children.push_back(child);
+    trial.children.push_back(child);
   }
   close(report[1]);
+  return trial;
+}
+
+// Returns whether each rank ended as it may. `allocations` is set to the number that rank 0 made.
+bool finish_trial(const Trial& trial, long& allocations) {
   bool is_well = true;
-  for (int rank = 0; rank < test.ranks; ++rank) {
+  for (size_t rank = 0; rank < trial.children.size(); ++rank) {
     int status = 0;
-    waitpid(children[static_cast<size_t>(rank)], &status, 0);
+    waitpid(trial.children[rank], &status, 0);
     if (WIFEXITED(status) && WEXITSTATUS(status) <= kFailed) continue;
     is_well = false;
-    std::fprintf(stderr, "allocation %ld fails: rank %d ends with %s %d\n", fails, rank,
+    std::fprintf(stderr, "allocation %ld fails: rank %zu ends with %s %d\n", trial.fails, rank,
                  WIFSIGNALED(status) ? "signal" : "status",
                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
   }
-  if (read(report[0], &allocations, sizeof allocations) != sizeof allocations) is_well = false;
-  close(report[0]);
-  std::filesystem::remove_all(folder);
+  if (read(trial.report, &allocations, sizeof allocations) != sizeof allocations) is_well = false;
+  close(trial.report);
+  std::filesystem::remove_all(trial.folder);
   return is_well;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 8) return 2;
+  if (argc != 6) return 2;
   const Case test{std::atoi(argv[1]), static_cast<nezha::Algorithm>(std::atoi(argv[2])),
                   static_cast<size_t>(std::atol(argv[3]))};
   least = static_cast<size_t>(std::atol(argv[4]));
   lasts = std::atoi(argv[5]) != 0;
-  const long step = std::atol(argv[7]);
   bool is_well = true;
   long trials = 0;
-  long fails = std::atol(argv[6]);
-  // The last one comes to its end without that allocation.
-  for (long allocations = fails + 1; allocations > fails - step; fails += step, ++trials) {
-    is_well &= run_trial(test, fails, allocations);
+  // The last trial comes to its end without that allocation.
+  for (bool is_over = false; !is_over;) {
+    std::vector<Trial> batch;
+    for (int i = 0; i < kAtOnce; ++i) batch.push_back(start_trial(test, trials++));
+    for (const Trial& trial : batch) {
+      long allocations = 0;
+      is_well &= finish_trial(trial, allocations);
+      is_over |= allocations <= trial.fails;
+    }
   }
   std::printf("%ld trials\n", trials);
   return is_well ? 0 : 1;
