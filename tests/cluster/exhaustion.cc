@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations in which memory runs out. Each trial is a job of its own, of processes on one host: in
-// rank 0 one allocation fails once the context is there: the first one in the first trial, the second
-// one in the next, until an operation needs no more. Each rank's operations
-// must be right or fail by an IoError before their deadline; nothing else may come of it, and no
-// process may end otherwise.
+// rank 0 one allocation fails once the context is there: the first one in the first trial, the
+// second one in the next, until an operation needs no more. Each rank's operations must be right or
+// fail by an IoError before their deadline; nothing else may come of it, and no process may end
+// otherwise.
 //
 //   cluster_exhaustion RANKS ALGORITHM ELEMENTS LEAST LASTING
 //
