@@ -16,6 +16,9 @@ class Reducer {
   // Of `ranks` ranks' elements. `function`: of kCustom only, null otherwise.
   Reducer(DataType type, ReduceOperation operation, const ReduceFunction* function, int ranks);
 
+  // Whether this calls the user's function, which is for one thread at a time.
+  bool is_custom() const { return function_ != nullptr; }
+
   // out[i] = a[i] op b[i], not final. `out` may be `a` or `b`. The error is the user's function's,
   // which threw.
   absl::Status combine(void* out, const void* a, const void* b, size_t elements) const;

@@ -24,7 +24,7 @@ class ByteStream {
   virtual int fd() const = 0;
 
   // Both do as readv(2) and writev(2) do on a descriptor that does not block, errno included.
-  // `receive` may run without Progress's lock, beside anything but another `receive`.
+  // Both may run without Progress's lock, beside anything but another call of the same.
   virtual ssize_t receive(absl::Span<const iovec> parts) = 0;
   virtual ssize_t send(absl::Span<const iovec> parts) = 0;
 

@@ -239,12 +239,12 @@ absl::StatusOr<std::byte*> Channel::on_segment(Link& link, const wire::FrameHead
   }
 }
 
-void Channel::on_landed(Link& link) {
+void Channel::on_landed(Link& link, bool is_digested) {
   trace_step("landed {:x}", link.id());
   const Inbox::Landing landing = inbox_.next_to_land(link.rail());
   if (landing.is_ack_due) ack_soon(port(link.rail()));
   note_passed(link.rail(), landing.length, Outage::Way::kFrom);
-  inbox_.landed(link.rail());
+  inbox_.landed(link.rail(), is_digested);
 }
 
 void Channel::on_written(Link&, OutSegment& segment) { outbox_.on_written(segment); }
@@ -329,11 +329,23 @@ void Channel::send_grant(uint64_t number, Rail rail) {
     link->send(wire::FrameType::kGrant, wire::encode_number(number));
 }
 
-void Channel::drop_incoming(Rail rail, size_t nth) {
+bool Channel::drop_incoming(Rail rail, size_t nth) {
   Link* link = port(rail).link.get();
-  if (link == nullptr) return;
-  link->drop_incoming(nth);
+  if (link == nullptr) return true;
+  if (!link->drop_incoming(nth)) return false;
   trace_step("dropped {:x} {}", link->id(), nth);
+  return true;
+}
+
+// What a link that ends has read and digested has landed.
+void Channel::land_digested(Link& link) {
+  if (!link.halt()) return;
+  try {
+    on_landed(link, true);
+  } catch (const OutOfMemory& error) {
+    // The link ends in good order. Then the contexts break.
+    owner_.progress().defer([error] { throw error; });
+  }
 }
 
 // By every link, as goodbyes go: who reads one by any of them has read this before.
@@ -546,6 +558,7 @@ bool Channel::drop_link(Rail rail, const absl::Status& why, bool tell_peer) {
   std::deque<OutSegment*> orphans;
   scheduler_.link_down(rail, orphans);
   device->trial().lost(id);
+  land_digested(*dead.link);
   dead.link.reset();  // the fence: from here on it neither reads nor writes
   contexts_.tell_again();
   trace_step("down {:x}", id);

@@ -192,7 +192,8 @@ class Channel final : LinkOwner, InboxOwner {
   // LinkOwner
   absl::StatusOr<std::byte*> on_segment(Link& link, const wire::FrameHeader& frame,
                                         const wire::DataHeader& data) override;
-  void on_landed(Link& link) override;
+  Digest digest_of(Link& link) override { return inbox_.digest_of(link.rail()); }
+  void on_landed(Link& link, bool is_digested) override;
   void on_written(Link& link, OutSegment& segment) override;
   void on_acked(Link& link, OutSegment& segment) override;
   void on_frame(Link& link, const wire::FrameHeader& frame,
@@ -201,7 +202,7 @@ class Channel final : LinkOwner, InboxOwner {
   uint64_t credit() const override { return inbox_.credit(); }
   // InboxOwner
   void send_grant(uint64_t number, Rail rail) override;
-  void drop_incoming(Rail rail, size_t nth) override;
+  bool drop_incoming(Rail rail, size_t nth) override;
 
   Port& port(Rail rail) { return ports_[static_cast<size_t>(rail)]; }
   const Port& port(Rail rail) const { return ports_[static_cast<size_t>(rail)]; }
@@ -218,6 +219,7 @@ class Channel final : LinkOwner, InboxOwner {
   void connect(Rail rail);
   void on_connected(Rail rail, absl::StatusOr<std::unique_ptr<Link>> link, uint32_t generation);
   void link_up(Rail rail, std::unique_ptr<Link> link, uint64_t id, uint32_t generation);
+  void land_digested(Link& link);
   void link_down(Rail rail, const absl::Status& why, bool tell_peer);
   bool drop_link(Rail rail, const absl::Status& why, bool tell_peer);
   void on_link_down(const Link& by, const wire::LinkDown& down);

@@ -32,6 +32,7 @@ FramedLink::FramedLink(Progress& progress, Progress::RailThread* thread,
 
 FramedLink::~FramedLink() {
   fence();
+  progress_.forget(thread_, this);
   if (owner_ != nullptr && !failed_) progress_.remove(stream_->fd());
   // What the kernel still holds is sent again by another link: this one must not deliver it late.
   if (!ended_) stream_->abandon();
@@ -55,7 +56,7 @@ void FramedLink::on_events(uint32_t events) {
 }
 
 bool FramedLink::look() {
-  if (failed_ || thread_ != nullptr) return false;
+  if (failed_ || progress_.is_on_duty(thread_)) return false;
   const uint64_t before = bytes_read_;
   return !handle_input() || failed_ || bytes_read_ != before;
 }
@@ -75,7 +76,7 @@ bool FramedLink::fail(absl::Status why) {
 // False: the link is gone.
 bool FramedLink::handle_input() {
   const std::weak_ptr<bool> alive = alive_;
-  on_thread_ = thread_ != nullptr;
+  on_thread_ = progress_.is_this(thread_);
   read();
   if (alive.expired()) return false;
   on_thread_ = false;
@@ -85,7 +86,9 @@ bool FramedLink::handle_input() {
 
 void FramedLink::read() {
   read_this_turn_ = 0;
-  while (!failed_ && read_this_turn_ < kReadBudget && read_once() && parse()) {
+  // What is to be sent on goes first.
+  while (!failed_ && read_this_turn_ < kReadBudget && read_once() && parse() &&
+         !(on_thread_ && progress_.has_turns(thread_))) {
   }
 }
 
@@ -108,15 +111,7 @@ bool FramedLink::read_once() {
   if (reaches_end) parts[count++] = {staging_.data() + staged_end_, room};
   ssize_t got = 0;
   int error = 0;
-  const auto receive = [&] {
-    got = stream_->receive({parts.data(), count});
-    error = errno;
-  };
-  if (!on_thread_ || direct < kLongCopy) {
-    receive();
-  } else if (!without_lock(receive)) {
-    return false;
-  }
+  if (!receive({parts.data(), count}, got, error)) return false;
   if (got < 0) {
     if (error == EAGAIN || error == EINTR) return false;
     return fail(connection_error("reading", error));
@@ -146,27 +141,58 @@ bool FramedLink::read_once() {
   return true;
 }
 
-// Copies of several rails run side by side. False if the link failed meanwhile, or is gone.
+// False if the link failed meanwhile, or is gone.
+bool FramedLink::receive(absl::Span<const iovec> parts, ssize_t& got, int& error) {
+  const auto call = [&] {
+    got = stream_->receive(parts);
+    error = errno;
+  };
+  if (!on_thread_ || payload_left_ == 0 || segment_length_ < kLongCopy) {
+    call();
+    return true;
+  }
+  return without_lock(receiving_, [&] {
+    call();
+    if (!digest_ || got < static_cast<ssize_t>(payload_left_)) return;
+    digest_();
+    is_digested_ = true;
+  });
+}
+
+// Copies and sums of several rails run side by side.
 template <typename Call>
-bool FramedLink::without_lock(Call call) {
+bool FramedLink::without_lock(std::atomic<bool>& flag, Call call) {
   const std::weak_ptr<bool> alive = alive_;
-  receiving_.store(true, std::memory_order_relaxed);
+  flag.store(true, std::memory_order_relaxed);
   progress_.without_lock([&] {
     call();
-    receiving_.store(false, std::memory_order_release);
+    flag.store(false, std::memory_order_release);
   });
   return !alive.expired() && !failed_;
 }
 
-// Until the rail's thread is out of the kernel, which has the memory that payload goes to. It does
-// not block there, and does not wait for the lock that the caller has.
-void FramedLink::fence() const {
-  while (receiving_.load(std::memory_order_acquire)) sched_yield();
+// Until the rail's thread is done with the memory that it reads or writes. It does not block there,
+// and does not wait for the lock that the caller has.
+void FramedLink::await(const std::atomic<bool>& flag) {
+  while (flag.load(std::memory_order_acquire)) sched_yield();
 }
 
-void FramedLink::drop_incoming(size_t /*nth*/) {  // there is one at most
-  fence();
+void FramedLink::fence() const {
+  await(receiving_);
+  await(sending_);
+}
+
+bool FramedLink::drop_incoming(size_t /*nth*/) {  // there is one at most
+  await(receiving_);
+  if (is_digested_) return false;
   destination_ = nullptr;
+  digest_ = {};
+  return true;
+}
+
+bool FramedLink::halt() {
+  await(receiving_);
+  return is_digested_;
 }
 
 void FramedLink::take_payload(size_t bytes) {
@@ -229,16 +255,19 @@ bool FramedLink::begin_segment(const wire::FrameHeader& frame, const std::byte* 
   const absl::StatusOr<std::byte*> place = owner_->on_segment(*this, frame, *data);
   if (!place.ok()) return fail(place.status());
   destination_ = *place;
-  payload_left_ = frame.length;
+  payload_left_ = segment_length_ = frame.length;
   in_payload_ = true;
+  call_thread_for(*data, frame.length);
+  if (on_thread_ && frame.length >= kLongCopy) digest_ = owner_->digest_of(*this);
   return true;
 }
 
 bool FramedLink::end_of_payload() {
   in_payload_ = false;
   destination_ = nullptr;
+  digest_ = {};
   ++received_;
-  owner_->on_landed(*this);
+  owner_->on_landed(*this, std::exchange(is_digested_, false));
   return true;
 }
 
@@ -256,11 +285,17 @@ absl::Status FramedLink::take_acks(uint64_t acked) {
   return absl::OkStatus();
 }
 
+void FramedLink::call_thread_for(const wire::DataHeader& segment, size_t length) {
+  if (length >= kLongCopy && segment.info.total >= kWorthThread) progress_.call_to_duty(thread_);
+}
+
 // ---- Writing -----------------------------------------------------------------------------------
 
 void FramedLink::submit(OutSegment& segment) {
   unacked_.push_back(&segment);
   pending_.push_back(&segment);
+  waiting_ += segment.length;
+  call_thread_for(segment.header, segment.length);
   write();
 }
 
@@ -315,15 +350,43 @@ void FramedLink::refill() {
   append_frame(wire::FrameType::kPing, 0, 0).ends_burst = true;
 }
 
+// Long segments are sent by the rail's thread, which gives the lock up meanwhile. Not so from here:
+// the caller may be in the midst of anything.
+bool FramedLink::is_left_to_thread() const {
+  return waiting_ >= kLongCopy && progress_.is_on_duty(thread_);
+}
+
 void FramedLink::write() {
-  if (writing_ || watching_ || !write_error_.ok() || failed_) return;
+  if (!may_write()) return;
+  if (is_left_to_thread()) return progress_.give_turn(thread_, this);
   writing_ = true;
   const absl::Cleanup end = [this] { writing_ = false; };
   while (write_once()) {
   }
 }
 
-// One system call. False when there is nothing to write, or no room for it.
+void FramedLink::on_turn() {
+  if (!may_write()) return;
+  writing_ = in_turn_ = true;
+  const absl::Cleanup end = [this, alive = std::weak_ptr<bool>(alive_)] {
+    if (!alive.expired()) writing_ = in_turn_ = false;
+  };
+  while (write_once()) {
+  }
+}
+
+// False if the link failed meanwhile, or is gone.
+bool FramedLink::send(absl::Span<const iovec> parts, ssize_t& sent, int& error) {
+  const auto call = [&] {
+    sent = stream_->send(parts);
+    error = errno;
+  };
+  if (in_turn_ && waiting_ >= kLongCopy) return without_lock(sending_, call);
+  call();
+  return true;
+}
+
+// One system call. False when there is nothing to write, or no room for it, or the link is gone.
 bool FramedLink::write_once() {
   if (failed_) return false;
   refill();
@@ -342,19 +405,21 @@ bool FramedLink::write_once() {
     add(frame.head.data(), frame.head_size, skip);
     add(frame.body(), frame.body_size(), skip);
   }
-  const ssize_t sent = stream_->send({parts.data(), count});
+  ssize_t sent = 0;
+  int error = 0;
+  if (!send({parts.data(), count}, sent, error)) return false;
   if (sent >= 0) {
     written(static_cast<size_t>(sent));
     return true;
   }
-  if (errno == EINTR) return true;
-  if (errno == EAGAIN || errno == ENOBUFS) {
+  if (error == EINTR) return true;
+  if (error == EAGAIN || error == ENOBUFS) {
     watch_for_room(true);
     return false;
   }
   // The peer may have said something before it closed the connection: goodbye, or that it has all.
   // That is read first, but not from inside of whoever writes.
-  write_error_ = connection_error("writing", errno);
+  write_error_ = connection_error("writing", error);
   progress_.defer([this, alive = std::weak_ptr<bool>(alive_)] {
     if (alive.expired() || on_thread_) return;  // handle_input does it
     read();
@@ -378,6 +443,7 @@ void FramedLink::written(size_t bytes) {
     frames_.pop_front();
     if (segment == nullptr) continue;
     counters_.bytes_sent += segment->length;
+    waiting_ -= segment->length;
     ++written_;
     owner_->on_written(*this, *segment);
   }

@@ -27,11 +27,12 @@ class FramedLink final : public Link, EventHandler {
 
   void start(LinkOwner* owner, Rail rail, uint64_t id) override;
   void submit(OutSegment& segment) override;
-  void withdraw(OutSegment& /*segment*/) override {}  // its data is looked up as it is written
+  void withdraw(OutSegment& /*segment*/) override { await(sending_); }
   void send(wire::FrameType type, absl::string_view body) override;
   void flush_ack() override;
   void answer() override;
-  void drop_incoming(size_t nth) override;
+  bool drop_incoming(size_t nth) override;
+  bool halt() override;
   const std::deque<OutSegment*>& unacked() const override { return unacked_; }
   uint64_t undelivered() const override;
   Health health() const override;
@@ -65,13 +66,12 @@ class FramedLink final : public Link, EventHandler {
 
   void on_events(uint32_t events) override;
   bool look() override;
+  void on_turn() override;
   bool handle_input();  // false: the link is gone
   // Reading. Each returns whether to go on.
   void read();
   bool read_once();
-  template <typename Call>
-  bool without_lock(Call call);
-  void fence() const;
+  bool receive(absl::Span<const iovec> parts, ssize_t& got, int& error);
   bool parse();
   bool parse_frame();
   bool begin_segment(const wire::FrameHeader& frame, const std::byte* header);
@@ -79,19 +79,31 @@ class FramedLink final : public Link, EventHandler {
   bool end_of_payload();
   absl::Status take_acks(uint64_t acked);
   // Writing.
+  bool may_write() const { return !writing_ && !watching_ && write_error_.ok() && !failed_; }
+  bool is_left_to_thread() const;
+  void call_thread_for(const wire::DataHeader& segment, size_t length);
   void write();
   bool write_once();
+  bool send(absl::Span<const iovec> parts, ssize_t& sent, int& error);
   void refill();
   OutFrame& append_frame(wire::FrameType type, uint8_t flags, size_t length);
   void written(size_t bytes);
   void watch_for_room(bool on);
   bool fail(absl::Status why);  // always false
+  // Runs `call` without the lock, as `flag` says meanwhile. False if the link failed by then, or is
+  // gone.
+  template <typename Call>
+  bool without_lock(std::atomic<bool>& flag, Call call);
+  static void await(const std::atomic<bool>& flag);
+  void fence() const;
 
   static constexpr size_t kStaging = 4 << 10;     // bytes read ahead of what has a place
   static constexpr size_t kBin = 64 << 10;        // bytes
   static constexpr size_t kReadBudget = 1 << 20;  // bytes a turn, so that others get theirs
   static constexpr size_t kFramesAtOnce = 8;      // in one system call
   static constexpr size_t kLongCopy = 16 << 10;   // bytes that are worth two turns of the lock
+  // Bytes of a message that is worth waking the rail's thread for.
+  static constexpr uint64_t kWorthThread = 256 << 10;
 
   Progress& progress_;
   Progress::RailThread* thread_;
@@ -109,6 +121,9 @@ class FramedLink final : public Link, EventHandler {
   size_t payload_left_ = 0;
   std::byte* destination_ = nullptr;  // null: nowhere
   std::unique_ptr<std::byte[]> bin_;
+  size_t segment_length_ = 0;  // bytes
+  Digest digest_;
+  bool is_digested_ = false;            // the segment is complete, and this done
   uint64_t received_ = 0;               // segments
   size_t read_this_turn_ = 0;           // bytes
   bool on_thread_ = false;              // the rail's: inside of handle_input
@@ -128,9 +143,12 @@ class FramedLink final : public Link, EventHandler {
   uint64_t acked_ = 0;           // segments
   uint64_t ack_sent_ = 0;        // what the peer has been told of received_
   bool answer_due_ = false;
-  bool writing_ = false;      // inside of write()
-  bool watching_ = false;     // for room in the socket
-  absl::Status write_error_;  // it fails for this as soon as what the peer had said is read
+  uint64_t waiting_ = 0;              // bytes of segments that were submitted and are not written
+  bool writing_ = false;              // inside of write() or on_turn()
+  bool in_turn_ = false;              // inside of on_turn()
+  std::atomic<bool> sending_{false};  // without the lock
+  bool watching_ = false;             // for room in the socket
+  absl::Status write_error_;          // it fails for this as soon as what the peer had said is read
 };
 
 }  // namespace nezha

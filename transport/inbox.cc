@@ -164,7 +164,7 @@ absl::StatusOr<bool> Inbox::replaces_others(const Message& message, const wire::
                                                      " that overlaps another that is coming"));
     }
     if (reading.attempt >= data.attempt) return false;
-    drop(reading);
+    if (!drop(reading)) return false;  // the lower attempt is there already
     forget(reading);
   }
   return true;
@@ -227,13 +227,13 @@ absl::Status Inbox::check(const Message& message, const wire::FrameHeader& frame
   return absl::OkStatus();
 }
 
-// Its link writes nothing of it any more.
-void Inbox::drop(const Incoming& incoming) {
+// Its link writes nothing of it any more. False: it is there, and digested.
+bool Inbox::drop(const Incoming& incoming) {
   const auto is_older = [&](const Incoming& each) {
     return &each < &incoming && each.rail == incoming.rail;
   };
   const auto nth = std::count_if(incoming_.begin(), incoming_.end(), is_older);
-  owner_.drop_incoming(incoming.rail, static_cast<size_t>(nth));
+  return owner_.drop_incoming(incoming.rail, static_cast<size_t>(nth));
 }
 
 // It goes nowhere from here on, and will come again.
@@ -288,7 +288,16 @@ Inbox::Landing Inbox::next_to_land(Rail rail) const {
   return {next->length, next->is_ack_due};
 }
 
-void Inbox::landed(Rail rail) {
+Digest Inbox::digest_of(Rail rail) const {
+  const auto last = std::find_if(incoming_.rbegin(), incoming_.rend(),
+                                 [rail](const Incoming& each) { return each.rail == rail; });
+  if (last->message == nullptr || last->memory == nullptr) return {};
+  Receiver* receiver = last->message->ticket->receiver_;
+  if (!receiver->digests(last->offset, last->length)) return {};
+  return {receiver, last->offset, last->length, last->memory};
+}
+
+void Inbox::landed(Rail rail, bool is_digested) {
   const auto next = std::find_if(incoming_.begin(), incoming_.end(),
                                  [rail](const Incoming& each) { return each.rail == rail; });
   Incoming incoming = std::move(*next);
@@ -319,7 +328,12 @@ void Inbox::landed(Rail rail) {
   const bool is_news = incoming.length > 0 || (message.info.total == 0 && !incoming.abandons);
   if (receiver != nullptr || message.discard) grant_if_wanted(message);
   finish_if_complete(number);  // before the receiver is told: it may go on to anything
-  if (receiver != nullptr && is_news) receiver->landed(incoming.offset, incoming.length, rail);
+  if (receiver == nullptr || !is_news) return;
+  if (is_digested) {
+    receiver->digested(incoming.offset, incoming.length, rail);
+  } else {
+    receiver->landed(incoming.offset, incoming.length, rail);
+  }
 }
 
 void Inbox::link_gone(Rail rail) {

@@ -27,7 +27,7 @@ class InboxOwner {
   // By `rail` if it has a link, or else by any.
   virtual void send_grant(uint64_t number, Rail rail) = 0;
   // See Link::drop_incoming.
-  virtual void drop_incoming(Rail rail, size_t nth) = 0;
+  virtual bool drop_incoming(Rail rail, size_t nth) = 0;
 
  protected:
   ~InboxOwner() = default;
@@ -55,7 +55,9 @@ class Inbox {
   // be under way; they end in the order of their headers.
   absl::StatusOr<std::byte*> arrive(Rail rail, const wire::FrameHeader& frame,
                                     const wire::DataHeader& data);
-  void landed(Rail rail);
+  void landed(Rail rail, bool is_digested = false);
+  // Of the segment whose header came last.
+  Digest digest_of(Rail rail) const;
   // Of the segment that landed() ends next; there is one.
   struct Landing {
     uint32_t length;
@@ -142,7 +144,7 @@ class Inbox {
                                        const wire::DataHeader& data);
   absl::StatusOr<std::byte*> place(Message& message, Incoming& incoming);
   std::byte* hold(Incoming& incoming);
-  void drop(const Incoming& incoming);
+  bool drop(const Incoming& incoming);
   void forget(Incoming& incoming);
   void match(const Key& key);
   bool is_next(const Message& message) const;  // none that was sent before is still to come

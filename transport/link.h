@@ -30,9 +30,13 @@ class LinkOwner {
   // on a link: this may be called again before the one before has landed.
   virtual absl::StatusOr<std::byte*> on_segment(Link& link, const wire::FrameHeader& frame,
                                                 const wire::DataHeader& data) = 0;
+  // What is to be done with that segment before it lands, without the lock. A link that cannot do
+  // so does not ask. Called right after on_segment.
+  virtual Digest digest_of(Link& /*link*/) { return {}; }
   // The payload of the oldest segment under way is complete, or nowhere: segments land in the order
-  // in which their headers came. The link has counted it as received.
-  virtual void on_landed(Link& link) = 0;
+  // in which their headers came. The link has counted it as received. `is_digested`: and its digest
+  // is done.
+  virtual void on_landed(Link& link, bool is_digested) = 0;
   // The link reads the segment's memory no more. A link that knows this only by the acknowledgement
   // calls on_acked alone, which implies it.
   virtual void on_written(Link& link, OutSegment& segment) = 0;
@@ -82,8 +86,14 @@ class Link {
   // What is left of a segment under way goes nowhere: the `nth` in the order of their headers, from
   // 0, the oldest. Nothing is written to its place after this returns. on_landed is still called
   // for it, unless the link fails. Calls nothing of the owner. It may come from inside of
-  // on_segment, and then for segments that came before that one.
-  virtual void drop_incoming(size_t nth) = 0;
+  // on_segment, and then for segments that came before that one. False: that is too late, as the
+  // segment is complete, and its digest done.
+  virtual bool drop_incoming(size_t nth) = 0;
+
+  // Nothing is read from here on; the link is about to be destroyed. Whether the oldest segment
+  // under way is complete and its digest done, though on_landed was not called for it: it has
+  // landed.
+  virtual bool halt() { return false; }
 
   // The segments that were submitted and not acknowledged, oldest first.
   virtual const std::deque<OutSegment*>& unacked() const = 0;

@@ -53,6 +53,15 @@ class Receiver {
   virtual std::byte* place(uint64_t offset, size_t length) = 0;
   // The segment is there, having come by `rail`. A message of no bytes lands once, with length 0.
   virtual void landed(uint64_t offset, size_t length, Rail rail) = 0;
+  // Whether the segment, which `place` has just been called for, may be digested: what is long to
+  // do with it is done without the lock, by the rail's thread that has received it.
+  virtual bool digests(uint64_t /*offset*/, size_t /*length*/) const { return false; }
+  // The segment is at `memory`, where `place` put it. Called without the lock, beside any other
+  // call; the receiver and the memory stay until it returns. It comes once at most for each segment
+  // that is not dropped, and `digested` follows, unless the message is cancelled.
+  virtual void digest(uint64_t /*offset*/, size_t /*length*/, std::byte* /*memory*/) {}
+  // In place of `landed`, for a segment that `digest` was called for.
+  virtual void digested(uint64_t offset, size_t length, Rail rail) { landed(offset, length, rail); }
   // The message will not come. Called once; the ticket may be cancelled, and is if it was not.
   virtual void failed(const absl::Status& why) = 0;
   // Nor will it here: what the peer sent instead, by that context and tag, differs from what was
@@ -61,6 +70,17 @@ class Receiver {
 
  protected:
   ~Receiver() = default;
+};
+
+// What a receiver does with a segment without the lock; see Receiver::digest.
+struct Digest {
+  Receiver* receiver = nullptr;  // null: nothing
+  uint64_t offset = 0;
+  size_t length = 0;  // bytes
+  std::byte* memory = nullptr;
+
+  explicit operator bool() const { return receiver != nullptr; }
+  void operator()() const { receiver->digest(offset, length, memory); }
 };
 
 // Who sends a message. All calls come under Progress's lock.

@@ -38,6 +38,15 @@ uint64_t token(int fd, uint32_t generation) {
   return (uint64_t{generation} << 32) | static_cast<uint32_t>(fd);
 }
 
+// Between two tries to have a lock that another core has.
+void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#else
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+#endif
+}
+
 }  // namespace
 
 // ---- Alarm -------------------------------------------------------------------------------------
@@ -82,29 +91,40 @@ void Progress::Bell::on_events(uint32_t) {
 
 // ---- A rail's own thread -----------------------------------------------------------------------
 
-// What it owns may be asked for under the lock; it is destroyed without, or before it first sees an
-// event.
-class Progress::RailThread {
+// All under the lock, but its end. As long as it is off duty its epoll instance is itself a
+// descriptor that whoever drives gets events of.
+class Progress::RailThread final : public EventHandler {
  public:
-  ~RailThread() {
+  RailThread(Progress& progress, Duty duty) : progress_(progress), duty_(duty) {}
+
+  ~RailThread() override {
     if (thread_.joinable()) {
-      end_.ring();
+      {
+        const std::lock_guard lock(progress_.mutex_);
+        is_over_ = true;
+      }
+      call_.notify_one();
+      bell_.ring();
       thread_.join();
     }
     if (epoll_fd_ >= 0) close(epoll_fd_);
   }
 
-  absl::Status start(Progress& progress, absl::string_view name, const Cpus& cpus) {
+  absl::Status start(absl::string_view name, const Cpus& cpus) {
     epoll_fd_ = above_standard(epoll_create1(EPOLL_CLOEXEC));
     if (epoll_fd_ < 0) return system_error(errno, "making an epoll instance");
-    if (absl::Status status = end_.open(); !status.ok()) return status;
+    if (absl::Status status = bell_.open(); !status.ok()) return status;
     epoll_event event{};
     event.events = EPOLLIN;
-    event.data.u64 = kEnd;
-    if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, end_.fd(), &event) != 0) {
+    event.data.u64 = kBell;
+    if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, bell_.fd(), &event) != 0) {
       return system_error(errno, "adding an eventfd to epoll");
     }
-    auto thread = start_thread([this, &progress] { progress.run_rail_thread(*this); });
+    if (absl::Status status = go_off_duty(); !status.ok()) return status;
+    auto thread = start_thread([this] {
+      this_thread = this;
+      progress_.run_rail_thread(*this);
+    });
     if (!thread.ok()) return thread.status();
     thread_ = *std::move(thread);
     const std::string title =
@@ -114,16 +134,76 @@ class Progress::RailThread {
   }
 
   int epoll_fd() const { return epoll_fd_; }
-  static bool is_end(const epoll_event& event) { return event.data.u64 == kEnd; }
+  bool is_on_duty() const { return duty_ == Duty::kAlways || is_called_; }
+  bool is_this() const { return this_thread == this; }
+
+  // Of the thread itself: sleeps, without the lock, until it is on duty. False: it is to end.
+  bool await_duty(std::unique_lock<std::mutex>& lock) {
+    call_.wait(lock, [this] { return is_over_ || is_on_duty(); });
+    return !is_over_;
+  }
+
+  void call() {
+    if (is_on_duty()) return;
+    is_called_ = true;
+    ++progress_.on_duty_;
+    progress_.remove(epoll_fd_);
+    call_.notify_one();
+  }
+
+  // Events that nobody has handled are handled by whoever drives. On an error it stays on duty.
+  absl::Status go_off_duty() {
+    if (duty_ == Duty::kAlways) return absl::OkStatus();
+    if (absl::Status status = progress_.add(epoll_fd_, this, EPOLLIN); !status.ok()) return status;
+    if (is_called_) --progress_.on_duty_;
+    is_called_ = false;
+    return absl::OkStatus();
+  }
+
+  // Of whoever drives: the thread is off duty.
+  void on_events(uint32_t) override {
+    if (is_on_duty()) return;
+    std::array<epoll_event, kMaxEvents> events;
+    const int count = epoll_wait(epoll_fd_, events.data(), kMaxEvents, 0);
+    progress_.dispatch(events.data(), count, this);
+  }
+  // Whether the event is the bell's, which is quiet then.
+  bool takes(const epoll_event& event) {
+    if (event.data.u64 != kBell) return false;
+    bell_.on_events(EPOLLIN);
+    return true;
+  }
+
+  void give_turn(EventHandler* handler) {
+    if (std::find(turns_.begin(), turns_.end(), handler) != turns_.end()) return;
+    turns_.push_back(handler);
+    if (turns_.size() == 1 && !is_this()) bell_.ring();
+  }
+  bool has_turns() const { return !turns_.empty(); }
+  void forget(const EventHandler* handler) { std::erase(turns_, handler); }
+  EventHandler* next_turn() {
+    EventHandler* next = turns_.front();
+    turns_.erase(turns_.begin());
+    return next;
+  }
 
  private:
-  static constexpr uint64_t kEnd = std::numeric_limits<uint64_t>::max();  // no descriptor's token
+  static constexpr uint64_t kBell = std::numeric_limits<uint64_t>::max();  // no descriptor's token
   static constexpr size_t kMaxName = 9;  // the kernel keeps 15 characters of a thread's name
+  static thread_local const RailThread* this_thread;
 
+  Progress& progress_;
+  const Duty duty_;
   int epoll_fd_ = -1;
-  Bell end_;
+  Bell bell_;
+  bool is_called_ = false;
+  bool is_over_ = false;
+  std::condition_variable call_;
+  std::vector<EventHandler*> turns_;  // few
   std::thread thread_;
 };
+
+thread_local const Progress::RailThread* Progress::RailThread::this_thread = nullptr;
 
 // ---- Set-up ------------------------------------------------------------------------------------
 
@@ -244,6 +324,10 @@ Progress::Guard::Guard(Progress& progress) {
 }
 
 void Progress::contend() {
+  for (int i = 0; i < kTries; ++i) {
+    if (mutex_.try_lock()) return;
+    pause();
+  }
   contenders_.fetch_add(1, std::memory_order_relaxed);
   mutex_.lock();
   contenders_.fetch_sub(1, std::memory_order_relaxed);
@@ -313,7 +397,8 @@ bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline,
   while (!waiter.done_) {
     const Nanos time = now();
     if (time >= deadline) break;
-    const bool polling = time < poll_until;
+    // What comes by a rail whose thread is on duty ends a sleep, but a round does not see it.
+    const bool polling = time < poll_until && on_duty_ == 0;
     const Nanos sleep =
         polling ? 0 : std::min({until_next_timer(), deadline - time, kLongestSleep});
     const bool looks = polling && pace.is_keen && looks_ < kLooks && misses_ < kMisses;
@@ -323,7 +408,7 @@ bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline,
     if (active && !waiter.done_) {
       pace = ask_pace();
       poll_until = !pace.polls ? 0 : (looks ? time : now()) + poll_;
-      if (pace.rest > 0 && sleepers_.empty()) {
+      if (pace.rest > 0 && sleepers_.empty() && on_duty_ == 0) {
         rest(lock, std::min(pace.rest, deadline - now()));
       }
     } else if (polling && !active) {
@@ -372,6 +457,7 @@ bool Progress::look(Nanos time) {
 void Progress::note_event(int fd) {
   if (latest_ >= 0) registrations_[static_cast<size_t>(latest_)].next = fd;
   latest_ = fd;
+  ++events_;
 }
 
 void Progress::rest(std::unique_lock<std::mutex>& lock, Nanos time) {
@@ -386,15 +472,21 @@ void Progress::handle(const epoll_event* events, int count) {
   run_deferred();
 }
 
-void Progress::dispatch(const epoll_event* events, int count) {
+void Progress::dispatch(const epoll_event* events, int count, RailThread* thread) {
   for (int i = 0; i < count; ++i) {
+    if (thread != nullptr && thread->takes(events[i])) continue;
     const auto fd = static_cast<uint32_t>(events[i].data.u64);
     const Registration& registration = registrations_[fd];
     if (registration.handler == nullptr) continue;
     if (token(static_cast<int>(fd), registration.generation) != events[i].data.u64) continue;
     EventHandler* handler = registration.handler;
+    const uint64_t before = events_;
     throws([&] { handler->on_events(events[i].events); });
-    note_event(static_cast<int>(fd));
+    if (thread != nullptr && thread->is_this()) {
+      take_turns(*thread);
+    } else if (events_ == before) {  // else it has passed on events of others
+      note_event(static_cast<int>(fd));
+    }
   }
 }
 
@@ -441,27 +533,64 @@ bool Progress::throws(absl::FunctionRef<void()> work) {
   return true;
 }
 
-// ---- Threads -----------------------------------------------------------------------------------
+// ---- Rails' threads ----------------------------------------------------------------------------
 
 absl::StatusOr<Progress::RailThread*> Progress::start_rail_thread(absl::string_view name,
-                                                                  const Cpus& cpus) {
-  auto thread = std::make_unique<RailThread>();
-  if (absl::Status status = thread->start(*this, name, cpus); !status.ok()) return status;
-  rail_threads_.push_back(std::move(thread));
-  return rail_threads_.back().get();
+                                                                  const Cpus& cpus, Duty duty) {
+  // One that fails stays, too, as it cannot end under the lock. It gets no events.
+  rail_threads_.push_back(std::make_unique<RailThread>(*this, duty));
+  RailThread* thread = rail_threads_.back().get();
+  if (absl::Status status = thread->start(name, cpus); !status.ok()) return status;
+  return thread;
 }
 
-void Progress::run_rail_thread(const RailThread& thread) {
-  for (;;) {
+void Progress::call_to_duty(RailThread* thread) {
+  if (thread != nullptr) thread->call();
+}
+
+bool Progress::is_on_duty(const RailThread* thread) {
+  return thread != nullptr && thread->is_on_duty();
+}
+
+bool Progress::is_this(const RailThread* thread) { return thread != nullptr && thread->is_this(); }
+
+void Progress::give_turn(RailThread* thread, EventHandler* handler) { thread->give_turn(handler); }
+
+bool Progress::has_turns(const RailThread* thread) {
+  return thread != nullptr && thread->has_turns();
+}
+
+void Progress::forget(RailThread* thread, const EventHandler* handler) {
+  if (thread != nullptr) thread->forget(handler);
+}
+
+void Progress::take_turns(RailThread& thread) {
+  while (thread.has_turns()) {
+    EventHandler* next = thread.next_turn();
+    throws([&] { next->on_turn(); });
+  }
+}
+
+void Progress::run_rail_thread(RailThread& thread) {
+  contend();
+  std::unique_lock lock(mutex_, std::adopt_lock);
+  const int patience = thread.is_on_duty() ? -1 : to_epoll_timeout(kOffDuty);
+  while (thread.await_duty(lock)) {
     std::array<epoll_event, kMaxEvents> events;
-    const int count = epoll_wait(thread.epoll_fd(), events.data(), kMaxEvents, -1);
-    if (count < 0) continue;  // by a signal
-    if (std::any_of(events.data(), events.data() + count, RailThread::is_end)) return;
-    {
-      const Guard guard(*this);
-      handle(events.data(), count);
+    lock.unlock();
+    const int count = epoll_wait(thread.epoll_fd(), events.data(), kMaxEvents, patience);
+    contend();
+    lock = std::unique_lock(mutex_, std::adopt_lock);
+    if (count == 0 && !thread.has_turns()) {
+      thread.go_off_duty().IgnoreError();
+      continue;
     }
-    let_contenders_in();
+    dispatch(events.data(), count, &thread);
+    do {
+      take_turns(thread);
+      if (!timers_.empty()) run_timers(now());
+      run_deferred();
+    } while (thread.has_turns());
   }
 }
 

@@ -32,6 +32,8 @@ class EventHandler {
   virtual void on_events(uint32_t epoll_events) = 0;
   // Handles what there is, without being told that there is something; whether there was.
   virtual bool look() { return false; }
+  // It has this turn by Progress::give_turn.
+  virtual void on_turn() {}
 };
 
 // Something that is looked at in memory, as the completion queue of a NIC: no descriptor tells of
@@ -101,8 +103,10 @@ class Waiter {
 // over. When nobody waits, a thread of Progress's own does, asleep in epoll; it stays out of the
 // way of a process that starts one operation after the other (kIdle).
 //
-// A rail may have a thread of its own, bound to cores: it handles the rail's events, under the same
-// lock, whoever waits.
+// A rail may have a thread of its own, bound to cores. As long as it is on duty it handles the
+// rail's events, whoever waits, and does without the lock what takes long: it copies to and from
+// sockets, and sums. What is short is done sooner by the thread that waits for it. So a rail's
+// thread comes on duty for long segments, and goes off again when nothing has come for kOffDuty.
 class Progress {
  public:
   class RailThread;
@@ -135,10 +139,28 @@ class Progress {
   // Something was started that nobody waits for now: the thread goes to it at once. Thread-safe.
   void nobody_waits();
 
+  // When a rail's thread handles the rail's events.
+  enum class Duty {
+    kAlways,
+    kWhenCalled,  // from call_to_duty on, and else whoever drives does
+  };
   // Under the lock. Starts a thread for a rail, bound to `cpus`, that is called nezha- and the end
   // of `name`. It is the Progress's, and ends with it. kInvalidArgument: not all of the cores can
   // be had; the error names those that can.
-  absl::StatusOr<RailThread*> start_rail_thread(absl::string_view name, const Cpus& cpus);
+  absl::StatusOr<RailThread*> start_rail_thread(absl::string_view name, const Cpus& cpus,
+                                                Duty duty = Duty::kAlways);
+
+  // Under the lock, as the four that follow. Of no thread (null) nothing is so, and nothing is
+  // done.
+  void call_to_duty(RailThread* thread);
+  static bool is_on_duty(const RailThread* thread);
+  // Whether the caller is the thread.
+  static bool is_this(const RailThread* thread);
+  // The thread, which is on duty, calls handler->on_turn as soon as it is done with the event at
+  // hand, once for all turns given until then; unless forget() comes first.
+  static void give_turn(RailThread* thread, EventHandler* handler);
+  static bool has_turns(const RailThread* thread);
+  static void forget(RailThread* thread, const EventHandler* handler);
 
   // Under the lock. `events` as for epoll (level-triggered). They are handled by `thread`, or, if
   // that is null, by whoever drives. Errors are the kernel's.
@@ -151,7 +173,8 @@ class Progress {
   void add_poller(Poller* poller);
   void remove_poller(Poller* poller);
 
-  // Under the lock, in a handler that a rail's thread has called: runs `call` without the lock.
+  // Under the lock, in a handler that a rail's thread has called, by on_events from the top or by
+  // on_turn: runs `call` without the lock.
   // What that guards may be another afterwards, and the handler gone.
   template <typename Call>
   void without_lock(Call call) {
@@ -204,7 +227,8 @@ class Progress {
 
   Progress();
   void run_thread();
-  void run_rail_thread(const RailThread& thread);
+  void run_rail_thread(RailThread& thread);
+  void take_turns(RailThread& thread);
   // One round: waits for events up to `timeout`, with the lock released, and handles them. Returns
   // whether there were any.
   bool round(std::unique_lock<std::mutex>& lock, Nanos timeout);
@@ -220,13 +244,19 @@ class Progress {
   bool throws(absl::FunctionRef<void()> work);
   static void rest(std::unique_lock<std::mutex>& lock, Nanos time);
   void handle(const epoll_event* events, int count);
-  void dispatch(const epoll_event* events, int count);
+  void dispatch(const epoll_event* events, int count, RailThread* thread = nullptr);
   void run_timers(Nanos time);
   Nanos until_next_timer() const;
   void make_way(std::unique_lock<std::mutex>& lock);
   void let_contenders_in() const;
   void contend();
   void hand_on();
+
+  // How long a rail's thread stays on duty when nothing comes.
+  static constexpr Nanos kOffDuty = kMillisecond;
+  // How often who wants the lock tries to have it before it sleeps: what is done under the lock
+  // takes no longer than to be woken does.
+  static constexpr int kTries = 100;
 
   // How long the thread leaves a process alone that has just left `wait`: it may come back at once.
   static constexpr Nanos kIdle = 4 * kMillisecond;
@@ -250,6 +280,7 @@ class Progress {
   Nanos thread_wakes_at_ = 0;
   std::vector<Registration> registrations_;  // by file descriptor
   int latest_ = -1;                          // descriptor that had an event; -1: none had
+  uint64_t events_ = 0;                      // that were noted
   int looks_ = 0;                            // since the last round
   int misses_ = 0;                           // the last looks, which were in vain
   std::vector<Alarm*> timers_;               // armed ones; few
@@ -258,6 +289,7 @@ class Progress {
   ExceptionListener exception_listener_;
 
   std::vector<std::unique_ptr<RailThread>> rail_threads_;
+  int on_duty_ = 0;  // of them, those that were called
   std::thread thread_;
   std::mutex stop_mutex_;
   std::condition_variable stop_wake_;

@@ -3,12 +3,11 @@
 
 #include <algorithm>
 
-#include "transport/message.h"
-
 namespace nezha {
 namespace {
 
 constexpr size_t kWindow = 1 << 20;  // bytes for each rank that begins
+constexpr size_t kWindowOfRail = 512 << 10;
 constexpr size_t kMostOfChain = 16 << 20;
 
 Course allreduce_course(const Operation& op, const SliceBounds& bounds, int rank, int size) {
@@ -84,12 +83,17 @@ Course chain_course(const Operation& op, const SliceBounds& bounds, int first, i
 
 }  // namespace
 
+void Course::widen(int rails) {
+  window = std::max(window, static_cast<size_t>(rails) * kWindowOfRail);
+  piece = std::max<size_t>(1, static_cast<size_t>(rails) / 2) * kLongSegment;
+}
+
 uint64_t Course::due(uint64_t bytes_begun, uint64_t came_around, size_t granule) const {
   const uint64_t left = begun.length - bytes_begun;
   const uint64_t room = window - (bytes_begun - came_around);
   if (left <= room) return left;
   // Not in crumbs: a piece is to be worth spreading.
-  return room / kLongSegment * kLongSegment / granule * granule;
+  return room / piece * piece / granule * granule;
 }
 
 Course course_of(const Operation& op, const SliceBounds& bounds, int rank, int size) {

@@ -33,6 +33,7 @@
 
 #include "collectives/engine.h"
 #include "collectives/partition.h"
+#include "transport/message.h"
 
 namespace nezha {
 
@@ -47,13 +48,17 @@ struct Leg {
 struct Course {
   static constexpr size_t kTokenBytes = 256 << 10;
 
-  Range begun;            // of the input: what this rank begins with
-  std::vector<Leg> legs;  // what it receives, in turn; those that are forwarded come first
-  size_t tokens = 0;      // that it sends
-  size_t window = 0;      // bytes
+  Range begun;                  // of the input: what this rank begins with
+  std::vector<Leg> legs;        // what it receives, in turn; those that are forwarded come first
+  size_t tokens = 0;            // that it sends
+  size_t window = 0;            // bytes
+  size_t piece = kLongSegment;  // bytes that it begins with at once, at least
+
+  // For so many rails: each is to have enough under way, in segments that are not short.
+  void widen(int rails);
 
   // How much more this rank begins with now, in multiples of `granule`, after `bytes_begun` of
-  // which `came_around` have come around: multiples of a long segment, but for the last.
+  // which `came_around` have come around: multiples of a piece, but for the last.
   uint64_t due(uint64_t bytes_begun, uint64_t came_around, size_t granule) const;
 };
 

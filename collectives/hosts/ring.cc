@@ -2,11 +2,19 @@
 #include "collectives/hosts/ring.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "absl/strings/str_cat.h"
 #include "collectives/signature.h"
 
 namespace nezha {
+namespace {
+
+bool is_sum(const Leg& leg) {
+  return leg.use == Leg::Use::kPartialSum || leg.use == Leg::Use::kFinalSum;
+}
+
+}  // namespace
 
 Ring::Ring(const Group& group, const Slice& slice, TaskOwner& owner)
     : Task(owner),
@@ -37,6 +45,7 @@ void Ring::start(const EnginePlan& plan) {
   if (has_neither()) return finish(State::kDone);  // other slices have all of it
   // The outgoing message first: what has come already is forwarded while it is posted for.
   if (to_send_ > 0) {
+    course_.widen(std::popcount(slice_.rails & right_->up()));
     outgoing_ = right_->open(message_info(group_, slice_, plan, to_send_),
                              {slice_.rails, granule_, 2}, this);
     // Ranks that disagree on the root may all wait for their left neighbours.
@@ -72,24 +81,68 @@ std::byte* Ring::place(uint64_t offset, size_t length) {
 }
 
 void Ring::landed(uint64_t offset, size_t length, Rail rail) {
+  if (!count_landed(length)) return;
+  const Place place = locate(offset);
+  std::byte* scratch = nullptr;
+  if (is_sum(place.leg)) scratch = scratch_.find(offset)->second.data();
+  const absl::Status status = take_in(place, length, scratch);
+  if (!status.ok()) {
+    failure_ = status;
+    if (posted_) failed(failure_);  // else start() does, once it has the ticket
+    return;
+  }
+  pass_on(offset, length, rail);
+}
+
+// The user's function is called under the lock, and so for one segment at a time.
+bool Ring::digests(uint64_t offset, size_t) const {
+  return is_sum(locate(offset).leg) && !reducer_.is_custom();
+}
+
+void Ring::digest(uint64_t offset, size_t length, std::byte* memory) {
+  take_in(locate(offset), length, memory).IgnoreError();  // only the user's function may fail
+}
+
+void Ring::digested(uint64_t offset, size_t length, Rail rail) {
+  if (count_landed(length)) pass_on(offset, length, rail);
+}
+
+// False: the operation has failed.
+bool Ring::count_landed(size_t length) {
   received_ += length;
   arrivals_.add(length, now());
   if (all_received()) incoming_ = nullptr;  // the inbox's ticket is gone
-  if (!failure_.ok()) return;               // this is inside of post()
+  return failure_.ok();                     // this is inside of post()
+}
+
+// Adds this rank's part to what has landed, if it is to be. Changes nothing but the memory that is
+// the segment's alone.
+absl::Status Ring::take_in(const Place& place, size_t length, std::byte* scratch) const {
+  if (scratch == nullptr) return absl::OkStatus();
+  const Operation& op = slice_.operation;
+  const std::byte* own = op.input_at(place.leg.range.offset + place.in_leg);
+  const size_t elements = length / op.element_size;
+  if (place.leg.use == Leg::Use::kPartialSum) {
+    return reducer_.combine(scratch, scratch, own, elements);
+  }
+  std::byte* output = op.output_at(place.leg.range.offset + place.in_leg);
+  return reducer_.finish(output, scratch, scratch, own, elements);
+}
+
+// What has been taken in goes to the right neighbour, on the rail that it came by.
+void Ring::pass_on(uint64_t offset, size_t length, Rail rail) {
   const auto [leg, in_leg] = locate(offset);
   if (leg.use == Leg::Use::kTokens) {
     tokens_received_ += length;
     came_around_ = std::min(course_.begun.length, tokens_received_ * Course::kTokenBytes);
   } else {
-    const absl::StatusOr<const std::byte*> data = take_in(offset, length);
-    if (!data.ok()) {
-      failure_ = data.status();
-      if (posted_) failed(failure_);  // else start() does, once it has the ticket
-      return;
-    }
+    const bool is_partial = leg.use == Leg::Use::kPartialSum;
+    const std::byte* data = is_partial ? scratch_.find(offset)->second.data()
+                                       : slice_.operation.output_at(leg.range.offset + in_leg);
+    if (leg.use == Leg::Use::kFinalSum) scratch_.erase(offset);
     if (leg.came_around) came_around_ += length;
     if (leg.forwarded) {
-      right_->push(*outgoing_, forward_offset(offset), *data, length, rail);
+      right_->push(*outgoing_, forward_offset(offset), data, length, rail);
     } else {
       completed_ += length;
     }
@@ -97,27 +150,6 @@ void Ring::landed(uint64_t offset, size_t length, Rail rail) {
   send_tokens();
   begin();
   check_complete();
-}
-
-// Adds this rank's part to what has landed, if it is to be; where it is now.
-absl::StatusOr<const std::byte*> Ring::take_in(uint64_t offset, size_t length) {
-  const auto [leg, in_leg] = locate(offset);
-  const Operation& op = slice_.operation;
-  if (leg.use == Leg::Use::kResult) return op.output_at(leg.range.offset + in_leg);
-  const auto partial = scratch_.find(offset);
-  std::byte* scratch = partial->second.data();
-  const std::byte* own = op.input_at(leg.range.offset + in_leg);
-  const size_t elements = length / op.element_size;
-  if (leg.use == Leg::Use::kPartialSum) {
-    const absl::Status status = reducer_.combine(scratch, scratch, own, elements);
-    if (!status.ok()) return status;
-    return scratch;
-  }
-  std::byte* output = op.output_at(leg.range.offset + in_leg);
-  const absl::Status status = reducer_.finish(output, scratch, scratch, own, elements);
-  scratch_.erase(partial);
-  if (!status.ok()) return status;
-  return output;
 }
 
 void Ring::send_tokens() {

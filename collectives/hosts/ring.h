@@ -40,6 +40,9 @@ class Ring final : public Task, Receiver, Sender {
   // Receiver and Sender
   std::byte* place(uint64_t offset, size_t length) override;
   void landed(uint64_t offset, size_t length, Rail rail) override;
+  bool digests(uint64_t offset, size_t length) const override;
+  void digest(uint64_t offset, size_t length, std::byte* memory) override;
+  void digested(uint64_t offset, size_t length, Rail rail) override;
   void released(uint64_t offset, size_t length) override;
   void settled() override;
   void failed(const absl::Status& why) override;
@@ -51,7 +54,9 @@ class Ring final : public Task, Receiver, Sender {
   bool has_neither() const { return to_send_ == 0 && receive_offsets_.back() == 0; }
   uint64_t left_to_receive() const { return receive_offsets_.back() - received_; }
   bool all_received() const { return left_to_receive() == 0; }
-  absl::StatusOr<const std::byte*> take_in(uint64_t offset, size_t length);
+  bool count_landed(size_t length);
+  absl::Status take_in(const Place& place, size_t length, std::byte* scratch) const;
+  void pass_on(uint64_t offset, size_t length, Rail rail);
   void send_tokens();
   void begin();
   void check_complete();

@@ -111,9 +111,10 @@ class Run final : InboxOwner {
   };
 
   void send_grant(uint64_t number, Rail /*rail*/) override { require(number > 0); }
-  void drop_incoming(Rail rail, size_t nth) override {
+  bool drop_incoming(Rail rail, size_t nth) override {
     require(nth < reading_[rail].size());
     reading_[rail][nth].memory = nullptr;
+    return true;
   }
 
   void post() {

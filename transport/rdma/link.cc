@@ -353,20 +353,22 @@ void RdmaLink::land() {
   const absl::Cleanup over = [this] { is_landing_ = false; };
   while (!has_failed_ && landings_->take_complete()) {
     ++segments_received_;
-    owner_->on_landed(*this);
+    owner_->on_landed(*this, false);
   }
 }
 
-void RdmaLink::drop_incoming(size_t nth) {
-  if (has_failed_) return;
+bool RdmaLink::drop_incoming(size_t nth) {
+  if (has_failed_) return true;
   if (!landings_->drop(nth)) {
-    return end(absl::AbortedError("an operation was given up while its data was being read"));
+    end(absl::AbortedError("an operation was given up while its data was being read"));
+    return true;
   }
   progress_.defer([this, alive = std::weak_ptr<bool>(alive_)] {
     if (alive.expired()) return;
     land();
     pump();
   });
+  return true;
 }
 
 // ---- Sending -----------------------------------------------------------------------------------

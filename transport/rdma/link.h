@@ -47,7 +47,7 @@ class RdmaLink final : public Link, Client, ConnectionEnd, EventHandler {
   void send(wire::FrameType type, absl::string_view body) override;
   void flush_ack() override;
   void answer() override;
-  void drop_incoming(size_t nth) override;
+  bool drop_incoming(size_t nth) override;
   void withdraw(OutSegment& segment) override;
   const std::deque<OutSegment*>& unacked() const override { return unacked_; }
   Health health() const override;

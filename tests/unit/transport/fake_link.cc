@@ -59,12 +59,13 @@ void FakeLink::withdraw(OutSegment& segment) {
 }
 
 // A read that was begun cannot be broken off without the link.
-void FakeLink::drop_incoming(size_t nth) {
-  ASSERT_LT(nth, incoming_.size());
+bool FakeLink::drop_incoming(size_t nth) {
+  EXPECT_LT(nth, incoming_.size());
   Incoming& dropped = incoming_[nth];
   dropped.destination = nullptr;
   const bool is_read = dropped.frame->source != nullptr && dropped.done > 0;
   if (is_read) fail(absl::AbortedError("memory that is being written to was given back"));
+  return true;
 }
 
 void FakeLink::send(wire::FrameType type, absl::string_view body) {
@@ -222,7 +223,7 @@ void FakeLink::land_complete() {
   while (!failed_ && !incoming_.empty() && incoming_.front().is_complete()) {
     incoming_.pop_front();
     ++received_;
-    owner_->on_landed(*this);
+    owner_->on_landed(*this, false);
   }
 }
 

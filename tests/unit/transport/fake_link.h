@@ -81,7 +81,7 @@ class FakeLink final : public Link {
   }
   void answer() override { send(wire::FrameType::kAck, {}); }
   void withdraw(OutSegment& segment) override;
-  void drop_incoming(size_t nth) override;
+  bool drop_incoming(size_t nth) override;
   const std::deque<OutSegment*>& unacked() const override { return unacked_; }
   Health health() const override {
     return {.delivered = moved_,

@@ -121,7 +121,7 @@ class FramedLinkTest : public ::testing::TestWithParam<uint32_t>, public LinkOwn
                                         const wire::DataHeader&) override {
     return arrived_.emplace_back(frame.length).data();
   }
-  void on_landed(Link& link) override {
+  void on_landed(Link& link, bool /*is_digested*/) override {
     ++landed_;
     progress_->defer([&link] { link.flush_ack(); });
   }

@@ -104,7 +104,7 @@ struct FrameCounter final : LinkOwner {
                                         const wire::DataHeader&) override {
     return absl::InternalError("no segment is sent");
   }
-  void on_landed(Link&) override {}
+  void on_landed(Link&, bool /*is_digested*/) override {}
   void on_written(Link&, OutSegment&) override {}
   void on_acked(Link&, OutSegment&) override {}
   void on_frame(Link&, const wire::FrameHeader&, absl::Span<const std::byte>) override { ++frames; }

@@ -18,7 +18,10 @@ struct FakeOwner final : InboxOwner {
   std::vector<uint64_t> grants;
   std::vector<std::pair<Rail, size_t>> dropped;  // and the how manieth of those under way
   void send_grant(uint64_t number, Rail /*rail*/) override { grants.push_back(number); }
-  void drop_incoming(Rail rail, size_t nth) override { dropped.emplace_back(rail, nth); }
+  bool drop_incoming(Rail rail, size_t nth) override {
+    dropped.emplace_back(rail, nth);
+    return true;
+  }
 };
 
 struct FakeReceiver final : Receiver {

@@ -30,7 +30,7 @@ struct End final : LinkOwner {
     return std::find(nowhere.begin(), nowhere.end(), data.number) == nowhere.end() ? place.data()
                                                                                    : nullptr;
   }
-  void on_landed(Link&) override {
+  void on_landed(Link&, bool /*is_digested*/) override {
     ++landed;
     if (acknowledges) link->flush_ack();
   }

@@ -23,7 +23,7 @@ class RecordingLink : public Link {
   void send(wire::FrameType, absl::string_view) override {}
   void flush_ack() override {}
   void answer() override {}
-  void drop_incoming(size_t) override {}
+  bool drop_incoming(size_t) override { return true; }
   const std::deque<OutSegment*>& unacked() const override { return unacked_segments; }
   Health health() const override { return state; }
   uint64_t undelivered() const override { return bytes_undelivered; }

@@ -26,7 +26,7 @@ struct Owner final : LinkOwner {
                                         const wire::DataHeader&) override {
     return nullptr;
   }
-  void on_landed(Link&) override {}
+  void on_landed(Link&, bool /*is_digested*/) override {}
   void on_written(Link&, OutSegment&) override {}
   void on_acked(Link&, OutSegment&) override {}
   void on_frame(Link&, const wire::FrameHeader&, absl::Span<const std::byte>) override { ++frames; }
