@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "absl/strings/str_format.h"
+#include "bench/busy_cores.h"
 #include "bench/element_type.h"
 #include "bench/gather.h"
 #include "bench/line_rate.h"
@@ -227,10 +228,12 @@ Measurement Benchmark::run_timed(std::vector<Job>& jobs) {
   mine.bytes = bytes_of(jobs[0]);
   mine.line_rate = line_rate_;
   for (const auto& name : rails_) mine.sent.push_back({name, 0});
+  const BusyCores busy;
   const auto start = Clock::now();
   for (size_t batch = 0; (batch = next_batch(jobs[0].times, batch, start)) > 0;) {
     run_batch(jobs, batch, mine);
   }
+  mine.busy_cores = busy.mean();
 
   std::vector<double> times;
   mine.iterations = jobs[0].times.size();

@@ -29,6 +29,8 @@ struct Measurement {
   // CPU seconds of all ranks during the timed iterations, and what they sent.
   double cpu_seconds = 0;
   std::vector<RailBytes> sent;
+  // BusyCores::mean during these iterations, where rank 0 runs.
+  double busy_cores = -1;
   // Gbit/s, of the rank where it is least; 0 if a rank does not know it.
   double line_rate = 0;
   std::string device;   // Runner::device

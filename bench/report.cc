@@ -93,6 +93,7 @@ Fields common_fields(const Dialect& dialect, const Options& o, const Measurement
           {"line_rate_percent",
            if_known(has_line_rate_percent(result), line_rate_percent(o, result), 3)},
           {"cpu_s", fixed(result.cpu_seconds, 6)},
+          {"busy_cores", if_known(result.busy_cores >= 0, result.busy_cores, 2)},
           {"device", quoted(result.device)},
           {"learned", quoted(result.learned)}};
 }
