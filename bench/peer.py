@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bench/peers sets nezha beside, and how each of them is run."""
+"""What bench/peers and bench/cores set nezha beside, and how each of them is run."""
 
 from __future__ import annotations
 
@@ -55,6 +55,10 @@ def nezha(network: Network) -> list[str]:
 
 def nezha_cpu_first(network: Network) -> list[str]:
     return ["env", "NEZHA_POLLING=cpu-first", *nezha(network)]
+
+
+def nezha_with_rail_threads(value: str) -> Callable[[Network], list[str]]:
+    return lambda network: ["env", f"NEZHA_RAIL_THREADS={value}", *nezha(network)]
 
 
 def gloo(network: Network) -> list[str]:
@@ -250,6 +254,12 @@ AS_NEZHA = "yielding, then blocking"
 
 NEZHA = "nezha"
 NEZHA_CPU_FIRST = "nezha-cpu"
+NEZHA_OFF = "nezha-off"
+NEZHA_ON = "nezha-on"
+NEZHAS = [NEZHA, NEZHA_CPU_FIRST, NEZHA_OFF, NEZHA_ON]
+GLOO_RING = "gloo-ring"
+GLOO_PARTS = "gloo-parts"
+OPEN_MPI = "ompi"
 GLOO_DEVICE = "gloo-device"
 GLOO_PRELOAD = "gloo-preload"
 IPERF3 = "iperf3"
@@ -261,8 +271,14 @@ KINDS = {
         nezha_cpu_first,
         by_default=False,
     ),
+    NEZHA_OFF: Kind(
+        "nezha, no threads for rails", AS_NEZHA, nezha_with_rail_threads("0"), by_default=False
+    ),
+    NEZHA_ON: Kind(
+        "nezha, a thread for each rail", AS_NEZHA, nezha_with_rail_threads("1"), by_default=False
+    ),
     "gloo": Kind("Gloo, fastest rail", BLOCKING, gloo, fits=of_others),
-    "gloo-ring": Kind("Gloo ring, fastest rail", BLOCKING, gloo_by("ring"), fits=of_allreduce),
+    GLOO_RING: Kind("Gloo ring, fastest rail", BLOCKING, gloo_by("ring"), fits=of_allreduce),
     "gloo-bcube": Kind("Gloo bcube, fastest rail", BLOCKING, gloo_by("bcube"), fits=of_allreduce),
     "mptcp": Kind(
         "Gloo over MPTCP",
@@ -283,7 +299,7 @@ KINDS = {
         fits=all_of(several, of_allreduce),
         by_default=False,
     ),
-    "gloo-parts": Kind(
+    GLOO_PARTS: Kind(
         "a Gloo context for each rail, equal parts",
         BLOCKING,
         gloo_contexts,
@@ -307,7 +323,7 @@ KINDS = {
         gloo_over_nezha(),
         by_default=False,
     ),
-    "ompi": Kind("Open MPI", YIELDING, mpi("openmpi"), open_mpi),
+    OPEN_MPI: Kind("Open MPI", YIELDING, mpi("openmpi"), open_mpi),
     "ompi-one": Kind(
         "Open MPI, fastest rail",
         YIELDING,

@@ -9,34 +9,18 @@ from figure import LIMIT, draw_panels, plot
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 from peer import IPERF3, Peer
-from peer_summary import cpu_per_gib_of, is_limited, part_of_limit_of
-from results import TCP_CEILING, ResultsOf, Value, bandwidth_of, p50_of
+from peer_looks import LOOKS
+from results import (
+    TCP_CEILING,
+    ResultsOf,
+    Value,
+    bandwidth_of,
+    cpu_per_gib_of,
+    is_limited,
+    p50_of,
+    part_of_limit_of,
+)
 from units import time_text
-
-# by peer, as figure.LOOKS; a family of them has one colour in several shades
-LOOKS = {
-    "nezha": ("#0b4f8a", "s"),
-    "nezha-cpu": ("#5a9bd4", "<"),
-    "gloo": ("#e08214", ">"),
-    "gloo-ring": ("#e08214", "^"),
-    "gloo-bcube": ("#f0b462", "v"),
-    "mptcp": ("#c51b1b", ">"),
-    "mptcp-ring": ("#c51b1b", "^"),
-    "mptcp-bcube": ("#e88a8a", "v"),
-    "gloo-parts": ("#9c3d10", "D"),
-    "gloo-weights": ("#6b5a2e", "d"),
-    "gloo-device": ("#17a0a0", "H"),
-    "gloo-preload": ("#1f3d7a", "H"),
-    "ompi": ("#1b7837", "o"),
-    "ompi-one": ("#0f4d24", "8"),
-    "ompi-ring": ("#5aae61", "p"),
-    "ompi-weights": ("#a6c96a", "h"),
-    "ompi-spin": ("#00c2a0", "P"),
-    "ucx": ("#762a83", ">"),
-    "ucx-ring": ("#762a83", "X"),
-    "mpich": ("#b48ac9", "*"),
-    "iperf3": ("#222222", "_"),
-}
 
 
 def draw(results: ResultsOf[Peer], paths: list[Path]) -> None:

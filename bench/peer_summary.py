@@ -8,17 +8,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import stolen
-from peer import GLOO_DEVICE, GLOO_PRELOAD, IPERF3, NEZHA, NEZHA_CPU_FIRST, Peer, is_over_mptcp
+from blocks import aligned, block, medians
+from peer import GLOO_DEVICE, GLOO_PRELOAD, IPERF3, NEZHA, NEZHAS, Peer, is_over_mptcp
 from results import (
     LEARNING,
     MARK_NOTE,
     TCP_CEILING,
     ResultsOf,
-    Value,
     bandwidth_of,
+    cpu_per_gib_of,
     cpu_seconds_of,
     failure_text,
+    is_limited,
     p50_of,
+    part_of_limit_of,
+    size_of,
 )
 from units import size_text
 
@@ -39,7 +43,7 @@ hosts' interfaces here are, but for the shapers behind them.
 
 
 def legend(peers: Sequence[Peer]) -> str:
-    return "\n".join(_aligned([[peer.key, peer.label] for peer in peers], left=2))
+    return "\n".join(aligned([[peer.key, peer.label] for peer in peers], left=2))
 
 
 def table(results: ResultsOf[Peer]) -> str:
@@ -47,16 +51,17 @@ def table(results: ResultsOf[Peer]) -> str:
     sizes = results.sizes
     small = [size for size in sizes if size <= SMALL]
     large = [size for size in sizes if size > SMALL]
-    blocks = [_block("p50 (µs)", results, sizes, p50_of, waits_by="waits by")]
+    blocks = [block("p50 (µs)", results, sizes, medians(results, p50_of), waits_by="waits by")]
     if is_limited(results):
-        part = part_of_limit_of(results)
-        blocks.append(_block("part of the wire limit", results, sizes, part, digits=".3f"))
+        part = medians(results, part_of_limit_of(results), ".3f")
+        blocks.append(block("part of the wire limit", results, sizes, part))
     elif results.about.has_data:
-        blocks.append(_block("MB/s", results, sizes, bandwidth_of))
+        blocks.append(block("MB/s", results, sizes, medians(results, bandwidth_of)))
     if small:
-        blocks.append(_block("CPU (µs/operation)", results, small, _cpu_microseconds_of))
+        cpu = medians(results, _cpu_microseconds_of)
+        blocks.append(block("CPU (µs/operation)", results, small, cpu))
     if large:
-        blocks.append(_block("CPU (s/GiB)", results, large, cpu_per_gib_of))
+        blocks.append(block("CPU (s/GiB)", results, large, medians(results, cpu_per_gib_of)))
     runs = f"; medians of {results.repeat} runs" if results.repeat > 1 else "; one run of each"
     title = f"{results.title()}; {results.machine['cores']} cores{runs}"
     notes = [*stolen.note([results]), *map(failure_text, results.failures)]
@@ -81,78 +86,14 @@ def _about(results: ResultsOf[Peer]) -> list[str]:
     return notes
 
 
-def is_limited(results: ResultsOf[Peer]) -> bool:
-    """Whether all rails are shaped, and the collective has data."""
-    return results.wire_limit(results.configs[0], results.sizes[0]) is not None
-
-
-def part_of_limit_of(results: ResultsOf[Peer]) -> Value:
-    """For results of which is_limited() is true."""
-    peer = results.configs[0]  # the limit is the same for all
-
-    def part_of_limit(row: dict) -> float:
-        limit = results.wire_limit(peer, size_of(results, row))
-        assert limit
-        return limit / p50_of(row)
-
-    return part_of_limit
-
-
-def size_of(results: ResultsOf[Peer], row: dict) -> int:
-    """As results.sizes has it."""
-    return row["bytes"] // results.about.vector(1, results.hosts)
-
-
-def cpu_per_gib_of(row: dict) -> float:
-    return cpu_seconds_of(row) / row["bytes"] * (1 << 30)
-
-
 def _cpu_microseconds_of(row: dict) -> float:
     return cpu_seconds_of(row) * 1e6
-
-
-def _block(
-    heading: str,
-    results: ResultsOf[Peer],
-    sizes: Sequence[int],
-    value: Value,
-    digits: str = "",
-    waits_by: str = "",
-) -> str:
-    """A line for each peer; `waits_by` heads a column that says how its ranks wait."""
-    rows = [[heading, *([waits_by] if waits_by else []), *map(size_text, sizes)]]
-    for peer in results.configs:
-        numbers = [
-            _number(results.median(peer, size, value), digits) + results.mark(peer, size)
-            for size in sizes
-        ]
-        rows.append([f"  {peer.key}", *([peer.regime] if waits_by else []), *numbers])
-    return "\n".join(_aligned(rows, left=2 if waits_by else 1))
-
-
-def _number(value: float | None, digits: str) -> str:
-    """Three digits or more, unless it is said how many."""
-    if value is None:
-        return "-"
-    return format(value, digits or (".3g" if value < 100 else ".0f"))
-
-
-def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
-    """So many columns start at one place, the others end at one."""
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return [
-        "  ".join(
-            cell.ljust(width) if index < left else cell.rjust(width)
-            for index, (cell, width) in enumerate(zip(row, widths))
-        ).rstrip()
-        for row in rows
-    ]
 
 
 def _lead(results: ResultsOf[Peer]) -> str:
     """How many times as fast as the best peer nezha is, be it that some runs of it failed."""
     nezha = results.config(NEZHA)
-    no_peers = (NEZHA, NEZHA_CPU_FIRST, GLOO_DEVICE, GLOO_PRELOAD, IPERF3)
+    no_peers = (*NEZHAS, GLOO_DEVICE, GLOO_PRELOAD, IPERF3)
     others = [peer for peer in results.configs if peer.key not in no_peers]
     ratios, names = [], []
     for size in results.sizes:
@@ -162,7 +103,7 @@ def _lead(results: ResultsOf[Peer]) -> str:
         ratios.append(f"{ratio:.2f}{results.mark(nezha, size)}" if nezha and ratio else "-")
         names.append(best.key + results.mark(best, size) if best else "")
     head = ["nezha: times as fast as", *map(size_text, results.sizes)]
-    return "\n".join(_aligned([head, ["  the best peer", *ratios], ["", *names]], left=1))
+    return "\n".join(aligned([head, ["  the best peer", *ratios], ["", *names]], left=1))
 
 
 def _lead_over(results: ResultsOf[Peer], key: str, others: Sequence[str]) -> str:
@@ -173,7 +114,7 @@ def _lead_over(results: ResultsOf[Peer], key: str, others: Sequence[str]) -> str
         ratios = [peer and other and results.speedup(peer, other, size) for size in results.sizes]
         if peer and other and any(ratios):
             rows.append([f"  {other.key}", *(f"{ratio:.2f}" if ratio else "-" for ratio in ratios)])
-    return "\n".join(_aligned(rows, left=1)) if len(rows) > 1 else ""
+    return "\n".join(aligned(rows, left=1)) if len(rows) > 1 else ""
 
 
 # ---- CSV --------------------------------------------------------------------------------------

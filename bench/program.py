@@ -4,6 +4,7 @@
 import argparse
 import importlib.util
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import testbed
 from progress import Progress
 from rails import bits_per_second, parse_rails
 from system_tools import BedError
-from units import size_text
+from units import parse_size, size_text
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "release"
@@ -77,6 +78,28 @@ def rates_of(rails: dict[str, str]) -> dict[str, int | None]:
         rail.name: None if rail.rate == "none" else bits_per_second(rail.rate)
         for rail in parse_rails(rails)
     }
+
+
+def sizes_of(text: str) -> list[int]:
+    return sorted({parse_size(word) for word in text.split(",")})
+
+
+def network_of(text: str) -> dict[str, str]:
+    """The rails of a configuration: their rates joined by +, where RATExN is N of them."""
+    rates: list[str] = []
+    for word in text.split("+"):
+        times = re.fullmatch(r"(.+)x([1-9][0-9]?)", word)
+        rates += [times[1]] * int(times[2]) if times else [word]
+    rails = {f"eth{index}": rate for index, rate in enumerate(rates)}
+    try:
+        parse_rails(rails)
+    except BedError as error:
+        raise argparse.ArgumentTypeError(f"'{text}': {error}") from None
+    return rails
+
+
+def networks_of(text: str) -> dict[str, dict[str, str]]:
+    return {word: network_of(word) for word in text.split(",")}
 
 
 def add_common(add: Callable[..., argparse.Action]) -> None:
@@ -178,10 +201,15 @@ def check_writable(folder: Path, option: str = "") -> None:
 # ---- what is needed ---------------------------------------------------------------------------
 
 
+def try_to_install(groups: Sequence[str]) -> int:
+    """The exit status of tools/install-packages, which says what is wrong."""
+    return subprocess.run([ROOT / "tools" / "install-packages", *groups], cwd=ROOT).returncode
+
+
 def install_packages(groups: Sequence[str]) -> None:
-    done = subprocess.run([ROOT / "tools" / "install-packages", *groups], cwd=ROOT)
-    if done.returncode:
-        sys.exit(done.returncode)
+    status = try_to_install(groups)
+    if status:
+        sys.exit(status)
 
 
 def build(targets: Sequence[str], progress: Progress) -> None:
@@ -216,8 +244,12 @@ def check_programs(programs: Sequence[str]) -> None:
             raise BedError(f"{path} is not there; run without --no-build")
 
 
-def check_what_is_needed(programs: Sequence[str]) -> None:
-    if importlib.util.find_spec("matplotlib") is None:
+def can_draw() -> bool:
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def check_what_is_needed(programs: Sequence[str], draws: bool) -> None:
+    if draws and not can_draw():
         stop("python3-matplotlib is not installed; run without --no-build", 3)
     try:
         check_programs(programs)
@@ -231,8 +263,11 @@ def prepare(
     packages: Sequence[str] = PACKAGES,
     programs: Sequence[str] = PROGRAMS,
     needed: Sequence[str] = PROGRAMS,
+    draws: bool = True,
 ) -> None:
-    """Installs and builds; ends the program if one of those `needed` is not there."""
+    """Installs and builds; ends the program if one of those `needed` is not there, or if it `draws`
+    and cannot.
+    """
     # every exit takes the testbed down
     for sig in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(sig) != signal.SIG_IGN:  # as nohup has it
@@ -241,7 +276,7 @@ def prepare(
         check_writable(BUILD)
         install_packages(packages)
         build(programs, progress)
-    check_what_is_needed(needed)
+    check_what_is_needed(needed, draws)
 
 
 def is_sandboxed() -> bool:

@@ -178,6 +178,35 @@ def cpu_seconds_of(row: dict) -> float:
     return row["cpu_s"] / row["iterations"]
 
 
+def cpu_per_gib_of(row: dict) -> float:
+    """CPU seconds of all ranks, for each GiB of the whole vector."""
+    return cpu_seconds_of(row) / row["bytes"] * (1 << 30)
+
+
+def size_of(results: ResultsOf[AnyConfig], row: dict) -> int:
+    """As results.sizes has it."""
+    return row["bytes"] // results.about.vector(1, results.hosts)
+
+
+def is_limited(results: ResultsOf[AnyConfig]) -> bool:
+    """Whether all rails are shaped, and the collective has data."""
+    return results.wire_limit(results.configs[0], results.sizes[0]) is not None
+
+
+def part_of_limit_of(results: ResultsOf[AnyConfig]) -> Value:
+    """For results of which is_limited() is true, and whose configurations are all held to the wire
+    limit of the first.
+    """
+    config = results.configs[0]
+
+    def part_of_limit(row: dict) -> float:
+        limit = results.wire_limit(config, size_of(results, row))
+        assert limit
+        return limit / p50_of(row)
+
+    return part_of_limit
+
+
 def megabytes_per_second(size: int, microseconds: float) -> float:
     """Algorithm bandwidth: the bytes of the whole vector over the time, MB = 10^6 bytes."""
     return size / microseconds

@@ -456,7 +456,7 @@ def call(
 
 @cli.bad_command_lines(
     [
-        (["--peers", "nezha,rccl"], "unknown peer 'rccl' (there are nezha, nezha-cpu, gloo, gloo-ring,"),
+        (["--peers", "nezha,rccl"], "unknown peer 'rccl' (there are nezha, nezha-cpu, nezha-off,"),
         (["--collective", "allgather,scan"], "unknown collective 'scan' (there are allreduce, reduce,"),
         (["--collective", "all", "--peers", "gloo-ring"], "a use for the rails of 1g in reduce"),
         (["--config", "1g,1g+fast"], "'1g+fast': bad rate 'fast'"),
