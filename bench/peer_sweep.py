@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the peers of bench/peers on a testbed: MPI by its launchers, MPTCP, and a ring of iperf3."""
+"""Runs the peers of bench/peers and bench/cores: MPI by its launchers, MPTCP, and a ring of iperf3."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ OPERATIONS = 16  # a run has time for so many at the wire limit, if they take no
 LONG = 1.0  # seconds
 PARTING = 3.0  # seconds that MPI may take to end after the last result
 LINES = 12  # of what a peer that fails has said, the last
+IPERF3_PORT = 5201  # of the first of a rail's connections
 IPERF3_SECONDS = 2
 IPERF3_WARM_UP = 1  # seconds before them
 IPERF3_PATIENCE = 20.0  # seconds
@@ -99,6 +100,7 @@ class PeerSweep(Sweep[Peer]):
     ) -> None:
         groups = groups_of(results.sizes, results.hosts, results.about)
         super().__init__(bed, results, seconds, progress, groups, most_stolen)
+        self._connections = 1  # of each rail, in a ring of iperf3
         self._awaited = 0  # results of the launch that is under way
         self._are_rails_announced = False
 
@@ -168,7 +170,7 @@ class PeerSweep(Sweep[Peer]):
     def _ring_of_iperf3(self, sizes: list[int]) -> list[dict]:
         large = [size for size in sizes if size >= LEAST]
         try:
-            reports = run_ring(self._bed) if large else []
+            reports = run_ring(self._bed, self._connections) if large else []
             results = self._results
             return [at_rates_of(reports, results.hosts, size, results.about) for size in large]
         except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
@@ -206,19 +208,26 @@ class Launcher(Process):
 Report = dict  # what `iperf3 --json` prints
 
 
-def run_ring(bed: testbed.Testbed) -> list[list[Report]]:
-    """By host: the reports of what it sends to the next one, on every rail at once."""
-    ports = [(host, rail) for host in range(bed.hosts) for rail in bed.rails_of(host)]
+def run_ring(bed: testbed.Testbed, connections: int) -> list[list[Report]]:
+    """By host: the reports of what it sends to the next one, on every rail at once, by so many
+    connections of each rail. Each has processes of its own, as iperf3 may have one thread for all.
+    """
+    ports = [
+        (host, rail, str(IPERF3_PORT + index))
+        for host in range(bed.hosts)
+        for rail in bed.rails_of(host)
+        for index in range(connections)
+    ]
     servers, clients = [], []
-    for host, rail in ports:
-        serve = ["iperf3", "--server", "--one-off", "--forceflush", "--bind", rail.address(host)]
-        servers += bed.start(serve, on=[host])
+    for host, rail, port in ports:
+        serve = ["iperf3", "--server", "--one-off", "--forceflush"]
+        servers += bed.start([*serve, "--bind", rail.address(host), "--port", port], on=[host])
     try:
         for server in servers:
             server.wait_for("listening", IPERF3_PATIENCE)
-        for host, rail in ports:
+        for host, rail, port in ports:
             to = rail.address((host + 1) % bed.hosts)
-            call = ["iperf3", "--client", to, "--bind", rail.address(host), "--json"]
+            call = ["iperf3", "--client", to, "--port", port, "--bind", rail.address(host), "--json"]
             call += ["--time", str(IPERF3_SECONDS), "--omit", str(IPERF3_WARM_UP)]
             clients += bed.start(call, on=[host])
         failed = finish([*clients, *servers], IPERF3_PATIENCE)
@@ -228,7 +237,7 @@ def run_ring(bed: testbed.Testbed) -> list[list[Report]]:
         raise BedError(f"iperf3 on {failed} ended with {failed.code}:\n{failed.output.strip()}")
     reports = [json.loads(client.stdout) for client in clients]
     return [
-        [report for report, (at, _) in zip(reports, ports) if at == host]
+        [report for report, (at, *_) in zip(reports, ports) if at == host]
         for host in range(bed.hosts)
     ]
 
@@ -241,7 +250,7 @@ def at_rates_of(
 
     Each host sends to the next one, over all its rails. All have the same rails, so the
     median host stands for them, lest one connection that loses much speak for all. A reference, not
-    a bound: it is one connection for each rail and direction, and they share the cores.
+    a bound: the connections share the cores.
     """
     ends = [[report["end"] for report in of_host] for of_host in reports]
     rates = [sum(end["sum_received"]["bits_per_second"] for end in host) / 8 for host in ends]

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """bench/peers: which peers run where, what they have said, its tables, and whole runs.
 
-MPICH, mptcpize and iperf3 are not among the packages that the tests have: what starts and reads these
-peers is tested with programs that stand in for them.
+MPICH and mptcpize are not among the packages that the tests have: what starts these peers is tested
+with programs that stand in for them.
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
 import dataclasses
 import json
@@ -42,6 +43,7 @@ from peer import (  # noqa: E402
     programs_of,
 )
 from peer_sweep import PeerSweep, at_rates_of, groups_of, warm_up_of  # noqa: E402
+from program import network_of  # noqa: E402
 from progress import Progress  # noqa: E402
 from results import LEARNING, ResultsOf  # noqa: E402
 
@@ -94,6 +96,8 @@ def test_rails_and_rates_in_commands() -> None:
     assert set(peers) == set(KINDS) - {"gloo", "mptcp", "ucx"}
     words = {key: " ".join([*peer.launcher, *peer.command]) for key, peer in peers.items()}
     assert "--rails tcp:eth0,tcp:eth1" in words["nezha"]
+    assert words["nezha-on"] == f"env NEZHA_RAIL_THREADS=1 {words['nezha']}"
+    assert words["nezha-off"] == f"env NEZHA_RAIL_THREADS=0 {words['nezha']}"
     assert words["nezha-cpu"] == f"env NEZHA_POLLING=cpu-first {words['nezha']}"
     library = PROGRAMS.parent / "interop" / "libnezha_gloo.so"
     taken_over = f"LD_PRELOAD={library} NEZHA_RAILS=tcp:eth0,tcp:eth1"
@@ -116,6 +120,13 @@ def test_rails_and_rates_in_commands() -> None:
     assert programs_of([peers["gloo-device"]]) == ["gloo-bench", "nezha_gloo"]
     assert programs_of([peers["mpich"]]) == ["mpi-bench-mpich", "yield-when-idle"]
     assert programs_of([peers["ucx-ring"]]) == ["mpi-bench-openmpi", "yield-when-idle"]
+
+
+def test_rails_of_a_configuration() -> None:
+    assert network_of("1gx2+400m") == {"eth0": "1g", "eth1": "1g", "eth2": "400m"}
+    for bad in ("1gx", "1gx0", "x2", "2x1g"):
+        with pytest.raises(argparse.ArgumentTypeError, match=f"'{bad}': bad rate"):
+            network_of(bad)
 
 
 def test_looks_in_pictures() -> None:
@@ -301,8 +312,8 @@ def outlast(*words: object, timeout: float = 60, **options: object) -> None:
     ("key", "name", "instead", "reason"),
     [
         ("mptcp-ring", "announce_rails", outlast, "'ip mptcp' timed out after 60 seconds"),
-        ("iperf3", "run_ring", lambda bed: [[{"error": "no luck"}]] * 2, "KeyError('end')"),
-        ("iperf3", "run_ring", lambda bed: json.loads('{"end": '), "JSONDecodeError("),
+        ("iperf3", "run_ring", lambda *_: [[{"error": "no luck"}]] * 2, "KeyError('end')"),
+        ("iperf3", "run_ring", lambda *_: json.loads('{"end": '), "JSONDecodeError("),
     ],
 )
 def test_peers_that_break(

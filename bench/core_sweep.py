@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the peers of bench/cores: by turns, and a ring of iperf3 in each turn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import testbed
+from busy import BusyCores
+from peer import IPERF3, Peer
+from peer_sweep import PeerSweep
+from progress import Progress
+from results import ResultsOf
+
+OF_A_CONNECTION = 10e9  # bits per second that one carries without filling its core
+MOST_CONNECTIONS = 4  # of a rail
+
+
+def connections_of(rates: Sequence[int | None], hosts: int, cores: int) -> int:
+    """How many a ring of iperf3 has on each rail: as the fastest rail wants, and the cores allow.
+
+    A connection has two processes.
+    """
+    fastest = max(rate or math.inf for rate in rates)
+    wanted = math.ceil(min(fastest / OF_A_CONNECTION, MOST_CONNECTIONS))
+    return max(1, min(wanted, cores // (2 * hosts * len(rates))))
+
+
+class CoreSweep(PeerSweep):
+    def __init__(
+        self,
+        bed: testbed.Testbed,
+        results: ResultsOf[Peer],
+        seconds: float,
+        progress: Progress,
+        most_stolen: float,
+    ) -> None:
+        super().__init__(bed, results, seconds, progress, most_stolen)
+        rates, cores = list(results.rails.values()), int(results.machine["cores"])
+        self._connections = connections_of(rates, results.hosts, cores)
+
+    def _measure(self, peer: Peer, sizes: list[int], repeat: int) -> None:
+        """A ring's rate is the same for all sizes."""
+        if peer.key == IPERF3:
+            if sizes != self._groups[0]:
+                return
+            sizes = self._results.sizes
+        super()._measure(peer, sizes, repeat)
+
+    def _ring_of_iperf3(self, sizes: list[int]) -> list[dict]:
+        with BusyCores() as busy:
+            rows = super()._ring_of_iperf3(sizes)
+        return [row | {"busy_cores": busy.median} for row in rows]

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""bench/cores: what it concludes, its tables, what it leaves out, and a whole run."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import cli
+import job
+import pytest
+
+BENCH = Path(__file__).parents[2] / "bench"
+CORES = str(BENCH / "cores")
+sys.path.insert(0, str(BENCH))
+
+import core_summary  # noqa: E402
+from core_results import CoreResults, Measured, is_machine_the_limit, ring_of, wires  # noqa: E402
+from core_sweep import connections_of  # noqa: E402
+from peer import IPERF3, NEZHA, Network, make_peers  # noqa: E402
+from program import network_of, rates_of  # noqa: E402
+
+HERE = len(os.sched_getaffinity(0))
+MIB = 1 << 20
+
+# ---- what it concludes ------------------------------------------------------------------------
+
+
+def made_results(
+    config: str, iperf3_gbits: float, busy: float | None = 4, hosts: int = 4, cores: int = 16
+) -> Measured:
+    """nezha takes 1 ms and then 2 ms, for 8 MiB; a host's iperf3 has that many Gbit/s."""
+    rates = rates_of(network_of(config))
+    peers = make_peers([NEZHA, "gloo-ring", IPERF3], Network(hosts, rates))
+    results = Measured({"cores": cores}, hosts, rates, peers, [8 * MIB], repeat=2)
+    iperf3_us = results.about.carried(8 * MIB, hosts) * 8 / iperf3_gbits / 1e3
+    for repeat, nezha_us in enumerate([1000.0, 2000.0]):
+        times = {NEZHA: nezha_us, "gloo-ring": 3000.0, IPERF3: iperf3_us}
+        for key, p50 in times.items():
+            row = {"config": key, "repeat": repeat, "bytes": 8 * MIB, "iterations": 10, "rails": []}
+            results.measurements.append(row | {"p50_us": p50, "cpu_s": 0.1, "busy_cores": busy})
+    return results
+
+
+@pytest.mark.parametrize(
+    ("config", "gbits", "is_machine", "words"),
+    [
+        ("10g+10g", 18.9, False, "The machine carries what the wires allow: a ring of iperf3 carries 18.9"),
+        ("10g+10g", 12, True, "The machine is the limit, not the wires: a ring of iperf3 carries 12.0 of 20"),
+        ("10gx2", 25, False, "The rails are not shaped as they should be: a ring of iperf3 carries 25.0"),
+        ("10g+none", 25, True, "A rail is not shaped, so that the machine is the limit: a ring of iperf3"),
+    ],
+)
+def test_what_is_the_limit(config: str, gbits: float, is_machine: bool, words: str) -> None:
+    results = made_results(config, gbits)
+    ring = ring_of(results)
+    assert ring and ring.gbits == pytest.approx(gbits)
+    assert is_machine_the_limit(results) is is_machine
+    [text] = core_summary.verdict(results)
+    assert text.startswith(words) and "with 4.0 of 16 cores busy" in text
+
+
+def test_without_a_ring() -> None:
+    results = made_results("10g", 5)
+    results.configs = [each for each in results.configs if each.key != IPERF3]
+    assert is_machine_the_limit(results) is None
+    assert "What the machine carries is not known" in core_summary.verdict(results)[0]
+
+
+def test_when_all_cores_are_busy() -> None:
+    results = made_results("10g", 9.5, busy=14.5)
+    results.sizes.insert(0, MIB)
+    assert core_summary.verdict(results)[1:] == [
+        "The machine is the limit where 90% of its cores or more were busy: nezha (8 MiB), gloo-ring"
+        " (8 MiB)."
+    ]
+    assert len(core_summary.verdict(made_results("10g", 9.5, busy=14.3))) == 1
+    assert len(core_summary.verdict(made_results("10g", 9.5, busy=None))) == 1
+
+
+def test_limit_of_the_wires() -> None:
+    """A rail of 10 Gbit/s allows four ranks 797 MB/s of message."""
+    assert wires(made_results("10g", 1), 8 * MIB) == pytest.approx(797, abs=0.5)
+    assert wires(made_results("10gx4", 1), 8 * MIB) == pytest.approx(4 * 797, abs=2)
+    assert wires(made_results("10g+none", 1), 8 * MIB) is None
+
+
+def test_connections_of_a_ring() -> None:
+    """As many as fast rails want and the cores are enough for, by two processes each."""
+    ten, forty = 10 * 10**9, 40 * 10**9
+    assert connections_of([ten], hosts=4, cores=64) == 1
+    assert connections_of([forty], hosts=4, cores=64) == 4
+    assert connections_of([forty], hosts=4, cores=16) == 2
+    assert connections_of([None, ten], hosts=4, cores=64) == 4
+    assert connections_of([forty, forty], hosts=2, cores=2) == 1
+
+
+# ---- tables -----------------------------------------------------------------------------------
+
+
+def cells_of(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_table() -> None:
+    cells = cells_of(core_summary.table(made_results("10g+10g", 18.9)))
+    assert ["nezha", "6291", "(4194-8389)"] in cells  # 8 MiB in 1 ms and in 2 ms
+    limit_us = 1.5 * 8 * MIB / 2.5e9 * 1e6
+    assert ["nezha", f"{(limit_us / 1000 + limit_us / 2000) / 2:.3f}"] in cells
+    assert ["nezha", "1.28"] in cells  # 10 ms of CPU time for 8 MiB
+    assert ["nezha", "4.0"] in cells
+    cells = cells_of(core_summary.table(made_results("none", 18.9, busy=None)))
+    assert ["part", "of"] not in [row[:2] for row in cells]
+    assert ["nezha", "-"] in cells
+
+
+def test_overview() -> None:
+    networks = {config: made_results(config, 12) for config in ("10g", "10gx2", "10g+none")}
+    for row in networks["10gx2"].rows(networks["10gx2"].configs[0], 8 * MIB):
+        row["p50_us"] /= 2
+    cells = cells_of(core_summary.overview(CoreResults(networks)))
+    assert ["10g", "8", "MiB", "6291", "2796", "1000", "797", "wires"] in cells
+    assert ["10gx2", "8", "MiB", "12583", "2796", "1000", "1594", "machine"] in cells
+    assert ["10g+none", "8", "MiB", "6291", "2796", "1000", "none", "machine"] in cells
+    # nezha takes half of the time that it takes on one rail, and a quarter of Gloo's
+    assert ["10gx2", "8", "MiB", "2.00", "4.00"] in cells
+    assert ["10g+none", "8", "MiB", "-", "2.00"] in cells
+
+
+def test_files(tmp_path: Path) -> None:
+    results = CoreResults({"10g": made_results("10g", 9)}, {"ompi": "it is not there"})
+    results.save(tmp_path / "cores.json")
+    assert CoreResults.load(tmp_path / "cores.json") == results
+    core_summary.save_csv(results, tmp_path / "cores.csv")
+    with (tmp_path / "cores.csv").open(newline="") as file:
+        first, *_ = list(csv.DictReader(file))
+    assert (first["rails"], first["peer"], first["mb_per_s"]) == ("10g", "nezha", "8388.6")
+
+
+# ---- the program ------------------------------------------------------------------------------
+
+
+def call(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [CORES, "--no-build", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=job.PATIENCE,
+        env=os.environ | variables,
+    )
+
+
+@cli.bad_command_lines(
+    [
+        (["--config", "10gx0"], "'10gx0': bad rate '10gx0'"),
+        (["--config", "10g", "--peers", "gloo-parts"], "none of them has a use for these rails"),
+        (["--peers", "nezha,rccl"], "'rccl' (there are nezha,"),
+        (["--sizes", "3"], "'3' is no size"),
+        (["--seconds", "0"], "--seconds: give more than 0"),
+        (["--burst", "x"], "'x' is no size"),
+        (["--out", "/dev/null/out"], "cannot write to --out /dev/null/out"),
+    ]
+)
+def test_bad_command_lines(arguments: list[str], reason: str) -> None:
+    cli.assert_refused(call(*arguments), reason)
+
+
+def test_rail_threads_of_the_environment() -> None:
+    done = call("--config", "10g", NEZHA_RAIL_THREADS="1")
+    assert done.returncode == 2 and "NEZHA_RAIL_THREADS is set" in done.stderr
+
+
+def assert_sane(row: dict, limit: float) -> None:
+    assert row["p50_us"] > 0 and row["cpu_s"] > 0, row
+    assert row["p50_us"] > 0.7 * limit, row  # shapers let through some at once
+    assert 0 < row["busy_cores"] < HERE + 0.5, row
+
+
+def test_a_whole_run(tmp_path: Path) -> None:
+    """Every peer on two rails: there is a figure of each in every column."""
+    how = ["--hosts", "2", "--config", "5g,5g+5g", "--sizes", "8M", "--repeat", "1", "--seconds", "0.5"]
+    done = call(*how, "--out", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = CoreResults.load(tmp_path / "cores.json")
+    assert results.left_out == {} and list(results.networks) == ["5g", "5g+5g"]
+    both = results.networks["5g+5g"]
+    keys = ["nezha", "nezha-off", "nezha-on", "gloo-ring", "gloo-parts", "ompi", "iperf3"]
+    assert [row["config"] for row in both.measurements] == keys
+    for row in both.measurements:
+        assert_sane(row, both.wire_limit(both.configs[0], 8 * MIB) or 0)
+    cells = cells_of(done.stdout)
+    for key in keys:  # speed, part of the wire limit, CPU time and busy cores
+        figures = [row for row in cells if row[:1] == [key] and len(row) == 2]
+        assert len(figures) >= 4 and ["-"] not in [row[1:] for row in figures], key
+    assert "a ring of iperf3 carries" in done.stdout
+    overview = [row for row in cells if row[:3] == ["5g+5g", "8", "MiB"]]
+    assert [len(row) for row in overview] == [3 + len(keys) + 2, 3 + 1 + len(keys) - 2]
+    for name in ("cores.csv", "cores.png", "cores.svg"):
+        assert (tmp_path / name).stat().st_size > 1000
+
+
+def path_without(words: Sequence[str], folder: Path) -> str:
+    """For PATH: all programs but those whose names begin so."""
+    folder.mkdir()
+    for program in Path("/usr/bin").iterdir():
+        if not program.name.startswith(tuple(words)):
+            (folder / program.name).symlink_to(program)
+    return f"{folder}:/usr/sbin:/sbin"
+
+
+def test_without_packages(tmp_path: Path) -> None:
+    """The peers that are there are measured, and the others are named with the reason."""
+    how = ["--hosts", "2", "--config", "1g", "--sizes", "1M", "--repeat", "1", "--seconds", "0.05"]
+    peers = ["--peers", "nezha,ompi,iperf3", "--out", str(tmp_path / "out")]
+    done = call(*how, *peers, PATH=path_without(["iperf3", "mpirun"], tmp_path / "bin"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    absent = "is not installed (tools/install-packages"
+    assert f"Left out: Open MPI (ompi): mpirun.openmpi {absent} openmpi)." in done.stdout
+    assert f"(iperf3): iperf3 {absent} iperf)." in done.stdout
+    results = CoreResults.load(tmp_path / "out" / "cores.json")
+    assert set(results.left_out) == {"ompi", "iperf3"}
+    assert [row["config"] for row in results.networks["1g"].measurements] == ["nezha"]
+    assert "no ring of iperf3 was measured" in done.stdout
