@@ -182,20 +182,23 @@ def assert_sane(row: dict, limit: float) -> None:
 
 def test_a_whole_run(tmp_path: Path) -> None:
     """Every peer on two rails: there is a figure of each in every column."""
-    how = ["--hosts", "2", "--config", "5g,5g+5g", "--sizes", "8M", "--repeat", "1", "--seconds", "0.5"]
+    how = ["--hosts", "2", "--config", "5g,5g+5g", "--sizes", "4M,8M", "--repeat", "1", "--seconds", "0.3"]
     done = call(*how, "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     results = CoreResults.load(tmp_path / "cores.json")
     assert results.left_out == {} and list(results.networks) == ["5g", "5g+5g"]
     both = results.networks["5g+5g"]
     keys = ["nezha", "nezha-off", "nezha-on", "gloo-ring", "gloo-parts", "ompi", "iperf3"]
-    assert [row["config"] for row in both.measurements] == keys
+    measured = [(row["config"], row["bytes"]) for row in both.measurements]
+    assert sorted(measured) == sorted((key, size) for key in keys for size in (4 * MIB, 8 * MIB))
     for row in both.measurements:
-        assert_sane(row, both.wire_limit(both.configs[0], 8 * MIB) or 0)
+        assert_sane(row, both.wire_limit(both.configs[0], row["bytes"]) or 0)
+    short, long = (row["p50_us"] for row in both.measurements if row["config"] == "iperf3")
+    assert long == pytest.approx(2 * short)  # one ring, whose rate stands for all sizes
     cells = cells_of(done.stdout)
     for key in keys:  # speed, part of the wire limit, CPU time and busy cores
-        figures = [row for row in cells if row[:1] == [key] and len(row) == 2]
-        assert len(figures) >= 4 and ["-"] not in [row[1:] for row in figures], key
+        figures = [row for row in cells if row[:1] == [key] and len(row) == 3]
+        assert len(figures) >= 4 and not any("-" in row for row in figures), key
     assert "a ring of iperf3 carries" in done.stdout
     overview = [row for row in cells if row[:3] == ["5g+5g", "8", "MiB"]]
     assert [len(row) for row in overview] == [3 + len(keys) + 2, 3 + 1 + len(keys) - 2]
