@@ -9,11 +9,12 @@ import statistics
 from pathlib import Path
 
 from peer import IPERF3, KINDS, Peer
-from results import TCP_CEILING, ResultsOf, megabytes_per_second
+from results import TCP_CEILING, ResultsOf, bandwidth_of, megabytes_per_second
 
 DATA = "cores.json"
 CARRIED = 0.9  # of what TCP can use of the wires: a machine that carries so much carries the wires
 TOO_MUCH = 1.03  # of it: shapers that let so much through are wrong
+BUSY_WITH_OTHERS = 0.1  # of the CPU time: a machine of which other processes have so much is not quiet
 ALL_BUSY = 0.9  # of the cores: with so many at work there is no room for more
 
 Measured = ResultsOf[Peer]  # what was measured on one configuration of rails
@@ -83,14 +84,20 @@ def ring_of(results: Measured) -> Ring | None:
     return Ring(carried * 8 / time / 1e3, part, busy_cores(results, peer, size))
 
 
-def all_busy(results: Measured) -> list[tuple[Peer, list[int]]]:
-    """Peers by which all cores were at work, and the sizes."""
-    enough = ALL_BUSY * int(results.machine["cores"])
-    pairs = [
-        (peer, [size for size in results.sizes if (busy_cores(results, peer, size) or 0) >= enough])
-        for peer in results.configs
-    ]
-    return [(peer, sizes) for peer, sizes in pairs if sizes]
+def is_short_of_cores(results: Measured, peer: Peer, size: int) -> bool:
+    """Whether all cores were at work, and the wires had room. A rank that waits by yielding is at work,
+    too, so that all cores may be with the wires full.
+    """
+    limit, speed = wires(results, size), results.median(peer, size, bandwidth_of)
+    if speed is None or (limit and speed >= CARRIED * limit):
+        return False
+    return (busy_cores(results, peer, size) or 0) >= ALL_BUSY * int(results.machine["cores"])
+
+
+def others_share(results: Measured) -> float:
+    """The part of the CPU time that other processes took, in the median run."""
+    shares = [row["other_processes"] for row in results.measurements if "other_processes" in row]
+    return statistics.median(shares) if shares else 0.0
 
 
 def is_machine_the_limit(results: Measured) -> bool | None:

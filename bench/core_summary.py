@@ -11,12 +11,14 @@ import stolen
 from blocks import Cell, aligned, block, medians, number
 from core_results import (
     ALL_BUSY,
+    BUSY_WITH_OTHERS,
     TOO_MUCH,
     CoreResults,
     Measured,
-    all_busy,
     busy_cores,
     is_machine_the_limit,
+    is_short_of_cores,
+    others_share,
     ring_of,
     wires,
 )
@@ -39,7 +41,8 @@ MB/s: the size over the p50 of the rank where it is largest, MB = 10^6 bytes; th
 and the slowest and the fastest one. The wire limit: each rank sends 2 (n - 1) / n of the size at the
 sum of the rails' rates, whichever of them a peer uses; TCP can use {TCP_CEILING:.3f} of it.
 CPU: of all ranks' processes together, for each GiB of the message. Busy cores: at work for any process
-or the kernel while operations were timed, of those that this program may use.
+or the kernel while operations were timed, of those that this program may use; a rank that waits by
+yielding is at work, too.
 iperf3: what a ring carries in which each host sends to the next one by all rails, as the speed that a
 message would have at that rate. Rails of more than 10 Gbit/s have several connections if there are
 cores for them. A reference, and no bound.
@@ -53,7 +56,8 @@ more 2.
 
 def table(results: Measured) -> str:
     sizes = results.sizes
-    blocks = [block("MB/s (slowest to fastest run)", results, sizes, _speed_of(results))]
+    heading = "MB/s (slowest-fastest run)" if results.repeat > 1 else "MB/s"
+    blocks = [block(heading, results, sizes, _speed_of(results))]
     if is_limited(results):
         part = medians(results, part_of_limit_of(results), ".3f")
         blocks.append(block("part of the wire limit", results, sizes, part))
@@ -81,7 +85,7 @@ def _speed_of(results: Measured) -> Cell:
 
 def verdict(results: Measured) -> list[str]:
     """In words: whether the machine or the wires were the limit."""
-    return [_verdict_of_ring(results), *_verdict_of_cores(results)]
+    return [_verdict_of_ring(results), *_verdict_of_cores(results), *_verdict_of_others(results)]
 
 
 def _verdict_of_ring(results: Measured) -> str:
@@ -108,11 +112,27 @@ def _verdict_of_ring(results: Measured) -> str:
 
 
 def _verdict_of_cores(results: Measured) -> list[str]:
-    full = [(peer, sizes) for peer, sizes in all_busy(results) if peer.key != IPERF3]
-    if not full:
+    runs = []
+    for peer in results.configs:
+        sizes = [size for size in results.sizes if is_short_of_cores(results, peer, size)]
+        if sizes and peer.key != IPERF3:
+            runs.append(f"{peer.key} ({_sizes_text(results, sizes)})")
+    if not runs:
         return []
-    runs = ", ".join(f"{peer.key} ({_sizes_text(results, sizes)})" for peer, sizes in full)
-    return [f"The machine is the limit where {ALL_BUSY:.0%} of its cores or more were busy: {runs}."]
+    return [
+        f"At least {ALL_BUSY:.0%} of the cores were busy, and the wires had room, so that the machine may be"
+        f" the limit: {', '.join(runs)}."
+    ]
+
+
+def _verdict_of_others(results: Measured) -> list[str]:
+    share = others_share(results)
+    if share < BUSY_WITH_OTHERS:
+        return []
+    return [
+        f"The machine was not quiet: other processes had {share:.0%} of its CPU time in the median run,"
+        " so that it may carry more than it did here."
+    ]
 
 
 def _sizes_text(results: Measured, sizes: list[int]) -> str:

@@ -74,12 +74,24 @@ def test_without_a_ring() -> None:
 def test_when_all_cores_are_busy() -> None:
     results = made_results("10g", 9.5, busy=14.5)
     results.sizes.insert(0, MIB)
+    for row in results.measurements:  # 717 MB/s are 0.9 of what TCP can use
+        row["p50_us"] = 8 * MIB / (716 if row["config"] == "nezha" else 721)
     assert core_summary.verdict(results)[1:] == [
-        "The machine is the limit where 90% of its cores or more were busy: nezha (8 MiB), gloo-ring"
-        " (8 MiB)."
+        "At least 90% of the cores were busy, and the wires had room, so that the machine may be the"
+        " limit: nezha (8 MiB)."
     ]
-    assert len(core_summary.verdict(made_results("10g", 9.5, busy=14.3))) == 1
-    assert len(core_summary.verdict(made_results("10g", 9.5, busy=None))) == 1
+    for busy in (14.3, None):
+        results = made_results("100g", 95, busy=busy)
+        assert len(core_summary.verdict(results)) == 1
+
+
+def test_of_a_machine_that_is_not_quiet() -> None:
+    results = made_results("10g", 5)
+    for others, row in zip([0.05, 0.05, 0.5, 0.5, 0.7, 0.7], results.measurements):
+        row["other_processes"] = others
+    assert core_summary.verdict(results)[1].startswith(
+        "The machine was not quiet: other processes had 50% of its CPU time in the median run"
+    )
 
 
 def test_limit_of_the_wires() -> None:
