@@ -6,12 +6,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import testbed
 from busy import BusyCores
 from peer import IPERF3, Peer
 from peer_sweep import PeerSweep
-from progress import Progress
-from results import ResultsOf
 
 OF_A_CONNECTION = 10e9  # bits per second that one carries without filling its core
 MOST_CONNECTIONS = 4  # of a rail
@@ -28,18 +25,6 @@ def connections_of(rates: Sequence[int | None], hosts: int, cores: int) -> int:
 
 
 class CoreSweep(PeerSweep):
-    def __init__(
-        self,
-        bed: testbed.Testbed,
-        results: ResultsOf[Peer],
-        seconds: float,
-        progress: Progress,
-        most_stolen: float,
-    ) -> None:
-        super().__init__(bed, results, seconds, progress, most_stolen)
-        rates, cores = list(results.rails.values()), int(results.machine["cores"])
-        self._connections = connections_of(rates, results.hosts, cores)
-
     def _measure(self, peer: Peer, sizes: list[int], repeat: int) -> None:
         """A ring's rate is the same for all sizes."""
         if peer.key == IPERF3:
@@ -47,6 +32,11 @@ class CoreSweep(PeerSweep):
                 return
             sizes = self._results.sizes
         super()._measure(peer, sizes, repeat)
+
+    def _connections(self) -> int:
+        results = self._results
+        cores = int(results.machine["cores"])
+        return connections_of(list(results.rails.values()), results.hosts, cores)
 
     def _ring_of_iperf3(self, sizes: list[int]) -> list[dict]:
         with BusyCores() as busy:

@@ -100,7 +100,6 @@ class PeerSweep(Sweep[Peer]):
     ) -> None:
         groups = groups_of(results.sizes, results.hosts, results.about)
         super().__init__(bed, results, seconds, progress, groups, most_stolen)
-        self._connections = 1  # of each rail, in a ring of iperf3
         self._awaited = 0  # results of the launch that is under way
         self._are_rails_announced = False
 
@@ -167,10 +166,14 @@ class PeerSweep(Sweep[Peer]):
     def _start(self, peer: Peer, command: list[str]) -> list[Process]:
         return start_ranks(self._bed, peer, command, self._awaited)
 
+    def _connections(self) -> int:
+        """Of each rail, in a ring of iperf3."""
+        return 1
+
     def _ring_of_iperf3(self, sizes: list[int]) -> list[dict]:
         large = [size for size in sizes if size >= LEAST]
         try:
-            reports = run_ring(self._bed, self._connections) if large else []
+            reports = run_ring(self._bed, self._connections()) if large else []
             results = self._results
             return [at_rates_of(reports, results.hosts, size, results.about) for size in large]
         except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
