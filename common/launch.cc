@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/launch.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 
@@ -41,6 +42,8 @@ constexpr Launcher kLaunchers[] = {
     {"PMIx", "PMIX_RANK", "PMIX_RANK", nullptr, nullptr, nullptr, "PMIX_NAMESPACE", nullptr},
 };
 
+// Slurm tells it only if the job asked for so many. A step may have fewer ranks.
+constexpr const char* kSlurmPerNode = "SLURM_NTASKS_PER_NODE";
 constexpr absl::string_view kNoRunId = "none";  // torchrun's --rdzv-id by default
 
 absl::string_view value_of(const char* variable) {
@@ -137,6 +140,15 @@ absl::Status complete_rank_and_size(int& rank, int& size) {
   }
   if (rank >= 0 && rank < size) return absl::OkStatus();
   return bad(absl::StrCat("rank ", rank, " of a context of ", size, " ranks", sources));
+}
+
+int launched_here(int size) {
+  const auto found = read_launch_environment();
+  if (!found.ok() || found->size < size) return 0;
+  if (found->local_size > 0) return found->local_size;
+  int per_node = 0;
+  const bool is_known = found->launcher == "Slurm" && read(kSlurmPerNode, 1, per_node).ok();
+  return is_known ? std::min(per_node, found->size) : 0;
 }
 
 }  // namespace nezha

@@ -16,4 +16,8 @@ absl::StatusOr<LaunchEnvironment> read_launch_environment();
 // environment is not looked at.
 absl::Status complete_rank_and_size(int& rank, int& size);
 
+// How many of the job's ranks the launcher has started on this host, if it tells and the job has at
+// least `size` ranks; else 0. A context of more ranks has some that are not the launcher's.
+int launched_here(int size);
+
 }  // namespace nezha

@@ -18,7 +18,7 @@ std::string rate_of(const std::string& interface) {
 
 }  // namespace
 
-void announce(const Setup& setup) {
+void announce(const Setup& setup, const CoreShare& share) {
   if (!setup.log->should_log(spdlog::level::info)) return;
   Progress::Guard guard(setup.progress());
   std::vector<std::string> names;
@@ -27,6 +27,9 @@ void announce(const Setup& setup) {
   setup.log->info("the context is made, by nezha {}: {}, rails {}", NEZHA_VERSION,
                   describe(setup.options, setup.algorithm), absl::StrJoin(names, ", "));
   if (setup.is_split()) return;  // the context that it was split from has told of the rails
+  setup.log->info("threads that drive the rails: {}; cores: {}; ranks on this machine: {}{}",
+                  setup.endpoint->rail_threads(), share.cores, share.is_known ? "" : "at most ",
+                  share.ranks);
   for (size_t i = 0; i < setup.rails.size(); ++i) {
     const auto uri = RailUri::parse(setup.options.rails[i]);
     if (!uri.ok()) continue;  // it would not have been opened

@@ -75,7 +75,7 @@ void ContextImpl::join_group() {
   if (setup_.rank() == 0) refuse_unless(setup_, planner_.load_table());
   enter();
   joining.publish();
-  announce(setup_);
+  announce(setup_, roster_.core_share());
 }
 
 // This rank cannot join: the others learn why.
@@ -104,7 +104,7 @@ std::unique_ptr<ContextImpl> ContextImpl::split(int color, int key) {
     child = std::make_unique<ContextImpl>(Setup(setup_, group, table.vote(group.front()).id));
     child->enter();
     child->roster_.take_channels(roster_, group);
-    announce(child->setup_);
+    announce(child->setup_, child->roster_.core_share());
   }
   // Who connects for a context that the other has not entered is turned away: nobody goes on before
   // all have.

@@ -42,6 +42,8 @@ void Joining::prepare() {
     if (!endpoint.ok()) raise(setup_.rank_of, endpoint.status());
     setup_.endpoint = *std::move(endpoint);
   }
+  setup_.cores = usable_cores();
+  roster_.count_rail_threads();
   await_addresses(setup_.options.rails, std::min(deadline, now() + kAddressWait));
   open_devices();
   // The id of the context is rank 0's choice, unless all know it; until it is known nobody's

@@ -29,6 +29,9 @@
 namespace nezha {
 namespace {
 
+// Whether rails have threads where NEZHA_RAIL_THREADS is not set and there are cores for them.
+constexpr bool kHasThreadsByDefault = false;
+
 using Factory = absl::StatusOr<Endpoint::DeviceFactory>;
 
 absl::Status bad(absl::string_view uri, absl::string_view why) {
@@ -380,6 +383,18 @@ void await_addresses(const std::vector<std::string>& uris, Nanos deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   }
+}
+
+int threads_of(const std::vector<std::string>& uris, const CoreShare& share) {
+  const std::string wanted = environment_value("NEZHA_RAIL_THREADS");
+  if (wanted == "1") return static_cast<int>(uris.size());
+  const auto names_cores = [](const std::string& text) {
+    const auto uri = RailUri::parse(text);
+    return uri.ok() && uri->options.contains("cpus");
+  };
+  const auto named = static_cast<int>(std::count_if(uris.begin(), uris.end(), names_cores));
+  if (wanted == "0" || !kHasThreadsByDefault) return named;
+  return std::max(named, rail_threads(share));
 }
 
 std::vector<Cpus> cores_for(const std::vector<std::string>& uris) {

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/clock.h"
+#include "common/cores.h"
 #include "common/cpus.h"
 #include "common/port_range.h"
 #include "flare_offload/engine/flare_engine.h"
@@ -66,6 +67,10 @@ absl::StatusOr<tcp::DeviceOptions> tcp_device(absl::string_view text, const Port
 // Waits until each rail's interface has an address that can be used, or none that soon could be:
 // the kernel takes a second or two to find out whether another host has a new IPv6 address. Blocks.
 void await_addresses(const std::vector<std::string>& uris, Nanos deadline);
+
+// How many threads drive these devices, by NEZHA_RAIL_THREADS and the rails that name cores, in a
+// process with such a share of the cores.
+int threads_of(const std::vector<std::string>& uris, const CoreShare& share);
 
 // The cores to give to each of these devices, which name none. Empty ones unless
 // NEZHA_RAIL_THREADS says that each is to have a thread.

@@ -45,6 +45,8 @@ absl::Status set(Record& record, absl::string_view key, absl::string_view value)
   if (key == "size") return set_int(record.size);
   if (key == "host") {
     record.host = std::string(value);
+  } else if (key == "cores") {
+    record.cores = std::string(value);
   } else if (key == "settings") {
     record.settings = std::string(value);
   } else {
@@ -66,6 +68,7 @@ std::string Record::encode() const {
   std::string text =
       absl::StrCat(kHeader, "\njob ", job.str(), "\nprocess ", process.str(), "\nhost ", host,
                    "\npid ", pid, "\nsize ", size, "\nsettings ", settings, "\n");
+  if (!cores.empty()) absl::StrAppend(&text, "cores ", cores, "\n");
   if (!flare_rail.empty()) absl::StrAppend(&text, "flare ", flare_rail, "\n");
   for (const auto& [rail, address] : devices) {
     absl::StrAppend(&text, "device ", rail, " ", address, "\n");

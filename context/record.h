@@ -21,6 +21,7 @@ struct Record {
   UniqueId job;
   UniqueId process;
   std::string host;
+  std::string cores;  // Cores::pool; empty: not known
   int pid = 0;
   int size = 0;                                   // of the context
   std::string flare_rail;                         // kAlone, kBesideOthers; empty: there is none

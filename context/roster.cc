@@ -9,7 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/host.h"
+#include "common/launch.h"
 #include "context/lost_ranks.h"
+#include "context/rails.h"
 
 namespace nezha {
 
@@ -25,6 +27,7 @@ Record Roster::own_record() const {
   record.job = setup_.job;
   record.process = setup_.endpoint->process();
   record.host = host_name();
+  record.cores = setup_.cores.pool;
   record.pid = getpid();
   record.size = setup_.size();
   record.flare_rail = flare_rail_of(setup_);
@@ -38,7 +41,7 @@ Record Roster::own_record() const {
   return record;
 }
 
-absl::StatusOr<Record> Roster::read(int rank, Nanos deadline) const {
+absl::StatusOr<Record> Roster::read(int rank, Nanos deadline) {
   auto record = setup_.directory->read(setup_.listed(rank), deadline, [this] {
     Progress::Guard guard(setup_.progress());
     return given_up_();
@@ -46,6 +49,7 @@ absl::StatusOr<Record> Roster::read(int rank, Nanos deadline) const {
   if (absl::IsDeadlineExceeded(record.status())) {
     return with_lost_ranks(record.status(), {rank});
   }
+  if (record.ok()) note_cores(rank, *record);
   return record;
 }
 
@@ -55,6 +59,32 @@ absl::Status Roster::confirm() {
   absl::Status status = setup_.directory->confirm(setup_.rank(), own_record());
   if (!status.ok()) setup_.directory->refuse(setup_.rank(), status.message());
   return status;
+}
+
+// ---- Cores -------------------------------------------------------------------------------------
+
+void Roster::note_cores(int rank, const Record& record) {
+  if (record.cores.empty() || record.cores == setup_.cores.pool) return;
+  {
+    Progress::Guard guard(setup_.progress());
+    if (!elsewhere_.insert(rank).second) return;
+  }
+  count_rail_threads();
+}
+
+CoreShare Roster::core_share() const {
+  const int launched = launched_here(setup_.size());
+  if (launched > 0) return {setup_.cores.count, launched};
+  Progress::Guard guard(setup_.progress());
+  const int ranks = setup_.size() - static_cast<int>(elsewhere_.size());
+  return {setup_.cores.count, ranks, ranks == 1};
+}
+
+void Roster::count_rail_threads() const {
+  if (setup_.is_split()) return;  // the other ranks share the cores, too
+  const int threads = threads_of(setup_.options.rails, core_share());
+  Progress::Guard guard(setup_.progress());
+  setup_.endpoint->set_rail_threads(threads);
 }
 
 // ---- Channels ----------------------------------------------------------------------------------

@@ -11,6 +11,8 @@
 #include "absl/status/statusor.h"
 #include "collectives/engine.h"
 #include "common/clock.h"
+#include "common/cores.h"
+#include "common/hash_map.h"
 #include "context/record.h"
 #include "context/setup.h"
 
@@ -26,7 +28,7 @@ class Roster {
   // ---- Not under the lock: these read the store, which blocks.
 
   Record own_record() const;
-  absl::StatusOr<Record> read(int rank, Nanos deadline) const;
+  absl::StatusOr<Record> read(int rank, Nanos deadline);
   // Makes the channel to that rank.
   absl::Status resolve(int rank, Nanos deadline);
   // Once: whether another process has taken this one's rank. The ranks that have read the other
@@ -36,6 +38,12 @@ class Roster {
   // The channels that the parent has made to the ranks of `group`. By them, too, a peer hears if
   // this context breaks before it has spoken to that peer itself.
   void take_channels(const Roster& parent, const std::vector<int>& group);
+
+  // The cores that this process may use, and how many ranks share them: by what the launcher says,
+  // or else all but those that are known to have others.
+  CoreShare core_share() const;
+  // Tells the endpoint how many threads the process may have that drive the rails.
+  void count_rail_threads() const;
 
   // ---- Under the lock
 
@@ -54,11 +62,13 @@ class Roster {
   bool is_cut_off() const;
 
  private:
+  void note_cores(int rank, const Record& record);
   absl::Status check_reach(const std::map<std::string, std::string>& addresses) const;
 
   const Setup& setup_;
   std::function<absl::Status()> given_up_;
   Group group_;
+  HashSet<int> elsewhere_;     // under the lock: ranks that share no cores with this one
   bool is_confirmed_ = false;  // the thread's that resolves
 };
 

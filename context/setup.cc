@@ -40,6 +40,7 @@ Setup::Setup(const Setup& parent, const std::vector<int>& group, UniqueId id)
       checks_pointers(parent.checks_pointers),
       settings(parent.settings),
       self(parent.self),
+      cores(parent.cores),
       chosen(parent.chosen),
       job(id),
       rails(parent.rails),

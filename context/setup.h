@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/cores.h"
 #include "common/log.h"
 #include "common/unique_id.h"
 #include "context/directory.h"
@@ -49,6 +50,7 @@ struct Setup {
   std::string rank_of;                     // "rank 1 of 4", as errors name this rank
   RankLog log;                             // whose lines name this rank
   std::string self;         // this rank and its process, as other ranks' errors name them
+  Cores cores;              // that this process may use
   ChosenInterfaces chosen;  // by rail name, if the rails are "auto"
   UniqueId job;             // 0: it is rank 0's choice, which is not known yet
   std::vector<Rail> rails;  // in the order of options.rails

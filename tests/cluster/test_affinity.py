@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,6 +112,32 @@ def test_only_the_rail_that_names_cores_has_a_thread(bed: Testbed) -> None:
             assert {rail: it.cpus for rail, it in rail_threads(rank).items()} == {"eth1": ALLOWED}
         work.stop()
         work.succeed()
+
+
+def told_cores(bed: Testbed, env: dict[str, str], cores: set[int]) -> set[str]:
+    """What the ranks' logs say of cores, in processes that may use these."""
+    with job.Job(bed, ranks=4, ranks_per_host=2) as work:
+        os.sched_setaffinity(0, cores)
+        try:
+            work.start(env=env | {"NEZHA_LOG": "info"}, rails=job.rails_option(RAILS), elements=1)
+        finally:
+            os.sched_setaffinity(0, ALLOWED)
+        work.succeed()
+        texts = [re.findall(r"(?<=: )threads that .*", it.process.stderr) for it in work.ranks]
+        assert all(len(text) == 1 for text in texts), work.told()
+        return {text for (text,) in texts}
+
+
+def test_the_log_tells_of_threads_and_cores(bed: Testbed) -> None:
+    """The hosts of a testbed are one machine, whatever their names are."""
+    torchrun = {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}  # the testbed sets RANK
+    threads = "threads that drive the rails"
+    ranks = "ranks on this machine"
+    assert told_cores(bed, {}, ALLOWED) == {
+        f"{threads}: 0; cores: {len(ALLOWED)}; {ranks}: at most 4"
+    }
+    env = torchrun | {"NEZHA_RAIL_THREADS": "1"}
+    assert told_cores(bed, env, {max(ALLOWED)}) == {f"{threads}: 2; cores: 1; {ranks}: 2"}
 
 
 def test_cores_that_are_not_there(bed: Testbed) -> None:

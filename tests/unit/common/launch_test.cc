@@ -123,6 +123,32 @@ TEST_F(LaunchTest, EachLauncherHasItsVariables) {
   }
 }
 
+TEST_F(LaunchTest, TheLauncherTellsHowManyRanksThisHostHas) {
+  struct Case {
+    Variables variables;
+    int size;  // of the context
+    int expected;
+  };
+  const Case cases[] = {
+      {{}, 4, 0},
+      {kTorchrun, 8, 4},
+      {kTorchrun, 2, 4},   // a context of some of the ranks
+      {kTorchrun, 16, 0},  // of ranks that another program has started
+      {kMpich, 2, 2},
+      {kSlurm, 16, 0},
+      {both(kSlurm, {{"SLURM_NTASKS_PER_NODE", "8"}}), 16, 8},
+      {both(kSlurm, {{"SLURM_NTASKS_PER_NODE", "32"}}), 16, 16},  // a step has fewer than the job
+      {both(kSlurm, {{"SLURM_NTASKS_PER_NODE", "x"}}), 16, 0},
+      {both(kTorchrun, {{"SLURM_NTASKS_PER_NODE", "1"}}), 8, 4},
+      {kPmix, 4, 0},
+      {{{"WORLD_SIZE", "x"}}, 4, 0},
+  };
+  for (const Case& c : cases) {
+    set(c.variables);
+    EXPECT_EQ(launched_here(c.size), c.expected) << ::testing::PrintToString(c.variables);
+  }
+}
+
 TEST_F(LaunchTest, MalformedAndContradictoryValuesAreErrorsThatNameTheVariables) {
   const std::pair<Variables, std::vector<std::string>> cases[] = {
       {{{"WORLD_SIZE", "2"}, {"RANK", "one"}}, {"RANK is 'one'"}},

@@ -228,6 +228,16 @@ TEST(CoresFor, RailsGetNoneUnlessTheEnvironmentSaysSo) {
   EXPECT_EQ(cores_for({"tcp:a", "tcp:b?cpus=0"}), (std::vector<Cpus>{{}, {}}));
 }
 
+TEST(ThreadsOf, TheEnvironmentDecides) {
+  const std::vector<std::string> rails{"tcp:a", "tcp:b?cpus=0", "tcp:c"};
+  EXPECT_EQ(threads_of(rails, {64, 1}), 1) << "the rail that names cores";
+  setenv("NEZHA_RAIL_THREADS", "1", 1);
+  EXPECT_EQ(threads_of(rails, {1, 8}), 3);
+  setenv("NEZHA_RAIL_THREADS", "0", 1);
+  EXPECT_EQ(threads_of(rails, {64, 1}), 1);
+  unsetenv("NEZHA_RAIL_THREADS");
+}
+
 TEST(CoresFor, AreThoseThatNoRailNames) {
   setenv("NEZHA_RAIL_THREADS", "1", 1);
   const Cpus all = allowed_cpus();

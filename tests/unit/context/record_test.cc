@@ -14,6 +14,7 @@ Record some_record() {
   record.job = {1, 2};
   record.process = {3, 4};
   record.host = "node-7";
+  record.cores = "6f1c:0+8";
   record.pid = 1234;
   record.size = 16;
   record.settings = "plan=slice shares=1000,400";
@@ -31,6 +32,7 @@ TEST(Record, IsText) {
             "pid 1234\n"
             "size 16\n"
             "settings plan=slice shares=1000,400\n"
+            "cores 6f1c:0+8\n"
             "device blue 10.0.0.1:4000\n"
             "device red [fd00::1]:4001\n"
             "interface red eth1\n");
@@ -43,6 +45,7 @@ TEST(Record, ComesBack) {
   EXPECT_EQ(record->job, some_record().job);
   EXPECT_EQ(record->process, some_record().process);
   EXPECT_EQ(record->host, "node-7");
+  EXPECT_EQ(record->cores, "6f1c:0+8");
   EXPECT_EQ(record->pid, 1234);
   EXPECT_EQ(record->size, 16);
   EXPECT_EQ(record->settings, some_record().settings);
