@@ -22,6 +22,7 @@
 #include "collectives/partition.h"
 #include "collectives/reducer.h"
 #include "collectives/schedule_kind.h"
+#include "common/recycled.h"
 #include "nezha/types.h"
 #include "transport/channel.h"
 
@@ -111,7 +112,7 @@ class TaskOwner {
 
 // A slice being worked on. All under Progress's lock. The inputs stay intact where the output holds
 // no final value yet: the user's memory is overwritten by final values only.
-class Task {
+class Task : public Recycled {
  public:
   // kLost: its engine is gone for this rank, and what final_chunks() lacks another may carry. What
   // kFailed says fails the operation, and its context.

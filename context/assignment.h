@@ -3,10 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "collectives/engine.h"
 #include "common/buffer_pool.h"
+#include "common/recycled.h"
 
 namespace nezha {
 
@@ -16,10 +17,12 @@ struct AssignedSlice {
   ScheduleKind schedule = ScheduleKind::kRing;
 };
 
+using AssignedSlices = absl::InlinedVector<AssignedSlice, 1, RecyclingAllocator<AssignedSlice>>;
+
 struct Assignment {
   uint32_t plan = 0;    // its number
   uint32_t number = 0;  // the allocation's
-  std::vector<AssignedSlice> slices;
+  AssignedSlices slices;
   Buffer scratch;          // of the slices
   Engine* gate = nullptr;  // which holds it until all ranks have started it; null: nothing is to
 };

@@ -11,7 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "collectives/hosts/ring.h"
+#include "common/recycled.h"
 #include "context/announcement.h"
 #include "context/joining.h"
 #include "context/lost_ranks.h"
@@ -155,7 +155,8 @@ absl::Status ContextImpl::given_up() const {
 std::shared_ptr<RunningOperation> ContextImpl::start(Request request) {
   const bool is_exchange = request.exchange != nullptr;
   RunningOperationOwner& owner = is_exchange ? point_to_point_.owner() : *this;
-  auto operation = std::make_shared<RunningOperation>(owner, setup_, std::move(request));
+  auto operation = std::allocate_shared<RunningOperation>(RecyclingAllocator<RunningOperation>(),
+                                                          owner, setup_, std::move(request));
   Progress::Guard guard(progress());
   if (!broken_.ok()) raise(setup_.rank_of, broken_);
   try {
@@ -197,30 +198,44 @@ void ContextImpl::begin(const std::shared_ptr<RunningOperation>& operation) {
 }
 
 void ContextImpl::launch_in_turn(const std::shared_ptr<RunningOperation>& operation) {
-  if (starter_.lets_pass(*operation) && unknown_peers(*operation).empty()) {
+  if (starter_.lets_pass(*operation) && knows_peers(*operation)) {
     launch(operation);
   } else {
     starter_.add(operation);
   }
 }
 
-std::vector<int> ContextImpl::unknown_peers(const RunningOperation& operation) const {
+void ContextImpl::for_each_peer(const RunningOperation& operation,
+                                absl::FunctionRef<void(int rank)> call) const {
   const Group& group = roster_.group();
   const Request& request = operation.request();
-  if (request.exchange != nullptr) return roster_.unknown_among(request.exchange->others());
-  const Operation& op = request.operation;
-  std::vector<int> peers = hosts_.peers(group, op, request.plan);
-  const auto add = [&](const std::vector<int>& ranks) {
-    peers.insert(peers.end(), ranks.begin(), ranks.end());
+  const auto call_each = [&](const std::vector<int>& ranks) {
+    for (const int rank : ranks) {
+      if (rank != group.rank) call(rank);
+    }
   };
-  if (!engines_.empty() && group.size > 1) {  // repairs go around the ring
-    add(Ring::peers(group.rank, group.size));
-    Operation gate;
-    gate.collective = Collective::kBarrier;
-    const bool has_gate = op.collective != Collective::kAllreduce && op.blocks == nullptr;
-    if (has_gate) add(hosts_.peers(group, gate, {ScheduleKind::kDissemination}));
-  }
-  return roster_.unknown_among(std::move(peers));
+  if (request.exchange != nullptr) return call_each(request.exchange->terms().peers);
+  const Operation& op = request.operation;
+  call_each(hosts_.known_peers(group, op, request.plan.schedule));
+  if (engines_.empty() || group.size == 1) return;
+  Operation repair;  // it goes around the ring
+  call_each(hosts_.known_peers(group, repair, ScheduleKind::kRing));
+  Operation gate;
+  gate.collective = Collective::kBarrier;
+  const bool has_gate = op.collective != Collective::kAllreduce && op.blocks == nullptr;
+  if (has_gate) call_each(hosts_.known_peers(group, gate, ScheduleKind::kDissemination));
+}
+
+bool ContextImpl::knows_peers(const RunningOperation& operation) const {
+  bool are_known = true;
+  for_each_peer(operation, [&](int rank) { are_known &= roster_.knows(rank); });
+  return are_known;
+}
+
+std::vector<int> ContextImpl::unknown_peers(const RunningOperation& operation) const {
+  std::vector<int> ranks;
+  for_each_peer(operation, [&](int rank) { ranks.push_back(rank); });
+  return roster_.unknown_among(std::move(ranks));
 }
 
 // One that waits for a plan makes the others wait, of its tag at least.

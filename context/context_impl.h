@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "collectives/hosts/hosts_engine.h"
@@ -164,6 +165,9 @@ class ContextImpl final : JobListener, RunningOperationOwner, PlannerOwner, Star
   // Under the lock:
   void begin(const std::shared_ptr<RunningOperation>& operation);
   void launch_in_turn(const std::shared_ptr<RunningOperation>& operation);
+  void for_each_peer(const RunningOperation& operation,
+                     absl::FunctionRef<void(int rank)> call) const;
+  bool knows_peers(const RunningOperation& operation) const;
   absl::Status given_up() const;
   void break_context(const absl::Status& why, uint32_t first_rank);
   // Breaks it in a moment, if ranks are lost.

@@ -278,7 +278,7 @@ AssignedSlice Planner::planned_slice(const ControlPlane::PlannedSplit& split, co
 }
 
 // By what the options say.
-std::vector<AssignedSlice> Planner::unlearned_slices(const Request& request) const {
+AssignedSlices Planner::unlearned_slices(const Request& request) const {
   const Operation& op = request.operation;
   const ScheduleKind schedule = request.plan.schedule;
   // Blocks of a vector go by stripes: their slices would not follow each other.
@@ -286,7 +286,7 @@ std::vector<AssignedSlice> Planner::unlearned_slices(const Request& request) con
     return {{{op, {}, 0, roster_.group().rails}, &hosts_, schedule}};
   }
   const std::vector<double>& shares = setup_.options.shares;
-  std::vector<AssignedSlice> slices;
+  AssignedSlices slices;
   const double total = std::accumulate(shares.begin(), shares.end(), 0.0);
   double sum = 0;
   uint32_t begin = 0;
@@ -368,7 +368,7 @@ RailMask Planner::failed_rails(const RunningOperation& operation) {
   const Group& group = roster_.group();
   seen_.resize(group.channels.size());
   const Request& request = operation.request();
-  for (const int peer : hosts_.peers(group, request.operation, request.plan)) {
+  for (const int peer : hosts_.known_peers(group, request.operation, request.plan.schedule)) {
     const Channel* channel = roster_.channel(peer);
     if (channel == nullptr) continue;
     RailMask& seen = seen_[static_cast<size_t>(peer)];

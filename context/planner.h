@@ -110,7 +110,7 @@ class Planner final : ControlPlaneOwner, flare::FlareEngineOwner {
   bool is_planned(const Operation& operation);
   AssignedSlice planned_slice(const ControlPlane::PlannedSplit& split, const Operation& operation,
                               int lane) const;
-  std::vector<AssignedSlice> unlearned_slices(const Request& request) const;
+  AssignedSlices unlearned_slices(const Request& request) const;
   void measure_lanes(const RunningOperation& operation);
   void want_set_up(const Operation& operation);
   Nanos idle_before(const RunningOperation& operation) const;

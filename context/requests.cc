@@ -157,9 +157,13 @@ Request RequestMaker::make(const AllreduceOptions& options) const {
   const bool serves = options.algorithm_ || asked == Algorithm::kAuto ||
                       HostsEngine::choose(asked, setup_.size(), op).ok();
   complete(request, options, serves ? asked : Algorithm::kAuto);
-  std::vector<const void*> inputs = options.inputs_;
-  if (inputs.empty()) inputs.assign(options.outputs_.begin(), options.outputs_.end());
-  fold(inputs, request);
+  if (!options.inputs_.empty()) {
+    fold(options.inputs_, request);
+  } else if (options.outputs_.size() == 1) {
+    op.input = op.output;
+  } else {
+    fold({options.outputs_.begin(), options.outputs_.end()}, request);
+  }
   return request;
 }
 

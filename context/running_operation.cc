@@ -56,7 +56,7 @@ void RunningOperation::start(const Group& group, Assignment assignment) {
   gate_ = assignment.gate;
   started_at_ = now();
   hold_memory(group.rank);
-  parts_.reserve(assignment.slices.size() + 1);
+  parts_.reserve(assignment.slices.size() + (gate_ == nullptr ? 0 : 1));
   for (const auto& [slice, engine, schedule] : assignment.slices) {
     Part& part = parts_.emplace_back();
     const Operation& op = slice.operation;
@@ -194,7 +194,8 @@ absl::Status RunningOperation::start_pieces(Engine& hosts, const Group& group, u
                                             const Repair& repair, uint32_t number,
                                             const Slice& slice, ScheduleKind schedule) {
   // What is final here stays so, whichever pieces of it go to others.
-  std::erase_if(parts_, [&](const Part& part) { return part.slice.lane == slice.lane; });
+  const auto is_it = [&](const Part& part) { return part.slice.lane == slice.lane; };
+  parts_.erase(std::remove_if(parts_.begin(), parts_.end(), is_it), parts_.end());
   started_ = false;
   const size_t first = parts_.size();
   for (const Repair::Piece& piece : repair.pieces) {
@@ -255,17 +256,21 @@ void RunningOperation::finish() {
   progress_.finish(waiter_);
   try {
     // Not from inside of a task.
-    progress_.defer([self = shared_from_this()] {
-      self->parts_.clear();
-      self->scratch_.reset();
-      self->request_.read.reset();
-      self->request_.result.reset();
-    });
+    self_ = shared_from_this();
+    progress_.defer([this] { give_back(); });
   } catch (const std::bad_alloc&) {
-    // They go when the handle does.
+    self_.reset();  // what it has goes when the handle does
   }
   if (const auto function = std::exchange(when_over_, nullptr)) function();
   std::exchange(owner_, nullptr)->on_operation_over(*this);
+}
+
+void RunningOperation::give_back() {
+  const auto self = std::exchange(self_, nullptr);
+  parts_.clear();
+  scratch_.reset();
+  request_.read.reset();
+  request_.result.reset();
 }
 
 void RunningOperation::on_slow() {
@@ -314,6 +319,7 @@ bool RunningOperation::test() const {
   const auto endpoint = this->endpoint();
   if (endpoint == nullptr) return true;
   Progress::Guard guard(endpoint->progress());
+  if (over()) is_known_over_ = true;
   return over();
 }
 
@@ -328,6 +334,7 @@ bool RunningOperation::wait(Nanos deadline) {
     if (!over()) owner_->on_failed(caught_status());
   }
   endpoint->progress().run_deferred();
+  if (is_over) is_known_over_ = true;
   return is_over;
 }
 
@@ -349,6 +356,7 @@ Pace RunningOperation::pace() const {
 }
 
 void RunningOperation::cancel() {
+  if (is_known_over_ && !is_inherited()) return;  // without the lock
   const auto endpoint = this->endpoint();
   if (endpoint == nullptr) return;
   Progress::Guard guard(endpoint->progress());

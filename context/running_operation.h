@@ -11,9 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "collectives/engine.h"
 #include "common/fork.h"
+#include "common/recycled.h"
 #include "context/assignment.h"
 #include "context/request.h"
 #include "context/setup.h"
@@ -146,22 +148,23 @@ class RunningOperation final : public TaskOwner,
                             uint32_t number, const Slice& slice, ScheduleKind schedule);
   void finish_if_done();
   void finish();
+  void give_back();
   void on_slow();
   void on_deadline();
   std::string describe() const;
   Pace pace() const;
 
   ForkMark mark_;
-  std::shared_ptr<RunningOperation> self_;
-  RunningOperationOwner* owner_;      // null once it is over: the context may be gone
-  Progress& progress_;                // while it is not over
-  std::weak_ptr<Endpoint> endpoint_;  // the context's; without a context it is over
-  std::string rank_of_;               // "rank 1 of 4"
+  std::shared_ptr<RunningOperation> self_;  // while something is to come, although it is over
+  RunningOperationOwner* owner_;            // null once it is over: the context may be gone
+  Progress& progress_;                      // while it is not over
+  std::weak_ptr<Endpoint> endpoint_;        // the context's; without a context it is over
+  std::string rank_of_;                     // "rank 1 of 4"
   Request request_;
   Hold input_, output_;  // the caller's, while tasks use them
   std::string waits_for_;
   std::vector<int> awaited_ranks_;
-  std::vector<Part> parts_;
+  absl::InlinedVector<Part, 1, RecyclingAllocator<Part>> parts_;
   Buffer scratch_;          // theirs
   Engine* gate_ = nullptr;  // null: none is needed
   bool started_ = false;
@@ -175,6 +178,7 @@ class RunningOperation final : public TaskOwner,
   std::function<void()> when_over_;        // null: nobody is to be told, or was told
   std::atomic<bool> has_notified_{false};  // a function was set
   absl::Status status_;
+  mutable std::atomic<bool> is_known_over_{false};  // who holds the handle knows that it is over
 };
 
 }  // namespace nezha

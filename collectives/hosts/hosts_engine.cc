@@ -92,8 +92,8 @@ bool is_around_ring(ScheduleKind kind) {
   return kind == ScheduleKind::kRing || kind == ScheduleKind::kChain;
 }
 
-bool is_bruck_alltoall(const Operation& op, const EnginePlan& plan) {
-  return plan.schedule == ScheduleKind::kBruck && op.collective == Collective::kAlltoall;
+bool is_bruck_alltoall(const Operation& op, ScheduleKind kind) {
+  return kind == ScheduleKind::kBruck && op.collective == Collective::kAlltoall;
 }
 
 std::vector<int> peers_of(const Schedule& schedule) {
@@ -209,22 +209,32 @@ absl::StatusOr<ScheduleKind> HostsEngine::choose(Algorithm asked, int ranks,
   return schedule_kind(is_free ? best_algorithm(ranks, operation.bytes(), over_tree) : asked);
 }
 
-std::vector<int> HostsEngine::peers(const Group& group, const Operation& operation,
-                                    const EnginePlan& plan) const {
-  if (group.size == 1) return {};
-  if (is_around_ring(plan.schedule)) return Ring::peers(group.rank, group.size);
-  if (is_bruck_alltoall(operation, plan)) return BruckAlltoall::peers(group.rank, group.size);
-  return peers_of(schedule(group, operation, plan.schedule));
+const std::vector<int>& HostsEngine::known_peers(const Group& group, const Operation& operation,
+                                                 ScheduleKind kind) const {
+  return way(group, operation, kind).peers;
 }
 
-const Schedule& HostsEngine::schedule(const Group& group, const Operation& operation,
-                                      ScheduleKind kind) const {
-  const Case wanted{operation.collective, operation.root, kind, group.rank, group.size};
-  if (case_ != wanted) {
-    schedule_ = schedule_of(operation, kind, group.rank, group.size);
-    case_ = wanted;
+HostsEngine::Way HostsEngine::make_way(const Case& wanted, const Operation& operation) {
+  Way way;
+  if (wanted.size == 1) return way;
+  if (is_around_ring(wanted.kind)) {
+    way.peers = Ring::peers(wanted.rank, wanted.size);
+  } else if (is_bruck_alltoall(operation, wanted.kind)) {
+    way.peers = BruckAlltoall::peers(wanted.rank, wanted.size);
+  } else {
+    way.schedule = schedule_of(operation, wanted.kind, wanted.rank, wanted.size);
+    way.peers = peers_of(way.schedule);
   }
-  return schedule_;
+  return way;
+}
+
+const HostsEngine::Way& HostsEngine::way(const Group& group, const Operation& operation,
+                                         ScheduleKind kind) const {
+  const Case wanted{operation.collective, operation.root, kind, group.rank, group.size};
+  const auto known = ways_.find(wanted);
+  if (known != ways_.end()) return known->second;
+  if (ways_.size() == kMostWays) ways_.clear();
+  return ways_.emplace(wanted, make_way(wanted, operation)).first->second;
 }
 
 absl::StatusOr<std::unique_ptr<Task>> HostsEngine::start(const Group& group, const Slice& slice,
@@ -239,12 +249,12 @@ absl::StatusOr<std::unique_ptr<Task>> HostsEngine::start(const Group& group, con
     task->start(plan);
     return task;
   }
-  if (is_bruck_alltoall(slice.operation, plan)) {
+  if (is_bruck_alltoall(slice.operation, plan.schedule)) {
     auto task = std::make_unique<BruckAlltoall>(group, slice, owner);
     task->start(plan);
     return task;
   }
-  auto task = std::make_unique<ScheduledTask>(schedule(group, slice.operation, plan.schedule),
+  auto task = std::make_unique<ScheduledTask>(way(group, slice.operation, plan.schedule).schedule,
                                               group, slice, owner);
   task->start(plan);
   return task;

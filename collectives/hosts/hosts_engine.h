@@ -3,17 +3,24 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "collectives/engine.h"
 #include "collectives/hosts/schedule.h"
+#include "common/hash_map.h"
 
 namespace nezha {
 
 class HostsEngine final : public Engine {
  public:
   std::vector<int> peers(const Group& group, const Operation& operation,
-                         const EnginePlan& plan) const override;
+                         const EnginePlan& plan) const override {
+    return known_peers(group, operation, plan.schedule);
+  }
+  // The same, in the order of their ranks. Until the next call.
+  const std::vector<int>& known_peers(const Group& group, const Operation& operation,
+                                      ScheduleKind kind) const;
   absl::StatusOr<std::unique_ptr<Task>> start(const Group& group, const Slice& slice,
                                               const EnginePlan& plan, TaskOwner& owner) override;
 
@@ -30,13 +37,23 @@ class HostsEngine final : public Engine {
     int rank = 0;
     int size = 0;
     bool operator==(const Case&) const = default;
+    template <typename H>
+    friend H AbslHashValue(H hash, const Case& it) {
+      return H::combine(std::move(hash), it.collective, it.root, it.kind, it.rank, it.size);
+    }
   };
-  const Schedule& schedule(const Group& group, const Operation& operation, ScheduleKind kind) const;
+  struct Way {
+    Schedule schedule;  // has no steps if the kind goes by none
+    std::vector<int> peers;
+  };
+  static constexpr size_t kMostWays = 32;
 
-  // The last one: of small operations to make it takes long, and mostly the next is alike. Under
-  // Progress's lock, and only until the next call.
-  mutable Case case_;
-  mutable Schedule schedule_;
+  static Way make_way(const Case& wanted, const Operation& operation);
+  const Way& way(const Group& group, const Operation& operation, ScheduleKind kind) const;
+
+  // The last ones: of small operations to make it takes long, and mostly there are few. Under
+  // Progress's lock.
+  mutable HashMap<Case, Way> ways_;
 };
 
 }  // namespace nezha

@@ -9,7 +9,9 @@
 // slices do not change its order of summation.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -17,6 +19,7 @@
 #include "collectives/hosts/arrivals.h"
 #include "collectives/hosts/rounds.h"
 #include "collectives/hosts/schedule.h"
+#include "common/recycled.h"
 
 namespace nezha {
 
@@ -64,8 +67,8 @@ class ScheduledTask final : public Task {
   };
   struct Stage {  // a step
     Step::Use use = Step::Use::kResult;
-    absl::InlinedVector<Incoming, 1> incoming;
-    absl::InlinedVector<Outgoing, 1> outgoing;
+    absl::InlinedVector<Incoming, 1, RecyclingAllocator<Incoming>> incoming;
+    absl::InlinedVector<Outgoing, 1, RecyclingAllocator<Outgoing>> outgoing;
   };
 
   struct Arrival {         // of an incoming message
@@ -73,7 +76,7 @@ class ScheduledTask final : public Task {
     Buffer buffer;         // for what is to be summed
   };
   struct Round {
-    absl::InlinedVector<Arrival, 2> arrivals;
+    absl::InlinedVector<Arrival, 2, RecyclingAllocator<Arrival>> arrivals;
     bool begun = false;
     bool sent = false;               // what the step at hand sends
     size_t stage = 0;                // the step at hand
@@ -111,7 +114,7 @@ class ScheduledTask final : public Task {
   bool is_exchange_;
   Buffer relay_;                 // the output, where the caller's has no room for all of it
   std::byte* result_ = nullptr;  // where this rank's block goes from there; null: it goes nowhere
-  std::vector<Stage> stages_;
+  std::vector<Stage, RecyclingAllocator<Stage>> stages_;
   size_t sends_ = 0;     // messages, but those of an agreement
   size_t messages_ = 0;  // that come
   uint64_t left_ = 0;    // bytes that have yet to come, or to be released
@@ -119,7 +122,7 @@ class ScheduledTask final : public Task {
   bool copies_input_ = false;
   bool started_ = false, settling_ = false;
   size_t begun_ = 0, completed_ = 0;  // rounds; these have been from the first one on
-  std::map<size_t, Round> live_;
+  std::map<size_t, Round, std::less<>, RecyclingAllocator<std::pair<const size_t, Round>>> live_;
 };
 
 }  // namespace nezha

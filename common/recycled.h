@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of objects that each operation makes anew: it is kept when they go, so that the steady
+// state takes none from the allocator. Thread-safe.
+#pragma once
+
+#include <cstddef>
+
+namespace nezha {
+
+// As operator new and operator delete, to which more than a few KiB go. Blocks of similar sizes
+// serve for each other, and what is kept of all of them is bounded.
+void* take_recycled(size_t bytes);
+void recycle(void* memory, size_t bytes) noexcept;
+
+// The base of classes whose objects are made by new.
+struct Recycled {
+  static void* operator new(size_t bytes) { return take_recycled(bytes); }
+  static void operator delete(void* memory, size_t bytes) noexcept { recycle(memory, bytes); }
+};
+
+// For containers, and for std::allocate_shared.
+template <typename T>
+struct RecyclingAllocator {
+  using value_type = T;  // NOLINT(readability-identifier-naming): as allocators name it
+
+  RecyclingAllocator() = default;
+  template <typename U>
+  RecyclingAllocator(const RecyclingAllocator<U>& /*other*/) {}  // NOLINT: as allocators convert
+
+  T* allocate(size_t count) { return static_cast<T*>(take_recycled(count * sizeof(T))); }
+  void deallocate(T* memory, size_t count) noexcept { recycle(memory, count * sizeof(T)); }
+
+  friend bool operator==(const RecyclingAllocator&, const RecyclingAllocator&) { return true; }
+};
+
+}  // namespace nezha

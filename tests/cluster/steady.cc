@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much memory operations take from the allocator once a job has run for a while. Its ranks are
+// processes on one host, which run one collective over and over.
+//
+//   cluster_steady RANKS COLLECTIVE ALGORITHM ELEMENTS RAILS
+//
+// COLLECTIVE: allreduce, broadcast, barrier, allgather or reduce_scatter. ALGORITHM: its number.
+// ELEMENTS: of the vector, as floats. RAILS: with commas between them. It prints a line for each
+// place of the library that allocated: the rank, how often, in how many operations, and the calls
+// that led there, innermost first, as FILE+OFFSET, for addr2line. Exit status 0 if all operations
+// were right.
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <gloo/rendezvous/file_store.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "nezha/allgather.h"
+#include "nezha/allreduce.h"
+#include "nezha/barrier.h"
+#include "nezha/broadcast.h"
+#include "nezha/context.h"
+#include "nezha/reduce_scatter.h"
+
+namespace {
+
+// ---- The allocations ---------------------------------------------------------------------------
+
+constexpr size_t kDepth = 24;
+constexpr size_t kPlaces = 256;  // more are counted as the last one
+
+struct Place {
+  std::array<void*, kDepth> calls{};
+  int depth = 0;
+  long count = 0;
+};
+
+std::atomic<bool> counts{false};
+std::mutex mutex;
+std::array<Place, kPlaces> places;
+size_t known = 0;
+
+void note() {
+  if (!counts.load(std::memory_order_relaxed)) return;
+  Place here;
+  here.depth = backtrace(here.calls.data(), kDepth);
+  const std::lock_guard lock(mutex);
+  size_t at = 0;
+  while (at < known && places[at].calls != here.calls) ++at;
+  at = std::min(at, kPlaces - 1);
+  if (at == known) places[known++] = here;
+  ++places[at].count;
+}
+
+void* allocate(size_t size, size_t alignment) {
+  note();
+  const size_t whole = (size + alignment - 1) / alignment * alignment;
+  return alignment <= alignof(std::max_align_t) ? std::malloc(size == 0 ? 1 : size)
+                                                : std::aligned_alloc(alignment, whole);
+}
+
+void* allocate_or_throw(size_t size, size_t alignment) {
+  void* memory = allocate(size, alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+[[gnu::noinline]] void* operator new(size_t size) { return allocate_or_throw(size, 1); }
+[[gnu::noinline]] void* operator new[](size_t size) { return allocate_or_throw(size, 1); }
+[[gnu::noinline]] void* operator new(size_t size, std::align_val_t alignment) {
+  return allocate_or_throw(size, static_cast<size_t>(alignment));
+}
+[[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  return allocate(size, 1);
+}
+[[gnu::noinline]] void* operator new(size_t size, std::align_val_t alignment,
+                                     const std::nothrow_t&) noexcept {
+  return allocate(size, static_cast<size_t>(alignment));
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete[](void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+
+namespace {
+
+// ---- One rank ----------------------------------------------------------------------------------
+
+struct Case {
+  int ranks;
+  std::string collective;
+  nezha::Algorithm algorithm;
+  size_t elements;
+  std::vector<std::string> rails;
+};
+
+constexpr int kWarmUp = 200;  // operations
+constexpr int kCounted = 200;
+
+// One operation. Its result is right as long as every element of every rank is `value`.
+class Operation {
+ public:
+  Operation(const Case& test, const std::shared_ptr<nezha::Context>& context)
+      : input_(test.elements, 1.0F), output_(test.elements), collective_(test.collective) {
+    const auto ranks = static_cast<size_t>(test.ranks);
+    if (collective_ == "allreduce") {
+      auto options = std::make_shared<nezha::AllreduceOptions>(context);
+      options->setInput(input_.data(), input_.size());
+      options->setOutput(output_.data(), output_.size());
+      options->setAlgorithm(test.algorithm);
+      run_ = [options] { nezha::allreduce(*options); };
+      expected_ = static_cast<float>(test.ranks);
+    } else if (collective_ == "broadcast") {
+      auto options = std::make_shared<nezha::BroadcastOptions>(context);
+      if (context->rank() == 0) options->setInput(input_.data(), input_.size());
+      options->setOutput(output_.data(), output_.size());
+      options->setAlgorithm(test.algorithm);
+      run_ = [options] { nezha::broadcast(*options); };
+    } else if (collective_ == "allgather") {
+      auto options = std::make_shared<nezha::AllgatherOptions>(context);
+      options->setInput(input_.data(), input_.size() / ranks);
+      options->setOutput(output_.data(), output_.size());
+      options->setAlgorithm(test.algorithm);
+      run_ = [options] { nezha::allgather(*options); };
+    } else if (collective_ == "reduce_scatter") {
+      auto options = std::make_shared<nezha::ReduceScatterOptions>(context);
+      output_.resize(test.elements / ranks);
+      options->setInput(input_.data(), input_.size());
+      options->setOutput(output_.data(), output_.size());
+      options->setAlgorithm(test.algorithm);
+      run_ = [options] { nezha::reduceScatter(*options); };
+      expected_ = static_cast<float>(test.ranks);
+    } else {
+      auto options = std::make_shared<nezha::BarrierOptions>(context);
+      output_.clear();
+      run_ = [options] { nezha::barrier(*options); };
+    }
+  }
+
+  // Whether the result is right.
+  bool run() {
+    std::fill(output_.begin(), output_.end(), 0.0F);
+    run_();
+    return std::all_of(output_.begin(), output_.end(),
+                       [this](float value) { return value == expected_; });
+  }
+
+ private:
+  std::vector<float> input_, output_;
+  std::string collective_;
+  std::function<void()> run_;
+  float expected_ = 1;
+};
+
+std::string name_of(void* address) {
+  Dl_info info{};
+  std::ostringstream text;
+  if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return "?+0";
+  // The call is before the address to which it returns.
+  text << info.dli_fname << "+0x" << std::hex
+       << static_cast<char*>(address) - static_cast<char*>(info.dli_fbase) - 1;
+  return text.str();
+}
+
+void report(int rank) {
+  std::ostringstream text;
+  for (size_t i = 0; i < known; ++i) {
+    text << rank << ' ' << places[i].count << ' ' << kCounted;
+    for (int call = 0; call < places[i].depth; ++call) {
+      text << ' ' << name_of(places[i].calls[static_cast<size_t>(call)]);
+    }
+    text << '\n';
+  }
+  std::fputs(text.str().c_str(), stdout);
+  std::fflush(stdout);
+}
+
+int run_rank(const Case& test, int rank, const std::string& folder) {
+  try {
+    nezha::ContextOptions options;
+    options.rank = rank;
+    options.size = test.ranks;
+    options.rails = test.rails;
+    const auto context =
+        nezha::Context::create(std::make_shared<gloo::rendezvous::FileStore>(folder), options);
+    Operation operation(test, context);
+    std::array<void*, 1> ignored{};
+    backtrace(ignored.data(), 1);  // the first call takes memory
+    bool is_right = true;
+    for (int i = 0; i < kWarmUp; ++i) is_right &= operation.run();
+    counts = true;
+    for (int i = 0; i < kCounted; ++i) is_right &= operation.run();
+    counts = false;
+    report(rank);
+    nezha::barrier(nezha::BarrierOptions(context));
+    return is_right ? 0 : 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+    return 1;
+  }
+}
+
+int run_job(const Case& test) {
+  std::string folder = std::filesystem::temp_directory_path() / "nezha-steady.XXXXXX";
+  if (mkdtemp(folder.data()) == nullptr) {
+    std::perror("steady: a folder for the store");
+    return 1;
+  }
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < test.ranks; ++rank) {
+    const pid_t child = fork();
+    if (child == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      std::_Exit(run_rank(test, rank, folder));
+    }
+    children.push_back(child);
+  }
+  bool is_well = true;
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    is_well &= status == 0;
+  }
+  std::filesystem::remove_all(folder);
+  return is_well ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 6) return 2;
+  Case test{std::atoi(argv[1]),
+            argv[2],
+            static_cast<nezha::Algorithm>(std::atoi(argv[3])),
+            static_cast<size_t>(std::atol(argv[4])),
+            {}};
+  std::istringstream rails(argv[5]);
+  for (std::string rail; std::getline(rails, rail, ',');) test.rails.push_back(rail);
+  return run_job(test);
+}
