@@ -6,16 +6,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
-#include <vector>
 
+#include "absl/types/span.h"
 #include "collectives/partition.h"
+#include "common/recycled.h"
 
 namespace nezha {
 
 class Blocks {
  public:
   // The blocks have so many elements each.
-  Blocks(const std::vector<size_t>& counts, size_t element_size) : ends_(counts.size()) {
+  Blocks(absl::Span<const size_t> counts, size_t element_size) : ends_(counts.size()) {
     size_t end = 0;
     for (size_t i = 0; i < counts.size(); ++i) ends_[i] = end += counts[i] * element_size;
   }
@@ -36,7 +37,7 @@ class Blocks {
   }
 
  private:
-  std::vector<size_t> ends_;  // bytes
+  RecycledVector<size_t> ends_;  // bytes
 };
 
 }  // namespace nezha

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 namespace nezha {
 
@@ -32,5 +33,8 @@ struct RecyclingAllocator {
 
   friend bool operator==(const RecyclingAllocator&, const RecyclingAllocator&) { return true; }
 };
+
+template <typename T>
+using RecycledVector = std::vector<T, RecyclingAllocator<T>>;
 
 }  // namespace nezha

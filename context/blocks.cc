@@ -7,11 +7,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/recycled.h"
 
 namespace nezha {
 namespace {
 
-using Counts = std::vector<size_t>;
+using Counts = RecycledVector<size_t>;
 
 bool takes_block(const Operation& op) { return traits(op.collective).takes_block; }
 bool gives_block(const Operation& op) { return traits(op.collective).gives_block; }
@@ -43,7 +44,7 @@ absl::StatusOr<Use> use_of(const GivenVector& input, const GivenVector& output, 
 
 absl::StatusOr<Counts> counts_of(const GivenVector& vector, absl::string_view what, size_t ranks) {
   if (vector.has_counts) {
-    if (vector.counts.size() == ranks) return vector.counts;
+    if (vector.counts.size() == ranks) return Counts(vector.counts.begin(), vector.counts.end());
     return refused(
         absl::StrCat("the ", what, " has counts for ", vector.counts.size(), " ranks of ", ranks));
   }
@@ -67,7 +68,7 @@ absl::StatusOr<std::shared_ptr<const Blocks>> blocks_of(const Counts& counts, Op
     if (count > most - op.elements) return refused("the blocks are more than memory has");
     op.elements += count;
   }
-  return std::make_shared<const Blocks>(counts, op.element_size);
+  return std::allocate_shared<const Blocks>(RecyclingAllocator<Blocks>(), counts, op.element_size);
 }
 
 absl::Status check_block(const GivenVector& vector, absl::string_view what, size_t count) {

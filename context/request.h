@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "collectives/engine.h"
 #include "common/buffer_pool.h"
@@ -19,13 +19,13 @@ namespace nezha {
 struct Request {
   Operation operation;
   EnginePlan plan;
-  bool is_by_size = false;         // the algorithm: what all ranks plan may be another
-  uint64_t signature = 0;          // of the two; collectives/signature.h
-  std::vector<std::byte*> copies;  // where the result goes too
-  Buffer read;                     // in place of the caller's input: a sum of several, or a copy
-  Buffer result;                   // where it is made, if its place is an input's meanwhile
-  absl::Status prepared;           // whether they could be summed
-  ReduceFunction function;         // of a custom operation
+  bool is_by_size = false;                    // the algorithm: what all ranks plan may be another
+  uint64_t signature = 0;                     // of the two; collectives/signature.h
+  absl::InlinedVector<std::byte*, 1> copies;  // where the result goes too
+  Buffer read;              // in place of the caller's input: a sum of several, or a copy
+  Buffer result;            // where it is made, if its place is an input's meanwhile
+  absl::Status prepared;    // whether they could be summed
+  ReduceFunction function;  // of a custom operation
   Nanos deadline = 0;
   std::chrono::milliseconds timeout{0};
   bool polls = true;  // who waits for it

@@ -93,9 +93,8 @@ void RequestMaker::check_alike(absl::string_view collective, size_t elements,
   }
 }
 
-void RequestMaker::check_vectors(absl::string_view collective,
-                                 const std::vector<const void*>& inputs,
-                                 const std::vector<void*>& outputs, size_t elements,
+void RequestMaker::check_vectors(absl::string_view collective, absl::Span<const void* const> inputs,
+                                 absl::Span<void* const> outputs, size_t elements,
                                  DataType type) const {
   if (elements == 0) return;
   const auto refuse = [&](const std::string& why) { this->refuse(collective, why); };
@@ -125,8 +124,8 @@ void RequestMaker::check_vectors(absl::string_view collective,
   if (!status.ok()) refuse(std::string(status.message()));
 }
 
-absl::Status RequestMaker::check_pointers(const std::vector<const void*>& inputs,
-                                          const std::vector<void*>& outputs, size_t bytes) {
+absl::Status RequestMaker::check_pointers(absl::Span<const void* const> inputs,
+                                          absl::Span<void* const> outputs, size_t bytes) {
   std::vector<MemoryRange> ranges;
   const auto add = [&](absl::string_view kind, size_t i, const void* begin, bool is_written) {
     ranges.push_back(
@@ -264,10 +263,10 @@ Request RequestMaker::make_rooted(const RootedOptions& options, Collective colle
   op.type = uses_input ? input.type : output.type;
   check_type(name, op.type);
   op.element_size = sizeOf(op.type);
-  std::vector<const void*> inputs;
-  std::vector<void*> outputs;
+  absl::Span<const void* const> inputs;
+  absl::Span<void* const> outputs;
   if (uses_input) inputs = input.data;
-  if (uses_output && output.is_set) outputs.push_back(output.data);
+  if (uses_output && output.is_set) outputs = {&output.data, 1};
   check_vectors(name, inputs, outputs, op.elements, op.type);
   if (contributes) {
     op.input = static_cast<const std::byte*>(uses_input ? input.data.front() : output.data);

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "context/exchange_tasks.h"
 #include "context/request.h"
 #include "context/setup.h"
@@ -76,11 +77,11 @@ class RequestMaker {
   void check_reduction(absl::string_view collective, const ReductionOptions& options) const;
   void check_alike(absl::string_view collective, size_t elements, size_t output_elements,
                    DataType type, DataType output_type) const;
-  void check_vectors(absl::string_view collective, const std::vector<const void*>& inputs,
-                     const std::vector<void*>& outputs, size_t elements, DataType type) const;
+  void check_vectors(absl::string_view collective, absl::Span<const void* const> inputs,
+                     absl::Span<void* const> outputs, size_t elements, DataType type) const;
   // NEZHA_CHECK_POINTERS
-  static absl::Status check_pointers(const std::vector<const void*>& inputs,
-                                     const std::vector<void*>& outputs, size_t bytes);
+  static absl::Status check_pointers(absl::Span<const void* const> inputs,
+                                     absl::Span<void* const> outputs, size_t bytes);
   void complete(Request& request, const CollectiveOptions& options,
                 Algorithm asked = Algorithm::kAuto) const;
   // The request's input becomes the reduction of these, of which there are some.

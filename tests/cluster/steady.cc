@@ -4,7 +4,7 @@
 //
 //   cluster_steady RANKS COLLECTIVE ALGORITHM ELEMENTS RAILS
 //
-// COLLECTIVE: allreduce, broadcast, barrier, allgather or reduce_scatter. ALGORITHM: its number.
+// COLLECTIVE: allreduce, broadcast, reduce, allgather or barrier. ALGORITHM: its number.
 // ELEMENTS: of the vector, as floats. RAILS: with commas between them. It prints a line for each
 // place of the library that allocated: the rank, how often, in how many operations, and the calls
 // that led there, innermost first, as FILE+OFFSET, for addr2line. Exit status 0 if all operations
@@ -24,13 +24,14 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iostream>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <sstream>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "nezha/allgather.h"
@@ -38,7 +39,7 @@
 #include "nezha/barrier.h"
 #include "nezha/broadcast.h"
 #include "nezha/context.h"
-#include "nezha/reduce_scatter.h"
+#include "nezha/reduce.h"
 
 namespace {
 
@@ -123,12 +124,11 @@ struct Case {
 constexpr int kWarmUp = 200;  // operations
 constexpr int kCounted = 200;
 
-// One operation. Its result is right as long as every element of every rank is `value`.
+// One operation, of inputs of ones.
 class Operation {
  public:
   Operation(const Case& test, const std::shared_ptr<nezha::Context>& context)
       : input_(test.elements, 1.0F), output_(test.elements), collective_(test.collective) {
-    const auto ranks = static_cast<size_t>(test.ranks);
     if (collective_ == "allreduce") {
       auto options = std::make_shared<nezha::AllreduceOptions>(context);
       options->setInput(input_.data(), input_.size());
@@ -138,24 +138,26 @@ class Operation {
       expected_ = static_cast<float>(test.ranks);
     } else if (collective_ == "broadcast") {
       auto options = std::make_shared<nezha::BroadcastOptions>(context);
+      options->setRoot(0);
       if (context->rank() == 0) options->setInput(input_.data(), input_.size());
       options->setOutput(output_.data(), output_.size());
       options->setAlgorithm(test.algorithm);
       run_ = [options] { nezha::broadcast(*options); };
-    } else if (collective_ == "allgather") {
-      auto options = std::make_shared<nezha::AllgatherOptions>(context);
-      options->setInput(input_.data(), input_.size() / ranks);
-      options->setOutput(output_.data(), output_.size());
-      options->setAlgorithm(test.algorithm);
-      run_ = [options] { nezha::allgather(*options); };
-    } else if (collective_ == "reduce_scatter") {
-      auto options = std::make_shared<nezha::ReduceScatterOptions>(context);
-      output_.resize(test.elements / ranks);
+    } else if (collective_ == "reduce") {
+      auto options = std::make_shared<nezha::ReduceOptions>(context);
+      options->setRoot(0);
       options->setInput(input_.data(), input_.size());
       options->setOutput(output_.data(), output_.size());
       options->setAlgorithm(test.algorithm);
-      run_ = [options] { nezha::reduceScatter(*options); };
-      expected_ = static_cast<float>(test.ranks);
+      run_ = [options] { nezha::reduce(*options); };
+      expected_ = context->rank() == 0 ? static_cast<float>(test.ranks) : 0;
+    } else if (collective_ == "allgather") {
+      auto options = std::make_shared<nezha::AllgatherOptions>(context);
+      input_.resize(input_.size() / static_cast<size_t>(test.ranks));
+      options->setInput(input_.data(), input_.size());
+      options->setOutput(output_.data(), output_.size());
+      options->setAlgorithm(test.algorithm);
+      run_ = [options] { nezha::allgather(*options); };
     } else {
       auto options = std::make_shared<nezha::BarrierOptions>(context);
       output_.clear();
@@ -188,7 +190,7 @@ std::string name_of(void* address) {
   return text.str();
 }
 
-void report(int rank) {
+void report(int rank, const std::string& file) {
   std::ostringstream text;
   for (size_t i = 0; i < known; ++i) {
     text << rank << ' ' << places[i].count << ' ' << kCounted;
@@ -197,8 +199,11 @@ void report(int rank) {
     }
     text << '\n';
   }
-  std::fputs(text.str().c_str(), stdout);
-  std::fflush(stdout);
+  std::ofstream(file) << text.str();
+}
+
+std::string report_of(const std::string& folder, int rank) {
+  return folder + "/report-" + std::to_string(rank);
 }
 
 int run_rank(const Case& test, int rank, const std::string& folder) {
@@ -217,7 +222,7 @@ int run_rank(const Case& test, int rank, const std::string& folder) {
     counts = true;
     for (int i = 0; i < kCounted; ++i) is_right &= operation.run();
     counts = false;
-    report(rank);
+    report(rank, report_of(folder, rank));
     nezha::barrier(nezha::BarrierOptions(context));
     return is_right ? 0 : 1;
   } catch (const std::exception& error) {
@@ -246,6 +251,10 @@ int run_job(const Case& test) {
     int status = 0;
     waitpid(child, &status, 0);
     is_well &= status == 0;
+  }
+  for (int rank = 0; rank < test.ranks; ++rank) {
+    std::ifstream file(report_of(folder, rank));
+    for (std::string line; std::getline(file, line);) std::cout << line << '\n';
   }
   std::filesystem::remove_all(folder);
   return is_well ? 0 : 1;
