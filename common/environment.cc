@@ -228,14 +228,15 @@ const std::vector<EnvironmentVariable>& environment_table() {
        .choices = {"latency-first", "cpu-first"}},
       {.name = "NEZHA_RAIL_THREADS",
        .kind = Kind::kChoice,
-       .default_value = "0",
+       .default_value = "auto",
        .help =
-           "1: each rail of a context gets a thread of its own, which handles what comes by it. "
-           "A rail that names cores (tcp:eth0?cpus=0-3,8) runs on those, and has such a thread "
-           "in any case; to the others are dealt out the cores near to their NICs, as far as "
-           "the kernel tells, of those that the thread which makes the context may use. For "
-           "hosts with cores to spare: by default the callers that wait do all.",
-       .choices = {"0", "1"}},
+           "Whether rails have threads of their own, which move what is long: messages of 256 KiB "
+           "and more. auto: as many rails as there are cores for, where a process has two or more "
+           "of its own; the cores are those of the thread that makes the context, divided by the "
+           "ranks of its machine. 0: none has; the callers that wait do all. 1: each has one, on "
+           "the cores near to its NIC that are dealt out to it, as far as the kernel tells. A rail "
+           "that names cores (tcp:eth0?cpus=0-3,8) has such a thread in any case, on those.",
+       .choices = {"auto", "0", "1"}},
       {.name = "NEZHA_RDMA_PINNED",
        .kind = Kind::kNumber,
        .help = "How many bytes of memory the process registers with RDMA devices, beside those of "

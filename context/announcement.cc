@@ -27,8 +27,9 @@ void announce(const Setup& setup, const CoreShare& share) {
   setup.log->info("the context is made, by nezha {}: {}, rails {}", NEZHA_VERSION,
                   describe(setup.options, setup.algorithm), absl::StrJoin(names, ", "));
   if (setup.is_split()) return;  // the context that it was split from has told of the rails
-  setup.log->info("threads that drive the rails: {}; cores: {}; ranks on this machine: {}{}",
-                  setup.endpoint->rail_threads(), share.cores, share.is_known ? "" : "at most ",
+  const RailThreads threads = threads_of(setup.options.rails, share);
+  setup.log->info("threads that may drive the rails: {}; cores: {}; ranks on this machine: {}{}",
+                  threads.given + threads.spare, share.cores, share.is_known ? "" : "at most ",
                   share.ranks);
   for (size_t i = 0; i < setup.rails.size(); ++i) {
     const auto uri = RailUri::parse(setup.options.rails[i]);

@@ -29,9 +29,6 @@
 namespace nezha {
 namespace {
 
-// Whether rails have threads where NEZHA_RAIL_THREADS is not set and there are cores for them.
-constexpr bool kHasThreadsByDefault = false;
-
 using Factory = absl::StatusOr<Endpoint::DeviceFactory>;
 
 absl::Status bad(absl::string_view uri, absl::string_view why) {
@@ -385,16 +382,17 @@ void await_addresses(const std::vector<std::string>& uris, Nanos deadline) {
   }
 }
 
-int threads_of(const std::vector<std::string>& uris, const CoreShare& share) {
+RailThreads threads_of(const std::vector<std::string>& uris, const CoreShare& share) {
   const std::string wanted = environment_value("NEZHA_RAIL_THREADS");
-  if (wanted == "1") return static_cast<int>(uris.size());
+  const auto rails = static_cast<int>(uris.size());
+  if (wanted == "1") return {.given = rails};
   const auto names_cores = [](const std::string& text) {
     const auto uri = RailUri::parse(text);
     return uri.ok() && uri->options.contains("cpus");
   };
   const auto named = static_cast<int>(std::count_if(uris.begin(), uris.end(), names_cores));
-  if (wanted == "0" || !kHasThreadsByDefault) return named;
-  return std::max(named, rail_threads(share));
+  if (wanted == "0") return {.given = named};
+  return {.given = named, .spare = std::clamp(rail_threads(share) - named, 0, rails - named)};
 }
 
 std::vector<Cpus> cores_for(const std::vector<std::string>& uris) {

@@ -68,9 +68,12 @@ absl::StatusOr<tcp::DeviceOptions> tcp_device(absl::string_view text, const Port
 // the kernel takes a second or two to find out whether another host has a new IPv6 address. Blocks.
 void await_addresses(const std::vector<std::string>& uris, Nanos deadline);
 
-// How many threads drive these devices, by NEZHA_RAIL_THREADS and the rails that name cores, in a
-// process with such a share of the cores.
-int threads_of(const std::vector<std::string>& uris, const CoreShare& share);
+struct RailThreads {
+  int given = 0;  // to rails that name cores, or to all by NEZHA_RAIL_THREADS
+  int spare = 0;  // that other rails may start when they need them
+};
+// Of these devices, in a process with such a share of the cores.
+RailThreads threads_of(const std::vector<std::string>& uris, const CoreShare& share);
 
 // The cores to give to each of these devices, which name none. Empty ones unless
 // NEZHA_RAIL_THREADS says that each is to have a thread.

@@ -82,9 +82,9 @@ CoreShare Roster::core_share() const {
 
 void Roster::count_rail_threads() const {
   if (setup_.is_split()) return;  // the other ranks share the cores, too
-  const int threads = threads_of(setup_.options.rails, core_share());
+  const RailThreads threads = threads_of(setup_.options.rails, core_share());
   Progress::Guard guard(setup_.progress());
-  setup_.endpoint->set_rail_threads(threads);
+  setup_.endpoint->set_spare_threads(threads.spare);
 }
 
 // ---- Channels ----------------------------------------------------------------------------------

@@ -64,10 +64,9 @@ class Endpoint final : ChannelOwner, Acceptor {
   // The device that `uri` names, opened if it is not open yet.
   absl::StatusOr<Rail> open_device(const std::string& uri, const DeviceFactory& make);
   Device* device(Rail rail) override;
-  // How many threads the process may have that handle what its rails bring. The latest word of a
-  // context counts. 0: the callers that wait do all.
-  void set_rail_threads(int threads) { rail_threads_ = threads; }
-  int rail_threads() const { return rail_threads_; }
+  // How many threads the process may have that handle what rails bring which name no cores. The
+  // latest word of a context counts. 0: the callers that wait do all.
+  void set_spare_threads(int threads) { progress_->set_most_threads(threads); }
   RailOutage outage(Rail rail) const;
   // To how many peers the rail has a link that loses much.
   uint64_t lossy_peers(Rail rail) const;
@@ -115,7 +114,6 @@ class Endpoint final : ChannelOwner, Acceptor {
   std::unique_ptr<Progress> progress_;
   std::vector<std::unique_ptr<Device>> devices_;  // by rail
   std::map<std::string, Rail> rails_by_uri_;
-  int rail_threads_ = 0;
   HashMap<UniqueId, JobListener*> jobs_;
   std::deque<UniqueId> left_;       // the contexts that were closed here lately
   std::deque<wire::Abort> aborts_;  // of the contexts that broke lately

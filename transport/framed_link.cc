@@ -56,7 +56,7 @@ void FramedLink::on_events(uint32_t events) {
 }
 
 bool FramedLink::look() {
-  if (failed_ || progress_.is_on_duty(thread_)) return false;
+  if (failed_ || progress_.is_with_thread(stream_->fd())) return false;
   const uint64_t before = bytes_read_;
   return !handle_input() || failed_ || bytes_read_ != before;
 }
@@ -106,7 +106,7 @@ bool FramedLink::read_once() {
     parts[0] = {bin_.get(), std::min(direct, kBin)};
     count = 1;
   }
-  const size_t room = kStaging - staged_end_;
+  const size_t room = staging_room();
   const bool reaches_end = direct == 0 || parts[0].iov_len == direct;
   if (reaches_end) parts[count++] = {staging_.data() + staged_end_, room};
   ssize_t got = 0;
@@ -141,13 +141,20 @@ bool FramedLink::read_once() {
   return true;
 }
 
+// After a long segment another one mostly comes: no more than its head is read ahead, so that all
+// of its payload goes where it belongs at once.
+size_t FramedLink::staging_room() const {
+  const bool is_head = segment_length_ >= kLongCopy && staged_end_ < kMaxHead;
+  return (is_head ? kMaxHead : kStaging) - staged_end_;
+}
+
 // False if the link failed meanwhile, or is gone.
 bool FramedLink::receive(absl::Span<const iovec> parts, ssize_t& got, int& error) {
   const auto call = [&] {
     got = stream_->receive(parts);
     error = errno;
   };
-  if (!on_thread_ || payload_left_ == 0 || segment_length_ < kLongCopy) {
+  if (!on_thread_) {
     call();
     return true;
   }
@@ -286,7 +293,9 @@ absl::Status FramedLink::take_acks(uint64_t acked) {
 }
 
 void FramedLink::call_thread_for(const wire::DataHeader& segment, size_t length) {
-  if (length >= kLongCopy && segment.info.total >= kWorthThread) progress_.call_to_duty(thread_);
+  if (length >= kLongCopy && segment.info.total >= kWorthThread) {
+    progress_.call_thread(stream_->fd());
+  }
 }
 
 // ---- Writing -----------------------------------------------------------------------------------
@@ -350,10 +359,11 @@ void FramedLink::refill() {
   append_frame(wire::FrameType::kPing, 0, 0).ends_burst = true;
 }
 
-// Long segments are sent by the rail's thread, which gives the lock up meanwhile. Not so from here:
-// the caller may be in the midst of anything.
+// The rail's thread sends without the lock, but not from here: the caller may be in the midst of
+// anything. Other threads send what is short at once.
 bool FramedLink::is_left_to_thread() const {
-  return waiting_ >= kLongCopy && progress_.is_on_duty(thread_);
+  if (!progress_.is_with_thread(stream_->fd())) return false;
+  return waiting_ >= kLongCopy || progress_.is_this(thread_);
 }
 
 void FramedLink::write() {
@@ -381,7 +391,7 @@ bool FramedLink::send(absl::Span<const iovec> parts, ssize_t& sent, int& error) 
     sent = stream_->send(parts);
     error = errno;
   };
-  if (in_turn_ && waiting_ >= kLongCopy) return without_lock(sending_, call);
+  if (in_turn_) return without_lock(sending_, call);
   call();
   return true;
 }

@@ -71,6 +71,7 @@ class FramedLink final : public Link, EventHandler {
   // Reading. Each returns whether to go on.
   void read();
   bool read_once();
+  size_t staging_room() const;
   bool receive(absl::Span<const iovec> parts, ssize_t& got, int& error);
   bool parse();
   bool parse_frame();

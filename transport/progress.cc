@@ -91,13 +91,13 @@ void Progress::Bell::on_events(uint32_t) {
 
 // ---- A rail's own thread -----------------------------------------------------------------------
 
-// All under the lock, but its end. As long as it is off duty its epoll instance is itself a
-// descriptor that whoever drives gets events of.
-class Progress::RailThread final : public EventHandler {
+// All under the lock, but its end.
+class Progress::RailThread {
  public:
-  RailThread(Progress& progress, Duty duty) : progress_(progress), duty_(duty) {}
+  RailThread(Progress& progress, absl::string_view name, Duty duty)
+      : progress_(progress), name_(name), duty_(duty) {}
 
-  ~RailThread() override {
+  ~RailThread() {
     if (thread_.joinable()) {
       {
         const std::lock_guard lock(progress_.mutex_);
@@ -110,7 +110,8 @@ class Progress::RailThread final : public EventHandler {
     if (epoll_fd_ >= 0) close(epoll_fd_);
   }
 
-  absl::Status start(absl::string_view name, const Cpus& cpus) {
+  // Bound to no cores if there are none.
+  absl::Status start(const Cpus& cpus) {
     epoll_fd_ = above_standard(epoll_create1(EPOLL_CLOEXEC));
     if (epoll_fd_ < 0) return system_error(errno, "making an epoll instance");
     if (absl::Status status = bell_.open(); !status.ok()) return status;
@@ -120,53 +121,45 @@ class Progress::RailThread final : public EventHandler {
     if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, bell_.fd(), &event) != 0) {
       return system_error(errno, "adding an eventfd to epoll");
     }
-    if (absl::Status status = go_off_duty(); !status.ok()) return status;
     auto thread = start_thread([this] {
       this_thread = this;
       progress_.run_rail_thread(*this);
     });
     if (!thread.ok()) return thread.status();
     thread_ = *std::move(thread);
-    const std::string title =
-        absl::StrCat("nezha-", name.substr(name.size() - std::min(name.size(), kMaxName)));
+    const size_t length = std::min(name_.size(), kMaxName);
+    const std::string title = absl::StrCat("nezha-", name_.substr(name_.size() - length));
     pthread_setname_np(thread_.native_handle(), title.c_str());
-    return bind_thread(thread_.native_handle(), cpus);
+    return cpus.empty() ? absl::OkStatus() : bind_thread(thread_.native_handle(), cpus);
   }
 
-  int epoll_fd() const { return epoll_fd_; }
-  bool is_on_duty() const { return duty_ == Duty::kAlways || is_called_; }
+  const std::string& name() const { return name_; }
+  bool is_started() const { return thread_.joinable(); }
+  bool is_always_on_duty() const { return duty_ == Duty::kAlways; }
   bool is_this() const { return this_thread == this; }
+  int epoll_fd() const { return epoll_fd_; }
+  // Milliseconds, as epoll has them.
+  int patience() const { return is_always_on_duty() ? -1 : to_epoll_timeout(kOffDuty); }
 
   // Of the thread itself: sleeps, without the lock, until it is on duty. False: it is to end.
   bool await_duty(std::unique_lock<std::mutex>& lock) {
-    call_.wait(lock, [this] { return is_over_ || is_on_duty(); });
+    call_.wait(lock, [this] { return is_over_ || is_always_on_duty() || !fds_.empty(); });
     return !is_over_;
   }
-
-  void call() {
-    if (is_on_duty()) return;
-    is_called_ = true;
-    ++progress_.on_duty_;
-    progress_.remove(epoll_fd_);
-    call_.notify_one();
+  // The thread gets the events of a descriptor that is in its epoll instance now.
+  void take(int fd) {
+    if (fds_.empty()) {
+      ++progress_.on_duty_;
+      call_.notify_one();
+    }
+    fds_.push_back(fd);
+  }
+  void go_off_duty() {
+    if (fds_.empty()) return;
+    std::erase_if(fds_, [this](int fd) { return progress_.take_back(fd, this); });
+    if (fds_.empty()) --progress_.on_duty_;
   }
 
-  // Events that nobody has handled are handled by whoever drives. On an error it stays on duty.
-  absl::Status go_off_duty() {
-    if (duty_ == Duty::kAlways) return absl::OkStatus();
-    if (absl::Status status = progress_.add(epoll_fd_, this, EPOLLIN); !status.ok()) return status;
-    if (is_called_) --progress_.on_duty_;
-    is_called_ = false;
-    return absl::OkStatus();
-  }
-
-  // Of whoever drives: the thread is off duty.
-  void on_events(uint32_t) override {
-    if (is_on_duty()) return;
-    std::array<epoll_event, kMaxEvents> events;
-    const int count = epoll_wait(epoll_fd_, events.data(), kMaxEvents, 0);
-    progress_.dispatch(events.data(), count, this);
-  }
   // Whether the event is the bell's, which is quiet then.
   bool takes(const epoll_event& event) {
     if (event.data.u64 != kBell) return false;
@@ -193,12 +186,13 @@ class Progress::RailThread final : public EventHandler {
   static thread_local const RailThread* this_thread;
 
   Progress& progress_;
+  const std::string name_;
   const Duty duty_;
   int epoll_fd_ = -1;
   Bell bell_;
-  bool is_called_ = false;
   bool is_over_ = false;
   std::condition_variable call_;
+  std::vector<int> fds_;              // few; that it was called for
   std::vector<EventHandler*> turns_;  // few
   std::thread thread_;
 };
@@ -244,7 +238,10 @@ absl::Status Progress::add(int fd, EventHandler* handler, uint32_t events, RailT
   if (slot >= registrations_.size()) registrations_.resize(slot + 1);
   Registration& registration = registrations_[slot];
   registration.handler = handler;
-  registration.epoll_fd = thread == nullptr ? epoll_fd_ : thread->epoll_fd();
+  registration.events = events;
+  registration.thread = thread;
+  registration.by = thread != nullptr && thread->is_always_on_duty() ? thread : nullptr;
+  registration.epoll_fd = registration.by == nullptr ? epoll_fd_ : thread->epoll_fd();
   // Events of an earlier descriptor of this number that are still on their way are told apart.
   ++registration.generation;
   epoll_event event{};
@@ -258,7 +255,8 @@ absl::Status Progress::add(int fd, EventHandler* handler, uint32_t events, RailT
 }
 
 void Progress::modify(int fd, uint32_t events) {
-  const Registration& registration = registrations_[static_cast<size_t>(fd)];
+  Registration& registration = registrations_[static_cast<size_t>(fd)];
+  registration.events = events;
   epoll_event event{};
   event.events = events;
   event.data.u64 = token(fd, registration.generation);
@@ -270,6 +268,7 @@ void Progress::remove(int fd) {
   Registration& registration = registrations_[static_cast<size_t>(fd)];
   epoll_ctl(registration.epoll_fd, EPOLL_CTL_DEL, fd, nullptr);
   registration.handler = nullptr;
+  registration.thread = registration.by = nullptr;
 }
 
 // ---- Pollers -----------------------------------------------------------------------------------
@@ -457,7 +456,6 @@ bool Progress::look(Nanos time) {
 void Progress::note_event(int fd) {
   if (latest_ >= 0) registrations_[static_cast<size_t>(latest_)].next = fd;
   latest_ = fd;
-  ++events_;
 }
 
 void Progress::rest(std::unique_lock<std::mutex>& lock, Nanos time) {
@@ -477,15 +475,15 @@ void Progress::dispatch(const epoll_event* events, int count, RailThread* thread
     if (thread != nullptr && thread->takes(events[i])) continue;
     const auto fd = static_cast<uint32_t>(events[i].data.u64);
     const Registration& registration = registrations_[fd];
-    if (registration.handler == nullptr) continue;
+    // The descriptor may have gone to another one meanwhile, who is told, too.
+    if (registration.handler == nullptr || registration.by != thread) continue;
     if (token(static_cast<int>(fd), registration.generation) != events[i].data.u64) continue;
     EventHandler* handler = registration.handler;
-    const uint64_t before = events_;
     throws([&] { handler->on_events(events[i].events); });
-    if (thread != nullptr && thread->is_this()) {
-      take_turns(*thread);
-    } else if (events_ == before) {  // else it has passed on events of others
+    if (thread == nullptr) {
       note_event(static_cast<int>(fd));
+    } else {
+      take_turns(*thread);
     }
   }
 }
@@ -535,21 +533,58 @@ bool Progress::throws(absl::FunctionRef<void()> work) {
 
 // ---- Rails' threads ----------------------------------------------------------------------------
 
+Progress::RailThread* Progress::add_rail_thread(absl::string_view name) {
+  rail_threads_.push_back(std::make_unique<RailThread>(*this, name, Duty::kWhenCalled));
+  return rail_threads_.back().get();
+}
+
+// A thread that fails stays, too, as it cannot end under the lock. It gets no events.
 absl::StatusOr<Progress::RailThread*> Progress::start_rail_thread(absl::string_view name,
                                                                   const Cpus& cpus, Duty duty) {
-  // One that fails stays, too, as it cannot end under the lock. It gets no events.
-  rail_threads_.push_back(std::make_unique<RailThread>(*this, duty));
+  rail_threads_.push_back(std::make_unique<RailThread>(*this, name, duty));
   RailThread* thread = rail_threads_.back().get();
-  if (absl::Status status = thread->start(name, cpus); !status.ok()) return status;
+  if (absl::Status status = thread->start(cpus); !status.ok()) return status;
   return thread;
 }
 
-void Progress::call_to_duty(RailThread* thread) {
-  if (thread != nullptr) thread->call();
+bool Progress::may_start(RailThread& thread) {
+  if (started_ >= most_threads_) return false;
+  ++started_;
+  const absl::Status status = thread.start({});
+  if (status.ok()) return true;
+  log().warn("there is no thread for {}, which others handle: {}", thread.name(),
+             std::string(status.message()));
+  return false;
 }
 
-bool Progress::is_on_duty(const RailThread* thread) {
-  return thread != nullptr && thread->is_on_duty();
+void Progress::call_thread(int fd) {
+  Registration& registration = registrations_[static_cast<size_t>(fd)];
+  RailThread* thread = registration.thread;
+  if (thread == nullptr || registration.by != nullptr || registration.handler == nullptr) return;
+  if (!thread->is_started() && !may_start(*thread)) return;
+  if (move(fd, thread->epoll_fd(), thread)) thread->take(fd);
+}
+
+// Whether the thread has the descriptor no more. Without memory it goes on having it.
+bool Progress::take_back(int fd, const RailThread* thread) {
+  const Registration& registration = registrations_[static_cast<size_t>(fd)];
+  return registration.by != thread || move(fd, epoll_fd_, nullptr);
+}
+
+bool Progress::move(int fd, int epoll_fd, RailThread* to) {
+  Registration& registration = registrations_[static_cast<size_t>(fd)];
+  epoll_event event{};
+  event.events = registration.events;
+  event.data.u64 = token(fd, registration.generation);
+  if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) return false;
+  epoll_ctl(registration.epoll_fd, EPOLL_CTL_DEL, fd, nullptr);
+  registration.epoll_fd = epoll_fd;
+  registration.by = to;
+  return true;
+}
+
+bool Progress::is_with_thread(int fd) const {
+  return registrations_[static_cast<size_t>(fd)].by != nullptr;
 }
 
 bool Progress::is_this(const RailThread* thread) { return thread != nullptr && thread->is_this(); }
@@ -574,15 +609,14 @@ void Progress::take_turns(RailThread& thread) {
 void Progress::run_rail_thread(RailThread& thread) {
   contend();
   std::unique_lock lock(mutex_, std::adopt_lock);
-  const int patience = thread.is_on_duty() ? -1 : to_epoll_timeout(kOffDuty);
   while (thread.await_duty(lock)) {
     std::array<epoll_event, kMaxEvents> events;
     lock.unlock();
-    const int count = epoll_wait(thread.epoll_fd(), events.data(), kMaxEvents, patience);
+    const int count = epoll_wait(thread.epoll_fd(), events.data(), kMaxEvents, thread.patience());
     contend();
     lock = std::unique_lock(mutex_, std::adopt_lock);
     if (count == 0 && !thread.has_turns()) {
-      thread.go_off_duty().IgnoreError();
+      thread.go_off_duty();
       continue;
     }
     dispatch(events.data(), count, &thread);

@@ -103,10 +103,11 @@ class Waiter {
 // over. When nobody waits, a thread of Progress's own does, asleep in epoll; it stays out of the
 // way of a process that starts one operation after the other (kIdle).
 //
-// A rail may have a thread of its own, bound to cores. As long as it is on duty it handles the
-// rail's events, whoever waits, and does without the lock what takes long: it copies to and from
+// A rail may have a thread of its own. As long as it is on duty it handles events of the rail's
+// descriptors, whoever waits, and does without the lock what takes long: it copies to and from
 // sockets, and sums. What is short is done sooner by the thread that waits for it. So a rail's
-// thread comes on duty for long segments, and goes off again when nothing has come for kOffDuty.
+// thread is called for the descriptors that long segments come and go by, and goes off duty again
+// when nothing has come for kOffDuty.
 class Progress {
  public:
   class RailThread;
@@ -142,28 +143,33 @@ class Progress {
   // When a rail's thread handles the rail's events.
   enum class Duty {
     kAlways,
-    kWhenCalled,  // from call_to_duty on, and else whoever drives does
+    kWhenCalled,  // those of the descriptors that it is called for
   };
-  // Under the lock. Starts a thread for a rail, bound to `cpus`, that is called nezha- and the end
-  // of `name`. It is the Progress's, and ends with it. kInvalidArgument: not all of the cores can
-  // be had; the error names those that can.
+  // Under the lock. A rail's thread, that is called nezha- and the end of `name`. It is the
+  // Progress's, and ends with it. It starts when it is first called, if there may be another one by
+  // then, and runs on any core.
+  RailThread* add_rail_thread(absl::string_view name);
+  // Likewise, started now, and bound to `cpus`. kInvalidArgument: not all of the cores can be had;
+  // the error names those that can.
   absl::StatusOr<RailThread*> start_rail_thread(absl::string_view name, const Cpus& cpus,
                                                 Duty duty = Duty::kAlways);
+  // Under the lock. So many threads may start by themselves, those that have among them.
+  void set_most_threads(int threads) { most_threads_ = threads; }
 
-  // Under the lock, as the four that follow. Of no thread (null) nothing is so, and nothing is
-  // done.
-  void call_to_duty(RailThread* thread);
-  static bool is_on_duty(const RailThread* thread);
-  // Whether the caller is the thread.
+  // Under the lock, as all that follow. The descriptor's thread, if it has one that may run,
+  // handles its events from now on, until none has come for kOffDuty.
+  void call_thread(int fd);
+  bool is_with_thread(int fd) const;
+  // Whether the caller is the thread; null: it is not.
   static bool is_this(const RailThread* thread);
-  // The thread, which is on duty, calls handler->on_turn as soon as it is done with the event at
-  // hand, once for all turns given until then; unless forget() comes first.
+  // The thread, which has a descriptor of the handler's, calls handler->on_turn as soon as it is
+  // done with the event at hand, once for all turns given until then; unless forget() comes first.
   static void give_turn(RailThread* thread, EventHandler* handler);
   static bool has_turns(const RailThread* thread);
   static void forget(RailThread* thread, const EventHandler* handler);
 
-  // Under the lock. `events` as for epoll (level-triggered). They are handled by `thread`, or, if
-  // that is null, by whoever drives. Errors are the kernel's.
+  // Under the lock. `events` as for epoll (level-triggered). They are handled by `thread` when that
+  // is on duty, and else, or if it is null, by whoever drives. Errors are the kernel's.
   absl::Status add(int fd, EventHandler* handler, uint32_t events, RailThread* thread = nullptr);
   void modify(int fd, uint32_t events);
   void remove(int fd);
@@ -205,6 +211,9 @@ class Progress {
     EventHandler* handler = nullptr;
     uint32_t generation = 0;
     int epoll_fd = -1;
+    uint32_t events = 0;
+    RailThread* thread = nullptr;  // the rail's
+    RailThread* by = nullptr;      // who handles the events; null: whoever drives
     int next = -1;  // the descriptor that had an event after this one's last; -1: none had
   };
   // Ends somebody's sleep in epoll.
@@ -227,6 +236,9 @@ class Progress {
 
   Progress();
   void run_thread();
+  bool may_start(RailThread& thread);
+  bool take_back(int fd, const RailThread* thread);
+  bool move(int fd, int epoll_fd, RailThread* to);
   void run_rail_thread(RailThread& thread);
   void take_turns(RailThread& thread);
   // One round: waits for events up to `timeout`, with the lock released, and handles them. Returns
@@ -280,7 +292,6 @@ class Progress {
   Nanos thread_wakes_at_ = 0;
   std::vector<Registration> registrations_;  // by file descriptor
   int latest_ = -1;                          // descriptor that had an event; -1: none had
-  uint64_t events_ = 0;                      // that were noted
   int looks_ = 0;                            // since the last round
   int misses_ = 0;                           // the last looks, which were in vain
   std::vector<Alarm*> timers_;               // armed ones; few
@@ -289,7 +300,9 @@ class Progress {
   ExceptionListener exception_listener_;
 
   std::vector<std::unique_ptr<RailThread>> rail_threads_;
-  int on_duty_ = 0;  // of them, those that were called
+  int on_duty_ = 0;       // of them, those that were called
+  int started_ = 0;       // of them, those that have started by themselves
+  int most_threads_ = 0;  // that may
   std::thread thread_;
   std::mutex stop_mutex_;
   std::condition_variable stop_wake_;

@@ -131,7 +131,7 @@ def told_cores(bed: Testbed, env: dict[str, str], cores: set[int]) -> set[str]:
 def test_the_log_tells_of_threads_and_cores(bed: Testbed) -> None:
     """The hosts of a testbed are one machine, whatever their names are."""
     torchrun = {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}  # the testbed sets RANK
-    threads = "threads that drive the rails"
+    threads = "threads that may drive the rails"
     ranks = "ranks on this machine"
     assert told_cores(bed, {}, ALLOWED) == {
         f"{threads}: 0; cores: {len(ALLOWED)}; {ranks}: at most 4"

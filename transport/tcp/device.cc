@@ -33,9 +33,12 @@ absl::StatusOr<std::unique_ptr<TcpDevice>> TcpDevice::create(Progress& progress,
   std::unique_ptr<TcpDevice> device(
       new TcpDevice(progress, acceptor, rail, static_cast<const InterfaceOptions&>(options)));
   if (absl::Status status = device->open(); !status.ok()) return status;
-  if (options.cpus.empty()) return device;
-  const auto thread = progress.start_rail_thread(options.interface, options.cpus,
-                                                 Progress::Duty::kWhenCalled);
+  if (options.cpus.empty()) {
+    device->thread_ = progress.add_rail_thread(options.interface);
+    return device;
+  }
+  const auto thread =
+      progress.start_rail_thread(options.interface, options.cpus, Progress::Duty::kWhenCalled);
   if (!thread.ok()) return thread.status();
   device->thread_ = *thread;
   return device;

@@ -12,7 +12,8 @@
 namespace nezha::tcp {
 
 struct DeviceOptions : InterfaceOptions {
-  Cpus cpus = {};  // of a thread that handles its links; empty: it has none
+  // Of a thread that handles its links; empty: one may start by itself, on any core.
+  Cpus cpus = {};
 };
 
 class TcpDevice final : public InterfaceDevice {

@@ -228,14 +228,26 @@ TEST(CoresFor, RailsGetNoneUnlessTheEnvironmentSaysSo) {
   EXPECT_EQ(cores_for({"tcp:a", "tcp:b?cpus=0"}), (std::vector<Cpus>{{}, {}}));
 }
 
-TEST(ThreadsOf, TheEnvironmentDecides) {
-  const std::vector<std::string> rails{"tcp:a", "tcp:b?cpus=0", "tcp:c"};
-  EXPECT_EQ(threads_of(rails, {64, 1}), 1) << "the rail that names cores";
+class ThreadsOf : public ::testing::Test {
+ protected:
+  ~ThreadsOf() override { unsetenv("NEZHA_RAIL_THREADS"); }
+  std::pair<int, int> given_and_spare(const CoreShare& share) const {
+    const RailThreads threads = threads_of({"tcp:a", "tcp:b?cpus=0", "tcp:c"}, share);
+    return {threads.given, threads.spare};
+  }
+};
+
+TEST_F(ThreadsOf, RailsHaveThoseThatThereAreCoresFor) {
+  EXPECT_EQ(given_and_spare({1, 8}), std::pair(1, 0)) << "the rail that names cores";
+  EXPECT_EQ(given_and_spare({2, 1}), std::pair(1, 1));
+  EXPECT_EQ(given_and_spare({64, 1}), std::pair(1, 2));
+}
+
+TEST_F(ThreadsOf, TheEnvironmentDecides) {
   setenv("NEZHA_RAIL_THREADS", "1", 1);
-  EXPECT_EQ(threads_of(rails, {1, 8}), 3);
+  EXPECT_EQ(given_and_spare({1, 8}), std::pair(3, 0));
   setenv("NEZHA_RAIL_THREADS", "0", 1);
-  EXPECT_EQ(threads_of(rails, {64, 1}), 1);
-  unsetenv("NEZHA_RAIL_THREADS");
+  EXPECT_EQ(given_and_spare({64, 1}), std::pair(1, 0));
 }
 
 TEST(CoresFor, AreThoseThatNoRailNames) {
