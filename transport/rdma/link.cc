@@ -19,10 +19,15 @@ namespace {
 constexpr uint32_t kSendId = 1u << 30;
 constexpr uint32_t kReadId = 2u << 30;
 
-absl::Status error_of(const ibv_wc& completion, const std::string& device) {
+absl::Status error_of(const ibv_wc& completion, const Adapter& adapter) {
+  const std::string& device = adapter.choice().device;
   std::string why = absl::StrCat(device, ": ", ibv_wc_status_str(completion.status));
   if (completion.status == IBV_WC_RETRY_EXC_ERR)
     why = absl::StrCat(device, ": the peer's device answers nothing");
+  // Work that nothing else has ended is flushed when the device goes.
+  if (completion.status == IBV_WC_WR_FLUSH_ERR) {
+    if (absl::Status state = adapter.port_state(); !state.ok()) why = std::string(state.message());
+  }
   return absl::AbortedError(why);
 }
 
@@ -207,9 +212,7 @@ void RdmaLink::on_completion(uint32_t id, const ibv_wc& completion) {
     if (!is_ready_) return;
     return end(absl::UnavailableError("the peer's device closed the connection"));
   }
-  if (completion.status != IBV_WC_SUCCESS) {
-    return end(error_of(completion, adapter_->choice().device));
-  }
+  if (completion.status != IBV_WC_SUCCESS) return end(error_of(completion, *adapter_));
   heard_at_ = now();
   if (id == kSendId) return on_sent();
   if (id == kReadId) return on_read();

@@ -2,6 +2,7 @@
 #include "tests/unit/transport/fake_fabric.h"
 
 #include <gtest/gtest.h>
+#include <net/if.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -17,11 +18,19 @@ ibv_device device{};
 
 }  // namespace
 
-FakeFabric& FakeFabric::current() { return *fabric; }
+FakeFabric& FakeFabric::current() {
+  if (getpid() != fabric->process_) _exit(kTouched);
+  return *fabric;
+}
 
-FakeFabric::FakeFabric() {
+FakeFabric::FakeFabric() : process_(getpid()) {
   EXPECT_EQ(fabric, nullptr);
   fabric = this;
+  gid.port_num = 1;
+  gid.gid_type = IBV_GID_TYPE_ROCE_V2;
+  gid.ndev_ifindex = if_nametoindex("lo");
+  gid.gid = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1}};
+  fill_device_verbs();
   fill_verbs();
   fill_queue_verbs();
   fill_pair_verbs();
@@ -31,6 +40,7 @@ FakeFabric::~FakeFabric() {
   EXPECT_TRUE(pairs_.empty());
   EXPECT_TRUE(regions_.empty());
   EXPECT_TRUE(queues_.empty());
+  EXPECT_TRUE(contexts_.empty());
   fabric = nullptr;
 }
 
@@ -164,43 +174,97 @@ bool FakeFabric::do_read(Pair& pair, const Send& work) {
   return true;
 }
 
+std::vector<int> FakeFabric::descriptors() const {
+  std::vector<int> all;
+  for (const auto& [context, it] : contexts_) {
+    all.push_back(context->cmd_fd);
+    all.push_back(context->async_fd);
+  }
+  for (const auto& [queue, it] : queues_) all.push_back(queue->channel->fd);
+  return all;
+}
+
+void FakeFabric::take_away(ibv_event_type event) {
+  is_there_ = false;
+  for (auto& [number, pair] : pairs_) fail(*pair);
+  tell(event);
+}
+
+void FakeFabric::tell(ibv_event_type event) {
+  for (auto& [context, it] : contexts_) {
+    it->events.push_back(event);
+    EXPECT_EQ(eventfd_write(context->async_fd, 1), 0);
+  }
+}
+
 // ---- The verbs ---------------------------------------------------------------------------------
 
-void FakeFabric::fill_verbs() {
+void FakeFabric::fill_device_verbs() {
   verbs_.get_device_list = [](int* count) {
-    *count = 1;
-    return new ibv_device* [2] { &device, nullptr };
+    *count = current().is_there_ ? 1 : 0;
+    return new ibv_device* [2] { *count == 1 ? &device : nullptr, nullptr };
   };
   verbs_.free_device_list = [](ibv_device** list) { delete[] list; };
   verbs_.get_device_name = [](ibv_device*) { return "fake0"; };
-  verbs_.open_device = [](ibv_device* it) {
-    auto* const context = new ibv_context{};
-    context->device = it;
-    context->async_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  verbs_.open_device = [](ibv_device* it) -> ibv_context* {
+    if (!current().is_there_) {
+      errno = ENODEV;
+      return nullptr;
+    }
+    auto made = std::make_unique<Context>();
+    made->context.device = it;
+    made->context.cmd_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    made->context.async_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    ibv_context* const context = &made->context;
+    current().contexts_.emplace(context, std::move(made));
     return context;
   };
   verbs_.close_device = [](ibv_context* context) {
+    FakeFabric& it = current();
+    close(context->cmd_fd);
     close(context->async_fd);
-    delete context;
+    EXPECT_EQ(it.contexts_.erase(context), 1u);
     return 0;
   };
   verbs_.query_device = [](ibv_context*, ibv_device_attr* attributes) {
     *attributes = {};
+    attributes->phys_port_cnt = 1;
     attributes->max_cqe = 1 << 15;
     attributes->max_qp_rd_atom = 4;
     attributes->max_qp_init_rd_atom = 4;
     return 0;
   };
   verbs_.query_port = [](ibv_context*, uint8_t, ibv_port_attr* attributes) {
+    if (!current().is_there_) return ENODEV;
     *attributes = {};
-    attributes->state = IBV_PORT_ACTIVE;
+    attributes->state = current().port_state;
+    attributes->link_layer = IBV_LINK_LAYER_ETHERNET;
+    attributes->active_mtu = IBV_MTU_1024;
+    attributes->gid_tbl_len = 1;
     return 0;
   };
+  verbs_.query_gid_table = [](ibv_context*, ibv_gid_entry* entries, size_t) -> ssize_t {
+    *entries = current().gid;
+    return 1;
+  };
   verbs_.is_fork_initialized = [] { return IBV_FORK_UNNEEDED; };
-  verbs_.get_async_event = [](ibv_context*, ibv_async_event*) { return -1; };
+  verbs_.get_async_event = [](ibv_context* context, ibv_async_event* event) {
+    auto& events = current().contexts_.at(context)->events;
+    eventfd_t count = 0;
+    if (eventfd_read(context->async_fd, &count) != 0) return -1;
+    *event = {};
+    event->event_type = events.front();
+    events.pop_front();
+    if (!events.empty()) return eventfd_write(context->async_fd, 1);
+    return 0;
+  };
   verbs_.ack_async_event = [](ibv_async_event*) {};
+}
+
+void FakeFabric::fill_verbs() {
   verbs_.alloc_pd = [](ibv_context*) { return new ibv_pd{}; };
   verbs_.dealloc_pd = [](ibv_pd* domain) {
+    current();
     delete domain;
     return 0;
   };
@@ -241,6 +305,7 @@ void FakeFabric::fill_queue_verbs() {
     return channel;
   };
   verbs_.destroy_comp_channel = [](ibv_comp_channel* channel) {
+    current();
     close(channel->fd);
     delete channel;
     return 0;

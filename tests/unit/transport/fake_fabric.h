@@ -5,6 +5,8 @@
 // lock.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -25,6 +27,8 @@ class FakeFabric {
   FakeFabric(const FakeFabric&) = delete;
   FakeFabric& operator=(const FakeFabric&) = delete;
 
+  static constexpr int kTouched = 99;
+
   // One fabric lives at a time, as a function of C has no object.
   const rdma::Verbs& verbs() const { return verbs_; }
   // What an Adapter opens.
@@ -38,7 +42,18 @@ class FakeFabric {
   }
   size_t pairs() const { return pairs_.size(); }
   size_t regions() const { return regions_.size(); }
+  size_t contexts() const { return contexts_.size(); }  // the times that the device is open
+  std::vector<int> descriptors() const;                 // of the device, that are open
 
+  // The device is taken away: all that it had under way fails, and it can be opened no more. Who
+  // has it open is told by this event, and is to close it.
+  void take_away(ibv_event_type event);
+  void bring_back() { is_there_ = true; }
+  // Those who have the device open are told.
+  void tell(ibv_event_type event);
+
+  ibv_port_state port_state = IBV_PORT_ACTIVE;
+  ibv_gid_entry gid{};                    // the port's; 127.0.0.1 at first
   bool is_cut = false;                    // what is sent is never confirmed: its retries run out
   uint64_t limit = UINT64_MAX;            // of registered bytes
   bool refuses_writes = false;            // to memory that is registered from then on
@@ -71,6 +86,12 @@ class FakeFabric {
     bool is_armed = false;
   };
 
+  struct Context {
+    ibv_context context{};
+    std::deque<ibv_event_type> events;
+  };
+
+  // A child of fork() that uses what its parent made ends at once, with kTouched.
   static FakeFabric& current();
   void complete(Queue& queue, ibv_wc completion);
   void complete(Pair& pair, uint64_t id, ibv_wc_status status, ibv_wc_opcode opcode,
@@ -81,11 +102,15 @@ class FakeFabric {
   bool is_own(const ibv_sge& place, bool is_written) const;
   bool do_send(Pair& pair, const Send& work);
   bool do_read(Pair& pair, const Send& work);
+  void fill_device_verbs();
   void fill_verbs();
   void fill_queue_verbs();
   void fill_pair_verbs();
 
+  const pid_t process_;
   rdma::Verbs verbs_{};
+  bool is_there_ = true;
+  std::map<ibv_context*, std::unique_ptr<Context>> contexts_;
   std::map<uint32_t, std::unique_ptr<Pair>> pairs_;
   std::map<ibv_cq*, std::unique_ptr<Queue>> queues_;
   struct Region {

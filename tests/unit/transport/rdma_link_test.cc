@@ -14,53 +14,14 @@
 
 #include "gtest/gtest.h"
 #include "tests/unit/transport/fake_fabric.h"
+#include "tests/unit/transport/rdma_end.h"
 #include "transport/rdma/link.h"
 
 namespace nezha::rdma {
 namespace {
 
 using nezha::testing::FakeFabric;
-
-// One end, and what it is told.
-struct End final : LinkOwner {
-  absl::StatusOr<std::byte*> on_segment(Link&, const wire::FrameHeader& frame,
-                                        const wire::DataHeader& data) override {
-    if (refuses) return absl::InvalidArgumentError("no");
-    auto& place = arrived.emplace_back(frame.length);
-    return std::find(nowhere.begin(), nowhere.end(), data.number) == nowhere.end() ? place.data()
-                                                                                   : nullptr;
-  }
-  void on_landed(Link&, bool /*is_digested*/) override {
-    ++landed;
-    if (acknowledges) link->flush_ack();
-  }
-  void on_written(Link&, OutSegment& segment) override { segment.written = true; }
-  void on_acked(Link&, OutSegment& segment) override { acked.push_back(&segment); }
-  void on_frame(Link&, const wire::FrameHeader& frame, absl::Span<const std::byte> body) override {
-    if (frame.type == wire::FrameType::kPing) ++pings;
-    if (frame.type == wire::FrameType::kPing || frame.type == wire::FrameType::kData) return;
-    if (frame.type == wire::FrameType::kAck) return;
-    bodies.emplace_back(reinterpret_cast<const char*>(body.data()), body.size());
-  }
-  void on_failed(Link&, const absl::Status& why) override {
-    ++failures;
-    failure = why;
-  }
-  uint64_t credit() const override { return 7; }
-
-  std::unique_ptr<RdmaLink> link;
-  RailCounters counters;
-  bool acknowledges = true;
-  bool refuses = false;
-  std::vector<uint64_t> nowhere;  // numbers of messages
-  std::list<std::vector<std::byte>> arrived;
-  size_t landed = 0;
-  std::vector<OutSegment*> acked;
-  std::vector<std::string> bodies;
-  int pings = 0;
-  int failures = 0;
-  absl::Status failure;
-};
+using End = nezha::testing::RdmaEnd;
 
 class RdmaLinkTest : public ::testing::Test {
  protected:
@@ -74,12 +35,15 @@ class RdmaLinkTest : public ::testing::Test {
 
   void make_pair() {
     adapter_ = *Adapter::open(*progress_, fabric_.verbs(), FakeFabric::choice(), nullptr);
-    for (End* end : {&a_, &b_}) end->link = *RdmaLink::create(*progress_, adapter_, end->counters);
+    auto a = *RdmaLink::create(*progress_, adapter_, a_.counters);
+    auto b = *RdmaLink::create(*progress_, adapter_, b_.counters);
     int ends[2] = {};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
-    const Greeting of_a = a_.link->greeting(), of_b = b_.link->greeting();
-    EXPECT_TRUE(b_.link->connect(net::Socket(ends[1]), of_a, true).ok());
-    EXPECT_TRUE(a_.link->connect(net::Socket(ends[0]), of_b, false).ok());
+    const Greeting of_a = a->greeting(), of_b = b->greeting();
+    EXPECT_TRUE(b->connect(net::Socket(ends[1]), of_a, true).ok());
+    EXPECT_TRUE(a->connect(net::Socket(ends[0]), of_b, false).ok());
+    a_.link = std::move(a);
+    b_.link = std::move(b);
     b_.link->start(&b_, 0, 1);
     a_.link->start(&a_, 0, 1);
     // It sends as soon as it has heard that the other end is ready.
@@ -331,15 +295,16 @@ class RdmaStrangerTest : public ::testing::TestWithParam<uint32_t>, Client {
     slots_ = *Slots::create(adapter_);
     pair_ = *QueuePair::create(adapter_, {.sends = 64, .receives = 64}, this);
     for (uint32_t slot = 0; slot < Slots::kReceives; ++slot) receive(slot);
-    end_.link = *RdmaLink::create(*progress_, adapter_, end_.counters);
+    auto link = *RdmaLink::create(*progress_, adapter_, end_.counters);
     Greeting greeting = pair_->greeting();
     greeting.slots = Slots::kReceives;
     greeting.slot_size = Slots::kSize;
-    EXPECT_TRUE(pair_->connect(end_.link->greeting()).ok());
+    EXPECT_TRUE(pair_->connect(link->greeting()).ok());
     int ends[2] = {};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
     socket_ = net::Socket(ends[1]);
-    EXPECT_TRUE(end_.link->connect(net::Socket(ends[0]), greeting, false).ok());
+    EXPECT_TRUE(link->connect(net::Socket(ends[0]), greeting, false).ok());
+    end_.link = std::move(link);
     end_.link->start(&end_, 0, 1);
   }
   ~RdmaStrangerTest() override {

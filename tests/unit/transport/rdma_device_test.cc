@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two ends of a rail over RDMA in memory: what becomes of them when their device goes and comes
+// back, and what a child of fork() does with an end that it inherits.
+#ifdef NEZHA_HAS_RDMA
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+#include "tests/unit/transport/fake_fabric.h"
+#include "tests/unit/transport/log_lines.h"
+#include "tests/unit/transport/rdma_end.h"
+#include "tests/unit/transport/virtual_clock.h"
+#include "transport/held_memory.h"
+#include "transport/rdma/device.h"
+
+namespace nezha::rdma {
+namespace {
+
+using nezha::testing::FakeFabric;
+using nezha::testing::RdmaEnd;
+
+// A process of the two, which takes every connection. It keeps its link until it is told to drop
+// it.
+struct Side final : Acceptor {
+  wire::Welcome on_hello(Rail, const wire::Hello& hello) override {
+    return {wire::WelcomeCode::kAccepted, wire::kVersion, hello.generation};
+  }
+  void on_accepted(Rail, const wire::Hello&, std::unique_ptr<Link> link) override {
+    take(std::move(link));
+  }
+  void on_carrier(Rail, bool up, absl::string_view why) override {
+    carrier.emplace_back(up, std::string(why));
+  }
+  void take(std::unique_ptr<Link> made) {
+    end = std::make_unique<RdmaEnd>();
+    end->link = std::move(made);
+    end->link->start(end.get(), 0, 1);
+  }
+  bool is_up() const { return !carrier.empty() && carrier.back().first; }
+  bool is_down() const { return !carrier.empty() && !carrier.back().first; }
+
+  std::unique_ptr<RdmaDevice> device;
+  std::unique_ptr<RdmaEnd> end;
+  std::vector<std::pair<bool, std::string>> carrier;  // what it was told
+};
+
+// This thread drives all of it. Its time is the test's.
+class RdmaDeviceTest : public ::testing::Test {
+ protected:
+  RdmaDeviceTest() {
+    for (Side* side : {&near_, &far_}) {
+      auto made = RdmaDevice::create(*progress_, *side, 0,
+                                     {.wish = {.device = "fake0"}, .rail = "r"}, fabric_.verbs());
+      EXPECT_TRUE(made.ok()) << made.status();
+      side->device = *std::move(made);
+    }
+  }
+  ~RdmaDeviceTest() override {
+    near_.end.reset();
+    far_.end.reset();
+  }
+
+  bool until(const std::function<bool()>& is_so) {
+    for (int i = 0; i < 100'000 && !is_so(); ++i) drive();
+    return is_so();
+  }
+  void drive() {
+    Waiter tick;
+    progress_->wait(guard_, tick, now() + kMicrosecond);
+    fabric_.run();
+  }
+  // Long enough that a device that is gone has been looked at.
+  void wait() {
+    clock_.advance(2 * kSecond);
+    for (int i = 0; i < 20; ++i) drive();
+  }
+
+  // Why there is no connection; OK: both sides have a link.
+  absl::Status connect() {
+    std::optional<absl::Status> outcome;
+    wire::Hello hello;
+    hello.rail = "r";
+    const auto attempt = near_.device->connect(
+        far_.device->address(), hello, [&](absl::StatusOr<std::unique_ptr<Link>> link, uint32_t) {
+          outcome = link.status();
+          if (link.ok()) near_.take(*std::move(link));
+        });
+    if (!until([&] { return outcome.has_value(); })) return absl::UnknownError("not over");
+    return *outcome;
+  }
+  OutSegment segment_of(const std::vector<std::byte>& content) {
+    OutSegment segment;
+    segment.data = content.data();
+    segment.length = static_cast<uint32_t>(content.size());
+    segment.header.info.total = content.size();
+    segment.header.number = ++number_;
+    return segment;
+  }
+  // Whether the link carries what one end gives to the other.
+  void expect_carries() {
+    const std::vector<std::byte> content(100'000, std::byte{7});
+    OutSegment segment = segment_of(content);
+    near_.end->link->submit(segment);
+    EXPECT_TRUE(until([&] { return !near_.end->acked.empty(); }));
+    EXPECT_TRUE(!far_.end->arrived.empty() && far_.end->arrived.front() == content);
+  }
+
+  testing::VirtualClock clock_;
+  testing::LogLines log_;
+  FakeFabric fabric_;
+  std::unique_ptr<Progress> progress_ = *Progress::create();
+  Progress::Guard guard_{*progress_};
+  Side near_, far_;
+  uint64_t number_ = 0;  // of the last message
+};
+
+// ---- Loss and return ---------------------------------------------------------------------------
+
+struct Loss {
+  ibv_event_type event;
+  std::string why;  // as a user reads it
+};
+
+class RdmaDeviceLossTest : public RdmaDeviceTest, public ::testing::WithParamInterface<Loss> {};
+
+TEST_P(RdmaDeviceLossTest, ADeviceThatGoesIsLetGoAndUsedAgainOnceItIsBack) {
+  ASSERT_EQ(connect(), absl::OkStatus());
+  expect_carries();
+  fabric_.take_away(GetParam().event);
+  EXPECT_TRUE(until([&] { return near_.is_down() && far_.is_down(); }));
+  EXPECT_TRUE(until([&] { return near_.end->failures > 0 && far_.end->failures > 0; }));
+  for (Side* side : {&near_, &far_}) {
+    using Told = std::vector<std::pair<bool, std::string>>;
+    const Told expected{{false, GetParam().why}};
+    EXPECT_EQ(side->carrier, expected);
+    EXPECT_FALSE(side->device->carrier());
+    EXPECT_TRUE(absl::IsAborted(side->end->failure)) << side->end->failure;
+    EXPECT_TRUE(absl::StrContains(side->end->failure.message(), "the device fake0"))
+        << side->end->failure;
+    EXPECT_EQ(side->end->failures, 1);
+    side->end.reset();
+  }
+  EXPECT_EQ(fabric_.contexts(), 0u) << "the command that takes it away waits for that";
+
+  for (int i = 0; i < 5; ++i) wait();
+  EXPECT_EQ(log_.take("cannot be used").size(), 2u) << "each of the two says so once";
+  const absl::Status refused = connect();
+  EXPECT_TRUE(absl::IsAborted(refused)) << refused;
+  EXPECT_EQ(refused.message(), "the device is gone");
+
+  fabric_.bring_back();
+  wait();
+  EXPECT_TRUE(near_.is_up() && far_.is_up());
+  EXPECT_TRUE(near_.device->carrier() && far_.device->carrier());
+  ASSERT_EQ(connect(), absl::OkStatus());
+  expect_carries();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Events, RdmaDeviceLossTest,
+    ::testing::Values(Loss{IBV_EVENT_PORT_ERR, "the device fake0 is gone"},
+                      Loss{IBV_EVENT_DEVICE_FATAL, "the device fake0 has failed"}),
+    [](const auto& it) { return it.param.event == IBV_EVENT_PORT_ERR ? "Port" : "Device"; });
+
+TEST_F(RdmaDeviceTest, APortThatIsDownStaysOpenAndCarriesAgainOnceItIsUp) {
+  ASSERT_EQ(connect(), absl::OkStatus());
+  fabric_.port_state = IBV_PORT_DOWN;
+  fabric_.tell(IBV_EVENT_PORT_ERR);
+  EXPECT_TRUE(until([&] { return near_.is_down() && far_.is_down(); }));
+  EXPECT_EQ(near_.carrier.back().second, "port 1 of fake0 is down");
+  EXPECT_EQ(fabric_.contexts(), 2u);
+  EXPECT_EQ(near_.end->failures, 0) << "what becomes of its links is the channel's business";
+  fabric_.port_state = IBV_PORT_ACTIVE;
+  wait();
+  EXPECT_TRUE(near_.is_up() && far_.is_up()) << "also without an event";
+  expect_carries();
+}
+
+// Queue pairs have the address that the port had.
+TEST_F(RdmaDeviceTest, ADeviceWhoseAddressMovesIsOpenedAnew) {
+  ASSERT_EQ(connect(), absl::OkStatus());
+  fabric_.gid.gid_index = 3;
+  fabric_.tell(IBV_EVENT_GID_CHANGE);
+  EXPECT_TRUE(until([&] { return near_.is_up() && far_.is_up(); }));
+  EXPECT_EQ(near_.carrier.front().second, "the port has another address");
+  EXPECT_EQ(fabric_.contexts(), 4u) << "links that the channel has not given up have the old ones";
+  near_.end.reset();
+  far_.end.reset();
+  EXPECT_EQ(fabric_.contexts(), 2u);
+  ASSERT_EQ(connect(), absl::OkStatus());
+  expect_carries();
+}
+
+// ---- Children of fork() ------------------------------------------------------------------------
+
+// The parent's memory stays registered, its queue pairs go on, and nothing that the child does
+// reaches the device: the fabric would end it.
+TEST_F(RdmaDeviceTest, AChildOfForkLeavesWhatItInheritsAlone) {
+  ASSERT_EQ(connect(), absl::OkStatus());
+  const std::vector<std::byte> content(100'000, std::byte{7});
+  Hold hold(content.data(), content.size());
+  OutSegment segment = segment_of(content);
+  near_.end->link->submit(segment);
+  const size_t regions = fabric_.regions();
+  const std::vector<int> descriptors = fabric_.descriptors();
+  ASSERT_FALSE(descriptors.empty());
+  const pid_t child = fork();
+  if (child == 0) {
+    hold.release();
+    HeldMemory::of_process().release(content);
+    const bool is_any_open = std::any_of(descriptors.begin(), descriptors.end(),
+                                         [](int fd) { return fcntl(fd, F_GETFD) >= 0; });
+    _exit(is_any_open ? 1 : 0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << status;
+  EXPECT_NE(WEXITSTATUS(status), FakeFabric::kTouched) << "it has used its parent's device";
+  EXPECT_EQ(WEXITSTATUS(status), 0) << "a descriptor of the device is open in it";
+  EXPECT_EQ(fabric_.regions(), regions);
+  EXPECT_TRUE(until([&] { return !near_.end->acked.empty(); }));
+  EXPECT_TRUE(far_.end->arrived.front() == content);
+}
+
+}  // namespace
+}  // namespace nezha::rdma
+#endif
