@@ -151,6 +151,7 @@ void OutgoingHandshake::finish(absl::Status status) {
   const uint32_t generation = generation_;
   if (!status.ok()) return done(std::move(status), generation);
   const absl::string_view greeting = answer_.bytes().substr(wire::kWelcomeSize);
+  if (absl::Status fit = end_->check(greeting); !fit.ok()) return done(std::move(fit), generation);
   auto link = end_->link(std::move(socket_), greeting, /*is_accepting=*/false);
   if (!link.ok()) return done(absl::AbortedError(link.status().message()), generation);
   done(std::move(link), generation);
@@ -221,6 +222,10 @@ absl::StatusOr<std::unique_ptr<Link>> IncomingHandshake::accept(const wire::Welc
   unregister();
   const int fd = socket_.fd();
   const absl::string_view peers = hello_.bytes().substr(wire::kHelloSize);
+  if (absl::Status status = (*end)->check(peers); !status.ok()) {
+    sends(fd, wire::encode(welcome), greeting);
+    return status;
+  }
   auto link = (*end)->link(std::move(socket_), peers, /*is_accepting=*/true);
   if (!link.ok()) return link.status();
   // A peer that cannot be told has left.

@@ -34,6 +34,11 @@ class LinkEnd {
   // What the peer's end must know of this one: LinkMaker::greeting_size() bytes. Asked for once,
   // before `link`.
   virtual std::string greeting() = 0;
+  // Why no link can come of these two ends, which both find the same; OK: `link` may be called. The
+  // accepting end greets the peer in either case, so that both can say why.
+  virtual absl::Status check(absl::string_view /*peers_greeting*/) const {
+    return absl::OkStatus();
+  }
   // The link, or why there can be none. The peer's greeting may be anything, but has the right
   // size. The accepting end sends its Welcome by `socket` after this call, so the link keeps it
   // open and sends nothing by it before it is started.

@@ -18,6 +18,10 @@ class RdmaEnd final : public LinkEnd {
   explicit RdmaEnd(std::unique_ptr<RdmaLink> link) : link_(std::move(link)) {}
 
   std::string greeting() override { return encode(link_->greeting()); }
+  absl::Status check(absl::string_view peers_greeting) const override {
+    const auto peers = decode_greeting(peers_greeting);
+    return peers.ok() ? check_networks(link_->greeting(), *peers, link_->device()) : peers.status();
+  }
   absl::StatusOr<std::unique_ptr<Link>> link(net::Socket socket, absl::string_view peers_greeting,
                                              bool is_accepting) override {
     const auto peers = decode_greeting(peers_greeting);

@@ -20,6 +20,11 @@ Carrier carrier_of(const Greeting& greeting) {
   return greeting.is_infiniband ? Carrier::kInfiniband : Carrier::kRoce;
 }
 
+const char* name_of(Carrier carrier) {
+  if (carrier == Carrier::kInfiniband) return "InfiniBand";
+  return carrier == Carrier::kIwarp ? "Ethernet, by iWARP" : "Ethernet, by RoCE";
+}
+
 }  // namespace
 
 std::string encode(const Greeting& greeting) {
@@ -73,6 +78,15 @@ absl::StatusOr<Greeting> decode_greeting(absl::string_view bytes) {
                         (!greeting.is_iwarp || (greeting.port != 0 && greeting.token != 0));
   if (!is_sound) return absl::InvalidArgumentError("a greeting that no correct peer sends");
   return greeting;
+}
+
+absl::Status check_networks(const Greeting& own, const Greeting& peers, absl::string_view device) {
+  const Carrier here = carrier_of(own);
+  const Carrier there = carrier_of(peers);
+  if (here == there) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(device, " is on ", name_of(here),
+                                                    ", and the peer's device on ", name_of(there),
+                                                    ": name devices of one network for the rail"));
 }
 
 }  // namespace nezha::rdma

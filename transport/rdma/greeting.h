@@ -35,4 +35,8 @@ std::string encode(const Greeting& greeting);
 // An error says what is wrong with what the peer sent.
 absl::StatusOr<Greeting> decode_greeting(absl::string_view bytes);
 
+// An error, at either end, if the two ends' devices are on networks of different kinds. `device`:
+// this end's.
+absl::Status check_networks(const Greeting& own, const Greeting& peers, absl::string_view device);
+
 }  // namespace nezha::rdma

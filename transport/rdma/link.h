@@ -38,6 +38,7 @@ class RdmaLink final : public Link, Client, ConnectionEnd, EventHandler {
 
   // What the peer's end must know.
   Greeting greeting() const;
+  const std::string& device() const { return adapter_->choice().device; }
   // Makes it a link to the peer's end. By `socket` the two went through the handshake. It stays
   // open, as it tells at once when the peer's process has ended.
   absl::Status connect(net::Socket socket, const Greeting& peers, bool is_accepting);

@@ -90,23 +90,8 @@ absl::Status QueuePair::modify(ibv_qp_attr& attributes, int mask, const char* to
   return pair_error(*adapter_, absl::StrCat("a queue pair that is to ", to), error);
 }
 
-absl::Status QueuePair::check_network(const Greeting& peers) const {
-  const Choice& choice = adapter_->choice();
-  if (peers.is_infiniband == choice.port.is_infiniband && peers.is_iwarp == choice.is_iwarp) {
-    return absl::OkStatus();
-  }
-  const auto network = [](bool is_infiniband, bool is_iwarp) {
-    return is_infiniband ? "InfiniBand" : is_iwarp ? "Ethernet, by iWARP" : "Ethernet, by RoCE";
-  };
-  return absl::FailedPreconditionError(
-      absl::StrCat(choice.device, " is on ", network(choice.port.is_infiniband, choice.is_iwarp),
-                   ", and the peer's device on ", network(peers.is_infiniband, peers.is_iwarp),
-                   ": name devices of one network for the rail"));
-}
-
 absl::Status QueuePair::connect(const Greeting& peers) {
   const Choice& choice = adapter_->choice();
-  if (absl::Status status = check_network(peers); !status.ok()) return status;
   const int mtu = std::min(static_cast<int>(enum_of(choice.port.mtu)), static_cast<int>(peers.mtu));
   mtu_ = size_t{128} << mtu;
   most_reads_ = std::clamp(std::min<int>(adapter_->reads_asked(), peers.reads), 1, 16);

@@ -32,7 +32,8 @@ class QueuePair {
 
   // What the peer must know; the caller adds what it knows.
   Greeting greeting() const;
-  // That of an iWARP device is connected by the connection manager beside that.
+  // The peer's device is on a network of the same kind. That of an iWARP device is connected by the
+  // connection manager beside that.
   absl::Status connect(const Greeting& peers);
   uint32_t number() const { return pair_->qp_num; }
   void destroy() noexcept;
@@ -51,7 +52,6 @@ class QueuePair {
   QueuePair(std::shared_ptr<Adapter> adapter, const Depth& depth)
       : adapter_(std::move(adapter)), depth_(depth) {}
   absl::Status open(Client* client);
-  absl::Status check_network(const Greeting& peers) const;
   absl::Status modify(ibv_qp_attr& attributes, int mask, const char* to);
   uint64_t whole_id(uint32_t id) const { return uint64_t{serial_} << 32 | id; }
   absl::Status post(ibv_send_wr& work);

@@ -34,8 +34,9 @@ constexpr size_t kGreeting = 1000;  // bytes
 // What one side's ends do, and what they were told.
 struct Conduct {
   std::string greeting;
-  absl::Status at_new_end, at_link;
-  std::vector<std::pair<std::string, bool>> links;  // the peer's greeting, is_accepting
+  absl::Status at_new_end, at_check, at_link;
+  std::vector<std::string> checks;                  // the peer's greeting
+  std::vector<std::pair<std::string, bool>> links;  // that, and is_accepting
   std::function<void()> at_call = [] {};            // of `link`
 };
 
@@ -53,6 +54,10 @@ class GreetingDevice final : public InterfaceDevice {
    public:
     explicit End(GreetingDevice& device) : device_(device) {}
     std::string greeting() override { return device_.conduct_.greeting; }
+    absl::Status check(absl::string_view peers_greeting) const override {
+      device_.conduct_.checks.emplace_back(peers_greeting);
+      return device_.conduct_.at_check;
+    }
     absl::StatusOr<std::unique_ptr<Link>> link(net::Socket socket, absl::string_view peers_greeting,
                                                bool is_accepting) override {
       device_.conduct_.at_call();
@@ -237,6 +242,17 @@ TEST_F(HandshakeTest, TheConnectingEndSaysWhyItHasNoLink) {
   EXPECT_EQ(connect(*near_, far_->address())->status(), absl::AbortedError("no queue is left"));
   EXPECT_EQ(here_.links.size(), 1u);
   EXPECT_EQ(acceptor_.hellos.size(), 1u) << "nothing was said the second time";
+}
+
+TEST_F(HandshakeTest, BothEndsSayWhyTheyDoNotFit) {
+  here_.at_check = absl::FailedPreconditionError("theirs is another network");
+  there_.at_check = absl::FailedPreconditionError("ours is another network");
+  EXPECT_EQ(connect(*near_, far_->address())->status(), here_.at_check);
+  EXPECT_EQ(log_.take("closed").size(), 1u);
+  EXPECT_EQ(here_.checks, std::vector<std::string>{greeting_of('t')});
+  EXPECT_EQ(there_.checks, std::vector<std::string>{greeting_of('h')});
+  EXPECT_TRUE(here_.links.empty() && there_.links.empty());
+  EXPECT_TRUE(acceptor_.links.empty());
 }
 
 TEST_F(HandshakeTest, TheAcceptingEndWarnsOnceAndHangsUpIfItHasNoLink) {
