@@ -35,12 +35,6 @@ class RdmaEnd final : public LinkEnd {
   std::unique_ptr<RdmaLink> link_;
 };
 
-absl::StatusOr<Choice> choose_now(const Wish& wish, const Verbs& verbs) {
-  const auto machine = Machine::look(verbs);
-  if (!machine.ok()) return machine.status();
-  return choose(wish, *machine);
-}
-
 bool is_same(const Choice& one, const Choice& other) {
   return one.device == other.device && one.port.number == other.port.number &&
          one.gid.index == other.gid.index &&
@@ -52,10 +46,9 @@ bool is_same(const Choice& one, const Choice& other) {
 RdmaDevice::RdmaDevice(Progress& progress, Acceptor& acceptor, Rail rail,
                        InterfaceOptions interface, const DeviceOptions& options, const Verbs& verbs)
     : InterfaceDevice(progress, acceptor, rail, std::move(interface)),
-      wish_(options.wish),
       ports_(options.ports),
       verbs_(verbs),
-      look_again_(progress, [this] { look_again(); }) {}
+      look_again_(progress, [this] { on_port(); }) {}
 
 absl::StatusOr<std::unique_ptr<RdmaDevice>> RdmaDevice::create(Progress& progress,
                                                                Acceptor& acceptor, Rail rail,
@@ -75,6 +68,11 @@ absl::StatusOr<std::unique_ptr<RdmaDevice>> RdmaDevice::create(Progress& progres
     if (!thread.ok()) return thread.status();
     device->thread_ = *thread;
   }
+  auto lookout = Lookout::create(
+      progress, options.wish, verbs,
+      [&it = *device](const absl::StatusOr<Choice>& found) { it.on_choice(found); });
+  if (!lookout.ok()) return lookout.status();
+  device->lookout_ = *std::move(lookout);
   if (absl::Status status = device->open_adapter(*choice); !status.ok()) return status;
   if (absl::Status status = device->open(); !status.ok()) return status;
   return device;
@@ -128,35 +126,41 @@ absl::StatusOr<std::unique_ptr<LinkEnd>> RdmaDevice::new_end() {
 // ---- A device that changes ---------------------------------------------------------------------
 
 void RdmaDevice::on_port() {
-  absl::Status state =
-      adapter_ == nullptr ? absl::NotFoundError("the device is gone") : adapter_->port_state();
+  const absl::Status state = port_state();
+  if (!state.ok()) set_usable(false, state.message());
+  if (absl::IsNotFound(state)) close_adapter();
+  lookout_->ask();
+}
+
+absl::Status RdmaDevice::port_state() const {
+  return adapter_ == nullptr ? absl::NotFoundError("the device is gone") : adapter_->port_state();
+}
+
+// A device that cannot be used is looked at again.
+void RdmaDevice::on_choice(const absl::StatusOr<Choice>& choice) {
   // Queue pairs have the address that the port had when the device was opened.
-  const auto choice = choose_now(wish_, verbs_);
-  if (state.ok() && choice.ok() && !is_same(*choice, adapter_->choice())) {
-    state = absl::NotFoundError("the port has another address");
+  if (port_state().ok() && choice.ok() && !is_same(*choice, adapter_->choice())) {
+    set_usable(false, "the port has another address");
+    close_adapter();
   }
+  if (adapter_ == nullptr) {
+    note_trouble(choice.ok() ? open_adapter(*choice) : choice.status());
+  }
+  const absl::Status state = port_state();
   set_usable(state.ok(), state.message());
   if (state.ok()) return look_again_.cancel();
   if (absl::IsNotFound(state)) close_adapter();
-  look_again_.start(now() + (choice.ok() && adapter_ == nullptr ? 0 : kPause));
-}
-
-void RdmaDevice::look_again() {
-  if (adapter_ != nullptr || open_anew()) return on_port();
   look_again_.start(now() + kPause);
 }
 
-// The reason that it cannot be is told once.
-bool RdmaDevice::open_anew() {
-  const auto choice = choose_now(wish_, verbs_);
-  const absl::Status status = choice.ok() ? open_adapter(*choice) : choice.status();
+// The reason that it cannot be opened is told once.
+void RdmaDevice::note_trouble(const absl::Status& status) {
   const std::string trouble(status.message());
   if (!status.ok() && trouble != trouble_) {
     log().warn("{}: the device cannot be used for now: {}; tried again until it can", name(),
                trouble);
   }
   trouble_ = trouble;
-  return status.ok();
 }
 
 }  // namespace nezha::rdma

@@ -15,6 +15,7 @@
 #include "transport/rdma/adapter.h"
 #include "transport/rdma/greeting.h"
 #include "transport/rdma/hca.h"
+#include "transport/rdma/lookout.h"
 #include "transport/rdma/verbs.h"
 
 namespace nezha::rdma {
@@ -48,8 +49,9 @@ class RdmaDevice final : public InterfaceDevice {
   void on_moved() override { on_port(); }
   // The port, its addresses, or the device may have changed.
   void on_port();
-  void look_again();
-  bool open_anew();
+  absl::Status port_state() const;
+  void on_choice(const absl::StatusOr<Choice>& choice);
+  void note_trouble(const absl::Status& status);
 
   // Shorter segments cost more in messages and READs than several of them under way gain.
   static constexpr size_t kLeastSegment = 256 << 10;  // bytes
@@ -58,7 +60,6 @@ class RdmaDevice final : public InterfaceDevice {
   // A device that is gone, or a port that is down, is looked at so often.
   static constexpr Nanos kPause = kSecond;
 
-  const Wish wish_;
   const PortRange ports_;
   const Verbs& verbs_;
   Progress::RailThread* thread_ = nullptr;
@@ -66,6 +67,7 @@ class RdmaDevice final : public InterfaceDevice {
   std::shared_ptr<Adapter> adapter_;  // null: the device is gone
   // Soft-iWARP says nothing of its port: the interface does. Null: another kind of device.
   std::unique_ptr<InterfaceMonitor> monitor_;
+  std::unique_ptr<Lookout> lookout_;
   Alarm look_again_;
   std::string trouble_;  // the last that was told; empty: none since the device could be used
 };

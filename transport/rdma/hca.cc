@@ -440,7 +440,8 @@ std::string Gid::str() const {
   return absl::StrCat(index, " (", address().host(), ", ", type_name(type), ")");
 }
 
-absl::StatusOr<Machine> Machine::look(const Verbs& verbs, const std::string& sysfs) {
+absl::StatusOr<Machine> Machine::look(const Verbs& verbs, const std::string& only,
+                                      const std::string& sysfs) {
   auto netlink = net::Netlink::open();
   if (!netlink.ok()) return netlink.status();
   auto addresses = net::assigned_addresses(*netlink);
@@ -449,7 +450,12 @@ absl::StatusOr<Machine> Machine::look(const Verbs& verbs, const std::string& sys
   machine.addresses = *std::move(addresses);
   machine.interfaces = interface_names();
   machine.kernel_devices = names_in(sysfs);
-  for (ibv_device* device : DeviceList(verbs)) machine.hcas.push_back(read_hca(verbs, device));
+  for (ibv_device* device : DeviceList(verbs)) {
+    Hca other;
+    other.name = verbs.get_device_name(device);
+    const bool is_asked = only.empty() || other.name == only;
+    machine.hcas.push_back(is_asked ? read_hca(verbs, device) : std::move(other));
+  }
   for (Hca& hca : machine.hcas) {
     if (hca.is_iwarp) add_addresses(hca, machine, "/sys/class/net");
   }

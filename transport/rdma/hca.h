@@ -76,8 +76,9 @@ struct Machine {
   std::map<int, std::string> interfaces;  // the names by the kernel's numbers
   std::vector<net::AssignedAddress> addresses;
 
-  // Asks libibverbs and the kernel. Blocks for some milliseconds.
-  static absl::StatusOr<Machine> look(const Verbs& verbs,
+  // Asks libibverbs and the kernel. Of other devices than `only` there are just the names; empty:
+  // all are asked. Blocks for some milliseconds.
+  static absl::StatusOr<Machine> look(const Verbs& verbs, const std::string& only = "",
                                       const std::string& sysfs = "/sys/class/infiniband");
 };
 

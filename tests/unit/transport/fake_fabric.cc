@@ -40,7 +40,7 @@ FakeFabric::~FakeFabric() {
   EXPECT_TRUE(pairs_.empty());
   EXPECT_TRUE(regions_.empty());
   EXPECT_TRUE(queues_.empty());
-  EXPECT_TRUE(contexts_.empty());
+  EXPECT_EQ(contexts(), 0u);
   fabric = nullptr;
 }
 
@@ -174,7 +174,13 @@ bool FakeFabric::do_read(Pair& pair, const Send& work) {
   return true;
 }
 
+size_t FakeFabric::contexts() const {
+  const std::lock_guard lock(mutex_);
+  return contexts_.size();
+}
+
 std::vector<int> FakeFabric::descriptors() const {
+  const std::lock_guard lock(mutex_);
   std::vector<int> all;
   for (const auto& [context, it] : contexts_) {
     all.push_back(context->cmd_fd);
@@ -191,6 +197,7 @@ void FakeFabric::take_away(ibv_event_type event) {
 }
 
 void FakeFabric::tell(ibv_event_type event) {
+  const std::lock_guard lock(mutex_);
   for (auto& [context, it] : contexts_) {
     it->events.push_back(event);
     EXPECT_EQ(eventfd_write(context->async_fd, 1), 0);
@@ -201,6 +208,8 @@ void FakeFabric::tell(ibv_event_type event) {
 
 void FakeFabric::fill_device_verbs() {
   verbs_.get_device_list = [](int* count) {
+    ++current().looks;
+    current().on_look();
     *count = current().is_there_ ? 1 : 0;
     return new ibv_device* [2] { *count == 1 ? &device : nullptr, nullptr };
   };
@@ -216,11 +225,13 @@ void FakeFabric::fill_device_verbs() {
     made->context.cmd_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     made->context.async_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ibv_context* const context = &made->context;
+    const std::lock_guard lock(current().mutex_);
     current().contexts_.emplace(context, std::move(made));
     return context;
   };
   verbs_.close_device = [](ibv_context* context) {
     FakeFabric& it = current();
+    const std::lock_guard lock(it.mutex_);
     close(context->cmd_fd);
     close(context->async_fd);
     EXPECT_EQ(it.contexts_.erase(context), 1u);
@@ -238,7 +249,7 @@ void FakeFabric::fill_device_verbs() {
     if (!current().is_there_) return ENODEV;
     *attributes = {};
     attributes->state = current().port_state;
-    attributes->link_layer = IBV_LINK_LAYER_ETHERNET;
+    attributes->link_layer = current().link_layer;
     attributes->active_mtu = IBV_MTU_1024;
     attributes->gid_tbl_len = 1;
     return 0;
@@ -249,6 +260,7 @@ void FakeFabric::fill_device_verbs() {
   };
   verbs_.is_fork_initialized = [] { return IBV_FORK_UNNEEDED; };
   verbs_.get_async_event = [](ibv_context* context, ibv_async_event* event) {
+    const std::lock_guard lock(current().mutex_);
     auto& events = current().contexts_.at(context)->events;
     eventfd_t count = 0;
     if (eventfd_read(context->async_fd, &count) != 0) return -1;

@@ -2,17 +2,19 @@
 // RDMA in memory: verbs that move bytes between the queue pairs of this process when a test says
 // so, with a device's rules: work completes in order, a SEND needs a posted receive, a READ needs a
 // key that is registered, and after an error a pair does nothing more. For one thread, or under a
-// lock.
+// lock; another thread may open the device meanwhile, ask it and close it.
 #pragma once
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "transport/rdma/hca.h"
@@ -42,8 +44,8 @@ class FakeFabric {
   }
   size_t pairs() const { return pairs_.size(); }
   size_t regions() const { return regions_.size(); }
-  size_t contexts() const { return contexts_.size(); }  // the times that the device is open
-  std::vector<int> descriptors() const;                 // of the device, that are open
+  size_t contexts() const;               // the times that the device is open
+  std::vector<int> descriptors() const;  // of the device, that are open
 
   // The device is taken away: all that it had under way fails, and it can be opened no more. Who
   // has it open is told by this event, and is to close it.
@@ -52,7 +54,10 @@ class FakeFabric {
   // Those who have the device open are told.
   void tell(ibv_event_type event);
 
-  ibv_port_state port_state = IBV_PORT_ACTIVE;
+  std::atomic<ibv_port_state> port_state = IBV_PORT_ACTIVE;
+  std::atomic<int> looks = 0;  // at the list of devices
+  std::function<void()> on_look = [] {};
+  uint8_t link_layer = IBV_LINK_LAYER_ETHERNET;
   ibv_gid_entry gid{};                    // the port's; 127.0.0.1 at first
   bool is_cut = false;                    // what is sent is never confirmed: its retries run out
   uint64_t limit = UINT64_MAX;            // of registered bytes
@@ -109,7 +114,8 @@ class FakeFabric {
 
   const pid_t process_;
   rdma::Verbs verbs_{};
-  bool is_there_ = true;
+  std::atomic<bool> is_there_ = true;
+  mutable std::mutex mutex_;  // of the contexts
   std::map<ibv_context*, std::unique_ptr<Context>> contexts_;
   std::map<uint32_t, std::unique_ptr<Pair>> pairs_;
   std::map<ibv_cq*, std::unique_ptr<Queue>> queues_;

@@ -7,7 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,18 +61,20 @@ struct Side final : Acceptor {
 class RdmaDeviceTest : public ::testing::Test {
  protected:
   RdmaDeviceTest() {
-    for (Side* side : {&near_, &far_}) {
-      auto made = RdmaDevice::create(*progress_, *side, 0,
-                                     {.wish = {.device = "fake0"}, .rail = "r"}, fabric_.verbs());
-      EXPECT_TRUE(made.ok()) << made.status();
-      side->device = *std::move(made);
-    }
+    for (Side* side : {&near_, &far_}) open(*side);
   }
   ~RdmaDeviceTest() override {
     near_.end.reset();
     far_.end.reset();
   }
 
+  void open(Side& side) {
+    auto made = RdmaDevice::create(*progress_, side, 0,
+                                   {.wish = {.device = "fake0", .via = "lo"}, .rail = "r"},
+                                   fabric_.verbs());
+    EXPECT_TRUE(made.ok()) << made.status();
+    side.device = *std::move(made);
+  }
   bool until(const std::function<bool()>& is_so) {
     for (int i = 0; i < 100'000 && !is_so(); ++i) drive();
     return is_so();
@@ -79,10 +84,16 @@ class RdmaDeviceTest : public ::testing::Test {
     progress_->wait(guard_, tick, now() + kMicrosecond);
     fabric_.run();
   }
-  // Long enough that a device that is gone has been looked at.
-  void wait() {
-    clock_.advance(2 * kSecond);
-    for (int i = 0; i < 20; ++i) drive();
+  // Time passes meanwhile. A device that is gone is looked at by a thread of the real time.
+  bool until_later(const std::function<bool()>& is_so) {
+    return until([&] {
+      clock_.advance(10 * kMillisecond);
+      return is_so();
+    });
+  }
+  void await_looks(int more) {
+    const int looks = fabric_.looks;
+    EXPECT_TRUE(until_later([&] { return fabric_.looks >= looks + more; }));
   }
 
   // Why there is no connection; OK: both sides have a link.
@@ -124,6 +135,22 @@ class RdmaDeviceTest : public ::testing::Test {
   uint64_t number_ = 0;  // of the last message
 };
 
+TEST_F(RdmaDeviceTest, BothEndsSayThatTheyAreOnDifferentNetworks) {
+  far_.device.reset();
+  fabric_.link_layer = IBV_LINK_LAYER_INFINIBAND;
+  open(far_);
+  const absl::Status refused = connect();
+  const std::string advice = ": name devices of one network for the rail";
+  EXPECT_EQ(refused.message(),
+            "fake0 is on Ethernet, by RoCE, and the peer's device on InfiniBand" + advice);
+  const auto told = log_.take("closed");
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_TRUE(absl::StrContains(
+      told[0], "fake0 is on InfiniBand, and the peer's device on Ethernet, by RoCE" + advice))
+      << told[0];
+  EXPECT_EQ(fabric_.pairs(), 0u);
+}
+
 // ---- Loss and return ---------------------------------------------------------------------------
 
 struct Loss {
@@ -150,17 +177,20 @@ TEST_P(RdmaDeviceLossTest, ADeviceThatGoesIsLetGoAndUsedAgainOnceItIsBack) {
     EXPECT_EQ(side->end->failures, 1);
     side->end.reset();
   }
-  EXPECT_EQ(fabric_.contexts(), 0u) << "the command that takes it away waits for that";
+  EXPECT_TRUE(until([&] { return fabric_.contexts() == 0; }))
+      << "the command that takes it away waits for that";
 
-  for (int i = 0; i < 5; ++i) wait();
-  EXPECT_EQ(log_.take("cannot be used").size(), 2u) << "each of the two says so once";
+  size_t lines = 0;
+  const auto count = [&] { return lines += log_.take("cannot be used").size(); };
+  EXPECT_TRUE(until_later([&] { return count() == 2; }));
+  await_looks(10);
+  EXPECT_EQ(count(), 2u) << "each of the two says so once";
   const absl::Status refused = connect();
   EXPECT_TRUE(absl::IsAborted(refused)) << refused;
   EXPECT_EQ(refused.message(), "the device is gone");
 
   fabric_.bring_back();
-  wait();
-  EXPECT_TRUE(near_.is_up() && far_.is_up());
+  EXPECT_TRUE(until_later([&] { return near_.is_up() && far_.is_up(); }));
   EXPECT_TRUE(near_.device->carrier() && far_.device->carrier());
   ASSERT_EQ(connect(), absl::OkStatus());
   expect_carries();
@@ -178,11 +208,11 @@ TEST_F(RdmaDeviceTest, APortThatIsDownStaysOpenAndCarriesAgainOnceItIsUp) {
   fabric_.tell(IBV_EVENT_PORT_ERR);
   EXPECT_TRUE(until([&] { return near_.is_down() && far_.is_down(); }));
   EXPECT_EQ(near_.carrier.back().second, "port 1 of fake0 is down");
-  EXPECT_EQ(fabric_.contexts(), 2u);
+  EXPECT_TRUE(until([&] { return fabric_.contexts() == 2; }));
   EXPECT_EQ(near_.end->failures, 0) << "what becomes of its links is the channel's business";
   fabric_.port_state = IBV_PORT_ACTIVE;
-  wait();
-  EXPECT_TRUE(near_.is_up() && far_.is_up()) << "also without an event";
+  EXPECT_TRUE(until_later([&] { return near_.is_up() && far_.is_up(); }))
+      << "also without an event";
   expect_carries();
 }
 
@@ -193,12 +223,29 @@ TEST_F(RdmaDeviceTest, ADeviceWhoseAddressMovesIsOpenedAnew) {
   fabric_.tell(IBV_EVENT_GID_CHANGE);
   EXPECT_TRUE(until([&] { return near_.is_up() && far_.is_up(); }));
   EXPECT_EQ(near_.carrier.front().second, "the port has another address");
-  EXPECT_EQ(fabric_.contexts(), 4u) << "links that the channel has not given up have the old ones";
+  EXPECT_TRUE(until([&] { return fabric_.contexts() == 4; }))
+      << "links that the channel has not given up have the old ones";
   near_.end.reset();
   far_.end.reset();
-  EXPECT_EQ(fabric_.contexts(), 2u);
+  EXPECT_TRUE(until([&] { return fabric_.contexts() == 2; }));
   ASSERT_EQ(connect(), absl::OkStatus());
   expect_carries();
+}
+
+TEST_F(RdmaDeviceTest, ALookAtTheDeviceThatTakesLongHoldsNobodyUp) {
+  ASSERT_EQ(connect(), absl::OkStatus());
+  std::promise<void> end;
+  std::atomic<bool> is_late = false;
+  fabric_.on_look = [&is_late, ended = end.get_future().share()] {
+    if (ended.wait_for(std::chrono::seconds(20)) != std::future_status::ready) is_late = true;
+  };
+  const int looks = fabric_.looks;
+  fabric_.tell(IBV_EVENT_GID_CHANGE);
+  EXPECT_TRUE(until([&] { return fabric_.looks >= looks + 2; }));
+  expect_carries();
+  end.set_value();
+  EXPECT_FALSE(is_late) << "all was held up by it";
+  EXPECT_TRUE(near_.device->carrier() && far_.device->carrier());
 }
 
 // ---- Children of fork() ------------------------------------------------------------------------

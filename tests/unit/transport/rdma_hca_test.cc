@@ -402,7 +402,7 @@ TEST_F(RdmaMachine, IsAMachineWithoutDevicesToo) {
     errno = ENOSYS;
     return nullptr;
   };
-  const auto bare = Machine::look(verbs, "/no/such/folder");
+  const auto bare = Machine::look(verbs, "", "/no/such/folder");
   ASSERT_TRUE(bare.ok()) << bare.status();
   EXPECT_TRUE(bare->hcas.empty());
   EXPECT_FALSE(bare->kernel_devices.has_value());
@@ -410,7 +410,7 @@ TEST_F(RdmaMachine, IsAMachineWithoutDevicesToo) {
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   const std::string device = folder + "/mlx5_0";
   ASSERT_EQ(mkdir(device.c_str(), 0700), 0);
-  const auto driverless = Machine::look(verbs, folder);
+  const auto driverless = Machine::look(verbs, "", folder);
   ASSERT_TRUE(driverless.ok());
   EXPECT_EQ(driverless->kernel_devices, std::vector<std::string>{"mlx5_0"});
   rmdir(device.c_str());

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Looks at the machine's RDMA devices by a thread of its own: to open a device, and to read the
+// addresses of network interfaces, takes milliseconds, and longer while somebody else holds the
+// kernel's locks for them. Other rails go on meanwhile.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "common/net/socket.h"
+#include "transport/progress.h"
+#include "transport/rdma/hca.h"
+#include "transport/rdma/verbs.h"
+
+namespace nezha::rdma {
+
+// What the wish comes to now. Blocks.
+absl::StatusOr<Choice> choose_now(const Wish& wish, const Verbs& verbs);
+
+// Under Progress's lock, as all of it. The thread lives as long as a look takes.
+class Lookout final : EventHandler {
+ public:
+  using Found = std::function<void(const absl::StatusOr<Choice>& choice)>;
+
+  // `found` is called after each look, and may not destroy the lookout.
+  static absl::StatusOr<std::unique_ptr<Lookout>> create(Progress& progress, const Wish& wish,
+                                                         const Verbs& verbs, Found found);
+  ~Lookout() override;  // waits for a look that is under way
+  Lookout(const Lookout&) = delete;
+  Lookout& operator=(const Lookout&) = delete;
+
+  // While a look is under way another one follows it: there may be something new since it began.
+  void ask();
+
+ private:
+  Lookout(Progress& progress, const Wish& wish, const Verbs& verbs, Found found)
+      : progress_(progress), wish_(wish), verbs_(verbs), found_(std::move(found)) {}
+  void on_events(uint32_t) override;
+
+  Progress& progress_;
+  const Wish wish_;
+  const Verbs& verbs_;
+  const Found found_;
+  net::Socket over_;  // an eventfd: a look is
+  std::thread thread_;
+  bool is_under_way_ = false;
+  bool is_wanted_ = false;         // once more
+  absl::StatusOr<Choice> choice_;  // the thread's while a look is under way
+};
+
+}  // namespace nezha::rdma
