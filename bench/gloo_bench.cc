@@ -120,7 +120,7 @@ class GlooRunner : public Runner {
     std::vector<std::unique_ptr<Operation>> parts;
     const auto ends = part_ends(request.elements, sizeOf(request.type));
     for (size_t i = 0, begin = 0; i < ends.size(); begin = ends[i++]) {
-      if (i > 0 && begin == ends[i]) continue;
+      if (begin == ends[i] && (i > 0 || request.elements > 0)) continue;
       parts.push_back(gloo_part(contexts_[i], request, {begin, ends[i]}, bcube_));
     }
     return std::make_unique<Parts>(std::move(parts));

@@ -22,6 +22,12 @@
 namespace nezha::bench {
 namespace {
 
+std::vector<double> to_rates(const std::string& text) {
+  const std::vector<double> rates = to_shares(text);
+  if (std::find(rates.begin(), rates.end(), 0) == rates.end()) return rates;
+  throw UsageError("'0' is not a positive number");
+}
+
 // A count such as 65536, 64K, 16m or 1Gi: K, M and G are multiples of 1024, in either case.
 size_t to_count(const std::string& text) {
   constexpr size_t kMost = size_t{1} << 40;
@@ -164,12 +170,13 @@ void add_rail_options(OptionTable& table, Options& o, const Dialect& dialect, bo
   table.push_back({0, "line-rate", "LIST",
                    "the line rate of this rank's networks in Gbit/s: one number for all of them, or"
                    " one for each rail, such as 1,0.4 (default: as the kernel says)",
-                   [&o](const auto& v) { o.line_rates = to_shares(v); }});
+                   [&o](const auto& v) { o.line_rates = to_rates(v); }});
   table.push_back({0, "share", "LIST",
                    dialect.plans.size() > 1
-                       ? "the part of each slice, on any scale, such as 70,30, by the plan slice"
-                         " (default: learned)"
-                       : "the part of each device, on any scale, such as 70,30 (default: equal)",
+                       ? "the part of each slice, on any scale, such as 70,30, by the plan slice;"
+                         " 0 for a spare rail (default: learned)"
+                       : "the part of each device, on any scale, such as 70,30; 0 for one that"
+                         " carries nothing (default: equal)",
                    [&o](const auto& v) { o.shares = to_shares(v); }});
   add_policy_options(table, o, dialect);
   const auto& algorithms = dialect.algorithms;
@@ -376,10 +383,13 @@ std::vector<double> to_shares(const std::string& text) {
   std::vector<double> shares;
   for (const auto part : absl::StrSplit(text, ',')) {
     double share = 0;
-    if (!absl::SimpleAtod(part, &share) || !std::isfinite(share) || share <= 0) {
-      throw UsageError(absl::StrCat("'", part, "' is not a positive number"));
+    if (!absl::SimpleAtod(part, &share) || !std::isfinite(share) || share < 0) {
+      throw UsageError(absl::StrCat("'", part, "' is not a number of 0 or more"));
     }
-    shares.push_back(share);
+    shares.push_back(std::abs(share));
+  }
+  if (std::all_of(shares.begin(), shares.end(), [](double share) { return share == 0; })) {
+    throw UsageError(absl::StrCat("'", text, "': no share is positive"));
   }
   return shares;
 }

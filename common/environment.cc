@@ -67,7 +67,8 @@ std::string may_be(const EnvironmentVariable& variable) {
     case Kind::kPorts:
       return PortRange::kMayBe;
     case Kind::kNumbers:
-      return "positive numbers separated by commas, such as 70,30";
+      return "numbers of 0 or more separated by commas, at least one of them positive, such as "
+             "70,30";
   }
   return "";
 }
@@ -176,7 +177,9 @@ const std::vector<EnvironmentVariable>& environment_table() {
        .agreed = true,
        .help =
            "With the plan slice: the part of each message that each rail carries, on any scale, "
-           "in the order of the rails (ContextOptions::shares); a flare rail has none. Not set: "
+           "in the order of the rails (ContextOptions::shares); a flare rail has none. A rail with "
+           "0 "
+           "is a spare for when the others fail. Not set: "
            "equal parts, from which NEZHA_POLICY goes on."},
       {.name = "NEZHA_POLICY",
        .kind = Kind::kChoice,
@@ -317,13 +320,16 @@ absl::StatusOr<std::chrono::milliseconds> parse_duration(absl::string_view text)
 absl::StatusOr<std::vector<double>> parse_numbers(absl::string_view text) {
   constexpr double kMost = 1e12;
   std::vector<double> numbers;
+  bool is_any_positive = false;
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
     double number = 0;
-    if (!absl::SimpleAtod(part, &number) || !(number > 0 && number < kMost)) {
-      return absl::InvalidArgumentError("not positive numbers");
+    if (!absl::SimpleAtod(part, &number) || !(number >= 0 && number < kMost)) {
+      return absl::InvalidArgumentError("not numbers of 0 or more");
     }
-    numbers.push_back(number);
+    is_any_positive |= number > 0;
+    numbers.push_back(std::abs(number));  // 0, and not -0, which other ranks would read as another
   }
+  if (!is_any_positive) return absl::InvalidArgumentError("none is positive");
   return numbers;
 }
 

@@ -295,6 +295,7 @@ AssignedSlices Planner::unlearned_slices(const Request& request) const {
     const auto end = i + 1 == setup_.rails.size()
                          ? SliceBounds::kWhole
                          : static_cast<uint32_t>(sum / total * SliceBounds::kWhole);
+    if (end == begin) continue;  // the rail is a spare, or its part is less than can be told apart
     slices.push_back({{op, {begin, end}, static_cast<uint8_t>(i), rail_bit(setup_.rails[i])},
                       &hosts_,
                       schedule});

@@ -194,7 +194,8 @@ absl::Status AgreedSettings::apply(ContextOptions& options, Algorithm& algorithm
   const auto shares = parse_numbers(shares_.value);
   if (!shares.ok()) {
     return bad(absl::StrCat(given, " '", shares_.value,
-                            "' make no sense: give a positive number below 1e12 for each rail"));
+                            "' make no sense: give a number from 0 to below 1e12 for each rail, "
+                            "at least one of them positive"));
   }
   if (shares->size() != options.rails.size()) {
     return bad(shares_do_not_fit(given, shares->size(), options.rails.size()));

@@ -155,8 +155,9 @@ struct ContextOptions {
   /// Not given: NEZHA_PLAN; else Plan::kSlice if rank 0 is given shares, and Plan::kAuto otherwise.
   std::optional<Plan> plan;
   /// Plan::kSlice only: the part of each message that each rail carries, in the order of `rails`,
-  /// of which a flare rail has none; any positive scale below 1e12 (`{1000, 400}`). Empty: not
-  /// given (NEZHA_SHARES, or equal parts).
+  /// of which a flare rail has none; any positive scale below 1e12 (`{1000, 400}`). A rail with 0
+  /// is a spare: it carries messages when those with more have failed. At least one is positive.
+  /// Empty: not given (NEZHA_SHARES, or equal parts).
   std::vector<double> shares;
   /// Not given: NEZHA_POLICY; else BalancePolicy::kNone if rank 0 is given shares, which stay then,
   /// and BalancePolicy::kModel otherwise. Shares beside another one than kNone are

@@ -77,6 +77,30 @@ def test_cut_in_the_middle(bed: Testbed, undisturbed: list[str], how: str, plan:
         assert any(rank.rail("eth1")["failures"] for rank in work.ranks)
 
 
+@pytest.mark.parametrize("spares", [["eth0"], ["eth0", "other"]], ids=["one", "two"])
+def test_a_rail_without_a_share_is_a_spare(bed: Testbed, spares: list[str]) -> None:
+    """It carries nothing until the others have failed, and then all."""
+    others = len(spares) - 1
+    rails, shares = BOTH + ",tcp:eth0?rail=other" * others, "0,100" + ",0" * others
+    with job.Job(bed, 3) as work:
+        small = {"elements": f"1000,{MIB}", "until": work.stop_file, "report": 1}
+        work.start(plan="slice", shares=shares, rails=rails, **small)
+
+        def sent_by(rails: list[str]) -> list[int]:
+            return [sum(rank.rail(rail)["sent"] for rail in rails) for rank in work.ranks]
+
+        work.all_done(10)  # the links have come up, in any order
+        by_spares, by_other = sent_by(spares), sent_by(["eth1"])
+        work.all_done(20)
+        assert sent_by(spares) == by_spares, work.told()
+        assert all(new > old + MIB for new, old in zip(sent_by(["eth1"]), by_other)), work.told()
+        bed.cut(1, "eth1", "carrier")
+        work.all_done(20)
+        assert all(new > old + MIB for new, old in zip(sent_by(spares), by_spares)), work.told()
+        work.stop()
+        work.succeed()
+
+
 @pytest.mark.parametrize("place", ["out", "in"])
 @pytest.mark.parametrize("algorithm", job.ALGORITHMS[1:])
 def test_cut_in_the_middle_of_other_algorithms(bed: Testbed, algorithm: str, place: str) -> None:

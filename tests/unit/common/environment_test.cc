@@ -106,7 +106,8 @@ TEST_F(EnvironmentTest, ABadValueIsAnErrorThatSaysWhatItMayBe) {
         Case{"NEZHA_TIMEOUT", "9000h", "8760h"}, Case{"NEZHA_RAILS", "tcp:eth0,", "commas"},
         Case{"NEZHA_PORTS", "20000", "such as 20000-20100"}, Case{"NEZHA_PORTS", "0-5", "from 1"},
         Case{"NEZHA_PORTS", "9-8", "a range"}, Case{"NEZHA_PORTS", "1-65536", "to 65535"},
-        Case{"NEZHA_SHARES", "1,0", "positive numbers"}, Case{"NEZHA_SHARES", "1,,2", "commas"},
+        Case{"NEZHA_SHARES", "0,0", "one of them positive"},
+        Case{"NEZHA_SHARES", "1,-1", "0 or more"}, Case{"NEZHA_SHARES", "1,,2", "commas"},
         Case{"NEZHA_SHARES", "nan", "positive"}, Case{"NEZHA_SHARES", "1,inf", "positive"}}) {
     const Setting setting(bad.variable, bad.value);
     const absl::Status status = check_environment();
@@ -130,6 +131,7 @@ TEST_F(EnvironmentTest, GoodValuesAreTaken) {
   }
   EXPECT_EQ(*parse_duration("1.5s"), milliseconds(1500));
   EXPECT_EQ(*parse_numbers("70,30.5"), (std::vector<double>{70, 30.5}));
+  EXPECT_EQ(*parse_numbers("0,100,-0"), (std::vector<double>{0, 100, 0}));
   EXPECT_EQ(PortRange::parse("20000-20100")->str(), "20000-20100");
   EXPECT_TRUE(PortRange::parse("")->is_any());
   EXPECT_EQ(parse_list("a,b"), (std::vector<std::string>{"a", "b"}));

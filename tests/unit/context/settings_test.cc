@@ -159,6 +159,16 @@ TEST_F(SettingsTest, SharesThatAreGivenAreNotLearned) {
   EXPECT_TRUE(applied(own).ok()) << "equal shares are nobody's";
 }
 
+TEST_F(SettingsTest, ARailMayHaveNoShare) {
+  ContextOptions options;
+  options.rails = {"a", "b"};
+  Algorithm algorithm = Algorithm::kAuto;
+  const auto status =
+      adopted("plan=slice shares=100,0 policy=none algorithm=auto").apply(options, algorithm);
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(options.shares, (std::vector<double>{100, 0}));
+}
+
 TEST_F(SettingsTest, SharesThatCannotBeAreToldByWhatGaveThem) {
   const auto refused = [](const std::string& rank0, const ContextOptions& own = {}) {
     ContextOptions options;
@@ -192,6 +202,8 @@ TEST_F(SettingsTest, WhatRank0HasIsNotTrusted) {
         "plan=slice shares= policy=none algorithm=auto",
         "plan=slice shares=1 policy=none algorithm=auto",
         "plan=slice shares=1,2,3 policy=none algorithm=auto",
+        "plan=slice shares=0,0 policy=none algorithm=auto",
+        "plan=slice shares=1,-1 policy=none algorithm=auto",
         "plan=stripe shares=1,1 policy=none algorithm=auto"}) {
     ContextOptions options;
     options.rails = {"a", "b"};
