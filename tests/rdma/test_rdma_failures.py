@@ -8,12 +8,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import job
 import pytest
 from guest_bed import WAYS_TO_CUT, GuestBed
+from processes import finish
 
 RDMA = "rdma:rxe{host}?rail=r"
 TCP = "tcp:t{host}?rail=t"
@@ -209,6 +211,18 @@ def test_killed_rank(alone: GuestBed, options: dict[str, Any]) -> None:
             work.all_done(6)
         work.ranks[1].process.kill()
         check_errors_name([work.ranks[0], work.ranks[2]], 1)
+
+
+@pytest.mark.parametrize(
+    "scenario", ["harmless-children", "children-with-contexts", "killed-with-children"]
+)
+def test_children_of_fork(alone: GuestBed, scenario: str, tmp_path: Path) -> None:
+    """They leave their parent's RDMA alone, also when they exit, and can make their own."""
+    program = str(job.BUILD / "tests" / "cluster_scenarios")
+    argv = [program, scenario, str(tmp_path), ""]  # the rails of NEZHA_RAILS
+    processes = alone.start(argv, on=[0, 1], env={"SIZE": "2"})
+    failed = finish(processes, job.PATIENCE)
+    assert not failed, "".join(str(process.output) for process in processes)
 
 
 def test_stopped_rank_goes_on(alone: GuestBed) -> None:
