@@ -209,6 +209,14 @@ void add_broken(const Evidence& evidence, const Words& words, std::vector<Findin
   for (const Path& path : evidence.paths) {
     if (path.error.empty()) continue;
     const Group group{Group::Kind::kPair, 0, {{path.from, path.to, path.rail, path.to_rail}}};
+    if (words.from(group.ways.front()).kind != "tcp") {
+      findings.push_back(words.finding(
+          "broken", group,
+          absl::StrCat("connections can be made by TCP, and the rail's own do not work: ",
+                       path.error, ". If it is RDMA over Ethernet, see to it that RoCE's packets",
+                       " get through, which are UDP to port 4791, or iWARP's connections.")));
+      continue;
+    }
     findings.push_back(words.finding(
         "broken", group,
         absl::StrCat("the rail worked at first and failed while it was measured: ", path.error,

@@ -71,10 +71,10 @@ std::vector<std::string> lines_of(const std::string& text) {
   return absl::StrSplit(text, '\n', absl::SkipEmpty());
 }
 
-constexpr absl::string_view kFormat = "nezha-check 1";
+constexpr absl::string_view kFormat = "nezha-check 2";
 constexpr int kMaxNumber = 1 << 30;
 constexpr size_t kHeadFields = 4;
-constexpr size_t kEndFields = 14;
+constexpr size_t kEndFields = 15;
 constexpr size_t kReachFields = 5;
 constexpr size_t kPathFields = 12;
 
@@ -103,6 +103,7 @@ RailEnd decode_end(const std::string& line) {
   end.arp_ignore = fields.number(0, kMaxNumber);
   end.arp_filter = fields.number(0, kMaxNumber);
   end.sibling = fields.text();
+  end.kind = fields.text();
   return end;
 }
 
@@ -120,7 +121,8 @@ std::string encode(const RankFacts& facts) {
   for (const RailEnd& end : facts.rails) {
     rows.push_back({end.rail, end.interface, str(end.is_found), end.error, end.address, end.subnet,
                     str(end.port), str(end.mtu), str(end.is_running), str(end.is_loopback),
-                    str(end.rp_filter), str(end.arp_ignore), str(end.arp_filter), end.sibling});
+                    str(end.rp_filter), str(end.arp_ignore), str(end.arp_filter), end.sibling,
+                    end.kind});
   }
   return text_of(rows);
 }

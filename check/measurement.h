@@ -12,6 +12,7 @@ namespace nezha::check {
 // One rank's end of a rail, as its host's kernel describes it.
 struct RailEnd {
   std::string rail;  // its name
+  std::string kind = "tcp";
   std::string interface;
   bool is_found = false;  // by auto; such rails may also be paired by their interfaces' names
   std::string error;      // why this end cannot be tested; empty: it can

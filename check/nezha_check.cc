@@ -91,13 +91,16 @@ Evidence measure(const Options& options, const WantedRails& wanted, bench::Meeti
   const auto tell = [&](size_t round, size_t rounds) {
     progress.say(absl::StrCat("measuring pairs of ranks, round ", round + 1, " of ", rounds));
   };
+  std::vector<std::shared_ptr<::gloo::rendezvous::Store>> stores;
   const Rounds rounds{options.rank,
                       *token,
                       *rails,
                       evidence,
                       schedule_of(evidence.ranks),
+                      options.ports,
                       patience(evidence.ranks, options.timeout),
-                      tell};
+                      tell,
+                      stores};
   measure_pairs(rounds, meeting);
   // Others may still measure with this rank, until rank 0 has all paths.
   if (options.rank == 0) {
@@ -128,15 +131,14 @@ int check(const Options& options, const WantedRails& wanted, bench::Meeting& mee
 int meet_and_check(const Options& options) {
   bench::Meeting meeting(options, "nezha-check");
   try {
-    const auto wanted =
-        wanted_rails(options.rails, PortRange::parse(options.ports).value_or(PortRange()));
+    const auto wanted = wanted_rails(options.rails);
     if (absl::IsInvalidArgument(wanted.status())) {
       throw bench::UsageError(std::string(wanted.status().message()));
     }
     if (!wanted.ok()) fail(wanted.status());
     for (const std::string& rail : wanted->skipped) {
       if (options.rank != 0) break;
-      std::fprintf(stderr, "nezha-check: %s is no tcp rail and is not tested\n", rail.c_str());
+      std::fprintf(stderr, "nezha-check: %s is a switch's rail and is not tested\n", rail.c_str());
     }
     const int status = check(options, *wanted, meeting);
     meeting.leave();

@@ -16,7 +16,6 @@
 #include "common/log.h"
 #include "common/net/interface.h"
 #include "context/auto_rails.h"
-#include "context/rails.h"
 #include "control/nic_probe.h"
 
 namespace nezha::check {
@@ -69,9 +68,10 @@ void describe(RailEnd& end, const std::vector<Interface>& interfaces) {
   end.arp_filter = ipv4_setting(end.interface, "arp_filter");
 }
 
-absl::StatusOr<net::Address> address_of(const tcp::DeviceOptions& device, Nanos deadline) {
+absl::StatusOr<net::Address> address_of(const RailWay& way, Nanos deadline) {
+  if (!way.trouble.ok()) return way.trouble;
   for (;;) {
-    auto address = net::interface_address(device.interface, device.address);
+    auto address = net::interface_address(way.connections.interface, way.connections.address);
     if (!absl::IsUnavailable(address.status()) || now() >= deadline) return address;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
@@ -79,8 +79,7 @@ absl::StatusOr<net::Address> address_of(const tcp::DeviceOptions& device, Nanos 
 
 }  // namespace
 
-absl::StatusOr<WantedRails> wanted_rails(const std::vector<std::string>& list,
-                                         const PortRange& ports) {
+absl::StatusOr<WantedRails> wanted_rails(const std::vector<std::string>& list) {
   WantedRails wanted;
   std::vector<std::string> uris = list;
   if (is_auto(list)) {
@@ -89,32 +88,37 @@ absl::StatusOr<WantedRails> wanted_rails(const std::vector<std::string>& list,
     uris = std::move(found->uris);
     wanted.found = true;
   }
+  const auto all = expand_rails(uris);
+  if (!all.ok()) return all.status();
   std::set<std::string> names;
-  for (const std::string& uri : uris) {
+  for (const std::string& uri : *all) {
     if (is_switch_rail(uri)) {
       wanted.skipped.push_back(uri);
       continue;
     }
-    auto device = tcp_device(uri, ports);
-    if (!device.ok()) return device.status();
-    if (!names.insert(device->rail).second) {
+    auto way = way_of_rail(uri);
+    if (!way.ok()) return way.status();
+    const std::string& name = way->connections.rail;
+    if (!names.insert(name).second) {
       return absl::InvalidArgumentError(
-          absl::StrCat("two rails are called '", device->rail, "'; ?rail=NAME gives another name"));
+          absl::StrCat("two rails are called '", name, "'; ?rail=NAME gives another name"));
     }
-    wanted.devices.push_back(*std::move(device));
+    wanted.rails.push_back({uri, *std::move(way)});
   }
-  if (wanted.devices.empty()) return absl::InvalidArgumentError("there is no tcp rail to test");
+  if (wanted.rails.empty()) return absl::InvalidArgumentError("there is no rail of links to test");
   return wanted;
 }
 
 absl::StatusOr<std::vector<OwnRail>> own_rails(const WantedRails& wanted, Nanos deadline) {
   std::vector<OwnRail> rails;
-  for (const tcp::DeviceOptions& device : wanted.devices) {
+  for (const auto& [uri, way] : wanted.rails) {
     OwnRail& rail = rails.emplace_back();
-    rail.end.rail = device.rail;
-    rail.end.interface = device.interface;
+    rail.uri = uri;
+    rail.end.rail = way.connections.rail;
+    rail.end.kind = way.kind;
+    rail.end.interface = way.connections.interface;
     rail.end.is_found = wanted.found;
-    const auto address = address_of(device, deadline);
+    const auto address = address_of(way, deadline);
     if (!address.ok()) {
       rail.end.error = std::string(address.status().message());
       continue;

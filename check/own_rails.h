@@ -8,26 +8,29 @@
 #include "absl/status/statusor.h"
 #include "check/measurement.h"
 #include "common/clock.h"
-#include "common/port_range.h"
-#include "transport/tcp/device.h"
+#include "context/rails.h"
 
 namespace nezha::check {
 
 // A rail of this rank, and its address to listen at and to connect from.
 struct OwnRail {
   RailEnd end;
+  std::string uri;
   net::Address address;
 };
 
-// The devices that the list of rails stands for. The error says which rail makes no sense.
-// `found`: auto has chosen them. `skipped`: rails in the list that are no tcp rails.
+// The rails that the list stands for. The error says which one makes no sense. `found`: auto has
+// chosen them. `skipped`: those of switches.
+struct WantedRail {
+  std::string uri;
+  RailWay way;
+};
 struct WantedRails {
-  std::vector<tcp::DeviceOptions> devices;
+  std::vector<WantedRail> rails;
   bool found = false;
   std::vector<std::string> skipped;
 };
-absl::StatusOr<WantedRails> wanted_rails(const std::vector<std::string>& list,
-                                         const PortRange& ports);
+absl::StatusOr<WantedRails> wanted_rails(const std::vector<std::string>& list);
 
 // What the kernel says of each rail; an end that cannot be used has an error. Waits until the
 // deadline for addresses that are being checked for duplicates.

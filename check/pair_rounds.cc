@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "check/pair_rounds.h"
 
+#include <gloo/rendezvous/prefix_store.h>
+
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "check/frames.h"
+#include "check/links.h"
 #include "check/pairing.h"
 #include "check/reach.h"
 #include "check/speed.h"
@@ -15,6 +19,60 @@ namespace nezha::check {
 namespace {
 
 std::string topic(const Pair& pair) { return absl::StrCat("pair-", pair.first, "-", pair.second); }
+std::string links_topic(const Pair& pair) { return "links-" + topic(pair); }
+
+const RailEnd& end_of(const std::vector<RankFacts>& ranks, int rank, int rail) {
+  return ranks[static_cast<size_t>(rank)].rails[static_cast<size_t>(rail)];
+}
+
+bool goes_by_tcp(const std::vector<RankFacts>& ranks, const Pair& pair, const Link& link) {
+  return end_of(ranks, pair.first, link.rail).kind == "tcp" &&
+         end_of(ranks, pair.second, link.peer_rail).kind == "tcp";
+}
+
+// Those of the pair, as its first rank sees them, that both measure by the library's links.
+std::vector<Link> library_links(const Evidence& evidence, const Pair& pair) {
+  const std::vector<RankFacts>& ranks = evidence.ranks;
+  std::vector<Link> links;
+  for (const Link& link : common_links(ranks[static_cast<size_t>(pair.first)],
+                                       ranks[static_cast<size_t>(pair.second)])) {
+    const bool is_reached = has_reached(evidence, pair.first, pair.second, link.rail);
+    if (is_reached && !goes_by_tcp(ranks, pair, link)) links.push_back(link);
+  }
+  return links;
+}
+
+// At the first rank the result goes to its path of that link.
+void measure_library_links(const Rounds& rounds, const Pair& pair, bench::Meeting& meeting,
+                           std::vector<Path>& paths) {
+  const bool is_first = pair.first == rounds.rank;
+  const std::vector<Link> links = library_links(rounds.evidence, pair);
+  if (links.empty()) return;
+  if (is_first) {
+    meeting.publish(links_topic(pair), "");
+  } else {
+    meeting.read(links_topic(pair), pair.first, rounds.patience);
+  }
+  for (const Link& link : links) {
+    const std::string prefix = absl::StrCat(links_topic(pair), "-", link.rail);
+    rounds.stores.push_back(
+        std::make_shared<::gloo::rendezvous::PrefixStore>(prefix, *meeting.store()));
+    Path measured;
+    const int rail = is_first ? link.rail : link.peer_rail;
+    measure_links(rounds.stores.back(), rounds.rails[static_cast<size_t>(rail)].uri, rounds.ports,
+                  is_first ? 0 : 1, kLinksPatience, measured);
+    for (Path& path : paths) {
+      // A path that loses its large packets has been told of.
+      if (path.rail != link.rail || !path.error.empty() || path.loses_there || path.loses_back) {
+        continue;
+      }
+      path.round_trip_us = measured.round_trip_us;
+      path.gbps_there = measured.gbps_there;
+      path.gbps_back = measured.gbps_back;
+      path.error = measured.error;
+    }
+  }
+}
 
 Path measure_link(const Rounds& rounds, int peer, const Link& link) {
   const std::vector<RankFacts>& ranks = rounds.evidence.ranks;
@@ -35,8 +93,9 @@ Path measure_link(const Rounds& rounds, int peer, const Link& link) {
   path.loses_there = sizes.there.loses;
   path.loses_back = sizes.back.loses;
   path.error = sizes.there.error.empty() ? sizes.back.error : sizes.there.error;
+  const bool is_whole = path.error.empty() && !path.loses_there && !path.loses_back;
   // A burst would stand still where its packets are lost.
-  if (path.error.empty() && !path.loses_there && !path.loses_back) measure_speed(target, path);
+  if (is_whole && here.kind == "tcp" && there.kind == "tcp") measure_speed(target, path);
   return path;
 }
 
@@ -52,6 +111,7 @@ void measure_pair(const Rounds& rounds, const Pair& pair, bench::Meeting& meetin
     if (!has_turn || !has_reached(rounds.evidence, rounds.rank, peer, link.rail)) continue;
     paths.push_back(measure_link(rounds, peer, link));
   }
+  if (pair.first == rounds.rank) measure_library_links(rounds, pair, meeting, paths);
   meeting.publish(topic(pair), encode(paths));
 }
 
@@ -95,6 +155,8 @@ void measure_pairs(const Rounds& rounds, bench::Meeting& meeting) {
         if (busy != latest.end()) await(busy->second);
         measure_pair(rounds, pair, meeting);
       } else if (pair.second == rounds.rank) {
+        std::vector<Path> none;
+        measure_library_links(rounds, pair, meeting, none);
         meeting.read(topic(pair), pair.first, rounds.patience);
         measure_pair(rounds, pair, meeting);
       }
@@ -122,8 +184,9 @@ std::vector<Path> gather_paths(const Rounds& rounds, bench::Meeting& meeting) {
 
 std::chrono::milliseconds patience(const std::vector<RankFacts>& ranks,
                                    std::chrono::milliseconds timeout) {
-  const std::chrono::nanoseconds most(static_cast<Nanos>(most_rails(ranks)) *
-                                      (kMostFrameTime + kMostSpeedTime));
+  const std::chrono::nanoseconds most(
+      static_cast<Nanos>(most_rails(ranks)) *
+      (kMostFrameTime + kMostSpeedTime + 4 * kLinksPatience.count() * kMillisecond));
   return timeout + std::chrono::ceil<std::chrono::milliseconds>(most);
 }
 

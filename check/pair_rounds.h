@@ -22,8 +22,11 @@ struct Rounds {
   const std::vector<OwnRail>& rails;
   const Evidence& evidence;  // the paths are not there yet
   std::vector<Round> schedule;
+  std::string ports;                   // where this rank is reached
   std::chrono::milliseconds patience;  // of one wait
   std::function<void(size_t round, size_t rounds)> progress;
+  // Of the contexts that this rank has made, whose reasons for failing other ranks may yet read.
+  std::vector<std::shared_ptr<::gloo::rendezvous::Store>>& stores;
 };
 
 // The schedule of these ranks.
@@ -31,8 +34,9 @@ std::vector<Round> schedule_of(const std::vector<RankFacts>& ranks);
 
 // Measures with each peer when the turn of their pair has come, and publishes the paths. The lower
 // rank measures the rails by which it has reached the higher one. Then the higher rank measures the
-// rails by which only it has reached the lower one. The other rank's Server does its part. Throws
-// if a rank that it waits for ends.
+// rails by which only it has reached the lower one. The other rank's Server does its part. Rails
+// of other kinds than tcp, by which the lower rank has reached the higher one, both measure by the
+// library's links. Throws if a rank that it waits for ends.
 void measure_pairs(const Rounds& rounds, bench::Meeting& meeting);
 
 // What all ranks have measured. Waits for the last of them.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The registry of rail kinds, and the URIs that name devices.
+// The registry of rail kinds, and what the rails of a list stand for.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -16,21 +15,14 @@
 #include "flare_offload/engine/flare_engine.h"
 #include "nezha/interfaces.h"
 #include "transport/endpoint.h"
+#include "transport/rail_kind.h"
 #include "transport/tcp/device.h"
 
 namespace nezha {
 
-// kind:interface?key=value&key=value, such as tcp:eth1?rail=blue&family=6.
-struct RailUri {
-  std::string kind;
-  std::string interface;
-  std::map<std::string, std::string> options;
-
-  static absl::StatusOr<RailUri> parse(absl::string_view text);
-};
-
 // A rail flare:INTERFACE@ADDRESS:PORT, which is no device but an engine: its manager is at that
-// address. Options: address=ADDRESS, window=BLOCKS, streams=NUMBER, reproducible=1, stagger=BLOCKS.
+// address. Options: address=ADDRESS, window=BLOCKS, streams=NUMBER, reproducible=1,
+// stagger=BLOCKS.
 constexpr const char* kSwitchRail = "flare";  // its name among the rails
 bool is_switch_rail(absl::string_view text);
 absl::StatusOr<flare::FlareOptions> switch_rail(absl::string_view text);
@@ -61,8 +53,14 @@ absl::StatusOr<std::vector<Rail>> open_devices(Endpoint& endpoint,
                                                const std::vector<std::string>& uris,
                                                absl::string_view ports);
 
-// What the URI `text` of a tcp rail asks for; another kind of rail is an error.
-absl::StatusOr<tcp::DeviceOptions> tcp_device(absl::string_view text, const PortRange& ports = {});
+// How the ranks reach each other to make a rail's connections.
+struct RailWay {
+  std::string kind;              // of the rail
+  InterfaceOptions connections;  // of which `trouble` leaves the rail's name alone
+  absl::Status trouble;          // why the rail's device cannot be used; OK: it can
+};
+// An error if the URI `text` makes no sense. Blocks.
+absl::StatusOr<RailWay> way_of_rail(absl::string_view text);
 
 // Waits until each rail's interface has an address that can be used, or none that soon could be:
 // the kernel takes a second or two to find out whether another host has a new IPv6 address. Blocks.

@@ -498,7 +498,7 @@ def test_bad_rails(tmp_path: Path) -> None:
     for rails, reason in [
         ("tcp:lo,tcp:lo", "two rails are called 'lo'"),
         ("tcp:lo?colour=red", "none of tcp's options"),
-        ("flare:lo@127.0.0.1:80", "there is no tcp rail to test"),
+        ("flare:lo@127.0.0.1:80", "there is no rail of links to test"),
     ]:
         place = tmp_path / str(abs(hash(rails)))
         done = call(*HERE, "--shared-path", str(place), "--rails", rails)

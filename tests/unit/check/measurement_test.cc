@@ -16,6 +16,7 @@ TEST(Measurement, ComesBackAsItWas) {
   RailEnd& end = testing::end(evidence, 1, 1);
   end.error = "there is no\tinterface\n'eth1'";
   end.is_found = true;
+  end.kind = "rdma";
   end.is_loopback = true;
   end.rp_filter = 2;
   end.arp_ignore = 8;
