@@ -109,9 +109,12 @@ void Joining::take_switch_rail() {
   }
   setup_.is_switch_alone = links.empty() && setup_.switch_rail;
   if (setup_.is_switch_alone) {
-    const std::string& address = setup_.switch_rail->address;
-    links.push_back(absl::StrCat("tcp:", setup_.switch_rail->interface,
-                                 address.empty() ? "" : "?address=", address));
+    const flare::FlareOptions& rail = *setup_.switch_rail;
+    std::vector<std::string> options;
+    if (!rail.rail.empty()) options.push_back("rail=" + rail.rail);
+    if (!rail.address.empty()) options.push_back("address=" + rail.address);
+    links.push_back(absl::StrCat("tcp:", rail.interface, options.empty() ? "" : "?",
+                                 absl::StrJoin(options, "&")));
   }
   setup_.options.rails = std::move(links);
 }

@@ -139,6 +139,9 @@ absl::StatusOr<flare::FlareOptions> switch_rail(absl::string_view text) {
       options.window = number;
     } else if (key == "streams" && is_number && number <= flare::message::kMaxStreams) {
       options.streams = static_cast<int>(number);
+    } else if (key == "rail") {
+      if (absl::Status status = check_rail_name(text, value); !status.ok()) return status;
+      options.rail = value;
     } else if (key == "address" && net::Address::parse_host(value).ok()) {
       options.address = net::Address::parse_host(value)->host();
     } else if (key == "reproducible" && (value == "0" || value == "1")) {
@@ -148,7 +151,7 @@ absl::StatusOr<flare::FlareOptions> switch_rail(absl::string_view text) {
       options.stagger = number;
     } else {
       return bad_rail(text, absl::StrCat("'", key, "=", value, "' is none of flare's options: ",
-                                         "address=ADDRESS, window=BLOCKS, streams=1 to ",
+                                         "rail=NAME, address=ADDRESS, window=BLOCKS, streams=1 to ",
                                          flare::message::kMaxStreams,
                                          ", reproducible=0, reproducible=1, stagger=1, 2, 4 to ",
                                          flare::Stagger::kMost));

@@ -21,7 +21,7 @@
 namespace nezha {
 
 // A rail flare:INTERFACE@ADDRESS:PORT, which is no device but an engine: its manager is at that
-// address. Options: address=ADDRESS, window=BLOCKS, streams=NUMBER, reproducible=1,
+// address. Options: rail=NAME, address=ADDRESS, window=BLOCKS, streams=NUMBER, reproducible=1,
 // stagger=BLOCKS.
 constexpr const char* kSwitchRail = "flare";  // its name among the rails
 bool is_switch_rail(absl::string_view text);

@@ -42,6 +42,7 @@ namespace nezha::flare {
 struct FlareOptions {
   std::string interface;
   Address manager;
+  std::string rail = {};     // of the links by the interface; empty: it is called as that is
   std::string address = {};  // of the interface, to receive at; empty: the best one
   PortRange ports = {};      // to receive at
   uint32_t window = 512;     // blocks: of 1440 bytes 6 ms' at 1 Gbit/s

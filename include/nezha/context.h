@@ -125,7 +125,9 @@ struct ContextOptions {
   /// operations that are to be reproducible (AllreduceOptions::setReproducible) are the hosts'.
   /// `?reproducible=1`: switches add up in one order whichever part comes first, so that what they
   /// carry has the same bits in each run over the same switches, for more of their memory and time.
-  /// `?address=10.0.0.5`: as for tcp.
+  /// `?address=10.0.0.5`: as for tcp. `?rail=blue`: the name of the rail on which the ranks reach
+  /// each other by that interface where no other rail is named, for hosts whose interfaces are
+  /// called differently; the switch's own is flare.
   /// `?window=512`: the most blocks that each operation may have on their way, of which the manager
   /// may give fewer; how many have follows the path. `?streams=4`: the operations that it carries
   /// at a time.

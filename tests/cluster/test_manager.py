@@ -172,6 +172,32 @@ def test_a_switch_alone(bed: Testbed, fabric: Fabric) -> None:
     job.await_that("no sessions", lambda: fabric.sessions(SWITCHES[0]) == 0)
 
 
+def rename(bed: Testbed, host: int, old: str, new: str) -> None:
+    for words in (f"{old} down", f"{old} name {new}", f"{new} up"):
+        bed.exec(host, ["ip", "link", "set", *words.split()])
+
+
+def test_interfaces_of_other_names(bed: Testbed, fabric: Fabric) -> None:
+    """The hosts' own network has one name by the option, and the switch's rail none."""
+    fabric.start_switch(SWITCHES[0])
+    fabric.start_manager(fabric.star())
+    odd = 1
+    named = fabric.rail + "?rail=net"
+    rename(bed, odd, RAIL, "cable")
+    try:
+        with job.Job(bed, HOSTS) as work:
+            options = {"operation": "sum,custom", "until": work.stop_file, "report": 1}
+            options |= {"elements": 20000, "env": fabric.env}
+            work.start([host for host in range(HOSTS) if host != odd], rails=named, **options)
+            work.start([odd], rails=named.replace(RAIL, "cable"), **options)
+            await_carried(work, 1 << 20)
+            assert all(rank.rail("net")["sent"] > 0 for rank in work.ranks), work.told()
+            work.stop()
+            work.succeed()
+    finally:
+        rename(bed, odd, "cable", RAIL)
+
+
 def test_a_host_with_another_interface(bed: Testbed, fabric: Fabric) -> None:
     """Made anew, it is the way to the switch again, at a port of the range."""
     fabric.start_switch(SWITCHES[0])

@@ -134,6 +134,8 @@ TEST(SwitchRail, HasOptions) {
   EXPECT_EQ(plain->manager.str(), "10.2.0.254:7100");
   EXPECT_FALSE(plain->reproducible);
   EXPECT_EQ(plain->stagger, 1);
+  EXPECT_EQ(plain->rail, "");
+  EXPECT_EQ(switch_rail(rail + "?rail=blue")->rail, "blue");
   EXPECT_EQ(switch_rail(rail + "?address=10.2.0.7")->address, "10.2.0.7");
   const auto full = switch_rail(rail + "?window=64&streams=2&reproducible=1&stagger=32");
   ASSERT_TRUE(full.ok());
@@ -146,12 +148,13 @@ TEST(SwitchRail, HasOptions) {
 
 TEST(SwitchRail, UnknownOptionsNameTheKnownOnes) {
   const std::string rail = "flare:eth2@10.2.0.254:7100";
-  for (const std::string bad : {"?speed=1", "?window=0", "?streams=17", "?reproducible=2",
-                                "?address=eth2", "?stagger=0", "?stagger=24", "?stagger=128"}) {
+  for (const std::string bad :
+       {"?speed=1", "?rail=", "?rail=a b", "?window=0", "?streams=17", "?reproducible=2",
+        "?address=eth2", "?stagger=0", "?stagger=24", "?stagger=128"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(switch_rail(rail + bad).status())) << bad;
   }
   const std::string why(switch_rail(rail + "?speed=1").status().message());
-  for (const std::string known : {"window=", "streams=", "reproducible=", "stagger="}) {
+  for (const std::string known : {"rail=", "window=", "streams=", "reproducible=", "stagger="}) {
     EXPECT_NE(why.find(known), std::string::npos) << why;
   }
 }
