@@ -22,10 +22,18 @@
 namespace nezha::bench {
 namespace {
 
-std::vector<double> to_rates(const std::string& text) {
-  const std::vector<double> rates = to_shares(text);
-  if (std::find(rates.begin(), rates.end(), 0) == rates.end()) return rates;
-  throw UsageError("'0' is not a positive number");
+std::vector<double> to_numbers(const std::string& text, bool may_be_0) {
+  std::vector<double> numbers;
+  for (const auto part : absl::StrSplit(text, ',')) {
+    double number = 0;
+    const bool is_number = absl::SimpleAtod(part, &number) && std::isfinite(number);
+    if (!is_number || number < 0 || (number == 0 && !may_be_0)) {
+      throw UsageError(absl::StrCat("'", part, "' is not a ",
+                                    may_be_0 ? "number of 0 or more" : "positive number"));
+    }
+    numbers.push_back(std::abs(number));
+  }
+  return numbers;
 }
 
 // A count such as 65536, 64K, 16m or 1Gi: K, M and G are multiples of 1024, in either case.
@@ -170,7 +178,7 @@ void add_rail_options(OptionTable& table, Options& o, const Dialect& dialect, bo
   table.push_back({0, "line-rate", "LIST",
                    "the line rate of this rank's networks in Gbit/s: one number for all of them, or"
                    " one for each rail, such as 1,0.4 (default: as the kernel says)",
-                   [&o](const auto& v) { o.line_rates = to_rates(v); }});
+                   [&o](const auto& v) { o.line_rates = to_numbers(v, false); }});
   table.push_back({0, "share", "LIST",
                    dialect.plans.size() > 1
                        ? "the part of each slice, on any scale, such as 70,30, by the plan slice;"
@@ -380,14 +388,7 @@ void complete_for_collective(Options& o, const Dialect& dialect) {
 }  // namespace
 
 std::vector<double> to_shares(const std::string& text) {
-  std::vector<double> shares;
-  for (const auto part : absl::StrSplit(text, ',')) {
-    double share = 0;
-    if (!absl::SimpleAtod(part, &share) || !std::isfinite(share) || share < 0) {
-      throw UsageError(absl::StrCat("'", part, "' is not a number of 0 or more"));
-    }
-    shares.push_back(std::abs(share));
-  }
+  std::vector<double> shares = to_numbers(text, true);
   if (std::all_of(shares.begin(), shares.end(), [](double share) { return share == 0; })) {
     throw UsageError(absl::StrCat("'", text, "': no share is positive"));
   }

@@ -226,14 +226,17 @@ def test_iteration_time_when_operations_slow_down(tmp_path: Path) -> None:
 
 
 @PROGRAMS
-def test_shares(bed: Testbed, tmp_path: Path, program: str) -> None:
+@pytest.mark.parametrize("given, parts", [("3,1", [0.75, 0.25]), ("0,1", [0, 1])], ids=["3-1", "0-1"])
+def test_shares(
+    bed: Testbed, tmp_path: Path, program: str, given: str, parts: list[float]
+) -> None:
     """Slices are as large as was asked for."""
     options = [*ON_BOTH[program], *(["--plan", "slice"] if program == NEZHA else [])]
     sizes = ["--elements", "1M", "--warmup-iters", "1", "--iteration-count", "2"]
-    text = run(bed, tmp_path, program, *options, *sizes, "--share", "3,1", "--format", "json")
+    text = run(bed, tmp_path, program, *options, *sizes, "--share", given, "--format", "json")
     shares = [rail["share"] for rail in json.loads(text)["rails"]]
     # of Gloo, the interfaces' counters, with headers and acknowledgements
-    assert shares == pytest.approx([0.75, 0.25], abs=0.001 if program == NEZHA else 0.02)
+    assert shares == pytest.approx(parts, abs=0.001 if program == NEZHA else 0.02)
 
 
 @pytest.mark.parametrize(
@@ -804,7 +807,9 @@ GOOD = ["--size", "2", "--rank", "0", "--shared-path", "/"]
         (["--timeout", "25h"], "at most a day"),
         (["--iteration-time", "2"], "not a duration"),
         (["--threads", "0"], "at least 1 and at most 1024"),
-        (["--share", "1,0"], "'0' is not a positive number"),
+        (["--share", "1,-1"], "'-1' is not a number of 0 or more"),
+        (["--share", "0,0"], "'0,0': no share is positive"),
+        (["--line-rate", "1,0"], "'0' is not a positive number"),
         ([], "which collective"),
         (["allreduce", "allgather"], "one collective at a time"),
         (["scan"], "unknown collective 'scan'"),
