@@ -395,6 +395,16 @@ TEST_F(RdmaMachine, HasDevicesPortsAndGids) {
   for (const FakeDevice& it : devices()) EXPECT_EQ(it.opened, it.closed) << it.device.name;
 }
 
+TEST_F(RdmaMachine, OpensNoOtherDeviceThanTheOneThatIsAskedFor) {
+  devices() = {fake_device("rxe1"), fake_device("rxe0")};
+  const auto machine = Machine::look(fake_hca_verbs(), "rxe0");
+  ASSERT_TRUE(machine.ok()) << machine.status();
+  EXPECT_TRUE(choose({.device = "rxe0"}, *machine).ok());
+  EXPECT_EQ(devices()[0].opened, 0);
+  const auto absent = choose({.device = "rxe2"}, *machine).status();
+  EXPECT_TRUE(absl::StrContains(absent.message(), "there are: rxe0, rxe1")) << absent;
+}
+
 TEST_F(RdmaMachine, IsAMachineWithoutDevicesToo) {
   Verbs verbs = fake_hca_verbs();
   verbs.get_device_list = [](int* count) -> ibv_device** {
