@@ -96,19 +96,26 @@ TEST_F(EnvironmentTest, ABadValueIsAnErrorThatSaysWhatItMayBe) {
     const char* value;
     const char* may_be;
   };
-  for (const Case& bad :
-       {Case{"NEZHA_LOG", "loud", "one of trace, debug"},
-        Case{"NEZHA_LOG_FILE", "/tmp/%q", "%r stands for the rank"},
-        Case{"NEZHA_PLAN", "Stripe", "slice"}, Case{"NEZHA_ALGORITHM", "tree", "bcube"},
-        Case{"NEZHA_POLL", "-1", "a whole number from 0 to 1000000"},
-        Case{"NEZHA_TIMEOUT", "30", "500ms"}, Case{"NEZHA_TIMEOUT", "0s", "from 1ms"},
-        Case{"NEZHA_TIMEOUT", "-1s", "from 1ms"}, Case{"NEZHA_TIMEOUT", "inf", "8760h"},
-        Case{"NEZHA_TIMEOUT", "9000h", "8760h"}, Case{"NEZHA_RAILS", "tcp:eth0,", "commas"},
-        Case{"NEZHA_PORTS", "20000", "such as 20000-20100"}, Case{"NEZHA_PORTS", "0-5", "from 1"},
-        Case{"NEZHA_PORTS", "9-8", "a range"}, Case{"NEZHA_PORTS", "1-65536", "to 65535"},
-        Case{"NEZHA_SHARES", "0,0", "one of them positive"},
-        Case{"NEZHA_SHARES", "1,-1", "0 or more"}, Case{"NEZHA_SHARES", "1,,2", "commas"},
-        Case{"NEZHA_SHARES", "nan", "positive"}, Case{"NEZHA_SHARES", "1,inf", "positive"}}) {
+  for (const Case& bad : {Case{"NEZHA_LOG", "loud", "one of trace, debug"},
+                          Case{"NEZHA_LOG_FILE", "/tmp/%q", "%r stands for the rank"},
+                          Case{"NEZHA_PLAN", "Stripe", "slice"},
+                          Case{"NEZHA_ALGORITHM", "tree", "bcube"},
+                          Case{"NEZHA_POLL", "-1", "a whole number from 0 to 1000000"},
+                          Case{"NEZHA_TIMEOUT", "30", "500ms"},
+                          Case{"NEZHA_TIMEOUT", "0s", "from 1ms"},
+                          Case{"NEZHA_TIMEOUT", "-1s", "from 1ms"},
+                          Case{"NEZHA_TIMEOUT", "inf", "8760h"},
+                          Case{"NEZHA_TIMEOUT", "9000h", "8760h"},
+                          Case{"NEZHA_RAILS", "tcp:eth0,", "commas"},
+                          Case{"NEZHA_PORTS", "20000", "such as 20000-20100"},
+                          Case{"NEZHA_PORTS", "0-5", "from 1"},
+                          Case{"NEZHA_PORTS", "9-8", "a range"},
+                          Case{"NEZHA_PORTS", "1-65536", "to 65535"},
+                          Case{"NEZHA_SHARES", "0,0", "one of them positive"},
+                          Case{"NEZHA_SHARES", "1,-1", "0 or more"},
+                          Case{"NEZHA_SHARES", "1,,2", "commas"},
+                          Case{"NEZHA_SHARES", "nan", "positive"},
+                          Case{"NEZHA_SHARES", "1,inf", "positive"}}) {
     const Setting setting(bad.variable, bad.value);
     const absl::Status status = check_environment();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << bad.variable << "=" << bad.value;
