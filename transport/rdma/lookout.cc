@@ -17,9 +17,9 @@ absl::StatusOr<Choice> choose_now(const Wish& wish, const Verbs& verbs) {
   return choose(wish, *machine);
 }
 
-absl::StatusOr<std::unique_ptr<Lookout>> Lookout::create(Progress& progress, const Wish& wish,
+absl::StatusOr<std::unique_ptr<Lookout>> Lookout::create(Progress& progress, Wish wish,
                                                          const Verbs& verbs, Found found) {
-  std::unique_ptr<Lookout> made(new Lookout(progress, wish, verbs, std::move(found)));
+  std::unique_ptr<Lookout> made(new Lookout(progress, std::move(wish), verbs, std::move(found)));
   net::Socket over(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (over.fd() < 0) return system_error(errno, "making an eventfd");
   absl::Status status = progress.add(over.fd(), made.get(), EPOLLIN);

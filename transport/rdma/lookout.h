@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "common/net/socket.h"
@@ -25,7 +26,7 @@ class Lookout final : EventHandler {
   using Found = std::function<void(const absl::StatusOr<Choice>& choice)>;
 
   // `found` is called after each look, and may not destroy the lookout.
-  static absl::StatusOr<std::unique_ptr<Lookout>> create(Progress& progress, const Wish& wish,
+  static absl::StatusOr<std::unique_ptr<Lookout>> create(Progress& progress, Wish wish,
                                                          const Verbs& verbs, Found found);
   ~Lookout() override;  // waits for a look that is under way
   Lookout(const Lookout&) = delete;
@@ -35,8 +36,8 @@ class Lookout final : EventHandler {
   void ask();
 
  private:
-  Lookout(Progress& progress, const Wish& wish, const Verbs& verbs, Found found)
-      : progress_(progress), wish_(wish), verbs_(verbs), found_(std::move(found)) {}
+  Lookout(Progress& progress, Wish wish, const Verbs& verbs, Found found)
+      : progress_(progress), wish_(std::move(wish)), verbs_(verbs), found_(std::move(found)) {}
   void on_events(uint32_t) override;
 
   Progress& progress_;
