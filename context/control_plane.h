@@ -203,8 +203,8 @@ class ControlPlane {
   uint32_t epoch_ = 0;                                   // of that
   std::map<int, std::unique_ptr<MessageStream>> peers_;  // by rank
   PlanFollower follower_;
-  std::map<uint32_t, Plan> plans_;  // by number; those that an operation may still start by
-  std::vector<Reading> readings_;   // not sent yet
+  std::map<uint32_t, Plan> plans_;    // by number; those that an operation may still start by
+  RecycledVector<Reading> readings_;  // not sent yet
   std::deque<control_message::Message> to_broadcast_;
   bool is_broadcasting_ = false;
   Alarm flush_;

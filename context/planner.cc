@@ -333,7 +333,7 @@ void Planner::measure_lanes(const RunningOperation& operation) {
   if (!is_allreduce(op)) return;
   const int lanes = control_->lanes();
   control_->add({op.id(), op.bytes(), operation.allocation_number(),
-                 was_beside_bursts(operation) ? std::vector<Nanos>(static_cast<size_t>(lanes))
+                 was_beside_bursts(operation) ? LaneTimes(static_cast<size_t>(lanes))
                                               : operation.lane_times(lanes),
                  idle_before(operation)});
 }

@@ -134,8 +134,8 @@ RailMask RunningOperation::rails() const {
   return rails;
 }
 
-std::vector<Nanos> RunningOperation::lane_times(int lanes) const {
-  std::vector<Nanos> times(static_cast<size_t>(lanes));
+LaneTimes RunningOperation::lane_times(int lanes) const {
+  LaneTimes times(static_cast<size_t>(lanes));
   if (is_disturbed_) return times;
   for (const Part& part : parts_) {
     if (part.is_empty || part.slice.lane >= lanes) continue;

@@ -20,6 +20,7 @@
 #include "context/request.h"
 #include "context/setup.h"
 #include "control/recovery.h"
+#include "control/timer.h"
 #include "transport/endpoint.h"
 #include "transport/held_memory.h"
 
@@ -78,7 +79,7 @@ class RunningOperation final : public TaskOwner,
 
   // What its lanes took, once it has succeeded: by lane, since its tasks began; 0 for a lane that
   // had nothing to carry. All are 0 if other operations ran beside it.
-  std::vector<Nanos> lane_times(int lanes) const;
+  LaneTimes lane_times(int lanes) const;
   // Over which it may have gone.
   RailMask rails() const;
   uint32_t allocation_number() const { return number_; }

@@ -18,7 +18,7 @@ Allocation all_on(int lane, int lanes) {
 }
 
 Allocation equal_parts(LaneSet set, int lanes) {
-  std::vector<double> weights(static_cast<size_t>(lanes));
+  RecycledVector<double> weights(static_cast<size_t>(lanes));
   for (int lane = 0; lane < lanes; ++lane) {
     weights[static_cast<size_t>(lane)] = contains(set, lane) ? 1 : 0;
   }
@@ -45,7 +45,7 @@ Allocation in_proportion(absl::Span<const double> weights) {
 }
 
 Allocation restricted_to(LaneSet set, const Allocation& allocation) {
-  std::vector<double> weights(allocation.begin(), allocation.end());
+  RecycledVector<double> weights(allocation.begin(), allocation.end());
   for (size_t lane = 0; lane < weights.size(); ++lane) {
     if (!contains(set, static_cast<int>(lane))) weights[lane] = 0;
   }

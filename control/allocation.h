@@ -9,6 +9,7 @@
 
 #include "absl/types/span.h"
 #include "collectives/partition.h"
+#include "common/recycled.h"
 
 namespace nezha {
 
@@ -23,7 +24,7 @@ constexpr LaneSet all_lanes(int lanes) { return (LaneSet{1} << lanes) - 1; }
 constexpr bool contains(LaneSet set, int lane) { return (set & lane_bit(lane)) != 0; }
 
 // Each lane's part of SliceBounds::kWhole. They add up to it.
-using Allocation = std::vector<uint32_t>;
+using Allocation = RecycledVector<uint32_t>;
 
 Allocation all_on(int lane, int lanes);
 // `set` is not empty.

@@ -15,10 +15,14 @@ namespace nezha::control_message {
 namespace {
 
 constexpr size_t kWordBytes = 8;
+constexpr size_t kUsual = 1 << 10;  // bytes of a message: ten readings
 
 class Writer {
  public:
-  explicit Writer(size_t kind) { put(kind); }
+  explicit Writer(size_t kind) {
+    bytes_.reserve(kUsual);
+    put(kind);
+  }
 
   void put(uint64_t word) {
     for (size_t i = 0; i < kWordBytes; ++i) {

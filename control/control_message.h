@@ -26,7 +26,7 @@ struct Lanes {
 
 // From a rank: what it measured.
 struct Readings {
-  std::vector<Reading> readings;
+  RecycledVector<Reading> readings;
 };
 
 // To all: report for the step to this plan, and start nothing until the commit.

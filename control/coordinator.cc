@@ -38,7 +38,7 @@ absl::Status Coordinator::on_lanes(int rank, LaneSet live) {
   return absl::OkStatus();
 }
 
-absl::Status Coordinator::on_readings(int rank, const std::vector<Reading>& readings) {
+absl::Status Coordinator::on_readings(int rank, absl::Span<const Reading> readings) {
   for (const Reading& reading : readings) {
     const auto window = timer_.add(rank, reading);
     if (!window.ok()) return window.status();

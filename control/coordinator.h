@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "control/control_message.h"
 #include "control/load_balancer.h"
 #include "control/plan_agreement.h"
@@ -30,7 +31,7 @@ class Coordinator {
   void saw(uint64_t bytes);
   // What ranks say. The error is theirs: what they said cannot be.
   absl::Status on_lanes(int rank, LaneSet live);
-  absl::Status on_readings(int rank, const std::vector<Reading>& readings);
+  absl::Status on_readings(int rank, absl::Span<const Reading> readings);
   absl::Status on_report(int rank, const control_message::Report& report);
   absl::Status on_lost(int lane);
   absl::Status on_frozen(int rank, control_message::Frozen frozen);

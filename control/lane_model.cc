@@ -125,8 +125,8 @@ const LaneModel::Observations* LaneModel::find(SizeClass size_class, LaneSet set
 }
 
 // Of a lane in a set, the latest first; the one trusted most has the weight 1.
-std::vector<Sample> LaneModel::samples(const Observations& observations, size_t lane) const {
-  std::vector<Sample> samples;
+RecycledVector<Sample> LaneModel::samples(const Observations& observations, size_t lane) const {
+  RecycledVector<Sample> samples;
   double fade = 1;
   double most = 0;
   for (auto it = observations.rbegin(); it != observations.rend(); ++it, fade *= kFade) {
@@ -144,7 +144,7 @@ std::optional<Line> LaneModel::measured(SizeClass size_class, LaneSet set, int l
   const Observations* observations = find(size_class, set);
   if (observations == nullptr) return std::nullopt;
   const auto index = static_cast<size_t>(lane);
-  std::vector<Sample> samples = this->samples(*observations, index);
+  RecycledVector<Sample> samples = this->samples(*observations, index);
   const auto add = [&](const Observations* elsewhere) {
     if (elsewhere == nullptr) return;
     Measured other = elsewhere->back().lanes[index];
@@ -239,9 +239,9 @@ std::optional<Split> LaneModel::unhindered(SizeClass size_class, double bytes, L
 }
 
 std::optional<Split> LaneModel::together(double bytes, LaneSet set, LineOf line_of) const {
-  std::vector<Line> lines(static_cast<size_t>(lanes_));  // slope 0 where not in the set
-  double rate = 0;                                       // bytes a nanosecond
-  double head_start = 0;                                 // bytes that start-up costs take away
+  RecycledVector<Line> lines(static_cast<size_t>(lanes_));  // slope 0 where not in the set
+  double rate = 0;                                          // bytes a nanosecond
+  double head_start = 0;                                    // bytes that start-up costs take away
   Split split;
   split.set = set;
   for (int lane = 0; lane < lanes_; ++lane) {
@@ -254,7 +254,7 @@ std::optional<Split> LaneModel::together(double bytes, LaneSet set, LineOf line_
     lines[static_cast<size_t>(lane)] = *known;
   }
   split.time = (bytes + head_start) / rate;
-  std::vector<double> parts;
+  RecycledVector<double> parts;
   for (const Line& line : lines) {
     parts.push_back(line.slope == 0 ? 0 : (split.time - line.start) / line.slope);
     if (line.slope != 0 && parts.back() < kLeastPart * bytes) return std::nullopt;

@@ -87,7 +87,7 @@ class LaneModel {
   using LineOf = absl::FunctionRef<std::optional<Line>(int lane)>;
   std::optional<Split> together(double bytes, LaneSet set, LineOf line_of) const;
   uint64_t last_measured(SizeClass size_class, LaneSet set) const;
-  std::vector<Sample> samples(const Observations& observations, size_t lane) const;
+  RecycledVector<Sample> samples(const Observations& observations, size_t lane) const;
   const Observations* find(SizeClass size_class, LaneSet set) const;
   std::optional<Line> measured(SizeClass size_class, LaneSet set, int lane) const;
   std::optional<Line> interpolated(SizeClass size_class, LaneSet set, int lane) const;

@@ -9,9 +9,9 @@ constexpr int kFew = 2;
 
 }  // namespace
 
-std::vector<LaneSet> Policy::usable_sets() const {
+RecycledVector<LaneSet> Policy::usable_sets() const {
   const int all = std::popcount(sharing());
-  std::vector<LaneSet> sets;
+  RecycledVector<LaneSet> sets;
   for (LaneSet set = 1; set <= live_; ++set) {
     const int size = std::popcount(set);
     if (is_usable(set) && (all <= kMany || size <= kFew || size >= all - kFew)) sets.push_back(set);

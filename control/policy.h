@@ -97,7 +97,7 @@ class Policy {
   // The live lanes that carry parts of a message.
   LaneSet sharing() const { return live_ & ~alone_; }
   // Those that an allocation may have and that are worth a look: of many lanes few, or all but few.
-  std::vector<LaneSet> usable_sets() const;
+  RecycledVector<LaneSet> usable_sets() const;
   // Whether an allocation may have these lanes and no others, once they are live.
   bool is_possible(LaneSet set) const {
     return set != 0 && ((set & alone_) == 0 || std::has_single_bit(set));

@@ -26,7 +26,7 @@ Allocation ShufflePolicy::on_lanes(SizeClass /*size_class*/, const Allocation& /
 }
 
 Allocation ShufflePolicy::any() {
-  const std::vector<LaneSet> sets = usable_sets();
+  const RecycledVector<LaneSet> sets = usable_sets();
   const LaneSet set = sets[std::uniform_int_distribution<size_t>(0, sets.size() - 1)(random_)];
   std::vector<double> weights(static_cast<size_t>(lanes()));
   std::uniform_real_distribution<double> weight(0.01, 1);

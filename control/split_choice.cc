@@ -187,7 +187,7 @@ std::optional<Allocation> SplitChoice::in_steps(SizeClass size_class, double byt
                                                 const Allocation& allocation) const {
   const LaneSet set = lanes_of(allocation);
   LaneSet held = 0;
-  std::vector<double> parts(allocation.begin(), allocation.end());
+  RecycledVector<double> parts(allocation.begin(), allocation.end());
   for (LaneSet before = ~held; before != held;) {
     before = held;
     double rest = bytes;

@@ -19,7 +19,7 @@ constexpr double kMostLater = 4;               // times the minimum: a rank that
 constexpr Nanos kFarIdler = 4;                 // times what ranks are on the average
 constexpr Nanos kLongest = Nanos{1} << 60;     // years
 
-double robust_mean(std::vector<double> values) {
+double robust_mean(RecycledVector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t left_out = std::min((3 * values.size() + 9) / 10, (values.size() - 1) / 2);
   const auto first = values.begin() + static_cast<ptrdiff_t>(left_out);
@@ -29,15 +29,15 @@ double robust_mean(std::vector<double> values) {
 
 // The standard error of that mean. 1.5 times the typical deviation is the standard deviation of
 // normal values; leaving out three of ten at either end raises the error by a sixth.
-double robust_error(std::vector<double> values) {
+double robust_error(RecycledVector<double> values) {
   const double mean = robust_mean(values);
   for (double& value : values) value = std::fabs(value - mean);
   return 1.75 * robust_mean(values) / std::sqrt(values.size());
 }
 
-LaneTime lane_time(const std::vector<Reading>& operations, size_t lane, double mean_bytes) {
-  std::vector<double> times;
-  std::vector<double> scaled;  // as if all operations were of the mean size
+LaneTime lane_time(const RecycledVector<Reading>& operations, size_t lane, double mean_bytes) {
+  RecycledVector<double> times;
+  RecycledVector<double> scaled;  // as if all operations were of the mean size
   for (const Reading& operation : operations) {
     times.push_back(static_cast<double>(operation.lanes[lane]));
     scaled.push_back(times.back() * mean_bytes / static_cast<double>(operation.bytes));
@@ -50,8 +50,8 @@ LaneTime lane_time(const std::vector<Reading>& operations, size_t lane, double m
           std::llround(std::min(error, scaled_error))};
 }
 
-Window window_of(SizeClass size_class, const std::vector<Reading>& operations) {
-  std::vector<double> bytes;
+Window window_of(SizeClass size_class, const RecycledVector<Reading>& operations) {
+  RecycledVector<double> bytes;
   bytes.reserve(operations.size());
   for (const Reading& operation : operations) {
     bytes.push_back(static_cast<double>(operation.bytes));
@@ -68,19 +68,17 @@ Window window_of(SizeClass size_class, const std::vector<Reading>& operations) {
   return window;
 }
 
-Nanos longest(const std::vector<Nanos>& lanes) {
-  return *std::max_element(lanes.begin(), lanes.end());
-}
+Nanos longest(const LaneTimes& lanes) { return *std::max_element(lanes.begin(), lanes.end()); }
 
 bool says_nothing(const Reading& reading) {
   return std::all_of(reading.lanes.begin(), reading.lanes.end(), [](Nanos t) { return t == 0; });
 }
 
 // Whether so many operations disagree about a lane that one more that does could win the median.
-bool is_contested(const std::vector<Reading>& operations) {
+bool is_contested(const RecycledVector<Reading>& operations) {
   const size_t middle = operations.size() / 2;
   for (size_t lane = 0; lane < operations.front().lanes.size(); ++lane) {
-    std::vector<Nanos> times;
+    LaneTimes times;
     times.reserve(operations.size());
     for (const Reading& operation : operations) times.push_back(operation.lanes[lane]);
     std::nth_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(middle), times.end());
@@ -202,8 +200,8 @@ Timer::Pending::iterator Timer::find_or_add(const Reading& reading) {
   const auto [found, is_new] = by_id_.try_emplace(reading.operation);
   if (!is_new) return found->second;
   pending_.push_back({.shortest = reading,
-                      .means = std::vector<Nanos>(lanes_),
-                      .told = std::vector<bool>(static_cast<size_t>(ranks_)),
+                      .means = LaneTimes(lanes_),
+                      .told = RecycledVector<bool>(static_cast<size_t>(ranks_)),
                       .missing = ranks_});
   found->second = std::prev(pending_.end());
   if (pending_.size() > kPending) {

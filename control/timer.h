@@ -13,11 +13,14 @@
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "common/hash_map.h"
+#include "common/recycled.h"
 #include "control/allocation.h"
 #include "control/plan_agreement.h"
 #include "control/size_class.h"
 
 namespace nezha {
+
+using LaneTimes = RecycledVector<Nanos>;  // by lane
 
 // What one rank measured of one operation.
 struct Reading {
@@ -29,7 +32,7 @@ struct Reading {
   // By lane: from when this rank entered the operation to when the lane was through on it. 0 for a
   // lane that took no part; 0 for all where the measurement says nothing, since this rank's
   // operation overlapped another, say: then those of the other ranks do not count either.
-  std::vector<Nanos> lanes;
+  LaneTimes lanes;
   // From when this rank was through on the operation before it to when it entered this one. The
   // longest there is where that was none of the same class: its lateness is not this one's.
   Nanos idle = std::numeric_limits<Nanos>::max();
@@ -105,20 +108,20 @@ class Timer {
   struct Operation {
     Reading shortest;  // by lane, of those that have told
     // Over all ranks: what those that have told add to it.
-    std::vector<Nanos> means;  // by lane
-    Nanos took = 0;            // the slowest lane's, on each rank another one
-    Nanos idle = 0;            // likewise
-    Nanos most_idle = 0;       // of those that have told
-    bool is_at_once = true;    // after one of its class, on those that have told
-    std::vector<bool> told;    // by rank
-    int missing = 0;           // ranks
+    LaneTimes means;
+    Nanos took = 0;             // the slowest lane's, on each rank another one
+    Nanos idle = 0;             // likewise
+    Nanos most_idle = 0;        // of those that have told
+    bool is_at_once = true;     // after one of its class, on those that have told
+    RecycledVector<bool> told;  // by rank
+    int missing = 0;            // ranks
   };
   struct Gathering {
     uint32_t allocation = 0;
-    std::vector<Reading> operations;
+    RecycledVector<Reading> operations;
     int silent = 0;  // that said nothing, since one did
   };
-  using Pending = std::list<Operation>;  // the oldest first
+  using Pending = std::list<Operation, RecyclingAllocator<Operation>>;  // the oldest first
 
   void join(Operation& operation, const Reading& reading) const;
   Reading joined(Operation& operation) const;

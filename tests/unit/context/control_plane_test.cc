@@ -58,7 +58,7 @@ struct Rank final : ControlPlaneOwner {
     over.insert(id);
     const PlannedSplit& split = splits.at(id);
     plane->finish({id.first, id.second});
-    std::vector<Nanos> times;
+    LaneTimes times;
     for (const uint32_t part : split.allocation) times.push_back(part == 0 ? 0 : 1000);
     if (times.empty()) times = {1000, 0};  // without a plan all is the first lane's
     plane->add({{id.first, id.second}, bytes(id.first), split.number, times});

@@ -167,7 +167,7 @@ TEST(ControlMessage, IsLittleEndianWordsOfWhichTheFirstIsTheKind) {
   EXPECT_EQ(reading.operation, (OperationId{3, 9}));
   EXPECT_EQ(reading.bytes, 100u);
   EXPECT_EQ(reading.allocation, 2u);
-  EXPECT_EQ(reading.lanes, (std::vector<Nanos>{7, 0, 8}));
+  EXPECT_EQ(reading.lanes, (LaneTimes{7, 0, 8}));
   EXPECT_EQ(reading.idle, 4);
 }
 

@@ -84,10 +84,10 @@ class CoordinatorTest : public ::testing::Test {
     coordinator_->saw(kMiB);
     all_report(sent<Prepare>().plan);
   }
-  Reading reading(uint64_t ordinal, std::vector<Nanos> lanes, uint32_t allocation = 1) {
+  Reading reading(uint64_t ordinal, LaneTimes lanes, uint32_t allocation = 1) {
     return {{5, ordinal}, kMiB, allocation, std::move(lanes)};
   }
-  void all_read(uint64_t ordinal, const std::vector<Nanos>& lanes, uint32_t allocation = 1) {
+  void all_read(uint64_t ordinal, const LaneTimes& lanes, uint32_t allocation = 1) {
     for (int rank = 0; rank < kRanks; ++rank) {
       EXPECT_TRUE(coordinator_->on_readings(rank, {reading(ordinal, lanes, allocation)}).ok());
     }
@@ -303,7 +303,7 @@ TEST_F(CoordinatorTest, RefusesReadingsThatContradictEachOther) {
 // each other.
 TEST_F(CoordinatorTest, AnOperationThatOneRankSaysNothingOfDoesNotCount) {
   open();
-  const auto read = [&](int rank, uint64_t ordinal, std::vector<Nanos> lanes) {
+  const auto read = [&](int rank, uint64_t ordinal, LaneTimes lanes) {
     const absl::Status status =
         coordinator_->on_readings(rank, {reading(ordinal, std::move(lanes))});
     EXPECT_TRUE(status.ok()) << status;
@@ -311,7 +311,7 @@ TEST_F(CoordinatorTest, AnOperationThatOneRankSaysNothingOfDoesNotCount) {
   for (int silent = 0; silent < kRanks; ++silent) {
     const uint64_t ordinal = static_cast<uint64_t>(silent) + 1;
     for (int rank = 0; rank < kRanks; ++rank) {
-      read(rank, ordinal, rank == silent ? std::vector<Nanos>{0, 0} : std::vector<Nanos>{100, 200});
+      read(rank, ordinal, rank == silent ? LaneTimes{0, 0} : LaneTimes{100, 200});
     }
   }
   EXPECT_TRUE(policy_->windows.empty());

@@ -298,8 +298,8 @@ class SimulatedJob {
     if (const auto change = balancer_.on_window(**window)) announce(*change);
   }
 
-  std::vector<Nanos> times(const Allocation& by, uint64_t bytes) {
-    std::vector<Nanos> times;
+  LaneTimes times(const Allocation& by, uint64_t bytes) {
+    LaneTimes times;
     const LaneSet set = lanes_of(by);
     EXPECT_TRUE((set & network.alone()) == 0 || std::has_single_bit(set)) << to_string(by);
     const int others = std::popcount(set) - 1;
@@ -319,7 +319,7 @@ class SimulatedJob {
   }
 
   // A bucket fills up at the lane's rate while others are busy yet, and what is sent empties it.
-  void save_up(const Allocation& by, uint64_t bytes, const std::vector<Nanos>& times) {
+  void save_up(const Allocation& by, uint64_t bytes, const LaneTimes& times) {
     const auto last = static_cast<double>(*std::max_element(times.begin(), times.end()));
     for (size_t lane = 0; lane < by.size(); ++lane) {
       const SimulatedLane& it = network.lanes[lane];

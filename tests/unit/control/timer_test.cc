@@ -37,7 +37,7 @@ TEST(SizeClass, TheNearestIsTheSmallerOfTwo) {
   EXPECT_EQ(nearest(none, 3), none.end());
 }
 
-Reading reading(uint64_t ordinal, std::vector<Nanos> lanes, uint32_t allocation = 1,
+Reading reading(uint64_t ordinal, LaneTimes lanes, uint32_t allocation = 1,
                 uint64_t bytes = kBytes) {
   return {{7, ordinal}, bytes, allocation, std::move(lanes)};
 }
@@ -51,9 +51,9 @@ std::vector<Window> run(int ranks, int operations, Nanos spread, uint32_t seed) 
   std::vector<Window> windows;
   std::vector<std::pair<int, Reading>> sent;
   for (int i = 1; i <= operations; ++i) {
-    const std::vector<Nanos> lanes{50'000'000 + static_cast<Nanos>(work() % 1'000'000),
-                                   40'000'000 + static_cast<Nanos>(work() % 900'000)};
-    std::vector<Nanos> entered(static_cast<size_t>(ranks));
+    const LaneTimes lanes{50'000'000 + static_cast<Nanos>(work() % 1'000'000),
+                          40'000'000 + static_cast<Nanos>(work() % 900'000)};
+    LaneTimes entered(static_cast<size_t>(ranks));
     for (Nanos& time : entered) time = spread == 0 ? 0 : static_cast<Nanos>(random()) % spread;
     const Nanos last = *std::max_element(entered.begin(), entered.end());
     for (int rank = 0; rank < ranks; ++rank) {
@@ -92,7 +92,7 @@ TEST(Timer, LatenessOfRanksDoesNotCount) {
 
 // The window of operations that three ranks enter so long after the one before, and of which
 // another one takes longer each time.
-Window window_in_turns(const std::vector<Nanos>& idle, uint64_t bytes = 16 << 10, Nanos unit = 1) {
+Window window_in_turns(const LaneTimes& idle, uint64_t bytes = 16 << 10, Nanos unit = 1) {
   Timer timer(3, 2);
   for (uint64_t i = 1; i <= 10; ++i) {
     for (int rank = 0; rank < 3; ++rank) {
@@ -199,7 +199,7 @@ TEST(Timer, AnOperationThatOverlappedOthersSaysNothingHoweverItFollowed) {
 }
 
 // One window of operations that took `times` on the one rank's one lane.
-Window window_of(const std::vector<Nanos>& times, const std::vector<uint64_t>& bytes = {}) {
+Window window_of(const LaneTimes& times, const std::vector<uint64_t>& bytes = {}) {
   Timer timer(1, 1);
   timer.set_operations(size_class_of(bytes.empty() ? kBytes : bytes[0]),
                        static_cast<int>(times.size() == 7 ? 3 : times.size()));
@@ -237,7 +237,7 @@ TEST(Timer, TheErrorOfTheMeanIsThatOfManyWindows) {
   double sum = 0, squares = 0, errors = 0;
   constexpr int kWindows = 400;
   for (int i = 0; i < kWindows; ++i) {
-    std::vector<Nanos> times(10);
+    LaneTimes times(10);
     for (Nanos& time : times) time = static_cast<Nanos>(noise(random));
     const LaneTime lane = window_of(times).lanes[0];
     sum += static_cast<double>(lane.mean);
@@ -289,8 +289,7 @@ TEST(Timer, LeavesOutAnOperationOfWhichARankSaysNothing) {
   for (int silent = 0; silent < 3; ++silent) {
     ++ordinal;
     for (int rank = 0; rank < 3; ++rank) {
-      const std::vector<Nanos> lanes =
-          rank == silent ? std::vector<Nanos>{0, 0} : std::vector<Nanos>{50, 0};
+      const LaneTimes lanes = rank == silent ? LaneTimes{0, 0} : LaneTimes{50, 0};
       const auto window = timer.add(rank, reading(ordinal, lanes));
       ASSERT_TRUE(window.ok()) << window.status();
       EXPECT_FALSE(*window);
@@ -311,7 +310,7 @@ TEST(Timer, LeavesOutAnOperationOfWhichARankSaysNothing) {
 TEST(Timer, TellsOfOperationsThatGoOnSayingNothing) {
   Timer timer(1, 2);
   uint64_t ordinal = 0;
-  const auto silent_windows = [&](int operations, const std::vector<Nanos>& lanes) {
+  const auto silent_windows = [&](int operations, const LaneTimes& lanes) {
     int windows = 0;
     for (int i = 0; i < operations; ++i) {
       const auto told = timer.add(0, reading(++ordinal, lanes, 3));
