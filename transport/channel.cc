@@ -751,6 +751,7 @@ void Channel::fail_soon() {
 }
 
 void Channel::housekeeping() {
+  if (is_stopped_) return;  // a link may be there in part, for want of memory
   const Nanos time = now();
   scheduler_.reconsider(time);
   const Watch watch = watch_links(time);

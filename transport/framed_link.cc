@@ -12,6 +12,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "common/out_of_memory.h"
 
 namespace nezha {
 namespace {
@@ -77,7 +78,16 @@ bool FramedLink::fail(absl::Status why) {
 bool FramedLink::handle_input() {
   const std::weak_ptr<bool> alive = alive_;
   on_thread_ = progress_.is_this(thread_);
-  read();
+  try {
+    read();
+  } catch (...) {
+    // It cannot go on in the midst of a frame.
+    if (!alive.expired()) {
+      on_thread_ = false;
+      fail(caught_status());
+    }
+    throw;
+  }
   if (alive.expired()) return false;
   on_thread_ = false;
   if (!write_error_.ok()) fail(write_error_);
@@ -419,7 +429,12 @@ bool FramedLink::write_once() {
   int error = 0;
   if (!send({parts.data(), count}, sent, error)) return false;
   if (sent >= 0) {
-    written(static_cast<size_t>(sent));
+    try {
+      written(static_cast<size_t>(sent));
+    } catch (...) {
+      fail(caught_status());  // nor with a frame that is gone in part
+      throw;
+    }
     return true;
   }
   if (error == EINTR) return true;

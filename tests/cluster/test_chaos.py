@@ -141,7 +141,7 @@ class Weather:
         return f"{rank} for {seconds:.3f} s"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def bed() -> Iterator[Testbed]:
     with Testbed(hosts=HOSTS, rails=RAILS) as bed:
         yield bed
@@ -152,8 +152,9 @@ def lines_of(log: Path) -> Iterator[str]:
         yield from file
 
 
-def test_chaos(bed: Testbed) -> None:
-    """Thousands of operations of all kinds in changing weather."""
+@pytest.mark.parametrize("threads", ["0", "1"])
+def test_chaos(bed: Testbed, threads: str) -> None:
+    """Thousands of operations of all kinds in changing weather, without rail threads and with them."""
     seed = int(os.environ.get("CHAOS_SEED") or random.SystemRandom().randrange(1 << 32))
     print(f"CHAOS_SEED={seed}")
     weather = Weather(bed, seed)
@@ -162,7 +163,7 @@ def test_chaos(bed: Testbed) -> None:
         logs = [kept / f"log.{host}" for host in range(HOSTS)]
         to_log = ["sh", "-c", 'exec "$@" 2>"$0.$RANK"', str(kept / "log")]
         argv = [CHAOS, folder, job.rails_option(RAILS), str(seed), str(OPERATIONS)]
-        ranks = bed.start(to_log + argv, env={"NEZHA_LOG": "trace"})
+        ranks = bed.start(to_log + argv, env={"NEZHA_LOG": "trace", "NEZHA_RAIL_THREADS": threads})
         try:
             for rank in ranks:  # one whose interface is gone cannot join
                 rank.wait_for('"joined"', job.PATIENCE)
