@@ -321,8 +321,7 @@ void FramedLink::submit(OutSegment& segment) {
 void FramedLink::send(wire::FrameType type, absl::string_view body) {
   if (failed_) return;
   // Behind the frame that is partly written and other control frames, ahead of segments.
-  OutFrame& frame = append_frame(type, 0, body.size());
-  frame.control = std::string(body);
+  append_frame(type, 0, body.size(), std::string(body));
   write();
 }
 
@@ -336,8 +335,11 @@ void FramedLink::answer() {
   flush_ack();
 }
 
-FramedLink::OutFrame& FramedLink::append_frame(wire::FrameType type, uint8_t flags, size_t length) {
+// All of the frame is there, or, without memory, nothing.
+FramedLink::OutFrame& FramedLink::append_frame(wire::FrameType type, uint8_t flags, size_t length,
+                                               std::string control) {
   OutFrame& frame = frames_.emplace_back();
+  frame.control = std::move(control);
   wire::FrameHeader header;
   header.type = type;
   header.flags = flags;
@@ -354,15 +356,15 @@ FramedLink::OutFrame& FramedLink::append_frame(wire::FrameType type, uint8_t fla
 void FramedLink::refill() {
   while (frames_.size() < kFramesAtOnce && !pending_.empty()) {
     OutSegment* segment = pending_.front();
-    pending_.pop_front();
     OutFrame& frame = append_frame(wire::FrameType::kData, segment->flags, segment->length);
+    pending_.pop_front();
     wire::encode(segment->header, frame.head.data() + wire::kFrameHeaderSize);
     frame.head_size = kMaxHead;
     frame.segment = segment;
   }
   for (; frames_.size() < kFramesAtOnce && burst_left_ > 1; --burst_left_) {
-    append_frame(wire::FrameType::kFiller, 0, wire::kMaxControlBody)
-        .control.resize(wire::kMaxControlBody);
+    append_frame(wire::FrameType::kFiller, 0, wire::kMaxControlBody,
+                 std::string(wire::kMaxControlBody, '\0'));
   }
   if (frames_.size() >= kFramesAtOnce || burst_left_ != 1) return;
   burst_left_ = 0;

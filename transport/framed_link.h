@@ -87,7 +87,8 @@ class FramedLink final : public Link, EventHandler {
   bool write_once();
   bool send(absl::Span<const iovec> parts, ssize_t& sent, int& error);
   void refill();
-  OutFrame& append_frame(wire::FrameType type, uint8_t flags, size_t length);
+  OutFrame& append_frame(wire::FrameType type, uint8_t flags, size_t length,
+                         std::string control = {});
   void written(size_t bytes);
   void watch_for_room(bool on);
   bool fail(absl::Status why);  // always false
