@@ -47,6 +47,9 @@ class Bell final : public EventHandler {
     if (!removed_) progress_.remove(fd_);
     removed_ = true;
   }
+  int fd() const { return fd_; }
+  std::function<void()> turn;
+  void on_turn() override { turn(); }
   void on_events(uint32_t events) override {
     EXPECT_FALSE(removed_) << "called after it was removed";
     EXPECT_TRUE(events & EPOLLIN);
@@ -896,6 +899,104 @@ TEST_F(RailThreadTest, CoresThatAreNotThereAreAnErrorThatNamesThem) {
   const auto thread = progress_->start_rail_thread("eth2", {0, 8191});
   EXPECT_TRUE(absl::IsInvalidArgument(thread.status())) << thread.status();
   EXPECT_TRUE(absl::StrContains(thread.status().message(), "0,8191")) << thread.status();
+}
+
+// ---- Rails' threads that are called ------------------------------------------------------------
+
+class CalledThreadTest : public ProgressTest {
+ protected:
+  CalledThreadTest() {
+    Progress::Guard guard(*progress_);
+    thread_ = progress_->add_rail_thread("eth0");
+  }
+  // The name of the thread that handles an event of the bell's.
+  std::string who_handles(Progress::Guard& guard, Bell& bell) {
+    Waiter waiter;
+    std::array<char, 16> name{};
+    handled_ = [&] {
+      pthread_getname_np(pthread_self(), name.data(), name.size());
+      progress_->finish(waiter);
+    };
+    bell.ring();
+    EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong));
+    return name.data();
+  }
+  std::function<void()> handled_;
+  Progress::RailThread* thread_ = nullptr;
+};
+
+TEST_F(CalledThreadTest, ItHandlesTheEventsOfWhatItIsCalledForUntilNothingComes) {
+  Progress::Guard guard(*progress_);
+  progress_->set_most_threads(1);
+  Bell bell(
+      *progress_, [this] { handled_(); }, thread_);
+  Bell other(
+      *progress_, [this] { handled_(); }, thread_);
+  EXPECT_NE(who_handles(guard, bell), "nezha-eth0");
+  progress_->call_thread(bell.fd());
+  EXPECT_TRUE(progress_->is_with_thread(bell.fd()));
+  EXPECT_FALSE(progress_->is_with_thread(other.fd()));
+  EXPECT_EQ(who_handles(guard, bell), "nezha-eth0");
+  EXPECT_NE(who_handles(guard, other), "nezha-eth0");
+  while (progress_->is_with_thread(bell.fd())) {
+    Waiter never;
+    progress_->wait(guard, never, now() + kMillisecond);
+  }
+  EXPECT_NE(who_handles(guard, bell), "nezha-eth0");
+  progress_->call_thread(bell.fd());
+  EXPECT_EQ(who_handles(guard, bell), "nezha-eth0") << "called again";
+}
+
+TEST_F(CalledThreadTest, WithoutCoresItNeverStarts) {
+  Progress::Guard guard(*progress_);
+  Bell bell(
+      *progress_, [this] { handled_(); }, thread_);
+  progress_->call_thread(bell.fd());
+  EXPECT_FALSE(progress_->is_with_thread(bell.fd()));
+  EXPECT_NE(who_handles(guard, bell), "nezha-eth0");
+}
+
+TEST_F(CalledThreadTest, NoMoreThreadsStartThanMay) {
+  Progress::Guard guard(*progress_);
+  progress_->set_most_threads(1);
+  Progress::RailThread* second = progress_->add_rail_thread("eth1");
+  Bell first(
+      *progress_, [this] { handled_(); }, thread_);
+  Bell last(
+      *progress_, [this] { handled_(); }, second);
+  progress_->call_thread(first.fd());
+  progress_->call_thread(last.fd());
+  EXPECT_TRUE(progress_->is_with_thread(first.fd()));
+  EXPECT_FALSE(progress_->is_with_thread(last.fd()));
+}
+
+// What somebody else gives it to do is done by the thread, also when no event comes, and not once
+// it is forgotten.
+TEST_F(CalledThreadTest, ItTakesTheTurnsThatAreGivenToIt) {
+  Progress::Guard guard(*progress_);
+  progress_->set_most_threads(1);
+  Bell bell(
+      *progress_, [] {}, thread_);
+  Bell forgotten(
+      *progress_, [] {}, thread_);
+  progress_->call_thread(bell.fd());
+  for (int i = 0; i < 100; ++i) {
+    Waiter waiter;
+    int turns = 0;
+    bell.turn = [&] {
+      EXPECT_TRUE(Progress::is_this(thread_));
+      ++turns;
+      progress_->finish(waiter);
+    };
+    forgotten.turn = [] { ADD_FAILURE(); };
+    progress_->call_thread(bell.fd());
+    Progress::give_turn(thread_, &forgotten);
+    Progress::give_turn(thread_, &bell);
+    Progress::give_turn(thread_, &bell);
+    Progress::forget(thread_, &forgotten);
+    ASSERT_TRUE(progress_->wait(guard, waiter, now() + kLong));
+    EXPECT_EQ(turns, 1);
+  }
 }
 
 }  // namespace
