@@ -15,6 +15,7 @@ void recycle(void* memory, size_t bytes) noexcept;
 
 // The base of classes whose objects are made by new.
 struct Recycled {
+  // NOLINTNEXTLINE(misc-new-delete-overloads): the one that follows is told of the size
   static void* operator new(size_t bytes) { return take_recycled(bytes); }
   static void operator delete(void* memory, size_t bytes) noexcept { recycle(memory, bytes); }
 };

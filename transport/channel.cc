@@ -555,10 +555,10 @@ bool Channel::drop_link(Rail rail, const absl::Status& why, bool tell_peer) {
   const uint64_t id = dead.last_link = dead.link->id();
   const uint32_t lost_packet = this->lost_packet(dead);
   if (lost_packet != 0) note_large_frames(rail, lost_packet, Outage::Way::kTo);
+  land_digested(*dead.link);  // first: what follows from it may go to this link
   std::deque<OutSegment*> orphans;
   scheduler_.link_down(rail, orphans);
   device->trial().lost(id);
-  land_digested(*dead.link);
   dead.link.reset();  // the fence: from here on it neither reads nor writes
   contexts_.tell_again();
   trace_step("down {:x}", id);

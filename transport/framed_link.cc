@@ -492,7 +492,7 @@ uint64_t FramedLink::undelivered() const {
 Link::Health FramedLink::health() const {
   const uint64_t queued = stream_->queued();
   Health health = stream_->health();
-  health.delivered = bytes_written_ - queued;
+  health.delivered = bytes_written_ - std::min(bytes_written_, queued);
   // All queued bytes are counted as bodies, though some may be headers: otherwise a ping that
   // arrives would be progress.
   health.moved = bodies_read_ + bodies_written_ - std::min(bodies_written_, queued);

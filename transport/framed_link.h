@@ -3,6 +3,7 @@
 // acknowledged.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <deque>
@@ -39,9 +40,7 @@ class FramedLink final : public Link, EventHandler {
   bool has_arrived() const override { return frames_.empty() && stream_->queued() == 0; }
   size_t largest_packet() const override { return stream_->largest_packet(); }
   void send_burst(int frames) override;
-  bool has_burst_arrived() const override {
-    return bytes_written_ - stream_->queued() >= burst_end_;
-  }
+  bool has_burst_arrived() const override { return delivered() >= burst_end_; }
   void stop() noexcept override;
   void shut_down() override;
 
@@ -63,6 +62,12 @@ class FramedLink final : public Link, EventHandler {
     size_t body_size() const { return segment != nullptr ? segment->length : control.size(); }
     size_t size() const { return head_size + body_size(); }
   };
+
+  // Bytes. What the rail's thread has sent this moment may be queued, and not yet counted as
+  // written.
+  uint64_t delivered() const {
+    return bytes_written_ - std::min(bytes_written_, stream_->queued());
+  }
 
   void on_events(uint32_t events) override;
   bool look() override;

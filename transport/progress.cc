@@ -135,6 +135,14 @@ class Progress::RailThread {
 
   const std::string& name() const { return name_; }
   bool is_started() const { return thread_.joinable(); }
+  bool has_failed() const { return has_failed_; }
+  // Whether it runs now, on these cores as far as they can be had.
+  absl::Status try_to_start(const Cpus& cpus) {
+    absl::Status status = start({});
+    has_failed_ = !status.ok();
+    if (status.ok()) bind_thread(thread_.native_handle(), cpus).IgnoreError();
+    return status;
+  }
   bool is_always_on_duty() const { return duty_ == Duty::kAlways; }
   bool is_this() const { return this_thread == this; }
   int epoll_fd() const { return epoll_fd_; }
@@ -147,21 +155,22 @@ class Progress::RailThread {
     return !is_over_;
   }
   // The thread gets the events of a descriptor that is in its epoll instance now.
-  void take(int fd) {
-    if (fds_.empty()) {
-      ++progress_.on_duty_;
-      call_.notify_one();
-    }
+  void adopt(int fd) {
     fds_.push_back(fd);
+    if (fds_.size() > 1) return;
+    ++progress_.on_duty_;
+    call_.notify_one();
   }
+  // Gives those back that it was not called for of late.
   void go_off_duty() {
-    if (fds_.empty()) return;
-    std::erase_if(fds_, [this](int fd) { return progress_.take_back(fd, this); });
+    if (fds_.empty() || has_turns()) return;
+    const Nanos before = now() - kOffDuty;
+    std::erase_if(fds_, [&](int fd) { return progress_.give_back(fd, this, before); });
     if (fds_.empty()) --progress_.on_duty_;
   }
 
   // Whether the event is the bell's, which is quiet then.
-  bool takes(const epoll_event& event) {
+  bool is_bell(const epoll_event& event) {
     if (event.data.u64 != kBell) return false;
     bell_.on_events(EPOLLIN);
     return true;
@@ -190,6 +199,7 @@ class Progress::RailThread {
   const Duty duty_;
   int epoll_fd_ = -1;
   Bell bell_;
+  bool has_failed_ = false;  // to start
   bool is_over_ = false;
   std::condition_variable call_;
   std::vector<int> fds_;              // few; that it was called for
@@ -240,8 +250,8 @@ absl::Status Progress::add(int fd, EventHandler* handler, uint32_t events, RailT
   registration.handler = handler;
   registration.events = events;
   registration.thread = thread;
-  registration.by = thread != nullptr && thread->is_always_on_duty() ? thread : nullptr;
-  registration.epoll_fd = registration.by == nullptr ? epoll_fd_ : thread->epoll_fd();
+  registration.handled_by = thread != nullptr && thread->is_always_on_duty() ? thread : nullptr;
+  registration.epoll_fd = registration.handled_by == nullptr ? epoll_fd_ : thread->epoll_fd();
   // Events of an earlier descriptor of this number that are still on their way are told apart.
   ++registration.generation;
   epoll_event event{};
@@ -268,7 +278,7 @@ void Progress::remove(int fd) {
   Registration& registration = registrations_[static_cast<size_t>(fd)];
   epoll_ctl(registration.epoll_fd, EPOLL_CTL_DEL, fd, nullptr);
   registration.handler = nullptr;
-  registration.thread = registration.by = nullptr;
+  registration.thread = registration.handled_by = nullptr;
 }
 
 // ---- Pollers -----------------------------------------------------------------------------------
@@ -428,7 +438,8 @@ bool Progress::round(std::unique_lock<std::mutex>& lock, Nanos timeout) {
   driver_wakes_at_ = timeout > 0 ? now() + timeout : 0;
   lock.unlock();
   const int count = epoll_wait(epoll_fd_, events.data(), kMaxEvents, to_epoll_timeout(timeout));
-  lock.lock();
+  contend();
+  lock = std::unique_lock(mutex_, std::adopt_lock);
   driver_wakes_at_ = 0;
   handle(events.data(), count);
   return found || count > 0;
@@ -472,11 +483,11 @@ void Progress::handle(const epoll_event* events, int count) {
 
 void Progress::dispatch(const epoll_event* events, int count, RailThread* thread) {
   for (int i = 0; i < count; ++i) {
-    if (thread != nullptr && thread->takes(events[i])) continue;
+    if (thread != nullptr && thread->is_bell(events[i])) continue;
     const auto fd = static_cast<uint32_t>(events[i].data.u64);
     const Registration& registration = registrations_[fd];
     // The descriptor may have gone to another one meanwhile, who is told, too.
-    if (registration.handler == nullptr || registration.by != thread) continue;
+    if (registration.handler == nullptr || registration.handled_by != thread) continue;
     if (token(static_cast<int>(fd), registration.generation) != events[i].data.u64) continue;
     EventHandler* handler = registration.handler;
     throws([&] { handler->on_events(events[i].events); });
@@ -548,10 +559,12 @@ absl::StatusOr<Progress::RailThread*> Progress::start_rail_thread(absl::string_v
 }
 
 bool Progress::may_start(RailThread& thread) {
-  if (started_ >= most_threads_) return false;
-  ++started_;
-  const absl::Status status = thread.start({});
-  if (status.ok()) return true;
+  if (started_ >= most_threads_ || thread.has_failed()) return false;
+  const absl::Status status = thread.try_to_start(cpus_);
+  if (status.ok()) {
+    ++started_;
+    return true;
+  }
   log().warn("there is no thread for {}, which others handle: {}", thread.name(),
              std::string(status.message()));
   return false;
@@ -560,15 +573,19 @@ bool Progress::may_start(RailThread& thread) {
 void Progress::call_thread(int fd) {
   Registration& registration = registrations_[static_cast<size_t>(fd)];
   RailThread* thread = registration.thread;
-  if (thread == nullptr || registration.by != nullptr || registration.handler == nullptr) return;
+  if (thread == nullptr || thread->is_always_on_duty() || registration.handler == nullptr) return;
   if (!thread->is_started() && !may_start(*thread)) return;
-  if (move(fd, thread->epoll_fd(), thread)) thread->take(fd);
+  registration.called_at = now();
+  if (registration.handled_by != nullptr) return;
+  if (move(fd, thread->epoll_fd(), thread)) thread->adopt(fd);
 }
 
-// Whether the thread has the descriptor no more. Without memory it goes on having it.
-bool Progress::take_back(int fd, const RailThread* thread) {
+// Whether the thread has the descriptor no more, that it was last called for before then. Without
+// memory it goes on having it.
+bool Progress::give_back(int fd, const RailThread* thread, Nanos before) {
   const Registration& registration = registrations_[static_cast<size_t>(fd)];
-  return registration.by != thread || move(fd, epoll_fd_, nullptr);
+  if (registration.handled_by != thread) return true;
+  return registration.called_at <= before && move(fd, epoll_fd_, nullptr);
 }
 
 bool Progress::move(int fd, int epoll_fd, RailThread* to) {
@@ -579,12 +596,12 @@ bool Progress::move(int fd, int epoll_fd, RailThread* to) {
   if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) return false;
   epoll_ctl(registration.epoll_fd, EPOLL_CTL_DEL, fd, nullptr);
   registration.epoll_fd = epoll_fd;
-  registration.by = to;
+  registration.handled_by = to;
   return true;
 }
 
 bool Progress::is_with_thread(int fd) const {
-  return registrations_[static_cast<size_t>(fd)].by != nullptr;
+  return registrations_[static_cast<size_t>(fd)].handled_by != nullptr;
 }
 
 bool Progress::is_this(const RailThread* thread) { return thread != nullptr && thread->is_this(); }
@@ -612,19 +629,17 @@ void Progress::run_rail_thread(RailThread& thread) {
   while (thread.await_duty(lock)) {
     std::array<epoll_event, kMaxEvents> events;
     lock.unlock();
+    let_contenders_in();
     const int count = epoll_wait(thread.epoll_fd(), events.data(), kMaxEvents, thread.patience());
     contend();
     lock = std::unique_lock(mutex_, std::adopt_lock);
-    if (count == 0 && !thread.has_turns()) {
-      thread.go_off_duty();
-      continue;
-    }
     dispatch(events.data(), count, &thread);
     do {
       take_turns(thread);
       if (!timers_.empty()) run_timers(now());
       run_deferred();
     } while (thread.has_turns());
+    thread.go_off_duty();
   }
 }
 

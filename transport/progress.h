@@ -95,8 +95,8 @@ class Waiter {
 };
 
 // One lock guards everything that hangs on a Progress: links, channels, tasks, timers. It is held
-// while events are handled (system calls that do not block, reductions of a segment) and never
-// while a thread sleeps.
+// while events are handled (system calls that do not block, reductions of a segment, but for what
+// rails' threads do without it) and never while a thread sleeps.
 //
 // A thread that waits for an operation drives: it may poll with a yield for a bounded time, then
 // sleeps in epoll. With several waiters one drives, and hands the role on when its own wait is
@@ -106,8 +106,8 @@ class Waiter {
 // A rail may have a thread of its own. As long as it is on duty it handles events of the rail's
 // descriptors, whoever waits, and does without the lock what takes long: it copies to and from
 // sockets, and sums. What is short is done sooner by the thread that waits for it. So a rail's
-// thread is called for the descriptors that long segments come and go by, and goes off duty again
-// when nothing has come for kOffDuty.
+// thread is called for the descriptors that long segments come and go by, and gives back those that
+// it has not been called for within kOffDuty.
 class Progress {
  public:
   class RailThread;
@@ -145,9 +145,9 @@ class Progress {
     kAlways,
     kWhenCalled,  // those of the descriptors that it is called for
   };
-  // Under the lock. A rail's thread, that is called nezha- and the end of `name`. It is the
-  // Progress's, and ends with it. It starts when it is first called, if there may be another one by
-  // then, and runs on any core.
+  // Under the lock. A rail's thread. Its name is nezha- and the end of `name`. It is the
+  // Progress's, and ends with it. It starts when it is first called, if fewer have started than
+  // may, and runs on any core that the thread had which made the Progress.
   RailThread* add_rail_thread(absl::string_view name);
   // Likewise, started now, and bound to `cpus`. kInvalidArgument: not all of the cores can be had;
   // the error names those that can.
@@ -157,7 +157,7 @@ class Progress {
   void set_most_threads(int threads) { most_threads_ = threads; }
 
   // Under the lock, as all that follow. The descriptor's thread, if it has one that may run,
-  // handles its events from now on, until none has come for kOffDuty.
+  // handles its events from now on, until it has not been called for kOffDuty.
   void call_thread(int fd);
   bool is_with_thread(int fd) const;
   // Whether the caller is the thread; null: it is not.
@@ -212,8 +212,9 @@ class Progress {
     uint32_t generation = 0;
     int epoll_fd = -1;
     uint32_t events = 0;
-    RailThread* thread = nullptr;  // the rail's
-    RailThread* by = nullptr;      // who handles the events; null: whoever drives
+    RailThread* thread = nullptr;      // the rail's
+    RailThread* handled_by = nullptr;  // null: by whoever drives
+    Nanos called_at = 0;               // when the thread was called last
     int next = -1;  // the descriptor that had an event after this one's last; -1: none had
   };
   // Ends somebody's sleep in epoll.
@@ -237,7 +238,7 @@ class Progress {
   Progress();
   void run_thread();
   bool may_start(RailThread& thread);
-  bool take_back(int fd, const RailThread* thread);
+  bool give_back(int fd, const RailThread* thread, Nanos before);
   bool move(int fd, int epoll_fd, RailThread* to);
   void run_rail_thread(RailThread& thread);
   void take_turns(RailThread& thread);
@@ -264,8 +265,9 @@ class Progress {
   void contend();
   void hand_on();
 
-  // How long a rail's thread stays on duty when nothing comes.
-  static constexpr Nanos kOffDuty = kMillisecond;
+  // How long a rail's thread keeps a descriptor that it is not called for. Longer than the time
+  // from one long segment to the next.
+  static constexpr Nanos kOffDuty = 4 * kMillisecond;
   // How often who wants the lock tries to have it before it sleeps: what is done under the lock
   // takes no longer than to be woken does.
   static constexpr int kTries = 100;
@@ -300,9 +302,10 @@ class Progress {
   ExceptionListener exception_listener_;
 
   std::vector<std::unique_ptr<RailThread>> rail_threads_;
-  int on_duty_ = 0;       // of them, those that were called
-  int started_ = 0;       // of them, those that have started by themselves
-  int most_threads_ = 0;  // that may
+  int on_duty_ = 0;                   // of them, those that were called
+  int started_ = 0;                   // of them, those that have started by themselves
+  int most_threads_ = 0;              // that may
+  const Cpus cpus_ = allowed_cpus();  // of the process; these threads run on any of them
   std::thread thread_;
   std::mutex stop_mutex_;
   std::condition_variable stop_wake_;

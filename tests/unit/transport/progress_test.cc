@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
@@ -968,6 +969,68 @@ TEST_F(CalledThreadTest, NoMoreThreadsStartThanMay) {
   progress_->call_thread(last.fd());
   EXPECT_TRUE(progress_->is_with_thread(first.fd()));
   EXPECT_FALSE(progress_->is_with_thread(last.fd()));
+}
+
+TEST_F(CalledThreadTest, ItGivesBackWhatItIsNotCalledForThoughEventsGoOn) {
+  Progress::Guard guard(*progress_);
+  progress_->set_most_threads(1);
+  std::unique_ptr<Bell> bell;
+  bell = std::make_unique<Bell>(
+      *progress_, [&] { bell->ring(); }, thread_);
+  progress_->call_thread(bell->fd());
+  bell->ring();
+  const Nanos deadline = now() + kLong;
+  while (progress_->is_with_thread(bell->fd()) && now() < deadline) {
+    Waiter never;
+    progress_->wait(guard, never, now() + kMillisecond);
+  }
+  EXPECT_FALSE(progress_->is_with_thread(bell->fd()));
+}
+
+TEST_F(CalledThreadTest, ItRunsOnAnyCoreWhoeverCallsIt) {
+  const Cpus all = allowed_cpus();
+  Waiter waiter;
+  Cpus cpus;
+  Progress::Guard guard(*progress_);
+  progress_->set_most_threads(1);
+  Bell own(
+      *progress_,
+      [&] {
+        cpus = allowed_cpus();
+        progress_->finish(waiter);
+      },
+      thread_);
+  Progress::RailThread* bound = *progress_->start_rail_thread("eth1", {*all.begin()});
+  Bell others(
+      *progress_,
+      [&] {
+        progress_->call_thread(own.fd());
+        own.ring();
+      },
+      bound);
+  others.ring();
+  EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong));
+  EXPECT_EQ(cpus, all);
+}
+
+TEST_F(CalledThreadTest, OneThatCannotStartTakesNobodysPlace) {
+  Progress::Guard guard(*progress_);
+  progress_->set_most_threads(1);
+  Progress::RailThread* second = progress_->add_rail_thread("eth1");
+  Bell first(
+      *progress_, [this] { handled_(); }, thread_);
+  Bell last(
+      *progress_, [this] { handled_(); }, second);
+  rlimit old{};
+  getrlimit(RLIMIT_NOFILE, &old);
+  const rlimit none{0, old.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &none);
+  progress_->call_thread(first.fd());
+  setrlimit(RLIMIT_NOFILE, &old);
+  EXPECT_FALSE(progress_->is_with_thread(first.fd()));
+  EXPECT_NE(who_handles(guard, first), "nezha-eth0");
+  progress_->call_thread(last.fd());
+  EXPECT_EQ(who_handles(guard, last), "nezha-eth1");
 }
 
 // What somebody else gives it to do is done by the thread, also when no event comes, and not once
