@@ -107,8 +107,8 @@ struct ContextOptions {
   /// on these and no others (the Nezha paper's interface for CPU resources, section V-C3). They may
   /// be ones that the calling thread itself may not use, but InvalidArgument is thrown if one does
   /// not exist or is kept from the process; it names those that are not. Other rails have a thread
-  /// where there are cores for one, or as NEZHA_RAIL_THREADS says, for messages of 256 KiB and more.
-  /// The threads live as long as the process has any context.
+  /// where there are cores for one, or as NEZHA_RAIL_THREADS says, for messages of 256 KiB and
+  /// more. The threads live as long as the process has any context.
   ///
   /// `rdma:mlx5_0` is a port of an RDMA device (`rdma:mlx5_0:2`: its second one), and `rdma:auto`
   /// stands for each that is active. `?gid=3`: the index of the port's address, where that of the

@@ -83,7 +83,7 @@ def test_a_rail_without_a_share_is_a_spare(bed: Testbed, spares: list[str]) -> N
     others = len(spares) - 1
     rails, shares = BOTH + ",tcp:eth0?rail=other" * others, "0,100" + ",0" * others
     with job.Job(bed, 3) as work:
-        small = {"elements": f"1000,{MIB}", "until": work.stop_file, "report": 1}
+        small: dict[str, Any] = {"elements": f"1000,{MIB}", "until": work.stop_file, "report": 1}
         work.start(plan="slice", shares=shares, rails=rails, **small)
 
         def sent_by(rails: list[str]) -> list[int]:

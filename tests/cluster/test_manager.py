@@ -186,8 +186,8 @@ def test_interfaces_of_other_names(bed: Testbed, fabric: Fabric) -> None:
     rename(bed, odd, RAIL, "cable")
     try:
         with job.Job(bed, HOSTS) as work:
-            options = {"operation": "sum,custom", "until": work.stop_file, "report": 1}
-            options |= {"elements": 20000, "env": fabric.env}
+            options: dict[str, Any] = {"operation": "sum,custom", "until": work.stop_file}
+            options |= {"report": 1, "elements": 20000, "env": fabric.env}
             work.start([host for host in range(HOSTS) if host != odd], rails=named, **options)
             work.start([odd], rails=named.replace(RAIL, "cable"), **options)
             await_carried(work, 1 << 20)
