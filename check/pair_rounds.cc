@@ -30,6 +30,16 @@ bool goes_by_tcp(const std::vector<RankFacts>& ranks, const Pair& pair, const Li
          end_of(ranks, pair.second, link.peer_rail).kind == "tcp";
 }
 
+// The most rails of a rank that may be measured by the library's links.
+ptrdiff_t most_library_rails(const std::vector<RankFacts>& ranks) {
+  ptrdiff_t rails = 0;
+  for (const RankFacts& facts : ranks) {
+    const auto is_no_tcp = [](const RailEnd& rail) { return rail.kind != "tcp"; };
+    rails = std::max(rails, std::count_if(facts.rails.begin(), facts.rails.end(), is_no_tcp));
+  }
+  return rails;
+}
+
 // Those of the pair, as its first rank sees them, that both measure by the library's links.
 std::vector<Link> library_links(const Evidence& evidence, const Pair& pair) {
   const std::vector<RankFacts>& ranks = evidence.ranks;
@@ -184,10 +194,11 @@ std::vector<Path> gather_paths(const Rounds& rounds, bench::Meeting& meeting) {
 
 std::chrono::milliseconds patience(const std::vector<RankFacts>& ranks,
                                    std::chrono::milliseconds timeout) {
-  const std::chrono::nanoseconds most(
-      static_cast<Nanos>(most_rails(ranks)) *
-      (kMostFrameTime + kMostSpeedTime + 4 * kLinksPatience.count() * kMillisecond));
-  return timeout + std::chrono::ceil<std::chrono::milliseconds>(most);
+  const std::chrono::nanoseconds most(static_cast<Nanos>(most_rails(ranks)) *
+                                      (kMostFrameTime + kMostSpeedTime));
+  const auto by_library = static_cast<int>(most_library_rails(ranks));
+  return timeout + std::chrono::ceil<std::chrono::milliseconds>(most) +
+         by_library * 4 * kLinksPatience;
 }
 
 }  // namespace nezha::check
