@@ -15,6 +15,7 @@
 #include "common/environment.h"
 #include "common/log.h"
 #include "common/net/interface.h"
+#include "context/streams.h"
 #include "control/affinity.h"
 #include "control/nic_probe.h"
 #include "flare_offload/core/slot_table.h"
@@ -52,7 +53,7 @@ absl::StatusOr<tcp::DeviceOptions> parse_tcp(absl::string_view text, const RailU
       return bad_rail(
           text, absl::StrCat("'", key, "=", value,
                              "' is none of tcp's options: rail=NAME, address=ADDRESS, family=4, "
-                             "family=6, cpus=LIST"));
+                             "family=6, cpus=LIST, streams=NUMBER"));
     }
   }
   if (!options.address.named.empty() && options.address.family != AF_UNSPEC) {
@@ -183,7 +184,7 @@ absl::StatusOr<std::vector<std::string>> expand_rails(const std::vector<std::str
     if (!found.ok()) return found.status();
     all.insert(all.end(), found->begin(), found->end());
   }
-  return all;
+  return expand_streams(all);
 }
 
 std::vector<RailDevice> railDevices() {

@@ -103,6 +103,9 @@ struct ContextOptions {
   /// rank that has moved connects to the others, but two ranks that have both moved have no link on
   /// that rail until one of them is back. Without any such address the rail is down.
   ///
+  /// `streams=2` makes two connections to each peer (1 to 8), where one cannot fill the network.
+  /// Each is a rail of its own in all that is told and configured of rails: `eth0`, `eth0+2`.
+  ///
   /// `cpus=` names a rail's cores, such as `tcp:eth0?cpus=0-3,8`: a thread of the rail's own runs
   /// on these and no others (the Nezha paper's interface for CPU resources, section V-C3). They may
   /// be ones that the calling thread itself may not use, but InvalidArgument is thrown if one does

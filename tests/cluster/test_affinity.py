@@ -114,6 +114,18 @@ def test_only_the_rail_that_names_cores_has_a_thread(bed: Testbed) -> None:
         work.succeed()
 
 
+def test_connections_of_one_rail(bed: Testbed) -> None:
+    """Each is a rail, and carries its part."""
+    with job.Job(bed) as work:
+        env = {"NEZHA_RAIL_THREADS": "1"}
+        work.start(env=env, rails="tcp:eth0?streams=2", elements=4 * MIB, until=work.stop_file)
+        work.all_done(2)
+        work.stop()
+        work.succeed()
+        for rank in work.ranks:
+            assert all(rank.rail(name)["sent"] > MIB for name in ("eth0", "eth0+2")), work.told()
+
+
 def told_cores(bed: Testbed, env: dict[str, str], cores: set[int]) -> set[str]:
     """What the ranks' logs say of cores, in processes that may use these."""
     with job.Job(bed, ranks=4, ranks_per_host=2) as work:
