@@ -246,5 +246,6 @@ def test_stopped_rank(alone: GuestBed) -> None:
         work.ranks[1].process.kill(signal.SIGSTOP)
         for rank in (work.ranks[0], work.ranks[2]):
             error = rank.wait_for("error", timeout=TIMEOUT + job.SLACK)
-            assert error["ranks"] == [1], error
+            # On the one core of the emulator another rank may be silent for long, too.
+            assert 1 in error["ranks"], error
             assert re.search(r": .*\brank 1\b", error["what"]), error
