@@ -153,6 +153,12 @@ class Channel final : LinkOwner, InboxOwner {
   }
   const absl::Status& failure() const { return failure_; }
   RailMask up() const { return scheduler_.up(); }
+  // Bytes per second of all these rails, which are up, as far as it is learned.
+  double rate(RailMask rails) const {
+    double rate = 0;
+    for_each_rail(rails, [&](Rail rail) { rate += scheduler_.learned_rate(rail); });
+    return rate;
+  }
   // Of these, those that do not lose much, if there are any.
   RailMask preferred() const { return scheduler_.preferred(up()); }
   // Equal to the peer's `consumed` when nothing is under way or held.

@@ -54,6 +54,8 @@ struct Course {
   size_t window = 0;            // bytes
   size_t piece = kLongSegment;  // bytes that it begins with at once, at least
 
+  // Bytes per second. On slower rails a wider window only waits for longer at the end.
+  static constexpr double kFast = 1e9;
   // For so many rails: each is to have enough under way, in segments that are not short.
   void widen(int rails);
 

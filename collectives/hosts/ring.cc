@@ -45,7 +45,8 @@ void Ring::start(const EnginePlan& plan) {
   if (has_neither()) return finish(State::kDone);  // other slices have all of it
   // The outgoing message first: what has come already is forwarded while it is posted for.
   if (to_send_ > 0) {
-    course_.widen(std::popcount(slice_.rails & right_->up()));
+    const RailMask rails = slice_.rails & right_->up();
+    if (right_->rate(rails) >= Course::kFast) course_.widen(std::popcount(rails));
     outgoing_ = right_->open(message_info(group_, slice_, plan, to_send_),
                              {slice_.rails, granule_, 2}, this);
     // Ranks that disagree on the root may all wait for their left neighbours.
