@@ -42,8 +42,8 @@ absl::StatusOr<std::vector<std::string>> expand_rails(const std::vector<std::str
                                                       DeviceLister list = devices_of);
 
 // What opens the device that the URI `text` names. Unknown kinds and options are errors that name
-// the known ones. A device that names no cores gets a thread of its own on `cpus`, or, without
-// any, none. It listens at one of `ports`.
+// the known ones. A device that names no cores gets a thread of its own on `cpus`. Without any,
+// a kind may start one when it is needed. It listens at one of `ports`.
 absl::StatusOr<Endpoint::DeviceFactory> device_factory(absl::string_view text,
                                                        const Cpus& cpus = {},
                                                        const PortRange& ports = {});

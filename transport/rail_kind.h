@@ -36,7 +36,8 @@ struct RailKind {
   absl::string_view name;
   // What opens the device that the URI `text` names, which is `uri` in parts. Options that the kind
   // does not know are errors that name those it knows. A device that names no cores gets a thread
-  // of its own on `cpus`, or, without any, none. It listens at one of `ports`.
+  // of its own on `cpus`. Without any, it may start one when that is needed. It listens at one of
+  // `ports`.
   absl::StatusOr<Endpoint::DeviceFactory> (*make)(absl::string_view text, const RailUri& uri,
                                                   const Cpus& cpus, const PortRange& ports);
   // The cores near the device that the URI names; empty if they are not known.

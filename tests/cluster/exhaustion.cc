@@ -31,6 +31,7 @@
 #include "nezha/allreduce.h"
 #include "nezha/context.h"
 #include "nezha/errors.h"
+#include "operator_new.h"
 
 namespace {
 
@@ -42,48 +43,11 @@ std::atomic<long> count{0};
 long fails_at = -1;
 bool lasts = false;
 
-void* allocate(size_t size, size_t alignment) {
-  if (counts.load() && size >= least) {
-    const long number = count.fetch_add(1);
-    if (number == fails_at || (lasts && number > fails_at)) return nullptr;
-  }
-  const size_t whole = (size + alignment - 1) / alignment * alignment;
-  return alignment <= alignof(std::max_align_t) ? std::malloc(size == 0 ? 1 : size)
-                                                : std::aligned_alloc(alignment, whole);
+bool may_allocate(size_t size) {
+  if (!counts.load() || size < least) return true;
+  const long number = count.fetch_add(1);
+  return number != fails_at && !(lasts && number > fails_at);
 }
-
-void* allocate_or_throw(size_t size, size_t alignment) {
-  void* memory = allocate(size, alignment);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-[[gnu::noinline]] void* operator new(size_t size) { return allocate_or_throw(size, 1); }
-[[gnu::noinline]] void* operator new[](size_t size) { return allocate_or_throw(size, 1); }
-[[gnu::noinline]] void* operator new(size_t size, std::align_val_t alignment) {
-  return allocate_or_throw(size, static_cast<size_t>(alignment));
-}
-[[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept {
-  return allocate(size, 1);
-}
-[[gnu::noinline]] void* operator new(size_t size, std::align_val_t alignment,
-                                     const std::nothrow_t&) noexcept {
-  return allocate(size, static_cast<size_t>(alignment));
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
-
-namespace {
 
 // ---- One rank ----------------------------------------------------------------------------------
 

@@ -40,6 +40,7 @@
 #include "nezha/broadcast.h"
 #include "nezha/context.h"
 #include "nezha/reduce.h"
+#include "operator_new.h"
 
 namespace {
 
@@ -71,45 +72,10 @@ void note() {
   ++places[at].count;
 }
 
-void* allocate(size_t size, size_t alignment) {
+bool may_allocate(size_t /*size*/) {
   note();
-  const size_t whole = (size + alignment - 1) / alignment * alignment;
-  return alignment <= alignof(std::max_align_t) ? std::malloc(size == 0 ? 1 : size)
-                                                : std::aligned_alloc(alignment, whole);
+  return true;
 }
-
-void* allocate_or_throw(size_t size, size_t alignment) {
-  void* memory = allocate(size, alignment);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-[[gnu::noinline]] void* operator new(size_t size) { return allocate_or_throw(size, 1); }
-[[gnu::noinline]] void* operator new[](size_t size) { return allocate_or_throw(size, 1); }
-[[gnu::noinline]] void* operator new(size_t size, std::align_val_t alignment) {
-  return allocate_or_throw(size, static_cast<size_t>(alignment));
-}
-[[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept {
-  return allocate(size, 1);
-}
-[[gnu::noinline]] void* operator new(size_t size, std::align_val_t alignment,
-                                     const std::nothrow_t&) noexcept {
-  return allocate(size, static_cast<size_t>(alignment));
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
-
-namespace {
 
 // ---- One rank ----------------------------------------------------------------------------------
 

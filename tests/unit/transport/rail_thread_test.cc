@@ -155,7 +155,9 @@ TEST_F(RailThreadsTest, NothingIsDigestedOnceTheMessageIsCancelled) {
     adding_[0].start(channel(0), 0);
   }
   other.join();
-  while (!adding_[0].digesting) std::this_thread::yield();
+  const Nanos deadline = now() + 60 * kSecond;
+  while (!adding_[0].digesting && now() < deadline) std::this_thread::yield();
+  ASSERT_TRUE(adding_[0].digesting);
   const Progress::Guard guard(hosts_[0].endpoint->progress());
   channel(0).cancel(std::exchange(adding_[0].ticket, nullptr));
   EXPECT_FALSE(adding_[0].digesting);
