@@ -12,6 +12,8 @@ from peer_sweep import PeerSweep
 
 OF_A_CONNECTION = 10e9  # bits per second that one carries without filling its core
 MOST_CONNECTIONS = 4  # of a rail
+OF_A_STREAM = 12.5e9  # bits per second, which nezha takes for what a connection carries
+MOST_STREAMS = 8  # of nezha's, on all rails together
 
 
 def connections_of(rates: Sequence[int | None], hosts: int, cores: int) -> int:
@@ -22,6 +24,13 @@ def connections_of(rates: Sequence[int | None], hosts: int, cores: int) -> int:
     fastest = max(rate or math.inf for rate in rates)
     wanted = math.ceil(min(fastest / OF_A_CONNECTION, MOST_CONNECTIONS))
     return max(1, min(wanted, cores // (2 * hosts * len(rates))))
+
+
+def streams_of(rates: Sequence[int | None], hosts: int, cores: int) -> int:
+    """How many connections nezha has on each rail of a NIC of such a rate (context/streams.h)."""
+    fastest = max(rate or math.inf for rate in rates)
+    wanted = round(min(fastest / OF_A_STREAM, MOST_STREAMS))
+    return max(1, min(wanted, min(cores // hosts, MOST_STREAMS) // len(rates)))
 
 
 class CoreSweep(PeerSweep):

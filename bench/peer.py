@@ -32,6 +32,7 @@ class Network:
     hosts: int
     rates: Mapping[str, int | None]  # bits per second by rail, None if it is not shaped
     collective: str = ALLREDUCE
+    streams: int = 1  # connections of nezha's on each rail
 
     @property
     def fastest(self) -> str:
@@ -46,7 +47,8 @@ class Network:
 
 
 def rails_of(network: Network) -> str:
-    return ",".join(f"tcp:{name}" for name in network.rates)
+    option = f"?streams={network.streams}" if network.streams > 1 else ""
+    return ",".join(f"tcp:{name}{option}" for name in network.rates)
 
 
 def nezha(network: Network) -> list[str]:
@@ -57,8 +59,13 @@ def nezha_cpu_first(network: Network) -> list[str]:
     return ["env", "NEZHA_POLLING=cpu-first", *nezha(network)]
 
 
-def nezha_with_rail_threads(value: str) -> Callable[[Network], list[str]]:
-    return lambda network: ["env", f"NEZHA_RAIL_THREADS={value}", *nezha(network)]
+def nezha_without_rail_threads(network: Network) -> list[str]:
+    """With one connection on each rail, as nezha has it then."""
+    return ["env", "NEZHA_RAIL_THREADS=0", *nezha(dataclasses.replace(network, streams=1))]
+
+
+def nezha_with_rail_threads(network: Network) -> list[str]:
+    return ["env", "NEZHA_RAIL_THREADS=1", *nezha(network)]
 
 
 def gloo(network: Network) -> list[str]:
@@ -272,10 +279,10 @@ KINDS = {
         by_default=False,
     ),
     NEZHA_OFF: Kind(
-        "nezha, no threads for rails", AS_NEZHA, nezha_with_rail_threads("0"), by_default=False
+        "nezha, no threads for rails", AS_NEZHA, nezha_without_rail_threads, by_default=False
     ),
     NEZHA_ON: Kind(
-        "nezha, a thread for each rail", AS_NEZHA, nezha_with_rail_threads("1"), by_default=False
+        "nezha, a thread for each rail", AS_NEZHA, nezha_with_rail_threads, by_default=False
     ),
     "gloo": Kind("Gloo, fastest rail", BLOCKING, gloo, fits=of_others),
     GLOO_RING: Kind("Gloo ring, fastest rail", BLOCKING, gloo_by("ring"), fits=of_allreduce),

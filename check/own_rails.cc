@@ -16,6 +16,7 @@
 #include "common/log.h"
 #include "common/net/interface.h"
 #include "context/auto_rails.h"
+#include "context/streams.h"
 #include "control/nic_probe.h"
 
 namespace nezha::check {
@@ -88,7 +89,8 @@ absl::StatusOr<WantedRails> wanted_rails(const std::vector<std::string>& list) {
     uris = std::move(found->uris);
     wanted.found = true;
   }
-  const auto all = expand_rails(uris);
+  auto all = expand_rails(uris);
+  if (all.ok()) all = expand_streams(*all);
   if (!all.ok()) return all.status();
   std::set<std::string> names;
   for (const std::string& uri : *all) {

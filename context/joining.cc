@@ -9,11 +9,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/environment.h"
+#include "common/launch.h"
 #include "common/port_range.h"
 #include "context/auto_rails.h"
 #include "context/rails.h"
 #include "context/raise.h"
 #include "context/shared_endpoint.h"
+#include "context/streams.h"
+#include "control/nic_probe.h"
 #include "nezha/errors.h"
 
 namespace nezha {
@@ -33,6 +36,7 @@ void refuse_unless(const Setup& setup, const absl::Status& status) {
 void Joining::prepare() {
   refuse_unless(setup_, check_environment());
   refuse_unless(setup_, complete_own_options(setup_.options));
+  setup_.cores = usable_cores();
   find_rails();
   take_switch_rail();
   setup_.checks_pointers = environment("NEZHA_CHECK_POINTERS") == "1";
@@ -42,7 +46,6 @@ void Joining::prepare() {
     if (!endpoint.ok()) raise(setup_.rank_of, endpoint.status());
     setup_.endpoint = *std::move(endpoint);
   }
-  setup_.cores = usable_cores();
   roster_.count_rail_threads();
   await_addresses(setup_.options.rails, std::min(deadline, now() + kAddressWait));
   open_devices();
@@ -76,16 +79,32 @@ void Joining::publish() {
 }
 
 void Joining::find_rails() {
-  if (!is_auto(setup_.options.rails)) {
-    auto rails = expand_rails(setup_.options.rails);
-    refuse_unless(setup_, rails.status());
-    setup_.options.rails = *std::move(rails);
-    return;
+  std::vector<std::string>& rails = setup_.options.rails;
+  if (is_auto(rails)) {
+    auto found = nezha::find_rails(rails, *setup_.log);
+    refuse_unless(setup_, found.status());
+    rails = std::move(found->uris);
+    setup_.chosen = std::move(found->interfaces);
+  } else {
+    auto named = expand_rails(rails);
+    refuse_unless(setup_, named.status());
+    rails = *std::move(named);
   }
-  auto found = nezha::find_rails(setup_.options.rails, *setup_.log);
-  refuse_unless(setup_, found.status());
-  setup_.options.rails = std::move(found->uris);
-  setup_.chosen = std::move(found->interfaces);
+  find_streams();
+}
+
+// Shares and slices are by rail: there are as many rails as the user names. Nothing is known of the
+// other ranks yet: without a launcher that says where they are, all of them may be here.
+void Joining::find_streams() {
+  std::vector<std::string>& rails = setup_.options.rails;
+  if (environment("NEZHA_RAIL_THREADS") != "0" && !AgreedSettings(setup_.options).has_slices()) {
+    const int launched = launched_here(setup_.size());
+    const int threads = rail_threads({setup_.cores.count, launched > 0 ? launched : setup_.size()});
+    rails = choose_streams(rails, threads, wire_speed_of);
+  }
+  auto expanded = expand_streams(rails);
+  refuse_unless(setup_, expanded.status());
+  rails = *std::move(expanded);
 }
 
 // A switch adds up, and the ranks speak to each other by links: over the same interface, if no

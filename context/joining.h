@@ -28,6 +28,7 @@ class Joining {
 
  private:
   void find_rails();
+  void find_streams();
   void take_switch_rail();
   void open_devices();
   // Reads what rank 0 has published, and takes over its settings.

@@ -15,7 +15,6 @@
 #include "common/environment.h"
 #include "common/log.h"
 #include "common/net/interface.h"
-#include "context/streams.h"
 #include "control/affinity.h"
 #include "control/nic_probe.h"
 #include "flare_offload/core/slot_table.h"
@@ -184,7 +183,7 @@ absl::StatusOr<std::vector<std::string>> expand_rails(const std::vector<std::str
     if (!found.ok()) return found.status();
     all.insert(all.end(), found->begin(), found->end());
   }
-  return expand_streams(all);
+  return all;
 }
 
 std::vector<RailDevice> railDevices() {

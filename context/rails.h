@@ -36,8 +36,7 @@ absl::StatusOr<std::vector<RailDevice>> devices_of(absl::string_view kind);
 bool has_list(absl::string_view kind);
 
 // The rails, with the devices that can be used in the place of each KIND:auto of a kind that has a
-// list, and one rail for each connection of those that have several (context/streams.h). It is an
-// error if a kind has no device.
+// list. It is an error if a kind has no device.
 absl::StatusOr<std::vector<std::string>> expand_rails(const std::vector<std::string>& uris,
                                                       DeviceLister list = devices_of);
 

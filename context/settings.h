@@ -28,6 +28,9 @@ class AgreedSettings {
   // What this rank was given. The environment must have been checked.
   explicit AgreedSettings(const ContextOptions& options);
 
+  // Whether this rank was given shares, or the plan that cuts by them.
+  bool has_slices() const { return !shares_.value.empty() || plan_.value == "slice"; }
+
   // Rank 0: the defaults, where nothing was given.
   void complete(size_t rails);
   // All others: what rank 0 has, as it encoded it. InvalidArgument if that makes no sense,

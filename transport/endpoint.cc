@@ -101,7 +101,17 @@ absl::StatusOr<Rail> Endpoint::open_device(const std::string& uri, const DeviceF
   }
   devices_.push_back(*std::move(device));
   rails_by_uri_[uri] = rail;
+  limit_threads();
   return rail;
+}
+
+void Endpoint::set_spare_threads(int threads) {
+  spare_threads_ = threads;
+  limit_threads();
+}
+
+void Endpoint::limit_threads() {
+  progress_->set_most_threads(devices_.size() > 1 ? spare_threads_ : 0);
 }
 
 absl::Status Endpoint::join(const UniqueId& job, JobListener* listener) {

@@ -65,8 +65,9 @@ class Endpoint final : ChannelOwner, Acceptor {
   absl::StatusOr<Rail> open_device(const std::string& uri, const DeviceFactory& make);
   Device* device(Rail rail) override;
   // How many threads the process may have that handle what rails bring which name no cores. The
-  // latest word of a context counts. 0: the callers that wait do all.
-  void set_spare_threads(int threads) { progress_->set_most_threads(threads); }
+  // latest word of a context counts. 0: the callers that wait do all. Of a single rail they do it
+  // in any case, since a thread would do no more than they can.
+  void set_spare_threads(int threads);
   RailOutage outage(Rail rail) const;
   // To how many peers the rail has a link that loses much.
   uint64_t lossy_peers(Rail rail) const;
@@ -103,6 +104,7 @@ class Endpoint final : ChannelOwner, Acceptor {
   void on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link) override;
   void on_carrier(Rail rail, bool up, absl::string_view why) override;
   void drain(Progress::Guard& guard);
+  void limit_threads();
 
   static constexpr Nanos kLinger = kSecond;
   static constexpr size_t kMaxAborts = 64;
@@ -114,6 +116,7 @@ class Endpoint final : ChannelOwner, Acceptor {
   std::unique_ptr<Progress> progress_;
   std::vector<std::unique_ptr<Device>> devices_;  // by rail
   std::map<std::string, Rail> rails_by_uri_;
+  int spare_threads_ = 0;
   HashMap<UniqueId, JobListener*> jobs_;
   std::deque<UniqueId> left_;       // the contexts that were closed here lately
   std::deque<wire::Abort> aborts_;  // of the contexts that broke lately

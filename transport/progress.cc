@@ -629,7 +629,6 @@ void Progress::run_rail_thread(RailThread& thread) {
   while (thread.await_duty(lock)) {
     std::array<epoll_event, kMaxEvents> events;
     lock.unlock();
-    let_contenders_in();
     const int count = epoll_wait(thread.epoll_fd(), events.data(), kMaxEvents, thread.patience());
     contend();
     lock = std::unique_lock(mutex_, std::adopt_lock);

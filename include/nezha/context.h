@@ -103,7 +103,8 @@ struct ContextOptions {
   /// rank that has moved connects to the others, but two ranks that have both moved have no link on
   /// that rail until one of them is back. Without any such address the rail is down.
   ///
-  /// `streams=2` makes two connections to each peer (1 to 8), where one cannot fill the network.
+  /// `streams=2` makes two connections to each peer (1 to 8), where one cannot fill the network. If
+  /// it is not given there are as many as the NIC's rate wants and there are cores for.
   /// Each is a rail of its own in all that is told and configured of rails: `eth0`, `eth0+2`.
   ///
   /// `cpus=` names a rail's cores, such as `tcp:eth0?cpus=0-3,8`: a thread of the rail's own runs

@@ -20,7 +20,7 @@ sys.path.insert(0, str(BENCH))
 
 import core_summary  # noqa: E402
 from core_results import CoreResults, Measured, is_machine_the_limit, ring_of, wires  # noqa: E402
-from core_sweep import connections_of  # noqa: E402
+from core_sweep import connections_of, streams_of  # noqa: E402
 from peer import IPERF3, NEZHA, Network, make_peers  # noqa: E402
 from program import network_of, rates_of  # noqa: E402
 
@@ -99,6 +99,15 @@ def test_limit_of_the_wires() -> None:
     assert wires(made_results("10g", 1), 8 * MIB) == pytest.approx(797, abs=0.5)
     assert wires(made_results("10gx4", 1), 8 * MIB) == pytest.approx(4 * 797, abs=2)
     assert wires(made_results("10g+none", 1), 8 * MIB) is None
+
+
+def test_streams_of_a_rail() -> None:
+    ten, twenty_five = 10**10, 25 * 10**9
+    assert streams_of([ten, ten], hosts=4, cores=64) == 1
+    assert streams_of([twenty_five], hosts=4, cores=16) == 2
+    assert streams_of([twenty_five, twenty_five], hosts=4, cores=16) == 2
+    assert streams_of([twenty_five, twenty_five], hosts=4, cores=8) == 1
+    assert streams_of([None], hosts=4, cores=64) == 8
 
 
 def test_connections_of_a_ring() -> None:
