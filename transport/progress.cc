@@ -230,6 +230,10 @@ absl::StatusOr<std::unique_ptr<Progress>> Progress::create() {
 }
 
 Progress::~Progress() {
+  {
+    std::unique_lock lock(mutex_);
+    aside_done_.wait(lock, [this] { return aside_ == 0; });
+  }
   if (thread_.joinable()) {
     {
       const std::lock_guard lock(stop_mutex_);
@@ -526,6 +530,22 @@ void Progress::run_deferred() {
     for (auto& work : running_) throws(work);
     running_.clear();
   }
+}
+
+absl::Status Progress::run_aside(std::function<void()> work, std::function<void()> after) {
+  auto thread = start_thread([this, work = std::move(work), after = std::move(after)]() mutable {
+    work();
+    const Guard guard(*this);
+    throws(after);
+    work = after = nullptr;
+    run_deferred();
+    --aside_;
+    aside_done_.notify_all();
+  });
+  if (!thread.ok()) return thread.status();
+  ++aside_;
+  thread->detach();
+  return absl::OkStatus();
 }
 
 bool Progress::throws(absl::FunctionRef<void()> work) {

@@ -196,6 +196,11 @@ class Progress {
   // Under the lock: runs what was deferred. For callers that hold a Guard and are not driving.
   void run_deferred();
 
+  // Under the lock. A thread of its own runs `work`, which may block and throws nothing, without
+  // the lock, and then `after` under it. What the two hold goes under the lock, too. The Progress
+  // does not end before. An error: there is no such thread.
+  absl::Status run_aside(std::function<void()> work, std::function<void()> after);
+
   // The listener is told, under the lock, of each exception that a handler, an alarm or deferred
   // work throws. The thread that drives does not see the exception then; without a listener it
   // does. `is_known`: there was no memory for a buffer, and all is as it was before that was asked
@@ -299,6 +304,8 @@ class Progress {
   std::vector<Alarm*> timers_;               // armed ones; few
   std::vector<Poller*> pollers_;             // few; null: removed since the last poll
   std::vector<std::function<void()>> deferred_, running_;
+  int aside_ = 0;  // threads of run_aside that are not done
+  std::condition_variable aside_done_;
   ExceptionListener exception_listener_;
 
   std::vector<std::unique_ptr<RailThread>> rail_threads_;

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -93,6 +94,46 @@ TEST_F(ProgressTest, AWaiterDrivesEvents) {
   Bell bell(*progress_, [&] { progress_->finish(waiter); });
   bell.ring();
   EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong));
+}
+
+TEST_F(ProgressTest, WhatBlocksRunsAsideAndHoldsNobodyUp) {
+  std::promise<void> end;
+  Waiter waiter;
+  bool is_done = false;
+  Progress::Guard guard(*progress_);
+  ASSERT_TRUE(progress_
+                  ->run_aside([ended = end.get_future().share()] { ended.wait(); },
+                              [&] {
+                                is_done = true;
+                                progress_->finish(waiter);
+                              })
+                  .ok());
+  Alarm alarm(*progress_, [&] {
+    EXPECT_FALSE(is_done);
+    end.set_value();
+  });
+  alarm.start(now());
+  EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong));
+  EXPECT_TRUE(is_done);
+}
+
+TEST_F(ProgressTest, WhatRunsAsideIsOverBeforeProgressEnds) {
+  std::promise<void> end;
+  bool is_done = false;
+  Progress& it = *progress_;
+  {
+    Progress::Guard guard(*progress_);
+    ASSERT_TRUE(progress_
+                    ->run_aside([ended = end.get_future().share()] { ended.wait(); },
+                                [&] {
+                                  // What is deferred then is done, too.
+                                  it.defer([&] { is_done = true; });
+                                })
+                    .ok());
+    end.set_value();  // it waits for the lock, which this thread has
+  }
+  progress_.reset();
+  EXPECT_TRUE(is_done);
 }
 
 char state_of(pid_t thread) {  // as in /proc: S sleeps
