@@ -22,7 +22,7 @@ namespace nezha {
 class Acceptor {
  public:
   virtual wire::Welcome on_hello(Rail rail, const wire::Hello& hello) = 0;
-  // After on_hello accepted it and the peer was told.
+  // After on_hello accepted it and the peer was told, maybe some seconds later.
   virtual void on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link) = 0;
   // The device can carry nothing any more, and `why`; or it can again. The acceptor's channels give
   // up the links on it.

@@ -218,7 +218,9 @@ wire::Welcome Endpoint::on_hello(Rail rail, const wire::Hello& hello) {
   return channel(hello.source).on_hello(rail, hello);
 }
 
+// A link may take so long to make that it is not wanted any more.
 void Endpoint::on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link) {
+  if (on_hello(rail, hello).code != wire::WelcomeCode::kAccepted) return;
   channel(hello.source).on_accepted(rail, hello, std::move(link));
 }
 

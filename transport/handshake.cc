@@ -141,20 +141,26 @@ void OutgoingHandshake::greet() {
   progress_.modify(socket_.fd(), EPOLLIN);
 }
 
-// The last thing done here: the callback may destroy this.
+// There is an answer, or there will be none.
 void OutgoingHandshake::finish(absl::Status status) {
   if (!early_error_.ok()) status = early_error_;
   timeout_.cancel();
   if (registered_) progress_.remove(socket_.fd());
   registered_ = false;
-  const Device::Connected done = std::move(done_);
-  const uint32_t generation = generation_;
-  if (!status.ok()) return done(std::move(status), generation);
+  if (!status.ok()) return report(std::move(status));
   const absl::string_view greeting = answer_.bytes().substr(wire::kWelcomeSize);
-  if (absl::Status fit = end_->check(greeting); !fit.ok()) return done(std::move(fit), generation);
-  auto link = end_->link(std::move(socket_), greeting, /*is_accepting=*/false);
-  if (!link.ok()) return done(absl::AbortedError(link.status().message()), generation);
-  done(std::move(link), generation);
+  if (absl::Status fit = end_->check(greeting); !fit.ok()) return report(std::move(fit));
+  end_->make(std::move(socket_), greeting, /*is_accepting=*/false,
+             [this](absl::StatusOr<std::unique_ptr<Link>> link) {
+               if (!link.ok()) link = absl::AbortedError(link.status().message());
+               report(std::move(link));
+             });
+}
+
+// The last thing done here: the callback may destroy this.
+void OutgoingHandshake::report(absl::StatusOr<std::unique_ptr<Link>> link) {
+  const Device::Connected done = std::move(done_);
+  done(std::move(link), generation_);
 }
 
 // ---- Accepting ---------------------------------------------------------------------------------
@@ -169,7 +175,7 @@ IncomingHandshake::IncomingHandshake(Progress& progress, Acceptor& acceptor, con
       socket_(std::move(socket)),
       from_(from),
       over_(std::move(over)),
-      timeout_(progress, [this] { end({}, nullptr); }) {}
+      timeout_(progress, [this] { end(nullptr); }) {}
 
 IncomingHandshake::~IncomingHandshake() { unregister(); }
 
@@ -188,54 +194,54 @@ absl::Status IncomingHandshake::start() {
 // Who speaks another version is told so at once: what its greeting would be, if it has one, is not
 // known.
 void IncomingHandshake::on_events(uint32_t) {
-  absl::Status status = hello_.read(socket_.fd(), wire::kHelloSize);
-  absl::StatusOr<wire::Hello> hello = wire::Hello();
+  absl::Status status = said_.read(socket_.fd(), wire::kHelloSize);
   if (status.ok()) {
-    hello = wire::decode_hello(head_of<wire::HelloBytes>(hello_.bytes()));
+    const auto hello = wire::decode_hello(head_of<wire::HelloBytes>(said_.bytes()));
     if (absl::IsFailedPrecondition(hello.status())) {
       sends(socket_.fd(), wire::encode(wire::Welcome{.code = wire::WelcomeCode::kWrongVersion}),
             {});
-      return end({}, nullptr);
+      return end(nullptr);
     }
     if (!hello.ok()) {
       log().warn("{}: {}", device_.name(), std::string(hello.status().message()));
-      return end({}, nullptr);
+      return end(nullptr);
     }
-    status = hello_.read(socket_.fd(), wire::kHelloSize + maker_.greeting_size());
+    hello_ = *hello;
+    status = said_.read(socket_.fd(), wire::kHelloSize + maker_.greeting_size());
   }
   if (absl::IsUnavailable(status)) return;
-  if (!status.ok()) return end({}, nullptr);
-  answer(*hello);
+  if (!status.ok()) return end(nullptr);
+  answer();
 }
 
-void IncomingHandshake::answer(const wire::Hello& hello) {
-  const wire::Welcome welcome = acceptor_.on_hello(device_.rail(), hello);
-  if (welcome.code == wire::WelcomeCode::kAccepted) return end(hello, accept(welcome));
-  sends(socket_.fd(), wire::encode(welcome), {});
-  end(hello, nullptr);
-}
-
-absl::StatusOr<std::unique_ptr<Link>> IncomingHandshake::accept(const wire::Welcome& welcome) {
-  absl::StatusOr<std::unique_ptr<LinkEnd>> end = maker_.new_end();
-  if (!end.ok()) return end.status();
-  const std::string greeting = (*end)->greeting();
+void IncomingHandshake::answer() {
   unregister();
-  const int fd = socket_.fd();
-  const absl::string_view peers = hello_.bytes().substr(wire::kHelloSize);
-  if (absl::Status status = (*end)->check(peers); !status.ok()) {
-    sends(fd, wire::encode(welcome), greeting);
-    return status;
-  }
-  auto link = (*end)->link(std::move(socket_), peers, /*is_accepting=*/true);
-  if (!link.ok()) return link.status();
+  timeout_.cancel();
+  const wire::Welcome welcome = acceptor_.on_hello(device_.rail(), hello_);
+  if (welcome.code == wire::WelcomeCode::kAccepted) return accept(welcome);
+  sends(socket_.fd(), wire::encode(welcome), {});
+  end(nullptr);
+}
+
+void IncomingHandshake::accept(const wire::Welcome& welcome) {
+  absl::StatusOr<std::unique_ptr<LinkEnd>> made = maker_.new_end();
+  if (!made.ok()) return end(made.status());
+  end_ = *std::move(made);
+  const absl::string_view peers = said_.bytes().substr(wire::kHelloSize);
   // A peer that cannot be told has left.
-  if (!sends(fd, wire::encode(welcome), greeting)) return nullptr;
-  return link;
+  if (!sends(socket_.fd(), wire::encode(welcome), end_->greeting())) return end(nullptr);
+  if (absl::Status fit = end_->check(peers); !fit.ok()) return end(std::move(fit));
+  end_->make(std::move(socket_), peers, /*is_accepting=*/true,
+             [this](absl::StatusOr<std::unique_ptr<Link>> link) {
+               if (absl::IsUnavailable(link.status())) link = nullptr;
+               end(std::move(link));
+             });
 }
 
 // The last thing done here: the owner destroys this.
-void IncomingHandshake::end(const wire::Hello& hello, absl::StatusOr<std::unique_ptr<Link>> link) {
+void IncomingHandshake::end(absl::StatusOr<std::unique_ptr<Link>> link) {
   const Over over = std::move(over_);
+  const wire::Hello hello = hello_;
   over(*this, hello, std::move(link));
 }
 

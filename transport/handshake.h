@@ -3,9 +3,8 @@
 // and for how long each of them waits for the other.
 //
 // The connecting end sends a Hello, the accepting end answers with a Welcome (transport/wire.h).
-// The kind of rail adds a greeting of a fixed size to the Hello, and to a Welcome that accepts. By
-// then the accepting end has its link, and can take whatever the other end sends when it has read
-// the Welcome.
+// The kind of rail adds a greeting of a fixed size to the Hello, and to a Welcome that accepts.
+// Then it makes a link at each end, which may take more than that.
 #pragma once
 
 #include <cstddef>
@@ -31,20 +30,22 @@ class LinkEnd {
   LinkEnd(const LinkEnd&) = delete;
   LinkEnd& operator=(const LinkEnd&) = delete;
 
+  // The link, or why there is none; kUnavailable: the peer has closed the connection.
+  using Made = std::function<void(absl::StatusOr<std::unique_ptr<Link>> link)>;
+
   // What the peer's end must know of this one: LinkMaker::greeting_size() bytes. Asked for once,
-  // before `link`.
+  // before `make`.
   virtual std::string greeting() = 0;
-  // Why no link can come of these two ends, which both find the same; OK: `link` may be called. The
+  // Why no link can come of these two ends, which both find the same; OK: `make` may be called. The
   // accepting end greets the peer in either case, so that both can say why.
   virtual absl::Status check(absl::string_view /*peers_greeting*/) const {
     return absl::OkStatus();
   }
-  // The link, or why there can be none. The peer's greeting may be anything, but has the right
-  // size. The accepting end sends its Welcome by `socket` after this call, so the link keeps it
-  // open and sends nothing by it before it is started.
-  virtual absl::StatusOr<std::unique_ptr<Link>> link(net::Socket socket,
-                                                     absl::string_view peers_greeting,
-                                                     bool is_accepting) = 0;
+  // To be called once both ends have greeted. The peer's greeting may be anything, but has the
+  // right size. `made` is called once, maybe from inside of this call, and as the last thing done
+  // here: it may destroy this. For how long it waits is its business.
+  virtual void make(net::Socket socket, absl::string_view peers_greeting, bool is_accepting,
+                    Made made) = 0;
 };
 
 // What a kind of rail makes of connections.
@@ -86,8 +87,8 @@ class OutgoingHandshake final : public Device::Attempt, EventHandler {
   absl::Status connect_error(int error) const;
   void on_events(uint32_t events) override;
   void greet();
-  absl::Status read_answer();
   void finish(absl::Status status);
+  void report(absl::StatusOr<std::unique_ptr<Link>> link);
 
   Progress& progress_;
   wire::HelloBytes hello_;
@@ -121,9 +122,9 @@ class IncomingHandshake final : EventHandler {
 
  private:
   void on_events(uint32_t events) override;
-  void answer(const wire::Hello& hello);
-  absl::StatusOr<std::unique_ptr<Link>> accept(const wire::Welcome& welcome);
-  void end(const wire::Hello& hello, absl::StatusOr<std::unique_ptr<Link>> link);
+  void answer();
+  void accept(const wire::Welcome& welcome);
+  void end(absl::StatusOr<std::unique_ptr<Link>> link);
   void unregister();
 
   Progress& progress_;
@@ -135,7 +136,9 @@ class IncomingHandshake final : EventHandler {
   Over over_;
   Alarm timeout_;
   bool registered_ = false;
-  ExactReader hello_;  // and the greeting
+  ExactReader said_;  // the Hello and the greeting
+  wire::Hello hello_;
+  std::unique_ptr<LinkEnd> end_;
 };
 
 }  // namespace nezha

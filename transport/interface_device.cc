@@ -219,6 +219,7 @@ void InterfaceDevice::set_carrier(bool up, absl::string_view why) {
 void InterfaceDevice::set_usable(bool is_usable, absl::string_view why) {
   const bool was_up = carrier();
   is_usable_ = is_usable;
+  if (!is_usable) incoming_.clear();
   tell_of_carrier(was_up, why);
 }
 

@@ -49,8 +49,8 @@ class InterfaceDevice : public Device, protected LinkMaker, EventHandler {
   // The published address begins with the kind and a colon, unless that is tcp.
   virtual absl::string_view kind() const = 0;
 
-  // Whether the device can carry anything as far as its kind knows, and `why` not. The interface
-  // has a say beside this.
+  // Whether the device can carry anything as far as its kind knows, and `why` not; connections in
+  // the making that peers began are given up then. The interface has a say beside this.
   void set_usable(bool is_usable, absl::string_view why);
 
   // The device has moved to another address of its interface, or to another interface of the name,

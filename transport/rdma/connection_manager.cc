@@ -167,14 +167,16 @@ absl::StatusOr<uint16_t> ConnectionManager::port_of(int fd) const {
 
 // ---- Connections -------------------------------------------------------------------------------
 
-uint64_t ConnectionManager::add(ConnectionEnd* end, const Pair& pair) {
+uint64_t ConnectionManager::add(const Pair& pair) {
   uint64_t token = kListener;
   while (token == kListener || entries_.contains(token)) {
     token = uint64_t{random_()} << 32 | random_();
   }
-  entries_.emplace(token, Entry{.end = end, .pair = pair});
+  entries_.emplace(token, Entry{.pair = pair});
   return token;
 }
+
+void ConnectionManager::set_end(uint64_t end, ConnectionEnd* told) { entries_.at(end).end = told; }
 
 void ConnectionManager::remove(uint64_t end) noexcept {
   const auto found = entries_.find(end);
@@ -236,37 +238,38 @@ void ConnectionManager::on_request(const rdma_ucm_event_resp& event) {
   own.initiator_depth = std::min(own.initiator_depth, asked.initiator_depth);
   own.responder_resources = std::min(own.responder_resources, asked.responder_resources);
   if (!ask(socket_.fd(), RDMA_USER_CM_CMD_ACCEPT, command)) {
-    entry.end->on_disconnected(error_of("accepting an iWARP connection", errno));
+    tell_end(entry, error_of("accepting an iWARP connection", errno));
   }
 }
 
-void ConnectionManager::go_on(Entry& entry, const rdma_ucm_event_resp& event) {
+void ConnectionManager::tell_end(const Entry& entry, const absl::Status& why) {
+  if (entry.end != nullptr) entry.end->on_disconnected(why);
+}
+
+void ConnectionManager::go_on(const Entry& entry, const rdma_ucm_event_resp& event) const {
+  if (entry.end == nullptr) return;
   const int error = std::abs(static_cast<int>(event.status));
   switch (static_cast<Event>(event.event)) {
     case Event::kAddressResolved:
-    case Event::kRouteResolved: {
-      const bool is_route = static_cast<Event>(event.event) == Event::kRouteResolved;
-      if (absl::Status status = is_route ? request(entry) : find_route(entry); !status.ok()) {
-        entry.end->on_disconnected(status);
-      }
+      if (absl::Status status = find_route(entry); !status.ok()) tell_end(entry, status);
       return;
-    }
+    case Event::kRouteResolved:
+      return entry.end->on_route(request(entry));
     case Event::kEstablished:
-      if (entry.peers_token != 0) entry.end->on_connected();
-      return;
+      return entry.end->on_connected();
     case Event::kDisconnected:
-      return entry.end->on_disconnected(absl::UnavailableError("the peer closed the connection"));
+      return tell_end(entry, absl::UnavailableError("the peer closed the connection"));
     case Event::kRejected:
-      return entry.end->on_disconnected(
-          absl::UnavailableError("the peer's device refused the iWARP connection"));
+      return tell_end(entry,
+                      absl::UnavailableError("the peer's device refused the iWARP connection"));
     case Event::kDeviceGone:
-      return entry.end->on_disconnected(
-          absl::AbortedError(absl::StrCat("the device ", device_.name, " is gone")));
+      return tell_end(entry,
+                      absl::AbortedError(absl::StrCat("the device ", device_.name, " is gone")));
     case Event::kAddressError:
     case Event::kRouteError:
-      return entry.end->on_disconnected(error_of("finding the way to the peer's device", error));
+      return tell_end(entry, error_of("finding the way to the peer's device", error));
     default:
-      return entry.end->on_disconnected(error_of("making an iWARP connection", error));
+      return tell_end(entry, error_of("making an iWARP connection", error));
   }
 }
 
@@ -276,15 +279,17 @@ absl::Status ConnectionManager::find_route(const Entry& entry) const {
   return error_of("finding the way to the peer's device", errno);
 }
 
-absl::Status ConnectionManager::request(const Entry& entry) const {
+std::function<absl::Status()> ConnectionManager::request(const Entry& entry) const {
   rdma_ucm_connect command{};
   command.id = entry.id;
   command.conn_param = parameters(entry.pair);
   const uint64_t token = swap_if_big_endian(entry.peers_token);
   std::memcpy(command.conn_param.private_data, &token, sizeof token);
   command.conn_param.private_data_len = sizeof token;
-  if (ask(socket_.fd(), RDMA_USER_CM_CMD_CONNECT, command)) return absl::OkStatus();
-  return error_of("making an iWARP connection", errno);
+  return [this, command] {
+    if (ask(socket_.fd(), RDMA_USER_CM_CMD_CONNECT, command)) return absl::OkStatus();
+    return error_of("making an iWARP connection", errno);
+  };
 }
 
 }  // namespace nezha::rdma

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -28,9 +29,13 @@ namespace nezha::rdma {
 // manager then.
 class ConnectionEnd {
  public:
-  // The queue pair sends from now on. Only the end that made the connection is told: the other one
-  // must not send before the first message has come (RFC 5044, 7.1.2).
-  virtual void on_connected() = 0;
+  // The way to the peer's device is found. `connect` makes the connection. It may block, and is to
+  // be called without the lock, by one thread, before the end is removed: soft-iWARP waits for the
+  // peer's host to accept a TCP connection.
+  virtual void on_route(std::function<absl::Status()> /*connect*/) {}
+  // There is a connection. The end that made it may send from now on; the other one not before the
+  // first message has come (RFC 5044, 7.1.2).
+  virtual void on_connected() {}
   // There is no connection, or not any more.
   virtual void on_disconnected(const absl::Status& why) = 0;
 
@@ -65,10 +70,11 @@ class ConnectionManager final : EventHandler {
 
   // From now on a peer may connect to `pair` that knows the number which this returns, and which
   // nobody guesses. It is 0 never.
-  uint64_t add(ConnectionEnd* end, const Pair& pair);
-  // Makes a connection of that end instead, to the one that listens at `to` and expects `token`.
-  // A device in software may block here: soft-iWARP waits for the peer's host to accept a TCP
-  // connection, as it did a moment ago in the handshake.
+  uint64_t add(const Pair& pair);
+  // What is told of that connection; null: nothing is. At first that is so.
+  void set_end(uint64_t end, ConnectionEnd* told);
+  // Makes a connection of that end instead, to the one that listens at `to` and expects `token`. It
+  // is told of the route.
   absl::Status connect(uint64_t end, const net::Address& to, uint64_t token);
   // Ends its connection. Its queue pair has been destroyed.
   void remove(uint64_t end) noexcept;
@@ -76,8 +82,8 @@ class ConnectionManager final : EventHandler {
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
   struct Entry {
-    ConnectionEnd* end;
     Pair pair;
+    ConnectionEnd* end = nullptr;
     uint32_t id = kNone;       // the kernel's, of the connection
     uint64_t peers_token = 0;  // 0: the peer connects
   };
@@ -90,9 +96,10 @@ class ConnectionManager final : EventHandler {
   void on_events(uint32_t) override;
   void handle(const rdma_ucm_event_resp& event);
   void on_request(const rdma_ucm_event_resp& event);
-  void go_on(Entry& entry, const rdma_ucm_event_resp& event);
+  static void tell_end(const Entry& entry, const absl::Status& why);
+  void go_on(const Entry& entry, const rdma_ucm_event_resp& event) const;
   absl::Status find_route(const Entry& entry) const;
-  absl::Status request(const Entry& entry) const;
+  std::function<absl::Status()> request(const Entry& entry) const;
 
   Progress& progress_;
   const Device device_;

@@ -8,32 +8,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "transport/rdma/end.h"
 #include "transport/rdma/link.h"
 
 namespace nezha::rdma {
 namespace {
-
-class RdmaEnd final : public LinkEnd {
- public:
-  explicit RdmaEnd(std::unique_ptr<RdmaLink> link) : link_(std::move(link)) {}
-
-  std::string greeting() override { return encode(link_->greeting()); }
-  absl::Status check(absl::string_view peers_greeting) const override {
-    const auto peers = decode_greeting(peers_greeting);
-    return peers.ok() ? check_networks(link_->greeting(), *peers, link_->device()) : peers.status();
-  }
-  absl::StatusOr<std::unique_ptr<Link>> link(net::Socket socket, absl::string_view peers_greeting,
-                                             bool is_accepting) override {
-    const auto peers = decode_greeting(peers_greeting);
-    if (!peers.ok()) return peers.status();
-    absl::Status status = link_->connect(std::move(socket), *peers, is_accepting);
-    if (!status.ok()) return status;
-    return std::move(link_);
-  }
-
- private:
-  std::unique_ptr<RdmaLink> link_;
-};
 
 bool is_same(const Choice& one, const Choice& other) {
   return one.device == other.device && one.port.number == other.port.number &&
@@ -120,7 +99,7 @@ absl::StatusOr<std::unique_ptr<LinkEnd>> RdmaDevice::new_end() {
   if (adapter_ == nullptr) return absl::UnavailableError("the device is gone");
   auto link = RdmaLink::create(progress(), adapter_, counters());
   if (!link.ok()) return link.status();
-  return std::make_unique<RdmaEnd>(*std::move(link));
+  return std::make_unique<RdmaEnd>(progress(), *std::move(link));
 }
 
 // ---- A device that changes ---------------------------------------------------------------------

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/rdma/greeting.h"
 
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
 #include "absl/strings/str_cat.h"
 #include "common/fields.h"
 
@@ -8,7 +13,8 @@ namespace nezha::rdma {
 namespace {
 
 constexpr uint32_t kMagic = 0x414d4452;  // "RDMA"
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;         // by version 1 nobody said that a queue pair was ready
+constexpr char kReady = 1;
 constexpr size_t kUsed = 4 + 2 + 4 + 4 + 16 + 2 + 1 + 1 + 1 + 2 + 4 + 2 + 8;
 static_assert(kUsed <= kGreetingSize);
 
@@ -78,6 +84,16 @@ absl::StatusOr<Greeting> decode_greeting(absl::string_view bytes) {
                         (!greeting.is_iwarp || (greeting.port != 0 && greeting.token != 0));
   if (!is_sound) return absl::InvalidArgumentError("a greeting that no correct peer sends");
   return greeting;
+}
+
+absl::Status say_ready(int fd) {
+  if (::send(fd, &kReady, 1, MSG_NOSIGNAL) == 1) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("the handshake: ", strerror(errno)));
+}
+
+absl::Status check_ready(char byte, bool is_due) {
+  if (byte == kReady && is_due) return absl::OkStatus();
+  return absl::InvalidArgumentError("the peer said in the handshake what no correct peer says");
 }
 
 absl::Status check_networks(const Greeting& own, const Greeting& peers, absl::string_view device) {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the two ends of a connection over RDMA tell each other before they have one. It follows the
-// Hello, and the Welcome, of the handshake over TCP.
+// Hello, and the Welcome, of the handshake over TCP. Each end connects its queue pair then, and by
+// the same TCP connection
+// - the connecting end says by a byte that its queue pair is ready;
+// - the accepting end, once both are, that the link is up there;
+// - the connecting end that it is up here, too, and that messages may come.
 #pragma once
 
 #include <array>
@@ -34,6 +38,11 @@ constexpr size_t kGreetingSize = 64;
 std::string encode(const Greeting& greeting);
 // An error says what is wrong with what the peer sent.
 absl::StatusOr<Greeting> decode_greeting(absl::string_view bytes);
+
+// Says the byte. An error: the TCP connection takes nothing.
+absl::Status say_ready(int fd);
+// What was read by the TCP connection is that byte, and it was due.
+absl::Status check_ready(char byte, bool is_due);
 
 // An error, at either end, if the two ends' devices are on networks of different kinds. `device`:
 // this end's.

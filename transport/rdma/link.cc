@@ -39,16 +39,6 @@ RdmaLink::RdmaLink(Progress& progress, std::shared_ptr<Adapter> adapter, RailCou
     : progress_(progress),
       adapter_(std::move(adapter)),
       counters_(counters),
-      connecting_(progress,
-                  [this] {
-                    end(absl::DeadlineExceededError(
-                        absl::StrCat(adapter_->choice().device,
-                                     ": no iWARP connection came about "
-                                     "within ",
-                                     kConnecting / kSecond,
-                                     " s; a firewall may let the "
-                                     "ports of NEZHA_PORTS pass, and not those of the device")));
-                  }),
       parting_(progress,
                [this] { end(absl::UnavailableError("the peer closed the connection")); }) {}
 
@@ -74,9 +64,9 @@ absl::Status RdmaLink::open() {
     if (!status.ok()) return status;
   }
   if (ConnectionManager* connections = adapter_->connections(); connections != nullptr) {
-    token_ = connections->add(this, {.number = pair_->number(),
-                                     .reads_asked = adapter_->reads_asked(),
-                                     .reads_answered = adapter_->reads_answered()});
+    token_ = connections->add({.number = pair_->number(),
+                               .reads_asked = adapter_->reads_asked(),
+                               .reads_answered = adapter_->reads_answered()});
   }
   return absl::OkStatus();
 }
@@ -90,19 +80,21 @@ Greeting RdmaLink::greeting() const {
   return greeting;
 }
 
-absl::Status RdmaLink::connect(net::Socket socket, const Greeting& peers, bool is_accepting) {
+absl::Status RdmaLink::connect(const Greeting& peers) {
   if (peers.slots < 4 || peers.slot_size < Slots::kSize) {
     return absl::FailedPreconditionError(
         absl::StrCat("the peer takes ", peers.slots, " messages of ", peers.slot_size,
                      " bytes, and this process sends longer ones"));
   }
   if (absl::Status status = pair_->connect(peers); !status.ok()) return status;
-  socket_ = std::move(socket);
-  is_accepting_ = is_accepting;
-  peers_ = peers;
   credits_.emplace(Slots::kReceives, peers.slots);
   landings_.emplace(*adapter_, *pair_, *slots_, kReadId);
   return absl::OkStatus();
+}
+
+void RdmaLink::adopt(net::Socket socket, bool is_accepting) {
+  socket_ = std::move(socket);
+  is_accepting_ = is_accepting;
 }
 
 RdmaLink::~RdmaLink() { stop(); }
@@ -112,7 +104,6 @@ void RdmaLink::stop() noexcept {
   if (is_registered_) progress_.remove(socket_.fd());
   is_registered_ = false;
   socket_ = net::Socket();  // the peer sees the end
-  connecting_.cancel();
   parting_.cancel();
   if (pair_ != nullptr) pair_->destroy();
   if (token_ != 0) adapter_->connections()->remove(std::exchange(token_, 0));
@@ -133,7 +124,6 @@ void RdmaLink::end(absl::Status why) {
   });
 }
 
-// The connecting end says by a byte that it is ready to receive.
 void RdmaLink::start(LinkOwner* owner, Rail rail, uint64_t id) {
   owner_ = owner;
   rail_ = rail;
@@ -142,31 +132,12 @@ void RdmaLink::start(LinkOwner* owner, Rail rail, uint64_t id) {
   absl::Status status = progress_.add(socket_.fd(), this, EPOLLIN);
   if (!status.ok()) return end(std::move(status));
   is_registered_ = true;
-  if (token_ != 0) {
-    connecting_.start(now() + kConnecting);
-    status = is_accepting_ ? absl::OkStatus() : make_connection();
-    return status.ok() ? void() : end(std::move(status));
-  }
-  if (is_accepting_) return;
-  const char ready = 1;
-  if (::send(socket_.fd(), &ready, 1, MSG_NOSIGNAL) != 1) {
-    return end(absl::UnavailableError(absl::StrCat("the handshake: ", strerror(errno))));
-  }
-  is_ready_ = true;
-}
-
-absl::Status RdmaLink::make_connection() {
-  Gid peer{.gid = peers_.gid, .interface = adapter_->choice().gid.interface};
-  net::Address to = peer.address();
-  to.set_port(peers_.port);
-  return adapter_->connections()->connect(token_, to, peers_.token);
-}
-
-// The other end sends nothing before it has heard from this one by the connection.
-void RdmaLink::on_connected() {
-  connecting_.cancel();
-  is_ready_ = true;
-  answer();
+  if (token_ != 0) adapter_->connections()->set_end(token_, this);
+  status = say_ready(socket_.fd());
+  if (!status.ok()) return end(std::move(status));
+  is_ready_ = has_spoken_ = !is_accepting_;
+  // By iWARP the accepting end sends nothing before it has heard from this one by the connection.
+  if (token_ != 0 && is_ready_) answer();
 }
 
 void RdmaLink::on_disconnected(const absl::Status& why) {
@@ -182,6 +153,8 @@ void RdmaLink::on_events(uint32_t) {
   const ssize_t got = ::recv(socket_.fd(), &byte, 1, 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got == 1) {
+    absl::Status status = check_ready(byte, !std::exchange(has_spoken_, true));
+    if (!status.ok()) return end(std::move(status));
     is_ready_ = is_ready_ || token_ == 0;
     return pump();
   }
@@ -212,6 +185,7 @@ void RdmaLink::on_completion(uint32_t id, const ibv_wc& completion) {
     if (!is_ready_) return;
     return end(absl::UnavailableError("the peer's device closed the connection"));
   }
+  if (owner_ == nullptr) return give_up();  // a correct peer sends nothing before it is started
   if (completion.status != IBV_WC_SUCCESS) return end(error_of(completion, *adapter_));
   heard_at_ = now();
   if (id == kSendId) return on_sent();
@@ -238,10 +212,7 @@ bool RdmaLink::has_arrived() const {
 // ---- Receiving ---------------------------------------------------------------------------------
 
 void RdmaLink::on_message(uint32_t slot, size_t bytes) {
-  if (!is_ready_ && token_ != 0) {
-    connecting_.cancel();
-    is_ready_ = true;
-  }
+  is_ready_ = is_ready_ || token_ != 0;
   absl::Status status = take(slots_->received(slot), bytes);
   if (status.ok() && !has_failed_) {
     status = pair_->receive(slot, slots_->part(slots_->received(slot), Slots::kSize));

@@ -38,10 +38,15 @@ class RdmaLink final : public Link, Client, ConnectionEnd, EventHandler {
 
   // What the peer's end must know.
   Greeting greeting() const;
-  const std::string& device() const { return adapter_->choice().device; }
-  // Makes it a link to the peer's end. By `socket` the two went through the handshake. It stays
-  // open, as it tells at once when the peer's process has ended.
-  absl::Status connect(net::Socket socket, const Greeting& peers, bool is_accepting);
+  Adapter& adapter() const { return *adapter_; }
+  // Connects its queue pair; see QueuePair::connect. Then the link can be started.
+  absl::Status connect(const Greeting& peers);
+  // Before it is started. By `socket` the two went through the handshake. It stays open, as it
+  // tells at once when the peer's process has ended.
+  void adopt(net::Socket socket, bool is_accepting);
+  // It is not to be started any more. What comes for it means nothing.
+  void give_up() { has_failed_ = true; }
+  bool has_failed() const { return has_failed_; }
 
   void start(LinkOwner* owner, Rail rail, uint64_t id) override;
   void submit(OutSegment& segment) override;
@@ -80,9 +85,7 @@ class RdmaLink final : public Link, Client, ConnectionEnd, EventHandler {
   absl::Status open();
   void on_events(uint32_t events) override;
   void on_completion(uint32_t id, const ibv_wc& completion) override;
-  void on_connected() override;
   void on_disconnected(const absl::Status& why) override;
-  absl::Status make_connection();
   void end(absl::Status why);
   void release_all() noexcept;
 
@@ -114,8 +117,6 @@ class RdmaLink final : public Link, Client, ConnectionEnd, EventHandler {
   static constexpr size_t kMostControls = 1 << 16;
   static constexpr size_t kMostLandings = 1 << 12;
   static constexpr Nanos kParting = 50 * kMillisecond;
-  // As long as the handshake over TCP may take.
-  static constexpr Nanos kConnecting = 5 * kSecond;
 
   Progress& progress_;
   std::shared_ptr<Adapter> adapter_;
@@ -127,12 +128,11 @@ class RdmaLink final : public Link, Client, ConnectionEnd, EventHandler {
   std::optional<Landings> landings_;
   net::Socket socket_;
   bool is_accepting_ = false;
-  // Of an iWARP device's connection.
-  uint64_t token_ = 0;  // what the connection manager knows this end by; 0: not at all
-  Greeting peers_ = {};
-  Alarm connecting_;       // there is no connection
-  Alarm parting_;          // the peer's process has ended
-  bool is_ready_ = false;  // the peer can receive
+  // What the connection manager of an iWARP device knows this end by; 0: another kind of device.
+  uint64_t token_ = 0;
+  Alarm parting_;            // the peer's process has ended
+  bool is_ready_ = false;    // the peer can receive
+  bool has_spoken_ = false;  // the peer, by the socket: it says nothing more
   bool is_registered_ = false;
   bool has_failed_ = false;
   bool is_pumping_ = false;

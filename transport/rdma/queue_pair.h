@@ -33,7 +33,9 @@ class QueuePair {
   // What the peer must know; the caller adds what it knows.
   Greeting greeting() const;
   // The peer's device is on a network of the same kind. That of an iWARP device is connected by the
-  // connection manager beside that.
+  // connection manager beside that, and this does not block. With RoCE the kernel asks the network
+  // for the peer's hardware address, up to a second: so this is called without the lock, and
+  // nothing else of the queue pair meanwhile.
   absl::Status connect(const Greeting& peers);
   uint32_t number() const { return pair_->qp_num; }
   void destroy() noexcept;

@@ -14,9 +14,9 @@ class TcpEnd final : public LinkEnd {
       : progress_(progress), thread_(thread), counters_(counters) {}
 
   std::string greeting() override { return ""; }
-  absl::StatusOr<std::unique_ptr<Link>> link(net::Socket socket, absl::string_view, bool) override {
-    return std::make_unique<FramedLink>(progress_, thread_,
-                                        std::make_unique<TcpStream>(std::move(socket)), counters_);
+  void make(net::Socket socket, absl::string_view, bool, Made made) override {
+    made(std::make_unique<FramedLink>(progress_, thread_,
+                                      std::make_unique<TcpStream>(std::move(socket)), counters_));
   }
 
  private:

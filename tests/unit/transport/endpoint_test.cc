@@ -9,6 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/unit/transport/endpoint_fixture.h"
+#include "tests/unit/transport/recording_link.h"
 #include "transport/tcp/device.h"
 
 namespace nezha {
@@ -359,6 +360,64 @@ TEST(Endpoint, ALinkComesBackWhileAnyContextIsShared) {
         host->endpoint->progress().wait(guard, transfer.waiter, now() + 30 * nezha::kSecond));
     EXPECT_TRUE(transfer.failure.ok()) << transfer.failure;
   }
+}
+
+// A device whose connections come about when the test says so.
+struct SlowDevice final : Device {
+  SlowDevice(Rail rail, Acceptor& its_acceptor) : Device("a", rail), acceptor(its_acceptor) {}
+  std::unique_ptr<Attempt> connect(absl::string_view, const wire::Hello&, Connected) override {
+    return nullptr;
+  }
+  std::string address() const override { return "slow"; }
+  bool carrier() const override { return true; }
+  Acceptor& acceptor;
+};
+
+struct CountedLink final : testing::RecordingLink {
+  explicit CountedLink(int& links) : count(links) { ++count; }
+  ~CountedLink() override { --count; }
+  int& count;
+};
+
+// The link may have taken seconds to make.
+TEST(Endpoint, AConnectionThatWasAcceptedIsKeptOnlyIfItIsWantedOnceItHasALink) {
+  Listener listener;
+  const auto endpoint = *Endpoint::create();
+  Progress::Guard guard(endpoint->progress());
+  ASSERT_TRUE(endpoint
+                  ->open_device("slow:",
+                                [](Progress&, Acceptor& acceptor, Rail rail) {
+                                  return std::make_unique<SlowDevice>(rail, acceptor);
+                                })
+                  .ok());
+  ASSERT_TRUE(endpoint->join(kJob, &listener).ok());
+  Acceptor& acceptor = static_cast<SlowDevice*>(endpoint->device(0))->acceptor;
+  wire::Hello hello{.job = kJob,
+                    .source = {3, 4},
+                    .target = endpoint->process(),
+                    .link_id = 1,
+                    .generation = 1,
+                    .rail = "a"};
+  const auto accept = [&] { return acceptor.on_hello(0, hello).code; };
+  int links = 0;
+  EXPECT_EQ(accept(), wire::WelcomeCode::kAccepted);
+  EXPECT_EQ(accept(), wire::WelcomeCode::kAccepted) << "none of the two has a link yet";
+  acceptor.on_accepted(0, hello, std::make_unique<CountedLink>(links));
+  EXPECT_EQ(links, 1);
+  const Channel& channel = endpoint->channel(hello.source);
+  const uint64_t first = hello.link_id++;
+  acceptor.on_accepted(0, hello, std::make_unique<CountedLink>(links));
+  EXPECT_EQ(links, 1) << "the second one replaces none that is as new: " << first;
+  EXPECT_EQ(channel.up(), rail_bit(0));
+
+  hello.generation = 2;
+  hello.job = {33, 44};
+  ASSERT_TRUE(endpoint->join(hello.job, &listener).ok());
+  EXPECT_EQ(accept(), wire::WelcomeCode::kAccepted);
+  endpoint->leave(hello.job, &listener);
+  acceptor.on_accepted(0, hello, std::make_unique<CountedLink>(links));
+  EXPECT_EQ(links, 1);
+  EXPECT_FALSE(channel.is_in(hello.job)) << "it was for a context that is closed";
 }
 
 TEST(Endpoint, AContextHasOneRankInAProcess) {

@@ -114,6 +114,7 @@ bool FakeFabric::is_own(const ibv_sge& place, bool is_written) const {
 }
 
 bool FakeFabric::step(uint32_t pick) {
+  const std::lock_guard lock(pairs_mutex_);
   std::vector<Pair*> busy;
   for (auto& [number, pair] : pairs_) {
     if (pair->state == IBV_QPS_RTS && !pair->sends.empty()) busy.push_back(pair.get());
@@ -174,6 +175,11 @@ bool FakeFabric::do_read(Pair& pair, const Send& work) {
   return true;
 }
 
+size_t FakeFabric::pairs() const {
+  const std::lock_guard lock(pairs_mutex_);
+  return pairs_.size();
+}
+
 size_t FakeFabric::contexts() const {
   const std::lock_guard lock(mutex_);
   return contexts_.size();
@@ -192,8 +198,16 @@ std::vector<int> FakeFabric::descriptors() const {
 
 void FakeFabric::take_away(ibv_event_type event) {
   is_there_ = false;
-  for (auto& [number, pair] : pairs_) fail(*pair);
+  {
+    const std::lock_guard lock(pairs_mutex_);
+    for (auto& [number, pair] : pairs_) fail(*pair);
+  }
   tell(event);
+}
+
+void FakeFabric::fail_pair(uint32_t number) {
+  const std::lock_guard lock(pairs_mutex_);
+  fail(*find(number));
 }
 
 void FakeFabric::tell(ibv_event_type event) {
@@ -369,10 +383,16 @@ void FakeFabric::fill_pair_verbs() {
     made->pair.recv_cq = wanted->recv_cq;
     made->depth = wanted->cap.max_send_wr;
     ibv_qp* const pair = &made->pair;
+    const std::lock_guard lock(it.pairs_mutex_);
     it.pairs_.emplace(pair->qp_num, std::move(made));
     return pair;
   };
   verbs_.modify_qp = [](ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
+    const bool is_connected = (mask & IBV_QP_DEST_QPN) != 0;
+    if (const int error = is_connected ? current().on_connect(qp->qp_num) : 0; error != 0) {
+      return error;
+    }
+    const std::lock_guard lock(current().pairs_mutex_);
     Pair& pair = *current().find(qp->qp_num);
     if ((mask & IBV_QP_STATE) != 0) pair.state = attributes->qp_state;
     if ((mask & IBV_QP_DEST_QPN) != 0) pair.peer = attributes->dest_qp_num;
@@ -380,11 +400,13 @@ void FakeFabric::fill_pair_verbs() {
     return 0;
   };
   verbs_.destroy_qp = [](ibv_qp* qp) {
+    const std::lock_guard lock(current().pairs_mutex_);
     current().pairs_.erase(qp->qp_num);
     return 0;
   };
   verbs_.post_send = [](ibv_qp* qp, ibv_send_wr* work, ibv_send_wr**) {
     FakeFabric& it = current();
+    const std::lock_guard lock(it.pairs_mutex_);
     Pair& pair = *it.find(qp->qp_num);
     if (pair.sends.size() == pair.depth) return ENOMEM;
     const bool is_read = work->opcode == IBV_WR_RDMA_READ;
@@ -410,6 +432,7 @@ void FakeFabric::fill_pair_verbs() {
   };
   verbs_.post_recv = [](ibv_qp* qp, ibv_recv_wr* work, ibv_recv_wr**) {
     FakeFabric& it = current();
+    const std::lock_guard lock(it.pairs_mutex_);
     Pair& pair = *it.find(qp->qp_num);
     EXPECT_TRUE(it.is_own(*work->sg_list, true));
     pair.receives.push_back(*work);

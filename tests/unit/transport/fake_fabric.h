@@ -2,7 +2,7 @@
 // RDMA in memory: verbs that move bytes between the queue pairs of this process when a test says
 // so, with a device's rules: work completes in order, a SEND needs a posted receive, a READ needs a
 // key that is registered, and after an error a pair does nothing more. For one thread, or under a
-// lock; another thread may open the device meanwhile, ask it and close it.
+// lock; other threads may open the device meanwhile, ask it and close it, and connect queue pairs.
 #pragma once
 
 #include <sys/types.h>
@@ -42,7 +42,7 @@ class FakeFabric {
     while (step()) {
     }
   }
-  size_t pairs() const { return pairs_.size(); }
+  size_t pairs() const;
   size_t regions() const { return regions_.size(); }
   size_t contexts() const;               // the times that the device is open
   std::vector<int> descriptors() const;  // of the device, that are open
@@ -51,6 +51,8 @@ class FakeFabric {
   // has it open is told by this event, and is to close it.
   void take_away(ibv_event_type event);
   void bring_back() { is_there_ = true; }
+  // Its work fails, and it does nothing more.
+  void fail_pair(uint32_t number);
   // Those who have the device open are told.
   void tell(ibv_event_type event);
 
@@ -63,6 +65,8 @@ class FakeFabric {
   uint64_t limit = UINT64_MAX;            // of registered bytes
   bool refuses_writes = false;            // to memory that is registered from then on
   std::function<void()> on_read = [] {};  // before a READ is done
+  // When a queue pair is to be connected; an error number, or 0.
+  std::function<int(uint32_t number)> on_connect = [](uint32_t) { return 0; };
 
  private:
   struct Send {
@@ -117,6 +121,7 @@ class FakeFabric {
   std::atomic<bool> is_there_ = true;
   mutable std::mutex mutex_;  // of the contexts
   std::map<ibv_context*, std::unique_ptr<Context>> contexts_;
+  mutable std::recursive_mutex pairs_mutex_;
   std::map<uint32_t, std::unique_ptr<Pair>> pairs_;
   std::map<ibv_cq*, std::unique_ptr<Queue>> queues_;
   struct Region {

@@ -34,10 +34,12 @@ constexpr size_t kGreeting = 1000;  // bytes
 // What one side's ends do, and what they were told.
 struct Conduct {
   std::string greeting;
-  absl::Status at_new_end, at_check, at_link;
+  absl::Status at_new_end, at_check, at_make;
   std::vector<std::string> checks;                  // the peer's greeting
   std::vector<std::pair<std::string, bool>> links;  // that, and is_accepting
-  std::function<void()> at_call = [] {};            // of `link`
+  std::function<void()> at_call = [] {};            // of `make`
+  std::function<void()> later;  // makes the link, where that takes longer than the call
+  bool makes_later = false;
 };
 
 class GreetingDevice final : public InterfaceDevice {
@@ -58,18 +60,32 @@ class GreetingDevice final : public InterfaceDevice {
       device_.conduct_.checks.emplace_back(peers_greeting);
       return device_.conduct_.at_check;
     }
-    absl::StatusOr<std::unique_ptr<Link>> link(net::Socket socket, absl::string_view peers_greeting,
-                                               bool is_accepting) override {
-      device_.conduct_.at_call();
-      device_.conduct_.links.emplace_back(std::string(peers_greeting), is_accepting);
-      if (!device_.conduct_.at_link.ok()) return device_.conduct_.at_link;
-      return std::make_unique<FramedLink>(device_.progress(), nullptr,
-                                          std::make_unique<tcp::TcpStream>(std::move(socket)),
-                                          device_.counters());
+    void make(net::Socket socket, absl::string_view peers_greeting, bool is_accepting,
+              Made made) override {
+      Conduct& conduct = device_.conduct_;
+      conduct.at_call();
+      conduct.links.emplace_back(std::string(peers_greeting), is_accepting);
+      socket_ = std::move(socket);
+      made_ = std::move(made);
+      if (conduct.makes_later) {
+        conduct.later = [this] { end(); };
+      } else {
+        end();
+      }
     }
 
    private:
+    void end() {
+      const Made made = std::move(made_);
+      if (!device_.conduct_.at_make.ok()) return made(device_.conduct_.at_make);
+      made(std::make_unique<FramedLink>(device_.progress(), nullptr,
+                                        std::make_unique<tcp::TcpStream>(std::move(socket_)),
+                                        device_.counters()));
+    }
+
     GreetingDevice& device_;
+    net::Socket socket_;
+    Made made_;
   };
 
   GreetingDevice(Progress& progress, Acceptor& acceptor, Conduct& conduct)
@@ -201,7 +217,6 @@ class HandshakeTest : public ::testing::Test {
 };
 
 TEST_F(HandshakeTest, BothEndsGetTheOthersGreetingAndALink) {
-  there_.at_call = [this] { EXPECT_TRUE(here_.links.empty()) << "it is told before it is ready"; };
   const auto outcome = connect(*near_, far_->address());
   ASSERT_TRUE(outcome->status().ok()) << outcome->status();
   EXPECT_EQ(outcome->generation, 9u);
@@ -233,8 +248,23 @@ TEST_F(HandshakeTest, GreetingsMayComeInPieces) {
   EXPECT_EQ(here_.links[0].first, greeting_of('s'));
 }
 
+TEST_F(HandshakeTest, ALinkMayTakeLongToMake) {
+  here_.makes_later = there_.makes_later = true;
+  const auto outcome = begin(*near_, far_->address());
+  ASSERT_TRUE(until([&] { return here_.later != nullptr && there_.later != nullptr; }));
+  clock_.advance(60 * kSecond);
+  settle();
+  EXPECT_FALSE(outcome->link.has_value());
+  EXPECT_TRUE(acceptor_.links.empty());
+  there_.later();
+  EXPECT_EQ(acceptor_.links.size(), 1u);
+  EXPECT_EQ(acceptor_.hellos.back().link_id, 77u);
+  here_.later();
+  EXPECT_TRUE(outcome->status().ok()) << outcome->status();
+}
+
 TEST_F(HandshakeTest, TheConnectingEndSaysWhyItHasNoLink) {
-  here_.at_link = absl::UnavailableError("the peer's queue is no queue");
+  here_.at_make = absl::UnavailableError("the peer's queue is no queue");
   EXPECT_EQ(connect(*near_, far_->address())->status(),
             absl::AbortedError("the peer's queue is no queue"))
       << "the peer has refused nothing";
@@ -262,10 +292,8 @@ TEST_F(HandshakeTest, TheAcceptingEndWarnsOnceAndHangsUpIfItHasNoLink) {
         "came of it: " +
         why};
   };
-  there_.at_link = absl::UnavailableError("the peer's queue is no queue");
-  for (int i = 0; i < 3; ++i) {
-    EXPECT_TRUE(absl::IsAborted(connect(*near_, far_->address())->status()));
-  }
+  there_.at_make = absl::AbortedError("the peer's queue is no queue");
+  for (int i = 0; i < 3; ++i) connect(*near_, far_->address());
   EXPECT_EQ(log_.take(), warning("the peer's queue is no queue"));
   EXPECT_EQ(there_.links.size(), 3u);
   there_.at_new_end = absl::ResourceExhaustedError("no queue is left; raise the limit");
@@ -273,7 +301,11 @@ TEST_F(HandshakeTest, TheAcceptingEndWarnsOnceAndHangsUpIfItHasNoLink) {
   EXPECT_EQ(log_.take(), warning("no queue is left; raise the limit"));
   EXPECT_EQ(there_.links.size(), 3u);
   EXPECT_TRUE(acceptor_.links.empty());
-  there_.at_new_end = there_.at_link = absl::OkStatus();
+  there_.at_make = absl::UnavailableError("the peer has left");
+  there_.at_new_end = absl::OkStatus();
+  connect(*near_, far_->address());
+  EXPECT_EQ(log_.take(), std::vector<std::string>());
+  there_.at_make = absl::OkStatus();
   EXPECT_TRUE(connect(*near_, far_->address())->status().ok());
   there_.at_new_end = absl::ResourceExhaustedError("no queue is left; raise the limit");
   EXPECT_TRUE(absl::IsAborted(connect(*near_, far_->address())->status()));

@@ -19,121 +19,16 @@
 
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
-#include "tests/unit/transport/fake_fabric.h"
-#include "tests/unit/transport/log_lines.h"
-#include "tests/unit/transport/rdma_end.h"
-#include "tests/unit/transport/virtual_clock.h"
+#include "tests/unit/transport/rdma_sides.h"
 #include "transport/held_memory.h"
-#include "transport/rdma/device.h"
 
 namespace nezha::rdma {
 namespace {
 
-using nezha::testing::FakeFabric;
-using nezha::testing::RdmaEnd;
+using testing::FakeFabric;
+using testing::Side;
 
-// A process of the two, which takes every connection. It keeps its link until it is told to drop
-// it.
-struct Side final : Acceptor {
-  wire::Welcome on_hello(Rail, const wire::Hello& hello) override {
-    return {wire::WelcomeCode::kAccepted, wire::kVersion, hello.generation};
-  }
-  void on_accepted(Rail, const wire::Hello&, std::unique_ptr<Link> link) override {
-    take(std::move(link));
-  }
-  void on_carrier(Rail, bool up, absl::string_view why) override {
-    carrier.emplace_back(up, std::string(why));
-  }
-  void take(std::unique_ptr<Link> made) {
-    end = std::make_unique<RdmaEnd>();
-    end->link = std::move(made);
-    end->link->start(end.get(), 0, 1);
-  }
-  bool is_up() const { return !carrier.empty() && carrier.back().first; }
-  bool is_down() const { return !carrier.empty() && !carrier.back().first; }
-
-  std::unique_ptr<RdmaDevice> device;
-  std::unique_ptr<RdmaEnd> end;
-  std::vector<std::pair<bool, std::string>> carrier;  // what it was told
-};
-
-// This thread drives all of it. Its time is the test's.
-class RdmaDeviceTest : public ::testing::Test {
- protected:
-  RdmaDeviceTest() {
-    for (Side* side : {&near_, &far_}) open(*side);
-  }
-  ~RdmaDeviceTest() override {
-    near_.end.reset();
-    far_.end.reset();
-  }
-
-  void open(Side& side) {
-    auto made = RdmaDevice::create(*progress_, side, 0,
-                                   {.wish = {.device = "fake0", .via = "lo"}, .rail = "r"},
-                                   fabric_.verbs());
-    EXPECT_TRUE(made.ok()) << made.status();
-    side.device = *std::move(made);
-  }
-  bool until(const std::function<bool()>& is_so) {
-    for (int i = 0; i < 100'000 && !is_so(); ++i) drive();
-    return is_so();
-  }
-  void drive() {
-    Waiter tick;
-    progress_->wait(guard_, tick, now() + kMicrosecond);
-    fabric_.run();
-  }
-  // Time passes meanwhile. A device that is gone is looked at by a thread of the real time.
-  bool until_later(const std::function<bool()>& is_so) {
-    return until([&] {
-      clock_.advance(10 * kMillisecond);
-      return is_so();
-    });
-  }
-  void await_looks(int more) {
-    const int looks = fabric_.looks;
-    EXPECT_TRUE(until_later([&] { return fabric_.looks >= looks + more; }));
-  }
-
-  // Why there is no connection; OK: both sides have a link.
-  absl::Status connect() {
-    std::optional<absl::Status> outcome;
-    wire::Hello hello;
-    hello.rail = "r";
-    const auto attempt = near_.device->connect(
-        far_.device->address(), hello, [&](absl::StatusOr<std::unique_ptr<Link>> link, uint32_t) {
-          outcome = link.status();
-          if (link.ok()) near_.take(*std::move(link));
-        });
-    if (!until([&] { return outcome.has_value(); })) return absl::UnknownError("not over");
-    return *outcome;
-  }
-  OutSegment segment_of(const std::vector<std::byte>& content) {
-    OutSegment segment;
-    segment.data = content.data();
-    segment.length = static_cast<uint32_t>(content.size());
-    segment.header.info.total = content.size();
-    segment.header.number = ++number_;
-    return segment;
-  }
-  // Whether the link carries what one end gives to the other.
-  void expect_carries() {
-    const std::vector<std::byte> content(100'000, std::byte{7});
-    OutSegment segment = segment_of(content);
-    near_.end->link->submit(segment);
-    EXPECT_TRUE(until([&] { return !near_.end->acked.empty(); }));
-    EXPECT_TRUE(!far_.end->arrived.empty() && far_.end->arrived.front() == content);
-  }
-
-  testing::VirtualClock clock_;
-  testing::LogLines log_;
-  FakeFabric fabric_;
-  std::unique_ptr<Progress> progress_ = *Progress::create();
-  Progress::Guard guard_{*progress_};
-  Side near_, far_;
-  uint64_t number_ = 0;  // of the last message
-};
+class RdmaDeviceTest : public testing::RdmaSides {};
 
 TEST_F(RdmaDeviceTest, BothEndsSayThatTheyAreOnDifferentNetworks) {
   far_.device.reset();

@@ -40,11 +40,16 @@ class RdmaLinkTest : public ::testing::Test {
     int ends[2] = {};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
     const Greeting of_a = a->greeting(), of_b = b->greeting();
-    EXPECT_TRUE(b->connect(net::Socket(ends[1]), of_a, true).ok());
-    EXPECT_TRUE(a->connect(net::Socket(ends[0]), of_b, false).ok());
+    EXPECT_TRUE(b->connect(of_a).ok());
+    EXPECT_TRUE(a->connect(of_b).ok());
+    b->adopt(net::Socket(ends[1]), true);
+    a->adopt(net::Socket(ends[0]), false);
     a_.link = std::move(a);
     b_.link = std::move(b);
     b_.link->start(&b_, 0, 1);
+    // By this a's end of the handshake would know that it may start.
+    char ready = 0;
+    EXPECT_EQ(::recv(ends[0], &ready, 1, 0), 1);
     a_.link->start(&a_, 0, 1);
     // It sends as soon as it has heard that the other end is ready.
     b_.link->send(wire::FrameType::kPing, "");
@@ -303,7 +308,8 @@ class RdmaStrangerTest : public ::testing::TestWithParam<uint32_t>, Client {
     int ends[2] = {};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
     socket_ = net::Socket(ends[1]);
-    EXPECT_TRUE(link->connect(net::Socket(ends[0]), greeting, false).ok());
+    EXPECT_TRUE(link->connect(greeting).ok());
+    link->adopt(net::Socket(ends[0]), false);
     end_.link = std::move(link);
     end_.link->start(&end_, 0, 1);
   }
@@ -401,6 +407,18 @@ TEST_P(RdmaStrangerTest, AnAddressThatIsNotItsOwnFailsTheLink) {
   EXPECT_EQ(end_.landed, 0u);
 }
 
+// It has nothing left to say by the connection of the handshake.
+TEST_P(RdmaStrangerTest, AByteThatIsNotDueFailsTheLink) {
+  const char byte = static_cast<char>(random_());
+  EXPECT_EQ(::send(socket_.fd(), &byte, 1, MSG_NOSIGNAL), 1);
+  for (int i = 0; i < 10'000 && end_.failures == 0; ++i) {
+    Waiter tick;
+    progress_->wait(guard_, tick, now() + kMillisecond);
+  }
+  EXPECT_EQ(end_.failures, 1);
+  EXPECT_TRUE(absl::IsInvalidArgument(end_.failure)) << end_.failure;
+}
+
 INSTANTIATE_TEST_SUITE_P(Seeds, RdmaStrangerTest, ::testing::Range(1u, 41u));
 
 // ---- Greetings ---------------------------------------------------------------------------------
@@ -443,6 +461,15 @@ TEST(RdmaGreeting, ComesBackFromAnIwarpDevice) {
   greeting.port = 1;
   greeting.token = 0;
   EXPECT_FALSE(decode_greeting(encode(greeting)).ok());
+}
+
+TEST(RdmaGreeting, AnotherVersionIsRefusedByName) {
+  std::string bytes = encode(Greeting{.mtu = IBV_MTU_1024});
+  bytes[4] = 1;
+  const auto refused = decode_greeting(bytes);
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused.status())) << refused.status();
+  EXPECT_EQ(refused.status().message(),
+            "the peer speaks version 1 of the protocol over RDMA, this process 2");
 }
 
 TEST(RdmaGreeting, AnythingElseIsRefused) {
