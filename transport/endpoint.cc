@@ -136,7 +136,7 @@ Device* Endpoint::device(Rail rail) {
 
 RailOutage Endpoint::outage(Rail rail) const {
   RailOutage outage;
-  const Channel* first = nullptr;
+  Channel* first = nullptr;
   for (const auto& [id, channel] : channels_) {
     const Nanos since = channel->missing_since(rail);
     if (since == 0) continue;

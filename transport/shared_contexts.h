@@ -12,7 +12,7 @@
 
 namespace nezha {
 
-// It is bookkeeping alone: the channel of the two processes tells the peer what is due.
+// It is bookkeeping alone: ContextNews tells the peer what is due.
 class SharedContexts {
  public:
   // What a peer may make this end remember, and how many of those closed here are repeated to it.

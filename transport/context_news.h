@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// What two processes tell each other of the contexts that they share: who is in them, which are
+// broken or closed, and that a process leaves all of them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/unique_id.h"
+#include "transport/channel_owner.h"
+#include "transport/contact.h"
+#include "transport/inbox.h"
+#include "transport/outbox.h"
+#include "transport/ports.h"
+#include "transport/shared_contexts.h"
+#include "transport/wire.h"
+
+namespace nezha {
+
+// Under Progress's lock.
+class ContextNews {
+ public:
+  ContextNews(ChannelOwner& owner, const Contact& contact, Ports& ports, const Outbox& outbox,
+              Inbox& inbox)
+      : owner_(owner), contact_(contact), ports_(ports), outbox_(outbox), inbox_(inbox) {}
+
+  // ---- This process
+
+  // It is in the context, of which the peer is told.
+  void enter(const UniqueId& job);
+  // It has closed the context: what comes for it is dropped. The peer is told by end_closed().
+  void close(const UniqueId& job);
+  // Tells the peer of the contexts that were closed here, and for which the peer has acknowledged
+  // all that was sent.
+  void end_closed();
+  // It leaves all contexts.
+  void say_goodbye();
+  // Tells the peer, if that is in the context, too.
+  void send_abort(const wire::Abort& abort);
+  void send_roll_call(const wire::RollCall& call);
+
+  // ---- The peer
+
+  // It has connected for the context, or says that it is in it.
+  void peer_entered(const UniqueId& job);
+  // It has closed the context.
+  void peer_left(const UniqueId& job);
+  // A connection that names the context was accepted.
+  void told(const UniqueId& job) { shared_.told(job); }
+  // A frame of one of the types that are news of contexts.
+  void on_frame(wire::FrameType type, absl::Span<const std::byte> body);
+
+  // What went by a link that died may have been lost, and who connects has heard nothing yet.
+  void link_up(Link& link);
+  void link_down();
+
+  // ---- What is known
+
+  bool contains(const UniqueId& job) const { return shared_.contains(job); }
+  // A context to connect for, another one at each turn; null: there is none.
+  const UniqueId* next(uint32_t turn) const { return shared_.next(turn); }
+  // Those that neither has closed.
+  std::vector<UniqueId> open() const { return shared_.open(); }
+  bool has_open() const {
+    return shared_.has_open([](const UniqueId&) { return true; });
+  }
+  // Whether one of those is well, and neither process leaves.
+  bool has_future() const;
+  // Whether the peer has yet to acknowledge what was sent for a context that is well.
+  bool is_any_pending() const {
+    return outbox_.pending_of([this](uint64_t context) { return !is_broken(context); });
+  }
+  bool has_left(uint64_t context) const { return shared_.has_left(context); }
+  // The peer has left all contexts.
+  bool has_peer_left() const { return has_peer_left_; }
+  // The error that says that it has left.
+  absl::Status left_error() const;
+  // Those who wait for messages of a context that the peer has left fail once the events at hand
+  // are handled.
+  void fail_waiting_soon(uint64_t context);
+
+ private:
+  bool is_broken(uint64_t context) const;
+  void tell_of_entered();
+  void tell_of_closed(const UniqueId& job);
+  void repeat();
+
+  ChannelOwner& owner_;
+  const Contact& contact_;
+  Ports& ports_;
+  const Outbox& outbox_;
+  Inbox& inbox_;
+  SharedContexts shared_;
+  bool is_leaving_ = false;  // this process
+  bool has_peer_left_ = false;
+};
+
+}  // namespace nezha
