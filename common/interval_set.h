@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "absl/container/inlined_vector.h"
+#include "common/recycled.h"
 
 namespace nezha {
 
@@ -60,7 +61,7 @@ class IntervalSet {
   struct Interval {
     uint64_t begin, end;
   };
-  using Intervals = absl::InlinedVector<Interval, 8>;
+  using Intervals = absl::InlinedVector<Interval, 8, RecyclingAllocator<Interval>>;
 
   // The first interval that begins after `value`.
   template <typename Self>

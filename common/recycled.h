@@ -4,6 +4,10 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
+#include <functional>
+#include <map>
+#include <utility>
 #include <vector>
 
 namespace nezha {
@@ -37,5 +41,11 @@ struct RecyclingAllocator {
 
 template <typename T>
 using RecycledVector = std::vector<T, RecyclingAllocator<T>>;
+// A deque takes a block, and gives one back, every few elements that move through it.
+template <typename T>
+using RecycledDeque = std::deque<T, RecyclingAllocator<T>>;
+template <typename Key, typename Value>
+using RecycledMap =
+    std::map<Key, Value, std::less<>, RecyclingAllocator<std::pair<const Key, Value>>>;
 
 }  // namespace nezha

@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "common/recycled.h"
 #include "transport/byte_stream.h"
 #include "transport/device.h"
 #include "transport/link.h"
@@ -34,7 +34,7 @@ class FramedLink final : public Link, EventHandler {
   void answer() override;
   bool drop_incoming(size_t nth) override;
   bool halt() override;
-  const std::deque<OutSegment*>& unacked() const override { return unacked_; }
+  const RecycledDeque<OutSegment*>& unacked() const override { return unacked_; }
   uint64_t undelivered() const override;
   Health health() const override;
   bool has_arrived() const override { return frames_.empty() && stream_->queued() == 0; }
@@ -139,11 +139,11 @@ class FramedLink final : public Link, EventHandler {
   uint64_t bodies_read_ = 0;  // bytes: without what pings and acknowledgements consist of
 
   // Writing.
-  std::deque<OutFrame> frames_;      // begun, or about to be
-  std::deque<OutSegment*> pending_;  // not in frames_ yet
-  std::deque<OutSegment*> unacked_;  // all that were submitted
-  int burst_left_ = 0;               // frames, behind all others
-  uint64_t written_ = 0;             // segments
+  RecycledDeque<OutFrame> frames_;      // begun, or about to be
+  RecycledDeque<OutSegment*> pending_;  // not in frames_ yet
+  RecycledDeque<OutSegment*> unacked_;  // all that were submitted
+  int burst_left_ = 0;                  // frames, behind all others
+  uint64_t written_ = 0;                // segments
   uint64_t bytes_written_ = 0;
   uint64_t bodies_written_ = 0;  // bytes, as bodies_read_
   uint64_t burst_end_ = 0;       // of bytes written; the greatest there is until its last is

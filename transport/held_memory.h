@@ -4,13 +4,13 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "common/fork.h"
+#include "common/recycled.h"
 
 namespace nezha {
 
@@ -53,7 +53,7 @@ class HeldMemory {
 
  private:
   std::mutex mutex_;
-  std::map<std::pair<const std::byte*, size_t>, size_t> holders_;  // by range
+  RecycledMap<std::pair<const std::byte*, size_t>, size_t> holders_;  // by range
   std::vector<Listener*> listeners_;
 };
 

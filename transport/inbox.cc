@@ -402,7 +402,7 @@ void Inbox::deliver_held(Message& message) {
     receiver->landed(0, 0, kAnyRail);
     return;
   }
-  std::vector<Held> held = std::move(message.held);
+  RecycledVector<Held> held = std::move(message.held);
   message.held.clear();
   for (const Held& segment : held) {
     held_bytes_ -= wire::charge(segment.length);

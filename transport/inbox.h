@@ -15,6 +15,7 @@
 #include "common/clock.h"
 #include "common/hash_map.h"
 #include "common/interval_set.h"
+#include "common/recycled.h"
 #include "common/spares.h"
 #include "transport/message.h"
 #include "transport/wire.h"
@@ -114,7 +115,7 @@ class Inbox {
     bool discard = false;
     Ticket* ticket = nullptr;
     IntervalSet got;
-    std::vector<Held> held;
+    RecycledVector<Held> held;
     std::vector<Placed> placed;
   };
   struct Incoming {  // a segment that a link is reading

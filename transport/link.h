@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -15,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/clock.h"
+#include "common/recycled.h"
 #include "transport/message.h"
 #include "transport/wire.h"
 
@@ -96,7 +96,7 @@ class Link {
   virtual bool halt() { return false; }
 
   // The segments that were submitted and not acknowledged, oldest first.
-  virtual const std::deque<OutSegment*>& unacked() const = 0;
+  virtual const RecycledDeque<OutSegment*>& unacked() const = 0;
 
   // What the link has sent since it was made, and how much of it was lost on the way and had to be
   // sent again.

@@ -12,6 +12,7 @@
 
 #include "common/buffer_pool.h"
 #include "common/hash_map.h"
+#include "common/recycled.h"
 #include "common/spares.h"
 #include "transport/message.h"
 #include "transport/scheduler.h"
@@ -59,8 +60,8 @@ class OutMessage {
   bool is_in_doubt_ = false;  // a link has died that may have had the grant
   bool scheduled_ = false;    // any segment of it
   bool settling_ = false;
-  std::vector<OutSegment*> live_;    // scheduled or submitted, not acknowledged
-  std::deque<OutSegment*> blocked_;  // for want of credit
+  std::vector<OutSegment*> live_;       // scheduled or submitted, not acknowledged
+  RecycledDeque<OutSegment*> blocked_;  // for want of credit
 };
 
 class Outbox {
@@ -140,7 +141,7 @@ class Outbox {
   size_t open_ = 0;                                          // messages with a sender
   HashMap<uint64_t, std::unique_ptr<OutMessage>> messages_;  // by number
   HashMap<Key, uint64_t> last_;                              // number
-  std::deque<uint64_t> blocked_;                             // numbers
+  RecycledDeque<uint64_t> blocked_;                          // numbers
   std::vector<uint64_t> settling_;                           // numbers
   std::vector<std::unique_ptr<OutSegment>> segments_;        // all ever made
   std::vector<OutSegment*> spare_segments_;

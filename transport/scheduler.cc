@@ -33,7 +33,7 @@ void Scheduler::link_up(Rail rail, Link* link, double rate, const DeviceTraits& 
 }
 
 void Scheduler::requeue(Queue& queue) {
-  std::deque<OutSegment*> segments;
+  RecycledDeque<OutSegment*> segments;
   segments.swap(queue.segments);
   queued_ -= segments.size();
   queue.bytes = 0;

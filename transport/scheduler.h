@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "absl/container/inlined_vector.h"
+#include "common/recycled.h"
 #include "transport/device.h"
 #include "transport/link.h"
 #include "transport/message.h"
@@ -30,7 +31,7 @@ class Scheduler {
     size_t length;
     Rail rail;
   };
-  using Cuts = absl::InlinedVector<Cut, 32>;
+  using Cuts = absl::InlinedVector<Cut, 32, RecyclingAllocator<Cut>>;
 
   static constexpr double kInitialRate = 125e6;  // 1 Gbit/s, until something is known
   static constexpr double kMostGuessed = 500e6;
@@ -139,7 +140,7 @@ class Scheduler {
     RateEstimator rate{kInitialRate};
     size_t least_segment = 0;  // bytes; see DeviceTraits
     double trust = 1;
-    std::deque<OutSegment*> segments;
+    RecycledDeque<OutSegment*> segments;
     uint64_t bytes = 0;  // of `segments`
     Lazy lazy;
     Nanos last_progress = 0;

@@ -29,10 +29,10 @@
 #pragma once
 
 #include <cstddef>
-#include <vector>
 
 #include "collectives/engine.h"
 #include "collectives/partition.h"
+#include "common/recycled.h"
 #include "transport/message.h"
 
 namespace nezha {
@@ -49,7 +49,7 @@ struct Course {
   static constexpr size_t kTokenBytes = 256 << 10;
 
   Range begun;                  // of the input: what this rank begins with
-  std::vector<Leg> legs;        // what it receives, in turn; those that are forwarded come first
+  RecycledVector<Leg> legs;     // what it receives, in turn; those that are forwarded come first
   size_t tokens = 0;            // that it sends
   size_t window = 0;            // bytes
   size_t piece = kLongSegment;  // bytes that it begins with at once, at least

@@ -12,7 +12,7 @@
 #include "collectives/engine.h"
 #include "collectives/hosts/arrivals.h"
 #include "collectives/hosts/course.h"
-#include "common/hash_map.h"
+#include "common/recycled.h"
 
 namespace nezha {
 
@@ -70,10 +70,10 @@ class Ring final : public Task, Receiver, Sender {
   EnginePlan plan_;
   Channel* left_ = nullptr;
   Channel* right_ = nullptr;
-  std::vector<uint64_t> receive_offsets_;  // of each leg in the message
-  uint64_t to_send_ = 0;                   // bytes
-  uint64_t to_forward_ = 0;                // of them
-  uint64_t to_complete_ = 0;               // bytes received that are neither forwarded nor tokens
+  RecycledVector<uint64_t> receive_offsets_;  // of each leg in the message
+  uint64_t to_send_ = 0;                      // bytes
+  uint64_t to_forward_ = 0;                   // of them
+  uint64_t to_complete_ = 0;  // bytes received that are neither forwarded nor tokens
   uint64_t begun_ = 0, came_around_ = 0, received_ = 0, completed_ = 0;  // bytes
   size_t tokens_received_ = 0;
   Arrivals arrivals_;
@@ -84,7 +84,7 @@ class Ring final : public Task, Receiver, Sender {
   Inbox::Ticket* incoming_ = nullptr;
   OutMessage* outgoing_ = nullptr;
   // Sums, by where their operands are in the incoming message.
-  HashMap<uint64_t, Buffer> scratch_;
+  RecycledMap<uint64_t, Buffer> scratch_;
   std::array<std::byte, 64> tokens_{};  // those received: their number is all there is to them
 };
 

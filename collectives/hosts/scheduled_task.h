@@ -9,8 +9,6 @@
 // slices do not change its order of summation.
 #pragma once
 
-#include <functional>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -122,7 +120,7 @@ class ScheduledTask final : public Task {
   bool copies_input_ = false;
   bool started_ = false, settling_ = false;
   size_t begun_ = 0, completed_ = 0;  // rounds; these have been from the first one on
-  std::map<size_t, Round, std::less<>, RecyclingAllocator<std::pair<const size_t, Round>>> live_;
+  RecycledMap<size_t, Round> live_;
 };
 
 }  // namespace nezha

@@ -87,8 +87,9 @@ struct Case {
   std::vector<std::string> rails;
 };
 
-constexpr int kWarmUp = 200;  // operations
-constexpr int kCounted = 200;
+// Operations before those that are counted, and as many that are. The short ones go on until
+// nothing is learned of the rails any more.
+int operations_of(const Case& test) { return test.elements < (1 << 14) ? 10000 : 200; }
 
 // One operation, of inputs of ones.
 class Operation {
@@ -156,10 +157,10 @@ std::string name_of(void* address) {
   return text.str();
 }
 
-void report(int rank, const std::string& file) {
+void report(int rank, int operations, const std::string& file) {
   std::ostringstream text;
   for (size_t i = 0; i < known; ++i) {
-    text << rank << ' ' << places[i].count << ' ' << kCounted;
+    text << rank << ' ' << places[i].count << ' ' << operations;
     for (int call = 0; call < places[i].depth; ++call) {
       text << ' ' << name_of(places[i].calls[static_cast<size_t>(call)]);
     }
@@ -184,11 +185,12 @@ int run_rank(const Case& test, int rank, const std::string& folder) {
     std::array<void*, 1> ignored{};
     backtrace(ignored.data(), 1);  // the first call takes memory
     bool is_right = true;
-    for (int i = 0; i < kWarmUp; ++i) is_right &= operation.run();
+    const int operations = operations_of(test);
+    for (int i = 0; i < operations; ++i) is_right &= operation.run();
     counts = true;
-    for (int i = 0; i < kCounted; ++i) is_right &= operation.run();
+    for (int i = 0; i < operations; ++i) is_right &= operation.run();
     counts = false;
-    report(rank, report_of(folder, rank));
+    report(rank, operations, report_of(folder, rank));
     nezha::barrier(nezha::BarrierOptions(context));
     return is_right ? 0 : 1;
   } catch (const std::exception& error) {

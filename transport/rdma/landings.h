@@ -5,11 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/recycled.h"
 #include "transport/rdma/adapter.h"
 #include "transport/rdma/message.h"
 #include "transport/rdma/queue_pair.h"
@@ -76,7 +76,7 @@ class Landings {
   QueuePair& pair_;
   Slots& slots_;
   const uint32_t read_id_;
-  std::deque<Segment> segments_;
+  RecycledDeque<Segment> segments_;
   int asked_ = 0;  // READs under way, of the oldest segments that are not complete
 };
 

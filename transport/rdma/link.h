@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/net/socket.h"
+#include "common/recycled.h"
 #include "transport/device.h"
 #include "transport/link.h"
 #include "transport/progress.h"
@@ -55,7 +55,7 @@ class RdmaLink final : public Link, Client, ConnectionEnd, EventHandler {
   void answer() override;
   bool drop_incoming(size_t nth) override;
   void withdraw(OutSegment& segment) override;
-  const std::deque<OutSegment*>& unacked() const override { return unacked_; }
+  const RecycledDeque<OutSegment*>& unacked() const override { return unacked_; }
   Health health() const override;
   uint64_t undelivered() const override { return bytes_submitted_ - bytes_confirmed_; }
   bool has_arrived() const override;
@@ -140,13 +140,13 @@ class RdmaLink final : public Link, Client, ConnectionEnd, EventHandler {
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 
   // Sending.
-  std::deque<Control> controls_;
-  std::deque<OutSegment*> pending_;  // the peer has not heard of them
-  std::deque<OutSegment*> unacked_;  // all that were submitted
-  std::deque<Begun> begun_;          // the same, without those that are pending
-  OutSegment* copying_ = nullptr;    // goes on in the next message
-  uint32_t copied_ = 0;              // bytes of it
-  std::deque<Message> messages_;
+  RecycledDeque<Control> controls_;
+  RecycledDeque<OutSegment*> pending_;  // the peer has not heard of them
+  RecycledDeque<OutSegment*> unacked_;  // all that were submitted
+  RecycledDeque<Begun> begun_;          // the same, without those that are pending
+  OutSegment* copying_ = nullptr;       // goes on in the next message
+  uint32_t copied_ = 0;                 // bytes of it
+  RecycledDeque<Message> messages_;
   uint64_t messages_sent_ = 0;
   bool ack_due_ = false;
   bool answer_due_ = false;

@@ -82,7 +82,7 @@ class FakeLink final : public Link {
   void answer() override { send(wire::FrameType::kAck, {}); }
   void withdraw(OutSegment& segment) override;
   bool drop_incoming(size_t nth) override;
-  const std::deque<OutSegment*>& unacked() const override { return unacked_; }
+  const RecycledDeque<OutSegment*>& unacked() const override { return unacked_; }
   Health health() const override {
     return {.delivered = moved_,
             .moved = moved_,
@@ -146,7 +146,7 @@ class FakeLink final : public Link {
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 
   std::deque<OutFrame> out_;
-  std::deque<OutSegment*> pending_, unacked_;
+  RecycledDeque<OutSegment*> pending_, unacked_;
   uint64_t written_ = 0, acked_ = 0, ack_sent_ = 0, received_ = 0;
   uint64_t moved_ = 0;  // payload bytes, read by either end
   bool writing_ = false;

@@ -70,7 +70,7 @@ class OutboxTest : public ::testing::Test {
     return resent;
   }
   void write_all(Rail rail) {
-    const std::deque<OutSegment*> segments = link(rail).unacked_segments;
+    const RecycledDeque<OutSegment*> segments = link(rail).unacked_segments;
     for (OutSegment* segment : segments) outbox_.on_written(*segment);
   }
   void ack_one(Rail rail) {
@@ -562,7 +562,7 @@ TEST_F(OutboxTest, ALinkIsToldOfTheMemoryThatItMayBeReadingAfterTheCopy) {
   FakeSender sender;
   const std::string text(3 * kLongestSegment, 'x');
   OutMessage* message = send(1, text, &sender);
-  const std::deque<OutSegment*> submitted = link(0).unacked_segments;
+  const RecycledDeque<OutSegment*> submitted = link(0).unacked_segments;
   ASSERT_GE(submitted.size(), 3u);
   outbox_.on_written(*submitted[0]);
   link(0).on_withdraw = [&](const OutSegment& segment) {

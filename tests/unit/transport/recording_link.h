@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <limits>
 #include <vector>
@@ -24,12 +23,12 @@ class RecordingLink : public Link {
   void flush_ack() override {}
   void answer() override {}
   bool drop_incoming(size_t) override { return true; }
-  const std::deque<OutSegment*>& unacked() const override { return unacked_segments; }
+  const RecycledDeque<OutSegment*>& unacked() const override { return unacked_segments; }
   Health health() const override { return state; }
   uint64_t undelivered() const override { return bytes_undelivered; }
   void shut_down() override {}
 
-  std::deque<OutSegment*> unacked_segments;
+  RecycledDeque<OutSegment*> unacked_segments;
   std::vector<const OutSegment*> withdrawn;
   std::function<void(const OutSegment&)> on_withdraw = [](const OutSegment&) {};
   Health state;

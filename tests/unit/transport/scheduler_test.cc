@@ -30,7 +30,7 @@ class SchedulerTest : public ::testing::Test {
     made.rail = rail;
     return made;
   }
-  std::deque<OutSegment*>& on(Rail rail) {
+  RecycledDeque<OutSegment*>& on(Rail rail) {
     return links_[static_cast<size_t>(rail)].unacked_segments;
   }
   void ack_all(Rail rail) {
