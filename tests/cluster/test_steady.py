@@ -25,6 +25,9 @@ CONTROL = ("control/", "context/control_plane.", "transport/message_stream.")
 # In an operation: what each operation did would be 1 or more, but a container may grow once more
 # while the machine is busy.
 HARDLY_EVER = 0.5
+# In a long operation, which is cut into tens of segments: what each did would be tens, but on a busy
+# machine more of them may be under way at once than ever before.
+SELDOM = 4
 SIZES = {"4B": 1, "64KiB": 1 << 14, "1MiB": 1 << 18, "8MiB": 1 << 21}  # in elements
 RAILS = {"one-rail": "tcp:lo", "two-rails": "tcp:lo,tcp:lo?rail=b"}
 
@@ -77,11 +80,15 @@ def allocations(
     return max(by_rank.values(), key=lambda each: sum(each.values()), default={})
 
 
+def most(elements: int) -> float:
+    return SELDOM if elements > SIZES["64KiB"] else HARDLY_EVER
+
+
 @pytest.mark.parametrize("elements", SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize("algorithm", ["auto", *job.ALGORITHMS])
 def test_an_allreduce(bed: Testbed, algorithm: str, elements: int) -> None:
     found = allocations(bed, algorithm=algorithm, elements=elements)
-    assert sum(found.values()) < HARDLY_EVER, found
+    assert sum(found.values()) < most(elements), found
 
 
 @pytest.mark.parametrize("collective", ["barrier", "broadcast", "reduce", "allgather"])
@@ -96,4 +103,4 @@ def test_two_rails(bed: Testbed, elements: int) -> None:
     found = allocations(bed, algorithm="ring", elements=elements, rails=RAILS["two-rails"])
     control = sum(count for place, count in found.items() if place.startswith(CONTROL))
     assert control < (6 if elements > 1 else HARDLY_EVER), found
-    assert sum(found.values()) - control < HARDLY_EVER, found
+    assert sum(found.values()) - control < most(elements), found
