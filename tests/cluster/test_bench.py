@@ -1083,6 +1083,15 @@ def test_bad_command_lines_of_balancer(arguments: list[str], reason: str) -> Non
     assert reason in done.stderr.splitlines()[-1] and not done.stdout
 
 
+def test_the_score_of_the_balancer_needs_no_network() -> None:
+    """A row for each network, bucket and event, and a cell for each size."""
+    done = call(str(job.BUILD / "bench" / "balancer-score"), timeout=300)
+    assert done.returncode == 0, done.stderr
+    events = done.stdout.partition("events:")[2].partition("\n\n")[0].splitlines()[2:]
+    assert len(events) == 3 * 3 * 4, done.stdout
+    assert all(len(line.split()) == 3 + 7 for line in events), done.stdout
+
+
 def test_balancer(tmp_path: Path) -> None:
     """All is run, through the change and back; what it leaves holds together."""
     options = ["--no-build", "--quick", "--hosts", "2", "--size", "64K", "--on", "1"]

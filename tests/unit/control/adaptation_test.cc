@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "bench/lane_simulator.h"
 #include "control/model_policy.h"
 #include "gtest/gtest.h"
-#include "tests/unit/control/lane_simulator.h"
 #include "tests/unit/control/simulated_networks.h"
 
 namespace nezha {

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "bench/lane_simulator.h"
 #include "gtest/gtest.h"
-#include "tests/unit/control/lane_simulator.h"
 #include "tests/unit/control/simulated_networks.h"
 
 namespace nezha {

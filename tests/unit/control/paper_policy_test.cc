@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "bench/lane_simulator.h"
 #include "gtest/gtest.h"
-#include "tests/unit/control/lane_simulator.h"
 #include "tests/unit/control/simulated_networks.h"
 
 namespace nezha {

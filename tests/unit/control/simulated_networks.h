@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/unit/control/lane_simulator.h"
+#include "bench/lane_simulator.h"
 
 namespace nezha {
 

@@ -9,10 +9,10 @@
 #include <fstream>
 #include <string>
 
+#include "bench/lane_simulator.h"
 #include "control/load_balancer.h"
 #include "control/model_policy.h"
 #include "gtest/gtest.h"
-#include "tests/unit/control/lane_simulator.h"
 #include "tests/unit/control/simulated_networks.h"
 
 namespace nezha {

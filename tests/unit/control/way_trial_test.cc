@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "bench/lane_simulator.h"
 #include "control/fixed_policy.h"
 #include "control/load_balancer.h"
 #include "control/model_policy.h"
 #include "control/table_file.h"
 #include "gtest/gtest.h"
-#include "tests/unit/control/lane_simulator.h"
 
 namespace nezha {
 namespace {

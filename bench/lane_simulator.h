@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lanes as policies see them, and a job that runs allreduces over them, balanced by a policy. A
-// lane takes a start-up and a time for each byte, stripes a start-up and the time in which all
-// others get through the bytes; in a job with noise, one duration in twenty is three times as long.
-// A job on a busy machine is as four hosts with rails of 1 Gbit/s in namespaces of one were seen to
-// be: stalls make every lane late, one often follows another, and a lane that is done before others
-// saves up tokens.
+// Lanes as policies see them, and a job that runs allreduces over them, balanced by a policy: for
+// bench/balancer --score and for the unit tests. A lane takes a start-up and a time for each byte,
+// stripes a start-up and the time in which all others get through the bytes. In a job with noise,
+// one duration in twenty is three times as long. A job on a busy machine is as four hosts with
+// rails of 1 Gbit/s in namespaces of one were seen to be: stalls make every lane late, and one
+// often follows another. A lane that has a bucket saves up tokens while it is done and others are
+// not.
 #pragma once
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <deque>
 #include <functional>
 #include <map>
@@ -25,9 +28,15 @@
 
 #include "control/load_balancer.h"
 #include "control/timer.h"
-#include "gtest/gtest.h"
 
 namespace nezha {
+
+// Ends the program where the simulated job does what no job may.
+inline void require(bool holds, const std::string& what) {
+  if (holds) return;
+  std::fprintf(stderr, "simulated job: %s\n", what.c_str());
+  std::abort();
+}
 
 struct SimulatedLane {
   double start = 50'000;    // nanoseconds
@@ -39,6 +48,9 @@ struct SimulatedLane {
   double bucket = 0;        // bytes that a lane saves up while it has nothing to do
   double least_paid = 0.5;  // the part of its bytes that it pays for at least
   bool is_stripes = false;  // stands alone; slope is a factor
+  // Of stripes, where messages take turns on the rails: how long they take beside a message on the
+  // fastest rail alone, if there is another one that is about as fast. 0: they never take turns.
+  double turns = 0;
 };
 
 inline SimulatedLane megabits(double rate) {
@@ -51,17 +63,62 @@ inline SimulatedLane stripes(double factor = 1, double start = 150'000) {
 
 class LaneSimulator {
  public:
+  explicit LaneSimulator(std::vector<SimulatedLane> those = {}) : lanes(std::move(those)) {}
+
   std::vector<SimulatedLane> lanes;
   LaneSet live = ~LaneSet{0};
   double least_slice = 0;  // bytes: a lane gets none of a shorter one
+  // How many times as long start-up and bytes take by another algorithm than the usual one.
+  double other_start = 1;
+  double other_bytes = 1;
 
   // What a lane takes for its bytes beside `others` more.
   double lane_time(size_t lane, double bytes, int others) const {
     const SimulatedLane& it = lanes[lane];
+    if (it.is_stripes && it.turns > 0 && bytes < kCut) return turns_time(it, bytes);
     if (it.is_stripes) return it.start + bytes * it.slope / rate();
     const double burst = std::min(bytes, it.burst);
     return it.start + others * it.start_beside +
            (burst * it.burst_slope + (bytes - burst) * it.slope) * (1 + others * it.slope_beside);
+  }
+
+  // What each lane takes for its part of the next message, of which it pays for less where it has
+  // saved something up.
+  std::vector<double> times(const Allocation& by, double bytes, bool is_other = false) const {
+    std::vector<double> times(lanes.size());
+    const int others = std::popcount(lanes_of(by)) - 1;
+    for (size_t lane = 0; lane < lanes.size(); ++lane) {
+      const double part = part_of(bytes, by[lane]);
+      if (by[lane] == 0 || part < least_slice) continue;
+      double paid_bytes = paid(lane, part);
+      if (lanes[lane].is_stripes) {
+        paid_bytes = 0;
+        for (size_t rail = 0; rail < lanes.size(); ++rail) {
+          paid_bytes += paid(rail, bytes * share_of_stripes(rail, bytes));
+        }
+      }
+      times[lane] = lane_time(lane, paid_bytes, others);
+      if (!is_other) continue;
+      const double start = std::min(times[lane], lanes[lanes[lane].is_stripes ? 0 : lane].start);
+      times[lane] = other_start * start + other_bytes * (times[lane] - start);
+    }
+    return times;
+  }
+
+  void empty_buckets() { saved_.clear(); }
+  // A bucket fills up at the lane's rate while others are busy yet, and what is sent empties it.
+  void save_up(const Allocation& by, double bytes, double last) {
+    saved_.resize(lanes.size());
+    double striped = 0;
+    for (size_t lane = 0; lane < lanes.size(); ++lane) {
+      if (lanes[lane].is_stripes) striped = part_of(bytes, by[lane]);
+    }
+    for (size_t lane = 0; lane < lanes.size(); ++lane) {
+      const SimulatedLane& it = lanes[lane];
+      if (it.is_stripes) continue;
+      const double sent = part_of(bytes, by[lane]) + striped * share_of_stripes(lane, bytes);
+      saved_[lane] = std::clamp(saved_[lane] + last / it.slope - sent, 0.0, it.bucket);
+    }
   }
 
   double time(const Allocation& allocation, double bytes) const {
@@ -95,14 +152,53 @@ class LaneSimulator {
   }
 
  private:
+  static constexpr double kCut = 64 << 10;     // bytes: shorter messages over stripes take turns
+  static constexpr double kTakesTurns = 0.65;  // of the fastest rail's rate
+
+  bool is_rail(size_t lane) const {
+    return contains(live, static_cast<int>(lane)) && !lanes[lane].is_stripes;
+  }
   // Of all live lanes that are none of stripes, in bytes a nanosecond.
   double rate() const {
     double sum = 0;
     for (size_t lane = 0; lane < lanes.size(); ++lane) {
-      const bool counts = contains(live, static_cast<int>(lane)) && !lanes[lane].is_stripes;
-      if (counts) sum += 1 / lanes[lane].slope;
+      if (is_rail(lane)) sum += 1 / lanes[lane].slope;
     }
     return sum;
+  }
+  size_t fastest() const {
+    size_t best = lanes.size();
+    for (size_t lane = 0; lane < lanes.size(); ++lane) {
+      const bool is_faster = best == lanes.size() || lanes[lane].slope < lanes[best].slope;
+      if (is_rail(lane) && is_faster) best = lane;
+    }
+    return best;
+  }
+  bool takes_turns(size_t lane) const {
+    return is_rail(lane) && kTakesTurns * lanes[lane].slope <= lanes[fastest()].slope;
+  }
+  int taking_turns() const {
+    int count = 0;
+    for (size_t lane = 0; lane < lanes.size(); ++lane) count += takes_turns(lane) ? 1 : 0;
+    return count;
+  }
+  double turns_time(const SimulatedLane& stripes, double bytes) const {
+    const double alone = lane_time(fastest(), bytes, 0);
+    return taking_turns() > 1 ? alone * stripes.turns : alone;
+  }
+  // Which part of a message over stripes a rail carries.
+  double share_of_stripes(size_t lane, double bytes) const {
+    if (!is_rail(lane)) return 0;
+    const bool is_by_turns = bytes < kCut && has_turns();
+    if (is_by_turns) return takes_turns(lane) ? 1. / taking_turns() : 0;
+    return 1 / lanes[lane].slope / rate();
+  }
+  bool has_turns() const {
+    return std::any_of(lanes.begin(), lanes.end(), [](const auto& it) { return it.turns > 0; });
+  }
+  double paid(size_t lane, double part) const {
+    const double saved = lane < saved_.size() ? saved_[lane] : 0;
+    return std::max(lanes[lane].least_paid * part, part - saved);
   }
   double together(double bytes, LaneSet set) const {
     return bisect(1e18, [&](double time) {
@@ -128,6 +224,8 @@ class LaneSimulator {
     }
     return high;
   }
+
+  std::vector<double> saved_;  // bytes, by lane: tokens in its bucket
 };
 
 // What readings are off by beside what lanes take.
@@ -168,13 +266,26 @@ class SimulatedJob {
   template <typename SomePolicy>
   SimulatedJob(std::vector<SimulatedLane> lanes, SomePolicy*& policy, double noise = 0.02,
                uint32_t seed = 1, bool is_busy = false)
-      : network{std::move(lanes)},
-        saved_(network.lanes.size()),
+      : SimulatedJob(
+            std::move(lanes),
+            [&policy](std::vector<std::string> names, LaneSet alone, LaneRates known) {
+              const auto count = static_cast<int>(names.size());
+              return LoadBalancer(std::move(names), adopt(policy, count, alone, std::move(known)));
+            },
+            noise, seed, is_busy) {}
+
+  using MakeBalancer =
+      std::function<LoadBalancer(std::vector<std::string> names, LaneSet alone, LaneRates rates)>;
+  SimulatedJob(std::vector<SimulatedLane> lanes, const MakeBalancer& make, double noise,
+               uint32_t seed, bool is_busy = false)
+      : network(std::move(lanes)),
         noise_(noise, is_busy, seed),
         seed_(seed),
         timer_(1, count()),
-        balancer_(names(count()), adopt(policy, count(), network.alone(),
-                                        [this](bool also_tried) { return known(also_tried); })) {}
+        balancer_(make(names(count()), network.alone(),
+                       [this](bool also_tried) { return known(also_tried); })) {}
+  SimulatedJob(const SimulatedJob&) = delete;  // the balancer asks this one for rates
+  SimulatedJob& operator=(const SimulatedJob&) = delete;
 
   LaneSimulator network;
   // What stripes have learned, in bytes per second (0: unknown); none: within a fifth of the truth.
@@ -216,7 +327,7 @@ class SimulatedJob {
   }
   std::vector<AllocationChange> resume(const DataLengthTable& table) {
     auto changes = balancer_.resume(table);
-    EXPECT_TRUE(changes.ok()) << changes.status();
+    require(changes.ok(), changes.status().ToString());
     for (const AllocationChange& change : *changes) apply(change);
     return *changes;
   }
@@ -259,7 +370,7 @@ class SimulatedJob {
   }
   template <typename SomePolicy>
   static std::unique_ptr<Policy> adopt(SomePolicy*& policy, int lanes, LaneSet alone,
-                                       std::function<std::vector<double>(bool)> rates) {
+                                       LaneRates rates) {
     std::unique_ptr<SomePolicy> made;
     if constexpr (std::is_constructible_v<SomePolicy, int, LaneSet, decltype(rates)>) {
       made = std::make_unique<SomePolicy>(lanes, alone, std::move(rates));
@@ -280,7 +391,8 @@ class SimulatedJob {
     const Allocation by =
         plan == plans_.end() ? balancer_.allocation(bytes) : plan->second.allocation;
     const uint32_t number = plan == plans_.end() ? 0 : plan->second.number;
-    Reading reading{{0, ++ordinal_}, bytes, number, times(by, bytes)};
+    const bool is_other = plan != plans_.end() && plan->second.algorithm != Algorithm::kAuto;
+    Reading reading{{0, ++ordinal_}, bytes, number, times(by, bytes, is_other)};
     const auto took =
         static_cast<double>(*std::max_element(reading.lanes.begin(), reading.lanes.end()));
     if (overlap) reading.lanes.assign(by.size(), 0);
@@ -293,40 +405,25 @@ class SimulatedJob {
     }
     timer_.set_operations(size_class, balancer_.window_operations(size_class));
     const auto window = timer_.add(0, reading);
-    ASSERT_TRUE(window.ok()) << window.status();
+    require(window.ok(), window.status().ToString());
     if (!*window) return;
     if (const auto change = balancer_.on_window(**window)) announce(*change);
   }
 
-  LaneTimes times(const Allocation& by, uint64_t bytes) {
-    LaneTimes times;
+  LaneTimes times(const Allocation& by, uint64_t bytes, bool is_other) {
     const LaneSet set = lanes_of(by);
-    EXPECT_TRUE((set & network.alone()) == 0 || std::has_single_bit(set)) << to_string(by);
-    const int others = std::popcount(set) - 1;
+    require((set & network.alone()) == 0 || std::has_single_bit(set), to_string(by));
+    const auto size = static_cast<double>(bytes);
     noise_.next_operation();
     took_ = 0;
-    for (size_t lane = 0; lane < by.size(); ++lane) {
-      const double part = part_of(static_cast<double>(bytes), by[lane]);
-      const double paid = std::max(network.lanes[lane].least_paid * part, part - saved_[lane]);
-      const double time = network.lane_time(lane, paid, others);
-      const bool takes_part = by[lane] > 0 && part >= network.least_slice;
-      const double seen = time * noise_.next_lane();
-      times.push_back(takes_part ? std::llround(seen) : 0);
-      if (takes_part) took_ = std::max(took_, time);
+    LaneTimes seen;
+    const std::vector<double> times = network.times(by, size, is_other);
+    for (const double time : times) {
+      seen.push_back(std::llround(time * noise_.next_lane()));
+      took_ = std::max(took_, time);
     }
-    save_up(by, bytes, times);
-    return times;
-  }
-
-  // A bucket fills up at the lane's rate while others are busy yet, and what is sent empties it.
-  void save_up(const Allocation& by, uint64_t bytes, const LaneTimes& times) {
-    const auto last = static_cast<double>(*std::max_element(times.begin(), times.end()));
-    for (size_t lane = 0; lane < by.size(); ++lane) {
-      const SimulatedLane& it = network.lanes[lane];
-      if (it.is_stripes) continue;
-      const double part = part_of(static_cast<double>(bytes), by[lane]);
-      saved_[lane] = std::clamp(saved_[lane] + last / it.slope - part, 0.0, it.bucket);
-    }
+    network.save_up(by, size, static_cast<double>(*std::max_element(seen.begin(), seen.end())));
+    return seen;
   }
 
   void announce(const AllocationChange& change) {
@@ -349,7 +446,6 @@ class SimulatedJob {
     timer_.set_operations(change.size_class, balancer_.window_operations(change.size_class));
   }
 
-  std::vector<double> saved_;  // bytes, by lane: tokens in its bucket
   SimulatedNoise noise_;
   uint32_t seed_;
   Timer timer_;
