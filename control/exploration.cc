@@ -11,21 +11,11 @@ namespace {
 
 // Such messages keep rails busy for long enough to tell at what rates they go on.
 constexpr SizeClass kLong = 18;
-// Short messages wait for rails' rates for no longer, in nanoseconds of those operations that ranks
-// tell of: of long runs that is an eighth.
-constexpr double kAwaited = 300 * kMillisecond;
-
 // A lane that takes so much longer than another beside it is not the faster one alone.
 constexpr double kDominated = 1.25;
 // When a lane alone takes so much longer than several, no lane alone is the best.
 constexpr double kHopeless = 1.5;
 
-// Of what the fastest one takes: more is not assumed of a lane, or no probe would go by it.
-constexpr double kMostAssumed = 16;
-constexpr double kAssumed = 0.3;  // the error of what is assumed
-
-constexpr double kRefuted = 0.65;  // of what a rate says: less can't be what was saved up alone
-constexpr double kByRate = 0.4;    // of what a lane takes: it is its rate that decides
 // How far apart rates are where equal parts take far longer than a division that is off by half.
 constexpr double kFarApart = 4;
 constexpr double kLeastRate = 1. / 64;  // of the fastest lane's: less may be too short to be cut
@@ -33,7 +23,6 @@ constexpr double kLeastRate = 1. / 64;  // of the fastest lane's: less may be to
 }  // namespace
 
 Allocation Exploration::first(SizeClass size_class) const {
-  if (goes_by_rates(size_class) && !rates(true)) return policy_.unlearned();
   return next(size_class, static_cast<double>(typical_bytes(size_class)))
       .value_or(policy_.unlearned());
 }
@@ -89,27 +78,6 @@ bool Exploration::teaches_rates(SizeClass size_class) const {
   return rates_ != nullptr && policy_.alone() != 0 && size_class >= kLong;
 }
 
-// Short messages are measured for no longer than rails live on what they have saved up: that a slow
-// one is slow, its rate says.
-bool Exploration::goes_by_rates(SizeClass size_class) const {
-  if (rates_ == nullptr || policy_.alone() == 0 || size_class >= SplitChoice::kShort) return false;
-  const std::vector<double> rates = rates_(/*also_tried=*/true);
-  for (int lane = 0; lane < policy_.lanes(); ++lane) {
-    if (contains(policy_.sharing(), lane) && rates[static_cast<size_t>(lane)] == kNoRate)
-      return false;
-  }
-  return true;
-}
-
-// First bursts take about as long as connecting does; meanwhile stripes find their way by those
-// that have arrived.
-bool Exploration::goes_on_waiting(const Window& window, LaneSet set) {
-  if ((set & policy_.alone()) == 0 || !goes_by_rates(window.size_class)) return false;
-  double& awaited = classes_.at(window.size_class).awaited;
-  awaited += static_cast<double>(slowest(window)) * window.operations;
-  return awaited < kAwaited && !rates(true);
-}
-
 // Of the lanes that share messages; none if one is unknown.
 std::optional<std::vector<double>> Exploration::rates(bool also_tried) const {
   std::vector<double> rates = rates_(also_tried);
@@ -124,81 +92,12 @@ std::optional<std::vector<double>> Exploration::rates(bool also_tried) const {
   return rates;
 }
 
-// Unless the fastest lane was faster than its rate: some rate is wrong then.
-void Exploration::assume_slow(const Window& window) {
-  const auto rates = goes_by_rates(window.size_class) ? this->rates(true) : std::nullopt;
-  if (!rates) return;
-  const auto fastest = std::max_element(rates->begin(), rates->end());
-  const auto best = static_cast<int>(fastest - rates->begin());
-  const auto bytes = static_cast<double>(window.bytes);
-  const auto there = model_.predict(window.size_class, bytes, all_on(best, policy_.lanes()));
-  if (!there || !model_.has_measured(window.size_class, lane_bit(best))) return;
-  if (there->time < kRefuted * bytes * kSecond / *fastest) return;
+std::optional<Allocation> Exploration::unknown_alone(SizeClass size_class, LaneSet among) const {
   for (int lane = 0; lane < policy_.lanes(); ++lane) {
-    const double rate = (*rates)[static_cast<size_t>(lane)];
-    if (!contains(policy_.sharing(), lane) ||
-        model_.has_measured(window.size_class, lane_bit(lane))) {
-      continue;
-    }
-    if (bytes * kSecond / rate < kDominated * there->time) continue;
-    assume_alone(window, lane, std::min(kMostAssumed, *fastest / rate) * there->time);
-    classes_.at(window.size_class).assumed |= lane_bit(lane);
-  }
-}
-
-void Exploration::assume_alone(const Window& window, int lane, double time) {
-  const auto index = static_cast<size_t>(lane);
-  if (model_.has_measured(window.size_class, lane_bit(lane))) return;
-  Window assumed = window;
-  assumed.lanes.assign(window.lanes.size(), {});
-  assumed.lanes[index] = {static_cast<Nanos>(time), static_cast<Nanos>(kAssumed * time)};
-  model_.learn(assumed, all_on(lane, policy_.lanes()));
-}
-
-std::optional<int> Exploration::forget_assumed(const Window& window) {
-  LaneSet& assumed = classes_.at(window.size_class).assumed;
-  const auto rates = assumed != 0 ? this->rates(true) : std::nullopt;
-  const double least = rates ? static_cast<double>(window.bytes) * kSecond : 0;
-  for (int lane = 0; rates && lane < policy_.lanes(); ++lane) {
-    if (!contains(assumed & policy_.sharing(), lane)) continue;
-    const double rate = (*rates)[static_cast<size_t>(lane)];
-    if (kDominated * least / rate >= static_cast<double>(slowest(window))) continue;
-    assumed &= ~lane_bit(lane);
-    model_.forget(window.size_class, lane_bit(lane));
-    return lane;
+    const bool is_known = model_.knows(size_class, lane_bit(lane));
+    if (contains(among, lane) && !is_known) return all_on(lane, policy_.lanes());
   }
   return std::nullopt;
-}
-
-// The best lane seems to be one whose rate is what it takes, though others' are far higher: more
-// likely something was in the way of those.
-LaneSet Exploration::surprised_by(const Window& window, LaneSet set) const {
-  if (!goes_by_rates(window.size_class) || !std::has_single_bit(set & policy_.sharing())) return 0;
-  const auto rates = this->rates(true);
-  if (!rates) return 0;
-  const double rate = (*rates)[static_cast<size_t>(std::countr_zero(set))];
-  const double at_least = static_cast<double>(window.bytes) * kSecond / rate;
-  if (at_least < kByRate * static_cast<double>(slowest(window))) return 0;
-  LaneSet faster = 0;
-  for (int lane = 0; lane < policy_.lanes(); ++lane) {
-    if ((*rates)[static_cast<size_t>(lane)] > SplitChoice::kFarFaster * rate)
-      faster |= lane_bit(lane);
-  }
-  return faster;
-}
-
-// The fastest first, where rates are known.
-std::optional<Allocation> Exploration::unknown_alone(SizeClass size_class, LaneSet among) const {
-  const auto rates = goes_by_rates(size_class) ? this->rates(true) : std::nullopt;
-  std::optional<int> first;
-  const auto is_faster = [&](int lane) {
-    return rates && (*rates)[static_cast<size_t>(lane)] > (*rates)[static_cast<size_t>(*first)];
-  };
-  for (int lane = 0; lane < policy_.lanes(); ++lane) {
-    if (!contains(among, lane) || model_.knows(size_class, lane_bit(lane))) continue;
-    if (!first || is_faster(lane)) first = lane;
-  }
-  return first ? std::optional(all_on(*first, policy_.lanes())) : std::nullopt;
 }
 
 // A lane that was not yet measured alone and may be the best so: one of those that are fast beside

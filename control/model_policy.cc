@@ -78,7 +78,6 @@ bool are_together(const Window& window) {
 
 Allocation ModelPolicy::open(SizeClass size_class) {
   classes_[size_class] = {};
-  exploration_.open(size_class);
   choice_.open(size_class);
   probes_.open(size_class);
   const auto predicted =
@@ -89,7 +88,6 @@ Allocation ModelPolicy::open(SizeClass size_class) {
 
 void ModelPolicy::resume(const Window& last, const Allocation& ran_by, ClassState state) {
   Class& known = classes_[last.size_class] = {};
-  exploration_.open(last.size_class);
   choice_.open(last.size_class);
   choice_.saw(last, ran_by, false);
   probes_.resume(last.size_class);
@@ -115,7 +113,6 @@ std::optional<Decision> ModelPolicy::on_window(const Window& window, const Alloc
   if (known.probe) return on_probe(known, window, ran_by);
   if (known.trial) return on_trial(known, window, ran_by);
   if (is_settled(known.state)) return on_settled(known, window, ran_by);
-  if (!known.is_explored && exploration_.goes_on_waiting(window, set)) return std::nullopt;
   return on_search(known, window, ran_by);
 }
 
@@ -192,7 +189,6 @@ std::optional<Decision> ModelPolicy::search_on(Class& known, const Window& windo
         exploration_.teaches_rates(size_class)) {
       return std::nullopt;
     }
-    exploration_.assume_slow(window);
     if (const auto next = exploration_.next(size_class, bytes)) {
       if (std::popcount(lanes_of(*next)) > 1) known.rated = exploration_.by_rates(size_class);
       return Decision{*next, Cause::kSearch,
@@ -203,17 +199,7 @@ std::optional<Decision> ModelPolicy::search_on(Class& known, const Window& windo
   const auto current = model_.predict(size_class, bytes, ran_by);
   const auto found = improvement(known, size_class, bytes, *current, worth_trying, is_over);
   if (!found) {
-    const LaneSet others = exploration_.surprised_by(window, set);
-    if (const LaneSet again = others & ~known.again; again != 0 && !is_over) {
-      const int lane = std::countr_zero(again);
-      known.again |= lane_bit(lane);
-      model_.forget(size_class, lane_bit(lane));
-      return Decision{
-          all_on(lane, lanes()), Cause::kSearch,
-          "a rail of a higher rate took longer than expected, and is measured once more"};
-    }
     settle(known, set);
-    if (others != 0) probes_.doubt_at_once(size_class, others);
     return std::nullopt;
   }
   const Decision decision =
@@ -258,7 +244,6 @@ bool ModelPolicy::learn_in_search(Class& known, const Window& window, const Allo
       if (change.ratio <= 1) continue;
       double& before = known.before[static_cast<size_t>(change.lane)];
       before = std::max(before, part_of(1, ran_by[static_cast<size_t>(change.lane)]));
-      probes_.doubt(window.size_class);
     }
     if (!changed.empty()) known.patience = 0;  // that was of lanes as they were
     return !changed.empty();
@@ -316,11 +301,6 @@ std::optional<Decision> ModelPolicy::on_settled(Class& known, const Window& wind
     const double gain = 1 - promised->time / current->time;
     if (found->set == set) known.moved = Move{ran_by, 1 - kGained * gain};
     return decision;
-  }
-  if (const auto lane = exploration_.forget_assumed(window)) {
-    known.probe = Probe{ran_by, /*is_doubt=*/true};
-    return Decision{all_on(*lane, lanes()), Cause::kProbe,
-                    "the rate of this rail is known to be higher now, and it is measured"};
   }
   const auto probe = probes_.next(window, ran_by);
   if (!probe) return std::nullopt;
@@ -461,7 +441,6 @@ void ModelPolicy::open_search(SizeClass size_class, Class& known, bool after_dri
   known.searched = 0;
   known.after_drift = after_drift;
   known.guarded = 0;
-  known.again = 0;
   known.late_rates.clear();
   known.probe.reset();
   known.trial.reset();

@@ -71,7 +71,6 @@ class ModelPolicy final : public Policy {
     bool after_drift = false;  // a drift opened this search, or lanes that came or went later
     std::optional<Allocation> rated;  // by the lanes' rates when it was first divided
     LaneSet guarded = 0;              // whose rates are known: if early they are not believed
-    LaneSet again = 0;                // that were measured once more, as they should be better
     // By lane: the largest part of messages that it had when it became slower, until a trial has
     // given it that again; 0: it did not.
     std::vector<double> before;

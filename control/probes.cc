@@ -21,7 +21,6 @@ constexpr double kProbeSlowest = 32;  // times what operations take now: none is
 // alone promise so much less.
 constexpr double kPromising = 0.75;
 constexpr int kDoubted = 64;  // windows; a quarter for the second time, a sixteenth at first
-constexpr double kFarSlower = 4;
 
 }  // namespace
 
@@ -29,7 +28,6 @@ void Probes::resume(SizeClass size_class) {
   Class& known = classes_[size_class];
   Class resumed;
   resumed.doubts = known.doubts;
-  resumed.calm = known.calm;
   known = std::move(resumed);
 }
 
@@ -37,27 +35,11 @@ void Probes::search_opens(SizeClass size_class) {
   Class& known = classes_[size_class];
   known.settled = 0;
   known.confirmed.clear();
-  known.doubted = known.expected = 0;
-}
-
-void Probes::doubt(SizeClass size_class) {
-  Class& known = classes_[size_class];
-  const int others = std::popcount(lanes_.sharing()) - 1;
-  if (size_class >= SplitChoice::kShort || known.calm < kCalm * others) return;
-  known.doubts = kDoubts;
-  known.calm = 0;
-}
-
-void Probes::doubt_at_once(SizeClass size_class, LaneSet lanes) {
-  Class& known = classes_[size_class];
-  known.doubts = kDoubts;
-  known.expected = lanes;
 }
 
 void Probes::settled(SizeClass size_class) {
   Class& known = classes_[size_class];
   known.settled = std::min(known.settled + 1, kLongAgo);
-  known.calm = std::min(known.calm + 1, kLongAgo);
 }
 
 void Probes::ended(SizeClass size_class, LaneSet set, bool is_as_known) {
@@ -68,7 +50,7 @@ void Probes::ended(SizeClass size_class, LaneSet set, bool is_as_known) {
 
 std::optional<Probes::Probe> Probes::next(const Window& window, const Allocation& current) {
   Class& known = classes_[window.size_class];
-  if (const auto doubt = doubtful(known, window, lanes_of(current))) return Probe{*doubt, true};
+  if (const auto doubt = doubtful(known, window)) return Probe{*doubt, true};
   if (const auto probe = cheapest(known, window, current)) return Probe{*probe};
   return std::nullopt;
 }
@@ -80,12 +62,7 @@ bool Probes::is_in_doubt(const Class& known) {
 // The first operations of ranks that have just started take longer than any later ones, and it is
 // by those that lanes were measured. So that is done again somewhat later, and once more; it is no
 // matter of what probes may cost, as those wait long after such a reading.
-std::optional<Allocation> Probes::doubtful(Class& known, const Window& window, LaneSet set) {
-  return window.size_class < SplitChoice::kShort ? doubtful_alone(known, window, set)
-                                                 : doubtful_together(known, window);
-}
-
-std::optional<Allocation> Probes::doubtful_together(Class& known, const Window& window) {
+std::optional<Allocation> Probes::doubtful(Class& known, const Window& window) {
   const SizeClass size_class = window.size_class;
   const bool were_together = model_.has_measured(size_class, lanes_.sharing());
   if (!is_in_doubt(known) || !were_together || !choice_.is_spread(size_class)) return std::nullopt;
@@ -97,24 +74,6 @@ std::optional<Allocation> Probes::doubtful_together(Class& known, const Window& 
   --known.doubts;
   model_.forget(size_class, lanes_.sharing());
   return promised->allocation;
-}
-
-// One lane after the other, but for those that were far slower.
-std::optional<Allocation> Probes::doubtful_alone(Class& known, const Window& window, LaneSet set) {
-  if (is_in_doubt(known)) {
-    --known.doubts;
-    known.doubted = lanes_.sharing() & ~set;
-  }
-  const auto now = static_cast<double>(slowest(window));
-  for (int lane = 0; lane < lanes_.lanes(); ++lane) {
-    if (!contains(known.doubted & lanes_.sharing() & ~set, lane)) continue;
-    const auto alone = model_.predict(window.size_class, static_cast<double>(window.bytes),
-                                      all_on(lane, lanes_.lanes()));
-    known.doubted &= ~lane_bit(lane);
-    const bool is_expected = contains(known.expected, lane);
-    if (alone && (is_expected || alone->time < kFarSlower * now)) return alone->allocation;
-  }
-  return std::nullopt;
 }
 
 // Of the sets that differ from the current one by a lane, the lanes alone, and beside a lane that

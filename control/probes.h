@@ -15,7 +15,7 @@ namespace nezha {
 // A probe is of what costs least for the time that it was not measured, within a budget; short
 // messages' wait longer for each in a row that has only confirmed what was known. Apart from these,
 // what was measured at first, when operations take longer than any later ones, is *doubted*: it is
-// measured again twice after a class has settled, and after one of short messages became slower.
+// measured again twice after a class has settled.
 class Probes {
  public:
   struct Probe {
@@ -31,11 +31,6 @@ class Probes {
   // An earlier run has left the class, or another policy: doubts are what they were.
   void resume(SizeClass size_class);
   void search_opens(SizeClass size_class);
-  // A class of short messages became slower: it may have been the machine, and no lane.
-  void doubt(SizeClass size_class);
-  // A class of short messages has settled where it was not expected to: on none of those lanes.
-  void doubt_at_once(SizeClass size_class, LaneSet lanes);
-
   // Every window's operations, by whatever they ran.
   void ran(const Window& window) { budget_.ran(window); }
   // A window of a class that is settled.
@@ -54,22 +49,16 @@ class Probes {
 
  private:
   static constexpr int kDoubts = 2;
-  static constexpr int kCalm = 256;  // windows, for each lane that is measured again
-  static constexpr int kLongAgo = kCalm * kMaxLanes;
+  static constexpr int kLongAgo = 64;  // windows: no doubt waits for more
 
   struct Class {
     int doubts = kDoubts;              // how often lanes may be measured once more
-    LaneSet doubted = 0;               // of short messages: those that still are to be
-    LaneSet expected = 0;              // of these, those that are however slow they were
-    int calm = kLongAgo;               // settled windows since a change raised doubts
     int settled = 0;                   // windows since the last search, without probes
     std::map<LaneSet, int> confirmed;  // what was known, by so many probes in a row
   };
 
   static bool is_in_doubt(const Class& known);
-  std::optional<Allocation> doubtful(Class& known, const Window& window, LaneSet set);
-  std::optional<Allocation> doubtful_together(Class& known, const Window& window);
-  std::optional<Allocation> doubtful_alone(Class& known, const Window& window, LaneSet set);
+  std::optional<Allocation> doubtful(Class& known, const Window& window);
   std::optional<Allocation> cheapest(const Class& known, const Window& window,
                                      const Allocation& current) const;
   std::optional<Split> probe_of(const Window& window, const Split& current, LaneSet set) const;

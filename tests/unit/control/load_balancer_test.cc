@@ -135,7 +135,7 @@ TEST(LoadBalancer, ClassesWhoseAllocationStaysGoOnAsThePolicySays) {
   EXPECT_LT(job.balancer().window_operations(23), Timer::kOperations);
 }
 
-// How often, in 400 windows of a class that is faster by the first lane, a rank is told that it is
+// How often, in 800 windows of a class that is faster by the first lane, a rank is told that it is
 // back where the class had settled.
 int returns(SizeClass size_class) {
   const auto it = balancer();
@@ -143,7 +143,7 @@ int returns(SizeClass size_class) {
   EXPECT_TRUE(change && !change->is_return);
   Allocation settled;
   int returns = 0;
-  for (int i = 0; i < 400; ++i) {
+  for (int i = 0; i < 800; ++i) {
     const TableEntry& entry = it->table().entries.at(size_class);
     if (is_settled(entry.state) && !entry.is_probed()) settled = entry.allocation;
     const bool is_first = entry.allocation[0] > 0;

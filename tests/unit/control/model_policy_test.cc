@@ -100,49 +100,17 @@ TEST(ModelPolicy, LanesThatAreLostAtFirstLeaveOthersDividedAsAnyAre) {
   }
 }
 
-// What is in a rail's way for some operations, or a bucket of tokens, hides for as many which rail
-// is the fastest.
-TEST(ModelPolicy, ShortMessagesGoByRates) {
+TEST(ModelPolicy, ShortMessagesComeToGoByTheFastestRail) {
   std::vector<SimulatedLane> lanes;
   for (const double rate : {100, 400, 1000, 200}) lanes.push_back(megabits(rate));
   lanes.push_back(stripes());
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     ModelPolicy* policy = nullptr;
     SimulatedJob job(lanes, policy, 0.02, seed);
-    job.rates = {0, 0, 0, 0, 0};
     job.run(4 * kKiB, 100);
-    EXPECT_EQ(job.allocation(4 * kKiB), all_on(4, 5)) << "the rails are still tried";
-    job.tried = {10e6, 60e6, 120e6, 30e6, 0};
-    job.run(4 * kKiB, 30);
-    EXPECT_EQ(job.allocation(4 * kKiB), all_on(2, 5));
-    for (const TableEntry::Change& it : job.entry(4 * kKiB).history) {
-      EXPECT_EQ(it.allocation[0] + it.allocation[3], 0U) << "far too slow to be measured";
-    }
+    EXPECT_EQ(job.allocation(4 * kKiB), all_on(2, 5))
+        << job.balancer().table().history(size_class_of(4 * kKiB));
   }
-}
-
-TEST(ModelPolicy, ARailWhoseFirstBurstWasLateIsMeasuredOnceMoreIsKnown) {
-  for (const double late : {10, 50, 1000}) {
-    for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
-      ModelPolicy* policy = nullptr;
-      SimulatedJob job({megabits(1000), megabits(400), stripes()}, policy, 0.02, seed);
-      job.rates = {0, 0, 0};
-      job.tried = {125e6 / late, 50e6, 0};
-      job.run(4 * kKiB, 50);
-      job.tried = {125e6, 50e6, 0};
-      job.run(4 * kKiB, 30);
-      EXPECT_EQ(job.allocation(4 * kKiB), all_on(0, 3))
-          << job.balancer().table().history(size_class_of(4 * kKiB));
-    }
-  }
-}
-
-TEST(ModelPolicy, ShortMessagesDoNotWaitForRatesForEver) {
-  ModelPolicy* policy = nullptr;
-  SimulatedJob job({megabits(100), megabits(400), megabits(1000), stripes()}, policy);
-  job.rates = {0, 50e6, 125e6, 0};
-  job.run(4 * kKiB, 3000);  // of more than 150 microseconds
-  EXPECT_EQ(job.allocation(4 * kKiB), all_on(2, 4));
 }
 
 // A rail of a high rate may take longer to begin than short messages take by another one.
@@ -155,38 +123,23 @@ TEST(ModelPolicy, ShortMessagesGoByASlowerRailThatAnswersSooner) {
   EXPECT_EQ(job.allocation(4 * kKiB), all_on(1, 3));
 }
 
-TEST(ModelPolicy, ShortMessagesAreSoonBackOnTheRailThatSomethingWasInTheWayOf) {
+// Within a fifth of a second, as probes may cost no more than a hundredth of the time.
+TEST(ModelPolicy, ShortMessagesAreBackOnTheRailThatSomethingWasInTheWayOf) {
+  int late = 0;
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     ModelPolicy* policy = nullptr;
     SimulatedJob job({megabits(1000), megabits(400), stripes()}, policy, 0.01, seed);
     job.rates = {125e6, 50e6, 0};
-    const double late = seed % 2 == 0 ? 200'000 : 5'000'000;
-    for (int again = 0; again < 3; ++again) {
-      job.run(4 * kKiB, 250);
-      EXPECT_EQ(job.allocation(4 * kKiB), all_on(0, 3))
-          << again << "\n"
-          << job.balancer().table().history(size_class_of(4 * kKiB));
-      job.network.lanes[0].start += late;
-      job.run(4 * kKiB, 60);
-      EXPECT_EQ(job.allocation(4 * kKiB), all_on(1, 3)) << again;
-      job.network.lanes[0].start -= late;
-    }
-  }
-}
-
-// Its first operations, say, which ranks enter as they come.
-TEST(ModelPolicy, AFastRailThatWasSlowAtFirstIsMeasuredOnceMoreBeforeAnotherIsSettledOn) {
-  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
-    ModelPolicy* policy = nullptr;
-    SimulatedJob job({megabits(1000), megabits(400), stripes()}, policy, 0.01, seed);
-    job.rates = {125e6, 50e6, 0};
+    job.run(4 * kKiB, 250);
+    EXPECT_EQ(job.allocation(4 * kKiB), all_on(0, 3));
     job.network.lanes[0].start += 200'000;
-    job.run(4 * kKiB, 3 + SimulatedJob::kLag);
+    job.run(4 * kKiB, 60);
+    EXPECT_EQ(job.allocation(4 * kKiB), all_on(1, 3));
     job.network.lanes[0].start -= 200'000;
-    job.run(4 * kKiB, 20);
-    EXPECT_EQ(job.allocation(4 * kKiB), all_on(0, 3))
-        << job.balancer().table().history(size_class_of(4 * kKiB));
+    job.run(4 * kKiB, 2'000);
+    late += job.allocation(4 * kKiB) == all_on(0, 3) ? 0 : 1;
   }
+  EXPECT_LE(late, kLate);
 }
 
 TEST(ModelPolicy, DoesNotBelieveRatesThatItsFirstWindowRefutes) {
@@ -386,19 +339,21 @@ TEST(ModelPolicy, ASlowStartBesideEachOtherIsNotHeldAgainstLanesForLong) {
   }
 }
 
-// Ranks that have just started share a core, say: the first lane was measured meanwhile.
-TEST(ModelPolicy, ALaneThatWasSlowAtFirstIsMeasuredAgainSoon) {
+// Ranks that have just started share a core, say: the first lane was measured meanwhile. It is by a
+// probe that it is measured again, which takes a second, as probes may cost a hundredth of the
+// time.
+TEST(ModelPolicy, ALaneThatWasSlowAtFirstIsMeasuredAgain) {
   ModelPolicy* policy = nullptr;
   SimulatedJob job({megabits(1000), megabits(400), megabits(200), megabits(100)}, policy);
   job.network.lanes[0].start = 300'000;
   job.run(4 * kKiB, 5);
   job.network.lanes[0].start = 50'000;
-  job.run(4 * kKiB, 200);
+  job.run(4 * kKiB, 8'000);
   EXPECT_EQ(job.allocation(4 * kKiB), all_on(0, 4)) << job.balancer().table().history(12);
 }
 
 // It may be the machine that was slow, and not the lane.
-TEST(ModelPolicy, ALaneThatWasLeftInASlowSpellIsMeasuredAgainSoon) {
+TEST(ModelPolicy, ALaneThatWasLeftInASlowSpellIsMeasuredAgain) {
   ModelPolicy* policy = nullptr;
   SimulatedJob job({megabits(1000), megabits(400)}, policy);
   job.run(4 * kKiB, 2'000);
@@ -407,7 +362,7 @@ TEST(ModelPolicy, ALaneThatWasLeftInASlowSpellIsMeasuredAgainSoon) {
   job.run(4 * kKiB, 80);
   ASSERT_EQ(job.allocation(4 * kKiB), all_on(1, 2)) << job.balancer().table().history(12);
   job.network.lanes[0].start = 50'000;
-  job.run(4 * kKiB, 200);
+  job.run(4 * kKiB, 8'000);
   EXPECT_EQ(job.allocation(4 * kKiB), all_on(0, 2)) << job.balancer().table().history(12);
 }
 

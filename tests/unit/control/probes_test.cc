@@ -71,28 +71,5 @@ TEST_F(ProbesTest, WaitUntilTheBudgetAffordsThem) {
   EXPECT_FALSE(next().has_value());
 }
 
-// What was measured while ranks had just started is measured again, and so is what a change of
-// short messages put in doubt, though not soon after another.
-TEST_F(ProbesTest, DoubtWhatWasMeasuredAtFirst) {
-  learn_first();
-  learn_second();
-  const auto doubts_within = [&](int windows) {
-    int doubts = 0;
-    for (int i = 0; i < windows; ++i) {
-      probes_.settled(kProbed);
-      const auto probe = next();
-      doubts += probe && probe->is_doubt ? 1 : 0;
-    }
-    return doubts;
-  };
-  EXPECT_EQ(doubts_within(200), 2);
-  probes_.search_opens(kProbed);
-  probes_.doubt(kProbed);
-  EXPECT_EQ(doubts_within(200), 2);
-  probes_.search_opens(kProbed);
-  probes_.doubt(kProbed);  // too soon
-  EXPECT_EQ(doubts_within(100), 0);
-}
-
 }  // namespace
 }  // namespace nezha
