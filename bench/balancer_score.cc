@@ -348,6 +348,7 @@ void print_alone() {
   all.push_back(fast_rails());
   for (const Network& network : all) {
     std::vector<double> cells;
+    cells.reserve(kAllSizes.size());
     for (const uint64_t size : kAllSizes) {
       cells.push_back(mean_of(network, 0, size)[kStart].rail);
     }
