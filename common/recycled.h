@@ -33,10 +33,15 @@ struct RecyclingAllocator {
   template <typename U>
   RecyclingAllocator(const RecyclingAllocator<U>& /*other*/) {}  // NOLINT: as allocators convert
 
-  T* allocate(size_t count) { return static_cast<T*>(take_recycled(count * sizeof(T))); }
-  void deallocate(T* memory, size_t count) noexcept { recycle(memory, count * sizeof(T)); }
+  T* allocate(size_t count) { return static_cast<T*>(take_recycled(bytes_of(count))); }
+  void deallocate(T* memory, size_t count) noexcept { recycle(memory, bytes_of(count)); }
 
   friend bool operator==(const RecyclingAllocator&, const RecyclingAllocator&) { return true; }
+
+ private:
+  static size_t bytes_of(size_t count) {
+    return count * sizeof(T);  // NOLINT(bugprone-sizeof-expression): T may be a pointer
+  }
 };
 
 template <typename T>

@@ -372,9 +372,9 @@ def test_other_collectives_of_gloo(
     vectors = [blocks * 4 * n for n in ELEMENTS] if collective != "barrier" else [0]
     assert [row["bytes"] for row in rows] == vectors
     assert all(row["collective"] == collective and row["min_us"] > 0 for row in rows)
-    if shares and collective != "barrier":  # by the interfaces' counters
+    if shares and collective != "barrier":  # by the interfaces' counters, which see what is sent again
         carried = [rail["share"] for rail in rows[-1]["rails"]]
-        assert carried == pytest.approx([2 / 3, 1 / 3], abs=0.02)
+        assert carried == pytest.approx([2 / 3, 1 / 3], abs=0.05)
 
 
 GLOO_ALGORITHMS = [["--algorithm", name] for name in ("ring", "bcube")]
