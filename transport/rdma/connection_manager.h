@@ -32,7 +32,7 @@ class ConnectionEnd {
   // The way to the peer's device is found. `connect` makes the connection. It may block, and is to
   // be called without the lock, by one thread, before the end is removed: soft-iWARP waits for the
   // peer's host to accept a TCP connection.
-  virtual void on_route(std::function<absl::Status()> /*connect*/) {}
+  virtual void on_route(const std::function<absl::Status()>& /*connect*/) {}
   // There is a connection. The end that made it may send from now on; the other one not before the
   // first message has come (RFC 5044, 7.1.2).
   virtual void on_connected() {}

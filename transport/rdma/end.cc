@@ -79,8 +79,8 @@ void RdmaEnd::on_outcome(const absl::Status& outcome) {
   go_on();
 }
 
-void RdmaEnd::on_route(std::function<absl::Status()> connect) {
-  absl::Status status = connect_aside(std::move(connect));
+void RdmaEnd::on_route(const std::function<absl::Status()>& connect) {
+  absl::Status status = connect_aside(connect);
   if (!status.ok()) on_disconnected(status);
 }
 

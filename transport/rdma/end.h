@@ -44,7 +44,7 @@ class RdmaEnd final : public LinkEnd, ConnectionEnd, EventHandler {
   absl::Status begin(const Greeting& peers);
   absl::Status connect_aside(std::function<absl::Status()> connect);
   void on_outcome(const absl::Status& outcome);
-  void on_route(std::function<absl::Status()> connect) override;
+  void on_route(const std::function<absl::Status()>& connect) override;
   void on_connected() override;
   void on_disconnected(const absl::Status& why) override;
   void soon(std::function<void(RdmaEnd&)> call);
