@@ -76,11 +76,19 @@ Wide<T> wide(T value) {
   }
 }
 
+// What a reduction does with two elements.
+enum class Fold { kAdd, kMultiply, kMin, kMax };
+inline Fold fold_of(const std::string& reduction) {
+  if (reduction == "min") return Fold::kMin;
+  if (reduction == "max") return Fold::kMax;
+  return reduction == "product" ? Fold::kMultiply : Fold::kAdd;
+}
+
 template <typename T>
-Wide<T> combine(const std::string& reduction, Wide<T> a, Wide<T> b) {
-  if (reduction == "min") return std::min(a, b);
-  if (reduction == "max") return std::max(a, b);
-  return reduction == "product" ? a * b : a + b;
+Wide<T> combine(Fold fold, Wide<T> a, Wide<T> b) {
+  if (fold == Fold::kMin) return std::min(a, b);
+  if (fold == Fold::kMax) return std::max(a, b);
+  return fold == Fold::kMultiply ? a * b : a + b;
 }
 
 // All inputs are positive. So that a quotient is rounded as it is there, it is computed in the
@@ -98,8 +106,8 @@ T average(Wide<T> sum, int ranks) {
 
 // A rank's element. Sums of 8 ranks' are exact in all types.
 template <typename T>
-T element_of(const Input& input, const std::string& reduction, size_t element) {
-  if (reduction == "product" && !std::is_integral_v<T>) {
+T element_of(const Input& input, Fold fold, size_t element) {
+  if (fold == Fold::kMultiply && !std::is_integral_v<T>) {
     return narrow<T>(static_cast<Wide<T>>(input.small(element, 2)));  // 1 or 2
   }
   constexpr uint32_t kMost = sizeof(T) == 1 ? 8 : sizeof(T) == 2 ? 16 : 1024;

@@ -269,6 +269,8 @@ class Job {
       elements = in_turn(options.elements);
       type = in_turn(options.types);
       reduction = in_turn(options.reductions);
+      fold = fold_of(reduction);
+      is_average = reduction == "average";
       in_place = options.place == Place::kIn || (options.place == Place::kBoth && index % 2 == 1);
       in_place &= options.collective != Collective::kSendRecv;
       const bool is_shifted = std::filesystem::exists(options.shift_root);
@@ -283,6 +285,8 @@ class Job {
     size_t elements;
     nezha::DataType type;
     std::string reduction;
+    Fold fold;  // and this, as both are asked of each element
+    bool is_average;
     bool in_place;
     int root;
     bool has_result;
@@ -548,7 +552,7 @@ class Job {
     if constexpr (std::is_same_v<T, float>) {
       if (options_.floats) return input.any(element);
     }
-    return element_of<T>(input, work.reduction, element);
+    return element_of<T>(input, work.fold, element);
   }
 
   template <typename T>
@@ -575,11 +579,10 @@ class Job {
     double magnitude = std::abs(static_cast<double>(all));
     for (size_t rank = 1; rank < inputs.size(); ++rank) {
       const Wide<T> one = wide(value<T>(work, inputs[rank], element));
-      all = combine<T>(work.reduction, all, one);
+      all = combine<T>(work.fold, all, one);
       magnitude += std::abs(static_cast<double>(one));
     }
-    const T expected =
-        work.reduction == "average" ? average<T>(all, options_.size) : narrow<T>(all);
+    const T expected = work.is_average ? average<T>(all, options_.size) : narrow<T>(all);
     // What rounding to float at each addition may cost.
     const double error = magnitude * 6e-8 * options_.size;
     const bool right =
