@@ -8,8 +8,8 @@
 #include <concepts>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <limits>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -26,6 +26,15 @@ uint64_t bits_of(T value) {
   uint64_t bits = 0;
   std::memcpy(&bits, &value, sizeof value);
   return bits;
+}
+
+// The first place at which they have other bits, or their size.
+template <typename T>
+size_t first_difference(const std::vector<T>& a, const std::vector<T>& b) {
+  if (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0) return a.size();
+  size_t i = 0;
+  while (bits_of(a[i]) == bits_of(b[i])) ++i;
+  return i;
 }
 
 template <typename T>
@@ -99,18 +108,24 @@ namespace nezha {
 
 // The tree of ranks, of these operands in their order.
 template <typename T>
-T over_tree(ReduceOperation operation, const std::vector<T>& operands) {
+T over_tree_of(ReduceOperation operation, std::span<const T> operands) {
   const size_t leaves = std::bit_floor(operands.size());
   const size_t folded = operands.size() - leaves;
-  const auto leaf = [&](size_t i) {
-    return i < folded ? reference::combine(operation, operands[2 * i], operands[2 * i + 1])
-                      : operands[i + folded];
-  };
-  const std::function<T(size_t, size_t)> sum = [&](size_t first, size_t count) {
-    if (count == 1) return leaf(first);
-    return reference::combine(operation, sum(first, count / 2), sum(first + count / 2, count / 2));
-  };
-  return sum(0, leaves);
+  std::array<T, 64> sums;
+  for (size_t i = 0; i < leaves; ++i) {
+    sums.at(i) = i < folded ? reference::combine(operation, operands[2 * i], operands[2 * i + 1])
+                            : operands[i + folded];
+  }
+  for (size_t count = leaves / 2; count > 0; count /= 2) {
+    for (size_t i = 0; i < count; ++i) {
+      sums.at(i) = reference::combine(operation, sums.at(2 * i), sums.at(2 * i + 1));
+    }
+  }
+  return sums[0];
+}
+template <typename T>
+T over_tree(ReduceOperation operation, const std::vector<T>& operands) {
+  return over_tree_of(operation, std::span(operands));
 }
 
 }  // namespace nezha

@@ -4,9 +4,12 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <map>
 #include <memory>
+#include <random>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -21,15 +24,46 @@ namespace nezha::testing {
 // What no message contains by design: memory that is not the channel's any more is filled with it.
 constexpr std::byte kScribble{0xee};
 
-// Byte `offset` of a message. Depends on all of the message's name, so that a byte of another
-// place or message shows.
-inline std::byte pattern(uint64_t name, uint64_t offset) {
-  uint64_t x = name * 0x9e3779b97f4a7c15u + offset * 0xbf58476d1ce4e5b9u;
-  x ^= x >> 29;
-  x *= 0x94d049bb133111ebu;
-  const auto byte = static_cast<uint8_t>(x >> 56);
-  return byte == 0xee ? std::byte{0x11} : std::byte{byte};
-}
+// What messages are filled with: bytes that look random, again and again.
+class Pattern {
+ public:
+  // The bytes of message `name` from `offset` on: as many as are at one place, `length` at most.
+  // They depend on all of the name, so that bytes of another place or message show.
+  static std::span<const std::byte> at(uint64_t name, uint64_t offset, size_t length) {
+    static const std::vector<std::byte> bytes = make();
+    const uint64_t phase = (name * 0x9e3779b97f4a7c15u) >> 32;
+    const size_t first = (phase + offset) % bytes.size();
+    return std::span(bytes).subspan(first, std::min(length, bytes.size() - first));
+  }
+  static void fill(uint64_t name, std::span<std::byte> memory) {
+    for (size_t done = 0; done < memory.size();) {
+      const auto part = at(name, done, memory.size() - done);
+      std::memcpy(memory.data() + done, part.data(), part.size());
+      done += part.size();
+    }
+  }
+  static bool is_at(uint64_t name, uint64_t offset, std::span<const std::byte> memory) {
+    for (size_t done = 0; done < memory.size();) {
+      const auto part = at(name, offset + done, memory.size() - done);
+      if (std::memcmp(memory.data() + done, part.data(), part.size()) != 0) return false;
+      done += part.size();
+    }
+    return true;
+  }
+
+ private:
+  static std::vector<std::byte> make() {
+    constexpr size_t kLength =
+        65'521;              // a prime: no part of a message that tests cut has its length
+    std::mt19937 random(1);  // NOLINT(cert-msc51-cpp): the same bytes in each run
+    std::vector<std::byte> bytes(kLength);
+    for (std::byte& byte : bytes) {
+      byte = static_cast<std::byte>(random() >> 24);
+      if (byte == kScribble) byte = std::byte{0x11};
+    }
+    return bytes;
+  }
+};
 
 // A part of a message; stands in for what an operation keeps.
 struct Part {
@@ -52,7 +86,7 @@ struct TestSender final : Sender {
   absl::Status failure;
 
   TestSender(uint64_t its_name, size_t bytes) : name(its_name), memory(bytes) {
-    for (size_t i = 0; i < bytes; ++i) memory[i] = pattern(name, i);
+    Pattern::fill(name, memory);
   }
   void released(uint64_t offset, size_t length) override {
     EXPECT_FALSE(gone) << "released after abandon";
@@ -135,12 +169,8 @@ struct TestReceiver final : Receiver {
       EXPECT_EQ(placed[offset], length);
       placed.erase(offset);
       EXPECT_TRUE(landed_parts.add(offset, offset + length)) << "landed twice";
-      for (size_t i = offset; i < offset + length; ++i) {
-        if (memory[i] == pattern(name, i)) continue;
-        ADD_FAILURE() << "byte " << i << " of message " << name << " is wrong in segment ["
-                      << offset << ", +" << length << ")";
-        break;
-      }
+      EXPECT_TRUE(Pattern::is_at(name, offset, std::span(memory).subspan(offset, length)))
+          << "message " << name << " is wrong in segment [" << offset << ", +" << length << ")";
       // A receiver may have used and overwritten it by now.
       std::fill_n(memory.begin() + static_cast<std::ptrdiff_t>(offset), length, kScribble);
     }
@@ -165,8 +195,8 @@ struct TestReceiver final : Receiver {
   // At the end: nothing was written when the memory was not the channel's any more.
   void check_untouched() const {
     if (!over()) return;
-    EXPECT_EQ(std::count(memory.begin(), memory.end(), kScribble),
-              static_cast<std::ptrdiff_t>(memory.size()))
+    const std::vector<std::byte> untouched(memory.size(), kScribble);
+    EXPECT_EQ(std::memcmp(memory.data(), untouched.data(), memory.size()), 0)
         << "written after the end of message " << name;
   }
 };

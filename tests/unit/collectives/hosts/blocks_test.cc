@@ -81,6 +81,7 @@ float summed(const Exchange& work, const Floats& operands, size_t block) {
   }
   const size_t power = std::bit_floor(n);
   Floats members;
+  members.reserve(power);
   for (size_t i = 0; i < n - power; ++i) {
     members.push_back(combine(operands[2 * i], operands[2 * i + 1]));
   }
@@ -95,10 +96,10 @@ float summed(const Exchange& work, const Floats& operands, size_t block) {
 Floats expected_sums(const Exchange& work, size_t rank) {
   const size_t first = sum(work.counts, rank);
   Floats result(work.counts[rank]);
+  Floats operands(work.size());
   for (size_t i = 0; i < result.size(); ++i) {
-    Floats operands;
     for (size_t r = 0; r < work.size(); ++r) {
-      operands.push_back(input(static_cast<int>(r), first + i, work.tag));
+      operands[r] = input(static_cast<int>(r), first + i, work.tag);
     }
     result[i] = work.size() == 1 ? operands.front() : summed(work, operands, rank);
     if (work.operation == ReduceOperation::kAverage && work.size() > 1) {
@@ -220,9 +221,8 @@ void run(Rank& rank, const Exchange& work) {
   const Floats wanted = expected(work, number);
   const Floats result = part.result();
   ASSERT_EQ(result.size(), wanted.size());
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    ASSERT_EQ(reference::bits_of(result[i]), reference::bits_of(wanted[i])) << "element " << i;
-  }
+  const size_t first = reference::first_difference(result, wanted);
+  ASSERT_EQ(first, wanted.size()) << "element " << first;
 }
 
 using Way = std::pair<Collective, ScheduleKind>;

@@ -58,11 +58,11 @@ std::vector<T> expected(ScheduleKind schedule, const Work& work, int size) {
   const Combine<T> combine = [&](T a, T b) { return reference::combine(operation, a, b); };
   std::vector<T> operands(n);
   for (size_t i = 0; i < work.elements; ++i) {
-    for (int r = 0; r < size; ++r) operands[static_cast<size_t>(r)] = input<T>(r, i, work.tag);
     if (work.collective == Collective::kBroadcast) {
-      result[i] = operands[root];
+      result[i] = input<T>(work.root, i, work.tag);
       continue;
     }
+    for (int r = 0; r < size; ++r) operands[static_cast<size_t>(r)] = input<T>(r, i, work.tag);
     if (schedule == ScheduleKind::kTree)
       std::rotate(operands.begin(), operands.begin() + work.root, operands.end());
     result[i] = schedule == kChain                  ? by_chain(combine, operands, root)
@@ -93,10 +93,8 @@ void run(Rank& rank, ScheduleKind schedule, const Work& work,
   EXPECT_TRUE(part.input_is_intact());
   if (!part.has_result()) return;
   const std::vector<T> wanted = expected<T>(schedule, work, rank.group.size);
-  for (size_t i = 0; i < work.elements; ++i) {
-    ASSERT_EQ(reference::bits_of(part.result()[i]), reference::bits_of(wanted[i]))
-        << "element " << i;
-  }
+  const size_t first = reference::first_difference(part.result(), wanted);
+  ASSERT_EQ(first, work.elements) << "element " << first;
 }
 
 using Way = std::pair<Collective, ScheduleKind>;
