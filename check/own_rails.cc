@@ -16,8 +16,8 @@
 #include "common/log.h"
 #include "common/net/interface.h"
 #include "context/auto_rails.h"
-#include "context/streams.h"
-#include "control/nic_probe.h"
+#include "rails/nic_probe.h"
+#include "rails/streams.h"
 
 namespace nezha::check {
 namespace {

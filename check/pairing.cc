@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "control/nic_selector.h"
+#include "rails/nic_selector.h"
 
 namespace nezha::check {
 namespace {

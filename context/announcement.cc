@@ -5,8 +5,8 @@
 #include "absl/strings/str_join.h"
 #include "context/rails.h"
 #include "context/settings.h"
-#include "control/nic_probe.h"
 #include "nezha/version.h"
+#include "rails/nic_probe.h"
 
 namespace nezha {
 namespace {

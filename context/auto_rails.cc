@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "control/allocation.h"
-#include "control/nic_probe.h"
 #include "nezha/errors.h"
 #include "nezha/interfaces.h"
+#include "rails/nic_probe.h"
 
 namespace nezha {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/log.h"
-#include "control/nic_selector.h"
+#include "rails/nic_selector.h"
 
 namespace nezha {
 

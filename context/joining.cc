@@ -15,9 +15,9 @@
 #include "context/rails.h"
 #include "context/raise.h"
 #include "context/shared_endpoint.h"
-#include "context/streams.h"
-#include "control/nic_probe.h"
 #include "nezha/errors.h"
+#include "rails/nic_probe.h"
+#include "rails/streams.h"
 
 namespace nezha {
 namespace {

@@ -15,10 +15,10 @@
 #include "common/environment.h"
 #include "common/log.h"
 #include "common/net/interface.h"
-#include "control/affinity.h"
-#include "control/nic_probe.h"
 #include "flare_offload/core/slot_table.h"
 #include "nezha/errors.h"
+#include "rails/affinity.h"
+#include "rails/nic_probe.h"
 #include "transport/tcp/device.h"
 #ifdef NEZHA_HAS_RDMA
 #include "transport/rdma/rail.h"

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/unique_id.h"
-#include "control/nic_selector.h"
+#include "rails/nic_selector.h"
 
 namespace nezha {
 

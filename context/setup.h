@@ -12,10 +12,10 @@
 #include "common/unique_id.h"
 #include "context/directory.h"
 #include "context/store_directory.h"
-#include "control/nic_selector.h"
 #include "flare_offload/engine/flare_engine.h"
 #include "nezha/algorithm.h"
 #include "nezha/context.h"
+#include "rails/nic_selector.h"
 #include "transport/endpoint.h"
 
 namespace nezha {

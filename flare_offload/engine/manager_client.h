@@ -9,8 +9,8 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "flare_offload/manager/messages.h"
 #include "flare_offload/secure/secure_connection.h"
+#include "flare_offload/wire/messages.h"
 #include "transport/progress.h"
 
 namespace nezha::flare {

@@ -17,9 +17,9 @@
 #include "absl/types/span.h"
 #include "collectives/engine.h"
 #include "flare_offload/core/window.h"
-#include "flare_offload/manager/messages.h"
 #include "flare_offload/udp/udp_port.h"
 #include "flare_offload/wire/frame.h"
+#include "flare_offload/wire/messages.h"
 #include "transport/progress.h"
 
 namespace nezha::flare {

@@ -43,7 +43,7 @@ absl::StatusOr<std::string> address_of_host(absl::string_view word) {
   const auto parsed =
       Address::parse(is_v6 ? absl::StrCat("[", word, "]:1") : absl::StrCat(word, ":1"));
   if (!parsed.ok()) return wrong(word, "is no address of a host");
-  return without_port(*parsed);
+  return parsed->host();
 }
 
 absl::Status add_host(Fabric& fabric, const Words& words) {
@@ -126,14 +126,8 @@ absl::Status check_groups(const Fabric& fabric) {
 
 }  // namespace
 
-std::string without_port(const Address& address) {
-  const std::string text = address.str();
-  const std::string host = text.substr(0, text.rfind(':'));
-  return host.front() == '[' ? host.substr(1, host.size() - 2) : host;
-}
-
 const FabricHost* Fabric::host(const Address& address) const {
-  const std::string wanted = without_port(address);
+  const std::string wanted = address.host();
   const auto found = std::find_if(hosts.begin(), hosts.end(),
                                   [&](const FabricHost& host) { return host.address == wanted; });
   return found == hosts.end() ? nullptr : &*found;

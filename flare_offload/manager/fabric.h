@@ -60,7 +60,4 @@ struct Fabric {
 // An error names the line and what is wrong with it.
 absl::StatusOr<Fabric> parse_fabric(absl::string_view text);
 
-// 10.0.0.1, fd00::1.
-std::string without_port(const Address& address);
-
 }  // namespace nezha::flare

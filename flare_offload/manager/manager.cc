@@ -133,7 +133,7 @@ void Manager::accept(net::Socket socket, const Address& from) {
 void Manager::on_host_closed(Host* host, const absl::Status& why) {
   if (absl::IsUnauthenticated(why)) {
     // Not by the reason, which has the name that the client gives itself.
-    const auto untold = refusals_.tell_of(without_port(host->from), now());
+    const auto untold = refusals_.tell_of(host->from.host(), now());
     if (untold) {
       log().warn(
           "nezha-manager: the connection from {} is refused: {}; the ranks' files of "

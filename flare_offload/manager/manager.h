@@ -22,10 +22,10 @@
 #include "flare_offload/manager/admission.h"
 #include "flare_offload/manager/fabric.h"
 #include "flare_offload/manager/groups.h"
-#include "flare_offload/manager/messages.h"
 #include "flare_offload/manager/tree.h"
 #include "flare_offload/secure/refusal_limit.h"
 #include "flare_offload/secure/secure_connection.h"
+#include "flare_offload/wire/messages.h"
 #include "transport/progress.h"
 
 namespace nezha::flare {

@@ -138,7 +138,7 @@ absl::StatusOr<Tree> build_tree(const Fabric& fabric, const std::vector<Address>
     known.push_back(fabric.host(address));
     if (known.back() != nullptr) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("the fabric has no host ", without_port(address),
+        absl::StrCat("the fabric has no host ", address.host(),
                      "; add it to the manager's fabric file, or take another interface"));
   }
   std::optional<Tree> best;

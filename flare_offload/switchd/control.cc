@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/log.h"
-#include "flare_offload/manager/fabric.h"
 
 namespace nezha::flare {
 
@@ -69,7 +68,7 @@ void Control::accept_some() {
     net::set_stream_options(socket.fd());
     auto stream = SecureStream::over(std::move(socket), SecureStream::Role::kServer,
                                      SecureStream::Service::kSwitch, secret_);
-    if (stream.ok()) managers_.push_back({*std::move(stream), without_port(from), now()});
+    if (stream.ok()) managers_.push_back({*std::move(stream), from.host(), now()});
   }
 }
 

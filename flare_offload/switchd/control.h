@@ -15,10 +15,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/clock.h"
-#include "flare_offload/manager/messages.h"
 #include "flare_offload/secure/refusal_limit.h"
 #include "flare_offload/secure/secure_stream.h"
 #include "flare_offload/switchd/server.h"
+#include "flare_offload/wire/messages.h"
 
 namespace nezha::flare {
 

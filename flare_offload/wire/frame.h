@@ -61,7 +61,7 @@
 
 namespace nezha::flare {
 
-// Raised with any change of the frames, of the messages (manager/messages.h) or of what they mean:
+// Raised with any change of the frames, of the messages (wire/messages.h) or of what they mean:
 // hosts and managers that have another one find out when they connect to the manager, or to a
 // switch (secure_stream.h).
 constexpr uint8_t kVersion = 4;

@@ -5,8 +5,8 @@
 #include <string>
 #include <variant>
 
-#include "flare_offload/manager/messages.h"
 #include "flare_offload/wire/frame.h"
+#include "flare_offload/wire/messages.h"
 
 namespace nezha::flare::message {
 namespace {

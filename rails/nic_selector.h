@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-#include "control/interface.h"
+#include "rails/interface.h"
 
 namespace nezha {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "context/streams.h"
+#include "rails/streams.h"
 
 #include <algorithm>
 #include <cmath>

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/cpus.h"
-#include "control/interface.h"
+#include "rails/interface.h"
 
 namespace nezha {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/affinity.h"
+#include "rails/affinity.h"
 
 #include <algorithm>
 #include <iterator>

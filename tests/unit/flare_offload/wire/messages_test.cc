@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "flare_offload/manager/messages.h"
+#include "flare_offload/wire/messages.h"
 
 #include <gtest/gtest.h>
 

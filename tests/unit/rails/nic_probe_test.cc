@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The probe, on whatever machine this is; tests/cluster has it in namespaces whose shape is known.
-#include "control/nic_probe.h"
+#include "rails/nic_probe.h"
 
 #include <net/if.h>
 #include <sched.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/nic_selector.h"
+#include "rails/nic_selector.h"
 
 #include <arpa/inet.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/nic_probe.h"
+#include "rails/nic_probe.h"
 
 #include <linux/rtnetlink.h>
 #include <net/if.h>

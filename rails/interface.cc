@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/interface.h"
+#include "rails/interface.h"
 
 #include <arpa/inet.h>
 
