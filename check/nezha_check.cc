@@ -8,7 +8,7 @@
 #include <stdexcept>
 
 #include "absl/strings/str_cat.h"
-#include "bench/meeting.h"
+#include "bench/meeting/meeting.h"
 #include "check/diagnosis.h"
 #include "check/options.h"
 #include "check/own_rails.h"

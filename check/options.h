@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/rendezvous.h"
+#include "bench/meeting/rendezvous.h"
 
 namespace nezha::check {
 

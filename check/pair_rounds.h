@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/meeting.h"
+#include "bench/meeting/meeting.h"
 #include "check/connection.h"
 #include "check/measurement.h"
 #include "check/own_rails.h"

@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "bench/json.h"
+#include "bench/meeting/json.h"
 #include "check/table.h"
 #include "check/ways.h"
 #include "nezha/version.h"

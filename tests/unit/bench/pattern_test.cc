@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/pattern.h"
+#include "bench/measurement/pattern.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "bench/element_type.h"
+#include "bench/measurement/element_type.h"
 
 namespace nezha::bench {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/training_trace.h"
+#include "bench/measurement/training_trace.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/command_line.h"
+#include "bench/meeting/command_line.h"
 
 namespace nezha::bench {
 namespace {

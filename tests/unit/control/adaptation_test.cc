@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench/lane_simulator.h"
+#include "bench/programs/lane_simulator.h"
 #include "control/model_policy.h"
 #include "gtest/gtest.h"
 #include "tests/unit/control/simulated_networks.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/lane_simulator.h"
+#include "bench/programs/lane_simulator.h"
 #include "control/model_policy.h"
 #include "control/paper_policy.h"
 #include "control/table_file.h"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench/lane_simulator.h"
+#include "bench/programs/lane_simulator.h"
 #include "gtest/gtest.h"
 #include "tests/unit/control/simulated_networks.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/lane_simulator.h"
+#include "bench/programs/lane_simulator.h"
 
 namespace nezha {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/lane_simulator.h"
+#include "bench/programs/lane_simulator.h"
 #include "control/model_policy.h"
 #include "gtest/gtest.h"
 #include "tests/unit/control/simulated_networks.h"

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <string>
 
-#include "bench/lane_simulator.h"
+#include "bench/programs/lane_simulator.h"
 #include "control/load_balancer.h"
 #include "control/model_policy.h"
 #include "gtest/gtest.h"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench/lane_simulator.h"
+#include "bench/programs/lane_simulator.h"
 #include "control/fixed_policy.h"
 #include "control/load_balancer.h"
 #include "control/model_policy.h"

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many bytes network interfaces have sent, for libraries that do not count their own.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/measurement/runner.h"
+
+namespace nezha::bench {
+
+// What has left through each interface of this process's network namespace, headers and all, as the
+// kernel counts it. Throws std::runtime_error if there is no such interface.
+std::vector<RailBytes> interface_bytes_sent(const std::vector<std::string>& interfaces);
+
+}  // namespace nezha::bench

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// How fast a rank's networks are, as far as its host knows.
+#pragma once
+
+#include "bench/measurement/options.h"
+
+namespace nezha::bench {
+
+// The sum of this rank's rails' speeds, in Gbit/s: what --line-rate gives, or what the kernel says
+// of the interfaces that the rails use, each counted once. 0 if one of them has no speed or none
+// that means anything, as a veth's.
+double line_rate(const Options& options);
+
+}  // namespace nezha::bench

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The measurement of one collective, size by size.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/measurement/options.h"
+#include "bench/measurement/pattern.h"
+#include "bench/measurement/runner.h"
+
+namespace nezha::bench {
+
+// What one size gave. Times are in microseconds.
+struct Measurement {
+  size_t elements = 0;
+  size_t bytes = 0;
+  size_t iterations = 0;  // of each thread
+  // The minimum is that of all ranks; the others are each the largest of the ranks' own.
+  double min = 0;
+  double p50 = 0;
+  double p99 = 0;
+  double max = 0;
+  // CPU seconds of all ranks during the timed iterations, and what they sent.
+  double cpu_seconds = 0;
+  std::vector<RailBytes> sent;
+  // BusyCores::mean during these iterations, where rank 0 runs.
+  double busy_cores = -1;
+  // Gbit/s, of the rank where it is least; 0 if a rank does not know it.
+  double line_rate = 0;
+  std::string device;   // Runner::device
+  std::string learned;  // Runner::learned, at the end
+};
+
+class Benchmark {
+ public:
+  // `rails`: the names of those that any rank has, in the same order on every rank. Throws if the
+  // trace cannot be written.
+  Benchmark(Runner& runner, const Options& options, std::vector<std::string> rails);
+
+  // Measures one size. Collective: every rank calls it, and every rank gets the same result.
+  // Throws WrongResult and what the library throws.
+  Measurement measure(size_t elements);
+
+ private:
+  struct Job;
+  void prepare(Job& job, size_t elements, uint32_t tag);
+  size_t bytes_of(const Job& job) const;  // of the vector
+  void fill(Job& job);
+  void check(Job& job);
+  void warm_up(Job& job);
+  // Back to back, all threads at once. The times are added to the jobs' own.
+  void repeat(std::vector<Job>& jobs, size_t iterations);
+  void trace(size_t bytes, double time);
+  // What rank 0 wishes, on all ranks. Also a barrier.
+  size_t agree(size_t wish);
+  // How many iterations come next, on all ranks; 0 when that was all. `times`: of those since
+  // `start`, of which the last batch had `last`. Returns on all ranks at about once. How long an
+  // iteration takes may change at any time, and the first ones tell little of it: the batches grow
+  // from the least number on, and each goes by the one before it.
+  size_t next_batch(const std::vector<double>& times, size_t last,
+                    std::chrono::steady_clock::time_point start);
+  // Runs so many iterations, and adds their CPU time and bytes to `mine`.
+  void run_batch(std::vector<Job>& jobs, size_t iterations, Measurement& mine);
+  Measurement run_timed(std::vector<Job>& jobs);
+  Measurement combine(const Measurement& mine);
+
+  Runner& runner_;
+  const Options& options_;
+  const std::vector<std::string> rails_;
+  const DataType type_;
+  const Pattern pattern_;
+  const double line_rate_;
+  uint64_t next_number_ = 0;
+  std::ofstream trace_;
+};
+
+}  // namespace nezha::bench

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// --rails-report: which rail has carried how much, in what state it is, and why the load balancer
+// divides messages as it does.
+#pragma once
+
+#include "bench/measurement/options.h"
+#include "bench/measurement/runner.h"
+#include "bench/meeting/meeting.h"
+
+namespace nezha::bench {
+
+// Rank 0 prints what all ranks know. Collective, as Meeting's functions are.
+void report_rails(const Runner& runner, const Options& options, Meeting& meeting);
+
+}  // namespace nezha::bench

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ranks of a program tell each other through the rendezvous store.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "bench/meeting/counted_store.h"
+#include "bench/meeting/rendezvous.h"
+
+namespace nezha::bench {
+
+// Names and values that must be the same on all ranks.
+using Settings = std::vector<std::pair<std::string, std::string>>;
+
+// Its functions are collective: they return when every rank that they need has called them with the
+// same topic, or throw once the timeout of the options is over, naming the rank that is missing, or
+// sooner, if a rank has told that it fails. A topic is for one use.
+class Meeting {
+ public:
+  // Opens the store that the options name, under their prefix. The keys of each `program` are its
+  // own: what one has left there, such as why it failed, is nothing to another one.
+  Meeting(const Rendezvous& options, std::string program);
+
+  // Where the library under test joins the ranks.
+  std::shared_ptr<::gloo::rendezvous::Store> store() const { return counted_; }
+  // What the library has asked of it so far.
+  uint64_t requests() const { return counted_->requests(); }
+
+  // What rank 0 gives, on all ranks. Nobody waits for the others.
+  std::vector<std::string> of_rank_0(const std::string& topic,
+                                     const std::vector<std::string>& values);
+
+  // Throws on every rank if the ranks' settings differ. They all have the same names.
+  void agree(const std::string& topic, const Settings& settings);
+
+  // The names that any rank has, each once, sorted.
+  std::vector<std::string> union_of(const std::string& topic,
+                                    const std::vector<std::string>& names);
+
+  // Every rank's text at rank 0, by rank; nothing on the others. They return when rank 0 has it.
+  std::vector<std::string> at_rank_0(const std::string& topic, const std::string& text);
+  // The texts of all ranks, which may take `patience`, or the timeout of the options, to come. The
+  // error names every rank that is missing.
+  std::vector<std::string> gather(const std::string& topic, const std::string& text);
+  std::vector<std::string> gather(const std::string& topic, const std::string& text,
+                                  std::chrono::milliseconds patience);
+
+  // Not collective: gives this rank's text to the ranks that read it. Throws if the topic is used.
+  void publish(const std::string& topic, const std::string& text);
+  // Waits for the text of a rank, for `patience` or the timeout of the options.
+  std::string read(const std::string& topic, int rank);
+  std::string read(const std::string& topic, int rank, std::chrono::milliseconds patience);
+
+  // Not collective: leaves this rank's keys to expire in the store, for ranks that have yet to read
+  // them.
+  void leave();
+
+  // Tells the ranks that wait for this one why it fails. Not collective; throws nothing.
+  void tell_failure(const std::string& why);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::string key_of(const std::string& topic, int rank) const;
+  std::string failure_key() const;
+  std::optional<std::string> await(const std::string& key, int rank, Clock::time_point end);
+  std::string has_not_come(absl::string_view verb) const;
+  [[noreturn]] void throw_late(const std::vector<int>& ranks, std::chrono::milliseconds patience,
+                               const std::string& why) const;
+  std::string value_of(const std::string& key);
+
+  const Rendezvous& options_;
+  const std::string program_;
+  std::shared_ptr<::gloo::rendezvous::Store> store_;
+  std::shared_ptr<CountedStore> counted_;
+};
+
+}  // namespace nezha::bench
