@@ -9,7 +9,7 @@
 namespace nezha {
 namespace {
 
-// Where the algorithms cross: nezha-bench in tests/cluster/testbed, 2 to 12 ranks over one rail and
+// Where the algorithms cross: nezha-bench in the testbed, 2 to 12 ranks over one rail and
 // two of 1 Gbit/s (up to 4), 500 and 200 Mbit/s (so that the cores were not the limit), algorithms
 // in turn, medians of three to five runs. Shorter messages are for the fewest rounds: at 16 KiB
 // recursive doubling took 0.6 to 1.1 times what halving-doubling did, at 32 KiB 0.9 to 1.4 times.
@@ -74,7 +74,7 @@ bool sums_over_tree(Algorithm algorithm) {
 // other; along the ring once, behind n-2 first segments of s bytes: ceil(log2(n)) (a + S/B) against
 // (n-1) a + (n-2) s/B + S/B. They cross where S (ceil(log2(n)) - 1) is about (n-2) c, where c = s +
 // aB: measured, 16 to 32 KiB with 3 ranks, 16 to 24 with 4, and 20 (broadcast) to 36 (reduce) with
-// 8. With 2 ranks the two are alike. (nezha-bench in tests/cluster/testbed, a barrier before each
+// 8. With 2 ranks the two are alike. (nezha-bench in the testbed, a barrier before each
 // operation, two rails of 1 Gbit/s; medians of five runs.)
 bool suits_tree(int ranks, size_t bytes) {
   constexpr size_t kHop = 20 << 10;

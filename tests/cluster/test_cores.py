@@ -6,24 +6,20 @@ from __future__ import annotations
 import csv
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import cli
 import job
 import pytest
+from lib.cores import summary
+from lib.cores.results import CoreResults, Measured, is_machine_the_limit, ring_of, wires
+from lib.cores.sweep import connections_of, streams_of
+from lib.peers.peer import IPERF3, NEZHA, Network, make_peers
+from lib.shared.program import network_of, rates_of
 
 BENCH = Path(__file__).parents[2] / "bench"
 CORES = str(BENCH / "cores")
-sys.path.insert(0, str(BENCH))
-
-import core_summary  # noqa: E402
-from core_results import CoreResults, Measured, is_machine_the_limit, ring_of, wires  # noqa: E402
-from core_sweep import connections_of, streams_of  # noqa: E402
-from peer import IPERF3, NEZHA, Network, make_peers  # noqa: E402
-from program import network_of, rates_of  # noqa: E402
-
 HERE = len(os.sched_getaffinity(0))
 MIB = 1 << 20
 
@@ -60,7 +56,7 @@ def test_what_is_the_limit(config: str, gbits: float, is_machine: bool, words: s
     ring = ring_of(results)
     assert ring and ring.gbits == pytest.approx(gbits)
     assert is_machine_the_limit(results) is is_machine
-    [text] = core_summary.verdict(results)
+    [text] = summary.verdict(results)
     assert text.startswith(words) and "with 4.0 of 16 cores busy" in text
 
 
@@ -68,7 +64,7 @@ def test_without_a_ring() -> None:
     results = made_results("10g", 5)
     results.configs = [each for each in results.configs if each.key != IPERF3]
     assert is_machine_the_limit(results) is None
-    assert "What the machine carries is not known" in core_summary.verdict(results)[0]
+    assert "What the machine carries is not known" in summary.verdict(results)[0]
 
 
 def test_when_all_cores_are_busy() -> None:
@@ -76,20 +72,20 @@ def test_when_all_cores_are_busy() -> None:
     results.sizes.insert(0, MIB)
     for row in results.measurements:  # 717 MB/s are 0.9 of what TCP can use
         row["p50_us"] = 8 * MIB / (716 if row["config"] == "nezha" else 721)
-    assert core_summary.verdict(results)[1:] == [
+    assert summary.verdict(results)[1:] == [
         "At least 90% of the cores were busy, and the wires had room, so that the machine may be the"
         " limit: nezha (8 MiB)."
     ]
     for busy in (14.3, None):
         results = made_results("100g", 95, busy=busy)
-        assert len(core_summary.verdict(results)) == 1
+        assert len(summary.verdict(results)) == 1
 
 
 def test_of_a_machine_that_is_not_quiet() -> None:
     results = made_results("10g", 5)
     for others, row in zip([0.05, 0.05, 0.5, 0.5, 0.7, 0.7], results.measurements):
         row["other_processes"] = others
-    assert core_summary.verdict(results)[1].startswith(
+    assert summary.verdict(results)[1].startswith(
         "The machine was not quiet: other processes had 50% of its CPU time in the median run"
     )
 
@@ -128,13 +124,13 @@ def cells_of(text: str) -> list[list[str]]:
 
 
 def test_table() -> None:
-    cells = cells_of(core_summary.table(made_results("10g+10g", 18.9)))
+    cells = cells_of(summary.table(made_results("10g+10g", 18.9)))
     assert ["nezha", "6291", "(4194-8389)"] in cells  # 8 MiB in 1 ms and in 2 ms
     limit_us = 1.5 * 8 * MIB / 2.5e9 * 1e6
     assert ["nezha", f"{(limit_us / 1000 + limit_us / 2000) / 2:.3f}"] in cells
     assert ["nezha", "1.28"] in cells  # 10 ms of CPU time for 8 MiB
     assert ["nezha", "4.0"] in cells
-    cells = cells_of(core_summary.table(made_results("none", 18.9, busy=None)))
+    cells = cells_of(summary.table(made_results("none", 18.9, busy=None)))
     assert ["part", "of"] not in [row[:2] for row in cells]
     assert ["nezha", "-"] in cells
 
@@ -143,7 +139,7 @@ def test_overview() -> None:
     networks = {config: made_results(config, 12) for config in ("10g", "10gx2", "10g+none")}
     for row in networks["10gx2"].rows(networks["10gx2"].configs[0], 8 * MIB):
         row["p50_us"] /= 2
-    cells = cells_of(core_summary.overview(CoreResults(networks)))
+    cells = cells_of(summary.overview(CoreResults(networks)))
     assert ["10g", "8", "MiB", "6291", "2796", "1000", "797", "wires"] in cells
     assert ["10gx2", "8", "MiB", "12583", "2796", "1000", "1594", "machine"] in cells
     assert ["10g+none", "8", "MiB", "6291", "2796", "1000", "none", "machine"] in cells
@@ -156,7 +152,7 @@ def test_files(tmp_path: Path) -> None:
     results = CoreResults({"10g": made_results("10g", 9)}, {"ompi": "it is not there"})
     results.save(tmp_path / "cores.json")
     assert CoreResults.load(tmp_path / "cores.json") == results
-    core_summary.save_csv(results, tmp_path / "cores.csv")
+    summary.save_csv(results, tmp_path / "cores.csv")
     with (tmp_path / "cores.csv").open(newline="") as file:
         first, *_ = list(csv.DictReader(file))
     assert (first["rails"], first["peer"], first["mb_per_s"]) == ("10g", "nezha", "8388.6")

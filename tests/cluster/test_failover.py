@@ -5,20 +5,16 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import cli
 import job
 import pytest
+from lib.failover import outage
+from lib.failover.outage import Operation, Outage, Run
 
 BENCH = Path(__file__).parents[2] / "bench"
 FAILOVER = str(BENCH / "failover")
-sys.path.insert(0, str(BENCH))
-
-import outage  # noqa: E402
-from outage import Operation, Outage, Run  # noqa: E402
-
 MS = 1e-3
 
 

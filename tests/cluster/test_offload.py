@@ -4,24 +4,18 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import cli
 import job
 import pytest
+from lib.flare import offload, summary, trials
+from lib.flare.trials import Sample, figures_of, make_case, part_by_switch
+from lib.shared import one_group
+from testbed import Testbed
 
 BENCH = Path(__file__).parents[2] / "bench"
 FLARE = str(BENCH / "flare")
-sys.path.insert(0, str(BENCH))
-
-import offload  # noqa: E402
-import offload_summary  # noqa: E402
-import offload_trials  # noqa: E402
-import one_group  # noqa: E402
-from offload_trials import Sample, figures_of, make_case, part_by_switch  # noqa: E402
-from testbed import Testbed  # noqa: E402
-
 MIB = 1 << 20
 
 
@@ -44,7 +38,7 @@ def test_wire_limits() -> None:
 def test_fabrics() -> None:
     """The hosts are spread over the switches, and all of these are joined."""
     bed = Testbed(6, {"eth0": "none"})  # fabric_text() asks it for addresses alone
-    text = offload_trials.fabric_text(bed, make_case("tree", 4, 100, [4], 1, switches=2))
+    text = trials.fabric_text(bed, make_case("tree", 4, 100, [4], 1, switches=2))
     assert text.splitlines() == [
         "switch s4 10.0.0.5:7100 10.0.0.5:7101",
         "switch s5 10.0.0.6:7100 10.0.0.6:7101",
@@ -56,11 +50,11 @@ def test_fabrics() -> None:
     ]
     case = make_case("hosts", 3, 100, [4], 1)
     assert "flare:eth0@10.0.0.4:7000" in case.configs[0].command  # the switch, after three hosts
-    assert offload_trials.fabric_text(bed, case).splitlines()[1:] == [
+    assert trials.fabric_text(bed, case).splitlines()[1:] == [
         f"host 10.0.0.{number} s3" for number in (1, 2, 3)
     ]
     case.multicast = True
-    [last] = offload_trials.fabric_text(bed, case).splitlines()[4:]
+    [last] = trials.fabric_text(bed, case).splitlines()[4:]
     assert last == "multicast 239.192.0.0:7200 64"
 
 
@@ -134,7 +128,7 @@ def test_table(tmp_path: Path) -> None:
     cases = made_cases()
     offload.save(cases, tmp_path / offload.DATA)
     assert offload.load(tmp_path / offload.DATA) == cases
-    text = offload_summary.table(cases)
+    text = summary.table(cases)
     lines = [line.split() for line in text.splitlines()]
     # S/B is 8389 µs, and by TCP 12583; the ratios are of runs that followed each other
     large = "1 MiB 9.5 ms 0.883 (0.839–0.932) 16.5 ms* 0.769 (0.699–0.839) 1.75 (1.50–2.00) 1.50 0.25 12,345"

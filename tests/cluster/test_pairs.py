@@ -15,17 +15,15 @@ from typing import Any
 import cli
 import job
 import pytest
+from lib.pairs.summary import compare, median_interval, slower_than, table
+from lib.shared.progress import Progress
+from lib.shared.results import Config, Results
+from lib.shared.stolen import TRIES, CpuTime, Taken, Usage, note, others, usage_of_all
+from lib.shared.sweep import Sweep
+from testbed import Testbed
 
 BENCH = Path(__file__).parents[2] / "bench"
 PAIRS = str(BENCH / "pairs")
-sys.path.insert(0, str(BENCH))
-
-from pair_summary import compare, median_interval, slower_than, table  # noqa: E402
-from progress import Progress  # noqa: E402
-from results import Config, Results  # noqa: E402
-from stolen import TRIES, CpuTime, Taken, Usage, note, others, usage_of_all  # noqa: E402
-from sweep import Sweep  # noqa: E402
-from testbed import Testbed  # noqa: E402
 
 
 def test_intervals() -> None:
@@ -102,7 +100,7 @@ def measured_while_stolen(monkeypatch: pytest.MonkeyPatch, parts: list[float]) -
     def launch(*_: object) -> tuple[list[dict[str, Any]], list[str]]:
         return [{**row, "p50_us": 100 + next(launches)}], []
 
-    monkeypatch.setattr("stolen.REST", 0)
+    monkeypatch.setattr("lib.shared.stolen.REST", 0)
     monkeypatch.setattr(Sweep, "_launch", launch)
     monkeypatch.setattr(CpuTime, "taken_since", lambda _: Taken(next(taken), 0.25))
     config = Config("A", "", "A", ["eth0"], [])

@@ -14,25 +14,15 @@ import json
 import os
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import cli
 import job
 import pytest
-from testbed import Testbed
-from traces import traces
-
-BENCH = Path(__file__).parents[2] / "bench"
-PEERS = str(BENCH / "peers")
-sys.path.insert(0, str(BENCH))
-
-import peer_figure  # noqa: E402
-import peer_summary  # noqa: E402
-import peer_sweep  # noqa: E402
-from collective import COLLECTIVES  # noqa: E402
-from peer import (  # noqa: E402
+from lib.peers import figure, summary
+from lib.peers import sweep as peer_sweep
+from lib.peers.peer import (
     DEFAULT,
     KINDS,
     PROGRAMS,
@@ -42,11 +32,16 @@ from peer import (  # noqa: E402
     packages_of,
     programs_of,
 )
-from peer_sweep import PeerSweep, at_rates_of, groups_of, warm_up_of  # noqa: E402
-from program import network_of  # noqa: E402
-from progress import Progress  # noqa: E402
-from results import LEARNING, ResultsOf  # noqa: E402
+from lib.peers.sweep import PeerSweep, at_rates_of, groups_of, warm_up_of
+from lib.shared.collective import COLLECTIVES
+from lib.shared.program import network_of
+from lib.shared.progress import Progress
+from lib.shared.results import LEARNING, ResultsOf
+from testbed import Testbed
+from traces import traces
 
+BENCH = Path(__file__).parents[2] / "bench"
+PEERS = str(BENCH / "peers")
 G = 10**9
 
 
@@ -130,8 +125,8 @@ def test_rails_of_a_configuration() -> None:
 
 
 def test_looks_in_pictures() -> None:
-    assert set(peer_figure.LOOKS) == set(KINDS)
-    assert len(set(peer_figure.LOOKS.values())) == len(KINDS)
+    assert set(figure.LOOKS) == set(KINDS)
+    assert len(set(figure.LOOKS.values())) == len(KINDS)
 
 
 def test_launches_by_warm_up() -> None:
@@ -368,7 +363,7 @@ def lines_of(text: str) -> list[list[str]]:
 
 
 def test_table() -> None:
-    text = peer_summary.table(made_results(G))
+    text = summary.table(made_results(G))
     lines = lines_of(text)
     assert ["nezha", "yielding,", "then", "blocking", "20", "14000"] in lines
     assert ["ompi", "yielding", "30", "20000*"] in lines
@@ -390,17 +385,17 @@ def test_table_of_programs_taken_over() -> None:
         *measured("gloo-device", 1 << 20, [16e3, 14e3, 12e3]),
         *measured("gloo-preload", 1 << 20, [7e3, 7e3, 7e3]),
     ]
-    lines = lines_of(peer_summary.table(results))
+    lines = lines_of(summary.table(results))
     at = lines.index(["gloo-device:", "times", "as", "fast", "as", "4", "B", "1", "MiB"])
     assert lines[at + 1] == ["gloo-ring", "2.00", "2.00"]
     at = lines.index(["gloo-preload:", "times", "as", "fast", "as", "4", "B", "1", "MiB"])
     assert lines[at + 1] == ["nezha", "-", "2.00"]
     assert ["the", "best", "peer", "1.50", "1.43"] in lines
-    assert "gloo-device: times" not in peer_summary.table(made_results(G))
+    assert "gloo-device: times" not in summary.table(made_results(G))
 
 
 def test_table_without_shaping() -> None:
-    lines = lines_of(peer_summary.table(made_results(None)))
+    lines = lines_of(summary.table(made_results(None)))
     assert ["nezha", "0.2", "74.9"] in lines  # MB/s
     assert ["part", "of", "the", "wire", "limit"] not in [line[:5] for line in lines]
 
@@ -412,7 +407,7 @@ def test_tables_of_blocks() -> None:
     size = 1 << 20
     results = ResultsOf({"cores": 4}, 4, rates, peers, [size], repeat=1, collective="gather")
     results.measurements = [*measured("nezha", 4 * size, [31457.28]), *measured("gloo", 4 * size, [3e5])]
-    text = peer_summary.table(results)
+    text = summary.table(results)
     lines = lines_of(text)
     assert text.startswith("gather, float32, 4 hosts")
     assert ["part", "of", "the", "wire", "limit", "1", "MiB"] in lines
@@ -425,10 +420,10 @@ def test_table_of_a_barrier(tmp_path: Path) -> None:
     peers = make_peers(["nezha", "ompi"], Network(4, rates, "barrier"))
     results = ResultsOf({"cores": 4}, 4, rates, peers, [0], repeat=1, collective="barrier")
     results.measurements = [*measured("nezha", 0, [20]), *measured("ompi", 0, [50])]
-    text = peer_summary.table(results)
+    text = summary.table(results)
     assert ["the", "best", "peer", "2.50"] in lines_of(text)
     assert "limit" not in text and "MB/s" not in text and "GiB" not in text
-    peer_summary.save_csv([results], tmp_path / "peers.csv")
+    summary.save_csv([results], tmp_path / "peers.csv")
     with (tmp_path / "peers.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(row["collective"], row["size"], row["part_of_limit"]) for row in rows] == [
@@ -437,7 +432,7 @@ def test_table_of_a_barrier(tmp_path: Path) -> None:
 
 
 def test_csv(tmp_path: Path) -> None:
-    peer_summary.save_csv([made_results(G), made_results(None)], tmp_path / "peers.csv")
+    summary.save_csv([made_results(G), made_results(None)], tmp_path / "peers.csv")
     with (tmp_path / "peers.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * (7 * 3 + 2)

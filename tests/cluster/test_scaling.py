@@ -8,7 +8,6 @@ import math
 import random
 import statistics
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,12 @@ from typing import Any
 import cli
 import job
 import pytest
+from lib.scaling import scale
+from lib.scaling.scale import Fit, Scaling, Way, best_fit
+from lib.scaling.trials import hosts_for, ways_of
 
 BENCH = Path(__file__).parents[2] / "bench"
 SCALING = str(BENCH / "scaling")
-sys.path.insert(0, str(BENCH))
-
-import scale  # noqa: E402
-from scale import Fit, Scaling, Way, best_fit  # noqa: E402
-from scale_trials import hosts_for, ways_of  # noqa: E402
-
 RANKS = [2, 3, 4, 6, 8, 12, 16, 64]
 GROWTH: dict[str, Callable[[float], float]] = {
     "constant": lambda n: 7,

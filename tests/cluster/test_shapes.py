@@ -207,7 +207,7 @@ def open_folder() -> Iterator[Path]:
 
 def test_without_root(open_folder: Path) -> None:
     """An ordinary user, on a testbed of its own, by the testbed's command line."""
-    testbed = str(Path(__file__).parent / "testbed")
+    testbed = str(Path(__file__).parents[2] / "testbed" / "testbed")
     store = open_folder / "store"
     store.mkdir()
     store.chmod(0o777)

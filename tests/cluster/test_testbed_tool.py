@@ -18,7 +18,7 @@ from probes import PYTHON, ping, silence, start_echo
 from processes import session_members
 from system_tools import BedError, tool, wait_until
 from testbed import Testbed
-from traces import HERE, TOOL, cli, no_traces, processes_with, traces
+from traces import TESTBED, TOOL, cli, no_traces, processes_with, traces
 
 NOBODY = 65534
 NESTED = ["unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}"]
@@ -114,7 +114,7 @@ def test_api_is_guarded_too(prefix: str, tmp_path: Path) -> None:
     script = tmp_path / "killed.py"
     script.write_text(
         "import os, signal, sys\n"
-        f"sys.path.insert(0, {str(HERE)!r})\n"
+        f"sys.path.insert(0, {str(TESTBED)!r})\n"
         "from testbed import Testbed\n"
         f"bed = Testbed(2, {{'eth0': '1gbit'}}, prefix={prefix!r})\n"
         "bed.up()\n"
@@ -172,13 +172,12 @@ def anywhere() -> Iterator[Path]:
 
     Not in pytest's own folder, which other sessions of pytest close to all but its owner.
     """
-    modules = ["processes.py", "rails.py", "system_tools.py", "testbed.py"]
-    tests = ["probes.py", "test_testbed.py"]
+    tests = [Path(__file__).with_name(name) for name in ("probes.py", "test_testbed.py")]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
-        for file in ["testbed", *modules, *tests]:
-            shutil.copy(HERE / file, folder)
+        for file in [TESTBED / "testbed", *TESTBED.glob("*.py"), *tests]:
+            shutil.copy(file, folder)
         yield folder
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,9 @@ from typing import Any
 import job
 import pytest
 from cli import assert_refused, bad_command_lines
-from processes import finish
-from testbed import Testbed
-
-BENCH = Path(__file__).parents[2] / "bench"
-TRAINING, DDP = str(BENCH / "training"), str(BENCH / "ddp")
-sys.path.insert(0, str(BENCH))
-
-import ddp_results  # noqa: E402
-from ddp_results import Cut, Ddp  # noqa: E402
-from horovod_trace import (  # noqa: E402
+from lib.ddp import results as ddp_results
+from lib.ddp.results import Cut, Ddp
+from lib.training.horovod_trace import (
     Operation,
     Tensor,
     after_computation,
@@ -33,9 +25,13 @@ from horovod_trace import (  # noqa: E402
     operations_of,
     trace_text,
 )
-from models import MODELS  # noqa: E402
-from training_results import Training, Way, Workload, rest_by_communication, table  # noqa: E402
+from lib.training.models import MODELS
+from lib.training.results import Training, Way, Workload, rest_by_communication, table
+from processes import finish
+from testbed import Testbed
 
+BENCH = Path(__file__).parents[2] / "bench"
+TRAINING, DDP = str(BENCH / "training"), str(BENCH / "ddp")
 PROGRAMS = {
     "nezha": [str(job.BUILD / "bench" / "nezha-bench"), "--rails", "tcp:eth0,tcp:eth1"],
     "gloo": [str(job.BUILD / "bench" / "gloo-bench"), "--tcp-device", "eth0,eth1"],

@@ -12,8 +12,8 @@ import testbed
 from probes import PYTHON
 from processes import held_namespaces, namespace_members
 
-HERE = Path(__file__).parent
-TOOL = str(HERE / "testbed")
+TESTBED = Path(__file__).parents[2] / "testbed"
+TOOL = str(TESTBED / "testbed")
 
 
 def traces(prefix: str) -> dict[str, list[str]]:

@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from lib.rdma.trials import Latencies, Row, table
 
 BENCH = Path(__file__).parents[2] / "bench"
-sys.path.insert(0, str(BENCH))
-
-from rdma_trials import Latencies, Row, table  # noqa: E402
 
 
 def test_table() -> None:

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the commands of bench/ are made of: a folder for each, and shared/.
+
+To import any of it makes the testbed's modules (testbed/) importable, too.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "testbed"))

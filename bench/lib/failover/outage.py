@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What bench/failover measured (failover.json), and what is worked out from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from lib.shared.units import size_text
+
+DATA = "failover.json"
+PICTURES = ["failover.png", "failover.svg"]
+WAYS = {
+    "carrier": "its carrier is lost",
+    "admin": "its interface is set down",
+    "silent": "its frames vanish, and nothing says so",
+    "reset": "its connections are reset, once; others can be made at once",
+}
+NEAR = 0.9  # of a rate, which counts as reached
+STEADY = 5  # operations in a row that reach it, together
+
+
+@dataclasses.dataclass(frozen=True)
+class Operation:
+    end: float  # seconds of CLOCK_MONOTONIC
+    seconds: float
+
+    @property
+    def begin(self) -> float:
+        return self.end - self.seconds
+
+
+def between(operations: Sequence[Operation], begin: float, end: float) -> list[Operation]:
+    return [each for each in operations if begin <= each.begin and each.end <= end]
+
+
+def pace(operations: Sequence[Operation]) -> float | None:
+    """The seconds of one, in the mean."""
+    if not operations:
+        return None
+    return (operations[-1].end - operations[0].begin) / len(operations)
+
+
+@dataclasses.dataclass
+class Run:
+    """One peer through a cut and a heal."""
+
+    peer: str  # its key
+    way: str
+    cut: float = 0  # when it began, seconds of CLOCK_MONOTONIC
+    heal: float = 0
+    end: float = 0  # of the looking
+    operations: list[Operation] = dataclasses.field(default_factory=list)
+    errors: list[str] = dataclasses.field(default_factory=list)  # of one that ended by itself
+
+    def before(self) -> float | None:
+        """The seconds of an operation on all rails; of the later half, as rates are learned first."""
+        known = between(self.operations, 0, self.cut)
+        return pace(known[len(known) // 2 :])
+
+    def during(self) -> float | None:
+        """On what is left: of the later half of the outage."""
+        return pace(between(self.operations, (self.cut + self.heal) / 2, self.heal))
+
+    def after(self) -> float | None:
+        return pace(between(self.operations, (self.heal + self.end) / 2, self.end))
+
+    def _first_steady(self, since: float, seconds: float | None) -> int | None:
+        """Of the operations that end later, the first that begins as many as are about as fast."""
+        if seconds is None:
+            return None
+        for index, each in enumerate(self.operations):
+            window = self.operations[index : index + STEADY]
+            is_whole = len(window) == STEADY
+            if each.end > since and is_whole and (pace(window) or 0) * NEAR <= seconds:
+                return index
+        return None
+
+    def _reached(self, since: float, seconds: float | None) -> float | None:
+        index = self._first_steady(since, seconds)
+        return None if index is None else max(0.0, self.operations[index].begin - since)
+
+    def to_survivor(self) -> float | None:
+        """From the cut until operations begin that are about as fast as in the end of the outage."""
+        return self._reached(self.cut, self.during())
+
+    def to_all(self) -> float | None:
+        """From the heal until operations begin that are about as fast as before the cut."""
+        return self._reached(self.heal, self.before())
+
+    def stall(self) -> float | None:
+        """How much longer than by the rate of what is left it took, from the cut until that rate.
+
+        Of the operation in which the cut fell, that part was done which a usual one does in the
+        same time; the rest, and the operations until the rate is reached, are to be moved.
+        """
+        before, during = self.before(), self.during()
+        steady = self._first_steady(self.cut, during)
+        hit = next((i for i, each in enumerate(self.operations) if each.end > self.cut), None)
+        if before is None or during is None or steady is None or hit is None:
+            return None
+        next_one = max(steady, hit + 1)
+        done = min(1.0, max(0.0, self.cut - self.operations[hit].begin) / before)
+        taken = self.operations[next_one - 1].end - self.cut
+        return max(0.0, taken - (next_one - hit - done) * during)
+
+    def told(self) -> str:
+        """What happened, in words."""
+        if not self.cut:
+            return "failed"
+        if any((self.cut + self.heal) / 2 < each.end <= self.heal for each in self.operations):
+            return "goes on, then aborts" if self.errors else "goes on"
+        back = next((each.end for each in self.operations if each.end > self.heal), None)
+        if back is not None:
+            aborts = ", then aborts" if self.errors else ""
+            return f"stands still until {back - self.heal:.1f} s after the heal{aborts}"
+        if self.errors:
+            return "aborts"
+        return f"stands still, {self.end - self.heal:.0f} s after the heal too"
+
+
+@dataclasses.dataclass
+class Outage:
+    machine: dict[str, str | int]
+    hosts: int
+    rails: dict[str, int]  # bits per second
+    size: int  # bytes
+    rail: str  # that is cut, at one host
+    labels: dict[str, str]  # by peer
+    runs: list[Run] = dataclasses.field(default_factory=list)
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
+
+    @staticmethod
+    def load(path: Path) -> Outage:
+        data = json.loads(path.read_text())
+        for run in data["runs"]:
+            run["operations"] = [Operation(**each) for each in run["operations"]]
+        data["runs"] = [Run(**run) for run in data["runs"]]
+        return Outage(**data)
+
+    def title(self) -> str:
+        rails = " + ".join(f"{name} {rate / 1e9:g} Gbit/s" for name, rate in self.rails.items())
+        what = f"allreduce of {size_text(self.size)}, float32 sum, {self.hosts} hosts, {rails}"
+        return f"{what}; {self.rail} of one host is cut"
+
+    def ways(self) -> list[str]:
+        return [way for way in WAYS if any(run.way == way for run in self.runs)]
+
+    def megabytes_per_second(self, seconds: float | None) -> float | None:
+        return self.size / seconds / 1e6 if seconds else None
+
+
+NOTES = f"""\
+MB/s: size over the mean time of an operation at rank 0, MB = 10^6 bytes; before: on all rails, cut:
+in the later half of the outage, healed: of the time after it.
+to {NEAR:.0%}: from the cut until {STEADY} operations begin that together reach {NEAR:.0%} of the rate in
+the later half of the outage. stall: how much longer it took until then than to move as much at that
+rate. back: from the heal until they reach {NEAR:.0%} of the rate before the cut.
+Connections that were reset may be made anew: cut is then the rate with them, where they are.
+Times are from when the command that cuts, or heals, is given, which takes some milliseconds."""
+
+
+def table(results: Outage) -> str:
+    def cell(value: float | None, scale: float = 1) -> str:
+        return "-" if value is None else f"{value * scale:.0f}"
+
+    head = ["", "before", "cut", "healed", "stall", f"to {NEAR:.0%}", "back", ""]
+    blocks = [f"{results.title()}; {results.machine['cores']} cores"]
+    for way in results.ways():
+        rows = [head, ["", "MB/s", "MB/s", "MB/s", "ms", "ms", "ms", ""]]
+        for run in (run for run in results.runs if run.way == way):
+            rates = [run.before(), run.during(), run.after()]
+            times = [run.stall(), run.to_survivor(), run.to_all()]
+            cells = [cell(results.megabytes_per_second(each)) for each in rates]
+            cells += [cell(each, 1e3) for each in times]
+            rows.append([results.labels[run.peer], *cells, run.told()])
+        widths = [max(map(len, column)) for column in zip(*rows)]
+        lines = [
+            "  ".join(
+                text.ljust(width) if place in (0, len(row) - 1) else text.rjust(width)
+                for place, (text, width) in enumerate(zip(row, widths))
+            ).rstrip()
+            for row in rows
+        ]
+        blocks.append("\n".join([f"{results.rail}: {WAYS[way]}", *lines]))
+    said = [
+        f"{results.labels[run.peer]}, {run.way}: " + "\n    ".join(run.errors)
+        for run in results.runs
+        if run.errors
+    ]
+    return "\n\n".join([*blocks, *said])

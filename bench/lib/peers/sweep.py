@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the peers of bench/peers and bench/cores: MPI by its launchers, MPTCP, and a ring of iperf3."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+import subprocess
+import time
+from collections.abc import Sequence
+
+import testbed
+from lib.peers.peer import IPERF3, Network, Peer, is_over_mptcp, is_over_nezha, programs_of
+from lib.shared import program
+from lib.shared.collective import ALLREDUCE, COLLECTIVES, Collective
+from lib.shared.progress import Progress
+from lib.shared.results import LEARNED_BELOW, LEARNING, ResultsOf
+from lib.shared.sweep import Sweep, warm_up
+from processes import Process, end_all, end_sessions, finish, held_namespaces, namespace_members
+from system_tools import BedError
+
+LEAST = 1 << 16  # bytes; of shorter messages iperf3's rate tells nothing
+LONG_MESSAGE = 1 << 20  # bytes; it goes over more than one rail if a connection has them
+OPERATIONS = 16  # a run has time for so many at the wire limit, if they take no longer than
+LONG = 1.0  # seconds
+PARTING = 3.0  # seconds that MPI may take to end after the last result
+LINES = 12  # of what a peer that fails has said, the last
+IPERF3_PORT = 5201  # of the first of a rail's connections
+IPERF3_SECONDS = 2
+IPERF3_WARM_UP = 1  # seconds before them
+IPERF3_PATIENCE = 20.0  # seconds
+
+
+def warm_up_of(size: int, hosts: int = 1, about: Collective = COLLECTIVES[ALLREDUCE]) -> int:
+    """Iterations before the clock runs, for all peers alike: as many as nezha learns by, which it does
+    of allreduces alone.
+    """
+    learns = about.name == ALLREDUCE and size < LEARNED_BELOW
+    return LEARNING if learns else warm_up(about.vector(size, hosts))
+
+
+def groups_of(
+    sizes: Sequence[int], hosts: int = 1, about: Collective = COLLECTIVES[ALLREDUCE]
+) -> list[list[int]]:
+    """What is run by one launch: sizes of as many iterations before the clock runs."""
+
+    def warm_up(size: int) -> int:
+        return warm_up_of(size, hosts, about)
+
+    return [list(group) for _, group in itertools.groupby(sizes, warm_up)]
+
+
+def announce_rails(bed: testbed.Testbed, first: str) -> None:
+    """For MPTCP's connections, which are made on the first rail, to use the others too."""
+    for host in range(bed.hosts):
+        others = [rail for rail in bed.rails_of(host) if rail.name != first]
+        lines = ["endpoint flush"]  # those of a try that failed half-way
+        lines += [f"limits set subflow {len(others)} add_addr_accepted {len(others)}"]
+        lines += [
+            f"endpoint add {rail.address(host)} dev {rail.name} port {40000 + index} signal"
+            for index, rail in enumerate(others)
+        ]
+        for line in lines:
+            bed.exec(host, ["ip", "mptcp", *line.split()])
+
+
+def start_ranks(
+    bed: testbed.Testbed, peer: Peer, command: list[str], awaited: int
+) -> list[Process]:
+    """`awaited` results are to come."""
+    if not peer.launcher:
+        return bed.start(command)
+    # beside the hosts, as it reaches them through the management network
+    environment = ["env", f"TESTBED_PREFIX={bed.prefix}"]
+    popen = subprocess.Popen(
+        bed.exec_argv("sw", [*environment, *peer.launcher, *command]),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    return [Launcher(popen, awaited)]
+
+
+def end_leftovers(bed: testbed.Testbed) -> None:
+    """A launcher that is killed leaves ranks behind, which would disturb what comes next."""
+    with held_namespaces(testbed.namespaces_of(bed.prefix)) as namespaces:
+        end_all(lambda: namespace_members(namespaces))
+
+
+class PeerSweep(Sweep[Peer]):
+    def __init__(
+        self,
+        bed: testbed.Testbed,
+        results: ResultsOf[Peer],
+        seconds: float,
+        progress: Progress,
+        most_stolen: float = 1.0,
+    ) -> None:
+        groups = groups_of(results.sizes, results.hosts, results.about)
+        super().__init__(bed, results, seconds, progress, groups, most_stolen)
+        self._awaited = 0  # results of the launch that is under way
+        self._are_rails_announced = False
+
+    def _launch(self, peer: Peer, sizes: list[int]) -> tuple[list[dict], list[str]]:
+        """What goes wrong or is absent is this peer's failure; the others have their turns."""
+        try:
+            program.check_programs(programs_of([peer]))
+            return self._run(peer, sizes)
+        except (BedError, TimeoutError, subprocess.SubprocessError) as error:
+            return [], str(error).splitlines()[:LINES]
+        finally:
+            end_leftovers(self._bed)
+
+    def _warm_up(self, peer: Peer, sizes: list[int]) -> int:
+        return warm_up_of(sizes[0], self._results.hosts, self._results.about)
+
+    def _measured(self, peer: Peer, sizes: list[int]) -> float:
+        least = (self._results.wire_limit(peer, sizes[-1]) or 0) / 1e6
+        return max(self._seconds, min(OPERATIONS * least, LONG))
+
+    def _run(self, peer: Peer, sizes: list[int]) -> tuple[list[dict], list[str]]:
+        if peer.key == IPERF3:
+            return self._ring_of_iperf3(sizes), []
+        if is_over_mptcp(peer):
+            return self._run_over_mptcp(peer, sizes)
+        if is_over_nezha(peer):
+            return self._run_over_nezha(peer, sizes)
+        return self._run_ranks(peer, sizes)
+
+    def _run_ranks(self, peer: Peer, sizes: list[int]) -> tuple[list[dict], list[str]]:
+        self._awaited = len(sizes)
+        rows, errors = super()._launch(peer, sizes)
+        return rows, errors[:1] + errors[1:][-LINES:]
+
+    def _run_over_mptcp(self, peer: Peer, sizes: list[int]) -> tuple[list[dict], list[str]]:
+        """A connection that fell back to TCP is no MPTCP's, and would be measured as such."""
+        if not self._are_rails_announced:
+            announce_rails(self._bed, Network(self._bed.hosts, self._results.rails).fastest)
+            self._are_rails_announced = True
+        before = self._carried()
+        rows, errors = self._run_ranks(peer, sizes)
+        if errors or sizes[-1] < LONG_MESSAGE:
+            return rows, errors
+        least = sizes[-1] // 100
+        used = [name for name, now in self._carried().items() if now - before[name] >= least]
+        if len(used) > 1:
+            return rows, []
+        return [], [f"it is TCP's: of the rails it used {', '.join(used) or 'none'}"]
+
+    def _run_over_nezha(self, peer: Peer, sizes: list[int]) -> tuple[list[dict], list[str]]:
+        """A library that is not loaded, or finds nothing to take over, leaves Gloo its own device,
+        which would be measured as nezha's.
+        """
+        rows, errors = self._run_ranks(peer, sizes)
+        devices = [row.get("device", "") for row in rows]
+        others = [device for device in devices if not device.startswith("nezha")]
+        return ([], [f"it ran on another device: {others[0]}"]) if others else (rows, errors)
+
+    def _carried(self) -> dict[str, int]:
+        """Bytes to and from the first host, which has the root, by each rail."""
+        counters = {name: self._bed.counters(0, name) for name in self._results.rails}
+        return {name: each["tx_bytes"] + each["rx_bytes"] for name, each in counters.items()}
+
+    def _start(self, peer: Peer, command: list[str]) -> list[Process]:
+        return start_ranks(self._bed, peer, command, self._awaited)
+
+    def _connections(self) -> int:
+        """Of each rail, in a ring of iperf3."""
+        return 1
+
+    def _ring_of_iperf3(self, sizes: list[int]) -> list[dict]:
+        large = [size for size in sizes if size >= LEAST]
+        try:
+            reports = run_ring(self._bed, self._connections()) if large else []
+            results = self._results
+            return [at_rates_of(reports, results.hosts, size, results.about) for size in large]
+        except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
+            raise BedError(f"iperf3's report has no rates to be used: {error!r}") from None
+
+
+class Launcher(Process):
+    """mpirun, which is taken as ended some time after the last result that is awaited.
+
+    MPICH often hangs in MPI_Finalize: a rank waits for UCX to close its connections, which those
+    that are already in the barrier after that do no more serve.
+    """
+
+    def __init__(self, popen: subprocess.Popen[bytes], awaited: int) -> None:
+        super().__init__(popen, rank=0, host=0, local_rank=0, echo=None)
+        self._awaited = awaited
+        self._all_there: float | None = None  # when that was seen
+
+    @property
+    def returncode(self) -> int | None:
+        code = super().returncode
+        if code is None and self._all_there is None:
+            if sum(line.startswith("{") for line in self.stdout.splitlines()) == self._awaited:
+                self._all_there = time.monotonic()
+        if code is None and self._all_there and time.monotonic() > self._all_there + PARTING:
+            return 0
+        return code
+
+    def __str__(self) -> str:
+        return "mpirun"
+
+
+# ---- iperf3 -----------------------------------------------------------------------------------
+
+Report = dict  # what `iperf3 --json` prints
+
+
+def run_ring(bed: testbed.Testbed, connections: int) -> list[list[Report]]:
+    """By host: the reports of what it sends to the next one, on every rail at once, by so many
+    connections of each rail. Each has processes of its own, as iperf3 may have one thread for all.
+    """
+    ports = [
+        (host, rail, str(IPERF3_PORT + index))
+        for host in range(bed.hosts)
+        for rail in bed.rails_of(host)
+        for index in range(connections)
+    ]
+    servers, clients = [], []
+    for host, rail, port in ports:
+        serve = ["iperf3", "--server", "--one-off", "--forceflush"]
+        servers += bed.start([*serve, "--bind", rail.address(host), "--port", port], on=[host])
+    try:
+        for server in servers:
+            server.wait_for("listening", IPERF3_PATIENCE)
+        for host, rail, port in ports:
+            to = rail.address((host + 1) % bed.hosts)
+            call = ["iperf3", "--client", to, "--port", port, "--bind", rail.address(host), "--json"]
+            call += ["--time", str(IPERF3_SECONDS), "--omit", str(IPERF3_WARM_UP)]
+            clients += bed.start(call, on=[host])
+        failed = finish([*clients, *servers], IPERF3_PATIENCE)
+    finally:
+        end_sessions([*clients, *servers])
+    if failed:  # a client says why on its standard output
+        raise BedError(f"iperf3 on {failed} ended with {failed.code}:\n{failed.output.strip()}")
+    reports = [json.loads(client.stdout) for client in clients]
+    return [
+        [report for report, (at, *_) in zip(reports, ports) if at == host]
+        for host in range(bed.hosts)
+    ]
+
+
+def at_rates_of(
+    reports: list[list[Report]], hosts: int, size: int, about: Collective = COLLECTIVES[ALLREDUCE]
+) -> dict:
+    """A row as the other programs': what it would take to send what the wire must carry at the rates
+    of this ring.
+
+    Each host sends to the next one, over all its rails. All have the same rails, so the
+    median host stands for them, lest one connection that loses much speak for all. A reference, not
+    a bound: the connections share the cores.
+    """
+    ends = [[report["end"] for report in of_host] for of_host in reports]
+    rates = [sum(end["sum_received"]["bits_per_second"] for end in host) / 8 for host in ends]
+    seconds = about.carried(size, hosts) / statistics.median(rates)
+    loads = [end["cpu_utilization_percent"] for host in ends for end in host]
+    cores = sum(load["host_total"] + load["remote_total"] for load in loads) / 100
+    microseconds = seconds * 1e6
+    times = {f"{name}_us": microseconds for name in ("min", "p50", "p99", "max")}
+    vector = about.vector(size, hosts)
+    return {"bytes": vector, "iterations": 1, "cpu_s": cores * seconds, "rails": [], **times}
