@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the commands of bench/ are made of: a folder for each, and shared/.
 
-To import any of it makes the testbed's modules (testbed/) importable, too.
+To import it makes the modules of testbed/ importable, too: a command imports from here first.
 """
 
 import sys

@@ -19,7 +19,8 @@ from typing import Any
 import job
 import pytest
 from processes import Process, end_sessions, session_members
-from testbed import STATE_DIR, Testbed
+from state import STATE_DIR
+from testbed import Testbed
 
 RAILS = {"eth0": "1gbit", "eth1": "500mbit"}
 NEZHA = str(job.BUILD / "bench" / "nezha-bench")

@@ -12,8 +12,9 @@ from typing import Any
 
 import job
 import pytest
+from cuts import LARGE
 from system_tools import tool
-from testbed import LARGE, Testbed
+from testbed import Testbed
 
 RAILS = ["eth0", "eth1"]
 BOTH = job.rails_option(RAILS)

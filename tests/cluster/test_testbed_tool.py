@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-import testbed
 from probes import PYTHON, ping, silence, start_echo
 from processes import session_members
+from state import take_down
 from system_tools import BedError, tool, wait_until
 from testbed import Testbed
 from traces import TESTBED, TOOL, cli, no_traces, processes_with, traces
@@ -29,7 +29,7 @@ def prefix(request: pytest.FixtureRequest) -> Iterator[str]:
     """For a testbed made by the command line; taken down if the test fails to."""
     name = f"nzt{os.getpid()}"
     yield name
-    testbed.take_down(name)
+    take_down(name)
 
 
 # ---- the command line -------------------------------------------------------------------------

@@ -11,8 +11,9 @@ import system_tools
 from probes import ping, silence, start_echo
 from processes import session_members
 from rails import bits_per_second
+from state import take_down
 from system_tools import BedError
-from testbed import Testbed, take_down
+from testbed import Testbed
 from traces import traces
 
 

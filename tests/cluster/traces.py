@@ -8,9 +8,9 @@ import subprocess
 import time
 from pathlib import Path
 
-import testbed
 from probes import PYTHON
 from processes import held_namespaces, namespace_members
+from state import STATE_DIR, namespaces_of
 
 TESTBED = Path(__file__).parents[2] / "testbed"
 TOOL = str(TESTBED / "testbed")
@@ -18,14 +18,14 @@ TOOL = str(TESTBED / "testbed")
 
 def traces(prefix: str) -> dict[str, list[str]]:
     """Everything on the machine that carries a testbed's prefix."""
-    with held_namespaces(testbed.namespaces_of(prefix)) as namespaces:
+    with held_namespaces(namespaces_of(prefix)) as namespaces:
         inside = namespace_members(namespaces)
     return {
-        "namespaces": testbed.namespaces_of(prefix),
-        "state": [str(path) for path in testbed.STATE_DIR.glob(f"{prefix}.*")],
+        "namespaces": namespaces_of(prefix),
+        "state": [str(path) for path in STATE_DIR.glob(f"{prefix}.*")],
         "mounts": re.findall(rf"\S*/{prefix}-\S*", Path("/proc/self/mounts").read_text()),
         "processes inside": [str(pid) for pid in inside],
-        "guards": [str(pid) for pid in processes_with("testbed.py", prefix)],
+        "guards": [str(pid) for pid in processes_with("guard.py", prefix)],
     }
 
 

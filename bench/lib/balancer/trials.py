@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import testbed
 from lib.balancer.balance import (
     LEARNING,
     MODES,
@@ -28,6 +27,7 @@ from lib.shared import program, sweep
 from lib.shared.progress import Progress
 from lib.shared.units import size_text, time_text
 from processes import Process
+from testbed import Testbed
 
 POLL = 0.002  # seconds between two looks at a trace
 
@@ -75,7 +75,7 @@ def moves(split: Sequence[int], step: int) -> Iterator[tuple[int, ...]]:
 
 class Trials:
     def __init__(
-        self, bed: testbed.Testbed, results: Balance, out: Path, quick: bool, progress: Progress
+        self, bed: Testbed, results: Balance, out: Path, quick: bool, progress: Progress
     ) -> None:
         self._bed = bed
         self._results = results

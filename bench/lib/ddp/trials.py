@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs ddp_rank.py for bench/ddp, by each method."""
+"""Runs rank.py for bench/ddp, by each method."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import testbed
 from lib.ddp.results import CUT, EQUAL, METHODS, Ddp
 from lib.shared import program, stolen
 from lib.shared.progress import Progress
 from lib.shared.results import failure_text
 from lib.shared.sweep import objects_of
 from processes import Process, end_sessions, finish
+from testbed import Testbed
 
 PYTHON = "/usr/bin/python3"  # Debian's, which has its PyTorch
 RANK = str(Path(__file__).with_name("rank.py"))
@@ -73,7 +73,7 @@ class DdpTrials:
         self._hidden = hidden
         self._progress = progress
 
-    def train(self, bed: testbed.Testbed, cases: list[str]) -> None:
+    def train(self, bed: Testbed, cases: list[str]) -> None:
         for repeat in range(self._results.repeat):
             for case in cases:
                 methods = [m for m in self._results.methods if case != CUT or m != "a"]
@@ -82,7 +82,7 @@ class DdpTrials:
                     self._train(bed, case, method, repeat)
         self._progress.clear()
 
-    def _train(self, bed: testbed.Testbed, case: str, method: str, repeat: int) -> None:
+    def _train(self, bed: Testbed, case: str, method: str, repeat: int) -> None:
         head = f"{case}, ({method}) {METHODS[method]}, run {repeat + 1} of {self._results.repeat}"
         self._progress.show(f"{head} ...")
         rails = [FAST, SLOW if case in (EQUAL, CUT) else THIRD]
@@ -112,7 +112,7 @@ class DdpTrials:
         last = run["steps"][-1]
         self._progress.say(f"{head}: {1e3 * last['seconds']:.0f} ms, loss {last['loss']:.4f}")
 
-    def single(self, bed: testbed.Testbed, rails: list[str], name: str) -> None:
+    def single(self, bed: Testbed, rails: list[str], name: str) -> None:
         for method in self._results.methods:
             self._progress.show(f"allreduces on {name}, ({method}) {METHODS[method]} ...")
             with tempfile.TemporaryDirectory(dir=bed.shared) as meeting:
@@ -129,7 +129,7 @@ class DdpTrials:
 
     def _start(
         self,
-        bed: testbed.Testbed,
+        bed: Testbed,
         method: str,
         rails: list[str],
         meeting: Path,
@@ -140,7 +140,7 @@ class DdpTrials:
         env = environment_of(method, rails, self._site)
         return bed.start([*command, "--timeout", str(TIMEOUT), *options], env=env)
 
-    def _cut(self, bed: testbed.Testbed, first: Process, rail: str) -> float:
+    def _cut(self, bed: Testbed, first: Process, rail: str) -> float:
         """Returns when the rail was cut: in the middle of a step. 0 if the ranks have ended before."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and first.returncode is None:

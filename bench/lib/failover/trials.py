@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import testbed
 from lib.failover.outage import Operation, Outage, Run
 from lib.peers.peer import Network, Peer, is_over_mptcp, programs_of
 from lib.peers.sweep import LINES, announce_rails, end_leftovers, start_ranks
@@ -19,6 +18,7 @@ from lib.shared import program
 from lib.shared.progress import Progress
 from processes import Process, end_sessions
 from system_tools import BedError
+from testbed import Testbed
 
 HOST = 1  # whose rail is cut
 POLL = 0.01  # seconds between two looks at a trace
@@ -43,7 +43,7 @@ QUICK = Effort(before=0.6, outage=1, after=1.2, patience=1)
 
 class OutageTrials:
     def __init__(
-        self, bed: testbed.Testbed, results: Outage, effort: Effort, progress: Progress
+        self, bed: Testbed, results: Outage, effort: Effort, progress: Progress
     ) -> None:
         self._bed = bed
         self._results = results

@@ -10,7 +10,6 @@ import subprocess
 import time
 from collections.abc import Sequence
 
-import testbed
 from lib.peers.peer import IPERF3, Network, Peer, is_over_mptcp, is_over_nezha, programs_of
 from lib.shared import program
 from lib.shared.collective import ALLREDUCE, COLLECTIVES, Collective
@@ -18,7 +17,9 @@ from lib.shared.progress import Progress
 from lib.shared.results import LEARNED_BELOW, LEARNING, ResultsOf
 from lib.shared.sweep import Sweep, warm_up
 from processes import Process, end_all, end_sessions, finish, held_namespaces, namespace_members
+from state import namespaces_of
 from system_tools import BedError
+from testbed import Testbed
 
 LEAST = 1 << 16  # bytes; of shorter messages iperf3's rate tells nothing
 LONG_MESSAGE = 1 << 20  # bytes; it goes over more than one rail if a connection has them
@@ -51,7 +52,7 @@ def groups_of(
     return [list(group) for _, group in itertools.groupby(sizes, warm_up)]
 
 
-def announce_rails(bed: testbed.Testbed, first: str) -> None:
+def announce_rails(bed: Testbed, first: str) -> None:
     """For MPTCP's connections, which are made on the first rail, to use the others too."""
     for host in range(bed.hosts):
         others = [rail for rail in bed.rails_of(host) if rail.name != first]
@@ -66,7 +67,7 @@ def announce_rails(bed: testbed.Testbed, first: str) -> None:
 
 
 def start_ranks(
-    bed: testbed.Testbed, peer: Peer, command: list[str], awaited: int
+    bed: Testbed, peer: Peer, command: list[str], awaited: int
 ) -> list[Process]:
     """`awaited` results are to come."""
     if not peer.launcher:
@@ -83,16 +84,16 @@ def start_ranks(
     return [Launcher(popen, awaited)]
 
 
-def end_leftovers(bed: testbed.Testbed) -> None:
+def end_leftovers(bed: Testbed) -> None:
     """A launcher that is killed leaves ranks behind, which would disturb what comes next."""
-    with held_namespaces(testbed.namespaces_of(bed.prefix)) as namespaces:
+    with held_namespaces(namespaces_of(bed.prefix)) as namespaces:
         end_all(lambda: namespace_members(namespaces))
 
 
 class PeerSweep(Sweep[Peer]):
     def __init__(
         self,
-        bed: testbed.Testbed,
+        bed: Testbed,
         results: ResultsOf[Peer],
         seconds: float,
         progress: Progress,
@@ -211,7 +212,7 @@ class Launcher(Process):
 Report = dict  # what `iperf3 --json` prints
 
 
-def run_ring(bed: testbed.Testbed, connections: int) -> list[list[Report]]:
+def run_ring(bed: Testbed, connections: int) -> list[list[Report]]:
     """By host: the reports of what it sends to the next one, on every rail at once, by so many
     connections of each rail. Each has processes of its own, as iperf3 may have one thread for all.
     """

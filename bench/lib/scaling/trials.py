@@ -7,13 +7,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import testbed
 from lib.scaling.scale import Scaling, Way
 from lib.shared.progress import Progress
 from lib.shared.results import failure_text
 from lib.shared.sweep import objects_of, rows_of
 from lib.shared.units import time_text
 from processes import Process, finish
+from testbed import Testbed
 
 ALGORITHMS = ["auto", "ring", "recursive-doubling", "halving-doubling", "direct", "bcube"]
 GLOO_ALGORITHMS = ["ring", "bcube"]
@@ -50,7 +50,7 @@ class ScaleTrials:
     """The ways take turns at each number of ranks, so that noise hits all of them alike."""
 
     def __init__(
-        self, bed: testbed.Testbed, results: Scaling, seconds: float, progress: Progress
+        self, bed: Testbed, results: Scaling, seconds: float, progress: Progress
     ) -> None:
         self._bed = bed
         self._results = results

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lib.shared import program
-from testbed import STATE_DIR
+from state import STATE_DIR
 
 AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-import testbed
+from layout import MAX_HOSTS
 from lib.shared import stolen
 from lib.shared.progress import Progress
 from lib.shared.units import parse_size, size_text
@@ -117,7 +117,7 @@ def add_common_but_rails(add: Callable[..., argparse.Action]) -> None:
 
 
 def add_hosts(add: Callable[..., argparse.Action], default: int, about: str) -> None:
-    number = whole(2, testbed.MAX_HOSTS)
+    number = whole(2, MAX_HOSTS)
     add("--hosts", type=number, default=default, metavar="N", help=about)
 
 

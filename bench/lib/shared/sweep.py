@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic
 
-import testbed
 from lib.shared import stolen
 from lib.shared.collective import ALLREDUCE, COLLECTIVES
 from lib.shared.progress import Progress
 from lib.shared.results import ALONE, LEARNING, AnyConfig, Config, ResultsOf, failure_text
 from lib.shared.units import size_text, time_text
 from processes import Process, finish
+from testbed import Testbed
 
 EACH = "each"
 CONFIGS = {
@@ -138,7 +138,7 @@ def rows_of(text: str) -> list[dict]:
 
 
 def launch(
-    bed: testbed.Testbed,
+    bed: Testbed,
     command: Sequence[str],
     sizes: Sequence[int],
     timeout: float,
@@ -175,7 +175,7 @@ class Sweep(Generic[AnyConfig]):
 
     def __init__(
         self,
-        bed: testbed.Testbed,
+        bed: Testbed,
         results: ResultsOf[AnyConfig],
         seconds: float,
         progress: Progress,

@@ -7,7 +7,6 @@ import dataclasses
 import tempfile
 from pathlib import Path
 
-import testbed
 from lib.shared import stolen
 from lib.shared.progress import Progress
 from lib.shared.results import failure_text
@@ -24,6 +23,7 @@ from lib.training.horovod_trace import (
 from lib.training.models import MODELS
 from lib.training.results import Training, Way, Workload
 from processes import finish
+from testbed import Testbed
 
 LINES = 12  # of what a launch that fails has said, the last
 
@@ -62,7 +62,7 @@ class TrainingTrials:
 
     def __init__(
         self,
-        bed: testbed.Testbed,
+        bed: Testbed,
         results: Training,
         traces: dict[Workload, Path],
         effort: Effort,

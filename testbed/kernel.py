@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a testbed sets in the kernel."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from layout import Layout
+
+
+def network_settings(ipv6: bool) -> str:
+    """A script that makes the settings of a namespace.
+
+    It runs before any interface is made there, since those take the defaults then.
+    """
+    values = {"ipv4/tcp_no_metrics_save": 1}  # no connection learns from one before it
+    for which in ("all", "default"):
+        values |= {
+            # two ports on one network: each answers for its own address, and asks with it
+            f"ipv4/conf/{which}/arp_ignore": 1,
+            f"ipv4/conf/{which}/arp_announce": 2,
+            f"ipv4/conf/{which}/rp_filter": 0,
+            f"ipv6/conf/{which}/disable_ipv6": int(not ipv6),
+            f"ipv6/conf/{which}/accept_dad": 0,  # addresses are good at once
+            f"ipv6/conf/{which}/accept_ra": 0,
+            # an admin cut would otherwise lose the IPv6 addresses for good
+            f"ipv6/conf/{which}/keep_addr_on_down": 1,
+        }
+    lines = [
+        f"[ ! -e /proc/sys/net/{key} ] || echo {value} > /proc/sys/net/{key}"
+        for key, value in values.items()
+    ]
+    # a switch has no firewall, and each frame would pass that of this machine's bridges
+    for family in ("arp", "ip", "ip6"):
+        path = f"/proc/sys/net/bridge/bridge-nf-call-{family}tables"
+        lines.append(f"[ ! -e {path} ] || echo 0 2> /dev/null > {path} || true")
+    return "\n".join(lines)
+
+
+def make_room_for_neighbours(bed: Layout) -> None:
+    """One table of the machine's holds those of all hosts; what it cannot take has no route."""
+    needed = 2 * len(bed.networks()) * bed.hosts**2  # others may be on the machine too
+    for family in ("ipv4", "ipv6"):
+        for name in ("gc_thresh2", "gc_thresh3"):
+            limit = Path(f"/proc/sys/net/{family}/neigh/default/{name}")
+            with contextlib.suppress(OSError):  # not ours to write; few hosts may fit
+                if int(limit.read_text()) < needed:
+                    limit.write_text(str(needed))
+
+
+def allow_congestion_control(name: str) -> None:
+    """Another one than those allowed may not be chosen outside the machine's first namespace."""
+    allowed = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+    with contextlib.suppress(OSError):  # not ours to write; it may be allowed all the same
+        names = allowed.read_text().split()
+        if name not in names:
+            allowed.write_text(" ".join([*names, name]))
