@@ -58,6 +58,7 @@ FlareEngine::FlareEngine(Progress& progress, const FlareOptions& options, const 
                      if (attempt == attempt_) lose(absl::UnavailableError(why));
                    }}),
       tell_(progress, [this] { tell_of_waiting(); }),
+      leader_(options.streams, group.size),
       again_(progress, [this] { try_again(); }) {}
 
 FlareEngine::~FlareEngine() = default;
@@ -192,7 +193,7 @@ void FlareEngine::on_joined(int rank, const rank_message::Joined& joined) {
   again_.cancel();
   if (why_not_.empty()) {
     backoff_ = kLeastBackoff;
-    busy_.assign(static_cast<size_t>(options_.streams), false);
+    leader_.begin();
     broadcast(rank_message::Up{attempt_});
     return;
   }
@@ -237,11 +238,8 @@ void FlareEngine::drop_session() {
   client_.leave();
   if (session_ != nullptr) session_->stop();
   last_ = std::move(session_);
-  orders_.clear();
-  kept_.clear();
-  uses_.clear();
-  started_.clear();
-  queue_.clear();
+  streams_.clear();
+  leader_.clear();
   if (group_.rank != 0) return;
   again_.start(now() + backoff_);
   backoff_ = std::min(2 * backoff_, kMostBackoff);
@@ -355,15 +353,10 @@ absl::StatusOr<std::unique_ptr<Task>> FlareEngine::start(const Group& group, con
   task->started_at = now();
   const OperationId name = slice.operation.id();
   waiting_[name] = task.get();
-  const auto known = orders_.find(name);
-  if (known != orders_.end()) {
-    const int stream = known->second;
-    orders_.erase(known);
-    assign(*task, stream);
-  } else if (const auto stream = kept_stream(*task)) {
+  if (const auto stream = streams_.take(name)) {
     assign(*task, *stream);
   } else if (group_.rank == 0) {
-    queue_.push_back(task.get());
+    leader_.add(name);
     order_waiting();
   } else if (options_.streams == 1) {  // which is for those that all ranks have started
     tell(*task);
@@ -384,23 +377,16 @@ bool FlareEngine::is_current(uint32_t attempt, uint32_t stream) const {
          stream < static_cast<uint32_t>(session_->streams());
 }
 
-std::optional<int> FlareEngine::kept_stream(const FlareTask& task) const {
-  const auto kept = kept_.find(task.operation().tag);
-  if (kept == kept_.end() || task.operation().ordinal < kept->second.ordinal) return std::nullopt;
-  return static_cast<int>(kept->second.stream);
-}
-
 // All that waits for it here, in the order in which it was called.
 void FlareEngine::keep(const rank_message::Keep& keep) {
-  kept_[keep.tag] = keep;
+  streams_.on_keep({keep.tag, keep.ordinal}, static_cast<int>(keep.stream));
   std::vector<FlareTask*> tasks;
   for (auto at = waiting_.lower_bound({keep.tag, keep.ordinal});
        at != waiting_.end() && at->first.tag == keep.tag; ++at) {
     tasks.push_back(at->second);
   }
   for (FlareTask* const task : tasks) {
-    std::erase(queue_, task);
-    started_.erase({keep.tag, task->operation().ordinal});
+    leader_.forget(task->operation().id());
     assign(*task, static_cast<int>(keep.stream));
   }
 }
@@ -412,7 +398,7 @@ void FlareEngine::on_order(const rank_message::Order& order) {
   if (waiting != waiting_.end()) {
     assign(*waiting->second, static_cast<int>(order.stream));
   } else {
-    orders_[name] = static_cast<int>(order.stream);
+    streams_.on_order(name, static_cast<int>(order.stream));
   }
 }
 
@@ -440,78 +426,44 @@ void FlareEngine::tell(FlareTask& task) {
 void FlareEngine::on_started(int rank, const rank_message::Started& started) {
   if (started.attempt != attempt_ || session_ == nullptr) return;
   const OperationId name{started.tag, started.ordinal};
-  const auto kept = kept_.find(started.tag);
-  if (kept != kept_.end() && started.ordinal >= kept->second.ordinal) return;  // it will hear that
+  if (streams_.kept_stream(name)) return;  // it will hear that
   // Of one that has begun here and does not wait the order is under way, or it is over.
   if (!waiting_.contains(name) && owner_.has_started(name)) return;
-  started_[name].insert(rank);
+  leader_.on_started(rank, name);
   order_waiting();
-}
-
-bool FlareEngine::is_everywhere(const OperationId& name) const {
-  const auto found = started_.find(name);
-  return found != started_.end() && static_cast<int>(found->second.size()) == group_.size - 1;
-}
-
-bool FlareEngine::deserves_stream(uint32_t tag) {
-  if (static_cast<int>(kept_.size()) >= options_.streams - kShared) return false;
-  if (uses_.size() >= kMostCounted && !uses_.contains(tag)) uses_.clear();
-  return ++uses_[tag] >= kOftenUsed;
-}
-
-void FlareEngine::order(FlareTask& task, int stream) {
-  busy_[static_cast<size_t>(stream)] = true;
-  const auto [tag, ordinal] = task.operation().id();
-  const auto number = static_cast<uint32_t>(stream);
-  if (stream != options_.streams - 1 && deserves_stream(tag)) {
-    uses_.erase(tag);
-    return broadcast(rank_message::Keep{attempt_, number, tag, ordinal});
-  }
-  started_.erase({tag, ordinal});
-  const std::string bytes =
-      rank_message::encode(rank_message::Order{attempt_, number, tag, ordinal});
-  for (auto& [rank, peer] : peers_) peer->send(bytes);
-  assign(task, stream);
 }
 
 void FlareEngine::order_waiting() {
   if (!is_up_) return;
-  const int last = options_.streams - 1;
-  while (!queue_.empty()) {
-    const auto free = std::find(busy_.begin(), busy_.end() - 1, false);
-    if (free == busy_.end() - 1) break;
-    FlareTask* const task = queue_.front();
-    queue_.pop_front();
-    order(*task, static_cast<int>(free - busy_.begin()));
-  }
-  if (busy_[static_cast<size_t>(last)]) return;
-  const auto ready = std::find_if(queue_.begin(), queue_.end(), [this](const FlareTask* task) {
-    return is_everywhere(task->operation().id());
-  });
-  if (ready == queue_.end()) return;
-  FlareTask* const task = *ready;
-  queue_.erase(ready);
-  order(*task, last);
+  while (const auto choice = leader_.next()) order(*choice);
+}
+
+void FlareEngine::order(const StreamLeader::Choice& choice) {
+  const auto [tag, ordinal] = choice.name;
+  const auto stream = static_cast<uint32_t>(choice.stream);
+  if (choice.is_kept) return broadcast(rank_message::Keep{attempt_, stream, tag, ordinal});
+  const std::string bytes =
+      rank_message::encode(rank_message::Order{attempt_, stream, tag, ordinal});
+  for (auto& [rank, peer] : peers_) peer->send(bytes);
+  assign(*waiting_.at(choice.name), choice.stream);
 }
 
 void FlareEngine::on_task_done(FlareTask& task) {
   forget(task);
   if (group_.rank != 0 || task.stream() == FlareTask::kNoStream || !is_up_) return;
-  const auto kept = kept_.find(task.operation().tag);
-  if (kept != kept_.end() && static_cast<int>(kept->second.stream) == task.stream()) return;
-  busy_[static_cast<size_t>(task.stream())] = false;
+  if (streams_.is_kept_for(task.operation().tag, task.stream())) return;
+  leader_.free(task.stream());
   order_waiting();
 }
 
 void FlareEngine::on_detached(FlareTask& task) { forget(task); }
 
 void FlareEngine::forget(FlareTask& task) {
-  started_.erase(task.operation().id());
   const bool was_there =
       running_.erase(&task) +
           std::erase_if(waiting_, [&](const auto& entry) { return entry.second == &task; }) >
       0;
-  std::erase(queue_, &task);
+  leader_.forget(task.operation().id());
   if (was_there && waiting_.empty() && running_.empty()) set_awaited(false);
 }
 

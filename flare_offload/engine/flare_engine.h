@@ -2,20 +2,10 @@
 // The engine that has a switch add up, and what the ranks of a context agree on for that.
 //
 // Rank 0 leads. It has all ranks ask the manager for a session, and once all have it the engine is
-// up, until a rank loses it; then, after a while, it tries again. While it is up rank 0 says of
-// each operation, when it starts it, which of the session's streams carries it: ranks start
-// operations in orders of their own, as threads do, and a stream must carry the same everywhere. A
-// tag that is used again and again is given a stream for itself: all ranks start its operations in
-// the same order, so that nobody waits for rank 0's word.
-//
-// Another stream has one operation at a time. An operation may have to wait for another rank, and
-// that rank, before it comes to it, for operations that come later here: with as many of those as
-// there are streams nothing would go on. So the last stream is kept for operations that all ranks
-// have started, which wait for nobody; a rank tells rank 0 of what it has started if no order comes
-// soon.
+// up, until a rank loses it; then, after a while, it tries again. While it is up rank 0 says which
+// of the session's streams carries which operation (stream_order.h).
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -24,7 +14,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "collectives/engine.h"
 #include "common/log.h"
@@ -32,6 +21,7 @@
 #include "flare_offload/engine/flare_task.h"
 #include "flare_offload/engine/manager_client.h"
 #include "flare_offload/engine/rank_message.h"
+#include "flare_offload/engine/stream_order.h"
 #include "flare_offload/engine/switch_session.h"
 #include "flare_offload/secure/refusal_limit.h"
 #include "transport/message_stream.h"
@@ -110,11 +100,6 @@ class FlareEngine final : public Engine, FlareTaskOwner {
   static constexpr Nanos kAnswerTime = 60 * kSecond;
   // How long an operation waits for its order before rank 0 is told of it.
   static constexpr Nanos kTellAfter = 5 * kMillisecond;
-  // A tag with so many operations gets a stream; a few of the tags are counted at a time.
-  static constexpr int kOftenUsed = 4;
-  static constexpr size_t kMostCounted = 64;
-  // Streams that tags do not get: one of them is the last.
-  static constexpr int kShared = 2;
   // What a switch says of a rank that has gone may be older than that.
   static constexpr Nanos kStale = 200 * kMillisecond;
 
@@ -147,18 +132,14 @@ class FlareEngine final : public Engine, FlareTaskOwner {
 
   // Operations
   void assign(FlareTask& task, int stream);
-  // None: the tag has none, or none yet.
-  std::optional<int> kept_stream(const FlareTask& task) const;
   void keep(const rank_message::Keep& keep);
-  void order(FlareTask& task, int stream);
-  bool deserves_stream(uint32_t tag);
+  void order(const StreamLeader::Choice& choice);
   void order_waiting();
   void on_order(const rank_message::Order& order);
   bool is_current(uint32_t attempt, uint32_t stream) const;
   void on_started(int rank, const rank_message::Started& started);
   void tell_of_waiting();
   void tell(FlareTask& task);
-  bool is_everywhere(const OperationId& name) const;
   void on_detached(FlareTask& task) override;
   void on_task_done(FlareTask& task) override;
   void on_task_pending(FlareTask& task, const std::vector<RankRange>& missing) override;
@@ -187,19 +168,15 @@ class FlareEngine final : public Engine, FlareTaskOwner {
   std::map<int, std::unique_ptr<MessageStream>> peers_;
   std::map<int, std::pair<Nanos, absl::Status>> gone_;  // since when, and why
 
-  std::map<OperationId, FlareTask*> waiting_;     // without an order
-  std::set<FlareTask*> running_;                  // with one
-  absl::flat_hash_map<OperationId, int> orders_;  // of what has not started here
-  std::map<uint32_t, rank_message::Keep> kept_;   // by tag
+  std::map<OperationId, FlareTask*> waiting_;  // without a stream
+  std::set<FlareTask*> running_;               // with one
+  StreamFollower streams_;
   Alarm tell_;
 
   // Rank 0
+  StreamLeader leader_;
   std::set<int> joined_;
-  std::string why_not_;                           // that a rank has given, in this attempt
-  std::vector<bool> busy_;                        // by stream; those that tags have, for good
-  std::map<uint32_t, int> uses_;                  // of tags without a stream: operations
-  std::deque<FlareTask*> queue_;                  // of waiting_, in the order of their starts
-  std::map<OperationId, std::set<int>> started_;  // ranks
+  std::string why_not_;  // that a rank has given, in this attempt
   Nanos backoff_ = kLeastBackoff;
   Alarm again_;
 };

@@ -27,7 +27,7 @@ def connections_of(rates: Sequence[int | None], hosts: int, cores: int) -> int:
 
 
 def streams_of(rates: Sequence[int | None], hosts: int, cores: int) -> int:
-    """How many connections nezha has on each rail of a NIC of such a rate (context/streams.h)."""
+    """How many connections nezha has on each rail of a NIC of such a rate (rails/streams.h)."""
     fastest = max(rate or math.inf for rate in rates)
     wanted = round(min(fastest / OF_A_STREAM, MOST_STREAMS))
     return max(1, min(wanted, min(cores // hosts, MOST_STREAMS) // len(rates)))

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which stream of a session carries which operation: what rank 0 decides, and what each rank knows
+// of it. Neither has I/O or a clock.
+//
+// Ranks start operations in orders of their own, as threads do, and a stream must carry the same
+// everywhere. So rank 0 says of each operation, when it starts it, which stream carries it. A tag
+// that is used again and again is given a stream for itself: all ranks start its operations in the
+// same order, so that nobody waits for rank 0's word.
+//
+// Another stream has one operation at a time. An operation may have to wait for another rank, and
+// that rank, before it comes to it, for operations that come later here: with as many of those as
+// there are streams nothing would go on. So the last stream is kept for operations that all ranks
+// have started, which wait for nobody; a rank tells rank 0 of what it has started if no order comes
+// soon.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "collectives/operation_id.h"
+
+namespace nezha::flare {
+
+// Rank 0 decides by it.
+class StreamLeader {
+ public:
+  struct Choice {
+    OperationId name;
+    int stream = 0;
+    bool is_kept = false;  // for all later operations of the tag, too
+  };
+
+  StreamLeader(int streams, int ranks) : streams_(streams), ranks_(ranks) {}
+
+  // There is a session: each of its streams is free.
+  void begin() { busy_.assign(static_cast<size_t>(streams_), false); }
+  // The session is lost: nothing waits for its streams any more.
+  void clear();
+
+  // The operation has started at rank 0, and waits for a stream.
+  void add(const OperationId& name) { queue_.push_back(name); }
+  // The operation has started at another rank.
+  void on_started(int rank, const OperationId& name) { started_[name].insert(rank); }
+  // The operation is over, or has a stream without a choice of its own.
+  void forget(const OperationId& name);
+  // The operation that the stream was chosen for is over.
+  void free(int stream) { busy_[static_cast<size_t>(stream)] = false; }
+
+  // The next operation that can go, whose stream is busy from now on. None: no stream is free for
+  // what waits.
+  std::optional<Choice> next();
+
+ private:
+  // A tag with so many operations gets a stream; a few of the tags are counted at a time.
+  static constexpr int kOftenUsed = 4;
+  static constexpr size_t kMostCounted = 64;
+  // Streams that tags do not get: one of them is the last.
+  static constexpr int kShared = 2;
+
+  std::deque<OperationId>::iterator first_started_everywhere();
+  bool deserves_stream(uint32_t tag);
+
+  const int streams_;
+  const int ranks_;
+  int kept_ = 0;                                  // streams that tags have
+  std::vector<bool> busy_;                        // by stream; those that tags have, for good
+  std::map<uint32_t, int> uses_;                  // of tags without a stream: operations
+  std::deque<OperationId> queue_;                 // in the order of their starts
+  std::map<OperationId, std::set<int>> started_;  // ranks
+};
+
+// What a rank knows of rank 0's choices.
+class StreamFollower {
+ public:
+  void clear();
+  // A choice for an operation that has not started here.
+  void on_order(const OperationId& name, int stream) { orders_[name] = stream; }
+  // The tag has the stream, from the ordinal of `first` on.
+  void on_keep(const OperationId& first, int stream) { kept_[first.tag] = {first.ordinal, stream}; }
+
+  // The stream of an operation that starts now; none: no choice is known yet.
+  std::optional<int> take(const OperationId& name);
+  // The stream that the operation's tag has, and had when it came to the operation.
+  std::optional<int> kept_stream(const OperationId& name) const;
+  // Whether a tag has the stream.
+  bool is_kept_for(uint32_t tag, int stream) const;
+
+ private:
+  struct Keep {
+    uint64_t ordinal = 0;
+    int stream = 0;
+  };
+  absl::flat_hash_map<OperationId, int> orders_;
+  std::map<uint32_t, Keep> kept_;  // by tag
+};
+
+}  // namespace nezha::flare
