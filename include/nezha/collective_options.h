@@ -18,10 +18,10 @@
 
 namespace nezha {
 
-/// Not for users: how elements that are not added up are told to the library.
+/// Not for users: how the options describe elements that are only moved, not added up.
 namespace detail {
 
-/// The type of such elements: that of bytes where dataTypeOf() knows none.
+/// The type of such elements: dataTypeOf() where it knows one, and otherwise that of bytes.
 template <typename T>
 constexpr DataType moved_type() {
   if constexpr (hasDataType<T>()) {
@@ -32,8 +32,8 @@ constexpr DataType moved_type() {
   }
 }
 
-/// How many elements of that type they are. If these are more than memory has, the operation
-/// refuses them.
+/// How many elements of that type they are. The operation refuses more elements than memory can
+/// have.
 template <typename T>
 constexpr size_t moved_elements(size_t elements) {
   if constexpr (hasDataType<T>()) {
@@ -46,22 +46,22 @@ constexpr size_t moved_elements(size_t elements) {
 
 }  // namespace detail
 
-/// Of every collective. Use that one's own class.
+/// The options that every collective has. Use the collective's own class.
 class CollectiveOptions {
  public:
-  /// On this context, which must not be null.
+  /// Options of an operation on this context, which must not be null.
   explicit CollectiveOptions(std::shared_ptr<Context> context) : context_(std::move(context)) {}
 
-  /// Tells operations apart that run at the same time on one context. Operations of one tag match
-  /// in the order each rank starts them, whichever collectives they are; it must be the same order
-  /// on all ranks. Any number but 2^32 - 1, which is nezha's own. A program may use each tag once:
-  /// tags that follow each other, as a counter's do, take no memory once their operations are over.
-  /// A tag whose neighbours are not used as often takes some 50 bytes for as long as the context
-  /// lives.
+  /// Tells operations apart that run at the same time on one context. Operations with the same tag
+  /// match in the order in which each rank starts them, whichever collectives they are, and that
+  /// order must be the same on all ranks. Any number except 2^32 - 1, which is nezha's own. A
+  /// program may use each tag only once. Consecutive tags, such as a counter's, take no memory once
+  /// their operations are over. A tag whose neighbours are not used as often takes some 50 bytes
+  /// for as long as the context lives.
   void setTag(uint32_t tag) { tag_ = tag; }
 
-  /// The deadline of the whole operation, from the call on: more than 0, or the operation is
-  /// InvalidArgument; and a year if it is longer. Default: the context's.
+  /// The deadline of the whole operation, counted from the call. It must be more than 0 (otherwise
+  /// the operation is InvalidArgument); more than a year counts as a year. Default: the context's.
   void setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
  private:
@@ -72,22 +72,23 @@ class CollectiveOptions {
   std::optional<std::chrono::milliseconds> timeout_;
 };
 
-/// Of those that combine elements: allreduce, reduce and reduce_scatter.
+/// The options of the collectives that combine elements: allreduce, reduce and reduce_scatter.
 class ReductionOptions {
  public:
-  /// Default: the sum. The same on every rank, as the element type is.
+  /// The operation. It must be the same on every rank, as must the element type. Default: the sum.
   void setOperation(ReduceOperation operation) { operation_ = operation; }
 
-  /// Reduces by a function of the caller's own (see ReduceFunction for what it may do), and so sets
-  /// the operation to kCustom. It is copied, and called until the collective returns or throws.
+  /// Reduces by a function of the caller's own, and so sets the operation to kCustom.
+  /// ReduceFunction says what the function may do. It is copied, and is called until the collective
+  /// returns or throws.
   void setReduceFunction(ReduceFunction function) {
     function_ = std::move(function);
     operation_ = ReduceOperation::kCustom;
   }
 
-  /// Whether the operation is commutative (the default). If it is not, operands are combined in the
-  /// order of the ranks, and of each rank's inputs: in an allreduce over the tree of
-  /// AllreduceOptions::setReproducible. The same on every rank.
+  /// Whether the operation is commutative (the default). If it is not, the operands are combined in
+  /// the order of the ranks, and those of one rank in the order of its inputs. An allreduce then
+  /// uses the tree of AllreduceOptions::setReproducible. Must be the same on every rank.
   void setCommutative(bool commutative) { commutative_ = commutative; }
 
  private:
@@ -98,21 +99,22 @@ class ReductionOptions {
   bool commutative_ = true;
 };
 
-/// Of those in which one rank is not as the others, the root: reduce and broadcast. Elements that
-/// are added up are of the types that dataTypeOf() knows. All others are of any trivially copyable
-/// type, which moves as bytes.
+/// The options of reduce and broadcast, in which one rank, the root, differs from the others. A
+/// reduce takes elements of the types that dataTypeOf() knows. A broadcast takes elements of any
+/// trivially copyable type, and moves them as bytes.
 class RootedOptions : public CollectiveOptions {
  public:
   using CollectiveOptions::CollectiveOptions;
 
-  /// The rank that a reduce's result goes to, or that a broadcast's vector is of. The same on every
-  /// rank; must be given.
+  /// The rank that gets a reduce's result, or whose vector is broadcast. Must be given, and must be
+  /// the same on every rank.
   void setRoot(int root) { root_ = root; }
 
-  /// The vector this rank contributes: `elements` elements at `data`. In a broadcast the root does,
-  /// and others' inputs are ignored. The memory belongs to the caller, must stay valid and
-  /// unwritten until the operation is over, and is not written (unless it is an output too).
-  /// Without an input the output's contents are the input (in place).
+  /// The vector that this rank contributes: `elements` elements at `data`. In a broadcast only the
+  /// root contributes, and the inputs of other ranks are ignored. The memory belongs to the caller.
+  /// It must stay valid and unwritten until the operation is over; nezha does not write to it
+  /// (unless it is an output too). Without an input, the contents of the output are the input (in
+  /// place).
   template <typename T>
   void setInput(const T* data, size_t elements) {
     setInput(detail::moved_type<T>(), data, detail::moved_elements<T>(elements));
@@ -122,10 +124,10 @@ class RootedOptions : public CollectiveOptions {
     set_inputs(type, {data}, elements);
   }
 
-  /// Where the result goes: as many elements as the input, of the same type. May be the input
-  /// itself; may not overlap it otherwise. Undefined after an error. In a reduce the root has a
-  /// result, and others' outputs are not written. In a broadcast every rank has; the root may do
-  /// without an output if it has an input.
+  /// Where the result goes: as many elements as the input, of the same type. The output may be the
+  /// input itself, and may not overlap it otherwise. Its contents are undefined after an error. In
+  /// a reduce only the root has a result, and the outputs of other ranks are not written. In a
+  /// broadcast every rank has one; the root may do without an output if it has an input.
   template <typename T>
   void setOutput(T* data, size_t elements) {
     setOutput(detail::moved_type<T>(), data, detail::moved_elements<T>(elements));
@@ -135,12 +137,12 @@ class RootedOptions : public CollectiveOptions {
     output_ = {data, elements, type, true};
   }
 
-  /// The same on every rank. One that the collective does not have is InvalidArgument. Default:
-  /// kAuto.
+  /// The algorithm, the same on every rank. InvalidArgument if the collective does not have it.
+  /// Default: kAuto.
   void setAlgorithm(Algorithm algorithm) { algorithm_ = algorithm; }
 
  protected:
-  /// Sets inputs whose reduction is this rank's input. None: as if no input had been set.
+  /// Sets inputs whose reduction is this rank's input. An empty list counts as no input.
   void set_inputs(DataType type, std::vector<const void*> data, size_t elements) {
     const bool is_set = !data.empty();
     input_ = {std::move(data), elements, type, is_set};
@@ -162,26 +164,27 @@ class RootedOptions : public CollectiveOptions {
   Algorithm algorithm_ = Algorithm::kAuto;
 };
 
-/// The options of the collectives in which a vector is made of a block for each rank, in the order
-/// of the ranks. Use each collective's own class, which says what its input and its output are: one
-/// block, or all blocks.
+/// The options of the collectives in which a vector consists of one block per rank, in the order of
+/// the ranks. Use each collective's own class, which says whether its input and its output are one
+/// block or all blocks.
 ///
-/// Elements that are added up are of the types that dataTypeOf() knows. All others are of any
-/// trivially copyable type, which moves as bytes. The memory belongs to the caller. An input must
-/// stay valid and unwritten until the operation is over, and is not written. An output may be where
-/// the same block or blocks of the input are, and may not overlap the input otherwise; it is
-/// undefined after an error.
+/// Collectives that add up take elements of the types that dataTypeOf() knows. The others take
+/// elements of any trivially copyable type, and move them as bytes. The memory belongs to the
+/// caller. An input must stay valid and unwritten until the operation is over, and nezha does not
+/// write to it. An output may be where the same block or blocks of the input are, and may not
+/// overlap the input otherwise. Its contents are undefined after an error.
 class BlocksOptions : public CollectiveOptions {
  public:
   using CollectiveOptions::CollectiveOptions;
 
-  /// Sets an input of `elements` elements at `data`: a block, or all blocks, of equal lengths.
+  /// Sets an input of `elements` elements at `data`: one block, or all blocks if they have equal
+  /// lengths.
   template <typename T>
   void setInput(const T* data, size_t elements) {
     input_ = vector<T, const void*>(data, elements);
   }
-  /// Sets an input of all blocks, of unequal lengths: `counts[r]` elements for rank r, which may be
-  /// 0.
+  /// Sets an input of all blocks, of unequal lengths: `counts[r]` elements for rank r. A count may
+  /// be 0.
   template <typename T>
   void setInput(const T* data, std::vector<size_t> counts) {
     input_ = vector<T, const void*>(data, std::move(counts));
@@ -190,7 +193,7 @@ class BlocksOptions : public CollectiveOptions {
   void setInput(DataType type, const void* data, size_t elements) {
     input_ = {data, type, elements, {}, false, true};
   }
-  /// Sets an input of such a type, of blocks of unequal lengths.
+  /// Sets an input of a type that is known at run time only, of blocks of unequal lengths.
   void setInput(DataType type, const void* data, std::vector<size_t> counts) {
     input_ = {data, type, 0, std::move(counts), true, true};
   }
@@ -214,8 +217,8 @@ class BlocksOptions : public CollectiveOptions {
     output_ = {data, type, 0, std::move(counts), true, true};
   }
 
-  /// The same on every rank. One that the collective does not have is InvalidArgument. Default:
-  /// kAuto.
+  /// The algorithm, the same on every rank. InvalidArgument if the collective does not have it.
+  /// Default: kAuto.
   void setAlgorithm(Algorithm algorithm) { algorithm_ = algorithm; }
 
  protected:

@@ -11,22 +11,22 @@ namespace nezha {
 
 class Hold;
 
-/// Memory that nezha may leave registered with RDMA devices; `registerMemory` makes it. The program
-/// keeps the memory itself, and must destroy this before it frees, unmaps, moves (mremap) or
-/// discards (madvise) any of it. It may do so at any time, also before or after there is a context.
-/// Operations that use the memory at that time go on.
+/// Memory that nezha may leave registered with RDMA devices; `registerMemory` makes it. The memory
+/// itself stays the program's. The program must destroy this object before it frees, unmaps, moves
+/// (mremap) or discards (madvise) any of the memory. It may do so at any time, even before or after
+/// there is a context. Operations that use the memory at that time continue.
 ///
-/// Each object may be used by one thread at a time. In a child of fork() one of the parent's does
-/// nothing.
+/// Each object may be used by one thread at a time. In a child of fork() an object of the parent's
+/// does nothing.
 class NEZHA_EXPORT RegisteredMemory {
  public:
-  /// Of no memory.
+  /// An object without memory.
   RegisteredMemory();
-  /// nezha lets go of the memory.
+  /// Ends the registration: nezha lets go of the memory.
   ~RegisteredMemory();
-  /// Takes the memory over; `other` has none any more.
+  /// Takes over the memory of `other`, which then has none.
   RegisteredMemory(RegisteredMemory&& other) noexcept;
-  /// Takes the memory over; nezha lets go of what this one had.
+  /// Takes over the memory of `other`. nezha lets go of the memory that this object had.
   RegisteredMemory& operator=(RegisteredMemory&& other) noexcept;
 
  private:
@@ -34,16 +34,16 @@ class NEZHA_EXPORT RegisteredMemory {
   std::unique_ptr<Hold> hold_;
 };
 
-/// Tells nezha that these `bytes` bytes stay where they are until the result is destroyed. It makes
-/// operations on this memory, or on parts of it, faster over rdma rails, and does nothing else:
-/// without it such a rail registers an operation's memory when the operation uses it, and takes the
-/// registration back at the operation's end. The memory may be read-only if operations only read
-/// it. It may be registered several times, and ranges may overlap.
+/// Tells nezha that the `bytes` bytes at `data` stay where they are until the result is destroyed.
+/// This makes operations on this memory, or on parts of it, faster over rdma rails, and has no
+/// other effect. Without it such a rail registers an operation's memory when the operation uses it,
+/// and ends that registration at the operation's end. The memory may be read-only if operations
+/// only read it. It may be registered several times, and ranges may overlap.
 ///
-/// It is pinned when operations use it, and counts toward the process's limit of locked memory
-/// (ulimit -l) and toward NEZHA_RDMA_PINNED. Beyond these limits, and where the device refuses the
-/// memory, it is as if it were not registered. Thread-safe. Throws InvalidArgument if `data` is
-/// null and `bytes` is not 0, and std::bad_alloc.
+/// The memory is pinned when operations use it, and counts toward the process's limit of locked
+/// memory (ulimit -l) and toward NEZHA_RDMA_PINNED. Memory beyond these limits, or that the device
+/// refuses, is treated as if it were not registered. Thread-safe. Throws InvalidArgument if `data`
+/// is null and `bytes` is not 0, and std::bad_alloc.
 NEZHA_EXPORT RegisteredMemory registerMemory(const void* data, size_t bytes);
 
 }  // namespace nezha

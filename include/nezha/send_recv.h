@@ -19,19 +19,19 @@
 
 namespace nezha {
 
-/// What the options of send and recv have in common. Use SendOptions or RecvOptions.
+/// The options that send and recv have in common. Use SendOptions or RecvOptions.
 class PointToPointOptions {
  public:
-  /// On this context, which must not be null.
+  /// Options of an operation on this context, which must not be null.
   explicit PointToPointOptions(std::shared_ptr<Context> context) : context_(std::move(context)) {}
 
-  /// Tells messages apart: a receive takes a message of its own tag only. Any number below 2^62.
-  /// Sends and receives have their tags to themselves: none meets a collective, whatever its tag.
+  /// Tells messages apart: a receive takes messages of its own tag only. Any number below 2^62.
+  /// Sends and receives have tags of their own and never match a collective, whatever its tag.
   /// Default: 0.
   void setTag(uint64_t tag) { tag_ = tag; }
 
-  /// The deadline of the whole operation, from the call on: more than 0, or the operation is
-  /// InvalidArgument; and a year if it is longer. Default: the context's.
+  /// The deadline of the whole operation, counted from the call. It must be more than 0 (otherwise
+  /// the operation is InvalidArgument); more than a year counts as a year. Default: the context's.
   void setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
  private:
@@ -46,11 +46,11 @@ class PointToPointOptions {
   template <typename Pointer>
   struct Memory {
     Pointer data = nullptr;  ///< where it begins
-    size_t bytes = 0;        ///< as large as a size_t can be where they cannot be counted
+    size_t bytes = 0;        ///< the largest size_t if the number cannot be computed
     bool is_set = false;     ///< whether the caller has given it
   };
 
-  /// That many elements at `data`. Their size is 0 if their type is no DataType.
+  /// The memory of `elements` elements at `data`. `element_size` is 0 if their type is no DataType.
   template <typename Pointer>
   static Memory<Pointer> memory(Pointer data, size_t elements, size_t element_size) {
     const size_t most = std::numeric_limits<size_t>::max();
@@ -59,30 +59,30 @@ class PointToPointOptions {
   }
 };
 
-/// One send. The input's memory belongs to the caller, must stay valid and unwritten until the
-/// operation is over, and is not written.
+/// One send. The input's memory belongs to the caller. It must stay valid and unwritten until the
+/// operation is over, and nezha does not write to it.
 ///
-/// A message is a number of bytes: the types of its elements go with it neither to the receiver nor
-/// into any check. May be used again, also while an operation that was started with it runs. Not
-/// thread-safe itself.
+/// A message is a number of bytes. The types of its elements are neither sent to the receiver nor
+/// checked. The options may be used again, even while an operation that was started with them runs.
+/// They are not thread-safe.
 class SendOptions : public PointToPointOptions {
  public:
   using PointToPointOptions::PointToPointOptions;
 
-  /// The rank that the message goes to, which may be this one. Must be given.
+  /// The rank that the message goes to, which may be this rank itself. Must be given.
   void setDestination(int rank) { destination_ = rank; }
 
-  /// What is sent: `elements` elements at `data`, of any trivially copyable type.
+  /// The message: `elements` elements at `data`, of any trivially copyable type.
   template <typename T>
   void setInput(const T* data, size_t elements) {
     static_assert(std::is_trivially_copyable_v<T>, "elements are copied byte by byte");
     input_ = memory<const void*>(data, elements, sizeof(T));
   }
-  /// Likewise, of a type that is known at run time only.
+  /// Sets an input of a type that is known at run time only.
   void setInput(DataType type, const void* data, size_t elements) {
     input_ = memory(data, elements, sizeOf(type));
   }
-  /// Likewise, of bytes.
+  /// Sets an input of `bytes` bytes.
   void setInput(const void* data, size_t bytes) { input_ = memory(data, bytes, 1); }
 
  private:
@@ -92,53 +92,56 @@ class SendOptions : public PointToPointOptions {
   Memory<const void*> input_;
 };
 
-/// One receive. The output's memory belongs to the caller, and must stay valid and untouched until
-/// the operation is over; it is undefined after an error.
+/// One receive. The output's memory belongs to the caller. It must stay valid, and the caller must
+/// not read or write it, until the operation is over. Its contents are undefined after an error.
 ///
-/// May be used again, also while an operation that was started with it runs. Not thread-safe
-/// itself.
+/// The options may be used again, even while an operation that was started with them runs. They are
+/// not thread-safe.
 class RecvOptions : public PointToPointOptions {
  public:
   using PointToPointOptions::PointToPointOptions;
 
-  /// The rank that the message comes from, which may be this one. This, setSources or setAnySource
-  /// must be called; the last of them counts.
+  /// The rank that the message comes from, which may be this rank itself. Either this, setSources
+  /// or setAnySource must be called; the last call counts.
   void setSource(int rank) { setSources({rank}); }
 
-  /// The message may come from any of these ranks. There must be one, and none may be there twice.
-  /// The receive starts once all of them are in the store. Until then, receives that are called
-  /// later and name one of these ranks and the same tag wait behind it, because they match in
-  /// order. So do collectives, and sends and receives that take a rank which no operation of this
-  /// rank has taken yet in this context. Others go on.
+  /// The message may come from any of these ranks. The list must not be empty, and must not contain
+  /// a rank twice.
+  ///
+  /// The receive starts once all these ranks are in the store. Until then, later receives that name
+  /// one of these ranks and the same tag wait behind it, because receives match in order.
+  /// Collectives also wait behind it, and so do sends and receives that involve a rank with which
+  /// this rank has had no operation yet in this context. Other operations go on.
   void setSources(std::vector<int> ranks) {
     sources_ = std::move(ranks);
     is_any_ = false;
   }
 
-  /// The message may come from any rank, this one included. The receive starts once all ranks are
+  /// The message may come from any rank, including this one. The receive starts once all ranks are
   /// in the store. Until then the same operations wait behind it as with setSources.
   void setAnySource() {
     sources_.clear();
     is_any_ = true;
   }
 
-  /// Whether the message may be shorter than the output, which keeps its contents behind it;
-  /// Handle::bytes of an operation that was started says how long it is. Default: no, the message
-  /// must have exactly the output's size. One that is longer is an error in either case.
+  /// Whether the message may be shorter than the output. The rest of the output then keeps its
+  /// contents, and Handle::bytes says how long the message is if the receive was started by
+  /// recvAsync. Default: no, the message must have exactly the output's size. A longer message is
+  /// an error in either case.
   void setMayBeShorter(bool may_be_shorter) { may_be_shorter_ = may_be_shorter; }
 
   /// Where the message goes: `elements` elements at `data`, of any trivially copyable type. The
-  /// message must have exactly that size (but see setMayBeShorter).
+  /// message must have exactly this size (but see setMayBeShorter).
   template <typename T>
   void setOutput(T* data, size_t elements) {
     static_assert(std::is_trivially_copyable_v<T>, "elements are copied byte by byte");
     output_ = memory<void*>(data, elements, sizeof(T));
   }
-  /// Likewise, of a type that is known at run time only.
+  /// Sets an output of a type that is known at run time only.
   void setOutput(DataType type, void* data, size_t elements) {
     output_ = memory(data, elements, sizeOf(type));
   }
-  /// Likewise, of bytes.
+  /// Sets an output of `bytes` bytes.
   void setOutput(void* data, size_t bytes) { output_ = memory(data, bytes, 1); }
 
  private:
@@ -150,21 +153,22 @@ class RecvOptions : public PointToPointOptions {
   Memory<void*> output_;
 };
 
-/// Sends one message. Returns when the input may be used again, which does not say that the
-/// destination has asked for the message: about 2 MiB from one rank to another wait there until it
-/// does (a small message counts as 256 bytes). What is more waits here, and so does a message to
-/// this rank itself, until a receive asks for it. A destination that closes the context drops what
-/// it has not asked for, and to send to it afterwards is an IoError. A rank may have begun 65,536
-/// messages that another one has not asked for; with more the connections between the two break,
-/// and are made again, until it asks for some.
+/// Sends one message. Returns when the input may be used again. That does not mean that the
+/// destination has asked for the message: about 2 MiB of messages from one rank to another wait at
+/// the destination until it does (a small message counts as 256 bytes). Further messages wait at
+/// the sender until a receive asks for them, and so does a message to this rank itself. A
+/// destination that closes the context drops the messages that it has not asked for, and a send to
+/// it afterwards is an IoError. A rank may have begun 65,536 messages that another rank has not
+/// asked for. With more, the connections between the two break, and are made again, until the other
+/// rank asks for some.
 ///
-/// Messages from one rank to another match the receives there in the order of the calls, tag by
-/// tag; calls of several threads that use one tag are in no order. The message goes over all rails
-/// of the context, by stripes. Thread-safe.
+/// Messages from one rank to another match the receives there in the order of the calls, separately
+/// for each tag. Calls of several threads with one tag have no defined order. The message goes over
+/// all rails of the context, by stripes. Thread-safe.
 ///
-/// Throws InvalidArgument (nothing was started), or IoError / TimeoutError (see there), which name
-/// the rank, the rail and what was tried. Each of them breaks the context, as it does of a
-/// collective. A rail that dies is no error while another one joins the two ranks.
+/// Throws InvalidArgument (nothing was started). Throws IoError or TimeoutError (nezha/errors.h),
+/// which name the rank, the rail and what was tried. Each of these two breaks the context, as in a
+/// collective. A rail that dies is no error while another rail joins the two ranks.
 ///
 /// A receive that asks for another size (or, if the message may be shorter there, for less) breaks
 /// the context, too, and both ranks get an error. The send throws this error only if it is still
@@ -172,29 +176,30 @@ class RecvOptions : public PointToPointOptions {
 /// then, and a later call on this context throws.
 NEZHA_EXPORT void send(const SendOptions& options);
 
-/// Starts one send and returns. It goes on by itself, and throws InvalidArgument (nothing was
+/// Starts one send and returns; the send continues by itself. Throws InvalidArgument (nothing was
 /// started), and IoError if the context is broken.
 [[nodiscard]] NEZHA_EXPORT Handle sendAsync(const SendOptions& options);
 
-/// Receives one message, and returns the rank that it has come from. Receives that were started
-/// take messages in the order of their calls: a message goes to the first of its tag that takes it
-/// from its rank, also if that one takes it from others, too. (So does MPI.) If several ranks'
-/// messages wait, those of any of them may come first. Thread-safe.
+/// Receives one message, and returns the rank that it has come from. Receives take messages in the
+/// order in which they were started. A message goes to the first receive of its tag that takes
+/// messages from its rank, even if that receive takes messages from other ranks, too. (MPI does the
+/// same.) If messages from several ranks are waiting, those of any of these ranks may come first.
+/// Thread-safe.
 ///
 /// A receive from several ranks connects to all of them. It fails if one of them dies or cannot be
-/// reached, but not if one that it is connected to leaves the context in good order, as long as
-/// another one is left. A rank leaves in good order if it destroys the context, or if its process
-/// ends by exit().
+/// reached. It does not fail if a rank that it is connected to leaves the context in good order, as
+/// long as another rank is left. A rank leaves in good order if it destroys the context, or if its
+/// process ends by exit().
 ///
-/// Throws InvalidArgument (nothing was started), or IoError / TimeoutError (see there), which name
-/// the rank, the rail and what was tried; also if the message has another size, which both ranks
-/// hear. Each of them breaks the context, as it does of a collective. A rail that dies is no error
-/// while another one joins the two ranks.
+/// Throws InvalidArgument (nothing was started). Throws IoError or TimeoutError (nezha/errors.h),
+/// which name the rank, the rail and what was tried, also if the message has another size (the
+/// sender learns of that, too). Each of these two breaks the context, as in a collective. A rail
+/// that dies is no error while another rail joins the two ranks.
 NEZHA_EXPORT int recv(const RecvOptions& options);
 
-/// Starts one receive and returns. It goes on by itself, and throws InvalidArgument (nothing was
-/// started), and IoError if the context is broken. Handle::source has the rank that the message has
-/// come from.
+/// Starts one receive and returns; the receive continues by itself. Throws InvalidArgument (nothing
+/// was started), and IoError if the context is broken. Handle::source is the rank that the message
+/// has come from.
 [[nodiscard]] NEZHA_EXPORT Handle recvAsync(const RecvOptions& options);
 
 }  // namespace nezha

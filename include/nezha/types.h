@@ -20,7 +20,7 @@ namespace nezha {
 enum class DataType : uint8_t {
   kFloat32 = 1,    ///< float: IEEE 754 binary32
   kUint8 = 2,      ///< unsigned, 1 byte
-  kInt8 = 3,       ///< signed, two's complement as all signed ones are, 1 byte
+  kInt8 = 3,       ///< signed, 1 byte (two's complement, as all signed types)
   kInt16 = 4,      ///< signed, 2 bytes
   kUint16 = 5,     ///< unsigned, 2 bytes
   kInt32 = 6,      ///< signed, 4 bytes
@@ -35,44 +35,48 @@ enum class DataType : uint8_t {
 /// The reductions, element by element. Numbers are part of the wire format and never change
 /// meaning.
 ///
-/// Integers: a sum or product that overflows wraps around, modulo 2^bits, also of signed types.
-/// Floating point: kFloat16 and kBFloat16 are computed in float, and each operation's result is
-/// rounded to the nearest, ties to even. A result that is NaN is always the positive quiet NaN
-/// whose other bits are zero; so NaNs, too, are the same bits on all ranks, whatever their CPUs.
-/// (The one input of a context's only rank is its result as it is.)
-/// The floating-point environment is taken to be the default one.
+/// Integers: a sum or product that overflows wraps around, modulo 2^bits, in signed types, too.
+///
+/// Floating point: kFloat16 and kBFloat16 are computed in float, and the result of each operation
+/// is rounded to the nearest, ties to even. A NaN result is always the positive quiet NaN whose
+/// other bits are zero, so NaNs have the same bits on all ranks, whatever their CPUs. (In a context
+/// of one rank, a single input becomes the result unchanged.) nezha assumes the default
+/// floating-point environment.
 enum class ReduceOperation : uint8_t {
-  /// The elements' sum, in the order of the algorithm.
+  /// The sum of the elements, in the order that the algorithm has.
   kSum = 1,
-  /// Their product, likewise.
+  /// The product of the elements, in the order that the algorithm has.
   kProduct = 2,
-  /// Of floating-point numbers the IEEE 754-2019 minimum: NaN if any element is, and -0 < +0.
+  /// The minimum; of floating-point numbers that of IEEE 754-2019: NaN if any element is NaN, and
+  /// -0 < +0.
   kMin = 3,
-  /// Likewise the IEEE 754-2019 maximum: NaN if any element is, and +0 > -0.
+  /// The maximum; of floating-point numbers that of IEEE 754-2019: NaN if any element is NaN, and
+  /// +0 > -0.
   kMax = 4,
-  /// The sum, as kSum has it, divided by the number of ranks once at the end. Integers: towards
-  /// zero. What overflows in the sum is lost: float16 above 65504, integers by wrapping.
+  /// The sum, computed as by kSum, and divided once at the end by the number of ranks. Integer
+  /// quotients are rounded towards zero. If the sum overflows, the average is lost: float16
+  /// overflows above 65504, and integers wrap around.
   kAverage = 5,
   /// The user's own function (AllreduceOptions::setReduceFunction).
   kCustom = 6,
 };
 
-/// A user's own reduction, as Gloo's are: out[i] = a[i] op b[i] for `elements` elements of the
-/// operation's type. It must be associative, commutative too unless
-/// AllreduceOptions::setCommutative(false) says otherwise, and the same on every rank. `out` may be
-/// the same memory as `a` or as `b`, and the memory may be aligned to elements only.
+/// A user's own reduction, in Gloo's form: out[i] = a[i] op b[i] for `elements` elements of the
+/// operation's type. It must be associative, and the same on every rank. It must also be
+/// commutative unless AllreduceOptions::setCommutative(false) says otherwise. `out` may be the same
+/// memory as `a` or as `b`. The memory may be aligned to elements only.
 ///
-/// It is called by any thread that waits in nezha, also for another operation, by one at a time,
-/// and under a lock of nezha's; and to combine several inputs of this rank by the thread that
-/// starts the operation, while it may run in others. So it must not call nezha, not wait for
-/// another thread, and take no longer than its work does: meanwhile nothing of the process is sent
-/// or received. If it throws, the operation fails as it does when a rank dies (IoError): on all
-/// ranks but those that needed nothing of this one any more, and whose next operation fails
-/// instead.
+/// Any thread that waits in nezha may call the function, even one that waits for another operation.
+/// Such calls come one at a time, and under a lock of nezha's. To combine several inputs of this
+/// rank, the thread that starts the operation calls the function, possibly while other threads run
+/// it. The function must therefore not call nezha, must not wait for another thread, and must take
+/// no longer than its work does: meanwhile the process sends and receives nothing. If it throws,
+/// the operation fails as if this rank had died (IoError). It fails on all ranks except those that
+/// needed nothing more of this rank, and on these the next operation fails instead.
 using ReduceFunction =
     std::function<void(void* out, const void* a, const void* b, size_t elements)>;
 
-/// The type's name; null for a number that is none.
+/// The type's name; null if the number is no type.
 constexpr const char* nameOf(DataType type) {
   switch (type) {
     case DataType::kFloat32:
@@ -103,7 +107,7 @@ constexpr const char* nameOf(DataType type) {
   return nullptr;
 }
 
-/// The operation's name; null for a number that is none.
+/// The operation's name; null if the number is no operation.
 constexpr const char* nameOf(ReduceOperation operation) {
   switch (operation) {
     case ReduceOperation::kSum:
@@ -122,7 +126,7 @@ constexpr const char* nameOf(ReduceOperation operation) {
   return nullptr;
 }
 
-/// Bytes per element; 0 for a number that is no type.
+/// Bytes per element; 0 if the number is no type.
 constexpr size_t sizeOf(DataType type) {
   switch (type) {
     case DataType::kUint8:
@@ -153,8 +157,8 @@ constexpr bool hasDataType() {
          (std::is_integral_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 8);
 }
 
-/// The DataType of a C++ type: of every integer but bool by its size and sign, of float, double,
-/// Float16, BFloat16 and gloo::float16. Does not compile for types that have none.
+/// The DataType of a C++ type: of every integer except bool by its size and sign, and of float,
+/// double, Float16, BFloat16 and gloo::float16. Does not compile for types that have none.
 template <typename T>
 constexpr DataType dataTypeOf() {
   if constexpr (std::is_same_v<T, float>) {
