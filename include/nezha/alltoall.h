@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// alltoall: every rank has a block for each rank, and gets one from each.
+/// alltoall: every rank sends a block to each rank, and gets one from each.
 /// The options read like Gloo's (`gloo/alltoall.h`, `gloo/alltoallv.h`).
 #pragma once
 
@@ -9,52 +9,55 @@
 
 namespace nezha {
 
-/// One alltoall. The input has the blocks that this rank sends, and the output those that it gets:
-/// as many elements, the same number on every rank. Without an input the output's contents are the
-/// input (in place, which takes memory for one more vector).
+/// One alltoall. The input has the blocks that this rank sends, and the output those that it gets.
+/// Both have the same number of elements, which is also the same on every rank. Without an input,
+/// the contents of the output are the input (in place, which takes memory for one more vector).
 ///
-/// May be used again, also while an operation that was started with it runs. Not thread-safe
-/// itself.
+/// The options may be used again, even while an operation that was started with them runs. They are
+/// not thread-safe.
 class AlltoallOptions : public BlocksOptions {
  public:
   using BlocksOptions::BlocksOptions;
 };
 
-/// One alltoallv: an alltoall of blocks of unequal lengths, which both vectors' counts give. Each
-/// rank gets as many elements from another as that one sends it, or it is an error. Without an
-/// input the output's contents and counts are the input's (in place).
+/// One alltoallv: an alltoall of blocks of unequal lengths, which the counts of both vectors give.
+/// It is an error if a rank expects another number of elements from a rank than that rank sends it.
+/// Without an input, the contents and counts of the output are those of the input (in place).
 ///
-/// May be used again, also while an operation that was started with it runs. Not thread-safe
-/// itself.
+/// The options may be used again, even while an operation that was started with them runs. They are
+/// not thread-safe.
 class AlltoallvOptions : public BlocksOptions {
  public:
   using BlocksOptions::BlocksOptions;
 };
 
 /// Runs one alltoall. Returns when this rank's result is complete and its input is no longer read.
-/// Algorithms: kDirect, kPairwise, and kBruck, which kAuto takes for the smallest blocks among many
-/// ranks. kBruck takes few connections, and memory for one more vector and for half a vector for
-/// each message that is under way. It goes over all rails of the context, by stripes. Thread-safe.
+/// Algorithms: kDirect, kPairwise, and kBruck, which kAuto chooses for the smallest blocks among
+/// many ranks. kBruck needs few connections, but memory for one more vector and for half a vector
+/// per message under way. The operation goes over all rails of the context, by stripes.
+/// Thread-safe.
 ///
-/// Throws InvalidArgument (nothing was started), or IoError / TimeoutError (see there), which name
-/// the rank, the rail and what was tried; also if ranks disagree on the collective, the number of
-/// elements or their type. A rail that dies is no error while another one joins the same ranks.
+/// Throws InvalidArgument (nothing was started). Throws IoError or TimeoutError (nezha/errors.h),
+/// which name the rank, the rail and what was tried, also if ranks disagree on the collective, the
+/// number of elements or their type. A rail that dies is no error while another rail joins the same
+/// ranks.
 NEZHA_EXPORT void alltoall(const AlltoallOptions& options);
 
-/// Starts one alltoall and returns. It goes on by itself, as allreduceAsync's does, and throws as
-/// that: InvalidArgument (nothing was started), and IoError if the context is broken.
+/// Starts one alltoall and returns; the operation continues by itself, as allreduceAsync's does.
+/// Throws InvalidArgument (nothing was started), and IoError if the context is broken.
 [[nodiscard]] NEZHA_EXPORT Handle alltoallAsync(const AlltoallOptions& options);
 
-/// As alltoall, of blocks of unequal lengths. Algorithms: kDirect, which is the default since no
-/// rank knows how much the others have, and kPairwise.
+/// As alltoall, with blocks of unequal lengths. Algorithms: kPairwise, and kDirect, which is the
+/// default because no rank knows how much the others have.
 ///
-/// Throws InvalidArgument (nothing was started), or IoError / TimeoutError (see there), which name
-/// the rank, the rail and what was tried; also if ranks disagree on the collective, a number of
-/// elements or their type. A rail that dies is no error while another one joins the same ranks.
+/// Throws InvalidArgument (nothing was started). Throws IoError or TimeoutError (nezha/errors.h),
+/// which name the rank, the rail and what was tried, also if ranks disagree on the collective, a
+/// number of elements or their type. A rail that dies is no error while another rail joins the same
+/// ranks.
 NEZHA_EXPORT void alltoallv(const AlltoallvOptions& options);
 
-/// Starts one alltoallv and returns. It goes on by itself, as allreduceAsync's does, and throws as
-/// that: InvalidArgument (nothing was started), and IoError if the context is broken.
+/// Starts one alltoallv and returns; the operation continues by itself, as allreduceAsync's does.
+/// Throws InvalidArgument (nothing was started), and IoError if the context is broken.
 [[nodiscard]] NEZHA_EXPORT Handle alltoallvAsync(const AlltoallvOptions& options);
 
 }  // namespace nezha

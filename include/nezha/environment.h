@@ -8,9 +8,9 @@
 
 namespace nezha {
 
-/// Every NEZHA_ variable: its name, what it does, what it may be, its default, and whether it must
-/// be the same on all ranks. Lines of at most 80 characters; `nezha-bench --help-env` prints it.
-/// Thread-safe.
+/// A text about every NEZHA_ variable: its name, what it does, which values it may have, its
+/// default, and whether it must be the same on all ranks. Lines have at most 80 characters.
+/// `nezha-bench --help-env` prints it. Thread-safe.
 NEZHA_EXPORT std::string environmentHelp();
 
 }  // namespace nezha

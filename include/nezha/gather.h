@@ -9,58 +9,58 @@
 
 namespace nezha {
 
-/// One gather. The input is this rank's block, of as many elements on every rank. The root's output
-/// has all blocks, and others' outputs are ignored. Without an input the root's own block is in its
-/// place in the output already (in place).
+/// One gather. The input is this rank's block, which has the same number of elements on every rank.
+/// The root's output has all blocks; the outputs of other ranks are ignored. Without an input, the
+/// root's own block is already at its place in the output (in place).
 ///
-/// May be used again, also while an operation that was started with it runs. Not thread-safe
-/// itself.
+/// The options may be used again, even while an operation that was started with them runs. They are
+/// not thread-safe.
 class GatherOptions : public BlocksOptions {
  public:
   using BlocksOptions::BlocksOptions;
 
-  /// The rank that gets the blocks. The same on every rank; must be given.
+  /// The rank that gets the blocks. Must be given, and must be the same on every rank.
   void setRoot(int root) { root_ = root; }
 };
 
 /// One gatherv: a gather of blocks of unequal lengths, which the counts of the root's output give.
 ///
-/// May be used again, also while an operation that was started with it runs. Not thread-safe
-/// itself.
+/// The options may be used again, even while an operation that was started with them runs. They are
+/// not thread-safe.
 class GathervOptions : public BlocksOptions {
  public:
   using BlocksOptions::BlocksOptions;
 
-  /// The rank that gets the blocks. The same on every rank; must be given.
+  /// The rank that gets the blocks. Must be given, and must be the same on every rank.
   void setRoot(int root) { root_ = root; }
 };
 
 /// Runs one gather. Returns at the root when the result is complete, and on another rank when its
-/// input is no longer read; and on each of them once its left neighbour, the rank before it, has
-/// called it, too. Algorithms: kTree for small messages, by which ranks that pass blocks on take
-/// memory for all blocks, and kDirect for large ones. It goes over all rails of the context, by
-/// stripes. Thread-safe.
+/// input is no longer read. No rank returns before its left neighbour, the rank before it, has
+/// called it, too. Algorithms: kTree for small messages, in which ranks that pass blocks on take
+/// memory for all blocks, and kDirect for large ones. The operation goes over all rails of the
+/// context, by stripes. Thread-safe.
 ///
-/// Throws InvalidArgument (nothing was started), or IoError / TimeoutError (see there), which name
-/// the rank, the rail and what was tried; also if ranks disagree on the collective, the root, the
-/// number of elements or their type. A rail that dies is no error while another one joins the same
-/// ranks.
+/// Throws InvalidArgument (nothing was started). Throws IoError or TimeoutError (nezha/errors.h),
+/// which name the rank, the rail and what was tried, also if ranks disagree on the collective, the
+/// root, the number of elements or their type. A rail that dies is no error while another rail
+/// joins the same ranks.
 NEZHA_EXPORT void gather(const GatherOptions& options);
 
-/// Starts one gather and returns. It goes on by itself, as allreduceAsync's does, and throws as
-/// that: InvalidArgument (nothing was started), and IoError if the context is broken.
+/// Starts one gather and returns; the operation continues by itself, as allreduceAsync's does.
+/// Throws InvalidArgument (nothing was started), and IoError if the context is broken.
 [[nodiscard]] NEZHA_EXPORT Handle gatherAsync(const GatherOptions& options);
 
-/// As gather, of blocks of unequal lengths. Its algorithm is kDirect.
+/// As gather, with blocks of unequal lengths. Its algorithm is kDirect.
 ///
-/// Throws InvalidArgument (nothing was started), or IoError / TimeoutError (see there), which name
-/// the rank, the rail and what was tried; also if ranks disagree on the collective, the root, a
-/// number of elements or their type. A rail that dies is no error while another one joins the same
-/// ranks.
+/// Throws InvalidArgument (nothing was started). Throws IoError or TimeoutError (nezha/errors.h),
+/// which name the rank, the rail and what was tried, also if ranks disagree on the collective, the
+/// root, a number of elements or their type. A rail that dies is no error while another rail joins
+/// the same ranks.
 NEZHA_EXPORT void gatherv(const GathervOptions& options);
 
-/// Starts one gatherv and returns. It goes on by itself, as allreduceAsync's does, and throws as
-/// that: InvalidArgument (nothing was started), and IoError if the context is broken.
+/// Starts one gatherv and returns; the operation continues by itself, as allreduceAsync's does.
+/// Throws InvalidArgument (nothing was started), and IoError if the context is broken.
 [[nodiscard]] NEZHA_EXPORT Handle gathervAsync(const GathervOptions& options);
 
 }  // namespace nezha

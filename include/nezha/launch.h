@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What the program that started this process says of the job: torchrun, mpirun, srun, horovodrun.
+/// What the launcher of this process (torchrun, mpirun, srun, horovodrun) says about the job.
 #pragma once
 
 #include <string>
@@ -8,9 +8,10 @@
 
 namespace nezha {
 
-/// This process's place in its job. A member that the launcher does not tell is -1 or empty.
+/// This process's place in its job. A member that the launcher does not give is -1 or empty.
 struct LaunchEnvironment {
-  /// Who started the process ("Open MPI", "Slurm", ...); empty if nobody that we know did.
+  /// The launcher ("Open MPI", "Slurm", ...); empty if no launcher that nezha knows started the
+  /// process.
   std::string launcher;
   /// 0 <= rank < size.
   int rank = -1;
@@ -25,25 +26,27 @@ struct LaunchEnvironment {
   std::string job;
 };
 
-/// Reads the environment. The first of these launchers that has left its mark counts, as one may
-/// run inside another (mpirun in a Slurm allocation, torchrun under srun):
+/// Reads the environment. The first of these launchers whose variable is set counts, because one
+/// may run inside another (mpirun in a Slurm allocation, torchrun under srun):
 ///
 ///   - torchrun, if WORLD_SIZE is set: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE; the job is
 ///     TORCHELASTIC_RUN_ID with TORCHELASTIC_RESTART_COUNT
-///   - Horovod, if HOROVOD_RANK is: HOROVOD_ with RANK, SIZE, LOCAL_RANK, LOCAL_SIZE
-///   - Open MPI, if OMPI_COMM_WORLD_RANK is: OMPI_COMM_WORLD_ with the same; the job is
+///   - Horovod, if HOROVOD_RANK is set: HOROVOD_ with RANK, SIZE, LOCAL_RANK, LOCAL_SIZE
+///   - Open MPI, if OMPI_COMM_WORLD_RANK is set: OMPI_COMM_WORLD_ with the same; the job is
 ///     PMIX_NAMESPACE
-///   - MVAPICH, if MV2_COMM_WORLD_RANK is: MV2_COMM_WORLD_ with the same
-///   - PMI (MPICH, Intel MPI), if PMI_RANK is: PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS
-///   - Slurm, if SLURM_PROCID is: SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID; the job is
+///   - MVAPICH, if MV2_COMM_WORLD_RANK is set: MV2_COMM_WORLD_ with the same
+///   - PMI (MPICH, Intel MPI), if PMI_RANK is set: PMI_RANK, PMI_SIZE, MPI_LOCALRANKID,
+///   MPI_LOCALNRANKS
+///   - Slurm, if SLURM_PROCID is set: SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID; the job is
 ///     SLURM_JOB_ID with SLURM_STEP_ID
-///   - PMIx, if PMIX_RANK is: PMIX_RANK; the job is PMIX_NAMESPACE
+///   - PMIx, if PMIX_RANK is set: PMIX_RANK; the job is PMIX_NAMESPACE
 ///
 /// A variable that is empty counts as not set. Thread-safe as long as nobody changes the
 /// environment.
 ///
-/// Throws InvalidArgument, naming the variables, if one is no whole number in its range, if the
-/// rank is there and not the size or the reverse (but for PMIx), or if they contradict each other.
+/// Throws InvalidArgument, which names the variables, if a variable is no whole number in its
+/// range, if only one of rank and size is there (except for PMIx), or if they contradict each
+/// other.
 NEZHA_EXPORT LaunchEnvironment launchEnvironment();
 
 }  // namespace nezha

@@ -4,12 +4,12 @@
 
 #include "nezha/export.h"
 
-/// The version of these headers, as numbers. Before 1.0 a minor version may break what the one
-/// before it promised; the library's soname changes with it.
+/// The version of these headers, as numbers. Before 1.0 a minor version may break what the previous
+/// one promised; the library's soname then changes.
 #define NEZHA_VERSION_MAJOR 0
 #define NEZHA_VERSION_MINOR 1  ///< See NEZHA_VERSION_MAJOR.
 #define NEZHA_VERSION_PATCH 0  ///< See NEZHA_VERSION_MAJOR.
-/// The same as text.
+/// The version of these headers, as text.
 #define NEZHA_VERSION "0.1.0"
 
 namespace nezha {
