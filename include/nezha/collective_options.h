@@ -54,14 +54,15 @@ class CollectiveOptions {
 
   /// Tells operations apart that run at the same time on one context. Operations with the same tag
   /// match in the order in which each rank starts them, whichever collectives they are, and that
-  /// order must be the same on all ranks. Any number except 2^32 - 1, which is nezha's own. A
-  /// program may use each tag only once. Consecutive tags, such as a counter's, take no memory once
-  /// their operations are over. A tag whose neighbours are not used as often takes some 50 bytes
-  /// for as long as the context lives.
+  /// order must be the same on all ranks. Any number except 2^32 - 1, which is nezha's own.
+  ///
+  /// A program may also give each operation a new tag. Consecutive tags, such as a counter's, take
+  /// no memory once their operations are over. A tag whose neighbours are not used as often takes
+  /// some 50 bytes for as long as the context lives.
   void setTag(uint32_t tag) { tag_ = tag; }
 
-  /// The deadline of the whole operation, counted from the call. It must be more than 0 (otherwise
-  /// the operation is InvalidArgument); more than a year counts as a year. Default: the context's.
+  /// The deadline of the whole operation, counted from the call. It must be more than 0, or the
+  /// call throws InvalidArgument; more than a year counts as a year. Default: the context's.
   void setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
  private:
@@ -79,8 +80,8 @@ class ReductionOptions {
   void setOperation(ReduceOperation operation) { operation_ = operation; }
 
   /// Reduces by a function of the caller's own, and so sets the operation to kCustom.
-  /// ReduceFunction says what the function may do. It is copied, and is called until the collective
-  /// returns or throws.
+  /// ReduceFunction says what the function may do. The function is copied, and is called until the
+  /// collective returns or throws.
   void setReduceFunction(ReduceFunction function) {
     function_ = std::move(function);
     operation_ = ReduceOperation::kCustom;

@@ -30,8 +30,8 @@ class PointToPointOptions {
   /// Default: 0.
   void setTag(uint64_t tag) { tag_ = tag; }
 
-  /// The deadline of the whole operation, counted from the call. It must be more than 0 (otherwise
-  /// the operation is InvalidArgument); more than a year counts as a year. Default: the context's.
+  /// The deadline of the whole operation, counted from the call. It must be more than 0, or the
+  /// call throws InvalidArgument; more than a year counts as a year. Default: the context's.
   void setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
  private:
