@@ -24,8 +24,8 @@
 
 namespace {
 
-// Small integers, whose float sums are exact. They depend on the rank and on the place, so that
-// a missing rank or a shifted element shows.
+// Small integers, whose float sums are exact. They depend on the rank and on the index, so that the
+// sum shows a missing rank or a shifted element.
 float element(int rank, size_t index) {
   return static_cast<float>((rank + 1) * static_cast<int>(index % 1000));
 }
@@ -35,7 +35,7 @@ int run(int rank, int size, const char* directory, std::vector<std::string> rail
   options.rank = rank;
   options.size = size;
   options.rails = std::move(rails);
-  // The ranks find each other through a store, any of Gloo's.
+  // The ranks find each other through a store. Any of Gloo's stores will do.
   if (!std::filesystem::is_directory(directory)) {
     throw std::runtime_error(std::string(directory) + " is no directory: make it first");
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sorts numbers over all ranks by sampling, with six collectives. Rank 0 has the numbers in the
-// beginning, and their order in the end. Three ranks on one machine, over its loopback device:
+// Sorts numbers over all ranks by sampling, with six collectives. Rank 0 has the numbers at the
+// beginning, and the sorted numbers at the end. Three ranks on one machine, over its loopback
+// device:
 //
 //   mkdir /tmp/meeting
 //   for rank in 0 1 2; do ./sample_sort $rank 3 /tmp/meeting tcp:lo & done; wait
@@ -47,8 +48,8 @@ Numbers scatter_from_root(const Context& context, const Numbers& all) {
   return own;
 }
 
-// Each rank shows n of its sorted numbers. Of all n² of them, n-1 divide the numbers among the
-// ranks.
+// Each of the n ranks contributes n of its sorted numbers as samples. n-1 of these n² samples are
+// the splitters, which divide the numbers among the ranks.
 Numbers choose_splitters(const Context& context, const Numbers& own) {
   const auto n = static_cast<size_t>(context->size());
   Numbers samples(n), all(n * n), splitters;
@@ -71,7 +72,7 @@ Counts exchange_counts(const Context& context, const Counts& sent) {
   return received;
 }
 
-// Rank r gets all numbers from the splitter r-1 up to the splitter r.
+// Rank r gets all numbers from splitter r-1 on that are below splitter r.
 Numbers exchange(const Context& context, const Numbers& own, const Numbers& splitters) {
   Counts sent;
   auto begin = own.begin();

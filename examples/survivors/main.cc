@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job that goes on after ranks were lost, as elastic training does. Every process adds its number
-// to a total that all of them keep. When an operation fails, those that are left agree on who goes
-// on, join a new context, take the total from whoever is furthest, and go on with fewer ranks.
+// A job that continues after ranks were lost, as elastic training does. Every process adds its
+// number to a total that all of them keep. When an operation fails, the remaining processes agree
+// on who continues, join a new context, take the total from the process that has done the most
+// steps, and continue with fewer ranks.
 //
 //   mkdir /tmp/meeting
 //   for i in 0 1 2 3; do ./survivors $i 4 /tmp/meeting 1000 tcp:lo & done
@@ -31,15 +32,15 @@
 
 namespace {
 
-constexpr std::chrono::seconds kTimeout{10};  // of an operation
+constexpr std::chrono::seconds kTimeout{10};  // the deadline of an operation
 
 using Members = std::vector<int>;  // the processes of a context, by their numbers, in rank order
 
 // ---- Agreement on who goes on ------------------------------------------------------------------
 
-// Returns the proposal that all processes agree on, which is the first one. `own` is this process.
-// The file system decides which proposal is the first, since it makes a link only where there is
-// none. A Redis server does so by SETNX, and PyTorch's TCPStore by compare_set.
+// Returns the proposal that all processes agree on, which is the first one. `own` is this process's
+// number. The file system decides which proposal is the first, because it makes a link only if
+// there is none yet. A Redis server can decide it by SETNX, and PyTorch's TCPStore by compare_set.
 std::string agree(const std::string& path, const std::string& proposal, int own) {
   const std::string draft = path + "." + std::to_string(own);
   std::ofstream file(draft);
@@ -60,8 +61,9 @@ std::string path_of(const std::string& directory, int context) {
   return directory + "/members-" + std::to_string(context);
 }
 
-// The members of the context of that number. Processes may know of different losses: those that
-// only others know of fail the next context, and are left out then.
+// Returns the members of context `number`. Processes may know of different losses. A lost process
+// that is still in the list, because only others knew of its loss, makes this context fail, and is
+// left out of the next one.
 Members agree_on_members(const std::string& directory, int number, const Members& proposal,
                          int own) {
   std::string text;
@@ -72,9 +74,10 @@ Members agree_on_members(const std::string& directory, int number, const Members
   return members;
 }
 
-// A process that has lost most of the others may be the one that is cut off: they have the first
-// say. A process can notice the loss of only those that it has had connections to: one that is cut
-// off before its first operations may notice too few losses to give way.
+// Waits for the proposal of another process, for kTimeout at most. A process that has lost most of
+// the others may itself be the one that is cut off, so the others may propose first. A process can
+// notice the loss of only those that it has had connections to: one that is cut off before its
+// first operations may notice too few losses to give way.
 void let_others_propose(const std::string& directory, int number) {
   const auto end = std::chrono::steady_clock::now() + kTimeout;
   while (!std::filesystem::exists(path_of(directory, number)) &&
@@ -95,8 +98,8 @@ Members without(const Members& members, const std::vector<int>& lost_ranks) {
 // ---- The work ----------------------------------------------------------------------------------
 
 struct State {
-  int64_t step = 0;   // how many were done
-  int64_t total = 0;  // of the numbers of all who took part in them
+  int64_t step = 0;   // how many steps are done
+  int64_t total = 0;  // the sum of the numbers of all processes that took part in them
 };
 
 class Worker {
@@ -124,7 +127,7 @@ class Worker {
         return 0;
       } catch (const nezha::IoError& error) {
         std::printf("process %d: %s\n", number_, error.what());
-        if (error.ranks().empty()) throw;  // no rank is to blame: the next context would fail, too
+        if (error.ranks().empty()) throw;  // no rank is lost: the next context would fail, too
         const Members rest = without(members, error.ranks());
         if (2 * rest.size() <= members.size()) let_others_propose(directory_, context + 1);
         members = rest;
@@ -141,7 +144,7 @@ class Worker {
     options.size = static_cast<int>(members.size());
     options.rails = rails_;
     options.timeout = kTimeout;
-    // Each context has a prefix of its own: records of earlier ones do not mislead it.
+    // Each context has a prefix of its own, so that the records of earlier ones do not mislead it.
     gloo::rendezvous::FileStore files(directory_);
     auto store = std::make_shared<gloo::rendezvous::PrefixStore>(
         "context-" + std::to_string(context_number), files);
@@ -150,13 +153,13 @@ class Worker {
     std::printf("process %d: rank %d of %d, at work from step %lld on\n", number_, options.rank,
                 options.size, static_cast<long long>(state_.step));
     while (state_.step < steps_) do_step(context);
-    // Nobody ends before all have done the last step, which may have to be done again.
+    // No process ends before all have done the last step, because it may have to be done again.
     nezha::BarrierOptions barrier(context);
     nezha::barrier(barrier);
   }
 
-  // A step that failed here may have been completed elsewhere: all take the state of the rank that
-  // has done the most.
+  // A step that failed here may have completed elsewhere. All ranks take the state of the rank that
+  // has done the most steps.
   void catch_up(const std::shared_ptr<nezha::Context>& context) {
     const int64_t size = context->size();
     int64_t furthest = state_.step * size + context->rank();
@@ -197,7 +200,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: %s NUMBER PROCESSES SHARED-DIRECTORY STEPS RAIL...\n", argv[0]);
     return 2;
   }
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // whoever watches it by a pipe sees each line at once
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a reader of a pipe sees each line at once
   try {
     return Worker(std::atoi(argv[1]), argv[3], std::atoll(argv[4]), {argv + 5, argv + argc})
         .run(std::atoi(argv[2]));
