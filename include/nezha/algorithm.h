@@ -20,16 +20,16 @@ enum class Algorithm : uint8_t {
   /// log2(ranks) exchanges of the whole message. For small messages.
   kRecursiveDoubling = 2,
   /// Reduce-scatter by halving, then allgather by doubling, with one peer at a time (Rabenseifner's
-  /// algorithm). If the number of ranks is a power of two, it moves as few bytes as a ring in
+  /// algorithm). If the number of ranks is a power of two, it moves as few bytes as a ring, in
   /// 2·log2(ranks) steps. Otherwise, as many ranks as exceed a power of two first send all that
   /// they have to another rank. For medium messages. A reduce_scatter uses the first half only.
   kHalvingDoubling = 3,
   /// Each pair of ranks exchanges what one has for the other, all pairs at once. Moves as few bytes
-  /// as a ring in one step (an allreduce in two), over connections of all ranks with all, or of all
-  /// with the root. For few ranks, and for small messages.
+  /// as a ring, in one step (in two in an allreduce), over connections of all ranks with all, or of
+  /// all with the root. For few ranks, and for small messages.
   kDirect = 4,
-  /// Reduce-scatter and allgather in groups of at most 4 ranks (or as many as the smallest prime
-  /// factor, where that is larger): between kHalvingDoubling and kDirect. Gloo has it, too.
+  /// Reduce-scatter and allgather in groups of at most 4 ranks, or of a larger prime factor of the
+  /// number of ranks. Between kHalvingDoubling and kDirect. Gloo has it, too.
   kBcube = 5,
   /// ceil(log2(ranks)) exchanges, each of twice as many blocks as the one before. For small
   /// messages. (J. Bruck et al.: Efficient algorithms for all-to-all communications in multiport

@@ -35,8 +35,8 @@ struct LaunchEnvironment {
 ///   - Open MPI, if OMPI_COMM_WORLD_RANK is set: OMPI_COMM_WORLD_ with the same; the job is
 ///     PMIX_NAMESPACE
 ///   - MVAPICH, if MV2_COMM_WORLD_RANK is set: MV2_COMM_WORLD_ with the same
-///   - PMI (MPICH, Intel MPI), if PMI_RANK is set: PMI_RANK, PMI_SIZE, MPI_LOCALRANKID,
-///   MPI_LOCALNRANKS
+///   - PMI (MPICH, Intel MPI), if PMI_RANK is set: PMI_RANK, PMI_SIZE, MPI_LOCALRANKID and
+///     MPI_LOCALNRANKS
 ///   - Slurm, if SLURM_PROCID is set: SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID; the job is
 ///     SLURM_JOB_ID with SLURM_STEP_ID
 ///   - PMIx, if PMIX_RANK is set: PMIX_RANK; the job is PMIX_NAMESPACE

@@ -101,8 +101,8 @@ class RecvOptions : public PointToPointOptions {
  public:
   using PointToPointOptions::PointToPointOptions;
 
-  /// The rank that the message comes from, which may be this rank itself. Either this, setSources
-  /// or setAnySource must be called; the last call counts.
+  /// The rank that the message comes from, which may be this rank itself. One of setSource,
+  /// setSources and setAnySource must be called; the last call counts.
   void setSource(int rank) { setSources({rank}); }
 
   /// The message may come from any of these ranks. The list must not be empty, and must not contain
@@ -158,9 +158,9 @@ class RecvOptions : public PointToPointOptions {
 /// the destination until it does (a small message counts as 256 bytes). Further messages wait at
 /// the sender until a receive asks for them, and so does a message to this rank itself. A
 /// destination that closes the context drops the messages that it has not asked for, and a send to
-/// it afterwards is an IoError. A rank may have begun 65,536 messages that another rank has not
-/// asked for. With more, the connections between the two break, and are made again, until the other
-/// rank asks for some.
+/// it afterwards is an IoError. A rank may have begun up to 65,536 messages that another rank has
+/// not asked for. With more, the connections between the two break, and are made again, until the
+/// other rank asks for some.
 ///
 /// Messages from one rank to another match the receives there in the order of the calls, separately
 /// for each tag. Calls of several threads with one tag have no defined order. The message goes over

@@ -35,7 +35,7 @@ enum class DataType : uint8_t {
 /// The reductions, element by element. Numbers are part of the wire format and never change
 /// meaning.
 ///
-/// Integers: a sum or product that overflows wraps around, modulo 2^bits, in signed types, too.
+/// Integers: a sum or product that overflows wraps around, modulo 2^bits, also in signed types.
 ///
 /// Floating point: kFloat16 and kBFloat16 are computed in float, and the result of each operation
 /// is rounded to the nearest, ties to even. A NaN result is always the positive quiet NaN whose
