@@ -31,8 +31,8 @@ class NEZHA_EXPORT Handle {
  public:
   /// A handle of no operation: it is over, without an error.
   Handle();
-  /// As `cancel`, which has no effect on a finished operation: nezha never writes to memory that
-  /// goes out of scope with the handle. Does not block.
+  /// As `cancel`, which has no effect on a finished operation. nezha therefore never writes to
+  /// memory that goes out of scope with the handle. Does not block.
   ~Handle();
   /// Takes over the operation of `other`, which then has none.
   Handle(Handle&& other) noexcept;
