@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A vector may be made of a block for each rank, one after the other. This says where each block
+// A vector may consist of a block for each rank, one after the other. Blocks says where each block
 // is.
 #pragma once
 
@@ -15,13 +15,13 @@ namespace nezha {
 
 class Blocks {
  public:
-  // The blocks have so many elements each.
+  // `counts` are the blocks' lengths in elements.
   Blocks(absl::Span<const size_t> counts, size_t element_size) : ends_(counts.size()) {
     size_t end = 0;
     for (size_t i = 0; i < counts.size(); ++i) ends_[i] = end += counts[i] * element_size;
   }
 
-  // A checksum of the lengths: it differs where the blocks have other lengths.
+  // A checksum of the blocks' lengths.
   uint32_t fingerprint() const {
     uint64_t hash = ends_.size();
     for (const size_t end : ends_) hash = (hash ^ (hash >> 29) ^ end) * 0xbf58476d1ce4e5b9U;

@@ -29,7 +29,7 @@ void cut(const ChunkMap& a, const ChunkMap& b, F f) {
 
 void add(ChunkMap& map, const Range& range) {
   if (range.length == 0) return;
-  // The first that it touches, and the first behind it that it does not.
+  // The first range that the new one touches, and the first range behind it that it does not touch.
   const auto first = std::partition_point(
       map.begin(), map.end(), [&](const Range& each) { return end_of(each) < range.offset; });
   const auto last = std::partition_point(

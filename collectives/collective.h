@@ -99,17 +99,17 @@ constexpr const CollectiveTraits* find_traits(Collective collective) {
   return number >= 1 && number <= kCollectives.size() ? &kCollectives[number - 1] : nullptr;
 }
 
-// The collective is one of this process's own, and so has a row.
+// The collective comes from this process, and so has a row.
 constexpr const CollectiveTraits& traits(Collective collective) { return *find_traits(collective); }
 
-// The number may come from a peer, and be none of a collective.
+// The number may come from a peer and be that of no collective.
 constexpr bool is_length_known(Collective collective) {
   const CollectiveTraits* known = find_traits(collective);
   return known == nullptr || known->is_length_known;
 }
 
 // Returns whether every rank knows the lengths of all blocks, which may differ. The number may come
-// from a peer, and be none of a collective.
+// from a peer and be that of no collective.
 constexpr bool tells_blocks(Collective collective) {
   const CollectiveTraits* known = find_traits(collective);
   return known != nullptr && known->has_counts && known->is_length_known;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engines: what carries out a collective on a slice of memory.
+// Engines: an engine carries out a collective on a slice of memory.
 //
-// The hosts engine is there as long as the ranks are: a rail that dies costs its messages a resend
-// by another, pair by pair (channel.h), and no rank but the two hears of it. An engine that others
-// than the ranks carry, a switch, can be lost: its tasks end as kLost. Then all ranks' tasks on it
-// are frozen, and the hosts engine finishes what they began; control/recovery.h says how.
+// The hosts engine exists as long as the ranks do. If a rail dies, another rail resends its
+// messages, pair by pair (channel.h), and only the two ranks of a pair notice. An engine that does
+// not consist of the ranks, such as a switch, can be lost: its tasks end as kLost. Then the tasks
+// on it are frozen on all ranks, and the hosts engine finishes what they began; control/recovery.h
+// says how.
 #pragma once
 
 #include <cstddef>
@@ -33,69 +34,70 @@ struct Group {
   int rank = 0;
   int size = 1;
   uint64_t context = 0;            // its id, for messages
-  std::vector<Channel*> channels;  // by rank; null where none was asked for, and for this rank
+  std::vector<Channel*> channels;  // by rank; null if not asked for, and for this rank
   BufferPool* pool = nullptr;
   RailMask rails = kAllRails;  // the context's
 };
 
 // One collective operation. The memory is the caller's, and stays until the operation is over.
 //
-// It is about one vector, of which a rank may have no more than a part: the input is what it has in
-// the beginning, and the output what it has in the end. In an allgather the input is the rank's
-// block and the output is the vector; in a reduce_scatter it is the other way round. An alltoall
-// has two vectors: the one that a rank sends, its input, and the one that it gets, its output.
+// An operation is about one vector, of which a rank may have only a part: the input is the part
+// that the rank has in the beginning, and the output the part that it has in the end. In an
+// allgather the input is the rank's block and the output is the vector; in a reduce_scatter it is
+// the other way round. An alltoall has two vectors: a rank sends its input and receives its output.
 struct Operation {
   Collective collective = Collective::kAllreduce;
-  int root = 0;                                     // if the collective has one
-  const std::byte* input = nullptr;                 // null where nothing comes from
-  std::byte* output = nullptr;                      // may be the input; null where no result goes
-  size_t elements = 0;                              // of the vector
-  size_t element_size = 0;                          // bytes
-  size_t input_offset = 0;                          // bytes: where in the vector the input begins
-  size_t output_offset = 0;                         // likewise
-  std::shared_ptr<const Blocks> blocks{};           // of the vector, if the collective has any
-  std::shared_ptr<const Blocks> received_blocks{};  // of an alltoall's other vector
+  int root = 0;                            // if the collective has one
+  const std::byte* input = nullptr;        // null if this rank has none
+  std::byte* output = nullptr;             // may be the input; null if this rank gets no result
+  size_t elements = 0;                     // of the vector
+  size_t element_size = 0;                 // bytes
+  size_t input_offset = 0;                 // bytes: where in the vector the input begins
+  size_t output_offset = 0;                // bytes: where in the vector the output begins
+  std::shared_ptr<const Blocks> blocks{};  // of the vector, if the collective has any
+  std::shared_ptr<const Blocks> received_blocks{};  // of an alltoall's output; null: as `blocks`
   DataType type = DataType::kFloat32;
   ReduceOperation operation = ReduceOperation::kSum;
-  const ReduceFunction* function = nullptr;  // the caller's, of kCustom
-  bool commutative = true;                   // else operands stay in the order of ranks
+  const ReduceFunction* function = nullptr;  // the caller's, for kCustom
+  bool commutative = true;                   // if false, operands stay in rank order
   bool reproducible = false;                 // summed over the tree of ranks
   uint32_t tag = 0;
-  uint64_t ordinal = 0;  // among the operations of its tag, from 1: with the tag, its name
+  uint64_t ordinal = 0;  // counts the operations of the tag, from 1
 
   OperationId id() const { return {tag, ordinal}; }
   size_t bytes() const { return elements * element_size; }
-  // Where a place in the vector is in memory, if the input or the output has it.
+  // Return the address of a place in the vector, which must be in the input or in the output.
   const std::byte* input_at(size_t offset) const { return input + (offset - input_offset); }
   std::byte* output_at(size_t offset) const { return output + (offset - output_offset); }
   const Blocks& blocks_received() const { return received_blocks ? *received_blocks : *blocks; }
-  // Whether a part of it, in bytes, cuts no element.
+  // Whether a part of the vector, in bytes, consists of whole elements.
   bool is_whole(uint64_t offset, uint64_t length) const {
     return offset % element_size == 0 && length % element_size == 0;
   }
   Reducer reducer(int ranks) const { return {type, operation, function, ranks}; }
 };
 
-// What all ranks agree on for an operation.
+// The plan of an operation, on which all ranks agree.
 struct EnginePlan {
   ScheduleKind schedule = ScheduleKind::kRing;
   uint32_t version = 0;
   uint32_t epoch = 0;
 };
 
-// What one task is to do.
+// The part of an operation that one task carries out.
 struct Slice {
   Operation operation;
   SliceBounds bounds;
   uint8_t lane = 0;            // tells the slices of one operation apart
-  RailMask rails = kAllRails;  // that carry it
-  uint32_t piece = 0;          // of a recovery: tells its messages from others; 0: of none
+  RailMask rails = kAllRails;  // that may carry it
+  uint32_t piece = 0;          // of a recovery, to tell its messages from others; 0: no recovery
 };
 
-// Where no rank but this one adds to its own block of the input, that is its block of the output.
+// Copies this rank's own block from the input to the output, unless other ranks add to that block.
 void copy_own_block(const Operation& operation, const Group& group);
 
-// What of the operation's vector it is. A ring has a slice of each of its chunks.
+// Returns the ranges of the operation's vector that a slice with these bounds covers. A ring
+// allreduce has a slice of each of its chunks.
 ChunkMap ranges_of(const Operation& operation, const SliceBounds& bounds, ScheduleKind schedule,
                    int ranks);
 
@@ -103,19 +105,21 @@ class Task;
 
 class TaskOwner {
  public:
-  // The task is done or has failed. Under Progress's lock; the task may not be destroyed in it.
+  // Tells the owner that the task is no longer running. Called under Progress's lock; the owner may
+  // not destroy the task during the call.
   virtual void on_finished(Task& task) = 0;
 
  protected:
   ~TaskOwner() = default;
 };
 
-// A slice being worked on. All under Progress's lock. The inputs stay intact where the output holds
-// no final value yet: the user's memory is overwritten by final values only.
+// A slice being worked on. All members are called under Progress's lock. Only final values
+// overwrite the user's memory, so the input stays intact wherever the output holds no final value
+// yet.
 class Task : public Recycled {
  public:
-  // kLost: its engine is gone for this rank, and what final_chunks() lacks another may carry. What
-  // kFailed says fails the operation, and its context.
+  // kLost: this rank has lost the engine, and another engine may carry what final_chunks() lacks.
+  // kFailed: the operation fails, and its context with it.
   enum class State { kRunning, kDone, kFailed, kLost };
 
   virtual ~Task() = default;
@@ -126,7 +130,8 @@ class Task : public Recycled {
   const absl::Status& status() const { return status_; }
 
   // The fence: from here on nothing reads or writes the caller's memory. A task that was running
-  // has failed, and its owner is not told. Returns what of the output is final here.
+  // becomes kFailed, and its owner is not told. Returns the parts of the output that are final on
+  // this rank.
   ChunkMap freeze() {
     detach();
     if (state_ == State::kRunning) {
@@ -136,19 +141,23 @@ class Task : public Recycled {
     return final_chunks();
   }
 
-  // Whom it waits for and what it has so far, for the error of a timeout.
+  // Says which ranks the task waits for and what it has received so far, for the error of a
+  // timeout.
   virtual std::string describe() const = 0;
-  // Whether so much is on its way that what comes may lie for a while: who waits need not poll.
+  // Whether so much is on its way that arriving data may lie for a while: a waiting thread need not
+  // poll.
   virtual bool has_slack() const { return false; }
-  // For how long it is best left alone, if it has slack: until enough has come to be worth waking.
+  // How long the task, if it has slack, is best left alone: until enough has arrived to be worth
+  // waking up for.
   virtual Nanos rest() const { return 0; }
 
  protected:
   explicit Task(TaskOwner& owner) : owner_(owner) {}
-  // Gives up all messages. The destructors of those who implement it call it too.
+  // Gives up all messages. The destructors of derived classes also call it.
   virtual void detach() = 0;
-  // What of its slice is final in the output, byte for byte, once it is detached; where nothing is,
-  // the input is as it was. Of an engine that can be lost: of a task that is done it is all of it.
+  // Returns the parts of the slice that are final in the output, byte for byte, once the task is
+  // detached. Outside of them the input is as it was. If the engine can be lost, a task that is
+  // done returns its whole slice.
   virtual ChunkMap final_chunks() const { return {}; }
   void finish(State state, absl::Status status = absl::OkStatus()) {
     if (state_ != State::kRunning) return;
@@ -163,8 +172,8 @@ class Task : public Recycled {
   TaskOwner& owner_;
 };
 
-// The end of a task's result, which others may lack although this rank has returned it to its
-// caller.
+// The end of a task's result. Other ranks may lack it although this rank has already returned the
+// result to its caller.
 struct Retained {
   uint32_t tag = 0;  // the operation's
   uint64_t ordinal = 0;
@@ -176,14 +185,16 @@ struct Retained {
 class Engine {
  public:
   virtual ~Engine() = default;
-  // Of an engine that can be lost: copies of what tasks that were done here have in their outputs
-  // and another rank may lack, for as long as that is so. A session of W slots is one whose rank
-  // gets the result of block s only after all ranks have that of block s-W: the last W blocks that
-  // it has finished. Asked for when the engine is frozen, and given up.
+  // For an engine that can be lost: gives up its copies of results that tasks have completed on
+  // this rank and that another rank may still lack. In a session of W slots, a rank gets the result
+  // of block s only after all ranks have that of block s-W, so the copies are the last W blocks
+  // that the rank has finished. Called when the engine is frozen.
   virtual std::vector<Retained> take_retained() { return {}; }
-  // Whether it can carry out such an operation; why not, if it cannot. The same on all ranks.
+  // Returns OK if the engine can carry out such an operation, otherwise the reason why not. All
+  // ranks get the same result.
   virtual absl::Status supports(const Operation& /*operation*/) const { return absl::OkStatus(); }
-  // The ranks it will exchange data with: their channels must be in the group before start.
+  // Returns the ranks that this rank will exchange data with: their channels must be in the group
+  // before start().
   virtual std::vector<int> peers(const Group& group, const Operation& operation,
                                  const EnginePlan& plan) const = 0;
   // Never blocks. The task may be finished when this returns.

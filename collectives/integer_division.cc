@@ -10,10 +10,10 @@
 namespace nezha {
 namespace {
 
-// By multiplication with the reciprocal, some ten times as fast as the CPU's division: for x and d
-// below 2^32, floor(x / d) = floor(x * m / 2^64) with m = ceil(2^64 / d), as what m is too large by
-// adds less than 1/d. (T. Granlund, P. Montgomery: Division by invariant integers using
-// multiplication, theorem 4.2.)
+// Divides 32-bit numbers by multiplying with the reciprocal, some ten times as fast as the CPU's
+// division: for x and d below 2^32, floor(x / d) = floor(x * m / 2^64) with m = ceil(2^64 / d),
+// because rounding m up adds less than 1/d. (T. Granlund, P. Montgomery: Division by invariant
+// integers using multiplication, theorem 4.2.)
 class Divisor {
  public:
   explicit Divisor(uint32_t divisor) : divisor_(divisor), reciprocal_(~uint64_t{0} / divisor + 1) {}
@@ -54,7 +54,7 @@ void divide_all(void* out, const void* in, size_t elements, int by) {
 }  // namespace
 
 void divide_integers(DataType type, void* out, const void* in, size_t elements, int divisor) {
-  if (divisor == 1) {  // whose reciprocal is too large
+  if (divisor == 1) {  // its reciprocal does not fit
     std::memmove(out, in, elements * sizeOf(type));
     return;
   }

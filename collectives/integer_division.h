@@ -8,8 +8,8 @@
 
 namespace nezha {
 
-// out[i] = in[i] / divisor, towards zero, divisor > 0, of an integer type. `out` may be `in`;
-// otherwise nothing overlaps. No alignment asked for.
+// out[i] = in[i] / divisor, rounded towards zero, for an integer type and divisor > 0. `out` may be
+// `in`; otherwise nothing overlaps. No alignment is required.
 void divide_integers(DataType type, void* out, const void* in, size_t elements, int divisor);
 
 }  // namespace nezha

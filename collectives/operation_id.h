@@ -8,7 +8,7 @@
 
 namespace nezha {
 
-// Which of its tag's operations it is, counted from 1. The same on every rank.
+// `ordinal` counts the operations of the tag, from 1. The name is the same on every rank.
 struct OperationId {
   uint32_t tag = 0;
   uint64_t ordinal = 0;

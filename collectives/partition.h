@@ -8,8 +8,8 @@
 
 namespace nezha {
 
-// A part of each chunk: [begin, end) of kWhole. Slices are cut inside of chunks, so that which
-// chunk an element is in, and with it the order in which it is summed, does not depend on them.
+// A part of each chunk: [begin, end) of kWhole. Slices are cut inside of chunks, so they change
+// neither which chunk an element is in nor the order in which it is summed.
 struct SliceBounds {
   static constexpr uint32_t kWhole = 1u << 20;
   uint32_t begin = 0;
@@ -45,7 +45,7 @@ class Partition {
 
  private:
   static size_t scaled(size_t units, uint32_t part) {
-    // In two steps, so that nothing overflows: units may be up to 2^60.
+    // Computed in two steps, so that nothing overflows: units may be up to 2^60.
     return units / SliceBounds::kWhole * part +
            units % SliceBounds::kWhole * part / SliceBounds::kWhole;
   }

@@ -13,18 +13,20 @@ namespace nezha {
 // Copied freely; the user's function must outlive it. Thread-safe, as far as that function is.
 class Reducer {
  public:
-  // Of `ranks` ranks' elements. `function`: of kCustom only, null otherwise.
+  // Combines the elements of `ranks` ranks. `function` is the user's for kCustom, and null
+  // otherwise.
   Reducer(DataType type, ReduceOperation operation, const ReduceFunction* function, int ranks);
 
-  // Whether this calls the user's function, which is for one thread at a time.
+  // Whether this calls the user's function, which only one thread at a time may call.
   bool is_custom() const { return function_ != nullptr; }
 
-  // out[i] = a[i] op b[i], not final. `out` may be `a` or `b`. The error is the user's function's,
-  // which threw.
+  // out[i] = a[i] op b[i], not final. `out` may be `a` or `b`. Fails only if the user's function
+  // throws.
   absl::Status combine(void* out, const void* a, const void* b, size_t elements) const;
 
-  // The last combination of these elements: what is written to `out` are final values only, an
-  // average's too. `out` may be `a` or `b`. So may `scratch`, as large, whose contents are lost.
+  // Combines these elements for the last time: it writes only final values to `out`, for an average
+  // too. `out` may be `a` or `b`. `scratch` is as large as `out`, may also be `a` or `b`, and loses
+  // its contents.
   absl::Status finish(void* out, void* scratch, const void* a, const void* b,
                       size_t elements) const;
 

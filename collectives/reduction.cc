@@ -18,7 +18,7 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // ---- Operations --------------------------------------------------------------------------------
-// Of vectors of numbers that the CPU computes with.
+// These work on vectors of numbers that the CPU computes with.
 
 template <class V>
 constexpr bool kIsFloat = hwy::IsFloat<hn::TFromV<V>>();
@@ -36,7 +36,7 @@ struct Product {
     [[maybe_unused]] const hn::DFromV<V> d;
     if constexpr (sizeof(hn::TFromV<V>) > 1 || HWY_TARGET == HWY_SCALAR) {
       return hn::Mul(a, b);
-    } else {  // which CPUs lack: of the even bytes and the odd ones, in 16 bits
+    } else {  // CPUs lack it: even and odd bytes apart, in 16 bits
       const hn::Repartition<uint16_t, decltype(d)> d16;
       const auto low = hn::Set(d16, 0xff);
       const auto a16 = hn::BitCast(d16, a);
@@ -48,8 +48,8 @@ struct Product {
   }
 };
 
-// The second if either is NaN, or if both are zeros: as x86's instruction has it, and so Highway
-// there.
+// Returns `b` if either is NaN or if both are zeros, like x86's instruction, which Highway uses on
+// x86.
 template <class V>
 HWY_INLINE V smaller(V a, V b) {
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
@@ -59,8 +59,8 @@ HWY_INLINE V smaller(V a, V b) {
 #endif
 }
 
-// IEEE 754-2019, 9.6: minimum and maximum. The smaller one, taken both ways round, is the same bits
-// twice, but for +0 and -0, which Or makes -0, and for a NaN, which Or keeps one.
+// IEEE 754-2019, 9.6: minimum and maximum. smaller(a, b) and smaller(b, a) have the same bits, with
+// two exceptions: Or turns +0 and -0 into -0, and keeps a NaN a NaN.
 struct Min {
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {
@@ -92,10 +92,10 @@ struct Quotient {
 };
 
 // ---- Formats -----------------------------------------------------------------------------------
-// How elements are in memory, and what f of vectors of them is.
+// A format says how elements lie in memory, and applies f to vectors of them.
 
-// The one NaN that results have: which of two NaNs an addition returns depends on the CPU, and on
-// the compiler, which may swap them.
+// Replaces every NaN by the same one: which of two NaNs an addition returns depends on the CPU, and
+// on the compiler, which may swap them.
 template <class V>
 HWY_INLINE V one_nan(V v) {
   const auto nan = hn::Set(hn::DFromV<V>(), std::numeric_limits<hn::TFromV<V>>::quiet_NaN());
@@ -122,7 +122,7 @@ using Floats = hn::Vec<Float>;
 using Words = hn::Vec<FloatBits>;
 using Shorts = hn::Vec<Short>;
 
-// 16-bit floating-point numbers, which are computed with as floats.
+// 16-bit floating-point numbers, computed as floats.
 template <class Conversion>
 struct Converted {
   using Tag = Short;
@@ -141,20 +141,21 @@ struct BrainConversion {
   static HWY_INLINE Floats to_float(Shorts brains) {
     return hn::BitCast(Float(), hn::ShiftLeft<16>(hn::PromoteTo(FloatBits(), brains)));
   }
-  // By our own arithmetic, as Highway's truncates.
+  // Our own arithmetic, because Highway's truncates.
   static HWY_INLINE Shorts from_float(Floats value) {
     const FloatBits d;
     const Words bits = hn::BitCast(d, value);
     const Words is_odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1));
-    // The one NaN has no bits that carry into its exponent.
+    // Rounding up does not carry into the exponent of the NaN that one_nan() makes.
     const Words rounded = hn::Add(bits, hn::Add(is_odd, hn::Set(d, 0x7fff)));
     return narrow(hn::ShiftRight<16>(rounded));
   }
 };
 using Brain = Converted<BrainConversion>;
 #else
-// In pairs, each in its half of a word: this is faster than moving them between lanes. Rounded as
-// 16-bit numbers again, so that it takes one vector's work and not two.
+// Computes in pairs: each number stays in its half of a word, which is faster than moving numbers
+// between lanes. They are rounded as 16-bit numbers again, which takes the work of one vector, not
+// two.
 struct Brain {
   using Tag = hn::ScalableTag<uint16_t>;
   template <class F, class... Vs>
@@ -171,17 +172,20 @@ struct Brain {
     const hn::RebindToSigned<Tag> signed_d;
     const auto upper = hn::OddEven(hn::BitCast(d, odd), hn::BitCast(d, hn::ShiftRight<16>(even)));
     const auto lower = hn::OddEven(hn::BitCast(d, hn::ShiftLeft<16>(odd)), hn::BitCast(d, even));
-    // To the nearest, ties to even: up where `lower` is more than half, or half and `upper` odd.
+    // Rounds to the nearest, ties to even: up if `lower` is more than half, or half and `upper`
+    // odd.
     const auto one = hn::Set(d, 1);
     const auto is_up = hn::Gt(hn::SaturatedAdd(lower, hn::And(upper, one)), hn::Set(d, 0x8000));
     const auto rounded = hn::IfThenElse(is_up, hn::Add(upper, one), upper);
-    // A NaN shows in its upper half: an operand's is there, and a CPU's own is quiet.
+    // The upper half shows every NaN: an operand has only that half, and a NaN that the CPU makes
+    // is quiet.
     const auto magnitude = hn::BitCast(signed_d, hn::And(upper, hn::Set(d, 0x7fff)));
     const auto is_nan = hn::RebindMask(d, hn::Gt(magnitude, hn::Set(signed_d, 0x7f80)));
     return hn::IfThenElse(is_nan, hn::Set(d, 0x7fc0), rounded);
   }
 
-  // Keeps it in a register: of two uses the compiler makes two loads, which often cross a line.
+  // Keeps `v` in a register: otherwise the compiler loads it for each of its two uses, and such
+  // loads often cross a cache line.
   template <class V>
   static HWY_INLINE V loaded(V v) {
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128
@@ -213,8 +217,8 @@ struct HalfConversion {
   }
 };
 #else
-// By our own arithmetic, that of nezha::Float16: where the CPU has no such instruction, Highway's
-// truncates, and makes finite numbers of infinities and NaNs.
+// Our own arithmetic, the same as nezha::Float16's: where the CPU has no such instruction,
+// Highway's conversion truncates, and turns infinities and NaNs into finite numbers.
 struct HalfConversion {
   static HWY_INLINE Floats to_float(Shorts halves) {
     const FloatBits d;
@@ -242,7 +246,7 @@ struct HalfConversion {
         hn::And(hn::BitCast(d, hn::Add(absolute, hn::Set(df, 0.5F))), hn::Set(d, 0x7fffff));
     const auto is_subnormal = hn::RebindMask(d, hn::Lt(absolute, hn::Set(df, 0x1p-14F)));
     const Words finite = hn::IfThenElse(is_subnormal, subnormal, normal);
-    const Words number = hn::Min(finite, hn::Set(d, 0x7c00));  // infinity, when it is beyond
+    const Words number = hn::Min(finite, hn::Set(d, 0x7c00));  // infinity if it is too large
     const auto is_nan = hn::RebindMask(d, hn::IsNaN(value));
     return narrow(hn::Or(sign, hn::IfThenElse(is_nan, hn::Set(d, 0x7e00), number)));
   }
@@ -253,7 +257,7 @@ using Half = Converted<HalfConversion>;
 
 // ---- Kernels -----------------------------------------------------------------------------------
 
-// The first `count` lanes; the others are zero.
+// Loads the first `count` lanes; the others are zero.
 template <class D>
 HWY_INLINE hn::Vec<D> load_part(D d, const hn::TFromD<D>* from, size_t count) {
   HWY_ALIGN hn::TFromD<D> buffer[hn::MaxLanes(d)] = {};
@@ -268,8 +272,8 @@ HWY_INLINE void store_part(hn::Vec<D> v, D d, hn::TFromD<D>* to, size_t count) {
   std::memcpy(to, buffer, count * sizeof *to);
 }
 
-// How many bytes before it is needed memory is asked for: the CPU's own prefetching leaves it idle
-// while a kernel computes. Half or twice as many are slower, and so is asking for what is written.
+// Inputs are prefetched this many bytes ahead: the CPU's own prefetching leaves the memory idle
+// while a kernel computes. Half or twice the distance is slower, and so is prefetching the output.
 constexpr size_t kAhead = 512;
 
 // out[i] = f(in[i]...)
@@ -303,7 +307,7 @@ void divide_by(void* out, const void* in, size_t elements, int divisor) {
   map<Format>(Quotient{divisor}, static_cast<T*>(out), elements, static_cast<const T*>(in));
 }
 
-// Wrapping: the format for what may overflow, so that it does without being undefined.
+// `Wrapping` is the format for operations that may overflow: unsigned, so that overflow is defined.
 template <class Format, class Wrapping = Format>
 Reduction reduction_of(ReduceOperation operation) {
   switch (operation) {
@@ -354,7 +358,7 @@ Reduction find_reduction(DataType type, ReduceOperation operation) {
 
 using Division = void (*)(void* out, const void* in, size_t elements, int divisor);
 
-// Of floating-point numbers; null for others.
+// Returns the division for a floating-point type, and null for others.
 Division find_division(DataType type) {
   switch (type) {
     case DataType::kFloat16:

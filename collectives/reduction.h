@@ -9,17 +9,17 @@
 
 namespace nezha {
 
-// out[i] = a[i] op b[i]. `out` may be `a` or `b`; otherwise nothing overlaps. `elements` elements,
-// no alignment asked for.
+// out[i] = a[i] op b[i] for `elements` elements. `out` may be `a` or `b`; otherwise nothing
+// overlaps. No alignment is required.
 using Reduction = void (*)(void* out, const void* a, const void* b, size_t elements);
 
-// An average's is the sum: what ends it is divide(). Null for what is no type or operation of
-// nezha's own.
+// Returns the kernel. For an average it computes the sum, which divide() then turns into the
+// average. Null if the type or the operation is not one of nezha's own.
 Reduction reduction(DataType type, ReduceOperation operation);
 
-// out[i] = in[i] / ranks, ranks > 0: what makes an average of a sum. `out` may be `in`; otherwise
-// nothing overlaps. Floating point: the quotient, rounded (of the 16-bit types: computed in float,
-// and then rounded again). Integers: towards zero.
+// out[i] = in[i] / ranks, ranks > 0: turns a sum into an average. `out` may be `in`; otherwise
+// nothing overlaps. Floating point: the rounded quotient (16-bit types are computed in float, and
+// then rounded again). Integers: rounded towards zero.
 void divide(DataType type, void* out, const void* in, size_t elements, int ranks);
 
 }  // namespace nezha

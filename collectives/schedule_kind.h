@@ -23,7 +23,7 @@ enum class ScheduleKind : uint8_t {
   kDissemination = 64,
   kTree = 65,
   kOrderedTree = 66,
-  kChain = 67,  // the ring, of a broadcast or a reduce
+  kChain = 67,  // the ring of a broadcast or a reduce
 };
 
 // The schedule that the algorithm names. kAuto names none.
@@ -37,7 +37,8 @@ constexpr ScheduleKind around_ring(Collective collective) {
   return is_chain ? ScheduleKind::kChain : ScheduleKind::kRing;
 }
 
-// As its option is spelled, if it has one. The number may come from a peer.
+// Returns the name: the spelling of the algorithm's option, if there is one. The number may come
+// from a peer.
 std::string schedule_name(ScheduleKind kind);
 std::string algorithm_name(Algorithm algorithm);
 

@@ -15,7 +15,7 @@ std::string name_or_number(uint64_t number) {
   return name == nullptr ? absl::StrCat(number) : name;
 }
 
-// As a user would say it. The count is exact below 2^32 elements.
+// Describes the operation as a user would. The count is exact below 2^32 elements.
 std::string describe(uint64_t signature, std::optional<uint64_t> root) {
   const auto byte = [&](int shift) { return (signature >> shift) & 0xff; };
   const auto collective = static_cast<Collective>(byte(56));
@@ -44,7 +44,7 @@ std::string describe(const wire::MessageInfo& info, int to_rank) {
                       info.epoch);
 }
 
-// As a user would say it: "3000, 2000, 1000 (6000 in all)".
+// Lists the counts as a user would: "3000, 2000, 1000 (6000 in all)".
 std::string counts_of(const Operation& operation) {
   constexpr int kMost = 16;
   const size_t element = sizeOf(operation.type);

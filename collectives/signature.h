@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an operation is, but for its root, in 64 bits that go with each of its messages: ranks that
-// call different things by the same tag find out instead of summing garbage. Whether the function
-// is commutative is not in it: the algorithm tells what that decides.
+// The signature says in 64 bits what an operation is, except for its root. It goes with each of the
+// operation's messages, so ranks that call different operations by the same tag find out instead of
+// summing garbage. The signature does not contain whether the function is commutative, because that
+// only decides the schedule, which it does contain.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +24,13 @@ constexpr uint64_t signature(ScheduleKind schedule, const Operation& op) {
          (is_length_known(op.collective) ? op.elements & 0xffffffff : 0);
 }
 
-// The root of an operation that has one; which blocks it has, where all ranks know these.
+// Returns a checksum of the blocks' lengths if all ranks know them, otherwise the root.
 inline uint32_t root_or_blocks(const Operation& op) {
   const bool is_of_blocks = op.blocks != nullptr && tells_blocks(op.collective);
   return is_of_blocks ? op.blocks->fingerprint() : static_cast<uint32_t>(op.root);
 }
 
-// The messages of a slice: one for each pair of ranks and direction, of `total` bytes.
+// Returns the description of a slice's message of `total` bytes.
 inline wire::MessageInfo message_info(const Group& group, const Slice& slice,
                                       const EnginePlan& plan, uint64_t total) {
   return {.context = group.context,
@@ -41,19 +42,19 @@ inline wire::MessageInfo message_info(const Group& group, const Slice& slice,
           .root = root_or_blocks(slice.operation)};
 }
 
-// As a user would say it: "reduce to rank 2", or "reduce" if the root is not known.
+// Names the collective as a user would: "reduce to rank 2", or "reduce" if the root is not known.
 std::string collective_name(Collective collective, std::optional<uint64_t> root);
 
-// The error of two ranks that call different things by one tag, which are told in words: `own`,
-// which finds out, and `rank`. Other ranks get it, too.
+// The error if two ranks call different operations by one tag: `own`, which finds out, and `rank`.
+// `ours` and `theirs` describe the two calls. Other ranks get the error, too.
 absl::Status other_operation_error(int64_t own, int64_t rank, uint64_t tag, absl::string_view ours,
                                    absl::string_view theirs);
-// Names both ranks and both calls. `operation` is this rank's; if no more than the counts of its
-// blocks differ, the error says so, and has them.
+// The error names both ranks and both calls. `operation` is this rank's. If only the counts of the
+// blocks differ, the error says so, and lists this rank's counts.
 absl::Status mismatch_error(int own, int peer, const wire::MessageInfo& ours,
                             const wire::MessageInfo& theirs, const Operation& operation = {});
-// Likewise of any two ranks, whose roots are not known, by the signatures of the operation of that
-// tag.
+// The same error for any two ranks, from the signatures of the operation of that tag. The roots are
+// not known.
 absl::Status disagreement_error(int own, uint32_t rank, uint32_t tag, uint64_t ours,
                                 uint64_t theirs);
 
