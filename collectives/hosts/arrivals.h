@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast what a task waits for comes, and so for how long it may be left alone.
+// Arrivals measures how fast a task's data arrive, which tells how long the task may be left alone.
 #pragma once
 
 #include <algorithm>
@@ -18,20 +18,21 @@ class Arrivals {
 
   static constexpr Nanos kSlack = 2 * kMillisecond;
 
-  // Whether what is left comes for so long that none of it is urgent.
+  // Whether the `left` bytes take so long to arrive that none of them is urgent.
   bool has_slack(uint64_t left, Nanos time, Nanos slack = kSlack) const {
     return time_of(left, time) >= slack;
   }
 
-  // Until a batch has come, of what is left. Not for long: others wait for what this rank forwards,
-  // and have a few milliseconds of work. Nor for shorter than it is worth going to sleep for.
+  // How long to wait until a batch of the `left` bytes has arrived. The rest is short, because
+  // other ranks wait for what this rank forwards, and have work for only a few milliseconds. It is
+  // 0 if it would not be worth going to sleep for.
   Nanos rest(uint64_t left, Nanos time) const {
     const Nanos rest = std::min(time_of(kBatch, time), time_of(left, time) / 8);
     return rest < kLeast ? 0 : std::min(rest, kMost);
   }
 
  private:
-  // At the rate so far; 0 if there is none.
+  // The time that `bytes` take at the rate so far; 0 if there is none.
   Nanos time_of(uint64_t bytes, Nanos time) const {
     if (bytes_ == 0) return 0;
     const auto elapsed = static_cast<double>(time - first_at_);

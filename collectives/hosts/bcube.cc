@@ -30,7 +30,7 @@ Schedule bcube(int rank, const std::vector<int>& groups) {
   schedule.chunks = std::accumulate(groups.begin(), groups.end(), 1, std::multiplies<>());
   std::vector<Step> allgather;
   Chunks held{0, schedule.chunks};
-  int distance = 1;  // of the ranks of a group
+  int distance = 1;  // between the ranks of a group
   for (const int group : groups) {
     const int digit = rank / distance % group;
     const int first = rank - digit * distance;
@@ -45,7 +45,7 @@ Schedule bcube(int rank, const std::vector<int>& groups) {
       scatter.receives.push_back({first + member * distance, part(digit)});
       gather.receives.push_back({first + member * distance, part(member)});
     }
-    // Not all to the same rank at first.
+    // Each rank starts with another peer, so that not all send to the same rank at first.
     for (int i = 1; i < group; ++i) {
       const int member = (digit + i) % group;
       scatter.sends.push_back({first + member * distance, part(member)});

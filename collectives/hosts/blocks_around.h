@@ -9,8 +9,8 @@
 
 namespace nezha {
 
-// Returns the transfers with `peer` of `count` blocks from `first` on. Blocks that come after the
-// last rank's lie at the vector's begin, and so are a transfer of their own.
+// Returns the transfers with `peer` of `count` blocks from `first` on. Blocks after the last rank's
+// continue at the beginning of the vector, and so are a transfer of their own.
 inline std::vector<Transfer> blocks_around(int peer, int first, int count, int size) {
   const int end = std::min(first + count, size);
   std::vector<Transfer> transfers{{peer, {first, end}}};

@@ -56,7 +56,7 @@ void BruckAlltoall::start(const EnginePlan& plan) {
   plan_ = plan;
   copy_own_block(slice_.operation, group_);
   if (slice_.operation.bytes() > 0) transit_ = group_.pool->take(slice_.operation.bytes());
-  // All are opened at once: should this rank give up, each peer hears of its message.
+  // All messages are opened at once, so that each peer hears of its message if this rank gives up.
   for (Step& step : steps_) {
     step.outgoing =
         channel(step.right)
@@ -66,13 +66,13 @@ void BruckAlltoall::start(const EnginePlan& plan) {
     Inbox::Ticket* ticket =
         channel(step.left).post(message_info(group_, slice_, plan_, step.bytes), &step);
     if (state_ != State::kRunning) return;
-    if (!step.is_complete) step.incoming = ticket;  // else it is gone again
+    if (!step.is_complete) step.incoming = ticket;  // else the ticket is gone already
   }
   is_started_ = true;
   advance();
 }
 
-// It goes as far as what has come allows.
+// Goes through the steps as far as the data that have arrived allow.
 void BruckAlltoall::advance() {
   if (!is_started_) return;
   for (; step_ < steps_.size() && state_ == State::kRunning; ++step_) {
@@ -88,7 +88,7 @@ void BruckAlltoall::advance() {
   finish_if_settled();
 }
 
-// A block's first way is from the input.
+// A block comes from the input in its first step, and from `transit_` later.
 void BruckAlltoall::pack(Step& step) {
   if (step.bytes == 0) return;
   step.sent = group_.pool->take(step.bytes);
@@ -104,7 +104,7 @@ void BruckAlltoall::pack(Step& step) {
   }
 }
 
-// Its last way is to the output.
+// A block goes to the output in its last step, and to `transit_` before.
 void BruckAlltoall::unpack(Step& step) {
   const Operation& op = slice_.operation;
   const std::byte* from = step.arrived.data();
@@ -172,12 +172,12 @@ void BruckAlltoall::Step::landed(uint64_t /*offset*/, size_t length, Rail /*rail
   received += length;
   is_complete = received == bytes;
   if (!is_complete) return;
-  incoming = nullptr;  // the inbox's is gone
+  incoming = nullptr;  // the inbox's ticket is gone
   task->advance();
 }
 
 void BruckAlltoall::Step::mismatched(const wire::MessageInfo& theirs) {
-  incoming = nullptr;  // the inbox's is gone
+  incoming = nullptr;  // the inbox's ticket is gone
   task->fail(mismatch_error(task->group_.rank, left,
                             message_info(task->group_, task->slice_, task->plan_, bytes), theirs));
 }

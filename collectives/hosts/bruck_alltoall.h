@@ -4,8 +4,8 @@
 //
 // The block that rank r has for rank r+d travels the distance d by its binary digits, the lowest
 // first: in step k each rank sends to rank r+2^k all blocks whose distance has the digit 2^k, in
-// one message, and receives as many. A block so travels by way of other ranks, and half of all
-// blocks are sent in each step.
+// one message, and receives as many. So a block travels by way of other ranks, and each step sends
+// half of all blocks.
 #pragma once
 
 #include <vector>
@@ -50,7 +50,7 @@ class BruckAlltoall final : public Task {
   };
 
   Channel& channel(int rank) const { return *group_.channels[static_cast<size_t>(rank)]; }
-  // The distances with that digit, in the order in which their blocks are in the message.
+  // Returns the distances with that digit, in the order in which their blocks are in the message.
   std::vector<int> distances(int digit) const;
   void advance();
   void pack(Step& step);
@@ -65,7 +65,7 @@ class BruckAlltoall final : public Task {
   size_t block_ = 0;  // bytes
   Buffer transit_;    // blocks that are on their way to other ranks, by distance
   std::vector<Step> steps_;
-  size_t step_ = 0;  // the one at hand
+  size_t step_ = 0;  // the current one
   bool is_started_ = false;
 };
 

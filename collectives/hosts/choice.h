@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which algorithm serves which size and number of ranks best.
+// Chooses the best algorithm for a size and a number of ranks.
 #pragma once
 
 #include <cstddef>
@@ -9,43 +9,45 @@
 
 namespace nezha {
 
-// For an allreduce of so many bytes. `over_tree`: of those that sum over the tree of ranks.
+// Returns the best algorithm for an allreduce of `bytes` bytes; with `over_tree`, the best of those
+// that sum over the tree of ranks.
 Algorithm best_algorithm(int ranks, size_t bytes, bool over_tree);
 
-// The other algorithm that may serve an allreduce of so many bytes best: which of two does depends
-// on the network, where best_algorithm() knows those only that it was measured on. Whichever serves
-// it, the bits are the same, and so are the peers. kAuto: there is none.
+// Returns the other algorithm that may be best for an allreduce of `bytes` bytes, or kAuto if there
+// is none. Which of the two is better depends on the network, and best_algorithm() only reflects
+// the networks that it was measured on. Both give the same bits and use the same peers.
 Algorithm rival(int ranks, size_t bytes);
 
-// Whether the messages of an operation of so many bytes take the rails by turns where stripes carry
-// them (Scheduler::whole). Shorter ones are all start-up, and better off on the fastest; longer
-// ones are cut.
+// Whether the messages of an operation of `bytes` bytes take the rails by turns if stripes carry
+// them (Scheduler::whole). The start-up costs dominate for shorter messages, which do better on the
+// fastest rail. Longer messages are cut.
 bool takes_turns(size_t bytes);
 
-// The turn of the first of the `sends` messages that a rank sends in its operation number `ordinal`
-// of a tag. Among a power of two of ranks it is the same on all, so that what a rank sends by a
-// rail it receives by it, too.
+// Returns the turn of the first of the `sends` messages that a rank sends in operation number
+// `ordinal` of a tag. If the number of ranks is a power of two, all ranks get the same turn, so
+// that a rank receives by the same rail as it sends.
 uint64_t first_turn(uint64_t ordinal, uint64_t sends);
 
-// Whether each element is summed over the tree of ranks (recursive_doubling.h), so that it has the
-// same bits whichever of these algorithms sums it.
+// Whether the algorithm sums each element over the tree of ranks (recursive_doubling.h). All such
+// algorithms give the same bits.
 bool sums_over_tree(Algorithm algorithm);
 
-// Whether a broadcast or a reduce of so many bytes goes over a tree, and not along the ring.
+// Whether a broadcast or a reduce of `bytes` bytes uses a tree instead of the ring.
 bool suits_tree(int ranks, size_t bytes);
 
-// Whether an allgather of so many bytes, of all ranks together, goes by Bruck's algorithm, and not
-// along the ring.
+// Whether an allgather of `bytes` bytes, all ranks together, uses Bruck's algorithm instead of the
+// ring.
 bool suits_bruck(int ranks, size_t bytes);
 
-// Whether a gather of so many bytes, of all ranks together, goes over a tree, and not directly.
+// Whether a gather of `bytes` bytes, all ranks together, uses a tree instead of direct messages.
 bool gather_suits_tree(int ranks, size_t bytes);
 
-// For a reduce_scatter of so many bytes. `over_tree`: of those that sum over the tree of ranks.
+// Returns the best algorithm for a reduce_scatter of `bytes` bytes; with `over_tree`, the best of
+// those that sum over the tree of ranks.
 Algorithm best_reduce_scatter(int ranks, size_t bytes, bool over_tree);
 
-// Returns whether an alltoall of equal blocks, in which each rank sends so many bytes, goes by
-// Bruck's algorithm, and not directly.
+// Whether an alltoall of equal blocks, in which each rank sends `bytes` bytes, uses Bruck's
+// algorithm instead of direct messages.
 bool suits_bruck_alltoall(int ranks, size_t bytes);
 
 }  // namespace nezha

@@ -59,7 +59,7 @@ Course allgather_course(const Blocks& blocks, int rank, int size) {
   return course;
 }
 
-// Of a broadcast or a reduce: from `first` on around the ring.
+// The course of a broadcast or a reduce, which goes around the ring from `first` on.
 Course chain_course(const Operation& op, const SliceBounds& bounds, int first, int rank, int size) {
   const Range all = Partition(op.elements, op.element_size, 1).chunk(0, bounds);
   const size_t tokens = tokens_for(all.length);
@@ -67,7 +67,8 @@ Course chain_course(const Operation& op, const SliceBounds& bounds, int first, i
   Course course;
   if (place == 0) {
     course.begun = all;
-    // Nobody else begins. All of it may end up at one rank, before one that is late.
+    // No other rank begins anything. The whole window may pile up at one rank, before a rank that
+    // is late.
     course.window = std::min(kWindow * static_cast<size_t>(size), kMostOfChain);
     course.legs = {{.range = {0, tokens}, .use = Leg::Use::kTokens}};
     return course;
@@ -92,7 +93,7 @@ uint64_t Course::due(uint64_t bytes_begun, uint64_t came_around, size_t granule)
   const uint64_t left = begun.length - bytes_begun;
   const uint64_t room = window - (bytes_begun - came_around);
   if (left <= room) return left;
-  // Not in crumbs: a piece is to be worth spreading.
+  // Only whole pieces, because they are worth spreading over rails.
   return room / piece * piece / granule * granule;
 }
 

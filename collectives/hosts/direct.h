@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Direct: each rank gets every other rank's part of its chunk, adds them up, and sends the result
-// to all. Two steps and as few bytes as a ring, but connections of each rank with each other one:
-// for few ranks. This is a BCube of a single group.
+// Direct: each rank gets every other rank's part of its chunk, adds the parts up, and sends the
+// result to all. It takes two steps and as few bytes as a ring, but each rank needs connections to
+// all others, so it is for few ranks. This is a BCube of a single group.
 //
 // Order of summation: recursive doubling's.
 #pragma once
@@ -15,13 +15,13 @@ Schedule direct(int rank, int size);
 // A reduce: the results go to the root alone.
 Schedule direct_reduce(int rank, int root, int size);
 
-// These are the two steps of direct, each by itself, with blocks as chunks.
+// The two steps of direct, each by itself, with blocks as chunks.
 Schedule direct_reduce_scatter(int rank, int size);
 Schedule direct_allgather(int rank, int size);
 // In a single step each rank sends each other rank its block.
 Schedule direct_alltoall(int rank, int size);
 // In a single step each rank sends the root its block, or the root sends each rank its block. As in
-// a tree, each rank tells its right neighbour what it calls.
+// a tree, each rank tells its right neighbour which operation it called.
 Schedule direct_gather(int rank, int root, int size);
 Schedule direct_scatter(int rank, int root, int size);
 

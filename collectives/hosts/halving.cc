@@ -8,7 +8,8 @@ namespace nezha {
 Schedule halving_reduce_scatter(int rank, int size) {
   const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
   const int pairs = size - power;
-  // Of the ranks that are left after folding: the first one's rank, and so its first block.
+  // Returns the rank of a member that is left after folding (of a pair, the first rank), which is
+  // also the member's first block.
   const auto unfolded = [&](int member) { return member < pairs ? 2 * member : member + pairs; };
   const bool is_paired = rank < 2 * pairs;
   const Chunks all{0, size};

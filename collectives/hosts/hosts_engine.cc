@@ -57,7 +57,7 @@ Schedule schedule_of_allreduce(ScheduleKind kind, int rank, int size) {
   }
 }
 
-// Makes a schedule of any kind but those that go from neighbour to neighbour.
+// Makes a schedule of any kind, except those that go from neighbour to neighbour.
 Schedule schedule_of(const Operation& op, ScheduleKind kind, int rank, int size) {
   const bool is_direct = kind == ScheduleKind::kDirect;
   const bool is_tree = kind == ScheduleKind::kTree;
@@ -108,7 +108,7 @@ std::vector<int> peers_of(const Schedule& schedule) {
   return peers;
 }
 
-// Those that the user may ask for.
+// Returns the algorithms that the user may ask for.
 std::vector<Algorithm> algorithms_of_other(const Operation& op) {
   switch (op.collective) {
     case Collective::kBroadcast:
@@ -137,7 +137,7 @@ std::vector<Algorithm> algorithms_of_other(const Operation& op) {
   }
 }
 
-// Of a collective but allreduce.
+// Returns the best schedule for any collective but allreduce.
 ScheduleKind best_of_other(int ranks, const Operation& op) {
   const bool is_small = suits_tree(ranks, op.bytes());
   switch (op.collective) {
@@ -166,7 +166,7 @@ ScheduleKind best_of_other(int ranks, const Operation& op) {
   }
 }
 
-// Returns the schedule that an algorithm of the collective stands for.
+// Returns the schedule that carries out the algorithm for this collective.
 ScheduleKind kind_of_other(Algorithm asked, const Operation& op) {
   if (asked == Algorithm::kRing) return around_ring(op.collective);
   const bool is_ordered = op.collective == Collective::kReduce && !op.commutative;
@@ -177,7 +177,7 @@ ScheduleKind kind_of_other(Algorithm asked, const Operation& op) {
 absl::StatusOr<ScheduleKind> choose_other(Algorithm asked, int ranks, const Operation& op) {
   if (asked == Algorithm::kAuto) return best_of_other(ranks, op);
   const std::vector<Algorithm> its = algorithms_of_other(op);
-  // Around a ring of nothing no rank would wait for another.
+  // Around a ring an empty operation sends nothing, so no rank would wait for another.
   const bool is_nothing = is_length_known(op.collective) && op.elements == 0;
   if (std::find(its.begin(), its.end(), asked) != its.end()) {
     return is_nothing ? best_of_other(ranks, op) : kind_of_other(asked, op);
@@ -204,7 +204,7 @@ absl::StatusOr<ScheduleKind> HostsEngine::choose(Algorithm asked, int ranks,
         algorithm_name(Algorithm::kRecursiveDoubling), ", ",
         algorithm_name(Algorithm::kHalvingDoubling), " or ", algorithm_name(Algorithm::kDirect)));
   }
-  // Around a ring of nothing no rank would wait for any but its neighbours.
+  // Around a ring an empty operation makes no rank wait for any but its neighbours.
   const bool is_free = asked == Algorithm::kAuto || operation.elements == 0;
   return schedule_kind(is_free ? best_algorithm(ranks, operation.bytes(), over_tree) : asked);
 }

@@ -18,18 +18,19 @@ class HostsEngine final : public Engine {
                          const EnginePlan& plan) const override {
     return known_peers(group, operation, plan.schedule);
   }
-  // The same, in the order of their ranks. Until the next call.
+  // Returns the same peers. The reference is valid until the next call.
   const std::vector<int>& known_peers(const Group& group, const Operation& operation,
                                       ScheduleKind kind) const;
   absl::StatusOr<std::unique_ptr<Task>> start(const Group& group, const Slice& slice,
                                               const EnginePlan& plan, TaskOwner& owner) override;
 
-  // The schedule of the plan, given what was asked for. InvalidArgument if that cannot serve.
+  // Returns the schedule for the plan, given the algorithm that the user asked for. InvalidArgument
+  // if that algorithm cannot serve the operation.
   static absl::StatusOr<ScheduleKind> choose(Algorithm asked, int ranks,
                                              const Operation& operation);
 
  private:
-  // What a schedule depends on.
+  // Everything that a schedule depends on.
   struct Case {
     Collective collective = Collective::kAllreduce;
     int root = 0;
@@ -43,7 +44,7 @@ class HostsEngine final : public Engine {
     }
   };
   struct Way {
-    Schedule schedule;  // has no steps if the kind goes by none
+    Schedule schedule;  // has no steps if the kind needs no schedule
     std::vector<int> peers;
   };
   static constexpr size_t kMostWays = 32;
@@ -51,8 +52,8 @@ class HostsEngine final : public Engine {
   static Way make_way(const Case& wanted, const Operation& operation);
   const Way& way(const Group& group, const Operation& operation, ScheduleKind kind) const;
 
-  // The last ones: of small operations to make it takes long, and mostly there are few. Under
-  // Progress's lock.
+  // A cache of schedules: making one takes long compared with a small operation, and mostly there
+  // are few. Under Progress's lock.
   mutable HashMap<Case, Way> ways_;
 };
 

@@ -6,10 +6,10 @@
 // (R. Thakur, R. Rabenseifner, W. Gropp: Optimization of Collective Communication Operations in
 // MPICH, 2005, section 4.5.)
 //
-// Order of summation, "the tree of ranks": what fold are neighbours, and the lower rank's operand
-// comes first; so an element is the sum over a binary tree, as balanced as can be, of the operands
-// in the order of ranks: of 8 ranks' ((0+1)+(2+3))+((4+5)+(6+7)), of 6 ranks' ((0+1)+(2+3))+(4+5).
-// It depends on the number of ranks alone, and serves functions that do not commute.
+// Order of summation, "the tree of ranks": neighbours fold, and the lower rank's operand comes
+// first. So an element is the sum of the operands in the order of ranks, over a binary tree that is
+// as balanced as possible: ((0+1)+(2+3))+((4+5)+(6+7)) for 8 ranks, ((0+1)+(2+3))+(4+5) for 6
+// ranks. The order depends on the number of ranks alone, and serves functions that do not commute.
 #pragma once
 
 #include "collectives/hosts/schedule.h"

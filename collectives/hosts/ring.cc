@@ -42,8 +42,9 @@ Ring::Ring(const Group& group, const Slice& slice, TaskOwner& owner)
 void Ring::start(const EnginePlan& plan) {
   plan_ = plan;
   copy_own_block(slice_.operation, group_);
-  if (has_neither()) return finish(State::kDone);  // other slices have all of it
-  // The outgoing message first: what has come already is forwarded while it is posted for.
+  if (has_neither()) return finish(State::kDone);  // other slices cover the whole vector
+  // The outgoing message is opened first: post() may deliver data that have already arrived, and
+  // these are forwarded at once.
   if (to_send_ > 0) {
     const RailMask rails = slice_.rails & right_->up();
     if (right_->rate(rails) >= Course::kFast) course_.widen(std::popcount(rails));
@@ -55,7 +56,7 @@ void Ring::start(const EnginePlan& plan) {
   if (const uint64_t total = receive_offsets_.back(); total > 0) {
     Inbox::Ticket* ticket = left_->post(message_info(group_, slice_, plan, total), this);
     if (state_ != State::kRunning) return;
-    if (!all_received()) incoming_ = ticket;  // else it is gone again
+    if (!all_received()) incoming_ = ticket;  // else the ticket is gone already
   }
   posted_ = true;
   if (!failure_.ok()) return failed(failure_);
@@ -89,13 +90,13 @@ void Ring::landed(uint64_t offset, size_t length, Rail rail) {
   const absl::Status status = take_in(place, length, scratch);
   if (!status.ok()) {
     failure_ = status;
-    if (posted_) failed(failure_);  // else start() does, once it has the ticket
+    if (posted_) failed(failure_);  // else start() fails the task, once it has the ticket
     return;
   }
   pass_on(offset, length, rail);
 }
 
-// The user's function is called under the lock, and so for one segment at a time.
+// The user's function is called under the lock, so it handles one segment at a time.
 bool Ring::digests(uint64_t offset, size_t) const {
   return is_sum(locate(offset).leg) && !reducer_.is_custom();
 }
@@ -108,7 +109,7 @@ void Ring::digested(uint64_t offset, size_t length, Rail rail) {
   if (count_landed(length)) pass_on(offset, length, rail);
 }
 
-// False: the operation has failed.
+// Returns false if the operation has failed.
 bool Ring::count_landed(size_t length) {
   received_ += length;
   arrivals_.add(length, now());
@@ -116,8 +117,8 @@ bool Ring::count_landed(size_t length) {
   return failure_.ok();                     // this is inside of post()
 }
 
-// Adds this rank's part to what has landed, if it is to be. Changes nothing but the memory that is
-// the segment's alone.
+// Adds this rank's part to what has landed, if the leg is a sum. It changes only the segment's own
+// memory.
 absl::Status Ring::take_in(const Place& place, size_t length, std::byte* scratch) const {
   if (scratch == nullptr) return absl::OkStatus();
   const Operation& op = slice_.operation;
@@ -130,7 +131,7 @@ absl::Status Ring::take_in(const Place& place, size_t length, std::byte* scratch
   return reducer_.finish(output, scratch, scratch, own, elements);
 }
 
-// What has been taken in goes to the right neighbour, on the rail that it came by.
+// Sends what has been taken in to the right neighbour, on the rail that it came by.
 void Ring::pass_on(uint64_t offset, size_t length, Rail rail) {
   const auto [leg, in_leg] = locate(offset);
   if (leg.use == Leg::Use::kTokens) {

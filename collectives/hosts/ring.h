@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Carries out a course around a ring (course.h) on a slice.
 //
-// It runs in segments: each is reduced and forwarded as it lands, on the rail it came by. What is
-// in circulation is bounded where it begins, by the course's window; so partial sums never take
-// more scratch than all ranks' windows, and no rank ever has to stop reading.
+// The ring works in segments: each is reduced and forwarded as it lands, on the rail that it came
+// by. The course's window bounds how much each rank puts into circulation. So partial sums never
+// take more scratch than the windows of all ranks, and no rank ever has to stop reading.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ class Ring final : public Task, Receiver, Sender {
   Nanos rest() const override { return arrivals_.rest(left_to_receive(), now()); }
 
  private:
-  // A place in the run of legs that the left neighbour sends.
+  // A place in the sequence of legs that the left neighbour sends.
   struct Place {
     const Leg& leg;
     size_t in_leg;  // bytes
@@ -49,7 +49,7 @@ class Ring final : public Task, Receiver, Sender {
   void mismatched(const wire::MessageInfo& theirs) override;
 
   Place locate(uint64_t offset) const;
-  // What is forwarded comes after what this rank begins with.
+  // Forwarded bytes come after those that this rank begins with.
   uint64_t forward_offset(uint64_t offset) const { return course_.begun.length + offset; }
   bool has_neither() const { return to_send_ == 0 && receive_offsets_.back() == 0; }
   uint64_t left_to_receive() const { return receive_offsets_.back() - received_; }
@@ -72,7 +72,7 @@ class Ring final : public Task, Receiver, Sender {
   Channel* right_ = nullptr;
   RecycledVector<uint64_t> receive_offsets_;  // of each leg in the message
   uint64_t to_send_ = 0;                      // bytes
-  uint64_t to_forward_ = 0;                   // of them
+  uint64_t to_forward_ = 0;                   // bytes of `to_send_`
   uint64_t to_complete_ = 0;  // bytes received that are neither forwarded nor tokens
   uint64_t begun_ = 0, came_around_ = 0, received_ = 0, completed_ = 0;  // bytes
   size_t tokens_received_ = 0;
@@ -85,7 +85,7 @@ class Ring final : public Task, Receiver, Sender {
   OutMessage* outgoing_ = nullptr;
   // Sums, by where their operands are in the incoming message.
   RecycledMap<uint64_t, Buffer> scratch_;
-  std::array<std::byte, 64> tokens_{};  // those received: their number is all there is to them
+  std::array<std::byte, 64> tokens_{};  // sent or received: only their number matters
 };
 
 }  // namespace nezha

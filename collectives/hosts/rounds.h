@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A slice of a vector is cut into rounds, and this says where each round's part of a chunk is.
+// Rounds cuts a slice of a vector into rounds, and says where each round's part of a chunk is.
 //
-// A vector whose parts are to be summed is cut into rounds of a size, and each round into chunks of
-// its own. A vector that is made of blocks is a single round, and its chunks are the blocks: a part
-// of each block in several rounds would gain nothing.
+// A vector whose parts are to be summed is cut into rounds of one size, and each round into chunks
+// of its own. A vector that consists of blocks is a single round, and its chunks are the blocks: it
+// would gain nothing from several rounds with a part of each block.
 #pragma once
 
 #include <cstddef>
@@ -22,11 +22,11 @@ class Rounds {
     size_t offset = 0;  // in the round's part of the message
   };
 
-  // `blocks` are the chunks if the vector is made of blocks; else it is null.
+  // `blocks` are the chunks if the vector consists of blocks; otherwise it is null.
   Rounds(const Slice& slice, int chunks, std::shared_ptr<const Blocks> blocks);
 
   size_t count() const { return count_; }
-  // A message is cut in multiples of that.
+  // Messages are cut at multiples of the granule.
   size_t granule() const { return full_.granule(); }
   // These return a part of the vector.
   Range whole(size_t round) const;
@@ -42,7 +42,7 @@ class Rounds {
   Range range_;  // of the vector
   size_t round_bytes_ = 0;
   size_t count_ = 1;
-  Partition full_, last_;  // of a round: all of them but the last, and that one
+  Partition full_, last_;  // of each round but the last, and of the last
 };
 
 }  // namespace nezha

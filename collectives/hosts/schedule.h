@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one rank does in a collective: steps, in each of which it exchanges parts of the vector with
-// other ranks. The algorithms make schedules, and ScheduledTask carries them out.
+// A schedule says what one rank does in a collective. In each of its steps the rank exchanges parts
+// of the vector with other ranks. The algorithms make schedules, and ScheduledTask carries them
+// out.
 #pragma once
 
 #include <vector>
 
 namespace nezha {
 
-// Chunks [begin, end) of the vector. May be empty.
+// Chunks [begin, end) of the vector. There may be none.
 struct Chunks {
   int begin = 0;
   int end = 0;
@@ -18,33 +19,34 @@ struct Transfer {
   Chunks chunks;
 };
 
-// Nothing of a step is sent before the one before it is complete.
+// A step sends nothing before the step before it is complete.
 struct Step {
-  // What becomes of what is received.
+  // What becomes of the received data.
   enum class Use {
-    kPartialSum,  // with what this rank has of these chunks it is summed, over the tree of ranks
-    kFinalSum,    // so, too; and the sum is the result, an average once it is divided
-    kResult,      // it is the result already
-    // Nothing is sent, as soon as the operation begins and ahead of all else, and nothing received:
-    // that the peer has come, and calls the same. Only the last step may be one.
+    kPartialSum,  // added to what this rank has of these chunks, over the tree of ranks
+    kFinalSum,    // the same, and the sum, for an average divided, is the result
+    kResult,      // already the result
+    // Empty messages, sent as soon as the operation begins and ahead of all others, which tell the
+    // peer that this rank has entered and which operation it called. Only the last step may be one.
     kAgreement,
   };
   Use use = Use::kResult;
-  std::vector<Transfer> sends;     // of what this rank has when the step begins
-  std::vector<Transfer> receives;  // by rank; of what is summed, all the same chunks
+  std::vector<Transfer> sends;     // from what this rank has when the step begins
+  std::vector<Transfer> receives;  // in rank order; all of the same chunks if summed
 };
 
 struct Schedule {
-  // The parts that the vector is cut into: equal ones, or its blocks. The same on all ranks.
+  // The number of parts that the vector is cut into: equal ones, or its blocks. It is the same on
+  // all ranks.
   int chunks = 1;
   std::vector<Step> steps;
-  // Of two vectors, which lie apart: each step sends of the input, and what it receives is never
-  // sent on.
+  // Whether the input and the output are two separate vectors: each step sends from the input, and
+  // what it receives is never sent on.
   bool is_exchange = false;
 };
 
-// The step by which a rank tells its right neighbour at once what it calls: else ranks that
-// disagree on the root could wait for each other.
+// The step by which a rank tells its right neighbour at once which operation it called. Without it,
+// ranks that disagree on the root could wait for each other.
 inline Step agreement(int rank, int size) {
   constexpr Chunks kNothing{0, 0};
   return {.use = Step::Use::kAgreement,

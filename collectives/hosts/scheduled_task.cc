@@ -51,7 +51,8 @@ ScheduledTask::ScheduledTask(const Schedule& schedule, const Group& group, const
   copies_input_ = slice_.operation.input == slice_.operation.output && overwrites_what_it_sends();
 }
 
-// What a rank gets for others to pass on, or to sum up for them, goes where there is room for it.
+// If the caller's output has no room for what this rank receives to pass on or to sum up for other
+// ranks, takes scratch as large as the vector in its place.
 void ScheduledTask::take_relay() {
   Operation& op = slice_.operation;
   if (op.blocks == nullptr || op.bytes() == 0) return;
@@ -71,8 +72,9 @@ void ScheduledTask::take_relay() {
   op.output_offset = 0;
 }
 
-// A sum that is final overwrites the input when the operation is in place, and a link that dies may
-// have to send that again. (What others sum up comes back only after it has arrived there.)
+// In an operation in place, a final sum overwrites the input, which may have to be sent again if a
+// link dies. (A sum that another rank computes comes back only after this rank's input has arrived
+// there.)
 bool ScheduledTask::overwrites_what_it_sends() const {
   for (const Stage& stage : stages_) {
     if (stage.incoming.empty() || stage.use == Step::Use::kResult) continue;
@@ -88,7 +90,7 @@ void ScheduledTask::start(const EnginePlan& plan) {
   plan_ = plan;
   take_relay();
   copy_own_block(slice_.operation, group_);
-  // The agreement comes first, and so is what the peer hears first, whatever that calls.
+  // The agreement comes first, so that the peer hears it first, whatever the peer calls.
   const auto is_agreement = [](const Stage& stage) { return stage.use == Step::Use::kAgreement; };
   absl::InlinedVector<Stage*, 8> in_order;
   for (Stage& stage : stages_) {
@@ -98,20 +100,20 @@ void ScheduledTask::start(const EnginePlan& plan) {
   uint64_t turn = first_turn(op.ordinal, sends_);
   const bool takes_turns =
       op.collective == Collective::kAllreduce && nezha::takes_turns(op.bytes());
-  // All are opened at once: should this rank give up, each peer hears of its message.
+  // All messages are opened at once, so that each peer hears of its message if this rank gives up.
   for (Stage* stage : in_order) {
     for (Outgoing& out : stage->outgoing) {
       Route route{.rails = slice_.rails, .granule = rounds_.granule()};
       if (takes_turns && !is_agreement(*stage)) route.turn = turn++;
       out.message = out.channel->open(message_info(group_, slice_, plan_, out.total), route, &out);
-      if (is_agreement(*stage)) out.channel->settle(*out.message);  // which is what sends it
+      if (is_agreement(*stage)) out.channel->settle(*out.message);  // this sends it
     }
   }
   for (Stage* stage : in_order) {
     for (Incoming& in : stage->incoming) {
       Inbox::Ticket* ticket = in.channel->post(message_info(group_, slice_, plan_, in.total), &in);
       if (state_ != State::kRunning) return;
-      if (!in.complete) in.ticket = ticket;  // else it is gone again
+      if (!in.complete) in.ticket = ticket;  // else the ticket is gone already
     }
   }
   started_ = true;
@@ -137,7 +139,7 @@ ScheduledTask::Round& ScheduledTask::round(size_t index) {
 void ScheduledTask::begin(size_t index) {
   Round& round = this->round(index);
   round.begun = true;
-  if (slice_.operation.input == nullptr) return;  // it begins by receiving
+  if (slice_.operation.input == nullptr) return;  // the first step receives
   const Range whole = rounds_.whole(index);
   round.own = slice_.operation.input;
   round.own_offset = slice_.operation.input_offset;
@@ -148,7 +150,7 @@ void ScheduledTask::begin(size_t index) {
   round.own_offset = whole.offset;
 }
 
-// As far as what has come allows.
+// Takes the round through the steps as far as the data that have arrived allow.
 void ScheduledTask::advance(size_t index) {
   Round& round = this->round(index);
   if (!round.begun) return;
@@ -187,7 +189,7 @@ void ScheduledTask::send(size_t index, Stage& stage) {
   Round& round = this->round(index);
   for (Outgoing& out : stage.outgoing) {
     const Range part = rounds_.range(index, out.chunks);
-    if (out.total == 0) out.channel->settle(*out.message);  // which is what sends it
+    if (out.total == 0) out.channel->settle(*out.message);  // this sends it
     if (part.length == 0) continue;
     round.unreleased += part.length;
     const uint64_t offset = index * rounds_.range(0, out.chunks).length;
@@ -196,7 +198,7 @@ void ScheduledTask::send(size_t index, Stage& stage) {
   }
 }
 
-// What has come at a step becomes what this rank has.
+// Makes what has arrived in a step this rank's data for the next one.
 absl::Status ScheduledTask::combine(size_t index, const Stage& stage) {
   if (stage.incoming.empty() || stage.use == Step::Use::kAgreement) return absl::OkStatus();
   const Operation& op = slice_.operation;
@@ -206,7 +208,7 @@ absl::Status ScheduledTask::combine(size_t index, const Stage& stage) {
   if (stage.use != Step::Use::kResult && part.length > 0) {
     if (absl::Status status = sum(round, stage, part); !status.ok()) return status;
   }
-  if (is_exchange_) return absl::OkStatus();  // each step sends of the input
+  if (is_exchange_) return absl::OkStatus();  // each step sends from the input
   const bool is_in_scratch = stage.use == Step::Use::kPartialSum ||
                              (stage.use == Step::Use::kFinalSum && op.output == nullptr);
   if (is_in_scratch) {
@@ -219,14 +221,15 @@ absl::Status ScheduledTask::combine(size_t index, const Stage& stage) {
   return absl::OkStatus();
 }
 
-// Adds up what has come at a step and what this rank has, over the tree of ranks. Partial sums are
-// in the buffers of what has come; the last one's is that of what came first.
+// Adds up what has arrived in a step and what this rank has, over the tree of ranks. Partial sums
+// overwrite the buffers of the arrivals; the last one is in the buffer of the first arrival of the
+// step.
 absl::Status ScheduledTask::sum(const Round& round, const Stage& stage, const Range& part) {
   const Operation& op = slice_.operation;
   const size_t elements = part.length / op.element_size;
   struct Operand {
     const std::byte* data;
-    std::byte* scratch;  // where its sum with another may be; null for what this rank has
+    std::byte* scratch;  // where its sum with another may go; null for this rank's own
   };
   absl::InlinedVector<Operand, 4> operands;
   size_t lower_ranks = 0;
@@ -237,7 +240,7 @@ absl::Status ScheduledTask::sum(const Round& round, const Stage& stage, const Ra
   }
   const std::byte* own = round.own + (part.offset - round.own_offset);
   operands.insert(operands.begin() + static_cast<ptrdiff_t>(lower_ranks), {own, nullptr});
-  // As ranks fold: first as many pairs of neighbours as leave a power of two.
+  // Operands fold as ranks do: first as many pairs of neighbours as leave a power of two.
   for (size_t pairs = operands.size() - std::bit_floor(operands.size()); operands.size() > 1;
        pairs = operands.size() / 2) {
     // Only the last addition writes to the output, which may be the input.
@@ -267,7 +270,7 @@ void ScheduledTask::forget_if_done(size_t index) {
 
 // ---- The end -----------------------------------------------------------------------------------
 
-// Only now, as it may copy what is not acknowledged yet.
+// Messages are settled only now, because settling may copy what is not acknowledged yet.
 void ScheduledTask::settle() {
   if (std::exchange(settling_, true)) return;
   if (result_ != nullptr) {
@@ -354,7 +357,7 @@ void ScheduledTask::Incoming::landed(uint64_t offset, size_t length, Rail) {
   received += length;
   task->note_progress(length);
   complete = received == total;
-  if (complete) ticket = nullptr;  // the inbox's is gone
+  if (complete) ticket = nullptr;  // the inbox's ticket is gone
   const size_t index_of_round = rounds->locate(chunks, offset).round;
   task->round(index_of_round).arrivals[index].missing -= std::max<size_t>(length, 1);
   task->advance(index_of_round);
@@ -362,7 +365,7 @@ void ScheduledTask::Incoming::landed(uint64_t offset, size_t length, Rail) {
 }
 
 void ScheduledTask::Incoming::mismatched(const wire::MessageInfo& theirs) {
-  ticket = nullptr;  // the inbox's is gone
+  ticket = nullptr;  // the inbox's ticket is gone
   task->fail(mismatch_error(task->group_.rank, peer,
                             message_info(task->group_, task->slice_, task->plan_, total), theirs,
                             task->slice_.operation));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Carries out a schedule on a slice: the messages, the scratch and the sums of all algorithms that
-// go in steps.
+// Carries out a schedule on a slice: it handles the messages, the scratch and the sums of all
+// algorithms that go in steps.
 //
-// The slice is cut into rounds (one that is made of blocks is a single round), each of which goes
-// through the steps by itself: while one receives, another reduces. No more than kWindow of them
-// are at work, so that partial sums take a few rounds of scratch and not the size of the vector.
-// Nothing depends on where in the vector an element is but which ranks add it up, so rounds and
-// slices do not change its order of summation.
+// The slice is cut into rounds (a vector of blocks is a single round), and each round goes through
+// the steps by itself: while one receives, another reduces. At most kWindow rounds are at work, so
+// that partial sums take a few rounds of scratch instead of the size of the vector. The place of an
+// element in the vector decides only which ranks add it up, so rounds and slices do not change its
+// order of summation.
 #pragma once
 
 #include <utility>
@@ -35,12 +35,12 @@ class ScheduledTask final : public Task {
   Nanos rest() const override { return pace_.rest(left_, now()); }
 
  private:
-  // A transfer's message: what it moves in all rounds, one after the other.
+  // A transfer's message: the transfer's chunks in all rounds, one after the other.
   struct Message {
     ScheduledTask* task = nullptr;
     int peer = 0;
     Chunks chunks;
-    const Rounds* rounds = nullptr;  // of the vector that it is about
+    const Rounds* rounds = nullptr;  // of the vector that the message belongs to
     Channel* channel = nullptr;
     uint64_t total = 0;  // bytes
   };
@@ -70,18 +70,18 @@ class ScheduledTask final : public Task {
   };
 
   struct Arrival {         // of an incoming message
-    uint64_t missing = 0;  // bytes; of a message that is empty, 1 until it has come
-    Buffer buffer;         // for what is to be summed
+    uint64_t missing = 0;  // bytes; for an empty message 1 until it arrives
+    Buffer buffer;         // for operands of a sum
   };
   struct Round {
     absl::InlinedVector<Arrival, 2, RecyclingAllocator<Arrival>> arrivals;
     bool begun = false;
-    bool sent = false;               // what the step at hand sends
-    size_t stage = 0;                // the step at hand
+    bool sent = false;               // the current step's messages
+    size_t stage = 0;                // the current step
     const std::byte* own = nullptr;  // what this rank has, from `own_offset` of the vector on
     size_t own_offset = 0;
     Buffer input_copy;
-    uint64_t unreleased = 0;  // bytes that links may read
+    uint64_t unreleased = 0;  // bytes that links may still read
   };
 
   void take_relay();
@@ -108,18 +108,18 @@ class ScheduledTask final : public Task {
   Reducer reducer_;
   EnginePlan plan_;
   Rounds rounds_;
-  Rounds received_;  // of the vector that is received; the same but in an alltoall
+  Rounds received_;  // of the received vector; equals `rounds_` except in an alltoall
   bool is_exchange_;
-  Buffer relay_;                 // the output, where the caller's has no room for all of it
-  std::byte* result_ = nullptr;  // where this rank's block goes from there; null: it goes nowhere
+  Buffer relay_;                 // the output, if the caller's has no room for all of it
+  std::byte* result_ = nullptr;  // this rank's block is copied there from `relay_`; null: no copy
   std::vector<Stage, RecyclingAllocator<Stage>> stages_;
-  size_t sends_ = 0;     // messages, but those of an agreement
-  size_t messages_ = 0;  // that come
-  uint64_t left_ = 0;    // bytes that have yet to come, or to be released
-  Arrivals pace_;        // of these
+  size_t sends_ = 0;     // outgoing messages, without those of an agreement
+  size_t messages_ = 0;  // incoming messages
+  uint64_t left_ = 0;    // bytes still to be received or released
+  Arrivals pace_;        // of the bytes in `left_`
   bool copies_input_ = false;
   bool started_ = false, settling_ = false;
-  size_t begun_ = 0, completed_ = 0;  // rounds; these have been from the first one on
+  size_t begun_ = 0, completed_ = 0;  // rounds, each counted from the first one on
   RecycledMap<size_t, Round> live_;
 };
 

@@ -35,7 +35,7 @@ Step receiving(Step::Use use, const Transfer& from) {
   return {.use = use, .sends = {}, .receives = {from}};
 }
 
-// Up the tree of `top`, which has the result in the end.
+// Returns the steps up the tree of `top`, which has the result in the end.
 std::vector<Step> up(int rank, int top, int size) {
   const Family family(rank, top, size);
   std::vector<Step> steps;
@@ -50,8 +50,8 @@ std::vector<Step> up(int rank, int top, int size) {
   return steps;
 }
 
-// Returns the transfers, with a parent or a child, of all blocks of the subtree whose top is that
-// rank.
+// Returns the transfers with `peer`, a parent or a child, of all blocks of the subtree of rank
+// `top`.
 std::vector<Transfer> subtree(int peer, int top, int root, int size) {
   const int place = (top - root + size) % size;
   const int below = place == 0 ? size : std::min(place & -place, size - place);
