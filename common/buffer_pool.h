@@ -12,7 +12,8 @@ namespace nezha {
 
 class BufferPool;
 
-// Memory from a pool, aligned to cache lines; goes back when destroyed. Must not outlive the pool.
+// Memory from a pool, aligned to cache lines. It goes back to the pool when the Buffer is
+// destroyed, and must not outlive the pool.
 class Buffer {
  public:
   Buffer() = default;
@@ -42,8 +43,8 @@ class Buffer {
 // Thread-safe.
 class BufferPool {
  public:
-  // Who is told of the memory that the pool has of the allocator, in use or idle: after it came,
-  // and before it goes. Called by any thread, without the pool's lock.
+  // A listener is told of the memory that the pool has from the allocator, in use or idle: after it
+  // came, and before it goes. Any thread may call it, without the pool's lock.
   struct Listener {
     void (*came)(const std::byte* block, size_t bytes) noexcept;  // null: nobody
     void (*goes)(const std::byte* block, size_t bytes) noexcept;
@@ -55,11 +56,11 @@ class BufferPool {
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
 
-  // At least one byte, also for size 0, so that a Buffer that was taken is true. Throws
-  // OutOfMemory.
+  // Takes a buffer of at least one byte, also for size 0, so that a Buffer that was taken is true.
+  // Throws OutOfMemory.
   Buffer take(size_t size);
 
-  size_t bytes_in_use() const;  // by size class
+  size_t bytes_in_use() const;  // rounded up to size classes
 
  private:
   friend class Buffer;

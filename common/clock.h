@@ -8,8 +8,8 @@
 
 namespace nezha {
 
-// A point in time or a span, in nanoseconds of the steady clock. A plain integer, since these are
-// compared, stored and subtracted on every segment.
+// A point in time or a span, in nanoseconds of the steady clock. A plain integer, because every
+// segment compares, stores and subtracts such values.
 using Nanos = int64_t;
 
 constexpr Nanos kMicrosecond = 1'000;
@@ -22,7 +22,7 @@ inline Nanos now() {
       .count();
 }
 
-// A deadline that is further away than any run lasts would overflow: it is a year away instead.
+// The result is a year at most: times that no run reaches would overflow.
 inline Nanos to_nanos(std::chrono::milliseconds time) {
   constexpr std::chrono::hours kForever{24 * 365};
   return std::chrono::nanoseconds(std::min<std::chrono::milliseconds>(time, kForever)).count();

@@ -22,7 +22,7 @@
 namespace nezha {
 namespace {
 
-// "" if it cannot be read.
+// Returns "" if the file cannot be read.
 std::string read_file(const std::string& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
@@ -36,7 +36,7 @@ bool lists(absl::string_view list, absl::string_view word) {
 // One of the kernel's trees of cgroups that may limit CPU time.
 struct Hierarchy {
   bool is_v2 = false;
-  std::string cgroup;  // that of this process, in the tree
+  std::string cgroup;  // this process's cgroup in the tree
 };
 
 // A line is NUMBER:CONTROLLERS:CGROUP. Version 2 names no controllers.
@@ -51,7 +51,7 @@ std::vector<Hierarchy> hierarchies(const std::string& text) {
   return found;
 }
 
-// Where a tree of cgroups is mounted, from one of its cgroups on.
+// The place where a tree of cgroups is mounted. It shows the tree from one of its cgroups on.
 struct Mount {
   std::string root;  // that cgroup
   std::string folder;
@@ -80,7 +80,7 @@ std::optional<double> ratio(absl::string_view quota, absl::string_view period) {
   return part / whole;
 }
 
-// What the cgroup itself is limited to.
+// Returns the limit that the cgroup itself has.
 std::optional<double> limit_of(const std::string& folder, bool is_v2) {
   if (!is_v2) {
     return ratio(read_file(folder + "/cpu.cfs_quota_us"), read_file(folder + "/cpu.cfs_period_us"));
@@ -91,8 +91,9 @@ std::optional<double> limit_of(const std::string& folder, bool is_v2) {
   return parts.size() == 2 ? ratio(parts[0], parts[1]) : std::nullopt;
 }
 
-// The folder of the process's cgroup, relative to the mount's: "", or "/a/b". A container may see
-// a mount that does not have its cgroup; what the mount shows of limits is in its own folder then.
+// Returns the folder of the process's cgroup, relative to the mount's: "", or "/a/b". A container
+// may see a mount that does not contain its cgroup; then the mount's own folder has the limits that
+// are visible.
 std::string below(const Mount& mount, absl::string_view cgroup) {
   if (mount.root != "/" && !absl::ConsumePrefix(&cgroup, mount.root)) return "";
   const bool is_below = absl::StartsWith(cgroup, "/") && !absl::StartsWith(cgroup, "/..");
@@ -131,7 +132,8 @@ Cores usable_cores(const std::string& proc) {
   const absl::string_view machine = absl::StripAsciiWhitespace(boot);
   Cores cores;
   cores.count = std::max<double>(1, static_cast<double>(allowed.size()));
-  // Sets of cores that begin at one core and have one size are the same as good as always.
+  // Two sets of cores that begin at the same core and have the same size are practically always the
+  // same set.
   cores.pool = absl::StrCat(machine.empty() ? host_name() : std::string(machine), ":",
                             allowed.empty() ? 0 : *allowed.begin(), "+", allowed.size());
   const auto quota = cpu_quota(proc);

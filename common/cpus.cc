@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kMaxCpus = 8192;  // Linux's own limit
 
-// The kernel's form.
+// A set of cores in the kernel's format.
 class Mask {
  public:
   Mask() = default;
@@ -45,7 +45,8 @@ Cpus cpus_of(pthread_t thread) {
   return pthread_getaffinity_np(thread, Mask::kSize, mask.bits()) == 0 ? mask.cpus() : Cpus();
 }
 
-// The kernel takes what it can of a set, and refuses one of which it can take nothing.
+// Binds the thread to those of the cores that it may use, and returns them. The kernel ignores the
+// others, and refuses a set of which it can use none.
 Cpus bind_as_far_as_possible(pthread_t thread, const Mask& mask) {
   const int error = pthread_setaffinity_np(thread, Mask::kSize, mask.bits());
   return error == 0 ? cpus_of(thread) : Cpus();

@@ -13,18 +13,18 @@
 
 namespace nezha {
 
-// By the kernel's numbers.
+// The kernel's numbers of the cores.
 using Cpus = std::set<int>;
 
-// As the kernel and taskset(1) write them, 0-3,8. At least one.
+// The text has the format of the kernel and taskset(1): 0-3,8. It names at least one core.
 absl::StatusOr<Cpus> parse_cpus(absl::string_view text);
 std::string to_string(const Cpus& cpus);
 
-// Those that the calling thread may run on; empty if the kernel does not tell.
+// Returns the cores that the calling thread may run on; none if the kernel does not tell.
 Cpus allowed_cpus();
 
-// Has the thread run on these alone. kInvalidArgument, which names those there are, if one of them
-// does not exist or is kept from this process (cpuset(7)).
+// Restricts the thread to these cores. Returns kInvalidArgument, which names the available cores,
+// if one of them does not exist or this process may not use it (cpuset(7)).
 absl::Status bind_thread(pthread_t thread, const Cpus& cpus);
 
 }  // namespace nezha

@@ -50,7 +50,7 @@ bool is_list(absl::string_view text) {
   return std::find(names.begin(), names.end(), "") == names.end();
 }
 
-// What it may be, as a user would say it.
+// Describes the allowed values as a user would.
 std::string may_be(const EnvironmentVariable& variable) {
   switch (variable.kind) {
     case Kind::kChoice:
@@ -99,7 +99,7 @@ bool is_valid(const EnvironmentVariable& variable, absl::string_view value) {
 
 absl::Status check_name(absl::string_view name) {
   if (find(name) != nullptr) return absl::OkStatus();
-  std::vector<absl::string_view> known;  // without what all begin with
+  std::vector<absl::string_view> known;  // without the common prefix
   for (const auto& variable : environment_table()) {
     known.push_back(absl::StripPrefix(variable.name, kPrefix));
   }
@@ -328,7 +328,7 @@ absl::StatusOr<std::vector<double>> parse_numbers(absl::string_view text) {
       return absl::InvalidArgumentError("not numbers of 0 or more");
     }
     is_any_positive |= number > 0;
-    numbers.push_back(std::abs(number));  // 0, and not -0, which other ranks would read as another
+    numbers.push_back(std::abs(number));  // makes -0 a 0: other ranks would read them as different
   }
   if (!is_any_positive) return absl::InvalidArgumentError("none is positive");
   return numbers;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The environment variables nezha reads: all of them are declared in one table, environment.cc.
+// The environment variables that nezha reads. One table, in environment.cc, declares all of them;
 // nezha/environment.h prints it.
 #pragma once
 
@@ -20,15 +20,15 @@ struct EnvironmentVariable {
     kNumber,    // a whole number, `least` to `most`
     kDuration,  // as absl::ParseDuration reads it, 1 ms to a year
     kList,      // names, separated by commas
-    kNumbers,   // positive numbers, separated by commas
-    kPath,      // of a file
-    kLogFile,   // likewise, with what LogFileName replaces
+    kNumbers,   // numbers of 0 or more, at least one positive, separated by commas
+    kPath,      // the path of a file
+    kLogFile,   // the path of a file, with LogFileName's placeholders
     kPorts,     // a range: PortRange
   };
   absl::string_view name = {};
   Kind kind = Kind::kChoice;
-  absl::string_view default_value = {};  // empty: it has none
-  bool agreed = false;                   // the same on all ranks
+  absl::string_view default_value = {};  // empty: no default
+  bool agreed = false;                   // it must be the same on all ranks
   absl::string_view help = {};
   std::vector<absl::string_view> choices = {};
   int64_t least = 0;
@@ -37,20 +37,23 @@ struct EnvironmentVariable {
 
 const std::vector<EnvironmentVariable>& environment_table();
 
-// `name` must be in the table, here and below. The variable's value; "" if it is not set.
+// Returns the variable's value, or "" if it is not set. Here and below, `name` must be in the
+// table.
 std::string environment_value(absl::string_view name);
-// Likewise, but its default if it is not set or empty.
+// Returns the variable's value, or its default if it is not set or empty.
 std::string environment(absl::string_view name);
-// Of a whole number; its default also where the value is none that it may have.
+// Returns the value of a whole number, or its default if the value is missing or not allowed.
 int64_t environment_number(absl::string_view name);
 
-// An error if the process's environment has a NEZHA_ variable that the table lacks; it names the
-// known one that is near, or all. Likewise if a known one has a value that it may not have.
+// Returns an error if the process's environment has a NEZHA_ variable that the table lacks; it
+// suggests the known one with a similar name, or lists all of them. It also returns an error if a
+// known variable has a value that it may not have.
 absl::Status check_environment();
-// Whether the variable may have this value. The error says what it may be.
+// Returns OK if the variable may have this value; otherwise the error says which values it may
+// have.
 absl::Status check_value(absl::string_view name, absl::string_view value);
 
-// The kinds' values.
+// These parse the values of the kinds.
 absl::StatusOr<std::chrono::milliseconds> parse_duration(absl::string_view text);
 absl::StatusOr<std::vector<double>> parse_numbers(absl::string_view text);
 // A name begins with no digit: in tcp:eth0?cpus=0-3,8,tcp:eth1 there are two.

@@ -26,7 +26,7 @@ T swap_if_big_endian(T value) {
   return value;
 }
 
-// Writes fields one after the other; the caller vouches for the room.
+// Writes fields one after the other. The caller makes sure that there is room for them.
 class FieldWriter {
  public:
   explicit FieldWriter(std::byte* out) : out_(out) {}
@@ -51,7 +51,7 @@ class FieldWriter {
   std::byte* out_;
 };
 
-// Likewise: the caller vouches that there are as many bytes.
+// Reads fields one after the other. The caller makes sure that there are enough bytes.
 class FieldReader {
  public:
   explicit FieldReader(const std::byte* in) : in_(in) {}

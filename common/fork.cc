@@ -12,10 +12,10 @@ namespace {
 
 std::atomic<uint64_t> generation{0};
 
-// Locked while a process forks: what a child finds in it is true of its descriptors.
+// Locked while a process forks, so that a child finds the descriptors in a consistent state.
 struct Descriptors {
   std::mutex mutex;
-  std::vector<bool> ours;  // by number
+  std::vector<bool> ours;  // by descriptor
 };
 
 Descriptors& descriptors() {
@@ -26,7 +26,7 @@ Descriptors& descriptors() {
 void before_fork() { descriptors().mutex.lock(); }
 void in_parent() { descriptors().mutex.unlock(); }
 
-// Between fork() and what the child does next: no memory may be taken or given back.
+// Runs between fork() and the child's next action, so it may neither allocate nor free memory.
 void in_child() {
   generation.fetch_add(1, std::memory_order_relaxed);
   std::vector<bool>& ours = descriptors().ours;

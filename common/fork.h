@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a child of fork() has of its parent's: memory with locks that threads hold which it does not
-// have, and descriptors of connections that are not its own. It leaves the one alone and closes the
-// other.
+// A child of fork() inherits two things from its parent that it cannot use: memory with locks held
+// by threads that the child does not have, and descriptors of connections that are not its own. It
+// leaves that memory alone and closes those descriptors.
 #pragma once
 
 #include <atomic>
@@ -9,11 +9,12 @@
 
 namespace nezha {
 
-// Another number in a child of fork() than in its parent. Processes made past fork() (clone, vfork)
-// are not told apart; what they may do before they execute another program is little anyway.
+// Returns a number that is different in a child of fork() than in its parent. It does not
+// distinguish processes that are made without fork() (clone, vfork); these may do little anyway
+// before they execute another program.
 uint64_t process_generation();
 
-// Whether what holds this was made by a process that this one is a fork of.
+// Tells whether the object that holds the mark was made by a process of which this one is a fork.
 class ForkMark {
  public:
   bool is_inherited() const { return generation_ != process_generation(); }
@@ -22,15 +23,15 @@ class ForkMark {
   uint64_t generation_ = process_generation();
 };
 
-// Descriptors that children of fork() do not keep: a connection ends with the process that made it,
-// whatever children it leaves behind. Thread-safe. Such a descriptor is closed by close_ours, while
-// no child is being made.
+// Marks a descriptor that children of fork() do not keep: a connection ends with the process that
+// made it, whatever children that process leaves behind. close_ours() must close such a descriptor;
+// it waits while a child is being made. Thread-safe.
 void close_in_children(int fd);
 void close_ours(int fd);
-// Takes close_in_children back, before somebody else closes the descriptor.
+// Undoes close_in_children(), before other code closes the descriptor.
 void leave_in_children(int fd);
 
-// One T for each process, made when it is first asked for and never destroyed. Static.
+// Holds one T for each process, made on first use and never destroyed. For static variables.
 template <typename T>
 class PerProcess {
  public:

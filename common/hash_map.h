@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hash tables that are whole after an allocation has failed: Abseil's are not, should there be no
-// memory for them to grow.
+// Hash tables that stay intact when an allocation fails. Abseil's do not if there is no memory for
+// them to grow.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace nezha {
 
-// Takes from the reserve what is not to be had otherwise.
+// If an allocation fails, frees the reserve and tries again.
 template <typename T>
 struct ReserveAllocator {
   using value_type = T;  // NOLINT(readability-identifier-naming): as allocators name it

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who this process is, for texts that other ranks or people read elsewhere.
+// Names of this host and this process, for texts that other ranks or people elsewhere read.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@ namespace nezha {
 
 std::string host_name();
 
-// "pid 4242 on host node7". In a text that goes to other ranks "this process" would be theirs.
+// "pid 4242 on host node7". A text that goes to other ranks cannot say "this process": the readers
+// would take that for their own.
 std::string process_name();
 
 }  // namespace nezha

@@ -10,11 +10,11 @@
 
 namespace nezha {
 
-// Small when what is added arrives roughly in order, whatever the numbers: what this is for are
-// the received parts of a message, and the numbers of the messages that are complete.
+// The set is small if numbers are added roughly in order, whatever the numbers are. It holds the
+// received parts of a message, or the numbers of the messages that are complete.
 class IntervalSet {
  public:
-  // Adds [begin, end). False, and nothing is added, if a part of it is there already.
+  // Adds [begin, end). Returns false, and adds nothing, if a part of it is in the set already.
   bool add(uint64_t begin, uint64_t end) {
     if (begin >= end) return true;
     const auto next = after(begin);

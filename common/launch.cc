@@ -12,10 +12,10 @@
 namespace nezha {
 namespace {
 
-// The variables of one launcher; nullptr: it has none for this.
+// The variables of one launcher; nullptr if it has no such variable.
 struct Launcher {
   const char* name;
-  const char* mark;  // which is set if it started this process
+  const char* mark;  // set if this launcher started the process
   const char* rank;
   const char* size;
   const char* local_rank;
@@ -24,8 +24,8 @@ struct Launcher {
   const char* attempt;  // tells runs of one job apart
 };
 
-// In order of precedence: what is started by another launcher comes before it. RANK alone is
-// nobody's mark: too many programs use that name.
+// In order of precedence: a launcher that another one may start comes before the other one. RANK
+// alone is no launcher's mark, because too many programs use that name.
 constexpr Launcher kLaunchers[] = {
     {"torchrun", "WORLD_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
      "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
@@ -42,7 +42,8 @@ constexpr Launcher kLaunchers[] = {
     {"PMIx", "PMIX_RANK", "PMIX_RANK", nullptr, nullptr, nullptr, "PMIX_NAMESPACE", nullptr},
 };
 
-// Slurm tells it only if the job asked for so many. A step may have fewer ranks.
+// Slurm sets this only if the job asked for a number of tasks per node. A step may have fewer
+// ranks.
 constexpr const char* kSlurmPerNode = "SLURM_NTASKS_PER_NODE";
 constexpr absl::string_view kNoRunId = "none";  // torchrun's --rdzv-id by default
 

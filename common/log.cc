@@ -27,9 +27,9 @@
 namespace nezha {
 namespace {
 
-// While this lives, a write of this thread that cannot be (to a pipe or socket that nobody reads,
-// or to a file that has reached its limit of size) is an error and no more: the signal that comes
-// with the error would end the program.
+// While this lives, a write of this thread that fails (to a pipe or socket that nobody reads, or to
+// a file that has reached its size limit) only returns an error. It blocks the signal that comes
+// with the error, which would end the program.
 class NoSignals {
  public:
   NoSignals() {
@@ -41,7 +41,7 @@ class NoSignals {
     sigpending(&pending);
     for (const int signal : {SIGPIPE, SIGXFSZ}) {
       sigaddset(&all, signal);
-      // A signal that was pending before is the program's.
+      // A signal that was already pending belongs to the program.
       if (sigismember(&pending, signal) != 1) sigaddset(&raised_, signal);
     }
     pthread_sigmask(SIG_BLOCK, &all, &mask_);
@@ -60,7 +60,7 @@ class NoSignals {
   sigset_t mask_;
 };
 
-// Knows which rank the lines of the process's log are of, if they are of one.
+// Knows which rank the lines of the process's log belong to, if they belong to one.
 class Speakers {
  public:
   void add(const RankLog& log, int rank) {
@@ -70,15 +70,16 @@ class Speakers {
     logs_.push_back(log);
     last_ = only();
   }
-  // "rank 3 of 8" if all that live are one and the same or, once none lives any more, if those were
-  // that lived last. Else "".
+  // Returns "rank 3 of 8" if all living logs belong to that one rank or, once none lives any more,
+  // if those that lived last did; otherwise "".
   std::string rank_of() {
     const std::lock_guard lock(mutex_);
     const bool is_over =
         std::all_of(logs_.begin(), logs_.end(), [](const auto& known) { return known.expired(); });
     return is_over ? last_ : only();
   }
-  // Of the process's first context or, before there is one, by the launcher. Negative: of none.
+  // Returns the rank in the process's first context or, before there is one, the launcher's.
+  // Negative if there is none.
   int first_rank() {
     const std::lock_guard lock(mutex_);
     if (first_rank_ >= 0) return first_rank_;
@@ -104,7 +105,7 @@ class Speakers {
   int first_rank_ = -1;
 };
 
-constexpr char kOfProcess[] = "nezha";  // the name of the logger that is no rank's
+constexpr char kOfProcess[] = "nezha";  // the name of the logger that belongs to no rank
 
 // "rank 3 of 8, host node7, pid 4242"
 class Who final : public spdlog::custom_flag_formatter {
@@ -127,9 +128,9 @@ class Who final : public spdlog::custom_flag_formatter {
   std::string process_ = absl::StrCat("host ", host_name(), ", pid ", getpid());
 };
 
-// To the file that NEZHA_LOG_FILE names, or to standard error. spdlog's own sinks have a lock that
-// all loggers share: in a child of fork() it may be held for ever. A line that cannot be written is
-// dropped.
+// Writes to the file that NEZHA_LOG_FILE names, or to standard error. spdlog's own sinks have a
+// lock that all loggers share, which may be held forever in a child of fork(). A line that cannot
+// be written is dropped.
 class Sink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   explicit Sink(std::shared_ptr<Speakers> speakers) : speakers_(std::move(speakers)) {}
@@ -153,7 +154,7 @@ class Sink final : public spdlog::sinks::base_sink<std::mutex> {
     const NoSignals quietly;
     std::fflush(stderr);
   }
-  // What became of the file, on standard error.
+  // Reports on standard error that the file cannot be opened or written.
   void tell(const absl::Status& status) {
     if (status.ok()) return;
     const std::string text(status.message());

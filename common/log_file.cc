@@ -58,7 +58,7 @@ LogFile::~LogFile() {
 
 absl::Status LogFile::open(const std::string& path) {
   path_ = path;
-  // A pipe that nobody reads is refused at once; later, the writer waits for its reader.
+  // Opening a pipe that nobody reads fails at once. Later writes wait for the reader.
   const int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   fd_ = above_standard(::open(path.c_str(), flags, 0666));
   if (!is_open()) return failure("opened", errno);

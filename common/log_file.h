@@ -9,8 +9,8 @@
 
 namespace nezha {
 
-// The name of a log file, as NEZHA_LOG_FILE has it: %r, %h and %p stand for the rank, the host and
-// the process's number, and %% for a percent sign.
+// The name of a log file, as in NEZHA_LOG_FILE: %r is replaced by the rank, %h by the host, %p by
+// the process's number, and %% by a percent sign.
 class LogFileName {
  public:
   static constexpr absl::string_view kMayBe =
@@ -18,8 +18,8 @@ class LogFileName {
       "number and %% for a percent sign";
 
   static bool is_valid(absl::string_view pattern);
-  // Leaves as it is what follows a percent sign and has no meaning. `rank`: negative if the process
-  // is of none, which is called "none".
+  // Leaves a percent sign unchanged if the next letter has no meaning. `rank` is negative if the
+  // process has none, which is written as "none".
   static std::string expand(absl::string_view pattern, int rank);
 };
 
@@ -32,10 +32,10 @@ class LogFile {
   LogFile& operator=(const LogFile&) = delete;
 
   bool is_open() const { return fd_ >= 0; }
-  // Opens the file for appending, or makes it. An error says why that failed and what to do.
+  // Opens the file for appending, or creates it. An error says why that failed and what to do.
   absl::Status open(const std::string& path);
-  // Appends a line, by one call where the kernel takes it as a whole: so lines of processes that
-  // write to one file are not mixed. Closes the file if the line cannot be written.
+  // Appends a line with a single call if the kernel takes it as a whole, so that lines of processes
+  // that write to the same file do not mix. Closes the file if the line cannot be written.
   absl::Status append(absl::string_view line);
 
  private:

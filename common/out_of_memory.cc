@@ -12,7 +12,8 @@
 namespace nezha {
 namespace {
 
-// Blocks that malloc() takes from its heaps, and not each from the kernel: others get their memory.
+// The blocks are so small that malloc() takes them from its heaps instead of mapping each of them
+// from the kernel, so other allocations can use their memory once they are freed.
 struct Reserve {
   std::mutex mutex;
   std::array<std::unique_ptr<std::byte[]>, 4> blocks;

@@ -11,7 +11,7 @@
 
 namespace nezha {
 
-// Says how much was asked for.
+// The text says how many bytes were asked for.
 class OutOfMemory final : public std::bad_alloc {
  public:
   explicit OutOfMemory(size_t bytes);
@@ -21,14 +21,14 @@ class OutOfMemory final : public std::bad_alloc {
   std::array<char, 128> text_;
 };
 
-// Sets a little memory aside for the process, so that there is some left to fail with: to unwind
-// what was begun, and to tell the other ranks. Does nothing if it is there. Throws.
+// Sets a little memory aside for the process, so that enough is left to handle a failure: to unwind
+// what was begun, and to tell the other ranks. Does nothing if the memory is already there. Throws.
 void keep_reserve();
 // Gives it back to the allocator.
 void free_reserve() noexcept;
 
-// In a catch block: what was caught, as an error. Frees the reserve. If there is no memory for its
-// text the error has none.
+// Called in a catch block: returns what was caught, as an error, and frees the reserve. If there is
+// no memory for the error's text, the error has none.
 absl::Status caught_status() noexcept;
 
 }  // namespace nezha

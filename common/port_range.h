@@ -22,7 +22,8 @@ struct PortRange {
 
   bool is_any() const { return first == 0; }  // the kernel chooses one
   std::string str() const { return absl::StrCat(first, "-", last); }
-  // As str() gives it, with first <= last; empty text is any. Nothing: it is no range.
+  // Parses the format of str(), with first <= last; an empty text means any port. Returns nothing
+  // if the text is no range.
   static std::optional<PortRange> parse(absl::string_view text) {
     if (text.empty()) return PortRange();
     const std::pair<absl::string_view, absl::string_view> ends =

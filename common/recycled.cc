@@ -15,14 +15,14 @@ constexpr size_t kSizes = 64;
 constexpr size_t kMostKept = 1 << 20;  // bytes
 
 #if defined(__SANITIZE_ADDRESS__)
-constexpr bool kKeeps = false;  // so that it is seen if an object is used after its end
+constexpr bool kKeeps = false;  // so that the sanitizer sees a use after free
 #elif defined(__has_feature)
 constexpr bool kKeeps = !__has_feature(address_sanitizer);
 #else
 constexpr bool kKeeps = true;
 #endif
 
-// Of blocks of `bytes`; kSizes if they are too large.
+// Returns the index for blocks of `bytes`; kSizes if they are too large to be kept.
 size_t size_index(size_t bytes) {
   if (!kKeeps || bytes == 0 || bytes > kSizes * kStep) return kSizes;
   return (bytes - 1) / kStep;
@@ -30,7 +30,7 @@ size_t size_index(size_t bytes) {
 
 class Blocks {
  public:
-  // Null: there is none.
+  // Returns null if there is none.
   void* take(size_t index) {
     const std::lock_guard lock(mutex_);
     Kept* first = kept_[index];
@@ -39,7 +39,7 @@ class Blocks {
     bytes_ -= (index + 1) * kStep;
     return first;
   }
-  // Returns whether it is kept.
+  // Returns whether the memory is kept.
   bool keep(void* memory, size_t index) {
     const size_t bytes = (index + 1) * kStep;
     const std::lock_guard lock(mutex_);
@@ -59,7 +59,8 @@ class Blocks {
   size_t bytes_ = 0;
 };
 
-// A child of fork() has its own: a thread that it lacks may hold the lock of its parent's.
+// A child of fork() has blocks of its own, because a thread that the child lacks may hold the lock
+// of its parent's.
 Blocks& blocks() {
   static PerProcess<Blocks> per_process;
   return per_process.get();
@@ -79,7 +80,7 @@ void recycle(void* memory, size_t bytes) noexcept {
   try {
     if (index < kSizes && blocks().keep(memory, index)) return;
   } catch (const std::bad_alloc&) {
-    // A child of fork() has no memory for its own.
+    // There is no memory for the blocks of a child of fork().
   }
   ::operator delete(memory);
 }

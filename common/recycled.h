@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of objects that each operation makes anew: it is kept when they go, so that the steady
-// state takes none from the allocator. Thread-safe.
+// Memory of objects that each operation makes anew. It is kept when the objects are destroyed, so
+// that the steady state takes none from the allocator. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace nezha {
 
-// As operator new and operator delete, to which more than a few KiB go. Blocks of similar sizes
-// serve for each other, and what is kept of all of them is bounded.
+// Like operator new and operator delete, which they use for more than a few KiB. Blocks of similar
+// sizes are interchangeable, and the total that is kept is bounded.
 void* take_recycled(size_t bytes);
 void recycle(void* memory, size_t bytes) noexcept;
 
@@ -24,7 +24,7 @@ struct Recycled {
   static void operator delete(void* memory, size_t bytes) noexcept { recycle(memory, bytes); }
 };
 
-// For containers, and for std::allocate_shared.
+// An allocator for containers and std::allocate_shared.
 template <typename T>
 struct RecyclingAllocator {
   using value_type = T;  // NOLINT(readability-identifier-naming): as allocators name it

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is said of shares that cannot be. In a header alone: the programs in bench/, which look at
-// their command lines before ranks meet, have nothing of the library's but its public symbols.
+// Error texts for shares that are not possible. They are in a header alone because the programs in
+// bench/, which check their command lines before ranks meet, can only use the library's public
+// symbols.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +12,14 @@
 
 namespace nezha {
 
-// `shares`: what has given them. Only slices take such.
+// `shares` names the source of the shares. Only slices take shares.
 inline std::string shares_without_slices(absl::string_view shares, absl::string_view plan) {
   return absl::StrCat(shares, " with the plan ", plan,
                       ": shares are given to slices alone; name the plan slice, or give no shares: "
                       "other plans learn theirs");
 }
 
-// `rails`: those of links. What a switch carries is no slice.
+// `rails` counts the rails that consist of links. What a switch carries is no slice.
 inline std::string shares_do_not_fit(absl::string_view shares, size_t parts, size_t rails) {
   return absl::StrCat(shares, ": ", parts, parts == 1 ? " part" : " parts", " for ", rails,
                       rails == 1 ? " rail" : " rails",

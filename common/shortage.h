@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process may run out of descriptors, threads or memory. These errors say which limit to raise
-// then.
+// A process may run out of descriptors, threads or memory. These errors then say which limit to
+// raise.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@
 
 namespace nezha {
 
-// As absl::ErrnoToStatus(). If the process or the machine has run out of something, the status is
-// ResourceExhausted and says which limit to raise.
+// Like absl::ErrnoToStatus(), but if the process or the machine has run out of something, the
+// status is ResourceExhausted and says which limit to raise.
 absl::Status system_error(int error, absl::string_view what);
 
 // Returns text to add to the error of a library that does not say why it cannot open a file:
@@ -24,7 +24,7 @@ std::string advice_on_descriptors();
 
 absl::Status no_thread(absl::string_view why);
 
-// A thread that runs `body`; ResourceExhausted if there is none to be had.
+// Starts a thread that runs `body`; ResourceExhausted if there can be no more threads.
 template <typename Body>
 absl::StatusOr<std::thread> start_thread(Body&& body) {
   try {

@@ -9,7 +9,8 @@
 
 namespace nezha {
 
-// Not thread-safe. Objects come as they were put back: whoever takes one sets it up.
+// Not thread-safe. An object comes back in the state in which it was put back: its next user must
+// set it up.
 template <typename T>
 class Spares {
  public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a user may have meant by a name that is not known. In a header alone: the programs in bench/
-// have nothing of the library's but its public symbols.
+// Finds the name that a user may have meant by one that is not known. It is in a header alone
+// because the programs in bench/ can only use the library's public symbols.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 
 namespace nezha {
 
-// How many letters must be inserted, removed or replaced to get from `a` to `b` (Levenshtein's
-// distance).
+// Returns how many letters must be inserted, removed or replaced to get from `a` to `b`
+// (Levenshtein distance).
 inline size_t edit_distance(absl::string_view a, absl::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -29,8 +29,8 @@ inline size_t edit_distance(absl::string_view a, absl::string_view b) {
   return row.back();
 }
 
-// The nearest of the known names, of which there is at least one; nothing if more than a third of
-// its letters would be wrong.
+// Returns the nearest of the known names, of which there is at least one; nothing if more than a
+// third of the letters would be wrong.
 inline std::optional<absl::string_view> near_name(absl::string_view name,
                                                   const std::vector<absl::string_view>& known) {
   const auto nearest =

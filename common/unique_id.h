@@ -11,7 +11,7 @@
 
 namespace nezha {
 
-// A name nobody can guess: it doubles as the capability to connect to a process.
+// A name that nobody can guess: whoever knows it may connect to the process.
 struct UniqueId {
   uint64_t high = 0;
   uint64_t low = 0;

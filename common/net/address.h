@@ -19,9 +19,10 @@ namespace nezha::net {
 struct Address {
   sockaddr_storage storage{};
 
-  static absl::StatusOr<Address> parse(absl::string_view text);       // as str() gives it
-  static absl::StatusOr<Address> parse_host(absl::string_view text);  // as host() does; port 0
-  // As the kernel has it, in network order, with port 0. Nothing: it is not of the family's size.
+  static absl::StatusOr<Address> parse(absl::string_view text);       // as from str()
+  static absl::StatusOr<Address> parse_host(absl::string_view text);  // as from host(); port 0
+  // Takes an address in the kernel's format, in network order, and sets port 0. Returns nothing if
+  // the size is not that of the family.
   static std::optional<Address> from_bytes(int family, const void* bytes, size_t size);
   std::string str() const;   // 10.0.0.1:80, [fd00::1]:80
   std::string host() const;  // 10.0.0.1, fd00::1
@@ -34,11 +35,11 @@ struct Address {
   int family() const { return storage.ss_family; }
   uint16_t port() const;
   void set_port(uint16_t port);
-  bool is_link_local() const;      // IPv6's, which are valid on one interface only
+  bool is_link_local() const;      // IPv6's only, which are valid on one interface
   void set_scope(unsigned index);  // of the interface
   bool is_multicast() const;
 
-  // The same family, address and port, and of link-local ones the same interface.
+  // Whether family, address and port are the same and, for link-local addresses, the interface.
   friend bool operator==(const Address& a, const Address& b);
 };
 

@@ -21,7 +21,7 @@ int kind_of(const AssignedAddress& it) {
   return it.address.is_link_local() ? 1 : 2;
 }
 
-// The larger the better.
+// The better address has the larger merit.
 auto merit(const AssignedAddress& it) {
   const int stays = it.is_deprecated ? 0 : it.is_passing ? 1 : 2;
   return std::make_tuple(kind_of(it), it.is_usable(), stays, -it.scope);
@@ -33,7 +33,7 @@ std::optional<AssignedAddress> parse_address(NetlinkBytes body) {
   if (info.ifa_family != AF_INET && info.ifa_family != AF_INET6) return std::nullopt;
   AssignedAddress parsed;
   uint32_t flags = info.ifa_flags;
-  NetlinkBytes own, other;  // `other` is the peer's where the link joins two hosts alone
+  NetlinkBytes own, other;  // `other` is the peer's on a point-to-point link
   for_each_attribute(body, [&](int type, NetlinkBytes value) {
     ifa_cacheinfo life{};
     if (type == IFA_LOCAL) own = value;
@@ -64,7 +64,7 @@ bool fits(const AssignedAddress& it, const AddressWish& wish) {
   return wish.family == AF_UNSPEC || wish.family == it.address.family();
 }
 
-// Says why no address is taken. `waiting`: a tentative address would be, once the kernel has
+// Says why no address is taken. `waiting`: a tentative address may be taken once the kernel has
 // checked it for duplicates.
 absl::Status no_address(const std::string& interface, const std::vector<AssignedAddress>& addresses,
                         const AddressWish& wish, bool waiting) {
@@ -107,7 +107,8 @@ absl::StatusOr<std::vector<AssignedAddress>> assigned_addresses(Netlink& netlink
   return all;
 }
 
-// Addresses first: if the interface is made anew in between, none has the index that it has then.
+// Reads the addresses first: if the interface is created again in between, none of them has its new
+// index.
 absl::StatusOr<InterfaceState> look_at(const std::string& interface, Netlink& netlink) {
   const auto addresses = assigned_addresses(netlink);
   if (!addresses.ok()) return addresses.status();
@@ -129,7 +130,7 @@ absl::StatusOr<Address> choose_address(const std::string& interface,
                                        const std::vector<AssignedAddress>& addresses,
                                        const AddressWish& wish) {
   const AssignedAddress* best = nullptr;
-  const AssignedAddress* next = nullptr;  // the best one of those that may be usable soon
+  const AssignedAddress* next = nullptr;  // the best tentative one, which may be usable soon
   for (const AssignedAddress& it : addresses) {
     if (!fits(it, wish) || it.is_duplicate) continue;
     const AssignedAddress*& first = it.is_tentative ? next : best;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// This reads network interfaces and their addresses from the kernel, and chooses an address.
+// Reads network interfaces and their addresses from the kernel, and chooses an address.
 #pragma once
 
 #include <string>
@@ -16,21 +16,22 @@ struct AssignedAddress {
   int index = 0;  // of the interface
   Address address;
   int prefix = 0;  // bits
-  // Another host has it (duplicate address detection, RFC 4862): no socket can have it.
+  // Another host has the address (duplicate address detection, RFC 4862), so no socket can have it.
   bool is_duplicate = false;
-  // The kernel still checks whether another host has it. Until then no socket can be bound to it.
+  // The kernel still checks whether another host has the address. Until then no socket can be bound
+  // to it.
   bool is_tentative = false;
-  bool is_deprecated = false;  // new connections had better have another one
-  bool is_passing = false;     // it has a lifetime, or stands beside another one of its subnet
-  int scope = 0;               // the wider the smaller: RT_SCOPE_UNIVERSE is 0
+  bool is_deprecated = false;  // new connections should use another address
+  bool is_passing = false;     // it has a lifetime, or is secondary in its subnet
+  int scope = 0;               // smaller if wider: RT_SCOPE_UNIVERSE is 0
 
   bool is_usable() const { return !is_duplicate && !is_tentative; }
   std::string str() const;  // fd00::1/64 (deprecated)
 };
 
 // Returns whether the first address is the better one to take. IPv4 comes before IPv6, and IPv6
-// before link-local IPv6. Within a kind an address that can be used now comes first, then one that
-// stays, then one that expires, and a deprecated one is last.
+// before link-local IPv6. Within a kind, usable addresses come first, then permanent ones, then
+// those that expire, and deprecated ones last.
 bool is_better(const AssignedAddress& one, const AssignedAddress& other);
 
 // The conditions that a rail sets for its address.
@@ -40,30 +41,30 @@ struct AddressWish {
 };
 
 struct InterfaceState {
-  // The kernel's number of the interface; 0: there is none of the name. An interface that is made
-  // anew has another one.
+  // The kernel's number of the interface; 0 if there is none of that name. An interface that is
+  // created again gets another number.
   int index = 0;
   bool is_running = false;  // it is up and has a carrier
   std::vector<AssignedAddress> addresses;
 };
 
-// An error says nothing of the interface: the kernel could not be asked.
+// An error means that the kernel could not be asked; it tells nothing about the interface.
 absl::StatusOr<InterfaceState> look_at(const std::string& interface, Netlink& netlink);
-// Of all interfaces of the network namespace.
+// Returns the addresses of all interfaces of the network namespace.
 absl::StatusOr<std::vector<AssignedAddress>> assigned_addresses(Netlink& netlink);
 
-// The address to take, with port 0. kUnavailable: one of a better kind than those that can be used
-// may be usable soon.
-// kNotFound: there is none. The error lists those that there are.
+// Returns the address to take, with port 0. kUnavailable: an address of a better kind than those
+// that can be used now may be usable soon. kNotFound: there is none. The error lists the addresses
+// that there are.
 absl::StatusOr<Address> choose_address(const std::string& interface,
                                        const std::vector<AssignedAddress>& addresses,
                                        const AddressWish& wish);
 
-// The same of the interface as it is now. If there is none of the name, the error names those that
-// there are.
+// The same for the interface as it is now. If there is no interface of that name, the error names
+// those that there are.
 absl::StatusOr<Address> interface_address(const std::string& interface, const AddressWish& wish);
 
-// kNotFound, naming the interfaces that there are.
+// Returns kNotFound, which names the interfaces that there are.
 absl::Status no_such_interface(const std::string& interface);
 
 }  // namespace nezha::net

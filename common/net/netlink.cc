@@ -14,7 +14,7 @@
 namespace nezha::net {
 namespace {
 
-constexpr size_t kDatagram = 64 << 10;  // bytes, more than the kernel puts into one
+constexpr size_t kDatagram = 64 << 10;  // bytes; the kernel puts fewer into one
 constexpr int kMostTries = 10;
 
 absl::Status error_of(int error) {
@@ -63,8 +63,8 @@ absl::Status Netlink::addresses(Visit visit) {
   return ask(&request, RTM_GETADDR, NLM_F_DUMP, sizeof request, visit);
 }
 
-// `request` begins with a header. The messages of the answer are handed over only when all have
-// come: when something changes while the kernel lists them, the list is made again.
+// `request` begins with a header. The messages of the answer are visited only when all have
+// arrived: if something changes while the kernel lists them, the kernel is asked again.
 absl::Status Netlink::ask(void* request, uint16_t type, uint16_t flags, size_t size, Visit visit) {
   std::vector<std::pair<int, std::vector<char>>> messages;
   const auto keep = [&](int kind, NetlinkBytes body) {
@@ -103,8 +103,8 @@ absl::Status Netlink::send_request(const void* request, size_t size) {
   return sent == static_cast<ssize_t>(size) ? absl::OkStatus() : error_of(errno);
 }
 
-// One datagram of the answer. True: it was the last. kAborted: the answer is not consistent.
-// The rest of the answer to an earlier question that failed is passed over.
+// Handles one datagram of the answer. Returns true if it was the last, and kAborted if the answer
+// is not consistent. Skips the remaining answer to an earlier question that failed.
 absl::StatusOr<bool> Netlink::read_some(NetlinkBytes rest, Visit visit) {
   while (!rest.empty()) {
     nlmsghdr header{};

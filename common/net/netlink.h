@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// rtnetlink(7): what the kernel says of links and addresses when it is asked.
+// Asks the kernel for links and addresses, by rtnetlink(7).
 #pragma once
 
 #include <linux/netlink.h>
@@ -21,7 +21,8 @@ namespace nezha::net {
 
 using NetlinkBytes = absl::Span<const char>;
 
-// Takes the T that `rest` begins with, and leaves in `rest` what follows the T.
+// Copies the T at the beginning of `rest` to `head`, and removes it from `rest`. Returns false if
+// `rest` is too short.
 template <typename T>
 bool take(NetlinkBytes& rest, T& head) {
   if (rest.size() < sizeof head) return false;
@@ -42,19 +43,20 @@ void for_each_attribute(NetlinkBytes rest, Visit visit) {
   }
 }
 
-// A socket for questions. Each is answered before the call returns. Not thread-safe.
+// A socket that asks the kernel. Each call returns when the kernel has answered. Not thread-safe.
 class Netlink {
  public:
-  // Gets the messages of an answer: their kind (RTM_NEWLINK, ...) and what follows their header.
+  // Receives the messages of an answer: their kind (RTM_NEWLINK, ...) and the bytes after their
+  // header.
   using Visit = absl::FunctionRef<void(int type, NetlinkBytes body)>;
 
   static absl::StatusOr<Netlink> open();
 
-  // All links of the network namespace.
+  // Visits all links of the network namespace.
   absl::Status links(Visit visit);
-  // The link of that name. kNotFound: there is none.
+  // Visits the link of that name. kNotFound if there is none.
   absl::Status link(const std::string& name, Visit visit);
-  // All addresses of the network namespace.
+  // Visits all addresses of the network namespace.
   absl::Status addresses(Visit visit);
 
  private:

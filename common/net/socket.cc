@@ -17,15 +17,15 @@
 namespace nezha::net {
 namespace {
 
-// How long data may stay unacknowledged by the peer's kernel, milliseconds. The channel notices
-// sooner while the pair has another link; this is for the last one.
+// How long data may stay unacknowledged by the peer's kernel, in milliseconds. While the pair has
+// another link the channel notices sooner, so this is for the last link.
 constexpr int kUserTimeout = 10'000;
 
 void set_option(int fd, int level, int name, int value) {
   setsockopt(fd, level, name, &value, sizeof value);
 }
 
-// The error is errno's. It is kAlreadyExists if another socket is at the address.
+// Returns errno's error: kAlreadyExists if another socket is at the address.
 absl::Status binding_error(const Address& address) {
   const int error = errno;
   const std::string what = absl::StrCat("binding a socket to ", address.str());

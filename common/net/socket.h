@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sockets, and what is asked of the kernel for each of them.
+// Sockets and their options.
 #pragma once
 
 #include <netinet/in.h>
@@ -20,8 +20,8 @@
 
 namespace nezha::net {
 
-// A file descriptor that is closed when it goes, and in children of fork() at once. A standard one
-// (0 to 2) is replaced by another (common/descriptor.h).
+// A file descriptor that is closed on destruction, and in children of fork() at once. A standard
+// one (0 to 2) is replaced by another (common/descriptor.h).
 class Socket {
  public:
   Socket() = default;
@@ -39,28 +39,28 @@ class Socket {
   int fd_ = -1;
 };
 
-// The socket's frames go through `interface` and no other, whatever the routes say.
+// Makes the socket's frames go through `interface` and no other, whatever the routes are.
 absl::Status bind_to_interface(int fd, const std::string& interface);
-// Whether the socket is bound to the interface that has the name now. One that was bound to an
-// earlier one of the name stays with that.
+// Whether the socket is bound to the interface that has the name now. A socket that was bound to an
+// earlier interface of that name stays bound to the earlier one.
 bool is_bound_to(int fd, const std::string& interface);
 
-// A TCP socket that does not block, at `address`, and whose frames go through `interface` and no
-// other, whatever the routes say: two NICs may be on one subnet.
+// A non-blocking TCP socket, bound to `address`, whose frames go through `interface` and no other,
+// whatever the routes are: two NICs may be on one subnet.
 absl::StatusOr<Socket> bound_socket(const std::string& interface, const Address& address);
-// Such a socket that listens. What is left of an earlier listener's connections is no hindrance.
+// Such a socket that listens. Remaining connections of an earlier listener do not prevent it.
 // kAlreadyExists: the port is taken.
 absl::StatusOr<Socket> listening_socket(const std::string& interface, const Address& address);
 
-// Calls `open` with each port of the range in turn, until it returns anything but kAlreadyExists;
-// with 0 if any port will do. The error names the range and `where` no port of it was free.
+// Calls `open` with each port of the range in turn, or with 0 if any port will do, until it returns
+// anything but kAlreadyExists. If no port is free, the error names the range and `where`.
 absl::StatusOr<Socket> open_in_range(const PortRange& ports, absl::string_view where,
                                      absl::FunctionRef<absl::StatusOr<Socket>(uint16_t port)> open);
 
-// Small segments go at once; a peer that does not answer is noticed.
+// Sets options so that small segments go at once and a peer that does not answer is noticed.
 void set_stream_options(int fd);
 
-// Closing sends a reset: what is in the socket's buffers is thrown away.
+// Makes closing send a reset, which discards what is in the socket's buffers.
 void reset_on_close(int fd);
 
 absl::StatusOr<Address> local_address(int fd);
