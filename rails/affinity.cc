@@ -13,7 +13,7 @@ std::vector<Cpus> deal_cores(const std::vector<Cpus>& near, const Cpus& free) {
                           std::inserter(suited[rail], suited[rail].end()));
     if (suited[rail].empty()) suited[rail] = free;
   }
-  // Each core to the rail that has the fewest of those that it suits.
+  // Each core goes to the rail that has the fewest so far, among those that the core suits.
   for (const int cpu : free) {
     Cpus* poorest = nullptr;
     for (size_t rail = 0; rail < near.size(); ++rail) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of a host's network interfaces: the description that the NIC selector decides over.
+// The description of a host's network interfaces from which the NIC selector decides.
 #pragma once
 
 #include <array>
@@ -10,10 +10,10 @@
 
 namespace nezha {
 
-// An interface's address and how much of it is the subnet's.
+// An interface's address and the length of its subnet's prefix.
 struct InterfaceAddress {
   bool is_ipv6 = false;
-  std::array<uint8_t, 16> bytes{};  // network order; of IPv4 the first four
+  std::array<uint8_t, 16> bytes{};  // network order; IPv4 uses the first four
   int prefix = 0;                   // bits
 
   int bits() const { return is_ipv6 ? 128 : 32; }
@@ -27,19 +27,21 @@ struct InterfaceAddress {
 struct Interface {
   std::string name;
   int index = 0;
-  // The kernel's word for a device made by software (veth, bridge, bond, vlan, ...); empty: a NIC.
+  // The kernel's name for a kind of device made by software (veth, bridge, bond, vlan, ...); empty
+  // for a NIC.
   std::string kind;
   bool is_loopback = false;
-  bool is_up = false;  // as the administrator wants it
+  bool is_up = false;  // the administrator has brought it up
   bool has_carrier = false;
-  int master = 0;         // the index of the bridge, bond, ... that this is a port of; 0: of none
-  std::string port_kind;  // what the master is
-  int lower = 0;          // the index of what a VLAN, ... stands on in this namespace; 0: nothing
-  // Without those that another host has; a device takes the first of the kind that it wants.
+  int master = 0;         // the index of the bridge, bond, ... that this is a port of; 0: no port
+  std::string port_kind;  // the master's kind
+  int lower = 0;          // the index of the device below a VLAN, ... in this namespace; 0: none
+  // Without addresses that another host has. A device takes the first one of the kind that it
+  // wants.
   std::vector<InterfaceAddress> addresses;
   int mtu = 0;         // bytes
-  int speed = 0;       // Mbit/s, as the driver says; 0: it does not
-  std::string pci;     // 0000:3b:00.1; empty: not on that bus
+  int speed = 0;       // Mbit/s, from the driver; 0: unknown
+  std::string pci;     // 0000:3b:00.1; empty: not on a PCI bus
   int numa_node = -1;  // -1: unknown
 };
 

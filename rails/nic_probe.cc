@@ -53,7 +53,7 @@ Interface parse_link(const ifinfomsg& info, Bytes attributes) {
   link.is_loopback = (info.ifi_flags & IFF_LOOPBACK) != 0;
   link.is_up = (info.ifi_flags & IFF_UP) != 0;
   link.has_carrier = (info.ifi_flags & IFF_RUNNING) != 0;
-  bool is_elsewhere = false;  // what it stands on, or the other end
+  bool is_elsewhere = false;  // the device below it, or the other end of the pair
   net::for_each_attribute(attributes, [&](int type, Bytes value) {
     if (type == IFLA_IFNAME) link.name = text_of(value);
     if (type == IFLA_MTU) link.mtu = number_of(value);
@@ -66,7 +66,7 @@ Interface parse_link(const ifinfomsg& info, Bytes attributes) {
       if (detail == IFLA_INFO_SLAVE_KIND) link.port_kind = text_of(words);
     });
   });
-  // Of a pair each end names the other, on which it does not stand.
+  // Each end of a pair names the other end, which is not a device below it.
   const bool is_pair = link.kind == "veth" || link.kind == "netkit";
   if (is_elsewhere || is_pair || link.lower == link.index) link.lower = 0;
   return link;
@@ -96,7 +96,7 @@ InterfaceAddress describe(const net::AssignedAddress& address) {
   return described;
 }
 
-// Sorts each link's addresses: the one that a device would take is the first.
+// Sorts each link's addresses, so that the one that a device would take is the first.
 absl::Status probe_addresses(net::Netlink& netlink, std::vector<Interface>& links) {
   auto addresses = net::assigned_addresses(netlink);
   if (!addresses.ok()) return addresses.status();
@@ -123,14 +123,14 @@ bool is_pci_address(absl::string_view name) {
          name[name.size() - 8] == ':';
 }
 
-// Other people's namespaces may be shown here if sysfs was not mounted in this one: what it says
-// decides about preferences only.
+// If sysfs was not mounted in this namespace, it may show another namespace's devices. So what it
+// says decides only about preferences.
 void probe_hardware(Interface& link) {
   const fs::path folder = fs::path("/sys/class/net") / link.name;
   link.speed = std::max(0, read_number(folder / "speed", 0));  // -1: unknown
   std::error_code error;
   fs::path device = fs::canonical(folder / "device", error);
-  // Between a NIC and its PCI device there may be another (virtio).
+  // There may be another device between a NIC and its PCI device (virtio).
   for (; !error && device.has_relative_path(); device = device.parent_path()) {
     if (!is_pci_address(device.filename().string())) continue;
     link.pci = device.filename().string();
@@ -139,8 +139,8 @@ void probe_hardware(Interface& link) {
   }
 }
 
-// Of a bond, a VLAN or a bridge the first NIC that it goes by, which may be below another such; of
-// others the interface itself.
+// Returns the first NIC below a bond, a VLAN or a bridge, through up to kMostLevels levels, or else
+// the interface itself.
 std::string hardware_of(std::string interface) {
   for (int depth = 0; depth < kMostLevels; ++depth) {
     const fs::path folder = fs::path("/sys/class/net") / interface;

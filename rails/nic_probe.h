@@ -12,19 +12,19 @@
 
 namespace nezha {
 
-// All interfaces of this network namespace: links and addresses by rtnetlink(7); speed,
-// PCI address and NUMA node from sysfs, as far as that tells.
+// Returns all interfaces of this network namespace: links and addresses from rtnetlink(7); speed,
+// PCI address and NUMA node from sysfs, as far as it knows them.
 absl::StatusOr<std::vector<Interface>> probe_interfaces();
 
-// The NUMA nodes whose CPUs the calling thread may run on. Empty if sysfs does not tell.
+// Returns the NUMA nodes whose CPUs the calling thread may run on; none if sysfs does not tell.
 std::set<int> near_numa_nodes();
 
-// Returns the rate of an interface, or of the hardware below it, in Mbit/s; 0 if the kernel does
-// not know it, or if software made the interface: the drivers of such ones say any number.
+// Returns the rate of an interface in Mbit/s. Returns 0 if the kernel does not know the rate, or if
+// there is no hardware below the interface: drivers of such interfaces report any number.
 int wire_speed_of(const std::string& interface);
 
-// The CPUs of the NUMA node that the interface's NIC is at, or the first one that a bond, a VLAN or
-// a bridge goes by. Empty if sysfs does not tell.
+// Returns the CPUs of the NUMA node of the interface's NIC, or of the first NIC below a bond, a
+// VLAN or a bridge; none if sysfs does not tell.
 Cpus near_cpus(const std::string& interface);
 
 }  // namespace nezha

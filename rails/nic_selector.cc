@@ -14,13 +14,13 @@ namespace nezha {
 namespace {
 
 // A device this many times slower than the fastest (the management port of a host with fast NICs)
-// would add little, and hold up what is sent by it.
+// would add little, and delay what is sent by it.
 constexpr int kTooSlow = 10;
 
-// What the number of a NIC takes in a rail's name: #16.
+// The length of a NIC's number in a rail's name: #16.
 constexpr size_t kNumberSize = 3;
 
-// Kinds of interfaces that stand for a way out of the host, and what to call them.
+// The kinds of interfaces that lead out of the host, and what to call them.
 struct Kind {
   absl::string_view name;
   absl::string_view words;
@@ -38,18 +38,18 @@ const Kind* find_kind(absl::string_view name) {
   return found == std::end(kKinds) ? nullptr : found;
 }
 
-// The end of a cable made by software. On a host it leads to a container; in a container it is what
-// there is of a NIC.
+// The end of a cable made by software. On a host it leads to a container; in a container it takes
+// the place of a NIC.
 bool is_virtual_cable(const Interface& interface) {
   return interface.kind == "veth" || interface.kind == "netkit";
 }
 
-// A virtual router (VRF) is a master too, but its ports keep their addresses.
+// A virtual router (VRF) is also a master, but its ports keep their addresses.
 bool is_port(const Interface& interface) {
   return interface.master != 0 && interface.port_kind != "vrf";
 }
 
-// eth2 before eth10.
+// Orders eth2 before eth10.
 bool named_before(const std::string& a, const std::string& b) {
   return std::make_pair(a.size(), a) < std::make_pair(b.size(), b);
 }
@@ -93,11 +93,11 @@ class Selector {
   struct Candidate {
     Interface interface;
     InterfaceAddress subnet;
-    int number = 0;  // of the NICs on the subnet, from 1; 0: the rail has the interface's name
-    std::string why_left;  // empty: it is still in
+    int number = 0;  // among the NICs on the subnet, from 1; 0: the rail has the interface's name
+    std::string why_left;  // empty: it is still a candidate
   };
 
-  // Calls `reason`, which says why it is left or nothing, for all that are still in.
+  // Calls `reason` for all remaining candidates. It returns why one is left out, or nothing.
   template <typename Reason>
   void leave(Reason reason) {
     for (Candidate& candidate : candidates_) {
@@ -125,7 +125,7 @@ class Selector {
     return found == nullptr ? absl::StrCat("interface ", index) : found->name;
   }
 
-  // A port of the bridge that leads out of the host.
+  // Returns the bridge's port that leads out of the host, or null.
   const Interface* way_out_of(const Interface& bridge) const {
     for (const Candidate& candidate : candidates_) {
       const Interface& port = candidate.interface;
@@ -170,8 +170,8 @@ class Selector {
     });
   }
 
-  // This comes before unwanted interfaces and those that are down are left: the names of the other
-  // rails must not depend on cables, nor on what one rank does not want.
+  // Runs before unwanted interfaces and those that are down are left out: the names of the other
+  // rails must depend neither on cables nor on what one rank does not want.
   void name_rails() {
     std::map<InterfaceAddress, int> on_subnet;
     for (Candidate* each : remaining()) {
@@ -190,7 +190,7 @@ class Selector {
     return candidate.number == 1 ? subnet : absl::StrCat(subnet, "#", candidate.number);
   }
 
-  // The order of the rails.
+  // The sort key for the order of the rails.
   static auto place(const Candidate& candidate) {
     const std::string& name = candidate.interface.name;
     return std::make_tuple(candidate.number == 0, candidate.subnet, candidate.number, name.size(),
@@ -215,8 +215,8 @@ class Selector {
     });
   }
 
-  // The device at the bottom, and how far down that is. The kernel allows eight devices on top of
-  // each other.
+  // Returns the device at the bottom, and how far down it is. The kernel allows eight devices on
+  // top of each other.
   std::pair<const Interface*, int> wire_of(const Interface& interface) const {
     const Interface* at = &interface;
     for (int depth = 0;; ++depth) {
@@ -226,7 +226,7 @@ class Selector {
     }
   }
 
-  // A rail is its own failure domain: of several interfaces on one wire the lowest is taken.
+  // Each rail is its own failure domain, so of several interfaces on one wire the lowest is taken.
   void leave_shared_wires() {
     std::map<std::string, const Candidate*> by_wire;
     auto rest = remaining();
@@ -257,7 +257,7 @@ class Selector {
     auto rest = remaining();
     if (rest.size() <= limit) return;
     std::map<std::string, int> of_card;
-    std::map<const Candidate*, int> port;  // which of its card, from 0
+    std::map<const Candidate*, int> port;  // the port's number on its card, from 0
     for (const Candidate* each : rest) {
       const std::string& pci = wire_of(each->interface).first->pci;
       port[each] = pci.empty() ? 0 : of_card[pci.substr(0, pci.rfind('.'))]++;

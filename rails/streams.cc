@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kOption = "streams";
 constexpr double kOfStream = 12500;  // Mbit/s
-constexpr int kMostChosen = 8;       // rails in all: a process may open others, and has kMaxRails
+constexpr int kMostChosen = 8;       // rails in all: a process may open others, up to kMaxRails
 
 std::string text_of(const RailUri& uri) {
   const std::string options = absl::StrJoin(uri.options, "&", absl::PairFormatter("="));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rails of several connections. One connection is one core's work at each end, and a core moves
-// some 12 Gbit/s through it in both directions while it sums (docs/performance.md).
+// Rails of several connections. Each connection keeps one core busy at each end. A core moves some
+// 12 Gbit/s through it in both directions while it sums (docs/performance.md).
 #pragma once
 
 #include <string>
@@ -11,19 +11,20 @@
 
 namespace nezha {
 
-// The most connections of a rail to each peer.
+// The maximum number of connections of a rail to each peer.
 constexpr int kMostStreams = 8;
 
-// Gives ?streams=K to each rail tcp:INTERFACE whose NIC is faster than one connection, if the rail
-// does not say how many it has, and no other rail has its interface. `speed_of` returns an
-// interface's rate in Mbit/s, or 0 if the rate is not known. All rails together get no more
-// connections than there are `threads` to handle them side by side, but one each.
+// Adds ?streams=K to each rail tcp:INTERFACE whose NIC is faster than one connection, unless the
+// rail says how many it has or another rail has the same interface. `speed_of` returns an
+// interface's rate in Mbit/s, or 0 if the rate is not known. Each rail gets at least one
+// connection. Otherwise all rails together get no more connections than there are `threads` to
+// handle them side by side.
 std::vector<std::string> choose_streams(const std::vector<std::string>& uris, int threads,
                                         absl::FunctionRef<int(const std::string&)> speed_of);
 
-// The rails, with K of one connection each in the place of tcp:INTERFACE?streams=K. They go over
-// one interface, and the second is called as the rail and +2. What happens to one of them leaves
-// the others alone.
+// Returns the rails, with K rails of one connection each in the place of tcp:INTERFACE?streams=K.
+// They share one interface, and the second has the rail's name with +2 appended. They do not affect
+// each other if one fails.
 absl::StatusOr<std::vector<std::string>> expand_streams(const std::vector<std::string>& uris);
 
 }  // namespace nezha
