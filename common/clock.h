@@ -22,7 +22,7 @@ inline Nanos now() {
       .count();
 }
 
-// The result is a year at most: times that no run reaches would overflow.
+// The result is at most a year: longer times, which no run reaches, could overflow.
 inline Nanos to_nanos(std::chrono::milliseconds time) {
   constexpr std::chrono::hours kForever{24 * 365};
   return std::chrono::nanoseconds(std::min<std::chrono::milliseconds>(time, kForever)).count();

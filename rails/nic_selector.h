@@ -16,9 +16,9 @@
 // pair_rails.
 //
 // The selector does not see two cases: networks that are not connected and yet have the same subnet
-// on every host (the bridge networks of Docker on several machines), and a host's own networks that
-// have the name of another host's interface. Links there never come up; name the rails to avoid
-// them.
+// on every host (the bridge networks of Docker on several machines), and a host's private network
+// whose interface has the same name as another host's. Links there never come up; name the rails to
+// avoid them.
 #pragma once
 
 #include <map>

@@ -16,9 +16,8 @@ constexpr int kMostStreams = 8;
 
 // Adds ?streams=K to each rail tcp:INTERFACE whose NIC is faster than one connection, unless the
 // rail says how many it has or another rail has the same interface. `speed_of` returns an
-// interface's rate in Mbit/s, or 0 if the rate is not known. Each rail gets at least one
-// connection. Otherwise all rails together get no more connections than there are `threads` to
-// handle them side by side.
+// interface's rate in Mbit/s, or 0 if the rate is not known. All rails together get no more
+// connections than there are `threads` to handle them side by side, but each gets at least one.
 std::vector<std::string> choose_streams(const std::vector<std::string>& uris, int threads,
                                         absl::FunctionRef<int(const std::string&)> speed_of);
 

@@ -62,7 +62,7 @@ struct Course {
   void widen(int rails);
 
   // Returns how many more bytes this rank begins now, after `bytes_begun`, of which `came_around`
-  // have come around. It is a multiple of a piece and of `granule`, unless it is all that is left.
+  // have come around: whole pieces, cut to a multiple of `granule`, or all that is left.
   uint64_t due(uint64_t bytes_begun, uint64_t came_around, size_t granule) const;
 };
 

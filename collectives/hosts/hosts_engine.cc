@@ -152,7 +152,8 @@ ScheduleKind best_of_other(int ranks, const Operation& op) {
       return gather_suits_tree(ranks, op.bytes()) ? ScheduleKind::kTree : ScheduleKind::kDirect;
     case Collective::kScatter:
       return is_small ? ScheduleKind::kTree : ScheduleKind::kDirect;
-    // In pairwise exchange a rank that is ahead sends to one that is still busy with another.
+    // Pairwise is not chosen: there a rank that is ahead sends to one that is still busy with
+    // another.
     case Collective::kAlltoall:
       return suits_bruck_alltoall(ranks, op.bytes()) ? ScheduleKind::kBruck : ScheduleKind::kDirect;
     case Collective::kAlltoallv:

@@ -24,7 +24,7 @@ struct Step {
   // What becomes of the received data.
   enum class Use {
     kPartialSum,  // added to what this rank has of these chunks, over the tree of ranks
-    kFinalSum,    // the same, and the sum, for an average divided, is the result
+    kFinalSum,    // the same; the sum (divided, for an average) is the result
     kResult,      // already the result
     // Empty messages, sent as soon as the operation begins and ahead of all others, which tell the
     // peer that this rank has entered and which operation it called. Only the last step may be one.

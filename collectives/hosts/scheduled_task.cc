@@ -222,8 +222,7 @@ absl::Status ScheduledTask::combine(size_t index, const Stage& stage) {
 }
 
 // Adds up what has arrived in a step and what this rank has, over the tree of ranks. Partial sums
-// overwrite the buffers of the arrivals; the last one is in the buffer of the first arrival of the
-// step.
+// overwrite the receive buffers; the last one is in that of the first message in `stage.incoming`.
 absl::Status ScheduledTask::sum(const Round& round, const Stage& stage, const Range& part) {
   const Operation& op = slice_.operation;
   const size_t elements = part.length / op.element_size;

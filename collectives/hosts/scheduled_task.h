@@ -76,7 +76,7 @@ class ScheduledTask final : public Task {
   struct Round {
     absl::InlinedVector<Arrival, 2, RecyclingAllocator<Arrival>> arrivals;
     bool begun = false;
-    bool sent = false;               // the current step's messages
+    bool sent = false;               // the current step's messages are sent
     size_t stage = 0;                // the current step
     const std::byte* own = nullptr;  // what this rank has, from `own_offset` of the vector on
     size_t own_offset = 0;
