@@ -104,7 +104,7 @@ std::set<uint32_t> Attendance::silent(uint32_t tag, uint64_t ordinal) const {
   if (index == calls_.size()) return {};
   std::set<uint32_t> silent = calls_[index].silent;
   for (const uint32_t rank : calls_[index].absent)
-    silent.erase(rank);  // it has answered another one
+    silent.erase(rank);  // the rank has answered another rank
   return silent;
 }
 

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who has entered an operation, and who calls another one by its tag.
+// Who has entered an operation, and which ranks call another operation by the same tag.
 //
-// A rank knows only whom it waits for, who may be waiting for another itself. So ranks tell all, by
-// flooding: each passes on to all it is connected to what it hears for the first time. An operation
-// that takes long tells what it is, and whoever calls another one by the same tag and ordinal
-// knows. One that is about to time out asks who is absent, and a rank that has not entered it says
-// so in the same way; of one that says nothing any more, a rank that waits for it does.
+// A rank knows only the ranks that it waits for itself, and those may in turn wait for others. So
+// ranks tell all others by flooding: each rank passes on, to all ranks it is connected to, what it
+// hears for the first time.
+//
+// - A rank whose operation takes long tells the operation's signature. A rank that calls another
+//   operation by the same tag and ordinal notices the difference.
+// - A rank whose operation is about to time out asks who is absent. A rank that has not entered the
+//   operation says so.
+// - If a rank no longer answers, a rank that waits for it says so in its place.
 #pragma once
 
 #include <array>
@@ -23,26 +27,26 @@ namespace nezha {
 
 class Attendance {
  public:
-  // This rank enters an operation: which of its tag that is, from 1.
+  // This rank enters an operation. Returns the operation's ordinal in its tag, from 1.
   uint64_t enter(uint32_t tag, uint64_t signature);
   bool has_entered(uint32_t tag, uint64_t ordinal) const;
 
-  // Whether this rank has said that it has not entered it.
+  // Whether `rank` is known to have said that it has not entered the operation.
   bool has_said_absent(uint32_t rank, uint32_t tag, uint64_t ordinal) const;
 
-  // Whether it is news, which is to be passed on.
+  // Notes a call. Returns whether it is news, which must be passed on.
   bool hear(const wire::RollCall& call);
 
-  // A rank that calls this operation otherwise than this rank does, as it was heard. Nothing if
-  // this rank has not entered it, or so many after it that it has forgotten what it was.
+  // A rank's call of another operation by that tag and ordinal. Nothing if none was heard, if this
+  // rank has not entered its operation, or has entered so many since that it has forgotten it.
   std::optional<wire::RollCall> other(uint32_t tag, uint64_t ordinal) const;
-  // This rank's signature of the operation; 0 if other() has nothing to compare with.
+  // This rank's signature of the operation; 0 if this rank has not entered it or has forgotten it.
   uint64_t signature(uint32_t tag, uint64_t ordinal) const;
 
-  // Those heard of, for an error: "ranks 2, 5 have not entered it; rank 3 has not answered"; "" if
-  // there are none.
+  // The absent and silent ranks, for an error: "ranks 2, 5 have not entered it; rank 3 has not
+  // answered"; "" if there are none.
   std::string absent(uint32_t tag, uint64_t ordinal) const;
-  // The ranks themselves: those that have not answered, and those that have not entered it.
+  // The ranks that have not answered, and those that have not entered the operation.
   std::set<uint32_t> silent(uint32_t tag, uint64_t ordinal) const;
   std::set<uint32_t> absentees(uint32_t tag, uint64_t ordinal) const;
 
@@ -50,10 +54,10 @@ class Attendance {
   struct Call {
     uint32_t tag;
     uint64_t ordinal;
-    bool asked;  // who is absent
+    bool asked;  // a rank has asked who is absent
     std::set<uint32_t> absent;
     std::set<uint32_t> silent;
-    std::set<uint32_t> late;              // they were one of these, and have entered since
+    std::set<uint32_t> late;              // were absent or silent, and have entered since
     std::vector<wire::RollCall> callers;  // the first of each signature
   };
   struct Entry {
@@ -61,20 +65,20 @@ class Attendance {
     uint64_t ordinal = 0;  // 0: none
     uint64_t signature = 0;
   };
-  // What is forgotten while it is still passed on would be news again, for ever: so these are many
-  // more than ranks tell of at a time.
-  static constexpr size_t kMaxCalls = 256;   // the latest
-  static constexpr size_t kMaxAbsent = 16;   // that are told of
-  static constexpr size_t kMaxCallers = 16;  // signatures
+  // A call that is forgotten while ranks still pass it on would be news again, for ever. So these
+  // limits are far above what ranks tell of at a time.
+  static constexpr size_t kMaxCalls = 256;   // only the latest are kept
+  static constexpr size_t kMaxAbsent = 16;   // ranks in each set of a call
+  static constexpr size_t kMaxCallers = 16;  // of a call, each with another signature
   static constexpr size_t kEntries = 256;
 
   static size_t slot(uint32_t tag, uint64_t ordinal) {
     return (uint64_t{tag} * 0x9e3779b97f4a7c15U + ordinal) % kEntries;
   }
-  // Its index; calls_.size() if it is not there.
+  // Returns the call's index in calls_; calls_.size() if the call is not there.
   size_t find(uint32_t tag, uint64_t ordinal) const;
 
-  TagCounts entered_;                    // operations
+  TagCounts entered_;                    // operations that this rank has entered
   std::array<Entry, kEntries> entries_;  // the latest of each slot
   std::deque<Call> calls_;
 };

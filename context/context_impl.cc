@@ -22,11 +22,12 @@
 namespace nezha {
 namespace {
 
-// Of how many operations that take long the other ranks are told: what blocks the others is an old
-// one.
+// The other ranks are told of slow operations among this many of the oldest: it is an old operation
+// that blocks the others.
 constexpr ptrdiff_t kTellsOf = 16;
-// How long a context that has lost a rank waits for news of others that died together with it. A
-// rank to which the dead one had made its connections takes Refusals::kTimeToConnect to be sure.
+// How long a context that has lost a rank waits for news of others that died together with it. If
+// the dead rank was the one that made a connection, its peer needs Refusals::kTimeToConnect to be
+// sure of the death.
 constexpr Nanos kTogether = 700 * kMillisecond;
 constexpr Nanos kLook = 10 * kMillisecond;  // between two looks at whether more ranks are dead
 
@@ -56,7 +57,7 @@ void ContextImpl::join() {
   try {
     join_group();
   } catch (const TimeoutError&) {
-    throw;  // it may be the store that does not answer
+    throw;  // leaves no refusal: perhaps it is the store that does not answer
   } catch (const std::bad_alloc&) {
     const absl::Status why = caught_status();
     refuse(absl::string_view(why.message()));
@@ -78,9 +79,9 @@ void ContextImpl::join_group() {
   announce(setup_, roster_.core_share());
 }
 
-// This rank cannot join: the others learn why.
+// This rank cannot join. Tells the others why.
 void ContextImpl::refuse(absl::string_view why) {
-  leave();  // the devices may have the descriptors that the store needs
+  leave();  // frees the devices' descriptors, which the store may need
   setup_.endpoint.reset();
   setup_.directory->refuse(setup_.rank(), why);
 }
@@ -106,14 +107,14 @@ std::unique_ptr<ContextImpl> ContextImpl::split(int color, int key) {
     child->roster_.take_channels(roster_, group);
     announce(child->setup_, child->roster_.core_share());
   }
-  // Who connects for a context that the other has not entered is turned away: nobody goes on before
-  // all have.
+  // A rank refuses connections for a context that it has not entered, so no rank goes on before all
+  // have entered.
   std::vector<uint64_t> nothing(1);
   sum(nothing, deadline);
   return child;
 }
 
-// Over the ranks, in place.
+// Sums the words over all ranks, in place.
 void ContextImpl::sum(std::vector<uint64_t>& words, Nanos deadline) {
   AllreduceOptions options(nullptr);
   options.setOutput(words.data(), words.size());
@@ -144,7 +145,7 @@ void ContextImpl::leave() {
   planner_.save();
 }
 
-// Under the lock: why nothing is to be waited for any more.
+// Under the lock: an error if the context waits for nothing any more.
 absl::Status ContextImpl::given_up() const {
   if (starter_.is_closing()) return absl::CancelledError("the context is being destroyed");
   return broken_;
@@ -171,7 +172,7 @@ std::shared_ptr<RunningOperation> ContextImpl::start(Request request) {
   } catch (...) {
     setup_.endpoint->on_exception(caught_status(), false);
   }
-  if (!broken_.ok()) operation->fail(broken_);  // it may not be among those that run
+  if (!broken_.ok()) operation->fail(broken_);  // the operation may not be in running_ yet
   progress().run_deferred();
   return operation;
 }
@@ -189,7 +190,7 @@ void ContextImpl::begin(const std::shared_ptr<RunningOperation>& operation) {
   operation->begin(roll_calls_.enter(request));
   roll_calls_.on_entered(request);
   if (operation->over()) {
-    // Another rank calls another one.
+    // Another rank has called another operation by this tag.
   } else if (!request.prepared.ok()) {
     on_failed(request.prepared);
   } else {
@@ -218,7 +219,7 @@ void ContextImpl::for_each_peer(const RunningOperation& operation,
   const Operation& op = request.operation;
   call_each(hosts_.known_peers(group, op, request.plan.schedule));
   if (engines_.empty() || group.size == 1) return;
-  Operation repair;  // it goes around the ring
+  Operation repair;  // repairs go around the ring
   call_each(hosts_.known_peers(group, repair, ScheduleKind::kRing));
   Operation gate;
   gate.collective = Collective::kBarrier;
@@ -238,7 +239,7 @@ std::vector<int> ContextImpl::unknown_peers(const RunningOperation& operation) c
   return roster_.unknown_among(std::move(ranks));
 }
 
-// One that waits for a plan makes the others wait, of its tag at least.
+// While one operation waits for a plan, later ones wait behind it.
 void ContextImpl::launch(const std::shared_ptr<RunningOperation>& operation) {
   if (operation->request().exchange != nullptr) {
     return PointToPoint::launch(*operation, roster_.group());
@@ -308,8 +309,8 @@ void ContextImpl::on_loss(const absl::Status& why, uint32_t first_rank) {
   }
 }
 
-// Ranks that die together are not found to be dead together: the context breaks a moment after the
-// first news, so that the errors of all ranks name all of them.
+// Ranks that die at the same time are found to be dead one by one. The context breaks a moment
+// after the first loss, so that the errors of all ranks name all lost ranks.
 void ContextImpl::gather(const absl::Status& why, uint32_t first_rank) {
   if (!loss_.ok()) {
     const absl::Status all =
@@ -340,7 +341,7 @@ void ContextImpl::break_context(const absl::Status& why, uint32_t first_rank) {
     try {
       step();
     } catch (...) {
-      setup_.endpoint->stop(caught_status());  // the others see that something has happened here
+      setup_.endpoint->stop(caught_status());  // the links go down, so the other ranks notice
     }
   };
   must([&] { planner_.stop(); });
@@ -370,8 +371,8 @@ void ContextImpl::tell_of(const absl::Status& loss, uint32_t first_rank) {
                                     is_own ? absl::StrCat("rank ", first_rank, ": ", why) : why});
 }
 
-// Another rank may have taken this one for dead. Here its words would seem to be about a third
-// rank.
+// Another rank may believe that this rank is dead. Its text alone would seem to be about a third
+// rank, so the error here says that this rank lives.
 void ContextImpl::on_abort(const wire::Abort& abort) {
   const auto own = static_cast<uint32_t>(setup_.rank());
   const bool is_of_this = abort.rank != own && absl::StrContains(abort.reason, setup_.self);

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// ContextImpl is behind nezha::Context. It has a part for each job:
+// ContextImpl implements nezha::Context. It has a part for each job:
 //
-//   Setup         what the context is made of
-//   Joining       how it comes to be
+//   Setup         the settings and resources that the context is made of
+//   Joining       the steps by which a rank joins
 //   Roster        the ranks, and the channels that lead to them
-//   RequestMaker  what the options of a collective ask for
+//   RequestMaker  makes requests from the options of collectives
 //   Starter       operations whose peers are not known yet
 //   PointToPoint  the sends and receives
-//   Planner       by which plan operations run, and what they tell of it
-//   Engines       engines that can be lost; Recovery is what is done without them
-//   RollCalls     what ranks tell each other of operations that take long
+//   Planner       divides operations over lanes, and measures them
+//   Engines       engines that can be lost; Recovery repairs operations when one is
+//   RollCalls     what ranks tell each other about operations that take long
 //
-// It keeps the life of the operations and the end of the context.
+// ContextImpl itself starts and ends operations, and handles failure.
 #pragma once
 
 #include <functional>
@@ -53,10 +53,10 @@ class ContextImpl final : JobListener, RunningOperationOwner, PlannerOwner, Star
   // Opens the devices, agrees with rank 0, publishes this rank's record. Throws, and tells the
   // other ranks why.
   void join();
-  // Under the lock: the context breaks for a reason that lies outside of it.
+  // Under the lock: breaks the context, for a reason outside of it.
   void fail(const absl::Status& why) { break_context(why, static_cast<uint32_t>(setup_.rank())); }
-  // Under the lock: who is told, once, when the context breaks. It stays as long as the context
-  // does, or takes its leave by null.
+  // Under the lock: sets the function that is called, once, when the context breaks. It must stay
+  // valid as long as the context, or be removed by setting null.
   void set_on_broken(std::function<void(const absl::Status&)> on_broken) {
     on_broken_ = std::move(on_broken);
   }
@@ -67,24 +67,24 @@ class ContextImpl final : JobListener, RunningOperationOwner, PlannerOwner, Star
   // See Context::split. Null if the color is negative. Throws.
   std::unique_ptr<ContextImpl> split(int color, int key);
 
-  // Engines beside the hosts', which can be lost: see Engines::add.
+  // Adds an engine that can be lost: see Engines::add.
   void add_engine(const std::string& name, Engine& engine) { engines_.add(name, engine); }
   // Under the lock: see Planner.
   void lose_engine(const Engine& engine) { planner_.lose_engine(engine); }
   void regain_engine(const Engine& engine) { planner_.regain_engine(engine); }
   Progress& progress() const { return setup_.progress(); }  // once it has joined
 
-  // The context that the options are for. Throws if there is none.
+  // Returns the context that the options are for. Throws if there is none.
   template <typename Options>
   static ContextImpl& of(const Options& options) {
     return RequestMaker::context_of(options).impl();
   }
-  // Run the operation that the options are of. Throw.
+  // Runs the operation that the options describe. Throws.
   template <typename Options>
   void run(const Options& options) {
     Handle(started(options)).wait();
   }
-  // Returns the rank that the message has come from.
+  // Returns the rank that sent the message. Throws.
   int receive(const RecvOptions& options) {
     Handle handle(started(options));
     handle.wait();
@@ -97,9 +97,9 @@ class ContextImpl final : JobListener, RunningOperationOwner, PlannerOwner, Star
     return handle;
   }
 
-  // Whether this process is a fork of the one that it was made by: then nothing here may be
-  // touched, not even to destroy it. Its locks may be held by threads that this process does not
-  // have.
+  // Whether this process is a fork of the process that made the context. Then nothing here may be
+  // touched, not even to destroy it, since its locks may be held by threads that do not exist in
+  // this process.
   bool is_inherited() const { return mark_.is_inherited(); }
   void check_process() const;  // throws if so
 
@@ -149,8 +149,8 @@ class ContextImpl final : JobListener, RunningOperationOwner, PlannerOwner, Star
   void leave();
   void sum(std::vector<uint64_t>& words, Nanos deadline);
 
-  // The operation that the options are of. If there is no memory for it the context breaks: the
-  // other ranks are not to wait for this one.
+  // Starts the operation that the options describe. If there is no memory for it the context
+  // breaks, so that the other ranks do not wait for this one.
   template <typename Options>
   std::shared_ptr<RunningOperation> started(const Options& options) {
     requests_.check_tag(options);
@@ -170,12 +170,12 @@ class ContextImpl final : JobListener, RunningOperationOwner, PlannerOwner, Star
   bool knows_peers(const RunningOperation& operation) const;
   absl::Status given_up() const;
   void break_context(const absl::Status& why, uint32_t first_rank);
-  // Breaks it in a moment, if ranks are lost.
+  // If ranks are lost, breaks the context after a moment (see gather()); otherwise at once.
   void on_loss(const absl::Status& why, uint32_t first_rank);
   void gather(const absl::Status& why, uint32_t first_rank);
-  // The error with the ranks that are lost; as it is if there is no memory for them.
+  // Returns the error with the lost ranks added; unchanged if there is no memory for them.
   absl::Status with_lost(const absl::Status& why) const;
-  // Tells the other ranks.
+  // Tells the other ranks of the failure.
   void tell_of(const absl::Status& loss, uint32_t first_rank);
 
   ForkMark mark_;
@@ -186,11 +186,11 @@ class ContextImpl final : JobListener, RunningOperationOwner, PlannerOwner, Star
   // Under Progress's lock:
   absl::Status broken_;
   std::function<void(const absl::Status&)> on_broken_;
-  absl::Status loss_;           // for which it is about to break
-  uint32_t loss_found_by_ = 0;  // the rank that found the first one
+  absl::Status loss_;           // an error: the context is about to break for it
+  uint32_t loss_found_by_ = 0;  // the rank that found the first loss
   std::optional<Alarm> loss_alarm_;
   Operations running_;  // collectives that are not over, in the order of their calls
-  Operations held_;     // those of them that wait until a plan is agreed on
+  Operations held_;     // the running_ ones that wait until a plan is agreed on
   HostsEngine hosts_;
   Engines engines_;
   Roster roster_;

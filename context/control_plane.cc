@@ -21,21 +21,25 @@
 namespace nezha {
 namespace {
 
-// Beside the tags of operations, which are of 40 bits.
+// Differs from all tags of operations, which have 40 bits.
 constexpr uint64_t kStreamTag = uint64_t{1} << 63;
 
-// Of short operations not all are told of, once their class has run by its allocation for a while:
-// to tell takes longer, in proportion.
-constexpr uint64_t kAlwaysTold = 64 << 10;  // bytes
-constexpr int kToldAtFirst = 192;  // operations: a trial of a way (control/way_trial.h), too
-constexpr int kAwaited = 3;  // from the one on that may end a search's window they are told at once
-constexpr uint64_t kRun = 16;  // operations: runs of so many,
-constexpr int kOfRuns = 3;     // of which one in two to the power of that is told of
+// Once a class has run by its allocation for a while, only a sample of its short operations is
+// reported, because a report is expensive compared with them.
+constexpr uint64_t kAlwaysTold = 64 << 10;  // bytes; from here on all are reported
+// This many operations after a change are all reported. A trial of a way (control/way_trial.h)
+// begins with a change, too.
+constexpr int kToldAtFirst = 192;
+// From this operation after a change on, which may end a search's window, readings are sent at
+// once.
+constexpr int kAwaited = 3;
+constexpr uint64_t kRun = 16;  // operations; runs of this length are sampled
+constexpr int kOfRuns = 3;     // one run in 2^kOfRuns is reported
 
 constexpr const char* kStripes = "stripes";
 
-// Runs are picked as if by chance (by the golden ratio), or a program whose operations repeat could
-// have none of a class in any of them.
+// Picks runs pseudo-randomly, by the golden ratio. With regular gaps a program that repeats a
+// pattern of operations might never have a class sampled.
 bool is_in_sample(uint64_t ordinal) {
   return (ordinal / kRun * 0x9e37'79b9'7f4a'7c15) >> (64 - kOfRuns) == 0;
 }
@@ -117,7 +121,7 @@ std::unique_ptr<Policy> ControlPlane::make_policy() const {
                                        [this](bool also_tried) { return rates(also_tried); });
 }
 
-// A rank sends 2(n-1)/n bytes for each of a message's (Patarasuk and Yuan 2009), or more.
+// For each byte of a message a rank sends at least 2(n-1)/n bytes (Patarasuk and Yuan 2009).
 std::vector<double> ControlPlane::rates(bool also_tried) const {
   const int ranks = std::max(options_.size, 2);
   const double sent = 2 * (ranks - 1.) / ranks;
@@ -130,7 +134,7 @@ std::vector<double> ControlPlane::rates(bool also_tried) const {
   return rates;
 }
 
-// Whether messages by turns may go over more than one rail, as far as is known.
+// Whether messages that take rails by turns may use more than one rail, as far as rates are known.
 bool ControlPlane::may_take_turns() const {
   std::vector<double> rates = this->rates(/*also_tried=*/true);
   rates[static_cast<size_t>(std::countr_zero(stripes_))] = kNoRate;  // of all rails
@@ -140,7 +144,7 @@ bool ControlPlane::may_take_turns() const {
          }) > 1;
 }
 
-// The lane of the rail that is, as far as is known; -1 if one's rate is not.
+// Returns the lane of the fastest rail; -1 if the rate of one of the rails is unknown.
 int ControlPlane::fastest_rail(LaneSet among) const {
   int fastest = -1;
   const std::vector<double> rates = this->rates(/*also_tried=*/true);
@@ -159,7 +163,7 @@ std::vector<LoadBalancer::Way> ControlPlane::other_ways() const {
     const Algorithm rival = this->rival(typical_bytes(size_class));
     return rival == Algorithm::kAuto ? std::nullopt : std::optional(rival);
   };
-  std::vector<LoadBalancer::Way> ways;  // what is most often the best is tried first
+  std::vector<LoadBalancer::Way> ways;  // tried in this order: the most promising first
   const bool balances = !options_.takes_engine_alone && options_.policy == BalancePolicy::kModel;
   if (stripes_ != 0 && balances) {
     for (const LoadBalancer::AlgorithmOf& algorithm : {other, usual}) {
@@ -173,8 +177,8 @@ std::vector<LoadBalancer::Way> ControlPlane::other_ways() const {
   }
   ways.push_back({other, make_policy()});
   if (lanes() > 1 && balances) {
-    // By the other one, too, short messages may go better on one rail, though by the usual one they
-    // are divided.
+    // With the rival algorithm short messages may be faster on one rail, although the usual
+    // algorithm divides them.
     const auto on_one = [this, other](SizeClass size_class) {
       const bool is_short = takes_turns(typical_bytes(size_class)) && fastest_rail(live()) >= 0;
       return is_short ? other(size_class) : std::nullopt;
@@ -231,27 +235,28 @@ std::optional<ControlPlane::PlannedSplit> ControlPlane::start(const OperationId&
                       is_recovering() ? lane_bit(recovering_) : 0};
 }
 
-// Operations that always overlap never open their class. The nearest class may be of messages so
-// short that one rail is best for them, while stripes find their way by themselves.
+// A class whose operations always overlap never gets an allocation. The nearest class may have
+// messages so short that one rail is best for them, so stripes, which balance themselves, are the
+// better default if they are a lane.
 ControlPlane::Classes::const_iterator ControlPlane::entry_of(const Classes& classes,
                                                              SizeClass size_class) const {
   return stripes_ != 0 && engines_ == 0 ? classes.find(size_class) : nearest(classes, size_class);
 }
 
-// All ranks tell of the same operations, but for a few after a change.
+// All ranks sample the same operations, except for a few after a change.
 bool ControlPlane::is_sampled(const Reading& reading) {
   if (reading.allocation == 0 || peers_.empty()) return false;
   Told& told = told_[size_class_of(reading.bytes)];
   const bool is_current = reading.allocation == told.number;
   if (is_current) told.count = std::min(told.count + 1, kToldAtFirst + 1);
-  // Of one that began before a change another rank may have told already.
+  // Another rank may already have reported an operation that began before the change.
   const bool is_dense = is_current ? told.count <= kToldAtFirst : told.was_dense;
   return reading.bytes >= kAlwaysTold || is_dense || is_in_sample(reading.operation.ordinal);
 }
 
 void ControlPlane::add(Reading reading) {
-  // A class that nothing is learned of would stay with what it tries first: of operations that run
-  // beside others, say.
+  // Only a reading that counts opens the class. A class whose operations teach nothing, because
+  // they overlap with others, would stay with its first allocation.
   const bool counts =
       std::any_of(reading.lanes.begin(), reading.lanes.end(), [](Nanos time) { return time > 0; });
   if (coordinator_ != nullptr && counts && is_worthwhile(lanes(), reading.bytes)) {
@@ -291,7 +296,8 @@ void ControlPlane::lose_engine(int lane) {
   tell_lanes();
 }
 
-// Not before the loss has been answered everywhere: a plan that is made after that may count on it.
+// The engine does not count as live before the recovery from its loss ends: plans that are made
+// from then on may use it.
 void ControlPlane::regain_engine(int lane) {
   if (lane == recovering_ || !contains(lost_, lane)) return;
   lost_ &= ~lane_bit(lane);
@@ -343,7 +349,7 @@ void ControlPlane::send(const control_message::Message& message) {
     if (peer != peers_.end()) peer->second->send(control_message::encode(message));
     return;
   }
-  // Not from inside of the coordinator or an operation.
+  // Deferred, so that it does not run inside the coordinator or an operation.
   progress_.defer([self = std::weak_ptr<ControlPlane*>(self_), message] {
     const auto there = self.lock();
     if (there == nullptr) return;
@@ -391,7 +397,7 @@ absl::Status ControlPlane::on_message(int from, const control_message::Message& 
   }
   if (options_.rank == 0) {
     if (const auto* lanes = std::get_if<kind::Lanes>(&message)) return on_lanes(from, lanes->live);
-    if (coordinator_ == nullptr) return absl::OkStatus();  // two rails there are not
+    if (coordinator_ == nullptr) return absl::OkStatus();  // there is nothing to balance
     if (const auto* readings = std::get_if<kind::Readings>(&message)) {
       return coordinator_->on_readings(from, readings->readings);
     }
@@ -452,10 +458,10 @@ void ControlPlane::tell_of(uint32_t plan, const AllocationChange& change) const 
                       algorithm_name(change.algorithm));
 }
 
-// Those that are gone, or have closed the context, take no part in operations any more either:
-// nothing is to be agreed on.
+// A rank that is gone or has closed the context takes part in no further operations, so nothing
+// remains to be agreed on.
 void ControlPlane::on_peer_gone(int rank, const absl::Status& why) {
-  if (absl::IsInvalidArgument(why)) {  // it is there, but cannot be understood
+  if (absl::IsInvalidArgument(why)) {  // the rank is there, but has violated the protocol
     return owner_.on_failed(absl::InternalError(
         absl::StrCat("rank ", rank, " does not follow the protocol: ", why.message())));
   }

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// This rank's part in the control of its context: by which plan its operations run, what it tells
-// the coordinator, and, at rank 0, the coordinator itself.
+// One rank's part in balancing a context. It says by which plan each operation runs, sends the
+// rank's readings to the coordinator at rank 0, and at rank 0 owns the coordinator.
 //
-// An allreduce that the plan covers runs by it: by its size class's allocation to lanes.
-// A lane is a rail that carries a slice, an allreduce of its own; one lane more, if the context has
-// it, is the whole message as stripes over all rails; and so many more as there are engines that
-// can be lost. All under Progress's lock.
+// An allreduce that the plan covers is divided as the allocation of its size class says: each lane
+// carries a part. The lanes are
+//
+// - rank 0's rails, each of which carries a slice as an allreduce of its own;
+// - the engines that can be lost;
+// - if the context has it, a lane that carries a whole message as stripes over all rails.
+//
+// All methods are called under Progress's lock.
 #pragma once
 
 #include <cstdint>
@@ -29,19 +33,20 @@ namespace nezha {
 
 class ControlPlaneOwner {
  public:
-  // Whether this rank has started the operation, which may be over.
+  // Whether this rank has started the operation. It may be over already.
   virtual bool has_started(const OperationId& operation) const = 0;
-  // What was held may be started.
+  // Operations that were held may be started.
   virtual void on_released() = 0;
-  // The lane's engine is lost. Fences all tasks there; none of their operations is to return before
-  // on_recover. What recovery.h says is to be reported.
+  // The lane's engine is lost. Fences all tasks on it; none of their operations may return before
+  // on_recover. Returns the report that control/recovery.h describes.
   virtual std::vector<FrozenPart> on_freeze(int lane) = 0;
-  // How these end. An error if the repairs cannot be.
+  // Ends the frozen operations as the repairs say. Returns an error if a repair is impossible.
   virtual absl::Status on_recover(int lane, uint32_t epoch, const std::vector<Repair>& repairs) = 0;
-  // At which these go on for long, as far as what they carried has shown, or `also` a trial (see
-  // RateTrial). Bytes per second; 0: unknown.
+  // Returns the sustained rate of the rails together, as their traffic has shown it, or, with
+  // `also_tried`, a trial (see RateTrial). Bytes per second; 0: unknown.
   virtual double rate(RailMask rails, bool also_tried) const = 0;
-  // A rank says what cannot be, or nothing although all need its answer: the context cannot go on.
+  // The context cannot go on: a rank has violated the protocol, or is gone while all ranks need its
+  // answer.
   virtual void on_failed(const absl::Status& why) = 0;
 
  protected:
@@ -50,11 +55,12 @@ class ControlPlaneOwner {
 
 class ControlPlane {
  public:
-  // Shorter messages are over before a second rail could help, and go by whatever link is best.
+  // Bytes. Shorter messages are over before a second rail could help, so no plan covers them.
   static constexpr uint64_t kLeastBytes = 4 << 10;
-  // Ranks that rank 0 is connected to for the sake of algorithms alone.
+  // With a single lane there are only algorithms to choose from. In contexts of more ranks than
+  // this, rank 0 does not connect to all ranks for that.
   static constexpr int kMostOfOneRail = 256;
-  // From here on stripes are as good as slices, and follow a change within an operation.
+  // Bytes. From this size on stripes are as good as slices, and adapt within an operation.
   static constexpr uint64_t kStripesFrom = 8 << 20;
 
   struct Options {
@@ -63,12 +69,12 @@ class ControlPlane {
     uint64_t context = 0;
     RankLog log;
     BalancePolicy policy = BalancePolicy::kModel;
-    bool has_stripes = false;              // whether that is a lane
-    bool has_engines = false;              // whether there are some
-    bool takes_engine_alone = false;       // all goes by the first engine, as long as it lives
-    bool tries_algorithms = false;         // where another one than that of the size may be better
-    std::string table_path;                // of the data length table; "" for none
-    std::optional<DataLengthTable> table;  // what it held
+    bool has_stripes = false;              // stripes over all rails are a lane
+    bool has_engines = false;              // there are engines that can be lost
+    bool takes_engine_alone = false;       // the first engine carries everything while it lives
+    bool tries_algorithms = false;         // tries rivals of a size's usual algorithm
+    std::string table_path;                // the data length table's file; "": none
+    std::optional<DataLengthTable> table;  // what the file held
   };
 
   ControlPlane(Progress& progress, ControlPlaneOwner& owner, Options options);
@@ -77,21 +83,21 @@ class ControlPlane {
 
   // Whether readings are wanted and this rank has not been connected yet.
   bool is_idle() const { return lanes_.empty(); }
-  // An operation named its algorithm: what such operations take says nothing of the plan's, and no
-  // other one is tried any more if there was one for its size.
+  // An operation named its algorithm. Its time says nothing about the plan's algorithm, so if its
+  // size has a rival algorithm, no rivals are tried from now on.
   void saw_named(uint64_t bytes);
-  // Whether there is something to decide about messages of that size with so many lanes.
+  // Whether there is something to decide about messages of that size if there are `lanes` lanes.
   bool is_worthwhile(int lanes, uint64_t bytes) const;
-  // Rank 0's rails, and which of this rank's each of them is: none if it has no such one. Behind
-  // them the engines that can be lost, the same on all ranks.
+  // Sets rank 0's rails by their names, and for each the matching rail of this rank (an empty mask
+  // if there is none). The engines that can be lost, the same on all ranks, are the next lanes.
   void set_lanes(const std::vector<std::string>& names, const std::vector<RailMask>& rails,
                  const std::vector<std::string>& engines = {});
-  // Rank 0: to each other rank; the others: to rank 0. After set_lanes.
+  // Rank 0 connects to each other rank, and each other rank to rank 0. Called after set_lanes.
   void connect(int rank, Channel& channel);
 
   // ---- Operations
 
-  // Whether allreduces of that size run by the plan.
+  // Whether allreduces of that size run by a plan.
   bool covers(uint64_t bytes) const {
     if (options_.takes_engine_alone) return bytes > 0;
     const bool is_for_stripes = options_.has_stripes && !options_.has_engines;
@@ -101,40 +107,42 @@ class ControlPlane {
   // How an operation is carried.
   struct PlannedSplit {
     uint32_t plan = 0;
-    uint32_t number = 0;    // of its class's allocation; 0: it has none of its own
-    Allocation allocation;  // empty: none is known, and it goes by the context's default
-    Algorithm algorithm = Algorithm::kAuto;  // of hosts; kAuto: the one of its size
-    LaneSet engines = 0;  // the lanes that their engines carry; the hosts do others'
-    LaneSet waits = 0;    // the lanes that are to wait for on_recover
+    uint32_t number = 0;    // the number of its class's allocation; 0: the class has none
+    Allocation allocation;  // empty: none is known, and the context's default applies
+    Algorithm algorithm = Algorithm::kAuto;  // of the hosts; kAuto: the usual one for the size
+    LaneSet engines = 0;  // lanes carried by their engines; the hosts carry lost engines' lanes
+    LaneSet waits = 0;    // lanes that must wait for on_recover
   };
-  // None: it is held, and to be started again on on_released(). One that is not learned from goes
-  // as the others of its size do.
+  // Says how the operation is carried. Nothing: it is held, and must be started again on
+  // on_released(). An operation that nothing is learned from goes as others of its size do.
   std::optional<PlannedSplit> start(const OperationId& operation, uint64_t bytes);
-  // It is over, or was given up.
+  // The operation is over, or was given up.
   void finish(const OperationId& operation) { follower_.finish(operation); }
-  // What this rank measured of it. All lanes 0: nothing that counts.
+  // Adds what this rank measured of an operation. If the times of all lanes are 0, it does not
+  // count.
   void add(Reading reading);
 
-  // The lane's engine carries nothing yet. After set_lanes, before connect.
+  // The lane's engine is not up yet. Called after set_lanes, before connect.
   void begin_without(int lane) { lost_ |= lane_bit(lane); }
-  // The lane's engine carries nothing here any more, or does so again.
+  // This rank can no longer use the lane's engine, or can use it again.
   void lose_engine(int lane);
   void regain_engine(int lane);
   bool is_recovering() const { return recovering_ >= 0; }
   std::string why_frozen() const;  // for errors
 
-  // The rails of a lane here: an engine's has none.
+  // This rank's rails in the lane. The lane of an engine has none.
   RailMask rails(int lane) const { return lanes_[static_cast<size_t>(lane)]; }
-  int first_engine() const { return first_engine_; }  // lane
+  int first_engine() const { return first_engine_; }  // its lane
   int lanes() const { return static_cast<int>(lanes_.size()); }
-  // The rails that work here are others, perhaps: `down` are those that have failed.
+  // Tells rank 0 if the lanes that work at this rank have changed. `down` are the rails that have
+  // failed.
   void set_down(RailMask down);
 
   // Why an operation is held, for errors.
   std::string why_held() const;
-  // Rank 0's; elsewhere allocations only.
+  // The whole table at rank 0; at other ranks the allocations only.
   DataLengthTable table() const;
-  // What the table's file is to hold from now on; none if that is to stay as it is.
+  // The new contents of the table's file. Nothing: the file stays as it is.
   std::optional<DataLengthTable> learned() const;
 
  private:
@@ -145,15 +153,16 @@ class ControlPlane {
   };
   using Classes = std::map<SizeClass, NumberedAllocation>;
   struct Plan {
-    LaneSet engines = 0;  // that carry their lanes
+    LaneSet engines = 0;  // lanes that their engines carry
     Classes classes;
   };
 
-  // Of a class, since its last change: decides which operations the coordinator is told of.
+  // What was sampled of a size class since its allocation last changed. This decides which readings
+  // are sent to the coordinator.
   struct Told {
-    uint32_t number = 0;    // of the allocation
-    int count = 0;          // operations by it; no more than matter
-    bool was_dense = true;  // whether all of those by the one before were
+    uint32_t number = 0;    // the allocation's
+    int count = 0;          // operations that ran by the allocation, up to kToldAtFirst + 1
+    bool was_dense = true;  // all readings by the previous allocation were sent
   };
 
   void send(const control_message::Message& message);  // to rank 0
@@ -179,41 +188,41 @@ class ControlPlane {
   LaneSet live() const;
   LaneSet alone() const { return stripes_; }
   Algorithm rival(uint64_t bytes) const;
-  // What messages of that class run by: the entry of the class or, where there are no stripes or
-  // there is an engine, of the nearest one. The end if there is none.
+  // The entry by which messages of that class run: the class's own or, if there are no stripes or
+  // there is an engine, that of the nearest class. The end if there is none.
   Classes::const_iterator entry_of(const Classes& classes, SizeClass size_class) const;
   bool is_sampled(const Reading& reading);
 
-  // Readings go in one message: so many, or those of that time.
+  // A batch of readings is sent when it has this many, or after this time.
   static constexpr size_t kBatch = 10;
   static constexpr Nanos kBatchTime = 3 * kMillisecond;
 
   Progress& progress_;
   ControlPlaneOwner& owner_;
   Options options_;
-  std::vector<std::string> names_;  // of lanes
+  std::vector<std::string> names_;  // by lane
   std::vector<RailMask> lanes_;
-  LaneSet stripes_ = 0;  // the lane of all rails, if there is one
+  LaneSet stripes_ = 0;  // the lane of stripes over all rails, if there is one
   int first_engine_ = 0;
-  LaneSet engines_ = 0;  // the lanes that have engines of their own,
-  LaneSet lost_ = 0;     // and of these those that are lost here
+  LaneSet engines_ = 0;  // the lanes of engines that can be lost
+  LaneSet lost_ = 0;     // engines_ that this rank has lost
   RailMask down_ = 0;
   LaneSet told_live_ = 0;
-  int recovering_ = -1;                                  // the lane whose loss is being answered
-  uint32_t epoch_ = 0;                                   // of that
+  int recovering_ = -1;                                  // the lane that is being recovered
+  uint32_t epoch_ = 0;                                   // the recovery's
   std::map<int, std::unique_ptr<MessageStream>> peers_;  // by rank
   PlanFollower follower_;
-  std::map<uint32_t, Plan> plans_;    // by number; those that an operation may still start by
+  std::map<uint32_t, Plan> plans_;    // by number: plans by which an operation may still start
   RecycledVector<Reading> readings_;  // not sent yet
   std::deque<control_message::Message> to_broadcast_;
   bool is_broadcasting_ = false;
   Alarm flush_;
   HashMap<SizeClass, Told> told_;
-  std::map<int, LaneSet> ready_;  // rank 0: what each rank said first
+  std::map<int, LaneSet> ready_;  // rank 0: each rank's lanes, until there is a coordinator
   std::unique_ptr<Coordinator> coordinator_;
   bool saves_ = false;
   bool is_over_ = false;                 // a rank is gone
-  std::shared_ptr<ControlPlane*> self_;  // for what is deferred
+  std::shared_ptr<ControlPlane*> self_;  // tells deferred functions whether this still exists
 };
 
 }  // namespace nezha

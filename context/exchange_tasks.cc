@@ -94,7 +94,7 @@ void ReceiveTask::post(Claim& claim) {
   if (claim.channel == nullptr) return loopback_.add(*this);
   Inbox::Ticket* ticket =
       claim.channel->post(exchange_.info(group_.context), &claim, /*asks=*/true);
-  if (claim.is_open) claim.ticket = ticket;  // else it is gone again
+  if (claim.is_open) claim.ticket = ticket;  // otherwise the ticket is gone already
 }
 
 void ReceiveTask::match(Claim& claim, size_t bytes) {
@@ -148,7 +148,7 @@ std::string ReceiveTask::describe() const {
 
 // ---- One claim ---------------------------------------------------------------------------------
 
-// A message of another size ends the receive, too.
+// A message of the wrong size matches, too, and ends the receive with an error.
 bool ReceiveTask::Claim::accepts(const wire::MessageInfo& theirs) {
   task->match(*this, theirs.total);
   wire::MessageInfo expected = task->exchange_.info(task->group_.context);
@@ -164,11 +164,11 @@ void ReceiveTask::Claim::landed(uint64_t /*offset*/, size_t length, Rail /*rail*
   task->received_ += length;
   if (task->received_ < task->exchange_.received_bytes()) return;
   is_open = false;
-  ticket = nullptr;  // the inbox's is gone
+  ticket = nullptr;  // the inbox has removed it
   task->finish(State::kDone);
 }
 
-// A receive from several ranks misses none that has left in good order.
+// If a rank has left in good order, a receive from several ranks goes on with the others.
 void ReceiveTask::Claim::failed(const absl::Status& why) {
   const bool is_in_order =
       task->match_ == nullptr && channel->has_left_in_order(task->group_.context);
@@ -181,7 +181,7 @@ void ReceiveTask::Claim::failed(const absl::Status& why) {
 
 void ReceiveTask::Claim::mismatched(const wire::MessageInfo& theirs) {
   is_open = false;
-  ticket = nullptr;  // the inbox's is gone
+  ticket = nullptr;  // the inbox has removed it
   task->fail(sizes_error(source, task->exchange_.terms(), theirs.total));
 }
 

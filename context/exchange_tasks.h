@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a send and a receive do, under Progress's lock.
+// The tasks of sends and receives. All methods are called under Progress's lock.
 //
-// A receive from several ranks has a ticket in each one's inbox, in the order of its call as all
-// others: so each inbox gives its next message to the receive that was called first. The first
-// inbox that has a message for it decides, and the other tickets are withdrawn.
+// A receive from several ranks posts a ticket in the inbox of each. The tickets of an inbox are in
+// the order of the calls, so each inbox gives its next message to the receive that was called
+// first. The first inbox that has a message for a receive decides, and the receive withdraws its
+// other tickets.
 #pragma once
 
 #include <deque>
@@ -22,11 +23,11 @@ class SendTask final : public Task, Sender {
       : Task(owner), exchange_(exchange), group_(group), loopback_(loopback) {}
   ~SendTask() override { detach(); }
 
-  // An error if the peer has closed the context. May finish.
+  // Returns an error if the peer has closed the context. May finish.
   absl::Status start(RailMask rails);
   std::string describe() const override;
 
-  // The loopback calls these: the message was taken, or cannot be taken.
+  // For the loopback: the message was taken, or cannot be taken.
   const Exchange& exchange() const { return exchange_; }
   void taken();
   void failed(const absl::Status& why) override;
@@ -52,19 +53,19 @@ class ReceiveTask final : public Task {
   void start();  // may finish
   std::string describe() const override;
 
-  // The loopback calls these: a message of this rank's own has come, or cannot be taken.
+  // For the loopback: this rank has sent itself a message, or the message cannot be taken.
   const Exchange& exchange() const { return exchange_; }
   void take(const std::byte* data, size_t bytes);
   void fail(const absl::Status& why);
 
  private:
-  // What the receive asks one rank for.
+  // The receive's request for a message of one rank.
   struct Claim final : Receiver {
     ReceiveTask* task = nullptr;
     int source = 0;
     Channel* channel = nullptr;       // null: this rank's own messages
     Inbox::Ticket* ticket = nullptr;  // null also while it is being posted
-    bool is_open = true;              // a message may come by it, or is coming
+    bool is_open = true;              // a message may still come, or is coming
 
     bool accepts(const wire::MessageInfo& theirs) override;
     std::byte* place(uint64_t offset, size_t length) override;
@@ -86,8 +87,8 @@ class ReceiveTask final : public Task {
   uint64_t received_ = 0;  // bytes
 };
 
-// The messages that this rank sends itself, which no channel carries: a send waits here for the
-// receive, or the receive for it.
+// The messages that this rank sends itself, which no channel carries. A send waits here for its
+// receive, or a receive for its send.
 class Loopback {
  public:
   void add(SendTask& send);

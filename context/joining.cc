@@ -49,8 +49,8 @@ void Joining::prepare() {
   roster_.count_rail_threads();
   await_addresses(setup_.options.rails, std::min(deadline, now() + kAddressWait));
   open_devices();
-  // The id of the context is rank 0's choice, unless all know it; until it is known nobody's
-  // connection is accepted.
+  // Rank 0 chooses the context's id, unless all ranks know it already. No connection is accepted
+  // before the id is known.
   AgreedSettings settings(setup_.options);
   const bool is_known = setup_.job != UniqueId();
   if (!is_known && setup_.rank() != 0) {
@@ -93,8 +93,9 @@ void Joining::find_rails() {
   find_streams();
 }
 
-// Shares and slices are by rail: there are as many rails as the user names. Nothing is known of the
-// other ranks yet: without a launcher that says where they are, all of them may be here.
+// Shares and slices are given for each rail, so with these a rail is not expanded to more streams
+// than the user named. The other ranks are not known yet: unless a launcher says how many run on
+// this host, all of them may.
 void Joining::find_streams() {
   std::vector<std::string>& rails = setup_.options.rails;
   if (environment("NEZHA_RAIL_THREADS") != "0" && !AgreedSettings(setup_.options).has_slices()) {
@@ -107,8 +108,8 @@ void Joining::find_streams() {
   rails = *std::move(expanded);
 }
 
-// A switch adds up, and the ranks speak to each other by links: over the same interface, if no
-// other is named.
+// The switch only adds up; among themselves ranks communicate by links. If no rail for links is
+// named, they use the switch rail's interface.
 void Joining::take_switch_rail() {
   std::vector<std::string> links;
   for (const std::string& uri : setup_.options.rails) {
@@ -140,7 +141,7 @@ void Joining::take_switch_rail() {
 
 void Joining::open_devices() {
   auto rails = nezha::open_devices(*setup_.endpoint, setup_.options.rails, setup_.options.ports);
-  refuse_unless(setup_, rails.status());  // it names the rail
+  refuse_unless(setup_, rails.status());  // the error names the rail
   setup_.rails = *std::move(rails);
 }
 
@@ -163,7 +164,8 @@ void Joining::agree(const Record& rank0, AgreedSettings& settings) const {
   if (!status.ok()) raise(setup_.rank_of, status);
 }
 
-// A slice goes by its rail's place in the list, which for users who name their rails is in order.
+// Slices are matched by the rail's place in the list. That is right if users name their rails, but
+// rails that auto finds must be the same on all ranks.
 void Joining::check_slices(const Record& rank0) const {
   const auto rails_of = [](const ChosenInterfaces& chosen) {
     return absl::StrJoin(chosen, ",",

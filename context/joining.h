@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a context comes to be: by what the environment says, the rails that this machine has, and the
-// records that the ranks publish.
+// How a rank joins its context: it reads the environment, finds this machine's rails, and exchanges
+// records with the other ranks.
 #pragma once
 
 #include <string>
@@ -14,16 +14,18 @@
 
 namespace nezha {
 
-// One rank's steps. All throw InvalidArgument, IoError or TimeoutError, and none is under the lock.
+// One rank's steps. All throw InvalidArgument, IoError or TimeoutError, and are called without the
+// lock.
 class Joining {
  public:
-  // Both outlive it. It completes the setup.
+  // Completes the setup. Both arguments must outlive this.
   Joining(Setup& setup, Roster& roster) : setup_(setup), roster_(roster) {}
 
-  // Opens the devices, and agrees with rank 0 on the settings and the context's id. After that
-  // other ranks may be let in.
+  // Opens the devices, and agrees with rank 0 on the settings and the context's id. After that,
+  // connections of other ranks may be accepted.
   void prepare();
-  // Once connections are taken: the other ranks may come.
+  // Publishes this rank's record, by which other ranks connect. Connections must be accepted by
+  // then.
   void publish();
 
  private:
@@ -40,8 +42,8 @@ class Joining {
   Roster& roster_;
 };
 
-// Throws if the status is an error: IoError if this process or machine has run out of something,
-// and else InvalidArgument.
+// Throws if the status is an error: IoError if this process or machine has run out of a resource,
+// otherwise InvalidArgument.
 void refuse_unless(const Setup& setup, const absl::Status& status);
 
 }  // namespace nezha

@@ -21,18 +21,19 @@ namespace {
 
 // How long the set-up waits for a record. All were there when the first operation was over.
 constexpr Nanos kRecordTime = 5 * kSecond;
-// For how long a rail that failed between two ranks is down for operations by other pairs of ranks.
+// How long a rail that failed between two ranks counts as down for operations of other pairs.
 constexpr Nanos kRemembered = 30 * kSecond;
 
-// A barrier is planned as the smallest of operations.
+// A barrier is planned as an operation of one byte.
 size_t planned_bytes(const Operation& op) {
   return op.collective == Collective::kBarrier ? 1 : op.bytes();
 }
 
 bool is_allreduce(const Operation& op) { return op.collective == Collective::kAllreduce; }
 
-// What an engine that can be lost carries has its result on all ranks, so that any of them can give
-// it to another: in scratch, where the caller wants none. A barrier's is a byte that says nothing.
+// If an engine that can be lost carries the operation, every rank keeps the result (in scratch if
+// the caller has no output), so that any rank can supply it to another during recovery. A barrier's
+// result is one dummy byte.
 void give_output(Operation& op, BufferPool& pool, Buffer& scratch) {
   if (op.output != nullptr) return;
   op.elements = planned_bytes(op) / op.element_size;
@@ -43,7 +44,8 @@ void give_output(Operation& op, BufferPool& pool, Buffer& scratch) {
   op.input = op.output;
 }
 
-// The first run's: it is to be seen before the run whether what it learns can be kept.
+// Used in a first run, which has no table yet: reports before the run begins if the table that it
+// learns could not be written.
 absl::Status check_folder_of_table(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
@@ -121,8 +123,8 @@ void Planner::create_control() {
   control_ = std::make_unique<ControlPlane>(setup_.progress(), owner, std::move(options));
 }
 
-// By a thread of the context's own, since it asks the store; one rank at a time, since operations
-// may wait for that thread.
+// Runs on the starter's thread, since it asks the store. Each call connects one rank only, since
+// operations may wait for that thread.
 void Planner::set_up() {
   absl::Status status = control_->is_idle() ? find_lanes() : absl::OkStatus();
   const int rank = setup_.rank() == 0 ? ++connected_ : 0;
@@ -145,13 +147,14 @@ void Planner::set_up() {
   setup_.progress().run_deferred();
 }
 
-// The coordinator's rails in the order of their names, and what each of them is here.
+// Reads rank 0's rails, in the order of their names, and finds the rail of this rank that matches
+// each of them.
 absl::Status Planner::find_lanes() {
   const Record own = roster_.own_record();
   const auto coordinator =
       setup_.rank() == 0 ? absl::StatusOr<Record>(own) : roster_.read(0, now() + kRecordTime);
   if (!coordinator.ok()) return coordinator.status();
-  const auto pairs = pair_rails(coordinator->rails(), own.rails());  // its names to those here
+  const auto pairs = pair_rails(coordinator->rails(), own.rails());  // rank 0's name to this rank's
   if (static_cast<int>(coordinator->devices.size()) + engines_.count() + 1 > kMaxLanes) {
     return absl::OutOfRangeError(
         absl::StrCat(coordinator->devices.size(), " rails are more than it can look at"));
@@ -181,7 +184,7 @@ double Planner::rate(RailMask rails, bool also_tried) const {
     if ((rails & rail_bit(rail)) == 0) continue;
     Device& device = *setup_.endpoint->device(rail);
     const double learned = device.counters().rate;
-    // What is learned while bursts take their part of the rail is too low.
+    // While bursts take part of the rail, the learned rate is too low.
     const bool counts_trial =
         also_tried && (learned == 0 || device.trial().has_disturbed(now() - kSecond, now()));
     rate += counts_trial ? std::max(learned, device.trial().rate()) : learned;
@@ -211,8 +214,9 @@ void Planner::save() const {
 
 // ---- Operations --------------------------------------------------------------------------------
 
-// Allreduces, and what else an engine can do. All of these are over only when all ranks have
-// started them, as plan_agreement.h wants it: the hosts' reduces and broadcasts by a gate.
+// Allreduces are planned, and other operations that an engine can do. All of these are over only
+// when all ranks have started them, as plan_agreement.h requires. Reduces and broadcasts that the
+// hosts carry out need a gate for that.
 bool Planner::is_planned(const Operation& operation) {
   if (control_ == nullptr || operation.tag == kOwnTag) return false;
   if (!control_->covers(planned_bytes(operation))) return false;
@@ -240,8 +244,8 @@ std::optional<Assignment> Planner::assign(const RunningOperation& operation) {
   }
   Operation carried = op;
   if (!is_allreduce(op)) give_output(carried, *roster_.group().pool, assignment.scratch);
-  // An engine's slices have it too: where the engine is lost, some ranks go on by the hosts, and
-  // others begin by them.
+  // Slices of an engine name the algorithm, too: if the engine is lost, the hosts carry them, and
+  // all ranks must use the same algorithm, whether they had begun the operation or not.
   const bool may_be_other = request.is_by_size &&
                             split->algorithm == rival(setup_.size(), op.bytes()) &&
                             split->algorithm != Algorithm::kAuto;
@@ -259,17 +263,18 @@ std::optional<Assignment> Planner::assign(const RunningOperation& operation) {
   return assignment;
 }
 
-// Which rails and which engine carry a lane's slice.
+// Returns a slice with the rails and the engine that carry the lane.
 AssignedSlice Planner::planned_slice(const ControlPlane::PlannedSplit& split, const Operation& op,
                                      int lane) const {
   AssignedSlice assigned;
   assigned.slice.lane = static_cast<uint8_t>(lane);
   const RailMask all = roster_.group().rails;
   Engine* engine = engines_.of_lane(lane);
-  // Where rank 0 has one rail, others may have more.
+  // If rank 0 has one rail, other ranks may still have more.
   const bool is_all = engine != nullptr || control_->lanes() == 1;
   assigned.slice.rails = is_all ? all : control_->rails(lane) & all;
-  // Without its engine the hosts carry it, but not before what it had begun is repaired.
+  // The hosts carry the lane of a lost engine, but only once the operations that the engine had
+  // begun are repaired.
   const bool may_be_engines = engine != nullptr && engines_.can_do(*engine, op);
   const bool waits = may_be_engines && contains(split.waits, lane);
   const bool is_taken = may_be_engines && contains(split.engines, lane);
@@ -277,11 +282,11 @@ AssignedSlice Planner::planned_slice(const ControlPlane::PlannedSplit& split, co
   return assigned;
 }
 
-// By what the options say.
+// Divides the operation as the options say.
 AssignedSlices Planner::unlearned_slices(const Request& request) const {
   const Operation& op = request.operation;
   const ScheduleKind schedule = request.plan.schedule;
-  // Blocks of a vector go by stripes: their slices would not follow each other.
+  // Vectors of blocks go as stripes, because slices of their blocks would not be contiguous.
   if (setup_.options.plan != Plan::kSlice || setup_.size() == 1 || op.blocks != nullptr) {
     return {{{op, {}, 0, roster_.group().rails}, &hosts_, schedule}};
   }
@@ -295,7 +300,7 @@ AssignedSlices Planner::unlearned_slices(const Request& request) const {
     const auto end = i + 1 == setup_.rails.size()
                          ? SliceBounds::kWhole
                          : static_cast<uint32_t>(sum / total * SliceBounds::kWhole);
-    if (end == begin) continue;  // the rail is a spare, or its part is less than can be told apart
+    if (end == begin) continue;  // the rail is a spare, or its share rounds to nothing
     slices.push_back({{op, {begin, end}, static_cast<uint8_t>(i), rail_bit(setup_.rails[i])},
                       &hosts_,
                       schedule});
@@ -305,7 +310,7 @@ AssignedSlices Planner::unlearned_slices(const Request& request) const {
 }
 
 void Planner::note_disturbance(RunningOperation& operation) {
-  // Shuffling looks at no times.
+  // The shuffle policy ignores times.
   if (control_ == nullptr || setup_.options.policy == BalancePolicy::kShuffle) return;
   for (const auto& other : running_) {
     if (other.get() == &operation || !other->has_started()) continue;
@@ -329,7 +334,7 @@ void Planner::measure_lanes(const RunningOperation& operation) {
   if (is_allreduce(op) && !request.is_by_size) control_->saw_named(op.bytes());
   if (control_->is_idle()) return want_set_up(op);
   control_->set_down(failed_rails(operation));
-  // What the others take says nothing of the plans, which are made for allreduces.
+  // Plans are made for allreduces, so only the times of allreduces matter.
   if (!is_allreduce(op)) return;
   const int lanes = control_->lanes();
   control_->add({op.id(), op.bytes(), operation.allocation_number(),
@@ -338,7 +343,8 @@ void Planner::measure_lanes(const RunningOperation& operation) {
                  idle_before(operation)});
 }
 
-// All ranks are there, and there may be something to learn.
+// Asks for the set-up, once, if there is something to learn. All ranks are there by now, since an
+// operation of all ranks is over.
 void Planner::want_set_up(const Operation& op) {
   const int lanes = static_cast<int>(setup_.rails.size()) + engines_.count();
   if (has_wanted_set_up_ || !control_->is_worthwhile(lanes, planned_bytes(op))) return;
@@ -346,7 +352,7 @@ void Planner::want_set_up(const Operation& op) {
   owner_.on_set_up_wanted();
 }
 
-// What tries the rails' rates is in the way of what runs meanwhile.
+// Whether a rate trial has sent bursts over the operation's rails while it ran, which slows it.
 bool Planner::was_beside_bursts(const RunningOperation& operation) const {
   const RailMask rails = operation.rails();
   return std::any_of(setup_.rails.begin(), setup_.rails.end(), [&](Rail rail) {
@@ -361,10 +367,10 @@ Nanos Planner::idle_before(const RunningOperation& operation) const {
   return std::max<Nanos>(0, operation.started_at() - last_over_.at);
 }
 
-// The rails on which a link is down that was up, or loses much, or has not come up for long, to one
-// of the ranks that this operation was carried out with, or another one lately: each algorithm has
-// its own peers, and lanes are not to come and go with the sizes of messages. To others links are
-// not made again before they are needed.
+// Returns the rails on which a link to one of the operation's peers went down, loses much, or has
+// not come up for long. Rails that failed for peers of other operations count for kRemembered:
+// each algorithm has its own peers, and lanes should not come and go with the sizes of messages.
+// Other ranks are not looked at, because links to them are made again only when they are needed.
 RailMask Planner::failed_rails(const RunningOperation& operation) {
   const Group& group = roster_.group();
   seen_.resize(group.channels.size());
@@ -404,7 +410,7 @@ void Planner::regain_engine(const Engine& engine) {
 absl::Status Planner::on_recover(int lane, uint32_t epoch, const std::vector<Repair>& repairs) {
   absl::Status status = recovery_.recover(lane, epoch, repairs);
   if (!status.ok() || is_stopped_) return status;
-  // It may have come back before this rank heard how it is to go on without it.
+  // The engine may have come back before rank 0's answer arrived.
   const flare::FlareEngine* flare = engines_.flare();
   if (flare != nullptr && flare->is_up()) control_->regain_engine(lane);
   return absl::OkStatus();

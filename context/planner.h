@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// By which plan the operations of a context run, and what they tell of it.
+// Chooses how each operation of a context is carried out, and reports its timings to rank 0.
 #pragma once
 
 #include <memory>
@@ -22,11 +22,11 @@ namespace nezha {
 
 class PlannerOwner {
  public:
-  // Whether this rank has started the operation, which may be over.
+  // Whether this rank has started the operation. It may be over already.
   virtual bool has_started(const OperationId& operation) const = 0;
-  // Operations that had no plan may be given one.
+  // Operations that assign() gave nothing may be tried again.
   virtual void on_released() = 0;
-  // Planner::set_up is to be called, not under the lock.
+  // Asks the owner to call Planner::set_up, later and without the lock.
   virtual void on_set_up_wanted() = 0;
   // The context cannot go on.
   virtual void on_failed(const absl::Status& why) = 0;
@@ -35,46 +35,47 @@ class PlannerOwner {
   ~PlannerOwner() = default;
 };
 
-// All of it under the lock, unless it says otherwise.
+// All methods are called under the lock, except where noted.
 class Planner final : ControlPlaneOwner, flare::FlareEngineOwner {
  public:
   using Operations = Recovery::Operations;
 
-  // `running` are the operations that are not over. What is referred to outlives it.
+  // `running` are the operations that are not over. All arguments must outlive the planner.
   Planner(const Setup& setup, Roster& roster, Engines& engines, HostsEngine& hosts,
           const Operations& running, PlannerOwner& owner);
 
   // ---- Setting up
 
-  // Rank 0, not under the lock: reads the table that the options name.
+  // At rank 0, without the lock: reads the table that the options name.
   absl::Status load_table();
-  // Once the group is formed: opens the switch's rail and makes the control plane. Throws if the
+  // Opens the switch's rail and makes the control plane. The group must be formed. Throws if the
   // rail cannot be opened.
   void open();
-  // Not under the lock, as it asks the store. Connects rank 0 and one other rank.
+  // Connects rank 0 and one other rank. Called without the lock, since it asks the store.
   void set_up();
-  // The context is about to end.
+  // Ends the control plane and the recovery, because the context is about to end.
   void close();
-  // Once it is closed, not under the lock: keeps what was learned.
+  // Writes what was learned to the table's file. Called after close(), without the lock.
   void save() const;
-  // The context is broken.
+  // Stops measuring and recovering, because the context is broken.
   void stop();
-  // The context is about to end: nothing more is connected.
+  // Because the context is about to end, nothing more is measured or connected.
   void stop_measuring() { is_stopped_ = true; }
 
   // ---- Operations
 
-  // None: the operation is to be held until on_released().
+  // Decides how the operation is carried out. Nothing: hold the operation until on_released().
   std::optional<Assignment> assign(const RunningOperation& operation);
   std::string why_held() const { return control_->why_held(); }
-  // It is about to start. Operations that run side by side tell of each other, not of the lanes.
+  // The operation is about to start. If others are running, all of them are marked as disturbed:
+  // the timings of operations that overlap say little about the lanes.
   void note_disturbance(RunningOperation& operation);
-  // It is over.
+  // The operation is over.
   void measure(const RunningOperation& operation);
 
   // ---- Engines that can be lost
 
-  // The engine carries nothing at this rank any more, or does so again.
+  // This rank can no longer use the engine, or can use it again.
   void lose_engine(const Engine& engine);
   void regain_engine(const Engine& engine);
   void on_engine_lost(int lane) { control_->lose_engine(lane); }
@@ -85,11 +86,11 @@ class Planner final : ControlPlaneOwner, flare::FlareEngineOwner {
  private:
   struct FailedRails {
     RailMask rails = 0;
-    Nanos at = 0;  // when that was last seen
+    Nanos at = 0;  // when the failure was last seen
   };
   struct Over {
     Nanos at = 0;
-    std::optional<SizeClass> size_class;  // of an allreduce
+    std::optional<SizeClass> size_class;  // if it was an allreduce
   };
 
   // ControlPlaneOwner and FlareEngineOwner
@@ -126,12 +127,12 @@ class Planner final : ControlPlaneOwner, flare::FlareEngineOwner {
   Recovery recovery_;
   bool is_stopped_ = false;  // nothing is measured any more
   bool has_wanted_set_up_ = false;
-  int connected_ = 0;                       // rank 0: the ranks its control plane is connected to
-  Over last_over_;                          // of all operations
-  std::vector<RailMask> seen_;              // by rank: the rails that have had a link to it
-  HashMap<int, FailedRails> failed_;        // by rank
-  std::optional<DataLengthTable> table_;    // that rank 0 begins with
-  std::optional<DataLengthTable> learned_;  // that is to be saved
+  int connected_ = 0;                 // rank 0: how many ranks its control plane is connected to
+  Over last_over_;                    // the latest operation that is over
+  std::vector<RailMask> seen_;        // by rank: the rails that have had a link to it
+  HashMap<int, FailedRails> failed_;  // by rank
+  std::optional<DataLengthTable> table_;    // read from the file; rank 0 begins with it
+  std::optional<DataLengthTable> learned_;  // to be written to the file
   std::unique_ptr<ControlPlane> control_;   // null: there is nothing to learn
 };
 

@@ -24,7 +24,7 @@ std::vector<FrozenPart> Recovery::freeze(int lane) {
     const OperationId id{kept.tag, kept.ordinal};
     const auto [place, is_new] = places.try_emplace(id, parts.size());
     if (is_new) parts.push_back({id, {}, {}});
-    // What has not returned has all of it still.
+    // An operation that has not returned still has its output, so its report covers these bytes.
     if (place->second >= running) add(parts[place->second].final, {kept.offset, kept.bytes.size()});
   }
   return parts;
@@ -32,13 +32,13 @@ std::vector<FrozenPart> Recovery::freeze(int lane) {
 
 absl::Status Recovery::recover(int lane, uint32_t epoch, const std::vector<Repair>& repairs) {
   absl::flat_hash_map<OperationId, std::pair<const Repair*, uint32_t>>
-      of;  // and the first's number
+      of;  // each operation's repair, and the number of the repair's first piece
   uint32_t number = 1;
   for (const Repair& repair : repairs) {
     of[repair.operation] = {&repair, number};
     number += static_cast<uint32_t>(repair.pieces.size());
   }
-  // Some may be over at once.
+  // Repairs over a copy, since an operation that is over leaves running_.
   for (const auto& operation : std::vector(running_)) {
     const auto found = of.find(operation->id());
     const auto [repair, first] = found == of.end() ? std::pair(nullptr, 0u) : found->second;
@@ -46,7 +46,8 @@ absl::Status Recovery::recover(int lane, uint32_t epoch, const std::vector<Repai
     absl::Status status = operation->repair(hosts_, roster_.group(), lane, epoch, repair, first);
     if (!status.ok() || is_stopped_) return status;
   }
-  // Those that are over here. What this rank has not come to yet has no pieces.
+  // The rest are operations that are over at this rank. Operations that this rank has not entered
+  // yet have no pieces.
   for (const Repair& repair : repairs) {
     const auto found = of.find(repair.operation);
     if (found == of.end() || repair.pieces.empty()) continue;
@@ -60,7 +61,7 @@ absl::Status Recovery::recover(int lane, uint32_t epoch, const std::vector<Repai
 absl::Status Recovery::stand_by(int lane, uint32_t epoch, const Repair& repair, uint32_t number) {
   const auto bystander =
       std::make_shared<Bystander>([this](Bystander& self, const absl::Status& status) {
-        // Not from inside of one of its tasks.
+        // Deferred, because one of its tasks is calling.
         const auto is_it = [&](const auto& other) { return other.get() == &self; };
         const auto found = std::find_if(bystanders_.begin(), bystanders_.end(), is_it);
         if (found != bystanders_.end()) {
@@ -77,7 +78,7 @@ absl::Status Recovery::stand_by(int lane, uint32_t epoch, const Repair& repair, 
 void Recovery::stop() {
   is_stopped_ = true;
   retained_.clear();
-  // Not from inside of one of their tasks.
+  // Deferred, because one of their tasks may be calling.
   setup_.progress().defer([over = std::exchange(bystanders_, {})] {});
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a context's operations do without an engine that is lost: control/recovery.h.
+// Repairs a context's operations when an engine is lost: see control/recovery.h.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@
 
 namespace nezha {
 
-// All of it under the lock.
+// All methods are called under the lock.
 class Recovery {
  public:
   using Operations = std::vector<std::shared_ptr<RunningOperation>>;
 
-  // `running` are the operations that are not over, of which some end while they are repaired.
-  // `fail` breaks the context. What is referred to outlives it.
+  // `running` are the operations that are not over; repairs remove those that end. `fail` breaks
+  // the context. All objects that are passed by reference must outlive this.
   Recovery(const Setup& setup, const Roster& roster, const Engines& engines, HostsEngine& hosts,
            const Operations& running, std::function<void(const absl::Status&)> fail)
       : setup_(setup),
@@ -33,13 +33,13 @@ class Recovery {
         running_(running),
         fail_(std::move(fail)) {}
 
-  // The lane's engine is lost: fences all tasks there. Returns what is to be reported of them.
+  // The lane's engine is lost. Fences all tasks on it, and returns the report of them.
   std::vector<FrozenPart> freeze(int lane);
-  // How these end. An error if the repairs cannot be.
+  // Ends the frozen operations as the repairs say. Returns an error if a repair is impossible.
   absl::Status recover(int lane, uint32_t epoch, const std::vector<Repair>& repairs);
-  // Nothing is repaired any more. May be called by one of the tasks.
+  // Repairs nothing any more. May be called from inside of a task.
   void stop();
-  // Likewise, but no task may be at work.
+  // Destroys the bystanders at once. Must not be called from inside of a task.
   void clear() { bystanders_.clear(); }
 
  private:
@@ -52,7 +52,7 @@ class Recovery {
   const Operations& running_;
   std::function<void(const absl::Status&)> fail_;
   bool is_stopped_ = false;
-  std::vector<Retained> retained_;  // by the engine that is being recovered
+  std::vector<Retained> retained_;  // what the lost engine retained, until recover()
   std::vector<std::shared_ptr<Bystander>> bystanders_;
 };
 

@@ -9,7 +9,7 @@
 namespace nezha {
 namespace {
 
-// Of bytes, whatever they are of, so that a rank which has forgotten that can take part.
+// Broadcasts a piece as plain bytes, so that a rank that no longer knows their type can take part.
 Slice broadcast(const Repair::Piece& piece, int rank, std::byte* memory) {
   const bool is_source = piece.source == rank;
   Slice slice;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of an operation's part whose engine is lost: see control/recovery.h.
+// Repairs one operation's part on an engine that is lost: see control/recovery.h.
 #pragma once
 
 #include <cstdint>
@@ -13,29 +13,32 @@
 
 namespace nezha {
 
-// A piece of a part, as a slice of an operation of its own, which the ring carries out or, if it is
-// to be reduced again in another order, `schedule`.
+// A piece of a part, as a slice of an operation of its own, and the schedule that carries it out: a
+// chain if a rank broadcasts the piece. If the piece is reduced again, it is the part's own
+// schedule where that fixes the order of the reduction, otherwise one around the ring.
 struct RepairSlice {
   Slice slice;
   ScheduleKind schedule = ScheduleKind::kRing;
 };
 
-// `part` is the slice that the piece is of, `number` tells it from the epoch's others. An error if
-// it is no part of that, or cuts an element.
+// Makes the slice of a piece of `part`. `number` tells the piece from the epoch's other pieces.
+// Returns an error if the piece is not inside `part`, cuts an element, or has a source that is not
+// in the group.
 absl::StatusOr<RepairSlice> repair_slice(const Repair::Piece& piece, uint32_t number,
                                          const Slice& part, ScheduleKind schedule,
                                          const Group& group);
 
-// What a rank does for an operation that it has returned from: it gives what its engine retained,
-// and passes on the rest, in memory of its own. Under Progress's lock.
+// A rank's part in the repair of an operation from which it has returned: it sends what its engine
+// retained, and passes on the other pieces, in memory of its own. All methods are called under
+// Progress's lock.
 class Bystander final : TaskOwner {
  public:
-  // Once all is sent, or it cannot be; the bystander may not be destroyed in it.
+  // Is called once everything is sent, or cannot be. It must not destroy the bystander.
   using OnOver = std::function<void(Bystander& self, const absl::Status& status)>;
 
   explicit Bystander(OnOver on_over) : on_over_(std::move(on_over)) {}
 
-  // An error if the repair cannot be: it may end in no other way.
+  // Returns an error if the repair is impossible, which means that the context cannot go on.
   absl::Status start(Engine& engine, const Group& group, uint8_t lane, uint32_t epoch,
                      const Repair& repair, uint32_t number, const std::vector<Retained>& retained);
 

@@ -10,7 +10,7 @@ namespace nezha {
 
 void RollCalls::on_entered(const Request& request) {
   const auto [tag, ordinal] = request.operation.id();
-  // The others are not to name this rank as one that has not.
+  // Other ranks must not name this rank as absent any more.
   if (attendance_.has_said_absent(static_cast<uint32_t>(setup_.rank()), tag, ordinal)) {
     tell_of(request);
   }
@@ -52,17 +52,17 @@ void RollCalls::hear(const wire::RollCall& call) {
   }
 }
 
-// This rank answers, whatever another one takes it for.
+// Another rank says that this rank does not answer. Answers.
 void RollCalls::deny_silence(const wire::RollCall& claim) {
   wire::RollCall answer = claim;
   const bool is_in_it = has_entered({claim.tag, claim.ordinal});
   answer.kind = is_in_it ? wire::RollCallKind::kEntered : wire::RollCallKind::kAbsent;
   answer.signature = is_in_it ? attendance_.signature(claim.tag, claim.ordinal) : 0;
-  if (is_in_it && answer.signature == 0) return;  // it is so long ago that nobody waits for it
+  if (is_in_it && answer.signature == 0) return;  // entered so long ago that nobody waits for it
   hear(answer);
 }
 
-// Says of which ranks that this one waits for nothing is heard.
+// Reports the ranks that this rank waits for and that no longer answer.
 void RollCalls::tell_of_silence(const wire::RollCall& question) {
   for (int rank = 0; rank < setup_.size(); ++rank) {
     if (!roster_.knows(rank) || !roster_.channel(rank)->is_silent()) continue;
@@ -74,7 +74,8 @@ void RollCalls::tell_of_silence(const wire::RollCall& question) {
   }
 }
 
-// A rank that has not entered the operation may be waiting for one that does not answer.
+// Ranks that have not entered the operation are named only if no other reason is known: they may be
+// waiting for a rank that does not answer.
 std::vector<int> RollCalls::missing(const OperationId& operation,
                                     const std::vector<int>& awaited) const {
   std::set<uint32_t> ranks = attendance_.silent(operation.tag, operation.ordinal);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of a context tell each other of the operations that take long: attendance.h says
-// how it travels.
+// What the ranks of a context tell each other about operations that take long. attendance.h says
+// how the messages are passed on.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@
 
 namespace nezha {
 
-// All of it under the lock.
+// All methods are called under the lock.
 class RollCalls {
  public:
-  // `fail` is called where ranks call different operations by one name. What is referred to
-  // outlives the roll calls.
+  // `fail` is called if ranks call different operations by one name. The setup and the roster must
+  // outlive the roll calls.
   RollCalls(const Setup& setup, const Roster& roster, std::function<void(const absl::Status&)> fail)
       : setup_(setup), roster_(roster), fail_(std::move(fail)) {}
 
@@ -30,27 +30,28 @@ class RollCalls {
   uint64_t enter(const Request& request) {
     return attendance_.enter(request.operation.tag, request.signature);
   }
-  // It has entered it, and the operation has its ordinal. Fails if a rank is known to call another
-  // operation by that name.
+  // This rank has entered the operation, which has its ordinal now. Calls `fail` if a rank is known
+  // to call another operation by that name.
   void on_entered(const Request& request);
   bool has_entered(const OperationId& operation) const {
     return attendance_.has_entered(operation.tag, operation.ordinal);
   }
 
-  // The operation takes long: the other ranks may call another operation by its tag.
+  // The operation takes long. Tells the other ranks what it is, in case they call another by its
+  // tag.
   void tell_of(const Request& request) { tell(request, wire::RollCallKind::kEntered); }
-  // It is about to time out.
+  // The operation is about to time out.
   void ask_who_is_absent(const Request& request) {
     tell(request, wire::RollCallKind::kWhoIsAbsent);
   }
-  // What a rank tells, which may be this one.
+  // Handles what a rank tells, which may be this rank.
   void hear(const wire::RollCall& call);
 
-  // What is known of the ranks that keep an operation waiting, for errors. "" if nothing is.
+  // What is known of the ranks that keep an operation waiting, for errors; "" if nothing is known.
   std::string absent(const OperationId& operation) const {
     return attendance_.absent(operation.tag, operation.ordinal);
   }
-  // The ranks that it waits for in vain, the `awaited` ones among them.
+  // The ranks that keep the operation from ending, including all of `awaited`.
   std::vector<int> missing(const OperationId& operation, const std::vector<int>& awaited) const;
 
  private:

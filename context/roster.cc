@@ -117,7 +117,7 @@ absl::Status Roster::resolve(int rank, Nanos deadline) {
         absl::StrCat("no rail can reach rank ", rank, " (", record->host, "): ", status.message()));
   }
   Channel& channel = setup_.endpoint->channel(record->process);
-  // One name for all contexts that share the channel.
+  // The name counts ranks as the directory does, so that all contexts that share the channel agree.
   channel.set_peer(record->describe(setup_.listed(rank)), setup_.job, addresses, pairs);
   group_.channels[static_cast<size_t>(rank)] = &channel;
   return absl::OkStatus();

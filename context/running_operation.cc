@@ -19,9 +19,10 @@ namespace {
 
 // How often an operation that takes long tells all ranks what it is.
 constexpr Nanos kSlow = 500 * kMillisecond;
-// How long before its deadline it asks who has not entered it.
+// How long before its deadline an operation asks which ranks have not entered it.
 constexpr Nanos kRollCallTime = 200 * kMillisecond;
-// Bytes; shorter messages go by one rail and come in one piece, and whoever waits is keen on them.
+// Bytes. The waiter for a shorter message is keen (see Pace): such a message takes one rail and
+// comes in one piece.
 constexpr size_t kKeen = 8 << 10;
 
 }  // namespace
@@ -43,7 +44,7 @@ void RunningOperation::begin(uint64_t ordinal) {
   const Nanos time = now();
   const Nanos left = std::max<Nanos>(0, request_.deadline - time);
   overdue_at_ = request_.deadline - std::min(left / 4, kRollCallTime);
-  // Nobody needs to hear of a send or a receive that takes long, and there may be thousands.
+  // Other ranks are not told of slow sends and receives, of which there may be thousands.
   const Nanos is_slow_at = request_.exchange != nullptr ? overdue_at_ : time + kSlow;
   slow_.start(std::min(is_slow_at, overdue_at_));
 }
@@ -85,7 +86,7 @@ void RunningOperation::hold_memory(int rank) {
   output_ = Hold(op.output, has_blocks ? output_bytes(op, rank) : op.bytes());
 }
 
-// False: the operation has failed.
+// Returns false if the operation has failed.
 bool RunningOperation::start_task(const Group& group, const EnginePlan& plan, Part& part) {
   auto task = part.engine->start(group, part.slice, plan, *this);
   if (!task.ok()) {
@@ -97,15 +98,15 @@ bool RunningOperation::start_task(const Group& group, const EnginePlan& plan, Pa
   if (part.task->poll() == Task::State::kLost) {
     owner_->on_engine_lost(part.slice.lane);
   }
-  if (over()) {  // it failed at once
+  if (over()) {  // the operation failed at once
     part.task->freeze();
     return false;
   }
   return true;
 }
 
-// Once the hosts carry all of it: what a switch does is over only when all ranks have started it.
-// False: the operation has failed.
+// Starts the gate if one is needed, as soon as the hosts carry all parts. A switch needs none: its
+// part is over only when all ranks have started it. Returns false if the operation has failed.
 bool RunningOperation::start_gate(const Group& group) {
   const bool is_needed =
       gate_ != nullptr && std::all_of(parts_.begin(), parts_.end(), [this](const Part& part) {
@@ -166,7 +167,7 @@ absl::Status RunningOperation::repair(Engine& hosts, const Group& group, int lan
     return candidate.is_frozen && candidate.slice.lane == lane;
   });
   const bool has_pieces = repair != nullptr && !repair->pieces.empty();
-  if (found == parts_.end() && !has_pieces) return absl::OkStatus();  // it has not begun
+  if (found == parts_.end() && !has_pieces) return absl::OkStatus();  // nothing to repair here
   if (found == parts_.end()) return cannot_be_repaired();
   Part& part = *found;
   part.is_frozen = false;
@@ -193,7 +194,8 @@ absl::Status RunningOperation::cannot_be_repaired() const {
 absl::Status RunningOperation::start_pieces(Engine& hosts, const Group& group, uint32_t epoch,
                                             const Repair& repair, uint32_t number,
                                             const Slice& slice, ScheduleKind schedule) {
-  // What is final here stays so, whichever pieces of it go to others.
+  // The pieces replace the part. Bytes that are final here stay final, even if this rank sends them
+  // to others.
   const auto is_it = [&](const Part& part) { return part.slice.lane == slice.lane; };
   parts_.erase(std::remove_if(parts_.begin(), parts_.end(), is_it), parts_.end());
   started_ = false;
@@ -255,11 +257,11 @@ void RunningOperation::finish() {
   output_.release();
   progress_.finish(waiter_);
   try {
-    // Not from inside of a task.
+    // Deferred, because one of the tasks may be calling.
     self_ = shared_from_this();
     progress_.defer([this] { give_back(); });
   } catch (const std::bad_alloc&) {
-    self_.reset();  // what it has goes when the handle does
+    self_.reset();  // the tasks and buffers are released with the handle instead
   }
   if (const auto function = std::exchange(when_over_, nullptr)) function();
   std::exchange(owner_, nullptr)->on_operation_over(*this);
@@ -279,7 +281,8 @@ void RunningOperation::on_slow() {
     slow_.start(std::min(time + kSlow, overdue_at_));
     owner_->on_operation_slow(*this);
   } else {
-    // Whoever knows why they all wait speaks before the others' deadlines.
+    // A rank that has lost all rails to a peer reports slightly before the deadline, so that all
+    // ranks get the informative error instead of a bare timeout.
     const Nanos early = owner_->is_cut_off() ? (request_.deadline - overdue_at_) / 2 : 0;
     deadline_.start(request_.deadline - early);
     owner_->on_operation_overdue(*this);
@@ -338,7 +341,7 @@ bool RunningOperation::wait(Nanos deadline) {
   return is_over;
 }
 
-// By the part that can least be left alone.
+// Returns the pace of the part that needs the most attention.
 Pace RunningOperation::pace() const {
   const Pace usual{.polls = request_.polls, .is_keen = request_.operation.bytes() < kKeen};
   Pace pace{.polls = false, .rest = std::numeric_limits<Nanos>::max()};
@@ -365,7 +368,7 @@ void RunningOperation::cancel() {
   try {
     why = absl::CancelledError(absl::StrCat(request_.name(), " was cancelled by its caller"));
   } catch (const std::bad_alloc&) {
-    why = caught_status();  // it ends all the same
+    why = caught_status();  // cancels without the text
   }
   owner_->on_failed(why);
   endpoint->progress().run_deferred();

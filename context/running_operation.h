@@ -31,101 +31,105 @@ class RunningOperation;
 // The context of an operation.
 class RunningOperationOwner {
  public:
-  // The operation cannot go on: the context breaks.
+  // The operation cannot go on, so the context breaks.
   virtual void on_failed(const absl::Status& why) = 0;
-  // It takes long: the other ranks may call another operation by its tag.
+  // The operation takes long. Other ranks may have called another operation by its tag.
   virtual void on_operation_slow(const RunningOperation& operation) = 0;
-  // It is about to time out: what can be found out about why should be.
+  // The operation is about to time out. The owner should find out why.
   virtual void on_operation_overdue(const RunningOperation& operation) = 0;
-  // Whether it waits for a rank that no rail reaches.
+  // Whether the context waits for a rank that no rail reaches.
   virtual bool is_cut_off() const = 0;
-  // What is known of the ranks that keep it waiting; "" if nothing.
+  // What is known of the ranks that keep the operation waiting, for errors; "" if nothing is known.
   virtual std::string absent(const RunningOperation& operation) const = 0;
-  // Returns the ranks that it waits for in vain.
+  // Returns the ranks that keep the operation from ending.
   virtual std::vector<int> missing(const RunningOperation& operation) const = 0;
-  // No callback follows, and what it needed of the context is released.
+  // The operation is over. It has released what it used of the context, and calls the owner no
+  // more.
   virtual void on_operation_over(RunningOperation& operation) = 0;
-  // An engine of the lane is lost: freeze() is to follow.
+  // The lane's engine is lost. The owner is to call freeze().
   virtual void on_engine_lost(int lane) = 0;
-  // What an operation whose engine is lost waits for.
+  // What an operation whose engine is lost waits for, for errors.
   virtual std::string why_frozen() const = 0;
 
  protected:
   ~RunningOperationOwner() = default;
 };
 
-// What the caller holds by its handle, and the context while it is not over. All but the waiting
-// part under Progress's lock.
+// The caller's handle shares this, and so does the context until the operation is over. All
+// methods are called under Progress's lock, except those for the handle.
 class RunningOperation final : public TaskOwner,
                                public std::enable_shared_from_this<RunningOperation> {
  public:
-  // The owner is there until it is over.
+  // The owner must live until the operation is over.
   RunningOperation(RunningOperationOwner& owner, const Setup& setup, Request request);
   ~RunningOperation() = default;
 
   // Starts the deadline.
   void begin(uint64_t ordinal);
-  // Starts the slices' tasks. The engine's error fails it.
+  // Starts the slices' tasks. An error of the engine fails the operation.
   void start(const Group& group, Assignment assignment);
 
-  // The engine is lost (control/recovery.h). Fences its part there, if it has one; it is not over
-  // before that is repaired. What is to be reported of it.
+  // The engine is lost (control/recovery.h). Fences the operation's part on that engine, if there
+  // is one, and returns the report of it. The operation is not over before the part is repaired.
   std::optional<FrozenPart> freeze(const Engine& engine, int ranks);
-  // How its part of that lane ends, by the hosts engine; `repair` is null if it has none, and its
-  // pieces are numbered from `number` on. An error if it cannot be.
+  // Ends the part of that lane by the hosts engine. `repair` is null if there is none for this
+  // operation; its pieces are numbered from `number` on. Returns an error if the repair is
+  // inconsistent with this rank's state.
   absl::Status repair(Engine& hosts, const Group& group, int lane, uint32_t epoch,
                       const Repair* repair, uint32_t number);
   OperationId id() const { return request_.operation.id(); }
 
-  // What its lanes took, once it has succeeded: by lane, since its tasks began; 0 for a lane that
-  // had nothing to carry. All are 0 if other operations ran beside it.
+  // Once the operation has succeeded: for each lane, the time from the start of the tasks to the
+  // end of the lane's; 0 for a lane that had nothing to carry. All are 0 if other operations ran
+  // at the same time or an engine was lost.
   LaneTimes lane_times(int lanes) const;
-  // Over which it may have gone.
+  // The rails that the operation was allowed to use.
   RailMask rails() const;
   uint32_t allocation_number() const { return number_; }
-  Nanos started_at() const { return started_at_; }  // 0: it has not
+  Nanos started_at() const { return started_at_; }  // 0: its tasks have not started
   bool has_started() const { return started_at_ != 0; }
   void set_disturbed() { is_disturbed_ = true; }
-  // The fence: nothing reads or writes the caller's memory any more. The first reason counts.
+  // Fences the tasks: nothing reads or writes the caller's memory any more. The first reason
+  // counts.
   void fail(const absl::Status& why);
   bool over() const { return waiter_.done(); }
   const Request& request() const { return request_; }
-  // As ContextImpl's.
+  // See ContextImpl::is_inherited.
   bool is_inherited() const { return mark_.is_inherited(); }
-  void keep() { self_ = shared_from_this(); }  // it is never destroyed
-  // Whom it waits for before its tasks can start.
+  void keep() { self_ = shared_from_this(); }  // the operation is never destroyed
+  // The ranks that the operation waits for before its tasks can start.
   const std::vector<int>& awaited_ranks() const { return awaited_ranks_; }
-  // Before it starts: what it waits for, and for which ranks.
+  // Before the tasks start: sets what the operation waits for, and for which ranks.
   void waits_for(std::string what, std::vector<int> ranks = {}) {
     waits_for_ = std::move(what);
     awaited_ranks_ = std::move(ranks);
   }
 
-  // For the handle: these take the lock. They throw if it is inherited.
+  // For the handle: these take the lock. They throw if the operation is inherited.
   bool test() const;
-  bool wait(Nanos deadline);  // false: not over by then
+  bool wait(Nanos deadline);  // false: not over at the deadline
   void cancel();
-  // Once it is over.
+  // Called once the operation is over.
   void raise_if_failed() const;
-  // Once it has succeeded: the rank that a receive's message came from. -1 if there is none.
+  // The rank that sent the message of a receive that has succeeded. Otherwise -1.
   int source() const;
-  // Once it has succeeded: the size of the message that a receive has taken; 0 if it is none.
+  // The size of the message of a receive that has succeeded. Otherwise 0.
   size_t received_bytes() const;
-  // Calls the function when it is over, under the lock; or now, without it. False: an earlier one
-  // is set, and this one is not called.
+  // Calls the function under the lock when the operation is over, or at once, without the lock, if
+  // it is over already. Returns false, and never calls the function, if one was set before.
   bool notify(std::function<void()> function);
 
  private:
-  std::shared_ptr<Endpoint> endpoint() const;  // null: it is over
+  std::shared_ptr<Endpoint> endpoint() const;  // null: the operation is over
   void on_finished(Task& task) override;
   struct Part {
-    std::unique_ptr<Task> task;  // null: it waits for a repair
+    std::unique_ptr<Task> task;  // null: the part waits for a repair
     Slice slice;
     Engine* engine = nullptr;
     ScheduleKind schedule = ScheduleKind::kRing;
     bool is_empty = false;
-    bool is_frozen = false;  // it waits for what becomes of it
-    bool is_final = false;   // nothing of it is missing here, its task notwithstanding
+    bool is_frozen = false;  // the engine is lost, and the repair is not known yet
+    bool is_final = false;   // this rank has the whole result, although the task was fenced
     Nanos finished_at = 0;
 
     bool is_done() const {
@@ -133,14 +137,14 @@ class RunningOperation final : public TaskOwner,
       return has_it && !is_frozen;
     }
   };
-  // Beside the lanes': a barrier, for operations that are else over before all ranks have started
-  // them.
+  // The lane number of the gate, which differs from all lanes. The gate is a barrier for operations
+  // that could otherwise be over before all ranks have started them.
   static constexpr uint8_t kGateLane = 255;
 
   void hold_memory(int rank);
   bool start_task(const Group& group, const EnginePlan& plan, Part& part);
   bool start_gate(const Group& group);
-  // By which a part goes that is none of a repair.
+  // The plan of a part that is not a piece of a repair.
   EnginePlan plan_of(const Part& part) const {
     return {part.schedule, request_.plan.version, request_.plan.epoch};
   }
@@ -156,30 +160,30 @@ class RunningOperation final : public TaskOwner,
   Pace pace() const;
 
   ForkMark mark_;
-  std::shared_ptr<RunningOperation> self_;  // while something is to come, although it is over
-  RunningOperationOwner* owner_;            // null once it is over: the context may be gone
-  Progress& progress_;                      // while it is not over
-  std::weak_ptr<Endpoint> endpoint_;        // the context's; without a context it is over
-  std::string rank_of_;                     // "rank 1 of 4"
+  std::shared_ptr<RunningOperation> self_;  // keeps it alive until give_back(); see also keep()
+  RunningOperationOwner* owner_;      // null once it is over, because the context may be gone then
+  Progress& progress_;                // valid until it is over
+  std::weak_ptr<Endpoint> endpoint_;  // the context's; once that is gone, the operation is over
+  std::string rank_of_;               // "rank 1 of 4"
   Request request_;
-  Hold input_, output_;  // the caller's, while tasks use them
+  Hold input_, output_;  // on the caller's memory, while tasks use it
   std::string waits_for_;
   std::vector<int> awaited_ranks_;
   absl::InlinedVector<Part, 1, RecyclingAllocator<Part>> parts_;
-  Buffer scratch_;          // theirs
-  Engine* gate_ = nullptr;  // null: none is needed
+  Buffer scratch_;          // used by the parts
+  Engine* gate_ = nullptr;  // carries out the gate; null: none is needed, or it has started
   bool started_ = false;
   Nanos started_at_ = 0;
   uint32_t number_ = 0;        // the allocation's
-  bool is_disturbed_ = false;  // another one ran meanwhile
+  bool is_disturbed_ = false;  // its lane times do not count
   Waiter waiter_;
   Nanos overdue_at_ = 0;
-  Alarm slow_;  // and then overdue
+  Alarm slow_;  // rings while the operation is slow, and last when it is overdue
   Alarm deadline_;
-  std::function<void()> when_over_;        // null: nobody is to be told, or was told
-  std::atomic<bool> has_notified_{false};  // a function was set
+  std::function<void()> when_over_;        // null: none was set, or it was called
+  std::atomic<bool> has_notified_{false};  // notify() was called
   absl::Status status_;
-  mutable std::atomic<bool> is_known_over_{false};  // who holds the handle knows that it is over
+  mutable std::atomic<bool> is_known_over_{false};  // test() or wait() has returned true
 };
 
 }  // namespace nezha

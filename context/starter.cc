@@ -68,7 +68,7 @@ void Starter::join() {
   if (thread_.joinable()) thread_.join();
 }
 
-// Asks the store, which may take long, for the peers of one operation after the other.
+// Asks the store for the peers of one operation after the other. Each question may take long.
 void Starter::run() {
   for (bool has_work = true; has_work;) {
     absl::Status status;
@@ -84,7 +84,7 @@ void Starter::run() {
   }
 }
 
-// False: there is nothing left to do. `status` fails the context.
+// Returns false if there is nothing left to do. An error in `status` fails the context.
 bool Starter::do_next(absl::Status& status) {
   std::shared_ptr<RunningOperation> operation;
   std::vector<int> peers;
@@ -92,7 +92,7 @@ bool Starter::do_next(absl::Status& status) {
   {
     Progress::Guard guard(setup_.progress());
     start_those_with_known_peers();
-    if (!waiting_.empty()) {  // the first one stays behind none, so it lacks a peer
+    if (!waiting_.empty()) {  // the first one waits behind none, so it must lack a peer
       operation = waiting_.front();
       peers = owner_.unknown_peers(*operation);
     }

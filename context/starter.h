@@ -33,19 +33,19 @@ class StarterOwner {
   ~StarterOwner() = default;
 };
 
-// Operations that wait, and which others are to stay behind them. A collective stays behind all: it
-// takes all ranks. Sends to one rank by one tag start in the order of their calls, and so do
-// receives from one rank by one tag.
+// The operations that wait, and which later ones must wait behind them. A collective waits behind
+// all, since it takes all ranks. Sends to one rank by one tag start in the order of their calls,
+// and so do receives from one rank by one tag.
 class WaitingOrder {
  public:
   // Returns whether the operation may start before those that wait.
   bool lets_pass(const RunningOperation& operation) const;
-  // One that waits, too.
+  // Adds an operation that waits.
   void add(const RunningOperation& operation);
 
  private:
   bool is_empty_ = true;
-  HashSet<std::tuple<bool, uint64_t, int>> exchanges_;  // whether it is a send, its tag, a peer
+  HashSet<std::tuple<bool, uint64_t, int>> exchanges_;  // is it a send, its tag, one of its peers
 };
 
 // All of it is called under the lock, except join().
@@ -55,9 +55,10 @@ class Starter {
   Starter(const Setup& setup, Roster& roster, StarterOwner& owner)
       : setup_(setup), roster_(roster), owner_(owner) {}
 
-  // The operation starts once its peers are known and those that it is to stay behind have started.
+  // The operation starts once its peers are known and all operations that it must wait behind have
+  // started.
   void add(const std::shared_ptr<RunningOperation>& operation);
-  // Returns whether no operation that waits is to start before this one.
+  // Returns whether the operation need not wait behind any other.
   bool lets_pass(const RunningOperation& operation) const { return order_.lets_pass(operation); }
   bool holds(const OperationId& operation) const;
   // The thread is to call the owner's set_up(), once no operation waits.
@@ -79,7 +80,7 @@ class Starter {
   Roster& roster_;
   StarterOwner& owner_;
   std::deque<std::shared_ptr<RunningOperation>> waiting_;  // in the order of their calls
-  WaitingOrder order_;                                     // of these
+  WaitingOrder order_;                                     // of waiting_
   bool wants_set_up_ = false;
   bool is_running_ = false;  // the thread has work
   bool is_closing_ = false;
