@@ -26,14 +26,14 @@ void announce(const Setup& setup, const CoreShare& share) {
   if (setup.switch_rail) names.emplace_back(kSwitchRail);
   setup.log->info("the context is made, by nezha {}: {}, rails {}", NEZHA_VERSION,
                   describe(setup.options, setup.algorithm), absl::StrJoin(names, ", "));
-  if (setup.is_split()) return;  // the context that it was split from has told of the rails
+  if (setup.is_split()) return;  // the parent context has already described the rails
   const RailThreads threads = threads_of(setup.options.rails, share);
   setup.log->info("threads that may drive the rails: {}; cores: {}; ranks on this machine: {}{}",
                   threads.given + threads.spare, share.cores, share.is_known ? "" : "at most ",
                   share.ranks);
   for (size_t i = 0; i < setup.rails.size(); ++i) {
     const auto uri = RailUri::parse(setup.options.rails[i]);
-    if (!uri.ok()) continue;  // it would not have been opened
+    if (!uri.ok()) continue;  // cannot be, since the device is open
     setup.log->info("rail {}: interface {}, address {}, {}", names[i], uri->interface,
                     setup.endpoint->device(setup.rails[i])->address(), rate_of(uri->interface));
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The log tells of a context when it is made.
+// Describes a new context in the log.
 #pragma once
 
 #include "common/cores.h"
@@ -7,7 +7,7 @@
 
 namespace nezha {
 
-// Not under the lock.
+// Called without the lock.
 void announce(const Setup& setup, const CoreShare& share);
 
 }  // namespace nezha

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How an operation is carried: by which plan, cut how, by what, and where that came from.
+// How an operation is carried out: its slices, the engine of each, and the plan that says so.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,18 @@ namespace nezha {
 
 struct AssignedSlice {
   Slice slice;
-  Engine* engine = nullptr;  // null: it waits for a repair
+  Engine* engine = nullptr;  // null: the slice waits for a repair
   ScheduleKind schedule = ScheduleKind::kRing;
 };
 
 using AssignedSlices = absl::InlinedVector<AssignedSlice, 1, RecyclingAllocator<AssignedSlice>>;
 
 struct Assignment {
-  uint32_t plan = 0;    // its number
-  uint32_t number = 0;  // the allocation's
+  uint32_t plan = 0;    // the plan's number
+  uint32_t number = 0;  // the allocation's number
   AssignedSlices slices;
-  Buffer scratch;          // of the slices
-  Engine* gate = nullptr;  // which holds it until all ranks have started it; null: nothing is to
+  Buffer scratch;          // used by the slices
+  Engine* gate = nullptr;  // holds the operation until all ranks have started it; null: no gate
 };
 
 }  // namespace nezha

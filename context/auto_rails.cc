@@ -13,7 +13,7 @@
 namespace nezha {
 namespace {
 
-// As many as the load balancer takes beside stripes; more may be named.
+// As many as the load balancer can handle beside stripes. Users may name more.
 constexpr size_t kMostRails = kMaxLanes - 1;
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// rails = {"auto", "!PATTERN", ...}: this host's network interfaces, and those that become rails.
+// rails = {"auto", "!PATTERN", ...}: which of this host's network interfaces become rails.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@
 
 namespace nezha {
 
-// What becomes of each of this host's interfaces, in a process that may run where the calling
-// thread may. Those whose names match one of the patterns are left.
+// Decides for each of this host's interfaces whether it becomes a rail of a process that may run on
+// the calling thread's cores. Interfaces whose names match a pattern in `unwanted` do not.
 absl::StatusOr<std::vector<Choice>> probe_and_select(const std::vector<std::string>& unwanted = {});
 
-// The device that the choice stands for; empty if the interface is left.
+// Returns the URI of the device for the choice; empty if the interface becomes no rail.
 std::string uri_of(const Choice& choice);
 
 struct AutoRails {
@@ -23,12 +23,12 @@ struct AutoRails {
   ChosenInterfaces interfaces;  // by rail name
 };
 
-// Returns whether the list leaves it to nezha to find the rails.
+// Returns whether the list asks nezha to find the rails.
 bool is_auto(const std::vector<std::string>& rails);
 
-// Finds the rails that `rails`, a list with "auto", stands for: at least one, or the error says why
-// each interface was left. Tells `log` what is taken and left, and why. A list that has anything
-// else than "auto" and patterns is an error.
+// Finds the rails for `rails`, a list with "auto". If there are none, the error says why for each
+// interface. Logs which interfaces are taken and left, and why. A list that has anything other than
+// "auto" and patterns is an error.
 absl::StatusOr<AutoRails> find_rails(const std::vector<std::string>& rails, spdlog::logger& log);
 
 }  // namespace nezha

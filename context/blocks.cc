@@ -20,7 +20,7 @@ bool is_exchange(const Operation& op) { return !takes_block(op) && !gives_block(
 
 absl::Status refused(const std::string& why) { return absl::InvalidArgumentError(why); }
 
-// This says which of the two vectors this rank has.
+// Which of the two vectors this rank has.
 struct Use {
   bool input = false;
   bool output = false;
@@ -135,8 +135,8 @@ absl::Status set_blocks(const GivenVector& input, const GivenVector& output, con
   return status;
 }
 
-// A block may be in the same place of the input and of the output, an alltoall's vectors may be the
-// same, and what a reduce_scatter gives may be at its input's begin.
+// A block may be at the same address in the input and the output, an alltoall's two vectors may be
+// the same, and a reduce_scatter's output may be at the beginning of its input.
 absl::Status check_overlap(const Operation& op, int rank) {
   const size_t in = input_bytes(op, rank);
   const size_t out = output_bytes(op, rank);

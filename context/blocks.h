@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// This finds where the blocks of a collective's vector are, from what its caller has given.
+// Finds where the blocks of a collective's vector are, from what its caller has given.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests of the collectives whose vector is made of blocks, from their options.
+// Makes the requests of collectives whose vector is made of blocks, from their options.
 #include <cstring>
 #include <vector>
 
@@ -48,7 +48,7 @@ Request RequestMaker::make_blocks(const BlocksOptions& options, Collective colle
 Request RequestMaker::make_moved(const BlocksOptions& options, Collective collective) const {
   auto request = make_blocks(options, collective);
   Operation& op = request.operation;
-  // What comes is not to take the place of what is yet to be sent.
+  // Sends from a copy, so that received blocks do not overwrite blocks that are not sent yet.
   const bool is_exchanged_in_place = op.received_blocks != nullptr && op.input == op.output;
   if (is_exchanged_in_place && op.bytes() > 0) {
     request.read = setup_.endpoint->pool().take(op.bytes());
@@ -67,7 +67,8 @@ Request RequestMaker::make(const ReduceScatterOptions& options) const {
   op.commutative = options.commutative_;
   op.reproducible = options.reproducible_;
   if (op.operation == ReduceOperation::kCustom) request.function = options.function_;
-  // The result is not to overwrite another rank's block of the input before that is sent.
+  // Makes the result in a buffer, so that it does not overwrite another rank's block of the input
+  // before that block is sent.
   const bool is_at_begin = op.output == op.input && op.output_offset != 0;
   const size_t bytes = output_bytes(op, setup_.rank());
   if (is_at_begin && bytes > 0) {

@@ -17,10 +17,10 @@
 namespace nezha {
 namespace {
 
-// How long a process that ends may take to say so: more than an endpoint lingers.
+// How long a process that exits waits for its goodbyes: longer than an endpoint lingers.
 constexpr std::chrono::milliseconds kExitTime{1500};
 
-// The endpoints of the process, and the threads that part from their peers.
+// The endpoints of the process, and the threads that say goodbye or end an endpoint.
 class Departures {
  public:
   void add(const std::shared_ptr<Endpoint>& endpoint) {
@@ -29,7 +29,7 @@ class Departures {
     endpoints_.push_back(endpoint);
   }
 
-  // Runs `work` by a thread. Returns whether there could be one.
+  // Runs `work` in a thread. Returns whether a thread could be started.
   bool run(const std::function<void()>& work) {
     {
       const std::lock_guard lock(mutex_);
@@ -52,7 +52,7 @@ class Departures {
     lock.unlock();
     for (const auto& each : endpoints) {
       auto endpoint = each.lock();
-      // Without a thread it looks like a death to the peers.
+      // If there is no thread, the exit looks like a death to the peers.
       if (endpoint != nullptr) run([endpoint] { endpoint->say_goodbye(); });
     }
     lock.lock();
@@ -81,15 +81,15 @@ Departures& departures() {
 
 }  // namespace
 
-// Threads do it, since exit() may have been called where nothing may be waited for: in a function
-// that reduces, say.
+// The goodbyes run in threads, since exit() may be called where waiting is not allowed, for example
+// in a reduction function.
 void say_goodbye_at_exit(const std::shared_ptr<Endpoint>& endpoint) { departures().add(endpoint); }
 
 void end_in_background(std::shared_ptr<Endpoint> endpoint) noexcept {
   try {
     const auto held = std::make_shared<std::shared_ptr<Endpoint>>(std::move(endpoint));
     departures().run([held] { held->reset(); });
-  } catch (const std::bad_alloc&) {  // it ends here and now
+  } catch (const std::bad_alloc&) {  // the endpoint is released here instead
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the ranks of a context, and of those that were split from it, say who they are.
+// Where the ranks of a context, and of contexts that were split from it, say who they are.
 #pragma once
 
 #include <functional>
@@ -22,10 +22,10 @@ class Directory {
   virtual absl::Status publish(int rank, const Record& record) = 0;
   // An error if another process has replaced that record since.
   virtual absl::Status confirm(int rank, const Record& record) = 0;
-  // Leaves word that `rank` cannot join. Errors are ignored.
+  // Publishes that `rank` cannot join, and why. Errors are ignored.
   virtual void refuse(int rank, absl::string_view why) = 0;
   // Waits for the record of `rank` until the deadline, until a rank has refused, or until
-  // `given_up` is an error, which is asked now and then.
+  // `given_up`, which is called now and then, returns an error.
   virtual absl::StatusOr<Record> read(int rank, Nanos deadline,
                                       const std::function<absl::Status()>& given_up) = 0;
 };

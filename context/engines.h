@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engines of a context beside the hosts': those that can be lost (control/recovery.h).
+// The engines of a context that can be lost (control/recovery.h): all but the hosts engine.
 #pragma once
 
 #include <memory>
@@ -18,13 +18,13 @@ namespace nezha {
 
 class Engines {
  public:
-  // The setup outlives it.
+  // The setup must outlive this.
   explicit Engines(const Setup& setup) : setup_(setup) {}
 
-  // By names that no rail has; the same, in the same order, on all ranks, before the context joins.
-  // The engine outlives the context.
+  // Adds an engine by a name that no rail has. All ranks must add the same engines in the same
+  // order, before the context joins. The engine must outlive the context.
   void add(const std::string& name, Engine& engine) { engines_.emplace_back(name, &engine); }
-  // Under the lock: the switch's rail, if the context has one. Throws if it cannot be.
+  // Under the lock: opens the switch's rail, if the context has one. Throws if that fails.
   void open_switch(const Group& group, flare::FlareEngineOwner& owner);
   void close_switch() { flare_.reset(); }
   flare::FlareEngine* flare() const { return flare_.get(); }  // null: there is no such rail
@@ -33,22 +33,23 @@ class Engines {
   bool empty() const { return engines_.empty(); }
   int count() const { return static_cast<int>(engines_.size()); }
   std::vector<std::string> names() const;
-  // Whether one of them can carry it.
+  // Whether one of the engines can carry the operation.
   bool can_do(const Operation& operation);
-  // Says once why it cannot.
+  // Whether this engine can. Logs each reason why it cannot once.
   bool can_do(const Engine& engine, const Operation& operation);
 
-  // The lanes of engines follow those of rank 0's rails, of which the first engine has this one.
+  // Sets the lane of the first engine. The lanes of engines follow those of rank 0's rails.
   void set_first_lane(int lane) { first_lane_ = lane; }
   int lane_of(const Engine& engine) const;
-  Engine* of_lane(int lane) const;  // null: the hosts'
+  Engine* of_lane(int lane) const;  // null: the hosts carry the lane
 
  private:
   const Setup& setup_;
   std::unique_ptr<flare::FlareEngine> flare_;
-  std::vector<std::pair<std::string, Engine*>> engines_;  // flare_ among them
+  std::vector<std::pair<std::string, Engine*>>
+      engines_;  // in the order of their lanes; flare_ is among them
   int first_lane_ = 0;
-  std::set<std::string> unsupported_;  // why engines cannot do operations, as the log was told
+  std::set<std::string> unsupported_;  // reasons that were logged why engines cannot do operations
 };
 
 }  // namespace nezha

@@ -11,8 +11,8 @@
 namespace nezha {
 namespace {
 
-// Beside the tags of collectives, which have lower bits (collectives/signature.h), and of control
-// messages, which have a higher one.
+// Differs from all tags of collectives, which use lower bits (collectives/signature.h), and of
+// control messages, which use a higher one.
 constexpr uint64_t kOfExchange = kEndOfExchangeTags;
 
 constexpr size_t kMostNamed = 8;  // ranks, in an error

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A send or a receive: with whom, by which tag, and where its bytes are.
 //
-// It is the engine of its own operation, so that one runs as a collective does: with a deadline, a
-// handle, and a task that the context can fence. Its message takes the same channels, and no plan:
-// nobody but the two ranks knows of it.
+// An exchange is the engine of its own operation, so the operation runs as a collective does: with
+// a deadline, a handle, and a task that the context can fence. Its message goes by the same
+// channels, but by no plan, because only the ranks of the exchange know of it.
 #pragma once
 
 #include <cstddef>
@@ -25,14 +25,14 @@ class Exchange final : public Engine {
  public:
   struct Terms {
     bool is_send = true;
-    int rank = 0;            // this one
-    std::vector<int> peers;  // the destination, or the sources; this rank may be among them
+    int rank = 0;            // this rank
+    std::vector<int> peers;  // the destination, or the sources; may include this rank
     bool is_from_any = false;
     uint64_t tag = 0;
     const std::byte* input = nullptr;  // of a send
     std::byte* output = nullptr;       // of a receive
     size_t bytes = 0;
-    bool may_be_shorter = false;  // of a receive: than `bytes`, which is what it has room for
+    bool may_be_shorter = false;  // a receive takes messages of fewer bytes than `bytes`, too
   };
   // Messages to this rank itself go through `loopback`.
   Exchange(Terms terms, Loopback& loopback) : terms_(std::move(terms)), loopback_(loopback) {}
@@ -40,8 +40,8 @@ class Exchange final : public Engine {
   const Terms& terms() const { return terms_; }
   // For errors: "send to rank 3 (tag 7, 400 bytes)".
   std::string name() const;
-  std::vector<int> others() const;  // of the peers, those that are not this rank
-  // Its message's name, and what both ends agree on.
+  std::vector<int> others() const;  // the peers other than this rank
+  // The message's name, and the properties that both ends must agree on.
   wire::MessageInfo info(uint64_t context) const;
   // Whether a receive takes a message of that size.
   bool takes(uint64_t bytes) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the options of send and recv ask a context for.
+// Makes requests from the options of send and recv.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -12,7 +12,7 @@
 namespace nezha {
 namespace {
 
-// Bytes; of operations that end sooner than a thread sleeps and is woken a few times.
+// Bytes. Up to this size an operation ends sooner than a thread sleeps and is woken a few times.
 constexpr size_t kShort = 16 << 10;
 
 }  // namespace

@@ -20,7 +20,7 @@ Handle::~Handle() {
     try {
       cancel();
     } catch (...) {
-      // Another exception may be on its way, and this one would end the process.
+      // A destructor must not throw: if another exception is propagating, the process would end.
     }
   }
 }

@@ -12,7 +12,7 @@
 namespace nezha {
 namespace {
 
-constexpr char kPayload[] = "nezha.lost_ranks";  // the numbers, with commas between
+constexpr char kPayload[] = "nezha.lost_ranks";  // the rank numbers, separated by commas
 
 }  // namespace
 

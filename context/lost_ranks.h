@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks that an error is about. They travel with it as a payload of its status, and reach the
-// user by IoError::ranks().
+// The ranks that an error is about. They are a payload of its status, and reach the user by
+// IoError::ranks().
 #pragma once
 
 #include <vector>

@@ -24,7 +24,7 @@ bool is_device_file(absl::string_view file) {
                      [&](absl::string_view prefix) { return absl::StartsWith(file, prefix); });
 }
 
-// CUDA's driver API, as far as it is needed (cuda.h: CUpointer_attribute, CUmemorytype).
+// The part of CUDA's driver API that is needed here (cuda.h: CUpointer_attribute, CUmemorytype).
 constexpr int kSuccess = 0;
 constexpr int kAttributeMemoryType = 2;
 constexpr int kAttributeIsManaged = 8;
@@ -32,7 +32,7 @@ constexpr uint32_t kMemoryTypeDevice = 2;
 using GetPointerAttribute = int (*)(void* value, int attribute, unsigned long long pointer);
 
 DriverSays ask_cuda(uintptr_t pointer) {
-  // Not to be loaded for this: without it there is no memory of its kind.
+  // Does not load the driver: if the program has not loaded it, it has no device memory of CUDA's.
   void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
   if (driver == nullptr) return DriverSays::kNothing;
   const auto get = reinterpret_cast<GetPointerAttribute>(dlsym(driver, "cuPointerGetAttribute"));

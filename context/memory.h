@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is behind the pointers that a caller hands over, for NEZHA_CHECK_POINTERS.
+// Checks the memory behind the pointers that a caller passes, for NEZHA_CHECK_POINTERS.
 #pragma once
 
 #include <cstddef>
@@ -17,16 +17,16 @@ struct MemoryRange {
   std::string name;  // for errors: "input 0"
   uintptr_t begin;
   size_t bytes;
-  bool is_written;  // it is read in any case
+  bool is_written;  // as well as read
 };
 
-// An error that names the first range of which this process cannot use each byte, and says what is
-// there instead: nothing, pages that may not be read or written, or a device's memory. Thread-safe.
-// Takes the time to read /proc/self/maps, milliseconds where much is mapped. That a file ends
-// before its mapping does is not seen.
+// Returns an error for the first range that this process cannot use completely. The error says what
+// is there: nothing, pages that may not be read or written, or a device's memory. Thread-safe.
+// Reads /proc/self/maps, which takes milliseconds if much is mapped. Does not notice if a file ends
+// before its mapping does.
 absl::Status check_memory(const std::vector<MemoryRange>& ranges);
 
-// The parts of it that can be tested without a device.
+// ---- The parts that can be tested without a device
 
 // Consecutive pages of one kind.
 struct MemoryArea {
@@ -34,13 +34,13 @@ struct MemoryArea {
   uintptr_t end;
   bool readable;
   bool writable;
-  std::string file;  // that is mapped; empty: none
+  std::string file;  // the mapped file; empty: none
 };
 
-// The areas by address, from what /proc/PID/maps says (proc_pid_maps(5)).
+// Parses the contents of /proc/PID/maps (proc_pid_maps(5)). Returns the areas by address.
 std::vector<MemoryArea> parse_memory_map(absl::string_view text);
 
-// What the driver of the device says, if the program has loaded one.
+// What the device's driver says about the memory, if the program has loaded one.
 enum class DriverSays { kNothing, kDeviceMemory, kUsableByHost };
 
 absl::Status check_memory(const MemoryRange& range, const std::vector<MemoryArea>& areas,

@@ -17,8 +17,8 @@ void PointToPoint::launch(RunningOperation& operation, const Group& group) {
   operation.start(group, std::move(assignment));
 }
 
-// The ranks that cannot be heard. If all can, the error names the ranks that the operation waits
-// for.
+// Returns the ranks that do not answer or cannot be reached. If there are none, the error names the
+// ranks that the operation waits for.
 std::vector<int> PointToPoint::missing(const RunningOperation& operation) const {
   std::vector<int> ranks = context_.missing(operation);
   if (!ranks.empty()) return ranks;

@@ -13,7 +13,7 @@
 
 namespace nezha {
 
-// All under Progress's lock.
+// All methods are called under Progress's lock.
 class PointToPoint final : RunningOperationOwner {
  public:
   explicit PointToPoint(RunningOperationOwner& context) : context_(context) {}

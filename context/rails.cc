@@ -84,7 +84,7 @@ absl::StatusOr<InterfaceOptions> way_of_tcp(absl::string_view text, const RailUr
       .interface = parsed->interface, .rail = parsed->rail, .address = parsed->address};
 }
 
-// Adding a kind of network: a folder under transport/, and a line here.
+// To add a kind of network, add a folder under transport/ and a line here.
 constexpr RailKind kKinds[] = {
     {"tcp", &make_tcp, &near_tcp, &way_of_tcp},
 #ifdef NEZHA_HAS_RDMA
@@ -98,7 +98,7 @@ const RailKind* find_kind(absl::string_view name) {
   return found == std::end(kKinds) ? nullptr : found;
 }
 
-// The devices that stand in the place of `uri`, which is KIND:auto.
+// Returns the usable devices for `uri`, which is KIND:auto.
 absl::StatusOr<std::vector<std::string>> expand(absl::string_view uri, absl::string_view kind,
                                                 DeviceLister list) {
   const auto devices = list(kind);
@@ -175,7 +175,7 @@ absl::StatusOr<std::vector<std::string>> expand_rails(const std::vector<std::str
   for (const std::string& text : uris) {
     const auto uri = RailUri::parse(text);
     if (!uri.ok() || uri->interface != "auto" || !has_list(uri->kind)) {
-      all.push_back(text);  // device_factory says what is wrong with it
+      all.push_back(text);  // if it is invalid, device_factory says why
       continue;
     }
     if (!uri->options.empty()) return bad_rail(text, "auto takes no options; name the devices");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the statuses used inside to the exceptions of the public API.
+// Turns the statuses used inside into the exceptions of the public API.
 #pragma once
 
 #include <string>
@@ -12,12 +12,12 @@ namespace nezha {
 // "nezha: rank 1 of 4: text"
 std::string prefixed(absl::string_view rank_of, absl::string_view text);
 
-// What a child of fork() is told that uses what its parent has made.
+// The error text for a child of fork() that uses an object of its parent.
 constexpr absl::string_view kInherited =
     "this process is a child that fork() has made since, and it has no part in its parent's "
     "connections; it may make a context of its own";
 
-// Throws what the status stands for.
+// Throws the exception that corresponds to the status.
 [[noreturn]] void raise(absl::string_view rank_of, const absl::Status& why);
 
 }  // namespace nezha

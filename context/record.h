@@ -33,7 +33,7 @@ struct Record {
   // The store is not trusted: sizes are bounded, and unknown keys are errors.
   static absl::StatusOr<Record> decode(absl::string_view text);
 
-  // Of each rail its interface, or nothing if that was not the NIC selector's choice.
+  // Returns each rail with its interface, which is empty if the NIC selector did not choose it.
   ChosenInterfaces rails() const;
 
   static std::string key(int rank);

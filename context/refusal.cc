@@ -19,12 +19,13 @@ namespace {
 using ::gloo::rendezvous::Store;
 
 constexpr char kKey[] = "refusal";
-constexpr size_t kMaxText = 800;  // an abort has room for it
+constexpr size_t kMaxText = 800;  // bytes; fits an abort
 constexpr size_t kMaxKept = 8;
 
 void keep(const std::shared_ptr<Store>& store) {
   static std::mutex mutex;
-  static auto& kept = *new std::deque<std::shared_ptr<Store>>;  // beyond the process's end
+  static auto& kept =
+      *new std::deque<std::shared_ptr<Store>>;  // never destroyed, so the keys outlive the process
   const std::lock_guard lock(mutex);
   if (kept.size() == kMaxKept) kept.pop_front();
   kept.push_back(store);
@@ -40,7 +41,7 @@ void leave_refusal(const std::shared_ptr<Store>& store, int rank, absl::string_v
     store->set(kKey, std::vector<char>(text.begin(), text.end()));
     keep(store);
   } catch (const std::exception& error) {
-    // Another rank was first, or the store is not to be reached.
+    // Another rank was first, or the store cannot be reached.
     log().debug("leaving word in the store that {}: {}", text, error.what());
   }
 }
@@ -51,7 +52,7 @@ std::optional<std::string> find_refusal(Store& store) {
     const std::vector<char> bytes = store.get(kKey);
     std::string text(bytes.begin(),
                      bytes.begin() + std::min<ptrdiff_t>(std::ssize(bytes), kMaxText));
-    // It ends up in logs and exceptions: nothing that moves a terminal's cursor.
+    // The text ends up in logs and exceptions, so nothing in it may control a terminal.
     std::replace_if(
         text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
     return text;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The word that a rank which cannot join leaves in the store, for those that wait for it there.
+// A refusal: what a rank that cannot join leaves in the store for the ranks that wait for it there.
 #pragma once
 
 #include <memory>
@@ -14,13 +14,15 @@ class Store;
 
 namespace nezha {
 
-// `rank`: negative of a rank that does not know its own. The first one counts. Not thread-safe, as
-// the store is not. Errors are ignored: the other ranks learn by their deadline then. Keeps the
-// store alive, as a RedisStore takes its keys with it.
+// Leaves a refusal. `rank` is negative if the rank does not know its number. The first refusal in a
+// store counts. Not thread-safe, because the store is not. Errors are ignored; the other ranks then
+// run into their deadline. Keeps the store alive, because a RedisStore removes its keys when it is
+// destroyed.
 void leave_refusal(const std::shared_ptr<::gloo::rendezvous::Store>& store, int rank,
                    absl::string_view why);
 
-// What was left, in words; nothing if nothing was. Likewise.
+// Returns the text of the refusal in the store, if there is one. Not thread-safe; errors count as
+// no refusal.
 std::optional<std::string> find_refusal(::gloo::rendezvous::Store& store);
 
 }  // namespace nezha

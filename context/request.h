@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a context is asked to do.
+// A request: what a context is asked to do.
 #pragma once
 
 #include <chrono>
@@ -19,18 +19,18 @@ namespace nezha {
 struct Request {
   Operation operation;
   EnginePlan plan;
-  bool is_by_size = false;                    // the algorithm: what all ranks plan may be another
-  uint64_t signature = 0;                     // of the two; collectives/signature.h
-  absl::InlinedVector<std::byte*, 1> copies;  // where the result goes too
-  Buffer read;              // in place of the caller's input: a sum of several, or a copy
-  Buffer result;            // where it is made, if its place is an input's meanwhile
-  absl::Status prepared;    // whether they could be summed
+  bool is_by_size = false;  // the algorithm was chosen by size, so a plan may choose another
+  uint64_t signature = 0;   // of the operation and the plan; collectives/signature.h
+  absl::InlinedVector<std::byte*, 1> copies;  // further places for the result
+  Buffer read;              // replaces the caller's input: a sum of several inputs, or a copy
+  Buffer result;            // holds the result while its place still holds input
+  absl::Status prepared;    // an error if the inputs could not be summed
   ReduceFunction function;  // of a custom operation
   Nanos deadline = 0;
   std::chrono::milliseconds timeout{0};
-  bool polls = true;  // who waits for it
-  // Of a send or a receive, whose `operation` tells how many bytes it has and nothing else. Null
-  // of a collective.
+  bool polls = true;  // the waiter polls
+  // Set for a send or a receive, whose `operation` says only how many bytes it has. Null for a
+  // collective.
   std::shared_ptr<Exchange> exchange;
 
   std::string name() const;  // of the operation, for errors: "allreduce (tag 0, 4 bytes)"

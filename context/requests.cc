@@ -17,7 +17,7 @@ namespace nezha {
 
 namespace {
 
-// Bytes; of operations that end sooner than a thread sleeps and is woken a few times.
+// Bytes. Up to this size an operation ends sooner than a thread sleeps and is woken a few times.
 constexpr size_t kShort = 16 << 10;
 
 bool overlap(const void* a, const void* b, size_t bytes) {
@@ -151,7 +151,7 @@ Request RequestMaker::make(const AllreduceOptions& options) const {
   for (size_t i = 1; i < options.outputs_.size(); ++i) {
     request.copies.push_back(static_cast<std::byte*>(options.outputs_[i]));
   }
-  // What the environment prefers goes only where it can.
+  // The algorithm that the environment names is used only for operations that it can do.
   const Algorithm asked = options.algorithm_.value_or(setup_.algorithm);
   const bool serves = options.algorithm_ || asked == Algorithm::kAuto ||
                       HostsEngine::choose(asked, setup_.size(), op).ok();
@@ -166,7 +166,7 @@ Request RequestMaker::make(const AllreduceOptions& options) const {
   return request;
 }
 
-// By what the options of all collectives have.
+// Fills in what depends on the options that all collectives have.
 void RequestMaker::complete(Request& request, const CollectiveOptions& options,
                             Algorithm asked) const {
   Operation& op = request.operation;
@@ -188,7 +188,7 @@ void RequestMaker::complete(Request& request, const CollectiveOptions& options,
   request.polls = setup_.options.polling == Polling::kLatencyFirst || op.bytes() <= kShort;
 }
 
-// Several inputs become one: their reduction, in the order in which they were given.
+// Reduces several inputs to one, in the order in which they were given.
 void RequestMaker::fold(const std::vector<const void*>& inputs, Request& request) const {
   Operation& op = request.operation;
   op.input = static_cast<const std::byte*>(inputs.front());
@@ -224,7 +224,7 @@ Request RequestMaker::make(const BroadcastOptions& options) const {
   const bool is_root = options.root_ == setup_.rank();
   auto request = make_rooted(options, Collective::kBroadcast, /*contributes=*/is_root,
                              /*has_result=*/!is_root);
-  // The engine has no result for the root.
+  // The engine gives the root no result, so the root's output is a copy.
   const Operation& op = request.operation;
   auto* output = static_cast<std::byte*>(options.output_.data);
   if (is_root && op.elements > 0 && options.output_.is_set && output != op.input) {
@@ -250,7 +250,7 @@ Request RequestMaker::make_rooted(const RootedOptions& options, Collective colle
   if (has_result && !output.is_set) refuse(name, "no output; set one");
 
   const bool uses_input = contributes && input.is_set;
-  // Other outputs than a result's may be what is broadcast, or where the root wants it too.
+  // The output of a broadcast's root may hold what is broadcast, or be where the root wants a copy.
   const bool uses_output = has_result || !uses_input || collective == Collective::kBroadcast;
   if (uses_input && uses_output && output.is_set) {
     check_alike(name, input.elements, output.elements, input.type, output.type);

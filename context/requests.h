@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests are made from the options of the collectives. Options that make no sense are refused
-// here.
+// Makes requests from the options of operations, and refuses invalid options.
 #pragma once
 
 #include <vector>
@@ -26,11 +25,11 @@ namespace nezha {
 
 class RequestMaker {
  public:
-  // Both outlive it. The setup is complete before the first request is made. Messages that this
-  // rank sends itself go through `loopback`.
+  // Both arguments must outlive this. The setup must be complete before the first request is made.
+  // Messages that this rank sends itself go through `loopback`.
   RequestMaker(const Setup& setup, Loopback& loopback) : setup_(setup), loopback_(loopback) {}
 
-  // The context that the options are for. Throws InvalidArgument if there is none.
+  // Returns the context that the options are for. Throws InvalidArgument if there is none.
   static Context& context_of(const CollectiveOptions& options);
   static Context& context_of(const PointToPointOptions& options);
 
@@ -38,7 +37,7 @@ class RequestMaker {
   void check_tag(const CollectiveOptions& options) const;
   void check_tag(const PointToPointOptions& options) const;
 
-  // Each of these throws InvalidArgument, or std::bad_alloc. Not under the lock.
+  // Each of these throws InvalidArgument or std::bad_alloc. Called without the lock.
   Request make(const AllreduceOptions& options) const;
   Request make(const ReduceOptions& options) const;
   Request make(const BroadcastOptions& options) const;
@@ -59,7 +58,7 @@ class RequestMaker {
  private:
   Request make_blocks(const BlocksOptions& options, Collective collective) const;
   Request make_moved(const BlocksOptions& options, Collective collective) const;
-  // `contributes`, `has_result`: whether this rank does and has.
+  // `contributes`: this rank has an input. `has_result`: this rank gets the result.
   Request make_rooted(const RootedOptions& options, Collective collective, bool contributes,
                       bool has_result) const;
 
@@ -79,12 +78,12 @@ class RequestMaker {
                    DataType type, DataType output_type) const;
   void check_vectors(absl::string_view collective, absl::Span<const void* const> inputs,
                      absl::Span<void* const> outputs, size_t elements, DataType type) const;
-  // NEZHA_CHECK_POINTERS
+  // For NEZHA_CHECK_POINTERS.
   static absl::Status check_pointers(absl::Span<const void* const> inputs,
                                      absl::Span<void* const> outputs, size_t bytes);
   void complete(Request& request, const CollectiveOptions& options,
                 Algorithm asked = Algorithm::kAuto) const;
-  // The request's input becomes the reduction of these, of which there are some.
+  // Sets the request's input to the reduction of `inputs`, of which there is at least one.
   void fold(const std::vector<const void*>& inputs, Request& request) const;
 
   const Setup& setup_;

@@ -36,7 +36,7 @@ std::string name_of(const std::map<absl::string_view, Value>& names, Value value
   for (const auto& [name, named] : names) {
     if (named == value) return std::string(name);
   }
-  return absl::StrCat(static_cast<int>(value));  // no name: it is refused as such
+  return absl::StrCat(static_cast<int>(value));  // has no name, and is refused later
 }
 
 const std::map<absl::string_view, Polling>& pollings() {
@@ -56,7 +56,8 @@ const std::map<absl::string_view, Algorithm>& algorithms() {
   return algorithms;
 }
 
-// As short as can be read back without loss: all ranks must cut a message at the same place.
+// Writes the shortest text that is read back without loss, because all ranks must cut a message at
+// the same place.
 std::string to_text(const std::vector<double>& numbers) {
   return absl::StrJoin(numbers, ",", [](std::string* out, double number) {
     std::array<char, 32> text{};
@@ -104,7 +105,7 @@ AgreedSettings::AgreedSettings(const ContextOptions& options) {
   plan_ = from_environment("NEZHA_PLAN");
   shares_ = from_environment("NEZHA_SHARES");
   if (const auto shares = parse_numbers(shares_.value); shares.ok()) {
-    shares_.value = to_text(*shares);  // without blanks, and in the form that others compare with
+    shares_.value = to_text(*shares);  // without blanks, in the form that other ranks compare
   }
   algorithm_ = from_environment("NEZHA_ALGORITHM");
   policy_ = from_environment("NEZHA_POLICY");

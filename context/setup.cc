@@ -48,7 +48,7 @@ Setup::Setup(const Setup& parent, const std::vector<int>& group, UniqueId id)
       is_switch_alone(parent.is_switch_alone) {
   const auto own = std::find(group.begin(), group.end(), parent.rank());
   options.rank = static_cast<int>(own - group.begin());
-  options.table.clear();  // the parent's alone
+  options.table.clear();  // only the parent uses the table
   options.size = static_cast<int>(group.size());
   rank_of = absl::StrCat("rank ", options.rank, " of ", options.size, " (split from ",
                          parent.rank_of, ")");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a context is made of. It is fixed once the context has joined its ranks.
+// What a context is made of. The setup does not change once the context has joined.
 #pragma once
 
 #include <memory>
@@ -21,14 +21,14 @@
 namespace nezha {
 
 struct Setup {
-  // What the caller gave, of a rank whose record is not published yet. Throws InvalidArgument, and
-  // tells the other ranks why, if rank and size are missing or wrong.
+  // For a rank whose record is not published yet, from what the caller gave. If rank and size are
+  // missing or wrong, this tells the other ranks why and throws InvalidArgument.
   Setup(std::shared_ptr<StoreDirectory::Store> store, ContextOptions given);
-  // The context of ranks that all know its id, and need no word of rank 0. `given` names rank and
-  // size.
+  // For a context whose ranks all know its id, and need not hear it from rank 0. `given` names rank
+  // and size.
   Setup(std::shared_ptr<Endpoint> own, std::shared_ptr<Directory> ranks, ContextOptions given,
         const UniqueId& id);
-  // The context of those ranks of `parent`, which this one is among.
+  // For a context of the ranks `group` of `parent`, which include this rank.
   Setup(const Setup& parent, const std::vector<int>& group, UniqueId id);
 
   int rank() const { return options.rank; }
@@ -42,17 +42,17 @@ struct Setup {
 
   std::shared_ptr<Endpoint> endpoint;      // null until it joins, unless it was given
   std::shared_ptr<Directory> directory;    // where the ranks publish their records
-  std::vector<int> directory_ranks;        // of a context that was split from another
-  ContextOptions options;                  // with all that was not given
+  std::vector<int> directory_ranks;        // see listed(); empty unless it was split from another
+  ContextOptions options;                  // completed by joining
   Algorithm algorithm = Algorithm::kAuto;  // of operations that choose none
   bool checks_pointers = false;            // NEZHA_CHECK_POINTERS
-  std::string settings;                    // what is the same on all ranks, as text
+  std::string settings;                    // AgreedSettings, encoded
   std::string rank_of;                     // "rank 1 of 4", as errors name this rank
-  RankLog log;                             // whose lines name this rank
+  RankLog log;                             // names this rank in each line
   std::string self;         // this rank and its process, as other ranks' errors name them
-  Cores cores;              // that this process may use
+  Cores cores;              // the cores that this process may use
   ChosenInterfaces chosen;  // by rail name, if the rails are "auto"
-  UniqueId job;             // 0: it is rank 0's choice, which is not known yet
+  UniqueId job;             // the context's id; 0: rank 0 chooses it, and it is not known yet
   std::vector<Rail> rails;  // in the order of options.rails
   std::optional<flare::FlareOptions> switch_rail;
   bool is_switch_alone = false;  // no other rail was named

@@ -9,8 +9,9 @@
 
 namespace nezha {
 
-// All contexts of the process share one, so that they share devices and connections: made when none
-// has it. ResourceExhausted if the process has no descriptor or thread left for it.
+// Returns the endpoint that all contexts of the process share, so that they share devices and
+// connections. Makes one if there is none. Returns ResourceExhausted if the process has no
+// descriptor or thread left for it.
 absl::StatusOr<std::shared_ptr<Endpoint>> shared_endpoint();
 
 }  // namespace nezha

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who goes where when a context is split.
+// Which rank goes to which new context when a context is split.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 
 namespace nezha {
 
-// Of nezha's own operations. Those of users have others.
+// The tag of nezha's own operations. Users' operations have other tags.
 constexpr uint32_t kOwnTag = std::numeric_limits<uint32_t>::max();
 
-// What one rank says in a split, as all ranks hear it.
+// What one rank tells all ranks in a split.
 struct SplitVote {
   int color = 0;  // negative: in no new context
   int key = 0;
-  UniqueId id;  // of the new context, should this rank be its first
+  UniqueId id;  // of the new context, if this rank is the first in it
 };
 
-// The votes of `size` ranks in the form in which they are exchanged: the sum over the ranks of what
-// each of them begins with, in which all but its own place is zero.
+// The votes of `size` ranks in the form in which they are exchanged. Each rank begins with a table
+// that is zero except for its own vote, and the complete table is the sum of these over all ranks.
 class SplitTable {
  public:
   explicit SplitTable(int size) : words_(static_cast<size_t>(size) * kWords) {}
@@ -35,7 +35,7 @@ class SplitTable {
   std::vector<uint64_t>& words() { return words_; }
 
  private:
-  static constexpr size_t kWords = 3;  // a rank
+  static constexpr size_t kWords = 3;  // for each rank
 
   std::vector<uint64_t> words_;
 };

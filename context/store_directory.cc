@@ -19,15 +19,16 @@
 namespace nezha {
 namespace {
 
-// How long one question to the store may take, on a network that is far away or busy, too.
+// How long one question to the store may take. That is enough for a distant or busy network, too.
 constexpr Nanos kPatience = 200 * kMillisecond;
-// Who has waited for longer than that makes pauses that grow with the time it has waited: a store
-// that thousands of ranks ask all the time, since one of them is late, has no time for that one.
-// Towards the deadline they become shorter, so that there is time for what comes after.
-constexpr int kPartOfWait = 4;  // one of so many
+// A rank that has waited longer than that pauses between questions, in proportion to the time that
+// it has waited: if thousands of ranks that wait for a late one asked all the time, the store would
+// have no time for the late rank. Near the deadline the pauses become shorter, so that there is
+// time for what comes after.
+constexpr int kPartOfWait = 4;  // the pause is this fraction of the time waited
 constexpr int kPartOfRest = 8;
 constexpr Nanos kLongestBreak = kSecond;
-constexpr Nanos kNap = 20 * kMillisecond;  // between two looks at whether to give up
+constexpr Nanos kNap = 20 * kMillisecond;  // between two checks whether to give up
 
 constexpr absl::string_view kAdvice =
     "Has an earlier run or context used this directory or prefix? Each context takes a new one. Or "
@@ -37,7 +38,7 @@ std::string process_of(const Record& record) {
   return absl::StrCat("pid ", record.pid, " on host ", record.host);
 }
 
-// Two processes that are one rank.
+// The error text if two processes have the same rank.
 std::string twice(int rank, const Record& other, const Record& own) {
   return absl::StrCat("rank ", rank, " is there already, as ", process_of(other), ", and ",
                       process_of(own), " is given the rank, too. ", kAdvice);
@@ -58,7 +59,7 @@ absl::Status failure(int rank, const std::exception& error) {
                                              advice_on_descriptors()));
 }
 
-// Before the store is asked once more. An error: `given_up`.
+// Pauses before the next question to the store. Returns an error of `given_up`.
 absl::Status pause(Nanos begin, Nanos deadline, const std::function<absl::Status()>& given_up) {
   const Nanos time = now();
   const Nanos end = std::min(time + pause_after(time - begin, deadline - time), deadline);
@@ -85,8 +86,9 @@ absl::Status StoreDirectory::publish(int rank, const Record& record) {
     store_->set(key, std::vector<char>(text.begin(), text.end()));
     return absl::OkStatus();
   } catch (const std::exception& error) {
-    // Not by what the store says: each has words of its own, and Gloo's FileStore fails to rename a
-    // file where two processes set one key at the same time.
+    // Looks for the key instead of interpreting the error text: each store words errors
+    // differently, and Gloo's FileStore fails to rename a file if two processes set one key at the
+    // same time.
     std::string why =
         "the store cannot be written. Its directory, or its server, is to be there for"
         " all ranks before they start. The store says: ";
@@ -128,7 +130,7 @@ absl::StatusOr<Record> StoreDirectory::read(int rank, Nanos deadline,
   }
   const Nanos begin = now();
   for (bool is_there = false; !is_there;) {
-    // Not all of it at once: another rank may tell meanwhile that the context is broken.
+    // Waits in short steps, since another rank may meanwhile tell that the context is broken.
     if (absl::Status why = pause(begin, deadline, given_up); !why.ok()) return why;
     const Nanos asked = now();
     const Nanos patience = std::clamp<Nanos>(deadline - asked, kMillisecond, kPatience);
@@ -140,7 +142,7 @@ absl::StatusOr<Record> StoreDirectory::read(int rank, Nanos deadline,
     } catch (const std::exception& error) {
       if (const auto refusal = find_refusal(*store_)) return absl::AbortedError(*refusal);
       if (now() >= deadline) return absent(error.what());
-      // It is the store that fails, and not a record that is missing.
+      // The error came too early for a timeout, so it is the store that fails.
       if (now() - asked < patience / 2) return failure(rank, error);
     }
   }

@@ -19,11 +19,12 @@ class Store;
 
 namespace nezha {
 
-// For how long a rank that has waited so long for a record leaves the store alone, with so much
-// left until its deadline.
+// Returns how long a rank pauses before it asks the store again, if it has waited for `waited` and
+// has `left` until its deadline.
 Nanos pause_after(Nanos waited, Nanos left);
 
-// One store, which is called by one thread at a time: Gloo's are not thread-safe.
+// A directory in a store. Only one thread at a time calls the store, because Gloo's stores are not
+// thread-safe.
 class StoreDirectory final : public Directory {
  public:
   using Store = ::gloo::rendezvous::Store;
@@ -31,7 +32,8 @@ class StoreDirectory final : public Directory {
   explicit StoreDirectory(std::shared_ptr<Store> store) : store_(std::move(store)) {}
 
   absl::Status publish(int rank, const Record& record) override;
-  // Gloo's FileStore lets two that publish themselves at the same time replace each other.
+  // This is needed because Gloo's FileStore lets two processes that publish the same rank at the
+  // same time replace each other's record.
   absl::Status confirm(int rank, const Record& record) override;
   // See leave_refusal.
   void refuse(int rank, absl::string_view why) override;
@@ -39,7 +41,8 @@ class StoreDirectory final : public Directory {
                               const std::function<absl::Status()>& given_up) override;
 
  private:
-  // Under the lock: who is published as `rank`. An error if the store does not give it.
+  // Under the lock: reads the record that is published as `rank`. Returns an error if the store
+  // fails.
   absl::StatusOr<Record> fetch(int rank);
 
   std::shared_ptr<Store> store_;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many operations there were of each tag.
+// Counts the operations of each tag.
 //
-// No rank may forget a tag: another rank may not have entered an operation of that tag yet, or may
-// have entered the next one. But programs that use each tag once take them from a counter, so that
-// tags beside each other have the same count. What is kept is where the count changes from one tag
-// to the next.
+// A rank may not forget a tag: another rank may not have entered an operation of that tag yet, or
+// may have entered the next one. But programs that use each tag once take tags from a counter, so
+// adjacent tags mostly have the same count. So only the tags at which the count changes are stored.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +19,13 @@ namespace nezha {
 
 class TagCounts {
  public:
-  // How many there were.
+  // Returns the number of operations of the tag.
   uint64_t of(uint32_t tag) const { return std::prev(counts_.upper_bound(tag))->second; }
 
-  // There is one more of the tag. Returns how many there are now.
+  // Counts one more operation of the tag. Returns the new count.
   uint64_t add(uint32_t tag) {
     const uint64_t before = of(tag);
-    // Should there be no memory for the second of these, the first one changes no count.
+    // If there is no memory for the second entry, the first one changes no count.
     counts_.try_emplace(uint64_t{tag} + 1, before);
     const auto own = counts_.try_emplace(tag, before).first;
     const uint64_t count = ++own->second;
@@ -48,8 +47,8 @@ class TagCounts {
     if (tag > 0 && std::prev(own)->second == own->second) counts_.erase(own);
   }
 
-  // By the first of the tags that have this count. There is always an entry of tag 0. The tags are
-  // of 64 bits, so that the last one has a next one.
+  // The counts of runs of tags, by the first tag of each run. There is always an entry of tag 0.
+  // The keys have 64 bits, so that the last tag has a successor.
   absl::btree_map<uint64_t, uint64_t, std::less<>, ReserveAllocator<Entry>> counts_{{0, 0}};
 };
 

@@ -15,7 +15,7 @@
 namespace nezha {
 namespace {
 
-// What a server's error means, by how it begins.
+// The meaning of a server's error, by the text that it begins with.
 struct Refusal {
   absl::string_view begin;
   absl::StatusCode code;
@@ -63,7 +63,7 @@ constexpr Refusal kRefusals[] = {
 using Reader = std::unique_ptr<redisReader, decltype(&redisReaderFree)>;
 using Parsed = std::unique_ptr<redisReply, decltype(&freeReplyObject)>;
 
-// Of what a server says: what can be printed of it, and not all of that.
+// Returns the beginning of a server's text, with characters that cannot be printed replaced.
 std::string printable(absl::string_view text) {
   constexpr size_t kMost = 160;
   std::string shown(text.substr(0, kMost));
@@ -99,7 +99,8 @@ absl::StatusOr<std::string> encoded(const std::vector<absl::string_view>& words)
 absl::StatusOr<RedisConnection> RedisConnection::open(const RedisUrl& url, Nanos deadline) {
   auto stream = url.socket_path.empty() ? Stream::to_host(url.host, url.port, deadline)
                                         : Stream::to_socket(url.socket_path, deadline);
-  if (absl::IsResourceExhausted(stream.status())) return stream.status();  // of this process
+  if (absl::IsResourceExhausted(stream.status()))
+    return stream.status();  // of this process, not the server
   if (!stream.ok()) {
     return absl::Status(stream.status().code(),
                         absl::StrCat(stream.status().message(),
@@ -129,7 +130,8 @@ absl::StatusOr<RedisReply> RedisConnection::command(const std::vector<absl::stri
                                                     Nanos deadline) {
   const auto bytes = encoded(words);
   if (!bytes.ok()) return bytes.status();
-  // Broken until the whole answer is there: what is left of it would be taken for the next one's.
+  // The connection counts as broken until the whole answer is there: the rest of an answer would be
+  // taken for the answer to the next command.
   broken_ = true;
   absl::Status status = stream_.send(*bytes, deadline);
   if (!status.ok()) return status;
@@ -149,7 +151,8 @@ absl::StatusOr<RedisReply> RedisConnection::receive(Nanos deadline) {
     }
     if (!received.ok()) return received.status();
     const absl::string_view bytes(buffer.data(), *received);
-    // No command of ours is answered by an array, whose size hiredis would take from the server.
+    // None of our commands is answered by an array, for which hiredis would allocate what the
+    // server asks for.
     if (total == 0 && !absl::StrContains("+-:$", bytes[0])) {
       return not_redis("an answer that Redis would not give", bytes);
     }
@@ -183,7 +186,7 @@ absl::StatusOr<RedisReply> RedisConnection::receive(Nanos deadline) {
 }
 
 absl::Status RedisConnection::refusal(absl::string_view text) const {
-  // A server that does not know AUTH repeats what it was given.
+  // A server that does not know AUTH repeats its arguments in the error.
   std::string shown(text);
   if (!password_.empty()) shown = absl::StrReplaceAll(shown, {{password_, "***"}});
   for (const Refusal& known : kRefusals) {

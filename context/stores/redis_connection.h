@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A connection to a Redis server: commands and answers of its protocol (RESP2, by hiredis's
-// reader).
+// A connection to a Redis server: sends commands and parses answers (RESP2, by hiredis's reader).
 #pragma once
 
 #include <cstddef>
@@ -16,7 +15,7 @@
 
 namespace nezha {
 
-// What a server may answer to the commands that we use; errors become a Status.
+// An answer that a server may give to the commands that we use. Errors become a Status instead.
 struct RedisReply {
   enum class Kind { kStatus, kInteger, kString, kNil };
   Kind kind = Kind::kNil;
@@ -29,21 +28,22 @@ struct RedisReply {
 // password in them. They are
 //   Unavailable           trying again may help: refused, lost, the server is loading or busy
 //   DeadlineExceeded      no answer in time
-//   PermissionDenied      the password is wrong, is missing, or may not do this
+//   PermissionDenied      the password is wrong or missing, or the user may not do this
 //   FailedPrecondition    no such database, a read-only or otherwise unfit server
 //   ResourceExhausted     the server's memory is full
 //   InvalidArgument       another error of the server's
-//   DataLoss              what came is no Redis answer
+//   DataLoss              the answer is not Redis protocol
 //   NotFound              no such host
 // Not thread-safe.
 class RedisConnection {
  public:
   static constexpr size_t kMaxReply = 2 << 20;  // bytes
 
-  // Connects, shows the password, chooses the database.
+  // Connects, logs in, and selects the database.
   static absl::StatusOr<RedisConnection> open(const RedisUrl& url, Nanos deadline);
 
-  // After an error other than the server's own (is_broken()) it is not to be used again.
+  // After an error other than the server's own (see is_broken()), the connection may not be used
+  // again.
   absl::StatusOr<RedisReply> command(const std::vector<absl::string_view>& words, Nanos deadline);
   bool is_broken() const { return broken_; }
 
@@ -55,7 +55,7 @@ class RedisConnection {
   absl::Status refusal(absl::string_view text) const;
 
   Stream stream_;
-  std::string password_;  // to keep it out of messages
+  std::string password_;  // to remove it from messages
   bool broken_ = false;
 };
 

@@ -27,9 +27,10 @@ namespace {
 constexpr Nanos kFirstPause = kMillisecond;
 constexpr Nanos kLongestPause = 50 * kMillisecond;
 constexpr Nanos kFarewell = kSecond;  // the time to remove the keys at the end
-constexpr size_t kAskedAtOnce = 64;   // keys that wait() asks for in a round, and names
+constexpr size_t kAskedAtOnce = 64;   // keys that wait() asks for in a round, and names in an error
 
-// Sleeps, a little longer each time. False: the deadline comes first.
+// Each pause is longer than the one before, up to kLongestPause. pause() returns false, without
+// sleeping, if the deadline comes first.
 class Backoff {
  public:
   bool pause(Nanos deadline) {
@@ -43,7 +44,7 @@ class Backoff {
   Nanos pause_ = kFirstPause;
 };
 
-// What std::timed_mutex is; the thread sanitizer of clang 14 does not know that one's lock.
+// Replaces std::timed_mutex, whose timed lock the thread sanitizer of clang 14 does not know.
 class TimedMutex {
  public:
   bool try_lock_until(std::chrono::steady_clock::time_point deadline) {
@@ -76,13 +77,13 @@ class RedisStore::Impl {
   explicit Impl(RedisUrl url) : url_(std::move(url)) {}
 
   bool is_inherited() const { return mark_.is_inherited(); }
-  // Itself, if it is not.
+  // Returns this, or throws if this process has inherited it by fork().
   Impl& own();
   ~Impl() { remove_keys(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  // Shows that the server is there and takes the password.
+  // Checks that the server is there and accepts the password. Throws if not.
   void greet();
   void set(const std::string& key, const std::vector<char>& data);
   std::vector<char> get(const std::string& key);
@@ -97,11 +98,12 @@ class RedisStore::Impl {
   absl::StatusOr<bool> exists(const std::string& full_key, Nanos deadline);
   absl::Status put(const std::string& full_key, const std::string& value, Nanos deadline);
 
-  // One command, tried again for as long as that may help.
+  // Sends one command, and repeats it as long as that may help.
   absl::StatusOr<RedisReply> ask(const Words& words, Nanos deadline);
   absl::StatusOr<RedisReply> try_once(const Words& words, Nanos deadline);
   Words set_if_absent(const std::string& full_key, const std::string& value) const;
-  // Under the lock. A new connection may be to a server that has lost our keys.
+  // Under the lock. Sets this process's keys again on a new connection, because the server may have
+  // lost them.
   absl::Status ensure_connection(Nanos deadline);
   std::map<std::string, std::string> own_keys() {
     const std::lock_guard lock(own_mutex_);
@@ -117,7 +119,7 @@ class RedisStore::Impl {
   TimedMutex mutex_;
   std::optional<RedisConnection> connection_;  // under the lock
   std::mutex own_mutex_;                       // never held while the server is asked
-  std::map<std::string, std::string> own_;     // what this process has set, by the full key
+  std::map<std::string, std::string> own_;     // values that this process has set, by full key
 };
 
 RedisStore::Impl& RedisStore::Impl::own() {
@@ -130,7 +132,7 @@ RedisStore::Impl& RedisStore::Impl::own() {
 // ---- The calls ---------------------------------------------------------------------------------
 
 void RedisStore::Impl::greet() {
-  // A command that all the others need the permission for as well.
+  // Uses a command that the store needs permission for anyway.
   if (const auto found = exists(full_key("greeting"), deadline()); !found.ok()) {
     raise(found.status(), "opening the store");
   }
@@ -177,7 +179,7 @@ void RedisStore::Impl::wait(const std::vector<std::string>& keys,
     const auto is_there = [&](const std::string& key) {
       if (!status.ok()) return false;
       const auto found = exists(key, std::min(end, deadline()));
-      // A connection that has gone silent: the next one may answer.
+      // The connection no longer answers; the next one may.
       const bool try_again = absl::IsDeadlineExceeded(found.status()) && now() < end;
       if (!found.ok() && !try_again) status = found.status();
       return found.ok() && *found;
@@ -234,7 +236,8 @@ absl::Status RedisStore::Impl::put(const std::string& full_key, const std::strin
                                    Nanos deadline) {
   bool is_first = false;
   {
-    // Known before it is sent: even if no answer comes, the key may be there, and is to go.
+    // Noted before the command is sent: even if no answer comes, the key may have been set, and
+    // must be removed at the end.
     const std::lock_guard lock(own_mutex_);
     is_first = own_.try_emplace(full_key, value).second;
   }
@@ -242,7 +245,7 @@ absl::Status RedisStore::Impl::put(const std::string& full_key, const std::strin
   if (!reply.ok()) return reply.status();
   if (reply->kind == RedisReply::Kind::kStatus) return absl::OkStatus();
   if (reply->kind != RedisReply::Kind::kNil) return unexpected("consent");
-  // There already: by this very command, if its first answer was lost.
+  // The key exists already. Perhaps this very command has set it, and its first answer was lost.
   const auto there = value_of(full_key, deadline);
   if (!there.ok()) return there.status();
   if (*there == value) return absl::OkStatus();
@@ -260,7 +263,7 @@ absl::StatusOr<RedisReply> RedisStore::Impl::ask(const Words& words, Nanos deadl
   absl::Status earlier;
   while (true) {
     auto reply = try_once(words, deadline);
-    // The last try may have no time left. The error of the one before it says more.
+    // The last try may have had too little time, so the error of the try before it says more.
     if (absl::IsDeadlineExceeded(reply.status()) && !earlier.ok()) return earlier;
     if (reply.ok() || !absl::IsUnavailable(reply.status()) || !backoff.pause(deadline)) {
       return reply;
@@ -297,9 +300,9 @@ absl::Status RedisStore::Impl::ensure_connection(Nanos deadline) {
 
 void RedisStore::Impl::remove_keys() {
   const Nanos end = now() + std::min(kFarewell, url_.timeout);
-  const auto own = std::exchange(own_, {});  // not to be set again by a new connection
+  const auto own = std::exchange(own_, {});  // so that a new connection does not set them again
   for (const auto& [key, value] : own) {
-    // After it has expired it may be another's.
+    // If the key has expired, another process may have set it since.
     const auto there = value_of(key, end);
     if (there.ok() && *there != value) continue;
     const auto reply = there.ok() ? ask({"DEL", key}, end) : there.status();
@@ -327,7 +330,7 @@ RedisStore::RedisStore(const std::string& url) {
 }
 
 RedisStore::~RedisStore() {
-  // Connection and keys are the parent's.
+  // In a child of fork() the connection and the keys belong to the parent.
   if (impl_->is_inherited()) static_cast<void>(impl_.release());
 }
 

@@ -62,7 +62,7 @@ absl::Status set_credentials(RedisUrl& url, absl::string_view text) {
   return absl::OkStatus();
 }
 
-// A bad port is not quoted: without the '@' it may well be the password.
+// Does not quote a bad port: if the '@' is missing, the port may be the password.
 absl::Status set_host(RedisUrl& url, absl::string_view text) {
   absl::string_view port;
   if (absl::ConsumePrefix(&text, "[")) {

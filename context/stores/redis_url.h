@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The URLs that name a Redis server and what nezha keeps there (documented in nezha/redis_store.h).
+// The URL of a Redis store: the server and the store's settings (documented in
+// nezha/redis_store.h).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ namespace nezha {
 struct RedisUrl {
   std::string host;
   uint16_t port = 6379;
-  std::string socket_path;  // instead of host and port, if it is not empty
+  std::string socket_path;  // if it is not empty, replaces host and port
   std::string user;
   std::string password;
   int database = 0;

@@ -55,16 +55,16 @@ Resolved resolve(const std::string& host, uint16_t port, int flags) {
   return resolved;
 }
 
-// getaddrinfo() knows no deadline: a thread waits for the name server, and is left behind if that
-// takes too long (it ends when the resolver's own time is over, and touches nothing of ours).
+// getaddrinfo() takes no deadline, so a thread waits for the name server. If that takes too long,
+// the thread is left behind: it ends at the resolver's own timeout, and uses no memory of ours.
 absl::StatusOr<Addresses> resolve_until(const std::string& host, uint16_t port, Nanos deadline) {
   Resolved resolved = resolve(host, port, AI_NUMERICHOST);
   if (resolved.error == EAI_NONAME) {
     std::promise<Resolved> promise;
     std::future<Resolved> future = promise.get_future();
     auto thread = start_thread([host, port, answer = std::move(promise)]() mutable {
-      // Not AI_ADDRCONFIG: it leaves out 127.0.0.1 where all other addresses are IPv6. An address
-      // that this host cannot reach is refused at once.
+      // Without AI_ADDRCONFIG, which would leave out 127.0.0.1 if all other addresses are IPv6. An
+      // address that this host cannot reach fails at once.
       answer.set_value(resolve(host, port, 0));
     });
     if (!thread.ok()) return thread.status();
@@ -100,7 +100,8 @@ absl::StatusOr<Stream> Stream::to_host(const std::string& host, uint16_t port, N
   auto code = absl::StatusCode::kNotFound;
   std::string why = left == 0 ? "the host has no address" : "";
   for (const addrinfo* entry = addresses->get(); entry != nullptr; entry = entry->ai_next, --left) {
-    // An address that swallows everything leaves time for the others.
+    // Divides the time over the addresses, so that one that never answers leaves time for the
+    // others.
     const Nanos begin = now();
     auto stream = connect(entry->ai_addr, entry->ai_addrlen, begin + (deadline - begin) / left);
     if (stream.ok()) {
@@ -141,7 +142,7 @@ absl::StatusOr<Stream> Stream::connect(const sockaddr* address, socklen_t length
 
 absl::Status Stream::send(absl::string_view bytes, Nanos deadline) {
   while (!bytes.empty()) {
-    // Ready or not: what there is room for goes at once, and a deadline that has passed is noticed.
+    // Polls first, so that a deadline that has passed is noticed even if there is room.
     absl::Status status = poll_until(socket_.fd(), POLLOUT, "sending the command", deadline);
     if (!status.ok()) return status;
     const ssize_t sent = ::send(socket_.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);

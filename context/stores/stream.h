@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A byte stream to a server, by TCP or a Unix socket, on which nothing waits beyond a deadline.
+// A byte stream to a server, by TCP or a Unix socket. No call waits beyond its deadline.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@
 namespace nezha {
 
 // Errors: Unavailable if trying again may help (refused, lost, the name server is not there),
-// DeadlineExceeded, or NotFound for a host that does not exist. A stream that gave an error is not
-// to be used again. Not thread-safe.
+// DeadlineExceeded, or NotFound for a host that does not exist. After an error the stream may not
+// be used again. Not thread-safe.
 class Stream {
  public:
-  // Tries all the host's addresses in turn. An error says of each why it failed.
+  // Tries all the host's addresses in turn. An error says why each of them failed.
   static absl::StatusOr<Stream> to_host(const std::string& host, uint16_t port, Nanos deadline);
   static absl::StatusOr<Stream> to_socket(const std::string& path, Nanos deadline);
 
   absl::Status send(absl::string_view bytes, Nanos deadline);
-  // At least one byte; how many there are in `buffer`.
+  // Waits for at least one byte. Returns how many bytes are in `buffer`.
   absl::StatusOr<size_t> receive(absl::Span<char> buffer, Nanos deadline);
 
  private:
