@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of a Gloo context, which Gloo itself has made acquainted with each other.
+// The directory of a Gloo context: its ranks know each other by Gloo's own rendezvous.
 #pragma once
 
 #include <functional>
@@ -13,9 +13,9 @@ namespace nezha::interop {
 
 class Acquaintances final : public Directory {
  public:
-  // Returns what this rank would publish if there were a store; nothing before it has joined.
+  // Returns the record that this rank has published; nothing before it has joined.
   std::optional<Record> own() const;
-  // That rank is known from now on. May come again with more of its rails.
+  // Adds the record of a rank. May be called again with more of the rank's rails.
   void meet(int rank, const Record& record);
 
   absl::Status publish(int rank, const Record& record) override;

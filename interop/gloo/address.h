@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one rank of a Gloo context tells the others of itself when they are connected: who it is,
-// and where its devices are.
+// The address that a rank of a Gloo context gives the others: who the rank is, and where its
+// devices are.
 #pragma once
 
 #include <gloo/transport/address.h>
@@ -16,26 +16,26 @@
 namespace nezha::interop {
 
 // As text, padded with spaces: "nezha1 PROCESS SETTINGS", where SETTINGS is a checksum, then "RAIL
-// INTERFACE ADDRESS" for each rail (the interface is "-" where it was named by the user), then "+"
-// if there was no room for all rails.
+// INTERFACE ADDRESS" for each rail (the interface is "-" if the user named it), then "+" if there
+// was no room for all rails.
 //
 // Gloo's rendezvous needs addresses of one length, and its ContextFactory takes 192 bytes at most.
-// The ranks tell each other of all their rails once they are connected; see Member.
+// Once ranks are connected they send each other their complete records; see Member.
 class Address final : public ::gloo::transport::Address {
  public:
   // Returns the address of a rank with this record. ResourceExhausted if there is no room for even
   // one rail.
   static absl::StatusOr<Address> of(const Record& record);
-  // `bytes` are a peer's, and not trusted. The error says what is wrong with "its" address.
+  // Parses a peer's address, which is not trusted. The error text calls it "its address".
   static absl::StatusOr<Address> parse(const std::vector<char>& bytes);
 
   std::string str() const override { return text_; }
   std::vector<char> bytes() const override;
 
   const UniqueId& process() const { return record_.process; }
-  // The process and the rails that are told of; nothing else is set.
+  // The process and the rails in this address. Nothing else is set.
   const Record& record() const { return record_; }
-  // Returns whether both ranks run by the same settings.
+  // Returns whether both ranks have the same settings.
   bool agrees_with(const Address& other) const { return settings_ == other.settings_; }
   bool is_complete() const { return is_complete_; }
 

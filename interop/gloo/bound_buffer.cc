@@ -8,7 +8,7 @@
 
 namespace nezha::interop {
 
-// What Gloo's macros refer to.
+// Gloo's macros refer to these.
 namespace enforce_detail = ::gloo::enforce_detail;
 using ::gloo::EnforceNotMet;
 using ::gloo::MakeString;
@@ -51,7 +51,7 @@ void BoundBuffer::waitSend() {
 void BoundBuffer::wait(End end) {
   GLOO_ENFORCE(end == end_, "a buffer at one end of a pair only sends, at the other only receives");
   std::chrono::milliseconds timeout = timeout_();
-  // Where a bound buffer waits, Gloo takes 0 for no limit at all.
+  // For a wait of a bound buffer a timeout of 0 means no limit in Gloo.
   if (timeout == ::gloo::kNoTimeout) timeout = std::chrono::milliseconds::max();
   member_->wait(*completions_, timeout);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory at one end of a pair that is bound to memory at the other end by a slot, as Gloo's older
-// algorithms use it: the sender says where in the receiver's memory a message goes.
+// Memory at one end of a pair that a slot binds to memory at the other end, as Gloo's older
+// algorithms use it. The sender says where in the receiver's memory a message goes.
 #pragma once
 
 #include <gloo/transport/buffer.h>
@@ -19,7 +19,7 @@ class BoundBuffer final : public ::gloo::transport::Buffer {
  public:
   enum class End { kSends, kReceives };
 
-  // `timeout` is asked for the context's timeout.
+  // `timeout` returns the context's timeout.
   BoundBuffer(End end, std::shared_ptr<Member> member, int rank, int slot, void* memory,
               size_t bytes, std::function<std::chrono::milliseconds()> timeout);
   ~BoundBuffer() override;
@@ -37,7 +37,7 @@ class BoundBuffer final : public ::gloo::transport::Buffer {
   const int rank_;
   const std::function<std::chrono::milliseconds()> timeout_;
   std::unique_ptr<Completions> completions_;
-  std::atomic<int64_t> unwaited_{0};  // sends
+  std::atomic<int64_t> unwaited_{0};  // sends for which waitSend() was not called yet
 };
 
 }  // namespace nezha::interop

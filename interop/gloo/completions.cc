@@ -13,16 +13,17 @@ namespace nezha::interop {
 namespace {
 
 constexpr size_t kMostDescribed = 4;  // transfers, in an error
-// Bytes; as in nezha's own operations. Shorter messages go by one rail and come in one piece.
+// Bytes. As in nezha's own operations, the waiter for a shorter transfer is keen: such a message
+// takes one rail and comes in one piece.
 constexpr size_t kKeen = 8 << 10;
-// Gloo cuts what it sends into transfers of a few milliseconds, which would be polled throughout by
-// the measure of whole operations.
+// Gloo cuts messages into transfers of a few milliseconds. By the slack of whole operations a
+// waiter would poll throughout each of them.
 constexpr Nanos kSlack = kMillisecond / 2;
-constexpr size_t kShort = 16 << 10;  // up to here also a thread polls that puts the CPU first
+constexpr size_t kShort = 16 << 10;  // bytes; up to this, waiters poll even under "cpu-first"
 
 }  // namespace
 
-// The end of one may be the end of others of the list.
+// Withdrawing a transfer may end others of the list.
 Completions::~Completions() {
   while (!open_.empty()) {
     const std::unique_ptr<Transfer> transfer = std::move(open_.back());
@@ -32,15 +33,15 @@ Completions::~Completions() {
 }
 
 void Completions::add(std::unique_ptr<Transfer> transfer) {
-  if (open_.empty()) moved_ = {};  // what came before says little of how fast this comes
+  if (open_.empty()) moved_ = {};  // earlier transfers say little about the speed of this one
   open_.push_back(std::move(transfer));
 }
 
-// Its callbacks may still be on the stack.
+// The transfer's callbacks may still be on the stack, so it is destroyed later.
 void Completions::remove(Transfer& transfer) {
   const auto entry = std::find_if(open_.begin(), open_.end(),
                                   [&](const auto& open) { return open.get() == &transfer; });
-  if (entry == open_.end()) return;  // it is over already
+  if (entry == open_.end()) return;  // the transfer is over already
   member_.bury(std::move(*entry));
   open_.erase(entry);
 }
@@ -90,8 +91,8 @@ absl::StatusOr<std::optional<int>> Completions::wait(Progress::Guard& guard, Nan
   return rank;
 }
 
-// No transfer is over sooner than the one with the least left would be if all that is moved were
-// its own. A thread that waits sleeps while that takes long.
+// Estimates when the transfer with the fewest bytes left would be over if it had the whole rate. No
+// transfer ends sooner, so a thread that waits sleeps while that is far off.
 Pace Completions::pace() const {
   if (open_.empty()) return {};
   const auto nearest =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a buffer waits for: its sends, or its receives.
+// The transfers that a buffer waits for: its sends, or its receives.
 #pragma once
 
 #include <deque>
@@ -18,10 +18,10 @@ namespace nezha::interop {
 
 class Member;
 
-// It owns the transfers that are not over. All calls are made under Progress's lock.
+// Owns the transfers that are not over. All methods are called under Progress's lock.
 class Completions final {
  public:
-  // `what` they are, for errors: "send" or "recv".
+  // `what` names the transfers in errors: "send" or "recv".
   Completions(Member& member, absl::string_view what) : member_(member), what_(what) {}
   ~Completions();
   Completions(const Completions&) = delete;
@@ -30,26 +30,26 @@ class Completions final {
   absl::string_view what() const { return what_; }
 
   void add(std::unique_ptr<Transfer> transfer);
-  // So much of a transfer has been moved.
+  // That many bytes of a transfer were sent or received.
   void note_moved(size_t bytes) { moved_.add(bytes, now()); }
-  // The transfer is over: it was with that rank.
+  // The transfer with that rank is over.
   void end(Transfer& transfer, int rank);
-  // It is over for that reason, and was withdrawn. The first reason counts for all that follow.
+  // The transfer has failed, and was withdrawn. The first failure is the error of all later waits.
   void fail(Transfer& transfer, const absl::Status& why);
-  // No more can be begun.
+  // No transfers can be begun any more.
   void fail(const absl::Status& why);
 
-  // The wait that is under way, or the next one, returns without a rank. (So it is in Gloo.)
+  // As in Gloo, the wait that is under way, or the next one, returns without a rank.
   void abort_wait();
 
   // Waits for the next transfer that is complete, and returns its rank. Returns nothing after
-  // abort_wait. DeadlineExceeded if none is complete by the deadline (then !has_failed()), and the
-  // reason if one failed.
+  // abort_wait, the error if a transfer failed, and DeadlineExceeded if none is complete by the
+  // deadline (then !has_failed()).
   absl::StatusOr<std::optional<int>> wait(Progress::Guard& guard, Nanos deadline);
 
   bool has_failed() const { return !failure_.ok(); }
 
-  // For errors: whom the transfers wait for, and why they do.
+  // For errors: which ranks the transfers wait for, and why.
   std::string describe() const;
 
  private:
@@ -61,11 +61,11 @@ class Completions final {
   Member& member_;
   const absl::string_view what_;
   std::vector<std::unique_ptr<Transfer>> open_;
-  std::deque<int> ranks_;  // of those that are complete
+  std::deque<int> ranks_;  // of complete transfers that no wait has returned yet
   absl::Status failure_;
   bool is_aborted_ = false;
   std::vector<Waiter*> waiters_;
-  Arrivals moved_;  // since there was nothing to wait for
+  Arrivals moved_;  // since open_ was last empty
 };
 
 }  // namespace nezha::interop

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Gloo context's ranks, as the transport below it sees them.
+// The transport context of nezha's device: one rank's pairs and buffers in a Gloo context.
 #pragma once
 
 #include <gloo/transport/context.h>
@@ -18,7 +18,7 @@ namespace nezha::interop {
 class GlooContext final : public ::gloo::transport::Context,
                           public std::enable_shared_from_this<GlooContext> {
  public:
-  // Keeps the device. Throws as Member does.
+  // Keeps the device alive. Throws as Member does.
   GlooContext(std::shared_ptr<::gloo::transport::Device> device, int own_rank, int ranks,
               const std::vector<std::string>& rails);
   ~GlooContext() override;
@@ -28,7 +28,8 @@ class GlooContext final : public ::gloo::transport::Context,
                                                                         size_t bytes) override;
 
  private:
-  // Asks for the timeout, which Gloo sets without a word, as long as the context lives.
+  // Returns a function that reads the current timeout, which Gloo sets without telling the context.
+  // Once the context is gone, the function returns the timeout of when it was made.
   std::function<std::chrono::milliseconds()> timeout();
 
   const std::shared_ptr<::gloo::transport::Device> device_;

@@ -28,8 +28,8 @@ std::string GlooDevice::str() const {
   return absl::StrCat("nezha, rails=", rails_.empty() ? "NEZHA_RAILS" : absl::StrJoin(rails_, ","));
 }
 
-// Nothing is opened before there is a context: a program may not expect an error where it makes its
-// device, as Horovod does not.
+// Nothing is opened before there is a context, because a program may not expect an error when it
+// makes its device. Horovod does not.
 std::shared_ptr<::gloo::transport::Context> GlooDevice::createContext(int rank, int size) {
   return std::make_shared<GlooContext>(shared_from_this(), rank, size, rails_);
 }

@@ -22,13 +22,13 @@
 namespace nezha::interop {
 namespace {
 
-// Gloo's slots are below this, which is 2^64 - 2^32. Bound buffers, whose slots are an int, have
-// tags above.
+// Gloo's slots are below this, which is 2^64 - 2^32. The tags of bound buffers, whose slots are an
+// int, are above it.
 constexpr uint64_t kEndOfSlots = ~uint64_t{0} - (uint64_t{1} << 32) + 1;
-constexpr uint64_t kStreamTag = kEndOfSlots;  // of what the ranks tell each other
+constexpr uint64_t kStreamTag = kEndOfSlots;  // of the records that ranks send each other
 constexpr uint64_t bound_tag(int slot) { return kEndOfSlots + 1 + static_cast<uint32_t>(slot); }
 
-// What the wire calls nezha's own context of the ranks; see kGlooJob.
+// The id on the wire of nezha's own context of the ranks; see kGlooJob.
 constexpr UniqueId kCollectivesJob{0x6e657a6861206e65, 0x7a6861206e657a68};
 
 [[noreturn]] void refuse(absl::string_view rank_of, const absl::Status& why) {
@@ -44,7 +44,7 @@ void check_slot(absl::string_view rank_of, uint64_t slot) {
 
 }  // namespace
 
-// Holds the lock. What was begun meanwhile goes on at its end, and what is over is destroyed.
+// Holds the lock. Its destructor runs deferred functions, and destroys transfers that are over.
 class Member::Entry {
  public:
   explicit Entry(Member& member) : member_(member), guard_(member.progress()) {}
@@ -80,7 +80,7 @@ Member::Member(int rank, int size, const std::vector<std::string>& rails)
   join(rails);
 }
 
-// This comes before this rank is told who the others are, since they may connect before that.
+// Called before this rank is told who the others are, since they may connect before that.
 void Member::join(const std::vector<std::string>& rails) {
   ContextOptions options;
   options.rank = rank_;
@@ -90,7 +90,7 @@ void Member::join(const std::vector<std::string>& rails) {
   const absl::Status complete = complete_own_options(options);
   if (!complete.ok()) refuse(rank_of_, complete);
   puts_latency_first_ = options.polling == Polling::kLatencyFirst;
-  // A switch adds up what it knows, and Gloo's reduce functions may be any.
+  // Leaves out switches, which know a few operations, while Gloo's may be any function.
   std::erase_if(options.rails, is_switch_rail);
   if (options.rails.empty()) {
     refuse(rank_of_, absl::InvalidArgumentError("a Gloo context needs a rail that is no switch's"));
@@ -112,7 +112,7 @@ void Member::join(const std::vector<std::string>& rails) {
 }
 
 Member::~Member() {
-  if (mark_.is_inherited()) {  // its locks may be held by threads that this process does not have
+  if (mark_.is_inherited()) {  // the locks may be held by threads that this process does not have
     static_cast<void>(new (std::nothrow) std::shared_ptr<Endpoint>(std::move(endpoint_)));
     static_cast<void>(new (std::nothrow) std::shared_ptr<Context>(std::move(context_)));
     for (auto& stream : streams_) static_cast<void>(stream.release());
@@ -123,7 +123,7 @@ Member::~Member() {
     Progress::Guard guard(progress());
     streams_.clear();
     endpoint_->leave(kGlooJob, this);
-    progress().run_deferred();  // what was deferred may be this member's
+    progress().run_deferred();  // deferred functions may refer to this member
   }
   end_in_background(std::move(endpoint_));
 }
@@ -134,7 +134,7 @@ std::shared_ptr<Context> Member::context() {
   return context_;
 }
 
-// Others may hold the context, and go on with it.
+// The program may hold the context, too, and go on with it.
 void Member::leave_collectives() noexcept {
   if (mark_.is_inherited()) return;
   std::shared_ptr<Context> left;
@@ -185,9 +185,9 @@ void Member::connect(int rank, const std::vector<char>& bytes) {
       channel, kGlooJob.low, kStreamTag,
       MessageStream::Callbacks{
           .on_message = [this, rank](const std::string& message) { on_message(rank, message); },
-          .on_failed = [](const absl::Status&) {}});  // the transfers hear of it, too
+          .on_failed = [](const absl::Status&) {}});  // the transfers fail, too
   stream->start();
-  // This makes a connection, so that each rank hears at once of another's end, as in Gloo.
+  // Sending makes a connection, so that each rank hears at once if another ends, as in Gloo.
   stream->send(record_.encode());
 }
 
@@ -209,7 +209,7 @@ absl::Status Member::learn(int rank, const Record& record, bool is_complete) {
   return absl::OkStatus();
 }
 
-// It costs speed, and nothing else would say so.
+// Missing rails cost speed, and nothing else would tell the user.
 void Member::tell_of_missing_rails(int rank, const Record& record, size_t in_common) {
   const size_t most = std::max(record_.devices.size(), record.devices.size());
   if (in_common == most || std::exchange(has_told_of_rails_, true)) return;
@@ -223,7 +223,8 @@ void Member::tell_of_missing_rails(int rank, const Record& record, size_t in_com
       names(record_), rank, names(record));
 }
 
-// The peer may have more rails than its address has room for, and says where it runs.
+// The peer's complete record: it may have more rails than its address has room for, and says on
+// which host the peer runs.
 void Member::on_message(int rank, const std::string& message) {
   const auto record = Record::decode(message);
   absl::Status status = record.status();
@@ -259,7 +260,7 @@ bool Member::is_connected(int rank) {
 
 // ---- Transfers ---------------------------------------------------------------------------------
 
-// If there is no memory for all of a transfer there is none of it.
+// Begins a transfer completely or, if there is no memory for that, not at all.
 template <typename T, typename Start>
 void Member::begin(std::unique_ptr<T> transfer, Start start) {
   T& begun = *transfer;
@@ -284,8 +285,9 @@ void Member::send(Completions& completions, int rank, uint64_t tag, const std::b
         [&](Sending& sending) { sending.start(data, bytes); });
 }
 
-// Gloo's algorithms on bound buffers write to what they have sent, and destroy the buffer, without
-// waiting: its own device has copied the message into a socket by then, if it is not long.
+// Gloo's algorithms overwrite the memory of a bound buffer after a send, and destroy the buffer,
+// without waiting. With Gloo's own device that works because it has copied the message into a
+// socket by then, if the message is not long.
 void Member::send_bound(Completions& completions, int rank, int slot, const std::byte* data,
                         size_t bytes, uint64_t place) {
   check_process();
@@ -302,7 +304,7 @@ void Member::receive(Completions& completions, const std::vector<int>& ranks, ui
   std::vector<Peer*> peers;
   absl::Status lost = absl::InvalidArgumentError("a receive from no rank but this one");
   for (const int rank : std::set<int>(ranks.begin(), ranks.end())) {
-    if (rank == rank_) continue;  // "any rank" has it in the list, and nothing comes from it
+    if (rank == rank_) continue;  // a receive from any rank lists this rank, which sends nothing
     Peer& source = peer(rank);
     absl::Status status = source.can_receive();
     if (status.ok()) {
@@ -319,7 +321,7 @@ void Member::receive(Completions& completions, const std::vector<int>& ranks, ui
 void Member::bind(Completions& completions, int rank, int slot, std::byte* memory, size_t room) {
   check_process();
   const Entry entry(*this);
-  peer(rank);  // there must be one
+  peer(rank);  // throws if there is none
   const Bound bound{.completions = &completions, .memory = memory, .room = room};
   if (!bound_.try_emplace({rank, slot}, bound).second) {
     throw InvalidArgument(prefixed(
@@ -328,7 +330,7 @@ void Member::bind(Completions& completions, int rank, int slot, std::byte* memor
   ask_for_next(rank, slot);
 }
 
-// One message at a time: where it goes is known once its first word has come.
+// Asks for one message at a time, since only the beginning of a message says where it goes.
 void Member::ask_for_next(int rank, int slot) {
   const auto entry = bound_.find({rank, slot});
   if (entry == bound_.end() || std::exchange(entry->second.is_waiting, true)) return;
@@ -338,7 +340,7 @@ void Member::ask_for_next(int rank, int slot) {
   if (!status.ok()) return bound.completions->fail(status);
   const auto on_match = [this, rank, slot] {
     bound_.at({rank, slot}).is_waiting = false;
-    // The next one is not asked for from inside of the inbox, which is about to hand out this one.
+    // Deferred, because the inbox is calling, and is about to hand out this message.
     progress().defer([this, rank, slot] { ask_for_next(rank, slot); });
   };
   begin(std::make_unique<Receiving>(*bound.completions, std::vector<Peer*>{&source},
@@ -368,7 +370,7 @@ std::optional<int> Member::wait(Completions& completions, std::chrono::milliseco
   Entry entry(*this);
   const auto ended = completions.wait(entry.guard(), now() + to_nanos(timeout));
   if (ended.ok()) return *ended;
-  // The reason of a failure may be that another wait was too long.
+  // Checked first, because the failure itself may be a DeadlineExceeded of another wait.
   if (completions.has_failed()) raise(rank_of_, ended.status());
   const absl::Status late = absl::DeadlineExceededError(
       absl::StrCat("Timed out waiting ", timeout.count(), "ms for ", completions.what(),
@@ -385,7 +387,7 @@ void Member::abort_wait(Completions& completions) {
 
 // ---- Failure -----------------------------------------------------------------------------------
 
-// Nothing of this is left out for want of memory: who hears nothing would wait.
+// Takes every step even if there is no memory for one: a rank that hears nothing would wait.
 void Member::fail_all(const absl::Status& why, const wire::Abort& abort) {
   if (std::exchange(has_failed_, true)) return;
   const auto must = [this](absl::FunctionRef<void()> step) {
@@ -409,7 +411,7 @@ void Member::tell_and_fail_all(const absl::Status& why) {
                  .reason = std::string(why.message())});
 }
 
-// This rank may have links to ranks to which the one that gave up has none.
+// Passes the abort on: this rank may have links to ranks to which the one that gave up has none.
 void Member::on_abort(const wire::Abort& abort) {
   fail_all(absl::UnavailableError(
                absl::StrCat("rank ", abort.rank, " has given the context up: ", abort.reason)),

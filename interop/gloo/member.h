@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a Gloo context: its endpoint, the other ranks, and what goes between them.
+// One rank of a Gloo context: its endpoint, the other ranks, and the transfers between them.
 #pragma once
 
 #include <chrono>
@@ -26,59 +26,59 @@ namespace nezha::interop {
 
 // Thread-safe. Buffers, pairs and the context share it, since a buffer may outlive the others.
 //
-// Who is lost is lost to all, as in nezha's own contexts: when a rank dies, or an operation times
+// As in nezha's own contexts, a failure concerns all ranks: when a rank dies, or an operation times
 // out, the transfers of every rank fail.
 class Member final : JobListener {
  public:
-  // Opens the rails: `rails` as ContextOptions::rails has them. Throws InvalidArgument and IoError.
+  // Opens the rails, which are named as in ContextOptions::rails. Throws InvalidArgument and
+  // IoError.
   Member(int rank, int size, const std::vector<std::string>& rails);
   ~Member();
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
 
   const Address& address() const { return *address_; }
-  // NEZHA_POLLING: whether who waits polls in long transfers, too.
+  // Whether waiters poll in long transfers, too (NEZHA_POLLING).
   bool puts_latency_first() const { return puts_latency_first_; }
 
-  // nezha's own context of the same ranks, at the same endpoints. Null once it was left. If it
-  // breaks all transfers fail, and it breaks if they do.
+  // nezha's own context of the same ranks, at the same endpoints. Null once this rank has left it.
+  // If the context breaks, all transfers fail, and the other way round.
   std::shared_ptr<Context> context();
-  // Operations of other ranks that need this one fail.
+  // Leaves that context: operations of other ranks that need this rank fail.
   void leave_collectives() noexcept;
 
-  // `bytes`: what the other rank's address() is. Begins to connect, and does not wait for it.
-  // Throws.
+  // Begins to connect, without waiting. `bytes` are the other rank's address(). Throws.
   void connect(int rank, const std::vector<char>& bytes);
-  // The transfers with that rank fail, and it is told.
+  // Fails the transfers with that rank, and tells the rank.
   void close(int rank) noexcept;
   // Whether connect() was called for that rank, and the connection has neither failed nor been
   // closed.
   bool is_connected(int rank);
 
-  // Begin a transfer, whose memory must stay until it is over. Throw what Gloo's own device throws:
-  // IoException if the rank cannot be reached any more. `tag` is Gloo's slot.
+  // These begin a transfer, whose memory must stay until it is over. They throw what Gloo's own
+  // device throws: IoException if the rank cannot be reached any more. `tag` is Gloo's slot.
   void send(Completions& completions, int rank, uint64_t tag, const std::byte* data, size_t bytes);
   void receive(Completions& completions, const std::vector<int>& ranks, uint64_t tag,
                std::byte* memory, size_t room);
-  // Sends to a bound buffer: the message says where in the buffer it goes.
+  // Sends to a bound buffer. `place` is the message's offset in that buffer, in bytes.
   void send_bound(Completions& completions, int rank, int slot, const std::byte* data, size_t bytes,
                   uint64_t place);
-  // From here on all messages to that slot go to that memory, until the list is given back. Throws
+  // Receives all messages to that slot into `memory`, until the completions are given back. Throws
   // if the slot has memory already.
   void bind(Completions& completions, int rank, int slot, std::byte* memory, size_t room);
 
-  // A buffer's list. It must be given back, when its transfers are withdrawn.
+  // Returns the list of a buffer's transfers. It must be given back, which withdraws the transfers.
   std::unique_ptr<Completions> completions(absl::string_view what);
   void give_back(std::unique_ptr<Completions> completions) noexcept;
-  // The rank of the next transfer that is complete, or nothing if the wait is aborted. Throws
-  // IoException if one has failed, or if none is complete by the deadline: then all pairs are
-  // closed, as in Gloo.
+  // Waits for the next transfer that is complete, and returns its rank; nothing if the wait is
+  // aborted. Throws IoException if a transfer has failed, or if none is complete by the deadline.
+  // In that case all pairs are closed, as in Gloo.
   std::optional<int> wait(Completions& completions, std::chrono::milliseconds timeout);
   void abort_wait(Completions& completions);
 
   // Under the lock:
   Progress& progress() { return endpoint_->progress(); }
-  // The transfer is over. It is destroyed once nothing is on the stack that may be its own.
+  // The transfer is over. It is destroyed later, when none of its functions can be on the stack.
   void bury(std::unique_ptr<Transfer> transfer) { buried_.push_back(std::move(transfer)); }
 
  private:
@@ -88,7 +88,7 @@ class Member final : JobListener {
     Completions* completions;
     std::byte* memory;
     size_t room;              // bytes
-    bool is_waiting = false;  // for a message's first word
+    bool is_waiting = false;  // for the beginning of a message
   };
 
   // JobListener
@@ -121,12 +121,12 @@ class Member final : JobListener {
 
   // Under the lock:
   std::shared_ptr<Context> context_;
-  std::vector<std::unique_ptr<Peer>> peers_;             // by rank; null: this one
+  std::vector<std::unique_ptr<Peer>> peers_;             // by rank; null: this rank
   std::vector<std::unique_ptr<MessageStream>> streams_;  // by rank; null: not connected
   HashMap<std::pair<int, int>, Bound> bound_;            // by rank and slot
   std::vector<std::unique_ptr<Transfer>> buried_;
-  bool has_failed_ = false;         // all have
-  bool has_told_of_rails_ = false;  // that a peer has others
+  bool has_failed_ = false;         // fail_all() was called
+  bool has_told_of_rails_ = false;  // has warned that a peer has other rails
 };
 
 }  // namespace nezha::interop

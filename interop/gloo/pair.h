@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gloo's name for the connection of two ranks of a context.
+// A pair, which is Gloo's name for the connection of two ranks of a context.
 #pragma once
 
 #include <gloo/transport/pair.h>
@@ -16,7 +16,7 @@ namespace nezha::interop {
 
 class Pair final : public ::gloo::transport::Pair {
  public:
-  // This is the pair with that rank. `timeout` is asked for the context's timeout.
+  // The pair with that rank. `timeout` returns the context's timeout.
   Pair(std::shared_ptr<Member> member, int rank,
        std::function<std::chrono::milliseconds()> timeout);
   ~Pair() override { member_->close(rank_); }
@@ -25,14 +25,14 @@ class Pair final : public ::gloo::transport::Pair {
 
   const ::gloo::transport::Address& address() const override { return member_->address(); }
   void connect(const std::vector<char>& bytes) override { member_->connect(rank_, bytes); }
-  // What needs this rank fails at the others: their pairs with it, and whole collectives.
+  // At the other ranks the pairs with this rank fail, and all collectives that need it.
   void close() override {
     member_->close(rank_);
     member_->leave_collectives();
   }
-  // Newer versions of Gloo ask every kind of pair, by a virtual function.
+  // Overrides a virtual function in newer versions of Gloo.
   bool isConnected() { return member_->is_connected(rank_); }
-  // Whoever waits drives, as in all of nezha; NEZHA_POLL says for how long it polls.
+  // Ignored: as in all of nezha a thread that waits drives, and NEZHA_POLL says how long it polls.
   void setSync(bool /*enable*/, bool /*busyPoll*/) override {}
   std::unique_ptr<::gloo::transport::Buffer> createSendBuffer(int slot, void* memory,
                                                               size_t bytes) override {

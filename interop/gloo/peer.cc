@@ -69,7 +69,7 @@ void Peer::fail(const absl::Status& why) {
   failure_ = why;
   const std::vector<Transfer*> open = open_;
   for (Transfer* transfer : open) {
-    // It may have ended with another one that was in its way.
+    // The transfer may have ended because an earlier one was withdrawn.
     const bool is_open = std::find(open_.begin(), open_.end(), transfer) != open_.end();
     if (!is_open || !transfer->fails_with(*this)) continue;
     transfer->withdraw();

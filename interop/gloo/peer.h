@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Another rank of a Gloo context, as this one sees it. All calls are made under Progress's lock.
+// Another rank of a Gloo context, as this rank sees it. All methods are called under Progress's
+// lock.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +16,18 @@ namespace nezha::interop {
 
 class Transfer;
 
-// What the wire calls a Gloo context. Each has an endpoint of its own, so that several ranks in one
-// process reach each other as those of several processes do: so one name does for all.
+// The id of a Gloo context on the wire. Each rank has an endpoint of its own, so that several ranks
+// in one process reach each other as ranks of several processes do. So one id serves all contexts.
 constexpr UniqueId kGlooJob{0x676c6f6f20676c6f, 0x6f20676c6f6f2067};
 
 // Gloo's algorithms have several transfers of one tag under way on one buffer, and take the first
-// that ends for the first that was begun. Over several rails they may be complete in any order: so
-// they end in the order in which they were added.
+// that ends for the first that was begun. Over several rails transfers may be complete in any
+// order, so this ends them in the order in which they were added.
 class InOrder {
  public:
   void add(Transfer& transfer);
-  // Both return those that end now, in order, and remove them: since this one is complete, or since
-  // it is no more in their way.
+  // The transfer is complete, or is taken out of the order. Both remove and return, in order, the
+  // transfers that end because of that.
   std::vector<Transfer*> complete(Transfer& transfer);
   std::vector<Transfer*> remove(const Transfer& transfer);
 
@@ -43,27 +44,28 @@ class Peer {
   Peer& operator=(const Peer&) = delete;
 
   int rank() const { return rank_; }
-  // The channel to it, once it is known where it is; null until then.
+  // The channel to the peer. Null until the peer's address is known.
   void set_channel(Channel& channel) { channel_ = &channel; }
   Channel* channel() const { return channel_; }
-  // An error if nothing can be received from it any more, or not yet. What it has sent before it
-  // left may still be there.
+  // Returns an error if nothing can be received from the peer any more, or not yet. Messages that
+  // the peer sent before it left can still be received.
   absl::Status can_receive() const;
-  // Likewise of sending.
+  // Returns an error if nothing can be sent to the peer any more, or not yet.
   absl::Status can_send() const;
 
   // The transfers that fail when the peer does.
   void add(Transfer& transfer) { open_.push_back(&transfer); }
   void remove(const Transfer& transfer);
-  // All that was sent to it or received from it, by tags.
+  // The order of the sends to the peer, and of the receives from it.
   InOrder& sends() { return sends_; }
   InOrder& receives() { return receives_; }
-  // The transfer is complete. It ends, with those that waited for it, or waits for others.
+  // The transfer is complete. It ends together with complete ones that waited for it, or waits for
+  // earlier ones.
   void complete(InOrder& order, Transfer& transfer);
-  // It is taken out of the order, and those that waited for it end.
+  // Takes the transfer out of the order. Complete ones that waited for it end.
   void withdraw(InOrder& order, const Transfer& transfer);
 
-  // All transfers fail, and all that are begun later. The first reason counts.
+  // Fails all transfers, also those that are begun later. The first reason counts.
   void fail(const absl::Status& why);
 
  private:

@@ -41,7 +41,7 @@ void Sending::send(const std::byte* data, size_t bytes, uint64_t place, const Ro
       {.context = kGlooJob.low, .tag = tag(), .signature = place, .total = bytes}, route, this);
   message_ = message;
   if (bytes > 0) channel.push(*message, 0, data, bytes);
-  if (message_ != nullptr) channel.settle(*message_);  // else it has failed
+  if (message_ != nullptr) channel.settle(*message_);  // null: the send has failed
 }
 
 void Sending::settled() {
@@ -77,7 +77,8 @@ void Receiving::start(std::byte* memory, size_t room) {
   room_ = room;
   set_left(room);
   for (Claim& claim : claims_) claim.peer->add(*this);
-  // What came first, or else one rank would be served before the others again and again.
+  // Posts first to the peer whose message has waited longest. Otherwise one rank would be served
+  // before the others again and again.
   const auto first = std::min_element(
       claims_.begin(), claims_.end(),
       [this](const Claim& a, const Claim& b) { return waiting_since(a) < waiting_since(b); });
@@ -96,7 +97,7 @@ bool Receiving::post(Claim& claim) {
   claim.is_open = true;
   Inbox::Ticket* ticket = claim.peer->channel()->post(
       {.context = kGlooJob.low, .tag = tag(), .total = room_}, &claim, /*asks=*/true);
-  if (!claim.is_open) return false;  // the ticket is gone again
+  if (!claim.is_open) return false;  // the ticket is gone already
   claim.ticket = ticket;
   return match_ == nullptr;
 }
@@ -109,7 +110,7 @@ void Receiving::withdraw() {
   if (match_ != nullptr) match_->peer->withdraw(match_->peer->receives(), *this);
 }
 
-// A receive from several ranks misses none that has left in good order.
+// If a rank has left in good order, a receive from several ranks goes on with the others.
 bool Receiving::fails_with(Peer& peer) {
   const bool is_in_order = match_ == nullptr && peer.channel() != nullptr &&
                            peer.channel()->has_left_in_order(kGlooJob.low);
@@ -167,7 +168,7 @@ void Receiving::Claim::landed(uint64_t /*offset*/, size_t length, Rail /*rail*/)
   receiving->move(length);
   if (receiving->left() > 0) return;
   is_open = false;
-  ticket = nullptr;  // the inbox's is gone
+  ticket = nullptr;  // the inbox has removed it
   peer->complete(peer->receives(), *receiving);
 }
 
@@ -175,7 +176,7 @@ void Receiving::Claim::failed(const absl::Status& why) { peer->fail(why); }
 
 void Receiving::Claim::mismatched(const wire::MessageInfo& theirs) {
   is_open = false;
-  ticket = nullptr;  // the inbox's is gone
+  ticket = nullptr;  // the inbox has removed it
   const std::string at = theirs.signature > 0 ? absl::StrCat(" at byte ", theirs.signature) : "";
   peer->fail(absl::FailedPreconditionError(
       absl::StrCat("rank ", peer->rank(), " has sent ", theirs.total, " bytes", at,

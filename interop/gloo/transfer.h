@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One message from or to a buffer of Gloo's. All calls are made under Progress's lock.
+// One message from or to a buffer of Gloo's. All methods are called under Progress's lock.
 #pragma once
 
 #include <cstddef>
@@ -27,16 +27,19 @@ class Transfer {
 
   Completions& owner() const { return owner_; }
   uint64_t tag() const { return tag_; }
-  // Whether all of it has been moved. It ends once those before it in its order have, too.
+  // Whether all bytes have been moved. The transfer ends once those before it in its order are
+  // complete, too.
   bool is_complete() const { return is_complete_; }
   void set_complete() { is_complete_ = true; }
-  // Bytes that are still to be moved. As long as no message has come to a receive, all that it has
-  // room for.
+  // Bytes that are still to be moved. For a receive, all that it has room for until a message
+  // comes.
   size_t left() const { return left_; }
 
-  // From here on nothing touches the buffer's memory, and the peers know nothing of the transfer.
+  // Stops the transfer. From here on nothing touches the buffer's memory, and no Peer refers to the
+  // transfer.
   virtual void withdraw() = 0;
-  // Whether the transfer fails now that this peer has failed. If not, it goes on with others.
+  // Returns whether the transfer fails now that this peer has failed. If not, it goes on with other
+  // peers.
   virtual bool fails_with(Peer& peer) = 0;
   // For errors: "to rank 2: ...".
   virtual std::string describe() const = 0;
@@ -56,10 +59,10 @@ class Sending final : public Transfer, Sender {
  public:
   Sending(Completions& owner, Peer& peer, uint64_t tag) : Transfer(owner, tag), peer_(peer) {}
 
-  // Ends once the receiver has asked for it. May end before it returns.
+  // Starts a send that ends once the receiver has asked for it. It may end before this returns.
   void start(const std::byte* data, size_t bytes);
-  // `place`: where the receiver puts the message in its buffer, bytes. Of up to kMostCopied bytes
-  // it ends before it returns: the message is copied.
+  // Starts a send to a bound buffer, where the message goes to byte `place`. A message of up to
+  // kMostCopied bytes is copied, so that the send ends before this returns.
   void start_bound(const std::byte* data, size_t bytes, uint64_t place);
   static constexpr size_t kMostCopied = size_t{128} << 20;
 
@@ -74,21 +77,21 @@ class Sending final : public Transfer, Sender {
   void failed(const absl::Status& why) override;
 
   Peer& peer_;
-  OutMessage* message_ = nullptr;  // null: there is none any more
+  OutMessage* message_ = nullptr;  // null: not opened yet, or settled, or abandoned
 };
 
 // A receive from one or several peers, of a message that is as long as the room for it, or shorter.
 //
-// It has a ticket in the inbox of each peer, so that each peer's messages go to the receives in the
-// order in which these were begun. The first message that comes decides, and the other tickets are
-// withdrawn.
+// The receive posts a ticket in the inbox of each peer, so that each peer's messages go to receives
+// in the order in which the receives were begun. The first message that comes decides, and the
+// receive withdraws its other tickets.
 class Receiving final : public Transfer {
  public:
-  // `on_match`, if there is one, is called once a message has come, or its first word.
+  // `on_match`, if there is one, is called once a message, or its beginning, has come.
   Receiving(Completions& owner, const std::vector<Peer*>& peers, uint64_t tag,
             std::function<void()> on_match = nullptr);
 
-  // May end before it returns.
+  // The receive may end before this returns.
   void start(std::byte* memory, size_t room);
 
   void withdraw() override;
@@ -96,12 +99,12 @@ class Receiving final : public Transfer {
   std::string describe() const override;
 
  private:
-  // What the receive asks one peer for.
+  // The receive's request for a message of one peer.
   struct Claim final : Receiver {
     Receiving* receiving = nullptr;
     Peer* peer = nullptr;
     Inbox::Ticket* ticket = nullptr;  // null also while it is being posted
-    bool is_open = false;             // a message may come by it, or is coming
+    bool is_open = false;             // a message may still come, or is coming
 
     bool accepts(const wire::MessageInfo& theirs) override;
     std::byte* place(uint64_t offset, size_t length) override;
@@ -111,15 +114,17 @@ class Receiving final : public Transfer {
     void withdraw();
   };
 
-  // Whether the receive still waits for a message. If not, it may be over.
+  // Posts the ticket. Returns whether the receive still waits for a message; if not, it may be
+  // over.
   bool post(Claim& claim);
-  Nanos waiting_since(const Claim& claim) const;  // the message that it would get
+  // Since when the message that the claim would get has been waiting in the inbox.
+  Nanos waiting_since(const Claim& claim) const;
 
   std::vector<Claim> claims_;
   const std::function<void()> on_match_;
   Claim* match_ = nullptr;
-  std::byte* memory_ = nullptr;  // of the buffer; once there is a match, where the message goes
-  size_t room_ = 0;              // bytes; once there is a match, the message's
+  std::byte* memory_ = nullptr;  // the buffer's; after a match, the place of the message
+  size_t room_ = 0;              // bytes; after a match, the size of the message
 };
 
 }  // namespace nezha::interop

@@ -17,8 +17,8 @@ namespace nezha::interop {
 
 class UnboundBuffer final : public ::gloo::transport::UnboundBuffer {
  public:
-  // Keeps the context, whose pairs would be closed if it went. A wait that has no timeout of its
-  // own has the context's.
+  // Keeps the context alive, because its destructor closes the pairs. A wait without a timeout of
+  // its own has the context's.
   UnboundBuffer(std::shared_ptr<::gloo::transport::Context> context, std::shared_ptr<Member> member,
                 void* memory, size_t bytes);
   ~UnboundBuffer() override;

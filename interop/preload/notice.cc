@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program whose Gloo is linked into it never calls this library, and says so nowhere: so the
-// library does when the process ends.
+// A program that has its own Gloo linked into it never calls this library, and nothing tells the
+// user. So the library logs that when the process ends.
 #include "interop/preload/notice.h"
 
 #include <dlfcn.h>
@@ -19,7 +19,7 @@ namespace {
 
 std::atomic<bool> is_used{false};
 
-// Stores the path of the PyTorch among the objects of this process.
+// Stores the path of PyTorch's library if `object` is that.
 int find_torch(dl_phdr_info* object, size_t /*size*/, void* found) {
   const std::string_view name(object->dlpi_name);
   if (name.find("libtorch_cpu.so") == std::string_view::npos) return 0;
@@ -27,8 +27,8 @@ int find_torch(dl_phdr_info* object, size_t /*size*/, void* found) {
   return 1;
 }
 
-// Whether there is one that has no use for libgloo.so: from there nothing leads to Gloo's
-// functions.
+// Whether the process has a PyTorch that does not use libgloo.so: Gloo's functions cannot be found
+// from its library.
 bool is_torch_with_its_own_gloo() {
   std::string torch;
   if (dl_iterate_phdr(&find_torch, &torch) == 0) return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether this library is of any use to the process that it was preloaded into.
+// Tells the user if this library is of no use to the process that it was preloaded into.
 #pragma once
 
 namespace nezha::preload {

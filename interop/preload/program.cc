@@ -8,7 +8,7 @@
 
 namespace nezha::takeover {
 
-// NEZHA_RAILS says whether there is anything to take over.
+// The device is taken over if NEZHA_RAILS names rails.
 std::shared_ptr<::gloo::transport::Device> device_for(
     const ::gloo::transport::tcp::attr& /*attributes*/) {
   preload::note_use();
@@ -21,8 +21,8 @@ std::optional<Reduction> recognise(const ReduceFunction& /*function*/) { return 
 
 }  // namespace nezha::takeover
 
-// For programs that load this library by name: its symbol is just that. `rails`: as NEZHA_RAILS has
-// them; null or empty: NEZHA_RAILS.
+// For programs that load this library and look up this symbol, whose name is not mangled. `rails`
+// is a list as in NEZHA_RAILS; if it is null or empty, NEZHA_RAILS itself is used.
 std::shared_ptr<::gloo::transport::Device> nezha_gloo_device(const char* rails) __asm__(
     "nezha_gloo_device");
 

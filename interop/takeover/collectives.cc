@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gloo's collectives, each carried out by nezha's of the same name. What Gloo's own function would
-// refuse goes to that function, and so does what nezha cannot do: elements of another size than 1,
-// 2, 4 or 8 bytes where something is added up.
+// Gloo's collectives, each carried out by nezha's of the same name. Calls that Gloo's own function
+// would refuse go to that function. So do calls that nezha cannot carry out: reductions of elements
+// whose size is not 1, 2, 4 or 8 bytes.
 #include <gloo/allgather.h>
 #include <gloo/allgatherv.h>
 #include <gloo/allreduce.h>
@@ -35,8 +35,9 @@ using Buffers = std::vector<std::unique_ptr<UnboundBuffer>>;
 
 constexpr nezha::DataType kByte = nezha::DataType::kUint8;
 
-// Bytes of a rank's block. Gloo's blocks may be anywhere, and nezha's are one after the other: the
-// root copies them. For longer ones Gloo's own algorithm, over nezha's device, is as fast without.
+// Bytes of a rank's block. Gloo's blocks may be anywhere, and nezha's must be contiguous, so the
+// root copies them. For longer blocks Gloo's own algorithm over nezha's device, which does not
+// copy, is as fast.
 constexpr size_t kMostScattered = 16 << 10;
 
 bool have_size(const Buffers& buffers, size_t bytes) {
@@ -171,7 +172,7 @@ void alltoallv(AlltoallvOptions& opts) {
     return original<void(AlltoallvOptions&)>("_ZN4gloo9alltoallvERNS_16AlltoallvOptionsE")(opts);
   }
   auto options = options_for<nezha::AlltoallvOptions>(context, opts.tag, opts.timeout);
-  // Gloo has the lengths in bytes, one block after the other.
+  // Gloo gives the lengths in bytes, and its blocks are contiguous, too.
   options.setInput(kByte, opts.in->ptr, opts.inLengthPerRank);
   options.setOutput(kByte, opts.out->ptr, opts.outLengthPerRank);
   nezha::takeover::run(opts.timeout, [&] { nezha::alltoallv(options); });
@@ -199,7 +200,8 @@ void gatherv(GathervOptions& opts) {
   std::vector<size_t> bytes = opts.elementsPerRank;
   for (size_t& each : bytes) each *= opts.elementSize;
   const auto rank = static_cast<size_t>(opts.context->rank);
-  // Gloo has the root's block as long as its count, and sends as much of another's as that one's.
+  // Gloo requires that the root's input is as long as the root's count. Of other ranks' inputs it
+  // sends as much as their counts say.
   const bool is_sound = opts.elementSize > 0 && is_rank(opts.root, opts.context) && opts.in &&
                         opts.out && bytes.size() == static_cast<size_t>(opts.context->size) &&
                         (is_root ? opts.in->size == bytes[rank] : opts.in->size >= bytes[rank]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a program of Gloo's makes its device, it gets nezha's.
+// Replaces Gloo's function that makes a TCP device, so that the program gets nezha's device.
 #include <gloo/transport/tcp/device.h>
 
 #include <memory>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gloo's own functions, in whose place those of this folder are called.
+// Access to the functions of Gloo's that the functions of this folder replace.
 #pragma once
 
 namespace nezha::takeover {
