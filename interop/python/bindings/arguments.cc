@@ -50,7 +50,7 @@ constexpr std::pair<const char*, DataType> kTypes[] = {
 
 std::string type_name(py::handle object) { return Py_TYPE(object.ptr())->tp_name; }
 
-// What a table has for the name. The members of the package's enumerations are text, too.
+// Looks the name up in a table. The members of the package's enumerations are text, too.
 template <typename Value, size_t kSize>
 Value named(py::handle object, const std::string& what,
             const std::pair<const char*, Value> (&table)[kSize]) {

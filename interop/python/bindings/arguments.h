@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Python calls pass, as C++ has it. All throw in Python's own words: TypeError for an object
-// of the wrong type, InvalidArgument for a wrong value. `what` names the argument.
+// Converts the arguments of Python calls to C++. All functions throw TypeError for an object of the
+// wrong type, and InvalidArgument for a wrong value. `what` names the argument in errors.
 #pragma once
 
 #include <nezha/algorithm.h>
@@ -27,8 +27,8 @@ int rank_of(py::handle object, const std::string& what, int size);
 // A length for each rank, in elements. None stands for "not given".
 std::optional<std::vector<size_t>> counts(py::handle object, const std::string& what, int size);
 
-// Seconds or a datetime.timedelta, of 0 or more, a year at most; rounded up to milliseconds. None
-// stands for "not given".
+// Seconds or a datetime.timedelta, from 0 to a year, rounded up to milliseconds. None stands for
+// "not given".
 std::optional<std::chrono::milliseconds> duration(py::handle object, const std::string& what);
 
 // A duration that is a deadline: it must be more than 0.

@@ -14,7 +14,7 @@ namespace {
 
 enum class Kind { kSigned, kUnsigned, kFloat, kOther };
 
-// What a letter of Python's struct module stands for.
+// The meaning of a letter of Python's struct module.
 Kind kind_of(char letter) {
   if (std::strchr("bhilqn", letter) != nullptr) return Kind::kSigned;
   if (std::strchr("BHILQNc", letter) != nullptr) return Kind::kUnsigned;
@@ -50,7 +50,7 @@ std::optional<DataType> type_of(std::string_view format, size_t size) {
   return std::nullopt;
 }
 
-// Whether elements have pointers. Names of fields stand between colons.
+// Whether elements contain pointers. In the format, the names of fields are between colons.
 bool has_objects(std::string_view format) {
   bool is_name = false;
   for (const char letter : format) {
@@ -76,7 +76,7 @@ Buffer::Buffer(py::handle object, const std::string& what, Access access) : what
   }
   auto view = std::make_unique<Py_buffer>();
   if (PyObject_GetBuffer(object.ptr(), view.get(), PyBUF_FULL_RO) != 0) {
-    const py::error_already_set error;  // takes Python's error
+    const py::error_already_set error;  // takes over and clears Python's error
     throw InvalidArgument(what + " gives no access to its memory (dates of numpy do by " +
                           "array.view('int64')): " + error.what());
   }

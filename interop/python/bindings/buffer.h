@@ -16,8 +16,8 @@ namespace nezha::python {
 
 namespace py = pybind11;
 
-// The contiguous memory of one object, which neither moves nor goes while this lives. Needs the GIL
-// for everything.
+// The contiguous memory of one object. The memory is neither moved nor freed while this lives. All
+// methods need the GIL.
 class Buffer {
  public:
   enum class Access { kRead, kWrite };
@@ -25,8 +25,8 @@ class Buffer {
   // Makes a buffer that has no object.
   Buffer() = default;
   // `what` names the argument in errors, such as "allreduce: out". Throws TypeError if the object
-  // has no buffer, and InvalidArgument if the buffer is not contiguous, is read-only where it is
-  // to be written, or has Python objects for elements.
+  // has no buffer, and InvalidArgument if the buffer is not contiguous, is read-only although it is
+  // to be written, or has Python objects as elements.
   Buffer(py::handle object, const std::string& what, Access access);
 
   Buffer(Buffer&&) noexcept = default;
@@ -36,18 +36,18 @@ class Buffer {
   void* data() const { return view_->buf; }
   size_t bytes() const { return static_cast<size_t>(view_->len); }
 
-  // The elements as numbers to be added up: of the object's own type, or of the type that `dtype`
-  // names ("bfloat16"), whose size must be that of the elements unless these are bytes. Throws
-  // InvalidArgument if there is no such type.
+  // Treats the elements as numbers to reduce, of the object's own type or of the type that `dtype`
+  // names ("bfloat16"). The named type must have the size of the elements unless these are bytes.
+  // Throws InvalidArgument if there is no such type.
   void take_for_numbers(py::handle dtype);
 
-  // The type of the elements; that of bytes where nezha has no such type.
+  // The type of the elements; bytes if nezha has no such type.
   DataType type() const { return type_.value_or(DataType::kUint8); }
   // How many elements of type() there are.
   size_t elements() const { return bytes() / sizeOf(type()); }
 
-  // Lengths of blocks, in the object's elements, become lengths in elements of type(). Throws
-  // InvalidArgument unless they add up to what the buffer has.
+  // Converts the lengths of blocks from the object's elements to elements of type(). Throws
+  // InvalidArgument unless they add up to the buffer's length.
   std::vector<size_t> blocks(std::vector<size_t> counts) const;
 
   // Throws InvalidArgument unless both have elements of one kind.
@@ -65,7 +65,7 @@ class Buffer {
   std::optional<DataType> type_;
 };
 
-// What one operation reads and writes.
+// The memory that one operation reads and writes.
 using Buffers = std::array<Buffer, 2>;
 
 }  // namespace nezha::python

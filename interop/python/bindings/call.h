@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the operations have in common.
+// The parts that the bindings of all operations share.
 #pragma once
 
 #include <nezha/collective_options.h>
@@ -21,7 +21,7 @@ namespace nezha::python {
 
 using GroupPointer = std::shared_ptr<Group>;
 
-// One call of an operation: names its arguments in errors.
+// One call of an operation. It names the arguments in errors.
 struct Call {
   const char* name;
 
@@ -58,7 +58,7 @@ void set_tag(const Call& call, const Common& common, int64_t largest, Options& o
 
 constexpr int64_t kLargestTag = UINT32_MAX - int64_t{1};  // that of a collective
 
-// Sets all of them for a collective that has algorithms.
+// Sets the tag, the deadline and the algorithm, for a collective that has algorithms.
 template <typename Options>
 void set_common(const Call& call, const Common& common, Options& options) {
   set_tag(call, common, kLargestTag, options);
@@ -67,8 +67,8 @@ void set_common(const Call& call, const Common& common, Options& options) {
   }
 }
 
-// What a collective of blocks reads: its blocks have equal lengths, or these, in elements of the
-// object. Does nothing if there is no object.
+// Sets the input of a collective of blocks. The blocks have equal lengths, or the lengths `counts`,
+// in elements of the object. Does nothing if there is no object.
 template <typename Options>
 void set_input(const Buffer& buffer, std::optional<std::vector<size_t>> counts, Options& options) {
   if (!buffer) return;
@@ -79,7 +79,7 @@ void set_input(const Buffer& buffer, std::optional<std::vector<size_t>> counts, 
   }
 }
 
-// What it writes.
+// Sets the output, likewise.
 template <typename Options>
 void set_output(const Buffer& buffer, std::optional<std::vector<size_t>> counts, Options& options) {
   if (!buffer) return;

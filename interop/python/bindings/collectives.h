@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operations, as methods of Python's Context. nezha/_context.py documents them, and has the
-// arguments' names and defaults: here they come by position.
+// arguments' names and defaults. Here arguments are positional.
 #pragma once
 
 #include <pybind11/pybind11.h>

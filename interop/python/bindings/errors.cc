@@ -40,7 +40,8 @@ py::object exception_of(std::exception_ptr error) {
 }
 
 void translate_errors() {
-  // A global translator would also serve PyTorch, whose own Gloo throws some of these exceptions.
+  // A global translator would also translate for PyTorch, whose own Gloo throws some of these
+  // exceptions.
   py::register_local_exception_translator([](std::exception_ptr error) {
     if (error == nullptr) return;
     or_sleep([&] {

@@ -10,14 +10,16 @@ namespace nezha::python {
 
 namespace py = pybind11;
 
-// The end of a wait by an exception of a signal's handler, which is set as Python's error. This is
-// no std::exception, since nezha takes such an exception of a store for a key that is not there.
+// Thrown when the handler of a signal raises an exception during a wait. That exception is set as
+// Python's error. This is not a std::exception, because nezha takes a std::exception of a store for
+// a missing key.
 struct Interrupted {};
 
-// A Python exception for one of nezha's or Gloo's. None for null. Rethrows what is neither.
+// Returns a Python exception for an exception of nezha's or Gloo's, and None for null. Rethrows any
+// other exception.
 py::object exception_of(std::exception_ptr error);
 
-// Makes this module, and no other one, raise such C++ exceptions in Python as these.
+// Makes this module, and no other one, turn such C++ exceptions into these Python exceptions.
 void translate_errors();
 
 }  // namespace nezha::python

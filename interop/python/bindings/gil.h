@@ -5,11 +5,11 @@
 // this lock goes on without the GIL. A store written in Python takes the GIL while nezha holds
 // locks. So everything that waits, starts or destroys runs inside of without_gil().
 //
-// When the interpreter has ended, Python ends a thread that asks for the GIL by pthread_exit. This
+// When the interpreter has ended, Python calls pthread_exit in a thread that asks for the GIL. This
 // unwinds the stack without the GIL. Each destructor that needs the GIL, each destructor that asks
 // for the GIL and each `catch (...)` on the way would end the process. Here such a thread sleeps
-// instead until the process ends, as it does in Python 3.14. This happens to daemon threads only,
-// and to a thread of nezha's that belongs to a call of such a thread.
+// instead until the process ends, as it does in Python 3.14. This happens only to daemon threads,
+// and to threads of nezha's that belong to a call of such a thread.
 #pragma once
 
 #include <cxxabi.h>

@@ -35,7 +35,7 @@ void check_not_ending() {
   if (is_ending) throw InvalidArgument("nezha: the program ends, and has closed all its contexts");
 }
 
-// A daemon thread may come here with a context after close_all(). Nobody could close this context:
+// A daemon thread may come here with a context after close_all(). Nothing could close that context:
 // its threads, which may call a store in Python, sleep once the interpreter has ended.
 std::shared_ptr<Group> group_of(std::shared_ptr<Context> context) {
   if (is_ending) without_gil([&] { context.reset(); });

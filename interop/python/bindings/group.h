@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A context, with what Python needs beside it.
+// A context, and the state that Python needs with it.
 #pragma once
 
 #include <nezha/context.h>
@@ -16,17 +16,17 @@ namespace nezha::python {
 
 namespace py = pybind11;
 
-// Python's Context. Needs the GIL for everything, and waits without it.
+// Python's Context. All methods need the GIL, and release it while they wait.
 class Group {
  public:
   explicit Group(std::shared_ptr<Context> context);
-  // Does what close() does.
+  // Calls close().
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
-  // The context. Throws InvalidArgument if it is closed. Whoever holds the pointer gives it back
-  // without the GIL, since the last one to do so leaves the group, which takes time.
+  // Returns the context. Throws InvalidArgument if it is closed. The pointer must be released
+  // without the GIL, because releasing the last one leaves the group, which takes time.
   std::shared_ptr<Context> open() const;
   bool is_closed() const { return context_ == nullptr; }
 
@@ -34,13 +34,13 @@ class Group {
   int size() const { return size_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
 
-  // Leaves the group. Operations that are in flight fail. Does nothing if it is closed.
+  // Leaves the group. Operations that are in flight fail. Does nothing if the context is closed.
   void close();
 
   // Keeps an operation whose handle Python has dropped. The operation goes on, and its memory stays
   // until it is over.
   void adopt(Handle handle, Buffers buffers);
-  // Gives back the memory of those of such operations that are over.
+  // Releases the memory of adopted operations that are over.
   void sweep();
 
  private:
@@ -59,8 +59,8 @@ class Group {
 // Adds Context to the module, without its collectives.
 py::class_<Group, std::shared_ptr<Group>> add_group(py::module_& module);
 
-// Whether an operation is over, also where nezha refuses to say (in a child of fork()): there is
-// nothing to wait for then.
+// Whether an operation is over. True also in a child of fork(), where nezha refuses to say, since
+// there is nothing to wait for.
 bool is_over(const Handle& handle);
 
 }  // namespace nezha::python

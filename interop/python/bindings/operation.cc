@@ -22,7 +22,7 @@ Operation::~Operation() {
 }
 
 bool Operation::wait_without_gil(milliseconds patience) {
-  static_cast<void>(handle_.test());  // refuses a child of fork(), where nobody gives the lock back
+  static_cast<void>(handle_.test());  // throws in a child of fork(), where nobody unlocks waiter_
   const auto end = Clock::now() + patience;
   return without_gil([&] {
     const std::unique_lock lock(waiter_, end);
@@ -97,7 +97,7 @@ void add_operation(py::module_& module) {
 void finish(Handle& handle) {
   for (;;) {
     if (PyErr_CheckSignals() != 0) {
-      py::error_already_set error;  // takes Python's error, which is not for what comes next
+      py::error_already_set error;  // takes over Python's error until restore()
       without_gil([&] { handle.cancel(); });
       error.restore();
       throw py::error_already_set();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starting operations, and waiting for them.
+// Starts operations, and waits for them.
 #pragma once
 
 #include <nezha/handle.h>
@@ -17,21 +17,21 @@
 
 namespace nezha::python {
 
-// How long a wait goes on before it looks for signals again.
+// How often a wait checks for signals.
 constexpr std::chrono::milliseconds kSlice(200);
 
-// Python's Handle: an operation, its memory and its context. Needs the GIL for everything.
+// Python's Handle: an operation, its memory and its context. All methods need the GIL.
 class Operation {
  public:
   Operation(std::shared_ptr<Group> group, Handle handle, Buffers buffers);
-  // Leaves an operation that is not over to the context.
+  // Leaves an operation that is not over to the group (see Group::adopt).
   ~Operation();
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
   // Waits until the operation is over and returns true, or returns false after `timeout` seconds.
-  // Any number of threads may wait. Throws what a signal's handler raises, which does the operation
-  // no harm.
+  // Any number of threads may wait. Throws the exception of a signal's handler; the operation goes
+  // on.
   bool wait(py::handle timeout);
   bool test();
   py::object error();
@@ -42,9 +42,9 @@ class Operation {
   bool wait_without_gil(std::chrono::milliseconds patience);
 
   std::shared_ptr<Group> group_;
-  Buffers buffers_;  // without objects once the operation is over
+  Buffers buffers_;  // empty once the operation is over
   Handle handle_;
-  std::timed_mutex waiter_;  // nezha lets one thread wait: the one that has locked this
+  std::timed_mutex waiter_;  // locked by the thread that waits; nezha allows only one
 };
 
 // Adds Handle to the module.
@@ -53,17 +53,17 @@ void add_operation(py::module_& module);
 // Waits until the operation is over. A signal whose handler raises an exception cancels it.
 void finish(Handle& handle);
 
-// Starts an operation with these options, which have the only pointer to the context beside the
-// group's own. Waits if asked to, and returns the rank that a message has come from, or -1; else
-// returns a handle.
+// Starts an operation with these options, which have the only pointer to the context except the
+// group's own. If `waits`, waits for the operation and returns the rank that sent its message, or
+// -1. Otherwise returns a handle.
 template <typename Options>
 py::object launch(const std::shared_ptr<Group>& group, Options options, Buffers buffers, bool waits,
                   Handle (*start)(const Options&)) {
   group->sweep();
   bool is_over = false;
   Handle handle = without_gil([&] {
-    // The options, and their pointer to the context, go before the wait: close() in another thread
-    // is to leave the group.
+    // Destroys the options, with their pointer to the context, before the wait, so that close() in
+    // another thread leaves the group.
     const auto once = [](const Options own, auto begin) { return begin(own); };
     Handle started = once(std::move(options), start);
     if (waits) is_over = started.wait(kSlice);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What nezha tells of rails, of the balancer and of the host, as the dataclasses of
+// Converts nezha's reports about rails, the balancer and the host to the dataclasses of
 // nezha/_reports.py.
 #pragma once
 

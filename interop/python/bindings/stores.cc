@@ -19,8 +19,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Gloo's store in a directory. Gloo's own object is not thread-safe, so each call has another one:
-// all that it knows is in the directory.
+// Gloo's store in a directory. Gloo's own object is not thread-safe, so each call makes one. That
+// works because the directory has all of the store's state.
 class FileStore final : public Store {
  public:
   explicit FileStore(const std::string& path) {
@@ -73,7 +73,8 @@ class PrefixStore final : public Store {
   std::shared_ptr<Store> store_;
 };
 
-// Runs what calls Python with the GIL. Its errors come out as C++ exceptions that need no GIL.
+// Runs a function that calls Python, with the GIL. Its errors become C++ exceptions that need no
+// GIL.
 template <typename Work>
 auto with_gil(const Work& work) -> decltype(work()) {
   if (Py_IsInitialized() == 0) throw std::runtime_error("the Python interpreter has ended");
@@ -91,7 +92,7 @@ auto with_gil(const Work& work) -> decltype(work()) {
   }
 }
 
-// Calls a method. Python may end the thread in it, and then `arguments` stay.
+// Calls a method. If Python ends the thread in it, `arguments` are not destroyed.
 py::object call(const py::object& object, const char* method, const py::tuple& arguments) {
   PyObject* const result = or_sleep([&]() -> PyObject* {
     PyObject* const bound = PyObject_GetAttrString(object.ptr(), method);
@@ -111,7 +112,7 @@ class PythonStore final : public Store {
 
   ~PythonStore() override {
     if (Py_IsInitialized() == 0) {
-      object_.release();  // it went with the interpreter
+      object_.release();  // the object ended with the interpreter
       return;
     }
     const WithGil gil;

@@ -22,12 +22,12 @@ using Store = ::gloo::rendezvous::Store;
 // Adds FileStore, RedisStore and PrefixStore to the module.
 void add_stores(py::module_& module);
 
-// The store that a Python object is: one of those above, or any object that has their methods,
-// which are called from any thread. Throws TypeError if it is none.
+// Returns the store for a Python object: one of those above, or any object that has their methods,
+// which are called from any thread. Throws TypeError if the object is no store.
 std::shared_ptr<Store> store_of(py::handle object);
 
-// Another store during a call that Ctrl-C ends: the thread that made this one looks for signals
-// each time that it asks the store, until release(). Thread-safe as the other store is.
+// Wraps a store during a call that Ctrl-C can end: the thread that made this object checks for
+// signals each time that it asks the store, until release(). As thread-safe as the wrapped store.
 class AttentiveStore final : public Store {
  public:
   explicit AttentiveStore(std::shared_ptr<Store> store) : store_(std::move(store)) {}

@@ -13,8 +13,8 @@
 namespace c10d {
 namespace {
 
-// What PyTorch gives, an interface or host name and more with newer versions, is Gloo's choice of
-// one network. NEZHA_RAILS names nezha's.
+// Ignores PyTorch's arguments (an interface or host name, and more in newer versions), which choose
+// a single network for Gloo. NEZHA_RAILS names nezha's networks.
 C10_REGISTER_CREATOR(GlooDeviceRegistry, NEZHA, [](const auto&...) { return nezha::glooDevice(); });
 
 }  // namespace

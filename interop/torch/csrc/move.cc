@@ -15,7 +15,7 @@
 namespace nezha_torch {
 namespace {
 
-// A contiguous tensor's memory in nezha's words.
+// A contiguous tensor's memory, described by nezha's types.
 struct Vector {
   explicit Vector(const at::Tensor& tensor)
       : type(moved(tensor.scalar_type()).type),
@@ -72,7 +72,7 @@ WorkPtr ProcessGroup::begin_allgather(c10::intrusive_ptr<Work> work, const at::T
   return begin(std::move(work), allgather, options.timeout, nezha::allgatherAsync);
 }
 
-// With several inputs each rank's block is all of them.
+// If there are several inputs, a rank's block consists of all of them.
 WorkPtr ProcessGroup::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                 const c10d::AllgatherOptions& options) {
   const Refuse refuse = refusal_of("allgather");
@@ -112,7 +112,7 @@ WorkPtr ProcessGroup::_allgather_base(at::Tensor& output, at::Tensor& input,
   return begin_allgather(std::move(work), block, all, options);
 }
 
-// `outputs` has a list for each rank, whose tensors are as the inputs.
+// `outputs` has a list for each rank, with tensors of the inputs' sizes and types.
 WorkPtr ProcessGroup::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& options) {
   const Refuse refuse = refusal_of("allgather_coalesced");
@@ -210,7 +210,7 @@ WorkPtr ProcessGroup::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
 
 namespace {
 
-// Elements of nezha's for each rank.
+// The number of nezha's elements for each rank.
 std::vector<size_t> counts_of(const at::Tensor& tensor, std::vector<int64_t>& splits, int size) {
   c10d::checkSplitSizes(splits, tensor, size);
   const auto all = static_cast<size_t>(tensor.numel()) * moved(tensor.scalar_type()).factor;
@@ -232,8 +232,7 @@ std::vector<size_t> counts_of(const Tensors& tensors) {
 
 }  // namespace
 
-// The collective is always the one of unequal lengths: one rank may give splits, and another may
-// leave them out.
+// Always uses alltoallv, since one rank may give splits while another leaves them out.
 WorkPtr ProcessGroup::begin_alltoall(c10::intrusive_ptr<Work> work, const at::Tensor& input,
                                      std::vector<size_t> input_counts, const at::Tensor& output,
                                      std::vector<size_t> output_counts,

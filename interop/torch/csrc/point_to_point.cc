@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process group's sends and receives, and the barrier that is made of them.
+// The process group's sends and receives, and the monitored barrier, which uses them.
 #include <nezha/errors.h>
 #include <nezha/send_recv.h>
 
@@ -98,10 +98,10 @@ milliseconds until(steady_clock::time_point end) {
 
 }  // namespace
 
-// Each rank sends rank 0 a word. When all words have come, or the time is up, rank 0 sends those
-// whose word it has the list of the ranks that are missing. If there are any, the others confirm
-// the list: rank 0 breaks the process group only then, since a list that is under way would be
-// lost.
+// Each rank sends rank 0 an empty message. When all have come, or the time is up, rank 0 sends the
+// list of missing ranks to the ranks that have come. If any are missing, those ranks confirm the
+// list. Only then does rank 0 break the process group, since that would lose a list that is under
+// way.
 void ProcessGroup::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   const milliseconds timeout = deadline(options.timeout);
   ++sequence_;
@@ -133,7 +133,8 @@ void ProcessGroup::send_word(int rank, uint64_t tag, milliseconds timeout) {
 void ProcessGroup::await_others(milliseconds timeout, bool wait_all_ranks) {
   const auto end = steady_clock::now() + timeout;
   std::vector<nezha::Handle> words;
-  // Those that are missing are waited for until all that have come know of them.
+  // The receives from missing ranks must not time out, which would break the group, before all
+  // ranks that have come know the list.
   const milliseconds longer = 3 * timeout + timeout_.load();
   for (int rank = 1; rank < size_; ++rank) words.push_back(expect_word(rank, kHereTag, longer));
   std::vector<int32_t> missing;
@@ -185,7 +186,7 @@ void ProcessGroup::report_to(int rank, milliseconds timeout) {
   recv.setTag(kVerdictTag);
   recv.setOutput(missing.data(), missing.size());
   recv.setMayBeShorter(true);
-  // Rank 0 may have begun this long after this rank.
+  // Rank 0 may begin its own wait up to one timeout after this rank.
   recv.setTimeout(2 * timeout);
   nezha::Handle verdict = nezha::recvAsync(recv);
   try {
@@ -201,7 +202,7 @@ void ProcessGroup::report_to(int rank, milliseconds timeout) {
   try {
     send_word(rank, kHeardTag, timeout);
   } catch (const nezha::IoError&) {
-    // Rank 0 waits for it no longer.
+    // Rank 0 no longer waits for the confirmation.
   }
   throw std::runtime_error(text_of(missing, timeout) + ", as rank " + std::to_string(rank) +
                            " has told " + me);

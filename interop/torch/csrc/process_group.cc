@@ -17,10 +17,10 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr uint64_t kBreakTag = uint64_t{1} << 41;  // no message has it
+constexpr uint64_t kBreakTag = uint64_t{1} << 41;  // no message has this tag
 
-// Where the ranks of a group meet. A rank may join groups of one name and one store several times,
-// one after the other, as after an error: each time has keys of its own.
+// Returns the prefix of the keys by which the ranks of a group meet. A rank may join groups of one
+// name in one store several times, for example after an error, and each time has keys of its own.
 std::string prefix(c10d::Store& store, int rank) {
   const int64_t time = store.add("nezha/joined/" + std::to_string(rank), 1);
   return "nezha/" + std::to_string(time) + "/";
@@ -37,7 +37,8 @@ ProcessGroup::ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, int ran
   options.size = size;
   options.timeout = timeout;
   context_ = nezha::Context::create(meeting, options);
-  // The store may be gone when two ranks first speak to each other, since it ends with one of them.
+  // Reads all records now. The store may be gone when two ranks first communicate later, since it
+  // ends with one of the ranks.
   nezha::barrier(nezha::BarrierOptions(context_));
   std::vector<std::string> keys;
   for (int r = 0; r < size; ++r) keys.push_back("rank" + std::to_string(r));
@@ -90,7 +91,7 @@ void ProcessGroup::break_up(const std::shared_ptr<nezha::Context>& context) {
   try {
     nezha::recvAsync(recv).cancel();
   } catch (const nezha::IoError&) {
-    // It is broken already.
+    // The context is broken already.
   }
 }
 

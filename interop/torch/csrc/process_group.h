@@ -31,16 +31,16 @@ using Backend = c10d::ProcessGroup;
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-// Operations are asynchronous, and what they return is a Work. Thread-safe, as far as ranks start
-// their collectives in the same order. Wrong arguments are a c10::Error, and start nothing;
-// nezha's errors are nezha::IoError and TimeoutError. In Python each is a RuntimeError.
+// Operations are asynchronous, and return a Work. Thread-safe, but all ranks must start their
+// collectives in the same order. Wrong arguments throw c10::Error, and start nothing. nezha's
+// errors are nezha::IoError and TimeoutError. In Python each of these is a RuntimeError.
 class ProcessGroup final : public Backend {
  public:
-  // Returns when all ranks have joined. The store is not used any more then. Throws IoError or
-  // TimeoutError if they have not after `timeout`, which is the operations' deadline, too.
+  // Returns when all ranks have joined. The store is not used after that. Throws IoError or
+  // TimeoutError if they have not joined after `timeout`, which is also the timeout of operations.
   ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                std::chrono::milliseconds timeout);
-  // What is in flight fails. Lets go of Python's lock meanwhile, if the thread has it.
+  // Operations in flight fail. If the thread holds Python's lock, it releases the lock meanwhile.
   ~ProcessGroup() override;
 
   const std::string getBackendName() const override { return "nezha"; }
@@ -69,13 +69,15 @@ class ProcessGroup final : public Backend {
                         const c10d::AllToAllOptions& options) override;
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs,
                    const c10d::AllToAllOptions& options) override;
-  // These wait for the collectives that this rank has begun before, too.
+  // Also waits for the collectives that this rank began before.
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
-  // A std::runtime_error names the ranks that have not come, on all ranks that have. The process
-  // group is broken then. If rank 0 has not come, the others wait twice the timeout.
+  // If ranks have not come, all ranks that have come throw a std::runtime_error that names the
+  // missing ones, and the process group is broken. If rank 0 has not come, the others wait twice
+  // the timeout.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
-  // A message may be shorter than its receive, whose tensor keeps its elements behind it.
+  // A message may be shorter than the tensor of its receive, which keeps its elements behind the
+  // message.
   WorkPtr send(Tensors& tensors, int destination, int tag) override;
   WorkPtr recv(Tensors& tensors, int source, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
@@ -85,13 +87,13 @@ class ProcessGroup final : public Backend {
                                           const c10d::AllgatherOptions& options) override;
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& options) override;
-  // endCoalescing() returns one work for all operations that its thread has begun since that thread
-  // called startCoalescing(). They have begun already, each by itself.
+  // endCoalescing() returns one work for all operations that its thread has begun since the thread
+  // called startCoalescing(). Each of the operations was started when it was called.
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
 #endif
 
-  // Newer versions of PyTorch call these, which override theirs there. After shutdown() and abort()
+  // In newer versions of PyTorch these override virtual functions. After shutdown() and abort()
   // each operation is refused, and those in flight fail. Both return soon, and may be called again.
   bool supportsCoalescing() const { return true; }
   void setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
@@ -120,12 +122,13 @@ class ProcessGroup final : public Backend {
   WorkPtr all_of(const char* title, std::vector<c10::intrusive_ptr<Work>> works);
   std::shared_ptr<nezha::Context> context() const;
   void leave();
-  // What is in flight fails, on all ranks.
+  // Fails the operations in flight, on all ranks.
   static void break_up(const std::shared_ptr<nezha::Context>& context);
   std::chrono::milliseconds deadline(std::chrono::milliseconds given) const;
   void await_others(std::chrono::milliseconds timeout, bool wait_all_ranks);
   void report_to(int rank, std::chrono::milliseconds timeout);
-  // Returns when they have heard of it, at the latest at `end`.
+  // Sends the ranks the list of missing ranks. Returns when they have received it, at the latest at
+  // `end`.
   void tell(const std::vector<int>& ranks, const std::vector<int32_t>& missing,
             std::chrono::milliseconds timeout, std::chrono::steady_clock::time_point end);
   nezha::Handle expect_word(int rank, uint64_t tag, std::chrono::milliseconds timeout);
@@ -136,7 +139,7 @@ class ProcessGroup final : public Backend {
   mutable std::mutex mutex_;
   std::shared_ptr<nezha::Context> context_;  // under mutex_; null: this rank has left the group
   std::atomic<uint64_t> sequence_{0};
-  std::atomic<uint32_t> composites_{0};  // collectives of several steps, each of which has a tag
+  std::atomic<uint32_t> composites_{0};  // collectives of several steps; each gets its own tag
 };
 
 }  // namespace nezha_torch

@@ -205,7 +205,7 @@ at::Tensor gather_rows(const std::shared_ptr<nezha::Context>& context, uint32_t 
   return all;
 }
 
-// The sum of all ranks' tensors, which are coalesced and on the CPU.
+// Returns the sum of all ranks' tensors. They must be coalesced and on the CPU.
 at::Tensor sparse_sum(const std::shared_ptr<nezha::Context>& context, uint32_t tag,
                       milliseconds timeout, const at::Tensor& mine) {
   const at::Tensor values = mine.values().contiguous();

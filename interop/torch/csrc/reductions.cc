@@ -25,7 +25,7 @@ void combine(void* out, const void* a, const void* b, size_t elements) {
   for (size_t i = 0; i < elements; ++i) result[i] = static_cast<T>(Op()(left[i], right[i]));
 }
 
-// On integers of that many bytes, whatever their sign.
+// A bitwise operation on integers of that many bytes, signed or not.
 template <typename Op>
 nezha::ReduceFunction bitwise(size_t bytes) {
   switch (bytes) {
@@ -82,7 +82,7 @@ Reduction reduction(const char* caller, const ReduceOp& full, at::ScalarType typ
   const bool is_number = c10::isFloatingType(type) || c10::isComplexType(type) ||
                          c10::isIntegralType(type, /*includeBool=*/false);
   const auto [moved_type, factor] = moved(type);
-  // What is moved as bytes is no number of nezha's (but the byte).
+  // Types that are moved as bytes are not numbers to nezha, except the byte itself.
   if (!is_number || (moved_type == DataType::kUint8 && type != at::kByte)) refuse(caller, op, type);
   const bool is_linear = op == ReduceOp::SUM || op == ReduceOp::AVG || op == ReduceOp::PREMUL_SUM;
   if (c10::isComplexType(type) && !is_linear) refuse(caller, op, type);

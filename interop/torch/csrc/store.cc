@@ -12,8 +12,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// Between two looks for a key. A TCPStore's own wait would keep all other threads of the process
-// from the store, so that two ranks that wait for each other's keys would wait for ever.
+// The pauses between two checks for a key. A TCPStore's own wait would block the store for all
+// other threads of the process, so two ranks in it that wait for each other's keys would wait for
+// ever.
 constexpr milliseconds kFirstPause{1};
 constexpr milliseconds kLongestPause{50};
 
@@ -26,7 +27,7 @@ c10::intrusive_ptr<c10d::Store> Store::store() const {
 
 void Store::set(const std::string& key, const std::vector<char>& data) {
   const auto store = this->store();
-  if (store == nullptr) return;  // all ranks have joined: nobody looks for it any more
+  if (store == nullptr) return;  // all ranks have joined, so no rank looks for the key any more
   store->set(prefix_ + key, std::vector<uint8_t>(data.begin(), data.end()));
 }
 

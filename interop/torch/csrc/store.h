@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PyTorch's store as the store of a nezha context.
+// Makes PyTorch's store the store of a nezha context.
 #pragma once
 
 #include <gloo/rendezvous/store.h>
@@ -13,8 +13,8 @@
 
 namespace nezha_torch {
 
-// Thread-safe, and so is the program's own use of the same store beside it: no call keeps the store
-// to itself while it waits. Throws the store's errors.
+// Thread-safe. The program may use the same store at the same time, because no call blocks the
+// store while it waits. Throws the store's errors.
 class Store final : public gloo::rendezvous::Store {
  public:
   // All keys get this prefix.
@@ -27,16 +27,16 @@ class Store final : public gloo::rendezvous::Store {
   void wait(const std::vector<std::string>& keys,
             const std::chrono::milliseconds& timeout) override;
 
-  // Fetches the values of these keys, which must be there, and lets go of PyTorch's store: these
-  // values can be had from now on, and nothing else.
+  // Fetches the values of these keys, which must be there, and releases PyTorch's store. From then
+  // on this store has these values and nothing else.
   void leave(const std::vector<std::string>& keys);
 
  private:
-  c10::intrusive_ptr<c10d::Store> store() const;  // null once it was left
+  c10::intrusive_ptr<c10d::Store> store() const;  // null after leave()
   bool has(const std::vector<std::string>& keys);
 
   const std::string prefix_;
-  mutable std::mutex mutex_;  // of the members, never held during a call of the store
+  mutable std::mutex mutex_;  // guards the members; never held during a call of the store
   c10::intrusive_ptr<c10d::Store> store_;
   std::map<std::string, std::vector<char>> known_;
 };

@@ -28,7 +28,7 @@ int64_t count(const std::vector<at::Tensor>& tensors) {
                          [](int64_t sum, const at::Tensor& t) { return sum + t.numel(); });
 }
 
-// The tensors' parts of a buffer, each in its tensor's shape.
+// Returns the parts of a buffer that belong to the tensors, each in its tensor's shape.
 std::vector<at::Tensor> parts(const at::Tensor& buffer, const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> parts;
   parts.reserve(tensors.size());
@@ -109,8 +109,8 @@ void Buffers::copy_parts_at_end(const at::Tensor& buffer, const std::vector<at::
 void Buffers::finish() {
   const Unrecorded unrecorded;
   for (Copy& copy : copies_) {
-    // The stream that was the caller's: so the copy comes behind what the caller has had done to
-    // the tensor before. It is not asynchronous, so all that is done afterwards finds its result.
+    // Uses the stream that was the caller's, so that the copy comes after what the caller has done
+    // to the tensor before. The copy is not asynchronous, so all later work sees its result.
     std::optional<c10::StreamGuard> guard;
     if (copy.stream) guard.emplace(*copy.stream);
     copy.to.copy_(copy.from);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How this package tells the versions of PyTorch apart.
+// Tells the versions of PyTorch apart.
 #pragma once
 
 #include <torch/version.h>

@@ -73,14 +73,14 @@ void Work::begin(nezha::Handle handle) {
     end(handle_.error());
   });
   in_flight_->add(self());
-  // It is called under a lock of nezha's, before any thread sees that the operation is over. So
-  // this work is still in flight, and a thread that drives it is going to end it.
+  // The function is called under a lock of nezha's, before any thread sees that the operation is
+  // over. So this work is still in flight, and a thread that drives it is going to end it.
   handle_.notify([this] {
     if (!is_driven_) hand_over();
   });
 }
 
-// If the workers have stopped, the thread that waits for it ends it.
+// If the workers have stopped, a thread that waits for the operation ends it.
 void Work::hand_over() noexcept {
   kept_ = self();
   if (!Workers::get().run(job_)) kept_.reset();
@@ -113,7 +113,7 @@ void Work::drive(steady_clock::time_point deadline) {
     const auto left = deadline - steady_clock::now();
     handle_.wait(std::max(milliseconds(0), std::chrono::ceil<milliseconds>(left)));
   } catch (...) {
-    // It is over, and the handle keeps its error.
+    // The operation is over, and the handle keeps its error.
   }
 }
 
@@ -147,8 +147,8 @@ void Work::give_up(milliseconds timeout) const {
                            " ms. It goes on, and may be waited for again.");
 }
 
-// Whoever comes first ends the work. No lock is held here: to let go of a tensor, and to call the
-// program's callbacks, may take Python's.
+// The first thread that calls this ends the work. It holds no lock, since releasing a tensor and
+// calling the program's callbacks may take Python's lock.
 void Work::end(std::exception_ptr error) {
   if (is_ending_.exchange(true)) return;
   try {
@@ -160,7 +160,7 @@ void Work::end(std::exception_ptr error) {
   buffers.clear();
   before_end = nullptr;
   finish(error);
-  const auto self = in_flight_->take(this);  // it may be the last who holds this object
+  const auto self = in_flight_->take(this);  // in_flight_ may hold the last reference to this
   c10::intrusive_ptr<c10::ivalue::Future> future;
   {
     const std::lock_guard lock(mutex_);

@@ -23,20 +23,20 @@ namespace nezha_torch {
 
 class Work;
 
-// The operations of a process group that are not over. They are kept here, so that one goes on
-// which its caller has dropped. Thread-safe.
+// The operations of a process group that are not over. This keeps them alive, so that an operation
+// goes on even if its caller drops it. Thread-safe.
 class InFlight {
  public:
   void add(c10::intrusive_ptr<Work> work);
-  // Null if it is not here any more.
+  // Removes and returns the work. Null if it is not here any more.
   c10::intrusive_ptr<Work> take(const Work* work);
-  // Those that are neither sends nor receives.
+  // The operations that are neither sends nor receives.
   std::vector<c10::intrusive_ptr<Work>> collectives();
 
-  // From here on, all that this thread adds is put on a list, which is empty at first.
+  // Starts an empty list, to which all works that this thread adds from now on are added, too.
   void start_list();
-  // Returns what is on this thread's list, also what is over, and ends the list. Throws c10::Error
-  // if it has none.
+  // Returns this thread's list, including works that are over, and ends the list. Throws c10::Error
+  // if the thread has none.
   std::vector<c10::intrusive_ptr<Work>> end_list();
   // Ends all threads' lists.
   void drop_lists();
@@ -47,35 +47,35 @@ class InFlight {
   std::unordered_map<const Work*, c10::intrusive_ptr<Work>> works_;
 };
 
-// Made, filled in, and begun by the process group. From then on thread-safe.
+// The process group makes a work, fills it in, and begins it. From then on it is thread-safe.
 //
-// A thread that waits drives nezha itself and ends the operation, which is the fastest way. If none
-// waits, one of the Workers ends it. To end is to copy results back, to let go of the tensors, and
-// to complete the future, whose callbacks may be the program's.
+// A thread that waits drives nezha itself and ends the operation, which is the fastest way. If no
+// thread waits, one of the Workers ends it. Ending an operation means to copy results back, to
+// release the tensors, and to complete the future, whose callbacks may be the program's.
 class Work final : public c10d::Work {
  public:
   Work(std::shared_ptr<InFlight> in_flight, int rank, c10d::OpType type, const char* title,
        const std::vector<at::Tensor>& inputs);
 
-  // To be set before it begins.
+  // These are set before the work begins.
   Buffers buffers;                   // what the operation reads and writes
-  std::vector<Tensors> outputs;      // the caller's, in which the result is; often one list
+  std::vector<Tensors> outputs;      // the caller's tensors for the result; often one list
   std::function<void()> before_end;  // may block, and may throw the operation's error
-  std::function<void()> on_abort;    // of an operation without a handle: makes it fail soon
+  std::function<void()> on_abort;    // for an operation without a handle: makes it fail soon
 
-  // The operation has been started. It is this object's from here on.
+  // Takes over an operation that has been started.
   void begin(nezha::Handle handle);
-  // The operation is this function, which blocks until it is over. It runs in one of the Workers;
-  // if these have stopped, since the process ends, the operation fails.
+  // The operation is this function, which blocks until it is over. It runs in one of the Workers.
+  // If these have stopped because the process ends, the operation fails.
   void begin(std::function<void()> operation);
 
   int sourceRank() const override;
   std::vector<at::Tensor> result() override;
-  // Throws std::runtime_error if it is not over by then, which does the operation no harm. A
-  // timeout of 0 or less is none.
+  // Throws std::runtime_error if the operation is not over after `timeout`; the operation goes on.
+  // A timeout of 0 or less means no limit.
   bool wait(std::chrono::milliseconds timeout) override;
   void synchronize() override {}
-  // The operation fails, and the process group is broken, unless the operation is over.
+  // Unless the operation is over, it fails and the process group breaks.
   void abort() override;
   bool is_composite() const { return !has_handle_; }
   // At the process's end, when the Workers have stopped, this waits until the operation is over.
@@ -91,15 +91,15 @@ class Work final : public c10d::Work {
 
   const std::shared_ptr<InFlight> in_flight_;
   nezha::Handle handle_;
-  std::list<Workers::Job> job_;    // what a worker is to do, until it is handed over
-  c10::intrusive_ptr<Work> kept_;  // this object, while a worker is to end it
+  std::list<Workers::Job> job_;    // ends the operation in a worker; empty once handed over
+  c10::intrusive_ptr<Work> kept_;  // keeps this object alive until a worker ends it
   bool has_handle_ = false;
-  std::atomic<bool> is_driven_{false};  // by a thread that waits, and will end it
+  std::atomic<bool> is_driven_{false};  // a thread waits, and will end the operation
   std::atomic<bool> is_ending_{false};
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // under mutex_; null: nobody has asked for it
 };
 
-// The process group's operations return none but such works.
+// All works that the process group's operations return are of this class.
 inline c10::intrusive_ptr<Work> as_own(const c10::intrusive_ptr<c10d::Work>& work) {
   return c10::static_intrusive_pointer_cast<Work>(work);
 }

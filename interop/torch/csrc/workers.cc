@@ -14,8 +14,8 @@ namespace {
 
 constexpr size_t kKept = 2;
 constexpr size_t kMost = 256;
-constexpr std::chrono::milliseconds kPatience{10};  // until a job that waits gets a new thread
-constexpr std::chrono::seconds kLinger{10};         // a thread without a job
+constexpr std::chrono::milliseconds kPatience{10};  // until a waiting job gets a new thread
+constexpr std::chrono::seconds kLinger{10};         // until an extra thread without a job ends
 constexpr std::chrono::seconds kStop{1};
 
 std::atomic<Workers*> the_workers{nullptr};
@@ -67,14 +67,15 @@ void Workers::serve() {
     if (are_all_busy()) all_busy_.notify_one();
     lock.unlock();
     job.front()(false);
-    job.clear();  // what it holds goes without the lock
+    job.clear();  // destroys the job without the lock
     lock.lock();
     if (--busy_ == 0 && jobs_.empty()) is_idle_.notify_all();
   }
 }
 
-// Whoever hands a job over may hold a lock that all of nezha needs, so this thread starts the
-// others. It does so only if no job has begun for a while: many short jobs need no more threads.
+// The thread that hands a job over may hold a lock that all of nezha needs, so this thread starts
+// the extra ones. It does so only if no job has begun for a while: many short jobs need no more
+// threads.
 void Workers::watch() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -94,7 +95,7 @@ void Workers::add_thread(std::unique_lock<std::mutex>& lock) {
   try {
     std::thread([this] { serve(); }).detach();
   } catch (const std::system_error&) {
-    is_started = false;  // the jobs still wait, so it is tried again
+    is_started = false;  // the jobs still wait, so watch() tries again
   }
   lock.lock();
   if (!is_started) --threads_;

@@ -11,28 +11,30 @@
 
 namespace nezha_torch {
 
-// The process's. A job may block, as a program's callback does that waits for another operation.
-// Two threads run the jobs. If a job has to wait because all threads are blocked, there is another
-// thread after 10 ms, up to 256 of them; those that have nothing to do for 10 s end.
+// The workers of the process. A job may block, for example in a program's callback that waits for
+// another operation. Two threads run the jobs. If a job waits for 10 ms because all threads are
+// blocked, another thread starts, up to 256 in all. Extra threads that have nothing to do for 10 s
+// end.
 class Workers {
  public:
-  // It is told whether the workers have stopped. Then it must not block: nothing may be begun.
+  // The argument says whether the workers have stopped. If so, the job must not block or begin
+  // anything.
   using Job = std::function<void(bool is_stopped)>;
 
-  // The object lives as long as the process. A child of fork() has one of its own.
+  // Returns the process's object, which is never destroyed. A child of fork() has one of its own.
   static Workers& get();
 
-  // Starts the threads, if that is not done yet. Thread-safe. Throws std::system_error if the
-  // process can have no more threads. To be called before run() is.
+  // Starts the threads, if that is not done yet. Must be called before run(). Thread-safe. Throws
+  // std::system_error if the process can have no more threads.
   void prepare();
 
-  // Takes the job out of the list, whose only one it is. Thread-safe; it does not block, takes no
-  // memory and starts no thread. Returns false after stop(), and leaves the job where it is.
+  // Takes the job out of the list, which has no other. Does not block, allocates no memory and
+  // starts no thread. After stop() it returns false and leaves the job in the list. Thread-safe.
   bool run(std::list<Job>& job) noexcept;
 
-  // Returns when all jobs are over, at the latest after a second. From then on no job begins: those
-  // that still wait are called here, and told so. The caller must not hold what a job may need, as
-  // Python's lock.
+  // Returns when all jobs are over, at the latest after a second. From then on no job begins; jobs
+  // that still wait are called here, and told that the workers have stopped. The caller must not
+  // hold anything that a job may need, such as Python's lock.
   void stop();
   bool is_stopped();
 
@@ -46,9 +48,9 @@ class Workers {
   std::condition_variable has_job_;
   std::condition_variable is_idle_;
   std::condition_variable all_busy_;
-  std::list<Job> jobs_;  // those that wait
-  uint64_t begun_ = 0;   // jobs so far
-  size_t threads_ = 0;   // that run jobs
+  std::list<Job> jobs_;  // jobs that wait
+  uint64_t begun_ = 0;   // jobs begun so far
+  size_t threads_ = 0;   // threads that serve jobs
   size_t busy_ = 0;      // threads that are in a job
   bool is_watched_ = false;
   bool is_stopped_ = false;
