@@ -26,8 +26,8 @@ struct Use {
   bool output = false;
 };
 
-// In a gather the root alone has an output, and in a scatter it alone has an input. Where there is
-// no input, the output's contents are the input; a scatter's root may do without an output.
+// In a gather only the root has an output, and in a scatter only the root has an input. If an input
+// is not given, the output's contents are the input. A scatter's root needs no output.
 absl::StatusOr<Use> use_of(const GivenVector& input, const GivenVector& output, int rank,
                            const Operation& op) {
   const bool is_rooted = traits(op.collective).to_root != nullptr;
@@ -53,7 +53,7 @@ absl::StatusOr<Counts> counts_of(const GivenVector& vector, absl::string_view wh
                               " elements, which are no equal blocks for ", ranks, " ranks"));
 }
 
-// Returns the counts as a rank has them that sees its own block only.
+// Returns the counts that are known to a rank which sees only its own block.
 Counts own_count(const Operation& op, size_t elements, size_t rank, size_t ranks) {
   Counts counts(ranks, traits(op.collective).is_length_known ? elements : 0);
   counts[rank] = elements;
@@ -101,7 +101,7 @@ absl::Status set_exchanged(const GivenVector& input, const GivenVector& output, 
                               (*received)[rank]));
 }
 
-// Refuses counts where there may be none.
+// Returns an error if the vector has counts although it may not.
 absl::Status check_counts(const GivenVector& vector, absl::string_view what, bool is_block,
                           const Operation& op) {
   if (!vector.has_counts) return absl::OkStatus();

@@ -29,7 +29,7 @@ constexpr ptrdiff_t kTellsOf = 16;
 // the dead rank was the one that made a connection, its peer needs Refusals::kTimeToConnect to be
 // sure of the death.
 constexpr Nanos kTogether = 700 * kMillisecond;
-constexpr Nanos kLook = 10 * kMillisecond;  // between two looks at whether more ranks are dead
+constexpr Nanos kLook = 10 * kMillisecond;  // between two checks whether more ranks are dead
 
 }  // namespace
 
@@ -145,7 +145,7 @@ void ContextImpl::leave() {
   planner_.save();
 }
 
-// Under the lock: an error if the context waits for nothing any more.
+// Under the lock: returns an error if the context is broken or is being destroyed.
 absl::Status ContextImpl::given_up() const {
   if (starter_.is_closing()) return absl::CancelledError("the context is being destroyed");
   return broken_;
@@ -172,7 +172,7 @@ std::shared_ptr<RunningOperation> ContextImpl::start(Request request) {
   } catch (...) {
     setup_.endpoint->on_exception(caught_status(), false);
   }
-  if (!broken_.ok()) operation->fail(broken_);  // the operation may not be in running_ yet
+  if (!broken_.ok()) operation->fail(broken_);  // it may not be among the running ones
   progress().run_deferred();
   return operation;
 }

@@ -137,7 +137,7 @@ std::vector<double> ControlPlane::rates(bool also_tried) const {
 // Whether messages that take rails by turns may use more than one rail, as far as rates are known.
 bool ControlPlane::may_take_turns() const {
   std::vector<double> rates = this->rates(/*also_tried=*/true);
-  rates[static_cast<size_t>(std::countr_zero(stripes_))] = kNoRate;  // of all rails
+  rates[static_cast<size_t>(std::countr_zero(stripes_))] = kNoRate;  // not a single rail
   const double best = *std::max_element(rates.begin(), rates.end());
   return std::count_if(rates.begin(), rates.end(), [&](double rate) {
            return rate == 0 || rate >= Scheduler::kTakesTurns * best;

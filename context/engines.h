@@ -46,8 +46,7 @@ class Engines {
  private:
   const Setup& setup_;
   std::unique_ptr<flare::FlareEngine> flare_;
-  std::vector<std::pair<std::string, Engine*>>
-      engines_;  // in the order of their lanes; flare_ is among them
+  std::vector<std::pair<std::string, Engine*>> engines_;  // in the order of their lanes
   int first_lane_ = 0;
   std::set<std::string> unsupported_;  // reasons that were logged why engines cannot do operations
 };

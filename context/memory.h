@@ -12,12 +12,12 @@
 
 namespace nezha {
 
-// Memory of the caller's.
+// A range of the caller's memory.
 struct MemoryRange {
   std::string name;  // for errors: "input 0"
   uintptr_t begin;
   size_t bytes;
-  bool is_written;  // as well as read
+  bool is_written;  // false: it is only read
 };
 
 // Returns an error for the first range that this process cannot use completely. The error says what

@@ -13,7 +13,7 @@
 
 namespace nezha {
 
-// As text, a line each: `nezha 1`, then `key value`.
+// In the store a record is text: the line `nezha 1`, then lines `key value`.
 struct Record {
   static constexpr absl::string_view kAlone = "alone";
   static constexpr absl::string_view kBesideOthers = "beside others";

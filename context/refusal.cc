@@ -24,8 +24,8 @@ constexpr size_t kMaxKept = 8;
 
 void keep(const std::shared_ptr<Store>& store) {
   static std::mutex mutex;
-  static auto& kept =
-      *new std::deque<std::shared_ptr<Store>>;  // never destroyed, so the keys outlive the process
+  // Never destroyed, so the keys outlive the process.
+  static auto& kept = *new std::deque<std::shared_ptr<Store>>;
   const std::lock_guard lock(mutex);
   if (kept.size() == kMaxKept) kept.pop_front();
   kept.push_back(store);

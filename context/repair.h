@@ -13,9 +13,10 @@
 
 namespace nezha {
 
-// A piece of a part, as a slice of an operation of its own, and the schedule that carries it out: a
-// chain if a rank broadcasts the piece. If the piece is reduced again, it is the part's own
-// schedule where that fixes the order of the reduction, otherwise one around the ring.
+// A piece of a part, as a slice of an operation of its own, and the schedule that carries it out. A
+// rank's broadcast of the piece goes by a chain. A piece that is reduced again keeps the part's
+// schedule if the order of the reduction matters or the operation is a barrier, and otherwise goes
+// around the ring.
 struct RepairSlice {
   Slice slice;
   ScheduleKind schedule = ScheduleKind::kRing;

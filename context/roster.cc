@@ -123,7 +123,7 @@ absl::Status Roster::resolve(int rank, Nanos deadline) {
   return absl::OkStatus();
 }
 
-// An error if none of this rank's rails can reach the address that a peer has on it.
+// Returns an error if none of this rank's rails can reach the peer's address on that rail.
 absl::Status Roster::check_reach(const std::map<std::string, std::string>& addresses) const {
   std::vector<std::string> reasons;
   for (const Rail rail : setup_.rails) {

@@ -17,7 +17,7 @@
 
 namespace nezha {
 
-// All of it is called under the lock, except set_up().
+// All methods are called under the lock, except set_up().
 class StarterOwner {
  public:
   // Returns the ranks that the operation takes and to which no channel leads yet.
@@ -48,7 +48,7 @@ class WaitingOrder {
   HashSet<std::tuple<bool, uint64_t, int>> exchanges_;  // is it a send, its tag, one of its peers
 };
 
-// All of it is called under the lock, except join().
+// All methods are called under the lock, except join().
 class Starter {
  public:
   // The starter refers to these objects, which must outlive it.

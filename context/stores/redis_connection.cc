@@ -99,8 +99,8 @@ absl::StatusOr<std::string> encoded(const std::vector<absl::string_view>& words)
 absl::StatusOr<RedisConnection> RedisConnection::open(const RedisUrl& url, Nanos deadline) {
   auto stream = url.socket_path.empty() ? Stream::to_host(url.host, url.port, deadline)
                                         : Stream::to_socket(url.socket_path, deadline);
-  if (absl::IsResourceExhausted(stream.status()))
-    return stream.status();  // of this process, not the server
+  // Concerns this process, not the server.
+  if (absl::IsResourceExhausted(stream.status())) return stream.status();
   if (!stream.ok()) {
     return absl::Status(stream.status().code(),
                         absl::StrCat(stream.status().message(),

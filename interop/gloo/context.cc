@@ -14,7 +14,7 @@ GlooContext::GlooContext(std::shared_ptr<::gloo::transport::Device> device, int 
       device_(std::move(device)),
       member_(std::make_shared<Member>(own_rank, ranks, rails)) {}
 
-// The pairs go first: the base class would destroy them after this class's parts.
+// Destroys the pairs first: the base class would destroy them after this class's members.
 GlooContext::~GlooContext() { pairs_.clear(); }
 
 std::function<std::chrono::milliseconds()> GlooContext::timeout() {

@@ -22,7 +22,7 @@ class GlooDevice final : public ::gloo::transport::Device,
 
  private:
   const std::vector<std::string> rails_;
-  const std::string pci_bus_;  // no single one
+  const std::string pci_bus_;  // empty: the device has no single PCI bus
 };
 
 }  // namespace nezha::interop

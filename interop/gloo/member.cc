@@ -90,7 +90,7 @@ void Member::join(const std::vector<std::string>& rails) {
   const absl::Status complete = complete_own_options(options);
   if (!complete.ok()) refuse(rank_of_, complete);
   puts_latency_first_ = options.polling == Polling::kLatencyFirst;
-  // Leaves out switches, which know a few operations, while Gloo's may be any function.
+  // Leaves out switches: they know only certain operations, and Gloo's may be any function.
   std::erase_if(options.rails, is_switch_rail);
   if (options.rails.empty()) {
     refuse(rank_of_, absl::InvalidArgumentError("a Gloo context needs a rail that is no switch's"));
@@ -394,7 +394,7 @@ void Member::fail_all(const absl::Status& why, const wire::Abort& abort) {
     try {
       step();
     } catch (...) {
-      endpoint_->stop(caught_status());  // the others see that something has happened here
+      endpoint_->stop(caught_status());  // the links go down, so the other ranks notice
     }
   };
   for (const auto& each : peers_) {

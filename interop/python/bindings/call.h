@@ -56,7 +56,7 @@ void set_tag(const Call& call, const Common& common, int64_t largest, Options& o
   }
 }
 
-constexpr int64_t kLargestTag = UINT32_MAX - int64_t{1};  // that of a collective
+constexpr int64_t kLargestTag = UINT32_MAX - int64_t{1};  // of a collective
 
 // Sets the tag, the deadline and the algorithm, for a collective that has algorithms.
 template <typename Options>
