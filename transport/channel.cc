@@ -24,7 +24,7 @@ Channel::Channel(ChannelOwner& owner, const UniqueId& peer)
       pump_(owner.progress(), [this] { pump(); }),
       housekeeping_(owner.progress(), [this] { housekeeping(); }) {}
 
-// Links first: a rail's thread may be writing to what the inbox holds.
+// Links go first: a rail's thread may be writing to memory that the inbox holds.
 Channel::~Channel() {
   ports_.for_each([](Port& port) { port.fence(); });
 }
@@ -70,7 +70,7 @@ void Channel::settle(OutMessage& message) {
   scheduler_.pump();
 }
 
-// Its caller gives up memory, which may not be had in part: neither this nor cancel() fails.
+// The caller gives up memory, and cannot give up a part of it: neither this nor cancel() fails.
 void Channel::abandon(OutMessage& message) noexcept {
   try {
     outbox_.abandon(message);
@@ -100,7 +100,7 @@ void Channel::set_awaited(Inbox::Ticket* ticket, bool is_awaited) {
   if (is_awaited) pump_.soon();
 }
 
-// Sends what acknowledgements made room for.
+// Sends what acknowledgements have made room for.
 void Channel::pump() {
   scheduler_.pump();
   news_.end_closed();
@@ -117,7 +117,7 @@ absl::StatusOr<std::byte*> Channel::on_segment(Link& link, const wire::FrameHead
                data.attempt);
     return place;
   } catch (const OutOfMemory& error) {
-    // The link, which is in the midst of reading, fails in good order. Then the contexts break.
+    // The link is in the middle of a read, so it fails in good order. Then the contexts break.
     owner_.progress().defer([error] { throw error; });
     return caught_status();
   }
@@ -204,7 +204,7 @@ void Channel::need_links() {
 }
 
 void Channel::connect(Port& port) {
-  // Each attempt names another: the peer may have closed one of them already.
+  // Each attempt names another context, since the peer may have closed one of them already.
   const UniqueId* job = news_.next(port.generation() + 1);
   if (job == nullptr) return;
   port.connect(*job,
@@ -221,7 +221,7 @@ void Channel::on_connected(Port& port, absl::StatusOr<std::unique_ptr<Link>> lin
     news_.told(port.attempt_job());
     const auto dropped = drop_link(port, port.remade_error(), /*tell_peer=*/false);
     link_up(port, *std::move(link), port.attempt_id(), generation);
-    // All that the peer has seen is that the link was made anew.
+    // So far the peer has only seen that the link was made anew.
     if (dropped.has_value() && dropped->lost_packet != 0) {
       port.link()->send(wire::FrameType::kLinkDown, encode(*dropped));
     }
@@ -273,13 +273,13 @@ void Channel::link_down(Port& port, const absl::Status& why, bool tell_peer) {
   check_peer();
 }
 
-// Returns what the peer is to hear of the link, if there was one. A link that is replaced ends by
-// this alone: its end says nothing about the peer.
+// Returns what the peer is to hear of the link, if there was one. When a link is replaced, this
+// alone is called, since its end shows nothing about the peer.
 std::optional<wire::LinkDown> Channel::drop_link(Port& port, const absl::Status& why,
                                                  bool tell_peer) {
   if (port.link() == nullptr) return std::nullopt;
   const wire::LinkDown dropped = port.last_words(is_missed());
-  land_digested(*port.link());  // first: what follows from it may go to this link
+  land_digested(*port.link());  // first: it may send by this link
   std::deque<OutSegment*> orphans;
   scheduler_.link_down(port.rail(), orphans);
   port.link_down(why);
@@ -296,7 +296,7 @@ std::optional<wire::LinkDown> Channel::drop_link(Port& port, const absl::Status&
   return dropped;
 }
 
-// What a link that ends has read and digested has landed.
+// A segment that an ending link has read and digested counts as landed.
 void Channel::land_digested(Link& link) {
   if (!link.halt()) return;
   try {
@@ -343,7 +343,7 @@ void Channel::fail(const absl::Status& why) {
   fail_soon();
 }
 
-// The users' code runs in what follows: not from inside of the caller.
+// This runs the users' code, which must not run inside of the caller.
 void Channel::fail_soon() {
   owner_.progress().defer([this] {
     inbox_.fail(failure_);
@@ -366,13 +366,13 @@ void Channel::housekeeping() {
   const Watch watch = watch_links(time);
   if (is_missed()) ports_.tell_of_outages(time);
   if (failed() || (!wanted() && watch == Watch::kNothing)) return;
-  // What a returned operation has left to the outbox counts, too: the one link that is up may be
-  // silent, and only another can show that.
+  // Unacknowledged data of operations that have returned counts, too: the one link that is up may
+  // be silent, and only another can show that.
   const bool is_sending = outbox_.wanted() || outbox_.pending();
   if (wanted() && (up() == 0 || is_sending)) need_links();
   check_peer();
   if (failed()) return;
-  // A peer that nobody waits for may stand still for long.
+  // A peer that nobody waits for may stand still for long without harm.
   const bool is_urgent = watch == Watch::kSuspicion && wanted();
   housekeeping_.start(time + (is_urgent ? kSuspense : kHousekeeping));
 }
@@ -383,8 +383,8 @@ Channel::Watch Channel::watch_links(Nanos time) {
   return most;
 }
 
-// Finds out whether the link has fallen silent; see Pulse. A link that loses much is left alone,
-// but for pings that show when it loses nothing any more.
+// Finds out whether the link has fallen silent; see Pulse. A lossy link gets only pings, which show
+// when it loses nothing any more.
 Channel::Watch Channel::watch(Port& port, Nanos time) {
   scheduler_.set_trust(port.rail(), port.trust(time));
   if (port.judge_losses(time)) {
@@ -393,8 +393,8 @@ Channel::Watch Channel::watch(Port& port, Nanos time) {
   }
   if (port.is_lossy()) port.ping();
   if (wanted()) bursts_.look(port, time);
-  // Not all that a link can lose is acknowledged at once, or at all (a grant): so one is asked
-  // that has said nothing while somebody waits.
+  // Not everything that a link can lose is acknowledged at once, and a grant is not acknowledged at
+  // all. So a link by which nothing has come for a while is asked as long as somebody waits.
   if (wanted() && time - port.last_heard() > kHousekeeping) ask(port);
   const bool was_suspected = port.is_suspected();
   const Pulse::State state =
@@ -411,8 +411,8 @@ Channel::Watch Channel::watch(Port& port, Nanos time) {
     link_down(port, port.silence_error(), /*tell_peer=*/true);
     return Watch::kSuspicion;
   }
-  // One frame that is lost is missed, and sent again, only when the peer's machine gets another
-  // one; by itself that takes longer than a silent link is given.
+  // A lost frame is noticed, and sent again, only when the peer's machine gets a later one. Without
+  // one, that takes longer than a silent link is given.
   port.ping();
   if (wanted() && ports_.is_last_resort() && port.is_to_be_remade(time)) connect(port);
   return Watch::kSuspicion;
@@ -424,8 +424,8 @@ void Channel::ask(Port& port) {
 
 // ---- The end -----------------------------------------------------------------------------------
 
-// What was sent for a context that broke is nobody's need, but why it broke is: the sockets of a
-// process that has not read all that came lose what they have yet to send.
+// Nobody needs the data that was sent for a broken context, but peers need to know why it broke: if
+// a process ends before it has read all that came, its sockets lose what they have yet to send.
 bool Channel::drained() const {
   const bool is_reachable = up() != 0 || news_.next(0) != nullptr;
   if (failed() || news_.has_peer_left() || !is_reachable) return true;
@@ -442,7 +442,7 @@ void Channel::stop(const absl::Status& why) noexcept {
   try {
     fail_soon();
   } catch (const std::bad_alloc&) {
-    // Those who wait do so until their deadlines.
+    // Threads that wait do so until their deadlines.
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A channel: one pair of processes over all links that live between them. It spreads messages over
-// the links, and sees to it that a link's death costs a resend and nothing else.
+// A channel: one pair of processes, over all links between them. It spreads messages over the
+// links. The death of a link costs a resend and nothing else.
 #pragma once
 
 #include <map>
@@ -25,27 +25,29 @@
 
 namespace nezha {
 
-// It ties its parts together: Ports make the links and know how they are, Outbox and Inbox have the
-// messages, the Scheduler is between them, ContextNews is about the contexts that the two share,
-// Reachability tells whether the peer is there, and RateBursts shows what rates messages do not.
-// What a link's coming and going means to each of them is decided here.
+// A channel ties its parts together: Ports make the links and judge them, Outbox and Inbox have the
+// messages, the Scheduler assigns segments to links, ContextNews exchanges news of the contexts
+// that the two processes share, Reachability decides whether the peer is there, and RateBursts
+// shows the rates that messages do not show. The channel decides what the coming or going of a link
+// means to each part.
 //
-// All of it under Progress's lock.
+// All calls are made under Progress's lock.
 class Channel final : LinkOwner {
  public:
   Channel(ChannelOwner& owner, const UniqueId& peer);
   ~Channel();
 
   const UniqueId& peer() const { return contact_.peer(); }
-  // What the peer published: who it is, for messages; a context both are in; and, by this end's
-  // name of the rail, where its devices are, and what it calls the rail if that is another name.
-  // May come again, from another context.
+  // Adds what the peer has published: its description, for messages; a context that both are in;
+  // and, by this end's name of each rail, the address of the peer's device and the peer's name of
+  // the rail if that is another. May be called again for another context.
   void set_peer(std::string description, const UniqueId& job,
                 const std::map<std::string, std::string>& addresses,
                 const std::map<std::string, std::string>& peer_names = {});
 
-  // A context that both are in, if it is not known yet. The peer is told that this process is in
-  // it: it may be connected by another context, and is to hear if this one breaks.
+  // Enters a context that both are in, if it is not known yet. The peer is told that this process
+  // is in it: another context may have connected the two, and the peer is to hear if this one
+  // breaks.
   void join(const UniqueId& job) { news_.enter(job); }
 
   // Sending and receiving; see Outbox and Inbox.
@@ -61,8 +63,9 @@ class Channel final : LinkOwner {
   }
   void cancel(Inbox::Ticket* ticket) noexcept;
   void set_awaited(Inbox::Ticket* ticket, bool is_awaited);
-  // The context of that id is closed here: what comes for it is dropped. The peer is told once it
-  // has acknowledged all that was sent for it; until then connections are made in its name.
+  // This process has closed the context: what comes for it is dropped. The peer is told once it has
+  // acknowledged everything that was sent for the context. Until then connections are made in its
+  // name.
   void leave(const UniqueId& job) { news_.close(job); }
   bool is_in(const UniqueId& job) const { return news_.contains(job); }
 
@@ -70,47 +73,46 @@ class Channel final : LinkOwner {
   void send_abort(const wire::Abort& abort) { news_.send_abort(abort); }
   void send_roll_call(const wire::RollCall& call) { news_.send_roll_call(call); }
 
-  // A connection the peer made: whether to keep it, and, if so, the connection.
+  // The peer has connected: the answer to its Hello, and later the link if the answer accepts it.
   wire::Welcome on_hello(Rail rail, const wire::Hello& hello);
   void on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link);
-  // `why` the device can carry nothing, if it cannot.
+  // The device can carry something again, or nothing any more, for the reason `why`.
   void on_carrier(Rail rail, bool up, absl::string_view why = "the interface lost its carrier");
-  // Asks the peer by that rail whether it is there, if there is a link and no question is open.
+  // Asks the peer by that rail whether it is there, unless there is no link or a question is open.
   void ask(Rail rail) { ask(ports_.at(rail)); }
 
-  // Says goodbye. `drained` says whether the peer has acknowledged all that it needs, or never
-  // will.
+  // Says goodbye. `drained`: the peer has acknowledged all that it needs, or never will.
   void say_goodbye() { news_.say_goodbye(); }
   bool drained() const;
   void shut_down() {
     ports_.for_each([](Port& port) { port.shut_down(); });
   }
-  // The channel fails, and from here on no link reads or writes anybody's memory. For when there
-  // is no memory to fail in good order.
+  // Fails the channel, and from here on no link reads or writes anybody's memory. For use when
+  // there is no memory to fail in good order.
   void stop(const absl::Status& why) noexcept;
 
   // The state of each rail, and why there is no link on it, for errors.
   std::string describe() const { return reach_.describe(); }
-  // The rails that the peer has and that have not led to it for long, though it was spoken to.
+  // The rails that the peer has, and that have had no link for long although one was wanted.
   RailMask long_missing() const { return ports_.long_missing(); }
-  // Since when there has been no link on the rail to a peer that is spoken to and has it; 0: there
-  // is one, or was none yet, but has not been missing for long.
+  // Since when a rail that the peer has has had no link although one is wanted. 0: there is a link,
+  // or there has never been one and it has not been missing for long.
   Nanos missing_since(Rail rail) const;
   // The peer's name, and the reason that there is no link on the rail.
   std::string why_missing(Rail rail);
-  // Whether there is a link on the rail, and it loses much.
+  // Whether there is a link on the rail and it is lossy.
   bool is_lossy(Rail rail) const {
     const Port* port = ports_.find(rail);
     return port != nullptr && port->is_lossy();
   }
-  // Whether somebody waits for the peer, and no rail reaches it, or all lose what is sent by them
-  // though the peer's machine is there.
+  // Whether somebody waits for the peer and either no rail reaches it or all rails lose what is
+  // sent, though the peer's machine is there.
   bool is_cut_off() const { return in_use() && reach_.is_cut_off(); }
-  // Whether the peer is waited for, is connected, and has not answered for a while by any link,
-  // though no path is known to be at fault.
+  // Whether somebody waits for the peer, which is connected but has not answered by any link for a
+  // while, though no path is known to be at fault.
   bool is_silent() const { return in_use() && reach_.is_silent(); }
 
-  // Whether the peer has closed that context, and the error that says so.
+  // Whether the peer has closed that context; left_error() says so.
   bool has_left(uint64_t context) const { return news_.has_left(context); }
   // Whether the peer has closed that context, or has said goodbye. A goodbye alone fails nothing:
   // messages may still be on their way by other links.
@@ -130,20 +132,20 @@ class Channel final : LinkOwner {
   }
   const absl::Status& failure() const { return failure_; }
   RailMask up() const { return scheduler_.up(); }
-  // Bytes per second of all these rails, which are up, as far as it is learned.
+  // Bytes per second of all these rails together, as far as they are learned. The rails are up.
   double rate(RailMask rails) const {
     double rate = 0;
     for_each_rail(rails, [&](Rail rail) { rate += scheduler_.learned_rate(rail); });
     return rate;
   }
-  // Of these, those that do not lose much, if there are any.
+  // The rails that are up and not lossy, or all that are up if there are no others.
   RailMask preferred() const { return scheduler_.preferred(up()); }
-  // Equal to the peer's `consumed` when nothing is under way or held.
+  // Equals the peer's `consumed` when nothing is under way or held.
   uint64_t charged() const { return outbox_.charged(); }
   uint64_t consumed() const { return inbox_.consumed(); }
 
  private:
-  // What the links are looked after for, though nobody waits for a message.
+  // What a link is watched for even if nobody waits for a message.
   enum class Watch { kNothing, kAnswers, kSuspicion };
 
   // LinkOwner
@@ -158,11 +160,11 @@ class Channel final : LinkOwner {
   void on_failed(Link& link, const absl::Status& why) override;
   uint64_t credit() const override { return inbox_.credit(); }
 
-  // Whether there is anything to look after.
+  // Whether the links must be looked after.
   bool wanted() const { return (reach_.is_lost() && news_.has_open()) || in_use(); }
   bool in_use() const { return outbox_.wanted() || inbox_.wanted() || outbox_.pending(); }
-  // Whether a link that is missing is a fault: this process speaks to the peer, neither of them is
-  // about to end, and a context is well.
+  // Whether a missing link is a fault: this process sends to the peer, neither of them is about to
+  // end, and a context is well.
   bool is_missed() const { return contact_.has_addresses() && !failed() && news_.has_future(); }
   void need_links();
   void connect(Port& port);
@@ -195,7 +197,7 @@ class Channel final : LinkOwner {
   Reachability reach_;
   RateBursts bursts_;
   absl::Status failure_;
-  bool is_stopped_ = false;  // by this process, and the peer is not to blame
+  bool is_stopped_ = false;  // stopped by this process, and the peer is not to blame
   Deferred pump_;
   Alarm housekeeping_;
 };

@@ -40,7 +40,7 @@ Inbox::Ticket* Inbox::post(const wire::MessageInfo& info, Receiver* receiver, bo
   try {
     match(key);
   } catch (...) {
-    // The receiver never gets it.
+    // The receiver never gets the ticket.
     const bool is_there =
         index < tickets_.size() && tickets_[index].get() == ticket && ticket->receiver_ == receiver;
     if (is_there) cancel(ticket);
@@ -121,11 +121,11 @@ absl::StatusOr<std::byte*> Inbox::arrive(Rail rail, const wire::FrameHeader& fra
   return place;
 }
 
-// Where it goes. It goes nowhere as long as `incoming` has no message.
+// Returns where the segment goes. As long as `incoming` has no message, it is dropped.
 absl::StatusOr<std::byte*> Inbox::begin(Incoming& incoming, const wire::FrameHeader& frame,
                                         const wire::DataHeader& data) {
   if (completed_.contains(data.number)) {  // came twice
-    // The grant may have been lost with a link, and a sender may wait for nothing but that.
+    // The grant may have been lost with a link, and the sender may wait for nothing else.
     if ((frame.flags & wire::kFlagWantGrant) != 0) owner_.send_grant(data.number, incoming.rail);
     return nullptr;
   }
@@ -148,9 +148,9 @@ absl::StatusOr<std::byte*> Inbox::begin(Incoming& incoming, const wire::FrameHea
   return place(message, incoming);
 }
 
-// A link may be in the middle of the same segment. The sender has given up the link of the lower
-// attempt: it may break off, and what is left of it must not be written any more. False: what comes
-// is the lower attempt itself.
+// Another link may be in the middle of the same segment. The sender has given up the link of the
+// lower attempt: it may break off, and the rest of that attempt must not be written any more.
+// False: the segment is not wanted, because it is the lower attempt or the other one is complete.
 absl::StatusOr<bool> Inbox::replaces_others(const Message& message, const wire::FrameHeader& frame,
                                             const wire::DataHeader& data) {
   for (Incoming& reading : incoming_) {
@@ -178,7 +178,7 @@ absl::StatusOr<Inbox::Message*> Inbox::find_or_add(const wire::DataHeader& data)
     return absl::ResourceExhaustedError(
         absl::StrCat("more than ", kMaxOpenMessages, " messages that nobody has asked for"));
   }
-  // It is not there in part, should there be no memory for all of it.
+  // If there is no memory for all of the message, none of it remains.
   absl::Cleanup forget = [&] { messages_.erase(data.number); };
   entry->second = spare_messages_.take();
   Message* message = entry->second.get();
@@ -227,7 +227,7 @@ absl::Status Inbox::check(const Message& message, const wire::FrameHeader& frame
   return absl::OkStatus();
 }
 
-// Its link writes nothing of it any more. False: it is there, and digested.
+// Makes the link write no more of the segment. False: the segment is complete and digested.
 bool Inbox::drop(const Incoming& incoming) {
   const auto is_older = [&](const Incoming& each) {
     return &each < &incoming && each.rail == incoming.rail;
@@ -236,7 +236,7 @@ bool Inbox::drop(const Incoming& incoming) {
   return owner_.drop_incoming(incoming.rail, static_cast<size_t>(nth));
 }
 
-// It goes nowhere from here on, and will come again.
+// The segment goes nowhere from here on, and will come again.
 void Inbox::forget(Incoming& incoming) {
   Message* message = std::exchange(incoming.message, nullptr);
   if (message == nullptr) return;
@@ -413,7 +413,7 @@ void Inbox::deliver_held(Message& message) {
   for (const Held& segment : held) undelivered += segment.length;
   for (const Held& segment : held) {
     std::byte* to = receiver->place(segment.offset, segment.length);
-    if (to == nullptr) {  // the link it came by is not at hand: the operation fails
+    if (to == nullptr) {  // the link is not known here: the operation fails
       fail(message.ticket, absl::InvalidArgumentError(
                                absl::StrCat("the peer sent a segment [", segment.offset, ", +",
                                             segment.length, ") that no correct peer sends")));
@@ -453,8 +453,8 @@ bool Inbox::finish_if_complete(uint64_t number) {
   Message& message = *entry->second;
   const bool all =
       message.received == message.info.total && (message.info.total > 0 || message.announced_empty);
-  // Of what was abandoned the receiver must let go first: its operation ends by other means. And
-  // all that was charged must have come, since what comes later is not counted.
+  // The receiver must first let go of a message that was abandoned: its operation ends by other
+  // means. And all charged bytes must have come, since bytes that come later are not counted.
   const bool rest = message.abandoned && message.discard && message.received >= message.coming;
   if ((!all && !rest) || (message.ticket == nullptr && !message.discard)) return false;
   if (message.ticket != nullptr) {
@@ -462,7 +462,7 @@ bool Inbox::finish_if_complete(uint64_t number) {
     retire(message.ticket);
   }
   completed_.add(number, number + 1);
-  // Links that still read parts of it, which come twice, read them into nowhere.
+  // Links that are still reading duplicates of its parts drop them.
   for (Incoming& incoming : incoming_) {
     if (incoming.message != &message) continue;
     if (incoming.held) held_bytes_ -= wire::charge(incoming.length);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The receiving half of a channel: matches messages with those who want them, drops what came
-// twice, and keeps a bounded amount of what nobody has asked for yet. No I/O.
+// The receiving half of a channel: matches messages with receivers, drops duplicates, and keeps a
+// bounded amount of data that nobody has asked for yet. It does no I/O.
 #pragma once
 
 #include <deque>
@@ -25,7 +25,7 @@ namespace nezha {
 // What the inbox needs of its channel.
 class InboxOwner {
  public:
-  // By `rail` if it has a link, or else by any.
+  // Sends the grant by `rail` if that has a link, or else by any link.
   virtual void send_grant(uint64_t number, Rail rail) = 0;
   // See Link::drop_incoming.
   virtual bool drop_incoming(Rail rail, size_t nth) = 0;
@@ -41,42 +41,43 @@ class Inbox {
   class Ticket;
 
   Inbox(InboxOwner& owner, BufferPool& pool) : owner_(owner), pool_(pool) {}
-  // Asks for the next message of (context, tag), which must be as `info` says, or the receiver is
-  // told. What is there already lands before this returns. `asks`: the receiver itself decides
-  // whether the message is what it wants; see Receiver::accepts.
+  // Asks for the next message of (context, tag). It must be as `info` says, or else the receiver is
+  // told. Segments that are there already land before this returns. `asks`: the receiver itself
+  // decides whether it takes the message; see Receiver::accepts.
   Ticket* post(const wire::MessageInfo& info, Receiver* receiver, bool asks = false);
-  // Since when the message has been there that a post would get; nothing if there is none.
+  // Since when the message that a post would get has been there; nullopt: there is none.
   std::optional<Nanos> waiting_since(uint64_t context, uint64_t tag) const;
-  // Nothing is placed or landed afterwards.
+  // Nothing is placed or landed for the ticket afterwards.
   void cancel(Ticket* ticket);
-  // Whether anybody waits for the message, which is so at first.
+  // Says whether anybody waits for the message. At first somebody does.
   void set_awaited(Ticket* ticket, bool is_awaited);
 
-  // What `rail`'s link reads: a segment's header, then, if that was no error, its end. Several may
-  // be under way; they end in the order of their headers.
+  // A link of `rail` reads a segment: arrive() gets the header, and landed() the end unless the
+  // header was an error. Several segments may be under way. They end in the order of their headers.
   absl::StatusOr<std::byte*> arrive(Rail rail, const wire::FrameHeader& frame,
                                     const wire::DataHeader& data);
   void landed(Rail rail, bool is_digested = false);
-  // Of the segment whose header came last.
+  // The digest of the segment whose header came last.
   Digest digest_of(Rail rail) const;
-  // Of the segment that landed() ends next; there is one.
+  // The segment that landed() ends next. There must be one.
   struct Landing {
     uint32_t length;
     bool is_ack_due;
   };
   Landing next_to_land(Rail rail) const;
-  // The link is fenced; the segments it was reading will come again by another one.
+  // The link is fenced. The segments that it was reading will come again by another link.
   void link_gone(Rail rail);
-  // Grants that were sent by a link that died, or when there was none, may have been lost: sends
-  // those again whose messages are not complete.
+  // Sends the grants of incomplete messages again. They may have been lost with a link that died,
+  // or because there was no link.
   void grant_again();
 
   // Nobody will ask for this context's messages any more: they are dropped as they come. The last
-  // kMaxClosed contexts are remembered: a peer's late messages are of one that has just ended.
+  // kMaxClosed contexts are remembered, since late messages of a peer belong to a context that has
+  // just ended.
   void close_context(uint64_t context);
   // All receivers fail.
   void fail(const absl::Status& why);
-  // Those that wait for this context's messages do.
+  // The receivers that wait for this context's messages fail.
   void fail_context(uint64_t context, const absl::Status& why);
 
   // Charged bytes that the peer may have sent since the channel began.
@@ -106,8 +107,8 @@ class Inbox {
     uint64_t number = 0;
     uint32_t previous = 0;
     uint64_t received = 0;  // bytes that landed and are not held
-    uint64_t coming = 0;    // bytes in all; less than its total if it was abandoned
-    Nanos came = 0;         // when its first segment did
+    uint64_t coming = 0;    // bytes that come in all; less than its total if it was abandoned
+    Nanos came = 0;         // when its first segment came
     bool wants_grant = false;
     bool granted = false;
     bool announced_empty = false;  // a message of no bytes has come
@@ -169,11 +170,11 @@ class Inbox {
   HashMap<Key, Queue> queues_;
   HashSet<uint64_t> closed_contexts_;
   std::deque<uint64_t> closed_order_;  // the same, oldest first
-  // Those of each rail in the order of their headers. More in number than this at once, and memory
-  // is taken for them, once.
+  // The segments of each rail are in the order of their headers. If more are under way at once than
+  // fit in here, memory is allocated for them, once.
   absl::InlinedVector<Incoming, 2> incoming_;
   uint64_t consumed_ = 0;    // charged bytes that were used or dropped
-  uint64_t held_bytes_ = 0;  // charged bytes that were not
+  uint64_t held_bytes_ = 0;  // charged bytes that are held
   Spares<Message> spare_messages_;
   std::vector<std::unique_ptr<Ticket>> tickets_;
   size_t awaited_ = 0;  // of them

@@ -46,7 +46,7 @@ void Outbox::push(OutMessage& message, uint64_t offset, const std::byte* data, s
   const Route& route = message.route_;
   message.pushed_ += length;
   uint64_t left = length;
-  // Without memory for a copy the message has no more of it than what came before.
+  // Without memory for a copy, the message has only what was added before.
   const absl::Cleanup count_made = [&] { message.pushed_ -= left; };
   const auto add = [&](uint64_t at, size_t bytes, Rail by) {
     Buffer copy;
@@ -101,8 +101,9 @@ void Outbox::abandon(OutMessage& message) {
   for (size_t i = message.live_.size(); i > 0; --i) {
     OutSegment* segment = message.live_[i - 1];
     if (!segment->queued || segment->header.attempt > 0) {
-      // What a link has begun to write must go on as it began, from memory that stays; and what a
-      // dead one may have delivered must be sent again, or the two ends' counts part.
+      // A link that has begun to write a segment must go on with the same bytes, from memory that
+      // stays. A segment that a dead link may have delivered must be sent again, or the two ends'
+      // counts differ.
       if (segment->length == 0 || segment->retained) continue;
       retain(*segment, pool_.take(segment->length));
       if (!segment->queued && !segment->written) scheduler_.withdraw(*segment);
@@ -112,12 +113,12 @@ void Outbox::abandon(OutMessage& message) {
     all = false;
     drop(segment);
   }
-  // The receiver hears of it in any case: others of its tag come after it, and what it was may
-  // differ from what the receiver waits for.
+  // The receiver is told in any case: other messages of the tag come after this one, and this one
+  // may differ from what the receiver waits for.
   if (!all) end(message);
   trace_step("settled {} {}", fmt::ptr(this), message.number());
   finish_if_acked(message);
-  unblock_all();  // others have the credit of what was dropped
+  unblock_all();  // others get the credit of dropped segments
 }
 
 void Outbox::fail(const absl::Status& why) {
@@ -198,7 +199,7 @@ void Outbox::on_credit(uint64_t credit) {
 
 size_t Outbox::resend(std::deque<OutSegment*>& orphans) {
   size_t resent = 0;
-  // From the last to the first, each to the front: they go out in the order they had.
+  // Each goes to the front, from the last to the first, so that they keep their order.
   std::reverse(orphans.begin(), orphans.end());
   for (OutSegment* segment : orphans) {
     OutSegment& orphan = *segment;
@@ -231,7 +232,7 @@ OutSegment* Outbox::make_segment(OutMessage& message, uint64_t offset, const std
   segment->header.offset = offset;
   segment->data = data;
   segment->length = static_cast<uint32_t>(length);
-  // One of them asks: the receiver answers each segment that does.
+  // Only one segment asks, since the receiver answers each that does.
   const bool asks = message.is_unasked() && !std::exchange(message.has_asked_, true);
   segment->flags = asks ? wire::kFlagWantGrant : uint8_t{0};
   segment->queued = false;
@@ -260,7 +261,7 @@ void Outbox::announce(OutMessage& message) {
   schedule(*segment, true);
 }
 
-// For messages whose grant may have been lost.
+// For messages whose grants may have been lost.
 void Outbox::ask_again() {
   for (const auto& [number, message] : messages_) {
     if (message->sender_ == nullptr || !message->scheduled_ || !message->is_unasked()) continue;
@@ -278,7 +279,8 @@ void Outbox::ask_again_if_in_doubt(OutMessage& message) {
   announce(message);
 }
 
-// Tells the receiver how much of the message comes in all. This may overtake what it counts.
+// Tells the receiver how much of the message comes in all. This may overtake the segments that it
+// counts.
 void Outbox::end(OutMessage& message) {
   OutSegment* segment = make_segment(message, message.pushed_, nullptr, 0, kAnyRail);
   segment->flags |= wire::kFlagAbandoned;
@@ -340,7 +342,7 @@ void Outbox::retain(OutSegment& segment, Buffer copy) {
   segment.message->unacked_ -= segment.length;
 }
 
-// False if it has to wait.
+// Returns false if the message has to wait.
 bool Outbox::try_settle(OutMessage& message) {
   if (message.sender_ == nullptr) return true;
   const bool is_handed_over = message.unwritten_ == 0 && message.blocked_.empty();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sending half of a channel: messages in, segments out, within the receiver's credit; keeps
-// each segment until it is acknowledged, in the sender's memory or in a copy. No I/O of its own.
+// The sending half of a channel: makes segments of messages, within the receiver's credit. It keeps
+// each segment until it is acknowledged, in the sender's memory or in a copy. It does no I/O.
 #pragma once
 
 #include <algorithm>
@@ -25,25 +25,26 @@ struct Route {
   size_t granule = 1;          // bytes; segments are cut at multiples of it
   int segments_per_rail = 1;   // at least; 2 where a next hop forwards while it receives
   bool is_urgent = false;      // it goes before what is queued
-  // It is settled only once the receiver has asked for it, as what MPI_Ssend sends.
+  // The message is settled only once the receiver has asked for it, as with MPI_Ssend.
   bool is_synchronous = false;
-  // What is pushed is copied, however much it is, and so released at once, of which the sender is
-  // not told. Settled at once, too.
+  // All that is pushed is copied, whatever its length, and so released at once, without telling the
+  // sender. The message is settled at once, too.
   bool is_copied = false;
-  // Of the sender's messages that go by turns (Scheduler::whole), which one this is.
+  // The number of this message among those of the sender that take turns; see Scheduler::whole.
   std::optional<uint64_t> turn = std::nullopt;
 };
 
-// A message on its way out. The outbox's; gone after `settled`, `failed` or Outbox::abandon.
+// A message on its way out. The outbox owns it. It is gone after `settled`, `failed` or
+// Outbox::abandon.
 class OutMessage {
  public:
   uint64_t number() const { return header_.number; }
-  // Whether it waits for the receiver to ask for it, or to use what came before it.
+  // Whether it waits until the receiver asks for it, or uses what came before it.
   bool is_blocked() const { return !blocked_.empty(); }
 
  private:
   friend class Outbox;
-  // Whether it waits for nothing but that the receiver asks for it.
+  // Whether it still has to wait until the receiver asks for it.
   bool is_unasked() const { return route_.is_synchronous && !granted_; }
   // All of it has been pushed, and the peer has acknowledged all of it.
   bool complete() const { return pushed_ == header_.info.total && live_.empty() && !is_unasked(); }
@@ -58,7 +59,7 @@ class OutMessage {
   bool announced_ = false;
   bool has_asked_ = false;    // a segment of it asks for the grant
   bool is_in_doubt_ = false;  // a link has died that may have had the grant
-  bool scheduled_ = false;    // any segment of it
+  bool scheduled_ = false;    // at least one segment
   bool settling_ = false;
   std::vector<OutSegment*> live_;       // scheduled or submitted, not acknowledged
   RecycledDeque<OutSegment*> blocked_;  // for want of credit
@@ -77,14 +78,16 @@ class Outbox {
   // Begins a message of info.total bytes. Messages of one (context, tag) are received in the
   // order in which they were opened.
   OutMessage* open(const wire::MessageInfo& info, const Route& route, Sender* sender);
-  // Tells the receiver of it now: for who has nothing to push yet. The caller pumps the scheduler.
+  // Tells the receiver of the message now, for a sender that has nothing to push yet. The caller
+  // pumps the scheduler.
   void announce(OutMessage& message);
-  // Sends [offset, offset + length) of it, which is at `data` and stays there until released; by
-  // `rail` if it is up, or (kAnyRail) by its turn or cut over all of them. The caller pumps the
-  // scheduler. Throws OutOfMemory where it is to be copied; then the message is to be abandoned.
+  // Sends [offset, offset + length) of the message from `data`, which stays there until released.
+  // It goes by `rail` if that is up. With kAnyRail the message goes whole by its turn, or is cut
+  // over all rails. The caller pumps the scheduler. Throws OutOfMemory if there is no memory for a
+  // copy that the route wants; then the message is to be abandoned.
   void push(OutMessage& message, uint64_t offset, const std::byte* data, size_t length, Rail rail);
-  // All has been pushed: release the memory as soon as it can be, by copying if that is little.
-  // A message of no bytes is sent by this.
+  // All has been pushed: releases the memory as soon as possible, by copying if that is little.
+  // Sends a message of no bytes.
   void settle(OutMessage& message);
   // The sender's memory is released now, whatever that costs. The message may never arrive.
   void abandon(OutMessage& message);
@@ -93,14 +96,14 @@ class Outbox {
   void on_acked(OutSegment& segment);
   void on_grant(uint64_t number);
   void on_credit(uint64_t credit);
-  // Sends what a dead link leaves by others, and asks again for grants that may have been lost with
-  // it. How many segments that are.
+  // Sends the segments of a dead link by other links, and asks again for grants that may have been
+  // lost with it. Returns how many of the segments had been written.
   size_t resend(std::deque<OutSegment*>& orphans);
   // All senders fail; nothing is sent any more.
   void fail(const absl::Status& why);
 
   bool pending() const { return !messages_.empty(); }  // not wholly acknowledged
-  // Of any context that `counts`.
+  // The same for messages of the contexts for which `counts` is true.
   template <typename Counts>
   bool pending_of(Counts counts) const {
     return std::any_of(messages_.begin(), messages_.end(), [&](const auto& entry) {
@@ -109,8 +112,8 @@ class Outbox {
   }
   bool wanted() const { return open_ > 0; }  // somebody waits for its progress
   uint64_t retained_bytes() const { return retained_; }
-  // What the receiver consumes in the end of what it was sent: once all is acknowledged and used,
-  // the two are equal.
+  // What the receiver will have consumed in the end: the two are equal once all is acknowledged and
+  // used.
   uint64_t charged() const { return charged_; }       // bytes
   size_t blocked() const { return blocked_.size(); }  // messages that wait for credit
 

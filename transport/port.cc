@@ -13,8 +13,8 @@ namespace nezha {
 
 namespace {
 
-// What a peer says of its own accord, as it does of each new link, shows that its process runs, and
-// not that anything has reached it.
+// Frames that a peer sends of its own accord, as it does on each new link, show that its process
+// runs, but not that anything has reached it.
 bool is_answer(wire::FrameType type) {
   switch (type) {
     case wire::FrameType::kPing:
@@ -117,8 +117,7 @@ void Port::begin_health(Nanos time) {
   up_at_ = judged_at_ = time;
 }
 
-// A peer that has connected, and that this process has not spoken to yet, is named once its name is
-// known.
+// If a peer has connected before its name is known, the log names it once it is.
 void Port::tell_up() {
   auto level = outage_.end() ? spdlog::level::warn : spdlog::level::info;
   if (!contact_.is_described()) level = spdlog::level::debug;
@@ -155,7 +154,7 @@ void Port::tell_down(const absl::Status& why, bool is_missed) {
             contact_.description(), device_.name(), std::string(why.message()));
 }
 
-// This end may have seen the link's end before, but not the reason.
+// This end may have seen the link end without knowing the reason.
 absl::Status Port::peer_gave_up(const wire::LinkDown& down, const Link& by, bool is_missed) {
   if (down.link == 0) return absl::OkStatus();  // no link's id, as last_link_ if none has died
   const bool is_up = link_ != nullptr && link_.get() != &by && link_->id() == down.link;
@@ -231,9 +230,9 @@ bool Port::judge_losses(Nanos time) {
   return true;
 }
 
-// Without another link nothing tells a dead one from a peer that stands still, but a new one does:
-// it is up only if the peer's process answers. A path that loses large frames, or has forgotten the
-// connection, is known by that.
+// If there is no other link, a dead link cannot be told from a peer that stands still. A new link
+// can tell: it comes up only if the peer's process answers. So it shows, too, that the path loses
+// large frames or has forgotten the connection.
 bool Port::is_to_be_remade(Nanos time) const {
   if (trouble() != Pulse::Trouble::kLargeFrames && trouble() != Pulse::Trouble::kMachine) {
     return false;
@@ -257,8 +256,8 @@ absl::Status Port::remade_error() const {
       absl::StrCat(trouble, trouble.empty() ? "" : "; ", "it was made anew"));
 }
 
-// Says why the link stands still; "" if it does not. Without the time, which goes on, where the
-// words are kept.
+// Says why the link stands still; "" if it does not. Texts that are kept leave out the time, which
+// goes on.
 std::string Port::trouble_text(bool with_time) const {
   const Nanos still = now() - pulse_.still_since();
   const std::string since = with_time ? absl::StrCat(" for ", still / kMillisecond, " ms") : "";
@@ -276,14 +275,14 @@ std::string Port::trouble_text(bool with_time) const {
   return "";
 }
 
-// The size of packets, in bytes, that do not get through to the peer by the link though small ones
-// do; 0: that is not what is wrong.
+// The size, in bytes, of packets that do not reach the peer by the link though small ones do; 0:
+// their size is not what is wrong.
 uint32_t Port::lost_packet() const {
   const bool is_by_size = pulse_.is_owed() && trouble() == Pulse::Trouble::kLargeFrames;
   return is_by_size ? largest_packet(*link_) : 0;
 }
 
-// The log tells so once, for the links of such a rail come up and die again.
+// The log warns only once, since the links of such a rail come up and die again and again.
 void Port::note_large_frames(uint32_t lost_packet, Outage::Way way, bool is_missed) {
   const bool is_news = outage_.lose_large(way, lost_packet, now()) && is_missed;
   log().log(is_news ? spdlog::level::warn : spdlog::level::info,
@@ -306,7 +305,7 @@ std::string Port::state() const {
   if (link_ != nullptr) {
     std::string trouble = trouble_text(/*with_time=*/true);
     if (!trouble.empty()) return trouble;
-    // That a link is up shows nothing of large frames.
+    // A link that is up shows nothing about large frames.
     const uint32_t packet = outage_.lost_packet();
     return packet == 0 ? "connected" : large_are_lost(packet);
   }

@@ -97,7 +97,7 @@ bool Ports::is_last_resort() const {
   });
 }
 
-// If the attempt were given up, the peer would see a connection that ends without a goodbye.
+// If an attempt were given up, the peer would see a connection that ends without a goodbye.
 bool Ports::is_connecting() const {
   const Nanos time = now();
   return std::any_of(ports_.begin(), ports_.end(), [time](const Port& port) {

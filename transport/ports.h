@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ports of a channel, one for each rail: which of them takes what is told to the peer, and what
-// is to be known of all of them at once.
+// The ports of a channel, one for each rail. Ports chooses the link for what is told to the peer,
+// and answers for all ports together.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +26,14 @@ class Ports final : public InboxOwner {
 
   // The port of a rail that has a device; made when it is first asked for.
   Port& at(Rail rail);
-  // Null: it was not asked for yet.
+  // Null: the port was not asked for yet.
   const Port* find(Rail rail) const;
-  // Those that come to be meanwhile, too.
+  // Calls `f` for each port, including ports that come to be meanwhile.
   template <typename F>
   void for_each(F f) {
     for (Rail rail = 0; rail < static_cast<Rail>(ports_.size()); ++rail) f(at(rail));
   }
-  // Those that have a link.
+  // Calls `f` for each port that has a link.
   template <typename F>
   void for_each_up(F f) {
     for_each([&f](Port& port) {
@@ -44,26 +44,26 @@ class Ports final : public InboxOwner {
 
   // ---- Telling the peer
 
-  // The fastest link of those that are well, if any is; null: none is up.
+  // The fastest link of those that are well, or of all if none is well; null: no link is up.
   Link* best_link() const;
   void tell(wire::FrameType type, absl::string_view body);
-  // By every link: the peer may see the end of one before it reads what came by another.
+  // Tells the peer by every link: it may see the end of one before it reads what came by another.
   void tell_by_all(wire::FrameType type, absl::string_view body);
   void send_grant(uint64_t number, Rail rail) override;
   bool drop_incoming(Rail rail, size_t nth) override;
   // Acknowledges what came by that port's link, or by all, once the events at hand are handled.
   void ack_soon(Port& port);
   void ack_all_soon();
-  // Now.
+  // Acknowledges now.
   void ack_all();
 
-  // ---- What they are together
+  // ---- All ports together
 
   // The rails by which the peer can be asked.
   RailMask usable();
-  // Those that have a link.
+  // The rails that have a link.
   RailMask up() const { return scheduler_.up(); }
-  // No link of the pair is known to be well.
+  // Whether no link of the pair is known to be well.
   bool is_last_resort() const;
   // Whether the peer may have accepted an attempt that this end knows nothing of yet.
   bool is_connecting() const;
@@ -71,14 +71,14 @@ class Ports final : public InboxOwner {
   bool has_arrived_by_any() const;
   // When anything last came by another port's link.
   Nanos heard_by_others(const Port& port) const;
-  // The rails that the peer has and that have not led to it for long, though it was spoken to.
+  // The rails that the peer has, and that have had no link for long although one was wanted.
   RailMask long_missing() const;
   void tell_of_outages(Nanos time);
   // The state of each rail.
   std::string describe();
 
  private:
-  // How long a process that leaves waits for an attempt to connect, longer than a handshake takes.
+  // How long a process that leaves waits for an attempt to connect: longer than a handshake takes.
   static constexpr Nanos kConnectingTime = 100 * kMillisecond;
 
   ChannelOwner& owner_;

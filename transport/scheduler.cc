@@ -60,12 +60,12 @@ void Scheduler::link_down(Rail rail, std::deque<OutSegment*>& orphans) {
 
 // ---- Shares ------------------------------------------------------------------------------------
 
-// Others than the allowed ones carry a message only when none of the allowed is up.
+// Rails that are not allowed carry a message only when none of the allowed ones is up.
 RailMask Scheduler::usable(RailMask allowed) const {
   return preferred((up_ & allowed) != 0 ? up_ & allowed : up_);
 }
 
-// The rails' rates; of those that are alike, their mean.
+// The rails' rates. A rail's weight is the mean of the rates that are alike to its own.
 Scheduler::Weights Scheduler::weights(RailMask rails, uint64_t length) const {
   double total = 0;
   for_each_rail(rails, [&](Rail rail) { total += rate(rail); });
@@ -93,7 +93,7 @@ Rail Scheduler::fastest(RailMask rails) const {
   return best;
 }
 
-// Drops rails, the slowest first, whose share of `length` would not be worth a segment.
+// Drops rails, the slowest first, while the slowest one's share of `length` is not worth a segment.
 RailMask Scheduler::worth_using(RailMask rails, uint64_t length) const {
   while (std::popcount(rails) > 1) {
     double total = 0;
@@ -129,7 +129,8 @@ size_t Scheduler::segment_size(Rail rail, size_t part, int segments_per_rail) co
 size_t Scheduler::size_by_rate(Rail rail, size_t part, int segments_per_rail) const {
   const double by_time = rate(rail) * static_cast<double>(kSegmentTime) / kSecond;
   const size_t limit = std::clamp(static_cast<size_t>(by_time), 4 * kMinSegment, kLongSegment);
-  // Segments alike would each end with a packet that is not full: so only the last one does.
+  // Segments of equal length would each end with a packet that is not full. So only the last one
+  // does.
   if (part > kLongPart && limit >= kManyPackets * kPacket) return limit / kPacket * kPacket;
   const size_t wanted =
       part > kLongPart ? 1 : std::max<size_t>(1, static_cast<size_t>(segments_per_rail));
@@ -160,7 +161,7 @@ Scheduler::Cuts Scheduler::cut(uint64_t length, size_t granule, int segments_per
                                          granule));
     if (part_end <= offset) return;
     const size_t size = round_up(segment_size(rail, part_end - offset, segments_per_rail), granule);
-    // A rest that fills no packet of its own, or is no segment of its own, goes with the last.
+    // A rest that would not fill a packet, or is too short for a segment, goes with the last one.
     const uint64_t with_rest = size < kManyPackets * kPacket ? size : size + kPacket;
     const size_t least = at(rail).least_segment;
     const uint64_t last_size = least == 0 ? with_rest : std::max(with_rest, size + least - 1);
@@ -214,7 +215,7 @@ void Scheduler::remove(OutSegment& segment) {
   segment.queued = false;
 }
 
-// What all queues hold takes by all rails.
+// The time that all rails together need for what all queues hold.
 Nanos Scheduler::time_queued() const {
   uint64_t bytes = 0;
   double rate = 0;
@@ -231,15 +232,16 @@ bool Scheduler::has_room(const Queue& queue, const OutSegment& next) const {
   const double by_time = queue.rate.rate() * static_cast<double>(time) / kSecond;
   const uint64_t most = std::clamp(static_cast<uint64_t>(by_time), kMinInFlight, kMaxInFlight);
   if (queue.rate.in_flight() < most) return true;
-  // The acknowledgements of what the peer's machine has wait behind what the peer sends. If that
-  // counted, the peer would take the rail for itself: fewer bytes in flight, a lower rate, and so
-  // even fewer bytes. A peer that has stopped acknowledging gets no more than before.
+  // The acknowledgements of data that the peer's machine has wait behind what the peer sends. If
+  // only they counted, the peer would take the rail for itself: fewer bytes in flight, a lower
+  // rate, and so even fewer bytes. A peer that has stopped acknowledging gets no more than before.
   const bool is_acknowledging = now() - queue.last_progress < kAcknowledging;
   return is_acknowledging && queue.rate.in_flight() < kMaxInFlight &&
          queue.link->undelivered() < most;
 }
 
-// What is a whole message may be answered by another; a part of one is mostly followed by the next.
+// A complete message will probably be answered soon, and the answer can carry the acknowledgement.
+// A part of a message is usually followed by the next part.
 bool Scheduler::is_lazy(const OutSegment& segment) {
   const bool is_whole = segment.length == segment.header.info.total;
   return segment.length < kAckNow || (is_whole && segment.length <= kMostWhole);
@@ -298,8 +300,8 @@ OutSegment* Scheduler::steal(Rail thief) {
 
 void Scheduler::pump() {
   if (queued_ == 0) return;
-  // By turns, since a link writes while it is given a segment, and the others must not wait for
-  // all that one of them has.
+  // The links take turns, since a link writes while it is given a segment, and the others must not
+  // wait until one link has been given its whole queue.
   for (bool progress = true; progress;) {
     progress = false;
     for_each_rail(up_, [&](Rail rail) {
@@ -316,7 +318,7 @@ void Scheduler::pump() {
   bool is_more = false;
   for_each_rail(up_, [&](Rail rail) { is_more |= !at(rail).segments.empty(); });
   if (!is_more) return;
-  // Only then does any steal: else the first would take what the others are about to send.
+  // Links steal only now: otherwise the first would take what the others are about to send.
   for_each_rail(up_, [&](Rail rail) {
     Queue& queue = at(rail);
     while (queue.segments.empty()) {
