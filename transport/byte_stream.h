@@ -23,8 +23,8 @@ class ByteStream {
   // The descriptor by which epoll(7) tells when the stream can be read or written.
   virtual int fd() const = 0;
 
-  // Both do as readv(2) and writev(2) do on a descriptor that does not block, errno included.
-  // Both may run without Progress's lock, beside anything but another call of the same.
+  // Both work as readv(2) and writev(2) do on a descriptor that does not block, errno included.
+  // Both may run without Progress's lock, beside anything but another call of the same function.
   virtual ssize_t receive(absl::Span<const iovec> parts) = 0;
   virtual ssize_t send(absl::Span<const iovec> parts) = 0;
 
@@ -32,13 +32,13 @@ class ByteStream {
   virtual void stop() noexcept = 0;
   // The peer gets all that was sent, and then the stream's end.
   virtual void finish() = 0;
-  // What the peer's machine has not got yet is thrown away when the stream is destroyed.
+  // When the stream is destroyed, what the peer's machine has not got yet is thrown away.
   virtual void abandon() = 0;
 
   // Bytes that were sent and that the peer's machine has not confirmed.
   virtual uint64_t queued() const = 0;
   virtual size_t largest_packet() const = 0;
-  // This is what Link::health says, without `delivered` and `moved`, which FramedLink knows.
+  // As Link::health, without `delivered` and `moved`, which FramedLink knows.
   virtual Link::Health health() const = 0;
 };
 

@@ -13,7 +13,7 @@
 
 namespace nezha {
 
-// How a process stands to a context.
+// Whether a process is in a context.
 enum class Membership {
   kUnknown,  // it has not entered the context, as far as it remembers
   kMember,
@@ -26,15 +26,15 @@ class ChannelOwner {
   virtual BufferPool& pool() = 0;
   virtual const UniqueId& process() const = 0;
   virtual Device* device(Rail rail) = 0;  // null: there is none of that number
-  virtual RailMask rails() const = 0;     // those that have a device
+  virtual RailMask rails() const = 0;     // the rails that have a device
   virtual Membership membership(const UniqueId& job) const = 0;
   virtual void on_abort(const wire::Abort& abort) = 0;
   virtual void on_roll_call(const wire::RollCall& call) = 0;
   // The peer, which is in that context, has died.
   virtual void on_peer_gone(const UniqueId& job, const absl::Status& why) = 0;
-  // A link on that rail may be dead, and those to other peers, too.
+  // A link on that rail may be dead, and so may the links to other peers.
   virtual void on_suspicion(Rail rail) = 0;
-  // The contexts of this process that broke lately: whoever connects is told.
+  // The contexts of this process that broke lately. Whoever connects is told of them.
   virtual const std::deque<wire::Abort>& aborts() const = 0;
 
  protected:

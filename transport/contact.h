@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who the two processes of a channel are, and what the peer has published of how it is reached.
+// Who the two processes of a channel are, and what the peer has published about how to reach it.
 #pragma once
 
 #include <map>
@@ -18,8 +18,8 @@ class Contact {
   Contact(const UniqueId& process, const UniqueId& peer)
       : process_(process), peer_(peer), description_(absl::StrCat("process ", peer.str())) {}
 
-  // The peer's name, for messages. Whether it is the first: until then nothing but the peer's
-  // process is known.
+  // Sets the peer's name, for messages. Returns whether it is the first: until then nothing but the
+  // peer's process is known.
   bool describe(std::string description) {
     description_ = std::move(description);
     return !std::exchange(is_described_, true);

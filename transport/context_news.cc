@@ -35,12 +35,12 @@ void ContextNews::end_closed() {
     return outbox_.pending_of([context](uint64_t of) { return of == context; });
   };
   for (const UniqueId& job : shared_.end_closed(is_pending)) {
-    ports_.ack_all();  // the peer may wait for no more than that
+    ports_.ack_all();  // the peer may wait for nothing else
     tell_of_closed(job);
   }
 }
 
-// Of a context that broke the peer hears otherwise, and better.
+// The peer hears of a broken context by an abort, which says more.
 void ContextNews::tell_of_closed(const UniqueId& job) {
   if (!is_broken(job.low)) ports_.tell(wire::FrameType::kLeave, wire::encode_id(job));
 }
@@ -50,7 +50,7 @@ void ContextNews::say_goodbye() {
   ports_.tell_by_all(wire::FrameType::kGoodbye, {});
 }
 
-// As goodbyes go: who reads one by any link has read this before.
+// Goes by all links, as goodbyes do: a peer that reads a goodbye by any link has read this before.
 void ContextNews::send_abort(const wire::Abort& abort) {
   if (!contains(abort.context) && !shared_.is_closed(abort.context)) return;
   ports_.tell_by_all(wire::FrameType::kAbort, wire::encode(abort));
@@ -62,7 +62,7 @@ void ContextNews::send_roll_call(const wire::RollCall& call) {
 
 // ---- The peer ----------------------------------------------------------------------------------
 
-// This process may have closed the context, which the peer is told then.
+// This process may have closed the context. Then the peer is told.
 void ContextNews::peer_entered(const UniqueId& job) {
   const Membership here = owner_.membership(job);
   shared_.peer_entered(job, here == Membership::kMember);

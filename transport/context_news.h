@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two processes tell each other of the contexts that they share: who is in them, which are
+// What two processes tell each other about the contexts that they share: who is in them, which are
 // broken or closed, and that a process leaves all of them.
 #pragma once
 
@@ -28,31 +28,32 @@ class ContextNews {
 
   // ---- This process
 
-  // It is in the context, of which the peer is told.
+  // This process is in the context. The peer is told.
   void enter(const UniqueId& job);
-  // It has closed the context: what comes for it is dropped. The peer is told by end_closed().
+  // This process has closed the context: what comes for it is dropped. end_closed() tells the peer.
   void close(const UniqueId& job);
-  // Tells the peer of the contexts that were closed here, and for which the peer has acknowledged
-  // all that was sent.
+  // Tells the peer of the contexts that were closed here, once it has acknowledged all that was
+  // sent for them.
   void end_closed();
-  // It leaves all contexts.
+  // This process leaves all contexts.
   void say_goodbye();
-  // Tells the peer, if that is in the context, too.
+  // Tells the peer, if it is in the context, too.
   void send_abort(const wire::Abort& abort);
   void send_roll_call(const wire::RollCall& call);
 
   // ---- The peer
 
-  // It has connected for the context, or says that it is in it.
+  // The peer has connected for the context, or says that it is in it.
   void peer_entered(const UniqueId& job);
-  // It has closed the context.
+  // The peer has closed the context.
   void peer_left(const UniqueId& job);
   // A connection that names the context was accepted.
   void told(const UniqueId& job) { shared_.told(job); }
-  // A frame of one of the types that are news of contexts.
+  // Handles a frame whose type is news of contexts.
   void on_frame(wire::FrameType type, absl::Span<const std::byte> body);
 
-  // What went by a link that died may have been lost, and who connects has heard nothing yet.
+  // What was sent by a link that died may have been lost, and a peer that connects has heard
+  // nothing yet.
   void link_up(Link& link);
   void link_down();
 
@@ -61,12 +62,12 @@ class ContextNews {
   bool contains(const UniqueId& job) const { return shared_.contains(job); }
   // A context to connect for, another one at each turn; null: there is none.
   const UniqueId* next(uint32_t turn) const { return shared_.next(turn); }
-  // Those that neither has closed.
+  // The contexts that neither has closed.
   std::vector<UniqueId> open() const { return shared_.open(); }
   bool has_open() const {
     return shared_.has_open([](const UniqueId&) { return true; });
   }
-  // Whether one of those is well, and neither process leaves.
+  // Whether one of the open contexts is well, and neither process leaves.
   bool has_future() const;
   // Whether the peer has yet to acknowledge what was sent for a context that is well.
   bool is_any_pending() const {
@@ -75,9 +76,9 @@ class ContextNews {
   bool has_left(uint64_t context) const { return shared_.has_left(context); }
   // The peer has left all contexts.
   bool has_peer_left() const { return has_peer_left_; }
-  // The error that says that it has left.
+  // The error that says that the peer has left.
   absl::Status left_error() const;
-  // Those who wait for messages of a context that the peer has left fail once the events at hand
+  // If the peer has left the context, those who wait for its messages fail once the events at hand
   // are handled.
   void fail_waiting_soon(uint64_t context);
 

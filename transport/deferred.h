@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work that is to be done once for many events, and not from inside of the call that asks for it.
+// Work that is done once for many events, and not from inside of the call that asks for it.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace nezha {
 
-// Under Progress's lock, as the work. It has to live until what was deferred has run.
+// Under Progress's lock, as is the work. The object has to live until what was deferred has run.
 class Deferred {
  public:
   Deferred(Progress& progress, std::function<void()> work)
@@ -17,7 +17,7 @@ class Deferred {
   Deferred(const Deferred&) = delete;
   Deferred& operator=(const Deferred&) = delete;
 
-  // The work is done when the events at hand have been handled.
+  // Does the work once the events at hand have been handled.
   void soon() {
     if (is_due_) return;
     progress_.defer([this] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device: this process's end of a rail. Adding a kind of network is a folder with a Device and a
+// A device: this process's end of a rail. A new kind of network needs a folder with a Device and a
 // Link, and a line in the registry (context/rails.cc).
 #pragma once
 
@@ -18,14 +18,14 @@
 
 namespace nezha {
 
-// Decides about connections that others make. All calls come under Progress's lock.
+// Decides about connections that peers make. All calls are made under Progress's lock.
 class Acceptor {
  public:
   virtual wire::Welcome on_hello(Rail rail, const wire::Hello& hello) = 0;
-  // After on_hello accepted it and the peer was told, maybe some seconds later.
+  // The link of a connection that on_hello accepted. The peer was told, maybe some seconds ago.
   virtual void on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link) = 0;
-  // The device can carry nothing any more, and `why`; or it can again. The acceptor's channels give
-  // up the links on it.
+  // The device can carry nothing any more, for the reason `why`, or it can again. The acceptor's
+  // channels give up the links on it.
   virtual void on_carrier(Rail rail, bool up, absl::string_view why) = 0;
 
  protected:
@@ -40,13 +40,14 @@ struct RailCounters {
   uint64_t failures = 0;
   uint64_t reconnections = 0;
   std::string last_failure;
-  double rate = 0;  // bytes per second, of the link that learned last; 0: unknown
+  double rate = 0;  // bytes per second, as the link that learned last sees it; 0: unknown
 };
 
-// What a kind of network is like, for what the library would have to guess otherwise.
+// Properties of a kind of network that the library would have to guess otherwise.
 struct DeviceTraits {
-  // Bytes of the segments that a long message is cut into, at least, and 1 MiB at most: shorter
-  // ones cost this kind of link much of its rate. 0: by the link's rate alone.
+  // The least size in bytes, 1 MiB at most, of the segments that a long message is cut into:
+  // shorter ones cost this kind of link much of its rate. 0: the size depends on the link's rate
+  // alone.
   size_t least_segment = 0;
   double nominal_rate = 0;  // bytes per second; 0: not known
 };
@@ -73,7 +74,7 @@ class Device {
   virtual std::unique_ptr<Attempt> connect(absl::string_view address, const wire::Hello& hello,
                                            Connected done) = 0;
 
-  // An error, which says why, if no connection to that address can ever be made.
+  // An error says why no connection to that address can ever be made.
   virtual absl::Status can_reach(absl::string_view /*address*/) const { return absl::OkStatus(); }
   // How others reach this device now, for the record that the rank publishes. No spaces.
   virtual std::string address() const = 0;

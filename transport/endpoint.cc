@@ -57,7 +57,7 @@ Endpoint::~Endpoint() {
     Progress::Guard guard(*progress_);
     drain(guard);
     for (auto& [id, channel] : channels_) channel->shut_down();
-    progress_->run_deferred();  // last: nothing of what follows may be called back
+    progress_->run_deferred();  // last: nothing below may be called back
     channels_.clear();
     devices_.clear();
   }
@@ -203,7 +203,7 @@ wire::Welcome Endpoint::on_hello(Rail rail, const wire::Hello& hello) {
   };
   if (hello.target != process_) return refuse(wire::WelcomeCode::kWrongTarget);
   const auto known = channels_.find(hello.source);
-  // A peer that connects for a context that broke here is to hear why.
+  // A peer that connects for a context that broke here must hear why.
   const bool is_broken = std::any_of(aborts_.begin(), aborts_.end(),
                                      [&](const auto& abort) { return abort.context == hello.job; });
   const bool is_wanted = jobs_.contains(hello.job) || is_broken ||
@@ -218,7 +218,7 @@ wire::Welcome Endpoint::on_hello(Rail rail, const wire::Hello& hello) {
   return channel(hello.source).on_hello(rail, hello);
 }
 
-// A link may take so long to make that it is not wanted any more.
+// Making a link may take so long that it is not wanted any more.
 void Endpoint::on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link) {
   if (on_hello(rail, hello).code != wire::WelcomeCode::kAccepted) return;
   channel(hello.source).on_accepted(rail, hello, std::move(link));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The endpoint: what a process is on its networks. Its devices, and its channels to other
-// processes, which all contexts of the process share.
+// The endpoint: what a process is on its networks. It has the process's devices, and its channels
+// to other processes, which all contexts of the process share.
 #pragma once
 
 #include <deque>
@@ -19,12 +19,12 @@
 
 namespace nezha {
 
-// Who hears what other ranks say of a context: the context. Under Progress's lock.
+// Is told what other ranks say of a context. The context implements it. Under Progress's lock.
 class JobListener {
  public:
   virtual void on_abort(const wire::Abort& abort) = 0;
   virtual void on_roll_call(const wire::RollCall& call) = 0;
-  // A process of the context's has died, or this one cannot go on.
+  // A process of the context has died, or this one cannot go on.
   virtual void on_failed(const absl::Status& why) = 0;
 
  protected:
@@ -34,13 +34,13 @@ class JobListener {
 // The peers that a rail does not lead to; see RailStats.
 struct RailOutage {
   uint64_t peers = 0;
-  Nanos since = 0;  // of the peer that has been without a link for longest
-  std::string why;  // likewise
+  Nanos since = 0;  // when the peer that has been without a link for longest came to be so
+  std::string why;  // why that peer has no link
 };
 
 class Endpoint final : ChannelOwner, Acceptor {
  public:
-  // Opens a device for the rail: the registry of rail kinds (context/rails.h) makes such.
+  // Opens a device for the rail. The registry of rail kinds (context/rails.h) makes such factories.
   using DeviceFactory =
       std::function<absl::StatusOr<std::unique_ptr<Device>>(Progress&, Acceptor&, Rail)>;
 
@@ -64,31 +64,31 @@ class Endpoint final : ChannelOwner, Acceptor {
   // The device that `uri` names, opened if it is not open yet.
   absl::StatusOr<Rail> open_device(const std::string& uri, const DeviceFactory& make);
   Device* device(Rail rail) override;
-  // How many threads the process may have that handle what rails bring which name no cores. The
-  // latest word of a context counts. 0: the callers that wait do all. Of a single rail they do it
-  // in any case, since a thread would do no more than they can.
+  // The most threads of the process that handle events of rails that name no cores. The context
+  // that called this last decides. 0: the callers that wait do everything. With a single rail they
+  // do so in any case, since a thread would do no more than they can.
   void set_spare_threads(int threads);
   RailOutage outage(Rail rail) const;
-  // To how many peers the rail has a link that loses much.
+  // The number of peers to which the rail has a lossy link.
   uint64_t lossy_peers(Rail rail) const;
   RailMask rails() const override { return rail_bit(static_cast<Rail>(devices_.size())) - 1; }
   // The channel to a process; made if there is none.
   Channel& channel(const UniqueId& peer);
-  // Connections that name this job are accepted, and what peers say of it reported, until `leave`.
-  // AlreadyExists if the job has a listener: processes are whom a channel connects, and what comes
-  // for a job cannot be told to be for one or the other of two ranks in one process.
+  // Until `leave`, connections that name this job are accepted, and what peers say of it is
+  // reported. AlreadyExists if the job has a listener: a channel connects processes, so it cannot
+  // tell which of two ranks in one process something is for.
   absl::Status join(const UniqueId& job, JobListener* listener);
-  // Nothing, if it is not this listener that has joined.
+  // Does nothing unless this listener has joined.
   void leave(const UniqueId& job, const JobListener* listener);
-  // Tells all who are connected and in the context, and those who connect later.
+  // Tells all peers that are connected and in the context, and those that connect later.
   void broadcast_abort(const wire::Abort& abort);
-  // Something has thrown, for whichever context: all of them break, and their ranks are told. If
-  // nothing is certain of what was going on no channel is of use any more; a process that has
+  // Something has thrown, for whichever context: all contexts break, and their ranks are told. If
+  // nothing is certain (not `is_known`), no channel is of use any more; a process that has
   // destroyed its contexts begins anew.
   void on_exception(const absl::Status& what, bool is_known);
   // No channel is of use any more, and no link reads or writes anybody's memory. Nobody is told.
   void stop(const absl::Status& why) noexcept;
-  // Tells all who are connected and in the context.
+  // Tells all peers that are connected and in the context.
   void broadcast_roll_call(const wire::RollCall& call);
 
  private:

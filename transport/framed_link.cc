@@ -17,8 +17,7 @@
 namespace nezha {
 namespace {
 
-// The peer's end closed the connection if the error is kUnavailable. Otherwise this kernel gave it
-// up.
+// kUnavailable: the peer's end closed the connection. Otherwise this kernel gave it up.
 absl::Status connection_error(absl::string_view what, int error) {
   const std::string text = absl::StrCat(what, ": ", strerror(error));
   const bool is_by_peer = error == ECONNRESET || error == EPIPE;
@@ -35,7 +34,7 @@ FramedLink::~FramedLink() {
   fence();
   progress_.forget(thread_, this);
   if (owner_ != nullptr && !failed_) progress_.remove(stream_->fd());
-  // What the kernel still holds is sent again by another link: this one must not deliver it late.
+  // Another link sends again what the kernel still holds, so this one must not deliver it late.
   if (!ended_) stream_->abandon();
 }
 
@@ -81,7 +80,7 @@ bool FramedLink::handle_input() {
   try {
     read();
   } catch (...) {
-    // It cannot go on in the midst of a frame.
+    // The link cannot go on in the middle of a frame.
     if (!alive.expired()) {
       on_thread_ = false;
       fail(caught_status());
@@ -96,14 +95,14 @@ bool FramedLink::handle_input() {
 
 void FramedLink::read() {
   read_this_turn_ = 0;
-  // What is to be sent on goes first.
+  // Turns to write come first, since others wait for what is sent on.
   while (!failed_ && read_this_turn_ < kReadBudget && read_once() && parse() &&
          !(on_thread_ && progress_.has_turns(thread_))) {
   }
 }
 
-// One system call: the rest of the payload to its place, and what follows it to the staging area.
-// False when the socket is empty, or this is the end.
+// Makes one system call: reads the rest of the payload to its place, and what follows it to the
+// staging area. Returns false if the socket is empty, or at its end.
 bool FramedLink::read_once() {
   std::array<iovec, 2> parts;
   size_t count = 0;
@@ -127,7 +126,7 @@ bool FramedLink::read_once() {
     return fail(connection_error("reading", error));
   }
   if (got == 0) {
-    // The kernel tells of an error once only, and of an end from then on.
+    // The kernel reports an error only once, and an end from then on.
     return fail(absl::IsAborted(write_error_)
                     ? write_error_
                     : absl::UnavailableError("the peer closed the connection"));
@@ -151,14 +150,14 @@ bool FramedLink::read_once() {
   return true;
 }
 
-// After a long segment another one mostly comes: no more than its head is read ahead, so that all
-// of its payload goes where it belongs at once.
+// A long segment is usually followed by another. So no more than a head is read ahead, and all of
+// the next payload goes to its place at once.
 size_t FramedLink::staging_room() const {
   const bool is_head = segment_length_ >= kLongCopy && staged_end_ < kMaxHead;
   return (is_head ? kMaxHead : kStaging) - staged_end_;
 }
 
-// False if the link failed meanwhile, or is gone.
+// Returns false if the link failed meanwhile, or is gone.
 bool FramedLink::receive(absl::Span<const iovec> parts, ssize_t& got, int& error) {
   const auto call = [&] {
     got = stream_->receive(parts);
@@ -176,7 +175,7 @@ bool FramedLink::receive(absl::Span<const iovec> parts, ssize_t& got, int& error
   });
 }
 
-// Copies and sums of several rails run side by side.
+// Without the lock, copies and sums of several rails run side by side.
 template <typename Call>
 bool FramedLink::without_lock(std::atomic<bool>& flag, Call call) {
   const std::weak_ptr<bool> alive = alive_;
@@ -188,8 +187,8 @@ bool FramedLink::without_lock(std::atomic<bool>& flag, Call call) {
   return !alive.expired() && !failed_;
 }
 
-// Until the rail's thread is done with the memory that it reads or writes. It does not block there,
-// and does not wait for the lock that the caller has.
+// Waits until the rail's thread is done with the memory that it reads or writes. The thread does
+// not block meanwhile, and does not wait for the lock that the caller has.
 void FramedLink::await(const std::atomic<bool>& flag) {
   while (flag.load(std::memory_order_acquire)) sched_yield();
 }
@@ -235,7 +234,7 @@ bool FramedLink::parse() {
       break;
     }
   }
-  // What is left is the beginning of a head: it goes to the front, so that all of it fits.
+  // What is left is the beginning of a head. It moves to the front, so that all of the head fits.
   const size_t left = staged_end_ - staged_begin_;
   std::memmove(staging_.data(), staging_.data() + staged_begin_, left);
   staged_begin_ = 0;
@@ -243,7 +242,7 @@ bool FramedLink::parse() {
   return !failed_;
 }
 
-// False when the frame's head, or a control frame's body, is not complete yet.
+// Returns false if the frame's head, or a control frame's body, is not complete yet.
 bool FramedLink::parse_frame() {
   const size_t staged = staged_end_ - staged_begin_;
   if (staged < wire::kFrameHeaderSize) return false;
@@ -320,13 +319,14 @@ void FramedLink::submit(OutSegment& segment) {
 
 void FramedLink::send(wire::FrameType type, absl::string_view body) {
   if (failed_) return;
-  // Behind the frame that is partly written and other control frames, ahead of segments.
+  // The frame goes behind one that is partly written and other control frames, ahead of segments.
   append_frame(type, 0, body.size(), std::string(body));
   write();
 }
 
 void FramedLink::flush_ack() {
-  // Without room it waits, so that a peer that does not read cannot make the queue grow.
+  // Without room the acknowledgement waits, so that a peer that does not read cannot make the queue
+  // grow.
   if (!watching_ && (received_ != ack_sent_ || answer_due_)) send(wire::FrameType::kAck, {});
 }
 
@@ -335,7 +335,7 @@ void FramedLink::answer() {
   flush_ack();
 }
 
-// All of the frame is there, or, without memory, nothing.
+// Appends the whole frame, or nothing if there is no memory.
 FramedLink::OutFrame& FramedLink::append_frame(wire::FrameType type, uint8_t flags, size_t length,
                                                std::string control) {
   OutFrame& frame = frames_.emplace_back();
@@ -345,7 +345,7 @@ FramedLink::OutFrame& FramedLink::append_frame(wire::FrameType type, uint8_t fla
   header.flags = flags;
   header.length = static_cast<uint32_t>(length);
   header.acked = ack_sent_ = received_;
-  // The peer takes neither for an answer.
+  // The peer takes neither of the two types for an answer.
   answer_due_ &= type == wire::FrameType::kPing || type == wire::FrameType::kFiller;
   header.credit = owner_->credit();
   wire::encode(header, frame.head.data());
@@ -371,8 +371,8 @@ void FramedLink::refill() {
   append_frame(wire::FrameType::kPing, 0, 0).ends_burst = true;
 }
 
-// The rail's thread sends without the lock, but not from here: the caller may be in the midst of
-// anything. Other threads send what is short at once.
+// The rail's thread sends without the lock, but not from here: the caller may be in the middle of
+// anything. Other threads send short data at once.
 bool FramedLink::is_left_to_thread() const {
   if (!progress_.is_with_thread(stream_->fd())) return false;
   return waiting_ >= kLongCopy || progress_.is_this(thread_);
@@ -397,7 +397,7 @@ void FramedLink::on_turn() {
   }
 }
 
-// False if the link failed meanwhile, or is gone.
+// Returns false if the link failed meanwhile, or is gone.
 bool FramedLink::send(absl::Span<const iovec> parts, ssize_t& sent, int& error) {
   const auto call = [&] {
     sent = stream_->send(parts);
@@ -408,7 +408,8 @@ bool FramedLink::send(absl::Span<const iovec> parts, ssize_t& sent, int& error) 
   return true;
 }
 
-// One system call. False when there is nothing to write, or no room for it, or the link is gone.
+// Makes one system call. Returns false if there is nothing to write, or no room for it, or the link
+// is gone.
 bool FramedLink::write_once() {
   if (failed_) return false;
   refill();
@@ -434,7 +435,7 @@ bool FramedLink::write_once() {
     try {
       written(static_cast<size_t>(sent));
     } catch (...) {
-      fail(caught_status());  // nor with a frame that is gone in part
+      fail(caught_status());  // it cannot go on with a frame that is gone in part
       throw;
     }
     return true;
@@ -444,8 +445,8 @@ bool FramedLink::write_once() {
     watch_for_room(true);
     return false;
   }
-  // The peer may have said something before it closed the connection: goodbye, or that it has all.
-  // That is read first, but not from inside of whoever writes.
+  // The peer may have sent something before it closed the connection: goodbye, or that it has
+  // everything. That is read first, but not from inside of the caller that writes.
   write_error_ = connection_error("writing", error);
   progress_.defer([this, alive = std::weak_ptr<bool>(alive_)] {
     if (alive.expired() || on_thread_) return;  // handle_input does it
@@ -493,8 +494,8 @@ Link::Health FramedLink::health() const {
   const uint64_t queued = stream_->queued();
   Health health = stream_->health();
   health.delivered = bytes_written_ - std::min(bytes_written_, queued);
-  // All queued bytes are counted as bodies, though some may be headers: otherwise a ping that
-  // arrives would be progress.
+  // All queued bytes count as bodies, though some may be headers: otherwise a ping that arrives
+  // would count as progress.
   health.moved = bodies_read_ + bodies_written_ - std::min(bodies_written_, queued);
   return health;
 }
@@ -516,7 +517,7 @@ void FramedLink::stop() noexcept {
 void FramedLink::shut_down() {
   if (failed_ || !write_error_.ok()) return;
   burst_left_ = 0;
-  flush_ack();  // the peer would otherwise take for lost what has arrived
+  flush_ack();  // otherwise the peer would take for lost what has arrived
   write();
   ended_ = true;
   stream_->finish();

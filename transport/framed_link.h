@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link over one stream of bytes: it frames what it sends (transport/wire.h), and counts what was
+// A link over one stream of bytes. It frames what it sends (transport/wire.h), and counts what was
 // acknowledged.
 #pragma once
 
@@ -21,7 +21,7 @@ namespace nezha {
 
 class FramedLink final : public Link, EventHandler {
  public:
-  // `counters` outlives the link. The rail's `thread` may be null: it has none.
+  // `counters` outlives the link. `thread`: the rail's thread; null if it has none.
   FramedLink(Progress& progress, Progress::RailThread* thread, std::unique_ptr<ByteStream> stream,
              RailCounters& counters);
   ~FramedLink() override;
@@ -63,8 +63,8 @@ class FramedLink final : public Link, EventHandler {
     size_t size() const { return head_size + body_size(); }
   };
 
-  // Bytes. What the rail's thread has sent this moment may be queued, and not yet counted as
-  // written.
+  // Bytes that the peer's machine has. What the rail's thread has sent this moment may be queued
+  // and not yet counted as written.
   uint64_t delivered() const {
     return bytes_written_ - std::min(bytes_written_, stream_->queued());
   }
@@ -97,8 +97,8 @@ class FramedLink final : public Link, EventHandler {
   void written(size_t bytes);
   void watch_for_room(bool on);
   bool fail(absl::Status why);  // always false
-  // Runs `call` without the lock, as `flag` says meanwhile. False if the link failed by then, or is
-  // gone.
+  // Runs `call` without the lock, and sets `flag` meanwhile. Returns false if the link failed by
+  // then, or is gone.
   template <typename Call>
   bool without_lock(std::atomic<bool>& flag, Call call);
   static void await(const std::atomic<bool>& flag);
@@ -106,10 +106,10 @@ class FramedLink final : public Link, EventHandler {
 
   static constexpr size_t kStaging = 4 << 10;     // bytes read ahead of what has a place
   static constexpr size_t kBin = 64 << 10;        // bytes
-  static constexpr size_t kReadBudget = 1 << 20;  // bytes a turn, so that others get theirs
+  static constexpr size_t kReadBudget = 1 << 20;  // bytes a turn, so that others get their turns
   static constexpr size_t kFramesAtOnce = 8;      // in one system call
-  static constexpr size_t kLongCopy = 16 << 10;   // bytes that are worth two turns of the lock
-  // Bytes of a message that is worth waking the rail's thread for.
+  static constexpr size_t kLongCopy = 16 << 10;   // bytes that are worth giving up the lock for
+  // Bytes of a message for which it pays to wake the rail's thread.
   static constexpr uint64_t kWorthThread = 256 << 10;
 
   Progress& progress_;
@@ -130,13 +130,13 @@ class FramedLink final : public Link, EventHandler {
   std::unique_ptr<std::byte[]> bin_;
   size_t segment_length_ = 0;  // bytes
   Digest digest_;
-  bool is_digested_ = false;            // the segment is complete, and this done
+  bool is_digested_ = false;            // the segment is complete, and its digest done
   uint64_t received_ = 0;               // segments
   size_t read_this_turn_ = 0;           // bytes
-  bool on_thread_ = false;              // the rail's: inside of handle_input
-  std::atomic<bool> receiving_{false};  // without the lock
+  bool on_thread_ = false;              // inside of handle_input, on the rail's thread
+  std::atomic<bool> receiving_{false};  // reads without the lock
   uint64_t bytes_read_ = 0;
-  uint64_t bodies_read_ = 0;  // bytes: without what pings and acknowledgements consist of
+  uint64_t bodies_read_ = 0;  // bytes of payload and of control frames' bodies
 
   // Writing.
   RecycledDeque<OutFrame> frames_;      // begun, or about to be
@@ -145,17 +145,17 @@ class FramedLink final : public Link, EventHandler {
   int burst_left_ = 0;                  // frames, behind all others
   uint64_t written_ = 0;                // segments
   uint64_t bytes_written_ = 0;
-  uint64_t bodies_written_ = 0;  // bytes, as bodies_read_
-  uint64_t burst_end_ = 0;       // of bytes written; the greatest there is until its last is
-  uint64_t acked_ = 0;           // segments
-  uint64_t ack_sent_ = 0;        // what the peer has been told of received_
+  uint64_t bodies_written_ = 0;  // bytes of the same sort
+  uint64_t burst_end_ = 0;  // value of bytes_written_; the maximum until the last frame is written
+  uint64_t acked_ = 0;      // segments
+  uint64_t ack_sent_ = 0;   // what the peer has been told of received_
   bool answer_due_ = false;
   uint64_t waiting_ = 0;              // bytes of segments that were submitted and are not written
   bool writing_ = false;              // inside of write() or on_turn()
   bool in_turn_ = false;              // inside of on_turn()
-  std::atomic<bool> sending_{false};  // without the lock
+  std::atomic<bool> sending_{false};  // writes without the lock
   bool watching_ = false;             // for room in the socket
-  absl::Status write_error_;          // it fails for this as soon as what the peer had said is read
+  absl::Status write_error_;  // the link fails with this once what the peer had sent is read
 };
 
 }  // namespace nezha

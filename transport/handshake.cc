@@ -38,7 +38,7 @@ absl::Status explain(const wire::Welcome& welcome, const std::string& address) {
   return absl::InternalError("unreachable");
 }
 
-// The first bytes, as many as a Hello or Welcome has.
+// The first bytes of the text, as many as a Hello or Welcome has.
 template <typename Bytes>
 Bytes head_of(absl::string_view text) {
   Bytes bytes{};
@@ -46,7 +46,7 @@ Bytes head_of(absl::string_view text) {
   return bytes;
 }
 
-// In one piece: a fresh connection's buffer holds it.
+// Sends all in one piece, which fits a fresh connection's buffer.
 template <typename Bytes>
 bool sends(int fd, const Bytes& head, absl::string_view greeting) {
   const std::string text = absl::StrCat(
@@ -88,12 +88,11 @@ void OutgoingHandshake::start(absl::StatusOr<net::Socket> socket, const net::Add
                               LinkMaker& maker) {
   timeout_.start(now() + kHandshakeTimeout);
   early_error_ = begin(std::move(socket), to, maker);
-  // Reported by the timer: never from inside of the caller.
+  // The timer reports the error, so that `done` is never called from inside of the caller.
   if (!early_error_.ok()) timeout_.start(now());
 }
 
-// The reasons of this end and of the kernel are no words of the peer's: it has neither refused nor
-// left.
+// Errors of this end and of the kernel do not mean that the peer has refused or left.
 absl::Status OutgoingHandshake::begin(absl::StatusOr<net::Socket> socket, const net::Address& to,
                                       LinkMaker& maker) {
   if (!socket.ok()) return absl::AbortedError(socket.status().message());
@@ -157,7 +156,7 @@ void OutgoingHandshake::finish(absl::Status status) {
              });
 }
 
-// The last thing done here: the callback may destroy this.
+// This is done last, since the callback may destroy this object.
 void OutgoingHandshake::report(absl::StatusOr<std::unique_ptr<Link>> link) {
   const Device::Connected done = std::move(done_);
   done(std::move(link), generation_);
@@ -191,8 +190,8 @@ absl::Status IncomingHandshake::start() {
   return status;
 }
 
-// Who speaks another version is told so at once: what its greeting would be, if it has one, is not
-// known.
+// A peer of another version is told so at once, since its greeting, if it has one, is of unknown
+// size.
 void IncomingHandshake::on_events(uint32_t) {
   absl::Status status = said_.read(socket_.fd(), wire::kHelloSize);
   if (status.ok()) {
@@ -238,7 +237,7 @@ void IncomingHandshake::accept(const wire::Welcome& welcome) {
              });
 }
 
-// The last thing done here: the owner destroys this.
+// This is done last, since the owner destroys this object.
 void IncomingHandshake::end(absl::StatusOr<std::unique_ptr<Link>> link) {
   const Over over = std::move(over_);
   const wire::Hello hello = hello_;

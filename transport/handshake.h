@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two ends of a connection in the making, over a TCP connection: what they say to each other,
-// and for how long each of them waits for the other.
+// The two ends of a TCP connection that is to become a link: what they tell each other, and for how
+// long each of them waits for the other.
 //
-// The connecting end sends a Hello, the accepting end answers with a Welcome (transport/wire.h).
-// The kind of rail adds a greeting of a fixed size to the Hello, and to a Welcome that accepts.
-// Then it makes a link at each end, which may take more than that.
+// The connecting end sends a Hello, and the accepting end answers with a Welcome
+// (transport/wire.h). The kind of rail adds a greeting of a fixed size to the Hello, and to a
+// Welcome that accepts. Then it makes a link at each end, which may take further steps.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@
 
 namespace nezha {
 
-// What a kind of rail has of one end of a connection in the making. Destroying it gives it up.
+// A kind of rail's part in one end of a connection in the making. Destroying it gives the end up.
 class LinkEnd {
  public:
   virtual ~LinkEnd() = default;
@@ -33,22 +33,22 @@ class LinkEnd {
   // The link, or why there is none; kUnavailable: the peer has closed the connection.
   using Made = std::function<void(absl::StatusOr<std::unique_ptr<Link>> link)>;
 
-  // What the peer's end must know of this one: LinkMaker::greeting_size() bytes. Asked for once,
+  // What the peer's end must know of this one: LinkMaker::greeting_size() bytes. Called once,
   // before `make`.
   virtual std::string greeting() = 0;
-  // Why no link can come of these two ends, which both find the same; OK: `make` may be called. The
-  // accepting end greets the peer in either case, so that both can say why.
+  // An error says why no link can come of these two ends; both ends find the same. OK: `make` may
+  // be called. The accepting end greets the peer in either case, so that both can say why.
   virtual absl::Status check(absl::string_view /*peers_greeting*/) const {
     return absl::OkStatus();
   }
-  // To be called once both ends have greeted. The peer's greeting may be anything, but has the
-  // right size. `made` is called once, maybe from inside of this call, and as the last thing done
-  // here: it may destroy this. For how long it waits is its business.
+  // To be called once both ends have greeted. The peer's greeting has the right size, but may be
+  // anything. `made` is called once, maybe from inside of this call, and as the last thing done
+  // here, since it may destroy this object. How long to wait is up to the kind of rail.
   virtual void make(net::Socket socket, absl::string_view peers_greeting, bool is_accepting,
                     Made made) = 0;
 };
 
-// What a kind of rail makes of connections.
+// How a kind of rail makes links of connections.
 class LinkMaker {
  public:
   virtual size_t greeting_size() const { return 0; }  // bytes; the same at both ends
@@ -58,8 +58,8 @@ class LinkMaker {
   ~LinkMaker() = default;
 };
 
-// Reads so many bytes over as many calls as it takes, and nothing behind them, since that belongs
-// to the link.
+// Reads exactly so many bytes, over as many calls as it takes. What comes behind them is left to
+// the link.
 class ExactReader {
  public:
   // Goes on until there are `size` bytes in all. kUnavailable: not yet. Any other error is the
@@ -74,12 +74,12 @@ class ExactReader {
 
 class OutgoingHandshake final : public Device::Attempt, EventHandler {
  public:
-  // `to`: what errors call the peer's address.
+  // `to`: the peer's address as errors name it.
   OutgoingHandshake(Progress& progress, const wire::Hello& hello, std::string to,
                     Device::Connected done);
   ~OutgoingHandshake() override;
 
-  // To be called once. `socket` is bound, or there is none and the error says why.
+  // To be called once. `socket` is bound, or is the error that says why there is none.
   void start(absl::StatusOr<net::Socket> socket, const net::Address& to, LinkMaker& maker);
 
  private:
@@ -107,12 +107,13 @@ class OutgoingHandshake final : public Device::Attempt, EventHandler {
 
 class IncomingHandshake final : EventHandler {
  public:
-  // It is over, and the owner destroys it, but not `hello`. The link; or null, if the connection
-  // came to nothing; or the reason why this end could make no link of one that was accepted.
+  // The handshake is over, and the owner destroys it; `hello` outlives it. The third argument is
+  // the link; null, if the connection came to nothing; or the reason why this end could make no
+  // link of a connection that was accepted.
   using Over = std::function<void(const IncomingHandshake& it, const wire::Hello& hello,
                                   absl::StatusOr<std::unique_ptr<Link>> link)>;
 
-  // Those that are referred to outlive it. `from`: the peer's address.
+  // What is passed by reference outlives the handshake, but for `from`, the peer's address.
   IncomingHandshake(Progress& progress, Acceptor& acceptor, const Device& device, LinkMaker& maker,
                     net::Socket socket, const net::Address& from, Over over);
   ~IncomingHandshake() override;

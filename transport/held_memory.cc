@@ -10,7 +10,7 @@ void tell(HeldMemory::Listener& listener, const std::byte* begin, size_t bytes) 
   try {
     listener.hold(begin, bytes);
   } catch (const std::bad_alloc&) {
-    // It moves what is there as it moves memory that nobody holds.
+    // The listener moves the range's contents as those of memory that nobody holds.
   }
 }
 

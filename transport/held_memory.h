@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that stays mapped as it is for now. A device that has to prepare memory before it can move
-// what is in it prepares such memory alone, and knows when to let go of it.
+// Memory that stays mapped as it is for now. A device that must prepare memory before it can move
+// its contents prepares only such memory, and learns when to let go of it.
 #pragma once
 
 #include <cstddef>
@@ -14,18 +14,18 @@
 
 namespace nezha {
 
-// The ranges that somebody of this process holds, and who is told of them. Thread-safe. Its lock is
-// the innermost: any thread may call it, whether or not that has Progress's lock.
+// The ranges that parts of this process hold, and the listeners that are told of them. Thread-safe.
+// Its lock is the innermost: any thread may call it, with or without Progress's lock.
 class HeldMemory {
  public:
   using Span = absl::Span<const std::byte>;
 
-  // Bytes. Links copy what is shorter in any case, and to hold it does nothing.
+  // In bytes. Links copy anything shorter in any case, so holding it does nothing.
   static constexpr size_t kLeast = size_t{16} << 10;
 
-  // Is told of a range when the first holder of it comes and when the last one goes, and not of
-  // those in between. It is called under the lock of HeldMemory, by any thread, and so may call
-  // neither HeldMemory nor what takes Progress's lock.
+  // Is told of a range when its first holder comes and when its last one goes, and not in between.
+  // It is called under the lock of HeldMemory, by any thread. So it may call neither HeldMemory nor
+  // anything that takes Progress's lock.
   class Listener {
    public:
     // May throw std::bad_alloc: then it does not know the range.
@@ -37,16 +37,16 @@ class HeldMemory {
     ~Listener() = default;
   };
 
-  // Of the process. A child of fork() has another one.
+  // The one of the process. A child of fork() has another one.
   static HeldMemory& of_process();
 
-  // Without memory to remember the range it is not held.
+  // If there is no memory to remember the range, it is not held.
   void hold(Span range) noexcept;
   // Takes back one `hold` of the same range, before the memory goes and when no link touches it any
   // more. A range that nobody holds is left alone.
   void release(Span range) noexcept;
 
-  // The listener is told of what is held already, too. It stays until `remove`, which tells it
+  // The listener is also told of what is held already. It stays until `remove`, which tells it
   // nothing, and after which it is not called.
   void add(Listener* listener);
   void remove(Listener* listener) noexcept;
@@ -57,7 +57,7 @@ class HeldMemory {
   std::vector<Listener*> listeners_;
 };
 
-// Holds a range of memory as long as it lives; see HeldMemory.
+// Holds a range of memory as long as this object lives; see HeldMemory.
 class Hold {
  public:
   Hold() = default;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr absl::string_view kPlainKind = "tcp";  // its addresses do not name it
 
-// What accept says when it is this process or machine that has no room, and the connection stays.
+// Whether accept failed because this process or machine has no room. The connection stays then.
 bool is_shortage(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
@@ -52,7 +52,7 @@ void InterfaceDevice::on_events(uint32_t) {
   }
 }
 
-// The listener stays readable: to go on watching it would be to spin.
+// The listener stays readable, so a loop that went on watching it would spin.
 void InterfaceDevice::stop_accepting(int error) {
   if (!short_of_means_) {
     log().warn(
@@ -64,7 +64,7 @@ void InterfaceDevice::stop_accepting(int error) {
   accept_again_.start(now() + kAcceptPause);
 }
 
-// One reason is told once: the peer tries again and again.
+// A reason is logged once, since the peer tries again and again.
 void InterfaceDevice::on_over(const IncomingHandshake& incoming, const wire::Hello& hello,
                               absl::StatusOr<std::unique_ptr<Link>> link) {
   const net::Address from = incoming.from();
@@ -95,7 +95,7 @@ InterfaceDevice::InterfaceDevice(Progress& progress, Acceptor& acceptor, Rail ra
       accept_again_(progress, [this] { progress_.modify(listener_.fd(), EPOLLIN); }),
       listen_again_(progress, [this] { listen_again(); }) {}
 
-// The interface is looked at before the listener is bound to it: what happens to it in between is
+// The interface is looked at before the listener is bound to it, so that a change in between is
 // seen later.
 absl::Status InterfaceDevice::open() {
   auto monitor =
@@ -115,12 +115,12 @@ absl::Status InterfaceDevice::open() {
                                       [this](uint16_t port) { return listener_at(port); }));
 }
 
-// Whether the address, but for the port, is this device's: it leads to this host.
+// Whether the address, but for the port, is this device's: then it leads to this host.
 bool InterfaceDevice::is_own(const net::Address& address) const {
   return address.host() == address_.host();
 }
 
-// At any port if that is 0.
+// Listens at any port if `port` is 0.
 absl::StatusOr<net::Socket> InterfaceDevice::listener_at(uint16_t port) const {
   net::Address at = address_;
   at.set_port(port);
@@ -229,7 +229,8 @@ void InterfaceDevice::tell_of_carrier(bool was_up, absl::string_view why) {
 
 // ---- Connecting --------------------------------------------------------------------------------
 
-// An address as a device of this kind publishes it. One of another kind is an error that says so.
+// Parses an address as a device of this kind publishes it. An address of another kind is an error
+// that says so.
 absl::StatusOr<net::Address> InterfaceDevice::parse(absl::string_view address) const {
   absl::string_view peers_kind = kPlainKind;
   if (!address.empty() && absl::ascii_isalpha(static_cast<unsigned char>(address[0]))) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device on one network interface: a listener there, and the handshakes of connections through
-// it. What becomes of a connection is its kind's business.
+// A device on one network interface. It listens there, and makes the handshakes of connections
+// through it. Its kind decides what becomes of a connection.
 #pragma once
 
 #include <memory>
@@ -25,11 +25,11 @@ struct InterfaceOptions {
   PortRange ports = {};  // to listen at
 };
 
-// The listener is bound to one interface's number and one address, and goes with them: a new
-// listener is made, and the links are given up, when there is another interface of the name, or
-// when the address goes while there is another one that fits. Peers know the first address, `home`,
-// for good, so it is taken up again when it is back; meanwhile links come about as this end
-// connects to the peers' addresses.
+// The listener is bound to one interface's number and one address, and goes with them. When there
+// is another interface of the name, or the address goes while another one fits, a new listener is
+// made and the links are given up. Peers always know the first address, `home`, so the device takes
+// it up again when it is back. Until then links come about only as this end connects to the peers'
+// addresses.
 class InterfaceDevice : public Device, protected LinkMaker, EventHandler {
  public:
   ~InterfaceDevice() override;
@@ -41,16 +41,16 @@ class InterfaceDevice : public Device, protected LinkMaker, EventHandler {
   bool carrier() const override { return has_carrier_ && is_usable_; }
 
  protected:
-  // Under Progress's lock, as all of it. `acceptor` outlives the device.
+  // All calls are made under Progress's lock. `acceptor` outlives the device.
   InterfaceDevice(Progress& progress, Acceptor& acceptor, Rail rail, InterfaceOptions options);
   // Begins to listen. To be called once, before anything else.
   absl::Status open();
 
-  // The published address begins with the kind and a colon, unless that is tcp.
+  // The published address begins with this kind and a colon, unless the kind is tcp.
   virtual absl::string_view kind() const = 0;
 
-  // Whether the device can carry anything as far as its kind knows, and `why` not; connections in
-  // the making that peers began are given up then. The interface has a say beside this.
+  // Says whether the device can carry anything as far as its kind knows, and `why` not. If not,
+  // connections that peers are making are given up. The interface must be able to carry, too.
   void set_usable(bool is_usable, absl::string_view why);
 
   // The device has moved to another address of its interface, or to another interface of the name,
@@ -58,7 +58,7 @@ class InterfaceDevice : public Device, protected LinkMaker, EventHandler {
   virtual void on_moved() {}
 
   Progress& progress() { return progress_; }
-  // Where the interface is now; port 0.
+  // The interface's present address; port 0.
   const net::Address& interface_address() const { return address_; }
 
  private:
@@ -79,11 +79,11 @@ class InterfaceDevice : public Device, protected LinkMaker, EventHandler {
   void on_over(const IncomingHandshake& incoming, const wire::Hello& hello,
                absl::StatusOr<std::unique_ptr<Link>> link);
 
-  // Strangers may connect: neither many nor for long.
+  // Anybody may connect, so handshakes of incoming connections are limited in number and time.
   static constexpr size_t kMaxIncoming = 1024;
   // How long connections wait in the kernel when there is no descriptor or memory for them.
   static constexpr Nanos kAcceptPause = 100 * kMillisecond;
-  // After an attempt to listen anew that failed.
+  // The wait after an attempt to listen anew that failed.
   static constexpr Nanos kListenPause = 100 * kMillisecond;
 
   Progress& progress_;
@@ -97,13 +97,13 @@ class InterfaceDevice : public Device, protected LinkMaker, EventHandler {
   net::Socket listener_;
   Alarm accept_again_;
   Alarm listen_again_;
-  bool has_told_ = false;        // that it cannot listen, since it last could
-  bool short_of_means_ = false;  // to accept with, since the last connection
-  std::string no_link_;          // the reason told last, since the last link; empty: none was
-  bool has_carrier_ = false;     // the interface
-  bool is_usable_ = true;        // what the kind needs beside that
+  bool has_told_ = false;        // has logged that it cannot listen, since it last could
+  bool short_of_means_ = false;  // accept lacked descriptors or memory, since the last connection
+  std::string no_link_;          // the reason logged last, since the last link; empty: none was
+  bool has_carrier_ = false;     // of the interface
+  bool is_usable_ = true;        // as far as the kind knows
   std::unique_ptr<InterfaceMonitor> monitor_;
-  // By address, so that each can be found by what it calls back with.
+  // By address, so that the reference in a handshake's callback finds it.
   std::unordered_map<const IncomingHandshake*, std::unique_ptr<IncomingHandshake>> incoming_;
 };
 

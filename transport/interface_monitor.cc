@@ -44,8 +44,8 @@ InterfaceMonitor::~InterfaceMonitor() {
   if (notifications_.fd() >= 0) progress_.remove(notifications_.fd());
 }
 
-// A message about this interface is a reason to look at it. So is the kernel's word that it had to
-// drop some messages. Looking takes a lock of the kernel's, so other interfaces are no reason.
+// Looks at the interface if a message is about it, or if the kernel says that it had to drop
+// messages. Looking takes a lock of the kernel's, so messages about other interfaces are no reason.
 void InterfaceMonitor::on_events(uint32_t) {
   std::array<char, 16384> buffer;
   bool is_concerned = false;
@@ -65,7 +65,7 @@ void InterfaceMonitor::on_events(uint32_t) {
 bool InterfaceMonitor::is_about_it(net::NetlinkBytes rest) const {
   while (!rest.empty()) {
     nlmsghdr header{};
-    if (rest.size() < sizeof header) return true;  // cut short: it may be
+    if (rest.size() < sizeof header) return true;  // cut short: it may be about it
     std::memcpy(&header, rest.data(), sizeof header);
     if (header.nlmsg_len < sizeof header || header.nlmsg_len > rest.size()) return true;
     net::NetlinkBytes body = rest.subspan(sizeof header, header.nlmsg_len - sizeof header);
@@ -93,7 +93,7 @@ bool InterfaceMonitor::is_its_address(net::NetlinkBytes body) const {
   return !net::take(body, info) || static_cast<int>(info.ifa_index) == state_.index;
 }
 
-// A look that fails says nothing of the interface: what was known last stands.
+// A look that fails shows nothing about the interface, so the last known state stands.
 void InterfaceMonitor::examine() {
   const auto state = net::look_at(interface_, netlink_);
   if (!state.ok()) {

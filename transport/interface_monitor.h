@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells what becomes of an interface, whenever the kernel notifies of a change.
+// Watches an interface, and tells of each change that the kernel reports.
 #pragma once
 
 #include <functional>
@@ -18,14 +18,14 @@ class InterfaceMonitor final : EventHandler {
  public:
   using Changed = std::function<void(const net::InterfaceState& state)>;
 
-  // Under Progress's lock, as all of it; `changed` is called with the interface's state whenever
-  // the kernel tells of a change.
+  // All calls are made under Progress's lock. `changed` is called with the interface's state
+  // whenever the kernel reports a change.
   static absl::StatusOr<std::unique_ptr<InterfaceMonitor>> create(Progress& progress,
                                                                   const std::string& interface,
                                                                   Changed changed);
   ~InterfaceMonitor() override;
 
-  // When it was last looked at.
+  // The state when the interface was last looked at.
   const net::InterfaceState& state() const { return state_; }
 
  private:
@@ -42,7 +42,7 @@ class InterfaceMonitor final : EventHandler {
   bool is_its_address(net::NetlinkBytes body) const;
   void examine();
 
-  // After a look that failed, as for want of memory.
+  // The wait after a look that failed, for example for want of memory.
   static constexpr Nanos kLookAgain = 100 * kMillisecond;
 
   Progress& progress_;

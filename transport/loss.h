@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a link loses so much of what it sends that it had better be left alone.
+// Whether a link loses so much of what it sends that it is better left alone.
 #pragma once
 
 #include <algorithm>
@@ -9,29 +9,29 @@
 
 namespace nezha {
 
-// Where a packet in twenty is lost, TCP delivers everything, but whoever waits for what was sent
-// last waits for a timeout of a fifth of a second, every few packets: then an operation is over
-// later with such a link than without, however little it carries. What it carries does not show
-// that, and so the losses are counted. A link that is left alone is sent pings, lest data be
-// risked, until enough packets in a row have arrived.
+// If one packet in twenty is lost, TCP delivers everything. But every few packets, whoever waits
+// for what was sent last waits for a timeout of a fifth of a second. Then an operation takes longer
+// with such a link than without it, however little the link carries. The link's throughput does not
+// show that, so losses are counted. A link that is left alone is sent pings, which risk no data,
+// until enough packets in a row have arrived.
 //
-// It outlives the link, since one that loses may die of it and come back. Of a link that soon loses
-// much again, pings alone did not show it: twice as many are to arrive then.
+// It outlives the link, which may die of its losses and come back. If a link is soon lossy again,
+// pings alone did not show it, so twice as many must arrive the next time.
 class Loss {
  public:
   // Another link: it has sent nothing yet.
   void begin() { last_ = {}; }
 
-  // To be called now and then. Whether the judgement changed.
+  // To be called now and then. Returns whether the judgement changed.
   bool look(const Link::Packets& packets) {
     sent_ += static_cast<int64_t>(packets.sent - last_.sent);
-    lost_ += static_cast<int64_t>(packets.lost - last_.lost);  // what had arrived is taken back
+    lost_ += static_cast<int64_t>(packets.lost - last_.lost);  // less those that had arrived
     last_ = packets;
     return is_lossy_ ? is_over() : has_begun();
   }
 
-  // Instead of look(), where something else may have lost it: bursts that try rates overrun
-  // switches' queues. Of a link that is taken for lossy all counts.
+  // Instead of look(), if something else may have caused the losses: bursts that try rates overrun
+  // switches' queues. Once a link is taken for lossy, all its losses count.
   void pass_over(const Link::Packets& packets) {
     if (!is_lossy_) last_ = packets;
   }
@@ -41,12 +41,12 @@ class Loss {
  private:
   // All in packets.
   static constexpr int64_t kJudged = 128;
-  static constexpr int64_t kClean = 64;  // of as many one in twenty is rarely none
+  static constexpr int64_t kClean = 64;  // if one in twenty is lost, so many rarely all arrive
   static constexpr int64_t kMostClean = 1024;
   static constexpr int64_t kSoon = 16384;
   static constexpr int64_t kTolerable = 32;  // one in so many
-  // As often in a row must more be lost: when several hosts send to one at a time, a switch's queue
-  // loses dozens of packets, but their senders slow down then.
+  // How often in a row more must be lost. When several hosts send to one at a time, a switch's
+  // queue loses dozens of packets, but then their senders slow down.
   static constexpr int64_t kTimes = 2;
 
   bool has_begun() {
@@ -69,9 +69,9 @@ class Loss {
 
   Link::Packets last_;
   int64_t sent_ = 0, lost_ = 0;  // since it was last judged
-  int64_t times_ = 0;            // that more than is tolerable was lost, in a row
+  int64_t times_ = 0;            // how often in a row more than is tolerable was lost
   int64_t well_ = kSoon;         // sent since it was last lossy
-  int64_t clean_ = kClean;       // to arrive in a row before it is well again
+  int64_t clean_ = kClean;       // packets that must arrive in a row before it is well again
   bool is_lossy_ = false;
 };
 

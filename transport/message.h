@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages and segments as the two halves of a channel, and those who use it, see them.
+// Messages and segments as the two halves of a channel, and its users, see them.
 #pragma once
 
 #include <bit>
@@ -14,19 +14,20 @@
 
 namespace nezha {
 
-// A device's number in its process; links of a channel are numbered likewise.
+// A device's number in its process. The links of a channel have the same numbers.
 using Rail = int;
 constexpr Rail kAnyRail = -1;
 constexpr int kMaxRails = 16;
 
 // A segment of a whole number of these bytes fills packets of 32 KiB, or half as many of 64 KiB, as
-// far as the kernel fills them itself, with whole frames of 1500 bytes. More would be a packet of
-// its own, and what a packet costs depends little on its length.
+// far as the kernel fills them itself, with whole frames of 1500 bytes. Anything beyond would be a
+// packet of its own, and the cost of a packet depends little on its length.
 constexpr size_t kPacket = 31232;
 // Bytes of payload in each of a long message's segments on a fast rail: 8 packets of 32 KiB, or 4
 // of 64 KiB, also of frames of 9000 bytes.
 constexpr size_t kLongSegment = 8 * kPacket;
-// With a rest that fills no packet of its own: it would be one more in any case.
+// The longest segment also has a rest that fills no packet of its own, which would cost one in any
+// case.
 constexpr size_t kLongestSegment = kLongSegment + kPacket;
 
 // A set of rails.
@@ -38,34 +39,35 @@ void for_each_rail(RailMask rails, F f) {
   for (; rails != 0; rails &= rails - 1) f(static_cast<Rail>(std::countr_zero(rails)));
 }
 
-// Where a received message goes. All calls come under Progress's lock, and none after the message
-// was cancelled or `failed` was called.
+// The receiver of a message. All calls but `digest` are made under Progress's lock, and none after
+// the message was cancelled or `failed` was called.
 class Receiver {
  public:
-  // Whether this receiver takes the message, which is there, or its first word. If it does not,
-  // `mismatched` follows. Called before all else, and only if the ticket was posted as one that
-  // asks.
+  // Whether this receiver takes the message, of which at least the first segment has come. If it
+  // does not, `mismatched` follows. Called before all else, and only if the ticket was posted as
+  // one that asks.
   virtual bool accepts(const wire::MessageInfo& /*theirs*/) { return true; }
-  // Where the segment's `length` bytes are to be put; called once for each segment. The memory
-  // must stay until `landed` was called for it or the message was cancelled. Null if no correct
-  // peer cuts a segment so: offset and length come from the network, and all that is known of them
-  // is that they lie inside the message.
+  // Where to put the segment's `length` bytes; called once for each segment. The memory must stay
+  // until `landed` was called for it or the message was cancelled. Null if no correct peer cuts a
+  // segment like this: offset and length come from the network, and are only known to lie inside
+  // the message.
   virtual std::byte* place(uint64_t offset, size_t length) = 0;
-  // The segment is there, having come by `rail`. A message of no bytes lands once, with length 0.
+  // The segment is in its place, and came by `rail`. A message of no bytes lands once, with length
+  // 0.
   virtual void landed(uint64_t offset, size_t length, Rail rail) = 0;
-  // Whether the segment, which `place` has just been called for, may be digested: what is long to
-  // do with it is done without the lock, by the rail's thread that has received it.
+  // Whether the segment that `place` has just been called for may be digested. If so, the rail's
+  // thread that receives it does what takes long, without the lock.
   virtual bool digests(uint64_t /*offset*/, size_t /*length*/) const { return false; }
   // The segment is at `memory`, where `place` put it. Called without the lock, beside any other
-  // call; the receiver and the memory stay until it returns. It comes once at most for each segment
-  // that is not dropped, and `digested` follows, unless the message is cancelled.
+  // call. The receiver and the memory stay until it returns. It is called at most once for each
+  // segment that is not dropped. `digested` follows, unless the message is cancelled.
   virtual void digest(uint64_t /*offset*/, size_t /*length*/, std::byte* /*memory*/) {}
   // In place of `landed`, for a segment that `digest` was called for.
   virtual void digested(uint64_t offset, size_t length, Rail rail) { landed(offset, length, rail); }
-  // The message will not come. Called once; the ticket may be cancelled, and is if it was not.
+  // The message will not come. Called once. The ticket may be cancelled, and is if it was not.
   virtual void failed(const absl::Status& why) = 0;
-  // Nor will it here: what the peer sent instead, by that context and tag, differs from what was
-  // posted. Called once; the ticket is gone.
+  // The message will not come: what the peer sent instead, by that context and tag, differs from
+  // what was posted. Called once; the ticket is gone.
   virtual void mismatched(const wire::MessageInfo& theirs) = 0;
 
  protected:
@@ -83,15 +85,15 @@ struct Digest {
   void operator()() const { receiver->digest(offset, length, memory); }
 };
 
-// Who sends a message. All calls come under Progress's lock.
+// The sender of a message. All calls are made under Progress's lock.
 class Sender {
  public:
-  // The memory of [offset, offset + length) is no longer read: acknowledged, or copied.
+  // The memory of [offset, offset + length) is no longer read: it was acknowledged, or copied.
   virtual void released(uint64_t offset, size_t length) = 0;
-  // All of the message's memory has been released and all of it has been handed to the links, or
-  // copied at once: the answer to Outbox::settle. Nothing more is called.
+  // All of the message's memory has been released, and all of it has been handed to the links or
+  // was copied at once. This answers Outbox::settle. Nothing more is called.
   virtual void settled() = 0;
-  // The message cannot be sent. Called once, and nothing after it; the message may be abandoned,
+  // The message cannot be sent. Called once, and nothing after it. The message may be abandoned,
   // and is if it was not.
   virtual void failed(const absl::Status& why) = 0;
 

@@ -23,8 +23,8 @@ wire::MessageInfo MessageStream::info(uint64_t total) const {
 
 void MessageStream::send(const std::string& message) {
   if (has_failed_) return;
-  // Both before either moves: pushing lets other messages move, too, the end of an operation may
-  // follow from that, and the next message of this stream from that.
+  // Opens both messages before it pushes either: pushing lets other messages move, which may end an
+  // operation, which may send the next message of this stream.
   Outgoing& header = open(wire::encode_number(message.size()));
   Outgoing& body = open(message);
   push(header);
@@ -39,7 +39,7 @@ MessageStream::Outgoing& MessageStream::open(std::string bytes) {
   return outgoing;
 }
 
-// It may be gone afterwards.
+// `outgoing` may be gone afterwards.
 void MessageStream::push(const Outgoing& outgoing) {
   OutMessage& message = *outgoing.message;
   channel_.push(message, 0, reinterpret_cast<const std::byte*>(outgoing.bytes.data()),
@@ -61,8 +61,8 @@ void MessageStream::Outgoing::failed(const absl::Status& why) {
 
 // ---- Receiving ---------------------------------------------------------------------------------
 
-// Asks for that many bytes and whatever follows, until something has not come yet: by turns, and
-// not from inside of each other, since a peer may have sent any number.
+// Receives that many bytes and whatever follows, until something has not come yet. This is a loop
+// and no recursion, since a peer may have sent any number of messages.
 void MessageStream::receive(uint64_t total) {
   while (total > 0) {
     is_header_ = !is_header_;
@@ -97,7 +97,7 @@ void MessageStream::landed(uint64_t /*offset*/, size_t length, Rail /*rail*/) {
   receive(on_complete());
 }
 
-// How many bytes come next; 0: nothing is to come.
+// Returns how many bytes come next; 0: nothing is to come.
 uint64_t MessageStream::on_complete() {
   const std::string message = std::exchange(incoming_, {});
   if (!is_header_) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small messages of any length between two ranks of a context, in order: what ranks tell each other
-// beside operations.
+// Small messages of any length between two ranks of a context, in order, for what ranks tell each
+// other beside operations.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,17 @@
 
 namespace nezha {
 
-// Each message is two of the channel's: its length, which the receiver cannot know, and itself.
-// Both ranks have a stream of the same context and tag. All under Progress's lock.
+// Each message goes as two of the channel's: its length, which the receiver cannot know, and its
+// bytes. Both ranks have a stream of the same context and tag. All calls are made under Progress's
+// lock.
 class MessageStream final : Receiver {
  public:
   static constexpr uint64_t kMaxBytes = 1 << 20;  // of a message
 
   struct Callbacks {
-    // It came from the peer, and is whatever that sent.
+    // The message came from the peer, and may be anything.
     std::function<void(const std::string& message)> on_message;
-    // Nothing comes or is sent any more. May be called several times.
+    // Nothing is received or sent any more. May be called several times.
     std::function<void(const absl::Status& why)> on_failed;
   };
 
@@ -32,11 +33,11 @@ class MessageStream final : Receiver {
   MessageStream(const MessageStream&) = delete;
   MessageStream& operator=(const MessageStream&) = delete;
 
-  // Begins to receive; what has come already comes before this returns.
+  // Begins to receive. Messages that have come already are delivered before this returns.
   void start() { receive(kHeaderBytes); }
   // Not empty, at most kMaxBytes.
   void send(const std::string& message);
-  // Whether somebody waits for the peer's next message, so that its death is looked for. At first
+  // Says whether somebody waits for the peer's next message, so that its death is noticed. At first
   // nobody does.
   void set_awaited(bool is_awaited);
 
@@ -69,11 +70,11 @@ class MessageStream final : Receiver {
   uint64_t context_;
   uint64_t tag_;
   Callbacks callbacks_;
-  std::list<Outgoing> outgoing_;  // that the channel reads
+  std::list<Outgoing> outgoing_;  // messages that the channel reads
   std::string incoming_;
   uint64_t received_ = 0;    // bytes of incoming_
-  bool is_header_ = false;   // incoming_ is one
-  bool is_posting_ = false;  // what is there lands
+  bool is_header_ = false;   // incoming_ is a header
+  bool is_posting_ = false;  // in post(), where what has come already lands
   Inbox::Ticket* ticket_ = nullptr;
   bool is_awaited_ = false;
   bool has_failed_ = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Outage measures for how long there has been no link on a rail to a peer that is spoken to, and
-// decides what of that the log tells at its default level.
+// Outage measures for how long there has been no link on a rail to a peer although one is wanted,
+// and decides what the log tells of that at its default level.
 #pragma once
 
 #include <algorithm>
@@ -15,34 +15,35 @@ namespace nezha {
 
 class Outage {
  public:
-  // A link that is only being made is there sooner. From then on an outage is told of, and plans
-  // do without the rail.
+  // A link that is only being made is there sooner. From then on the log tells of the outage, and
+  // plans do without the rail.
   static constexpr Nanos kLong = 2 * kSecond;
-  // The log tells of one outage in so much time, and of its end: a link may come and go for hours.
+  // The log tells of one outage, and of its end, in so much time, since a link may come and go for
+  // hours.
   static constexpr Nanos kQuiet = 10 * kSecond;
 
   // The way that frames take between this process and the peer.
   enum class Way { kTo, kFrom };
 
-  // The link has died, or is wanted for the first time. Nothing if it is missing already.
+  // The link has died, or is wanted for the first time. Does nothing if it is missing already.
   void begin(Nanos time) {
     if (since_ == 0) since_ = time;
   }
-  // There is a link. Whether the log is to tell so, as it has told that there was none. Of a rail
-  // that loses large frames each new link comes up, and shows nothing by that.
+  // There is a link. Returns whether the log is to say so, because it has told of the outage. On a
+  // rail that loses large frames each new link comes up, which shows nothing.
   bool end() {
     since_ = 0;
     return lost_packet() == 0 && std::exchange(is_told_, false);
   }
-  // Whether to tell of this outage now; the caller does so.
+  // Returns whether to tell of this outage now; the caller does so.
   bool tell(Nanos time) {
     if (is_told_ || (told_at_ != 0 && time - told_at_ < kQuiet)) return false;
     is_told_ = true;
     told_at_ = time;
     return true;
   }
-  // A link passed small frames that way, and lost packets of up to so many bytes, more than 0.
-  // Whether to tell so now, though the outage has been told of.
+  // A link passed small frames that way, and lost packets of up to `packet` bytes, more than 0.
+  // Returns whether to tell of it now, even if the outage has been told of.
   bool lose_large(Way way, uint32_t packet, Nanos time) {
     const bool is_known = lost_packet() != 0;
     lost(way) = packet;
@@ -53,8 +54,8 @@ class Outage {
     return !is_quiet;
   }
   // A segment of so many bytes has gone that way. Only one that is larger than the lost packets
-  // shows that such packets get through. Returns whether they are lost neither way any more, though
-  // they were until now.
+  // shows that such packets get through. Returns whether large packets, which were lost until now,
+  // are lost neither way any more.
   bool pass(Way way, uint32_t bytes) {
     if (lost(way) == 0 || bytes <= lost(way)) return false;
     lost(way) = 0;
@@ -75,7 +76,7 @@ class Outage {
   Nanos told_at_ = 0;
   Nanos large_told_at_ = 0;
   bool is_told_ = false;
-  std::array<uint32_t, 2> lost_{};  // bytes of a packet, by the way
+  std::array<uint32_t, 2> lost_{};  // bytes of a packet that is lost, for each way
 };
 
 }  // namespace nezha

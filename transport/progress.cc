@@ -25,7 +25,7 @@ namespace nezha {
 namespace {
 
 constexpr Nanos kForever = std::numeric_limits<Nanos>::max();
-constexpr Nanos kLongestSleep = 1000 * kSecond;  // who sleeps looks again
+constexpr Nanos kLongestSleep = 1000 * kSecond;  // a thread that sleeps looks again then
 
 // epoll's milliseconds: rounded up, so that a timer is due when the sleep ends.
 int to_epoll_timeout(Nanos timeout) {
@@ -38,7 +38,7 @@ uint64_t token(int fd, uint32_t generation) {
   return (uint64_t{generation} << 32) | static_cast<uint32_t>(fd);
 }
 
-// Between two tries to have a lock that another core has.
+// Called between two tries to take a lock that another core has.
 void pause() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -91,7 +91,7 @@ void Progress::Bell::on_events(uint32_t) {
 
 // ---- A rail's own thread -----------------------------------------------------------------------
 
-// All under the lock, but its end.
+// All calls are made under the lock, but for the destructor.
 class Progress::RailThread {
  public:
   RailThread(Progress& progress, absl::string_view name, Duty duty)
@@ -110,7 +110,7 @@ class Progress::RailThread {
     if (epoll_fd_ >= 0) close(epoll_fd_);
   }
 
-  // Bound to no cores if there are none.
+  // Starts the thread, bound to these cores if there are any.
   absl::Status start(const Cpus& cpus) {
     epoll_fd_ = above_standard(epoll_create1(EPOLL_CLOEXEC));
     if (epoll_fd_ < 0) return system_error(errno, "making an epoll instance");
@@ -136,7 +136,7 @@ class Progress::RailThread {
   const std::string& name() const { return name_; }
   bool is_started() const { return thread_.joinable(); }
   bool has_failed() const { return has_failed_; }
-  // Whether it runs now, on these cores as far as they can be had.
+  // Starts the thread now, on these cores as far as they can be had. OK: it runs.
   absl::Status try_to_start(const Cpus& cpus) {
     absl::Status status = start({});
     has_failed_ = !status.ok();
@@ -149,7 +149,8 @@ class Progress::RailThread {
   // Milliseconds, as epoll has them.
   int patience() const { return is_always_on_duty() ? -1 : to_epoll_timeout(kOffDuty); }
 
-  // Of the thread itself: sleeps, without the lock, until it is on duty. False: it is to end.
+  // The thread itself calls this: sleeps, without the lock, until it is on duty. False: it is to
+  // end.
   bool await_duty(std::unique_lock<std::mutex>& lock) {
     call_.wait(lock, [this] { return is_over_ || is_always_on_duty() || !fds_.empty(); });
     return !is_over_;
@@ -161,7 +162,7 @@ class Progress::RailThread {
     ++progress_.on_duty_;
     call_.notify_one();
   }
-  // Gives those back that it was not called for of late.
+  // Gives back the descriptors that it was not called for of late.
   void go_off_duty() {
     if (fds_.empty() || has_turns()) return;
     const Nanos before = now() - kOffDuty;
@@ -169,7 +170,7 @@ class Progress::RailThread {
     if (fds_.empty()) --progress_.on_duty_;
   }
 
-  // Whether the event is the bell's, which is quiet then.
+  // Whether the event is the bell's. If so, silences the bell.
   bool is_bell(const epoll_event& event) {
     if (event.data.u64 != kBell) return false;
     bell_.on_events(EPOLLIN);
@@ -202,7 +203,7 @@ class Progress::RailThread {
   bool has_failed_ = false;  // to start
   bool is_over_ = false;
   std::condition_variable call_;
-  std::vector<int> fds_;              // few; that it was called for
+  std::vector<int> fds_;              // few; the descriptors that it was called for
   std::vector<EventHandler*> turns_;  // few
   std::thread thread_;
 };
@@ -256,7 +257,7 @@ absl::Status Progress::add(int fd, EventHandler* handler, uint32_t events, RailT
   registration.thread = thread;
   registration.handled_by = thread != nullptr && thread->is_always_on_duty() ? thread : nullptr;
   registration.epoll_fd = registration.handled_by == nullptr ? epoll_fd_ : thread->epoll_fd();
-  // Events of an earlier descriptor of this number that are still on their way are told apart.
+  // The generation tells late events of an earlier descriptor of this number apart.
   ++registration.generation;
   epoll_event event{};
   event.events = events;
@@ -289,7 +290,7 @@ void Progress::remove(int fd) {
 
 void Progress::add_poller(Poller* poller) {
   pollers_.push_back(poller);
-  // Who sleeps has not armed it.
+  // A thread that is asleep has not armed it.
   if (driver_wakes_at_ != 0) driver_bell_.ring();
   if (thread_wakes_at_ != 0) thread_bell_.ring();
 }
@@ -380,7 +381,7 @@ void Progress::hand_on() {
   last_driven_.store(now(), std::memory_order_relaxed);
   driving_.store(false, std::memory_order_relaxed);
   if (!sleepers_.empty()) return sleepers_.front()->wake_.notify_one();
-  // Polling has ended what the thread, if it has slept since then, had armed.
+  // Polling has disarmed what Progress's thread, if it is still asleep, had armed.
   if (!pollers_.empty() && thread_wakes_at_ != 0) thread_bell_.ring();
 }
 
@@ -490,7 +491,7 @@ void Progress::dispatch(const epoll_event* events, int count, RailThread* thread
     if (thread != nullptr && thread->is_bell(events[i])) continue;
     const auto fd = static_cast<uint32_t>(events[i].data.u64);
     const Registration& registration = registrations_[fd];
-    // The descriptor may have gone to another one meanwhile, who is told, too.
+    // The descriptor may have gone to another thread meanwhile, which gets the event, too.
     if (registration.handler == nullptr || registration.handled_by != thread) continue;
     if (token(static_cast<int>(fd), registration.generation) != events[i].data.u64) continue;
     EventHandler* handler = registration.handler;
@@ -569,7 +570,7 @@ Progress::RailThread* Progress::add_rail_thread(absl::string_view name) {
   return rail_threads_.back().get();
 }
 
-// A thread that fails stays, too, as it cannot end under the lock. It gets no events.
+// A thread that fails stays, too, since it cannot end under the lock. It gets no events.
 absl::StatusOr<Progress::RailThread*> Progress::start_rail_thread(absl::string_view name,
                                                                   const Cpus& cpus, Duty duty) {
   rail_threads_.push_back(std::make_unique<RailThread>(*this, name, duty));
@@ -600,8 +601,8 @@ void Progress::call_thread(int fd) {
   if (move(fd, thread->epoll_fd(), thread)) thread->adopt(fd);
 }
 
-// Whether the thread has the descriptor no more, that it was last called for before then. Without
-// memory it goes on having it.
+// Gives the descriptor back if the thread was last called for it by `before`. Returns whether the
+// thread no longer has it. Without memory the thread keeps it.
 bool Progress::give_back(int fd, const RailThread* thread, Nanos before) {
   const Registration& registration = registrations_[static_cast<size_t>(fd)];
   if (registration.handled_by != thread) return true;

@@ -30,22 +30,22 @@ class EventHandler {
  public:
   virtual ~EventHandler() = default;
   virtual void on_events(uint32_t epoll_events) = 0;
-  // Handles what there is, without being told that there is something; whether there was.
+  // Handles what there is, without an event that says so. Returns whether there was anything.
   virtual bool look() { return false; }
-  // It has this turn by Progress::give_turn.
+  // Progress::give_turn has given the handler this turn.
   virtual void on_turn() {}
 };
 
-// Something that is looked at in memory, as the completion queue of a NIC: no descriptor tells of
-// what comes to it unless it is armed. Its descriptor is registered by Progress::add, without a
-// rail's thread. Called under the lock.
+// Something that must be looked at in memory, such as the completion queue of a NIC: its descriptor
+// tells of what comes only while it is armed. The descriptor is registered by Progress::add,
+// without a rail's thread. Called under the lock.
 class Poller {
  public:
   virtual ~Poller() = default;
-  // Handles what there is; whether there was anything.
+  // Handles what there is. Returns whether there was anything.
   virtual bool poll() = 0;
-  // From now on, until it is polled again, the descriptor tells of what comes. False: something may
-  // have come already, or it was handled.
+  // Arms the descriptor: it tells of what comes until the next poll. Returns false if something may
+  // have come already, or was handled.
   virtual bool arm() = 0;
 };
 
@@ -74,16 +74,16 @@ class Alarm {
 // How a thread that drives waits for the next event.
 struct Pace {
   bool polls = true;
-  // It expects something soon, in the order in which things came before, as from the peers of one
-  // operation after the other: as long as it polls it looks there, which takes one system call,
-  // where it takes two to be told and to read.
+  // The waiter expects something soon, and in the order in which things came before, as from peers
+  // that run one operation after another. While it polls, it tries to read where it expects that,
+  // which takes one system call; to ask epoll and then read takes two.
   bool is_keen = false;
-  // For so long it leaves alone what comes, and then handles all of it at once; not while others
-  // wait too.
+  // So long the thread leaves alone what comes, and then handles all of it at once. It does not
+  // rest while other threads wait, too.
   Nanos rest = 0;
 };
 
-// What a thread waits for: `finish` it under the lock.
+// What a thread waits for. Progress::finish, called under the lock, ends the wait.
 class Waiter {
  public:
   bool done() const { return done_; }
@@ -94,20 +94,20 @@ class Waiter {
   bool done_ = false;
 };
 
-// One lock guards everything that hangs on a Progress: links, channels, tasks, timers. It is held
-// while events are handled (system calls that do not block, reductions of a segment, but for what
-// rails' threads do without it) and never while a thread sleeps.
+// One lock guards everything that belongs to a Progress: links, channels, tasks, timers. It is held
+// while events are handled (system calls that do not block, and reductions of a segment, except
+// what rails' threads do without it), and never while a thread sleeps.
 //
-// A thread that waits for an operation drives: it may poll with a yield for a bounded time, then
-// sleeps in epoll. With several waiters one drives, and hands the role on when its own wait is
-// over. When nobody waits, a thread of Progress's own does, asleep in epoll; it stays out of the
-// way of a process that starts one operation after the other (kIdle).
+// A thread that waits for an operation drives: it may poll with a yield for a bounded time, and
+// then sleeps in epoll. If several threads wait, one of them drives, and hands the role on when its
+// own wait is over. If nobody waits, Progress's own thread drives, and sleeps in between. It stays
+// out of the way of a process that starts one operation after another (kIdle).
 //
-// A rail may have a thread of its own. As long as it is on duty it handles events of the rail's
-// descriptors, whoever waits, and does without the lock what takes long: it copies to and from
-// sockets, and sums. What is short is done sooner by the thread that waits for it. So a rail's
-// thread is called for the descriptors that long segments come and go by, and gives back those that
-// it has not been called for within kOffDuty.
+// A rail may have a thread of its own. While on duty it handles events of the rail's descriptors,
+// whoever waits, and does long work without the lock: it copies to and from sockets, and sums. The
+// thread that waits does short work sooner. So a rail's thread is called only for the descriptors
+// that long segments come and go by, and gives back those that it has not been called for within
+// kOffDuty.
 class Progress {
  public:
   class RailThread;
@@ -117,7 +117,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // The lock. `Guard` is how threads other than the driver come in; the driver makes way for it.
+  // The lock. Threads other than the driver take it by a `Guard`, for which the driver makes way.
   class Guard {
    public:
     explicit Guard(Progress& progress);
@@ -129,59 +129,61 @@ class Progress {
     std::unique_lock<std::mutex> lock_;
   };
 
-  // Drives, or sleeps while another thread drives, until `waiter` is done (true) or the deadline
-  // is reached (false). `guard` is held before and after, and released meanwhile. Who does not poll
-  // sleeps whenever there is nothing to handle. `pace` is asked for, under the lock, at first and
-  // after events.
+  // Drives, or sleeps while another thread drives, until `waiter` is done (true) or the deadline is
+  // reached (false). `guard` is held before and after, and released meanwhile. A thread that does
+  // not poll sleeps whenever there is nothing to handle. `pace` is called under the lock, at first
+  // and after events.
   bool wait(
       Guard& guard, Waiter& waiter, Nanos deadline,
       absl::FunctionRef<Pace()> pace = [] { return Pace(); });
   void finish(Waiter& waiter);  // under the lock
-  // Something was started that nobody waits for now: the thread goes to it at once. Thread-safe.
+  // Something was started that nobody waits for now: Progress's thread handles it at once.
+  // Thread-safe.
   void nobody_waits();
 
   // When a rail's thread handles the rail's events.
   enum class Duty {
     kAlways,
-    kWhenCalled,  // those of the descriptors that it is called for
+    kWhenCalled,  // events of the descriptors that it is called for
   };
-  // Under the lock. A rail's thread. Its name is nezha- and the end of `name`. It is the
-  // Progress's, and ends with it. It starts when it is first called, if fewer have started than
-  // may, and runs on any core that the thread had which made the Progress.
+  // Under the lock. Makes a rail's thread, which belongs to the Progress and ends with it. Its name
+  // is nezha- and the end of `name`. It starts when it is first called, unless as many have started
+  // as may. It runs on any core that was allowed to the thread that made the Progress.
   RailThread* add_rail_thread(absl::string_view name);
-  // Likewise, started now, and bound to `cpus`. kInvalidArgument: not all of the cores can be had;
-  // the error names those that can.
+  // The same, but the thread starts now and is bound to `cpus`. kInvalidArgument: not all of the
+  // cores can be had; the error names those that can.
   absl::StatusOr<RailThread*> start_rail_thread(absl::string_view name, const Cpus& cpus,
                                                 Duty duty = Duty::kAlways);
-  // Under the lock. So many threads may start by themselves, those that have among them.
+  // Under the lock. The most threads that may start by themselves, including those that have.
   void set_most_threads(int threads) { most_threads_ = threads; }
 
-  // Under the lock, as all that follow. The descriptor's thread, if it has one that may run,
-  // handles its events from now on, until it has not been called for kOffDuty.
+  // Under the lock, as all that follow. If the descriptor has a thread, and that may run, it
+  // handles the descriptor's events from now on, until it has not been called for kOffDuty.
   void call_thread(int fd);
   bool is_with_thread(int fd) const;
-  // Whether the caller is the thread; null: it is not.
+  // Whether the caller runs on that thread; false if it is null.
   static bool is_this(const RailThread* thread);
-  // The thread, which has a descriptor of the handler's, calls handler->on_turn as soon as it is
-  // done with the event at hand, once for all turns given until then; unless forget() comes first.
+  // Makes the thread call handler->on_turn as soon as it is done with the event at hand, once for
+  // all turns given until then, unless forget() comes first. The thread must have a descriptor of
+  // the handler's.
   static void give_turn(RailThread* thread, EventHandler* handler);
   static bool has_turns(const RailThread* thread);
   static void forget(RailThread* thread, const EventHandler* handler);
 
-  // Under the lock. `events` as for epoll (level-triggered). They are handled by `thread` when that
-  // is on duty, and else, or if it is null, by whoever drives. Errors are the kernel's.
+  // Under the lock. `events` as for epoll (level-triggered). `thread` handles them while it is on
+  // duty. Otherwise, or if it is null, the driving thread does. Errors are the kernel's.
   absl::Status add(int fd, EventHandler* handler, uint32_t events, RailThread* thread = nullptr);
   void modify(int fd, uint32_t events);
   void remove(int fd);
 
-  // Under the lock. Who drives polls it in each round, and arms it before a sleep. It may be
-  // removed by a poller that is being polled, itself too.
+  // Under the lock. The driving thread polls it in each round, and arms it before a sleep. A poller
+  // that is being polled may remove any poller, even itself.
   void add_poller(Poller* poller);
   void remove_poller(Poller* poller);
 
   // Under the lock, in a handler that a rail's thread has called, by on_events from the top or by
-  // on_turn: runs `call` without the lock.
-  // What that guards may be another afterwards, and the handler gone.
+  // on_turn: runs `call` without the lock. Afterwards, what the lock guards may have changed, and
+  // the handler may be gone.
   template <typename Call>
   void without_lock(Call call) {
     mutex_.unlock();
@@ -189,22 +191,21 @@ class Progress {
     contend();
   }
 
-  // Under the lock: runs `work` when the events at hand have been handled, before anybody sleeps.
-  // For what must not run inside of the caller, or is better done once for many events.
+  // Under the lock. Runs `work` once the events at hand have been handled, before anybody sleeps.
+  // For work that must not run inside of the caller, or is better done once for many events.
   void defer(std::function<void()> work);
 
   // Under the lock: runs what was deferred. For callers that hold a Guard and are not driving.
   void run_deferred();
 
-  // Under the lock. A thread of its own runs `work`, which may block and throws nothing, without
-  // the lock, and then `after` under it. What the two hold goes under the lock, too. The Progress
-  // does not end before. An error: there is no such thread.
+  // Under the lock. A thread of its own runs `work`, which may block and must not throw, without
+  // the lock, and then `after` under it. What the two hold is destroyed under the lock, too. The
+  // Progress does not end before. An error: no thread could be started.
   absl::Status run_aside(std::function<void()> work, std::function<void()> after);
 
   // The listener is told, under the lock, of each exception that a handler, an alarm or deferred
-  // work throws. The thread that drives does not see the exception then; without a listener it
-  // does. `is_known`: there was no memory for a buffer, and all is as it was before that was asked
-  // for.
+  // work throws. Without a listener, the exception reaches the thread that drives. `is_known`:
+  // there was no memory for a buffer, and everything is as it was before the request.
   using ExceptionListener = std::function<void(const absl::Status& what, bool is_known)>;
   void set_exception_listener(ExceptionListener listener) {
     exception_listener_ = std::move(listener);
@@ -235,8 +236,8 @@ class Progress {
     int fd_ = -1;  // an eventfd
   };
   static constexpr int kMaxEvents = 64;
-  // Something may come by another way: there is a round after so many looks of waiters that are
-  // keen, and after so many in a row that were in vain.
+  // Something may come by another way: so keen waiters run a round after so many looks, and after
+  // so many looks in a row that found nothing.
   static constexpr int kLooks = 8;
   static constexpr int kMisses = 3;
 
@@ -250,15 +251,15 @@ class Progress {
   // One round: waits for events up to `timeout`, with the lock released, and handles them. Returns
   // whether there were any.
   bool round(std::unique_lock<std::mutex>& lock, Nanos timeout);
-  // Whether there was anything with the pollers: nobody may sleep now. Otherwise, and if somebody
-  // is about to sleep, all are armed.
+  // Polls all pollers. Returns true if there was anything: nobody may sleep now. Otherwise, if the
+  // caller is about to sleep, all are armed.
   bool ask_pollers(bool sleeps);
   bool poll_all();
   bool arm_all();
-  // What a waiter that is keen does in place of a round. Whether there was anything.
+  // What a keen waiter does in place of a round. Returns whether there was anything.
   bool look(Nanos time);
   void note_event(int fd);
-  // Calls `work`; whether it threw.
+  // Calls `work`. Returns whether it threw.
   bool throws(absl::FunctionRef<void()> work);
   static void rest(std::unique_lock<std::mutex>& lock, Nanos time);
   void handle(const epoll_event* events, int count);
@@ -270,18 +271,19 @@ class Progress {
   void contend();
   void hand_on();
 
-  // How long a rail's thread keeps a descriptor that it is not called for. Longer than the time
+  // How long a rail's thread keeps a descriptor that it is not called for: longer than the time
   // from one long segment to the next.
   static constexpr Nanos kOffDuty = 4 * kMillisecond;
-  // How often who wants the lock tries to have it before it sleeps: what is done under the lock
-  // takes no longer than to be woken does.
+  // How often a thread tries to take the lock before it sleeps. What is done under the lock takes
+  // no longer than waking up does.
   static constexpr int kTries = 100;
 
-  // How long the thread leaves a process alone that has just left `wait`: it may come back at once.
+  // How long Progress's thread leaves a process alone that has just left `wait` and may call it
+  // again at once.
   static constexpr Nanos kIdle = 4 * kMillisecond;
 
-  // How long a waiter that drives polls, after each event, before it sleeps: to be woken takes
-  // longer than a small message does. NEZHA_POLL.
+  // How long a driving waiter polls after each event before it sleeps, since waking up takes longer
+  // than a small message does. NEZHA_POLL.
   const Nanos poll_;
 
   std::mutex mutex_;
@@ -300,7 +302,7 @@ class Progress {
   std::vector<Registration> registrations_;  // by file descriptor
   int latest_ = -1;                          // descriptor that had an event; -1: none had
   int looks_ = 0;                            // since the last round
-  int misses_ = 0;                           // the last looks, which were in vain
+  int misses_ = 0;                           // looks in a row that found nothing
   std::vector<Alarm*> timers_;               // armed ones; few
   std::vector<Poller*> pollers_;             // few; null: removed since the last poll
   std::vector<std::function<void()>> deferred_, running_;
@@ -309,9 +311,9 @@ class Progress {
   ExceptionListener exception_listener_;
 
   std::vector<std::unique_ptr<RailThread>> rail_threads_;
-  int on_duty_ = 0;                   // of them, those that were called
-  int started_ = 0;                   // of them, those that have started by themselves
-  int most_threads_ = 0;              // that may
+  int on_duty_ = 0;                   // rail threads that were called
+  int started_ = 0;                   // rail threads that have started by themselves
+  int most_threads_ = 0;              // rail threads that may
   const Cpus cpus_ = allowed_cpus();  // of the process; these threads run on any of them
   std::thread thread_;
   std::mutex stop_mutex_;

@@ -12,8 +12,8 @@ void Pulse::begin(Nanos time, Nanos still_since) {
   was_still_since_ = still_since;
 }
 
-// Small frames after a pause are confirmed fast, whatever the next train takes: what was slow is
-// forgotten within seconds only.
+// Small frames after a pause are confirmed fast, however long the next train takes. So a slow
+// confirmation is forgotten only over seconds.
 void Pulse::grant(Nanos confirmation_time, Nanos time) {
   granted_ -= (time - std::exchange(granted_at_, time)) / 50;
   granted_ = std::max(granted_, confirmation_time);
@@ -21,9 +21,9 @@ void Pulse::grant(Nanos confirmation_time, Nanos time) {
   granted_ = std::min(granted_, kMostGranted);
 }
 
-// That small frames pass shows by the machine, which has answered some of them since, or by the
-// handshake of a link that was made anew and stands still again. Such a one is no better than the
-// one before until it has shown that.
+// Two things show that small frames pass: the machine has answered some of them since, or the link
+// was made anew, which took a handshake, and stands still again. A link that was made anew counts
+// as no better than the one before until it has shown that it is.
 Pulse::Trouble Pulse::find_trouble(Nanos owed, Nanos mute, Nanos asked, Nanos time) const {
   const bool is_remade = was_still_since_ != 0;
   const bool has_sent_little = owed > 0 && delivered_ < kLittleBytes;
@@ -34,7 +34,7 @@ Pulse::Trouble Pulse::find_trouble(Nanos owed, Nanos mute, Nanos asked, Nanos ti
     return has_spoken ? Trouble::kLargeFrames : Trouble::kMachine;
   }
   if (asked - granted_ < kProcessDead) return Trouble::kNone;
-  // The peer's process made it anew just now, and would again: so it runs.
+  // The peer's process made the link anew just now, and would again: so it runs.
   const bool is_new = is_remade && time - begun_at_ < 2 * kRemade;
   return is_new ? Trouble::kLargeFrames : Trouble::kProcess;
 }
@@ -53,8 +53,9 @@ Pulse::State Pulse::look(const Link::Health& link, Nanos waiting_since, Nanos si
   delivered_ = link.delivered;
   grant(link.confirmation_time, time);
   const Nanos owed = owed_since_ == 0 ? 0 : time - owed_since_;
-  // What was sent first after a pause is owed for less long than nothing was heard. A machine that
-  // says anything is not silent, and a frame that was lost is sent again: that may take longer.
+  // What is sent first after a pause has been owed for less long than nothing was heard. A machine
+  // that sends anything is not silent, and a frame that was lost is sent again, which may take
+  // longer.
   const Nanos mute = std::min(link.unanswered, owed);
   const Nanos machine = std::max<Nanos>(0, mute - granted_);
 

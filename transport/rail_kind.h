@@ -27,17 +27,17 @@ struct RailUri {
   static absl::StatusOr<RailUri> parse(absl::string_view text);
 };
 
-// What errors say of a rail: `why` the URI cannot be.
+// The error that says `why` the URI is no rail.
 absl::Status bad_rail(absl::string_view uri, absl::string_view why);
-// Whether a rail may have that name.
+// OK if a rail may have that name.
 absl::Status check_rail_name(absl::string_view uri, const std::string& name);
 
 struct RailKind {
   absl::string_view name;
-  // What opens the device that the URI `text` names, which is `uri` in parts. Options that the kind
-  // does not know are errors that name those it knows. A device that names no cores gets a thread
-  // of its own on `cpus`. Without any, it may start one when that is needed. It listens at one of
-  // `ports`.
+  // Returns what opens the device that the URI `text` names; `uri` is `text` in parts. An option
+  // that the kind does not know is an error that names those it knows. A device whose URI names no
+  // cores gets a thread of its own on `cpus`; if there are none, it may start one when that is
+  // needed. The device listens at one of `ports`.
   absl::StatusOr<Endpoint::DeviceFactory> (*make)(absl::string_view text, const RailUri& uri,
                                                   const Cpus& cpus, const PortRange& ports);
   // The cores near the device that the URI names; empty if they are not known.

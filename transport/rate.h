@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast a link is, learned from acknowledgements.
+// Learns how fast a link is from acknowledgements.
 #pragma once
 
 #include <algorithm>
@@ -11,43 +11,44 @@
 
 namespace nezha {
 
-// Bytes acknowledged over *busy* time: the time in which something was in flight. Gathered over
-// kWindow and smoothed, since short windows mistake a burst, or a peer that was not scheduled, for
-// the network: all bytes over all time, later ones counting for more, because the mean of windows'
-// rates is too high where bursts end them. Two windows in a row that are far off begin anew. A busy
-// period of less than kEnough bytes tells of the network's delay as much as of its rate, and so
-// such periods may raise the estimate but not lower it. (If they did, a link that carries little
-// would seem slow, get less, and seem slower; if they counted for nothing, one that has become
-// faster would never be seen to have.) Behind a shaper whose bucket is full they show more than the
-// rate: what such messages get; longer ones correct it.
+// The rate is bytes acknowledged over *busy* time, in which something was in flight. Both are
+// gathered over kWindow and smoothed, since short windows mistake a burst, or a peer that was not
+// scheduled, for the network. The estimate is all bytes over all time, and later ones count for
+// more: the mean of the windows' rates would be too high where bursts end the windows. Two windows
+// in a row that are far off begin it anew. A busy period of less than kEnough bytes shows the
+// network's delay as much as its rate, so such periods may raise the estimate but not lower it. (If
+// they did lower it, a link that carries little would seem slow, get less, and seem slower. If they
+// did not count at all, nobody would notice that a link has become faster.) Behind a shaper whose
+// bucket is full, short periods show more than the rate. That is what such messages get, and longer
+// ones correct it.
 //
-// How long it takes until the first acknowledgement of a busy time comes says nothing of the rate:
-// it waits behind what the peer has to send by the same rail. (If it counted, a rail by which the
-// peer sends much would seem slow, would get less, and its acknowledgements would come sooner
-// there: two ranks that send to each other would each take one rail and leave the other to its
-// peer.)
+// The time until the first acknowledgement of a busy time shows nothing about the rate: this
+// acknowledgement waits behind what the peer has to send by the same rail. (If it counted, a rail
+// by which the peer sends much would seem slow and would get less, and its acknowledgements would
+// come sooner there: of two ranks that send to each other, each would take one rail and leave the
+// other to its peer.)
 //
-// Where each of several short messages waits for the answer to the one before it, a link is busy
-// all the time, but never carries more than one of them, and shares its rail with the links to
-// others whose turns come in between: what it gets then is a part of its rate, and shows by how
-// much that changes, no more.
+// If each of several short messages waits for the answer to the one before, a link is busy all the
+// time, but never carries more than one of them, and shares its rail with the links to other peers
+// whose turns come in between. What the link gets then is only a part of its rate, and shows no
+// more than by how much the rate changes.
 //
-// A first window of few bytes that took long is either a slow link or a peer that was not
-// scheduled, and so it counts no more than the guess: the link still gets something, by which the
+// A first window of few bytes that took long shows either a slow link or a peer that was not
+// scheduled, so it counts no more than the guess. The link still gets something to carry, and the
 // next window shows which it was.
 //
-// Where all messages are short, a rate that has fallen shows as time beyond the least that a short
-// period took before. If the best of kRun periods is clearly so, the estimate is lowered, and it is
-// taken back when the best of kRun fits the one before better. As the link may carry too little for
-// that to be seen, `hope` raises it by and by.
+// If all messages are short, a rate that has fallen shows as time beyond the least that a short
+// period took before. If the best of kRun periods is clearly so late, the estimate is lowered. It
+// is restored when the earlier estimate fits the best of kRun better. As the link may carry too
+// little for that to show, `hope` raises the estimate little by little.
 class RateEstimator {
  public:
-  // Bytes per second. Whether that is no more than a guess.
+  // `initial`: bytes per second. `is_guess`: it is no more than a guess.
   explicit RateEstimator(double initial, bool is_guess = true)
       : rate_(initial), is_guess_(is_guess) {}
 
-  // Replaces a guess, also one that short periods or steps have changed, and nothing that long ones
-  // have shown.
+  // Replaces a guess, even one that short periods or steps have changed, but nothing that long
+  // periods have shown.
   void guess(double rate) {
     if (!is_guess_) return;
     rate_ = rate;
@@ -55,8 +56,8 @@ class RateEstimator {
   }
   bool is_guess() const { return is_guess_; }
 
-  // What is in flight then, and what is submitted while that goes on, is not looked at: something
-  // else takes the link's time.
+  // Says whether something else takes the link's time. What is in flight then, and what is
+  // submitted while that goes on, is not measured.
   void disturb(bool goes_on) {
     is_disturbed_ = goes_on;
     unclear_ = in_flight_;
@@ -73,7 +74,7 @@ class RateEstimator {
     if (is_disturbed_) unclear_ += bytes;
   }
 
-  // Whether the estimate changed.
+  // Returns whether the estimate changed.
   bool acknowledged(uint64_t bytes, Nanos time) {
     in_flight_ -= bytes;
     if (unclear_ > 0) {  // they come in order
@@ -92,7 +93,8 @@ class RateEstimator {
     return on_period(std::exchange(period_, {}), lead, std::exchange(most_in_flight_, in_flight_));
   }
 
-  // For a link that has carried nothing for a while: it may be better by now. Up to `limit`.
+  // Doubles the estimate, up to `limit`, of a link that has carried nothing for a while: it may be
+  // faster by now.
   void hope(double limit) { rate_ = std::max(rate_, std::min(2 * rate_, limit)); }
 
   // The link died: what was in flight will not be acknowledged.
@@ -121,7 +123,7 @@ class RateEstimator {
     }
   };
 
-  // Whether the estimate changed.
+  // Returns whether the estimate changed.
   bool on_period(const Busy& period, const Busy& lead, uint64_t most_in_flight) {
     if (period.bytes < kEnough && period.time < kWindow) {
       const bool is_judged = judge(period.bytes, period.time);
@@ -166,14 +168,15 @@ class RateEstimator {
     return true;
   }
 
-  // Whether the sample is beyond doubt.
+  // Averages the sample in. Returns false if it may only show that the peer was not scheduled.
   bool average(double sample, const Busy& window) {
     const bool has_changed = is_surprising(sample);
     memory_ *= has_changed ? 0 : kMemory;
     const bool is_few = window.bytes < kEnough;
     const bool is_doubtful = memory_ == 0 && !has_changed && is_few && sample < rate_;
     if (is_doubtful) memory_ = kWindow;
-    // One long window is a peer that was not scheduled: it counts for as much as all before it.
+    // One long window may come of a peer that was not scheduled. It counts for no more than all
+    // before it.
     const auto time = static_cast<double>(window.time);
     const double counts = memory_ > 0 ? std::min(time, memory_) : time;
     rate_ += (sample - rate_) * counts / (memory_ + counts);
@@ -182,14 +185,14 @@ class RateEstimator {
     return !is_doubtful;
   }
 
-  // Twice in a row far off, to the same side: the rate has changed.
+  // Whether the sample is far off to the same side as the one before it: then the rate has changed.
   bool is_surprising(double sample) {
     const int side = sample > kFar * rate_ ? 1 : sample < rate_ / kFar ? -1 : 0;
     return std::exchange(side_, side) == side && side != 0;
   }
 
-  // What short periods tell of a rate that has fallen far, or that is again what it was. Whether
-  // the estimate changed.
+  // Finds out from short periods whether the rate has fallen far, or is again what it was. Returns
+  // whether the estimate changed.
   bool judge(uint64_t bytes, Nanos period) {
     if (bytes < kTelling) return false;
     const double expected = time_of(bytes, rate_);
@@ -220,12 +223,12 @@ class RateEstimator {
 
   static constexpr Nanos kWindow = 10 * kMillisecond;
   static constexpr uint64_t kEnough = 32 << 10;  // bytes
-  // As the bytes of a lead: the period follows on another one without a pause.
+  // As the bytes of a lead: the period follows another one without a pause, and has no lead.
   static constexpr uint64_t kNoLead = std::numeric_limits<uint64_t>::max();
-  // Bytes that a link which is never idle has in flight at least.
+  // A link that is never idle has at least so many bytes in flight.
   static constexpr uint64_t kFull = 16 << 10;
-  static constexpr double kAlike = 1.5;   // steps whose lengths, or rates, differ by no more
-  static constexpr double kMemory = 0.9;  // of earlier windows' time, with each that follows
+  static constexpr double kAlike = 1.5;   // steps are alike if lengths, or rates, differ by no more
+  static constexpr double kMemory = 0.9;  // the part of memory_ that each new window keeps
   static constexpr double kFar = 2;
   static constexpr double kShortWeight = 0.25;
   static constexpr int kRun = 16;                // short periods
@@ -237,15 +240,16 @@ class RateEstimator {
   bool is_guess_;
   bool is_disturbed_ = false;
   uint64_t unclear_ = 0;    // bytes in flight that were disturbed
-  double memory_ = 0;       // ns: of the windows that the estimate is the mean of; 0: it is a guess
-  int side_ = 0;            // to which the last window was far off
+  double memory_ = 0;       // ns: weight of the windows that the estimate averages; 0: a guess
+  int side_ = 0;            // to which the last window was far off; 0: neither
   uint64_t in_flight_ = 0;  // bytes
   Nanos busy_since_ = 0;
-  uint64_t most_in_flight_ = 0;     // since busy_since_
-  Busy period_;                     // since busy_since_
-  Busy lead_;                       // of it, until the first acknowledgement; see kNoLead
+  uint64_t most_in_flight_ = 0;  // since busy_since_
+  Busy period_;                  // since busy_since_
+  Busy lead_;  // the beginning of period_, until the first acknowledgement; see kNoLead
   Busy busy_, short_busy_, steps_;  // since the estimate was last looked at
-  // What steps of that length (bytes) show of late, where the rate is at_step_; 0: nothing.
+  // The rate that steps of step_length_ bytes have shown of late, where the link's is at_step_; 0:
+  // none.
   double step_ = 0;
   double step_length_ = 0;
   double at_step_ = 0;
@@ -256,7 +260,7 @@ class RateEstimator {
     double delay = 0;     // ns, beyond that
   };
   int run_ = 0;  // short periods since `judge` last decided
-  Short best_;   // of them
+  Short best_;   // the best of them
   double least_delay_ = std::numeric_limits<double>::max();  // ns, ever
   double before_ = 0;  // the estimate before it was lowered; 0: it was not
 };

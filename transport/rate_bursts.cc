@@ -9,14 +9,14 @@ namespace nezha {
 
 namespace {
 
-// By another link, or a trial; 0: nothing has shown it.
+// The rate that another link or a trial has shown; 0: none has.
 double shown_rate(Device& device) {
   return device.counters().rate > 0 ? device.counters().rate : device.trial().rate();
 }
 
 }  // namespace
 
-// The rail's rate is a guess where this link shows nothing of it.
+// If this link shows nothing of the rail's rate, the rate is guessed.
 void RateBursts::look(Port& port, Nanos time) {
   Burst& burst = at(port);
   if (burst.is_under_way && time - burst.sent_at > RateTrial::kLongest) end(port);
@@ -28,7 +28,7 @@ void RateBursts::look(Port& port, Nanos time) {
   if (is_due(port, time)) send(port);
 }
 
-// A link that may be dead, or loses much, shows nothing either.
+// A link that may be dead, or is lossy, would show nothing either.
 bool RateBursts::is_due(const Port& port, Nanos time) {
   if (port.device().counters().rate > 0 || port.is_suspected() || port.is_lossy()) return false;
   RateTrial& trial = port.device().trial();
@@ -55,20 +55,20 @@ void RateBursts::end(Port& port) {
   at(port).is_under_way = false;
   scheduler_.disturb(port.rail(), false);
   RateTrial& trial = port.device().trial();
-  if (!trial.is_under_way(port.link()->id())) return;  // another link's turn has come
+  if (!trial.is_under_way(port.link()->id())) return;  // another link has the trial now
   trial.arrived(now());
   if (!trial.is_over()) return;
   log().debug("bursts to {} on {} went at {:.1f} MB/s", contact_.description(),
               port.device().name(), trial.rate() / 1e6);
 }
 
-// Acknowledgements wait behind it.
+// Acknowledgements wait behind the peer's burst.
 void RateBursts::heard_filler(Port& port) {
   scheduler_.disturb(port.rail(), at(port).is_under_way);
   port.device().trial().disturbed(now());
 }
 
-// Beside a first guess what a trial has shown says nothing.
+// A rate that a trial has shown means nothing beside another rail's initial guess.
 bool RateBursts::are_rates_known() const {
   bool are_known = true;
   ports_.for_each_up([&](const Port& port) {

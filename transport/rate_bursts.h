@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bursts that show the rates of a pair's rails where what is sent does not; see RateTrial.
+// Bursts that show the rates of a pair's rails if its messages do not; see RateTrial.
 #pragma once
 
 #include <array>
@@ -11,7 +11,8 @@
 
 namespace nezha {
 
-// One for each pair. All pairs share a rail's trial, which is its device's. Under Progress's lock.
+// Each pair has one. All pairs share a rail's trial, which belongs to its device. Under Progress's
+// lock.
 class RateBursts {
  public:
   RateBursts(Ports& ports, Scheduler& scheduler, const Contact& contact)
@@ -23,10 +24,10 @@ class RateBursts {
   void look(Port& port, Nanos time);
   // A frame has come by the link.
   void heard(Port& port);
-  // A part of a burst of the peer's has.
+  // A part of a burst of the peer's has come by the link.
   void heard_filler(Port& port);
-  // Whether any burst is on its way. Looks: when nobody waits, nothing may come by the link that
-  // would tell.
+  // Whether any burst is on its way. Looks at the links: when nobody waits, nothing may come by
+  // them that would show it.
   bool is_any_under_way() const;
 
  private:

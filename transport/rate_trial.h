@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast a rail is whose messages do not show it.
+// Measures a rail whose messages do not show its rate.
 #pragma once
 
 #include <algorithm>
@@ -11,25 +11,27 @@
 
 namespace nezha {
 
-// Short messages keep no link busy, but they go by the fastest, and what they take depends on that.
-// So a process tries each of its rails once: it sends one peer a burst as soon as there is a link,
-// so that something is known before much is carried, and, where only short messages are, two more,
-// at times that other processes hardly share, since those may be on their way, too. The one that
-// took least counts: all that disturbs them takes time.
+// Short messages do not keep a link busy, but they go by the fastest link, and their time depends
+// on which one that is. So a process tries each of its rails once, with bursts to one peer. It
+// sends the first as soon as there is a link, so that something is known before much is carried. If
+// all messages are short, it sends two more, at times that other processes hardly share, since
+// their bursts may be on the way, too. The quickest burst counts, since all that disturbs a burst
+// takes time.
 class RateTrial {
  public:
-  // Of a burst, of the greatest size: far beyond what a shaper's bucket holds, and what a slow rail
-  // carries in milliseconds.
+  // Frames of a burst, of the greatest size. A burst is far more than a shaper's bucket holds, and
+  // takes a slow rail milliseconds.
   static constexpr int kFrames = 128;
-  // One that takes longer is not waited for.
+  // A burst that takes longer is not waited for.
   static constexpr Nanos kLongest = 2 * kSecond;
 
   // Bytes per second, as far as bursts have shown it; 0: none has arrived.
   double rate() const { return rate_; }
   bool is_over() const { return bursts_ == kBursts; }
 
-  // Whether that link, which is fit for it, is to be sent a burst now: the first one that asks, or,
-  // where nothing has come of that for long, another. `seed` is of this process and link.
+  // Whether that link, which is fit for it, is to be sent a burst now. The first link that asks has
+  // the trial; if nothing has come of that for long, another may have it. `seed` depends on this
+  // process and link.
   bool is_due(uint64_t link, uint64_t seed, Nanos time) {
     if (is_over() || (link != link_ && time < held_until_)) return false;
     if (link != link_) {
@@ -40,19 +42,19 @@ class RateTrial {
     }
     return sent_at_ == 0 && time >= next_;
   }
-  // The link is up, and its trial goes on.
+  // The link is up, and keeps the trial.
   void hold(uint64_t link, Nanos time) {
     if (link == link_) held_until_ = time + kPatience;
   }
   void sent(Nanos time) { sent_at_ = time; }
   // A part of a peer's burst has come.
   void disturbed(Nanos time) { disturbed_at_ = time; }
-  // Whether any burst was on its way since then.
+  // Whether any burst was on its way after `since`.
   bool has_disturbed(Nanos since, Nanos time) const {
     return disturbed_at_ >= since || (sent_at_ != 0 && time - sent_at_ < kLongest);
   }
   bool is_under_way(uint64_t link) const { return link == link_ && sent_at_ != 0; }
-  // The link is gone, and what was sent by it.
+  // The link is gone, and so is what was sent by it.
   void lost(uint64_t link) {
     if (link == link_) sent_at_ = 0;
   }
@@ -73,17 +75,17 @@ class RateTrial {
   static constexpr Nanos kPatience = 200 * kMillisecond;
   static constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
 
-  // Another one before each burst: who has met others once is not to meet them again.
+  // Differs before each burst, so that processes whose bursts have met once do not meet again.
   Nanos pause() const { return static_cast<Nanos>((seed_ >> (16 * bursts_)) % kLongestPause); }
 
   double rate_ = 0;
-  uint64_t link_ = 0;  // that is sent bursts; 0: none was
+  uint64_t link_ = 0;  // the link that is sent bursts; 0: none was
   Nanos held_until_ = 0;
   uint64_t seed_ = 0;
-  Nanos next_ = 0;          // burst: not before
+  Nanos next_ = 0;          // the next burst goes no sooner
   Nanos sent_at_ = 0;       // 0: none is under way
-  Nanos disturbed_at_ = 0;  // last
-  int bursts_ = 0;          // that have arrived
+  Nanos disturbed_at_ = 0;  // when a burst was last on its way
+  int bursts_ = 0;          // bursts that have arrived
   Nanos quickest_ = kNever;
 };
 

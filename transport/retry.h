@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a rail to a peer is tried again, and how far it is trusted, after a link on it has died.
+// When a rail to a peer is tried again after a link on it has died, and how far it is trusted.
 #pragma once
 
 #include "common/clock.h"
@@ -7,18 +7,19 @@
 namespace nezha {
 
 // Attempts to connect that fail are made less and less often. A link that dies soon after it came
-// back is left alone longer and longer, whatever attempts would bring, unless the pair has no other
-// link. All of it is drawn from a quarter around its length, so that not all ranks connect at once
-// when a switch is back.
+// back is left alone for longer and longer, whatever attempts would bring, unless the pair has no
+// other link. All these times vary at random by up to a quarter, so that not all ranks connect at
+// once when a switch is back.
 class Retry {
  public:
   static constexpr Nanos kFirst = 20 * kMillisecond;
   static constexpr Nanos kLongestWait = 2 * kSecond;   // attempts double it
   static constexpr Nanos kLongestRest = 30 * kSecond;  // deaths quadruple it
-  // A link that lives that long, and four times as long as it was left alone, is well, and the
-  // deaths before are forgiven.
+  // A link that lives so long, and four times as long as it was left alone, is well, and earlier
+  // deaths are forgiven.
   static constexpr Nanos kWell = 10 * kSecond;
-  // What a link that has come back is given at first; it doubles every kTrustDoubles.
+  // The part of its rate that a link gets at first after it has come back; it doubles every
+  // kTrustDoubles.
   static constexpr double kFirstTrust = 1.0 / 8;
   static constexpr Nanos kTrustDoubles = 100 * kMillisecond;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What channels do with segments and messages, a line for each step, in the log at level trace:
-// tests/cluster/replay.py holds such logs of all ranks against the rules of
-// tests/model/channel.pml. It has the lines' fields. At any other level a step costs a branch.
+// Logs what channels do with segments and messages, a line for each step, at level trace.
+// tests/cluster/replay.py, which lists the fields of the lines, checks such logs of all ranks
+// against the rules of tests/model/channel.pml. At any other level a step costs a branch.
 #pragma once
 
 #include <utility>

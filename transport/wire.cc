@@ -244,7 +244,7 @@ absl::StatusOr<Abort> decode_abort(absl::Span<const std::byte> body) {
   if (lost > kMaxLost || body.size() < kAbortSize + lost * sizeof(uint32_t)) return error;
   for (size_t i = 0; i < lost; ++i) abort.lost.push_back(reader.get<uint32_t>());
   for (const char c : reader.get_text(body.size() - kAbortSize - lost * sizeof(uint32_t))) {
-    // It ends up in logs and exceptions: nothing that moves a terminal's cursor.
+    // The text ends up in logs and exceptions, so nothing in it may move a terminal's cursor.
     abort.reason += c >= ' ' && c < 127 ? c : '?';
   }
   return abort;

@@ -2,14 +2,14 @@
 // The wire format between two nezha processes: all of it is in this file.
 //
 // Integers are little-endian and unsigned; reserved fields are sent as zero and ignored when
-// received. Nothing read from a socket is used before it passed a `decode` of this file, and what
-// those cannot know (whether a message exists, whether a range fits it) the channel checks.
+// received. Nothing read from a socket is used before it passed a `decode` of this file. The
+// channel checks what those cannot know (whether a message exists, whether a range fits it).
 //
 // A connection begins with a handshake: the connecting side sends a Hello (128 bytes), the
 // accepting side answers with a Welcome (32 bytes) and closes the connection unless its code is
-// kAccepted. A Hello, and a Welcome of that code, is followed by what the kind of rail has to say
-// (transport/handshake.h), which on a tcp rail is nothing. After that both sides send frames. A
-// frame is a FrameHeader (24 bytes) and a body whose length the header gives:
+// kAccepted. A Hello, and a Welcome of that code, is followed by the greeting of the kind of rail
+// (transport/handshake.h), which is empty on a tcp rail. After that both sides send frames. A frame
+// is a FrameHeader (24 bytes) and a body whose length the header gives:
 //
 //   kData      DataHeader (72 bytes), then `length` bytes of payload
 //   kAck       nothing: the acknowledgement and the credit are in every frame's header
@@ -19,17 +19,16 @@
 //              through by the link though small ones did
 //   kPing      nothing; the answer is a kAck
 //   kGoodbye   nothing: the process leaves in good order; acknowledge all at once
-//   kAbort     u64 context high, u64 context low, u32 rank that failed first, u32 how many ranks
-//   are
-//              lost, u32 each of those, then a text
-//   kRollCall  u64 context high, u64 context low, u32 tag, u32 the rank that speaks, u64 which
-//              operation of that tag, counted from 1, u64 the operation's signature there (0 where
-//              it is not known), u8 what is said of it (RollCallKind)
+//   kAbort     u64 context high, u64 context low, u32 rank that failed first, u32 number of lost
+//              ranks, u32 each of those ranks, then a text
+//   kRollCall  u64 context high, u64 context low, u32 tag, u32 rank that the frame is about, u64
+//              ordinal of the operation in that tag, from 1, u64 the operation's signature at that
+//              rank (0: not known), u8 what the frame says of the rank (RollCallKind)
 //   kLeave     u64 context high, u64 context low: the sender has closed that context, and all that
 //              it had sent for it has been acknowledged
 //   kFiller    anything: it means nothing, and takes the network's time
-//   kJoin      u64 context high, u64 context low: the sender is in that context, too; of those that
-//              share a connection the Hello names one only
+//   kJoin      u64 context high, u64 context low: the sender is in that context, too; a connection
+//              may serve several contexts, and its Hello names only one
 //
 // A message is a run of bytes from one process to another, cut into segments (kData frames) that
 // may take any of the links between the two, in any order, and more than once: what a dead link
@@ -41,10 +40,11 @@
 // number 8, so each segment says how far back the previous message of the same context and tag is
 // (`previous`), unless all of that one had been acknowledged when this one began (0).
 //
-// Flow control: segments that the receiver has not granted are `charged` against a credit, a
-// cumulative count of bytes (a segment's length rounded up to a power of two, at least 256, which
-// is what holding it takes) that the receiver raises as it consumes them. A sender without credit
-// announces its message by a segment without payload, which costs nothing, and waits for the grant.
+// Flow control: segments that the receiver has not granted are `charged` against a credit, which is
+// a cumulative count of bytes that the receiver raises as it consumes them. A segment's charge is
+// its length rounded up to a power of two, at least 256, which is what holding it takes. A sender
+// without credit announces its message by a segment without payload, which costs nothing, and waits
+// for the grant.
 #pragma once
 
 #include <algorithm>
@@ -71,13 +71,14 @@ constexpr size_t kMaxLost = 64;                      // ranks that an abort name
 constexpr uint32_t kMaxControlBody = 1024;           // bytes, of any frame but kData
 constexpr size_t kMaxRailName = 31;                  // bytes
 
-// Charged bytes that a channel's two ends may send each other before they hear of each other. Ranks
-// leave an operation and enter the next up to a millisecond apart, and a grant may wait for as much
-// as the granting rank is sending to others by the same NIC: so this is more than a ring begins
-// with (1 MiB in segments that may take twice their length), and its first lap needs no grant. It
-// is also the most that this process holds of a peer's messages which nobody has asked for yet.
+// Charged bytes that the two ends of a channel may send each other before they hear of each other.
+// Ranks leave an operation and enter the next up to a millisecond apart, and a grant may wait for
+// as much as the granting rank is sending to others by the same NIC. So this is more than a ring
+// begins with (1 MiB in segments that may take twice their length), and the ring's first lap needs
+// no grant. It is also the most that this process holds of a peer's messages that nobody has asked
+// for yet.
 constexpr uint64_t kInitialCredit = 2 << 20;
-// What holding a segment of that length takes, bytes: memory comes in powers of two, from 256.
+// Bytes that holding a segment of that length takes: memory comes in powers of two, from 256.
 constexpr uint64_t charge(uint64_t length) {
   return length == 0 ? 0 : std::bit_ceil(std::max<uint64_t>(length, 256));
 }
@@ -92,10 +93,10 @@ struct Hello {
   UniqueId source;       // the process that connects
   UniqueId target;       // the process it means to reach
   uint64_t link_id = 0;  // names this connection
-  // Counts the connections of this pair on this rail, so that of two connections that cross each
-  // other both sides keep the same one, and a new one replaces a dead one.
+  // Counts the connections of this pair on this rail. By it both sides keep the same one of two
+  // connections that cross each other, and a new connection replaces a dead one.
   uint32_t generation = 0;
-  std::string rail;  // as the process it means to reach calls it
+  std::string rail;  // its name in the process that this one means to reach
 };
 
 enum class WelcomeCode : uint16_t {
@@ -176,8 +177,8 @@ struct DataHeader {
   uint64_t number = 0;    // of the message, in this direction of the pair
   uint64_t offset = 0;    // of the payload in the message, bytes; see kFlagAbandoned
   uint32_t previous = 0;  // see above
-  // How often the segment was sent before, by links that the sender has given up since. Of two
-  // that are under way at once the higher one is the one that will be complete.
+  // How often the segment was sent before, by links that the sender has given up since. If two
+  // attempts are under way at once, the higher one is the one that will be complete.
   uint32_t attempt = 0;
 };
 

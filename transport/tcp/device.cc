@@ -7,7 +7,7 @@
 namespace nezha::tcp {
 namespace {
 
-// The link goes over the connection itself, and neither end need know more of the other.
+// The link uses the connection itself, and neither end needs to know more of the other.
 class TcpEnd final : public LinkEnd {
  public:
   TcpEnd(Progress& progress, Progress::RailThread* thread, RailCounters& counters)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tcp rail: links over the connections that it is made of.
+// The tcp rail. Its links use the TCP connections of the handshakes.
 #pragma once
 
 #include <memory>
@@ -12,13 +12,13 @@
 namespace nezha::tcp {
 
 struct DeviceOptions : InterfaceOptions {
-  // Of a thread that handles its links; empty: one may start by itself, on any core.
+  // Cores of a thread that handles the device's links; empty: one may start by itself, on any core.
   Cpus cpus = {};
 };
 
 class TcpDevice final : public InterfaceDevice {
  public:
-  // Under Progress's lock, as all of it. `acceptor` outlives the device.
+  // All calls are made under Progress's lock. `acceptor` outlives the device.
   static absl::StatusOr<std::unique_ptr<TcpDevice>> create(Progress& progress, Acceptor& acceptor,
                                                            Rail rail, const DeviceOptions& options);
 

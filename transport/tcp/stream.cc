@@ -13,7 +13,7 @@
 namespace nezha::tcp {
 namespace {
 
-// All zeros if it cannot be had.
+// All zeros if the kernel does not tell.
 tcp_info kernel_info(int fd) {
   tcp_info info{};
   socklen_t length = sizeof info;
@@ -28,7 +28,7 @@ ssize_t TcpStream::receive(absl::Span<const iovec> parts) {
                            : ::readv(socket_.fd(), parts.data(), static_cast<int>(parts.size()));
 }
 
-// What is short is put together here, which takes less than the kernel does to gather it.
+// Short data is put together here, which takes less time than the kernel needs to gather it.
 ssize_t TcpStream::send(absl::Span<const iovec> parts) {
   std::array<std::byte, kShortWrite> whole;
   size_t bytes = 0;
@@ -69,15 +69,15 @@ size_t TcpStream::largest_packet() const {
 Link::Health TcpStream::health() const {
   const tcp_info info = kernel_info(socket_.fd());
   Link::Health health;
-  // If nothing is in flight the peer may have closed its window: its process reads nothing.
+  // If nothing is in flight, the peer may have closed its window because its process reads nothing.
   if (info.tcpi_unacked != 0) {
     health.unanswered = std::max<Nanos>(1, info.tcpi_last_ack_recv * kMillisecond);
   }
-  // The mean round trip and four times what it deviates by (RFC 6298, section 2.3); on a path whose
-  // queue is full it may deviate by little, and yet double.
+  // The mean round trip and four times its deviation (RFC 6298, section 2.3). On a path whose queue
+  // is full, the round trip may deviate by little and yet double.
   const Nanos mean = info.tcpi_rtt * kMicrosecond;
   health.confirmation_time = mean + std::max(mean, 4 * info.tcpi_rttvar * kMicrosecond);
-  // What the peer's kernel had twice was not lost.
+  // A packet that the peer's kernel got twice was not lost.
   const uint32_t twice = std::min(info.tcpi_total_retrans, info.tcpi_dsack_dups);
   health.packets = {info.tcpi_data_segs_out, info.tcpi_total_retrans - twice};
   return health;

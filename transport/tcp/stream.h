@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One TCP connection as a stream of bytes, and what the kernel tells of it.
+// One TCP connection as a stream of bytes, and what the kernel reports about it.
 #pragma once
 
 #include "common/net/socket.h"
