@@ -163,9 +163,9 @@ void Adapter::remove(uint32_t serial) {
   clients_.erase(entry);
 }
 
-// A completion of a client that is gone means nothing: its queue pair was destroyed.
+// Completions of a client that is gone are ignored: its queue pair was destroyed.
 bool Adapter::poll() {
-  // What completes may end the last link, which would end the adapter.
+  // A completion may end the last link, which would end the adapter.
   const std::shared_ptr<Adapter> self = shared_from_this();
   std::array<ibv_wc, kBatch> done;
   int handled = 0;
@@ -185,7 +185,7 @@ bool Adapter::poll() {
   return handled > 0;
 }
 
-// No more than the queue can hold: others may go on to send.
+// Handles no more than the queue can hold, since others may go on sending.
 void Adapter::poll_all() {
   const std::shared_ptr<Adapter> self = shared_from_this();
   for (int handled = 0; handled < entries_ && poll(); handled += kMostAtOnce) {
@@ -210,7 +210,8 @@ void Adapter::on_completion_event() {
     poll();
     return;
   }
-  // The thread is told of the next one only once there is none left. Others get their turn.
+  // The thread is told of the next completion only once none is left. Others get their turn
+  // meanwhile.
   while (!arm()) {
     progress_.run_deferred();
     progress_.without_lock([] {});

@@ -17,7 +17,7 @@
 
 namespace nezha::rdma {
 
-// Gets the completions of a queue pair, under Progress's lock.
+// Is told of the completions of a queue pair, under Progress's lock.
 class Client {
  public:
   // `id`: the low half of the work request's.
@@ -27,18 +27,19 @@ class Client {
   ~Client() = default;
 };
 
-// Links share it, and the last of them closes the device: until then a command that takes the
-// device away, such as `ip link delete`, may block. All of it under Progress's lock.
+// Links share the adapter, and the last of them closes the device. Until then a command that takes
+// the device away, such as `ip link delete`, may block. All calls are made under Progress's lock.
 class Adapter final : Poller, public std::enable_shared_from_this<Adapter> {
  public:
-  // `on_port` is called when the port, or the device, may have changed. What completes is handled
-  // by the rail's `thread`, or, if that is null, by whoever drives, which polls for it.
+  // `on_port` is called when the port, or the device, may have changed. The rail's `thread` handles
+  // completions. If that is null, the driving thread does, and polls for them.
   static absl::StatusOr<std::shared_ptr<Adapter>> open(Progress& progress, const Verbs& verbs,
                                                        const Choice& choice,
                                                        std::function<void()> on_port,
                                                        Progress::RailThread* thread = nullptr);
   ~Adapter() override;
-  // For the connections of an iWARP device; not of others. To be called once, before any link.
+  // Listens for the connections of an iWARP device; does nothing for others. To be called once,
+  // before any link.
   absl::Status listen(const PortRange& ports);
   Adapter(const Adapter&) = delete;
   Adapter& operator=(const Adapter&) = delete;
@@ -48,7 +49,7 @@ class Adapter final : Poller, public std::enable_shared_from_this<Adapter> {
   absl::StatusOr<uint32_t> add(Client* client, int requests);
   void remove(uint32_t serial);
 
-  // Handles what has completed; whether anything had.
+  // Handles what has completed. Returns whether there was anything.
   bool poll() override;
   // Handles all that has completed by now.
   void poll_all();
@@ -56,9 +57,9 @@ class Adapter final : Poller, public std::enable_shared_from_this<Adapter> {
   // An error says why the port carries nothing; kNotFound: the device is gone, or of no use until
   // it is opened anew.
   absl::Status port_state() const;
-  // Until when links that shut down wait for what they have sent: all of them together.
+  // Until when links that shut down wait for what they have sent. All of them share this time.
   Nanos parting_deadline();
-  // Nobody is told of the port from here on.
+  // From here on `on_port` is not called.
   void forget_owner() { on_port_ = nullptr; }
 
   const Verbs& verbs() const { return verbs_; }
@@ -67,16 +68,17 @@ class Adapter final : Poller, public std::enable_shared_from_this<Adapter> {
   ibv_cq* completions() const { return completions_; }
   MemoryMap& memory() { return *memory_; }
   ConnectionManager* connections() { return connections_.get(); }  // null: it needs none
-  // What memory must allow that a READ writes to. The peer's device does so itself by iWARP.
+  // The access that memory must allow if a READ writes to it. With iWARP the peer's device itself
+  // writes.
   int sink_access() const {
     return IBV_ACCESS_LOCAL_WRITE | (choice_.is_iwarp ? IBV_ACCESS_REMOTE_WRITE : 0);
   }
-  // RDMA READs that a queue pair may have under way, as one that asks and as one that answers.
+  // RDMA READs that a queue pair may have under way, as the asking and as the answering side.
   uint8_t reads_asked() const;
   uint8_t reads_answered() const;
 
  private:
-  // Calls back for a descriptor's events.
+  // Calls a function when its descriptor has events.
   class Watch final : public EventHandler {
    public:
     explicit Watch(std::function<void()> call) : call_(std::move(call)) {}
@@ -98,7 +100,7 @@ class Adapter final : Poller, public std::enable_shared_from_this<Adapter> {
   static constexpr int kFirstEntries = 4096;  // of the completion queue: for 60 links
   static constexpr Nanos kParting = 50 * kMillisecond;
   static constexpr int kBatch = 16;        // completions
-  static constexpr int kMostAtOnce = 256;  // completions of a turn, so that others get theirs
+  static constexpr int kMostAtOnce = 256;  // completions of a turn, so that others get their turns
 
   Progress& progress_;
   const Verbs& verbs_;
@@ -116,10 +118,10 @@ class Adapter final : Poller, public std::enable_shared_from_this<Adapter> {
   Watch device_watch_;
   bool is_watched_ = false;
   bool is_held_memory_told_ = false;
-  bool is_broken_ = false;  // the device has said so
+  bool is_broken_ = false;  // the device has reported it
   Nanos parting_deadline_ = 0;
   int entries_ = 0;   // of the completion queue
-  int requests_ = 0;  // that may complete
+  int requests_ = 0;  // work requests that may complete
   struct Entry {
     Client* client;
     int requests;

@@ -18,13 +18,13 @@ namespace nezha::rdma {
 namespace {
 
 constexpr const char* kFile = "/dev/infiniband/rdma_cm";
-constexpr uint64_t kListener = 0;  // what its events carry
+constexpr uint64_t kListener = 0;  // what the listener's events carry
 constexpr int kBacklog = 1024;
 constexpr uint32_t kResolveTimeout = 2000;  // ms
 constexpr int kTries = 8;                   // of ports that the kernel chooses
 constexpr uint8_t kReliableConnection = 2;  // IB_QPT_RC
 
-// What an event tells (rdma_cm_event_type). The kernel's headers for programs do not have it.
+// The types of events (rdma_cm_event_type), which the kernel's headers for programs do not have.
 enum class Event : uint32_t {
   kAddressResolved = 0,
   kAddressError = 1,
@@ -39,7 +39,7 @@ enum class Event : uint32_t {
   kDeviceGone = 11,
 };
 
-// Asks the kernel's connection manager; errno says why not.
+// Asks the kernel's connection manager. If that fails, errno says why.
 template <typename Command>
 bool ask(int fd, uint32_t command, const Command& body, uint16_t answer_size = 0) {
   const struct Request {
@@ -55,7 +55,7 @@ uint64_t place_of(Answer& answer) {
   return reinterpret_cast<uintptr_t>(&answer);
 }
 
-// A new identifier, whose events carry `user`.
+// Creates an identifier, whose events carry `user`.
 bool create(int fd, uint64_t user, uint32_t& id) {
   rdma_ucm_create_id_resp answer{};
   const rdma_ucm_create_id command{.uid = user,
@@ -102,7 +102,7 @@ absl::StatusOr<std::unique_ptr<ConnectionManager>> ConnectionManager::open(Progr
                                                                            const PortRange& ports) {
   std::unique_ptr<ConnectionManager> manager(new ConnectionManager(progress, device));
   absl::StatusOr<net::Socket> socket = absl::AlreadyExistsError("");
-  // The kernel chooses a port that no other RDMA connection has. A TCP socket may have it.
+  // The kernel chooses a port that no other RDMA connection has, but that a TCP socket may have.
   for (int i = 0; i < kTries && absl::IsAlreadyExists(socket.status()); ++i) {
     socket = net::open_in_range(ports, absl::StrCat(device.address.host(), " for ", device.name),
                                 [&](uint16_t port) { return manager->listener_at(port); });
@@ -122,7 +122,7 @@ ConnectionManager::~ConnectionManager() {
   if (socket_.fd() >= 0) progress_.remove(socket_.fd());
 }
 
-// A descriptor of the kernel's connection manager. All identifiers go when it is closed.
+// Opens a descriptor of the kernel's connection manager. Closing it destroys all identifiers.
 absl::StatusOr<net::Socket> ConnectionManager::listener_at(uint16_t port) {
   net::Socket socket(::open(kFile, O_RDWR | O_CLOEXEC | O_NONBLOCK));
   if (socket.fd() < 0) {
@@ -147,7 +147,7 @@ absl::StatusOr<net::Socket> ConnectionManager::listener_at(uint16_t port) {
 }
 
 // Returns the port of the listener. An address may belong to two devices, as when one interface has
-// both soft-RoCE and soft-iWARP; then the kernel may have taken the other one.
+// both soft-RoCE and soft-iWARP. Then the kernel may have taken the other device.
 absl::StatusOr<uint16_t> ConnectionManager::port_of(int fd) const {
   rdma_ucm_query_addr_resp answer{};
   const rdma_ucm_query query{
@@ -215,16 +215,16 @@ void ConnectionManager::on_events(uint32_t) {
 void ConnectionManager::handle(const rdma_ucm_event_resp& event) {
   if (static_cast<Event>(event.event) == Event::kRequest) return on_request(event);
   const auto found = entries_.find(event.uid);
-  // What is told of a connection that has been given up means nothing.
+  // Events of a connection that has been given up are ignored.
   if (found != entries_.end() && found->second.id == event.id) go_on(found->second, event);
 }
 
-// Anybody can ask for a connection. The identifier that the kernel made for it is destroyed unless
-// it is accepted, and the kernel rejects the connection then.
+// Anybody can ask for a connection. Unless it is accepted, the identifier that the kernel made for
+// it is destroyed, and the kernel rejects the connection.
 void ConnectionManager::on_request(const rdma_ucm_event_resp& event) {
   const rdma_ucm_conn_param& asked = event.param.conn;
   uint64_t token = kListener;
-  // A device may fill the private data up with zeros.
+  // A device may pad the private data with zeros.
   if (asked.private_data_len >= sizeof token) std::memcpy(&token, asked.private_data, sizeof token);
   const auto found = entries_.find(swap_if_big_endian(token));
   if (found == entries_.end() || found->second.id != kNone) return destroy(socket_.fd(), event.id);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel's connection manager (rdma_cm), which alone brings the queue pairs of iWARP devices
-// together. It is asked by its system interface: librdmacm would keep the device open beside the
+// The kernel's connection manager (rdma_cm), which alone can connect the queue pairs of iWARP
+// devices. It is called by its system interface: librdmacm would keep the device open beside the
 // adapter, and a command that takes the device away would wait until the process ends.
 #pragma once
 
@@ -25,16 +25,16 @@ struct rdma_ucm_event_resp;
 
 namespace nezha::rdma {
 
-// One end of a connection. It is told under Progress's lock, and does not destroy the connection
+// One end of a connection. It is called under Progress's lock, and must not destroy the connection
 // manager then.
 class ConnectionEnd {
  public:
-  // The way to the peer's device is found. `connect` makes the connection. It may block, and is to
-  // be called without the lock, by one thread, before the end is removed: soft-iWARP waits for the
-  // peer's host to accept a TCP connection.
+  // The route to the peer's device is found. `connect` makes the connection. It may block, because
+  // soft-iWARP waits for the peer's host to accept a TCP connection. So it is to be called without
+  // the lock, by one thread, before the end is removed.
   virtual void on_route(const std::function<absl::Status()>& /*connect*/) {}
-  // There is a connection. The end that made it may send from now on; the other one not before the
-  // first message has come (RFC 5044, 7.1.2).
+  // There is a connection. The end that made it may send from now on. The other one may not before
+  // the first message has come (RFC 5044, 7.1.2).
   virtual void on_connected() {}
   // There is no connection, or not any more.
   virtual void on_disconnected(const absl::Status& why) = 0;
@@ -43,8 +43,8 @@ class ConnectionEnd {
   ~ConnectionEnd() = default;
 };
 
-// The connections of one device: it listens for those of peers, and makes others. All of it under
-// Progress's lock.
+// The connections of one device: listens for those of peers, and makes others. All calls are made
+// under Progress's lock.
 class ConnectionManager final : EventHandler {
  public:
   struct Device {
@@ -54,7 +54,7 @@ class ConnectionManager final : EventHandler {
   };
   struct Pair {
     uint32_t number = 0;
-    uint8_t reads_asked = 0;  // most RDMA READs under way, as one that asks and as one that answers
+    uint8_t reads_asked = 0;  // most RDMA READs under way, as the asking and as the answering side
     uint8_t reads_answered = 0;
   };
 
@@ -65,18 +65,18 @@ class ConnectionManager final : EventHandler {
   ConnectionManager(const ConnectionManager&) = delete;
   ConnectionManager& operator=(const ConnectionManager&) = delete;
 
-  // Where it listens.
+  // The port at which it listens.
   uint16_t port() const { return port_; }
 
-  // From now on a peer may connect to `pair` that knows the number which this returns, and which
-  // nobody guesses. It is 0 never.
+  // From now on a peer may connect to `pair` if it knows the number that this returns, which nobody
+  // can guess. The number is never 0.
   uint64_t add(const Pair& pair);
-  // What is told of that connection; null: nothing is. At first that is so.
+  // Sets what is told of that connection; null: nothing is, as at first.
   void set_end(uint64_t end, ConnectionEnd* told);
-  // Makes a connection of that end instead, to the one that listens at `to` and expects `token`. It
-  // is told of the route.
+  // Makes that end's connection instead of waiting for it: to the manager that listens at `to` and
+  // expects `token`. The end is told of the route.
   absl::Status connect(uint64_t end, const net::Address& to, uint64_t token);
-  // Ends its connection. Its queue pair has been destroyed.
+  // Ends the end's connection. Its queue pair has been destroyed.
   void remove(uint64_t end) noexcept;
 
  private:
@@ -84,7 +84,7 @@ class ConnectionManager final : EventHandler {
   struct Entry {
     Pair pair;
     ConnectionEnd* end = nullptr;
-    uint32_t id = kNone;       // the kernel's, of the connection
+    uint32_t id = kNone;       // the kernel's number of the connection
     uint64_t peers_token = 0;  // 0: the peer connects
   };
 
@@ -107,7 +107,7 @@ class ConnectionManager final : EventHandler {
   uint32_t listener_ = kNone;
   uint16_t port_ = 0;
   std::random_device random_;
-  std::unordered_map<uint64_t, Entry> entries_;  // by what a peer has to know
+  std::unordered_map<uint64_t, Entry> entries_;  // by the number that a peer must know
 };
 
 }  // namespace nezha::rdma

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Receives that both ends of a link have posted for each other's messages: no message is ever sent
-// that finds none.
+// Counts the receives that both ends of a link have posted for each other's messages, so that no
+// message is ever sent that finds none.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 namespace nezha::rdma {
 
 // The last receive of the peer is kept for a message that tells it of freed ones, and such a
-// message is sent for half of all at least. So the two ends cannot both wait for each other:
-// whoever has nothing left has told the peer of half, or is owed a message about half.
+// message is sent whenever half of all have been freed. So the two ends cannot both wait for each
+// other: an end that has nothing left has told the peer of half, or is owed a message about half.
 class Credits {
  public:
-  // `own`: what this end has posted; `peers`: what the peer has.
+  // `own`: how many this end has posted. `peers`: how many the peer has posted.
   Credits(uint32_t own, uint32_t peers) : own_(own), peers_(peers) {}
 
   bool can_send() const { return left() > 1; }
@@ -21,9 +21,9 @@ class Credits {
   void sent() { ++sent_; }
   // A receive of this end is posted again.
   void freed() { ++freed_; }
-  // The number to put into a message, in which the peer hears of it.
+  // The number to put into a message, which tells the peer of the freed receives.
   uint32_t tell() { return told_ = freed_; }
-  // What the peer has told. False: no correct peer says so.
+  // The peer has told how many it has freed. False: no correct peer says so.
   bool heard(uint32_t freed) {
     if (freed - freed_by_peer_ > sent_ - freed_by_peer_) return false;
     freed_by_peer_ = freed;

@@ -85,7 +85,7 @@ absl::Status RdmaDevice::watch_interface(const Choice& choice) {
   return absl::OkStatus();
 }
 
-// The device itself is closed with the last of its links.
+// The last of its links closes the device itself.
 void RdmaDevice::close_adapter() {
   if (adapter_ != nullptr) adapter_->forget_owner();
   adapter_ = nullptr;
@@ -115,9 +115,9 @@ absl::Status RdmaDevice::port_state() const {
   return adapter_ == nullptr ? absl::NotFoundError("the device is gone") : adapter_->port_state();
 }
 
-// A device that cannot be used is looked at again.
+// Looks again at a device that cannot be used.
 void RdmaDevice::on_choice(const absl::StatusOr<Choice>& choice) {
-  // Queue pairs have the address that the port had when the device was opened.
+  // Queue pairs keep the address that the port had when the device was opened.
   if (port_state().ok() && choice.ok() && !is_same(*choice, adapter_->choice())) {
     set_usable(false, "the port has another address");
     close_adapter();
@@ -132,7 +132,7 @@ void RdmaDevice::on_choice(const absl::StatusOr<Choice>& choice) {
   look_again_.start(now() + kPause);
 }
 
-// The reason that it cannot be opened is told once.
+// Logs once why the device cannot be opened.
 void RdmaDevice::note_trouble(const absl::Status& status) {
   const std::string trouble(status.message());
   if (!status.ok() && trouble != trouble_) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rdma rail: a port of an RDMA device. Connections come about over the network interface that
+// The rdma rail: a port of an RDMA device. Its connections are made over the network interface that
 // has the port's address.
 #pragma once
 
@@ -24,12 +24,12 @@ struct DeviceOptions {
   Wish wish;
   std::string rail;      // its name
   PortRange ports = {};  // to listen at, by TCP
-  Cpus cpus = {};        // of a thread that handles what completes; empty: it has none
+  Cpus cpus = {};        // of a thread that handles completions; empty: it has none
 };
 
 class RdmaDevice final : public InterfaceDevice {
  public:
-  // Under Progress's lock, as all of it. `acceptor` outlives the device.
+  // All calls are made under Progress's lock. `acceptor` outlives the device.
   static absl::StatusOr<std::unique_ptr<RdmaDevice>> create(Progress& progress, Acceptor& acceptor,
                                                             Rail rail, const DeviceOptions& options,
                                                             const Verbs& verbs = libibverbs());
@@ -53,11 +53,11 @@ class RdmaDevice final : public InterfaceDevice {
   void on_choice(const absl::StatusOr<Choice>& choice);
   void note_trouble(const absl::Status& status);
 
-  // Shorter segments cost more in messages and READs than several of them under way gain.
+  // Shorter segments cost more in messages and READs than is gained by having several under way.
   static constexpr size_t kLeastSegment = 256 << 10;  // bytes
-  // Bytes per second: of a device that does not tell. A link learns its rate.
+  // Taken for a device that does not report its speed. A link learns its rate. Bytes per second.
   static constexpr double kUnknownSpeed = 1.25e9;
-  // A device that is gone, or a port that is down, is looked at so often.
+  // How often a device that is gone, or a port that is down, is looked at.
   static constexpr Nanos kPause = kSecond;
 
   const PortRange ports_;
@@ -65,11 +65,12 @@ class RdmaDevice final : public InterfaceDevice {
   Progress::RailThread* thread_ = nullptr;
   double speed_ = 0;                  // bytes per second, nominal; 0: not known
   std::shared_ptr<Adapter> adapter_;  // null: the device is gone
-  // Soft-iWARP says nothing of its port: the interface does. Null: another kind of device.
+  // Soft-iWARP reports no changes of its port, but the interface does. Null: another kind of
+  // device.
   std::unique_ptr<InterfaceMonitor> monitor_;
   std::unique_ptr<Lookout> lookout_;
   Alarm look_again_;
-  std::string trouble_;  // the last that was told; empty: none since the device could be used
+  std::string trouble_;  // the last that was logged; empty: none since the device could be used
 };
 
 }  // namespace nezha::rdma

@@ -84,7 +84,7 @@ void RdmaEnd::on_route(const std::function<absl::Status()>& connect) {
   if (!status.ok()) on_disconnected(status);
 }
 
-// Maybe before the call that connects has returned.
+// This may come before the call that connects has returned.
 void RdmaEnd::on_connected() {
   is_connected_ = true;
   soon([](RdmaEnd& it) { it.go_on(); });
@@ -94,7 +94,7 @@ void RdmaEnd::on_disconnected(const absl::Status& why) {
   soon([why](RdmaEnd& it) { it.end(why); });
 }
 
-// Not from inside of the connection manager, which may go with the link.
+// Does not call from inside of the connection manager, which may be destroyed with the link.
 void RdmaEnd::soon(std::function<void(RdmaEnd&)> call) {
   progress_.defer([work = work_, call = std::move(call)] {
     if (work->end != nullptr) call(*work->end);
@@ -118,7 +118,7 @@ void RdmaEnd::on_events(uint32_t) {
   go_on();
 }
 
-// The accepting end's link says that it is ready when it is started, as the link is up then.
+// The accepting end's link says that it is ready when it is started, since the link is up then.
 void RdmaEnd::go_on() {
   if (is_at_work_ || !is_connected_) return;
   if (work_->link->has_failed()) {
@@ -135,7 +135,7 @@ void RdmaEnd::go_on() {
   end(std::move(work_->link));
 }
 
-// The last thing done here: the callback may destroy this.
+// This is done last, since the callback may destroy this object.
 void RdmaEnd::end(absl::StatusOr<std::unique_ptr<Link>> link) {
   let_go();
   const Made made = std::move(made_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One end of a connection of RDMA in the making: it connects the queue pair, by a thread of its own
-// where that may block, and agrees with the other end that both are ready. The link is up then.
+// One end of an RDMA connection in the making. It connects the queue pair, on a thread of its own
+// where that may block, and agrees with the other end that both are ready. Then the link is up.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,9 @@
 
 namespace nezha::rdma {
 
-// Under Progress's lock, as all of it. It may be given up while the thread is at work: that keeps
-// the link, whose queue pair cannot be destroyed meanwhile, and destroys it then.
+// All calls are made under Progress's lock. The end may be given up while the thread is at work.
+// The thread then keeps the link, whose queue pair cannot be destroyed meanwhile, and destroys it
+// afterwards.
 class RdmaEnd final : public LinkEnd, ConnectionEnd, EventHandler {
  public:
   RdmaEnd(Progress& progress, std::unique_ptr<RdmaLink> link);
@@ -34,7 +35,7 @@ class RdmaEnd final : public LinkEnd, ConnectionEnd, EventHandler {
             Made made) override;
 
  private:
-  // What the thread shares with this.
+  // What the thread shares with this object.
   struct Work {
     RdmaEnd* end;  // null: it is over, or was given up
     std::unique_ptr<RdmaLink> link;
@@ -54,8 +55,8 @@ class RdmaEnd final : public LinkEnd, ConnectionEnd, EventHandler {
   void unregister();
   void let_go();
 
-  // As long as the handshake before it may take. The accepting end leaves it to the other one to
-  // say that the time is over.
+  // The same time as the handshake before it may take. The accepting end waits longer, so that the
+  // other end is the one to say that the time is over.
   static constexpr Nanos kConnecting = 5 * kSecond;
   static constexpr Nanos kAccepting = 6 * kSecond;
 
@@ -67,10 +68,10 @@ class RdmaEnd final : public LinkEnd, ConnectionEnd, EventHandler {
   Alarm timeout_;
   bool is_accepting_ = false;
   bool is_registered_ = false;
-  bool is_at_work_ = false;    // the thread
-  bool is_connected_ = false;  // the queue pair
-  bool has_told_ = false;      // the peer that it is ready
-  bool has_heard_ = false;     // that the peer is
+  bool is_at_work_ = false;    // the thread is
+  bool is_connected_ = false;  // the queue pair is
+  bool has_told_ = false;      // this end has said that it is ready
+  bool has_heard_ = false;     // the peer has said that it is ready
 };
 
 }  // namespace nezha::rdma

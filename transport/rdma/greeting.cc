@@ -13,7 +13,7 @@ namespace nezha::rdma {
 namespace {
 
 constexpr uint32_t kMagic = 0x414d4452;  // "RDMA"
-constexpr uint16_t kVersion = 2;         // by version 1 nobody said that a queue pair was ready
+constexpr uint16_t kVersion = 2;         // in version 1 nobody said that a queue pair was ready
 constexpr char kReady = 1;
 constexpr size_t kUsed = 4 + 2 + 4 + 4 + 16 + 2 + 1 + 1 + 1 + 2 + 4 + 2 + 8;
 static_assert(kUsed <= kGreetingSize);

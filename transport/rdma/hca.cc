@@ -24,7 +24,7 @@
 namespace nezha::rdma {
 namespace {
 
-constexpr int kMostGids = 65536;  // the kernel counts them in 16 bits
+constexpr int kMostGids = 65536;  // the kernel counts GIDs in 16 bits
 
 // ---- Names for people --------------------------------------------------------------------------
 
@@ -69,8 +69,8 @@ ibv_gid gid_of(const net::Address& address) {
 
 // ---- What the machine has ----------------------------------------------------------------------
 
-// Bytes per second, by the numbers of the InfiniBand specification (14.2.5.6, PortInfo). The codes
-// say what one lane carries, and how many lanes there are.
+// Bytes per second, by the codes of the InfiniBand specification (14.2.5.6, PortInfo). One code
+// says what a lane carries, the other how many lanes there are.
 double speed_of(const ibv_port_attr& attributes) {
   const std::map<int, double> gigabits = {{1, 2.5}, {2, 5},   {4, 10},  {8, 10},
                                           {16, 14}, {32, 25}, {64, 50}, {128, 100}};
@@ -144,7 +144,7 @@ absl::Status read_ports(const Verbs& verbs, ibv_context* context, Hca& hca) {
 }
 
 // The kernel has no table of an iWARP device's addresses: they are those of its network interface,
-// and its GID 0 begins with that interface's MAC address.
+// whose MAC address is the beginning of the device's GID 0.
 void read_mac(const std::string& folder, Hca& hca) {
   for (Port& port : hca.ports) {
     std::string gid =
@@ -172,7 +172,7 @@ void add_addresses(Hca& hca, const Machine& machine, const std::string& sysfs) {
   }
 }
 
-// Where the device of that folder of sysfs is in the machine, as far as that tells.
+// Reads where in the machine the device of that folder of sysfs is, as far as sysfs tells.
 void read_place(const std::string& folder, Hca& hca) {
   std::error_code none;
   const std::string name = std::filesystem::canonical(folder + "/device", none).filename();
@@ -329,7 +329,7 @@ Fit fit_of(const Gid& gid, const Wish& wish, const Machine& machine) {
   return is_assigned ? Fit::kAssigned : Fit::kNone;
 }
 
-// The larger the better.
+// How good a GID is: the larger the better.
 auto merit(const Gid& gid, const Wish& wish, const Machine& machine) {
   const net::Address address = gid.address();
   const int kind = address.family() == AF_INET ? 2 : address.is_link_local() ? 0 : 1;

@@ -23,7 +23,7 @@ struct Wish {
   int port = 0;                 // 0: the first one that is active
   std::optional<int> gid = {};  // index in the port's table; none: the one that fits the interface
   std::string via = {};         // the interface that carries the handshake; empty: that of the GID
-  // Of that interface, as net::Address::host() has it; empty: the best one.
+  // The address of that interface, as net::Address::host() writes it; empty: the best one.
   std::string address = {};
 
   // Parses DEVICE or DEVICE:PORT.
@@ -32,9 +32,9 @@ struct Wish {
   static absl::StatusOr<int> parse_gid(absl::string_view text);
 };
 
-// An entry of a port's table of addresses; of an iWARP device, an address of its network interface.
+// An entry of a port's table of addresses, or an address of an iWARP device's network interface.
 struct Gid {
-  static constexpr uint32_t kIwarp = UINT32_MAX;  // the type of the latter
+  static constexpr uint32_t kIwarp = UINT32_MAX;  // the type of an iWARP device's addresses
 
   ibv_gid gid{};
   int index = 0;
@@ -70,14 +70,14 @@ struct Hca {
 // What the machine has.
 struct Machine {
   std::vector<Hca> hcas;
-  // The names of the kernel's RDMA devices, which libibverbs may lack the drivers of. Nothing: the
+  // The names of the kernel's RDMA devices, for which libibverbs may lack drivers; nullopt: the
   // kernel has no RDMA.
   std::optional<std::vector<std::string>> kernel_devices;
   std::map<int, std::string> interfaces;  // the names by the kernel's numbers
   std::vector<net::AssignedAddress> addresses;
 
-  // Asks libibverbs and the kernel. Of other devices than `only` there are just the names; empty:
-  // all are asked. Blocks for some milliseconds.
+  // Asks libibverbs and the kernel. If `only` names a device, the others get only their names; if
+  // it is empty, all are asked. Blocks for some milliseconds.
   static absl::StatusOr<Machine> look(const Verbs& verbs, const std::string& only = "",
                                       const std::string& sysfs = "/sys/class/infiniband");
 };
@@ -94,7 +94,8 @@ struct Choice {
 // An error says what to do.
 absl::StatusOr<Choice> choose(const Wish& wish, const Machine& machine);
 
-// The port's name, as Wish::parse reads it: of a device with one port that of the device.
+// The port's name, as Wish::parse reads it. The port of a device that has only one is named as the
+// device.
 std::string name_of(const Hca& hca, const Port& port);
 
 // The cores near the device of that name, as far as the kernel knows.

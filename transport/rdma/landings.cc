@@ -54,8 +54,8 @@ void Landings::prepare(Segment& segment) {
   segment.key = region ? region->lkey : 0;
 }
 
-// READs complete in the order in which they were asked for, and that is the order of the segments:
-// one that takes several READs lets none overtake it.
+// READs complete in the order in which they were asked for, which is the order of the segments:
+// while one takes several READs, no later segment is asked for.
 absl::Status Landings::fetch() {
   for (Segment& segment : segments_) {
     if (segment.is_copied || segment.is_complete()) continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The segments that a link's peer has begun and that are not complete here, in the order in which
-// they will land; and the RDMA READs that fetch the long ones.
+// they will land, and the RDMA READs that fetch the long ones.
 #pragma once
 
 #include <cstddef>
@@ -19,30 +19,30 @@ namespace nezha::rdma {
 
 class Landings {
  public:
-  // The id of READs' work requests.
+  // `read_id`: the id of the work requests of READs.
   Landings(Adapter& adapter, QueuePair& pair, Slots& slots, uint32_t read_id)
       : adapter_(adapter), pair_(pair), slots_(slots), read_id_(read_id) {}
   ~Landings() { release_all(); }
   Landings(const Landings&) = delete;
   Landings& operator=(const Landings&) = delete;
 
-  // A segment of `length` bytes that goes to `place` (nullptr: nowhere). What of it has come, in
-  // messages; the rest follows by `more`.
+  // Begins a segment of `length` bytes that comes in messages and goes to `place` (nullptr: it is
+  // dropped). `beginning` is what has come; the rest follows by `more`.
   void copy(std::byte* place, uint32_t length, absl::Span<const std::byte> beginning);
-  // Or it is read. `fetch` asks for it.
+  // Begins a segment that is read. `fetch` asks for it.
   void read(std::byte* place, uint32_t length, const Elsewhere& from);
-  // An error: nothing is to follow, or less.
+  // Adds to the last segment. An error: less of it is left, or nothing.
   absl::Status more(absl::Span<const std::byte> bytes);
-  // Asks for what can be under way.
+  // Asks for as many READs as can be under way.
   absl::Status fetch();
-  // The oldest READ is complete; how many bytes that was.
+  // The oldest READ is complete. Returns how many bytes that was.
   uint32_t on_read();
 
-  // The nth from the oldest goes nowhere. False: the device is writing to its place, and only the
-  // end of the queue pair keeps it from that.
+  // Drops the nth segment from the oldest. False: the device is writing to its place, and only the
+  // end of the queue pair can stop that.
   bool drop(size_t nth);
 
-  // Whether the oldest is complete; it is taken out then.
+  // Whether the oldest segment is complete. If so, takes it out.
   bool take_complete();
   size_t size() const { return segments_.size(); }
   // Whether more bytes of the last segment are to come in messages.
@@ -58,10 +58,10 @@ class Landings {
     std::byte* place;
     uint32_t length;
     uint32_t done = 0;        // bytes
-    bool is_copied = false;   // else it is read
+    bool is_copied = false;   // else READs fetch it
     bool is_asked = false;    // a READ is under way
     bool is_bounced = false;  // its place cannot be registered: READs go to the slots' memory
-    bool is_held = false;     // its place, by this object
+    bool is_held = false;     // this object holds its place
     uint32_t key = 0;         // of its place
     Elsewhere from = {};
     bool is_complete() const { return done == length; }

@@ -15,7 +15,7 @@
 namespace nezha::rdma {
 namespace {
 
-// The low half of a work request's id: a receive's slot, or one of these.
+// The low half of a work request's id: the slot of a receive, or one of these.
 constexpr uint32_t kSendId = 1u << 30;
 constexpr uint32_t kReadId = 2u << 30;
 
@@ -24,7 +24,7 @@ absl::Status error_of(const ibv_wc& completion, const Adapter& adapter) {
   std::string why = absl::StrCat(device, ": ", ibv_wc_status_str(completion.status));
   if (completion.status == IBV_WC_RETRY_EXC_ERR)
     why = absl::StrCat(device, ": the peer's device answers nothing");
-  // Work that nothing else has ended is flushed when the device goes.
+  // When the device goes, work that has not ended otherwise is flushed.
   if (completion.status == IBV_WC_WR_FLUSH_ERR) {
     if (absl::Status state = adapter.port_state(); !state.ok()) why = std::string(state.message());
   }
@@ -136,12 +136,12 @@ void RdmaLink::start(LinkOwner* owner, Rail rail, uint64_t id) {
   status = say_ready(socket_.fd());
   if (!status.ok()) return end(std::move(status));
   is_ready_ = has_spoken_ = !is_accepting_;
-  // By iWARP the accepting end sends nothing before it has heard from this one by the connection.
+  // With iWARP the accepting end sends nothing before it has got a message by the connection.
   if (token_ != 0 && is_ready_) answer();
 }
 
 void RdmaLink::on_disconnected(const absl::Status& why) {
-  // What the peer sent before its end counts, and is among what has completed by now.
+  // What the peer sent before it ended the connection counts, and has completed by now.
   const std::weak_ptr<bool> alive = alive_;
   const std::shared_ptr<Adapter> adapter = adapter_;
   adapter->poll_all();
@@ -160,7 +160,7 @@ void RdmaLink::on_events(uint32_t) {
   }
   const std::string why = got == 0 ? "the peer closed the connection" : strerror(errno);
   if (token_ == 0) return on_disconnected(absl::UnavailableError(why));
-  // By iWARP what was sent before may come later: the device says when the connection has ended.
+  // With iWARP, what was sent before may come later. The device says when the connection has ended.
   progress_.remove(socket_.fd());
   is_registered_ = false;
   parting_.start(now() + kParting);
@@ -179,8 +179,8 @@ void RdmaLink::shut_down() {
 
 void RdmaLink::on_completion(uint32_t id, const ibv_wc& completion) {
   if (has_failed_) return;
-  // An iWARP device says no more when the peer's end of the connection has ended.
-  // Why there was none the connection manager says.
+  // For an iWARP device, a flush means only that the peer's end of the connection has ended. If
+  // there was no connection, the connection manager says why.
   if (token_ != 0 && completion.status == IBV_WC_WR_FLUSH_ERR) {
     if (!is_ready_) return;
     return end(absl::UnavailableError("the peer's device closed the connection"));
@@ -197,7 +197,7 @@ Link::Health RdmaLink::health() const {
   Health health;
   health.delivered = bytes_confirmed_;
   health.moved = bodies_moved_;
-  // What an iWARP device says of a message is that its own host is to send it.
+  // When an iWARP device completes a message, only its own host is to send it.
   if (!messages_.empty() && token_ == 0) {
     health.unanswered = now() - std::max(messages_.front().sent_at, heard_at_);
   }
@@ -320,7 +320,7 @@ void RdmaLink::on_read() {
   pump();
 }
 
-// Whoever is told of a segment may do anything with the link but destroy it.
+// Whoever is told of a segment may do anything with the link except destroy it.
 void RdmaLink::land() {
   if (is_landing_) return;
   is_landing_ = true;
@@ -373,7 +373,7 @@ void RdmaLink::answer() {
   flush_ack();
 }
 
-// What is not begun is taken from where it is then.
+// A segment that has not begun is later taken from where its data is then.
 void RdmaLink::withdraw(OutSegment& segment) {
   const bool is_lent = std::any_of(begun_.begin(), begun_.end(), [&](const Begun& begun) {
     return begun.segment == &segment && begun.is_lent;
@@ -391,7 +391,7 @@ void RdmaLink::pump() {
   }
 }
 
-// False when there is nothing to send, or no room for it.
+// Returns false if there is nothing to send, or no room for it.
 bool RdmaLink::send_one() {
   if (messages_.size() == Slots::kSends) return false;
   const bool is_busy = !controls_.empty() || copying_ != nullptr || !pending_.empty();
@@ -426,7 +426,7 @@ std::byte* RdmaLink::put_header(std::byte* out, wire::FrameType type, uint8_t fl
   header.length = static_cast<uint32_t>(length);
   header.acked = ack_sent_ = segments_received_;
   header.credit = owner_->credit();
-  // The peer takes neither for an answer.
+  // The peer takes neither of the two types for an answer.
   answer_due_ &= type == wire::FrameType::kPing || type == wire::FrameType::kFiller;
   ack_due_ = answer_due_;
   wire::encode(header, out);
@@ -487,8 +487,8 @@ void RdmaLink::copied(OutSegment& segment) {
   owner_->on_written(*this, segment);
 }
 
-// The key by which the peer reads the segment; none, if it is short, or if its memory cannot be
-// registered.
+// The key by which the peer reads the segment; nullopt if the segment is short or its memory cannot
+// be registered.
 std::optional<Region> RdmaLink::lend(Begun& begun) {
   const OutSegment& segment = *begun.segment;
   if (segment.length <= Slots::kPayload) return std::nullopt;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link over a reliable connection of RDMA. Short segments and control frames are copied into
-// messages. The peer gets the header and the address of a long segment, and its device reads the
-// payload into the place where it belongs.
+// A link over a reliable RDMA connection. Short segments and control frames are copied into
+// messages. Of a long segment the peer gets the header and the address, and its device reads the
+// payload into its place.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ namespace nezha::rdma {
 
 class RdmaLink final : public Link, Client, ConnectionEnd, EventHandler {
  public:
-  // Makes an end of a connection, which is ready to receive. `counters` outlives it.
+  // Makes an end of a connection that is ready to receive. `counters` outlives the link.
   static absl::StatusOr<std::unique_ptr<RdmaLink>> create(Progress& progress,
                                                           std::shared_ptr<Adapter> adapter,
                                                           RailCounters& counters);
@@ -39,12 +39,12 @@ class RdmaLink final : public Link, Client, ConnectionEnd, EventHandler {
   // What the peer's end must know.
   Greeting greeting() const;
   Adapter& adapter() const { return *adapter_; }
-  // Connects its queue pair; see QueuePair::connect. Then the link can be started.
+  // Connects the queue pair; see QueuePair::connect. Then the link can be started.
   absl::Status connect(const Greeting& peers);
-  // Before it is started. By `socket` the two went through the handshake. It stays open, as it
-  // tells at once when the peer's process has ended.
+  // To be called before the link is started. The two ends went through the handshake by `socket`.
+  // It stays open, because it tells at once when the peer's process has ended.
   void adopt(net::Socket socket, bool is_accepting);
-  // It is not to be started any more. What comes for it means nothing.
+  // The link will not be started any more. What comes for it is ignored.
   void give_up() { has_failed_ = true; }
   bool has_failed() const { return has_failed_; }
 
@@ -72,7 +72,7 @@ class RdmaLink final : public Link, Client, ConnectionEnd, EventHandler {
   struct Begun {
     OutSegment* segment;
     bool is_lent;                      // the peer reads it; else it has been copied
-    absl::Span<const std::byte> held;  // its memory, if this link holds that; else empty
+    absl::Span<const std::byte> held;  // its memory, if this link holds it
   };
   // A message that the peer's device has not confirmed.
   struct Message {
@@ -113,7 +113,7 @@ class RdmaLink final : public Link, Client, ConnectionEnd, EventHandler {
   void copied(OutSegment& segment);
   void on_sent();
 
-  // A peer that makes this end keep more than that is not a correct one.
+  // A peer that makes this end keep more than this is not a correct one.
   static constexpr size_t kMostControls = 1 << 16;
   static constexpr size_t kMostLandings = 1 << 12;
   static constexpr Nanos kParting = 50 * kMillisecond;
@@ -128,11 +128,12 @@ class RdmaLink final : public Link, Client, ConnectionEnd, EventHandler {
   std::optional<Landings> landings_;
   net::Socket socket_;
   bool is_accepting_ = false;
-  // What the connection manager of an iWARP device knows this end by; 0: another kind of device.
+  // The number by which an iWARP device's connection manager knows this end; 0: another kind of
+  // device.
   uint64_t token_ = 0;
   Alarm parting_;            // the peer's process has ended
   bool is_ready_ = false;    // the peer can receive
-  bool has_spoken_ = false;  // the peer, by the socket: it says nothing more
+  bool has_spoken_ = false;  // the peer has said by the socket that it is ready
   bool is_registered_ = false;
   bool has_failed_ = false;
   bool is_pumping_ = false;
@@ -141,10 +142,10 @@ class RdmaLink final : public Link, Client, ConnectionEnd, EventHandler {
 
   // Sending.
   RecycledDeque<Control> controls_;
-  RecycledDeque<OutSegment*> pending_;  // the peer has not heard of them
+  RecycledDeque<OutSegment*> pending_;  // segments that the peer has not heard of
   RecycledDeque<OutSegment*> unacked_;  // all that were submitted
-  RecycledDeque<Begun> begun_;          // the same, without those that are pending
-  OutSegment* copying_ = nullptr;       // goes on in the next message
+  RecycledDeque<Begun> begun_;          // the same, without those in pending_
+  OutSegment* copying_ = nullptr;       // the segment that goes on in the next message
   uint32_t copied_ = 0;                 // bytes of it
   RecycledDeque<Message> messages_;
   uint64_t messages_sent_ = 0;
@@ -157,9 +158,9 @@ class RdmaLink final : public Link, Client, ConnectionEnd, EventHandler {
   uint64_t segments_received_ = 0;
   uint64_t ack_sent_ = 0;         // what the peer has been told of segments_received_
   uint64_t bytes_submitted_ = 0;  // of segments
-  uint64_t bytes_confirmed_ = 0;  // of segments: the peer's device has them
+  uint64_t bytes_confirmed_ = 0;  // of segments that the peer's device has
   uint64_t bodies_moved_ = 0;     // bytes, both ways
-  Nanos heard_at_ = 0;            // when the peer's device showed last that it is there
+  Nanos heard_at_ = 0;            // when the peer's device last showed that it is there
   Nanos confirmation_time_ = 0;   // of the message that was confirmed last
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks at the machine's RDMA devices by a thread of its own: to open a device, and to read the
+// Looks at the machine's RDMA devices on a thread of its own. Opening a device, and reading the
 // addresses of network interfaces, takes milliseconds, and longer while somebody else holds the
 // kernel's locks for them. Other rails go on meanwhile.
 #pragma once
@@ -17,10 +17,10 @@
 
 namespace nezha::rdma {
 
-// What the wish comes to now. Blocks.
+// The choice that the wish leads to now. Blocks.
 absl::StatusOr<Choice> choose_now(const Wish& wish, const Verbs& verbs);
 
-// Under Progress's lock, as all of it. The thread lives as long as a look takes.
+// All calls are made under Progress's lock. The thread lives as long as a look takes.
 class Lookout final : EventHandler {
  public:
   using Found = std::function<void(const absl::StatusOr<Choice>& choice)>;
@@ -32,7 +32,8 @@ class Lookout final : EventHandler {
   Lookout(const Lookout&) = delete;
   Lookout& operator=(const Lookout&) = delete;
 
-  // While a look is under way another one follows it: there may be something new since it began.
+  // Looks. If a look is under way, another one follows it, since something may have changed since
+  // it began.
   void ask();
 
  private:
@@ -44,11 +45,11 @@ class Lookout final : EventHandler {
   const Wish wish_;
   const Verbs& verbs_;
   const Found found_;
-  net::Socket over_;  // an eventfd: a look is
+  net::Socket over_;  // an eventfd: tells that a look is over
   std::thread thread_;
   bool is_under_way_ = false;
-  bool is_wanted_ = false;         // once more
-  absl::StatusOr<Choice> choice_;  // the thread's while a look is under way
+  bool is_wanted_ = false;         // another look is to follow
+  absl::StatusOr<Choice> choice_;  // belongs to the thread while a look is under way
 };
 
 }  // namespace nezha::rdma

@@ -21,8 +21,8 @@
 namespace nezha::rdma {
 namespace {
 
-// From the beginning of a piece to that of the next. They overlap by the longest segment, so that
-// each segment lies within one piece.
+// Bytes from the beginning of one piece to the beginning of the next. Pieces overlap by the longest
+// segment, so that each segment lies within one piece.
 constexpr size_t kStride = MemoryMap::kLongestPiece - MemoryMap::kLongestSegment;
 
 // CAP_IPC_LOCK lifts the limit of locked memory.
@@ -44,7 +44,7 @@ uint64_t pinned_by(uintptr_t begin, size_t bytes) {
   return ((begin + bytes - 1) / kPage - begin / kPage + 1) * kPage;
 }
 
-// Bytes that the maps of all devices pin: the kernel's limit is one of the process.
+// Bytes that the maps of all devices pin, since the kernel limits the process as a whole.
 std::atomic<uint64_t> all_pinned{0};
 
 struct PieceBounds {
@@ -53,7 +53,7 @@ struct PieceBounds {
   uintptr_t end;
 };
 
-// The piece of the range from `begin` to `end` that the address is in. The last piece is never
+// The piece of the range from `begin` to `end` that contains the address. The last piece is never
 // within the one before it.
 PieceBounds piece_at(uintptr_t address, uintptr_t begin, uintptr_t end) {
   size_t number = (address - begin) / kStride;
@@ -124,7 +124,7 @@ void MemoryMap::release(const std::byte* begin, size_t bytes) noexcept {
   ranges_.erase(entry);
 }
 
-// Makes a bound of the address. Returns what begins there.
+// Makes the address a bound. Returns the cover that begins there.
 MemoryMap::Covers::iterator MemoryMap::split(Address at) {
   const auto next = covers_.lower_bound(at);
   if (next != covers_.end() && next->first == at) return next;
@@ -132,7 +132,7 @@ MemoryMap::Covers::iterator MemoryMap::split(Address at) {
   return covers_.emplace_hint(next, at, std::move(cover));
 }
 
-// Takes the bound away if the covers on both sides of it are the same.
+// Removes the bound if the covers on both sides of it are the same.
 void MemoryMap::join(Covers::iterator it) {
   const bool is_same =
       it == covers_.begin() ? it->second.empty() : std::prev(it)->second == it->second;
@@ -145,7 +145,7 @@ void MemoryMap::cover(Range& range) {
   for (auto it = begin; it != end; ++it) it->second.push_back(&range);
 }
 
-// Also of a range that is covered in part, or has no bounds.
+// Also for a range that is covered only in part, or has no bounds.
 void MemoryMap::uncover(const Range& range) noexcept {
   auto it = covers_.lower_bound(range.begin);
   while (it != covers_.end() && it->first <= range.end) {
@@ -173,7 +173,7 @@ std::optional<Region> MemoryMap::find(const std::byte* begin, size_t bytes) {
   return std::nullopt;
 }
 
-// Returns null if it may be had later.
+// Returns null if the piece may be available later.
 const MemoryMap::Piece* MemoryMap::make_piece(Range& range, size_t number) {
   const PieceBounds bounds = piece_at(range.begin + number * kStride, range.begin, range.end);
   const size_t bytes = bounds.end - bounds.begin;
@@ -227,14 +227,14 @@ void MemoryMap::give_up(Range& range) noexcept {
         continue;
       }
     } catch (const std::bad_alloc&) {
-      // Without memory to remember it a transfer may fail, and its link with it.
+      // Without memory to remember the piece, a transfer may fail, and its link with it.
     }
     deregister(piece);
   }
   forget(range);
 }
 
-// Segments in older ranges have got pieces of those.
+// The ranges younger than this one. Segments in older ranges have got pieces of those ranges.
 std::vector<const MemoryMap::Range*> MemoryMap::younger_than(const Range& range, Address begin,
                                                              Address end) const {
   std::vector<const Range*> younger;

@@ -25,20 +25,19 @@ struct PinnedLimit {
   static PinnedLimit of_process();
 };
 
-// What a work request names memory by.
+// What names memory in a work request.
 struct Region {
   uint32_t lkey = 0;
   uint32_t rkey = 0;
   bool is_writable = true;  // by the device
 };
 
-// Somebody holds a range of memory as long as the range stays mapped as it is. Ranges may be equal,
+// The memory that somebody holds, which stays mapped as it is meanwhile. Ranges may be equal,
 // nested, or overlap. A range is registered in pieces, each when the first segment falls into it,
-// and with nothing beside the range: the memory there may come and go. When the last holder of the
-// range has released it, its pieces are deregistered. A piece stays until then also if it serves
-// segments of a second range that overlaps: such a piece is deregistered when the second range is
-// released. So no registration that is found outlives its memory, and none ends under a transfer
-// that whoever holds the memory waits for.
+// and with nothing outside the range, since memory there may come and go. When the last holder of a
+// range has released it, its pieces are deregistered. But a piece that may serve segments of other
+// ranges that overlap it stays until those are released, too. So no registration that is found
+// outlives its memory, and none ends under a transfer that the holder of the memory waits for.
 //
 // Thread-safe: memory comes and goes on any thread.
 class MemoryMap final : public HeldMemory::Listener {
@@ -46,7 +45,8 @@ class MemoryMap final : public HeldMemory::Listener {
   static constexpr size_t kLongestSegment = size_t{1} << 20;
   static constexpr size_t kLongestPiece = size_t{16} << 20;
 
-  // `device`: its name, for the log. `sink_access`: what memory must allow that a READ writes to.
+  // `device`: its name, for the log. `sink_access`: the access that a READ needs to write to
+  // memory.
   MemoryMap(const Verbs& verbs, ibv_pd* domain, std::string device,
             PinnedLimit limit = PinnedLimit::of_process(),
             int sink_access = IBV_ACCESS_LOCAL_WRITE);
@@ -59,7 +59,7 @@ class MemoryMap final : public HeldMemory::Listener {
   // that nobody holds is left alone.
   void release(const std::byte* begin, size_t bytes) noexcept override;
 
-  // The keys of a segment of at most kLongestSegment bytes. Nothing: nobody holds all of it, or it
+  // The keys of a segment of at most kLongestSegment bytes; nullopt: nobody holds all of it, or it
   // cannot be registered.
   std::optional<Region> find(const std::byte* begin, size_t bytes);
 
@@ -67,13 +67,13 @@ class MemoryMap final : public HeldMemory::Listener {
   using Address = uintptr_t;
   struct Piece {
     ibv_mr* region = nullptr;  // null: the memory cannot be registered
-    uint64_t bytes = 0;        // that it pins
+    uint64_t bytes = 0;        // that are pinned
     bool is_writable = true;   // by the device
   };
   struct Range {
     Address begin = 0;
     Address end = 0;
-    uint64_t age = 0;  // the smaller the older
+    uint64_t age = 0;  // the smaller, the older
     size_t holders = 0;
     std::map<size_t, Piece> pieces;  // by number
   };

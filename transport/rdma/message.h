@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the messages of a link over RDMA consist of. All of the format is in this file, but for the
-// frames that it carries, which are those of transport/wire.h.
+// The format of the messages of a link over RDMA. All of it is in this file, except for the frames
+// that messages carry, which are those of transport/wire.h.
 //
 // A message is one SEND, and takes one of the receives that the peer has posted. It begins with a
 // prefix of 8 bytes: how many receives its sender has posted again since the link began (u32), and
@@ -47,7 +47,7 @@ inline void encode(const Prefix& prefix, std::byte* out) {
 inline void encode(const Elsewhere& elsewhere, std::byte* out) {
   FieldWriter(out).put(elsewhere.address).put(elsewhere.key).put(uint32_t{0});
 }
-// The caller vouches for the bytes, and checks the content.
+// The caller guarantees that the bytes are there, and checks the content.
 inline Prefix decode_prefix(const std::byte* bytes) {
   FieldReader reader(bytes);
   Prefix prefix;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A reliable connection of RDMA: one end of it.
+// One end of a reliable RDMA connection.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace nezha::rdma {
 
-// Under Progress's lock, as all of it. After `destroy` nothing reads or writes anybody's memory
-// through it, neither this device nor the peer, and all that is asked of it is refused.
+// All calls are made under Progress's lock. After `destroy`, neither this device nor the peer reads
+// or writes anybody's memory through the queue pair, and all requests are refused.
 class QueuePair {
  public:
   // How many work requests may be under way at a time.
@@ -23,31 +23,32 @@ class QueuePair {
     uint32_t receives = 0;
   };
 
-  // It takes receives, and nothing else, until it is connected.
+  // The queue pair takes receives, and nothing else, until it is connected.
   static absl::StatusOr<std::unique_ptr<QueuePair>> create(std::shared_ptr<Adapter> adapter,
                                                            const Depth& depth, Client* client);
   ~QueuePair() { destroy(); }
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
 
-  // What the peer must know; the caller adds what it knows.
+  // What the peer must know of the queue pair; the caller adds the rest.
   Greeting greeting() const;
-  // The peer's device is on a network of the same kind. That of an iWARP device is connected by the
-  // connection manager beside that, and this does not block. With RoCE the kernel asks the network
-  // for the peer's hardware address, up to a second: so this is called without the lock, and
-  // nothing else of the queue pair meanwhile.
+  // Connects to the peer's device, which must be on a network of the same kind. An iWARP device's
+  // queue pair is connected by the connection manager, and then this does not block. With RoCE the
+  // kernel asks the network for the peer's hardware address, which takes up to a second. So this is
+  // called without the lock, and nothing else of the queue pair is called meanwhile.
   absl::Status connect(const Greeting& peers);
   uint32_t number() const { return pair_->qp_num; }
   void destroy() noexcept;
 
-  // `id` comes back with the completion. What is shorter than `most_inline` is copied at once.
+  // `id` comes back with the completion. Messages of at most `most_inline_` bytes are copied at
+  // once.
   absl::Status receive(uint32_t id, const ibv_sge& into);
   absl::Status send(uint32_t id, const ibv_sge& from);
   absl::Status read(uint32_t id, const ibv_sge& into, uint64_t address, uint32_t key);
 
-  // READs that may be under way at a time; once it is connected.
+  // READs that may be under way at a time. Known once the queue pair is connected.
   int most_reads() const { return most_reads_; }
-  // Bytes of a packet's payload; once it is connected.
+  // Bytes of a packet's payload. Known once the queue pair is connected.
   size_t mtu() const { return mtu_; }
 
  private:
@@ -58,15 +59,15 @@ class QueuePair {
   uint64_t whole_id(uint32_t id) const { return uint64_t{serial_} << 32 | id; }
   absl::Status post(ibv_send_wr& work);
 
-  // The device sends a packet again when this exponent's time, 4.096 us * 2^12 = 17 ms, has passed,
-  // so often. 7 would be for ever on some devices.
+  // The device sends a packet again whenever this exponent's time, 4.096 us * 2^12 = 17 ms, has
+  // passed, at most kRetries times. 7 would mean for ever on some devices.
   static constexpr uint8_t kTimeout = 12;
   static constexpr uint8_t kRetries = 6;
-  static constexpr uint32_t kInline = 128;  // bytes, if the device can
+  static constexpr uint32_t kInline = 128;  // bytes, if the device supports it
 
   std::shared_ptr<Adapter> adapter_;
   const Depth depth_;
-  uint32_t serial_ = 0;  // of the adapter's client
+  uint32_t serial_ = 0;  // the number of the adapter's client
   ibv_qp* pair_ = nullptr;
   uint32_t first_packet_ = 0;
   uint32_t most_inline_ = 0;

@@ -91,7 +91,7 @@ absl::StatusOr<InterfaceOptions> way_of_rail(absl::string_view text, const RailU
   if (!parsed.ok()) return parsed.status();
   const auto choice = choose_now(parsed->wish, libibverbs());
   if (!choice.ok()) {
-    // What the machine lacks is no fault of the URI's.
+    // It is not the URI's fault if the machine lacks something.
     return absl::UnavailableError(choice.status().message());
   }
   InterfaceOptions way;

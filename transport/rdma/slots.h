@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A link's own registered memory: places for the messages that it sends and receives, and one for
-// what is read on behalf of memory that cannot be registered.
+// payload on its way to memory that cannot be registered.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ class Slots {
   static constexpr uint32_t kBounce = 64 << 10;
 
   static absl::StatusOr<std::unique_ptr<Slots>> create(std::shared_ptr<Adapter> adapter);
-  ~Slots();  // once no queue pair uses it
+  ~Slots();  // to be called once no queue pair uses the memory
   Slots(const Slots&) = delete;
   Slots& operator=(const Slots&) = delete;
 

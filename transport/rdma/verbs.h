@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of libibverbs that the rdma rail calls. They are a table, so that a unit test can
-// put its own in their place on a machine without an RDMA device.
+// The functions of libibverbs that the rdma rail calls. They are in a table, so that a unit test
+// can replace them on a machine without an RDMA device.
 #pragma once
 
 #include <infiniband/verbs.h>
