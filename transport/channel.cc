@@ -48,7 +48,7 @@ OutMessage* Channel::open(const wire::MessageInfo& info, const Route& route, Sen
     pump_.soon();
     if (failed()) fail_soon();
   } catch (...) {
-    abandon(*message);  // the sender never gets it
+    abandon(*message);  // the sender never gets the message
     throw;
   }
   return message;
@@ -81,10 +81,10 @@ void Channel::abandon(OutMessage& message) noexcept {
 }
 
 Inbox::Ticket* Channel::post(const wire::MessageInfo& info, Receiver* receiver, bool asks) {
-  pump_.soon();  // a rank that only listens looks after its links too
+  pump_.soon();  // a rank that only receives looks after its links, too
   if (failed()) fail_soon();
   news_.fail_waiting_soon(info.context);
-  return inbox_.post(info, receiver, asks);  // last: the receiver would not get it
+  return inbox_.post(info, receiver, asks);  // last: nothing after it may throw
 }
 
 void Channel::cancel(Inbox::Ticket* ticket) noexcept {
@@ -244,7 +244,7 @@ wire::Welcome Channel::on_hello(Rail rail, const wire::Hello& hello) {
 
 void Channel::on_accepted(Rail rail, const wire::Hello& hello, std::unique_ptr<Link> link) {
   Port& port = ports_.at(rail);
-  news_.peer_entered(hello.job);  // this rank may not have spoken to the peer yet
+  news_.peer_entered(hello.job);  // this rank may not have contacted the peer yet
   port.give_up_attempt();
   drop_link(port, absl::UnavailableError("the peer made the link anew"), /*tell_peer=*/false);
   link_up(port, std::move(link), hello.link_id, hello.generation);
@@ -400,7 +400,7 @@ Channel::Watch Channel::watch(Port& port, Nanos time) {
   const Pulse::State state =
       port.look(scheduler_.waiting_since(port.rail()), ports_.heard_by_others(port), time);
   if (state == Pulse::State::kWell) {
-    port.give_up_attempt();  // it need not be made anew
+    port.give_up_attempt();  // the link need not be made anew
     return port.is_asked() ? Watch::kAnswers : Watch::kNothing;
   }
   if (!was_suspected) {
@@ -436,7 +436,7 @@ bool Channel::drained() const {
 }
 
 void Channel::stop(const absl::Status& why) noexcept {
-  if (std::exchange(is_stopped_, true)) return;  // what it defers may throw in its turn
+  if (std::exchange(is_stopped_, true)) return;  // what this defers may throw, too
   failure_ = why;
   ports_.for_each([](Port& port) { port.stop(); });
   try {

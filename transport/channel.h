@@ -163,8 +163,8 @@ class Channel final : LinkOwner {
   // Whether the links must be looked after.
   bool wanted() const { return (reach_.is_lost() && news_.has_open()) || in_use(); }
   bool in_use() const { return outbox_.wanted() || inbox_.wanted() || outbox_.pending(); }
-  // Whether a missing link is a fault: this process sends to the peer, neither of them is about to
-  // end, and a context is well.
+  // Whether a missing link is a fault: this process has addresses of the peer, neither of them is
+  // about to end, and a context is well.
   bool is_missed() const { return contact_.has_addresses() && !failed() && news_.has_future(); }
   void need_links();
   void connect(Port& port);

@@ -94,7 +94,7 @@ class ContextNews {
   const Outbox& outbox_;
   Inbox& inbox_;
   SharedContexts shared_;
-  bool is_leaving_ = false;  // this process
+  bool is_leaving_ = false;  // this process is
   bool has_peer_left_ = false;
 };
 

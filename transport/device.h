@@ -66,7 +66,7 @@ class Device {
   };
   // The link, or why there is none: kUnavailable (refused, or another process answers),
   // kAlreadyExists (the peer keeps another connection), kNotFound (the peer's context is closed),
-  // kPermissionDenied (the peer has given this process up), or what else happened.
+  // kPermissionDenied (the peer has given this process up), or another error.
   using Connected =
       std::function<void(absl::StatusOr<std::unique_ptr<Link>> link, uint32_t generation)>;
 

@@ -59,7 +59,7 @@ class Endpoint final : ChannelOwner, Acceptor {
   BufferPool& pool() override { return pool_; }
   const UniqueId& process() const override { return process_; }
 
-  // The rest under Progress's lock.
+  // All that follow are called under Progress's lock.
 
   // The device that `uri` names, opened if it is not open yet.
   absl::StatusOr<Rail> open_device(const std::string& uri, const DeviceFactory& make);

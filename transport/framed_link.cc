@@ -143,7 +143,7 @@ bool FramedLink::read_once() {
   }
   staged_end_ += bytes;
   if (drained) {
-    // The socket was emptied: another call would only say so.
+    // The socket is empty: another call would only show that.
     parse();
     return false;
   }
@@ -449,7 +449,7 @@ bool FramedLink::write_once() {
   // everything. That is read first, but not from inside of the caller that writes.
   write_error_ = connection_error("writing", error);
   progress_.defer([this, alive = std::weak_ptr<bool>(alive_)] {
-    if (alive.expired() || on_thread_) return;  // handle_input does it
+    if (alive.expired() || on_thread_) return;  // then handle_input does this
     read();
     fail(write_error_);
   });

@@ -126,7 +126,7 @@ class FramedLink final : public Link, EventHandler {
   size_t staged_begin_ = 0, staged_end_ = 0;
   bool in_payload_ = false;
   size_t payload_left_ = 0;
-  std::byte* destination_ = nullptr;  // null: nowhere
+  std::byte* destination_ = nullptr;  // null: the payload is dropped
   std::unique_ptr<std::byte[]> bin_;
   size_t segment_length_ = 0;  // bytes
   Digest digest_;
@@ -154,7 +154,7 @@ class FramedLink final : public Link, EventHandler {
   bool writing_ = false;              // inside of write() or on_turn()
   bool in_turn_ = false;              // inside of on_turn()
   std::atomic<bool> sending_{false};  // writes without the lock
-  bool watching_ = false;             // for room in the socket
+  bool watching_ = false;             // waits for room in the socket
   absl::Status write_error_;  // the link fails with this once what the peer had sent is read
 };
 

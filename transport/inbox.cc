@@ -327,7 +327,7 @@ void Inbox::landed(Rail rail, bool is_digested) {
   Receiver* receiver = ticket == nullptr ? nullptr : ticket->receiver_;
   const bool is_news = incoming.length > 0 || (message.info.total == 0 && !incoming.abandons);
   if (receiver != nullptr || message.discard) grant_if_wanted(message);
-  finish_if_complete(number);  // before the receiver is told: it may go on to anything
+  finish_if_complete(number);  // first: the receiver, when told, may do anything
   if (receiver == nullptr || !is_news) return;
   if (is_digested) {
     receiver->digested(incoming.offset, incoming.length, rail);
@@ -372,7 +372,7 @@ void Inbox::match(const Key& key) {
     queue.arrived.erase(queue.arrived.begin());
     queue.posted.erase(queue.posted.begin());
     bind(*message, ticket);
-    entry = queues_.find(key);  // bind calls out
+    entry = queues_.find(key);  // bind calls the receiver
   }
 }
 

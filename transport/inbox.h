@@ -149,7 +149,7 @@ class Inbox {
   bool drop(const Incoming& incoming);
   void forget(Incoming& incoming);
   void match(const Key& key);
-  bool is_next(const Message& message) const;  // none that was sent before is still to come
+  bool is_next(const Message& message) const;  // no message sent before it is still to come
   void bind(Message& message, Ticket* ticket);
   void deliver_held(Message& message);
   void grant_if_wanted(Message& message);
@@ -169,7 +169,7 @@ class Inbox {
   IntervalSet completed_;                                 // numbers
   HashMap<Key, Queue> queues_;
   HashSet<uint64_t> closed_contexts_;
-  std::deque<uint64_t> closed_order_;  // the same, oldest first
+  std::deque<uint64_t> closed_order_;  // closed_contexts_, oldest first
   // The segments of each rail are in the order of their headers. If more are under way at once than
   // fit in here, memory is allocated for them, once.
   absl::InlinedVector<Incoming, 2> incoming_;
@@ -177,7 +177,7 @@ class Inbox {
   uint64_t held_bytes_ = 0;  // charged bytes that are held
   Spares<Message> spare_messages_;
   std::vector<std::unique_ptr<Ticket>> tickets_;
-  size_t awaited_ = 0;  // of them
+  size_t awaited_ = 0;  // tickets that somebody waits for
   Spares<Ticket> spare_tickets_;
 };
 

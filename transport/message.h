@@ -64,7 +64,8 @@ class Receiver {
   virtual void digest(uint64_t /*offset*/, size_t /*length*/, std::byte* /*memory*/) {}
   // In place of `landed`, for a segment that `digest` was called for.
   virtual void digested(uint64_t offset, size_t length, Rail rail) { landed(offset, length, rail); }
-  // The message will not come. Called once. The ticket may be cancelled, and is if it was not.
+  // The message will not come. Called once. The receiver may cancel the ticket; else the inbox
+  // does.
   virtual void failed(const absl::Status& why) = 0;
   // The message will not come: what the peer sent instead, by that context and tag, differs from
   // what was posted. Called once; the ticket is gone.
@@ -111,7 +112,7 @@ struct OutSegment {
   uint8_t flags = 0;
   bool queued = false;   // in the scheduler: no link has it
   bool is_end = false;   // all that follows it in its message has been pushed
-  bool written = false;  // the link reads its memory no more
+  bool written = false;  // the link no longer reads its memory
   Rail rail = kAnyRail;  // the queue or link it is on
   RailMask allowed = kAllRails;
   OutMessage* message = nullptr;

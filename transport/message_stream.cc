@@ -93,7 +93,7 @@ std::byte* MessageStream::place(uint64_t offset, size_t /*length*/) {
 void MessageStream::landed(uint64_t /*offset*/, size_t length, Rail /*rail*/) {
   received_ += length;
   if (received_ < incoming_.size() || is_posting_) return;
-  ticket_ = nullptr;  // the inbox's is gone
+  ticket_ = nullptr;  // the inbox has retired it
   receive(on_complete());
 }
 

@@ -15,7 +15,7 @@ namespace nezha {
 
 class Outage {
  public:
-  // A link that is only being made is there sooner. From then on the log tells of the outage, and
+  // A link that is only being made comes up sooner. From then on the log reports the outage, and
   // plans do without the rail.
   static constexpr Nanos kLong = 2 * kSecond;
   // The log tells of one outage, and of its end, in so much time, since a link may come and go for
@@ -35,7 +35,7 @@ class Outage {
     since_ = 0;
     return lost_packet() == 0 && std::exchange(is_told_, false);
   }
-  // Returns whether to tell of this outage now; the caller does so.
+  // Returns whether to report this outage now; the caller does so.
   bool tell(Nanos time) {
     if (is_told_ || (told_at_ != 0 && time - told_at_ < kQuiet)) return false;
     is_told_ = true;

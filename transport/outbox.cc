@@ -72,7 +72,7 @@ void Outbox::push(OutMessage& message, uint64_t offset, const std::byte* data, s
   }
   for (const auto& cut :
        scheduler_.cut(length, route.granule, route.segments_per_rail, route.rails)) {
-    // With no link up nothing is known of rates: cut no larger than the wire allows.
+    // No rates are known while no link is up: segments are no larger than the wire allows.
     const uint64_t most = cut.rail == kAnyRail ? kMaxBlindSegment : cut.length;
     for (uint64_t done = 0; done < cut.length;) {
       const size_t bytes = std::min<uint64_t>(cut.length - done, most);
@@ -314,7 +314,7 @@ void Outbox::unblock_all() {
   }
 }
 
-// Forgets a segment that no link has or had.
+// Forgets a segment that was never given to a link.
 void Outbox::drop(OutSegment* segment) {
   OutMessage& message = *segment->message;
   message.pushed_ -= segment->length;
@@ -355,7 +355,7 @@ bool Outbox::try_settle(OutMessage& message) {
     try {
       retain(*segment, pool_.take(segment->length));
     } catch (const OutOfMemory&) {
-      return false;  // the peer's acknowledgements do as well
+      return false;  // the peer's acknowledgements will release it
     }
     sender->released(segment->header.offset, segment->length);
   }

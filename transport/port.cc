@@ -37,7 +37,7 @@ std::string large_are_lost(uint32_t packet, absl::string_view since = "") {
                       ", though small ones have; check the MTU of the path");
 }
 
-// Bytes; 1 where the link cannot tell.
+// In bytes; 1 if the link cannot tell.
 uint32_t largest_packet(const Link& link) {
   return std::max(1u, static_cast<uint32_t>(link.largest_packet()));
 }
@@ -85,8 +85,8 @@ void Port::attempt_ended(const absl::Status& why) {
   retry_.attempt_failed(now());
 }
 
-// Of two connections that cross, both sides keep the one of the higher generation, or, of equal
-// ones, the one made by the process of the smaller id.
+// If two connections cross, both sides keep the one of the higher generation, or, if those are
+// equal, the one made by the process of the smaller id.
 wire::WelcomeCode Port::answer(const wire::Hello& hello) const {
   const bool is_old = link_ != nullptr && hello.generation <= link_generation_;
   const bool is_own_first = contact_.process() < contact_.peer();
@@ -156,7 +156,7 @@ void Port::tell_down(const absl::Status& why, bool is_missed) {
 
 // This end may have seen the link end without knowing the reason.
 absl::Status Port::peer_gave_up(const wire::LinkDown& down, const Link& by, bool is_missed) {
-  if (down.link == 0) return absl::OkStatus();  // no link's id, as last_link_ if none has died
+  if (down.link == 0) return absl::OkStatus();  // no link's id; last_link_ is 0 if none has died
   const bool is_up = link_ != nullptr && link_.get() != &by && link_->id() == down.link;
   if (!is_up && last_link_ != down.link) return absl::OkStatus();
   std::string why = "the peer gave the link up";

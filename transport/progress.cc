@@ -146,7 +146,7 @@ class Progress::RailThread {
   bool is_always_on_duty() const { return duty_ == Duty::kAlways; }
   bool is_this() const { return this_thread == this; }
   int epoll_fd() const { return epoll_fd_; }
-  // Milliseconds, as epoll has them.
+  // In milliseconds, as epoll wants them.
   int patience() const { return is_always_on_duty() ? -1 : to_epoll_timeout(kOffDuty); }
 
   // The thread itself calls this: sleeps, without the lock, until it is on duty. False: it is to
@@ -155,7 +155,7 @@ class Progress::RailThread {
     call_.wait(lock, [this] { return is_over_ || is_always_on_duty() || !fds_.empty(); });
     return !is_over_;
   }
-  // The thread gets the events of a descriptor that is in its epoll instance now.
+  // Gives the thread the events of a descriptor, which is in its epoll instance now.
   void adopt(int fd) {
     fds_.push_back(fd);
     if (fds_.size() > 1) return;
@@ -200,7 +200,7 @@ class Progress::RailThread {
   const Duty duty_;
   int epoll_fd_ = -1;
   Bell bell_;
-  bool has_failed_ = false;  // to start
+  bool has_failed_ = false;  // the thread could not be started
   bool is_over_ = false;
   std::condition_variable call_;
   std::vector<int> fds_;              // few; the descriptors that it was called for
@@ -411,7 +411,7 @@ bool Progress::wait(Guard& guard, Waiter& waiter, Nanos deadline,
   while (!waiter.done_) {
     const Nanos time = now();
     if (time >= deadline) break;
-    // What comes by a rail whose thread is on duty ends a sleep, but a round does not see it.
+    // An event on a rail whose thread is on duty ends a sleep, but a round does not see it.
     const bool polling = time < poll_until && on_duty_ == 0;
     const Nanos sleep =
         polling ? 0 : std::min({until_next_timer(), deadline - time, kLongestSleep});

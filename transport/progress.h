@@ -78,7 +78,7 @@ struct Pace {
   // that run one operation after another. While it polls, it tries to read where it expects that,
   // which takes one system call; to ask epoll and then read takes two.
   bool is_keen = false;
-  // So long the thread leaves alone what comes, and then handles all of it at once. It does not
+  // How long the thread leaves alone what comes, to handle all of it at once. It does not
   // rest while other threads wait, too.
   Nanos rest = 0;
 };
@@ -218,8 +218,8 @@ class Progress {
     uint32_t generation = 0;
     int epoll_fd = -1;
     uint32_t events = 0;
-    RailThread* thread = nullptr;      // the rail's
-    RailThread* handled_by = nullptr;  // null: by whoever drives
+    RailThread* thread = nullptr;      // the rail's thread
+    RailThread* handled_by = nullptr;  // null: the driving thread
     Nanos called_at = 0;               // when the thread was called last
     int next = -1;  // the descriptor that had an event after this one's last; -1: none had
   };

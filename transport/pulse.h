@@ -30,7 +30,7 @@ class Pulse {
   // Why a link stands still, as far as this end can know.
   enum class Trouble {
     kNone,
-    kLargeFrames,  // they do not get through; small ones do
+    kLargeFrames,  // large frames do not get through; small ones do
     kMachine,      // the peer's machine confirms nothing
     kProcess,      // the peer's machine confirms what is sent, and its process answers nothing
   };
@@ -90,10 +90,10 @@ class Pulse {
   Trouble find_trouble(Nanos owed, Nanos mute, Nanos asked, Nanos time) const;
 
   Nanos begun_at_ = 0;
-  Nanos was_still_since_ = 0;  // the link before; 0: there was none that stood still
+  Nanos was_still_since_ = 0;  // of the link before; 0: there was none that stood still
   Nanos last_heard_ = 0;
   Nanos asked_at_ = 0;
-  bool has_answered_ = false;  // anything by this link
+  bool has_answered_ = false;  // the peer has answered something by this link
   Nanos suspected_at_ = 0;
   Nanos vouched_at_ = 0;  // when the peer was seen to answer by another link after that
   Nanos silence_ = 0;

@@ -77,7 +77,7 @@ class RateEstimator {
   // Returns whether the estimate changed.
   bool acknowledged(uint64_t bytes, Nanos time) {
     in_flight_ -= bytes;
-    if (unclear_ > 0) {  // they come in order
+    if (unclear_ > 0) {  // acknowledgements come in order
       unclear_ -= std::min(unclear_, bytes);
       busy_since_ = time;
       most_in_flight_ = in_flight_;
@@ -175,7 +175,7 @@ class RateEstimator {
     const bool is_few = window.bytes < kEnough;
     const bool is_doubtful = memory_ == 0 && !has_changed && is_few && sample < rate_;
     if (is_doubtful) memory_ = kWindow;
-    // One long window may come of a peer that was not scheduled. It counts for no more than all
+    // One long window may be due to a peer that was not scheduled. It counts for no more than all
     // before it.
     const auto time = static_cast<double>(window.time);
     const double counts = memory_ > 0 ? std::min(time, memory_) : time;
@@ -261,7 +261,7 @@ class RateEstimator {
   };
   int run_ = 0;  // short periods since `judge` last decided
   Short best_;   // the best of them
-  double least_delay_ = std::numeric_limits<double>::max();  // ns, ever
+  double least_delay_ = std::numeric_limits<double>::max();  // ns, of all short periods
   double before_ = 0;  // the estimate before it was lowered; 0: it was not
 };
 

@@ -83,7 +83,7 @@ class RateTrial {
   Nanos held_until_ = 0;
   uint64_t seed_ = 0;
   Nanos next_ = 0;          // the next burst goes no sooner
-  Nanos sent_at_ = 0;       // 0: none is under way
+  Nanos sent_at_ = 0;       // when the burst under way was sent; 0: none is
   Nanos disturbed_at_ = 0;  // when a burst was last on its way
   int bursts_ = 0;          // bursts that have arrived
   Nanos quickest_ = kNever;

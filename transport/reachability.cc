@@ -13,7 +13,7 @@ absl::Status Reachability::verdict(Nanos time, bool is_in_use) const {
     return absl::UnavailableError(
         absl::StrCat(contact_.description(), " is gone: its connections have ended; ", describe()));
   }
-  // If no rail has led to the peer for long, operations wait for it no more either.
+  // If no rail has led to the peer for long, operations stop waiting for it, too.
   if (!is_in_use || !is_hopeless(time)) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("no connection to ", contact_.description(),
                                              " could be made for ", Refusals::kHopeless / kSecond,

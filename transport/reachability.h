@@ -33,7 +33,7 @@ class Reachability {
   // Whether the peer is connected but has not answered by any link for a while, though no path is
   // known to be at fault.
   bool is_silent() const;
-  // The state of each rail, and what may be behind it, for errors.
+  // The state of each rail, and its likely cause, for errors.
   std::string describe() const;
 
  private:

@@ -18,7 +18,7 @@ class Refusals {
  public:
   static constexpr Nanos kTimeToConnect = 500 * kMillisecond;
   static constexpr Nanos kTogether = kSecond;
-  // If no rail leads to a peer, and each has refused for so long, operations wait for it no more. A
+  // If no rail leads to a peer, and each has refused for so long, operations stop waiting for it. A
   // process that crashed before its first link looks no different. A deadline of minutes would be
   // long for that, and a rank that can only connect itself is seldom that late.
   static constexpr Nanos kHopeless = 5 * kSecond;

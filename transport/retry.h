@@ -13,8 +13,8 @@ namespace nezha {
 class Retry {
  public:
   static constexpr Nanos kFirst = 20 * kMillisecond;
-  static constexpr Nanos kLongestWait = 2 * kSecond;   // attempts double it
-  static constexpr Nanos kLongestRest = 30 * kSecond;  // deaths quadruple it
+  static constexpr Nanos kLongestWait = 2 * kSecond;   // failed attempts double the wait up to this
+  static constexpr Nanos kLongestRest = 30 * kSecond;  // deaths quadruple the rest up to this
   // A link that lives so long, and four times as long as it was left alone, is well, and earlier
   // deaths are forgiven.
   static constexpr Nanos kWell = 10 * kSecond;

@@ -121,7 +121,7 @@ Rail Scheduler::whole(uint64_t length, uint64_t turn, RailMask allowed) const {
   return in_turn[turn % in_turn.size()];
 }
 
-// Bytes of each of a part's segments but the last.
+// The size in bytes of each segment of a part but the last.
 size_t Scheduler::segment_size(Rail rail, size_t part, int segments_per_rail) const {
   return std::max(at(rail).least_segment, size_by_rate(rail, part, segments_per_rail));
 }

@@ -41,7 +41,7 @@ class SharedContexts {
   void tell_again();
 
   bool contains(const UniqueId& id) const { return find(id) != nullptr; }
-  bool has_left(uint64_t context) const;  // the peer
+  bool has_left(uint64_t context) const;  // whether the peer has
   // The contexts that neither has closed.
   std::vector<UniqueId> open() const;
   bool has_open(absl::FunctionRef<bool(const UniqueId& id)> counts) const;

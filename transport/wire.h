@@ -38,7 +38,7 @@
 // Messages of one direction of a pair are numbered from 1. The receiver matches them by (context,
 // tag), in the order of their numbers. As links overtake each other it may see number 9 before
 // number 8, so each segment says how far back the previous message of the same context and tag is
-// (`previous`), unless all of that one had been acknowledged when this one began (0).
+// (`previous`). If all of that message had been acknowledged when this one began, it says 0.
 //
 // Flow control: segments that the receiver has not granted are `charged` against a credit, which is
 // a cumulative count of bytes that the receiver raises as it consumes them. A segment's charge is
@@ -64,7 +64,7 @@ namespace nezha::wire {
 
 constexpr uint16_t kVersion = 10;
 
-// Limits on what a peer may make this process believe.
+// Limits on what a peer may claim.
 constexpr uint32_t kMaxSegment = 4u << 20;           // bytes of payload in one frame
 constexpr uint64_t kMaxMessage = uint64_t{1} << 60;  // bytes
 constexpr size_t kMaxLost = 64;                      // ranks that an abort names
@@ -167,7 +167,7 @@ struct MessageInfo {
   uint64_t total = 0;      // bytes in all
   uint32_t plan = 0;       // the plan's version
   uint32_t epoch = 0;
-  uint32_t root = 0;  // of an operation that has one: a rank
+  uint32_t root = 0;  // a rank; only of an operation that has a root
 
   friend bool operator==(const MessageInfo&, const MessageInfo&) = default;
 };
@@ -204,9 +204,9 @@ struct Abort {
 
 enum class RollCallKind : uint8_t {
   kEntered = 1,      // the rank has entered the operation
-  kWhoIsAbsent = 2,  // it has, and asks who has not
-  kAbsent = 3,       // it has not
-  kSilent = 4,       // it does not answer another rank, which says so
+  kWhoIsAbsent = 2,  // the rank has entered it, and asks who has not
+  kAbsent = 3,       // the rank has not entered it
+  kSilent = 4,       // the rank does not answer another one, which sends this
 };
 
 struct RollCall {

@@ -195,7 +195,7 @@ void Adapter::poll_all() {
 bool Adapter::arm() {
   const std::shared_ptr<Adapter> self = shared_from_this();
   verbs_.req_notify_cq(completions_, 0);
-  // What came before the queue was armed gives no event.
+  // A completion that came before the queue was armed gives no event.
   return !poll();
 }
 

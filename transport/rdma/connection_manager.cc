@@ -21,7 +21,7 @@ constexpr const char* kFile = "/dev/infiniband/rdma_cm";
 constexpr uint64_t kListener = 0;  // what the listener's events carry
 constexpr int kBacklog = 1024;
 constexpr uint32_t kResolveTimeout = 2000;  // ms
-constexpr int kTries = 8;                   // of ports that the kernel chooses
+constexpr int kTries = 8;                   // tries, if the kernel chooses the port
 constexpr uint8_t kReliableConnection = 2;  // IB_QPT_RC
 
 // The types of events (rdma_cm_event_type), which the kernel's headers for programs do not have.
@@ -234,7 +234,7 @@ void ConnectionManager::on_request(const rdma_ucm_event_resp& event) {
   command.uid = found->first;
   command.id = event.id;
   command.conn_param = parameters(entry.pair);
-  auto& own = command.conn_param;  // what the peer asks of this end is in the words of this end
+  auto& own = command.conn_param;  // the kernel gives the peer's numbers as seen from this end
   own.initiator_depth = std::min(own.initiator_depth, asked.initiator_depth);
   own.responder_resources = std::min(own.responder_resources, asked.responder_resources);
   if (!ask(socket_.fd(), RDMA_USER_CM_CMD_ACCEPT, command)) {

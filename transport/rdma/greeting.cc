@@ -18,7 +18,7 @@ constexpr char kReady = 1;
 constexpr size_t kUsed = 4 + 2 + 4 + 4 + 16 + 2 + 1 + 1 + 1 + 2 + 4 + 2 + 8;
 static_assert(kUsed <= kGreetingSize);
 
-// What carries the packets.
+// The network that carries the packets.
 enum class Carrier : uint8_t { kRoce = 0, kInfiniband = 1, kIwarp = 2 };
 
 Carrier carrier_of(const Greeting& greeting) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the two ends of a connection over RDMA tell each other before they have one. It follows the
-// Hello, and the Welcome, of the handshake over TCP. Each end connects its queue pair then, and by
-// the same TCP connection
-// - the connecting end says by a byte that its queue pair is ready;
-// - the accepting end, once both are, that the link is up there;
-// - the connecting end that it is up here, too, and that messages may come.
+// What the two ends of an RDMA connection tell each other before they have it. The greeting follows
+// the Hello, and the Welcome, of the handshake over TCP. Then each end connects its queue pair, and
+// sends a byte by the same TCP connection:
+// - the connecting end sends it when its queue pair is ready;
+// - the accepting end sends it once both are ready and its link is up;
+// - the connecting end sends it again when its link is up, too, and messages may come.
 #pragma once
 
 #include <array>
@@ -28,9 +28,9 @@ struct Greeting {
   uint8_t reads = 0;           // RDMA READs of the peer that this end answers at a time
   uint16_t slots = 0;          // messages that the peer may send before it hears of freed slots
   uint32_t slot_size = 0;      // bytes of the largest of them
-  // Of an iWARP device, whose address `gid` is.
-  uint16_t port = 0;   // where its end takes the connection, if the peer makes it
-  uint64_t token = 0;  // by which it knows the peer; not 0
+  // Only of an iWARP device, whose address is `gid`.
+  uint16_t port = 0;   // where this end accepts the connection, if the peer makes it
+  uint64_t token = 0;  // the peer shows it when it connects; not 0
 };
 
 constexpr size_t kGreetingSize = 64;
@@ -39,13 +39,13 @@ std::string encode(const Greeting& greeting);
 // An error says what is wrong with what the peer sent.
 absl::StatusOr<Greeting> decode_greeting(absl::string_view bytes);
 
-// Says the byte. An error: the TCP connection takes nothing.
+// Sends the byte. An error: the TCP connection takes nothing.
 absl::Status say_ready(int fd);
-// What was read by the TCP connection is that byte, and it was due.
+// OK if `byte`, which was read from the TCP connection, is that byte and it was due.
 absl::Status check_ready(char byte, bool is_due);
 
-// An error, at either end, if the two ends' devices are on networks of different kinds. `device`:
-// this end's.
+// An error, which both ends find, if their devices are on networks of different kinds. `device`:
+// the name of this end's.
 absl::Status check_networks(const Greeting& own, const Greeting& peers, absl::string_view device);
 
 }  // namespace nezha::rdma

@@ -59,7 +59,7 @@ std::string interface_name(const Machine& machine, int index) {
 ibv_gid gid_of(const net::Address& address) {
   ibv_gid gid{};
   if (address.family() == AF_INET) {
-    gid.raw[10] = gid.raw[11] = 0xff;  // an IPv4 address as one of IPv6
+    gid.raw[10] = gid.raw[11] = 0xff;  // an IPv4-mapped IPv6 address
     std::memcpy(gid.raw + 12, &reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr, 4);
   } else {
     std::memcpy(gid.raw, &reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr, 16);
@@ -104,7 +104,7 @@ absl::Status cannot_open(const std::string& name, int error) {
                              : ""));
 }
 
-// The GIDs of all ports.
+// Reads the GIDs of all ports.
 absl::Status read_gids(const Verbs& verbs, ibv_context* context, int count, Hca& hca) {
   std::vector<ibv_gid_entry> entries(static_cast<size_t>(std::max(count, 1)));
   const ssize_t found = verbs.query_gid_table(context, entries.data(), entries.size());

@@ -131,7 +131,7 @@ class RdmaLink final : public Link, Client, ConnectionEnd, EventHandler {
   // The number by which an iWARP device's connection manager knows this end; 0: another kind of
   // device.
   uint64_t token_ = 0;
-  Alarm parting_;            // the peer's process has ended
+  Alarm parting_;            // runs once the peer's process has ended
   bool is_ready_ = false;    // the peer can receive
   bool has_spoken_ = false;  // the peer has said by the socket that it is ready
   bool is_registered_ = false;

@@ -20,7 +20,7 @@ namespace nezha::rdma {
 // How much memory may be registered, with all devices of the process together.
 struct PinnedLimit {
   uint64_t bytes = UINT64_MAX;
-  bool is_named = false;  // by NEZHA_RDMA_PINNED; else by the process's limit of locked memory
+  bool is_named = false;  // by NEZHA_RDMA_PINNED; else it follows from the limit of locked memory
 
   static PinnedLimit of_process();
 };

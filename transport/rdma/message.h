@@ -9,8 +9,8 @@
 //   kFrame      a frame, complete; or a segment whose payload goes on in the messages that follow
 //   kElsewhere  the header of a segment, and where its payload is: address (u64), key (u32) and a
 //               reserved u32. The receiver reads the payload by RDMA, and acknowledges the segment
-//               when it has it
-//   kMore       the payload of the segment that was sent last goes on
+//               once it has the payload
+//   kMore       more payload of the segment that was sent last
 #pragma once
 
 #include <cstddef>

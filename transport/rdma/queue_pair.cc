@@ -120,7 +120,7 @@ absl::Status QueuePair::connect(const Greeting& peers) {
   attributes.sq_psn = first_packet_;
   attributes.timeout = kTimeout;
   attributes.retry_cnt = kRetries;
-  attributes.rnr_retry = 0;  // credits see to it that there is always a receive
+  attributes.rnr_retry = 0;  // credits ensure that there is always a receive
   attributes.max_rd_atomic = static_cast<uint8_t>(most_reads_);
   return modify(attributes,
                 IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |

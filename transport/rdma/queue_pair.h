@@ -19,7 +19,7 @@ class QueuePair {
  public:
   // How many work requests may be under way at a time.
   struct Depth {
-    uint32_t sends = 0;  // and READs
+    uint32_t sends = 0;  // including READs
     uint32_t receives = 0;
   };
 

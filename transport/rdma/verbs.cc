@@ -3,7 +3,7 @@
 
 namespace nezha::rdma {
 
-// Lambdas stand where libibverbs has an inline function or a macro.
+// Lambdas wrap what is an inline function or a macro in libibverbs.
 const Verbs& libibverbs() {
   static constexpr Verbs kVerbs = {
       .get_device_list = [](int* count) { return ibv_get_device_list(count); },
