@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Outage measures for how long there has been no link on a rail to a peer although one is wanted,
-// and decides what the log tells of that at its default level.
+// and decides what the log reports of that at its default level.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,7 @@ class Outage {
   // A link that is only being made comes up sooner. From then on the log reports the outage, and
   // plans do without the rail.
   static constexpr Nanos kLong = 2 * kSecond;
-  // The log tells of one outage, and of its end, in so much time, since a link may come and go for
-  // hours.
+  // The log reports one outage, and its end, in so much time: a link may come and go for hours.
   static constexpr Nanos kQuiet = 10 * kSecond;
 
   // The way that frames take between this process and the peer.
@@ -29,7 +28,7 @@ class Outage {
   void begin(Nanos time) {
     if (since_ == 0) since_ = time;
   }
-  // There is a link. Returns whether the log is to say so, because it has told of the outage. On a
+  // There is a link. Returns whether the log is to say so, because it has reported the outage. On a
   // rail that loses large frames each new link comes up, which shows nothing.
   bool end() {
     since_ = 0;
@@ -43,7 +42,7 @@ class Outage {
     return true;
   }
   // A link passed small frames that way, and lost packets of up to `packet` bytes, more than 0.
-  // Returns whether to tell of it now, even if the outage has been told of.
+  // Returns whether to report it now, even if the outage has been reported.
   bool lose_large(Way way, uint32_t packet, Nanos time) {
     const bool is_known = lost_packet() != 0;
     lost(way) = packet;

@@ -78,8 +78,8 @@ struct Pace {
   // that run one operation after another. While it polls, it tries to read where it expects that,
   // which takes one system call; to ask epoll and then read takes two.
   bool is_keen = false;
-  // How long the thread leaves alone what comes, to handle all of it at once. It does not
-  // rest while other threads wait, too.
+  // How long the thread leaves alone what comes, to handle all of it at once. It does not rest
+  // while other threads wait, too.
   Nanos rest = 0;
 };
 

@@ -81,7 +81,7 @@ class Pulse {
   // one before counts.
   Trouble trouble() const { return trouble_; }
   // Whether, as of the last look, frames that this end sent were not confirmed. If all are
-  // confirmed and large frames do not get through, they are the peer's.
+  // confirmed and large frames do not get through, the peer's frames are the ones that are lost.
   bool is_owed() const { return owed_since_ != 0; }
   Nanos still_since() const { return still_since_; }
 
