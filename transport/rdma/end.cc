@@ -107,10 +107,11 @@ void RdmaEnd::on_events(uint32_t) {
   char byte = 0;
   const ssize_t got = ::recv(socket_.fd(), &byte, 1, 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got != 1) {
-    return end(absl::UnavailableError(got == 0 ? "the peer closed the connection in the handshake"
-                                               : strerror(errno)));
+  // A peer that closes its socket before it has read all of it resets the connection.
+  if (got == 0 || (got < 0 && errno == ECONNRESET)) {
+    return end(absl::UnavailableError("the peer closed the connection in the handshake"));
   }
+  if (got < 0) return end(absl::UnavailableError(strerror(errno)));
   const bool is_due = (is_accepting_ || has_told_) && !has_heard_;
   absl::Status status = check_ready(byte, is_due);
   if (!status.ok()) return end(std::move(status));
