@@ -45,7 +45,7 @@ void MultiBuffer::add(int child, const std::byte* contribution) {
   }
 }
 
-// Child 0 is there, so the first buffer is used if any is.
+// Child 0 has contributed, so the first buffer is in use if any is.
 std::byte* MultiBuffer::total() {
   for (size_t index = 1; index < buffers_; ++index) {
     if ((used_ >> index & 1) != 0) {
@@ -64,7 +64,8 @@ TreeShape::TreeShape(int children) : nodes_(static_cast<size_t>(children)) {
     nodes_[static_cast<size_t>(right)] = {parent, left};
     return parent;
   };
-  // The first ones fold to a power of two of nodes, of which then each two neighbours combine.
+  // The first children fold in pairs, until a power of two of nodes is left. Then neighbours
+  // combine.
   const auto power = static_cast<int>(std::bit_floor(static_cast<unsigned>(children)));
   std::vector<int> level;
   for (int child = 0; child < children; ++child) {
@@ -96,7 +97,7 @@ void TreeAggregation::begin(Reduction reduction, size_t elements, size_t bytes) 
 
 void TreeAggregation::add(int child, const std::byte* contribution) {
   auto at = static_cast<size_t>(child);
-  std::byte* buffer = nullptr;  // that the node's value is in; null: in `contribution`
+  std::byte* buffer = nullptr;  // has the node's value; null: `contribution` has it
   while (at != root_) {
     std::byte* sibling = held_[static_cast<size_t>(nodes_[at].sibling)];
     if (sibling == nullptr) break;

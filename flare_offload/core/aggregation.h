@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a block's contributions become their combination, and the memory that takes.
+// How a block's contributions are combined, and the memory that this takes.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace nezha::flare {
 
-// Of one block at a time. Not thread-safe.
+// Combines one block at a time. Not thread-safe.
 class Aggregation {
  public:
   Aggregation() = default;
@@ -19,12 +19,13 @@ class Aggregation {
   Aggregation(const Aggregation&) = delete;
   Aggregation& operator=(const Aggregation&) = delete;
 
-  // Forgets what there was: the next contributions are to another block, of so many elements, and
-  // as many bytes as fit a buffer.
+  // Starts another block and forgets the one before. A contribution to it has `elements` elements
+  // in `bytes` bytes, which fit a buffer.
   virtual void begin(Reduction reduction, size_t elements, size_t bytes) = 0;
-  // Each child's once.
+  // Called once for each child.
   virtual void add(int child, const std::byte* contribution) = 0;
-  // The combination, once all children's have been added; may be overwritten.
+  // The combination, once all children's contributions have been added. The caller may overwrite
+  // it.
   virtual std::byte* total() = 0;
 };
 
@@ -46,16 +47,16 @@ class SingleBuffer final : public Aggregation {
   bool is_first_ = true;
 };
 
-// The paper's "multiple buffers": child i's contributions go to buffer i mod B, and what the
-// buffers have is combined at the end. That lets B cores work on one block without waiting for each
-// other, which is what the paper's choice by size is about. nezha-switch has one core do all of a
-// block, and measured there (ns a contribution of 64, 1440 and 8936 bytes, 4 to 64 children) a
-// single buffer is best at almost all sizes: 12-15, 38-39, 167-206; two take 13-18, 43-47, 201-225,
-// four 14-19, 44-58, 219-267, and a tree 19-26, 56-78, 201-847. So it is what a session has unless
-// told otherwise.
+// The paper's "multiple buffers": child i's contributions go to buffer i mod B, and the buffers are
+// combined at the end. So B cores can work on one block without waiting for each other, which is
+// the reason for the paper's choice by size. In nezha-switch one core does all of a block, and
+// there a single buffer is best at almost all sizes. For contributions of 64, 1440 and 8936 bytes
+// from 4 to 64 children it takes 12-15, 38-39 and 167-206 ns a contribution; two buffers take
+// 13-18, 43-47 and 201-225 ns, four 14-19, 44-58 and 219-267 ns, and a tree 19-26, 56-78 and
+// 201-847 ns. So a session has a single buffer unless told otherwise.
 class MultiBuffer final : public Aggregation {
  public:
-  // `memory`: of that many buffers, one after the other; 1 to kMaxChildren.
+  // `memory` holds `buffers` buffers, 1 to kMaxChildren, one after the other.
   MultiBuffer(int buffers, std::byte* memory, size_t buffer_bytes);
 
   void begin(Reduction reduction, size_t elements, size_t bytes) override;
@@ -72,9 +73,9 @@ class MultiBuffer final : public Aggregation {
   uint64_t used_ = 0;  // a bit for each buffer that has a contribution
 };
 
-// The binary tree over the children in which hosts' reproducible algorithms add up ranks ("the tree
-// of ranks", collectives/hosts/recursive_doubling.h): below one switch, or below switches whose
-// children are as many and a power of two, results are the same bits as theirs.
+// The binary tree over the children by which the hosts' reproducible algorithms add up ranks ("the
+// tree of ranks", collectives/hosts/recursive_doubling.h). Results have the same bits as the hosts'
+// if there is one switch, or if all switches have the same number of children, a power of two.
 class TreeShape {
  public:
   explicit TreeShape(int children);
@@ -86,20 +87,20 @@ class TreeShape {
   };
   const std::vector<Node>& nodes() const { return nodes_; }
 
-  // The buffers that one block takes in the worst order of arrival: a contribution needs one only
-  // if its sibling is not complete then, so of two contributions that are siblings one at most, and
-  // there is at most one without such a sibling.
+  // The buffers that one block takes in the worst order of arrival. A contribution needs a buffer
+  // only if its sibling is not complete yet. So of two contributions that are siblings at most one
+  // needs a buffer, and at most one contribution has no such sibling.
   static int buffers(int children) { return (children + 1) / 2; }
 
  private:
   std::vector<Node> nodes_;
 };
 
-// The paper's "tree": the same pairs of operands whatever the order of arrival, and all operations
-// are commutative to the bit.
+// The paper's "tree": combines the same pairs of operands whatever the order of arrival, and all
+// operations are commutative to the bit.
 class TreeAggregation final : public Aggregation {
  public:
-  // `memory`: of TreeShape::buffers() buffers, one after the other. The shape outlives this.
+  // `memory` holds TreeShape::buffers() buffers, one after the other. The shape outlives this.
   TreeAggregation(const TreeShape& shape, std::byte* memory, size_t buffer_bytes);
 
   // The bytes that one takes besides its buffers.

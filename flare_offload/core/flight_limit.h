@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many blocks a host has in flight: as many as a path takes in a certain time.
+// How many blocks a host keeps in flight: as many as the path carries in a certain time.
 //
-// Fewer than a round trip's leave the path idle, and with hosts that wait for each other so does
-// one host's pause for longer than what is in flight lasts. More only lie in a queue, and what
-// finds it full is lost. So the number is what makes a round trip last kGoal, if the session's
-// slots suffice for that: each result adds a part that falls with its round trip, and takes one
-// away beyond the goal. Queues that are shorter than the goal lose blocks instead, of which each
-// takes some away: with more than a sixth of them lost the number falls. It moves by its own
-// fraction in a round trip, whatever the rate.
+// With fewer blocks than a round trip takes, the path is idle at times. Hosts wait for each other,
+// so it is also idle when one host pauses for longer than the blocks in flight last. More blocks
+// only lie in a queue, and are lost when it is full. So the limit aims at a round trip of kGoal, as
+// far as the session's slots allow. Each result raises the limit, the less the longer its round
+// trip is, and lowers it beyond the goal. Where queues are shorter than the goal blocks are lost
+// instead, and each lost block lowers the limit: it falls if more than a sixth of the blocks are
+// lost. In a round trip the limit moves by a fraction of itself, whatever the rate.
 #pragma once
 
 #include <algorithm>
@@ -19,11 +19,11 @@ namespace nezha::flare {
 
 class FlightLimit {
  public:
-  // Well below the time that common queues hold (10 ms and more), several times the pauses that
-  // processes make.
+  // Well below the time that common queues hold (10 ms and more), and several times as long as the
+  // pauses of processes.
   static constexpr Nanos kGoal = 4 * kMillisecond;
   static constexpr double kLeast = 8;
-  static constexpr double kFirst = 64;  // some 90 KB: two round trips' at 1 Gbit/s
+  static constexpr double kFirst = 64;  // about 90 KB: two round trips at 1 Gbit/s
 
   // `most`: the window.
   explicit FlightLimit(uint32_t most)
@@ -31,8 +31,9 @@ class FlightLimit {
 
   uint32_t blocks() const { return static_cast<uint32_t>(blocks_); }
 
-  // Of a block that was sent once, and was not seen to wait for another host. Such as wait for less
-  // than a resend tell too long a time; it passes.
+  // The round trip of a block that was sent once and was not seen to wait for another host. A block
+  // that waits for less time than a resend takes is not seen to wait, and reports too long a round
+  // trip; the effect passes.
   void on_round_trip(Nanos round_trip) {
     const auto spare = static_cast<double>(kGoal - round_trip) / kGoal;
     change(kGain * std::clamp(spare, -0.5, 1.0));

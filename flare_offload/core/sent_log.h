@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finding out at once that frames were lost: their sender numbers them, their receiver sees gaps.
+// Detects lost frames at once: the sender numbers its frames, and the receiver sees gaps.
 //
-// Which frames are lost a receiver cannot tell from those that come (a later block's result says
-// nothing of an earlier block's), and a timeout of the least length costs a window's time. A gap is
-// a hint: frames that overtook others make one too, and what is sent again for that the other end
-// takes for a duplicate. Of a gap at the end of all there is to send nobody knows, nor of a lost
-// kLost: timeouts remain.
+// Without numbers a receiver cannot tell which frames are lost (results of later blocks may come
+// before those of earlier ones), and even the shortest timeout costs a window's time. A gap is only
+// a hint: reordered frames make one, too, and the other end treats what is then sent again as a
+// duplicate. Nobody sees a gap after the last frame, or the loss of a kLost, so timeouts remain.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +17,10 @@
 
 namespace nezha::flare {
 
-// A sender's: of which blocks its last frames were.
+// A sender's log: the blocks of its last frames.
 class SentLog {
  public:
-  // For a window of so many blocks, of each of which the last frame is known but in heavy loss.
+  // For a window of that many blocks: it has the last frame of each of them, except in heavy loss.
   explicit SentLog(uint32_t window) : seqs_(size(window)) {}
 
   static uint32_t size(uint32_t window) {
@@ -29,13 +28,13 @@ class SentLog {
   }
 
   uint16_t next() const { return next_; }
-  // The number of the next frame, which is of block `seq`.
+  // Logs the next frame, which is of block `seq`, and returns its number.
   uint16_t add(uint32_t seq) {
     seqs_[next_ % seqs_.size()] = seq;
     return next_++;
   }
-  // The block that frame `number` was of; nothing if that was long ago. What was never sent may be
-  // taken for any block's.
+  // The block of frame `number`; nothing if that frame is too old. A number that was never sent may
+  // give any block.
   std::optional<uint32_t> seq_of(uint16_t number) const {
     const auto age = static_cast<uint16_t>(next_ - number);
     if (age == 0 || age > seqs_.size()) return {};
@@ -47,14 +46,14 @@ class SentLog {
   uint16_t next_ = 0;
 };
 
-// The most frames of one gap that are asked for, a large window's; one kLost must not make any
-// number of frames.
+// The most frames of one gap that are asked for: those of a large window. It bounds how many frames
+// one kLost can cause.
 constexpr uint16_t kMaxLost = 512;
 
-// A receiver's: which of a sender's frames have not come.
+// A receiver's record of which frames of one sender have not come.
 class GapFinder {
  public:
-  // A frame has come: the numbers before it of the last gap; none if it shows no new one.
+  // A frame has come. Returns the missing numbers before it; none if it shows no new gap.
   NumberRange on_frame(const FrameHeader& header) {
     const auto ahead = static_cast<uint16_t>(header.number - expected_);
     if (ahead >= uint16_t{1} << 15) return {};  // late, or a duplicate

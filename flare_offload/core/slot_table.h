@@ -2,12 +2,12 @@
 // A switch's part of one session: the blocks in flight, and the protocol by which each of them is
 // reduced exactly once, whatever the network loses, repeats, reorders or delays.
 //
-// A session has a window of W blocks and a switch has 2W slots for it; the block with sequence
-// number s lies in slot s mod 2W. A host sends block s only when it holds the result of s-W (the
-// first W at once), so that a contribution to s+2W says that its host holds the result of s+W. Of
-// that every host had a part, and so each one held the result of s before: nobody can need slot s
-// any more, and it is the one moment at which it is reused. Until then a finished block's result is
-// kept, for a child whose copy was lost and which sends its contribution again:
+// A session has a window of W blocks, and a switch has 2W slots for it; the block with sequence
+// number s lies in slot s mod 2W. A host sends block s only when it holds the result of s-W (it
+// sends the first W at once), so a contribution to s+2W shows that its host holds the result of
+// s+W. Every host contributed to s+W, and so held the result of s before. Nobody can need the block
+// in slot s any more: this is the one moment at which the slot is reused. Until then it keeps a
+// finished block's result, for a child whose copy was lost and which sends its contribution again:
 //
 //   contribution to s from child c, the slot being at block n
 //     s older than n         a late duplicate: dropped
@@ -20,15 +20,16 @@
 //   from the parent, for a block that was sent up: the result is kept and sent to all children;
 //   kPending is passed on to them
 //
-// A contribution that is to another operation than the block's others spoils the block: nobody can
-// say who is right, so all ranks are told at once who differs, and the block stays as it is. To a
-// finished block all have contributed what they agree on; who says something else then is wrong.
+// A contribution to another operation than the block's others spoils the block: the switch cannot
+// know which one is right, so it tells all ranks at once who differs, and the block stays spoilt.
+// All children of a finished block have agreed; a later contribution that differs is a violation.
 //
-// A switch has no timers: hosts alone send again (window.h), or who is asked for what a gap in the
-// numbers of its frames shows to be lost (sent_log.h). The bitmap alone (D. De Sensi et al.:
-// Flare, 2021, section 4.1) lets a late duplicate open a block again, and two slots a block without
-// sequence numbers (A. Sapio et al.: SwitchML, 2021) let one be counted twice: tests/model has the
-// proof for small cases. Sequence numbers wrap and are compared as RFC 1982 compares them.
+// A switch has no timers: only hosts send again after a timeout (window.h). Besides, every sender
+// sends again what its receiver asks for, because a gap in the numbers of its frames shows that it
+// is lost (sent_log.h). The bitmap alone (D. De Sensi et al.: Flare, 2021, section 4.1) lets a late
+// duplicate open a block again, and two slots a block without sequence numbers (A. Sapio et al.:
+// SwitchML, 2021) let a contribution be counted twice: tests/model has the proof for small cases.
+// Sequence numbers wrap and are compared as in RFC 1982.
 #pragma once
 
 #include <cstddef>
@@ -48,22 +49,22 @@ namespace nezha::flare {
 struct SlotTableOptions {
   uint32_t window = 0;     // W, blocks; a power of two, at most kMaxWindow
   uint32_t first_seq = 0;  // the session's first block
-  // The ranks below each child: contributions of child i stand for those of children[i].
+  // By child: the ranks below it, for which its contributions stand.
   std::vector<RankRange> children;
   bool is_root = true;        // else there is a parent
   size_t payload = 0;         // bytes of a block's elements at most; at most kMaxPayload
   bool reproducible = false;  // results do not depend on the order of arrival: TreeAggregation
-  // Else: 1 is a SingleBuffer, more, up to the number of children, are a MultiBuffer.
+  // If not reproducible: 1 is a SingleBuffer; 2 up to the number of children are a MultiBuffer.
   int buffers = 1;
 };
 
 constexpr uint32_t kMaxWindow = 1 << 16;
 
-// kInvalidArgument, with what is wrong, if no switch can do it.
+// kInvalidArgument, which says what is wrong, if no switch can serve such a session.
 absl::Status check(const SlotTableOptions& options);
 
-// Where a table's frames go. Of headers, all is filled in but session, generation and child.
-// Payloads are valid during the call only.
+// Where a table's frames go. Headers are complete except for session, generation and child.
+// Payloads are valid only during the call.
 class Outlet {
  public:
   virtual ~Outlet() = default;
@@ -82,22 +83,22 @@ struct SlotTableCounters {
   uint64_t pendings = 0;    // answers that a block waits for others
   uint64_t lost = 0;        // frames that were asked for again
   uint64_t mismatches = 0;  // blocks spoilt by contributions to different operations
-  uint64_t violations = 0;  // frames that no peer sends which keeps to the protocol
+  uint64_t violations = 0;  // frames that break the protocol
 };
 
-// A pure state machine: no I/O, no clock, no allocation after its construction but for the
+// A pure state machine: no I/O, no clock, and no allocation after its construction except for the
 // payloads of frames without elements. Not thread-safe.
 class SlotTable {
  public:
-  // The options are such as check() passes. The outlet outlives this.
+  // The options must pass check(). The outlet outlives this.
   SlotTable(const SlotTableOptions& options, Outlet* outlet);
 
-  // The bytes that a table of these options takes, the allocator's own apart: its share of the
+  // The bytes that a table with these options takes, without the allocator's own: its share of the
   // switch's memory, fixed when the session is installed.
   static size_t memory_of(const SlotTableOptions& options);
 
-  // Frames that decode() let through, of this session and generation; `child` is below the number
-  // of children.
+  // Handle frames of this session and generation that decode() accepted. `child` is below the
+  // number of children.
   void from_child(int child, const Frame& frame);
   void from_parent(const Frame& frame);
 
@@ -107,7 +108,7 @@ class SlotTable {
   enum class Phase : uint8_t { kUnused, kFilling, kUp, kDone };
   struct Slot {
     Phase phase = Phase::kUnused;
-    BlockId block;         // kUnused: of its seq alone, that of 2W blocks before the first
+    BlockId block;         // kUnused: only its seq, 2W before the slot's first block
     size_t length = 0;     // bytes of each contribution, and of the result
     uint64_t arrived = 0;  // a bit for each child whose contribution is in the aggregation
     std::optional<Mismatch> mismatch;  // the block is spoilt
@@ -116,17 +117,17 @@ class SlotTable {
 
   static std::unique_ptr<Aggregation> make_aggregation(const SlotTableOptions& options,
                                                        const TreeShape& shape, std::byte* memory);
-  // The bytes of elements that there is room for.
+  // The bytes of all slots' buffers.
   static size_t buffers_size(const SlotTableOptions& options);
   Slot& slot_of(uint32_t seq) { return slots_[seq % slots_.size()]; }
-  // Whether the frame's block is in the slot, or may be now.
+  // Whether the block is in the slot, or may enter it now. Counts the frame if not.
   bool is_due(const Slot& slot, uint32_t seq);
   void contribute(int child, const Frame& frame);
   void open(Slot& slot, const BlockId& block, size_t length);
   void answer_duplicate(const Slot& slot, int child);
   void complete(Slot& slot);
   void finish(Slot& slot);  // its result is there
-  // All are told, and asked again when they contribute again.
+  // Tells all neighbours; answer_duplicate() tells them again.
   void spoil(Slot& slot, const Mismatch& mismatch);
   void on_mismatch(const Frame& frame);
   void resend_results(int child, const NumberRange& numbers);

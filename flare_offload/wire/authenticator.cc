@@ -16,10 +16,10 @@ namespace nezha::flare {
 namespace {
 
 constexpr size_t kHalf = kKeySize / 2;
-constexpr size_t kBlock = 16;  // bytes, AES's
+constexpr size_t kBlock = 16;  // bytes of an AES block
 constexpr unsigned char kNonce[12] = {};
 
-// What fails only without memory, or where OpenSSL's configuration forbids AES-128.
+// For calls that fail only without memory, or where OpenSSL's configuration forbids AES-128.
 void require(bool done) {
   if (!done) throw std::runtime_error("OpenSSL cannot compute AES-128's GMAC");
 }
@@ -69,13 +69,13 @@ Authenticator::Cipher Authenticator::make_cipher(const std::byte* key) {
   const bool done =
       cipher != nullptr && fetched != nullptr &&
       EVP_EncryptInit_ex2(cipher.get(), fetched, bytes_of(key), nullptr, nullptr) == 1;
-  EVP_CIPHER_free(fetched);  // the context has its own share of it
+  EVP_CIPHER_free(fetched);  // the context holds its own reference
   require(done);
   return cipher;
 }
 
-// GCM by its modes' interface: EVP's looks its parameters up by name for each message, which takes
-// longer than to hash 1 KB.
+// Uses OpenSSL's modes interface to GCM: EVP looks parameters up by name for each message, which
+// takes longer than hashing 1 KB.
 Authenticator::Authenticator(const Key& key)
     : hash_cipher_(make_cipher(key.data())),
       hash_(CRYPTO_gcm128_new(hash_cipher_.get(), encrypt_for_gcm)),

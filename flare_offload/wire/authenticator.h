@@ -2,21 +2,21 @@
 // The tags that frames carry: AES-128(second half of the key, GMAC(first half, nonce 0, frame)),
 // cut to 96 bits.
 //
-// This is the composition of a keyed hash function that has few collisions, which GMAC's GHASH is
-// (NIST SP 800-38D), and a pseudo-random function (M. Wegman and L. Carter: New hash functions and
-// their use in authentication and set equality, 1981; D. Boneh and V. Shoup: A Graduate Course in
-// Applied Cryptography, chapter 7). It needs no nonces: GMAC by itself gives its key away when one
-// comes twice, as it would after any sender's restart; here its output is never seen. Two of q
+// The tag composes a keyed hash function that has few collisions, GMAC's GHASH (NIST SP 800-38D),
+// with a pseudo-random function (M. Wegman and L. Carter: New hash functions and their use in
+// authentication and set equality, 1981; D. Boneh and V. Shoup: A Graduate Course in Applied
+// Cryptography, chapter 7). It needs no nonces: GMAC by itself reveals its key when a nonce
+// repeats, as one would after any sender's restart, but here nobody sees GMAC's output. Two of q
 // frames of n bytes collide with a probability below q^2 n / 2^132: a session of 2^31 blocks with
 // 64 children sends fewer than 2^40 frames, so 2^-39 at kMaxPayload. HMAC-SHA-256, which this
 // replaces, takes 2.2 times as long for a frame of 1472 bytes and was 46% of a busy switch's time.
 //
-// A key is what one switch, its children and nobody else have for one installation of a session: a
-// switch that starts again needs a new one, for it knows nothing of what was sent before. Whoever
-// lacks the key can neither join in nor replay what another installation, or another switch of the
-// tree, has sent. What the same installation sent before, a slot table (core/slot_table.h) drops or
-// answers, but only until sequence numbers come around: a session must be installed anew, with a
-// new key, before its 2^31st block.
+// A key belongs to one switch and its children, for one installation of a session. A switch that
+// restarts needs a new key, because it has forgotten what was sent before. Whoever lacks the key
+// can neither take part nor replay frames of another installation or of another switch of the tree.
+// A slot table (core/slot_table.h) drops or answers frames that the same installation sent before,
+// but only until sequence numbers wrap: a session must be installed anew, with a new key, before
+// its 2^31st block.
 #pragma once
 
 #include <array>
@@ -48,7 +48,7 @@ class Authenticator {
 
   // Writes the tag of a datagram of at least kTagOffset + kTagSize bytes into it.
   void sign(absl::Span<std::byte> datagram);
-  // Whether the tag in such a datagram is the right one; takes as long if it is not.
+  // Whether the tag in such a datagram is right. Takes the same time if it is wrong.
   bool verify(absl::Span<const std::byte> datagram);
 
  private:

@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kRangeSize = 4;
 constexpr size_t kMismatchSize = 24;
 constexpr size_t kNumbersSize = 4;
-constexpr unsigned kNumbered = 1;  // of the flags
+constexpr unsigned kNumbered = 1;  // bits of the flags
 constexpr unsigned kDown = 2;
 
 constexpr uint8_t halves(unsigned upper, unsigned lower) {
@@ -26,14 +26,14 @@ uint8_t types_of(const BlockId& block) {
   return halves(static_cast<uint8_t>(block.type), static_cast<uint8_t>(block.operation));
 }
 
-// The type and operation of that byte; nothing if there are no such, or no switch reduces them.
+// Reads the type and operation from that byte. False: there are no such, or no switch reduces them.
 bool read_types(uint8_t types, BlockId& block) {
   block.type = static_cast<DataType>(types >> 4);
   block.operation = static_cast<ReduceOperation>(types & 15);
   return sizeOf(block.type) != 0 && is_reduced_by_switches(block.operation);
 }
 
-constexpr size_t kOtherTypes = 20;  // where a mismatch's payload has them
+constexpr size_t kOtherTypes = 20;  // their offset in a mismatch's payload
 
 bool fits(const FrameHeader& header, absl::Span<const std::byte> bytes) {
   const size_t payload = bytes.size();

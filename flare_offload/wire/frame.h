@@ -19,35 +19,38 @@
 //   20     12      tag (authenticator.h) over bytes 0 to 19 and all that follows the tag
 //   32             payload
 //
-// A frame that goes the wrong way has been sent back by somebody, and its tag is right: it is
-// dropped.
+// A receiver drops a frame whose direction flag is wrong: somebody has reflected it, so its tag is
+// valid.
 //
-// The generation counts the session's installations, so that what is left over from one cannot
-// reach the next. By the operation id ranks find out that they disagree on what they do.
+// The generation tells the session's installations apart, so that frames left over from one cannot
+// reach the next. The operation id reveals ranks that disagree on what they do.
 //
-// A child numbers its contributions, and a switch its results, but those to one child alone; a
-// frame that is not numbered has the number of its sender's next one that is. So a receiver finds
-// out which frames it lacks (core/sent_log.h) and asks for them at once. Numbers are hints: whoever
-// numbers nothing is served as well, with the help of timeouts.
+// A child numbers its contributions, and a switch numbers the results that it sends to all
+// children, but not those that it sends to one child again. An unnumbered frame carries the number
+// that its sender's next numbered frame will have. So a receiver finds out which frames it lacks
+// (core/sent_log.h) and asks for them at once. Numbers are hints: a sender that numbers nothing is
+// served as well, with the help of timeouts.
 //
-// A block is the same few elements of all ranks, as many as fit a datagram. Frames and payloads:
+// A block is the same range of elements on all ranks, as many as fit a datagram. Frames and
+// payloads:
 //
-//   kContribution  child to switch: the elements. Of a switch below: what its own children's make
-//   kResult        switch to its children: the reduced elements. What is for all of them may come
-//   by
-//                  a multicast group of which the manager has told them
-//   kPending       switch to its children: the block waits for others' contributions, those of
-//                  the ranks in the payload: up to 64 times {u16 first rank, u16 how many}
-//   kMismatch      switch to its children and its parent, and from there to all others: some ranks
+//   kContribution  child to switch: the elements; from a switch below, the combination of its own
+//                  children's
+//   kResult        switch to its children: the reduced elements. A result for all children may be
+//                  sent to a multicast group of which the manager has told them
+//   kPending       switch to its children: the block waits for the contributions of the ranks in
+//                  the payload: up to 64 times {u16 first rank, u16 count}
+//   kMismatch      switch to its children and its parent, and on to all other ranks: some ranks
 //                  contribute to this block what the header says, and others something else; the
 //                  payload is a Mismatch. The block will never be finished
-//   kLost          either way: frames with these numbers have not come: {u16 first, u16 how many}
+//   kLost          either way: frames with these numbers have not arrived: {u16 first, u16 count}
 //
 // The payload of a contribution and of a result may be empty (a barrier's is). Sparse blocks, which
 // take several frames (shards), will be types of their own.
 //
-// Nothing read from a socket is used before it passed decode() and Authenticator::verify(); what
-// those cannot know (whether there is such a session, whether the block is due) core/ checks.
+// Nothing read from a socket is used before it passed decode() and Authenticator::verify().
+// switchd/ and core/ check what those two cannot know (whether there is such a session, whether the
+// block is due).
 #pragma once
 
 #include <cstddef>
@@ -61,9 +64,9 @@
 
 namespace nezha::flare {
 
-// Raised with any change of the frames, of the messages (wire/messages.h) or of what they mean:
-// hosts and managers that have another one find out when they connect to the manager, or to a
-// switch (secure_stream.h).
+// Raised with any change to the frames, to the messages (wire/messages.h) or to their meaning.
+// Hosts and managers of another version find out when they connect to the manager or to a switch
+// (secure_stream.h).
 constexpr uint8_t kVersion = 4;
 constexpr size_t kHeaderSize = 32;
 constexpr size_t kSessionOffset = 4;
@@ -73,8 +76,8 @@ constexpr int kMaxChildren = 64;      // of one switch in one session
 constexpr size_t kMaxPayload = 8936;  // bytes: what payload_for(9000, false) is
 constexpr size_t kMaxDatagram = kHeaderSize + kMaxPayload;
 
-// The most bytes of elements, whole ones of every type, that a datagram carries over a path of that
-// MTU without being fragmented; at most kMaxPayload, and 0 if there is no room for any.
+// The most bytes of elements that a datagram carries unfragmented over a path of that MTU: whole
+// elements of every type, at most kMaxPayload; 0 if there is no room for any.
 size_t payload_for(size_t mtu, bool ipv6);
 
 enum class FrameType : uint8_t {
@@ -85,7 +88,7 @@ enum class FrameType : uint8_t {
   kLost = 5,
 };
 
-// What contributions must agree on for them to be combined, their length apart.
+// What contributions must agree on to be combined, besides their length.
 struct BlockId {
   uint32_t seq = 0;
   uint32_t operation_id = 0;
@@ -119,7 +122,8 @@ struct Frame {
 size_t encode(const FrameHeader& header, absl::Span<const std::byte> payload,
               Authenticator& authenticator, std::byte* out);
 
-// Nothing if the datagram is no frame of this version, or breaks a limit. Its tag is not looked at.
+// Returns nothing if the datagram is no frame of this version or breaks a limit. Does not check the
+// tag.
 std::optional<Frame> decode(absl::Span<const std::byte> datagram);
 
 // Consecutive ranks.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What hosts, manager and switches tell each other, over secure streams (secure_stream.h). Text:
-// the words of a line, the first of which says what it is.
+// The messages between hosts, manager and switches, over secure streams (secure_stream.h). A
+// message is text: a line of words, the first of which is its kind.
 //
 //   host to manager     join JOB ATTEMPT RANK SIZE ADDRESS PAYLOAD WINDOW STREAMS MULTICAST
 //                            REPRODUCIBLE
@@ -9,21 +9,22 @@
 //   manager to host     granted JOB ATTEMPT SESSION STREAMS GENERATION KEY SWITCH CHILD WINDOW
 //                               PAYLOAD LEASE GROUP
 //                       rejected JOB ATTEMPT REASON...    no session: why, and what to do
-//                       lost JOB ATTEMPT REASON...        the session is none any more
-//   manager to switch   install STREAMS LEASE, and below that line what session_spec.h describes,
-//                               of the first session; the others are alike, with the next numbers
+//                       lost JOB ATTEMPT REASON...        the session has ended
+//   manager to switch   install STREAMS LEASE, and below that line the first session, as
+//                               session_spec.h describes it; the others are alike, with the next
+//                               numbers
 //                       extend LEASE SESSION...
 //                       remove SESSION...
-//   switch to manager   has BYTES SESSION...              at first: its memory, and what is there
+//   switch to manager   has BYTES SESSION...              first of all: its memory and its sessions
 //                       installed SESSION
 //                       refused SESSION REASON...
 //                       expired SESSION...                their lease has run out
 //
-// JOB is a context's id; its ranks get a session together, once all of them have asked by the same
-// ATTEMPT. STREAMS are a job's sessions, numbered from SESSION on; LEASE is in milliseconds.
-// MULTICAST is 1 if results may come by a multicast group, else 0; GROUP is the one by which they
-// do, or -. REPRODUCIBLE is 1 if results are not to depend on the order of arrival, else 0.
-// Nothing that comes is believed before parse() let it through.
+// JOB is a context's id; its ranks get a session together, once all of them have asked with the
+// same ATTEMPT. STREAMS is the number of a job's sessions, which are numbered from SESSION on.
+// LEASE is in milliseconds. MULTICAST is 1 if results may be sent by multicast, else 0; GROUP is
+// the multicast group that is used, or -. REPRODUCIBLE is 1 if results must not depend on the order
+// of arrival, else 0. No field is used before parse() has accepted the message.
 #pragma once
 
 #include <cstdint>
@@ -65,7 +66,7 @@ struct Join {
   uint32_t payload = 0;
   uint32_t window = 0;
   int streams = 0;
-  bool multicast = false;     // as far as is known it reaches this host
+  bool multicast = false;     // as far as known, it reaches this host
   bool reproducible = false;  // results are not to depend on the order of arrival
 };
 struct Renew {
@@ -74,7 +75,7 @@ struct Renew {
   int size = 0;
   uint32_t session = 0;
   int streams = 0;
-  std::optional<Address> group = {};  // that it was granted
+  std::optional<Address> group = {};  // the one that it was granted
 };
 struct Leave {
   Request request;
