@@ -91,7 +91,7 @@ std::optional<uint32_t> Window::take_overdue(Nanos now) {
   }
 }
 
-// Looks at all, which is rare: nothing is due before that much later.
+// Looks at all places, which is rare: not before the earliest of them is due again.
 void Window::list_overdue(Nanos now) {
   next_due_ = kNever;
   for (Place& place : places_) {
@@ -126,7 +126,7 @@ void Window::on_lost(const NumberRange& numbers, Nanos now) {
     const auto number = static_cast<uint16_t>(numbers.first + i);
     const auto seq = sent_.seq_of(number);
     Place* place = seq ? in_flight(*seq) : nullptr;
-    if (place == nullptr || place->number != number) continue;  // or sent again since
+    if (place == nullptr || place->number != number) continue;  // answered, or sent again since
     heard_ = now;
     if (!place->is_lost) limit_.on_lost(1);
     place->is_lost = true;

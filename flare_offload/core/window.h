@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host's part of one session: which block it may send next, and which one again.
+// A host's part of one session: which block it may send next, and which one to send again.
 //
-// Block s goes out when the result of s-W is there, each block by itself: a block that waits for a
-// lost frame holds up those W, 2W, ... after it and no others. A block without an answer is sent
-// again after a time that follows the round trips (V. Paxson et al.: RFC 6298: smoothed round trip
-// plus four times its variation), and after twice that time the next time. Only blocks that were
-// sent once tell a round trip; until one does, the next blocks begin with the doubled time with
-// which the last one got its result (P. Karn's algorithm; sections 3 and 5.5 to 5.7), or a round
-// trip that grew beyond the time would never be learned. kPending counts as an answer, but neither
-// as a round trip nor as a loss: the block waits for another rank, and asking often would not help.
-// What the switch says that it lacks, and what a gap in the numbers of its results shows to be
-// lost, is sent and asked for at once (sent_log.h).
+// Block s may be sent once the result of s-W is there, whatever the state of other blocks: a block
+// that waits for a lost frame delays the blocks W, 2W, ... after it and no others. A block without
+// an answer is sent again after a time that follows the round trips (V. Paxson et al.: RFC 6298:
+// smoothed round trip plus four times its variation), and the next time after twice that time. Only
+// blocks that were sent once measure a round trip. Until one does, new blocks begin with the
+// doubled time after which the last block got its result (P. Karn's algorithm; sections 3 and 5.5
+// to 5.7); otherwise a round trip that grew beyond the timeout would never be measured. kPending
+// counts as an answer, but neither as a round trip nor as a loss: the block waits for another rank,
+// and asking often would not help. Blocks that the switch reports missing are sent at once, and
+// results that a gap in their numbers shows to be lost are asked for at once (sent_log.h).
 //
-// How many of the W are in flight follows the path (flight_limit.h), but the lowest block without
-// a result is never held back. Else hosts that each have as many in flight as they may, and not the
-// same ones, could all wait for each other's contributions. So the lowest block that the switch
-// waits for is sent by all, once they have the results of those before it, and all goes on.
+// The number of blocks in flight, at most W, follows the path (flight_limit.h), but the lowest
+// block without a result is never held back. Otherwise hosts that have all reached their limits,
+// with different blocks in flight, could wait for each other's contributions for ever. As it is,
+// every host sends the lowest block that the switch waits for once it has the results of the blocks
+// before.
 //
-// All hosts send in one order, unless they are told to stagger. That, Flare's staggered sending,
-// gains nothing where one core does all of a block: from a place of each host's own in groups of 32
-// or 64 blocks 8 and 64 MiB, 4 and 8 hosts, took the same time (0.98 to 1.03 of it), and hosts up
-// to 1.14 of the CPU time.
+// All hosts send in one order, unless they are told to stagger. Flare's staggered sending gains
+// nothing where one core does all of a block: when each host began at a place of its own in groups
+// of 32 or 64 blocks, operations of 8 and 64 MiB with 4 and 8 hosts took 0.98 to 1.03 times as
+// long, and hosts up to 1.14 times the CPU time.
 //
-// The other end is slot_table.h, which says why this loses and repeats nothing.
+// The other end is slot_table.h, which explains why nothing is lost or counted twice.
 #pragma once
 
 #include <cstdint>
@@ -39,29 +40,30 @@ namespace nezha::flare {
 
 struct RetryTiming {
   Nanos first = 20 * kMillisecond;  // until a round trip is known
-  // Above what a window takes to pass the slowest queue, and above the time that another process
-  // may keep a host or a software switch from its core: below that most resends are for nothing.
+  // Longer than a window takes to pass the slowest queue, and longer than another process may keep
+  // a host or a software switch from its core. With less, most resends are unnecessary.
   Nanos least = 20 * kMillisecond;
   Nanos most = 100 * kMillisecond;
 };
 
-// The order in which blocks are sent for the first time: within groups of so many, from one of them
-// on and around. Hosts' may differ, so that they do not all send the same block at once.
+// The order in which blocks are sent for the first time: within groups of `blocks` blocks, from the
+// one at `first` on and around. Hosts may have different orders, so that they do not all send the
+// same block at once.
 struct Stagger {
-  // Else hosts wait for what none may send.
+  // With larger groups hosts could wait for blocks that none of them may send.
   static constexpr auto kMost = static_cast<uint32_t>(FlightLimit::kFirst);
 
   uint32_t blocks = 1;  // a power of two; 1: they are sent in their order
-  uint32_t first = 0;   // below that
+  uint32_t first = 0;   // less than `blocks`
 
-  // Where in the order the block is; wraps as blocks' numbers do.
+  // The block's place in the order; wraps as blocks' numbers do.
   uint32_t place(uint32_t seq) const {
     const uint32_t in_group = blocks - 1;
     return (seq & ~in_group) | ((seq - first) & in_group);
   }
 };
 
-// A pure state machine, to which the time is given. Not thread-safe.
+// A pure state machine, which is told the time. Not thread-safe.
 class Window {
  public:
   static constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
@@ -69,26 +71,26 @@ class Window {
   // `size`: W, as the switch has it.
   Window(uint32_t size, uint32_t first_seq, const RetryTiming& timing, const Stagger& stagger = {});
 
-  // From the first unfinished block to the last, there are fewer.
+  // There are fewer blocks than this from the first unfinished one to the last.
   static constexpr uint32_t kMaxUnfinished = uint32_t{1} << 31;
 
-  // There are `count` blocks more to send. Returns the seq of the first one.
+  // Adds `count` blocks to send. Returns the seq of the first one.
   uint32_t extend(uint32_t count);
 
-  // The seq of a block to send now, for the first time; nothing if none may be.
+  // The seq of a block to send now, for the first time; nothing if none may be sent.
   std::optional<uint32_t> take_new(Nanos now);
   // The seq of a block to send again now; nothing if none is due.
   std::optional<uint32_t> take_overdue(Nanos now);
   // When take_overdue() will have one, or earlier; kNever if nothing is in flight.
   Nanos next_due() const { return overdue_.empty() ? next_due_ : 0; }
 
-  // The number of the contribution that is about to be sent, of a block that was just taken.
+  // The number for the contribution that is about to be sent, of a block that was just taken.
   uint16_t number_of(uint32_t seq);
-  // Of a frame of any other type.
+  // The number for a frame of any other type.
   uint16_t next_number() const { return sent_.next(); }
-  // A frame has come from the switch: the numbers of those to ask for by kLost; mostly none.
+  // A frame has come from the switch. Returns the numbers to ask for by kLost; mostly none.
   NumberRange lost_before(const FrameHeader& header);
-  // kLost has come: what of that is in flight is overdue.
+  // kLost has come: those of its blocks that are in flight are overdue.
   void on_lost(const NumberRange& numbers, Nanos now);
 
   // A result has come: true if it is the block's first one and the block is in flight.
@@ -97,24 +99,24 @@ class Window {
 
   // Blocks that are in flight, or are still to be sent.
   uint32_t unfinished() const { return unfinished_; }
-  // Since when nothing has been heard while something was in flight; kNever if nothing is. Who asks
-  // decides when the switch counts as dead.
+  // Since when the switch has been silent while something was in flight; kNever if nothing is. The
+  // caller decides when the switch counts as dead.
   Nanos silent_since() const { return in_flight_ == 0 ? kNever : heard_; }
   uint64_t resent() const { return resent_; }
-  // What may be in flight now.
+  // How many blocks may be in flight now.
   uint32_t limit() const { return limit_.blocks(); }
 
  private:
-  struct Place {             // of the blocks that are the same modulo W, one after the other
+  struct Place {             // shared by the blocks that are equal modulo W, in turn
     uint32_t seq = 0;        // in flight, or the next one
     int attempts = 0;        // how often it was sent; 0: it is not in flight
     bool waited = false;     // for another rank
-    bool is_timed = false;   // when it was sent others had begun, too
-    bool is_lost = false;    // says the switch
+    bool is_timed = false;   // all hosts had begun when it was sent
+    bool is_lost = false;    // the switch says so
     bool is_listed = false;  // in overdue_
     uint16_t number = 0;     // of its last frame
     Nanos sent = 0;          // at first
-    Nanos interval = 0;      // from the last time that it was sent to the next
+    Nanos interval = 0;      // between the last time that it was sent and the next
     Nanos due = kNever;
   };
 
@@ -123,10 +125,10 @@ class Window {
   Place* in_flight(uint32_t seq);
   // The block that is next in a place may be sent, if it exists.
   void make_ready(const Place& place);
-  // A block leaves ready_: the next, or that one, which is there.
+  // Remove a block from ready_: the next one, or `seq`, which must be there.
   uint32_t take_next();
   uint32_t take_ready(uint32_t seq);
-  // Whether the one comes after the other in the order of the stagger.
+  // Whether block `a` comes after block `b` in the order of the stagger.
   auto comes_later() const {
     return [stagger = stagger_](uint32_t a, uint32_t b) {
       return stagger.place(a) - stagger.place(b) - 1 < kMaxUnfinished;
@@ -137,7 +139,7 @@ class Window {
   void send(Place& place, Nanos now);
   // The interval of a block that is sent for the first time.
   Nanos timeout() const;
-  // From a result that waited for nobody.
+  // Learns from the result of a block that waited for nobody.
   void learn(const Place& place, Nanos now);
 
   const RetryTiming timing_;
@@ -149,10 +151,10 @@ class Window {
   GapFinder results_;
   FlightLimit limit_;
   uint32_t lowest_;  // block without a result
-  uint32_t end_;     // of the blocks that there are
+  uint32_t end_;     // the seq after the last block's
   uint32_t unfinished_ = 0;
   uint32_t in_flight_ = 0;
-  bool is_flowing_ = false;  // since all was finished a result has come
+  bool is_flowing_ = false;  // a result has come since all was finished
   Nanos next_due_ = kNever;
   Nanos heard_ = 0;
   Nanos smoothed_ = 0;  // 0: not known yet

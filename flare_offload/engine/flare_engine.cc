@@ -11,7 +11,7 @@
 namespace nezha::flare {
 namespace {
 
-// Beside the control plane's.
+// Next to the control plane's tag.
 constexpr uint64_t kStreamTag = (uint64_t{1} << 63) | 1;
 
 }  // namespace
@@ -80,8 +80,8 @@ absl::StatusOr<FlareEngine::Way> FlareEngine::open_way(const FlareOptions& optio
   return Way{*std::move(port), *here};
 }
 
-// The port stays with the interface and the address that it was opened for: when there is another
-// interface of the name, or the address is gone, another port is opened.
+// The port stays bound to the interface and the address that it was opened for. Opens another port
+// if the name means another interface now, or if the address has changed.
 absl::Status FlareEngine::renew_way() {
   const absl::StatusOr<Address> address = address_of(options_);
   if (!address.ok()) return address.status();
@@ -121,7 +121,7 @@ void FlareEngine::ask(uint32_t attempt) {
     return on_rejected(attempt, "the earlier session is not given up yet");
   }
   attempt_ = attempt;
-  session_.reset();  // it came to nothing, and it holds the port
+  session_.reset();  // left by an attempt that failed; it holds the port
   if (const absl::Status status = renew_way(); !status.ok()) {
     return on_rejected(attempt, std::string(status.message()));
   }
@@ -151,7 +151,7 @@ void FlareEngine::on_granted(const message::Granted& granted) {
   if (granted.group) {
     absl::StatusOr<UdpPort> joined =
         UdpPort::join(*granted.group, options_.interface, kMaxDatagram);
-    // The next attempt is without, unless this one had merely no descriptor to join with.
+    // The next attempt is without multicast, unless this one merely had no descriptor to join with.
     has_multicast_ = joined.ok() || absl::IsResourceExhausted(joined.status());
     if (!joined.ok()) return on_rejected(attempt_, std::string(joined.status().message()));
     group = *std::move(joined);
@@ -168,7 +168,7 @@ void FlareEngine::on_granted(const message::Granted& granted) {
   send(0, rank_message::Joined{attempt_, ""});
 }
 
-// At this rank, whose operator can mend it. Rank 0 tells of one rank alone.
+// Logs at this rank, whose operator can fix it. Rank 0 logs the reason of one rank only.
 void FlareEngine::tell_of_refusal(const absl::Status& why) {
   if (!refusals_.tell_of(options_.manager.str(), now())) return;
   log_->warn("no in-network computing: {}", std::string(why.message()));
@@ -178,7 +178,7 @@ void FlareEngine::on_rejected(uint32_t attempt, const std::string& why) {
   send(0, rank_message::Joined{attempt, why.empty() ? "no reason given" : why});
 }
 
-// Rank 0: once all have answered, it is there or it is not.
+// Rank 0: once all ranks have answered, the session is up or the attempt has failed.
 void FlareEngine::on_joined(int rank, const rank_message::Joined& joined) {
   if (joined.attempt != attempt_) return;
   if (is_up_) {
@@ -214,9 +214,11 @@ void FlareEngine::on_over(const absl::Status& why) {
   lose(why);
 }
 
-// At this rank. What that means for all, the owner finds out, which then takes what was retained.
+// This rank loses the session. The owner finds out what that means for all ranks, and then takes
+// what was retained.
 void FlareEngine::lose(const absl::Status& why) {
-  if (std::exchange(lost_, attempt_) == attempt_) return;  // both the manager and silence may tell
+  if (std::exchange(lost_, attempt_) == attempt_)
+    return;  // the manager and the session may both report it
   if (!is_up_) return on_rejected(attempt_, std::string(why.message()));
   log_->warn("in-network computing is lost: {}", std::string(why.message()));
   set_down();
@@ -310,7 +312,7 @@ absl::Status FlareEngine::on_message(int from, const rank_message::Message& mess
       absl::StrCat("a message of kind ", message.index(), " that is not for rank ", group_.rank));
 }
 
-// It may have left, with all that it had begun over; or died.
+// The peer may have left after all its operations were over, or it may have died.
 void FlareEngine::on_peer_gone(int rank, const absl::Status& why) {
   if (!gone_.try_emplace(rank, now(), why).second) return;
   for (const auto& [name, task] : std::map(waiting_)) task->fail(why);
@@ -345,7 +347,7 @@ absl::StatusOr<std::unique_ptr<Task>> FlareEngine::start(const Group& group, con
     task->lose(absl::UnavailableError("no session with a switch"));
     return task;
   }
-  if (const auto leader = gone_.find(0); leader != gone_.end()) {  // nobody gives it a stream
+  if (const auto leader = gone_.find(0); leader != gone_.end()) {  // nobody would give it a stream
     task->fail(leader->second.second);
     return task;
   }
@@ -358,7 +360,7 @@ absl::StatusOr<std::unique_ptr<Task>> FlareEngine::start(const Group& group, con
   } else if (group_.rank == 0) {
     leader_.add(name);
     order_waiting();
-  } else if (options_.streams == 1) {  // which is for those that all ranks have started
+  } else if (options_.streams == 1) {  // it is for operations that all ranks have started
     tell(*task);
   } else if (!tell_.armed()) {
     tell_.start(now() + kTellAfter);
@@ -377,7 +379,7 @@ bool FlareEngine::is_current(uint32_t attempt, uint32_t stream) const {
          stream < static_cast<uint32_t>(session_->streams());
 }
 
-// All that waits for it here, in the order in which it was called.
+// Assigns the stream to all operations of the tag that wait here, in the order of their calls.
 void FlareEngine::keep(const rank_message::Keep& keep) {
   streams_.on_keep({keep.tag, keep.ordinal}, static_cast<int>(keep.stream));
   std::vector<FlareTask*> tasks;
@@ -426,8 +428,8 @@ void FlareEngine::tell(FlareTask& task) {
 void FlareEngine::on_started(int rank, const rank_message::Started& started) {
   if (started.attempt != attempt_ || session_ == nullptr) return;
   const OperationId name{started.tag, started.ordinal};
-  if (streams_.kept_stream(name)) return;  // it will hear that
-  // Of one that has begun here and does not wait the order is under way, or it is over.
+  if (streams_.kept_stream(name)) return;  // the rank will hear of it
+  // If the operation has started here and does not wait, its order is under way or it is over.
   if (!waiting_.contains(name) && owner_.has_started(name)) return;
   leader_.on_started(rank, name);
   order_waiting();

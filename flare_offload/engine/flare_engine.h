@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine that has a switch add up, and what the ranks of a context agree on for that.
+// The engine that has a switch add up, and how the ranks of a context agree on its session.
 //
-// Rank 0 leads. It has all ranks ask the manager for a session, and once all have it the engine is
-// up, until a rank loses it; then, after a while, it tries again. While it is up rank 0 says which
-// of the session's streams carries which operation (stream_order.h).
+// Rank 0 leads. It has all ranks ask the manager for a session. The engine is up from when all
+// ranks have the session until a rank loses it; after a while rank 0 tries again. While the engine
+// is up, rank 0 decides which of the session's streams carries which operation (stream_order.h).
 #pragma once
 
 #include <functional>
@@ -28,37 +28,37 @@
 
 namespace nezha::flare {
 
-// What a rail flare:INTERFACE@MANAGER says.
+// The options of a rail flare:INTERFACE@MANAGER.
 struct FlareOptions {
   std::string interface;
   Address manager;
-  std::string rail = {};     // of the links by the interface; empty: it is called as that is
+  std::string rail = {};     // name of the interface's links' rail; empty: the interface's name
   std::string address = {};  // of the interface, to receive at; empty: the best one
   PortRange ports = {};      // to receive at
-  uint32_t window = 512;     // blocks: of 1440 bytes 6 ms' at 1 Gbit/s
+  uint32_t window = 512;     // blocks; 512 of 1440 bytes take 6 ms at 1 Gbit/s
   int streams = 4;
   bool reproducible = false;  // sums' bits do not depend on the order of arrival
-  uint32_t stagger = 1;       // blocks of a group: core/window.h
+  uint32_t stagger = 1;       // blocks in a group: core/window.h
 };
 
-// Who uses the engine: the context.
+// The engine's user: the context.
 class FlareEngineOwner {
  public:
-  // It carries something now; or nothing any more, until the next on_engine_up().
+  // The engine carries operations from on_engine_up() until on_engine_down().
   virtual void on_engine_up() = 0;
   virtual void on_engine_down() = 0;
-  // A rank says what cannot be: the context cannot go on.
+  // A rank has broken the protocol: the context cannot go on.
   virtual void on_failed(const absl::Status& why) = 0;
   // Whether this rank has started the operation, which may be over.
   virtual bool has_started(const OperationId& operation) const = 0;
-  // Whether the loss of the session before is still being answered.
+  // Whether the context still recovers from the loss of the previous session.
   virtual bool is_recovering() const = 0;
 
  protected:
   ~FlareEngineOwner() = default;
 };
 
-// All under Progress's lock, but open().
+// All methods but open() are called under Progress's lock.
 class FlareEngine final : public Engine, FlareTaskOwner {
  public:
   // Finds the interface's address and opens a port there. The group and the owner outlive the
@@ -69,7 +69,7 @@ class FlareEngine final : public Engine, FlareTaskOwner {
                                                            RankLog log, FlareEngineOwner& owner);
   ~FlareEngine() override;
 
-  // Rank 0: to each other rank; the others: to rank 0. Once all are there, it begins.
+  // Rank 0 connects to each other rank, the others to rank 0. Once rank 0 has all, it begins.
   void connect(int rank, Channel& channel);
 
   bool is_up() const { return is_up_; }
@@ -96,11 +96,12 @@ class FlareEngine final : public Engine, FlareTaskOwner {
 
   static constexpr Nanos kLeastBackoff = kSecond;
   static constexpr Nanos kMostBackoff = 30 * kSecond;
-  // By when all ranks have said how their attempts ended.
+  // How long rank 0 waits for all ranks to say how an attempt ended, before it tries again.
   static constexpr Nanos kAnswerTime = 60 * kSecond;
   // How long an operation waits for its order before rank 0 is told of it.
   static constexpr Nanos kTellAfter = 5 * kMillisecond;
-  // What a switch says of a rank that has gone may be older than that.
+  // A switch's kPending may be older than the end of a rank that it names; it counts only if the
+  // rank has been gone for longer than this.
   static constexpr Nanos kStale = 200 * kMillisecond;
 
   FlareEngine(Progress& progress, const FlareOptions& options, const Group& group,
@@ -115,7 +116,7 @@ class FlareEngine final : public Engine, FlareTaskOwner {
   void on_granted(const message::Granted& granted);
   void tell_of_refusal(const absl::Status& why);
   void on_rejected(uint32_t attempt, const std::string& why);
-  void on_over(const absl::Status& why);  // says the session
+  void on_over(const absl::Status& why);  // called by the session
   void lose(const absl::Status& why);
   void set_down();
   void drop_session();
@@ -124,7 +125,7 @@ class FlareEngine final : public Engine, FlareTaskOwner {
   void on_up(uint32_t attempt);
 
   // The ranks
-  void send(int rank, const rank_message::Message& message);  // perhaps to this one
+  void send(int rank, const rank_message::Message& message);  // `rank` may be this one
   void broadcast(const rank_message::Message& message);
   void on_bytes(int from, const std::string& bytes);
   absl::Status on_message(int from, const rank_message::Message& message);
@@ -158,12 +159,12 @@ class FlareEngine final : public Engine, FlareTaskOwner {
   SessionCounters counters_;
   uint64_t failures_ = 0;
   RefusalLimit refusals_;
-  bool has_multicast_ = true;  // it reaches this rank, as far as is known
+  bool has_multicast_ = true;  // as far as known, it reaches this rank
 
-  uint32_t attempt_ = 0;                    // the latest
-  uint32_t lost_ = 0;                       // the latest that was lost, or could not be had, here
+  uint32_t attempt_ = 0;  // the latest
+  uint32_t lost_ = 0;     // the latest whose session this rank lost or failed to get
   std::unique_ptr<SwitchSession> session_;  // null: there is none
-  std::unique_ptr<SwitchSession> last_;     // which may still be on the stack
+  std::unique_ptr<SwitchSession> last_;     // the one before, which may still be on the stack
   bool is_up_ = false;                      // all ranks have it
   std::map<int, std::unique_ptr<MessageStream>> peers_;
   std::map<int, std::pair<Nanos, absl::Status>> gone_;  // since when, and why
@@ -176,7 +177,7 @@ class FlareEngine final : public Engine, FlareTaskOwner {
   // Rank 0
   StreamLeader leader_;
   std::set<int> joined_;
-  std::string why_not_;  // that a rank has given, in this attempt
+  std::string why_not_;  // the first reason that a rank gave in this attempt
   Nanos backoff_ = kLeastBackoff;
   Alarm again_;
 };

@@ -17,8 +17,8 @@ namespace {
 // Longer ones are cut by nobody else, and take minutes.
 constexpr size_t kMostBytes = size_t{1} << 32;
 
-// What is not the same on all ranks does not get the same number, but by a chance of one in 2^32:
-// the switch then says that ranks disagree instead of adding it up.
+// Operations that differ between ranks get different numbers, but for a chance of one in 2^32. The
+// switch then says that the ranks disagree instead of adding the operations up.
 uint32_t name_of(const Slice& slice, const EnginePlan& plan) {
   uint64_t hash = 0;
   const auto mix = [&hash](uint64_t word) {
@@ -36,14 +36,14 @@ uint32_t name_of(const Slice& slice, const EnginePlan& plan) {
   return static_cast<uint32_t>(hash ^ (hash >> 32));
 }
 
-// Of who has nothing to contribute.
+// The contribution of a rank that has no input.
 constexpr std::array<std::byte, kMaxPayload> kZeros{};
 
 bool adds_up(Collective collective) {
   return collective == Collective::kAllreduce || collective == Collective::kReduce;
 }
 
-// As a user would say it.
+// The operation as a user would describe it.
 std::string said(const Operation& op) {
   return absl::StrCat(collective_name(op.collective, static_cast<uint64_t>(op.root)), " of ",
                       op.elements, " elements");
@@ -175,8 +175,8 @@ void FlareTask::on_misfit() {
                    "; all ranks must call the same operations of one tag in the same order")));
 }
 
-// A name tells nothing; but what differs mostly is the root or the collective, and of those there
-// are few enough to try all.
+// A name cannot be decoded. But mostly the root or the collective differs, and there are few enough
+// of those to try all.
 std::string FlareTask::operation_of(uint32_t name) const {
   Slice slice = slice_;
   for (const Collective collective : {slice_.operation.collective, Collective::kAllreduce,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One operation's part that a switch adds up.
+// The part of one operation that a switch adds up.
 //
-// Every rank contributes to each block and gets its result, whatever the operation: without that
-// the session's windows would not move (core/slot_table.h). A reduce is an allreduce whose result
-// only the root wants; a broadcast the greatest of the root's bytes and the others' zeros, which is
-// exact where a sum is not (of -0 and 0, say); a barrier the same of a byte.
+// Every rank contributes to each block and gets its result, whatever the operation: otherwise the
+// session's windows would not move (core/slot_table.h). A reduce is an allreduce whose result only
+// the root wants. A broadcast is the bytewise maximum of the root's bytes and the others' zeros,
+// which is exact where a sum is not (of -0 and 0, say). A barrier is such a broadcast of a byte.
 #pragma once
 
 #include <memory>
@@ -21,12 +21,12 @@ class FlareTask;
 
 class FlareTaskOwner {
  public:
-  // The task needs nothing any more, and was not done.
+  // The task was detached before it was done, and needs nothing any more.
   virtual void on_detached(FlareTask& task) = 0;
-  // All ranks have all of it.
+  // All blocks of the task have their results.
   virtual void on_task_done(FlareTask& task) = 0;
   virtual void on_task_pending(FlareTask& task, const std::vector<RankRange>& missing) = 0;
-  // Why it waits, before it has a stream.
+  // Why a task waits that has no stream yet.
   virtual std::string why_waiting() const = 0;
 
  protected:
@@ -38,8 +38,8 @@ class FlareTask final : public Task, BlockOwner {
  public:
   static constexpr int kNoStream = -1;
 
-  // An operation for which supports() is true, in a session of that payload. All ranks have a
-  // result of it, and so an output; who contributes nothing has no input.
+  // supports() must accept the operation; `payload` is the session's. All ranks get the result, and
+  // so have an output; a rank that contributes nothing has no input.
   FlareTask(FlareTaskOwner& engine, const Group& group, const Slice& slice, const EnginePlan& plan,
             size_t payload, TaskOwner& owner);
   ~FlareTask() override { detach(); }
@@ -51,7 +51,7 @@ class FlareTask final : public Task, BlockOwner {
   uint32_t blocks() const { return blocks_; }
   int stream() const { return stream_; }
   void run(SwitchSession& session, int stream);
-  // It has no blocks.
+  // Ends a task that has no blocks.
   void end() { on_complete(); }
   void fail(const absl::Status& why) { finish(State::kFailed, why); }
   void lose(const absl::Status& why) { finish(State::kLost, why); }
@@ -63,7 +63,7 @@ class FlareTask final : public Task, BlockOwner {
   bool is_told = false;  // rank 0 knows that it has started
 
  private:
-  // Some trains of them; what is on its way lasts for a millisecond or more.
+  // Several trains of blocks: what is on its way lasts for a millisecond or more.
   static constexpr uint32_t kManyBlocks = 128;
 
   // BlockOwner
@@ -81,7 +81,7 @@ class FlareTask final : public Task, BlockOwner {
   ChunkMap final_chunks() const override;
 
   Range range(uint32_t block) const;
-  // What ranks call whose blocks have that name, as a user would say it.
+  // The operation whose blocks have that name, as a user would describe it.
   std::string operation_of(uint32_t name) const;
 
   FlareTaskOwner* engine_;  // null: detached
@@ -89,7 +89,7 @@ class FlareTask final : public Task, BlockOwner {
   const int ranks_;
   const Slice slice_;
   const EnginePlan plan_;
-  const uint32_t name_;          // the same on all ranks that call the same
+  const uint32_t name_;          // the same on all ranks that call the same operation
   const ChunkMap ranges_;        // of the slice
   std::vector<uint32_t> first_;  // block of each range
   size_t per_block_;             // bytes

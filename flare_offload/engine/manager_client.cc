@@ -50,7 +50,7 @@ void ManagerClient::leave() {
   granted_.reset();
 }
 
-// By which the manager calls this rank where it refuses it.
+// The name by which the manager calls this rank when it refuses it.
 std::string ManagerClient::name() const {
   if (!join_) return "";
   return absl::StrCat("rank ", join_->rank, " of ", join_->size, " of ",
@@ -84,7 +84,7 @@ void ManagerClient::on_closed(const absl::Status& why) {
   is_ready_ = false;
   connection_.reset();
   last_error_ = std::string(why.message());
-  // Another time it would not have the same secret either.
+  // A retry would not find the same secret either.
   if (absl::IsUnauthenticated(why) && join_ && !granted_) return on_refused(why);
   if (join_) again_.start(now() + kReconnect);
 }
@@ -144,7 +144,7 @@ void ManagerClient::give_up() {
 void ManagerClient::give_up(const absl::Status& why) {
   const uint32_t attempt = join_->request.attempt;
   leave();
-  // Who is not heard of is asked anew.
+  // The next join() connects anew: this manager does not answer.
   if (is_ready_) connection_->flush();
   again_.cancel();
   is_ready_ = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host's way to the manager: asks for sessions, renews their leases, and gives them back. It
-// connects again for as long as something is wanted.
+// A host's connection to the manager: asks for sessions, renews their leases, and gives them back.
+// It reconnects for as long as a session is wanted.
 #pragma once
 
 #include <functional>
@@ -20,28 +20,29 @@ class ManagerClient {
  public:
   struct Callbacks {
     std::function<void(const message::Granted&)> on_granted;
-    // There is none, by that attempt, or there is none any more: why, and what to do.
-    // kUnauthenticated: the manager has another secret.
+    // The attempt gets no session (on_rejected), or its session has ended (on_lost): why, and what
+    // to do. kUnauthenticated: the manager has another secret.
     std::function<void(uint32_t attempt, const absl::Status& why)> on_rejected;
     std::function<void(uint32_t attempt, const std::string& why)> on_lost;
   };
 
   ManagerClient(Progress& progress, std::string interface, const Address& manager,
                 const Secret& secret, Callbacks callbacks);
-  // Gives back what it has, as far as that can be said without waiting.
+  // Gives back the session, if that can be sent without blocking.
   ~ManagerClient();
   ManagerClient(const ManagerClient&) = delete;
   ManagerClient& operator=(const ManagerClient&) = delete;
 
-  // From the next connection on the client connects from this address, by the interface and any
-  // port. To be called before the first join().
+  // Sets the address from which later connections come, through the interface and from any port. To
+  // be called before the first join().
   void set_local(const Address& local);
-  // Asks for a session; gives back what it has. An answer comes within kPatience.
+  // Gives back the session that it has and asks for another. An answer comes within kPatience.
   void join(const message::Join& join);
   void leave();
 
  private:
-  static constexpr Nanos kPatience = 40 * kSecond;  // longer than the manager's, with late ranks
+  static constexpr Nanos kPatience =
+      40 * kSecond;  // longer than the manager's patience with late ranks
   static constexpr Nanos kUnreachable = 10 * kSecond;
   static constexpr Nanos kReconnect = 300 * kMillisecond;
 
@@ -65,7 +66,7 @@ class ManagerClient {
   bool is_ready_ = false;
   std::string last_error_ = "no answer";
   std::optional<message::Join> join_;        // what is wanted
-  std::optional<message::Granted> granted_;  // and what there is of it
+  std::optional<message::Granted> granted_;  // and what the manager has granted
   Alarm again_;
   Alarm renew_;
   Alarm patience_;

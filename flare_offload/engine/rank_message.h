@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of a context tell each other about their session, over message streams between
-// rank 0 and each other one. Fields as in common/fields.h; the first byte is the kind.
+// The messages about their session that the ranks of a context exchange, over message streams
+// between rank 0 and each other rank. The first byte is the kind; fields are as in common/fields.h.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ namespace nezha::flare::rank_message {
 struct Join {
   uint32_t attempt = 0;
 };
-// To rank 0: how that ended. `why` is empty: it is there.
+// To rank 0: how the attempt ended. `why` is empty if the rank has the session.
 struct Joined {
   uint32_t attempt = 0;
   std::string why;
 };
-// From rank 0: all ranks have it. Or: give it back, for not all have.
+// From rank 0: all ranks have the session (Up), or not all have, so give it back (Down).
 struct Up {
   uint32_t attempt = 0;
 };
@@ -35,8 +35,8 @@ struct Order {
   uint32_t tag = 0;
   uint64_t ordinal = 0;
 };
-// From rank 0: from that one on, all of the tag's operations that have no order are the stream's,
-// one after the other, and nothing else is.
+// From rank 0: from that operation on, the stream carries all of the tag's operations that have no
+// order, one after the other, and nothing else.
 struct Keep {
   uint32_t attempt = 0;
   uint32_t stream = 0;

@@ -2,15 +2,16 @@
 // Which stream of a session carries which operation: what rank 0 decides, and what each rank knows
 // of it. Neither has I/O or a clock.
 //
-// Ranks start operations in orders of their own, as threads do, and a stream must carry the same
-// everywhere. So rank 0 says of each operation, when it starts it, which stream carries it. A tag
-// that is used again and again is given a stream for itself: all ranks start its operations in the
-// same order, so that nobody waits for rank 0's word.
+// Ranks start operations in orders of their own, as threads do, but a stream must carry the same
+// operations in the same order on all ranks. So when rank 0 starts an operation, it tells the
+// others which stream carries it. A tag that is used again and again gets a stream for itself: all
+// ranks start its operations in the same order, so that nobody waits for a message from rank 0.
 //
-// Another stream has one operation at a time. An operation may have to wait for another rank, and
-// that rank, before it comes to it, for operations that come later here: with as many of those as
-// there are streams nothing would go on. So the last stream is kept for operations that all ranks
-// have started, which wait for nobody; a rank tells rank 0 of what it has started if no order comes
+// Another stream carries one operation at a time. An operation may have to wait for another rank,
+// and that rank may first wait for operations that start later here. If such operations took all
+// streams, the ranks would wait for each other for ever. So the last stream is kept for operations
+// that all ranks have started, which wait for nobody. A rank tells rank 0 which operations it has
+// started if no order for them comes
 // soon.
 #pragma once
 
@@ -27,7 +28,7 @@
 
 namespace nezha::flare {
 
-// Rank 0 decides by it.
+// Rank 0's choices.
 class StreamLeader {
  public:
   struct Choice {
@@ -52,15 +53,15 @@ class StreamLeader {
   // The operation that the stream was chosen for is over.
   void free(int stream) { busy_[static_cast<size_t>(stream)] = false; }
 
-  // The next operation that can go, whose stream is busy from now on. None: no stream is free for
-  // what waits.
+  // Chooses a stream, which is busy from now on, for the next operation that can go. None: no
+  // stream is free for the operations that wait.
   std::optional<Choice> next();
 
  private:
-  // A tag with so many operations gets a stream; a few of the tags are counted at a time.
+  // A tag with this many operations gets a stream; at most kMostCounted tags are counted at a time.
   static constexpr int kOftenUsed = 4;
   static constexpr size_t kMostCounted = 64;
-  // Streams that tags do not get: one of them is the last.
+  // Streams that no tag gets; the last stream is one of them.
   static constexpr int kShared = 2;
 
   std::deque<OperationId>::iterator first_started_everywhere();
@@ -69,8 +70,8 @@ class StreamLeader {
   const int streams_;
   const int ranks_;
   int kept_ = 0;                                  // streams that tags have
-  std::vector<bool> busy_;                        // by stream; those that tags have, for good
-  std::map<uint32_t, int> uses_;                  // of tags without a stream: operations
+  std::vector<bool> busy_;                        // by stream; a tag's stream stays busy
+  std::map<uint32_t, int> uses_;                  // by tag without a stream: its operations
   std::deque<OperationId> queue_;                 // in the order of their starts
   std::map<OperationId, std::set<int>> started_;  // ranks
 };
@@ -86,7 +87,8 @@ class StreamFollower {
 
   // The stream of an operation that starts now; none: no choice is known yet.
   std::optional<int> take(const OperationId& name);
-  // The stream that the operation's tag has, and had when it came to the operation.
+  // The stream of the operation's tag, if the tag has had one since this operation or an earlier
+  // one.
   std::optional<int> kept_stream(const OperationId& name) const;
   // Whether a tag has the stream.
   bool is_kept_for(uint32_t tag, int stream) const;

@@ -80,7 +80,7 @@ void SwitchSession::on_events(uint32_t /*epoll_events*/) {
   pump();
 }
 
-// What lies at the group's port first, all of it: by the numbers of what lies at the own port it
+// Empties the group's port first: by the numbers of frames at the own port, those at the group's
 // would seem lost.
 size_t SwitchSession::receive() {
   const size_t count = group_ ? receive(*group_) : 0;
@@ -153,7 +153,7 @@ void SwitchSession::on_unheard() {
   unheard_at_ = time;
 }
 
-// Null: the block is none, or its run is complete.
+// Null: there is no such block, or its run is complete.
 SwitchSession::BlockRun* SwitchSession::run_of(Stream& stream, uint32_t seq) {
   for (BlockRun& run : stream.runs) {
     if (seq - run.first < run.count) return &run;
@@ -175,9 +175,9 @@ void SwitchSession::pump() {
     }
     while (const auto seq = window.take_new(time)) send(i, *seq);
     next = std::min(next, window.next_due());
-    port_.flush();  // a train of one stream alone comes to the thread of the switch that has it
+    port_.flush();  // so each train is of one stream, and goes to the switch's thread for it
   }
-  // An alarm that is early looks again.
+  // An alarm that fires early looks again.
   if (next == Window::kNever || (alarm_.armed() && alarm_at_ <= next)) return;
   alarm_at_ = next;
   alarm_.start(next);
@@ -211,7 +211,8 @@ FrameHeader SwitchSession::header_of(FrameType type, size_t stream) const {
 }
 
 void SwitchSession::on_alarm() {
-  // What has come while this process was not running counts; a flood is not to keep it here.
+  // Counts what came while this process was not running; the limit keeps a flood from holding it
+  // here.
   constexpr int kMostTurns = 64;
   for (int turn = 0; turn < kMostTurns && receive() > 0; ++turn) {
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host's end of the session that it got: the streams of blocks that it exchanges with its switch.
+// A host's end of its session: the streams of blocks that it exchanges with its switch.
 //
-// A session has several streams (each of them is one to the switch), so that operations in flight
-// side by side do not wait for each other. What a stream carries is the same, in the same order, on
-// all ranks: flare_engine.h sees to it.
+// A session has several streams (to the switch each of them is a session), so that concurrent
+// operations do not wait for each other. flare_engine.h ensures that a stream carries the same
+// operations in the same order on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -24,24 +24,25 @@
 
 namespace nezha::flare {
 
-// Whose blocks they are: an operation's part. All calls come under Progress's lock.
+// The owner of blocks: a part of an operation. All calls come under Progress's lock.
 class BlockOwner {
  public:
-  // Of all its blocks, the seq apart.
+  // The id of all its blocks, but for the seq.
   virtual BlockId id() const = 0;
-  // What this rank has of the block, at most a payload; stays until the block is complete.
+  // This rank's contribution to the block, at most a payload; valid until the block is complete.
   virtual absl::Span<const std::byte> contribution(uint32_t block) = 0;
-  // The block's result, once. False: it is not of the contribution's length, and is not taken.
+  // Takes the block's result; called once. False: it has not the contribution's length, and is not
+  // taken.
   virtual bool take(uint32_t block, absl::Span<const std::byte> result) = 0;
-  // A copy of what is final in the caller's memory of a block that was taken.
+  // Copies the result of a block that was taken out of the caller's memory.
   virtual void retain(uint32_t block, Retained& copy) const = 0;
   // All blocks have results. Nothing else is called any more.
   virtual void on_complete() = 0;
-  // Others have not contributed yet.
+  // Those ranks have not contributed yet.
   virtual void on_pending(const std::vector<RankRange>& missing) = 0;
-  // Ranks contribute to different things, of which the kMismatch tells two.
+  // Ranks contribute to different operations, two of which the kMismatch names.
   virtual void on_mismatch(const Frame& frame) = 0;
-  // Likewise, as a result shows that was not taken.
+  // Ranks contribute to different operations, as a result shows that take() refused.
   virtual void on_misfit() = 0;
 
  protected:
@@ -57,9 +58,9 @@ struct SessionCounters {
 // All under Progress's lock.
 class SwitchSession final : EventHandler {
  public:
-  // The port and the counters outlive this. `group`: a member of what was granted. `on_over`: the
-  // switch says nothing any more, or nothing by the group, or the session's numbers are used up.
-  // Called once, by a timer; this may not be destroyed in it.
+  // The port and the counters outlive this. `group` is a member of the granted group. `on_over` is
+  // called once, by a timer, when the switch has fallen silent, when nothing comes by the group, or
+  // when the session's numbers are used up. It must not destroy this.
   SwitchSession(Progress& progress, UdpPort& port, std::optional<UdpPort> group,
                 const message::Granted& granted, const Stagger& stagger, SessionCounters& counters,
                 std::function<void(const absl::Status&)> on_over);
@@ -72,10 +73,10 @@ class SwitchSession final : EventHandler {
   void stop();
   size_t payload() const { return granted_.payload; }
   int streams() const { return granted_.streams; }
-  // What is sent to the group does not come: there is no use in another.
+  // Whether frames to the group do not arrive here, so that another group would be of no use.
   bool is_deaf() const { return unheard_ >= kDeaf; }
 
-  // The stream's next `blocks` blocks, one at least, are the owner's.
+  // Gives the stream's next `blocks` blocks, at least one, to the owner.
   void add(int stream, uint32_t blocks, BlockOwner* owner);
   // The owner is gone. If its blocks were not complete, the stream's later ones never will be.
   void forget(const BlockOwner* owner);
@@ -95,15 +96,15 @@ class SwitchSession final : EventHandler {
     std::vector<Retained> retained;  // by seq modulo W; empty bytes: nothing
     uint64_t used = 0;               // blocks
   };
-  // A switch that says nothing for so long while something is in flight is given up. Resends are
-  // answered, at least by kPending.
+  // A switch that sends nothing for so long while something is in flight is given up: it answers
+  // resends at least by kPending.
   static constexpr Nanos kSilence = kSecond;
-  // So often results had to be asked for again, at least so much later each time, and nothing came
-  // by the group in between: the network drops multicast, or has begun to. What is lost now and
-  // then, be it much at a time, is followed by what is not.
+  // Multicast counts as broken when awaited results have come by the own port this many times, at
+  // least kDeafPause apart, and nothing by the group in between. Occasional losses, even of many
+  // frames, are followed by frames that arrive.
   static constexpr int kDeaf = 8;
   static constexpr Nanos kDeafPause = 20 * kMillisecond;
-  // A session's numbers may not come around: authenticator.h. Some are left for what is under way.
+  // A session's block numbers must not wrap (authenticator.h). Some are left for what is under way.
   static constexpr uint64_t kMaxUsed = uint64_t{1} << 30;
 
   void on_events(uint32_t epoll_events) override;
@@ -112,11 +113,11 @@ class SwitchSession final : EventHandler {
   void on_datagram(absl::Span<const std::byte> datagram, const Address& from, bool is_by_group);
   // Whether it was awaited.
   bool on_result(Stream& stream, uint32_t seq, absl::Span<const std::byte> result);
-  void on_unheard();  // a result came by the own port: the group's had not
+  void on_unheard();  // a result came by the own port, and not by the group
   static BlockRun* run_of(Stream& stream, uint32_t seq);
   void pump();
   void send(size_t stream, uint32_t seq);
-  // For frames from the switch that did not come.
+  // Asks for frames from the switch that did not come.
   void ask_for(size_t stream, const NumberRange& numbers);
   FrameHeader header_of(FrameType type, size_t stream) const;
   void on_alarm();
