@@ -217,8 +217,7 @@ void FlareEngine::on_over(const absl::Status& why) {
 // This rank loses the session. The owner finds out what that means for all ranks, and then takes
 // what was retained.
 void FlareEngine::lose(const absl::Status& why) {
-  if (std::exchange(lost_, attempt_) == attempt_)
-    return;  // the manager and the session may both report it
+  if (std::exchange(lost_, attempt_) == attempt_) return;  // manager and session may both tell
   if (!is_up_) return on_rejected(attempt_, std::string(why.message()));
   log_->warn("in-network computing is lost: {}", std::string(why.message()));
   set_down();

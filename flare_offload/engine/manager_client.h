@@ -41,8 +41,7 @@ class ManagerClient {
   void leave();
 
  private:
-  static constexpr Nanos kPatience =
-      40 * kSecond;  // longer than the manager's patience with late ranks
+  static constexpr Nanos kPatience = 40 * kSecond;  // longer than the manager's for late ranks
   static constexpr Nanos kUnreachable = 10 * kSecond;
   static constexpr Nanos kReconnect = 300 * kMillisecond;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each switch of a fabric has room for. The memory of a switch is cut into as many equal parts
-// as it may have sessions, and a session gets one, whose size is enough for the worst order in
-// which contributions can come (core/aggregation.h): what was admitted never fails for want of
+// What each switch of a fabric has room for. A switch's memory is cut into as many equal parts as
+// it may have sessions. A session gets one part, which suffices for the worst order in which
+// contributions can come (core/aggregation.h), so an admitted session never fails for want of
 // memory (Flare, section 4: static partition over a predefined maximum of concurrent allreduces).
 // Pure.
 #pragma once
@@ -19,19 +19,20 @@ namespace nezha::flare {
 
 class Admission {
  public:
-  // `sessions`: of each switch, at most; positive. No switch can be used before came_up().
+  // `sessions` is the most that each switch may have; positive. No switch can be used before
+  // came_up().
   Admission(const Fabric& fabric, int sessions);
 
-  // The switch answers; it has that memory, in bytes, and those sessions.
+  // The switch answers: it has that memory, in bytes, and those sessions.
   void came_up(int number, uint64_t memory, const std::vector<uint32_t>& sessions);
-  // It cannot be used for new sessions: `why` is for errors.
+  // The switch cannot be used for new sessions; `why` is for errors.
   void went_down(int number, std::string why);
 
   bool is_up(int number) const { return at(number).is_up; }
   bool has(int number, uint32_t session) const { return at(number).sessions.contains(session); }
-  // Whether the number is nobody's.
+  // Whether no switch has a session of that number.
   bool is_free(uint32_t session) const;
-  // Why there is no room for so many sessions more; nothing: there is.
+  // Why the switch has no room for that many more sessions; nothing if it has.
   std::optional<std::string> why_not(int number, int streams) const;
   void take(int number, uint32_t first, int streams);
   void release(int number, uint32_t session);

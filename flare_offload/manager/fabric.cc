@@ -37,7 +37,7 @@ absl::Status add_switch(Fabric& fabric, const Words& words) {
   return absl::OkStatus();
 }
 
-// The text of an address has several forms: one of them counts.
+// An address has several forms as text; this is the one that counts.
 absl::StatusOr<std::string> address_of_host(absl::string_view word) {
   const bool is_v6 = word.find(':') != absl::string_view::npos;
   const auto parsed =

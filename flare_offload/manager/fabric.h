@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a manager knows of its fabric: the switches, the hosts, and what is linked to what.
+// A manager's view of its fabric: the switches, the hosts, and what is linked to what.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace nezha::flare {
 
-// For people.
+// Explains the format to users.
 constexpr absl::string_view kFabricFormat =
     R"(Lines, each a word and its values; # begins a comment:
 
@@ -53,7 +53,7 @@ struct Fabric {
   std::vector<FabricHost> hosts;
   std::optional<GroupRange> groups = {};
 
-  // Null: there is no such host. By its address, whose port does not matter.
+  // The host with that address, whose port does not matter; null if there is none.
   const FabricHost* host(const Address& address) const;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of a fabric's multicast groups are taken. A session's switch sends the hosts that are its
-// children each result once, to a group of their own: the hosts of another session would get it,
-// too, and drop it. Pure.
+// Which of a fabric's multicast groups are taken. A session's switch sends each result once to all
+// hosts that are its children, by a group of their own: the hosts of another session would receive
+// the results, too, and drop them. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,13 @@ namespace nezha::flare {
 
 class Groups {
  public:
-  // Nothing: there are none.
+  // Without a range there are no groups.
   explicit Groups(const std::optional<GroupRange>& range) : range_(range) {}
 
-  // The next free one, in turn, so that one that was just released rests; nothing: none is free.
+  // Takes the next free group, in turn, so that a group just released rests; nothing if none is
+  // free.
   std::optional<Address> take();
-  // That one; false: it is taken, or none of these.
+  // Takes that group. False: it is taken already, or is none of these.
   bool take(const Address& group);
   void release(const Address& group);
 
@@ -31,7 +32,7 @@ class Groups {
   uint32_t next_ = 0;
 };
 
-// The address that is so many further, of the same port; nothing: its last 32 bits would overflow.
+// The address `count` further on, of the same port; nothing if its last 32 bits would overflow.
 std::optional<Address> plus(const Address& address, uint32_t count);
 
 }  // namespace nezha::flare

@@ -19,9 +19,9 @@ namespace {
 
 constexpr Nanos kReconnect = 500 * kMillisecond;
 constexpr size_t kMaxHosts = 1 << 14;  // connections
-// Of those, who have not shown that they have the secret, for which they have some seconds. Beyond
-// that the one that has had the longest goes: strangers, who may be many, do not keep out a host,
-// which takes no longer than its path's round trips.
+// Connections whose peers have not shown yet that they have the secret, for which they have some
+// seconds. Beyond this number the oldest is closed. So even many peers without the secret do not
+// keep out a host, which takes no longer than its path's round trips.
 constexpr size_t kMaxUnproven = 256;
 // How long nobody is accepted when the process has no descriptors left.
 constexpr Nanos kPause = 200 * kMillisecond;
@@ -48,7 +48,7 @@ class Manager::Listener final : EventHandler {
       if (accepted.fd() >= 0) {
         manager_.accept(std::move(accepted), from);
       } else if (errno != EINTR && errno != ECONNABORTED) {
-        const bool waits = errno != EAGAIN;  // who waits would wake this up again and again
+        const bool waits = errno != EAGAIN;  // that peer would wake this up again and again
         if (waits) pause();
         return;
       }
@@ -132,7 +132,7 @@ void Manager::accept(net::Socket socket, const Address& from) {
 
 void Manager::on_host_closed(Host* host, const absl::Status& why) {
   if (absl::IsUnauthenticated(why)) {
-    // Not by the reason, which has the name that the client gives itself.
+    // Limited by address, and not by the reason, which has the name that the client gives itself.
     const auto untold = refusals_.tell_of(host->from.host(), now());
     if (untold) {
       log().warn(
@@ -144,7 +144,7 @@ void Manager::on_host_closed(Host* host, const absl::Status& why) {
   forget(host);
 }
 
-// Its leases run on: it may come back.
+// The host's leases run on: it may come back.
 void Manager::forget(Host* host) {
   for (auto& [request, job] : jobs_) {
     for (Member& member : job->members) {
@@ -172,7 +172,7 @@ void Manager::on_join(Host& host, const message::Join& join) {
   const auto refuse = [&](absl::string_view why) {
     host.connection->send(message::encode(message::Rejected{join.request, std::string(why)}));
   };
-  // What the job had before is over for all of its ranks.
+  // The job's earlier sessions are over for all of its ranks.
   for (auto it = jobs_.begin(); it != jobs_.end();) {
     const auto earlier = it++;
     const bool is_older =
@@ -200,7 +200,7 @@ void Manager::on_join(Host& host, const message::Join& join) {
   if (!is_same) {
     const std::string why =
         absl::StrCat("rank ", join.rank, " asks for another session than others");
-    refuse(why);  // it is no member yet
+    refuse(why);  // which reject() does not tell: it is no member yet
     return reject(*job, why);
   }
   job->payload = std::min(job->payload, join.payload / 8 * 8);
@@ -221,7 +221,7 @@ void Manager::on_join(Host& host, const message::Join& join) {
 void Manager::on_renew(Host& host, const message::Renew& renew) {
   auto found = jobs_.find(renew.request);
   if (found == jobs_.end()) {
-    // Until all have answered, it may be on others too.
+    // Until all switches have answered, the session may be on others, too.
     const bool all_up =
         std::all_of(switches_.begin(), switches_.end(), [](const Switch& it) { return it.is_up; });
     if (!all_up && now() - started_ < options_.lease / 2) return;
@@ -242,7 +242,7 @@ void Manager::on_renew(Host& host, const message::Renew& renew) {
   }
 }
 
-// A session that a manager before this one has installed.
+// Takes over a session that an earlier manager has installed.
 bool Manager::take_over(const message::Renew& renew) {
   auto job = std::make_unique<Job>();
   for (int number = 0; number < static_cast<int>(switches_.size()); ++number) {
@@ -289,7 +289,7 @@ void Manager::tell(const Job& job, const message::Message& message) {
   }
 }
 
-// The job is gone afterwards, here and below.
+// The job is gone after reject() and lose().
 void Manager::reject(Job& job, const std::string& reason) {
   log().warn("nezha-manager: {} is rejected: {}", name_of(job.request), reason);
   tell(job, message::Rejected{job.request, reason});
@@ -343,7 +343,8 @@ void Manager::on_switch_closed(int number, const absl::Status& why) {
   for (Job* job : waiting) try_another(*job, number, text);
 }
 
-// Once when it begins. That a switch refuses the secret is told also if it did not answer before.
+// Logs a silence once, when it begins. A refused secret is logged also if the switch was silent
+// before.
 void Manager::tell_of_silence(int number, const absl::Status& why, const std::string& text) {
   const std::string& name = options_.fabric.switches[static_cast<size_t>(number)].name;
   Switch& it = switches_[static_cast<size_t>(number)];

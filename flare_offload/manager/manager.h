@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The network manager of a fabric of aggregation switches (Flare, section 4; SHARP's aggregation
-// manager): computes reduction trees, installs sessions on the switches, gives hosts their keys,
-// rejects what there is no room for, and removes what nobody uses any more. messages.h has what it
-// says to whom.
+// manager). It computes reduction trees, installs sessions on the switches, gives hosts their keys,
+// rejects jobs that do not fit, and removes sessions that nobody uses any more. messages.h has its
+// messages.
 //
-// A job's ranks each ask for a session; once all have, the manager takes the best tree over the
-// switches that have room, and installs it. A switch that refuses or dies meanwhile is left out and
-// the next tree tried. Leases keep a session: hosts renew theirs with the manager, and the manager
-// those on the switches. A manager that starts again finds the sessions on the switches, and takes
-// them over when their hosts renew.
+// Each rank of a job asks for a session. Once all have asked, the manager installs one on the best
+// tree of switches that have room. If a switch refuses or dies meanwhile, the manager leaves it out
+// and tries the next tree. Leases keep a session: hosts renew theirs with the manager, and the
+// manager renews those on the switches. A manager that restarts finds the sessions on the switches,
+// and takes them over when their hosts renew.
 #pragma once
 
 #include <map>
@@ -45,7 +45,7 @@ class Manager {
   Manager(const Manager&) = delete;
   Manager& operator=(const Manager&) = delete;
 
-  // For hosts. Connects to the switches, too, and goes on trying.
+  // Listens for hosts. Connects to the switches, too, and keeps trying.
   absl::Status listen(const Address& address);
 
   // A line of JSON: its switches and sessions.
@@ -65,7 +65,7 @@ class Manager {
     bool has_left = false;
     Nanos heard = 0;
     Address address;
-    bool multicast = false;  // may bring it its results
+    bool multicast = false;  // may carry its results
   };
   enum class State { kGathering, kInstalling, kUp };
   // A job's request, and the session that it gets.
@@ -80,9 +80,10 @@ class Manager {
     bool reproducible = false;
     uint32_t session = 0;  // the first one
     uint16_t generation = 0;
-    Tree tree;              // of a job that was taken over, only its switches' numbers
+    Tree tree;              // if the job was taken over, only its switches' numbers
     std::vector<Key> keys;  // by node
-    // To which nodes send results, by node; of a job that was taken over, those that it had.
+    // By node: the group to which it sends results. If the job was taken over: the groups that it
+    // had.
     std::vector<std::optional<Address>> groups;
     std::set<int> missing;                // switches that have not answered yet
     std::map<int, std::string> refusals;  // by switch, and why
@@ -138,7 +139,7 @@ class Manager {
   std::vector<Switch> switches_;
   std::unique_ptr<Listener> listener_;
   std::map<Host*, std::unique_ptr<Host>> hosts_;
-  std::vector<Host*> unproven_;  // of these, those that have not shown the secret; oldest first
+  std::vector<Host*> unproven_;  // those of hosts_ that have not shown the secret; oldest first
   RefusalLimit refusals_;        // of hosts
   RefusalLimit refusals_by_switches_;
   std::map<Request, std::unique_ptr<Job>> jobs_;

@@ -40,7 +40,7 @@ Paths shortest_paths(const Fabric& fabric, int root, const std::function<bool(in
   return paths;
 }
 
-// Of a host's switches the nearest to the root that can be reached; kUnreached if none can.
+// The host's switch that is nearest to the root and can be reached; kUnreached if none can.
 int attachment(const FabricHost& host, const Paths& paths) {
   int best = kUnreached;
   for (const int number : host.switches) {
@@ -51,7 +51,7 @@ int attachment(const FabricHost& host, const Paths& paths) {
   return best;
 }
 
-// What is below each switch before single children are passed over.
+// What is below each switch, before switches with a single child are left out.
 struct Shape {
   int root;
   std::vector<std::vector<int>> ranks;     // by switch: hosts that are linked to it
@@ -79,7 +79,7 @@ std::optional<Shape> shape_below(const Fabric& fabric, const std::vector<const F
   return shape;
 }
 
-// The switch that does the work of this one and of those above and below that only pass on.
+// The first switch from this one down that does more than pass on what one switch below sends.
 int first_that_adds(const Shape& shape, int number) {
   for (;;) {
     const auto& below = shape.switches[static_cast<size_t>(number)];

@@ -82,7 +82,7 @@ absl::Status check(const Options& options) {
   return absl::OkStatus();
 }
 
-// kCancelled: what was asked for has been printed. Other errors: of the command line.
+// kCancelled: the help or the version has been printed. Other errors are about the command line.
 absl::StatusOr<Options> parse_options(int argc, char** argv) {
   enum { kListen = 256, kFabric, kSecret, kSessions, kLease, kHelp, kVersion };
   const option known[] = {{"listen", required_argument, nullptr, kListen},
@@ -153,7 +153,7 @@ class Signals final : public EventHandler {
   Signals(Progress& progress, Waiter& over) : progress_(progress), over_(over) {}
   ~Signals() override { close(fd_); }
 
-  // Before any thread is made.
+  // To be called before any thread is made.
   static void block() {
     const sigset_t set = signals();
     sigprocmask(SIG_BLOCK, &set, nullptr);
@@ -210,7 +210,7 @@ absl::Status run(const Options& options) {
   absl::Status listening = manager.listen(options.listen);
   if (listening.ok()) {
     print("ready");
-    // Waits take a deadline: this one is none.
+    // wait() needs a deadline; this one has no meaning.
     while (!(*progress)->wait(guard, over, now() + 3600 * kSecond)) continue;
   }
   signals.stop();
@@ -238,7 +238,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   nezha::occupy_standard_descriptors();
-  // The jobs outlive whoever read what is printed.
+  // The jobs go on when nobody reads the output any more.
   std::signal(SIGPIPE, SIG_IGN);
   try {
     return nezha::flare::run(argc, argv);

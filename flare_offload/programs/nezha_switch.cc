@@ -57,7 +57,7 @@ Exit status: 0 ended by a signal; 1 it cannot listen, install a session, or go o
 
 Session files: )";
 
-// The other half is for the kernel, which has as much to do with each frame.
+// Half of the CPUs: the kernel has as much to do with each frame, and gets the other half.
 int default_threads() {
   constexpr int kMost = 4;
   return std::clamp(static_cast<int>(allowed_cpus().size()) / 2, 1, kMost);
@@ -119,7 +119,7 @@ absl::Status check(const Options& options) {
   return absl::OkStatus();
 }
 
-// kCancelled: what was asked for has been printed. Other errors: of the command line.
+// kCancelled: the help or the version has been printed. Other errors are about the command line.
 absl::StatusOr<Options> parse_options(int argc, char** argv) {
   enum { kListen = 256, kControl, kSecret, kSession, kMemory, kThreads, kHelp, kVersion };
   const option known[] = {{"listen", required_argument, nullptr, kListen},
@@ -190,7 +190,7 @@ absl::StatusOr<std::unique_ptr<Server>> make_server(const Options& options) {
   return server;
 }
 
-// Null: it has none.
+// Null: the switch has no control port.
 absl::StatusOr<std::unique_ptr<Control>> make_control(const Options& options, Server* server) {
   if (options.secret.empty()) return nullptr;
   const absl::StatusOr<Secret> secret = read_secret(options.secret);
@@ -198,8 +198,8 @@ absl::StatusOr<std::unique_ptr<Control>> make_control(const Options& options, Se
   return Control::listen(options.control, *secret, server);
 }
 
-// A descriptor by which these signals come instead of interrupting anything: in threads that start
-// later, too.
+// A descriptor that receives these signals, so that they interrupt nothing, not even threads that
+// start later.
 absl::StatusOr<int> receive_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -224,7 +224,7 @@ int timeout_until(const Control* control) {
                           kMillisecond);
 }
 
-// Until a signal says to end.
+// Serves until a signal says to end.
 absl::Status serve(Server& server, Control* control, int signals) {
   std::vector<pollfd> awaited;
   for (;;) {
@@ -275,7 +275,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   nezha::occupy_standard_descriptors();
-  // The sessions outlive whoever read what is printed.
+  // The sessions go on when nobody reads the output any more.
   std::signal(SIGPIPE, SIG_IGN);
   try {
     return nezha::flare::run(argc, argv);

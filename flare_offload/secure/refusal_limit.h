@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which refused connections the log tells of: whoever floods a process with them does not flood the
-// log.
+// Limits which refused connections are logged: whoever floods a process with connections does not
+// flood the log.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,14 @@
 
 namespace nezha::flare {
 
-// In each minute one line for each who is refused, and for no more than kMost of them.
+// Allows one line a minute for each refused peer, and for no more than kMost of them.
 class RefusalLimit {
  public:
   static constexpr size_t kMost = 16;
   static constexpr Nanos kPeriod = 60 * kSecond;
 
-  // `who` is refused at that time. If that is to be told, how many others have not been told since
-  // the last one that was; else nothing.
+  // `who` is refused at that time. If that is to be logged, returns how many refusals have not been
+  // logged since the last one that was; else nothing.
   std::optional<size_t> tell_of(const std::string& who, Nanos time) {
     if (told_.empty() || time - begin_ >= kPeriod) {
       begin_ = time;
@@ -38,7 +38,7 @@ class RefusalLimit {
   size_t untold_ = 0;
 };
 
-// What a line adds of those that were not told; "" if there were none.
+// What a line adds about the refusals that were not logged; "" if there were none.
 inline std::string and_others(size_t untold) {
   return untold == 0 ? "" : absl::StrCat(" (", untold, " more were refused since the line before)");
 }

@@ -15,7 +15,7 @@ SecureConnection::SecureConnection(Progress& progress, Callbacks callbacks)
     : progress_(progress), callbacks_(std::move(callbacks)), deadline_(progress, [this] {
         if (stream_ != nullptr) close(absl::DeadlineExceededError("no answer"));
         deadline_.cancel();
-        // This may be destroyed by it.
+        // The callback may destroy this.
         const auto on_closed = std::move(callbacks_.on_closed);
         const absl::Status why = why_;
         on_closed(why);
@@ -69,15 +69,15 @@ void SecureConnection::on_events(uint32_t /*epoll_events*/) {
     const absl::Status status =
         stream_->drive([this](const std::string& message) { callbacks_.on_message(message); });
     if (!status.ok()) return close(status);
-    // Looked at each time that something may have come: perhaps nothing more will.
+    // Checked each time that something may have come: perhaps nothing more will.
     is_new = stream_->is_proven() && !std::exchange(is_ready_, true);
     if (is_new) deadline_.cancel();
     if (is_new && callbacks_.on_ready) callbacks_.on_ready();
-  } while (is_new);  // what that has sent goes now
+  } while (is_new);  // sends what on_ready() has queued
   progress_.modify(stream_->fd(), stream_->wants_to_write() ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-// Told of by the timer: never from inside of the caller.
+// The timer calls on_closed, so that it never runs inside of the caller.
 void SecureConnection::close(const absl::Status& why) {
   if (stream_ != nullptr) progress_.remove(stream_->fd());
   stream_.reset();

@@ -20,14 +20,14 @@ class SecureConnection final : EventHandler {
     // The peer has shown that it has the secret. May be empty.
     std::function<void()> on_ready = {};
     std::function<void(const std::string& message)> on_message;
-    // The connection is over, or never came to be. Called once; may destroy the connection, as
-    // neither of the others may.
+    // The connection is over, or was never established. Called once. May destroy the connection;
+    // the other two may not.
     std::function<void(const absl::Status& why)> on_closed;
   };
 
   using Service = SecureStream::Service;
 
-  // Over a connection that was accepted, by a `service`.
+  // A `service`'s end of a connection that it accepted.
   SecureConnection(Progress& progress, net::Socket accepted, Service service, const Secret& secret,
                    Callbacks callbacks);
   // Connects `socket`, which may be bound, to a `service`. `name`: see SecureStream::over.
@@ -37,9 +37,10 @@ class SecureConnection final : EventHandler {
   SecureConnection(const SecureConnection&) = delete;
   SecureConnection& operator=(const SecureConnection&) = delete;
 
-  // Queues a message; it goes once the handshake is over. Nothing, once it is closed.
+  // Queues a message, which goes once the handshake is over. Does nothing once the connection is
+  // closed.
   void send(const std::string& message);
-  // What can be written of what is queued is, now: before the connection is destroyed.
+  // Writes what can be written of the queue now: before the connection is destroyed.
   void flush();
 
  private:

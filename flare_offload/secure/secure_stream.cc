@@ -21,10 +21,10 @@ namespace nezha::flare {
 namespace {
 
 constexpr size_t kLengthSize = sizeof(uint32_t);
-// What may wait to be sent: a peer that reads nothing is given up.
+// The most bytes that may wait to be sent: a peer that reads nothing is given up.
 constexpr size_t kMaxQueued = 8 * SecureStream::kMaxMessage;
 
-// The key's identity: both ends' proofs that they have the key are of it, too.
+// The key's identity, which both ends' proofs that they have the key cover, too.
 std::string identity_of(SecureStream::Service service) {
   const bool is_manager = service == SecureStream::Service::kManager;
   return absl::StrCat(is_manager ? "nezha-manager" : "nezha-switch", " ", kVersion);
@@ -33,7 +33,8 @@ std::string identity_of(SecureStream::Service service) {
 constexpr char kNamed = ':';  // before what a client calls itself
 constexpr size_t kMaxName = 100;
 
-// It ends up in logs, and anybody may have sent it: nothing that moves a terminal's cursor.
+// For logs: anybody may have sent the text, so characters that move a terminal's cursor are
+// replaced.
 std::string printable(absl::string_view text) {
   std::string out(text.substr(0, kMaxName));
   std::replace_if(
@@ -70,7 +71,7 @@ unsigned SecureStream::give_server_key(ssl_st* tls, const char* identity, unsign
   return static_cast<unsigned>(self.secret_.size());
 }
 
-// Null if OpenSSL cannot do what is asked of it.
+// Null if OpenSSL does not support what is needed.
 SSL_CTX* SecureStream::make_context(Role role) {
   const bool is_server = role == Role::kServer;
   std::unique_ptr<SSL_CTX, FreeContext> context(
@@ -87,8 +88,8 @@ SSL_CTX* SecureStream::make_context(Role role) {
     SSL_CTX_set_psk_server_callback(context.get(), give_server_key);
   } else {
     SSL_CTX_set_psk_client_callback(context.get(), give_client_key);
-    // A server may decline the key that both have and show a certificate (RFC 8446,
-    // section 4.2.11). None is trusted here.
+    // A server may decline the shared key and show a certificate (RFC 8446, section 4.2.11). No
+    // certificate is trusted here.
     SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
   }
   return context.release();
@@ -143,7 +144,7 @@ absl::StatusOr<std::unique_ptr<SecureStream>> SecureStream::over(net::Socket soc
                                                                  std::string name) {
   std::unique_ptr<SecureStream> made(
       new SecureStream(std::move(socket), role, service, secret, std::move(name)));
-  // To make one takes longer than a handshake. They stay until the process ends.
+  // Making a context takes longer than a handshake. They stay until the process ends.
   static SSL_CTX* const kOfClients = make_context(Role::kClient);
   static SSL_CTX* const kOfServers = make_context(Role::kServer);
   SSL_CTX* const context = role == Role::kServer ? kOfServers : kOfClients;
@@ -165,7 +166,7 @@ absl::StatusOr<std::unique_ptr<SecureStream>> SecureStream::over(net::Socket soc
   return made;
 }
 
-// OpenSSL counts a handshake by the key that both have as a resumed session.
+// OpenSSL counts a handshake with a pre-shared key as a resumed session.
 bool SecureStream::is_proven() const {
   return SSL_is_init_finished(tls_.get()) == 1 && SSL_session_reused(tls_.get()) == 1;
 }
@@ -182,7 +183,7 @@ absl::Status SecureStream::drive(absl::FunctionRef<void(const std::string& messa
   if (status.ok()) status = decrypt();
   if (status.ok()) status = hand_out(handle);
   if (status.ok()) status = encrypt();
-  // An alert says to the peer why, too.
+  // Sends also the alert that tells the peer why.
   const absl::Status sent = flush();
   if (status.ok()) status = sent;
   if (status.ok() && is_closed_) return absl::UnavailableError("the connection was closed");
@@ -195,7 +196,7 @@ absl::Status SecureStream::receive() {
     const ssize_t got = recv(fd(), bytes, sizeof bytes, MSG_DONTWAIT);
     if (got > 0) {
       BIO_write(SSL_get_rbio(tls_.get()), bytes, static_cast<int>(got));
-      // The rest another time: a peer that floods is not to keep others waiting.
+      // The next call takes the rest: a peer that floods must not keep others waiting.
       return absl::OkStatus();
     }
     if (got == 0) is_closed_ = true;
@@ -217,7 +218,7 @@ absl::Status SecureStream::decrypt() {
     const int error = SSL_get_error(tls_.get(), got);
     if (error == SSL_ERROR_ZERO_RETURN) is_closed_ = true;
     const bool waits = error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE;
-    // At the end of the handshake it says so although more has come.
+    // At the end of the handshake OpenSSL waits for input although more has come.
     const size_t left = BIO_ctrl_pending(SSL_get_rbio(tls_.get()));
     if (waits && left > 0 && std::exchange(last_left, left) != left) continue;
     return waits || is_closed_ ? absl::OkStatus() : failure();
@@ -276,7 +277,7 @@ absl::Status SecureStream::failure() const {
                                                  ")"));
 }
 
-// A server is the first to see that the secrets differ; all that a client learns is that it ends.
+// The server sees first that the secrets differ; a client learns only that the connection ends.
 std::string SecureStream::why_refused() const {
   if (role_ == Role::kClient) return "the secrets differ, or the versions of nezha do";
   if (identity_.empty()) return "it shows no secret, and is no process of nezha";

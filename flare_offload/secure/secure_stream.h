@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between processes that have a secret in common, over a TCP connection: TLS 1.3 with that
-// secret as its pre-shared key and a fresh key exchange (E. Rescorla: RFC 8446, sections 2.2 and
-// 4.2.9). Who lacks the secret can neither take part nor read, forge or replay anything.
+// Messages between processes that share a secret, over a TCP connection: TLS 1.3 with that secret
+// as its pre-shared key and a fresh key exchange (E. Rescorla: RFC 8446, sections 2.2 and 4.2.9).
+// Whoever lacks the secret can neither take part nor read, forge or replay anything.
 //
-// A message is its length, 4 bytes, little-endian, and so many bytes of text.
+// A message is its length (4 bytes, little-endian) and that many bytes of text.
 #pragma once
 
 #include <array>
@@ -25,8 +25,8 @@ namespace nezha::flare {
 // 256 bits.
 using Secret = std::array<unsigned char, 32>;
 
-// The secret that a file holds: all of it, at least 16 bytes, without white space at its ends. An
-// error names the file and says nothing of what is in it.
+// The secret in a file: all of its contents but white space at the ends, at least 16 bytes. An
+// error names the file and does not repeat its contents.
 absl::StatusOr<Secret> read_secret(const std::string& path);
 
 // A socket that listens at the address. An error names it.
@@ -36,14 +36,15 @@ absl::StatusOr<net::Socket> listen_at(const net::Address& address);
 class SecureStream {
  public:
   enum class Role { kClient, kServer };
-  // What the server is, which the client says before all else. All have one secret: without this
-  // somebody between them could have a client speak to another of them than it means to, or to
-  // itself (R. Housley et al.: RFC 9257, section 4.1). The version is said with it.
+  // The kind of the server, which the client names first of all, with the version. All kinds share
+  // one secret: otherwise somebody in between could connect a client to another server than it
+  // means to, or to itself (R. Housley et al.: RFC 9257, section 4.1).
   enum class Service { kManager, kSwitch };
   static constexpr size_t kMaxMessage = 1 << 20;  // bytes
 
-  // Over a connected socket, or one that is connecting, which does not block. `name`: what a client
-  // calls itself, in clear and unproven, so that a server which refuses it can say whom it means.
+  // Over a non-blocking socket that is connected or connecting. `name` is what a client calls
+  // itself, sent unencrypted and without proof, so that a server that refuses the client can name
+  // it.
   static absl::StatusOr<std::unique_ptr<SecureStream>> over(net::Socket socket, Role role,
                                                             Service service, const Secret& secret,
                                                             std::string name = "");
@@ -52,17 +53,17 @@ class SecureStream {
   SecureStream& operator=(const SecureStream&) = delete;
 
   int fd() const { return socket_.fd(); }
-  // Whether it is to be driven when the socket takes bytes too, not only when it has some.
+  // Whether to call drive() also when the socket is writable, not only when it is readable.
   bool wants_to_write() const { return !to_send_.empty(); }
   // Whether the peer has shown that it has the secret.
   bool is_proven() const;
 
   // Queues a message, at most kMaxMessage bytes; drive() sends it.
   void send(absl::string_view message);
-  // Does what can be done without blocking, and hands over the messages that are complete; their
-  // receiver may send. kUnavailable: the connection is over. kUnauthenticated: the peer has another
-  // secret or version, or speaks something else; the error says which, as far as this end can see,
-  // and what the peer calls itself.
+  // Does what can be done without blocking, and passes complete messages to `handle`, which may
+  // send. kUnavailable: the connection is over. kUnauthenticated: the peer has another secret or
+  // version, or another protocol; the error says which, as far as this end can see, and what the
+  // peer calls itself.
   absl::Status drive(absl::FunctionRef<void(const std::string& message)> handle);
 
  private:

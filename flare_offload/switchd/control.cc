@@ -23,7 +23,7 @@ absl::StatusOr<std::unique_ptr<Control>> Control::listen(const Address& address,
 }
 
 void Control::add_to(std::vector<pollfd>& awaited) const {
-  // Who waits while nobody is accepted would wake this up again and again.
+  // During a pause waiting connections would wake this up again and again.
   if (now() >= resumes_) awaited.push_back({listener_.fd(), POLLIN, 0});
   for (const Manager& manager : managers_) {
     const bool writes = manager.stream->wants_to_write();
@@ -78,8 +78,9 @@ size_t Control::greeted() const {
                     [](const Manager& manager) { return manager.is_greeted; }));
 }
 
-// The oldest of the host that has most of them: strangers on fewer hosts than kMaxUnproven, who may
-// come back at once, do not keep out a manager on another one.
+// Drops the oldest unproven connection of the host that has most of them. So peers without the
+// secret on fewer than kMaxUnproven hosts do not keep out a manager on another host, even if they
+// reconnect at once.
 bool Control::drop_unproven() {
   std::map<absl::string_view, int> counts;
   for (const Manager& manager : managers_) {
@@ -95,7 +96,7 @@ bool Control::drop_unproven() {
   return true;
 }
 
-// Those that have died with their hosts, it may be: one that lives extends its leases.
+// Such managers may have died with their hosts: one that lives extends its leases.
 void Control::drop_silent_managers() {
   const auto is_silent = [](const Manager& a, const Manager& b) {
     return std::pair(!a.is_greeted, a.heard) < std::pair(!b.is_greeted, b.heard);
@@ -123,16 +124,16 @@ bool Control::serve(Manager& manager) {
   bool is_new = false;
   do {
     status = stream.drive(handle);
-    // Looked at each time that something may have come: perhaps nothing more will.
+    // Checked each time that something may have come: perhaps nothing more will.
     is_new = status.ok() && stream.is_proven() && !std::exchange(manager.is_greeted, true);
     if (is_new) greet(manager);
-  } while (is_new);  // what that has sent goes now
+  } while (is_new);  // sends the greeting
   if (absl::IsUnauthenticated(status)) tell_of_refusal(manager, status);
   return status.ok() && (manager.is_greeted || now() < manager.heard + kProofTime);
 }
 
 void Control::tell_of_refusal(const Manager& manager, const absl::Status& why) {
-  // Not by the reason, which has the name that the client gives itself.
+  // Limited by host, and not by the reason, which has the name that the client gives itself.
   const auto untold = refusals_.tell_of(manager.host, now());
   if (!untold) return;
   log().warn(
@@ -143,7 +144,7 @@ void Control::tell_of_refusal(const Manager& manager, const absl::Status& why) {
 
 void Control::on_message(SecureStream& to, const std::string& text) {
   const absl::StatusOr<message::Message> parsed = message::parse(text);
-  if (!parsed.ok()) return;  // of a version that knows more
+  if (!parsed.ok()) return;  // a later version's
   if (const auto* wanted = std::get_if<message::Install>(&*parsed)) {
     install(to, *wanted);
   } else if (const auto* extended = std::get_if<message::Extend>(&*parsed)) {
@@ -156,7 +157,7 @@ void Control::on_message(SecureStream& to, const std::string& text) {
   }
 }
 
-// All of the streams, or none.
+// Installs all of the streams, or none.
 void Control::install(SecureStream& to, const message::Install& install) {
   absl::StatusOr<SessionSpec> spec = parse_session(install.spec);
   if (!spec.ok()) return;  // it names no session that could be refused
@@ -190,7 +191,7 @@ void Control::expire() {
   for (Manager& manager : managers_) {
     if (manager.is_greeted) manager.stream->send(message::encode(expired));
   }
-  // A manager that does not hear it now is dropped when it is served next.
+  // A manager whose connection fails now is dropped when it is served next.
   for (Manager& manager : managers_) (void)serve(manager);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The switch's control port: managers that have the secret install sessions there, keep them with
-// leases, and remove them. A session whose lease runs out goes, so that what a manager that died
-// has left behind does not fill the switch; until then hosts go on without a manager.
+// leases, and remove them. A session is removed when its lease runs out, so that sessions of a dead
+// manager do not fill the switch; until then hosts go on without a manager.
 #pragma once
 
 #include <poll.h>
@@ -29,7 +29,7 @@ class Control {
   static absl::StatusOr<std::unique_ptr<Control>> listen(const Address& address,
                                                          const Secret& secret, Server* server);
 
-  // Adds what is to be waited for; handle() takes what came of it.
+  // Adds the descriptors to wait for; handle() serves them.
   void add_to(std::vector<pollfd>& awaited) const;
   void handle();
   // The latest time for the next handle(), whatever comes.
@@ -39,12 +39,12 @@ class Control {
   struct Manager {
     std::unique_ptr<SecureStream> stream;
     std::string host;  // its address
-    Nanos heard = 0;   // of it last; when it was accepted
+    Nanos heard = 0;   // when a message came last; at first, when it was accepted
     bool is_greeted = false;
   };
   static constexpr size_t kMaxManagers = 16;
-  // Who has not shown by then that it has the secret is a stranger. Others may be, who are no more
-  // than so many.
+  // A connection whose peer has not shown by then that it has the secret is closed. At most
+  // kMaxUnproven connections may be in that state.
   static constexpr Nanos kProofTime = 5 * kSecond;
   static constexpr size_t kMaxUnproven = 64;
   // How long nobody is accepted when the process has no descriptors left.
@@ -70,9 +70,9 @@ class Control {
   Secret secret_;
   Server* const server_;
   RefusalLimit refusals_;
-  Nanos resumes_ = 0;                 // accepting
+  Nanos resumes_ = 0;                 // when accepting resumes
   std::vector<Manager> managers_;     // in the order in which they came
-  std::map<uint32_t, Nanos> leases_;  // when the session's ends
+  std::map<uint32_t, Nanos> leases_;  // when the session's lease ends
 };
 
 }  // namespace nezha::flare

@@ -8,7 +8,7 @@
 namespace nezha::flare {
 namespace {
 
-constexpr size_t kBytes = 256;  // values of the byte by which the kernel chooses
+constexpr size_t kBytes = 256;  // values of the byte by which the kernel chooses a port
 
 std::string to_json(uint32_t number, size_t thread, const Session& session) {
   const SlotTableCounters& table = session.counters();
@@ -39,7 +39,7 @@ absl::StatusOr<std::vector<UdpPort>> Lane::open_ports(const Address& address, si
   return UdpPort::open_many(address, kMaxDatagram, count, kSessionOffset);
 }
 
-// By the number's lowest byte, which is the first one in a frame.
+// Chooses by the number's lowest byte, which is the first one in a frame.
 size_t Lane::lane_of(uint32_t session, size_t count) { return session % kBytes % count; }
 
 void Lane::add(uint32_t number, std::unique_ptr<Session> session) {

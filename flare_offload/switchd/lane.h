@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one thread of the switch does: it has a port, and the sessions whose frames come there.
+// One thread's part of the switch: a port, and the sessions whose frames come there.
 //
 // This is the paper's hierarchical FCFS with one core a block (D. De Sensi et al.: Flare, 2021,
-// section 5): all blocks of a session are one lane's, by the session's number, and first come,
-// first served there. So nothing is locked, and what a session's hosts send keeps other lanes'
-// sessions from nothing. Who wants several cores for one job gives it several sessions, as the
-// streams of engine/switch_session.h are: consecutive numbers are different lanes'.
+// section 5): all blocks of a session belong to one lane, chosen by the session's number, and are
+// served first come, first served. So nothing is locked, and a session's frames do not delay
+// sessions of other lanes. To use several cores for one job, give it several sessions, as the
+// streams of engine/switch_session.h are: consecutive numbers belong to different lanes.
 #pragma once
 
 #include <cstdint>
@@ -32,11 +32,11 @@ struct LaneCounters {
 // Not thread-safe.
 class Lane {
  public:
-  // A datagram, and whose it is. False: it has been dropped.
+  // Gives a datagram to the lane that it belongs to. False: it has been dropped.
   using HandOver = absl::FunctionRef<bool(size_t lane, absl::Span<const std::byte> datagram,
                                           const Address& from)>;
 
-  // The ports of `count` lanes at one address, the lanes' in their order.
+  // Opens the ports of `count` lanes at one address, in the lanes' order.
   static absl::StatusOr<std::vector<UdpPort>> open_ports(const Address& address, size_t count);
   static size_t lane_of(uint32_t session, size_t count);
 
@@ -51,15 +51,15 @@ class Lane {
   // Null: there is none of that number.
   std::unique_ptr<Session> take(uint32_t number);
 
-  // Handles some of what has come: that many frames. What is other lanes' is handed over.
+  // Handles some of the frames that have come, or hands them over to their lanes. Returns how many.
   size_t receive(HandOver hand_over);
-  // Handles what another lane has handed over; flush() sends what comes of it.
+  // Handles what another lane has handed over; flush() sends the replies.
   void handle(absl::Span<const std::byte> datagram, const Address& from);
   void flush() { port_.flush(); }
 
   const LaneCounters& counters() const { return counters_; }
   const UdpCounters& port_counters() const { return port_.counters(); }
-  // For each session its counters as JSON, and its number.
+  // Each session's number, and its counters as JSON.
   std::vector<std::pair<uint32_t, std::string>> statistics() const;
 
  private:

@@ -77,7 +77,7 @@ absl::Status Server::install(const SessionSpec& spec) {
 void Server::remove(uint32_t session) {
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
-  std::unique_ptr<Session> removed;  // here, so that the worker does not wait for the memory's end
+  std::unique_ptr<Session> removed;  // destroyed here, so that the worker does not wait for it
   worker_of(session).call([&](Lane& lane) { removed = lane.take(session); });
   memory_left_ += found->second;
   sessions_.erase(found);

@@ -14,12 +14,11 @@
 
 namespace nezha::flare {
 
-// One thread's, which is none of the workers'. Never blocks but for the time that a worker waits
-// for a core.
+// Used by one thread, which is none of the workers'. Blocks only while a worker waits for a core.
 class Server {
  public:
-  // `memory`: bytes that all sessions' slots may take together. `threads`: 1 to kMaxThreads; it is
-  // 1 where the kernel cannot give several theirs, and the log says so.
+  // `memory`: bytes that all sessions' slots may take together. `threads`: 1 to kMaxThreads. Where
+  // the kernel cannot distribute frames among several threads there is one, and the log says so.
   static absl::StatusOr<std::unique_ptr<Server>> listen(const Address& address, size_t memory,
                                                         int threads);
   static constexpr int kMaxThreads = 64;
@@ -31,12 +30,12 @@ class Server {
   // kAlreadyExists if there is such a session, kResourceExhausted if the memory that is left is not
   // enough, and Session::install's errors. All name the session.
   absl::Status install(const SessionSpec& spec);
-  // Nothing, if there is no such session.
+  // Does nothing if there is no such session.
   void remove(uint32_t session);
   size_t memory() const { return memory_; }  // as it was given
   absl::StatusOr<Address> address() const;   // where it listens
 
-  // Becomes readable when a thread has come to an early end; failure() says why.
+  // Becomes readable when a thread has ended early; failure() says why.
   int failure_fd() const { return failed_.fd(); }
   absl::Status failure();
 
@@ -55,7 +54,7 @@ class Server {
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 
-// For people.
+// Explains statistics() to users.
 constexpr absl::string_view kStatisticsFormat =
     R"(Statistics, since the start and of each session since it was installed:
 

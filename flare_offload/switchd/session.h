@@ -28,8 +28,8 @@ struct SessionCounts {
 // Not thread-safe.
 class Session final : private Outlet {
  public:
-  // The port outlives this. An error says which child or parent cannot be reached, is of another
-  // address family than the port, or that the payload does not fit the way there.
+  // The port outlives this. An error says which child or parent cannot be reached or is of another
+  // address family than the port, or that the payload does not fit the path.
   static absl::StatusOr<std::unique_ptr<Session>> install(const SessionSpec& spec, UdpPort* port);
 
   // A datagram that names this session, and what decode() made of it.

@@ -16,8 +16,8 @@ namespace {
 
 using Words = std::vector<absl::string_view>;
 
-// `place`: of the word in its line, from 0. Its text may be a key that slipped there, and errors
-// are printed: they do not repeat it.
+// `place` is the word's place in its line, from 0. The word may be a misplaced key, and errors are
+// printed, so they do not repeat it.
 absl::Status not_a(absl::string_view what, size_t place) {
   return absl::InvalidArgumentError(absl::StrCat("word ", place + 1, " is no ", what));
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a switch is told to install a session.
-//
-// A text of lines: what a file for nezha-switch has, and what a message that installs a session
-// carries as its body. kSessionFormat explains it.
+// How a switch is told to install a session: by a text of lines, which a file for nezha-switch
+// holds, and which is the body of a message that installs a session. kSessionFormat explains it.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +16,7 @@
 
 namespace nezha::flare {
 
-// For people.
+// Explains the format to users.
 constexpr absl::string_view kSessionFormat =
     R"(Lines, each a word and its values; # begins a comment:
 
@@ -57,9 +55,8 @@ struct SessionSpec {
   std::optional<ParentSpec> parent;
 };
 
-// An error names the line and the place of the word in it, whose text may be a key's and is not
-// repeated, or what is missing. What it returns passes check() of the
-// table's options.
+// An error names what is missing, or the line and the place of a wrong word in it. It does not
+// repeat the word, which may be a key. The result's table options pass check().
 absl::StatusOr<SessionSpec> parse_session(absl::string_view text);
 
 }  // namespace nezha::flare

@@ -21,7 +21,7 @@ Worker::Worker(UdpPort port, size_t index, size_t count, std::vector<std::unique
       all_(all),
       bell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
-// An exception here would end the process without a word.
+// An exception that leaves the thread would end the process without a message.
 absl::Status Worker::start(std::function<void()> on_failure) {
   if (bell_.fd() < 0) return absl::ResourceExhaustedError("no descriptor is left for a thread");
   try {
@@ -85,9 +85,9 @@ void Worker::ring() {
   if (!has_mail_.exchange(true)) eventfd_write(bell_.fd(), 1);
 }
 
-// For a short time after the last frame the next one is awaited without sleeping: waking up costs
-// more than a small block's whole way. Nor is it looked for at once: if a host shares this core,
-// what is to come is that host's answer.
+// For a short time after the last frame the thread polls for the next one instead of sleeping:
+// waking up costs more than a small block's whole way. It yields before each poll: if a host shares
+// this core, the next frame is that host's answer.
 void Worker::run() {
   constexpr Nanos kSpin = 50 * kMicrosecond;
   const auto to_others = [this](size_t lane, absl::Span<const std::byte> datagram,
@@ -100,7 +100,7 @@ void Worker::run() {
     } else if (now() - last < kSpin) {
       sched_yield();
     } else {
-      // It fails only without memory; then looking again does no harm.
+      // poll() fails only without memory; then looking again does no harm.
       pollfd awaited[] = {{lane_.port().fd(), POLLIN, 0}, {bell_.fd(), POLLIN, 0}};
       poll(awaited, 2, -1);
     }

@@ -19,33 +19,33 @@
 
 namespace nezha::flare {
 
-// The lane is the worker's thread's alone once that runs. The other methods may be called by any
-// thread but that one. While no letter lies there, the thread takes no lock.
+// Once the worker's thread runs, it alone uses the lane. Any other thread may call the other
+// methods. The thread takes no lock while it has no mail.
 class Worker {
  public:
-  // `all` are the workers of the lane's switch, this one included: there they are, in the lanes'
-  // order, before start() and until all have stopped.
+  // `all` has the workers of the lane's switch in the lanes' order, this one included, from before
+  // start() until all have stopped.
   Worker(UdpPort port, size_t index, size_t count, std::vector<std::unique_ptr<Worker>>& all);
   ~Worker() { stop(); }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // `on_failure` is called by the thread if it comes to an early end; failure() says why.
+  // `on_failure` is called by the thread if it ends early; failure() says why.
   absl::Status start(std::function<void()> on_failure);
   // Ends the thread, and waits for its end.
   void stop();
 
-  // Has the worker call it, between two batches of frames, and returns when that is done: at once,
-  // but for the time that the worker waits for a core. Not done if the thread fails. Between
-  // start() and stop().
+  // Has the worker call `function` between two batches of frames, and returns when that is done: at
+  // once, but for the time that the worker waits for a core. Not done if the thread fails. To be
+  // called between start() and stop().
   void call(absl::FunctionRef<void(Lane&)> function);
-  // A copy of the datagram is handled soon. False: it is dropped, for too many wait.
+  // Has the worker handle a copy of the datagram soon. False: it is dropped, because too many wait.
   bool post(absl::Span<const std::byte> datagram, const Address& from);
 
   // Why the thread has ended before stop(); OK if it has not.
   absl::Status failure();
 
-  // Of the port; does not change.
+  // The lane's port, which stays the same.
   UdpPort& port() { return lane_.port(); }
 
  private:
@@ -57,12 +57,12 @@ class Worker {
     absl::FunctionRef<void(Lane&)> function;
     bool is_done = false;
   };
-  // Room for some trains of several others' until the thread gets a core.
+  // Room for some trains from several other lanes, until the thread gets a core.
   static constexpr size_t kMostLetters = 1024;
 
   void run();
   void fail(const absl::Status& why);
-  bool take_mail();  // and does what it says; false: it is to end
+  bool take_mail();  // and handles it; false: the thread is to end
   void ring();       // under the lock
 
   Lane lane_;
@@ -76,7 +76,7 @@ class Worker {
   std::vector<Call*> calls_;
   bool is_stopping_ = false;
   absl::Status failure_;
-  std::condition_variable done_;  // a call
+  std::condition_variable done_;  // signals that a call is done
 };
 
 }  // namespace nezha::flare

@@ -32,8 +32,8 @@ void widen_buffer(int fd, int forced, int plain) {
   }
 }
 
-// A datagram that does not fit the interface is an error at once, not fragments of which each may
-// be lost. What ICMP says of the path's MTU counts for nothing: anyone can forge it.
+// Makes a datagram that does not fit the interface an error at once, instead of fragments that may
+// each be lost. ICMP messages about the path's MTU are ignored: anyone can forge them.
 void forbid_fragments(int fd, int family) {
   static_assert(IP_PMTUDISC_PROBE == IPV6_PMTUDISC_PROBE);
   constexpr int kNever = IP_PMTUDISC_PROBE;
@@ -182,8 +182,8 @@ absl::StatusOr<std::vector<UdpPort>> UdpPort::open_many(const Address& address, 
     ports.push_back(*std::move(only));
     return ports;
   }
-  // Sockets that may be one of several could join those of another process at the address; one
-  // that is alone finds out, and which port it is if any will do.
+  // Sockets with SO_REUSEPORT could join those of another process at the address. A socket without
+  // it fails then; it also finds the port if any will do.
   absl::StatusOr<net::Socket> alone = bound_socket(address, 0);
   if (!alone.ok()) return alone.status();
   const absl::StatusOr<Address> at = net::local_address(alone->fd());
@@ -218,10 +218,10 @@ UdpPort::UdpPort(net::Socket socket, int family, size_t datagram)
   }
 }
 
-// Members on this host get it, too (IP_MULTICAST_LOOP is on), and where there is none that costs
-// nothing.
+// Members on this host receive the datagrams, too (IP_MULTICAST_LOOP is on), which costs nothing if
+// there are none.
 absl::Status UdpPort::reach_groups() const {
-  constexpr int kHops = 8;  // a fabric's, and no way out of it
+  constexpr int kHops = 8;  // enough for a fabric, too few to leave it
   const absl::StatusOr<Address> here = net::local_address(fd());
   if (!here.ok()) return here.status();
   const absl::StatusOr<unsigned> found = interface_of(*here);
@@ -265,7 +265,7 @@ size_t UdpPort::hand_out(
   const size_t size = segment == 0 ? std::max<size_t>(bytes.size(), 1) : segment;
   size_t count = 0;
   size_t offset = 0;
-  do {  // also of a datagram of no bytes
+  do {  // once for an empty datagram, too
     const absl::Span<const std::byte> datagram = bytes.subspan(offset, size);
     if (datagram.size() <= datagram_) handle(datagram, senders_[train]);
     ++count;
@@ -294,7 +294,7 @@ UdpPort::Receiver& UdpPort::receiver_at(const Address& address) {
   return fresh;
 }
 
-// Makes messages of what goes to a receiver: trains are of datagrams of one size, of which the last
+// Groups a receiver's datagrams into messages. A train has datagrams of one size, of which the last
 // one may be shorter.
 void UdpPort::couple(Receiver& receiver) {
   const std::vector<iovec>& datagrams = receiver.datagrams;
@@ -312,7 +312,7 @@ void UdpPort::couple(Receiver& receiver) {
   }
 }
 
-// Makes single datagrams of the messages from that one on.
+// Makes single datagrams of the messages from `first` on.
 void UdpPort::uncouple(size_t first) {
   const std::vector<Message> trains(messages_.begin() + static_cast<ptrdiff_t>(first),
                                     messages_.end());
@@ -358,7 +358,7 @@ void UdpPort::flush() {
       couples_ = false;
       uncouple(next);
     } else if (result != -EINTR) {
-      // An error is the first one's: of no room for any, or of its address alone.
+      // An error is about the first message: no room for any, or a problem with its address alone.
       const bool is_full = result == -EAGAIN;
       const size_t end =
           is_full ? messages_.size() : next + static_cast<size_t>(std::max(result, 1));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A UDP socket that receives and sends datagrams by the batch, and what goes to one receiver or
-// comes from one sender as trains: in a software switch system calls and the kernel's work for each
-// packet take the time, not additions. A train passes the kernel as one and is cut into datagrams
-// at its end (UDP_SEGMENT, UDP_GRO: udp(7)).
+// A UDP socket that receives and sends datagrams in batches, and datagrams to one receiver or from
+// one sender as trains: a software switch spends its time on system calls and on the kernel's work
+// for each packet, not on additions. A train passes the kernel as one packet and is cut into
+// datagrams at its end (UDP_SEGMENT, UDP_GRO: udp(7)).
 #pragma once
 
 #include <sys/socket.h>
@@ -26,7 +26,7 @@ namespace nezha::flare {
 using net::Address;
 
 struct UdpCounters {
-  // Of how many batches how many datagrams came: of 1, of 2 and 3, of 4 to 7, ..., 128 and more.
+  // Received batches are counted by their datagrams: 1, 2 and 3, 4 to 7, ..., 128 and more.
   static constexpr size_t kSizes = 8;
 
   uint64_t received = 0;  // datagrams
@@ -39,38 +39,40 @@ struct UdpCounters {
   UdpCounters& operator+=(const UdpCounters& other);
 };
 
-// Not thread-safe. Never blocks: what the kernel has no room for is dropped and counted, as a
-// network drops it.
+// Not thread-safe. Never blocks: datagrams that the kernel has no room for are dropped and counted,
+// as a network drops them.
 class UdpPort {
  public:
   // Bound to `address`, for datagrams of at most `datagram` bytes.
   static absl::StatusOr<UdpPort> open(const Address& address, size_t datagram);
-  // The same, bound to the interface too, and at one of the ports, whatever port `address` has.
+  // The same, but bound to the interface, too, and at one of the ports, whatever port `address`
+  // has.
   static absl::StatusOr<UdpPort> open_on(const std::string& interface, const Address& address,
                                          const PortRange& ports, size_t datagram);
-  // A member of the multicast group on the interface, for what is sent to it; others on this host
-  // may be, too, and each gets all.
+  // Joins the multicast group on the interface and receives what is sent to it. Other sockets on
+  // this host may be members, too, and each receives all.
   static absl::StatusOr<UdpPort> join(const Address& group, const std::string& interface,
                                       size_t datagram);
-  // That many, 1 to 256, all bound to `address`, each for a thread of its own: the kernel gives a
-  // datagram to port b mod `count`, where b is its byte at `place`, and a train to that of its
-  // first datagram. Some may go to others: those that come before this returns. kUnimplemented: the
-  // kernel does not do that.
+  // `count` ports, 1 to 256, all bound to `address`, each for a thread of its own. The kernel gives
+  // a datagram to port b mod `count`, where b is its byte at `place`, and a train to the port of
+  // its first datagram. Datagrams that come before this returns may go to other ports.
+  // kUnimplemented: the kernel does not do that.
   static absl::StatusOr<std::vector<UdpPort>> open_many(const Address& address, size_t datagram,
                                                         size_t count, size_t place);
 
   int fd() const { return socket_.fd(); }
   int family() const { return family_; }  // of the addresses that it reaches
 
-  // Has what is sent to multicast groups go by the interface of the port's address; by routes, if
-  // no single one has it.
+  // Has multicast go by the interface of the port's address, or by routes if no single interface
+  // has that address.
   absl::Status reach_groups() const;
 
-  // Calls `handle` with each datagram of a batch and its sender, and returns how many there were,
-  // with those left out which are longer than any may be. 0: there is nothing to receive.
+  // Calls `handle` with each datagram of a batch and its sender, and returns how many there were.
+  // Leaves out datagrams longer than the port's limit, but counts them. 0: there is nothing to
+  // receive.
   size_t receive(absl::FunctionRef<void(absl::Span<const std::byte>, const Address&)> handle);
 
-  // Where the next datagram is to be written, before send() is called with its size.
+  // The memory for the next datagram, to be written before send() is called with its size.
   std::byte* buffer();
   // Queues that datagram, to each of the receivers.
   void send(size_t size, absl::Span<const Address> to);
@@ -80,13 +82,13 @@ class UdpPort {
   const UdpCounters& counters() const { return counters_; }
 
  private:
-  // Enough for the cost of a system call not to show, few enough to stay in the cache.
+  // Enough to hide the cost of a system call, few enough to stay in the cache.
   static constexpr size_t kBatch = 64;           // datagrams to send
   static constexpr size_t kTrains = 16;          // to receive
   static constexpr size_t kMaxTrain = 65535;     // bytes
   static constexpr size_t kTrainToSend = 32000;  // bytes; longer ones fill queues in one go
 
-  // What goes to one receiver, in order; some of them make a message.
+  // The datagrams for one receiver, in order. A message is one or several of them.
   struct Receiver {
     Address address;
     std::vector<iovec> datagrams;
@@ -107,7 +109,8 @@ class UdpPort {
   Receiver& receiver_at(const Address& address);
   void couple(Receiver& receiver);
   void uncouple(size_t first);
-  // Sends the messages from that one on: how many, or an errno as a negative number.
+  // Sends the messages from `first` on. Returns how many were sent, or an errno as a negative
+  // number.
   int send_from(size_t first);
   void count_out(const Message& message, bool is_sent);
 
@@ -123,7 +126,7 @@ class UdpPort {
 
   std::vector<std::byte> out_;  // kBatch datagrams
   size_t queued_ = 0;           // of them
-  bool couples_ = true;         // the way out takes trains
+  bool couples_ = true;         // the kernel and the device take trains to send
   std::vector<std::unique_ptr<Receiver>> receivers_;
   size_t receivers_used_ = 0;
   std::vector<Message> messages_;
