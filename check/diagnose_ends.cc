@@ -104,7 +104,8 @@ std::string other_name(const Evidence& evidence, const Words& words, int rank,
   return "";
 }
 
-// Whether the rank has a partner on this rail of another rank: by its name, or as auto pairs them.
+// Whether the rank has a rail that pairs with this rail of `owner`: by its name, or as auto pairs
+// them.
 bool has_rail(const Evidence& evidence, int rank, int owner, const std::string& rail) {
   const RankFacts& facts = at(evidence, owner);
   const auto named = [&](const RailEnd& end) { return end.rail == rail; };
@@ -146,7 +147,7 @@ std::string advice_on_names(const Evidence& evidence, const Words& words, int ha
   return "Name the same rails on all hosts (--rails, ?rail=NAME), or leave this rail out.";
 }
 
-// Whether all ends of the rail are told of as ones that cannot be used.
+// Whether all ends of the rail are reported as unusable.
 bool is_unusable(const Evidence& evidence, const std::string& rail) {
   for (const RankFacts& facts : evidence.ranks) {
     for (const RailEnd& end : facts.rails) {

@@ -16,12 +16,12 @@ std::vector<Finding> diagnose_ends(const Evidence& evidence);
 // (ARP flux). arp_filter=1 prevents that where the routes depend on the source address; where they
 // do not, connections arrive at the wrong interface, which is found when they are made.
 bool answers_at_either(const RailEnd& end);
-// What mends a host with two interfaces on one subnet.
+// The command that fixes a host with two interfaces on one subnet.
 constexpr const char* kOneSubnet =
     "`sysctl net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2"
     " net.ipv4.conf.all.rp_filter=2`";
 
-// Whether what is wrong with the way's ends has been told already: an interface that is down, or an
+// Whether a fault of the way's ends has been reported already: an interface that is down, or an
 // address that does not lead out of its host.
 bool is_hopeless(const Words& words, const Way& way);
 

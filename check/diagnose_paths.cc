@@ -35,7 +35,7 @@ std::map<std::string, std::vector<Measured>> measured_by_rail(const Evidence& ev
   for (const Path& path : evidence.paths) {
     const Way there{path.from, path.to, path.rail, path.to_rail};
     const Way back{path.to, path.from, path.to_rail, path.rail};
-    // A path that broke is told of as such, and its rates say nothing of a path that works.
+    // A broken path is reported as such, and its rates say nothing about a path that works.
     const bool is_whole = path.error.empty();
     auto& ways = rails[words.rail(there)];
     ways.push_back(
@@ -53,7 +53,7 @@ std::vector<Group> groups(const std::vector<Way>& faulty, const std::vector<Meas
   return group(faulty, all);
 }
 
-// Returns what was measured of the way, which is one of them.
+// Returns the measurement of the way, which is one of `measured`.
 const Measured& find(const std::vector<Measured>& measured, const Way& way) {
   return *std::find_if(measured.begin(), measured.end(), [&](const Measured& each) {
     return each.way.from == way.from && each.way.to == way.to;

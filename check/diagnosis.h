@@ -18,8 +18,8 @@ struct Finding {
   std::string text;                        // whole sentences: what was seen, and what to do
 };
 
-// In the order in which they are best mended: what an end lacks comes before what follows from it.
-// Empty: all is well.
+// The findings in the order in which they are best fixed: what an end lacks comes before what
+// follows from it. Empty: all is well.
 std::vector<Finding> diagnose(const Evidence& evidence);
 
 }  // namespace nezha::check

@@ -24,7 +24,7 @@ absl::Status take_frame(Stream& stream, Nanos deadline);
 // For a peer that asks for a frame: also tells how large it was.
 absl::Status give_frame(Stream& stream, Nanos deadline);
 
-// What a direction lets through.
+// What gets through in one direction.
 struct FrameSize {
   int largest = 0;     // the IP packet that got through, bytes; 0: the size is not known
   bool loses = false;  // packets of the size that the kernel makes, while smaller ones get through

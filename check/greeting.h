@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first bytes of a connection between two ranks' nezha-checks. Both have the run's token, which
-// came through the rendezvous store, so that nothing a stranger sends is acted on. The rank that
-// connects sends the token in its hello to whoever answers at the address. A stranger there learns
-// the token, and can then pass for a rank until the run ends.
+// came through the rendezvous store, so they ignore what other programs send. The rank that
+// connects sends the token in its hello to whoever answers at the address. Another program there
+// learns the token, and can then pass for a rank until the run ends.
 //
 //   hello    magic:8 token:16 from:4 to:4 rail:4 service:1        (37 bytes, little-endian)
 //   welcome  magic:8 token:16 rank:4 interface:16                 (44 bytes)
@@ -47,7 +47,7 @@ using WelcomeBytes = std::array<std::byte, 44>;
 
 HelloBytes encode(const Hello& hello);
 WelcomeBytes encode(const Welcome& welcome);
-// Nothing: the bytes are none that encode() makes.
+// These return nothing if encode() makes no such bytes.
 std::optional<Hello> decode_hello(const HelloBytes& bytes);
 std::optional<Welcome> decode_welcome(const WelcomeBytes& bytes);
 

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kPings = 50;
 constexpr size_t kPingSize = 16;               // bytes
 constexpr size_t kBurst = size_t{16} << 20;    // bytes
-constexpr double kNanosToMicros = 1.0 / 1000;  // a microsecond has so many
+constexpr double kNanosToMicros = 1.0 / 1000;  // microseconds in a nanosecond
 
 class Peer {
  public:
@@ -53,7 +53,7 @@ class Peer {
 
 double gbps(Nanos time) { return 8.0 * kBurst / static_cast<double>(std::max<Nanos>(time, 1)); }
 
-// The first burst, of two, makes the memory known to the devices.
+// The first of the two bursts makes the memory known to the devices.
 void measure(const Peer& peer, Path& path) {
   std::vector<std::byte> memory(kBurst);
   std::vector<Nanos> times;
@@ -99,7 +99,7 @@ void measure_links(const std::shared_ptr<::gloo::rendezvous::Store>& store, cons
     options.rails = {uri};
     options.ports = ports;
     options.timeout = patience;
-    // Whatever the environment says of a job's several rails.
+    // Overrides what the environment says for a job with several rails.
     options.plan = Plan::kSlice;
     options.shares = {1};
     options.policy = BalancePolicy::kNone;

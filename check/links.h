@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast a rail is between two ranks by the library's own links: for a kind of rail whose data
-// does not go by TCP, so that nothing else tells whether it gets through.
+// Measures a rail between two ranks by the library's own links, for kinds of rails whose data does
+// not go by TCP: nothing else shows whether it gets through.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks tell each other of what they have and what they have measured. It travels as text
-// through the rendezvous store, since the rails may be broken.
+// The ranks' descriptions of themselves and their measurements. They exchange them as text through
+// the rendezvous store, since the rails may be broken.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ struct RailEnd {
   int mtu = 0;          // bytes
   bool is_running = false;
   bool is_loopback = false;
-  // Of IPv4, as they take effect: the larger one of the interface's and all interfaces' values.
+  // IPv4 settings as they take effect: the larger one of the interface's and all interfaces'
+  // values.
   int rp_filter = 0;
   int arp_ignore = 0;
   int arp_filter = 0;
@@ -92,7 +93,7 @@ struct Evidence {
 // Whether the rank has reached the peer by this one of its rails.
 bool has_reached(const Evidence& evidence, int rank, int peer, int rail);
 
-// The text of each, and back. Decoding throws std::runtime_error if the text makes no sense, as
+// The text of each, and back. Decoding throws std::runtime_error if the text is malformed, such as
 // that of another version of the program. It accepts no rank or rail that does not exist.
 std::string encode(const RankFacts& facts);
 std::string encode(const std::vector<Reach>& reaches);

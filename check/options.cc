@@ -63,7 +63,7 @@ OptionTable make_table(Options& o, bool& help, bool& version) {
   return table;
 }
 
-// What the library would take from its environment.
+// Takes from the environment what the library would take.
 void take_from_library_environment(Options& o) {
   if (const absl::Status status = check_environment(); !status.ok()) {
     throw UsageError(std::string(status.message()));

@@ -19,8 +19,8 @@ struct OwnRail {
   net::Address address;
 };
 
-// The rails that the list stands for. The error says which one makes no sense. `found`: auto has
-// chosen them. `skipped`: those of switches.
+// The rails that a list stands for. `found`: auto has chosen them. `skipped`: the rails of
+// switches. The error of wanted_rails() says which rail is malformed.
 struct WantedRail {
   std::string uri;
   RailWay way;
@@ -32,8 +32,8 @@ struct WantedRails {
 };
 absl::StatusOr<WantedRails> wanted_rails(const std::vector<std::string>& list);
 
-// What the kernel says of each rail; an end that cannot be used has an error. Waits until the
-// deadline for addresses that are being checked for duplicates.
+// Returns the rails as the kernel describes them; an end that cannot be used has an error. Waits
+// until the deadline for addresses that are being checked for duplicates.
 absl::StatusOr<std::vector<OwnRail>> own_rails(const WantedRails& wanted, Nanos deadline);
 
 // This host's name, and what identifies it: its name, its kernel and its network namespace.

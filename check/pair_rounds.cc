@@ -40,7 +40,8 @@ ptrdiff_t most_library_rails(const std::vector<RankFacts>& ranks) {
   return rails;
 }
 
-// Those of the pair, as its first rank sees them, that both measure by the library's links.
+// The pair's common links, as its first rank sees them, that both ranks measure by the library's
+// own.
 std::vector<Link> library_links(const Evidence& evidence, const Pair& pair) {
   const std::vector<RankFacts>& ranks = evidence.ranks;
   std::vector<Link> links;
@@ -52,7 +53,7 @@ std::vector<Link> library_links(const Evidence& evidence, const Pair& pair) {
   return links;
 }
 
-// At the first rank the result goes to its path of that link.
+// The first rank enters the result into its path of that link.
 void measure_library_links(const Rounds& rounds, const Pair& pair, bench::Meeting& meeting,
                            std::vector<Path>& paths) {
   const bool is_first = pair.first == rounds.rank;
@@ -72,7 +73,7 @@ void measure_library_links(const Rounds& rounds, const Pair& pair, bench::Meetin
     measure_links(rounds.stores.back(), rounds.rails[static_cast<size_t>(rail)].uri, rounds.ports,
                   is_first ? 0 : 1, kLinksPatience, measured);
     for (Path& path : paths) {
-      // A path that loses its large packets has been told of.
+      // A path that loses its large packets is reported already.
       if (path.rail != link.rail || !path.error.empty() || path.loses_there || path.loses_back) {
         continue;
       }
@@ -154,7 +155,7 @@ void measure_pairs(const Rounds& rounds, bench::Meeting& meeting) {
       meeting.read(topic(pair), rank, rounds.patience);
     }
   };
-  std::map<int, Pair> latest;  // that each rank was in
+  std::map<int, Pair> latest;  // the latest pair that each rank was in
   for (size_t round = 0; round < rounds.schedule.size(); ++round) {
     rounds.progress(round, rounds.schedule.size());
     for (const Pair& pair : rounds.schedule[round]) {

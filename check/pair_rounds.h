@@ -25,7 +25,7 @@ struct Rounds {
   std::string ports;                   // where this rank is reached
   std::chrono::milliseconds patience;  // of one wait
   std::function<void(size_t round, size_t rounds)> progress;
-  // Of the contexts that this rank has made, whose reasons for failing other ranks may yet read.
+  // The stores of the contexts that this rank has made: other ranks may still read why they failed.
   std::vector<std::shared_ptr<::gloo::rendezvous::Store>>& stores;
 };
 
@@ -34,9 +34,9 @@ std::vector<Round> schedule_of(const std::vector<RankFacts>& ranks);
 
 // Measures with each peer when the turn of their pair has come, and publishes the paths. The lower
 // rank measures the rails by which it has reached the higher one. Then the higher rank measures the
-// rails by which only it has reached the lower one. The other rank's Server does its part. Rails
-// of other kinds than tcp, by which the lower rank has reached the higher one, both measure by the
-// library's links. Throws if a rank that it waits for ends.
+// rails by which only it has reached the lower one. The other rank's Server does its part. For
+// rails of other kinds than tcp by which the lower rank has reached the higher one, both ranks
+// measure by the library's links. Throws if a rank that it waits for ends.
 void measure_pairs(const Rounds& rounds, bench::Meeting& meeting);
 
 // What all ranks have measured. Waits for the last of them.

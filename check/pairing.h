@@ -22,8 +22,8 @@ std::vector<Link> common_links(const RankFacts& here, const RankFacts& there);
 // The number of rails of the rank that has most.
 size_t most_rails(const std::vector<RankFacts>& ranks);
 
-// What a rail is called that is common to these ends: its name, or, if auto has paired rails of
-// different names, the interface's name.
+// The name of the rail that these ends have in common: its own, or, if auto has paired rails of
+// different names, the interface's.
 std::string label(const RailEnd& here, const RailEnd& there);
 
 }  // namespace nezha::check

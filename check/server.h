@@ -24,7 +24,8 @@
 namespace nezha::check {
 
 // A thread of its own accepts connections and reads their hellos; a service that takes longer has a
-// further thread. Strangers may connect: they get no answer, and are dropped after five seconds.
+// further thread. Other programs may connect: they get no answer, and are dropped after five
+// seconds.
 class Server {
  public:
   // Listens on all rails that have no error, and sets their ports. A rail whose address cannot be

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast a rail is between two ranks: short exchanges, and a burst in each direction.
+// Measures how fast a rail is between two ranks: by short exchanges, and a burst in each direction.
 #pragma once
 
 #include "check/connection.h"
@@ -8,7 +8,7 @@
 
 namespace nezha::check {
 
-// What the peer does for the rank that measures, until that closes the connection or the deadline.
+// The peer's parts, until the rank that measures closes the connection or the deadline comes.
 void echo(Stream& stream, Nanos deadline);
 void take(Stream& stream, Nanos deadline);
 void give(Stream& stream, Nanos deadline);

@@ -21,7 +21,7 @@
 namespace nezha::bench {
 namespace {
 
-// The trace in short, of which two that differ make two texts.
+// A short text for the trace; different traces have different texts.
 std::string fingerprint(const std::vector<TracedStep>& steps) {
   size_t operations = 0;
   size_t bytes = 0;
@@ -36,8 +36,8 @@ std::string fingerprint(const std::vector<TracedStep>& steps) {
                       " bytes in all, hash ", absl::Hex(std::hash<std::string>()(all)));
 }
 
-// All but what each rank may have of its own: rank, way to the store, rails, their line rate,
-// timeout, format, checks.
+// All settings that must be the same on all ranks. Each rank may have its own rank, way to the
+// store, rails, line rate, timeout, format and checks.
 Settings settings_of(const Options& o) {
   const auto count = [](size_t number) { return std::to_string(number); };
   return {{"the collective", o.collective},
@@ -68,8 +68,8 @@ std::vector<std::string> rail_names(const Runner& runner) {
   return names;
 }
 
-// What rank 0 alone may be given, be it by its environment: a rank that is given none takes rank
-// 0's, as the library has it.
+// Completes settings that rank 0 alone may be given, perhaps by its environment: as in the library,
+// a rank that is given none takes rank 0's.
 void take_from_rank_0(Meeting& meeting, Options& o) {
   const auto theirs =
       meeting.of_rank_0("given", {o.plan, o.algorithm, o.policy, to_text(o.shares)});
@@ -111,7 +111,7 @@ void run(const Dialect& dialect, Options& options, const Connect& connect, Meeti
   if (options.rails_report) report_rails(*runner, options, meeting);
 }
 
-// The library may have said already who speaks.
+// Puts the rank before the text, which may name it already if it is the library's.
 std::string with_rank(const Options& options, absl::string_view text) {
   absl::ConsumePrefix(&text, "nezha: ");
   const std::string rank = absl::StrCat("rank ", options.rank);
@@ -134,7 +134,7 @@ void meet_and_run(const Dialect& dialect, Options options, const Connect& connec
 
 int benchmark_main(int argc, char** argv, const Dialect& dialect, const Connect& connect) {
   occupy_standard_descriptors();
-  // What cannot be written fails in flush_output() then, which knows the reason.
+  // If output cannot be written, flush_output() then fails, which knows the reason.
   static char output[size_t{64} << 10];
   std::setvbuf(stdout, output, _IOFBF, sizeof output);
   const char* program = dialect.program.c_str();

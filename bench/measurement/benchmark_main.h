@@ -11,7 +11,8 @@
 
 namespace nezha::bench {
 
-// Joins the ranks, which have the same options that matter, by means of the library under test.
+// Joins the ranks by the library under test. All ranks have the same options, as far as they
+// matter.
 using Connect = std::function<std::unique_ptr<Runner>(const Options& options, Meeting& meeting)>;
 
 // Returns the exit status.

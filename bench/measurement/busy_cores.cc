@@ -33,7 +33,7 @@ double work_of(const std::string& line) {
   return user + nice + system + irq + softirq;
 }
 
-// Seconds since the machine started; less than 0 if that is not known.
+// Seconds of work of these CPUs since the machine started; less than 0 if that is not known.
 double work_seconds() {
   cpu_set_t cpus;
   if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) return -1;

@@ -6,12 +6,12 @@
 
 namespace nezha::bench {
 
-// Counts from its making on, over the CPUs that this process may use.
+// Counts from its construction on, over the CPUs that this process may use.
 class BusyCores {
  public:
   BusyCores();
-  // The mean number of these CPUs that were at work, for whichever process or for the kernel; less
-  // than 0 if the kernel does not tell. The kernel counts in hundredths of a second.
+  // The mean number of these CPUs that were busy, with any process or the kernel; less than 0 if
+  // the kernel does not tell. The kernel counts in hundredths of a second.
   double mean() const;
 
  private:

@@ -4,7 +4,7 @@
 namespace nezha::bench {
 namespace {
 
-// The numbers of either begin at 1 and have no gap.
+// The numbers of types and of operations begin at 1 and have no gap.
 template <typename Number>
 std::vector<std::string> names(Number end) {
   std::vector<std::string> all;

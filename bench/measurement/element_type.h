@@ -49,12 +49,12 @@ auto with_type(DataType type, const Body& body) {
   return body(TypeTag<float>());
 }
 
-// The names of all that the library has, without the user's own reductions.
+// The names of all types and operations that the library has, without the user's own reductions.
 std::vector<std::string> type_names();
 std::vector<std::string> operation_names();
 
-// Returns the type or the operation of that name, and float32 or the sum for an empty name, which
-// collectives have that have no elements or combine nothing.
+// Returns the type or the operation of that name. An empty name gives float32 or the sum:
+// collectives without elements have no type, and those that combine nothing have no operation.
 DataType to_type(const std::string& name);
 ReduceOperation to_operation(const std::string& name);
 

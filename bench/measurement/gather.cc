@@ -6,8 +6,9 @@
 
 namespace nezha::bench {
 
-// The one collective that surely exists is the float32 sum: each rank adds its numbers to zeros, in
-// a place of its own. A double takes two floats there, as one of 24 bits is short for a byte count.
+// Uses the float32 sum, which every program has: each rank adds its numbers to zeros, in a place of
+// its own. A double takes two floats there, because the 24 bits of one are too few for a byte
+// count.
 std::vector<std::vector<double>> gather(Runner& runner, const Options& options,
                                         const std::vector<double>& values) {
   const size_t count = values.size();

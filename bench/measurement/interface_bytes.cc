@@ -16,7 +16,7 @@ double bytes_sent(const std::string& name) {
     words >> word;
     if (word != name + ":") continue;
     double number = 0;
-    for (int column = 0; column < 9; ++column) words >> number;  // eight about what was received
+    for (int column = 0; column < 9; ++column) words >> number;  // eight about receiving
     return number;
   }
   throw std::runtime_error("no interface '" + name + "'");

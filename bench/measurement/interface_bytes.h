@@ -9,8 +9,8 @@
 
 namespace nezha::bench {
 
-// What has left through each interface of this process's network namespace, headers and all, as the
-// kernel counts it. Throws std::runtime_error if there is no such interface.
+// The bytes that have left through each interface of this process's network namespace, headers
+// included, as the kernel counts them. Throws std::runtime_error if there is no such interface.
 std::vector<RailBytes> interface_bytes_sent(const std::vector<std::string>& interfaces);
 
 }  // namespace nezha::bench

@@ -28,7 +28,7 @@ bool is_named(const NetworkInterface& interface, const std::vector<std::string>&
                      [&](const auto& rail) { return interface_of(rail) == interface.name; });
 }
 
-// Whether auto, which no rails stand for too, takes the interface. !PATTERN leaves some out.
+// Whether auto takes the interface. An empty list of rails means auto; !PATTERN leaves some out.
 bool is_found(const NetworkInterface& interface, const std::vector<std::string>& rails) {
   return has_auto(rails) && !interface.uri.empty() &&
          std::none_of(rails.begin(), rails.end(), [&](const std::string& rail) {
@@ -37,7 +37,7 @@ bool is_found(const NetworkInterface& interface, const std::vector<std::string>&
          });
 }
 
-// The drivers of other devices that software made say any number, or none.
+// Virtual devices of other kinds have no speed, or an arbitrary one.
 bool has_speed(const NetworkInterface& interface) {
   const std::string& kind = interface.kind;
   const bool is_wire = kind.empty() || kind == "bond" || kind == "vlan" || kind == "team";

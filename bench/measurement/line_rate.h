@@ -7,8 +7,8 @@
 namespace nezha::bench {
 
 // The sum of this rank's rails' speeds, in Gbit/s: what --line-rate gives, or what the kernel says
-// of the interfaces that the rails use, each counted once. 0 if one of them has no speed or none
-// that means anything, as a veth's.
+// of the interfaces that the rails use, each counted once. 0 if one of them has no speed or, like a
+// veth, a meaningless one.
 double line_rate(const Options& options);
 
 }  // namespace nezha::bench

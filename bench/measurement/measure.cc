@@ -23,13 +23,14 @@
 namespace nezha::bench {
 namespace {
 
-// To look at a result takes about as long as the operation, and networks rest meanwhile: what is
-// learned by operations with such pauses is right for such operations. Of a warm-up that is longer
-// than this, and so there to learn, the first and the last result alone are looked at.
+// Checking a result takes about as long as the operation, and the networks rest meanwhile: what the
+// library learns from operations with such pauses is right for such operations only. So in a
+// warm-up that is longer than this, which is there for learning, only the first and the last result
+// are checked.
 constexpr size_t kAllChecked = 10;      // iterations
 constexpr size_t kLeastIterations = 3;  // of fewer there is no median
 constexpr double kMostIterations = 1e6;
-// A batch of iterations takes at most this part of their time, as far as one can tell.
+// A batch of iterations takes at most this part of the whole time, as far as that can be foreseen.
 constexpr double kBatchPart = 0.1;
 
 // Calls body(0) here and the others in threads of their own, at the same time. Throws the first
@@ -59,8 +60,8 @@ ReduceOperation pattern_operation(const Options& options) {
                                              : ReduceOperation::kMax;
 }
 
-// What a separate output has before an operation. No result has such an element, so that one which
-// is never written shows: it is no number, or -1, or the greatest number of its type.
+// The bytes of a separate output before an operation. No result has such an element, so one that is
+// never written shows: it is no number, or -1, or the greatest number of its type.
 constexpr std::byte kUnwritten{0xff};
 
 }  // namespace
@@ -143,7 +144,7 @@ void Benchmark::prepare(Job& job, size_t elements, uint32_t tag) {
 size_t Benchmark::bytes_of(const Job& job) const { return job.shape.vector * sizeOf(type_); }
 
 void Benchmark::fill(Job& job) {
-  job.number += options_.threads;  // no two inputs that are near in time are alike
+  job.number += options_.threads;  // inputs that are near in time differ
   pattern_.fill_input(job.input, job.shape.input, options_.rank, job.number);
 }
 
@@ -181,9 +182,9 @@ void Benchmark::repeat(std::vector<Job>& jobs, size_t iterations) {
   });
 }
 
-// When the operation ended, by the clock that other programs of the machine know as
-// CLOCK_MONOTONIC; how the next one will be divided; and what this rank has sent. At once, for who
-// looks on.
+// Writes when the operation ended, by the clock that other programs of the machine know as
+// CLOCK_MONOTONIC; its size and time; how the next one will be divided; and what this rank has
+// sent. Flushes the line at once, for somebody who watches.
 void Benchmark::trace(size_t bytes, double time) {
   const std::chrono::duration<double> now = std::chrono::steady_clock::now().time_since_epoch();
   trace_ << absl::StreamFormat("%.6f,%d,%.1f,%s", now.count(), bytes, time, runner_.learned(bytes));

@@ -16,12 +16,12 @@
 
 namespace nezha::bench {
 
-// What one size gave. Times are in microseconds.
+// The result of one size. Times are in microseconds.
 struct Measurement {
   size_t elements = 0;
   size_t bytes = 0;
   size_t iterations = 0;  // of each thread
-  // The minimum is that of all ranks; the others are each the largest of the ranks' own.
+  // The minimum is that of all ranks. Each of the others is the largest of the ranks' own values.
   double min = 0;
   double p50 = 0;
   double p99 = 0;
@@ -31,7 +31,7 @@ struct Measurement {
   std::vector<RailBytes> sent;
   // BusyCores::mean during these iterations, where rank 0 runs.
   double busy_cores = -1;
-  // Gbit/s, of the rank where it is least; 0 if a rank does not know it.
+  // The least line rate of any rank, in Gbit/s; 0 if a rank does not know its own.
   double line_rate = 0;
   std::string device;   // Runner::device
   std::string learned;  // Runner::learned, at the end
@@ -39,7 +39,7 @@ struct Measurement {
 
 class Benchmark {
  public:
-  // `rails`: the names of those that any rank has, in the same order on every rank. Throws if the
+  // `rails`: the names of the rails of all ranks, in the same order on every rank. Throws if the
   // trace cannot be written.
   Benchmark(Runner& runner, const Options& options, std::vector<std::string> rails);
 
@@ -54,15 +54,15 @@ class Benchmark {
   void fill(Job& job);
   void check(Job& job);
   void warm_up(Job& job);
-  // Back to back, all threads at once. The times are added to the jobs' own.
+  // Runs the operations back to back, in all threads at once. Adds the times to the jobs' own.
   void repeat(std::vector<Job>& jobs, size_t iterations);
   void trace(size_t bytes, double time);
-  // What rank 0 wishes, on all ranks. Also a barrier.
+  // Returns rank 0's wish on all ranks. Also a barrier.
   size_t agree(size_t wish);
-  // How many iterations come next, on all ranks; 0 when that was all. `times`: of those since
-  // `start`, of which the last batch had `last`. Returns on all ranks at about once. How long an
-  // iteration takes may change at any time, and the first ones tell little of it: the batches grow
-  // from the least number on, and each goes by the one before it.
+  // How many iterations all ranks run next; 0 when all are done. `times` are those of the
+  // iterations since `start`, the last batch of which had `last`. Returns on all ranks at about the
+  // same time. The time of an iteration may change at any moment, and the first ones tell little of
+  // it, so the batches grow from the least number on, and each is sized by the one before it.
   size_t next_batch(const std::vector<double>& times, size_t last,
                     std::chrono::steady_clock::time_point start);
   // Runs so many iterations, and adds their CPU time and bytes to `mine`.

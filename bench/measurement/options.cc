@@ -251,8 +251,8 @@ void print_help(const OptionTable& table, const Dialect& dialect) {
   if (dialect.replays) std::fputs(kReplayExplanation, stdout);
 }
 
-// What the command line has not given and the library would take from its environment: reports and
-// comparisons of the ranks' options are to have it, too.
+// Takes from the environment what the command line has not given and the library would take, so
+// that reports and comparisons of the ranks' options have it, too.
 void take_from_library_environment(const OptionTable& table, const Dialect& dialect,
                                    const Options& o) {
   struct Variable {
@@ -285,7 +285,7 @@ void take_defaults(const Dialect& dialect, Options& o) {
   if (o.algorithm.empty()) o.algorithm = dialect.algorithms.front();
 }
 
-// How many slices there are: a flare rail has none, and alone it has one rail of links beside it.
+// The number of slices: a flare rail has none, and alone it has one rail of links beside it.
 size_t slices_of(const std::vector<std::string>& rails) {
   const auto is_link = [](const auto& rail) { return !absl::StartsWith(rail, "flare:"); };
   return static_cast<size_t>(
@@ -352,7 +352,7 @@ void check_replay(const Options& o) {
   if (o.format == Format::kCsv) throw UsageError("replay is for --format table and json");
 }
 
-// What the collectives do not have in common.
+// Checks and completes the options that not all collectives have.
 void complete_for_collective(Options& o, const Dialect& dialect) {
   const CollectiveKind& kind = kind_of(o.collective);
   const bool has_algorithms = o.collective == "allreduce" || kind.has_blocks();

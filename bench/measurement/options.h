@@ -15,7 +15,7 @@ namespace nezha::bench {
 
 enum class Format { kTable, kJson, kCsv };
 
-// What differs from one benchmark program to the other.
+// What differs between the benchmark programs.
 struct Dialect {
   std::string program;
   // What it measures, for the help.
@@ -32,7 +32,7 @@ struct Dialect {
   // The known names; the first is the default. A program with a single plan has no --plan.
   std::vector<std::string> algorithms;
   std::vector<std::string> plans;
-  // Those that --reproducible goes with; a program that has none has no such option.
+  // The algorithms that --reproducible goes with; a program without any has no such option.
   std::vector<std::string> reproducible_algorithms = {};
   std::vector<std::string> policies = {};  // none: the program has neither --policy nor --table
   // What --list-rails prints. Null: the program has no such option, and neither --ports nor
@@ -40,7 +40,7 @@ struct Dialect {
   void (*list_rails)() = nullptr;
   // Whether it replays traces: its library has operations in the background.
   bool replays = false;
-  // What --help-env prints, of a library whose environment variables give defaults; else empty.
+  // What --help-env prints for a library whose environment variables give defaults; else empty.
   std::string environment_help = {};
 };
 
@@ -66,8 +66,8 @@ struct Options : Rendezvous {
   std::string ports;  // empty: any
   // Gbit/s, of each of this rank's rails or of all of them together; empty: not given.
   std::vector<double> line_rates;
-  // The plan, the shares, the policy and the algorithm, where they are empty on another rank than
-  // 0, are as rank 0 has them.
+  // The plan, the shares, the policy and the algorithm: where another rank than 0 has none, it
+  // takes rank 0's.
   std::string plan;
   // The part of each message that each rail but flare's carries, on any scale; empty: not given.
   std::vector<double> shares;
@@ -86,10 +86,10 @@ struct Options : Rendezvous {
 std::string to_text(const std::vector<double>& shares);
 std::vector<double> to_shares(const std::string& text);
 
-// Whether the context is to find rails by itself, and so knows alone how many there are.
+// Whether the context finds rails by itself, so that it alone knows how many there are.
 bool has_auto(const std::vector<std::string>& rails);
 
-// Whether there is one for each slice, or it is not known how many there are.
+// Whether there is a share for each slice, or the number of slices is not known.
 bool fit(const std::vector<double>& shares, const std::vector<std::string>& rails);
 
 // The shares in words; if there are none, "learned", a 1 for each rail, or "not given".

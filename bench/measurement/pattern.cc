@@ -21,7 +21,7 @@ constexpr double kMostFactor = 3;
 template <typename T>
 constexpr bool kIsHalf = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
 
-// The bits of whole numbers that the type has exactly; of wide ones those that a double has.
+// The bits of whole numbers that the type represents exactly; at most a double's.
 int exact_bits(DataType type) {
   if (type == DataType::kFloat16) return 11;
   if (type == DataType::kBFloat16) return 8;
@@ -120,7 +120,7 @@ double Pattern::input(int rank, size_t element, uint64_t number) const {
       return has_turn ? 1 + static_cast<double>(mix % 3) : 1;
     case ReduceOperation::kMin:
     case ReduceOperation::kMax:
-      // The even ones: -1 has all bits set.
+      // Even numbers only, because -1 has all bits set.
       return is_signed(type_) ? 2 * static_cast<double>(mix) - kMostAddend
                               : static_cast<double>(mix);
     default:

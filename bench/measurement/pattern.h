@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inputs of which a wrong result can be told from a right one.
+// Inputs whose wrong results can be told from right ones.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ class WrongResult : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The inputs of one type, operation and number of ranks, and what their result is.
+// The inputs of one type, operation and number of ranks, and their results.
 //
 // Inputs depend on rank, element and the operation's number, so that an element that is shifted,
 // stale, doubled or missing shows. They are whole numbers, and so small that no result overflows or

@@ -32,7 +32,7 @@ void count_descriptors(ProcessUsage& usage) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator("/proc/self/fd", error)) {
     const fs::path target = fs::read_symlink(entry.path(), error);
-    if (error) continue;  // the one that reads the folder
+    if (error) continue;  // the descriptor that reads the folder itself
     ++usage.descriptors;
     if (absl::StartsWith(target.native(), "socket:")) ++usage.sockets;
   }

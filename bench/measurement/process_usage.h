@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this process has of the machine.
+// The machine's resources that this process uses.
 #pragma once
 
 #include <cstddef>
@@ -9,17 +9,17 @@ namespace nezha::bench {
 
 struct ProcessUsage {
   int64_t anonymous_kib = 0;  // resident memory that is the process's own: heap and stacks
-  int64_t resident_kib = 0;   // with what it shares, as libraries
-  int64_t peak_kib = 0;       // of that
+  int64_t resident_kib = 0;   // with shared memory, such as libraries
+  int64_t peak_kib = 0;       // the peak of that
   int64_t threads = 0;
-  int64_t descriptors = 0;  // open files, and of these
+  int64_t descriptors = 0;  // open files, sockets included
   int64_t sockets = 0;
 };
 
-// As /proc/self has it. What cannot be read there is 0.
+// Reads /proc/self. Values that cannot be read there are 0.
 ProcessUsage process_usage();
 
-// Of all its threads since it began.
+// CPU time of all threads since the process began.
 double process_cpu_seconds();
 
 }  // namespace nezha::bench

@@ -16,8 +16,8 @@
 
 namespace nezha::bench {
 
-// Times in microseconds. If a trace has different steps, each value is the mean of the steps' own.
-// `min` is the smallest of all ranks, and each of the others is the largest.
+// Times in microseconds. If a trace has different steps, each value is the mean of the steps' own
+// values. `min` is the smallest of all ranks, and each of the others is the largest.
 struct Spread {
   double min = 0;
   double p25 = 0;
@@ -32,19 +32,19 @@ struct ReplayResult {
   double operations = 0;  // of a step, in the mean
   Spread step;
   Spread communication;    // steps without their computation
-  double computation = 0;  // microseconds of a step, as its pauses really were, the median
+  double computation = 0;  // microseconds of pauses in a step, measured, the median
   double cpu_seconds = 0;  // of all ranks, in both kinds of steps
   std::vector<RailBytes> sent;
 
   // Microseconds of the median step's communication during which nothing was computed.
   double exposed() const;
-  // And the rest, which took place during computation.
+  // Microseconds of the rest, which took place during computation.
   double hidden() const;
 };
 
 class Replay {
  public:
-  // `rails`: the names of those that any rank has, in the same order on every rank. The options'
+  // `rails`: the names of the rails of all ranks, in the same order on every rank. The options'
   // trace is the same on every rank. Throws if the library has no operations in the background.
   Replay(Runner& runner, const Options& options, std::vector<std::string> rails);
 
@@ -62,7 +62,7 @@ class Replay {
     std::unique_ptr<AsyncOperation> operation;
   };
 
-  // Microseconds by the trace's steps, and of each of these by its repetitions.
+  // Microseconds, by step of the trace and then by repetition.
   struct Times {
     explicit Times(size_t steps) : step(steps), communication(steps), computation(steps) {}
     std::vector<std::vector<double>> step;

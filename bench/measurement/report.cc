@@ -26,9 +26,9 @@ double algorithm_bandwidth(const Options& options, const Measurement& result) {
   return result.p50 > 0 ? 8 * bytes / result.p50 / 1e3 : 0;
 }
 
-// Returns how much the busiest rank must send or receive at least, as a multiple of the message,
-// where ranks send to each other. Times the algorithm bandwidth it can be compared with the line
-// rate whatever the number of ranks. nccl-tests has the same factors.
+// Returns how much the busiest rank must at least send or receive, as a multiple of the message, if
+// ranks send to each other. This factor times the algorithm bandwidth can be compared with the line
+// rate for any number of ranks. nccl-tests has the same factors.
 double bus_factor(const Options& options) {
   const double others = static_cast<double>(options.size - 1) / options.size;
   if (kind_of(options.collective).has_blocks()) return others;

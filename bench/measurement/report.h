@@ -10,17 +10,17 @@
 
 namespace nezha::bench {
 
-// Writes all that has been printed. Throws if any of it could not be written.
+// Flushes the output. Throws if any of it could not be written.
 void flush_output();
 
-// What comes before the first row. `rails`: the names of those that any rank has.
+// Prints what comes before the first row. `rails`: the names of the rails of all ranks.
 void print_header(const Dialect& dialect, const Options& options,
                   const std::vector<std::string>& rails);
 
-// One size, printed at once.
+// Prints the row of one size at once.
 void print_row(const Dialect& dialect, const Options& options, const Measurement& result);
 
-// What the columns of a table mean; nothing of other formats. `last`: the last row.
+// Prints what a table's columns mean; nothing for other formats. `last` is the last row.
 void print_legend(const Dialect& dialect, const Options& options, const Measurement& last);
 
 }  // namespace nezha::bench

@@ -20,10 +20,11 @@ class Operation {
   virtual void run() = 0;
 };
 
-// An operation, ready to be repeated, that goes on while who has begun it does something else.
+// An operation, ready to be repeated, that runs in the background while its caller does something
+// else.
 class AsyncOperation {
  public:
-  // Waits until memory is not used any more, if the operation is under way.
+  // If the operation is under way, waits until it does not use the memory any more.
   virtual ~AsyncOperation() = default;
   // Begins the operation. All ranks begin theirs in the same order.
   virtual void start() = 0;
@@ -64,10 +65,10 @@ class Runner {
   // What this rank has sent so far, by rail, always in the same order.
   virtual std::vector<RailBytes> bytes_sent() const = 0;
 
-  // What the devices on which the library runs call themselves, where it has such; else empty.
+  // The names of the devices on which the library runs; empty if it has none.
   virtual std::string device() const { return ""; }
 
-  // What rank 0 has learned of messages of that size, such as "converged eth0 70.1% eth1 29.9%";
+  // What rank 0 has learned about messages of that size, such as "converged eth0 70.1% eth1 29.9%";
   // empty if nothing.
   virtual std::string learned(size_t /*bytes*/) const { return ""; }
 
@@ -76,8 +77,8 @@ class Runner {
   virtual BalanceStats balance() const { return {}; }
 };
 
-// What this rank has sent so far by each of these rails, in their order. One that the rank lacks
-// has sent nothing.
+// What this rank has sent so far by each of these rails, in their order; nothing by a rail that it
+// lacks.
 inline std::vector<RailBytes> bytes_sent_by(const Runner& runner,
                                             const std::vector<std::string>& rails) {
   std::vector<RailBytes> all;

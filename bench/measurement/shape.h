@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shape of a collective is how long each rank's vectors are, and what of whose input is where
-// in its result.
+// The shape of a collective: how long each rank's vectors are, and which parts of whose inputs are
+// where in its result.
 #pragma once
 
 #include <cstddef>

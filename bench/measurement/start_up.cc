@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Beside the timed ones' numbers, which are small.
+// Apart from the numbers of the timed operations, which are small.
 constexpr uint64_t kNumber = uint64_t{1} << 20;
 
 double milliseconds_since(Clock::time_point begin) {
@@ -28,7 +28,7 @@ void run_first(const Options& options, Runner& runner) {
   Request request{"allreduce", to_type(options.type), to_operation(options.operation)};
   const Pattern pattern(request.type, request.operation, options.size);
   request.elements = options.elements.front();
-  request.tag = static_cast<uint32_t>(options.threads) + 1;  // gather() has the one below
+  request.tag = static_cast<uint32_t>(options.threads) + 1;  // gather() has the tag below
   std::vector<std::byte> input(request.elements * sizeOf(request.type));
   std::vector<std::byte> output(input.size());
   request.input = input.data();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What it takes a rank to join the others, and to run its first operation.
+// Measures what a rank needs to join the others and to run its first operation.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,9 @@
 
 namespace nezha::bench {
 
-// Connects as `connect` does and runs one operation, by this rank, and prints what that took as
-// JSON. All ranks call it, and none goes on before all have looked at what they hold. Throws what
-// `connect` and the operation do, and what Meeting does.
+// Connects by `connect`, runs one operation, and prints what that cost this rank as JSON.
+// Collective: every rank calls it, and none goes on before all have measured what they hold. Throws
+// what `connect`, the operation and Meeting throw.
 std::unique_ptr<Runner> measured_start_up(const Dialect& dialect, const Options& options,
                                           Meeting& meeting, const Connect& connect);
 

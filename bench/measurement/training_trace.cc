@@ -43,7 +43,7 @@ TracedOperation to_operation(const std::vector<std::string>& words, size_t eleme
   return {std::chrono::duration<double, std::micro>(gap), bytes};
 }
 
-// Adds what a line has to the last one of the steps.
+// Adds a line's operation to the last step, or ends that step.
 void take_line(const std::string& line, size_t element, std::vector<TracedStep>& steps) {
   const auto words = words_of(line);
   if (words.empty()) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Traces of a training's steps: how long a rank computes before each allreduce, and of how many
-// bytes that is.
+// bytes the allreduce is.
 #pragma once
 
 #include <chrono>

@@ -45,7 +45,7 @@ const Option* find(const OptionTable& table, int value) {
 }  // namespace
 
 std::vector<std::string> apply(const OptionTable& table, int argc, char** argv) {
-  std::string letters = ":";  // a missing value is to be told apart from an unknown option
+  std::string letters = ":";  // so that a missing value differs from an unknown option
   std::vector<option> longs;
   for (size_t i = 0; i < table.size(); ++i) {
     const bool takes_value = !table[i].value.empty();

@@ -23,7 +23,7 @@ class UsageError : public std::runtime_error {
 
 struct Option {
   char letter;        // 0: it has none
-  std::string name;   // empty: a heading of the help, which is all there is to it
+  std::string name;   // empty: the entry is only a heading of the help
   std::string value;  // what the help calls the value; empty: it takes none
   std::string help;
   std::function<void(const std::string&)> set;
@@ -41,7 +41,7 @@ void from_environment(const char* name, const std::function<void(const std::stri
 // Prints the table's part of the help.
 void print_options(const OptionTable& table);
 
-// "; did you mean NAME?" of the nearest known name, or nothing if none is near.
+// "; did you mean NAME?" with the nearest known name, or nothing if none is near.
 std::string suggestion(const std::string& name, const std::vector<std::string>& known,
                        absl::string_view before, absl::string_view after);
 

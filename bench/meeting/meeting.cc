@@ -49,15 +49,15 @@ std::shared_ptr<Store> open_store(const Rendezvous& options) {
   return {both, &both->store};
 }
 
-// As the command line has it, but for a URL, which may have a password.
+// The place as the command line names it, but without a URL, which may have a password.
 std::string meeting_place(const Rendezvous& options) {
   if (!options.shared_path.empty()) return "--shared-path " + options.shared_path;
   if (!options.store_url.empty()) return "the server of --store";
   return "--redis-host " + options.redis_host;
 }
 
-// A Redis store takes its keys with it, and the other ranks have yet to see them: this process
-// leaves them to expire.
+// Keeps the store alive, because a Redis store takes its keys with it and the other ranks have yet
+// to see them: this process leaves them to expire.
 void keep_for_the_others(const std::shared_ptr<Store>& store) {
   static auto* const kKept = new std::vector<std::shared_ptr<Store>>;
   kKept->push_back(store);
@@ -72,8 +72,8 @@ bool is_there(Store& store, const std::string& key, int milliseconds = 200) {
   }
 }
 
-// Of this process alone. A store takes a value twice if it is the same: two processes of one rank
-// would not meet.
+// A mark of this process alone. A store accepts the same value twice, so two processes of one rank
+// would not notice each other.
 std::string own_mark() {
   std::random_device random;
   return absl::StrCat(absl::Hex(random()), absl::Hex(random()), std::string(1, kSeparator));
@@ -104,7 +104,8 @@ std::vector<std::string> Meeting::of_rank_0(const std::string& topic,
 void Meeting::agree(const std::string& topic, const Settings& settings) {
   const std::vector<std::string> mine = values_of(settings);
   publish(topic, absl::StrJoin(mine, std::string(1, kSeparator)));
-  // One by one, as those beyond the first that differs may not exist: the size is a setting too.
+  // One by one: ranks beyond the first that differs may not exist, because the size is a setting,
+  // too.
   for (int rank = 0; rank < options_.size; ++rank) {
     const std::vector<std::string> theirs = absl::StrSplit(read(topic, rank), kSeparator);
     if (theirs.size() != mine.size()) {
@@ -175,11 +176,11 @@ void Meeting::tell_failure(const std::string& why) {
     store_->set(failure_key(), {why.begin(), why.end()});
     keep_for_the_others(store_);
   } catch (const std::exception&) {
-    // Another rank was first, or the store is not to be reached: the others have a deadline.
+    // Another rank was first, or the store cannot be reached; the others have a deadline.
   }
 }
 
-// Returns what the store says of a key that is not there at the end; nothing once the key is there.
+// Returns the store's error if the key is not there at the end; nothing once the key is there.
 std::optional<std::string> Meeting::await(const std::string& key, int rank, Clock::time_point end) {
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
@@ -194,9 +195,9 @@ std::optional<std::string> Meeting::await(const std::string& key, int rank, Cloc
         throw std::runtime_error("another rank has failed: " + std::string(why.begin(), why.end()));
       }
       const auto time = Clock::now();
-      // The Redis store's may be that the server has gone; the file store's says no more than this.
+      // The Redis store's error may be that the server has gone; the file store's adds nothing.
       if (time >= end) return options_.shared_path.empty() ? error.what() : "";
-      // It is the store that fails then, and not a rank that is late.
+      // Then the store fails, and not a rank that is late.
       if (time - begin < patience / 2) {
         throw std::runtime_error(
             absl::StrCat("rank ", rank, has_not_come("has"), ": ", error.what()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of a program tell each other through the rendezvous store.
+// Lets the ranks of a program exchange texts through the rendezvous store.
 #pragma once
 
 #include <chrono>
@@ -19,21 +19,21 @@ namespace nezha::bench {
 // Names and values that must be the same on all ranks.
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
-// Its functions are collective: they return when every rank that they need has called them with the
-// same topic, or throw once the timeout of the options is over, naming the rank that is missing, or
-// sooner, if a rank has told that it fails. A topic is for one use.
+// Functions are collective unless they say otherwise: they return when every rank that they need
+// has called them with the same topic. They throw once the timeout of the options is over, naming
+// the rank that is missing, or sooner if a rank has reported that it fails. A topic is for one use.
 class Meeting {
  public:
-  // Opens the store that the options name, under their prefix. The keys of each `program` are its
-  // own: what one has left there, such as why it failed, is nothing to another one.
+  // Opens the store that the options name, under their prefix. Each `program` has its own keys, so
+  // what one has left there, such as why it failed, does not affect another one.
   Meeting(const Rendezvous& options, std::string program);
 
-  // Where the library under test joins the ranks.
+  // The store by which the library under test joins the ranks.
   std::shared_ptr<::gloo::rendezvous::Store> store() const { return counted_; }
-  // What the library has asked of it so far.
+  // How many requests the library has made to the store so far.
   uint64_t requests() const { return counted_->requests(); }
 
-  // What rank 0 gives, on all ranks. Nobody waits for the others.
+  // Returns rank 0's values on all ranks. Nobody waits for the others.
   std::vector<std::string> of_rank_0(const std::string& topic,
                                      const std::vector<std::string>& values);
 
@@ -44,10 +44,11 @@ class Meeting {
   std::vector<std::string> union_of(const std::string& topic,
                                     const std::vector<std::string>& names);
 
-  // Every rank's text at rank 0, by rank; nothing on the others. They return when rank 0 has it.
+  // Returns every rank's text at rank 0, by rank; nothing on the others. They return when rank 0
+  // has it.
   std::vector<std::string> at_rank_0(const std::string& topic, const std::string& text);
-  // The texts of all ranks, which may take `patience`, or the timeout of the options, to come. The
-  // error names every rank that is missing.
+  // Returns the texts of all ranks. They may take `patience`, or the timeout of the options, to
+  // come. The error names every rank that is missing.
   std::vector<std::string> gather(const std::string& topic, const std::string& text);
   std::vector<std::string> gather(const std::string& topic, const std::string& text,
                                   std::chrono::milliseconds patience);

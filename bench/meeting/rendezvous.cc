@@ -52,7 +52,7 @@ void add_rendezvous_options(OptionTable& table, Rendezvous& o, const std::string
 void take_from_environment(Rendezvous& o) {
   LaunchEnvironment launch;
   const bool needed = o.rank < 0 || o.size < 1;
-  // RANK and SIZE are nobody's but ours; a launcher may be around all that is run here.
+  // Only these programs use RANK and SIZE; a launcher may be around all that is run here.
   if (needed && (std::getenv("RANK") == nullptr || std::getenv("SIZE") == nullptr)) {
     try {
       launch = launchEnvironment();
@@ -83,7 +83,7 @@ void check_rendezvous(const Rendezvous& o) {
   check_meeting_place(o);
 }
 
-// Whichever rank is first makes the directory, in one that must exist: a name that is mistyped is
+// The first rank makes the directory, but only in one that exists, because a mistyped name is
 // likelier there.
 void make_shared_path(const Rendezvous& o) {
   const std::string& path = o.shared_path;

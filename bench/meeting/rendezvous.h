@@ -18,15 +18,15 @@ struct Rendezvous {
   std::string redis_host;
   int redis_port = 6379;
   std::string prefix;
-  std::chrono::milliseconds timeout{0};  // until it is known
+  std::chrono::milliseconds timeout{0};  // 0 until it is known
 };
 
 // `timeout_help` says what --timeout is the deadline of. The table refers to `o`.
 void add_rendezvous_options(OptionTable& table, Rendezvous& o, const std::string& timeout_help);
 
-// Completes what the command line has not given. The rank and the number of ranks are RANK and SIZE
-// of the environment, if both are there; else the launcher's (nezha/launch.h); else what there is
-// of RANK and SIZE. Throws UsageError.
+// Completes what the command line has not given. The rank and the number of ranks are the
+// environment's RANK and SIZE, if both are set; else the launcher's (nezha/launch.h); else
+// whichever of RANK and SIZE is set. Throws UsageError.
 void take_from_environment(Rendezvous& o);
 
 // Throws UsageError if it is not known who this process is or where the ranks meet.
