@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the load balancer's decisions cost, by the lane simulator: for bench/balancer --score. The
-// same code prints the same table on every machine.
+// Computes what the load balancer's decisions cost in the lane simulator, for bench/balancer
+// --score. The same code prints the same table on every machine.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -26,7 +26,7 @@ namespace {
 constexpr int kRanks = 4;
 constexpr uint32_t kSeeds = 20;
 constexpr int kPhase = 400;    // operations of a run between two events
-constexpr int kCounted = 200;  // of these, the last: the steady state
+constexpr int kCounted = 200;  // the last ones of a phase: the steady state
 constexpr double kNoise = 0.02;
 constexpr uint64_t kKiB = 1 << 10;
 constexpr uint64_t kMiB = 1 << 20;
@@ -34,10 +34,11 @@ constexpr uint64_t kMiB = 1 << 20;
 struct Network {
   std::string name;
   std::vector<SimulatedLane> rails;
-  double striped = 1;  // times what stripes would take if rails did not hinder each other
+  double striped = 1;  // factor on stripes' time, as rails hinder each other
 };
 
-// Rails of 20 Gbit/s whose ranks have one core for both: together they carry no more than one.
+// A rail of 20 Gbit/s whose ranks have one core for two such rails: together they carry no more
+// than one.
 SimulatedLane fast() {
   return {.start = 30'000, .slope = 0.4, .start_beside = 10'000, .slope_beside = 1.1};
 }
@@ -107,7 +108,7 @@ bool is_planned(uint64_t bytes) { return bytes < ControlPlane::kStripesFrom; }
 
 // ---- Runs --------------------------------------------------------------------------------------
 
-// Networks differ by seed in what stripes take.
+// The seed determines how long stripes take.
 std::vector<SimulatedLane> lanes_for(const Network& network, double bucket, uint32_t seed) {
   static constexpr std::array kFactors = {1.0, 1.07, 1.15};
   static constexpr std::array kTurns = {0.7, 0.85, 1.0};
@@ -122,13 +123,13 @@ std::vector<SimulatedLane> lanes_for(const Network& network, double bucket, uint
   return lanes;
 }
 
-// What start-up and bytes take by the other algorithm: short messages are in more rounds and of
-// fewer bytes, longer ones the other way round.
+// The factors by which start-up and bytes take longer with the other algorithm: short messages take
+// more rounds of fewer bytes, longer ones fewer rounds of more bytes.
 std::pair<double, double> other_algorithm(uint64_t bytes) {
   return bytes < 32 * kKiB ? std::pair(1.6, 0.75) : std::pair(0.625, 4. / 3);
 }
 
-// What operations by one division take in the long run, without noise.
+// The mean time of operations with a fixed division in the long run, without noise.
 double steady_time(LaneSimulator network, const Allocation& by, double bytes, bool is_other) {
   constexpr int kWarmUp = 40;
   constexpr int kMeasured = 40;
@@ -143,8 +144,8 @@ double steady_time(LaneSimulator network, const Allocation& by, double bytes, bo
   return sum / kMeasured;
 }
 
-// The best division among the lanes of a set: from parts in proportion to rates on, by smaller and
-// smaller steps.
+// The time of the best division among the lanes of a set. The search starts at parts in proportion
+// to rates and takes smaller and smaller steps.
 double best_of(const LaneSimulator& network, LaneSet set, double bytes, bool is_other) {
   std::vector<double> parts;
   for (size_t lane = 0; lane < network.lanes.size(); ++lane) {
@@ -174,7 +175,7 @@ struct Best {
   double rail = 1e300;  // the best rail alone
 };
 
-// The sets of `among`.
+// The best times over all sets of lanes in `among`.
 Best best_among(const LaneSimulator& network, LaneSet among, uint64_t bytes) {
   const auto size = static_cast<double>(bytes);
   const bool has_other = other(size_class_of(bytes)).has_value();
@@ -191,7 +192,7 @@ Best best_among(const LaneSimulator& network, LaneSet among, uint64_t bytes) {
   return best;
 }
 
-// Seeds differ in stripes alone, so that what is best of the others is looked for once.
+// Seeds differ in stripes only, so the best times of the other lanes are computed once.
 Best best_times(const LaneSimulator& network, uint64_t bytes) {
   static std::map<std::vector<double>, Best> known;
   const LaneSet all = all_lanes(static_cast<int>(network.lanes.size()));
@@ -207,11 +208,11 @@ Best best_times(const LaneSimulator& network, uint64_t bytes) {
   return best;
 }
 
-// A phase of a run: what its operations took beside the best fixed split.
+// A phase of a run: the time of its operations compared to the best fixed split.
 struct Phase {
   double lost = 0;    // milliseconds
   double steady = 0;  // ratio
-  double rail = 0;    // likewise, beside the best rail alone
+  double rail = 0;    // ratio to the best rail alone
 };
 
 class Run {
@@ -253,7 +254,7 @@ enum Event : size_t { kStart, kSlower, kBack, kLost, kEvents };
 constexpr std::array<const char*, kEvents> kEventNames = {"start", "slower", "back", "lost"};
 using Phases = std::array<Phase, kEvents>;
 
-// The first rail goes on at 300 Mbit/s, is back at its rate, and is lost.
+// The first rail slows down to three tenths of its rate, returns to its rate, and is lost.
 Phases run_of(const Network& network, double bucket, uint64_t bytes, uint32_t seed) {
   Run run(network, bucket, bytes, seed);
   Phases phases;

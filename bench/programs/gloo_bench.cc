@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// gloo-bench: Gloo measured in the same way as nezha. Several devices are driven as a user of Gloo
-// would drive them: by a context for each, with a part of the vector, or of each of its blocks, and
-// a thread of its own. A barrier, which has nothing to divide, goes by the first. In a replay each
-// operation goes by one context, and the contexts take turns.
+// gloo-bench: Gloo measured in the same way as nezha. It drives several devices as a user of Gloo
+// would: each by a context with a part of the vector, or of each of its blocks, and a thread of its
+// own. A barrier, which has nothing to divide, goes by the first. In a replay each operation goes
+// by one context, and the contexts take turns.
 //
-// A library that is preloaded, such as libnezha_gloo.so, may put a device of its own in the place
-// of each of Gloo's. If that device drives all networks, one context is enough.
+// A preloaded library, such as libnezha_gloo.so, may replace each of Gloo's devices by one of its
+// own. If that device drives all networks, one context is enough.
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/prefix_store.h>
 #include <gloo/transport/tcp/device.h>
@@ -50,7 +50,7 @@ const Dialect kDialect = {
 using DevicePointer = std::shared_ptr<::gloo::transport::Device>;
 using ContextPointer = std::shared_ptr<::gloo::rendezvous::Context>;
 
-// All parts of an operation at the same time: the first in the calling thread.
+// Runs all parts of an operation at the same time, the first in the calling thread.
 class Parts : public Operation {
  public:
   explicit Parts(std::vector<std::unique_ptr<Operation>> parts) : parts_(std::move(parts)) {
@@ -70,7 +70,7 @@ class Parts : public Operation {
   std::vector<std::unique_ptr<Repeater>> others_;
 };
 
-// An operation that each of the contexts can run; at each start the next one has its turn.
+// An operation that each of the contexts can run; each start uses the next one.
 class InTurn : public AsyncOperation {
  public:
   // `turn` is common to all operations.
@@ -141,8 +141,8 @@ class GlooRunner : public Runner {
   std::string device() const override { return device_; }
 
  private:
-  // One for each interface, but one alone if they all describe themselves alike: each would drive
-  // the same networks.
+  // Makes one device for each interface, but only one if all describe themselves alike: each would
+  // drive the same networks.
   std::vector<DevicePointer> make_devices() {
     std::vector<DevicePointer> devices;
     std::vector<std::string> names;
@@ -167,8 +167,8 @@ class GlooRunner : public Runner {
     return context;
   }
 
-  // Where each device's part ends: on a cache line, rounded up, so that a short message is the
-  // first device's alone.
+  // Where each device's part ends: on a cache line, rounded up, so that the first device alone
+  // carries a short message.
   std::vector<size_t> part_ends(size_t elements, size_t element_size) const {
     const double line = 64.0 / static_cast<double>(element_size);  // elements
     const double total = std::accumulate(shares_.begin(), shares_.end(), 0.0);
@@ -200,7 +200,7 @@ std::unique_ptr<Runner> connect(const Options& options, Meeting& meeting) {
 }  // namespace nezha::bench
 
 int main(int argc, char** argv) {
-  // Gloo writes to sockets of ranks that may have died; its exception tells more than the signal
+  // Gloo writes to sockets of ranks that may have died; its exception tells more than the signal.
   std::signal(SIGPIPE, SIG_IGN);
   return nezha::bench::benchmark_main(argc, argv, nezha::bench::kDialect, nezha::bench::connect);
 }

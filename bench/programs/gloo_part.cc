@@ -27,7 +27,7 @@ using SharedContext = std::shared_ptr<::gloo::Context>;
 
 constexpr int kRoot = 0;
 
-// As Gloo knows the type. There is none of its own for bfloat16, which gloo-bench leaves out.
+// The type as Gloo knows it. Gloo has no bfloat16, so gloo-bench leaves it out.
 template <typename T>
 using GlooType = std::conditional_t<std::is_same_v<T, Float16>, ::gloo::float16, T>;
 
@@ -37,7 +37,7 @@ auto with_gloo_type(DataType type, const Body& body) {
   return with_type(type, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     if constexpr (std::is_same_v<T, BFloat16>) {
-      return body(TypeTag<float>());  // never comes
+      return body(TypeTag<float>());  // never happens
     } else {
       return body(TypeTag<GlooType<T>>());
     }
@@ -125,8 +125,8 @@ std::unique_ptr<Operation> barrier_part(const SharedContext& context, const Requ
 
 // ---- Collectives whose vector is made of blocks -------------------------------------------------
 
-// The range of each block of a vector as one piece of memory: in the vector itself if it is one
-// piece there, and else a copy.
+// The range of each block of a vector as one piece of memory: a part of the vector itself if it is
+// contiguous there, and else a copy.
 class Piece {
  public:
   // `block` and `range` are in bytes. There may be no blocks.
@@ -177,7 +177,7 @@ Piece output_piece(const SharedContext& context, const Request& request, Range r
           bytes_of(range, request.type)};
 }
 
-// Gloo copies bytes, whatever they are of.
+// Moves bytes, whatever their type.
 template <typename GlooBlocks, void (*kCollective)(GlooBlocks&)>
 class Moving : public Operation {
  public:
@@ -221,7 +221,7 @@ std::unique_ptr<Operation> scatter_part(const SharedContext& context, const Requ
   return std::make_unique<Repeated<::gloo::ScatterOptions, ::gloo::scatter>>(std::move(options));
 }
 
-// The sum of all blocks is there on every rank, and the rank's own is the result.
+// Sums all blocks on every rank; the rank's own block is the result.
 class ReduceScatter : public Operation {
  public:
   ReduceScatter(const SharedContext& context, const Request& request, Range range)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part that one of Gloo's contexts has in a collective, as a user of Gloo would run it.
+// One Gloo context's part in a collective, run as a user of Gloo would run it.
 #pragma once
 
 #include <gloo/context.h>
@@ -17,8 +17,8 @@ struct Range {
   size_t end = 0;
 };
 
-// Prepares the part of the request that has this range. The result is only there for these
-// elements. `bcube` is an allreduce's algorithm, and else the ring.
+// Prepares the part of the request that has this range. Only these elements of the result are
+// valid. An allreduce uses the algorithm bcube if `bcube`, and else the ring.
 //
 // Gloo takes a vector of blocks as one piece of memory. A part that has less than all of each block
 // copies its pieces together before a reduce_scatter and an alltoall, and apart after an allgather,
@@ -26,8 +26,7 @@ struct Range {
 //
 // Debian's Gloo has no function for reduce_scatter, and its class ReduceScatterHalvingDoubling may
 // move a result to where it is still sending from, so that sums are wrong now and then. An
-// allreduce of the whole vector and a copy of the rank's block stand for it, as in PyTorch's
-// backend.
+// allreduce of the whole vector and a copy of the rank's block replace it, as in PyTorch's backend.
 std::unique_ptr<Operation> gloo_part(const std::shared_ptr<::gloo::Context>& context,
                                      const Request& request, Range range, bool bcube);
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lanes as policies see them, and a job that runs allreduces over them, balanced by a policy: for
-// bench/balancer --score and for the unit tests. A lane takes a start-up and a time for each byte,
-// stripes a start-up and the time in which all others get through the bytes. In a job with noise,
-// one duration in twenty is three times as long. A job on a busy machine is as four hosts with
-// rails of 1 Gbit/s in namespaces of one were seen to be: stalls make every lane late, and one
-// often follows another. A lane that has a bucket saves up tokens while it is done and others are
-// not.
+// bench/balancer --score and for the unit tests.
+//
+// A lane takes a start-up and a time for each byte; stripes take a start-up and the time in which
+// all other lanes together get through the bytes. A lane with a bucket saves up tokens while it is
+// done and others are not. In a job with noise, one duration in twenty is three times as long. A
+// job on a busy machine behaves as four hosts did that had rails of 1 Gbit/s in namespaces of one
+// machine: stalls make every lane late, and one often follows another.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +32,7 @@
 
 namespace nezha {
 
-// Ends the program where the simulated job does what no job may.
+// Ends the program if the simulated job does what no job may.
 inline void require(bool holds, const std::string& what) {
   if (holds) return;
   std::fprintf(stderr, "simulated job: %s\n", what.c_str());
@@ -41,15 +42,15 @@ inline void require(bool holds, const std::string& what) {
 struct SimulatedLane {
   double start = 50'000;    // nanoseconds
   double slope = 8;         // nanoseconds a byte: 1 Gbit/s
-  double start_beside = 0;  // more with each other lane
-  double slope_beside = 0;  // of itself, more with each other lane
+  double start_beside = 0;  // added by each other lane
+  double slope_beside = 0;  // fraction of itself, added by each other lane
   double burst = 0;         // bytes that a bucket of tokens lets through
   double burst_slope = 0;   // at this many nanoseconds a byte
   double bucket = 0;        // bytes that a lane saves up while it has nothing to do
-  double least_paid = 0.5;  // the part of its bytes that it pays for at least
+  double least_paid = 0.5;  // the least part of its bytes that it pays for
   bool is_stripes = false;  // stands alone; slope is a factor
-  // Of stripes, where messages take turns on the rails: how long they take beside a message on the
-  // fastest rail alone, if there is another one that is about as fast. 0: they never take turns.
+  // For stripes where messages take turns on the rails: their time relative to a message on the
+  // fastest rail alone, if another rail is about as fast. 0: messages never take turns.
   double turns = 0;
 };
 
@@ -68,11 +69,11 @@ class LaneSimulator {
   std::vector<SimulatedLane> lanes;
   LaneSet live = ~LaneSet{0};
   double least_slice = 0;  // bytes: a lane gets none of a shorter one
-  // How many times as long start-up and bytes take by another algorithm than the usual one.
+  // The factors by which start-up and bytes take longer with another algorithm than the usual one.
   double other_start = 1;
   double other_bytes = 1;
 
-  // What a lane takes for its bytes beside `others` more.
+  // The time that a lane takes for its bytes while `others` more lanes carry some.
   double lane_time(size_t lane, double bytes, int others) const {
     const SimulatedLane& it = lanes[lane];
     if (it.is_stripes && it.turns > 0 && bytes < kCut) return turns_time(it, bytes);
@@ -82,8 +83,8 @@ class LaneSimulator {
            (burst * it.burst_slope + (bytes - burst) * it.slope) * (1 + others * it.slope_beside);
   }
 
-  // What each lane takes for its part of the next message, of which it pays for less where it has
-  // saved something up.
+  // The time that each lane takes for its part of the next message. It pays for fewer bytes if it
+  // has saved up tokens.
   std::vector<double> times(const Allocation& by, double bytes, bool is_other = false) const {
     std::vector<double> times(lanes.size());
     const int others = std::popcount(lanes_of(by)) - 1;
@@ -106,7 +107,7 @@ class LaneSimulator {
   }
 
   void empty_buckets() { saved_.clear(); }
-  // A bucket fills up at the lane's rate while others are busy yet, and what is sent empties it.
+  // A bucket fills at the lane's rate while other lanes are still busy, and sending empties it.
   void save_up(const Allocation& by, double bytes, double last) {
     saved_.resize(lanes.size());
     double striped = 0;
@@ -132,8 +133,8 @@ class LaneSimulator {
     return slowest;
   }
 
-  // The least time that any division among the live lanes takes: for each set of them, the
-  // time in which they get through all the bytes.
+  // The least time of any division among the live lanes: for each set of them, the time in which
+  // they get through all the bytes.
   double best_time(double bytes) const {
     double best = 1e300;
     for (LaneSet set = 1; set <= all_lanes(static_cast<int>(lanes.size())); ++set) {
@@ -158,7 +159,7 @@ class LaneSimulator {
   bool is_rail(size_t lane) const {
     return contains(live, static_cast<int>(lane)) && !lanes[lane].is_stripes;
   }
-  // Of all live lanes that are none of stripes, in bytes a nanosecond.
+  // The rate of all live lanes that are not stripes, in bytes a nanosecond.
   double rate() const {
     double sum = 0;
     for (size_t lane = 0; lane < lanes.size(); ++lane) {
@@ -186,7 +187,7 @@ class LaneSimulator {
     const double alone = lane_time(fastest(), bytes, 0);
     return taking_turns() > 1 ? alone * stripes.turns : alone;
   }
-  // Which part of a message over stripes a rail carries.
+  // The part of a message over stripes that a rail carries.
   double share_of_stripes(size_t lane, double bytes) const {
     if (!is_rail(lane)) return 0;
     const bool is_by_turns = bytes < kCut && has_turns();
@@ -228,13 +229,13 @@ class LaneSimulator {
   std::vector<double> saved_;  // bytes, by lane: tokens in its bucket
 };
 
-// What readings are off by beside what lanes take.
+// The factors by which readings differ from what lanes take.
 class SimulatedNoise {
  public:
   SimulatedNoise(double sigma, bool is_busy, uint32_t seed)
       : sigma_(sigma), is_busy_(is_busy), random_(seed) {}
 
-  // For all lanes of the next operation.
+  // Draws what all lanes of the next operation have in common.
   void next_operation() {
     if (!is_busy_) return;
     const bool stalls = uniform_(random_) < (stall_ > 1 ? kAgain : kStall);
@@ -288,23 +289,24 @@ class SimulatedJob {
   SimulatedJob& operator=(const SimulatedJob&) = delete;
 
   LaneSimulator network;
-  // What stripes have learned, in bytes per second (0: unknown); none: within a fifth of the truth.
+  // The rates that stripes have learned, in bytes per second (0: unknown); empty: within a fifth of
+  // the truth.
   std::vector<double> rates;
-  // Likewise, what bursts have shown of what is unknown; none: nothing.
+  // The rates that bursts have shown for lanes whose rate is unknown; empty: none.
   std::vector<double> tried;
-  bool overlap = false;  // operations do, and say nothing
+  bool overlap = false;  // operations overlap, and give no times
 
   void run(uint64_t bytes, int operations) {
     for (int i = 0; i < operations; ++i) run(bytes);
   }
 
-  // How much slower than the best possible the class now is.
+  // By what fraction the class is now slower than the best possible.
   double excess(uint64_t bytes) const {
     const auto size = static_cast<double>(bytes);
     return network.time(allocation(bytes), size) / network.best_time(size) - 1;
   }
 
-  // What the class runs by, or returns to after a probe.
+  // The allocation that the class runs by, or returns to after a probe.
   Allocation allocation(uint64_t bytes) const {
     const TableEntry& it = entry(bytes);
     return it.history.back().cause == Cause::kProbe ? it.ran_by : it.allocation;
@@ -312,12 +314,12 @@ class SimulatedJob {
   const TableEntry& entry(uint64_t bytes) const {
     return balancer_.table().entries.at(size_class_of(bytes));
   }
-  // Changes for any other cause than probes.
+  // How many changes had other causes than a probe, the return from one, or the start.
   int moves(uint64_t bytes) const {
     const auto found = moves_.find(size_class_of(bytes));
     return found == moves_.end() ? 0 : found->second;
   }
-  // The part of the time that operations took more by probes than they would have.
+  // The time that probes have added to operations, as a part of all operations' time.
   double probing() const { return probe_time_ / total_time_; }
 
   void set_live(LaneSet live) {
@@ -332,10 +334,10 @@ class SimulatedJob {
     return *changes;
   }
   const LoadBalancer& balancer() const { return balancer_; }
-  // What the last operation took but for the noise, in nanoseconds.
+  // How long the last operation took, in nanoseconds, without the noise.
   double took() const { return took_; }
 
-  // Operations until `holds`, at most `limit`.
+  // Runs operations until `holds`, at most `limit`; returns how many.
   template <typename Holds>
   int operations_until(uint64_t bytes, int limit, Holds holds) {
     int operations = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// nezha-bench --list-rails: the interfaces of this host, and what --rails auto makes of them, and
-// what else can be a rail.
+// nezha-bench --list-rails: shows this host's interfaces, what --rails auto makes of them, and what
+// else can be a rail.
 #pragma once
 
 namespace nezha::bench {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// mpi-bench: MPI measured in the same way as nezha. mpirun starts it, and its options say which
-// networks MPI uses, and how. Built once for each MPI library.
+// mpi-bench: MPI measured in the same way as nezha. mpirun starts it, and mpirun's options say
+// which networks MPI uses, and how. It is built once for each MPI library.
 #define OMPI_SKIP_MPICXX 1  // the C++ bindings, which MPI has given up
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
@@ -67,14 +67,14 @@ struct Call {
   int elements = 0;  // of the vector, or of a block where it is made of blocks
   MPI_Datatype type = MPI_DATATYPE_NULL;
   MPI_Op operation = MPI_OP_NULL;
-  size_t bytes = 0;  // of so many elements
+  size_t bytes = 0;  // of that many elements
 };
 
 using Function = void (*)(const Call& call);
 
 constexpr int kRoot = 0;
 
-// MPI's broadcast has one vector. Where the result is to lie in another one, the root copies it.
+// MPI's broadcast has one vector. If the result is to lie in another one, the root copies it.
 void broadcast(const Call& call) {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -129,8 +129,8 @@ std::vector<std::string> collectives() {
   return names;
 }
 
-// Sets the vectors of an operation in place. Of a reduce and a gather MPI_IN_PLACE is the root's
-// alone, of a scatter it stands for the root's output.
+// Sets the vectors of an operation in place. In a reduce and a gather only the root passes
+// MPI_IN_PLACE; in a scatter the root passes it for its output.
 void set_in_place(Call& call, const std::string& collective, bool is_root) {
   const CollectiveKind& kind = kind_of(collective);
   if (collective == "scatter") {
@@ -195,8 +195,8 @@ class MpiRunner : public Runner {
     }
   }
 
-  // Not after an error: MPI would wait for the other ranks, and mpirun ends those when it sees a
-  // process end without this.
+  // Does not finalize after an error: MPI would wait for the other ranks, and mpirun ends those
+  // when it sees a process end without this.
   ~MpiRunner() override {
     if (std::uncaught_exceptions() == 0) MPI_Finalize();
   }

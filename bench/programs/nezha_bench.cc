@@ -108,7 +108,7 @@ class Shift : public Operation {
   RecvOptions receive_;
 };
 
-// Rank 0 sends to the next rank, and each other rank sends when it has received: one message is
+// Rank 0 sends to the next rank, and each other rank sends when it has received, so one message is
 // under way at a time.
 class PingPong : public Shift {
  public:
@@ -124,15 +124,15 @@ class PingPong : public Shift {
   const bool is_first_;
 };
 
-// `set_more` sets what the collective alone has.
+// `set_more` sets the options that only this collective has.
 template <typename CollectiveOptions, void (*kCollective)(const CollectiveOptions&), typename F>
 std::unique_ptr<Operation> repeated(CollectiveOptions options, const F& set_more) {
   set_more(options);
   return std::make_unique<Repeated<CollectiveOptions, kCollective>>(std::move(options));
 }
 
-// Of a collective whose vector is made of blocks. In place the shorter vector lies in the longer
-// one.
+// Sets the vectors of a collective whose vector is made of blocks. In place the shorter vector lies
+// in the longer one.
 template <typename CollectiveOptions>
 void set_blocks(CollectiveOptions& options, const Request& request, const Shape& shape) {
   if (shape.input > 0) options.setInput(request.type, request.input, shape.input);
@@ -194,7 +194,7 @@ class NezhaRunner : public Runner {
     AllreduceOptions options(context_);
     set_vectors(options, request);
     options.setOperation(request.operation);
-    // where it is not the benchmark's own
+    // Otherwise this is one of the benchmark's own allreduces.
     if (measures_allreduce_) set_algorithm(options);
     return std::make_unique<Repeated<AllreduceOptions, allreduce>>(options);
   }
@@ -285,7 +285,7 @@ double sent_by_switch(const Runner& runner) {
   return 0;
 }
 
-// The hosts go on without a switch until there is a session, and would be measured in its place.
+// Without this the hosts would be measured, which go on without a switch until there is a session.
 void await_switch(Runner& runner, const Options& options) {
   const auto deadline = std::chrono::steady_clock::now() + options.timeout;
   for (bool is_there = false; !is_there;) {

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast the reduction kernels are, beside what the memory allows.
+// Measures how fast the reduction kernels are, compared to what the memory allows.
 //
-// A kernel reads two vectors and writes a third; bytes/s counts these three. Each run of it follows
-// one of a plain loop that adds floats over the same vectors, as the compiler vectorises it, and
-// `of_plain` is the median over these pairs of the plain loop's time by the kernel's: 1 is as fast
-// as the memory lets any loop be that does not bypass the caches. A kernel must not: what it writes
-// is sent on at once, from the cache. memcpy, which does bypass them, reads one vector and writes
-// another; it is there for those who know their machine by it.
+// A kernel reads two vectors and writes a third; bytes/s counts these three. Each run of a kernel
+// follows a run of a plain loop that adds floats over the same vectors, as the compiler vectorises
+// it. `of_plain` is the median over these pairs of the plain loop's time divided by the kernel's.
+// With 1 the kernel is as fast as the memory lets any loop be that does not bypass the caches. A
+// kernel must not bypass them: its output is sent on at once, from the cache. memcpy, which does
+// bypass them, reads one vector and writes another; it is there for those who know their machine by
+// it.
 //
-// Two sizes: of vectors that no cache holds, and of vectors that the second-level cache does, which
-// segments are like when they are reduced.
+// There are two sizes: vectors that no cache holds, and vectors that the second-level cache holds,
+// as it does segments when they are reduced.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -31,7 +32,7 @@ using Kernel = std::function<void(void* out, const void* a, const void* b, size_
 
 // Four times the last cache's size.
 size_t beyond_caches() {
-  size_t last = size_t{8} << 20;  // where the machine does not say
+  size_t last = size_t{8} << 20;  // if the machine does not say
   for (const auto& cache : benchmark::CPUInfo::Get().caches) {
     last = std::max(last, static_cast<size_t>(cache.size));
   }
@@ -40,7 +41,7 @@ size_t beyond_caches() {
 
 constexpr size_t kInCache = size_t{128} << 10;
 
-// Of ones in all bytes: normal numbers in every type.
+// Vectors whose bytes are all 1: normal numbers in every type.
 struct Vectors {
   explicit Vectors(size_t bytes)
       : size(bytes), a(bytes, std::byte{1}), b(bytes, std::byte{1}), out(bytes, std::byte{1}) {}
@@ -58,7 +59,7 @@ void plain(void* out, const void* a, const void* b, size_t bytes) {
 
 void copy(void* out, const void* a, const void*, size_t bytes) { std::memcpy(out, a, bytes); }
 
-// Of this thread's own time, so that what else runs on the CPU is not counted.
+// This thread's own time, so that other work on the CPU is not counted.
 double now() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library to preload: a program that polls epoll without waiting gives its core away whenever it
-// finds nothing. UCX polls so and has no option for it; where ranks share cores, one that spins
-// keeps the others from what it waits for.
+// A library to preload. It makes a program that polls epoll without waiting give its core away
+// whenever it finds nothing. UCX polls like that and has no option for it; where ranks share cores,
+// a rank that spins keeps the others from doing what it waits for.
 #include <dlfcn.h>
 #include <sched.h>
 #include <sys/epoll.h>
