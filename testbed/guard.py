@@ -45,5 +45,5 @@ def main(prefix: str) -> None:
         take_down(prefix)
 
 
-if __name__ == "__main__":  # Guard's way in, and nobody else's
+if __name__ == "__main__":  # only Guard starts this file
     main(sys.argv[1])

@@ -17,7 +17,7 @@ def network_settings(ipv6: bool) -> str:
     values = {"ipv4/tcp_no_metrics_save": 1}  # no connection learns from one before it
     for which in ("all", "default"):
         values |= {
-            # two ports on one network: each answers for its own address, and asks with it
+            # if two ports are on one network, each answers and asks with its own address only
             f"ipv4/conf/{which}/arp_ignore": 1,
             f"ipv4/conf/{which}/arp_announce": 2,
             f"ipv4/conf/{which}/rp_filter": 0,
@@ -40,11 +40,11 @@ def network_settings(ipv6: bool) -> str:
 
 def make_room_for_neighbours(bed: Layout) -> None:
     """One table of the machine's holds those of all hosts; what it cannot take has no route."""
-    needed = 2 * len(bed.networks()) * bed.hosts**2  # others may be on the machine too
+    needed = 2 * len(bed.networks()) * bed.hosts**2  # other testbeds may be on the machine, too
     for family in ("ipv4", "ipv6"):
         for name in ("gc_thresh2", "gc_thresh3"):
             limit = Path(f"/proc/sys/net/{family}/neigh/default/{name}")
-            with contextlib.suppress(OSError):  # not ours to write; few hosts may fit
+            with contextlib.suppress(OSError):  # not writable here; a few hosts may fit
                 if int(limit.read_text()) < needed:
                     limit.write_text(str(needed))
 
@@ -52,7 +52,7 @@ def make_room_for_neighbours(bed: Layout) -> None:
 def allow_congestion_control(name: str) -> None:
     """Another one than those allowed may not be chosen outside the machine's first namespace."""
     allowed = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
-    with contextlib.suppress(OSError):  # not ours to write; it may be allowed all the same
+    with contextlib.suppress(OSError):  # not writable here; it may be allowed already
         names = allowed.read_text().split()
         if name not in names:
             allowed.write_text(" ".join([*names, name]))

@@ -32,7 +32,7 @@ def _session(pid: int) -> int | None:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    fields = stat[stat.rindex(")") + 2 :].split()  # the name before may hold anything
+    fields = stat[stat.rindex(")") + 2 :].split()  # the name before it may contain anything
     return None if fields[0] in "ZX" else int(fields[3])
 
 
@@ -46,7 +46,7 @@ def held_namespaces(names: Iterable[str]) -> Iterator[set[Inode]]:
     with contextlib.ExitStack() as files:
         found = set()
         for name in names:
-            with contextlib.suppress(FileNotFoundError):  # another process takes it down
+            with contextlib.suppress(FileNotFoundError):  # another process takes the testbed down
                 file = files.enter_context(open(NETNS_DIR / name))
                 status = os.fstat(file.fileno())
                 found.add((status.st_dev, status.st_ino))
@@ -74,13 +74,13 @@ def end_all(members: Callable[[], list[int]], gently: bool = True) -> None:
     """SIGTERM, and after the grace SIGKILL, until `members` finds no process."""
 
     def killed() -> bool:
-        left = members()  # each time anew: they may be forking
+        left = members()  # looked up each time, as they may be forking
         _signal_all(left, signal.SIGKILL)
         return not left
 
     if gently:
         _signal_all(members(), signal.SIGTERM)
-        _signal_all(members(), signal.SIGCONT)  # one that is stopped takes the other only then
+        _signal_all(members(), signal.SIGCONT)  # a stopped process handles SIGTERM only then
         if wait_until(lambda: not members(), GRACE):
             return
     wait_until(killed, GRACE)
@@ -157,7 +157,7 @@ class Process:
         """Waits until the output matches; BedError if it ends, TimeoutError if it never does."""
         deadline = time.monotonic() + timeout
         while True:
-            code = self.returncode  # before the look, so that the last words are seen
+            code = self.returncode  # read before the output, so that the last lines are seen
             if code is not None:
                 self._finish_output()
             if match := re.search(pattern, self.output, re.MULTILINE):
@@ -189,7 +189,7 @@ class Process:
 
     def _finish_output(self) -> None:
         for pump in self._pumps:
-            pump.join(1.0)  # a descendant may hold the pipe open: do not wait for it
+            pump.join(1.0)  # not for ever: a descendant may hold the pipe open
 
     def __str__(self) -> str:
         return f"rank {self.rank} (host {self.host})"
@@ -217,4 +217,4 @@ def finish(processes: Sequence[Process], timeout: float) -> Process | None:
                 raise TimeoutError(f"still running after {timeout:g} s: {running}")
             time.sleep(POLL)
     finally:
-        end_sessions(processes)  # what a rank has left behind, too
+        end_sessions(processes)  # also processes that a rank has left behind

@@ -50,9 +50,9 @@ def take_down(prefix: str) -> None:
             lines = "".join(f"netns del {name}\n" for name in names)
             command(["ip", "-force", "-batch", "-"], lines)
         except BedError:
-            if namespaces_of(prefix):  # else another process takes it down at the same time
+            if namespaces_of(prefix):  # if there are none, another process took it down
                 raise
-        end_all(lambda: namespace_members(namespaces))  # one that was entering meanwhile
+        end_all(lambda: namespace_members(namespaces))  # a process may have entered meanwhile
     shutil.rmtree(shared_folder(prefix), ignore_errors=True)
     hosts_file(prefix).unlink(missing_ok=True)
     state_file(prefix).unlink(missing_ok=True)

@@ -79,7 +79,7 @@ class Testbed(Layout):
             self._dismiss_guard()
 
     def down(self) -> None:
-        # those not yet reaped: the number of another may be a stranger's by now
+        # only those not yet reaped: the number of another may belong to a foreign process by now
         end_sessions([process for process in self._started if process.returncode is None])
         self._started.clear()
         take_down(self.prefix)
@@ -234,7 +234,7 @@ class Testbed(Layout):
     def _inside(namespace: str, *cmd: str) -> list[str]:
         return [tool("ip"), "netns", "exec", namespace, *cmd]
 
-    # -- changing the weather --
+    # -- changing the network --
 
     def set_rate(self, rail: str, rate: str, host: int | None = None) -> None:
         """Reshapes a rail, or one host's port on it, in both directions."""
@@ -251,7 +251,7 @@ class Testbed(Layout):
         elif how == "silent":
             self._filter([drop_rules("cut", port, host, "ingress", "egress")])
         elif how == "large":
-            # what leaves the switch has its Ethernet header already
+            # frames that leave the switch have their Ethernet header already
             limits = {"ingress": LARGE, "egress": LARGE + 14}
             matches = {hook: f"meta length > {limit}" for hook, limit in limits.items()}
             self._filter([drop_rules("cut", port, host, *limits, match=matches)])

@@ -15,10 +15,10 @@ from lib.shared.units import size_text
 
 JSON = "balancer.json"
 PICTURES = ["balancer.png", "balancer.svg"]
-WINDOW = 9  # operations whose median counts, so that one that is late does not
-FAR = 45  # operations that are to stay as good, in the median
+WINDOW = 9  # operations; their median counts, so that a single late one does not
+FAR = 45  # operations whose median must stay as good
 PHASES = ["start", "changed", "back"]
-TRYING = "(trying)"  # in what is learned: only looked at, as nezha-bench writes it
+TRYING = "(trying)"  # how nezha-bench marks a division that is only looked at
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Mode:
 
     key: str
     label: str
-    options: tuple[str, ...]  # of nezha-bench
+    options: tuple[str, ...]  # nezha-bench's
 
 
 MODES = [
@@ -36,14 +36,14 @@ MODES = [
     Mode("auto", "plan auto, policy model", ("--plan", "auto", "--policy", "model")),
     Mode("stripe", "stripes", ("--plan", "stripe")),
 ]
-LEARNING = ["model", "paper", "auto"]  # those that leave a table
+LEARNING = ["model", "paper", "auto"]  # the modes that leave a table
 
 
 @dataclasses.dataclass(frozen=True)
 class Change:
     rail: str
     rate: int  # bits per second
-    host: int | None  # None: all
+    host: int | None  # None: all hosts
 
 
 @dataclasses.dataclass
@@ -53,8 +53,8 @@ class Operation:
     end: float  # seconds of CLOCK_MONOTONIC
     bytes: int
     us: float
-    learned: str  # by what the next one runs: "hot eth0 70.0% eth1 30.0%", or nothing
-    sent: list[float]  # by rail, since the one before
+    learned: str  # how the next one is divided: "hot eth0 70.0% eth1 30.0%", or nothing
+    sent: list[float]  # bytes by rail since the operation before
 
 
 def read_trace(path: Path, rails: Sequence[str]) -> list[Operation]:
@@ -131,7 +131,7 @@ class Phase:
     """What followed the start or a change, of one run."""
 
     name: str
-    begin: int  # in the run's operations
+    begin: int  # index into the run's operations
     operations: list[Operation]
     rails: list[str]
 
@@ -157,14 +157,14 @@ class Balance:
     size: int  # bytes
     change: Change
     gso: int  # bytes
-    # by mode: "trace", a file's name; "changes", for each when it began and when it was made,
-    # seconds of CLOCK_MONOTONIC
+    # by mode: "trace", a file's name; "changes", for each the times when it began and when it was
+    # made, in seconds of CLOCK_MONOTONIC
     runs: dict[str, dict] = dataclasses.field(default_factory=dict)
-    # by "start" and "changed": "shares" (percents by rail) and "us" of each that was tried
+    # by "start" and "changed": for each split tried, its "shares" (percents by rail) and its "us"
     splits: dict[str, list[dict]] = dataclasses.field(default_factory=dict)
-    # by "start" and "changed": the best of them, measured again
+    # by "start" and "changed": the best split, measured again
     best: dict[str, dict] = dataclasses.field(default_factory=dict)
-    # a size and mode each: "bytes", "mode", "us", "learned", "carried" (by rail)
+    # for each size and mode: "bytes", "mode", "us", "learned", "carried" (by rail)
     starts: list[dict] = dataclasses.field(default_factory=list)
     # "fastest rail" and "fixed split" by size, in microseconds
     fixed: dict[str, dict[int, float]] = dataclasses.field(default_factory=dict)
@@ -211,7 +211,7 @@ class Balance:
         for name, change in zip(PHASES, [*changes, None]):
             end = len(ends) if change is None else sum(at <= change[0] for at in ends)
             phases.append(Phase(name, begin, operations[begin:end], list(self.rails)))
-            # the first that began when the change was made
+            # the first operation that began after the change was made
             begin = end if change is None else sum(at <= change[1] for at in ends) + 1
         return [phase for phase in phases if len(phase.operations) > WINDOW]
 

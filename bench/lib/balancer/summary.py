@@ -20,7 +20,7 @@ from lib.shared.summary import columns
 from lib.shared.units import size_text
 
 NEVER = "never"
-# what the tables are set beside
+# the paper's results, with which the tables are compared
 PAPER = [
     "Nezha (the paper): two TCP networks are cold up to 128 KB on 2 nodes and 512 KB on 6, and in",
     "the hot state 34% to 84% better than one on 4 nodes (§V-B, Fig. 5); on two like networks each",

@@ -40,12 +40,12 @@ class Failed(Exception):
 class Effort:
     """How much is measured."""
 
-    seconds: float  # a phase of a run is to take, in about
+    seconds: float  # about how long a phase of a run takes
     operations: tuple[int, int]  # of a phase, at least and at most
     start_seconds: float  # from nothing
     start_operations: int  # at least
     sizes: list[int]  # from nothing
-    coarse: int  # splits of the coarse search at most, where it has a choice
+    coarse: int  # the most splits of the coarse search, where it has a choice
     finer: list[int]  # percents that finer searches move from rail to rail
     finalists: int  # splits that are measured again
 
@@ -210,7 +210,7 @@ class Trials:
         self._results.splits[phase] = [
             {"shares": split, "us": us} for split, us in sorted(tried.items())
         ]
-        # again, for longer: the least of many has had luck
+        # again, for longer, because the least of many times was partly luck
         finalists = sorted(tried, key=tried.__getitem__)[: self._effort.finalists]
         again = {split: attempt(split, self._phase) for split in finalists}
         best = min(again, key=again.__getitem__)

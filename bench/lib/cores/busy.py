@@ -19,7 +19,7 @@ def work_ticks(cpus: set[int]) -> int:
     for line in Path("/proc/stat").read_text().splitlines():
         name, *rest = line.split()
         if name in names:
-            # proc(5): user, nice, system, idle, iowait, irq, softirq, and what is others' work
+            # proc(5): user, nice, system, idle, iowait, irq, softirq, and then the work of others
             user, nice, system, _, _, irq, softirq = map(int, rest[:7])
             total += user + nice + system + irq + softirq
     return total

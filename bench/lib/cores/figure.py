@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 
 WIDTH = 0.84  # of the bars of one configuration together; 1 leaves no space between two
 
-# Of a network, a peer and a size: each run's.
+# The value of each run, for a network, a peer and a size.
 Values = Callable[[Measured, Peer, int], list[float]]
 
 

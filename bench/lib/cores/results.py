@@ -12,10 +12,10 @@ from lib.peers.peer import IPERF3, KINDS, Peer
 from lib.shared.results import TCP_CEILING, ResultsOf, bandwidth_of, megabytes_per_second
 
 DATA = "cores.json"
-CARRIED = 0.9  # of what TCP can use of the wires: a machine that carries so much carries the wires
-TOO_MUCH = 1.03  # of it: shapers that let so much through are wrong
-BUSY_WITH_OTHERS = 0.1  # of the CPU time: a machine of which other processes have so much is not quiet
-ALL_BUSY = 0.9  # of the cores: with so many at work there is no room for more
+CARRIED = 0.9  # of what TCP can use of the wires: a machine that carries this much is no bottleneck
+TOO_MUCH = 1.03  # of the same: shapers that let this much through are wrong
+BUSY_WITH_OTHERS = 0.1  # of the CPU time: with this much for others the machine is not quiet
+ALL_BUSY = 0.9  # of the cores: with this many at work there is no room for more
 
 Measured = ResultsOf[Peer]  # what was measured on one configuration of rails
 

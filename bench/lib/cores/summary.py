@@ -206,7 +206,7 @@ def save_csv(all_results: CoreResults, path: Path) -> None:
 
 def _line(config: str, results: Measured, row: dict) -> dict:
     peer = results.config(row["config"])
-    assert peer  # the row was measured of one of them
+    assert peer  # the row is of one of these peers
     return row | {
         "rails": config,
         "hosts": results.hosts,

@@ -10,10 +10,10 @@ from lib.cores.busy import BusyCores
 from lib.peers.peer import IPERF3, Peer
 from lib.peers.sweep import PeerSweep
 
-OF_A_CONNECTION = 10e9  # bits per second that one carries without filling its core
-MOST_CONNECTIONS = 4  # of a rail
-OF_A_STREAM = 12.5e9  # bits per second, which nezha takes for what a connection carries
-MOST_STREAMS = 8  # of nezha's, on all rails together
+OF_A_CONNECTION = 10e9  # bits per second that a connection carries without filling its core
+MOST_CONNECTIONS = 4  # on a rail
+OF_A_STREAM = 12.5e9  # bits per second that nezha assumes a connection to carry
+MOST_STREAMS = 8  # nezha's, on all rails together
 
 
 def connections_of(rates: Sequence[int | None], hosts: int, cores: int) -> int:

@@ -47,7 +47,7 @@ def make_net(hidden: int) -> nn.Module:
         size = WIDTH
     net = nn.Sequential(*layers, nn.Linear(size, CLASSES))
     for layer in net:
-        if isinstance(layer, (nn.Conv2d, nn.Linear)):  # or gradients would vanish in so many layers
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):  # else gradients would vanish
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
     return net
 
@@ -56,7 +56,7 @@ def train(rank: int, steps: int, hidden: int) -> None:
     torch.manual_seed(1)  # the same parameters on all ranks
     net = nn.parallel.DistributedDataParallel(make_net(hidden), bucket_cap_mb=BUCKET)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.001, momentum=0.9)
-    data = torch.Generator().manual_seed(1000 + rank)  # and data of each rank's own
+    data = torch.Generator().manual_seed(1000 + rank)  # different data on each rank
     images = torch.randn(4 * BATCH, 3, SIDE, SIDE, generator=data)
     labels = torch.randint(CLASSES, (4 * BATCH,), generator=data)
     for step in range(steps):

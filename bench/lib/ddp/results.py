@@ -21,8 +21,8 @@ METHODS = {
     "c": "gloo, libnezha_gloo.so preloaded",
     "d": "backend nezha",
 }
-# Sums in another order are rounded in another way, and each step goes on from there.
-ROUNDING = 1e-4  # of a loss, that methods may differ by
+# Sums in another order are rounded differently, and each step continues from the one before.
+ROUNDING = 1e-4  # the part of a loss by which methods may differ
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
@@ -38,9 +38,9 @@ class Cut:
 
     step: int
     before: float  # the median step on two rails
-    after: float  # and on one
-    took: float  # the step, and the one behind it
-    expected: float  # if it had gone on at the rate of one rail at once
+    after: float  # the median step on one rail
+    took: float  # this step and the next one
+    expected: float  # had it continued at the rate of one rail at once
 
     @staticmethod
     def of(steps: Sequence[dict], moment: float, warm_up: int) -> Cut | None:
@@ -63,10 +63,10 @@ class Ddp:
     methods: list[str]
     repeat: int
     warm_up: int  # steps at the beginning that do not count
-    # a run each: "case", "method", "repeat", "steps" (rank 0's), "digests" (all ranks'), and of a cut
-    # "moment"
+    # for each run: "case", "method", "repeat", "steps" (rank 0's), "digests" (all ranks'), and
+    # "moment" if a rail was cut
     runs: list[dict] = dataclasses.field(default_factory=list)
-    # a measurement each: "rails", "method", "pieces", "bytes", "seconds"
+    # for each measurement: "rails", "method", "pieces", "bytes", "seconds"
     singles: list[dict] = dataclasses.field(default_factory=list)
     endings: dict[str, str] = dataclasses.field(default_factory=dict)  # of jobs that a cut ended
     failures: list[dict] = dataclasses.field(default_factory=list)

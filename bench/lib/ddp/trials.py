@@ -19,7 +19,7 @@ from testbed import Testbed
 
 PYTHON = "/usr/bin/python3"  # Debian's, which has its PyTorch
 RANK = str(Path(__file__).with_name("rank.py"))
-LINES = 12  # of what a run that fails has said, the last
+LINES = 12  # the last ones of the output of a run that fails
 TIMEOUT = 20  # seconds of an operation
 PATIENCE = 180  # seconds of a run
 FAST, SLOW = "eth0", "eth1"

@@ -42,7 +42,7 @@ def _panel(axes: Axes, results: Outage, runs: list[Run]) -> None:
             times += [each.begin - run.cut, each.end - run.cut]
             rates += [results.size / each.seconds / 1e6] * 2
         usual = run.before() or 0
-        if times and times[-1] + 3 * usual < run.end - run.cut:  # it stands still
+        if times and times[-1] + 3 * usual < run.end - run.cut:  # the peer stands still
             times += [times[-1], run.end - run.cut]
             rates += [0, 0]
         label = f"{results.labels[run.peer]}: {run.told()}"

@@ -18,8 +18,8 @@ WAYS = {
     "silent": "its frames vanish, and nothing says so",
     "reset": "its connections are reset, once; others can be made at once",
 }
-NEAR = 0.9  # of a rate, which counts as reached
-STEADY = 5  # operations in a row that reach it, together
+NEAR = 0.9  # the part of a rate that counts as reaching it
+STEADY = 5  # operations in a row that must reach it together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Run:
     way: str
     cut: float = 0  # when it began, seconds of CLOCK_MONOTONIC
     heal: float = 0
-    end: float = 0  # of the looking
+    end: float = 0  # when the observation ended
     operations: list[Operation] = dataclasses.field(default_factory=list)
-    errors: list[str] = dataclasses.field(default_factory=list)  # of one that ended by itself
+    errors: list[str] = dataclasses.field(default_factory=list)  # of a peer that ended by itself
 
     def before(self) -> float | None:
         """The seconds of an operation on all rails; of the later half, as rates are learned first."""
@@ -127,7 +127,7 @@ class Outage:
     hosts: int
     rails: dict[str, int]  # bits per second
     size: int  # bytes
-    rail: str  # that is cut, at one host
+    rail: str  # the rail that is cut, at one host
     labels: dict[str, str]  # by peer
     runs: list[Run] = dataclasses.field(default_factory=list)
 

@@ -22,8 +22,8 @@ from testbed import Testbed
 
 HOST = 1  # whose rail is cut
 POLL = 0.01  # seconds between two looks at a trace
-FOREVER = "1000000"  # operations: it is ended
-DEADLINE = 60  # seconds of an operation, which is ended sooner
+FOREVER = "1000000"  # operations, more than the run has time for
+DEADLINE = 60  # seconds of an operation; the run is ended sooner
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Effort:
     before: float
     outage: float
     after: float
-    patience: float  # beyond that, for one that stands still
+    patience: float  # further wait for a peer that stands still
     start: float = 20.0  # until the first operation has ended
 
 
@@ -116,7 +116,7 @@ class OutageTrials:
         run.heal = time.monotonic()
         self._bed.heal(HOST, rail)
         wait(effort.after)
-        # What stood still is to be seen going on, if it does.
+        # A peer that stood still may go on now; this shows whether it does.
         wait(effort.patience, lambda: bool(run.heal < last_end(trace)))
         run.end = time.monotonic()
 

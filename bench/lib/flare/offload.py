@@ -16,8 +16,8 @@ from lib.shared.units import size_text
 DATA, TABLE = "flare.json", "flare.txt"
 PICTURES = ["flare.png", "flare.svg"]
 FLARE, TCP, BOTH = "flare", "tcp", "both"  # the ways
-# What a block's elements have of its full frame, 1514 bytes at MTU 1500: the headers of Ethernet,
-# IP, UDP and nezha (flare_offload/wire/frame.h) take the rest.
+# The part of a full frame that a block's elements take, 1514 bytes at MTU 1500: the headers of
+# Ethernet, IP, UDP and nezha (flare_offload/wire/frame.h) take the rest.
 SWITCH_CEILING = 1440 / 1514
 
 GROUPS = {
@@ -31,7 +31,7 @@ GROUPS = {
 
 @dataclasses.dataclass(frozen=True)
 class Way(Config):
-    switched: list[str]  # those of its rails that go by the switch
+    switched: list[str]  # the rails that go by the switch
 
 
 @dataclasses.dataclass
@@ -39,10 +39,10 @@ class Case(ResultsOf[Way]):
     """Ways that take turns on one testbed."""
 
     group: str = ""
-    label: str = ""  # what it is among those of its group
-    switches: int = 1  # the hosts are spread over them, and they are a tree
-    loss: float | None = None  # percent of the frames; not None: they are lost one by one
-    multicast: bool = False  # brings the hosts the results
+    label: str = ""  # its name within its group
+    switches: int = 1  # a tree, over which the hosts are spread
+    loss: float | None = None  # percent of the frames, lost one by one; None: no loss
+    multicast: bool = False  # the hosts get the results by multicast
 
     def wire_limit(self, way: Way, size: int) -> float:
         """The microseconds that the wire alone takes.

@@ -30,10 +30,10 @@ from testbed import Testbed
 
 RAIL, OTHER = "eth0", "eth1"
 MANAGER_PORT = 7000
-PATIENCE = 20.0  # seconds: of a switch or the manager to be there, or to answer
-BY_SWITCH = 0.99  # of the operations: if it is less, it was the hosts that were measured
-LEAST_RECEIVED = 1 << 20  # bytes; of less, sessions' upkeep would be measured
-LINES = 12  # of what the manager has said, the last
+PATIENCE = 20.0  # seconds for a switch or the manager to start, or to answer
+BY_SWITCH = 0.99  # of the operations: with less, the hosts were measured instead
+LEAST_RECEIVED = 1 << 20  # bytes; with less, the upkeep of sessions would be measured
+LINES = 12  # the last ones of the manager's output
 SAMPLING = 0.2  # seconds between two looks at what a switch has counted
 LOSSY_BURST = 24000  # bytes
 
@@ -200,7 +200,7 @@ def sampled(fabric: Fabric) -> Iterator[list[Sample]]:
     over = threading.Event()
 
     def look() -> None:
-        with contextlib.suppress(BedError):  # which the last look tells of
+        with contextlib.suppress(BedError):  # the last sample reports the error
             while not over.wait(SAMPLING):
                 samples.append(fabric.sample())
 
@@ -254,7 +254,7 @@ class FlareSweep(Sweep[Way]):
             rows, errors = super()._launch(config, sizes)
         if config.key == FLARE and any(part_by_switch(row) < BY_SWITCH for row in rows):
             return [], ["the hosts did without the switch", *errors, *self._fabric.said()]
-        if len(sizes) == 1:  # else they are nobody's alone
+        if len(sizes) == 1:  # otherwise the figures are of several sizes
             rows = [row | figures_of(samples) for row in rows]
         return rows, errors
 

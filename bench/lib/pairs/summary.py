@@ -22,7 +22,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
     The sign test: each value is as often above the median as below. None of too few values.
     """
     n = len(values)
-    below, left_out = 0.0, 0  # the probability that as few values are below the median
+    below, left_out = 0.0, 0  # the probability that so few values are below the median
     while (below := below + math.comb(n, left_out) / 2**n) <= (1 - CONFIDENCE) / 2:
         left_out += 1
     ordered = sorted(values)
@@ -35,8 +35,8 @@ class Comparison:
 
     config: Config
     size: int
-    ratios: list[float]  # a pair each
-    cpu_ratios: list[float]  # likewise, of CPU time
+    ratios: list[float]  # one for each pair
+    cpu_ratios: list[float]  # the same for CPU time
 
     @property
     def interval(self) -> tuple[float, float] | None:

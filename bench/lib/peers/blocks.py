@@ -9,7 +9,7 @@ from lib.peers.peer import Peer
 from lib.shared.results import ResultsOf, Value
 from lib.shared.units import size_text
 
-Cell = Callable[[Peer, int], str]  # what stands there of a peer and a size
+Cell = Callable[[Peer, int], str]  # the text of the cell for a peer and a size
 
 
 def block(

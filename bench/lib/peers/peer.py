@@ -135,14 +135,14 @@ def host_names(network: Network) -> str:
 
 def open_mpi_launcher(network: Network, spins: bool = False) -> list[str]:
     parameters = {
-        # A batch job that mpirun runs in has nodes of its own, and the testbed's hosts are none.
+        # A batch job around mpirun has nodes of its own, which the testbed's hosts are not.
         "plm": "rsh",
         "ras": "^slurm,gridengine,tm,lsf,alps,loadleveler",
-        # mpirun is on no host, and the resolver that it would ask knows none of them.
+        # mpirun runs on none of the hosts, and its resolver knows none of them.
         "if_base_do_not_resolve": 1,
         "plm_rsh_agent": TESTBED_SSH,
         "plm_rsh_no_tree_spawn": 1,
-        # Daemons that leave their parents would be taken for other people's processes.
+        # Daemons that leave their parents would count as other people's processes.
         "orte_leave_session_attached": 1,
         "oob_tcp_if_include": f"10.{MGMT_NETWORK}.0.0/16",
         "mpi_yield_when_idle": int(not spins),
@@ -190,7 +190,7 @@ def open_mpi_over_ucx(network: Network) -> list[str]:
         "pml": "ucx",
         "osc": "^ucx",
         "btl": "^openib",
-        # else UCX is left aside where it has no more than TCP
+        # otherwise UCX is not used where it has only TCP
         "opal_common_ucx_tls": "any",
         "opal_common_ucx_devices": "any",
     }

@@ -137,7 +137,7 @@ def save_csv(networks: Sequence[ResultsOf[Peer]], path: Path) -> None:
 
 def _line(results: ResultsOf[Peer], row: dict) -> dict:
     peer = results.config(row["config"])
-    assert peer  # the row was measured of one of them
+    assert peer  # the row is of one of these peers
     limited = is_limited(results)
     return row | {
         "collective": results.collective,
@@ -149,7 +149,7 @@ def _line(results: ResultsOf[Peer], row: dict) -> dict:
         "regime": peer.regime,
         "part_of_limit": f"{part_of_limit_of(results)(row):.4f}" if limited else "",
         "cpu_s_per_gib": f"{cpu_per_gib_of(row):.3f}" if row["bytes"] else "",
-        "shares": "" if is_over_mptcp(peer) else _shares(row),  # its program knows one rail alone
+        "shares": "" if is_over_mptcp(peer) else _shares(row),  # its program knows only one rail
     }
 
 

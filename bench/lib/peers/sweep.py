@@ -21,15 +21,15 @@ from state import namespaces_of
 from system_tools import BedError
 from testbed import Testbed
 
-LEAST = 1 << 16  # bytes; of shorter messages iperf3's rate tells nothing
+LEAST = 1 << 16  # bytes; iperf3's rate says nothing about shorter messages
 LONG_MESSAGE = 1 << 20  # bytes; it goes over more than one rail if a connection has them
-OPERATIONS = 16  # a run has time for so many at the wire limit, if they take no longer than
+OPERATIONS = 16  # a run has time for this many at the wire limit, if they take at most LONG
 LONG = 1.0  # seconds
 PARTING = 3.0  # seconds that MPI may take to end after the last result
-LINES = 12  # of what a peer that fails has said, the last
-IPERF3_PORT = 5201  # of the first of a rail's connections
+LINES = 12  # the last ones of the output of a peer that fails
+IPERF3_PORT = 5201  # the port of a rail's first connection
 IPERF3_SECONDS = 2
-IPERF3_WARM_UP = 1  # seconds before them
+IPERF3_WARM_UP = 1  # seconds before IPERF3_SECONDS
 IPERF3_PATIENCE = 20.0  # seconds
 
 
@@ -56,7 +56,7 @@ def announce_rails(bed: Testbed, first: str) -> None:
     """For MPTCP's connections, which are made on the first rail, to use the others too."""
     for host in range(bed.hosts):
         others = [rail for rail in bed.rails_of(host) if rail.name != first]
-        lines = ["endpoint flush"]  # those of a try that failed half-way
+        lines = ["endpoint flush"]  # removes those of a try that failed half-way
         lines += [f"limits set subflow {len(others)} add_addr_accepted {len(others)}"]
         lines += [
             f"endpoint add {rail.address(host)} dev {rail.name} port {40000 + index} signal"
@@ -72,7 +72,7 @@ def start_ranks(
     """`awaited` results are to come."""
     if not peer.launcher:
         return bed.start(command)
-    # beside the hosts, as it reaches them through the management network
+    # on the switch, from which it reaches the hosts through the management network
     environment = ["env", f"TESTBED_PREFIX={bed.prefix}"]
     popen = subprocess.Popen(
         bed.exec_argv("sw", [*environment, *peer.launcher, *command]),
@@ -191,7 +191,7 @@ class Launcher(Process):
     def __init__(self, popen: subprocess.Popen[bytes], awaited: int) -> None:
         super().__init__(popen, rank=0, host=0, local_rank=0, echo=None)
         self._awaited = awaited
-        self._all_there: float | None = None  # when that was seen
+        self._all_there: float | None = None  # when all results were seen
 
     @property
     def returncode(self) -> int | None:

@@ -20,7 +20,7 @@ from system_tools import BedError
 
 MIB = 1 << 20
 PERFTEST_PORT, QPERF_PORT = 18515, 19765
-VOLUME = 24 * MIB  # what perftest moves of a size at least
+VOLUME = 24 * MIB  # the least that perftest moves with messages of a size
 PATIENCE = 120.0  # seconds that one run may take
 WARM_UP = 2  # exchanges
 PERFTEST = ["ib_write_bw", "ib_read_bw --events"]

@@ -18,19 +18,19 @@ from lib.shared.units import size_text
 DATA = "scaling.json"
 TABLE = "scaling.csv"
 PICTURES = ["scaling.png", "scaling.svg"]
-FAR = [1000, 10000]  # ranks that are told of without being measured
+FAR = [1000, 10000]  # numbers of ranks that are extrapolated, not measured
 
-# How a cost may grow with the ranks n: the name, and what it is proportional to beside a constant.
-# The slowest first.
+# How a cost may grow with the number of ranks n: the form's name, and the term that is added to a
+# constant. The slowest growth comes first.
 FORMS: dict[str, Callable[[float], float]] = {
     "constant": lambda n: 0.0,
     "log n": lambda n: math.log2(n),
     "n": lambda n: n,
     "n²": lambda n: n * n,
 }
-LEAST_POINTS = 4  # that a fit takes,
-LEAST_FOR_SQUARE = 6  # and one of the square, which multiplies what is noise a thousandfold
-CLEARLY = 0.9  # of a slower form's error a faster one's may be at most, to be taken for it
+LEAST_POINTS = 4  # numbers of ranks that a fit needs
+LEAST_FOR_SQUARE = 6  # for n², which magnifies noise a thousandfold
+CLEARLY = 0.9  # a faster form replaces a slower one if its error is at most this part
 
 
 # ---- fits -------------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ class Fit:
     form: str
     constant: float
     slope: float
-    residual: float  # root mean square of what it is off by, as a part of the points' mean
+    residual: float  # root mean square of the errors, as a part of the points' mean
 
     def at(self, ranks: float) -> float:
         return self.constant + self.slope * FORMS[self.form](ranks)
@@ -113,13 +113,13 @@ MEDIAN_AND_WORST: list[Callable[[list], float]] = [statistics.median, max]  # of
 class Cost:
     """A figure of each rank's start-up."""
 
-    key: str  # of a row of --start-up
+    key: str  # in a row of --start-up
     label: str
     digits: int = 0
-    # Which of the ranks is drawn and extrapolated: the one that has most, as a site provides it;
-    # of times the median, as the largest is what the others' load has made of it.
+    # Which rank's value is drawn and extrapolated: the greatest, as a site must provide for it; but
+    # for times the median, because the load of other ranks determines the largest.
     of_ranks: Callable[[list], float] = max
-    is_own: bool = True  # of a rank; not what all that share the cores make of it
+    is_own: bool = True  # the rank's own; not affected by others that share the cores
 
 
 COSTS = [
@@ -139,13 +139,13 @@ class Scaling:
     machine: dict[str, str | int]
     rails: dict[str, int | None]
     ways: list[Way]
-    ranks: list[int]  # each measured in full
-    many: list[int]  # and with small operations alone
+    ranks: list[int]  # numbers of ranks that are measured in full
+    many: list[int]  # numbers that are measured with small operations only
     sizes: list[int]  # bytes
     repeat: int
-    # a rank each: a row of --start-up, with "way" and "repeat"
+    # for each rank: a row of --start-up, with "way" and "repeat"
     start_ups: list[dict] = dataclasses.field(default_factory=list)
-    # an operation each: a row of --format json, with "way", "repeat" and "ranks"
+    # for each operation: a row of --format json, with "way", "repeat" and "ranks"
     operations: list[dict] = dataclasses.field(default_factory=list)
     failures: list[dict] = dataclasses.field(default_factory=list)
 

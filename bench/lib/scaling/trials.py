@@ -17,9 +17,9 @@ from testbed import Testbed
 
 ALGORITHMS = ["auto", "ring", "recursive-doubling", "halving-doubling", "direct", "bcube"]
 GLOO_ALGORITHMS = ["ring", "bcube"]
-DEADLINE = 60  # seconds of an operation; and as long again for a launch's beginning and end
-OPERATIONS = 30  # of many ranks
-LINES = 12  # of what a launch that fails has said, the last
+DEADLINE = 60  # seconds of an operation; as much again for the start and end of a launch
+OPERATIONS = 30  # with many ranks
+LINES = 12  # the last ones of the output of a launch that fails
 
 
 def ways_of(rails: Sequence[str], programs: Path) -> dict[str, Way]:

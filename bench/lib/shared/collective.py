@@ -13,12 +13,12 @@ class Collective:
     """As nezha-bench has them; the root is rank 0."""
 
     name: str
-    busiest: str  # what the wire limit follows from: who sends or receives how much
+    busiest: str  # who sends or receives how much, which determines the wire limit
     has_data: bool = True
     has_blocks: bool = False  # the vector is made of a block for each rank, and a size is a block's
     reduces: bool = False
-    has_root: bool = False  # with which some ranks need not wait for others
-    in_place: bool = False  # it has one vector on each rank
+    has_root: bool = False  # some ranks need not wait for others
+    in_place: bool = False  # each rank has a single vector
 
     def vector(self, size: int, hosts: int) -> int:
         """The bytes of the whole vector, which the programs print as `bytes`."""

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-# Matplotlib warns where it finds no home of its own to write to, as in a user namespace.
+# Matplotlib warns if it has no home directory to write to, as in a user namespace.
 _cache = tempfile.TemporaryDirectory()
 os.environ.setdefault("MPLCONFIGDIR", _cache.name)
 
@@ -123,7 +123,7 @@ def _latency(axes: Axes, results: Results) -> None:
         limits = [results.wire_limit(config, size) for size in results.sizes]
         axes.plot(results.sizes, limits, dashes, **LIMIT, label=_limit_name(results, config))
     axes.set_yscale("log")
-    axes.set_ylim(lowest / 2, highest * 2)  # where the limits of short messages are is no matter
+    axes.set_ylim(lowest / 2, highest * 2)  # the limits of short messages may lie outside
     axes.yaxis.set_major_formatter(FuncFormatter(lambda time, _: time_text(time)))
     axes.set_ylabel(f"time of one {results.collective}, p50 (less is better)")
     axes.legend(loc="upper left")
@@ -189,7 +189,7 @@ def plot(
     medians, lows, highs = [], [], []
     for size in results.sizes:
         median = results.median(config, size, value)
-        # a gap where it failed
+        # a gap where a size failed
         repeats = [value(row) for row in results.rows(config, size)] if median else [math.nan]
         medians.append(median or math.nan)
         lows.append(min(repeats))

@@ -36,9 +36,9 @@ def one_group() -> Iterator[None]:
             AUTOGROUP.write_text("0")
             stack.callback(AUTOGROUP.write_text, before)
         except BlockingIOError:
-            pass  # the other run's
+            pass  # another run has turned the groups off
         except FileNotFoundError:
-            pass  # there are no such groups
+            pass  # the kernel has no such groups
         except OSError as error:
             program.warn(f"small messages take longer than they need to: {error}")
         yield

@@ -270,7 +270,7 @@ def prepare(
     """
     # every exit takes the testbed down
     for sig in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(sig) != signal.SIG_IGN:  # as nohup has it
+        if signal.getsignal(sig) != signal.SIG_IGN:  # nohup ignores SIGHUP
             signal.signal(sig, lambda number, frame: sys.exit(128 + number))
     if not no_build:
         check_writable(BUILD)

@@ -13,12 +13,12 @@ from typing import Generic, TypeVar
 from lib.shared.collective import ALLREDUCE, COLLECTIVES, Collective
 from lib.shared.units import size_text
 
-# What TCP's payload has of a full frame, 1514 bytes at MTU 1500: more of a wire it cannot use.
+# The part of a full frame that TCP's payload takes, 1514 bytes at MTU 1500: TCP cannot use more.
 TCP_CEILING = 1448 / 1514
 
 # Operations in which nezha's load balancer has divided a size.
 LEARNING = 60
-LEARNED_FROM, LEARNED_BELOW = 1 << 12, 1 << 23  # bytes; of others it knows enough without
+LEARNED_FROM, LEARNED_BELOW = 1 << 12, 1 << 23  # bytes; for other sizes it needs no learning
 LEARNING_NOTE = (
     f"nezha over several rails has {LEARNING} operations of 4 KiB to 8 MiB, and of sizes that are run"
     " with these, to learn before the clock runs."
@@ -26,8 +26,8 @@ LEARNING_NOTE = (
 
 MARK_NOTE = "*: the median of fewer runs, as others failed."
 
-ALONE = "alone-"  # begins the keys of nezha's configurations on a rail of that name alone
-Value = Callable[[dict], float]  # of a measurement
+ALONE = "alone-"  # the prefix of the keys of nezha's configurations on a single rail
+Value = Callable[[dict], float]  # computed from a measurement
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,7 @@ class ResultsOf(Generic[AnyConfig]):
     collective: str = ALLREDUCE
     # a row of `--format json`, with "config" and "repeat" (from 0)
     measurements: list[dict] = dataclasses.field(default_factory=list)
-    # a launch each: "config", "repeat", "sizes" (those that are missing), "errors"
+    # for each launch: "config", "repeat", "sizes" (those that are missing), "errors"
     failures: list[dict] = dataclasses.field(default_factory=list)
 
     def save(self, path: Path) -> None:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from lib.shared.results import AnyConfig, ResultsOf
 
-TRIES = 6  # of a launch, until few enough is stolen
-REST = 5.0  # seconds before the next one: hosts that ration CPU time give more after some of idleness
+TRIES = 6  # of a launch, until little enough CPU time is stolen
+REST = 5.0  # seconds before the next try: hosts that ration CPU time give more after idling
 KERNEL = 2  # the process whose children are the kernel's threads, if its name is KERNEL_NAME
 KERNEL_NAME = "kthreadd"  # a container has processes of its own, and any of them may be number 2
 
@@ -31,16 +31,16 @@ class Usage(NamedTuple):
 
     parent: int
     ticks: int
-    of_children: int = 0  # whole lives of its children that it has waited for
+    of_children: int = 0  # of children that have ended and that it has waited for
     name: str = ""
 
 
 def usage_of_all() -> Iterator[tuple[int, Usage]]:
     for entry in os.listdir("/proc"):
         if entry.isdigit():
-            with contextlib.suppress(OSError):  # it has ended
+            with contextlib.suppress(OSError):  # the process has ended
                 stat = Path(f"/proc/{entry}/stat").read_text()
-                # proc(5), from the state on: the name before may hold anything
+                # proc(5), from the state on: the name before it may contain anything
                 name, _, rest = stat.partition("(")[2].rpartition(") ")
                 fields = rest.split()
                 user, system, *of_children = map(int, fields[11:15])
@@ -77,8 +77,8 @@ class CpuTime(NamedTuple):
 
     stolen: int
     total: int
-    by_processes: int  # as the kernel counts them all
-    usages: dict[int, Usage]  # of the processes that are seen here and have not ended
+    by_processes: int  # all of them, as the kernel counts
+    usages: dict[int, Usage]  # of the processes that are visible here and have not ended
 
     @staticmethod
     def now() -> CpuTime:

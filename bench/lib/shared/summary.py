@@ -86,7 +86,7 @@ def _part_of_limit(results: Results, config: Config, size: int) -> str:
 
 def _speedup(results: Results, config: Config, size: int) -> str:
     mine = results.config("all")
-    assert mine  # `config` is of compared(), which is empty without "all"
+    assert mine  # `config` comes from compared(), which is empty without "all"
     ratio = results.speedup(mine, config, size)
     return f"{ratio:.2f}{results.mark(mine, size)}" if ratio else "-"
 

@@ -33,9 +33,9 @@ CONFIGS = {
     "gloo2": "Gloo on all rails: a context for each, the buffer or each block split as the rails' rates",
 }
 SMALL = 1 << 16  # bytes; up to here several sizes share a launch
-GROUP = 4  # that many
+GROUP = 4  # sizes that share a launch
 SLOW = 5e6  # microseconds; launches that take longer are announced in a pipe too
-FAILURES_ALLOWED = 2  # after as many failed launches a configuration is left out
+FAILURES_ALLOWED = 2  # after this many failed launches a configuration is left out
 
 
 def make_configs(
@@ -186,10 +186,10 @@ class Sweep(Generic[AnyConfig]):
         self._results = results
         self._seconds = seconds  # for each size, configuration and repeat
         self._progress = progress
-        self._groups = groups or groups_of(results.sizes)  # of sizes, a launch for each
+        self._groups = groups or groups_of(results.sizes)  # groups of sizes, with a launch for each
         self._most_stolen = most_stolen  # part of the CPU time; launches with more are repeated
         self._failed_launches = {config.key: 0 for config in results.configs}
-        self._done = 0  # of all sizes, configurations and repeats
+        self._done = 0  # how many of all sizes, configurations and repeats
 
     def run(self) -> None:
         configs = self._results.configs

@@ -13,7 +13,7 @@ from lib.training.models import FLOAT, Model
 
 FUSION_THRESHOLD = 64 << 20  # bytes: HOROVOD_FUSION_THRESHOLD's default
 CYCLE = 1000.0  # microseconds: HOROVOD_CYCLE_TIME's default
-BACKWARD = 2  # times the operations of the forward pass: gradients of the inputs and of the weights
+BACKWARD = 2  # times the forward pass's operations: gradients of the inputs and of the weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Tensor:
 class Operation:
     """An allreduce of a trace."""
 
-    gap: float  # microseconds of computation since the one before began
+    gap: float  # microseconds of computation since the operation before began
     size: int  # bytes
 
 

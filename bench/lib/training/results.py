@@ -25,7 +25,7 @@ TABLE_IV = {
     ("vgg11", 32): (114.8, 154.8, 179.2),
     ("vgg11", 64): (253.2, 303.7, 362.5),
 }
-BASE_BATCH = 32  # of which the computation's rate is chosen
+BASE_BATCH = 32  # the batch from which the computation's rate is derived
 
 
 def rest_by_communication(model: str) -> float:
@@ -67,7 +67,7 @@ class Training:
     machine: dict[str, str | int]
     hosts: int
     rails: dict[str, int]  # bits per second
-    scale: int  # of all sizes a part of 1 / scale is sent
+    scale: int  # all sizes are divided by this
     overlap: bool  # whether gradients are sent during back-propagation
     workloads: list[Workload]
     ways: list[Way]

@@ -25,7 +25,7 @@ from lib.training.results import Training, Way, Workload
 from processes import finish
 from testbed import Testbed
 
-LINES = 12  # of what a launch that fails has said, the last
+LINES = 12  # the last ones of the output of a launch that fails
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +108,7 @@ class TrainingTrials:
         self._progress.say(f"{head}: {time_text(rows[0]['step_p50_us'])}")
 
     def _launch(self, workload: Workload, way: Way) -> tuple[list[dict], list[str]]:
-        # a step on the slowest rail alone, many times over
+        # the time of many steps on the slowest rail alone
         slowest = min(self._results.rails[rail] for rail in way.rails)
         fastest = max(self._results.rails.values())
         step = self._results.computation(workload) + self._results.wire_time(workload) * (
