@@ -14,8 +14,8 @@ namespace {
 
 // A direction is slow if its rate is this many times less than that of the rail's fastest one.
 constexpr double kSlowWay = 3;
-// The median round trip of a path is too long if it takes so many microseconds, and so many times
-// as long as that of most paths.
+// The median round trip of a path is too long if it takes this many microseconds, and this many
+// times as long as that of most paths.
 constexpr double kLateAnswer = 100'000;
 constexpr double kManyTimes = 20;
 // A rail is slow if its fastest direction is this many times slower than that of the fastest rail.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is wrong, in words: a pure function of what the ranks have and have measured.
+// Says in words what is wrong: a pure function of what the ranks have and have measured.
 #pragma once
 
 #include <string>

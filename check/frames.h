@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How large the packets are that get through on a rail, in each direction.
+// Finds out how large the packets are that get through on a rail, in each direction.
 //
 // A frame here is one segment of TCP, as large as fits into a packet. TCP is what nezha's rails use
 // and what their firewalls let through, and it sends segments that may not be cut into fragments. A

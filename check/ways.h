@@ -58,7 +58,7 @@ class Words {
   std::string suspects(const Group& group) const;
   // Returns whether the peers of all these ways could connect to where the ways come from.
   bool connect_back(const Group& group) const;
-  // What a job would do where none of these ways can be connected. The end that can connect makes
+  // What a job would do if none of these ways could be connected. The end that can connect makes
   // the connections of both.
   std::string consequence(const Group& group) const;
   // Another rail of the rank's that is on the subnet; empty: none.

@@ -65,7 +65,7 @@ class Benchmark {
   // it, so the batches grow from the least number on, and each is sized by the one before it.
   size_t next_batch(const std::vector<double>& times, size_t last,
                     std::chrono::steady_clock::time_point start);
-  // Runs so many iterations, and adds their CPU time and bytes to `mine`.
+  // Runs `iterations` iterations, and adds their CPU time and bytes to `mine`.
   void run_batch(std::vector<Job>& jobs, size_t iterations, Measurement& mine);
   Measurement run_timed(std::vector<Job>& jobs);
   Measurement combine(const Measurement& mine);

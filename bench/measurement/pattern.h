@@ -47,7 +47,7 @@ class Pattern {
   DataType type_;
   ReduceOperation operation_;
   int ranks_;
-  size_t turns_;  // one rank of so many has a number of its own for an element
+  size_t turns_;  // for each element one rank in this many has a number of its own
   size_t period_;
 };
 

@@ -24,7 +24,7 @@ std::vector<std::string> words_of(const std::string& line) {
   return absl::StrSplit(before_comment, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
 }
 
-// Throws UsageError with the reason alone.
+// Throws UsageError with only the reason.
 TracedOperation to_operation(const std::vector<std::string>& words, size_t element) {
   if (words.size() != 2) {
     throw UsageError("not GAP_US BYTES, such as '1500 4194304', nor the word 'step'");

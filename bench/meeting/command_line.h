@@ -45,7 +45,7 @@ void print_options(const OptionTable& table);
 std::string suggestion(const std::string& name, const std::vector<std::string>& known,
                        absl::string_view before, absl::string_view after);
 
-// The setters throw UsageError with the reason alone; whoever calls them knows the option's name.
+// The setters throw UsageError with only the reason; their caller knows the option's name.
 template <typename T>
 T to_number(const std::string& text, T least, T most = std::numeric_limits<T>::max()) {
   T number{};
@@ -56,7 +56,8 @@ T to_number(const std::string& text, T least, T most = std::numeric_limits<T>::m
 }
 
 absl::Duration to_duration(const std::string& text);
-// As in NEZHA_RAILS: a name begins with no digit, so that tcp:eth0?cpus=0-3,8,tcp:eth1 has two.
+// Splits names as in NEZHA_RAILS: no name begins with a digit, so tcp:eth0?cpus=0-3,8,tcp:eth1 has
+// two.
 std::vector<std::string> to_names(const std::string& text);
 // Checks that the text is a range of ports, and returns it.
 std::string to_ports(const std::string& text);

@@ -24,8 +24,7 @@ class Aggregation {
   virtual void begin(Reduction reduction, size_t elements, size_t bytes) = 0;
   // Called once for each child.
   virtual void add(int child, const std::byte* contribution) = 0;
-  // The combination, once all children's contributions have been added. The caller may overwrite
-  // it.
+  // The combination, once all children's contributions have been added. The caller may change it.
   virtual std::byte* total() = 0;
 };
 

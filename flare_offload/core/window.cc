@@ -91,7 +91,7 @@ std::optional<uint32_t> Window::take_overdue(Nanos now) {
   }
 }
 
-// Looks at all places, which is rare: not before the earliest of them is due again.
+// Looks at all places. That is rare: the next time is when the earliest of them is due.
 void Window::list_overdue(Nanos now) {
   next_due_ = kNever;
   for (Place& place : places_) {

@@ -98,7 +98,7 @@ class FlareEngine final : public Engine, FlareTaskOwner {
   static constexpr Nanos kMostBackoff = 30 * kSecond;
   // How long rank 0 waits for all ranks to say how an attempt ended, before it tries again.
   static constexpr Nanos kAnswerTime = 60 * kSecond;
-  // How long an operation waits for its order before rank 0 is told of it.
+  // How long an operation waits for its order before this rank tells rank 0 that it has started.
   static constexpr Nanos kTellAfter = 5 * kMillisecond;
   // A switch's kPending may be older than the end of a rank that it names; it counts only if the
   // rank has been gone for longer than this.

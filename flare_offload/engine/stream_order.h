@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which stream of a session carries which operation: what rank 0 decides, and what each rank knows
-// of it. Neither has I/O or a clock.
+// Which stream of a session carries which operation: rank 0's choices, and what each rank knows of
+// them. Neither class has I/O or a clock.
 //
 // Ranks start operations in orders of their own, as threads do, but a stream must carry the same
 // operations in the same order on all ranks. So when rank 0 starts an operation, it tells the

@@ -27,14 +27,14 @@ namespace nezha::flare {
 // The owner of blocks: a part of an operation. All calls come under Progress's lock.
 class BlockOwner {
  public:
-  // The id of all its blocks, but for the seq.
+  // The id that all its blocks have, except for the seq.
   virtual BlockId id() const = 0;
   // This rank's contribution to the block, at most a payload; valid until the block is complete.
   virtual absl::Span<const std::byte> contribution(uint32_t block) = 0;
-  // Takes the block's result; called once. False: it has not the contribution's length, and is not
-  // taken.
+  // Takes the block's result; called once. False: the result has another length than the
+  // contribution, and is not taken.
   virtual bool take(uint32_t block, absl::Span<const std::byte> result) = 0;
-  // Copies the result of a block that was taken out of the caller's memory.
+  // Copies a taken block's result out of the caller's memory.
   virtual void retain(uint32_t block, Retained& copy) const = 0;
   // All blocks have results. Nothing else is called any more.
   virtual void on_complete() = 0;

@@ -50,7 +50,7 @@ class SecureConnection final : EventHandler {
   void on_events(uint32_t epoll_events) override;
   void close(const absl::Status& why);
 
-  // By when the peer must have shown that it has the secret.
+  // How long the peer has to show that it has the secret.
   static constexpr Nanos kProofTime = 5 * kSecond;
 
   Progress& progress_;

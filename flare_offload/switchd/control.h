@@ -55,7 +55,7 @@ class Control {
 
   void accept_some();
   size_t greeted() const;  // how many
-  // Drops one of those that have not shown the secret. False: there is none.
+  // Drops a connection that has not shown the secret. False: there is none.
   bool drop_unproven();
   void drop_silent_managers();
   void greet(Manager& manager);  // with what the switch has
