@@ -21,7 +21,7 @@ constexpr absl::string_view kSessionFormat =
     R"(Lines, each a word and its values; # begins a comment:
 
   session 7                      its number, which its frames carry
-  generation 1                   how often it was installed before; 0 to 65535
+  generation 1                   tells this installation from earlier ones; 0 to 65535
   key 64-HEX-DIGITS              of this switch and its children
   window 32                      blocks in flight of each host; a power of two
   payload 1440                   bytes of elements in a block at most; a multiple of 8
