@@ -15,7 +15,7 @@ namespace nezha::control_message {
 namespace {
 
 constexpr size_t kWordBytes = 8;
-constexpr size_t kUsual = 1 << 10;  // bytes of a message: ten readings
+constexpr size_t kUsual = 1 << 10;  // bytes of a usual message, which has ten readings
 
 class Writer {
  public:
@@ -47,7 +47,8 @@ class Writer {
   std::string bytes_;
 };
 
-// What is read past the end, or is more than the type holds, is 0 and remembered.
+// Reads words. A read past the end, or of a value that its type cannot hold, returns 0 and sets
+// bad().
 class Reader {
  public:
   explicit Reader(absl::string_view bytes) : bytes_(bytes), bad_(bytes.size() % kWordBytes != 0) {}
@@ -79,7 +80,7 @@ class Reader {
     require(lane < lanes);
     return lane;
   }
-  // How many of something follow, each of them of so many words at least.
+  // Reads the number of items that follow, each of which has at least `words` words.
   size_t get_count(size_t words) {
     const auto count = get<size_t>();
     require(count <= words_left() / words);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks tell the coordinator, rank 0, and it tells them: lanes, readings, the steps from plan
-// to plan, and how to go on without an engine. As 64-bit little-endian words, the first of which is
-// the kind.
+// The messages between the ranks and the coordinator, rank 0: lanes, readings, the steps from plan
+// to plan, and how to go on without an engine. A message is a sequence of 64-bit little-endian
+// words, of which the first is the kind.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@
 
 namespace nezha::control_message {
 
-// From a rank: the lanes that work there. The first tells that it is ready to follow.
+// From a rank: the lanes that work there. The first such message also says that the rank is ready
+// to follow plans.
 struct Lanes {
   LaneSet live = 0;
 };
@@ -34,38 +35,38 @@ struct Prepare {
   uint32_t plan = 0;
 };
 
-// From a rank: what it has started by its plan that is not over.
+// From a rank: the operations that it has started by its current plan and that are not over.
 struct Report {
   uint32_t plan = 0;
   std::vector<OperationId> operations;
 };
 
-// To all: go on by this plan, but for those operations.
+// To all: go on by this plan, except for the operations in `keep`.
 struct Commit {
   uint32_t plan = 0;
-  LaneSet engines = 0;                    // the lanes that their engines carry, if they have one
-  std::vector<AllocationChange> changes;  // from the plan before
+  LaneSet engines = 0;                    // lanes whose engines, if they have one, are in use
+  std::vector<AllocationChange> changes;  // against the plan before
   std::vector<OperationId> keep;
 };
 
-// From a rank: the lane's engine can carry nothing there any more.
+// From a rank: the lane's engine no longer works there.
 struct Lost {
   int lane = 0;
 };
 
-// To all: fence what runs on that lane, and say what is final. See recovery.h.
+// To all: fence the tasks on that lane, and report what is final. See recovery.h.
 struct Freeze {
   uint32_t epoch = 0;
   int lane = 0;
 };
 
-// From a rank: that is done.
+// From a rank: the answer to Freeze.
 struct Frozen {
   uint32_t epoch = 0;
   std::vector<FrozenPart> parts;
 };
 
-// To all: how what ran on the lane ends.
+// To all: how the operations that ran on the lane end.
 struct Recover {
   uint32_t epoch = 0;
   std::vector<Repair> repairs;
@@ -75,8 +76,8 @@ using Message =
     std::variant<Lanes, Readings, Prepare, Report, Commit, Lost, Freeze, Frozen, Recover>;
 
 std::string encode(const Message& message);
-// A message among ranks of so many lanes. Nothing of it is trusted: what comes out makes sense by
-// itself, though it may be out of place.
+// Reads a message of ranks that have `lanes` lanes. Nothing in `bytes` is trusted: the result is
+// consistent in itself, although it may come at the wrong time.
 absl::StatusOr<Message> decode(absl::string_view bytes, int lanes);
 
 }  // namespace nezha::control_message

@@ -29,7 +29,7 @@ absl::Status Coordinator::on_lanes(int rank, LaneSet live) {
   live_[static_cast<size_t>(rank)] = live;
   LaneSet all = live;
   for (const LaneSet lanes : live_) all &= lanes;
-  // Without a lane that works everywhere nothing is better than anything else.
+  // If no lane works on all ranks, no allocation is better than another.
   if (all == 0 || all == all_live_) return absl::OkStatus();
   all_live_ = all;
   auto changes = balancer_.set_live(all);
@@ -60,7 +60,7 @@ absl::Status Coordinator::on_report(int rank, const control_message::Report& rep
   return absl::OkStatus();
 }
 
-// A lane whose loss not all ranks have answered yet may still seem to be live.
+// Lost lanes are left out, too: until all ranks have answered a loss, the lane may still seem live.
 LaneSet Coordinator::engines() const {
   LaneSet engines = 0;
   for (int lane = 0; lane < static_cast<int>(balancer_.table().lanes.size()); ++lane) {
@@ -91,7 +91,7 @@ absl::Status Coordinator::on_frozen(int rank, control_message::Frozen frozen) {
 
 void Coordinator::lose(int rank) {
   is_over_ = true;
-  (void)on_report(rank, {plans_.plan(), {}});  // refused if no step waits for it
+  (void)on_report(rank, {plans_.plan(), {}});  // refused if no step waits for this report
 }
 
 absl::Status Coordinator::resume(const DataLengthTable& table) {

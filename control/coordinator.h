@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The coordinator, at rank 0: readings in, steps from plan to plan out; and what is lost in,
-// repairs out. No I/O, no clock.
+// The coordinator runs at rank 0. It turns readings into steps from plan to plan, and losses of
+// engines into repairs. No I/O, no clock.
 #pragma once
 
 #include <cstdint>
@@ -21,30 +21,29 @@ namespace nezha {
 
 class Coordinator {
  public:
-  // Sends to every rank, this one too, in order.
+  // Sends a message to every rank, including this one. Messages arrive in order.
   using Broadcast = std::function<void(const control_message::Message&)>;
 
-  // Lanes by name. `alone`: those that carry a whole message or nothing of it.
   Coordinator(int ranks, LoadBalancer balancer, Broadcast broadcast);
 
   // A message of that size was seen.
   void saw(uint64_t bytes);
-  // What ranks say. The error is theirs: what they said cannot be.
+  // Handle the ranks' messages. An error means that the rank's message is not valid.
   absl::Status on_lanes(int rank, LaneSet live);
   absl::Status on_readings(int rank, absl::Span<const Reading> readings);
   absl::Status on_report(int rank, const control_message::Report& report);
   absl::Status on_lost(int lane);
   absl::Status on_frozen(int rank, control_message::Frozen frozen);
-  // The rank says nothing any more: a step that is under way ends without it, and none begins.
+  // The rank is gone. A step that is under way ends without its report, and no other one begins.
   void lose(int rank);
-  // Goes on from what another run has learned. Before anything was seen.
+  // Goes on from what another run has learned. Must be called before saw().
   absl::Status resume(const DataLengthTable& table);
 
   const DataLengthTable& table() const { return balancer_.table(); }
   DataLengthTable learned() const { return balancer_.learned(); }
   bool is_stepping() const { return plans_.is_stepping(); }
   bool is_recovering() const { return recoveries_.is_recovering(); }
-  // The ranks whose reports a step waits for, or a recovery.
+  // The ranks whose reports a step is waiting for, and those that a recovery is waiting for.
   std::vector<int> missing() const { return plans_.missing(); }
   std::vector<int> not_frozen() const { return recoveries_.missing(); }
 
@@ -61,7 +60,7 @@ class Coordinator {
   PlanCoordinator plans_;
   RecoveryCoordinator recoveries_;
   Broadcast broadcast_;
-  std::vector<AllocationChange> pending_;  // the latest of each class; for the next commit
+  std::vector<AllocationChange> pending_;  // for the next commit: each class's latest change
   std::vector<LaneSet> live_;              // by rank
   LaneSet all_live_;
   bool is_over_ = false;

@@ -14,9 +14,9 @@ namespace nezha {
 namespace {
 
 constexpr uint64_t kShort = 128 << 10;         // bytes
-constexpr Nanos kBetween = 20 * kMicrosecond;  // operations that follow at once
-constexpr double kMostLater = 4;               // times the minimum: a rank that claims more errs
-constexpr Nanos kFarIdler = 4;                 // times what ranks are on the average
+constexpr Nanos kBetween = 20 * kMicrosecond;  // from one operation to the next, back to back
+constexpr double kMostLater = 4;               // times the minimum: the mean counts as no more
+constexpr Nanos kFarIdler = 4;                 // times the limit for the average rank
 constexpr Nanos kLongest = Nanos{1} << 60;     // years
 
 double robust_mean(RecycledVector<double> values) {
@@ -27,8 +27,8 @@ double robust_mean(RecycledVector<double> values) {
   return std::accumulate(first, last, 0.0) / static_cast<double>(last - first);
 }
 
-// The standard error of that mean. 1.5 times the typical deviation is the standard deviation of
-// normal values; leaving out three of ten at either end raises the error by a sixth.
+// The standard error of robust_mean(). The standard deviation of normal values is 1.5 times their
+// typical deviation; leaving out three of ten at either end raises the error by a sixth.
 double robust_error(RecycledVector<double> values) {
   const double mean = robust_mean(values);
   for (double& value : values) value = std::fabs(value - mean);
@@ -42,7 +42,7 @@ LaneTime lane_time(const RecycledVector<Reading>& operations, size_t lane, doubl
     times.push_back(static_cast<double>(operation.lanes[lane]));
     scaled.push_back(times.back() * mean_bytes / static_cast<double>(operation.bytes));
   }
-  // Whichever agrees better: start-up or bytes may decide what operations take.
+  // Take the values that agree better: either start-up or bytes may decide what operations take.
   const double error = robust_error(times);
   const double scaled_error = robust_error(scaled);
   const bool is_scaled = scaled_error < error;
@@ -74,7 +74,7 @@ bool says_nothing(const Reading& reading) {
   return std::all_of(reading.lanes.begin(), reading.lanes.end(), [](Nanos t) { return t == 0; });
 }
 
-// Whether so many operations disagree about a lane that one more that does could win the median.
+// Whether so many operations disagree about a lane that one more could change its median.
 bool is_contested(const RecycledVector<Reading>& operations) {
   const size_t middle = operations.size() / 2;
   for (size_t lane = 0; lane < operations.front().lanes.size(); ++lane) {
@@ -138,7 +138,7 @@ void Timer::join(Operation& operation, const Reading& reading) const {
   }
 }
 
-// Of an operation that all ranks have told of.
+// The result for an operation of which all ranks' readings have come.
 Reading Timer::joined(Operation& operation) const {
   Reading joined = std::move(operation.shortest);
   const Nanos took = operation.took;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Timer: how long the lanes of an operation took, from what every rank measured. No clock.
+// The Timer works out how long the lanes of an operation took from what every rank measured. It has
+// no clock.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +27,17 @@ using LaneTimes = RecycledVector<Nanos>;  // by lane
 struct Reading {
   OperationId operation;
   uint64_t bytes = 0;
-  // Of the size class: allocations are numbered from 1 on as they follow each other; 0 says that
-  // the class had none of its own.
+  // Number of the size class's allocation. A class numbers its allocations from 1 on; 0: the class
+  // had none of its own.
   uint32_t allocation = 0;
-  // By lane: from when this rank entered the operation to when the lane was through on it. 0 for a
-  // lane that took no part; 0 for all where the measurement says nothing, since this rank's
-  // operation overlapped another, say: then those of the other ranks do not count either.
+  // By lane: time from when this rank entered the operation until the lane had finished its part on
+  // this rank. 0 for a lane that took no part. All are 0 if the measurement is of no use, for
+  // example because the operation overlapped another one on this rank; then the other ranks'
+  // readings of the operation do not count either.
   LaneTimes lanes;
-  // From when this rank was through on the operation before it to when it entered this one. The
-  // longest there is where that was none of the same class: its lateness is not this one's.
+  // Time from when this rank finished the operation before this one until it entered this one. The
+  // largest Nanos if that operation was of another class: its lateness does not carry over to this
+  // one.
   Nanos idle = std::numeric_limits<Nanos>::max();
 };
 
@@ -43,62 +46,66 @@ struct LaneTime {
   Nanos error = 0;  // the standard error of the mean
 };
 
-// What a run of operations of one size class by one allocation took.
+// What consecutive operations of one size class took by one allocation.
 struct Window {
   SizeClass size_class = 0;
   uint64_t bytes = 0;  // the mean
   uint32_t allocation = 0;
   std::vector<LaneTime> lanes;
-  int operations = 0;  // 0: there were only such as said nothing, and no lane has a time
+  int operations = 0;  // 0: none had a usable measurement, and no lane has a time
 };
 
-// How long the operations of a window took: as long as their slowest lanes.
+// Returns how long the operations of a window took, which is what their slowest lane took.
 Nanos slowest(const Window& window);
-// The lanes that took part. One that has a part may take none: slices are cut at cache lines, and
-// a short message leaves it nothing.
+// Returns the lanes that took part. A lane with a part in the allocation may have taken none:
+// slices are cut at cache lines, and a short message may leave nothing for it.
 LaneSet took_part(const Window& window);
 
-// A rank's raw duration is full of other ranks' lateness. The last to enter waits for nobody: what
-// a lane took is the minimum over ranks. It is so for the operations that plan_agreement.h names,
-// and for no others.
+// The duration that a rank measures includes other ranks' lateness. The last rank to enter an
+// operation waits for nobody, so a lane's time is the minimum over ranks. This holds only for the
+// operations that plan_agreement.h names.
 //
-// Where no rank does anything else, an operation follows the one before it at once on all of them.
-// Then a rank is late because its part of that one took long: its lateness is a cost, which the
-// minimum passes over in one operation as in the next. What the operation took is then the mean
-// over ranks, which has each of them once, and lanes took as much longer than their minima as makes
-// the slowest one take that: what a rank is late by delays all lanes alike, and in their means it
-// would draw a division towards equal parts. Below 128 KiB, where lateness is a good part of all
-// that lanes take, it is their means nonetheless. At once: on the average the ranks were idle for
-// an eighth of what the operation took at most; or for a third of it and 20 us, which a program's
-// clock and the library's own work take between two operations. And none was for four times as
-// long: of many ranks one that is late by far would hardly show in the average.
+// The minimum is wrong for back-to-back operations, which every rank enters as soon as it has
+// finished the one before. There a rank is late because its part of the earlier operation took
+// long. That lateness is a cost, but the minimum leaves it out of both operations. Therefore:
 //
-// The mean of a window leaves out three of ten at either end. A rank that was not scheduled or a
-// packet that was lost makes an outlier ten times as long, a bucket of tokens that filled up in a
-// pause makes a short one; the middle four vary less than the median alone. A short window, of
-// which fewer may be left out, grows while so many operations took half as long again as the
-// median, or as much less, that one more could win it.
+// - A back-to-back operation took the mean over ranks of what its slowest lane took on each. Each
+//   lane's minimum is scaled by the same factor, so that the slowest lane takes that mean.
+//   (Lateness delays all lanes of a rank alike, so the lanes' own means would draw a division
+//   towards equal parts.)
+// - Below 128 KiB, where lateness is a large part of a lane's time, lanes take their own means.
+// - An operation is back-to-back if the ranks were idle, on average, for at most
+//   max(took / 8, min(took / 3, 20 us)). A program's clock and the library's own work take up to
+//   20 us between two operations. No rank may have been idle for more than 4 times that limit,
+//   since the average over many ranks hardly shows one that is very late.
 //
-// Where operations overlap for long, none says anything, and what a class is trying would never
-// end. A window of no lane's time tells of kSilent in a row.
+// The mean of a window leaves out three of ten values at either end. A rank that was not scheduled
+// or a lost packet makes an outlier ten times as long; a token bucket that filled up in a pause
+// makes a short one. The mean of the middle four varies less than the median alone. A short window
+// can leave out fewer values. It grows while so many operations took over 1.5 times the median, or
+// less than the median / 1.5, that one more could change the median.
 //
-// Sizes of a class differ by up to a factor of two. They are averaged in the same way, and
-// durations are those of that size: scaled in proportion where they then agree better, as they are
-// where start-up decides.
+// While operations overlap, none has a usable measurement, and what a class is trying would never
+// end. After kSilent of them in a row the Timer returns a window without any lane's time.
+//
+// Sizes within a class differ by up to a factor of two. The mean size leaves out values in the same
+// way. Durations are scaled in proportion to that size if they then agree better; where start-up
+// time decides they agree better unscaled.
 class Timer {
  public:
-  static constexpr int kOperations = 10;  // a window's, as in Nezha §IV-B
-  // Operations that some ranks have not told of. The oldest is forgotten when there are more.
+  static constexpr int kOperations = 10;  // in a window, as in Nezha §IV-B
+  // Most operations for which some ranks' readings are missing. The oldest is dropped beyond it.
   static constexpr size_t kPending = 1024;
   static constexpr int kSilent = 64;
 
   Timer(int ranks, int lanes);
 
-  // Of how many operations the windows of a class are. At least 1.
+  // Sets the number of operations in a window of the class. At least 1.
   void set_operations(SizeClass size_class, int operations);
 
-  // Readings come in any order. The window that this one completes, if it does. An error if it is
-  // no reading of an operation of these ranks and lanes, or contradicts another rank's.
+  // Adds a reading; readings come in any order. Returns the window that it completes, if any.
+  // Returns an error if the reading does not fit these ranks and lanes, or contradicts another
+  // rank's.
   absl::StatusOr<std::optional<Window>> add(int rank, const Reading& reading);
 
   size_t pending() const { return pending_.size(); }
@@ -106,20 +113,20 @@ class Timer {
 
  private:
   struct Operation {
-    Reading shortest;  // by lane, of those that have told
-    // Over all ranks: what those that have told add to it.
+    Reading shortest;  // each lane's minimum over the readings so far
+    // Means over all ranks, of which the readings so far have added their shares.
     LaneTimes means;
-    Nanos took = 0;             // the slowest lane's, on each rank another one
-    Nanos idle = 0;             // likewise
-    Nanos most_idle = 0;        // of those that have told
-    bool is_at_once = true;     // after one of its class, on those that have told
-    RecycledVector<bool> told;  // by rank
-    int missing = 0;            // ranks
+    Nanos took = 0;             // of each rank's slowest lane
+    Nanos idle = 0;             // of the ranks' idle times
+    Nanos most_idle = 0;        // the maximum over the readings so far
+    bool is_at_once = true;     // all readings so far follow one of the class, and are usable
+    RecycledVector<bool> told;  // by rank: its reading has come
+    int missing = 0;            // ranks whose readings have not come
   };
   struct Gathering {
     uint32_t allocation = 0;
     RecycledVector<Reading> operations;
-    int silent = 0;  // that said nothing, since one did
+    int silent = 0;  // operations without a usable measurement, since the last one that had it
   };
   using Pending = std::list<Operation, RecyclingAllocator<Operation>>;  // the oldest first
 
@@ -134,7 +141,7 @@ class Timer {
   Pending pending_;
   HashMap<OperationId, Pending::iterator> by_id_;
   uint64_t forgotten_ = 0;
-  std::map<SizeClass, int> length_;  // of windows, in operations, where it is not kOperations
+  std::map<SizeClass, int> length_;  // operations in a window; kOperations for other classes
   std::map<SizeClass, Gathering> gathering_;
 };
 
