@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a message is divided among lanes: what carry out parts of one operation side by side, each an
-// allreduce of its own (a rail now; a switch is one too).
+// How a message is divided among lanes. Lanes carry out parts of one operation side by side, each
+// part as an allreduce of its own. A lane is a rail, stripes over all rails, or a switch.
 #pragma once
 
 #include <cstdint>
@@ -16,33 +16,34 @@ namespace nezha {
 // Bit i: lane i.
 using LaneSet = uint32_t;
 
-// Policies look at sets of lanes. Eight rails, and stripes.
+// Eight rails, and stripes. The limit is low because policies look at sets of lanes.
 constexpr int kMaxLanes = 9;
 
 constexpr LaneSet lane_bit(int lane) { return LaneSet{1} << lane; }
 constexpr LaneSet all_lanes(int lanes) { return (LaneSet{1} << lanes) - 1; }
 constexpr bool contains(LaneSet set, int lane) { return (set & lane_bit(lane)) != 0; }
 
-// Each lane's part of SliceBounds::kWhole. They add up to it.
+// Each lane's part of SliceBounds::kWhole. The parts add up to kWhole.
 using Allocation = RecycledVector<uint32_t>;
 
 Allocation all_on(int lane, int lanes);
 // `set` is not empty.
 Allocation equal_parts(LaneSet set, int lanes);
-// What messages run by while nothing is known: all on the first live lane of `alone`, which is
-// stripes and finds its way by itself; equal parts of the live lanes where there is none. `live` is
-// not empty.
+// Returns what messages run by while nothing is known: all on the first live lane of `alone`, which
+// is stripes and balances the rails by itself. If no lane of `alone` is live, the live lanes get
+// equal parts. `live` is not empty.
 Allocation unlearned(LaneSet live, LaneSet alone, int lanes);
-// Weights are finite, none is negative, and one is positive. What rounding leaves goes to the
-// largest.
+// Weights are finite, none is negative, and one is positive. The lane with the largest weight gets
+// the rest that rounding leaves.
 Allocation in_proportion(absl::Span<const double> weights);
 
-// The same, without the lanes outside of `set`, of which it has some.
+// Returns the allocation without the lanes outside of `set`; the others keep their proportions. At
+// least one lane of `set` carries something.
 Allocation restricted_to(LaneSet set, const Allocation& allocation);
 
 // The lanes that carry something.
 LaneSet lanes_of(const Allocation& allocation);
-// What a lane carries of a message.
+// Returns how many of a message's bytes a lane carries.
 inline double part_of(double bytes, uint32_t part) { return bytes * part / SliceBounds::kWhole; }
 
 // "62.5 37.5", in percent.

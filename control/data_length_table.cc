@@ -13,7 +13,7 @@
 namespace nezha {
 namespace {
 
-// "8 MiB": the least of the class.
+// Returns the smallest size of the class, such as "8 MiB".
 std::string size_name(SizeClass size_class) {
   static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   return absl::StrCat(1 << size_class % 10, " ", kUnits[size_class / 10]);
@@ -27,7 +27,7 @@ std::string time_name(Nanos time) {
   return absl::StrFormat("%.1f us", static_cast<double>(time) / kMicrosecond);
 }
 
-// What a lane carries, and what it took for that.
+// Returns the part that a lane carries, and the time that it took.
 std::string lane_cell(const TableEntry& entry, size_t lane) {
   if (entry.allocation[lane] == 0) return "-";
   const double percent = 100.0 * entry.allocation[lane] / SliceBounds::kWhole;
@@ -40,7 +40,7 @@ std::string moment(absl::Time time) {
   return absl::FormatTime("%Y-%m-%d %H:%M:%E3S", time, absl::LocalTimeZone());
 }
 
-// "eth0 71.4%, eth1 28.6%": what carries a part.
+// Returns the lanes that carry a part, such as "eth0 71.4%, eth1 28.6%".
 std::string parts(const Allocation& allocation, const std::vector<std::string>& lanes) {
   std::string out;
   for (size_t lane = 0; lane < allocation.size() && lane < lanes.size(); ++lane) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data length table (Nezha §IV-B): how the messages of each size class are divided, what its
-// lanes took, and how it came to that.
+// The data length table (Nezha §IV-B): for each size class, how messages are divided, what the
+// lanes took, and the changes that led there.
 #pragma once
 
 #include <cstddef>
@@ -22,10 +22,10 @@ namespace nezha {
 
 struct TableEntry {
   struct Change {
-    uint64_t windows = 0;  // how many the class had had
+    uint64_t windows = 0;  // that the class had had by then
     Cause cause = Cause::kStart;
     Allocation allocation;
-    // When it was made, for people. An earlier run's time is not saved.
+    // When the change was made, to be read by people. It is not saved for later runs.
     absl::Time time = absl::InfinitePast();
 
     // Compares all but the time.
@@ -34,30 +34,30 @@ struct TableEntry {
              std::tie(b.windows, b.cause, b.allocation);
     }
   };
-  static constexpr size_t kHistory = 16;  // changes that are kept, the latest
+  static constexpr size_t kHistory = 16;  // the latest changes, which are kept
 
   ClassState state = ClassState::kSearching;
   Allocation allocation;
-  Algorithm algorithm = Algorithm::kAuto;  // kAuto: the one that messages of their size have
-  uint32_t number = 0;                     // of the two. Of this run: not saved
-  size_t way = 0;                          // which is its own (LoadBalancer::Way): not saved
+  Algorithm algorithm = Algorithm::kAuto;  // kAuto: the default for the size
+  uint32_t number = 0;                     // of allocation and algorithm, in this run; not saved
+  size_t way = 0;                          // index of the LoadBalancer::Way in use; not saved
   uint64_t windows = 0;
-  // The last window that was none of a probe:
+  // The last window that was not a probe's:
   uint64_t bytes = 0;  // the mean
   Allocation ran_by;
   std::vector<Nanos> times;  // by lane
   uint64_t changes = 0;
   std::deque<Change> history;  // the latest last
 
-  // A window of the class by `allocation`.
+  // Counts a window that ran by `allocation`, and keeps its times unless it is a probe's.
   void saw(const Window& window);
-  // It is none of a probe, or of one that is adopted.
+  // Keeps the times of a window that ran by `allocation`, such as that of a probe that is adopted.
   void keep(const Window& window);
-  // Whether `allocation` is a probe's: what ran before is what the class has.
+  // Whether `allocation` is a probe's. The class then still has what it ran by before.
   bool is_probed() const;
-  // The class goes on by that allocation.
+  // The class goes on by the allocation `to`.
   void change(Allocation to, Cause cause);
-  // It goes on by the one it has, for another reason.
+  // Adds a change to the history that leaves the allocation as it is.
   void record(Cause cause);
 };
 
@@ -65,9 +65,9 @@ struct DataLengthTable {
   std::vector<std::string> lanes;  // their names
   std::map<SizeClass, TableEntry> entries;
 
-  // A line for each class, to be read by people.
+  // Returns a line for each class, to be read by people.
   std::string to_string() const;
-  // And the history of one: a line for each change.
+  // Returns the history of a class, with a line for each change.
   std::string history(SizeClass size_class) const;
 };
 

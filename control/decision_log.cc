@@ -126,7 +126,7 @@ std::string DecisionLog::grounds(const std::vector<std::string>& lanes, const Al
   const std::vector<double> rates = rates_(/*also_tried=*/true);
   parts.clear();
   for (size_t lane = 0; lane < rates.size(); ++lane) {
-    if (rates[lane] < 0) continue;  // it has none
+    if (rates[lane] < 0) continue;  // the lane has no rate
     parts.push_back(rates[lane] == 0
                         ? absl::StrCat(lanes[lane], " unknown")
                         : absl::StrFormat("%s %.1f MB/s", lanes[lane], rates[lane] / kMega));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the log says, at debug, of the load balancer's decisions: what was decided, by which
-// measurement, and why.
+// Logs the load balancer's decisions, at level debug: what was decided, by which measurement, and
+// why.
 #pragma once
 
 #include <string>
@@ -15,32 +15,32 @@
 
 namespace nezha {
 
-// "64 KiB to 128 KiB": the sizes of a class.
+// Returns the sizes of a class, such as "64 KiB to 128 KiB".
 std::string sizes_of(SizeClass size_class);
-// "eth0 62.5%, eth1 37.5%": the lanes that carry something.
+// Returns the lanes that carry something, such as "eth0 62.5%, eth1 37.5%".
 std::string shares_of(const std::vector<std::string>& lanes, const Allocation& allocation);
 
-// Formats nothing while the log is not to say it.
+// Formats nothing while the log's level is above debug.
 class DecisionLog {
  public:
-  // A log that says nothing.
+  // Logs nothing.
   DecisionLog() = default;
-  // `rates`: of the lanes, in bytes of messages per second; may be empty.
+  // `rates` returns the lanes' rates, in bytes of messages per second; it may be empty.
   DecisionLog(RankLog log, LaneRates rates) : log_(std::move(log)), rates_(std::move(rates)) {}
 
-  // A class that had `before` (which is empty for a new one) goes on as `decision` says, after
-  // `window`: null where no measurement has led to it.
+  // A class goes on from `before`, which is empty for a new class, as `decision` says. `window` is
+  // the measurement that led to the decision; null: there was none.
   void decided(const std::vector<std::string>& lanes, SizeClass size_class,
                const TableEntry& before, const Decision& decision, const Window* window) const;
-  // The lanes that work on all ranks are others.
+  // The set of lanes that work on all ranks has changed to `live`.
   void live(const std::vector<std::string>& lanes, LaneSet live) const;
-  // A class that was searching keeps what it has from now on.
+  // A class that was searching has settled on its allocation.
   void settled(const std::vector<std::string>& lanes, SizeClass size_class, const TableEntry& entry,
                const Window& window) const;
 
  private:
   bool is_on() const { return log_ != nullptr && log_->should_log(spdlog::level::debug); }
-  // By what it was decided.
+  // Returns what a decision is based on.
   std::string grounds(const std::vector<std::string>& lanes, const Allocation& ran_by,
                       const Window* window) const;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The policy of those who have chosen: all of every message on one lane while it is live, and as if
-// nothing were known while it is not, or there is none (-1) as yet.
+// A policy that sends every message on one chosen lane while that lane is live. While it is not
+// live, or no lane is chosen yet (-1), the policy returns unlearned().
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ class FixedPolicy final : public Policy {
  public:
   FixedPolicy(int lanes, LaneSet alone, int lane)
       : FixedPolicy(lanes, alone, [lane](LaneSet) { return lane; }) {}
-  // `lane` chooses among those that are live.
+  // `lane` chooses one of the live lanes, which it is given; -1: none yet.
   FixedPolicy(int lanes, LaneSet alone, std::function<int(LaneSet)> lane)
       : Policy(lanes, alone), lane_(std::move(lane)) {}
 

@@ -24,7 +24,7 @@ Allocation by_latency(const Window& window, const Allocation& ran_by) {
   return in_proportion(weights);
 }
 
-// 1% from the slowest lane to the fastest.
+// Moves 1% from the slowest lane to the fastest.
 Allocation step(const Window& window, const Allocation& ran_by) {
   size_t slowest = ran_by.size();
   size_t fastest = ran_by.size();
@@ -41,8 +41,8 @@ Allocation step(const Window& window, const Allocation& ran_by) {
   return next;
 }
 
-// Whether some lane took another time than in the earlier window, whichever of bytes and start-up
-// decides what it takes.
+// Whether some lane took another time than in the earlier window. Either start-up or bytes may
+// decide what a lane takes, so both its time and its time per byte must differ.
 bool has_drifted(const Window& window, const Window& earlier) {
   const double growth = static_cast<double>(window.bytes) / static_cast<double>(earlier.bytes);
   for (size_t lane = 0; lane < window.lanes.size(); ++lane) {
@@ -106,7 +106,7 @@ Allocation PaperPolicy::on_lanes(SizeClass size_class, const Allocation& current
   return goes_on ? start_hot(known, restricted_to(kept, current)) : start_search(known, false);
 }
 
-// What comes next of a search, or of steps, waits.
+// The next allocation of a search, or the next step, waits.
 std::optional<Allocation> PaperPolicy::on_silence(SizeClass size_class) {
   const Class& known = classes_.at(size_class);
   if (is_settled(known.state) || known.best.allocation.empty()) return std::nullopt;
@@ -177,9 +177,9 @@ std::optional<Decision> PaperPolicy::on_hot(Class& known, const Window& window,
 
 std::optional<Decision> PaperPolicy::on_settled(Class& known, const Window& window,
                                                 const Allocation& ran_by) {
-  // That of an earlier run may be of another allocation.
+  // A window of an earlier run may be of another allocation.
   if (!known.settled || took_part(*known.settled) != took_part(window)) known.settled = window;
-  // The first window that is off may be a chance, and is in part from before a change.
+  // One differing window may be chance, and part of it may be from before a change.
   const bool was_off = std::exchange(known.is_off, has_drifted(window, *known.settled));
   if (!was_off || !known.is_off) return std::nullopt;
   if (known.state == ClassState::kCold) return Decision{start_search(known, false), Cause::kDrift};

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The policy of Nezha §IV-C, for comparison. A reconstruction: our copy of the paper lacks its
-// equations. What each says in words, and what is done here:
+// The policy of Nezha §IV-C, for comparison. It is a reconstruction, because our copy of the paper
+// lacks the equations. This is what the text says of each, and what the code does:
 //
-// - Eq. 1, a threshold below which a class starts cold: a class of smaller messages than one that
-//   was found cold is cold, of larger ones than one found hot is hot; which lane is the fastest is
-//   still searched for.
-// - The coarse search, "several parts, allocated in different proportions": equal parts, three
-//   quarters on each lane, all on each lane, each for a window. The best decides cold or hot.
-// - Eq. 2, from equal parts on: x' in proportion to x / L, x a lane's part and L its latency. Then
-//   steps of 1% from the slowest lane to the fastest, until one does not help.
+// - Eq. 1, a threshold below which a class starts cold. A class is cold if larger messages were
+//   found cold, and hot if smaller messages were found hot. A cold class still searches for the
+//   fastest lane.
+// - The coarse search, "several parts, allocated in different proportions". It tries equal parts,
+//   three quarters on each lane, and all on each lane, each for a window. The best one decides
+//   between cold and hot.
+// - Eq. 2, which starts from equal parts. A lane's new part is proportional to x / L, where x is
+//   its part and L its latency. Then 1% goes from the slowest lane to the fastest in each step,
+//   until a step does not help.
 //
-// A settled class whose lanes take other times than when it settled, for two windows in a row,
-// starts again: hot with Eq. 2, cold with the coarse search.
+// A settled class starts again if for two windows in a row its lanes take other times than when it
+// settled: a converged class with Eq. 2, a cold one with the coarse search.
 #pragma once
 
 #include <map>
@@ -41,10 +43,10 @@ class PaperPolicy final : public Policy {
   };
   struct Class {
     ClassState state = ClassState::kSearching;
-    std::vector<Allocation> untried;  // of the coarse search, the next one last
-    Trial best;                       // of this search, or of these steps
-    std::optional<Window> settled;    // the first window after it settled
-    bool is_off = false;              // the last window was not like that one
+    std::vector<Allocation> untried;  // by the coarse search; the next one is last
+    Trial best;                       // of the current search or steps
+    std::optional<Window> settled;    // the first window after the class settled
+    bool is_off = false;              // whether the last window differed from `settled`
   };
 
   Allocation start_search(Class& known, bool only_alone) const;

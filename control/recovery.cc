@@ -8,14 +8,15 @@
 namespace nezha {
 namespace {
 
-// What the ranks say of one operation.
+// What the ranks report of one operation.
 struct Account {
   OperationId operation;
   std::vector<std::pair<int, const ChunkMap*>> final;  // by rank
-  ChunkMap missing;                                    // at any rank
+  ChunkMap missing;                                    // at one rank or more
 };
 
-// Of what is missing, the pieces that the ranks have, and the rest, in the order of the vector.
+// Returns the missing ranges as pieces, each from a rank that has it or from nobody, in order of
+// offset.
 std::vector<Repair::Piece> pieces_of(const Account& account) {
   std::vector<Repair::Piece> pieces;
   ChunkMap rest = account.missing;
@@ -69,7 +70,7 @@ absl::StatusOr<std::optional<std::vector<Repair>>> RecoveryCoordinator::report(
 
 std::vector<Repair> RecoveryCoordinator::repairs() const {
   absl::flat_hash_map<OperationId, size_t> places;
-  std::vector<Account> accounts;  // in the order in which they are told of: tags keep theirs
+  std::vector<Account> accounts;  // in the order of the reports, which keeps each tag's order
   for (size_t rank = 0; rank < reports_.size(); ++rank) {
     for (const FrozenPart& part : *reports_[rank]) {
       const auto [place, is_new] = places.try_emplace(part.operation, accounts.size());
@@ -81,7 +82,7 @@ std::vector<Repair> RecoveryCoordinator::repairs() const {
   }
   std::vector<Repair> repairs;
   for (const Account& account : accounts) {
-    if (account.missing.empty()) continue;  // all have it
+    if (account.missing.empty()) continue;  // every rank has the whole part
     Repair& repair = repairs.emplace_back();
     repair.operation = account.operation;
     if (!account.final.empty()) repair.pieces = pieces_of(account);

@@ -1,29 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the ranks of a context go on without an engine that is lost, a switch, say. No I/O.
-// tests/model/engine_recovery.pml is the model of it.
+// How the ranks of a context go on without an engine that is lost, such as a switch. No I/O.
+// tests/model/engine_recovery.pml models this protocol.
 //
-// A rank whose tasks on the engine cannot go on tells the coordinator, rank 0, which takes one loss
-// at a time, each an epoch. It tells all ranks to freeze. Each then fences its tasks on the engine,
-// starts none there any more, and reports, of every operation that it has a part of there, what is
-// final in its output and what it still lacks; of those that it has returned from, what the engine
-// has retained (Engine::take_retained). Until the answer none of these operations returns, and the
-// parts of others that would run there wait. When all have reported, the answer names the repairs:
+// A rank whose tasks on the engine cannot go on tells the coordinator, rank 0. The coordinator
+// handles one loss at a time; each is an epoch. It tells all ranks to freeze. Each rank then fences
+// its tasks on the engine and starts no more there. It reports every operation that has a part on
+// the engine: which of the output is final, and which is missing. For operations that it has
+// returned from, it reports what the engine has retained (Engine::take_retained). Until the
+// coordinator answers, none of the reported operations returns, and parts of other operations that
+// would run on the engine wait. When all ranks have reported, the answer names the repairs:
 //
-// - Of an operation of which no rank has anything final the hosts engine carries the whole slice,
-//   from the inputs, which are intact. A rank that had not started it does so too when it comes to
-//   it: so it need not be there, and may be late by any time.
-// - Otherwise every rank has started it, since a sum has something of each. Of each piece that a
-//   rank lacks: if another has it, it broadcasts it, in the very bits; if none has, it is reduced
-//   again. A rank that has returned takes part with memory of its own.
+// - If no rank has anything final of an operation, the hosts engine carries the whole slice again,
+//   from the inputs, which are intact. A rank that has not started the operation does the same when
+//   it enters it. That may be any time later, so the repair need not wait for this rank.
+// - Otherwise every rank has started the operation, since a sum contains each rank's input. If a
+//   rank has a piece that another rank lacks, it broadcasts the piece, so that all ranks have the
+//   same bits. If no rank has the piece, the ranks reduce it again. A rank that has returned takes
+//   part with memory of its own.
 //
-// Why no rank may have let go of what another lacks: an engine retains it. So a rank may return at
-// once, and nothing of this is on the way of an operation whose engine lives.
+// The engine retains every result that another rank may still lack. A rank may therefore return at
+// once, and operations on an engine that works pay nothing for the protocol.
 //
-// That an engine works again is a change of the plan like any other (plan_agreement.h): plans say
-// which lanes their engines carry, and a loss takes the lane from all plans until then, for good.
+// An engine that works again comes back by a change of plan like any other (plan_agreement.h). Each
+// plan says which lanes' engines it uses, and a loss removes the lane for good from all plans made
+// so far.
 //
-// The inputs are the operation's: those of a rank that dies are gone, so without one of the ranks
-// there is no recovery, and the context fails.
+// Repairs need all inputs. Those of a rank that dies are gone, so if a rank is lost there is no
+// recovery, and the context fails.
 #pragma once
 
 #include <cstdint>
@@ -41,19 +44,19 @@ namespace nezha {
 // What a rank reports of one operation's part on the lost engine.
 struct FrozenPart {
   OperationId operation;
-  ChunkMap final;    // it can give
-  ChunkMap missing;  // it lacks
+  ChunkMap final;    // ranges that the rank can give to others
+  ChunkMap missing;  // ranges that the rank lacks
 };
 
-// What becomes of one operation's part.
+// How one operation's part is completed.
 struct Repair {
   static constexpr int kNobody = -1;
   struct Piece {
     Range range;
-    int source = kNobody;  // a rank that has it
+    int source = kNobody;  // a rank that has the range
   };
   OperationId operation;
-  std::vector<Piece> pieces;  // none: all of it, as if it had not begun
+  std::vector<Piece> pieces;  // empty: the whole slice is carried again
 };
 
 // The coordinator's part.
@@ -61,30 +64,31 @@ class RecoveryCoordinator {
  public:
   explicit RecoveryCoordinator(int ranks) : reports_(static_cast<size_t>(ranks)) {}
 
-  // The lane's engine is lost for some rank. Whether that begins an epoch, in which all ranks are
-  // to be told to freeze; else it was known, or has to wait.
+  // Some rank has lost the lane's engine. Returns whether this begins an epoch; then the caller
+  // tells all ranks to freeze. Otherwise the loss is known already or has to wait.
   bool lose(int lane);
   bool is_recovering() const { return missing_ > 0; }
   uint32_t epoch() const { return epoch_; }
   int lane() const { return lost_.front(); }  // of the epoch under way
-  // Whether its ranks' reports are not all there yet.
+  // Whether the lane's engine is lost and some ranks' reports on that have not come.
   bool is_lost(int lane) const;
 
-  // A rank's report. Once all are there, the repairs, of which all ranks are to be told; the epoch
-  // is over then, and next() may begin another. An error if it was not asked for, or cannot be.
+  // Takes a rank's report. The last one ends the epoch and returns the repairs, of which the caller
+  // tells all ranks; next() may then begin another epoch. Returns an error for a report that was
+  // not asked for.
   absl::StatusOr<std::optional<std::vector<Repair>>> report(int rank, uint32_t epoch,
                                                             std::vector<FrozenPart> parts);
-  // As lose(), of what had to wait.
+  // Begins the epoch of a loss that had to wait, if there is one. Returns the same as lose().
   bool next();
 
-  std::vector<int> missing() const;  // the ranks whose reports are
+  std::vector<int> missing() const;  // ranks whose reports have not come
 
  private:
   bool begin();
   std::vector<Repair> repairs() const;
 
   uint32_t epoch_ = 0;
-  std::deque<int> lost_;  // lanes; the first one's epoch is under way
+  std::deque<int> lost_;  // lost lanes; the first one's epoch is under way
   size_t missing_ = 0;
   std::vector<std::optional<std::vector<FrozenPart>>> reports_;  // by rank
 };

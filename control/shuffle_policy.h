@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests: other parts and algorithms for each window, at random, so that plans change as often
-// as they can.
+// A policy for tests: each window gets random parts and, if asked for, a random algorithm, so that
+// plans change as often as possible.
 #pragma once
 
 #include <random>

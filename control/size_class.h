@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sizes of messages that are balanced alike.
+// Size classes. Messages of one class are balanced alike.
 #pragma once
 
 #include <bit>
@@ -8,7 +8,7 @@
 
 namespace nezha {
 
-// floor(log2(bytes)): 0 for one byte, and for none.
+// floor(log2(bytes)); an empty message has class 0, too.
 using SizeClass = uint8_t;
 
 constexpr SizeClass kSizeClasses = 64;
@@ -17,14 +17,15 @@ constexpr SizeClass size_class_of(uint64_t bytes) {
   return static_cast<SizeClass>(bytes == 0 ? 0 : std::bit_width(bytes) - 1);
 }
 
-// The message in the middle of a class.
+// Returns the size in the middle of a class.
 constexpr uint64_t typical_bytes(SizeClass size_class) {
   const uint64_t least = uint64_t{1} << size_class;
   return least + least / 2;
 }
 
-// The entry of the class, or else of the nearest one; of two as near, that of the smaller messages.
-// The end if there is none. The same wherever the classes that have entries are the same.
+// Returns the entry of the class or of the nearest one; if two are equally near, that of the
+// smaller messages. Returns end() if there are no entries. The choice depends only on which classes
+// have entries.
 template <typename Entry>
 typename std::map<SizeClass, Entry>::const_iterator nearest(
     const std::map<SizeClass, Entry>& entries, SizeClass size_class) {

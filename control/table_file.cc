@@ -28,21 +28,21 @@ namespace {
 constexpr absl::string_view kTitle = "nezha data length table 1";
 constexpr size_t kLargest = 1 << 20;                // bytes
 constexpr uint64_t kMostTime = uint64_t{1} << 60;   // nanoseconds
-constexpr uint64_t kMostCount = uint64_t{1} << 60;  // a run adds some, and another one reads it
+constexpr uint64_t kMostCount = uint64_t{1} << 60;  // far from overflow: each run adds some
 
 constexpr ClassState kStates[] = {ClassState::kSearching, ClassState::kCold, ClassState::kHot,
                                   ClassState::kConverged};
 constexpr Cause kCauses[] = {Cause::kStart, Cause::kSearch, Cause::kRebalance, Cause::kDrift,
                              Cause::kProbe, Cause::kReturn, Cause::kLanes,     Cause::kWay};
-// Beside that of the rule, which is not written.
+// Algorithms other than the default for a size (kAuto), which files leave out.
 constexpr Algorithm kAlgorithms[] = {Algorithm::kRecursiveDoubling, Algorithm::kHalvingDoubling};
 std::string name_of(Algorithm algorithm) {
-  if (algorithm == Algorithm::kRecursiveDoubling) return "recursive doubling";  // as files have it
+  if (algorithm == Algorithm::kRecursiveDoubling) return "recursive doubling";  // its name in files
   return algorithm_name(algorithm);
 }
 
-// Reads the lines one after the other. The first thing that is wrong stays the error; from then on
-// everything read is empty.
+// Reads the lines one after the other. The first error stays; after it, every read returns an empty
+// value.
 class Parser {
  public:
   Parser(absl::string_view text, absl::string_view name) : name_(name) {
@@ -99,7 +99,7 @@ class Parser {
            absl::StartsWith(lines_[next_], absl::StrCat(keyword, " "));
   }
 
-  // What follows the keyword on the next line.
+  // Returns the text after the keyword on the next line.
   absl::string_view rest(absl::string_view keyword) {
     const absl::string_view it = line();
     if (it == keyword) return {};
@@ -110,7 +110,7 @@ class Parser {
     return it.substr(keyword.size() + 1);
   }
 
-  // As StrCat() writes it.
+  // Accepts a number only in the form in which StrCat() writes it.
   uint64_t number(absl::string_view text, uint64_t most) {
     uint64_t value = 0;
     if (!absl::SimpleAtoi(text, &value) || absl::StrCat(value) != text || value > most) {
@@ -229,7 +229,7 @@ absl::Status write_all(int file, absl::string_view text, const std::string& path
     if (written < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
     text.remove_prefix(static_cast<size_t>(written));
   }
-  // 0644: others may read it. On disk before it gets its name.
+  // Mode 0644, so that others may read the file. It is on disk before it is renamed.
   if (fchmod(file, S_IRUSR | S_IWUSR | S_IRGRP | S_IROTH) != 0 || fsync(file) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
   }

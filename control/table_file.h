@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data length tables as text files, so that a run starts from what an earlier one has learned.
+// Data length tables as text files, so that a run starts from what an earlier run has learned.
 #pragma once
 
 #include <string>
@@ -13,13 +13,13 @@ namespace nezha {
 
 // Classes that have had no window are left out.
 std::string format_table(const DataLengthTable& table);
-// The inverse. Text of another form is an error that names the line, and so is a number that no
-// table of a context has; `name` is what the error calls the text.
+// The inverse of format_table(). Returns an error that names the line if the text has another form
+// or a number that no context's table can have. `name` is what the error calls the text.
 absl::StatusOr<DataLengthTable> parse_table(absl::string_view text, absl::string_view name);
 
-// Whoever reads the file while it is written, or after a crash, sees the old one or the new one.
+// Replaces the file atomically: a reader sees the old file or the new one, even after a crash.
 absl::Status save_table(const DataLengthTable& table, const std::string& path);
-// At most 1 MiB. NotFound where there is no such file.
+// Reads a file of at most 1 MiB. Returns NotFound if there is no such file.
 absl::StatusOr<DataLengthTable> load_table(const std::string& path);
 
 }  // namespace nezha
