@@ -24,7 +24,7 @@ constexpr auto kOther = Algorithm::kHalvingDoubling;
 
 const std::vector<OperationId> kOperations{{1, 1}, {0xffff'ffff, ~uint64_t{0}}, {0, 7}};
 
-// One of each kind, at the limits of what it may say.
+// Returns messages of each kind, up to the limits of their values.
 std::vector<Message> examples() {
   constexpr Nanos kLong = std::numeric_limits<Nanos>::max();
   return {
@@ -53,13 +53,13 @@ std::vector<Message> examples() {
   };
 }
 
-// Field by field, since most of the types have no comparison of their own.
+// Describes a message by its kind and encoding, since most of the types have no comparison.
 std::string describe(const Message& message) {
   return testing::PrintToString(message.index()) + encode(message);
 }
 bool same(const Message& a, const Message& b) { return describe(a) == describe(b); }
 
-// What whoever takes a message relies on.
+// Checks what the recipient of a message relies on.
 void expect_sense(const Message& message) {
   if (const auto* lanes = std::get_if<Lanes>(&message)) {
     EXPECT_EQ(lanes->live & ~all_lanes(kLanes), 0u);
@@ -133,7 +133,7 @@ TEST(ControlMessage, IsWhatItWasAfterTheWay) {
   }
 }
 
-// Against `encode` and `decode` that are wrong alike.
+// Shows errors that `encode` and `decode` share.
 TEST(ControlMessage, IsLittleEndianWordsOfWhichTheFirstIsTheKind) {
   EXPECT_EQ(encode(Lanes{5}), words({0, 5}));
   EXPECT_EQ(encode(Readings{{{{3, 9}, 100, 2, {7, 0, 8}, 4}}}),
@@ -171,9 +171,9 @@ TEST(ControlMessage, IsLittleEndianWordsOfWhichTheFirstIsTheKind) {
   EXPECT_EQ(reading.idle, 4);
 }
 
-// ---- What no rank sends ------------------------------------------------------------------------
+// ---- Messages that no rank sends ---------------------------------------------------------------
 
-// What is cut off shows, but where it leaves a whole list that is shorter.
+// A message that is cut short is refused, unless what is left is whole and has a shorter list.
 TEST(ControlMessage, IsNotReadWhenItIsCutShort) {
   for (const Message& message : examples()) {
     const std::string bytes = encode(message);
@@ -206,7 +206,7 @@ TEST(ControlMessage, IsNotReadWithMoreThanItsOwn) {
   EXPECT_TRUE(is_refused({~uint64_t{0}, 1}));
 }
 
-// Whatever a word is replaced by, and whatever a bit becomes.
+// Replaces each word by several values, and flips each bit.
 TEST(ControlMessage, MakesSenseOrIsAnErrorWhateverAWordBecomes) {
   constexpr std::array<uint64_t, 12> kValues{
       0,   1,      2,           kLanes,        kSizeClasses,      255,
@@ -284,7 +284,7 @@ TEST(ControlMessage, RefusesDurationsThatAreNone) {
   EXPECT_TRUE(is_refused({1, uint64_t{1} << 32, 9, 100, 2, 7, 0, 8})) << "the tag is too large";
 }
 
-// If memory were taken for as many as it announces, this would end the process.
+// If `decode` took memory for as many changes as the message announces, the process would end here.
 TEST(ControlMessage, RefusesMoreChangesThanItHas) {
   for (const uint64_t count :
        {uint64_t{2}, uint64_t{6}, uint64_t{1} << 40, uint64_t{1} << 61, ~uint64_t{0}}) {

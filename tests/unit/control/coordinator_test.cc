@@ -22,9 +22,9 @@ using control_message::Message;
 using control_message::Prepare;
 using control_message::Recover;
 
-constexpr SizeClass kClass = 20;  // of kMiB
+constexpr SizeClass kClass = 20;  // the class of kMiB
 
-// Does with each window what the test says: the first lane's part.
+// After each window, gives the first lane the part that the test has set.
 class ScriptedPolicy final : public Policy {
  public:
   using Policy::Policy;
@@ -45,7 +45,7 @@ class ScriptedPolicy final : public Policy {
   ClassState state(SizeClass /*size_class*/) const override { return ClassState::kHot; }
   int window_operations(SizeClass /*size_class*/) const override { return operations; }
 
-  uint32_t next = 0;  // 0: it stays
+  uint32_t next = 0;  // the first lane's part; 0: the allocation stays
   int operations = 1;
   std::vector<Window> windows;
   std::vector<LaneSet> lane_calls;
@@ -63,7 +63,7 @@ class CoordinatorTest : public ::testing::Test {
                                       [this](const Message& message) { sent_.push_back(message); });
   }
 
-  // The only message since the last call.
+  // Returns the only message that was sent since the last call.
   template <typename Kind>
   Kind sent() {
     EXPECT_EQ(sent_.size(), 1u);
@@ -79,7 +79,7 @@ class CoordinatorTest : public ::testing::Test {
     for (int rank = 0; rank < kRanks; ++rank) EXPECT_TRUE(report(rank, plan).ok());
     return sent<Commit>();
   }
-  // The class's first allocation, agreed on.
+  // Opens the class and has all ranks agree on its first allocation.
   void open() {
     coordinator_->saw(kMiB);
     all_report(sent<Prepare>().plan);
@@ -154,7 +154,7 @@ TEST_F(CoordinatorTest, TheLatestChangeOfEachClassIsCommitted) {
   all_read(1, {100, 200});
   EXPECT_EQ(sent<Prepare>().plan, 2u);
   policy_->next = 3000;
-  all_read(2, {100, 200}, 2);  // by an allocation that is not agreed on: none has run
+  all_read(2, {100, 200}, 2);  // allocation 2 is not agreed on: none has run by it
   coordinator_->saw(4 * kMiB);
   const auto commit = all_report(2);
   ASSERT_EQ(commit.changes.size(), 2u);
@@ -203,7 +203,7 @@ TEST_F(CoordinatorTest, WithoutALaneThatWorksEverywhereAllStaysAsItIs) {
   EXPECT_TRUE(coordinator_->on_lanes(0, 0).ok());
   EXPECT_TRUE(sent_.empty());
   EXPECT_EQ(policy_->lane_calls.size(), 1u);
-  // Rank 2's is the only word that is not of lane 0.
+  // Only rank 2 still says that lane 0 is down.
   EXPECT_TRUE(coordinator_->on_lanes(0, 0b11).ok());
   EXPECT_TRUE(coordinator_->on_lanes(1, 0b11).ok());
   EXPECT_EQ(policy_->lane_calls, (std::vector<LaneSet>{0b01, 0b10}));
@@ -275,7 +275,7 @@ TEST_F(CoordinatorTest, ARankThatHasReportedMayBeLost) {
   EXPECT_EQ(sent<Commit>().keep, (std::vector<OperationId>{{3, 3}}));
 }
 
-// ---- What cannot be ----------------------------------------------------------------------------
+// ---- Invalid messages --------------------------------------------------------------------------
 
 TEST_F(CoordinatorTest, RefusesReportsThatWereNotAskedFor) {
   EXPECT_FALSE(report(1, 0).ok());
@@ -299,8 +299,8 @@ TEST_F(CoordinatorTest, RefusesReadingsThatContradictEachOther) {
   EXPECT_FALSE(coordinator_->on_readings(1, {reading(1, {100, -1})}).ok());
 }
 
-// On a rank where operations overlapped they tell of each other; elsewhere they may have followed
-// each other.
+// On a rank where operations overlapped, their times include each other. On other ranks the
+// operations may have run one after the other.
 TEST_F(CoordinatorTest, AnOperationThatOneRankSaysNothingOfDoesNotCount) {
   open();
   const auto read = [&](int rank, uint64_t ordinal, LaneTimes lanes) {

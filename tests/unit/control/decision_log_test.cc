@@ -31,7 +31,8 @@ class DecisionLogTest : public testing::Test {
                    }});
     return balancer;
   }
-  // One of the class's latest allocation, in which the lanes took so many milliseconds.
+  // Returns a window by the class's latest allocation, in which the lanes took `times`
+  // milliseconds.
   static Window window(const LoadBalancer& balancer, std::vector<Nanos> times) {
     Window window{20, kMiB, balancer.table().entries.at(20).number, {}, 10};
     for (const Nanos time : times) {
@@ -39,7 +40,7 @@ class DecisionLogTest : public testing::Test {
     }
     return window;
   }
-  // Those since the last call.
+  // Returns the lines that were logged since the last call.
   std::vector<std::string> lines() {
     std::vector<std::string> lines;
     for (std::string line; std::getline(text_, line);) lines.push_back(line);
@@ -50,7 +51,7 @@ class DecisionLogTest : public testing::Test {
   std::stringstream text_;
   RankLog log_ = std::make_shared<spdlog::logger>(
       "rank 0 of 2", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_));
-  int asked_ = 0;  // for the lanes' rates
+  int asked_ = 0;  // how often the lanes' rates were asked for
 };
 
 TEST_F(DecisionLogTest, TellsOfEachDecisionWithWhatLedToIt) {

@@ -24,11 +24,11 @@ struct Rank {
   std::deque<std::variant<Prepare, Commit>> inbox;
   std::map<uint32_t, uint64_t> entered;  // operations, by tag
   std::vector<OperationId> held;
-  std::map<std::pair<uint32_t, uint64_t>, uint32_t> plans;  // of what it has started
+  std::map<std::pair<uint32_t, uint64_t>, uint32_t> plans;  // of operations started, by name
   std::map<std::pair<uint32_t, uint64_t>, bool> over;
 };
 
-// Ranks, their coordinator and what is under way between them, moved on at random.
+// Ranks, their coordinator and the messages between them. Events occur in a random order.
 class Simulation {
  public:
   static constexpr uint32_t kTags = 4;

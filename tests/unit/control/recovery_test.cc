@@ -39,7 +39,7 @@ std::vector<Repair> answer(RecoveryCoordinator& coordinator,
 TEST(Recovery, WhatNobodyHasIsDoneAgainAsAWhole) {
   RecoveryCoordinator coordinator(3);
   ASSERT_TRUE(coordinator.lose(1));
-  // The last rank has started neither.
+  // The last rank has started neither operation.
   const auto repairs =
       answer(coordinator,
              {{{kFirst, {}, {{0, 8}}}, {kSecond, {}, {{0, 8}}}}, {{kSecond, {}, {{0, 8}}}}, {}});
@@ -53,7 +53,7 @@ TEST(Recovery, WhatNobodyHasIsDoneAgainAsAWhole) {
 TEST(Recovery, WhatARankHasComesFromThere) {
   RecoveryCoordinator coordinator(3);
   ASSERT_TRUE(coordinator.lose(0));
-  // The last rank has returned, and retains some.
+  // The last rank has returned, and its engine retains a part.
   const auto repairs = answer(coordinator, {{{kFirst, {{0, 10}}, {{10, 30}}}},
                                             {{kFirst, {{0, 4}, {20, 4}}, {{4, 16}, {24, 16}}}},
                                             {{kFirst, {{30, 10}}, {}}}});

@@ -70,7 +70,7 @@ TEST_F(TableFile, IsReadBackAsItWasSaved) {
 TEST_F(TableFile, IsReplacedAsAWhole) {
   const std::string path = directory_ + "/table";
   ASSERT_TRUE(save_table(learned(), path).ok());
-  std::ifstream old(path);  // someone reads it while it is replaced
+  std::ifstream old(path);  // a reader opens the file before it is replaced
   ASSERT_TRUE(save_table({{"only"}, {}}, path).ok());
   std::string text(std::istreambuf_iterator<char>(old), {});
   EXPECT_EQ(text, format_table(learned()));
@@ -96,7 +96,8 @@ TEST(ParseTable, RefusesWhatIsTooShort) {
   EXPECT_FALSE(parse_table(text + "end\n", "t").ok());
 }
 
-// What is accepted with a byte changed is some other table, written as it would be.
+// If the text with a byte changed is accepted, it is exactly what format_table() writes for another
+// table.
 TEST(ParseTable, ChecksEveryByte) {
   const std::string text = format_table(learned());
   size_t refused = 0;

@@ -42,8 +42,8 @@ Reading reading(uint64_t ordinal, LaneTimes lanes, uint32_t allocation = 1,
   return {{7, ordinal}, bytes, allocation, std::move(lanes)};
 }
 
-// The windows of operations whose lanes take `lanes`, on ranks that enter each up to `spread`
-// apart; readings come in any order within a few operations.
+// Returns the windows of operations that the ranks enter up to `spread` apart. Readings come in any
+// order within a few operations.
 std::vector<Window> run(int ranks, int operations, Nanos spread, uint32_t seed) {
   std::mt19937 random(seed);
   std::mt19937 work(1);  // the same whatever the ranks' lateness
@@ -90,8 +90,8 @@ TEST(Timer, LatenessOfRanksDoesNotCount) {
   }
 }
 
-// The window of operations that three ranks enter so long after the one before, and of which
-// another one takes longer each time.
+// Returns the window of operations of three ranks. `idle` is each rank's idle time before each
+// operation. Another rank takes longer each time.
 Window window_in_turns(const LaneTimes& idle, uint64_t bytes = 16 << 10, Nanos unit = 1) {
   Timer timer(3, 2);
   for (uint64_t i = 1; i <= 10; ++i) {
@@ -119,14 +119,14 @@ TEST(Timer, LatenessThatOneOperationLeavesToTheNextCounts) {
   }
   EXPECT_EQ(window_in_turns({0, 0, 0}, (128 << 10) - 1).lanes[1].mean, 58);
   EXPECT_EQ(window_in_turns({0, 0, 0}, 128 << 10).lanes[1].mean, 60);
-  // Of a millisecond an eighth, not a third.
+  // If operations take a millisecond, ranks may be idle for an eighth of that, not a third.
   const Nanos unit = 10 * kMicrosecond;
   EXPECT_GT(window_in_turns({0, 40 * unit, 0}, 16 << 10, unit).lanes[0].mean, 119 * unit);
   EXPECT_EQ(window_in_turns({0, 50 * unit, 0}, 16 << 10, unit).lanes[0].mean, 100 * unit);
 }
 
-// Lateness delays all lanes of a rank alike. Beside each other they are as they are where it is
-// least; together they are as long as operations were.
+// Lateness delays all lanes of a rank alike. The ratio of the lanes' times is therefore that of
+// their minima over ranks, and the slowest lane takes as long as the operations took.
 TEST(Timer, LatenessSaysNothingOfLanesBesideEachOther) {
   constexpr Nanos kLate = 60;
   Timer timer(2, 2);
@@ -162,7 +162,7 @@ TEST(Timer, ARankThatClaimsYearsCountsForLittle) {
   EXPECT_EQ(window->lanes[0].mean, 400);
 }
 
-// Among many ranks one that is late by far hardly shows in how long they were idle on the average.
+// The average idle time of many ranks hardly shows one rank that is very late.
 TEST(Timer, TheLatenessOfOneRankAmongManyDoesNotCount) {
   constexpr Nanos kTakes = 100'000;
   for (const int ranks : {3, 9, 16, 64}) {
@@ -198,7 +198,7 @@ TEST(Timer, AnOperationThatOverlappedOthersSaysNothingHoweverItFollowed) {
   }
 }
 
-// One window of operations that took `times` on the one rank's one lane.
+// Returns one window of operations that took `times` on the one rank's one lane.
 Window window_of(const LaneTimes& times, const std::vector<uint64_t>& bytes = {}) {
   Timer timer(1, 1);
   timer.set_operations(size_class_of(bytes.empty() ? kBytes : bytes[0]),
@@ -281,7 +281,7 @@ TEST(Timer, WhatAClassRanBeforeItHadAnAllocationIsInNoWindow) {
   EXPECT_EQ((*window)->lanes[0].mean, 5);
 }
 
-// Whichever rank it is that has nothing to say, and whether it tells first or last.
+// The rank without a usable measurement may be any of them, and may report first or last.
 TEST(Timer, LeavesOutAnOperationOfWhichARankSaysNothing) {
   Timer timer(3, 2);
   timer.set_operations(size_class_of(kBytes), 1);
@@ -324,7 +324,7 @@ TEST(Timer, TellsOfOperationsThatGoOnSayingNothing) {
     return windows;
   };
   EXPECT_EQ(silent_windows(Timer::kSilent - 1, {0, 0}), 0);
-  EXPECT_EQ(silent_windows(1, {1'000, 1'000}), 0);  // begins anew
+  EXPECT_EQ(silent_windows(1, {1'000, 1'000}), 0);  // the count begins anew
   EXPECT_EQ(silent_windows(Timer::kSilent - 1, {0, 0}), 0);
   EXPECT_EQ(silent_windows(1, {0, 0}), 1);
   EXPECT_EQ(silent_windows(2 * Timer::kSilent, {0, 0}), 2);
