@@ -23,8 +23,8 @@ constexpr size_t kElements = 1000;
 template <typename T>
 constexpr bool kIsHalf = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
 
-// Wide enough for every operation, and exact: the type's own rounding and range are seen by
-// converting to the type and back.
+// The element in a type that holds every operation's result exactly. Converting to the element's
+// type and back applies that type's rounding and range.
 template <typename T>
 long double wide(const T& element) {
   if constexpr (kIsHalf<T>) {
@@ -108,7 +108,7 @@ TEST_P(Patterns, ResultsAreExactInAnyOrder) {
 TEST_P(Patterns, OneWrongElementIsFound) {
   auto result = combined(all_ranks());
   const size_t size = sizeOf(type());
-  std::memset(&result[777 * size], 0xff, size);  // what a separate output has before
+  std::memset(&result[777 * size], 0xff, size);  // what a separate output holds before
   try {
     pattern().check_reduction(result.data(), kElements, kNumber);
     FAIL();
@@ -147,7 +147,7 @@ INSTANTIATE_TEST_SUITE_P(All, Patterns,
                                           testing::ValuesIn(operation_names()),
                                           testing::Values(2, 5, 16)),
                          name_of_case);
-// So many that the narrow types' ranks take turns.
+// With this many ranks, the ranks of narrow types take turns.
 INSTANTIATE_TEST_SUITE_P(ManyRanks, Patterns,
                          testing::Combine(testing::Values("int8", "bfloat16", "float16"),
                                           testing::Values("sum", "product", "average"),

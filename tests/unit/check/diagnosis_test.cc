@@ -15,7 +15,7 @@ using testing::fail;
 using testing::lose;
 using testing::path;
 
-// The kinds, in order.
+// The kinds of the findings, in order.
 std::vector<std::string> kinds(const std::vector<Finding>& findings) {
   std::vector<std::string> all;
   all.reserve(findings.size());
@@ -213,7 +213,7 @@ TEST(Diagnosis, TellsOfRailsForWhoseAddressesAHostAnswersAtEither) {
   const auto findings = diagnose(evidence);
   ASSERT_EQ(kinds(findings), Kinds{"arp"});
   EXPECT_SAYS(findings[0], "rank 1 (node1)");
-  for (const int rail : {0, 1}) {  // either of the two is enough for the fault
+  for (const int rail : {0, 1}) {  // one of the two rails is enough for the fault
     Evidence one = evidence;
     end(one, 1, rail).arp_ignore = 1;
     EXPECT_EQ(kinds(diagnose(one)), Kinds{"arp"}) << rail;
@@ -398,7 +398,7 @@ TEST(Diagnosis, TellsOfARailThatFailedMeanwhile) {
   EXPECT_SAYS(findings[0], "Connection timed out");
 }
 
-// The link has died under load: what was measured of it until then says nothing of its rate.
+// The link has died under load, so what was measured before does not show its rate.
 TEST(Diagnosis, TellsOnceOfAPathThatCarriesNothing) {
   Evidence evidence = all_is_well(3, 2);
   Path& dead = path(evidence, 0, 2, 1);

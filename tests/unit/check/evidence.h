@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of a cluster have measured where all is well, for tests to spoil.
+// What the ranks of a healthy cluster measure; the tests then spoil it.
 #pragma once
 
 #include <stdexcept>
@@ -12,7 +12,7 @@
 
 namespace nezha::check::testing {
 
-// One rank a host, node0, node1, ...; rails eth0 (10.0.0.0/16), eth1 (10.1.0.0/16), ...
+// One rank per host (node0, node1, ...); the rails are eth0 (10.0.0.0/16), eth1 (10.1.0.0/16), ...
 inline RailEnd end_of(int rank, int rail) {
   RailEnd end;
   end.rail = end.interface = absl::StrCat("eth", rail);
@@ -24,7 +24,7 @@ inline RailEnd end_of(int rank, int rail) {
   return end;
 }
 
-// Fills in the connections and paths of the common rails of all pairs, as good ones.
+// Fills in good connections and paths for the common rails of all pairs.
 inline void connect_all(Evidence& evidence) {
   const int size = static_cast<int>(evidence.ranks.size());
   evidence.reaches.assign(evidence.ranks.size(), {});
@@ -75,7 +75,7 @@ inline Path& path(Evidence& evidence, int from, int to, int rail) {
   throw std::logic_error("no such path");
 }
 
-// A path that loses larger packets than these.
+// Makes the path lose packets that are larger than `there` and `back`.
 inline void lose(Evidence& evidence, int from, int to, int rail, int there, int back) {
   Path& it = path(evidence, from, to, rail);
   it.frame_there = there;
@@ -84,7 +84,7 @@ inline void lose(Evidence& evidence, int from, int to, int rail, int there, int 
   it.loses_back = back < 1500;
 }
 
-// An attempt that has failed, after which nothing is measured.
+// Makes the rank's attempt fail; nothing is measured after that.
 inline void fail(Evidence& evidence, int rank, int peer, int rail, Outcome outcome,
                  const std::string& detail = "") {
   Reach& failed = reach(evidence, rank, peer, rail);

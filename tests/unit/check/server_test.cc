@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server on loopback, the ranks that measure with it, and strangers.
+// A server on loopback, the ranks that measure with it, and clients that are no ranks of the job.
 #include "check/server.h"
 
 #include <poll.h>
@@ -45,7 +45,7 @@ class ServerTest : public ::testing::TestWithParam<const char*> {
     return connect_to(target, Service::kGreet, 0, now() + kPatience).outcome;
   }
 
-  // A connection of somebody's, who has sent these bytes.
+  // A connection of an arbitrary client that has sent these bytes.
   Stream stranger(absl::Span<const std::byte> bytes) const {
     auto socket = net::bound_socket("lo", rails_[0].address);
     const net::Address to = target().to;
@@ -76,7 +76,7 @@ TEST_P(ServerTest, SaysWhereAConnectionArrived) {
   EXPECT_EQ(attempt.detail, "lo");
 }
 
-// They get no byte.
+// Clients with a wrong hello receive no byte.
 TEST_P(ServerTest, AnswersNobodyElse) {
   const Hello good{token_, 0, 1, 0, Service::kGreet};
   std::vector<Hello> wrong(4, good);
@@ -95,7 +95,7 @@ TEST_P(ServerTest, AnswersNobodyElse) {
   EXPECT_TRUE(stream.receive(absl::MakeSpan(welcome), now() + kPatience).ok());
 }
 
-// What a port scanner sends, or nothing, does no harm to the ranks.
+// Random bytes (as from a port scanner) or silence do no harm to the ranks.
 TEST_P(ServerTest, OutlivesStrangers) {
   std::mt19937 random(1);
   std::vector<Stream> strangers;
@@ -150,7 +150,7 @@ TEST_P(ServerTest, MeasuresFramesAndSpeed) {
   EXPECT_GT(path.gbps_back, 0);
 }
 
-// A peer that answers every hello with one welcome and then says `last`, and closes.
+// A peer that answers every hello with one welcome, sends `last`, and closes.
 class FakeServer {
  public:
   explicit FakeServer(Welcome welcome, std::vector<std::byte> last = {})
@@ -213,7 +213,7 @@ TEST(Measuring, TellsOfConnectionsThatEndEarly) {
   EXPECT_NE(path.error, "");
 }
 
-// The answers to the first pings come, and then nothing.
+// The first pings are answered; then the connection ends.
 TEST(Measuring, TellsOfARoundTripThatEndsEarly) {
   const UniqueId token = UniqueId::random();
   const FakeServer server({token, 1, "lo"}, std::vector<std::byte>(64));
@@ -222,7 +222,7 @@ TEST(Measuring, TellsOfARoundTripThatEndsEarly) {
   EXPECT_NE(path.error, "");
 }
 
-// Lost packets are told from connections that cannot be made.
+// A connection that cannot be made is not reported as packet loss.
 TEST(Measuring, SaysNothingOfPacketsWithoutAConnection) {
   const UniqueId token = UniqueId::random();
   const FakeServer stranger({UniqueId::random(), 1, "lo"});

@@ -57,7 +57,7 @@ TEST(ChunkMap, IsAsASetOfBytes) {
   }
 }
 
-// Whatever the algorithm, the slices of all lanes are the vector, each byte once.
+// With every algorithm, the slices of all lanes together cover each byte of the vector once.
 TEST(ChunkMap, SlicesAreTheWholeVector) {
   Operation op;
   op.elements = 1001;

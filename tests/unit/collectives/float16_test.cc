@@ -31,7 +31,7 @@ struct Layout<BFloat16> {
   static constexpr int kFractionBits = 7, kBias = 127;
 };
 
-// What the bits say, by the definition.
+// The value of the bits by the format's definition.
 template <typename T>
 double value_of(uint32_t bits) {
   using L = Layout<T>;
@@ -70,12 +70,12 @@ TYPED_TEST(Float16Test, EveryValueAndBack) {
   }
 }
 
-// Between each number and the next: below the middle, there, and above.
+// Tests values below, at and above the middle between each number and the next.
 TYPED_TEST(Float16Test, RoundsToTheNearestAndTiesToEven) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (uint32_t bits = 0; bits < infinity<TypeParam>(); ++bits) {
     const double here = value_of<TypeParam>(bits);
-    // The number after the largest, were there no infinity.
+    // Beyond the largest number: the number that would follow if there were no infinity.
     const double next = bits + 1 == infinity<TypeParam>() ? 2 * here - value_of<TypeParam>(bits - 1)
                                                           : value_of<TypeParam>(bits + 1);
     const auto middle = static_cast<float>((here + next) / 2);

@@ -23,9 +23,9 @@ using reference::kOperations;
 
 constexpr std::array<size_t, 18> kLengths = {0,  1,  2,  3,  7,  8,   15,  16,   17,
                                              31, 33, 63, 64, 65, 127, 129, 1000, 4097};
-constexpr size_t kPadding = 64;  // bytes before and after, which must stay
+constexpr size_t kPadding = 64;  // bytes before and after that must not change
 
-// Memory at a chosen misalignment in bytes, with what is around it.
+// Memory with the chosen misalignment in bytes, with padding around it.
 struct Block {
   std::vector<unsigned char> bytes;
   size_t begin;
@@ -53,7 +53,7 @@ struct Block {
   }
 };
 
-// Numbers that have their own rules, else any bits.
+// Random bits; for floating-point types sometimes a special value.
 template <typename T>
 T any(std::mt19937_64& random) {
   T value;
@@ -108,7 +108,7 @@ void with_type(DataType type, const F& f) {
   }
 }
 
-// Each type on each instruction set that this CPU has.
+// Each type with each instruction set that this CPU supports.
 class ReductionTest : public ::testing::TestWithParam<std::tuple<int64_t, DataType>> {
  protected:
   void SetUp() override { hwy::SetSupportedTargetsForTest(std::get<0>(GetParam())); }
@@ -199,7 +199,8 @@ TEST_P(ReductionTest, DividesAsThePlainLoop) {
 
 using ShortReductionTest = ReductionTest;
 
-// Each value of the 16-bit types with a few others: all conversions, and most ways to round.
+// Combines each value of the 16-bit types with a few others, which covers all conversions and most
+// ways to round.
 TEST_P(ShortReductionTest, EveryValue) {
   std::mt19937_64 random(20);
   with_type(type(), [&]<typename T>(T) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What reductions are, one element at a time, with nothing of nezha's kernels.
+// Reference reductions, one element at a time, that use none of nezha's kernels.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ uint64_t bits_of(T value) {
   return bits;
 }
 
-// The first place at which they have other bits, or their size.
+// The first index at which the bits differ, or the size if none do.
 template <typename T>
 size_t first_difference(const std::vector<T>& a, const std::vector<T>& b) {
   if (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0) return a.size();
@@ -106,7 +106,7 @@ T divide(T value, int ranks) {
 
 namespace nezha {
 
-// The tree of ranks, of these operands in their order.
+// Sums these operands, in their order, over the tree of ranks.
 template <typename T>
 T over_tree_of(ReduceOperation operation, std::span<const T> operands) {
   const size_t leaves = std::bit_floor(operands.size());

@@ -21,7 +21,7 @@ Operation operation(size_t elements) {
 TEST(Signature, HasEachFieldInItsPlace) {
   EXPECT_EQ(signature(ScheduleKind::kRing, operation(5)), 0x0101010100000005u);
   EXPECT_EQ(signature(ScheduleKind::kRecursiveDoubling, operation(5)), 0x0102010100000005u);
-  // Beyond 32 bits the count wraps; the message's total tells them apart.
+  // The count wraps beyond 32 bits; the length of the message still differs.
   EXPECT_EQ(signature(ScheduleKind::kRing, operation((size_t{1} << 32) + 5)), 0x0101010100000005u);
 }
 
@@ -102,7 +102,7 @@ TEST(Signature, AMismatchNamesCollectivesAndRoots) {
   slice.operation.collective = Collective::kBarrier;
   expect_parts(message_info({}, slice, {ScheduleKind::kDissemination, 0, 0}, 0),
                {"barrier, by dissemination"});
-  slice.operation.collective = static_cast<Collective>(200);  // as a peer may send it
+  slice.operation.collective = static_cast<Collective>(200);  // a peer may send this value
   expect_parts(message_info({}, slice, {ScheduleKind::kTree, 0, 0}, 20), {"collective 200"});
 }
 
@@ -129,7 +129,7 @@ TEST(Signature, AMismatchNamesTypesAndOperations) {
   slice.operation.type = DataType::kBFloat16;
   slice.operation.operation = ReduceOperation::kAverage;
   const wire::MessageInfo ours = message_info({}, slice, {ScheduleKind::kRing, 0, 0}, 20);
-  slice.operation.type = static_cast<DataType>(200);  // as a peer may send it
+  slice.operation.type = static_cast<DataType>(200);  // a peer may send this value
   slice.operation.operation = static_cast<ReduceOperation>(201);
   const wire::MessageInfo theirs = message_info({}, slice, {ScheduleKind::kRing, 0, 0}, 20);
   const std::string text(mismatch_error(2, 4, ours, theirs).message());

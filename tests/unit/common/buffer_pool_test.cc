@@ -56,7 +56,7 @@ TEST(BufferPool, BuffersMove) {
   EXPECT_EQ(pool.bytes_in_use(), 0u);
 }
 
-// By address, with the sizes.
+// The sizes of the blocks by address.
 std::map<const std::byte*, size_t>& blocks() {
   static auto& all = *new std::map<const std::byte*, size_t>;
   return all;

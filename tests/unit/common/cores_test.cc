@@ -12,7 +12,7 @@
 namespace nezha {
 namespace {
 
-// A folder that has the files of a kernel: /proc, and cgroups in folders that /proc names.
+// A folder that holds a kernel's files: /proc, and cgroups in folders that /proc names.
 class CoresTest : public ::testing::Test {
  protected:
   CoresTest() : root_(std::filesystem::temp_directory_path() / "nezha-cores.XXXXXX") {
@@ -26,7 +26,7 @@ class CoresTest : public ::testing::Test {
     std::filesystem::create_directories(file.parent_path());
     std::ofstream(file) << text;
   }
-  // Version 2 is mounted from `mounted` on, and the process is in `cgroup`.
+  // Mounts version 2 with the root `mounted`, and puts the process into `cgroup`.
   void is_in(const std::string& cgroup, const std::string& mounted = "/") const {
     write("proc/self/cgroup", "0::" + cgroup + "\n");
     write("proc/self/mountinfo",

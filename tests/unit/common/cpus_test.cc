@@ -31,7 +31,7 @@ TEST(Cpus, OtherListsAreRefusedAndNamed) {
   }
 }
 
-// A thread that waits to be let go.
+// A thread that waits until it may end.
 class Idle {
  public:
   ~Idle() {
@@ -74,7 +74,7 @@ TEST(Cpus, OnesThatAreNotThereAreNamedAndSoAreThoseThatAre) {
     const absl::Status status = bind_thread(idle.handle(), cpus);
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
     EXPECT_TRUE(absl::StrContains(status.message(), to_string(cpus))) << status;
-    // All that this process may have: at least those that this thread has.
+    // The message lists all CPUs of this process, which include those of this thread.
     const auto told = parse_cpus(status.message().substr(status.message().rfind(' ') + 1));
     ASSERT_TRUE(told.ok()) << status;
     for (const int cpu : allowed_cpus()) EXPECT_TRUE(told->contains(cpu)) << status;

@@ -20,7 +20,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A variable for as long as it lives.
+// Sets a variable during its own lifetime.
 class Setting {
  public:
   Setting(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }

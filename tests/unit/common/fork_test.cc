@@ -16,7 +16,7 @@
 namespace nezha {
 namespace {
 
-// Whether it is true in a child of fork().
+// Returns whether `test` is true in a child of fork().
 bool holds_in_a_child(const std::function<bool()>& test) {
   const pid_t child = fork();
   if (child == 0) _exit(test() ? 0 : 1);
@@ -44,7 +44,8 @@ TEST(Fork, ChildrenDoNotKeepWhatIsOurs) {
   close_in_children(ours);
   EXPECT_TRUE(holds_in_a_child([&] { return !is_open(ours) && is_open(others); }));
   EXPECT_TRUE(is_open(ours));
-  // The number may be anybody's afterwards: also in the child, and in its children.
+  // After the close, another file may get the same number, also in the child, whose own children
+  // then keep it open.
   EXPECT_TRUE(holds_in_a_child([&] {
     const int again = eventfd(0, EFD_CLOEXEC);
     return again == ours && holds_in_a_child([&] { return is_open(again); });
@@ -62,7 +63,7 @@ TEST(Fork, MakesOneForEachProcess) {
   static PerProcess<std::mutex> mutexes;
   std::mutex& first = mutexes.get();
   EXPECT_EQ(&mutexes.get(), &first);
-  // In the child nobody is left who would unlock it.
+  // The thread that holds the lock does not exist in the child, so nobody would unlock it there.
   const std::lock_guard lock(first);
   EXPECT_TRUE(holds_in_a_child([&] {
     const std::lock_guard own(mutexes.get());
@@ -71,11 +72,11 @@ TEST(Fork, MakesOneForEachProcess) {
   EXPECT_EQ(&mutexes.get(), &first);
 }
 
-// Forking waits for those who are about to open or close, and they for it.
+// fork() waits for threads that are opening or closing descriptors, and they wait for fork().
 TEST(Fork, WhileOthersOpenAndClose) {
-  // The thread sanitizer takes memory for a process's first descriptor, under a lock that its
-  // fork() does not hold: a child that were first to do so could wait for a thread that it does not
-  // have.
+  // The thread sanitizer allocates memory for a process's first descriptor, under a lock that its
+  // fork() does not hold. If the child opened the first one, it could wait for a thread that it
+  // does not have.
   const int first = eventfd(0, EFD_CLOEXEC);
   close_in_children(first);
   close_ours(first);

@@ -15,7 +15,7 @@ namespace {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-// No variables but these, for as long as the test runs.
+// Clears all variables except these during the test.
 class LaunchTest : public ::testing::Test {
  protected:
   LaunchTest() {
@@ -92,16 +92,16 @@ TEST_F(LaunchTest, EachLauncherHasItsVariables) {
       {kMpich, {"PMI", 0, 2, 0, 2, ""}},
       {kSlurm, {"Slurm", 9, 16, 1, -1, "77.0"}},
       {kPmix, {"PMIx", 4, -1, -1, -1, "slurm.pmix.77.0"}},
-      // Without what is not needed, and of torchrun without an id of the run.
+      // Optional variables may be missing, and torchrun's run may have no id.
       {{{"RANK", "0"}, {"WORLD_SIZE", "1"}}, {"torchrun", 0, 1, -1, -1, ""}},
       {{{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"TORCHELASTIC_RUN_ID", "none"}},
        {"torchrun", 0, 1, -1, -1, ""}},
-      // Others use such names for what they like.
+      // Other programs use such names for other purposes.
       {{{"RANK", "3"}, {"SIZE", "4"}, {"LOCAL_RANK", "x"}}, {"", -1, -1, -1, -1, ""}},
-      // What salloc sets in a shell that is no task.
+      // salloc sets these in a shell that is no task.
       {{{"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "7"}}, {"", -1, -1, -1, -1, ""}},
       {{{"PMI_RANK", ""}, {"PMI_SIZE", "x"}}, {"", -1, -1, -1, -1, ""}},
-      // One inside the other.
+      // One launcher started inside the other.
       {both(kSlurm, kOpenMpi), {"Open MPI", 3, 6, 1, 2, "64552961"}},
       {both(kSlurm, kTorchrun), {"torchrun", 5, 8, 1, 4, "run7.2"}},
       {both(kOpenMpi, kTorchrun), {"torchrun", 5, 8, 1, 4, "run7.2"}},
@@ -132,12 +132,12 @@ TEST_F(LaunchTest, TheLauncherTellsHowManyRanksThisHostHas) {
   const Case cases[] = {
       {{}, 4, 0},
       {kTorchrun, 8, 4},
-      {kTorchrun, 2, 4},   // a context of some of the ranks
-      {kTorchrun, 16, 0},  // of ranks that another program has started
+      {kTorchrun, 2, 4},   // the context has only some of the launcher's ranks
+      {kTorchrun, 16, 0},  // the context has ranks that another program started
       {kMpich, 2, 2},
       {kSlurm, 16, 0},
       {both(kSlurm, {{"SLURM_NTASKS_PER_NODE", "8"}}), 16, 8},
-      {both(kSlurm, {{"SLURM_NTASKS_PER_NODE", "32"}}), 16, 16},  // a step has fewer than the job
+      {both(kSlurm, {{"SLURM_NTASKS_PER_NODE", "32"}}), 16, 16},  // a step of a larger job
       {both(kSlurm, {{"SLURM_NTASKS_PER_NODE", "x"}}), 16, 0},
       {both(kTorchrun, {{"SLURM_NTASKS_PER_NODE", "1"}}), 8, 4},
       {kPmix, 4, 0},

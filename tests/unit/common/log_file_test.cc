@@ -61,7 +61,7 @@ TEST_F(LogFileOf, SaysWhyItCannotBeWritten) {
        {"/no/such/folder/log", "No such file or directory", "standard error", "NEZHA_LOG_FILE"}) {
     EXPECT_NE(missing.message().find(part), absl::string_view::npos) << missing;
   }
-  // A pipe that nobody reads does not hold the program up.
+  // The program does not block on a pipe that nobody reads.
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
   EXPECT_FALSE(file.open(path_).ok());
 }

@@ -24,7 +24,7 @@
 namespace nezha {
 namespace {
 
-// How a process ends that logs, once `prepare` has changed its stderr.
+// The exit status of a process that calls `prepare`, to change its stderr, and then logs.
 int status_of_one_that_logs(const std::function<void()>& prepare) {
   const pid_t child = fork();
   if (child == 0) {
@@ -59,14 +59,14 @@ TEST(Log, EndsNoProgramWhoseStderrIsBroken) {
 }
 
 TEST(Log, LeavesSigpipeToTheProgram) {
-  // What a program itself writes still raises the signal that it expects.
+  // The program's own writes still raise SIGPIPE.
   const int status = status_of_one_that_logs([] {
     break_stderr();
     log().error("nobody reads this");
     std::fputs("nor this\n", stderr);
   });
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE) << status;
-  // A signal that the program holds back stays pending for it.
+  // A signal that the program blocks stays pending.
   EXPECT_EQ(status_of_one_that_logs([] {
               break_stderr();
               sigset_t set;
@@ -81,7 +81,7 @@ TEST(Log, LeavesSigpipeToTheProgram) {
             0);
 }
 
-// What a process of its own logs on standard error.
+// What a child process logs on standard error.
 std::string logged(const std::function<void()>& say) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);

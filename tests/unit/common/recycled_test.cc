@@ -11,7 +11,7 @@
 namespace nezha {
 namespace {
 
-// Blocks of all sizes, with each byte written.
+// Allocates blocks of all sizes and writes each byte.
 void use_blocks(unsigned char mark) {
   std::vector<std::pair<unsigned char*, size_t>> blocks;
   for (size_t bytes = 1; bytes < 20000; bytes += bytes / 3 + 1) {

@@ -16,7 +16,7 @@ constexpr int kRanks = 3;
 
 class PlaceBlocksTest : public ::testing::Test {
  protected:
-  // `at`: an element of memory_, all of which are of one byte.
+  // A vector of bytes that begins at index `at` of memory_.
   GivenVector vector(size_t at, size_t elements) {
     return {memory_.data() + at, DataType::kUint8, elements, {}, false, true};
   }

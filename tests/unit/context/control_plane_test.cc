@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control planes of two ranks over channels that are joined by links in memory.
+// The control planes of two ranks whose channels are joined by in-memory links.
 #include "context/control_plane.h"
 
 #include <algorithm>
@@ -27,22 +27,22 @@ using Id = std::pair<uint32_t, uint64_t>;  // tag, ordinal
 using PlannedSplit = ControlPlane::PlannedSplit;
 
 constexpr uint64_t kBytes = 100'000;
-constexpr uint64_t kStreamTag = uint64_t{1} << 63;  // the plane's
+constexpr uint64_t kStreamTag = uint64_t{1} << 63;  // the stream of the control plane
 
 // A rank that starts operations as a context does.
 struct Rank final : ControlPlaneOwner {
   std::unique_ptr<ControlPlane> plane;
-  std::map<Id, PlannedSplit> splits;  // of what it has started
-  std::map<Id, uint64_t> held;        // their bytes
+  std::map<Id, PlannedSplit> splits;  // of the operations that have started
+  std::map<Id, uint64_t> held;        // bytes of the operations that are held
   std::set<Id> over;
-  std::map<uint32_t, uint64_t> entered;  // by tag
+  std::map<uint32_t, uint64_t> entered;  // the number of operations by tag
   std::vector<absl::Status> nonsense;
   std::vector<int> frozen;          // lanes
-  std::vector<FrozenPart> reports;  // of the next
+  std::vector<FrozenPart> reports;  // reported by the next freeze
   std::vector<uint32_t> epochs;
-  std::vector<Repair> repairs;  // of the last
+  std::vector<Repair> repairs;  // of the last epoch
 
-  // By tags of different sizes.
+  // Operations of different tags have different sizes.
   static uint64_t bytes(uint32_t tag) { return kBytes << tag; }
 
   void enter(uint32_t tag) { start({tag, ++entered[tag]}); }
@@ -60,7 +60,7 @@ struct Rank final : ControlPlaneOwner {
     plane->finish({id.first, id.second});
     LaneTimes times;
     for (const uint32_t part : split.allocation) times.push_back(part == 0 ? 0 : 1000);
-    if (times.empty()) times = {1000, 0};  // without a plan all is the first lane's
+    if (times.empty()) times = {1000, 0};  // without a plan the first lane carries everything
     plane->add({{id.first, id.second}, bytes(id.first), split.number, times});
   }
 
@@ -129,7 +129,7 @@ class ControlPlaneTest : public ::testing::Test {
     for (const int rank : {0, 1}) make_plane(rank, options);
     for (const int rank : {1, 0}) connect(rank);
   }
-  // A plane, and a stream that stands in for the other rank's.
+  // Makes one rank's plane, and a stream that plays the other rank.
   void make_one(int rank) {
     make_network();
     make_plane(rank);
@@ -152,7 +152,7 @@ class ControlPlaneTest : public ::testing::Test {
     stream_->send(control_message::encode(message));
     network_->settle_down();
   }
-  // With the time that passes.
+  // Lets real time pass until `holds` is true.
   void settle_until(const std::function<bool()>& holds) {
     const Nanos deadline = now() + 20 * kSecond;
     while (!holds()) {
@@ -166,7 +166,7 @@ class ControlPlaneTest : public ::testing::Test {
     stream_.reset();
     network_->channel(rank).leave(FakeNetwork::kJob);
   }
-  // Each starts and ends operations in an order of its own, while messages are under way.
+  // Each rank starts and ends operations in its own order while messages are in flight.
   void run(uint64_t operations_of_a_tag) {
     constexpr uint32_t kTags = 3;
     const auto is_done = [&](const Rank& rank) {
@@ -194,7 +194,7 @@ class ControlPlaneTest : public ::testing::Test {
       if (is_over_everywhere) return rank.finish(id);
     }
   }
-  // That all ranks ran each operation alike, and by how many plans.
+  // Checks that both ranks ran each operation alike. Returns the highest plan that they used.
   uint32_t plans() {
     uint32_t latest = 0;
     EXPECT_EQ(ranks_[0].splits.size(), ranks_[1].splits.size());
@@ -220,9 +220,9 @@ class ControlPlaneTest : public ::testing::Test {
   }
 
   std::unique_ptr<Progress> progress_;
-  std::unique_ptr<Progress::Guard> guard_;  // throughout, so that no other thread drives
+  std::unique_ptr<Progress::Guard> guard_;  // held throughout, so that no other thread drives
   std::unique_ptr<FakeNetwork> network_;
-  bool has_engine_ = false;  // one lane more
+  bool has_engine_ = false;  // adds one lane
   std::array<Rank, 2> ranks_;
   std::unique_ptr<MessageStream> stream_;
   std::vector<control_message::Message> heard_;
@@ -243,7 +243,7 @@ TEST_F(ControlPlaneTest, AllRanksRunEachOperationByTheSamePlan) {
   EXPECT_EQ(algorithms.size(), 3u);
 }
 
-// Whose class would stay with what is tried first.
+// Such operations would keep their class at the first allocation that is tried.
 TEST_F(ControlPlaneTest, OperationsThatTellNothingGoAsTheyDidBefore) {
   make_both();
   for (uint64_t ordinal = 1; ordinal <= 40; ++ordinal) {
@@ -277,12 +277,12 @@ TEST_F(ControlPlaneTest, NothingIsKnownUntilAllAreConnected) {
   EXPECT_EQ((first.splits[{1, 4}].plan), 1u);
   EXPECT_EQ((first.splits[{1, 4}].number), 1u);
   EXPECT_EQ((first.splits[{1, 4}].allocation.size()), 2u);
-  first.enter(0);  // a class that has none yet runs by the nearest one's
+  first.enter(0);  // a class without an allocation uses that of the nearest class
   EXPECT_EQ((first.splits[{0, 1}].number), 0u);
   EXPECT_EQ((first.splits[{0, 1}].allocation), (first.splits[{1, 4}].allocation));
 }
 
-// What is best for messages of one size is wrong for others, whose operations may never open a
+// The best allocation for one size may be wrong for others, whose operations may never open a
 // class.
 TEST_F(ControlPlaneTest, AClassThatHasNoneYetGoesAsStripesWhereThereAreSome) {
   ControlPlane::Options options;
@@ -335,7 +335,7 @@ TEST_F(ControlPlaneTest, WithOneRailInCommonThereIsNothingToBalance) {
   EXPECT_EQ(plans(), 0u);
 }
 
-// There are algorithms to choose from where there is one rail, but not among two ranks.
+// With one rail there is still a choice of algorithms, but not with two ranks.
 TEST_F(ControlPlaneTest, OneRailTakesAPlanForTheSizesThatHaveTwoAlgorithms) {
   make_network();
   ControlPlane::Options options;
@@ -418,7 +418,7 @@ TEST_F(ControlPlaneTest, AnEngineThatIsLostIsTakenFromAllPlans) {
 
   ranks_[1].reports = {{{1, 40}, {}, {{0, 8}}}};
   ranks_[1].plane->lose_engine(kEngine);
-  ranks_[0].plane->lose_engine(kEngine);  // both say so, and it is one loss
+  ranks_[0].plane->lose_engine(kEngine);  // both ranks report it, and it counts as one loss
   network_->settle_down();
   for (Rank& rank : ranks_) {
     EXPECT_EQ(rank.frozen, (std::vector<int>{kEngine}));
@@ -464,7 +464,7 @@ TEST_F(ControlPlaneTest, WhatStartsWhileAnEngineIsRecoveredWaits) {
   heard_.clear();
   say(control_message::Freeze{1, kEngine});
   EXPECT_TRUE(absl::StrContains(rank.plane->why_frozen(), "rank 0"));
-  ASSERT_EQ(heard_.size(), 2u);  // the lanes first: the plans that follow are without it
+  ASSERT_EQ(heard_.size(), 2u);  // the lanes come first: later plans do not use this one
   EXPECT_EQ(std::get<control_message::Lanes>(heard_[0]).live, 0b011u);
   EXPECT_EQ(std::get<control_message::Frozen>(heard_[1]).epoch, 1u);
   rank.enter(1);
@@ -559,8 +559,8 @@ TEST_F(ControlPlaneTest, TheCoordinatorTakesNoNonsense) {
   expect_nonsense(0, "came twice");
 }
 
-// All of the first ones after a change, those that may end a search's first window at once; samples
-// where what they take is known.
+// A rank reports all of the first operations after a change, because they may end a search's first
+// window at once. If the times of an allocation are known, it reports a sample.
 TEST_F(ControlPlaneTest, ARankTellsOfSamplesOfShortOperationsAfterAProbe) {
   make_one(1);
   uint32_t plan = 0;

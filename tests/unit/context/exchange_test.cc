@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends and receives of rank 0, to and from itself and two ranks that are joined to it by links in
-// memory.
+// Sends and receives of rank 0, to and from itself and two other ranks. In-memory links connect it
+// to those.
 #include "context/exchange.h"
 
 #include <algorithm>
@@ -23,9 +23,9 @@ using testing::FakeNetwork;
 
 constexpr uint64_t kTag = 7;
 constexpr size_t kShort = 10;
-constexpr size_t kLong = 1 << 20;  // elements: more than may wait at a rank that has not asked
+constexpr size_t kLong = 1 << 20;  // elements: more than a rank accepts before it asks
 
-// A send or a receive, by one of the ranks.
+// A send or a receive by one of the ranks.
 struct Call final : TaskOwner {
   std::vector<uint32_t> memory;
   std::unique_ptr<Exchange> exchange;
@@ -83,11 +83,11 @@ class ExchangeTest : public ::testing::Test {
   Call& send(int from, int to, uint32_t value, size_t elements = kShort) {
     return start(from, {.is_send = true, .peers = {to}}, elements, value);
   }
-  // By rank 0.
+  // A receive by rank 0.
   Call& receive(std::vector<int> sources, size_t elements = kShort) {
     return start(0, {.is_send = false, .peers = std::move(sources)}, elements, 0);
   }
-  // Whatever can happen.
+  // Delivers everything until nothing moves any more.
   void settle_down() {
     for (int i = 0; i < 2; ++i) {
       for (auto& network : networks_) network->settle_down();
@@ -101,7 +101,7 @@ class ExchangeTest : public ::testing::Test {
   }
 
   std::unique_ptr<Progress> progress_;
-  std::unique_ptr<Progress::Guard> guard_;  // throughout, so that no other thread drives
+  std::unique_ptr<Progress::Guard> guard_;  // held throughout, so that no other thread drives
   BufferPool pool_;
   std::array<std::unique_ptr<FakeNetwork>, 2> networks_;  // to ranks 1 and 2
   std::array<Group, 3> groups_;
@@ -181,8 +181,8 @@ TEST_F(ExchangeTest, SizesThatDifferFailTheReceiveAndNameBothRanks) {
   }
 }
 
-// A process that ends by exit() says goodbye, and closes no context. It may also have closed the
-// context, and the link that carried the news may have died.
+// A process that ends by exit() says goodbye and closes no context. It may have closed the context
+// before, on a link that then died before the frame arrived.
 TEST_F(ExchangeTest, AReceiveFromSeveralGoesOnWithoutARankThatHasSaidGoodbye) {
   send(1, 0, 10);
   receive({1});
@@ -219,16 +219,17 @@ TEST_F(ExchangeTest, SaysWhomItWaitsFor) {
   EXPECT_EQ(own.task->describe(), "rank 1 has not asked for it");
 }
 
-// Sends and receives of all kinds in a random order, while messages come in any order: each message
-// of a rank goes to the first receive that takes it, as MPI 4.0 (section 3.5) has it.
+// Random sends and receives of all kinds, while messages arrive in any order. Each message of a
+// rank must match the first receive that accepts it (MPI 4.0, section 3.5).
 class ExchangeOrderTest : public ExchangeTest, public ::testing::WithParamInterface<uint64_t> {
  protected:
-  // Each rank sends as many messages as there are receives that may name it alone. Those that
-  // follow take what these have left.
+  // The first kEach receives may all name the same rank, so each rank sends as many messages. The
+  // later receives take the remaining messages from any rank.
   static constexpr size_t kEach = 60;
   static constexpr size_t kAll = 3 * kEach;
 
-  // No receive has been overtaken by a later one that has a message of a rank that it takes, too.
+  // Checks that no receive was overtaken: an earlier receive that accepts a rank's messages must
+  // match before a later one that has a message of that rank.
   void check_new_matches() {
     for (size_t i = 0; i < receives_.size(); ++i) {
       if (is_known_[i] || !receives_[i]->has_matched()) continue;

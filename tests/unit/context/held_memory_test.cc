@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who holds the memory that a user gives.
+// Which objects keep a user's memory.
 #include <gloo/rendezvous/hash_store.h>
 
 #include <memory>

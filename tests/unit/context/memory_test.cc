@@ -13,7 +13,7 @@
 namespace nezha {
 namespace {
 
-// Pages of this process's.
+// Pages of this process.
 class Pages {
  public:
   explicit Pages(size_t count)
@@ -52,7 +52,7 @@ void expect_refused(const absl::Status& status, const std::vector<std::string>& 
 
 TEST(Memory, FineMemoryIsFine) {
   const Pages pages(4);
-  pages.protect(1, PROT_READ);  // so that the map has several areas, one after the other
+  pages.protect(1, PROT_READ);  // so that the map has several adjacent areas
   std::vector<float> heap(1'000'000);
   float stack[1000];
   static const float kConstant[] = {1, 2};
@@ -72,7 +72,7 @@ TEST(Memory, WhatIsNotMappedIsRefused) {
                  {"from byte " + std::to_string(Pages::size() - 10) + " on", "is not mapped"});
   EXPECT_EQ(check_memory({input(pages.page(0), Pages::size())}), absl::OkStatus());
   EXPECT_EQ(check_memory({input(pages.page(2), Pages::size())}), absl::OkStatus());
-  // No page is the last.
+  // The last page of the address space is not mapped.
   expect_refused(check_memory({input(~uintptr_t{0} - 10, 5)}), {"is not mapped"});
   expect_refused(check_memory({input(uintptr_t{16}, 5)}), {"at 0x10,"});
 }
@@ -90,7 +90,7 @@ TEST(Memory, WhatMayNotBeUsedIsRefused) {
                  {"output 1", "may not be written to (/", "is mapped there"});
 }
 
-// Lines of the form that proc_pid_maps(5) describes, with the files by which drivers map memory.
+// Lines in the format of proc_pid_maps(5), with the files through which drivers map memory.
 TEST(Memory, MemoryThatADriverMapsIsADevices) {
   const std::vector<MemoryArea> areas = parse_memory_map(
       "1000-2000 rw-p 00000000 00:00 0 \n"
@@ -122,7 +122,7 @@ TEST(Memory, MemoryThatADriverMapsIsADevices) {
   expect_refused(check(0x1000, 16, DriverSays::kDeviceMemory), {"the CUDA driver says so"});
 }
 
-// See stand_in_cuda.cc for what this stands for, and what not.
+// stand_in_cuda.cc says what it replaces and what this cannot test.
 TEST(Memory, TheDriverIsAskedIfTheProgramHasLoadedIt) {
   std::vector<std::byte> memory(100);
   EXPECT_EQ(check_memory({output(memory.data(), 100)}), absl::OkStatus());

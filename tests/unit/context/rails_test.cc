@@ -112,7 +112,7 @@ TEST(ExpandRails, SaysWhyThereIsNoDevice) {
   EXPECT_TRUE(absl::StrContains(rails.status().message(), "rail 'rdma:auto': none of rdma"));
 }
 
-// Whatever devices this machine has, if any.
+// Holds for whatever devices this machine has, if any.
 TEST(RailDevices, EachHasANameAndAReason) {
   for (const RailDevice& device : railDevices()) {
     EXPECT_FALSE(device.name.empty());

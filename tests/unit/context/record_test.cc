@@ -55,7 +55,7 @@ TEST(Record, ComesBack) {
 
 TEST(Record, TellsWhichRailsTheSelectorChose) {
   Record record = some_record();
-  record.interfaces["green"] = "eth9";  // no device of it
+  record.interfaces["green"] = "eth9";  // the record has no device of this rail
   const ChosenInterfaces rails{{"blue", ""}, {"red", "eth1"}};
   EXPECT_EQ(record.rails(), rails);
 }

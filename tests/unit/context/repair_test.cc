@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two ranks' repairs over channels that are joined by links in memory.
+// Repairs by two ranks whose channels are joined by in-memory links.
 #include "context/repair.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ constexpr size_t kElements = 64 << 10;
 constexpr size_t kBytes = kElements * sizeof(uint32_t);
 constexpr uint32_t kUntouched = 0xdead;
 
-// A rank that is in the operation.
+// A rank that takes part in the operation.
 struct Member final : TaskOwner {
   std::vector<uint32_t> vector = std::vector<uint32_t>(kElements, kUntouched);
   std::vector<std::unique_ptr<Task>> tasks;
@@ -58,7 +58,7 @@ class RepairTest : public ::testing::Test {
     guard_.reset();
   }
 
-  // The operation's part, in place.
+  // The rank's part in the operation, in place.
   Slice part(int rank) {
     Slice slice;
     Operation& op = slice.operation;
@@ -83,7 +83,7 @@ class RepairTest : public ::testing::Test {
   }
 
   std::unique_ptr<Progress> progress_;
-  std::unique_ptr<Progress::Guard> guard_;  // throughout, so that no other thread drives
+  std::unique_ptr<Progress::Guard> guard_;  // held throughout, so that no other thread drives
   BufferPool pool_;
   std::unique_ptr<FakeNetwork> network_;
   std::array<Group, 2> groups_;
@@ -119,7 +119,7 @@ TEST_F(RepairTest, WhatARankHasIsGivenAndTheRestIsReducedAgain) {
 TEST_F(RepairTest, WhoHasReturnedGivesWhatItsEngineRetained) {
   for (size_t i = 0; i < kElements / 4; ++i) members_[0].vector[i] = 5;
   std::vector<Retained> retained(2);
-  retained[0] = {3, 8, 1, kMiddle.offset, std::vector<std::byte>(kMiddle.length)};  // another's
+  retained[0] = {3, 8, 1, kMiddle.offset, std::vector<std::byte>(kMiddle.length)};  // not this one
   retained[1] = {3, 9, 1, kMiddle.offset - 8, std::vector<std::byte>(kMiddle.length + 8)};
   for (size_t i = 0; i < kMiddle.length; i += 4) std::memcpy(&retained[1].bytes[i + 8], &i, 4);
   Repair repair{{3, 9}, {{kFront, 0}, {kMiddle, 1}}};
@@ -138,11 +138,11 @@ TEST_F(RepairTest, WhoHasReturnedGivesWhatItsEngineRetained) {
                             : i < kElements / 2 ? static_cast<uint32_t>(i * 4 - kMiddle.offset)
                                                 : kUntouched;
     ASSERT_EQ(members_[0].vector[i], wanted) << i;
-    ASSERT_EQ(members_[1].vector[i], kUntouched) << i;  // it has returned
+    ASSERT_EQ(members_[1].vector[i], kUntouched) << i;  // this rank has returned
   }
 }
 
-// Of a broadcast the others have no input, and no rank may touch the root's.
+// In a broadcast only the root has the input, and no rank may write to it.
 TEST_F(RepairTest, WhatNobodyHasOfABroadcastComesFromItsRoot) {
   const std::vector<uint32_t> input(kElements, 5);
   for (const int rank : {0, 1}) {

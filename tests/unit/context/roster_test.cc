@@ -12,7 +12,7 @@
 namespace nezha {
 namespace {
 
-// What the ranks have published.
+// The records that the ranks have published.
 struct Published final : Directory {
   absl::Status publish(int, const Record&) override { return absl::OkStatus(); }
   absl::Status confirm(int, const Record&) override { return absl::OkStatus(); }

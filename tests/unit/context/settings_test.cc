@@ -21,7 +21,7 @@ class SettingsTest : public ::testing::Test {
   static void clear() {
     for (const auto& variable : environment_table()) unsetenv(std::string(variable.name).c_str());
   }
-  // By a rank that was given these.
+  // What a rank with the options `own` has after it adopts the settings of rank 0.
   static AgreedSettings adopted(const std::string& rank0, const ContextOptions& own = {}) {
     AgreedSettings settings(own);
     const absl::Status status = settings.adopt(rank0, 3);

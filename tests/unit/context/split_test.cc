@@ -11,7 +11,7 @@ namespace {
 
 using Votes = std::vector<SplitVote>;
 
-// The table as it is after the exchange: the sum of what each rank has put in.
+// The table after the exchange: the sum of what all ranks contribute.
 SplitTable exchanged(const Votes& votes) {
   const int size = static_cast<int>(votes.size());
   SplitTable sum(size);

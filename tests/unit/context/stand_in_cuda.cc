@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for NVIDIA's driver library, libcuda.so.1, where there is none: the one function of it
-// that nezha calls, with the driver's numbers, for an allocation that the test tells it of. What a
-// real driver answers, and what it maps, is not tested by this.
+// Replaces NVIDIA's driver library, libcuda.so.1, where there is none. It has the one function that
+// nezha calls, with the driver's constants, and knows the one allocation that the test registers.
+// This does not test what a real driver answers or maps.
 #include <cstddef>
 #include <cstdint>
 
 extern "C" {
-// For the test: the driver knows the byte at `memory`, and no other.
+// For the test: makes the driver know the byte at `memory` and no other.
 void stand_in_set(const std::byte* memory, bool managed);
 int cuPointerGetAttribute(void* value, int attribute, unsigned long long pointer);
 }

@@ -49,7 +49,7 @@ class FailingStore final : public ::gloo::rendezvous::HashStore {
   explicit FailingStore(bool is_late) : is_late_(is_late) {}
 
   void set(const std::string& key, const std::vector<char>& data) override {
-    if (is_late_) HashStore::set(key, data);  // by the other process that sets it
+    if (is_late_) HashStore::set(key, data);  // as if another process set it
     throw std::runtime_error("rename: No such file or directory");
   }
 
@@ -57,7 +57,7 @@ class FailingStore final : public ::gloo::rendezvous::HashStore {
   const bool is_late_;
 };
 
-// The record is not there for the first few times that it is asked for.
+// The record is missing the first few times that the store is asked for it.
 class LateStore final : public ::gloo::rendezvous::HashStore {
  public:
   using HashStore::wait;
@@ -114,7 +114,7 @@ TEST(StoreDirectory, GivesUpBetweenTwoQuestions) {
   EXPECT_EQ(store->asked().size(), 3U);
 }
 
-// A store that says what is there and cannot give it.
+// A store that reports a key as present but cannot return its value.
 class BrokenStore final : public ::gloo::rendezvous::HashStore {
  public:
   explicit BrokenStore(std::function<void()> fail) : fail_(std::move(fail)) {}
@@ -181,7 +181,7 @@ TEST(StoreDirectory, NamesBothProcessesThatAreOneRank) {
   expect_both(directory.publish(1, record_of(2, "blue", 22)));
 }
 
-// A store in which the last of two that set a key at the same time replaces what the first has set.
+// If two processes set a key at the same time, the second replaces the value of the first.
 class ReplacingStore final : public ::gloo::rendezvous::HashStore {
  public:
   void set(const std::string& key, const std::vector<char>& data) override { values_[key] = data; }
@@ -216,7 +216,7 @@ class UnreadableStore final : public ::gloo::rendezvous::HashStore {
   }
 };
 
-// It would be told as a rank that is late, and at once.
+// Otherwise this would be reported at once, as a rank that is late.
 TEST(StoreDirectory, AStoreThatFailsIsNoRankThatIsLate) {
   const auto store = std::make_shared<UnreadableStore>();
   const auto never = [] { return absl::OkStatus(); };

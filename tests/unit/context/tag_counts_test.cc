@@ -58,14 +58,14 @@ TEST(TagCounts, StaysSmallWhileTagsCountUp) {
   }
 }
 
-// As threads do that each take every fourth tag, or one of their own again and again.
+// Each thread takes every fourth tag, or a tag of its own repeatedly.
 TEST(TagCounts, StaysSmallWhereThreadsCountUpSideBySide) {
   TagCounts counts;
   std::mt19937 random(1);
   std::vector<uint32_t> next{0, 1, 2, 3};
   for (int i = 0; i < 100'000; ++i) {
     uint32_t& tag = next[random() % next.size()];
-    if (tag > *std::min_element(next.begin(), next.end()) + 100) continue;  // it waits
+    if (tag > *std::min_element(next.begin(), next.end()) + 100) continue;  // the thread waits
     counts.add(tag);
     counts.add(1'000'000'000);
     tag += 4;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The probe, on whatever machine this is; tests/cluster has it in namespaces whose shape is known.
+// The probe on the machine that runs the test. tests/cluster probes namespaces with a known layout.
 #include "rails/nic_probe.h"
 
 #include <net/if.h>
@@ -62,7 +62,7 @@ TEST(NicProbe, NearCpusAreThoseOfTheNicsNode) {
   const auto interfaces = probe_interfaces();
   ASSERT_TRUE(interfaces.ok()) << interfaces.status();
   for (const Interface& interface : *interfaces) {
-    if (!interface.kind.empty()) continue;  // that of a NIC below it
+    if (!interface.kind.empty()) continue;  // it may have the node of a NIC below it
     EXPECT_EQ(near_cpus(interface.name).empty(), interface.numa_node < 0) << interface.name;
   }
 }

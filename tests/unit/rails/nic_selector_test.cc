@@ -31,7 +31,7 @@ InterfaceAddress address(absl::string_view text) {
   return made;
 }
 
-// A host, built up interface by interface.
+// A host that the test builds up interface by interface.
 class Host {
  public:
   // A NIC that is up, with addresses such as "10.0.0.1/16 fe80::1/64".
@@ -57,7 +57,7 @@ class Host {
     return *this;
   }
 
-  // Of the interface that was added last:
+  // These describe the interface that was added last.
   Host& speed(int mbits) {
     return change([&](Interface& it) { it.speed = mbits; });
   }
@@ -103,7 +103,7 @@ class Host {
     return choices;
   }
 
-  // Those that are taken, as "eth0=10.0.0.0/16 eth1=...".
+  // The chosen interfaces, as "eth0=10.0.0.0/16 eth1=...".
   std::string taken(size_t limit = kNoLimit, const std::set<int>& near = {}) const {
     std::string text;
     for (const Choice& choice : choices(limit, near)) {
@@ -113,7 +113,7 @@ class Host {
     return text;
   }
 
-  // Why the interface is left, or nothing.
+  // Why the interface was not chosen; empty if it was.
   std::string why_left(const std::string& name) const {
     for (const Choice& choice : choices()) {
       if (choice.interface.name == name && choice.rail.empty()) return choice.why;
@@ -336,7 +336,7 @@ TEST(NicSelector, AnInterfaceThatIsDownTakesNoWire) {
 
 TEST(NicSelector, DevicesThatStandOnEachOtherEnd) {
   Host host;
-  host.virtual_device("vlan", "a", "10.0.0.1/16").on("a");  // no kernel has that
+  host.virtual_device("vlan", "a", "10.0.0.1/16").on("a");  // no kernel allows this
   EXPECT_EQ(host.taken(), "a=10.0.0.0/16");
 }
 
@@ -446,7 +446,7 @@ TEST(NicSelector, AnAddressWithoutASubnetGoesByItsInterface) {
 
 // ---- Which rails two hosts share ---------------------------------------------------------------
 
-// As "name on one=name on two ...", after a check that the other side finds the same.
+// The rails that the hosts share, as "name on one=name on two ...". Checks that both sides agree.
 std::string pairs(const ChosenInterfaces& one, const ChosenInterfaces& two) {
   std::string text;
   const auto found = pair_rails(one, two);
@@ -487,7 +487,7 @@ TEST(RailPairs, InARoutedNetworkGoByTheInterfacesNames) {
   const Host same_rack = Host().nic("eth0", "10.1.1.2/24").nic("eth1", "10.2.2.2/24");
   EXPECT_EQ(pairs(one.rails(), same_rack.rails()),
             "10.1.1.0/24=10.1.1.0/24 10.2.1.0/24=10.2.2.0/24");
-  // The subnet goes first: eth1 here is on the network of eth0 there.
+  // A common subnet takes precedence: eth1 of this host is on the network of eth0 of the other.
   const Host crossed = Host().nic("eth1", "10.1.1.3/24").nic("eth0", "10.3.1.3/24");
   EXPECT_EQ(pairs(one.rails(), crossed.rails()), "10.1.1.0/24=10.1.1.0/24");
 }

@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
 
-// After 1 MiB in so long.
+// The state after 1 MiB has arrived in this time.
 Arrivals arrivals(Nanos time) {
   Arrivals arrivals;
   arrivals.add(kMiB / 2, kSecond);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives whose vector is made of a block for each rank: right bits by each algorithm, for
-// each number of ranks, of equal blocks and others, of none, in place and not.
+// The collectives whose vector consists of a block for each rank. Each algorithm must produce the
+// right bits for each number of ranks, for equal, unequal and empty blocks, in place and not.
 
 #include <algorithm>
 #include <bit>
@@ -29,8 +29,8 @@ using Floats = std::vector<float>;
 struct Exchange {
   Collective collective = Collective::kAllgather;
   ScheduleKind schedule = ScheduleKind::kRing;
-  // By rank; of an alltoall what rank 0 sends to each, and rank r sends as many to the rank r
-  // further.
+  // Elements by rank. In an alltoall, what rank 0 sends to each rank; rank r sends the same counts,
+  // rotated by r.
   Counts counts;
   uint32_t tag = 0;
   int root = 0;
@@ -62,14 +62,14 @@ size_t sum(const Counts& counts, size_t end) {
 }
 size_t sum(const Counts& counts) { return sum(counts, counts.size()); }
 
-// What a rank has at a place of its vector.
+// The values in a part of the rank's vector.
 Floats values(size_t rank, size_t first, size_t count, uint32_t tag) {
   Floats values(count);
   for (size_t i = 0; i < count; ++i) values[i] = input(static_cast<int>(rank), first + i, tag);
   return values;
 }
 
-// course.h, halving.h, direct.h
+// The sum in the order that course.h, halving.h or direct.h documents.
 float summed(const Exchange& work, const Floats& operands, size_t block) {
   const auto combine = [&](float a, float b) { return reference::combine(work.operation, a, b); };
   const size_t n = operands.size();
@@ -109,7 +109,8 @@ Floats expected_sums(const Exchange& work, size_t rank) {
   return result;
 }
 
-// What the rank has in the end. Others' inputs begin at 0 where they are a block of their own.
+// What the rank must have in the end. Where the other ranks' inputs are blocks of their own, they
+// begin at 0.
 Floats expected(const Exchange& work, size_t rank) {
   const auto root = static_cast<size_t>(work.root);
   if (work.collective == Collective::kReduceScatter) return expected_sums(work, rank);
@@ -160,7 +161,7 @@ struct Part {
     original = in;
   }
 
-  // The input and the output lie in one vector.
+  // Places the input and the output in one vector.
   void share_memory(const CollectiveTraits& kind, size_t own) {
     is_shared = true;
     if (kind.takes_block) {
@@ -248,7 +249,7 @@ class BlocksTest : public ::testing::TestWithParam<std::tuple<Way, int>> {
     const auto [collective, schedule] = std::get<0>(GetParam());
     return {.collective = collective, .schedule = schedule, .counts = counts, .tag = ++tag_};
   }
-  // In place and not, to and from several roots.
+  // Runs the collective in place and not, from or to several roots.
   void run_on_all(World& world, const Counts& counts) {
     std::vector<Exchange> works;
     const bool is_alltoall = std::get<0>(GetParam()).first == Collective::kAlltoall;
@@ -302,7 +303,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, BlocksTest,
                                             ::testing::Values(1, 2, 3, 4, 5, 7, 8, 13)),
                          name_of_case);
 
-// Its blocks are equal.
+// All blocks are equal.
 class BruckAlltoallTest : public BlocksTest {};
 
 TEST_P(BruckAlltoallTest, EqualBlocks) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which algorithm the hosts engine takes, and whom it has to do with then.
+// Which algorithm the hosts engine chooses, and which peers a rank then has.
 #include "collectives/hosts/choice.h"
 
 #include <algorithm>
@@ -37,17 +37,17 @@ TEST(HostsEngine, ChoosesByRanksAndSize) {
   EXPECT_EQ(chosen(8, 8 << 10), Algorithm::kHalvingDoubling);
   EXPECT_EQ(chosen(8, (128 << 10) - 1), Algorithm::kHalvingDoubling);
   EXPECT_EQ(chosen(8, 128 << 10), Algorithm::kRing);
-  EXPECT_EQ(chosen(7, (16 << 10) - 1), Algorithm::kHalvingDoubling);  // folding sends more
+  EXPECT_EQ(chosen(7, (16 << 10) - 1), Algorithm::kHalvingDoubling);  // because folding sends more
   EXPECT_EQ(chosen(7, 16 << 10), Algorithm::kRing);
   EXPECT_EQ(chosen(2, 8 << 10), Algorithm::kHalvingDoubling);
   EXPECT_EQ(chosen(3, 8 << 10), Algorithm::kRing);
   EXPECT_EQ(chosen(6, 8 << 10), Algorithm::kRing);
   EXPECT_EQ(chosen(1000, 16), Algorithm::kRecursiveDoubling);
   EXPECT_EQ(chosen(1000, 1 << 20), Algorithm::kHalvingDoubling);
-  EXPECT_EQ(chosen(1024, 1 << 20), Algorithm::kHalvingDoubling);  // no sooner by the ring
+  EXPECT_EQ(chosen(1024, 1 << 20), Algorithm::kHalvingDoubling);  // still not the ring
 }
 
-// Sizes at which either of two may be the better one, on some network.
+// At these sizes either of two algorithms may be faster, depending on the network.
 TEST(HostsEngine, KnowsTheRivalOfWhatItChooses) {
   constexpr size_t kKiB = 1 << 10;
   EXPECT_EQ(rival(4, 4 * kKiB - 1), Algorithm::kAuto);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an allreduce is, in the order of summation that each algorithm documents, and allreduces
-// that are held to it.
+// The result of an allreduce in the order of summation that each algorithm documents, and
+// allreduces that are compared with it.
 #pragma once
 
 #include <map>
@@ -18,7 +18,7 @@
 
 namespace nezha {
 
-// The ring's order: chunk c begins at rank c; each next rank adds its own: (partial) + input.
+// The ring's order: chunk c begins at rank c, and each next rank adds its input: (partial) + input.
 template <typename T>
 std::vector<T> by_ring(ReduceOperation operation, int size, size_t elements, uint32_t tag) {
   std::vector<T> result(elements);
@@ -36,7 +36,7 @@ std::vector<T> by_ring(ReduceOperation operation, int size, size_t elements, uin
   return result;
 }
 
-// Groups of neighbours first, then groups of these; in each of them over its tree.
+// Sums groups of neighbours first, then groups of these groups; within each group over its tree.
 template <typename T>
 std::vector<T> by_groups(ReduceOperation operation, const std::vector<int>& groups, size_t elements,
                          uint32_t tag) {
@@ -58,7 +58,7 @@ std::vector<T> by_groups(ReduceOperation operation, const std::vector<int>& grou
   return result;
 }
 
-// As bcube.h says.
+// The group sizes that bcube.h documents.
 const std::map<int, std::vector<int>> kBcubeGroups = {
     {1, {}},    {2, {2}},     {3, {3}},     {4, {4}},     {5, {5}},   {6, {3, 2}},
     {7, {7}},   {8, {4, 2}},  {9, {3, 3}},  {10, {2, 5}}, {11, {11}}, {12, {4, 3}},
@@ -87,7 +87,7 @@ std::vector<T> expected(ScheduleKind schedule, ReduceOperation operation, int si
   return result;
 }
 
-// The same for all ranks of this process, which ask for it at once: the first of them computes it.
+// As expected(), but the ranks of this process share one result: the first to ask computes it.
 template <typename T>
 std::shared_ptr<const std::vector<T>> expected_by_all(ScheduleKind schedule,
                                                       ReduceOperation operation, int size,
@@ -98,7 +98,7 @@ std::shared_ptr<const std::vector<T>> expected_by_all(ScheduleKind schedule,
   const std::lock_guard lock(mutex);
   const Case wanted{schedule, operation, size, elements, tag};
   if (const auto it = known.find(wanted); it != known.end()) return it->second;
-  if (known.size() == 64) known.clear();  // no test's ranks are that far apart
+  if (known.size() == 64) known.clear();  // the ranks of a test are never that many cases apart
   auto result =
       std::make_shared<const std::vector<T>>(expected<T>(schedule, operation, size, elements, tag));
   known[wanted] = result;
@@ -133,7 +133,7 @@ void check_allreduce(Rank& rank, ScheduleKind schedule, const Work& work,
 template <typename T = float>
 void allreduce(Rank& rank, ScheduleKind schedule, const Work& work,
                const std::vector<Lane>& lanes) {
-  // A function of the user's own is a sum.
+  // The tests' own functions are sums.
   const auto operation = work.function == nullptr ? work.operation : ReduceOperation::kSum;
   check_allreduce(
       rank, schedule, work, lanes,

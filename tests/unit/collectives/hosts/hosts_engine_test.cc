@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hosts engine's tasks, each rank an endpoint and a thread of this process, over loopback.
+// The tasks of the hosts engine, over loopback; each rank is an endpoint and a thread of this
+// process.
 #include "collectives/hosts/hosts_engine.h"
 
 #include <memory>
@@ -21,7 +22,7 @@ TEST(HostsEngine, NoRankIsDoneBeforeTheLastHasBegun) {
   std::vector<std::pair<ScheduleKind, size_t>> cases;
   for (const ScheduleKind schedule : kSchedules) {
     for (const size_t elements : {0, 1, 1000}) {
-      // Around a ring of nothing a rank waits for nobody: the engine does not choose it.
+      // A ring over zero elements waits for nobody, and the engine does not choose it.
       if (schedule != ScheduleKind::kRing || elements > 0) cases.emplace_back(schedule, elements);
     }
   }
@@ -54,7 +55,7 @@ TEST(HostsEngine, NoRankIsDoneBeforeTheLastHasBegun) {
   }
 }
 
-// The ring's window, and several rounds of the others.
+// Large enough for the ring's window and for several rounds of the other algorithms.
 TEST(HostsEngine, Megabytes) {
   for (const int size : {3, 4}) {
     World world(size);
@@ -74,7 +75,7 @@ void run_operations_of_different_tags(World& world) {
     for (uint32_t t = 0; t < 4; ++t) {
       threads.emplace_back([&rank, t] {
         for (uint32_t i = 0; i < 10; ++i) {
-          // Another order on each rank.
+          // Each rank uses a different order.
           const uint32_t tag = (t + static_cast<uint32_t>(rank.group.rank)) % 4;
           allreduce(rank, kSchedules[(tag + i) % std::size(kSchedules)],
                     {1000 * (tag + 1) + i, tag}, {kWhole});
@@ -118,7 +119,7 @@ TEST(HostsEngine, RanksThatDisagreeAreTold) {
   }
 }
 
-// It keeps the last schedule: whatever differs, the next operation has its own.
+// The engine keeps the last schedule. An operation that differs in anything must not use it.
 TEST(HostsEngine, OperationsThatDifferHavePeersOfTheirOwn) {
   struct Case {
     Collective collective;
@@ -154,7 +155,7 @@ TEST(HostsEngine, OperationsThatDifferHavePeersOfTheirOwn) {
   }
 }
 
-// A peer that sends parts of elements breaks the protocol: nothing of it is used.
+// A peer that sends parts of elements breaks the protocol, and none of its data is used.
 TEST(HostsEngine, SegmentsThatCutElementsAreRefused) {
   struct Mute final : Sender {
     void released(uint64_t, size_t) override {}
@@ -216,7 +217,7 @@ TEST(HostsEngine, ADeadRankFailsTheOthersTask) {
         allreduce(rank, schedule, {1000, 1}, {kWhole});
       });
       world.kill(2);
-      // Rank 0 is joined to rank 2 in all algorithms.
+      // Rank 0 is connected to rank 2 in all algorithms.
       Rank& rank = world.rank(0);
       Progress& progress = rank.endpoint->progress();
       RankRun run(rank, schedule, {elements, 3, true}, {kWhole});
@@ -231,8 +232,8 @@ TEST(HostsEngine, ADeadRankFailsTheOthersTask) {
   }
 }
 
-// Rank 0's, in a partial sum if there are three ranks. Also when the data has come before it is
-// asked for, and is reduced while the task starts.
+// The function of rank 0 throws; with three ranks it throws in a partial sum. If `data_is_there`,
+// the data arrives before rank 0 asks for it, and is reduced while the task starts.
 void check_function_that_throws(ScheduleKind schedule, int size, bool data_is_there) {
   const ReduceFunction nothing = [](void*, const void*, const void*, size_t) {};
   const ReduceFunction throws = [](void*, const void*, const void*, size_t) {
@@ -254,7 +255,7 @@ void check_function_that_throws(ScheduleKind schedule, int size, bool data_is_th
   };
   if (!data_is_there) start(0);
   for (int r = 1; r < size; ++r) start(r);
-  if (data_is_there) {  // what the same link carries later has come, too
+  if (data_is_there) {  // an operation that the same links carry later has ended
     on_all_ranks(world, [&](Rank& rank) { allreduce(rank, schedule, {1000, 2}, one_rail); });
     start(0);
   }
@@ -297,7 +298,7 @@ TEST(HostsEngine, AFrozenTaskLeavesTheMemoryAlone) {
       run->freeze();
       EXPECT_EQ(run->status, absl::OkStatus()) << "the owner is not told";
       EXPECT_EQ(run->result()[7], input(0, 7, 1)) << "no final value, so still the input";
-      run.reset();  // the address sanitizer sees what is used afterwards
+      run.reset();  // so that the address sanitizer sees a use after this
       progress.run_deferred();
     }
     Rank& other = world.rank(1);

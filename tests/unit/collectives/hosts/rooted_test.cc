@@ -26,11 +26,11 @@ namespace {
 
 constexpr auto kChain = ScheduleKind::kChain;
 
-// What an element is, in the documented order of each algorithm.
+// The value of an element in the order that each algorithm documents.
 template <typename T>
 using Combine = std::function<T(T, T)>;
 
-// course.h: from the root's right on, around the ring.
+// course.h: around the ring, beginning with the root's right neighbour.
 template <typename T>
 T by_chain(const Combine<T>& combine, const std::vector<T>& operands, size_t root) {
   const size_t n = operands.size();
@@ -39,7 +39,7 @@ T by_chain(const Combine<T>& combine, const std::vector<T>& operands, size_t roo
   return sum;
 }
 
-// tree.h: of `count` ranks, the first of which is the top of a part of the tree.
+// tree.h: the sum over `count` ranks, of which the first is the top of a part of the tree.
 template <typename T>
 T by_tree(const Combine<T>& combine, const std::vector<T>& operands, size_t first, size_t count) {
   T sum = operands[first];
@@ -105,10 +105,11 @@ const Way kWays[] = {{Collective::kBroadcast, ScheduleKind::kTree},
                      {Collective::kReduce, kChain},
                      {Collective::kReduce, ScheduleKind::kDirect}};
 
-// Around a ring of nothing a rank waits for nobody: the engine does not choose it.
+// A chain over zero elements waits for nobody, and the engine does not choose it.
 size_t least_elements(ScheduleKind schedule) { return schedule == kChain ? 1 : 0; }
 
-// The engine keeps the last schedule, and theirs are of one tree, the other way round.
+// The engine keeps the last schedule. A broadcast and a reduce use the same tree in opposite
+// directions, so neither may use the other's schedule.
 TEST(HostsEngine, AReduceAfterABroadcastHasAScheduleOfItsOwn) {
   World world(4);
   on_all_ranks(world, [](Rank& rank) {
@@ -124,7 +125,7 @@ class RootedTest : public ::testing::TestWithParam<std::tuple<Way, int>> {
  protected:
   Way way() const { return std::get<0>(GetParam()); }
   int size() const { return std::get<1>(GetParam()); }
-  // On each rank, for each root; of many, for some.
+  // Calls `f` on each rank for each root, or for some roots if there are many ranks.
   void for_each_root(const std::function<void(Rank&, Work)>& f) const {
     std::vector<int> roots = {0, 1, size() / 2, size() - 1};
     if (size() <= 4) {
@@ -200,7 +201,7 @@ INSTANTIATE_TEST_SUITE_P(, RootedTest,
                          ::testing::Combine(::testing::ValuesIn(kWays), ::testing::Range(1, 17)),
                          name_of_way);
 
-// The chain's window, and several rounds of the others.
+// Large enough for the chain's window and for several rounds of the other algorithms.
 TEST(Rooted, Megabytes) {
   for (const int size : {2, 3, 4}) {
     World world(size);
@@ -256,7 +257,7 @@ TEST(Rooted, OperandsStayInTheOrderOfRanks) {
   }
 }
 
-// Runs of one operation, started by hand.
+// Runs of one operation that the test starts one by one.
 class Parts {
  public:
   explicit Parts(World& world) : world_(world), parts_(static_cast<size_t>(world.size())) {}
@@ -307,8 +308,7 @@ TEST(Barrier, NoRankLeavesBeforeTheLastHasCome) {
   }
 }
 
-// Whoever disagrees with whom: in the end nobody has succeeded in silence, and who fails names the
-// other and both calls.
+// Ranks that disagree must not all succeed silently; an error names the other rank and both calls.
 void check_disagreement(int size, int odd_one, std::pair<ScheduleKind, Work> its,
                         std::pair<ScheduleKind, Work> others,
                         const std::vector<std::string>& named) {
@@ -320,7 +320,7 @@ void check_disagreement(int size, int odd_one, std::pair<ScheduleKind, Work> its
     const auto& [schedule, work] = r == odd_one ? its : others;
     all.push_back(&parts.start(r, schedule, work));
   }
-  // Its right neighbour hears of it at once.
+  // The right neighbour of the odd rank learns of it at once.
   const int right = (odd_one + 1) % size;
   ASSERT_TRUE(parts.is_over(right));
   const absl::Status status = all[static_cast<size_t>(right)]->status;
@@ -358,7 +358,7 @@ TEST(Rooted, ADeadRankFailsTheOthersTask) {
       const Work work{.elements = elements, .tag = 1, .collective = collective, .root = 1};
       on_all_ranks(world, [&, schedule = schedule](Rank& rank) { run(rank, schedule, work); });
       world.kill(2);
-      Rank& rank = world.rank(0);  // which is its right neighbour
+      Rank& rank = world.rank(0);  // the right neighbour of rank 2
       Progress& progress = rank.endpoint->progress();
       RankRun part(rank, schedule, work, {kWhole});
       Progress::Guard guard(progress);
@@ -372,10 +372,10 @@ TEST(Rooted, ADeadRankFailsTheOthersTask) {
   }
 }
 
-// It is done before others, as none of them does in an allreduce.
+// A rank can be done before others have started, unlike in an allreduce.
 TEST(Rooted, ARankMayLeaveBeforeThoseThatItSentToHaveCome) {
   World world(3);
-  on_all_ranks(world, [](Rank& rank) {  // joins them all
+  on_all_ranks(world, [](Rank& rank) {  // connects all ranks
     run(rank, ScheduleKind::kDirect, {.elements = 1000, .collective = Collective::kReduce});
   });
   Parts parts(world);
@@ -385,7 +385,7 @@ TEST(Rooted, ARankMayLeaveBeforeThoseThatItSentToHaveCome) {
   ASSERT_TRUE(parts.is_over(2));
   parts.end(2);
   world.kill(2);
-  // Rank 0 has heard of it.
+  // Waits until rank 0 knows that rank 2 has left.
   Rank& root = world.rank(0);
   const Nanos deadline = now() + 60 * kSecond;
   for (bool linked = true; linked && now() < deadline;) {
@@ -415,9 +415,9 @@ TEST(Rooted, AFunctionThatThrowsFailsTheTask) {
                     .collective = collective,
                     .root = 0};
     RankRun<>* root = nullptr;
-    // The root last: what others send may have come before it asks.
+    // The root starts last, so the other ranks' data may arrive before it asks for it.
     for (int r = 2; r >= 0; --r) root = &parts.start(r, schedule, work);
-    // Along the chain it is rank 2 that fails first, and rank 0 has nothing to add to.
+    // In the chain, rank 2 fails first, and rank 0 receives nothing to add.
     const int failing = schedule == kChain ? 2 : 0;
     EXPECT_TRUE(parts.is_over(failing));
     if (failing == 0) {
@@ -426,7 +426,7 @@ TEST(Rooted, AFunctionThatThrowsFailsTheTask) {
   }
 }
 
-// However late a rank is, the ranks before it hold no more than the window of partial sums.
+// However late a rank is, the ranks before it hold no more partial sums than the window allows.
 TEST(Rooted, ALateRankCostsTheOthersABoundedAmountOfScratch) {
   constexpr size_t kElements = 16 << 20;
   World world(3);
@@ -442,11 +442,11 @@ TEST(Rooted, ALateRankCostsTheOthersABoundedAmountOfScratch) {
   parts.start(1, kChain, work);
   const auto scratch = [&] { return world.rank(1).group.pool->bytes_in_use(); };
   const Nanos deadline = now() + 60 * kSecond;
-  // The rest of the window is on its way, or is what the late rank holds unasked.
+  // The rest of the window is in flight, or the late rank holds it unasked.
   const size_t begun = window - wire::kInitialCredit;
   while (scratch() < begun && now() < deadline) parts.is_over(1, kMillisecond);
   EXPECT_GE(scratch(), begun) << "it never begins";
-  for (int i = 0; i < 100; ++i) {  // time for all of it to come if nothing held it up
+  for (int i = 0; i < 100; ++i) {  // enough time for all of it to arrive if nothing limited it
     EXPECT_FALSE(parts.is_over(1, 2 * kMillisecond));
     ASSERT_LE(scratch(), 3 * window);  // segments take up to twice their size
   }
@@ -480,7 +480,7 @@ TEST(HostsEngine, ChoosesForOtherCollectives) {
   EXPECT_EQ(chosen(Collective::kGather, 4 * (4 << 10), true, 4), ScheduleKind::kTree);
   EXPECT_EQ(chosen(Collective::kGather, 16 * 64, true, 16), ScheduleKind::kTree);
   EXPECT_EQ(chosen(Collective::kGather, 10 << 20), ScheduleKind::kDirect);
-  // The more ranks, the longer is the chain.
+  // The chain grows with the number of ranks.
   for (const Collective collective : {Collective::kBroadcast, Collective::kReduce}) {
     for (const auto& [ranks, small, large] : {std::tuple{2, 0, 32 << 10},
                                               {3, 16 << 10, 32 << 10},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bits of allreduces: each algorithm, for each number of ranks, over loopback.
+// Checks the bits of allreduces, over loopback, with each algorithm and each number of ranks.
 
 #include <array>
 #include <cctype>
@@ -20,7 +20,7 @@ namespace nezha {
 namespace {
 
 class HostsEngineTest : public ::testing::TestWithParam<std::tuple<ScheduleKind, int>> {};
-using HostsEngineTreeTest = HostsEngineTest;  // of those that sum over the tree of ranks
+using HostsEngineTreeTest = HostsEngineTest;  // the algorithms that sum over the tree of ranks
 
 TEST_P(HostsEngineTest, EveryRankGetsTheBitsOfTheDocumentedOrder) {
   const auto [schedule, size] = GetParam();
@@ -52,10 +52,11 @@ TEST_P(HostsEngineTest, SlicesDoNotChangeTheBits) {
   });
 }
 
-// Whatever the message, its place there, the slices and the algorithm.
+// The result does not depend on the message, the element's place in it, the slices or the
+// algorithm.
 TEST_P(HostsEngineTreeTest, AnElementHasOneResult) {
   const auto [schedule, size] = GetParam();
-  // Of which any first few differ by their order of summation.
+  // Any first few of these have different sums in different orders.
   constexpr std::array kValues = {11.1F, -0.7F,  33e6F, 1.0F, 2e7F,  -3e-9F, -1.5F, -2e7F,
                                   -3e7F, 0.001F, 3e-9F, 1e8F, 5e-5F, -7e3F,  0.1F,  -1e8F};
   const std::vector<float> operands(kValues.begin(), kValues.begin() + size);
@@ -89,13 +90,13 @@ void allreduce_of_special_values(Rank& rank, ScheduleKind schedule, uint32_t& ta
   }
 }
 
-// A CPU's additions and minima return the NaN, or the zero, of one of their operands: which one
-// must not show.
+// If both operands are NaNs or zeros, a CPU's additions and minima return one of the two. All ranks
+// must still have the same bits.
 TEST_P(HostsEngineTest, NansAndZerosAreTheSameBitsOnEveryRank) {
   const auto [schedule, size] = GetParam();
   World world(size);
   on_all_ranks(world, [schedule = schedule](Rank& rank) {
-    if (rank.group.size == 1) return;  // nothing is added up
+    if (rank.group.size == 1) return;  // one rank adds up nothing
     uint32_t tag = 0;
     allreduce_of_special_values<Float16>(rank, schedule, tag);
     allreduce_of_special_values<BFloat16>(rank, schedule, tag);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks of the hosts engine's tests: each an endpoint and a thread of this process, over loopback.
+// Ranks for the tests of the hosts engine, over loopback; each is an endpoint and a thread of this
+// process.
 #pragma once
 
 #include <cmath>
@@ -29,15 +30,15 @@ constexpr UniqueId kJob{5, 6};
 struct Rank final : JobListener {
   std::shared_ptr<Endpoint> endpoint;
   Group group;
-  HostsEngine engine;  // of all its operations, as a context's is
+  HostsEngine engine;  // one for all operations of the rank, as in a context
   std::map<std::string, std::string> addresses;
   void on_abort(const wire::Abort&) override {}
   void on_roll_call(const wire::RollCall&) override {}
   void on_failed(const absl::Status&) override {}
 };
 
-// `size` ranks, each with rails "a" and "b" on lo, which have threads of their own if there are
-// `cpus` for these.
+// `size` ranks with the rails "a" and "b" on lo. The rails have threads of their own if there are
+// `cpus` for them.
 class World {
  public:
   explicit World(int size, const Cpus& cpus = {}) {
@@ -90,14 +91,14 @@ class World {
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
 
-// Operations whose tags have this bit have NaNs of many payloads, infinities and zeros of both
-// signs.
+// If a tag has this bit, the inputs of its operations include NaNs with many payloads, infinities,
+// and zeros of both signs.
 constexpr uint32_t kSpecialValues = 1U << 20;
 
 template <typename T>
 T special_value(uint64_t random) {
   if (random % 2 == 0) return T(random % 4 == 0 ? 0.0F : -0.0F);
-  // Infinities, NaNs that are quiet and NaNs that signal, all of both signs.
+  // Infinities, quiet NaNs and signalling NaNs, all of both signs.
   constexpr int kFractionBits = std::is_same_v<T, double>     ? 52
                                 : std::is_same_v<T, float>    ? 23
                                 : std::is_same_v<T, BFloat16> ? 7
@@ -112,8 +113,8 @@ T special_value(uint64_t random) {
   return value;
 }
 
-// Depends on rank, element and operation. Sizes of floating-point numbers differ much, so that the
-// order of summation shows.
+// Depends on the rank, the element and the operation. Floating-point values differ widely in
+// magnitude, so that the result shows the order of summation.
 template <typename T = float>
 T input(int rank, size_t element, uint32_t tag) {
   uint64_t x = (static_cast<uint64_t>(rank) + 1) * 0x9e3779b97f4a7c15u +
@@ -132,8 +133,8 @@ T input(int rank, size_t element, uint32_t tag) {
   }
 }
 
-// Of x -> m·x + c, modulo 2^32, which are associative and do not commute: first a, then b. The
-// upper half is m.
+// Composes functions x -> m·x + c modulo 2^32, first a, then b. This is associative but not
+// commutative. The upper half of each number is m.
 inline uint64_t compose(uint64_t a, uint64_t b) {
   const uint64_t m = b >> 32;
   const uint64_t c = m * (a & 0xffffffff) + b;
@@ -145,7 +146,7 @@ struct Lane {
   RailMask rails = kAllRails;
 };
 
-// What is done, and how.
+// Which operation the ranks run, and how.
 struct Work {
   size_t elements = 0;
   uint32_t tag = 0;
@@ -163,7 +164,7 @@ std::vector<T> inputs(int rank, const Work& work) {
   return values;
 }
 
-// One rank's part in it.
+// One rank's part in the operation.
 template <typename T = float>
 class RankRun final : public TaskOwner {
  public:
@@ -199,7 +200,7 @@ class RankRun final : public TaskOwner {
     plan_.schedule = schedule;
   }
 
-  // Under the lock.
+  // Call with the lock held.
   void start() {
     for (const Slice& slice : slices_) {
       auto task = rank_.engine.start(rank_.group, slice, plan_, *this);

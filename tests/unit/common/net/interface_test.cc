@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of an interface's addresses a rail takes, and what the kernel says of loopback.
+// Which of an interface's addresses a rail uses, and what the kernel reports for loopback.
 #include "common/net/interface.h"
 
 #include <string>

@@ -48,7 +48,7 @@ TEST(RedisConnection, WhatIsNoAnswerIsRefused) {
 }
 
 TEST(RedisConnection, AnAnswerWithoutEndIsCutOff) {
-  // The reader would wait for all of it, and keep it.
+  // Without a limit, the reader would wait for all of the answer and keep it.
   const FakeServer server({"$536870912\r\n" + std::string(RedisConnection::kMaxReply, 'x')});
   const auto reply = answer_of(server);
   EXPECT_TRUE(absl::IsDataLoss(reply.status())) << reply.status();

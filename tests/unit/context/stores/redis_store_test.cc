@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 
 std::vector<char> bytes(const std::string& text) { return {text.begin(), text.end()}; }
 
-// What an exception of this type says; a failure if there is none.
+// The text of an exception of this type; the test fails if there is none.
 template <typename Error>
 std::string error_of(const std::function<void()>& call) {
   try {
@@ -105,7 +105,7 @@ TEST(RedisStore, WaitsForAnotherRank) {
     RedisStore mine(server.url());
     mine.set("a", bytes("1"));
     mine.set("b", bytes("2"));
-    store.wait({"done"});  // as the keys go with the store
+    store.wait({"done"});  // because the keys are deleted with the store
   });
   EXPECT_EQ(store.get("a"), bytes("1"));
   store.wait({"b", "a"}, milliseconds(kPatience / kMillisecond));
@@ -171,7 +171,7 @@ TEST(RedisStore, KeysExpire) {
   EXPECT_GT(integer(server, {"PTTL", "day/key"}), day_ms - 600'000);
   EXPECT_LE(integer(server, {"PTTL", "day/key"}), day_ms);
   EXPECT_TRUE(await([&] { return integer(server, {"EXISTS", "second/key"}) == 0; }));
-  // Then it may be another run's, which keeps it.
+  // After its expiry the key may belong to another run, and this store leaves it alone.
   EXPECT_TRUE(server.ask({"SET", "second/key", "2"}).ok());
 }
 
@@ -273,7 +273,7 @@ TEST(RedisStore, ARestartIsSurvivedAndWhatWasLostIsSetAgain) {
   RedisStore other(server.url());
   one.set("before", bytes("1"));
   server.kill();
-  server.start();  // empty
+  server.start();  // with no keys
   one.set("after", bytes("2"));
   EXPECT_EQ(other.get("before"), bytes("1"));
   EXPECT_EQ(other.get("after"), bytes("2"));
@@ -291,7 +291,7 @@ TEST(RedisStore, AWaitGoesOnThroughARestart) {
   one.wait({"waiting"});
   server.kill();
   server.start();
-  one.wait({"waiting"});  // it asks again, and so sets again what it has set
+  one.wait({"waiting"});  // `other` asks again, and so sets its lost key again
   one.set("late", bytes("2"));
   waiting.join();
   EXPECT_EQ(got, bytes("2"));
@@ -345,7 +345,7 @@ TEST(RedisStore, GarbageIsAnError) {
     expect_texts(error_of<IoError>([&] { RedisStore(server.url()); }),
                  {server.socket(), "is this a Redis server"});
   }
-  // The right kind for the greeting, the wrong one for each of the others.
+  // The reply type fits the greeting and none of the other commands.
   const FakeServer numbers({":1\r\n"});
   RedisStore store(numbers.url());
   expect_texts(error_of<IoError>([&] { store.set("key", {}); }), {"nezha/key", "no consent"});
@@ -353,7 +353,8 @@ TEST(RedisStore, GarbageIsAnError) {
 }
 
 TEST(RedisStore, AnAnswerThatIsLostIsNoConflict) {
-  // Set, the connection lost, and the command again: the key is there, with this very value.
+  // The store sets the key, loses the connection and repeats the command. The key then exists, with
+  // this very value.
   const FakeServer server({":0\r\n", FakeServer::kHangUp, "$-1\r\n", "$-1\r\n", "$4\r\nmine\r\n"});
   RedisStore store(server.url());
   store.set("key", bytes("mine"));
@@ -380,7 +381,7 @@ TEST(RedisStore, ThreadsMayShareIt) {
   for (auto& thread : threads) thread.join();
 }
 
-// A child of fork() leaves its parent's keys and connection alone, and may have a store of its own.
+// A child of fork() leaves its parent's keys and connection alone, and may open a store of its own.
 TEST(RedisStore, IsItsProcessesOwn) {
   const RedisServer server;
   auto store = std::make_unique<RedisStore>(server.url());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Servers for the tests of the Redis store: real ones, and ones that answer what they are told to.
+// Servers for the tests of the Redis store: real ones, and ones with scripted answers.
 #pragma once
 
 #include <fcntl.h>
@@ -30,7 +30,7 @@ namespace nezha {
 
 constexpr Nanos kPatience = 30 * kSecond;
 
-// Whether `test` came true before the tests lose patience.
+// Waits until `test` is true; false if that takes too long.
 inline bool await(const std::function<bool()>& test) {
   for (const Nanos deadline = now() + kPatience; !test();) {
     if (now() > deadline) return false;
@@ -59,8 +59,8 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// A redis-server (Debian: redis-server) of the test's own, which keeps nothing when it is killed.
-// It is on a Unix socket, and if so asked on a port of 127.0.0.1.
+// A redis-server (Debian: redis-server) of the test's own, which loses its data when it is killed.
+// It listens on a Unix socket and, if `tcp` is set, on a port of 127.0.0.1.
 class RedisServer {
  public:
   explicit RedisServer(std::vector<std::string> options = {}, bool tcp = false)
@@ -71,9 +71,9 @@ class RedisServer {
   RedisServer(const RedisServer&) = delete;
   RedisServer& operator=(const RedisServer&) = delete;
 
-  // Returns when it takes connections. The server goes with the thread that calls this.
+  // Returns when the server accepts connections. The server ends with the thread that calls this.
   void start() {
-    // A port that was free may be taken when the server comes to it.
+    // Another process may take the free port before the server binds it.
     for (int attempt = 0; attempt < 5; ++attempt) {
       if (tcp_ && port_ == 0) port_ = free_port();
       spawn();
@@ -92,12 +92,12 @@ class RedisServer {
 
   int port() const { return port_; }
   std::string socket() const { return folder_.file("redis.sock"); }
-  // With the credentials ("user:password@") and options ("prefix=a&ttl=1s").
+  // A URL with these credentials ("user:password@") and options ("prefix=a&ttl=1s").
   std::string url(const std::string& options = "", const std::string& credentials = "") const {
     return "redis+unix://" + credentials + socket() + "?" + options;
   }
 
-  // The answer to a command, asked beside the store.
+  // The answer to a command that does not go through the store.
   absl::StatusOr<RedisReply> ask(const std::vector<absl::string_view>& words,
                                  const std::string& credentials = "") const {
     const Nanos deadline = now() + kPatience;
@@ -145,7 +145,7 @@ class RedisServer {
     return true;
   }
 
-  // With whatever: it may want a password.
+  // Any answer counts, because the server may want a password.
   bool answers() const {
     const auto reply = ask({"PING"});
     return reply.ok() || absl::IsPermissionDenied(reply.status());
@@ -158,8 +158,8 @@ class RedisServer {
   pid_t pid_ = -1;
 };
 
-// Gives these answers, whatever is asked: one for each command, and the last one again and again.
-// An empty answer is none; kHangUp ends the connection.
+// Gives these answers whatever the command: one for each command, and the last one repeatedly. It
+// sends nothing for an empty answer; kHangUp closes the connection.
 class FakeServer {
  public:
   static constexpr const char* kHangUp = "hang up";

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kElements = 5;
 using Block = std::vector<float>;
 
-// Of several magnitudes, so that another order of summation has other bits.
+// The values have several magnitudes, so that another order of summation gives other bits.
 const Block& contribution(int child) {
   static const std::vector<Block> kAll = [] {
     std::mt19937 random(1);
@@ -32,7 +32,7 @@ const Block& contribution(int child) {
   return kAll[static_cast<size_t>(child)];
 }
 
-// The sum in the order of hosts' reproducible algorithms.
+// The sum in the order of the hosts' reproducible algorithms.
 Block over_tree(int children) {
   Block sum(kElements);
   for (size_t i = 0; i < kElements; ++i) {
@@ -88,7 +88,7 @@ class Tree : public ::testing::TestWithParam<int> {
   TreeAggregation tree_{shape_, memory_.data(), kBufferBytes};
 };
 
-// In no more buffers than there are (the address sanitizer would tell).
+// The tree uses no more buffers than it has; the address sanitizer would report others.
 TEST_P(Tree, AddsInTheTreesOrderWhateverTheOrderOfArrival) {
   const Block expected = over_tree(children_);
   std::vector<int> order = in_order(children_);

@@ -10,12 +10,12 @@ namespace {
 
 constexpr uint32_t kWindow = 4096;
 
-// A path that passes so many blocks a millisecond, and takes 0.1 ms at least; of its queue's
-// blocks those beyond `queue` are lost. As many round trips as a second holds, or 1000.
+// A path that passes `rate` blocks per millisecond, takes at least 0.1 ms, and drops the blocks in
+// flight beyond `queue`. after_a_while() makes 1000 round trips.
 struct Path {
   double rate;
   uint32_t queue = kWindow;
-  double loss = 0;  // whatever the queue
+  double loss = 0;  // applies however short the queue is
 };
 
 uint32_t after_a_while(FlightLimit& limit, const Path& path) {
@@ -34,7 +34,7 @@ uint32_t after_a_while(FlightLimit& limit, const Path& path) {
 
 TEST(FlightLimit, FollowsTheRate) {
   FlightLimit limit(kWindow);
-  for (const double rate : {20., 90., 900., 5., 300.}) {  // blocks a millisecond
+  for (const double rate : {20., 90., 900., 5., 300.}) {  // blocks per millisecond
     SCOPED_TRACE(rate);
     EXPECT_NEAR(after_a_while(limit, {rate}), rate * FlightLimit::kGoal / kMillisecond, 2);
   }
@@ -54,7 +54,7 @@ TEST(FlightLimit, KeepsItsBounds) {
   EXPECT_EQ(after_a_while(limit, {.rate = 0.1}), 8);
 }
 
-// A sixth, of what a queue is too short for.
+// The limit exceeds a short queue by about a sixth at most.
 TEST(FlightLimit, DoesNotOverrunAShortQueueForLong) {
   FlightLimit limit(kWindow);
   const uint32_t blocks = after_a_while(limit, {.rate = 200, .queue = 150});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hosts and switches that keep to the protocol, over a network that loses, repeats, reorders and
-// delays as it likes, with copies that turn up long after: every host gets every block's result,
-// once, and the right one.
+// Hosts and switches that follow the protocol, over a network that loses, repeats, reorders and
+// delays frames at random and delivers some copies long afterwards. Every host must get the right
+// result of every block exactly once.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -23,7 +23,7 @@ namespace {
 constexpr size_t kBlockElements = 3;
 using Elements = std::vector<uint32_t>;
 
-// Depends on all that can be mixed up.
+// Depends on everything that could be confused.
 uint32_t input(int rank, uint32_t seq, size_t element) {
   uint64_t x = uint64_t{seq} * 1'000'003 + static_cast<uint64_t>(rank) * 7919 + element;
   x *= 0x9e3779b97f4a7c15;
@@ -55,23 +55,23 @@ Elements expected(int ranks, uint32_t seq) {
 struct Weather {
   double loss = 0;
   double repeats = 0;
-  double delays = 0;                 // the part of frames that come up to 100 round trips late
+  double delays = 0;  // the fraction of frames that arrive up to 100 round trips late
   Nanos jitter = 40 * kMicrosecond;  // by which frames overtake each other
 };
 
 struct Layout {
-  std::vector<int> leaves;  // hosts below each; one: it is the only switch
+  std::vector<int> leaves;  // the number of hosts below each leaf; a single leaf is the only switch
   uint32_t window = 4;
   uint32_t first_seq = 0;
   uint32_t blocks = 300;
   bool reproducible = false;
 };
 
-// Who sends and receives: a host or a switch.
+// A sender and receiver: a host or a switch.
 class Party {
  public:
   virtual ~Party() = default;
-  // `child`: the sender's place among the receiver's children, -1: it is the parent.
+  // `child`: the sender's place among the receiver's children, or -1 if it is the parent.
   virtual void receive(int child, const Frame& frame, Nanos now) = 0;
 };
 
@@ -88,7 +88,7 @@ class Network {
       events_.push({now_ + delay, count_++, to, child, header, {payload.begin(), payload.end()}});
     }
   }
-  // Delivers the next frame; false if it is due after `end`, which is the time then.
+  // Delivers the next frame. Returns false, and sets the time to `end`, if none is due before then.
   bool deliver(Nanos end) {
     if (events_.empty() || events_.top().time > end) {
       now_ = end;
@@ -111,7 +111,7 @@ class Network {
     int child;
     FrameHeader header;
     std::vector<std::byte> payload;
-    bool operator<(const Event& other) const {  // the first one is on top of the queue
+    bool operator<(const Event& other) const {  // puts the first event on top of the queue
       return std::pair(time, number) > std::pair(other.time, other.number);
     }
   };
@@ -192,7 +192,7 @@ class Host final : public Party {
       ASSERT_EQ(++results_[seq], 1);
     }
   }
-  // Offers blocks, a few at a time, and sends what is due.
+  // Offers a few blocks at a time, and sends what is due.
   void act(std::mt19937& random, Nanos now) {
     if (window_.unfinished() < 3 && offered_ != end_) {
       const uint32_t count = std::min(end_ - offered_, 1 + static_cast<uint32_t>(random() % 10));
@@ -223,7 +223,7 @@ class Host final : public Party {
   const int ranks_;
   Party* const leaf_;
   const int place_;
-  uint32_t offered_;  // the first block that is not
+  uint32_t offered_;  // the first block that is not offered yet
   const uint32_t end_;
   Window window_;
   std::map<uint32_t, int> results_;
@@ -260,7 +260,7 @@ class World {
     }
   }
 
-  // Hosts look at their windows now and then, some of them rarely.
+  // Every 50 µs each host acts with a probability of 3/4.
   void run() {
     constexpr Nanos kLook = 50 * kMicrosecond;
     constexpr Nanos kEnough = 3000 * kSecond;
@@ -274,7 +274,7 @@ class World {
       }
       if (::testing::Test::HasFatalFailure()) return;
     }
-    while (!network_.empty()) network_.deliver(network_.now() + kSecond);  // what comes too late
+    while (!network_.empty()) network_.deliver(network_.now() + kSecond);  // late copies
     for (const auto& host : hosts_) ASSERT_EQ(host->results(), layout_.blocks);
     for (const auto& each : switches_) {
       EXPECT_EQ(each->counters().blocks, layout_.blocks);
@@ -305,7 +305,7 @@ class World {
   const Layout layout_;
   Network network_;
   std::mt19937 random_;
-  std::vector<std::unique_ptr<Switch>> switches_;  // the root is the first one
+  std::vector<std::unique_ptr<Switch>> switches_;  // the root comes first
   std::vector<std::unique_ptr<Host>> hosts_;
 };
 
@@ -313,7 +313,7 @@ const std::vector<Layout> kLayouts = {
     {.leaves = {2}, .window = 1},     {.leaves = {3}, .window = 2, .reproducible = true},
     {.leaves = {8}, .window = 8},     {.leaves = {1, 1}, .window = 1},
     {.leaves = {2, 2}, .window = 2},  {.leaves = {4, 1, 3}, .window = 4, .reproducible = true},
-    {.leaves = {2, 1}, .window = 32},  // of which 8 may be in flight where much is lost
+    {.leaves = {2, 1}, .window = 32},  // with high loss, 8 of these may be in flight
 };
 
 class Protocol : public ::testing::TestWithParam<Layout> {};
@@ -325,7 +325,7 @@ TEST_P(Protocol, NothingIsSentAgainOverAGoodNetwork) {
   for (const auto& each : world.switches()) EXPECT_EQ(each->counters().stale, 0);
 }
 
-// Timeouts are the last resort: they would take a hundred times as long.
+// Timeouts are the last resort; with them the run would take a hundred times as long.
 TEST_P(Protocol, WhatIsLostIsAskedForAtOnce) {
   Layout layout = GetParam();
   layout.window = 32;

@@ -86,7 +86,7 @@ class SlotTableTest : public ::testing::Test {
     header.block = {.seq = seq, .operation_id = 9, .type = DataType::kInt32};
     return {header, bytes_of(values)};
   }
-  // What the table sends when it gets that.
+  // What the table sends when it receives this contribution.
   std::string contribute(int child, uint32_t seq, const Values& values) {
     table_.from_child(child, frame(FrameType::kContribution, seq, values));
     return recorder_.take();
@@ -145,16 +145,16 @@ TEST_F(SlotTableTest, ReusesASlotAndDropsWhatIsOld) {
 }
 
 TEST_F(SlotTableTest, DropsWhatNoHostSends) {
-  EXPECT_EQ(contribute(0, 4, {1}), "");  // 0 comes first in that slot
+  EXPECT_EQ(contribute(0, 4, {1}), "");  // block 0 comes first in that slot
   EXPECT_EQ(contribute(0, 0xfffffffc, {1}), "");
   whole_block(0);
   EXPECT_EQ(contribute(0, 8, {1}), "");
-  EXPECT_EQ(contribute(0, 1, Values(17)), "");  // more than a block may have
+  EXPECT_EQ(contribute(0, 1, Values(17)), "");  // more elements than a block may have
   EXPECT_EQ(from_parent(FrameType::kContribution, 0, {1}), "");
   table_.from_child(0, frame(FrameType::kResult, 1, {1}));
   EXPECT_EQ(recorder_.take(), "");
   contribute(0, 1, {1});
-  EXPECT_EQ(contribute(0, 5, {1}), "");  // block 1 is not done
+  EXPECT_EQ(contribute(0, 5, {1}), "");  // block 1 is not complete
   EXPECT_EQ(table_.counters().violations, 6);
   EXPECT_EQ(table_.counters().stale, 1);
   EXPECT_EQ(contribute(0, 0, {1}), "child 0 0:3");
@@ -166,7 +166,7 @@ TEST_F(SlotTableTest, TellsAllWhoContributesToAnotherOperation) {
   EXPECT_EQ(contribute(1, 0, {1, 1}), "all " + told);
   EXPECT_EQ(contribute(1, 0, {1, 1}), "child 1 " + told);
   EXPECT_EQ(contribute(2, 0, {1}), "child 2 " + told);
-  EXPECT_EQ(contribute(0, 4, {1}), "");  // never
+  EXPECT_EQ(contribute(0, 4, {1}), "");  // the table never accepts this
   EXPECT_EQ(whole_block(1), "all 1:3");
   EXPECT_EQ(table_.counters().mismatches, 1);
   EXPECT_EQ(table_.counters().violations, 1);
@@ -199,7 +199,7 @@ TEST_F(SlotTableTest, NothingSpoilsAFinishedBlock) {
   EXPECT_EQ(table_.counters().violations, 1);
 }
 
-// What the switch has sent, of any type, comes back as if from a child.
+// The table ignores frames of its own, of any type, that come back as if from a child.
 TEST_F(SlotTableTest, DropsItsOwnFrames) {
   contribute(0, 0, {1});
   for (const FrameType type : {FrameType::kContribution, FrameType::kResult, FrameType::kPending,
@@ -214,7 +214,7 @@ TEST_F(SlotTableTest, DropsItsOwnFrames) {
   EXPECT_EQ(contribute(1, 0, {1}) + contribute(2, 0, {1}), "all 0:3");
 }
 
-// Contributions with these numbers, all for one block.
+// All contributions are for one block and have these numbers.
 TEST_F(SlotTableTest, AsksForContributionsThatGapsShowToBeLost) {
   const auto with_number = [&](int child, uint16_t number, bool is_numbered = true) {
     Frame numbered = frame(FrameType::kContribution, 0, {1});
@@ -227,11 +227,11 @@ TEST_F(SlotTableTest, AsksForContributionsThatGapsShowToBeLost) {
   };
   EXPECT_EQ(with_number(0, 0), "");
   EXPECT_EQ(with_number(1, 2), "child 1 lost 0:0+2");
-  EXPECT_EQ(with_number(2, 0xffff), "all 0:3");  // before the first
+  EXPECT_EQ(with_number(2, 0xffff), "all 0:3");  // the number before the first
   EXPECT_EQ(with_number(2, 3), "child 2 lost 0:0+3; child 2 0:3");
   EXPECT_EQ(with_number(2, 4, false), "child 2 0:3");
   EXPECT_EQ(with_number(2, 6, false), "child 2 lost 0:4+2; child 2 0:3");
-  EXPECT_EQ(with_number(2, 5), "child 2 0:3");  // was late only
+  EXPECT_EQ(with_number(2, 5), "child 2 0:3");  // it was only late
   EXPECT_EQ(with_number(2, 1000), absl::StrCat("child 2 lost 0:488+512; child 2 0:3"));
   EXPECT_EQ(table_.counters().lost, 2 + 3 + 2 + 512);
 }
@@ -246,7 +246,7 @@ TEST_F(SlotTableTest, SendsResultsThatAreAskedFor) {
     table_.from_child(1, lost);
     return recorder_.take();
   };
-  EXPECT_EQ(ask_for(0, 3), "child 1 1:3; child 1 2:3");  // 4 has taken 0's slot
+  EXPECT_EQ(ask_for(0, 3), "child 1 1:3; child 1 2:3");  // block 4 has taken the slot of block 0
   EXPECT_EQ(recorder_.take_numbers(), (std::vector<uint16_t>{4, 4}));
   EXPECT_EQ(ask_for(3, 500), "child 1 4:3");
   EXPECT_EQ(ask_for(4, 1), "");
@@ -268,7 +268,7 @@ TEST_F(ChildSlotTable, SendsUpAndPassesTheResultOn) {
 TEST_F(ChildSlotTable, SendsThePartialAgain) {
   whole_block(0);
   EXPECT_EQ(contribute(1, 0, {1}), "up 0:3");
-  EXPECT_EQ(contribute(0, 4, {1}), "");  // not done
+  EXPECT_EQ(contribute(0, 4, {1}), "");  // block 0 is not complete
 }
 
 TEST_F(ChildSlotTable, PassesOnWhatTheParentSays) {
@@ -295,7 +295,7 @@ TEST_F(ChildSlotTable, PassesOnWhoContributesToAnotherOperation) {
   table_.from_parent(mismatch);
   EXPECT_EQ(recorder_.take(), absl::StrCat("all ", told, "; up ", told));
   mismatch.header.is_down = false;
-  table_.from_child(0, mismatch);  // what it said comes back
+  table_.from_child(0, mismatch);  // the switch's own frame comes back
   EXPECT_EQ(recorder_.take(), "");
   EXPECT_EQ(contribute(0, 0, {1}), absl::StrCat("child 0 ", told, "; up ", told));
   contribute(0, 1, {1});
@@ -323,7 +323,7 @@ TEST_F(ChildSlotTable, SendsPartialsThatAreAskedForAndAsksForResults) {
   table_.from_parent(result);
   EXPECT_EQ(recorder_.take(), "up lost 1:0+1; all 1:12");
   table_.from_parent(lost);
-  EXPECT_EQ(recorder_.take(), "up 0:3");  // 1 is done
+  EXPECT_EQ(recorder_.take(), "up 0:3");  // block 1 is complete
 }
 
 TEST_F(ChildSlotTable, TakesNoResultThatIsNotDue) {
@@ -360,7 +360,7 @@ class WrappingSlotTable : public SlotTableTest {
 };
 
 TEST_F(WrappingSlotTable, GoesOnPastTheLastSequenceNumber) {
-  EXPECT_EQ(contribute(0, 0xfffffff9, {1}), "");  // before the first
+  EXPECT_EQ(contribute(0, 0xfffffff9, {1}), "");  // the block before the first
   for (const uint32_t seq : {0xfffffffdU, 0xfffffffeU, 0xffffffffU, 0U, 1U, 2U}) {
     EXPECT_EQ(whole_block(seq), absl::StrCat("all ", seq, ":3"));
   }
@@ -369,7 +369,7 @@ TEST_F(WrappingSlotTable, GoesOnPastTheLastSequenceNumber) {
   EXPECT_EQ(contribute(0, 0xffffffff, {1}), "child 0 4294967295:3");
 }
 
-// Takes everything, and reads every byte.
+// Accepts all frames and reads every byte.
 class Sink final : public Outlet {
  public:
   void to_parent(const FrameHeader&, absl::Span<const std::byte> payload) override {
@@ -391,7 +391,7 @@ class Sink final : public Outlet {
   std::byte all_{};
 };
 
-// Some that the decoder lets through.
+// A length that the decoder accepts for this type.
 size_t length_of(FrameType type, std::mt19937& random) {
   if (type == FrameType::kMismatch) return 24;
   if (type == FrameType::kLost) return 4;
@@ -399,11 +399,12 @@ size_t length_of(FrameType type, std::mt19937& random) {
   return random() % 20 == 0 ? random() % (most / 8) * 8 : 256;
 }
 
-// Any frame that the decoder lets through, from any child and the parent, in any order.
+// The table must survive any frame that the decoder accepts, from any child or the parent, in any
+// order.
 TEST(SlotTable, BearsHostileFrames) {
   std::mt19937 random(1);
   uint64_t blocks = 0;
-  const std::vector<std::byte> noise(512, std::byte{0x11});  // also of a mismatch
+  const std::vector<std::byte> noise(512, std::byte{0x11});  // also the payload of a mismatch
   for (int i = 0; i < 200; ++i) {
     Sink sink;
     SlotTable table({.window = 2,
@@ -433,7 +434,7 @@ TEST(SlotTable, BearsHostileFrames) {
     }
     blocks += table.counters().blocks;
   }
-  EXPECT_GT(blocks, 500);  // it got somewhere
+  EXPECT_GT(blocks, 500);  // the test made progress
 }
 
 TEST(SlotTableOptions, AreChecked) {
@@ -463,7 +464,7 @@ TEST(SlotTableOptions, MemoryIsThatOfTheWorstCase) {
   EXPECT_GT(single, 8 * (1472 + sizeof(SingleBuffer)));
   EXPECT_LT(single, 8 * (1472 + 256));
   options.reproducible = true;
-  const size_t pointers = 13 * sizeof(std::byte*);  // a node's each
+  const size_t pointers = 13 * sizeof(std::byte*);  // one for each node
   EXPECT_EQ(SlotTable::memory_of(options) - single,
             8 * (3 * 1472 + sizeof(TreeAggregation) + pointers - sizeof(SingleBuffer)));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each type and operation that switches reduce, by each design of aggregation, from one datagram to
-// the other.
+// Each type and operation that switches reduce, with each design of aggregation, from the
+// contributions' datagrams to the result's.
 #include "nezha/types.h"
 
 #include <algorithm>
@@ -20,10 +20,10 @@ namespace nezha::flare {
 namespace {
 
 constexpr int kRanks = 5;
-constexpr size_t kCount = 37;  // elements, for vectors not to come out even
+constexpr size_t kCount = 37;  // elements; a number that fills no vector evenly
 constexpr size_t kRoom = 512;
 
-// Keeps the last result as it passes the network.
+// Encodes results as for the network, and keeps the last one.
 class Last final : public Outlet {
  public:
   void to_parent(const FrameHeader&, absl::Span<const std::byte>) override { FAIL(); }
@@ -49,7 +49,7 @@ class Types : public ::testing::Test {
  protected:
   using Elements = std::vector<T>;
 
-  // Small and whole, so that products do not leave the range of the floating-point types.
+  // Values so small that products stay in the range of the floating-point types.
   Elements some_elements() {
     Elements elements(kCount);
     for (T& element : elements) {
@@ -58,12 +58,12 @@ class Types : public ::testing::Test {
     }
     return elements;
   }
-  std::vector<Elements> some_inputs() {  // the ranks'
+  std::vector<Elements> some_inputs() {  // one vector for each rank
     std::vector<Elements> inputs(kRanks);
     for (Elements& elements : inputs) elements = some_elements();
     return inputs;
   }
-  // What they make of a block to which `order` contributes in this order.
+  // The table's result for a block to which the ranks contribute in this order.
   Elements reduced(SlotTable& table, uint32_t seq, ReduceOperation operation,
                    const std::vector<Elements>& inputs, const std::vector<int>& order) {
     for (const int child : order) {
@@ -136,7 +136,7 @@ TYPED_TEST(Types, OneBufferAddsInTheOrderOfArrival) {
   }
 }
 
-// (0 2 4) (1 3), each in the order of arrival.
+// One buffer adds ranks 0, 2 and 4 and the other ranks 1 and 3, each in the order of arrival.
 TYPED_TEST(Types, TwoBuffersAreCombinedAtTheEnd) {
   SlotTableOptions options = this->options();
   options.buffers = 2;
@@ -154,7 +154,7 @@ TYPED_TEST(Types, TwoBuffersAreCombinedAtTheEnd) {
   }
 }
 
-// 1,000 orders, of the operation of which they make a difference.
+// Tries 1,000 orders of arrival for the sum, which is the operation that depends on the order.
 TYPED_TEST(Types, ATreeHasTheSameBitsWhateverTheOrderOfArrival) {
   SlotTableOptions options = this->options();
   options.reproducible = true;

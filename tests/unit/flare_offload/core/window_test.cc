@@ -30,11 +30,11 @@ TEST(Window, SendsABlockWhenItHasTheResultOfTheOneAWindowBefore) {
   EXPECT_EQ(all_new(window, 1), Seqs{});
   EXPECT_EQ(window.extend(10), 0);
   EXPECT_EQ(all_new(window, 1), (Seqs{0, 1, 2, 3}));
-  EXPECT_TRUE(window.on_result(2, 2));  // each place by itself
+  EXPECT_TRUE(window.on_result(2, 2));  // each slot advances independently
   EXPECT_EQ(all_new(window, 2), Seqs{6});
   EXPECT_TRUE(window.on_result(6, 3));
   EXPECT_TRUE(window.on_result(3, 3));
-  EXPECT_EQ(all_new(window, 3), Seqs{7});  // 10 does not exist yet
+  EXPECT_EQ(all_new(window, 3), Seqs{7});  // block 10 has not been offered yet
   EXPECT_EQ(window.unfinished(), 7);
   EXPECT_EQ(window.extend(1), 10);
   EXPECT_EQ(all_new(window, 3), Seqs{10});
@@ -94,7 +94,7 @@ TEST(Window, SendsAgainWithDoublingIntervals) {
   EXPECT_EQ(all_overdue(window, due + kSecond), Seqs{});
 }
 
-// What RFC 6298 computes: R, R/2; then weights of 1/8 and 1/4.
+// The timeouts that RFC 6298 computes: R and R/2 first, then weights of 1/8 and 1/4.
 TEST(Window, LearnsTheRoundTrip) {
   Window window(1, 0, kTiming);
   window.extend(3);
@@ -133,7 +133,8 @@ TEST(Window, LearnsNothingFromBlocksThatWaited) {
   }
 }
 
-// Sends a window of blocks at `now`, all of whose results come a round trip later. Returns when.
+// Sends a window of blocks at `now`, whose results all arrive a round trip later. Returns that
+// time.
 Nanos pass_a_window(Window& window, Nanos now, Nanos round_trip) {
   const Seqs seqs = all_new(window, now);
   const Nanos end = now + round_trip;
@@ -181,9 +182,9 @@ TEST(Window, SendsAtOnceWhatTheSwitchLacks) {
   EXPECT_EQ(all_overdue(window, 1), Seqs{0});
   EXPECT_EQ(window.number_of(0), 4);
   EXPECT_GT(window.next_due(), 1);
-  window.on_lost({0, 1}, 2);  // sent again since
+  window.on_lost({0, 1}, 2);  // it was sent again since then
   EXPECT_EQ(all_overdue(window, 2), Seqs{});
-  // Its time is no longer for that.
+  // The retransmission has moved block 0's timeout to a later time.
   EXPECT_EQ(all_overdue(window, 10 * kMillisecond), (Seqs{3, 2}));
   EXPECT_EQ(all_overdue(window, 10 * kMillisecond + 1), Seqs{0});
 }
@@ -207,7 +208,7 @@ TEST(Window, SendsMoreOrLessAsThePathTakes) {
   const uint32_t first = window.limit();
   ASSERT_LT(first, 256);
   EXPECT_EQ(all_new(window, now).size(), first);
-  // The first ones' results may have waited until all ranks had begun.
+  // The first results may have waited for all ranks to begin, so they do not show the round trip.
   for (uint32_t seq = 0; seq < first; ++seq) window.on_result(seq, 50 * kMillisecond);
   EXPECT_EQ(window.limit(), first);
   now = 50 * kMillisecond;
@@ -217,27 +218,28 @@ TEST(Window, SendsMoreOrLessAsThePathTakes) {
   EXPECT_LT(window.limit(), first);
 }
 
-// Hosts that have different blocks in flight, each as many as it may, would wait for each other.
+// If each host had its limit of blocks in flight, but different blocks, the hosts would wait for
+// each other.
 TEST(Window, NeverHoldsBackTheLowestBlock) {
-  constexpr Nanos kTurn = FlightLimit::kGoal;  // which leaves the limit as it is
+  constexpr Nanos kTurn = FlightLimit::kGoal;  // a round trip that leaves the limit unchanged
   Window window(16, 0, kTiming);
   window.extend(100);
   for (const uint32_t seq : all_new(window, 0)) window.number_of(seq);
   for (uint32_t seq = 1; seq < 16; ++seq) window.on_result(seq, kTurn);
   for (const uint32_t seq : all_new(window, kTurn)) window.number_of(seq);
   window.on_lost({20, 10}, kTurn);
-  ASSERT_EQ(window.limit(), 8);  // and 17 to 31 are in flight
+  ASSERT_EQ(window.limit(), 8);  // while blocks 17 to 31 are in flight
   window.on_result(0, kTurn);
   EXPECT_EQ(all_new(window, kTurn), Seqs{16});
   for (uint32_t seq = 17; seq < 25; ++seq) window.on_result(seq, 2 * kTurn);
-  EXPECT_EQ(all_new(window, 2 * kTurn), Seqs{});  // 33 could be, but for the limit
+  EXPECT_EQ(all_new(window, 2 * kTurn), Seqs{});  // only the limit holds block 33 back
   window.on_result(25, 2 * kTurn);
   EXPECT_EQ(all_new(window, 2 * kTurn), Seqs{33});
 }
 
 TEST(Window, StaggersTheBlocksOfAGroup) {
   Window window(16, 6, kTiming, {.blocks = 4, .first = 3});
-  window.extend(9);  // of groups that begin with 4, 8 and 12
+  window.extend(9);  // the blocks belong to the groups that begin with 4, 8 and 12
   EXPECT_EQ(all_new(window, 1), (Seqs{7, 6, 11, 8, 9, 10, 12, 13, 14}));
 }
 
@@ -247,7 +249,7 @@ TEST(Window, StaggersBlocksWhoseNumbersWrap) {
   EXPECT_EQ(all_new(window, 1), (Seqs{0xfffffffe, 0xffffffff, 0xfffffffd, 2, 0, 1}));
 }
 
-// As hosts that stagger have other blocks in flight from the start on.
+// Hosts that stagger have different blocks in flight from the start.
 TEST(Window, NeverHoldsBackTheLowestBlockHoweverItStaggers) {
   Window window(256, 0, kTiming, {.blocks = 64, .first = 16});
   window.extend(200);
@@ -265,7 +267,7 @@ TEST(Window, NeverHoldsBackTheLowestBlockHoweverItStaggers) {
     EXPECT_EQ(all_new(window, FlightLimit::kGoal), Seqs{24 + seq});
   }
   window.on_result(63, FlightLimit::kGoal);
-  EXPECT_EQ(all_new(window, FlightLimit::kGoal), (Seqs{87, 64}));  // beyond the limit
+  EXPECT_EQ(all_new(window, FlightLimit::kGoal), (Seqs{87, 64}));  // 64 goes beyond the limit
 }
 
 TEST(Window, SaysSinceWhenNothingWasHeard) {
@@ -278,7 +280,7 @@ TEST(Window, SaysSinceWhenNothingWasHeard) {
   EXPECT_EQ(window.silent_since(), 5);
   window.on_pending(1, kSecond);
   EXPECT_EQ(window.silent_since(), kSecond);
-  window.on_pending(7, 2 * kSecond);  // no block of this one's
+  window.on_pending(7, 2 * kSecond);  // this window has no such block
   EXPECT_EQ(window.silent_since(), kSecond);
   window.on_result(0, 3 * kSecond);
   EXPECT_EQ(window.silent_since(), 3 * kSecond);

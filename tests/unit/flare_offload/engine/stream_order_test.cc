@@ -20,7 +20,7 @@ constexpr int kLast = kStreams - 1;
 
 struct LeaderTest : ::testing::Test {
   LeaderTest() { leader.begin(); }
-  // The stream of the next operation, which has to be that one.
+  // The stream of the next operation, which must be `name`; -1 if there is none.
   int next(const OperationId& name) {
     const std::optional<Choice> choice = leader.next();
     if (!choice) return -1;
@@ -105,7 +105,7 @@ TEST_F(LeaderTest, TagsThatAreUsedOftenKeepAStreamButTwo) {
       ASSERT_TRUE(choice);
       if (choice->is_kept) {
         ++kept;
-        break;  // from now on nobody asks
+        break;  // later operations of this tag no longer ask
       }
       leader.free(choice->stream);
     }
@@ -142,14 +142,14 @@ TEST(Follower, AStreamIsKeptFromAnOperationOn) {
   EXPECT_EQ(follower.take({2, 6}), std::nullopt);
   EXPECT_TRUE(follower.is_kept_for(1, 3));
   EXPECT_FALSE(follower.is_kept_for(1, 2));
-  follower.on_order({1, 4}, 1);  // it was ordered before, and comes late here
+  follower.on_order({1, 4}, 1);  // this order was sent earlier and arrives late
   EXPECT_EQ(follower.take({1, 4}), 1);
   follower.clear();
   EXPECT_EQ(follower.take({1, 6}), std::nullopt);
 }
 
-// Ranks whose threads, one a tag, start an operation after the other. What rank 0 says comes to
-// each rank in order, and after a while.
+// Ranks with one thread per tag; each thread starts one operation after the other. Messages from
+// rank 0 reach each rank in order, after a delay.
 class Simulation {
  public:
   Simulation(unsigned seed, int ranks, int streams, int tags)
@@ -162,7 +162,7 @@ class Simulation {
     }
   }
 
-  // Whether all of the operations of all tags end.
+  // Runs the operations; returns whether all operations of all tags end.
   bool run(uint64_t operations) {
     for (int idle = 0; idle < 20'000; ++idle) {
       if (act(operations)) idle = 0;
@@ -239,7 +239,7 @@ class Simulation {
       rank.follower.on_order(choice.name, choice.stream);
     }
   }
-  // An operation is over once all ranks carry it.
+  // The operation is over once all ranks carry it.
   void assign(SimulatedRank& rank, const OperationId& name, int stream) {
     std::erase(rank.waiting, name);
     rank.carried[static_cast<size_t>(stream)].push_back(name);

@@ -13,7 +13,7 @@
 namespace nezha::flare {
 namespace {
 
-// Two leaves with two hosts each, which two spines join.
+// Two spines connect two leaves with two hosts each.
 constexpr absl::string_view kTwoLevels = R"(
 switch leaf0 10.0.1.0:7100 10.0.1.0:7101
 switch leaf1 10.0.1.1:7100 10.0.1.1:7101
@@ -44,7 +44,7 @@ absl::StatusOr<Tree> build(const std::vector<int>& numbers, const std::set<int>&
                     [&](int number) { return !without.contains(number); });
 }
 
-// "spine0(leaf0(0 1) leaf1(2 3))"
+// The tree as text, such as "spine0(leaf0(0 1) leaf1(2 3))".
 std::string str(const Tree& tree, int node = 0) {
   const TreeNode& it = tree[static_cast<size_t>(node)];
   std::string text = absl::StrCat(two_levels().switches[static_cast<size_t>(it.number)].name, "(");
@@ -61,7 +61,7 @@ TEST(TreeTest, TakesOneSwitchWhereOneIsEnough) {
 }
 
 TEST(TreeTest, JoinsLeavesWithoutMoreSwitchesThanItTakes) {
-  // A leaf can be the root: the spine between them would only pass on.
+  // A leaf can be the root, because a spine between the leaves would only forward.
   const Tree tree = *build({0, 1, 2, 3});
   EXPECT_EQ(str(tree), "leaf0(0 1 leaf1(2 3))");
   EXPECT_EQ(tree[1].parent, 0);
@@ -181,7 +181,7 @@ TEST(AdmissionTest, TakesTheLargestWindowThatFitsAPartOfEverySwitch) {
   admission.came_up(1, 400 << 10, {});  // 200 KiB: less than 2 x 64 blocks and what they take more
   const uint32_t window = admission.window(tree, 1024, 1440, false);
   EXPECT_TRUE(window == 32 || window == 64) << window;
-  // The root has three children, whose reproducible sum takes two buffers for one.
+  // The root has three children, so a reproducible sum takes two buffers where others take one.
   for (const int leaf : {0, 1}) admission.came_up(leaf, 300 << 10, {});
   EXPECT_EQ(admission.window(tree, 1024, 1440, false), 32u);
   EXPECT_EQ(admission.window(tree, 1024, 1440, true), 16u);

@@ -23,7 +23,7 @@ Secret secret_of(unsigned char byte) {
   return secret;
 }
 
-// A connection's two ends, and what each has received.
+// The two ends of a connection, and the messages that each has received.
 class Pair {
  public:
   Pair(const Secret& client, const Secret& server,
@@ -43,7 +43,7 @@ class Pair {
   absl::Status drive(int end) {
     return ends_[end]->drive([&](const std::string& message) { got[end].push_back(message); });
   }
-  // By turns, until nothing moves any more, or an end has failed.
+  // Drives both ends in turn for a number of rounds, or until one fails.
   absl::Status drive_all() {
     for (int round = 0; round < 50; ++round) {
       for (const int end : {0, 1}) {
@@ -72,7 +72,7 @@ TEST(SecureStreamTest, CarriesMessagesBothWays) {
   EXPECT_EQ(pair.got[0], std::vector<std::string>{longest});
 }
 
-// Who means a switch does not get to a manager, although both have the secret.
+// A client that wants a switch is refused by a manager, although both have the secret.
 TEST(SecureStreamTest, IsOfTheServiceThatTheClientMeans) {
   Pair pair(secret_of(1), secret_of(1), SecureStream::Service::kSwitch);
   pair.client().send("install");
@@ -82,8 +82,8 @@ TEST(SecureStreamTest, IsOfTheServiceThatTheClientMeans) {
   EXPECT_TRUE(pair.got[1].empty());
 }
 
-// What is behind the end of the handshake in one read is not left for the next one, which may never
-// come.
+// If a message arrives in the same read as the end of the handshake, the stream delivers it at
+// once. There might be no later read.
 TEST(SecureStreamTest, HandsOverWhatComesWithTheEndOfTheHandshake) {
   Pair pair(secret_of(1), secret_of(1));
   pair.client().send("at once");
@@ -94,7 +94,7 @@ TEST(SecureStreamTest, HandsOverWhatComesWithTheEndOfTheHandshake) {
   EXPECT_EQ(pair.got[1], std::vector<std::string>{"at once"});
 }
 
-// A server that has a certificate of its own making, and no secret.
+// A server that has a self-signed certificate instead of the secret.
 class Stranger {
  public:
   explicit Stranger(int fd) : fd_(fd) {
@@ -115,7 +115,7 @@ class Stranger {
   Stranger(const Stranger&) = delete;
   Stranger& operator=(const Stranger&) = delete;
 
-  // Shakes hands as far as it gets, and says something.
+  // Continues the handshake and, once that succeeds, sends a message.
   void drive() {
     if (SSL_do_handshake(tls_.get()) == 1) SSL_write(tls_.get(), "\0\0\0\2hi", 6);
   }
@@ -152,7 +152,7 @@ TEST(SecureStreamTest, RefusesAnotherSecret) {
   EXPECT_TRUE(pair.got[1].empty());
 }
 
-// What the server, which is the first to see it, says of the client.
+// The server's error about the client; the server is the first to notice.
 std::string why_refused(unsigned char secret, SecureStream::Service meant,
                         const std::string& name) {
   Pair pair(secret_of(secret), secret_of(2), meant, name);

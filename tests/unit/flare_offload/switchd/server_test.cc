@@ -33,9 +33,9 @@ namespace nezha::flare {
 namespace {
 
 constexpr uint32_t kWindow = 8;
-constexpr size_t kElements = 16;  // of a block
+constexpr size_t kElements = 16;  // per block
 constexpr size_t kMemory = 1 << 20;
-constexpr uint32_t kFirstSession = 0x1fe;  // the lowest bytes of the next ones come around
+constexpr uint32_t kFirstSession = 0x1fe;  // so that the lowest byte of the session numbers wraps
 const Key kServerKey{std::byte{1}};
 
 Address loopback() {
@@ -48,7 +48,7 @@ uint32_t input_of(size_t child, uint32_t session, uint32_t seq) {
   return static_cast<uint32_t>(child + 1) * 1'000'003 + session * 101 + seq;
 }
 
-// A child of several sessions, all through one port.
+// A child of several sessions, which uses one port for all of them.
 class TestChild {
  public:
   explicit TestChild(size_t child)
@@ -70,7 +70,7 @@ class TestChild {
   }
   void flush() { port_.flush(); }
 
-  // Receives results until it has those of so many blocks; for 30 s at most.
+  // Receives results until there are `count`; waits for each at most 30 s.
   void await_results(size_t count) {
     pollfd awaited = {port_.fd(), POLLIN, 0};
     while (results_.size() < count) {
@@ -137,7 +137,7 @@ class ServerTest : public ::testing::TestWithParam<int> {
       EXPECT_TRUE(status.ok()) << status;
     }
   }
-  // A window of blocks of each session.
+  // Receives the results of a window of blocks of each session.
   void await_all_results() {
     for (TestChild* child : {&a_, &b_}) {
       ASSERT_NO_FATAL_FAILURE(child->await_results(size_t{kSessions} * kWindow));
@@ -178,9 +178,9 @@ TEST_P(ServerTest, TrainsOfSeveralSessionsAreHandedOver) {
 
 TEST_P(ServerTest, CountsWhatComesAndGoes) {
   a_.queue(kFirstSession, 0, at_);
-  a_.queue(kFirstSession, 0, at_);  // once more
+  a_.queue(kFirstSession, 0, at_);  // a duplicate
   b_.queue(kFirstSession, 0, at_);
-  b_.queue(kFirstSession + kSessions, 0, at_);  // there is none
+  b_.queue(kFirstSession + kSessions, 0, at_);  // there is no such session
   a_.flush();
   b_.flush();
   ASSERT_NO_FATAL_FAILURE(b_.await_results(1));
@@ -189,12 +189,12 @@ TEST_P(ServerTest, CountsWhatComesAndGoes) {
   const std::string statistics = server_->statistics();
   constexpr uint64_t kFrame = kHeaderSize + kElements * sizeof(uint32_t);
   EXPECT_EQ(counted(statistics, "threads"), GetParam());
-  EXPECT_EQ(counted(statistics, "received"), 4 + 3);  // of all, and of the session
+  EXPECT_EQ(counted(statistics, "received"), 4 + 3);  // the server's count and the session's
   EXPECT_EQ(counted(statistics, "received_bytes"), (4 + 3) * kFrame);
   EXPECT_EQ(counted(statistics, "combined"), 2);
   EXPECT_EQ(counted(statistics, "duplicates"), 1);
   EXPECT_EQ(counted(statistics, "unknown"), 1);
-  // The result to both, and kPending or the result once more to `a`.
+  // The result goes to both. `a` also gets kPending or the result again.
   EXPECT_EQ(counted(statistics, "sent"), 2 * 3);
   EXPECT_EQ(counted(statistics, "pendings") + counted(statistics, "resent"), 1);
 }
@@ -203,7 +203,7 @@ TEST_P(ServerTest, AGroupOfOneRanksGetsAResultOnceAndOthersApart) {
   Address group = *Address::parse("239.192.7.9:1");
   group.set_port(at_.port());
   UdpPort member = *UdpPort::join(group, "lo", kMaxDatagram);
-  TestChild below(2);  // a switch
+  TestChild below(2);  // this child is a switch
   constexpr uint32_t kNumber = kFirstSession + kSessions;
   SessionSpec spec = spec_of(kNumber, {a_.address(), b_.address(), below.address()});
   spec.table.children = {{0, 1}, {1, 1}, {2, 2}};
@@ -222,8 +222,8 @@ TEST_P(ServerTest, AGroupOfOneRanksGetsAResultOnceAndOthersApart) {
     EXPECT_TRUE(frame && frame->header.type == FrameType::kResult && from == at_);
   });
   EXPECT_EQ(member.counters().received, 1);
-  EXPECT_EQ(counted(server_->statistics(), "sent"), 2 * 2);  // of all, and of the session
-  a_.queue(kNumber, 0, at_);                                 // its result was lost
+  EXPECT_EQ(counted(server_->statistics(), "sent"), 2 * 2);  // the server's count and the session's
+  a_.queue(kNumber, 0, at_);                                 // as if its result was lost
   a_.flush();
   pollfd awaited = {a_.fd(), POLLIN, 0};
   ASSERT_EQ(poll(&awaited, 1, 30'000), 1);
@@ -270,7 +270,7 @@ TEST_P(ServerTest, NoOtherSwitchListensThere) {
 
 INSTANTIATE_TEST_SUITE_P(Threads, ServerTest, ::testing::Values(1, 2, 3));
 
-// Worker 0 does something else for as long as worker 1's session needs for its blocks.
+// Worker 0 is busy until worker 1's session has completed its blocks.
 TEST(Worker, OneThatIsBusyHoldsUpNoOther) {
   auto ports = *Lane::open_ports(loopback(), 2);
   const Address at = *net::local_address(ports[0].fd());
@@ -301,7 +301,7 @@ TEST(Worker, OneThatIsBusyHoldsUpNoOther) {
     changed.wait(lock, [&] { return is_busy; });
   }
   for (TestChild* child : {&a, &b}) {
-    child->queue(2, 0, at);  // the busy one's
+    child->queue(2, 0, at);  // for the busy worker
     child->flush();
     for (uint32_t seq = 0; seq < kWindow; ++seq) child->queue(1, seq, at);
     child->flush();
@@ -316,7 +316,7 @@ TEST(Worker, OneThatIsBusyHoldsUpNoOther) {
   for (const auto& worker : workers) worker->stop();
 }
 
-// A worker's thread comes to an end of its own by what `function` throws.
+// How a worker's thread ends when `function` throws.
 absl::Status failure_by(void (*function)(Lane&)) {
   std::vector<std::unique_ptr<Worker>> workers;
   workers.push_back(
@@ -325,8 +325,8 @@ absl::Status failure_by(void (*function)(Lane&)) {
   EXPECT_TRUE(workers[0]->start([&] { ++told; }).ok());
   workers[0]->call([](Lane&) {});
   EXPECT_TRUE(workers[0]->failure().ok());
-  workers[0]->call(function);               // returns, although it is not done
-  workers[0]->call([](Lane&) { FAIL(); });  // nor is this one begun
+  workers[0]->call(function);               // returns, although `function` did not complete
+  workers[0]->call([](Lane&) { FAIL(); });  // this one never begins
   workers[0]->stop();
   EXPECT_EQ(told, 1);
   return workers[0]->failure();
@@ -339,8 +339,8 @@ TEST(Worker, OneThatThrowsSaysWhy) {
   EXPECT_EQ(other.message(), "why");
 }
 
-// The calling thread's kernel, and that of threads which it starts, knows no
-// SO_ATTACH_REUSEPORT_CBPF.
+// Makes setsockopt fail as in a kernel without SO_ATTACH_REUSEPORT_CBPF, for the calling thread and
+// the threads that it starts.
 void forget_programs_of_ports() {
   constexpr uint32_t kRefuse = SECCOMP_RET_ERRNO | ENOPROTOOPT;
   std::array<sock_filter, 6> program = {

@@ -17,12 +17,12 @@
 
 namespace {
 
-bool cuts_trains = true;  // the device that all is sent by
+bool cuts_trains = true;  // whether the sending device can segment trains
 
 }  // namespace
 
-// In the C library's stead: a kernel whose devices cannot cut trains says EIO, but no device of a
-// test machine has to be one.
+// Replaces the C library's function. A kernel whose device cannot segment trains returns EIO; so
+// does this function, because no test machine need have such a device.
 // NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): the C library's are reserved
 extern "C" int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
   unsigned sendable = 0;
@@ -39,9 +39,9 @@ extern "C" int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
 namespace nezha::flare {
 namespace {
 
-constexpr size_t kMost = 100;  // bytes of a datagram
+constexpr size_t kMost = 100;  // bytes per datagram
 
-// At a free port of the loopback device, or a member of a group there.
+// A free port of the loopback device, or a member of a multicast group.
 struct Port {
   explicit Port(UdpPort member) : udp(std::make_unique<UdpPort>(std::move(member))) {}
   explicit Port(const char* at = "127.0.0.1:1", size_t datagram = kMost) {
@@ -56,7 +56,7 @@ struct Port {
     std::memcpy(udp->buffer(), text.data(), text.size());
     udp->send(text.size(), to);
   }
-  // What comes, until it is that many datagrams or for 5 s.
+  // Receives until there are `count` datagrams, or none arrives for 5 s.
   std::vector<std::string> receive(size_t count) {
     std::vector<std::string> texts;
     pollfd awaited = {udp->fd(), POLLIN, 0};
@@ -70,7 +70,7 @@ struct Port {
   }
 
   Address address;
-  std::vector<Address> senders;  // of all that has come
+  std::vector<Address> senders;  // of all datagrams
   std::unique_ptr<UdpPort> udp;
 };
 

@@ -17,8 +17,8 @@ Key key_of(uint8_t first) {
   return key;
 }
 
-// What a few lines of Python make of SP 800-38D's definition of GHASH and the command
-// openssl enc -aes-128-ecb.
+// The expected tag comes from a few lines of Python that follow the definition of GHASH in SP
+// 800-38D, and from the command openssl enc -aes-128-ecb.
 TEST(Authenticator, MakesTheTagOfItsDefinition) {
   std::vector<std::byte> datagram(50 + kTagSize, std::byte{0xdd});
   Authenticator(key_of(0)).sign(absl::MakeSpan(datagram));
@@ -26,7 +26,7 @@ TEST(Authenticator, MakesTheTagOfItsDefinition) {
   EXPECT_EQ(absl::BytesToHexString(tag), "762b6e8d885056d2f9ce8372");
 }
 
-// Either half of the key.
+// Changing either half of the key changes the tag.
 TEST(Authenticator, NeedsTheWholeKey) {
   std::vector<std::byte> datagram(50 + kTagSize, std::byte{0xdd});
   Authenticator(key_of(0)).sign(absl::MakeSpan(datagram));

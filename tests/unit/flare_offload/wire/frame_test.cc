@@ -106,7 +106,7 @@ TEST(Frame, PayloadOfMismatch) {
   EXPECT_EQ(decode_mismatch(*decode(datagram)), mismatch);
   EXPECT_TRUE(is_refused(encoded(header, bytes(0))));
   EXPECT_TRUE(is_refused(encoded(header, bytes(4))));
-  payload[20] = std::byte{0xff};  // a type that there is not
+  payload[20] = std::byte{0xff};  // no such type exists
   EXPECT_TRUE(is_refused(encoded(header, payload)));
 }
 
@@ -128,7 +128,7 @@ TEST(Frame, RefusesPartsOfElements) {
   EXPECT_FALSE(is_refused(encoded(header, bytes(5))));
 }
 
-// All values of the bytes that have only some.
+// Tries all values of the bytes that do not allow every value.
 TEST(Frame, RefusesUnknownVersionsTypesOperationsAndChildren) {
   const Bytes good = encoded(some_header(), bytes(8));
   const auto accepted = [&](size_t offset) {
@@ -140,11 +140,11 @@ TEST(Frame, RefusesUnknownVersionsTypesOperationsAndChildren) {
     }
     return values;
   };
-  EXPECT_EQ(accepted(0), "\x41\x42\x43");  // 8 bytes are no payload of the others
+  EXPECT_EQ(accepted(0), "\x41\x42\x43");  // 8 bytes are no payload for the other types
   EXPECT_EQ(accepted(1).size(), 12 * 4);
   EXPECT_EQ(accepted(1).substr(0, 5), "\x11\x12\x13\x14\x21");
   EXPECT_EQ(accepted(2).size(), kMaxChildren);
-  EXPECT_EQ(accepted(3).size(), 256);  // flags that are reserved
+  EXPECT_EQ(accepted(3).size(), 256);  // the reserved flags are ignored
 }
 
 TEST(Frame, DecodesNoiseWithinItsLimits) {
@@ -163,7 +163,7 @@ TEST(Frame, DecodesNoiseWithinItsLimits) {
 
 TEST(Frame, PayloadOfAnMtu) {
   EXPECT_EQ(payload_for(1500, false), 1440);
-  EXPECT_EQ(payload_for(1500, true), 1416);  // 1420, in whole elements of 8 bytes
+  EXPECT_EQ(payload_for(1500, true), 1416);  // 1420, rounded down to whole elements of 8 bytes
   EXPECT_EQ(payload_for(9000, false), kMaxPayload);
   EXPECT_EQ(payload_for(65536, false), kMaxPayload);
   EXPECT_EQ(payload_for(68, false), 8);

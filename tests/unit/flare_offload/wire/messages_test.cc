@@ -65,9 +65,9 @@ TEST(MessagesTest, RefusesWhatMakesNoSense) {
       "",
       "hello",
       "join",
-      "join " + job + " 1 0 4 10.0.0.1:7200 1440 32 4 1",       // nothing of reproducible
+      "join " + job + " 1 0 4 10.0.0.1:7200 1440 32 4 1",       // no "reproducible"
       "join " + job + " 1 0 4 10.0.0.1:7200 1440 32 4 2 0",     // neither yes nor no
-      "join " + job + " 1 0 4 10.0.0.1:7200 1440 32 4 1 2",     // likewise
+      "join " + job + " 1 0 4 10.0.0.1:7200 1440 32 4 1 2",     // neither yes nor no
       "join " + job + " 1 0 4 10.0.0.1:7200 1440 32 4 1 0 4",   // too many words
       "join " + job + " 1 4 4 10.0.0.1:7200 1440 32 4 1 0",     // no such rank
       "join " + job + " 1 0 5000 10.0.0.1:7200 1440 32 4 1 0",  // too many ranks
@@ -76,8 +76,8 @@ TEST(MessagesTest, RefusesWhatMakesNoSense) {
       "join " + job + " 1 0 4 10.0.0.1:7200 1440 32 17 1 0",    // too many streams
       "join " + job + " -1 0 4 10.0.0.1:7200 1440 32 4 1 0",
       "join xyz 1 0 4 10.0.0.1:7200 1440 32 4 1 0",
-      "renew " + job + " 1 0 4 77 4",                // no group, nor that there is none
-      "renew " + job + " 1 0 4 77 4 10.0.0.1:7200",  // of no group
+      "renew " + job + " 1 0 4 77 4",                // neither a group nor "no group"
+      "renew " + job + " 1 0 4 77 4 10.0.0.1:7200",  // the address is no group
       "renew " + job + " 1 0 4 77 4 239.192.0.1",
       "leave " + job + " 1",
       "extend 0 1",

@@ -41,7 +41,7 @@ TEST(Address, APeerReadsWhatARankWrites) {
   EXPECT_TRUE(read->agrees_with(*address));
 }
 
-// Gloo's ContextFactory cuts what it receives by the length of its own address.
+// Gloo's ContextFactory splits what it receives by the length of its own address.
 TEST(Address, AllAreEquallyLong) {
   EXPECT_EQ(Address::of(record(1))->bytes().size(), Address::of(record(16))->bytes().size());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks are threads, over two rails of the loopback interface.
+// The ranks are threads, connected by two rails of the loopback interface.
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/hash_store.h>
 #include <gloo/transport/unbound_buffer.h>
@@ -34,8 +34,8 @@ std::shared_ptr<::gloo::transport::Device> two_rails() {
 
 class DeviceTest : public ::testing::Test {
  protected:
-  // Runs `work` as each of so many ranks. No context is destroyed, unless by `work`, before all
-  // ranks are done.
+  // Runs `work` as each of these ranks. Contexts are destroyed after all ranks are done, unless
+  // `work` destroys its own.
   static void run(int ranks, const std::function<void(std::shared_ptr<GlooContext>&)>& work) {
     ::gloo::rendezvous::HashStore store;
     std::barrier all_done(ranks);
@@ -54,7 +54,7 @@ class DeviceTest : public ::testing::Test {
     for (auto& thread : threads) thread.join();
   }
 
-  // Sends a word to another rank, and waits until it has asked for it.
+  // Sends a word to another rank, and waits until that rank has asked for it.
   static void send(const std::shared_ptr<GlooContext>& context, int rank, uint64_t slot,
                    const std::string& word) {
     std::string copy = word;
@@ -98,7 +98,7 @@ TEST_F(DeviceTest, NezhasOwnContextIsBesideGloos) {
     EXPECT_EQ(own->rank(), context->rank);
     EXPECT_EQ(own->size(), 3);
     EXPECT_EQ(own->rails().size(), 2u);
-    // A message of Gloo's and an operation of nezha's of the same tag are under way at once.
+    // A Gloo message and a nezha operation with the same tag are in flight at once.
     const int next = (context->rank + 1) % 3;
     std::string word = std::to_string(context->rank);
     const auto out = context->createUnboundBuffer(word.data(), word.size());
@@ -178,11 +178,11 @@ TEST_F(DeviceTest, ATimeoutOfNezhasFailsGloosTransfersOnAllRanks) {
   });
 }
 
-// Its tickets at the other ranks are gone, though a later message asks for them.
+// The failed receive withdraws its tickets at the other ranks; a later receive gets the message.
 TEST_F(DeviceTest, AMessageThatIsTooLongFailsAReceiveFromAnyOfSeveral) {
   run(3, [](std::shared_ptr<GlooContext>& context) {
     if (context->rank == 0) {
-      receive(context, 1, 1, 1);  // what rank 1 has sent before is here
+      receive(context, 1, 1, 1);  // so the message that rank 1 sent before has arrived
       std::string word(2, '.');
       const auto buffer = context->createUnboundBuffer(word.data(), word.size());
       EXPECT_THROW(
@@ -240,7 +240,7 @@ TEST_F(DeviceTest, APeerMayConnectBeforeThisRankIsToldOfIt) {
   const auto in = late->createUnboundBuffer(&received, 1);
   to_late->connect(to_early->address().bytes());
   out->send(1, 0);
-  std::this_thread::sleep_for(milliseconds(300));  // the message is there, and nobody knows whose
+  std::this_thread::sleep_for(milliseconds(300));  // the message has arrived; its sender is unknown
   to_early->connect(to_late->address().bytes());
   in->recv(0, 0);
   EXPECT_TRUE(in->waitRecv());
@@ -256,7 +256,7 @@ TEST_F(DeviceTest, AChildOfForkMayDestroyWhatItHasInherited) {
       const pid_t child = fork();
       ASSERT_GE(child, 0);
       if (child == 0) {
-        alarm(20);  // it ends, whatever happens
+        alarm(20);  // ends the child in any case
         bool is_refused = false;
         try {
           buffer->send(1, 0);
