@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of channels share: the two ends of a message, which check what the channel does with
+// What tests of channels share: both ends of a message, which check what the channel does with
 // them, and a clock that tests move.
 #pragma once
 
@@ -21,14 +21,14 @@
 
 namespace nezha::testing {
 
-// What no message contains by design: memory that is not the channel's any more is filled with it.
+// Fills memory that the channel no longer owns. Messages never contain this byte.
 constexpr std::byte kScribble{0xee};
 
-// What messages are filled with: bytes that look random, again and again.
+// The contents of messages: a sequence of random bytes, repeated.
 class Pattern {
  public:
-  // The bytes of message `name` from `offset` on: as many as are at one place, `length` at most.
-  // They depend on all of the name, so that bytes of another place or message show.
+  // The bytes of message `name` from `offset` on: at most `length`, and only as many as are
+  // contiguous. Bytes from another place or message differ.
   static std::span<const std::byte> at(uint64_t name, uint64_t offset, size_t length) {
     static const std::vector<std::byte> bytes = make();
     const uint64_t phase = (name * 0x9e3779b97f4a7c15u) >> 32;
@@ -53,9 +53,8 @@ class Pattern {
 
  private:
   static std::vector<std::byte> make() {
-    constexpr size_t kLength =
-        65'521;              // a prime: no part of a message that tests cut has its length
-    std::mt19937 random(1);  // NOLINT(cert-msc51-cpp): the same bytes in each run
+    constexpr size_t kLength = 65'521;  // a prime, so that no part of a message has this length
+    std::mt19937 random(1);             // NOLINT(cert-msc51-cpp): the same bytes in each run
     std::vector<std::byte> bytes(kLength);
     for (std::byte& byte : bytes) {
       byte = static_cast<std::byte>(random() >> 24);
@@ -65,7 +64,7 @@ class Pattern {
   }
 };
 
-// A part of a message; stands in for what an operation keeps.
+// A part of a message, as an operation might describe it.
 struct Part {
   uint64_t offset = 0;
   size_t length = 0;
@@ -80,7 +79,7 @@ struct TestSender final : Sender {
   uint64_t pushed_bytes = 0;
   OutMessage* message = nullptr;  // null: settled, failed or abandoned
   bool settling = false;
-  bool is_copied = false;  // what is pushed is; see Route
+  bool is_copied = false;  // the channel copies what is pushed; see Route
   bool is_settled = false;
   bool gone = false;  // abandoned: nothing may be called
   absl::Status failure;
@@ -94,7 +93,7 @@ struct TestSender final : Sender {
     EXPECT_FALSE(is_copied) << "released at once, of which it is not told";
     take_back(offset, length);
   }
-  // The memory is the sender's again.
+  // The sender owns the memory again.
   void take_back(uint64_t offset, size_t length) {
     ASSERT_LE(offset + length, memory.size());
     EXPECT_TRUE(released_parts.add(offset, offset + length)) << "released twice";
@@ -129,7 +128,7 @@ struct TestReceiver final : Receiver {
   uint64_t name = 0;
   wire::MessageInfo info;
   std::vector<std::byte> memory;
-  std::map<uint64_t, size_t> placed;  // not landed
+  std::map<uint64_t, size_t> placed;  // not landed yet
   IntervalSet landed_parts;
   uint64_t landed_bytes = 0;
   int landings = 0;
@@ -171,7 +170,7 @@ struct TestReceiver final : Receiver {
       EXPECT_TRUE(landed_parts.add(offset, offset + length)) << "landed twice";
       EXPECT_TRUE(Pattern::is_at(name, offset, std::span(memory).subspan(offset, length)))
           << "message " << name << " is wrong in segment [" << offset << ", +" << length << ")";
-      // A receiver may have used and overwritten it by now.
+      // By now, a receiver may have used the segment and overwritten it.
       std::fill_n(memory.begin() + static_cast<std::ptrdiff_t>(offset), length, kScribble);
     }
     landed_bytes += length;
@@ -192,7 +191,7 @@ struct TestReceiver final : Receiver {
     failed(absl::FailedPreconditionError("mismatched"));
   }
   void scribble() { std::fill(memory.begin(), memory.end(), kScribble); }
-  // At the end: nothing was written when the memory was not the channel's any more.
+  // Call at the end. Checks that nothing was written to memory that the channel no longer owned.
   void check_untouched() const {
     if (!over()) return;
     const std::vector<std::byte> untouched(memory.size(), kScribble);
@@ -204,7 +203,7 @@ struct TestReceiver final : Receiver {
 class ChannelTest : public ::testing::Test {
  protected:
   ChannelTest() {
-    log().set_level(spdlog::level::err);  // what breaks is meant to
+    log().set_level(spdlog::level::err);  // the tests break links on purpose
     auto made = Progress::create();
     EXPECT_TRUE(made.ok());
     progress_ = *std::move(made);
@@ -212,14 +211,14 @@ class ChannelTest : public ::testing::Test {
   }
   ~ChannelTest() override { guard_.reset(); }
 
-  // Timers whose time has come.
+  // Runs the timers that are due.
   void run_timers() {
     Waiter never;
     progress_->wait(*guard_, never, now() + 100);
   }
 
   std::unique_ptr<Progress> progress_;
-  std::unique_ptr<Progress::Guard> guard_;  // throughout, so that no other thread drives
+  std::unique_ptr<Progress::Guard> guard_;  // held throughout, so that no other thread drives
   VirtualClock clock_;
 };
 

@@ -19,7 +19,7 @@ class ChannelScript : public ChannelTest {
   static constexpr size_t kLarge = wire::kInitialCredit + (64 << 10);
 
  protected:
-  // Two sides joined by links on all of their rails.
+  // Connects two sides by a link on each rail.
   void connect(int rails, std::vector<Nanos> burst_takes = {}) {
     network_ = std::make_unique<FakeNetwork>(*progress_, 1, rails);
     network_->burst_takes = std::move(burst_takes);
@@ -30,7 +30,7 @@ class ChannelScript : public ChannelTest {
     ASSERT_TRUE(answer.complete);
     for (const int side : {0, 1}) ASSERT_EQ(std::popcount(channel(side).up()), rails);
   }
-  // And all is acknowledged: no side has anything to wait for.
+  // As connect(); everything is acknowledged, and no side waits for anything.
   void connect_and_rest() {
     connect(2);
     pass(200 * kMillisecond);
@@ -50,7 +50,7 @@ class ChannelScript : public ChannelTest {
     result.total = total;
     return result;
   }
-  // All of a message at once.
+  // Sends a whole message at once.
   TestSender& send(int side, uint64_t tag, size_t bytes, RailMask rails = kAllRails) {
     TestSender& sender = *senders_.emplace_back(std::make_unique<TestSender>(tag, bytes));
     sender.message = channel(side).open(info(tag, bytes), {.rails = rails}, &sender);
@@ -66,14 +66,14 @@ class ChannelScript : public ChannelTest {
     if (!receiver.over()) receiver.ticket = ticket;
     return receiver;
   }
-  // Breaks all connections; nothing that is under way arrives.
+  // Breaks all connections; nothing in flight arrives.
   void cut_all(bool silent = false) {
     for (const auto& connection : network_->connections()) {
       network_->break_connection(*connection, silent);
       for (auto& end : connection->ends) end.readable = 0;
     }
   }
-  // The part of a message from side 0 that goes by rail 1.
+  // The fraction of a message from side 0 that goes by rail 1.
   double share_of_1(uint64_t tag) {
     const auto submitted = [&](Rail rail) {
       return static_cast<double>(network_->connection(rail)->ends[0].submitted);
@@ -86,7 +86,7 @@ class ChannelScript : public ChannelTest {
     return more[1] / (more[0] + more[1]);
   }
   int burst_frames(Rail rail) { return network_->connection(rail)->ends[0].burst_frames; }
-  // The rail by which side 0 sends a short message.
+  // The rail that side 0 chooses for a short message.
   Rail rail_of_short(uint64_t tag) {
     const uint64_t before = network_->connection(1)->ends[0].submitted;
     receive(1, tag, 1000);
@@ -94,7 +94,7 @@ class ChannelScript : public ChannelTest {
     network_->settle_down();
     return network_->connection(1)->ends[0].submitted == before ? 0 : 1;
   }
-  // One in twenty of the packets that side 0 sends by that rail, for a while.
+  // Side 0 loses one in twenty of the packets that it sends on this rail, for a while.
   void lose_much(Rail rail) {
     Link::Packets& packets = network_->connection(rail)->ends[0].packets;
     for (int i = 0; i < 2; ++i) {
@@ -103,7 +103,7 @@ class ChannelScript : public ChannelTest {
       pass(50 * kMillisecond);
     }
   }
-  // A message that comes by a grant or not at all: another one, which nobody receives, has taken
+  // Sends a message that needs a grant, because another message, which nobody receives, has used up
   // the credit.
   TestSender& send_beyond_credit() {
     send(0, 80, wire::kInitialCredit);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What random traffic (channel_traffic_test.cc) meets too rarely, one by one.
+// Single cases that the random traffic of channel_traffic_test.cc meets too rarely.
 #include "transport/channel.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ using testing::TestSender;
 TEST_F(ChannelScript, AGrantThatIsLostWithItsLinkIsSentAgain) {
   connect(2);
   TestSender& sender = send_beyond_credit();
-  TestReceiver& receiver = receive(1, 1, kLarge);  // grants
+  TestReceiver& receiver = receive(1, 1, kLarge);  // this grants the message
   cut_all();
   pass(kSecond);
   EXPECT_TRUE(receiver.complete);
@@ -35,7 +35,7 @@ TEST_F(ChannelScript, AGrantThatIsLostWithItsLinkGoesByTheOneThatIsLeft) {
   for (const Rail dead : {0, 1}) {
     connect(2);
     TestSender& sender = send_beyond_credit();
-    TestReceiver& receiver = receive(1, 1, kLarge);  // grants
+    TestReceiver& receiver = receive(1, 1, kLarge);  // this grants the message
     network_->allow = [](int, Rail) { return false; };
     FakeConnection* connection = network_->connection(dead);
     ASSERT_NE(connection, nullptr);
@@ -56,7 +56,7 @@ TEST_F(ChannelScript, AGrantThatFindsNoLinkIsSentWhenThereIsOne) {
   pass(kSecond / 2);
   ASSERT_EQ(channel(1).up(), 0u);
   TestReceiver& receiver = receive(1, 1, kLarge);
-  network_->allow = [](int side, Rail) { return side == 0; };  // no two that cross
+  network_->allow = [](int side, Rail) { return side == 0; };  // so that no connections cross
   pass(5 * kSecond);
   EXPECT_TRUE(receiver.complete);
   EXPECT_TRUE(sender.is_settled);
@@ -74,7 +74,7 @@ TEST_F(ChannelScript, ALinkThatIsSilentWhileAnotherOneIsNotIsGivenUp) {
     EXPECT_TRUE(receiver.complete);
     EXPECT_TRUE(sender.is_settled);
     EXPECT_GE(failures(0) + failures(1), 1u);
-    // It is made again when there is something to send.
+    // The link is made again when there is something to send.
     receive(1, 2, 10);
     send(0, 2, 10);
     network_->settle_down();
@@ -85,9 +85,9 @@ TEST_F(ChannelScript, ALinkThatIsSilentWhileAnotherOneIsNotIsGivenUp) {
 
 TEST_F(ChannelScript, ALinkThatOneSideGivesUpIsGivenUpByTheOther) {
   connect(2);
-  network_->ends_vanish = true;  // as with a cable that is pulled
+  network_->ends_vanish = true;  // as when a cable is pulled
   channel(0).on_carrier(1, /*up=*/false);
-  network_->settle_down();  // no time passes
+  network_->settle_down();  // while no time passes
   EXPECT_EQ(channel(1).up(), 1u);
 }
 
@@ -96,7 +96,7 @@ TEST_F(ChannelScript, ALinkThatCameBackIsGivenLittleAtFirst) {
   EXPECT_NEAR(share_of_1(1), 0.5, 0.1);
   network_->break_connection(*network_->connection(1), /*silent=*/false);
   network_->settle_down();
-  receive(0, 2, 10);  // there is something to wait for, so it is made again
+  receive(0, 2, 10);  // a side waits, so the link is made again
   send(0, 3, 10);
   for (int i = 0; i < 100 && channel(0).up() != 3; ++i) pass(5 * kMillisecond);
   ASSERT_EQ(channel(0).up(), 3u);
@@ -105,7 +105,7 @@ TEST_F(ChannelScript, ALinkThatCameBackIsGivenLittleAtFirst) {
   EXPECT_NEAR(share_of_1(5), 0.5, 0.1);
 }
 
-// Frames of one rail vanish from here on; the kernels notice, too.
+// From now on the rail loses all frames, and the kernels notice it.
 void swallow(FakeNetwork& network, Rail rail) {
   FakeConnection* connection = network.connection(rail);
   ASSERT_NE(connection, nullptr);
@@ -128,15 +128,15 @@ TEST_F(ChannelScript, ALinkWhosePeersMachineConfirmsNothingIsGivenUpSoon) {
   EXPECT_EQ(network_->side(0).suspicions, std::vector<Rail>{1});
 }
 
-// A kernel sends a lost frame again once another one has arrived, which shows the gap; without one,
-// too late.
+// A kernel retransmits a lost frame once a later frame shows the gap. Without a later frame it
+// retransmits too late.
 TEST_F(ChannelScript, ALinkThatLosesOneFrameIsNotGivenUp) {
   for (const Rail lossy : {0, 1}) {
     connect(2);
     FakeConnection* connection = network_->connection(lossy);
     ASSERT_NE(connection, nullptr);
     TestReceiver& receiver = receive(1, 1, kLarge);
-    connection->weight = 0;  // what is behind the lost frame has to wait for it
+    connection->weight = 0;  // frames behind the lost one wait for it
     for (auto& end : connection->ends) end.unanswered = kSecond;
     TestSender& sender = send(0, 1, kLarge);
     const int before = connection->ends[0].pings;
@@ -153,10 +153,10 @@ TEST_F(ChannelScript, ALinkThatLosesOneFrameIsNotGivenUp) {
   }
 }
 
-// They overrun switches' queues.
+// Bursts overflow the queues of switches.
 TEST_F(ChannelScript, WhatIsLostWhileBurstsAreOnTheirWayIsNotTheLinks) {
   connect(2);
-  receive(0, 1, 10);  // there is something to wait for
+  receive(0, 1, 10);  // a side waits for something
   lose_much(1);
   EXPECT_NEAR(share_of_1(2), 0.5, 0.1);
   pass(RateTrial::kLongest);
@@ -191,7 +191,7 @@ TEST_F(ChannelScript, ALinkThatLosesMuchIsLeftAloneAfterItsDeathToo) {
   lose_much(1);
   network_->break_connection(*network_->connection(1), /*silent=*/false);
   network_->settle_down();
-  send(0, 2, 10);  // it is made again
+  send(0, 2, 10);  // so the link is made again
   for (int i = 0; i < 100 && channel(0).up() != 3; ++i) pass(5 * kMillisecond);
   ASSERT_EQ(channel(0).up(), 3u);
   pass(kSecond);
@@ -204,7 +204,7 @@ TEST_F(ChannelScript, NewsGoesByALinkThatLosesLittle) {
     receive(0, 1, 10);
     pass(RateTrial::kLongest);
     lose_much(lossy);
-    network_->connection(lossy)->weight = 0;  // the frame was lost
+    network_->connection(lossy)->weight = 0;  // the frame of the abort gets lost
     channel(0).send_abort({FakeNetwork::kJob, 0, {}, "it broke"});
     network_->settle_down();
     EXPECT_FALSE(network_->side(1).heard_aborts.empty()) << "rail " << lossy << " loses";
@@ -267,13 +267,13 @@ TEST_F(ChannelScript, AMachineThatStandsStillLosesNoLink) {
   EXPECT_EQ(failures(0) + failures(1), 0u);
 }
 
-// A segment takes longer than a silent link is given: it is slow, and not silent.
+// The segment takes longer than a silent link would be given, but the link is slow and not silent.
 TEST_F(ChannelScript, ASlowLinkThatMovesIsNotGivenUp) {
   connect(2);
   FakeConnection* slow = network_->connection(1);
   ASSERT_NE(slow, nullptr);
   TestReceiver& receiver = receive(1, 1, kLarge);
-  slow->weight = 0;  // moves by what is done here
+  slow->weight = 0;  // the test moves its bytes itself
   TestSender& sender = send(0, 1, kLarge);
   for (int i = 0; i < 200; ++i) {
     slow->ends[0].link->write(1000);
@@ -308,7 +308,7 @@ TEST_F(ChannelScript, SilenceOfAllLinksIsNoReasonToGiveOneUp) {
   receive(1, 1, kLarge);
   cut_all(/*silent=*/true);
   send(0, 1, kLarge);
-  pass(2 * kSecond);  // as with a peer that is stopped
+  pass(2 * kSecond);  // as if the peer were stopped
   EXPECT_EQ(failures(0) + failures(1), 0u);
 }
 
@@ -320,7 +320,7 @@ TEST_F(ChannelScript, ConnectionsThatCrossLeaveOneLinkAndCostNothing) {
     TestSender& back = send(1, 1, 10);
     TestReceiver& at_one = receive(1, 1, 10);
     TestReceiver& at_zero = receive(0, 1, 10);
-    network_->settle_down();  // no time passes: nobody tries twice
+    network_->settle_down();  // no time passes, so nobody tries twice
     for (const int side : {0, 1}) {
       EXPECT_EQ(channel(side).up(), 7u);
       EXPECT_EQ(failures(side), 0u);
@@ -348,8 +348,8 @@ TEST_F(ChannelScript, APeerThatNobodyAnswersForIsGone) {
   }
 }
 
-// Others may wait for a rank that does nothing but know of the death. Not at once: they may be in
-// an operation that needs nothing of the dead one any more.
+// Other ranks may wait for a rank that has only noticed the death. It does not report at once,
+// because the others may be in an operation that no longer needs the dead rank.
 TEST_F(ChannelScript, TheDeathOfAPeerThatNobodyWaitsForIsToldAfterAWhile) {
   connect_and_rest();
   cut_all();
@@ -401,7 +401,7 @@ TEST_F(ChannelScript, APeerThatNoLinkReachesIsCutOffAndNotSilent) {
   EXPECT_FALSE(channel(0).is_silent()) << "it may answer others";
 }
 
-// The peer's machine answers handshakes, and confirms nothing of what an old connection carries.
+// The peer's machine answers handshakes, but acknowledges nothing on the old connection.
 TEST_F(ChannelScript, AnOnlyLinkThatStandsStillIsMadeAnew) {
   connect(1);
   swallow(*network_, 0);
@@ -420,7 +420,7 @@ TEST_F(ChannelScript, APeerBehindAPathThatPassesHandshakesAloneIsCutOffAndNotSil
     do {
       if (FakeConnection* made = network_->connection(0); made != nullptr) {
         swallow(*network_, 0);
-        for (auto& side : made->ends) side.unanswered = kSecond * 60;  // its machine says nothing
+        for (auto& side : made->ends) side.unanswered = kSecond * 60;  // acknowledges nothing
       }
       progress_->run_deferred();
     } while (network_->step());
@@ -449,7 +449,7 @@ TEST_F(ChannelScript, ARailThatIsOnlyUnreachableIsTriedAgain) {
   TestSender& sender = send(0, 1, kLarge);
   TestReceiver& receiver = receive(1, 1, kLarge);
   cut_all();
-  network_->allow = [](int, Rail) { return false; };  // an error, but nobody refuses
+  network_->allow = [](int, Rail) { return false; };  // attempts fail, but no peer refuses
   pass(3 * kSecond);
   EXPECT_FALSE(channel(0).failed());
   EXPECT_FALSE(receiver.over());
@@ -496,7 +496,7 @@ TEST_F(ChannelScript, AnAbortThatIsLostInSilenceIsSaidAgain) {
   EXPECT_FALSE(network_->side(1).heard_aborts.empty());
 }
 
-// A process that leaves at once: what its only link lost goes by the next one.
+// The process leaves at once; the next link carries what its only link lost.
 TEST_F(ChannelScript, WhatIsNotAcknowledgedIsHandedOverAfterLeaving) {
   connect(1);
   TestReceiver& receiver = receive(1, 1, 100);
@@ -510,7 +510,7 @@ TEST_F(ChannelScript, WhatIsNotAcknowledgedIsHandedOverAfterLeaving) {
   pass(5 * kSecond);
   EXPECT_TRUE(receiver.complete) << receiver.failure;
   EXPECT_TRUE(channel(0).drained());
-  // And then it has left.
+  // Now the peer has left.
   const TestReceiver& late = receive(1, 2, 100);
   pass(kSecond);
   EXPECT_TRUE(absl::IsUnavailable(late.failure)) << late.failure;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random traffic of two channels that are joined by links in memory, which are slow, overtake each
-// other and break.
+// Random traffic of two channels over in-memory links, which are slow, overtake each other and
+// break.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -37,12 +37,12 @@ uint64_t number_from_environment(const char* name, uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-// One case: what a seed makes of it.
+// One case, which follows from a seed.
 class RandomCase {
  public:
   using Timers = std::function<void()>;
 
-  // `reading`: rails whose links read from the peer's memory.
+  // `reading`: the rails whose links read from the peer's memory.
   RandomCase(Progress& progress, VirtualClock& clock, Timers run_timers, uint64_t seed,
              RailMask reading)
       : progress_(progress),
@@ -86,7 +86,7 @@ class RandomCase {
   // The messages of one tag in one direction.
   struct Flow {
     int from = 0;
-    wire::MessageInfo info;      // without the total
+    wire::MessageInfo info;      // without its total
     std::vector<size_t> totals;  // of the messages
     std::vector<std::unique_ptr<TestSender>> senders;
     std::vector<uint64_t> numbers;  // of the senders' messages
@@ -120,7 +120,7 @@ class RandomCase {
     for (uint64_t i = 0; i < count; ++i) {
       auto flow = std::make_unique<Flow>();
       flow->from = static_cast<int>(below(2));
-      // Two flows may have one tag, one in each direction.
+      // Two flows may share a tag, one in each direction.
       flow->info.context = below(2);
       flow->info.tag = i / 2;
       flow->info.signature = 77;
@@ -237,7 +237,7 @@ class RandomCase {
   void events() {
     for (uint64_t i = below(4); i > 0; --i) {
       network_.step();
-      if (!one_in(4)) progress_.run_deferred();  // several events may come at once
+      if (!one_in(4)) progress_.run_deferred();  // several events may arrive at once
     }
     clock_.advance(static_cast<Nanos>(below(static_cast<uint64_t>(max_tick_))));
     if (one_in(100)) pass_time(static_cast<Nanos>(below(30)) * kMillisecond);
@@ -268,7 +268,7 @@ class RandomCase {
     process.channel->on_carrier(rail, device->carrier());
   }
 
-  // From here on nothing fails any more.
+  // Ends all faults.
   void calm_down() {
     faults_ = false;
     ends_early_ = false;
@@ -289,7 +289,8 @@ class RandomCase {
       if (!flow->sender_gave_up) {
         if (flow->senders.size() < flow->totals.size()) return false;
         for (const auto& sender : flow->senders) {
-          // What the receiver cancelled before it came is not granted unless it asks again.
+          // If the receiver cancelled before the message came, the message is not granted unless
+          // the receiver asks again.
           if (flow->receiver_gave_up) continue;
           if (!sender->is_settled) return false;
         }
@@ -304,7 +305,7 @@ class RandomCase {
     return true;
   }
 
-  // Ends what one side gave up, and sees that nothing is left on either.
+  // Ends the flows that a side gave up, and checks that neither side keeps anything.
   void part() {
     for (auto& flow : flows_) {
       if (!flow->dead()) continue;
@@ -319,12 +320,12 @@ class RandomCase {
     for (const int side : {0, 1}) {
       for (const auto& flow : flows_) network_.channel(side).leave({0, flow->info.context});
     }
-    // Links that broke are noticed, and made again if something is left to send.
+    // Sides notice broken links, and make them again if there is something left to send.
     for (int i = 0; i < 10; ++i) {
       settle_down();
       pass_time(50 * kMillisecond);
     }
-    // A goodbye makes the peer acknowledge all, on the link it comes by.
+    // A goodbye makes the peer acknowledge everything, on the link that carried the goodbye.
     for (int i = 0; i < 50 && !(drained(0) && drained(1)); ++i) {
       for (const int side : {0, 1}) network_.channel(side).say_goodbye();
       settle_down();
@@ -347,7 +348,7 @@ class RandomCase {
     }
   }
 
-  // What a side keeps of messages that nobody there has asked for.
+  // Records the bytes that a side holds for messages that it has not asked for.
   void on_segment(int side, const wire::FrameHeader& frame, const wire::DataHeader& data,
                   std::byte* place) {
     const Flow* flow = find(1 - side, data.info);
@@ -361,7 +362,7 @@ class RandomCase {
     const auto number = std::find(flow->numbers.begin(), flow->numbers.end(), data.number);
     ASSERT_NE(number, flow->numbers.end());
     if (static_cast<size_t>(number - flow->numbers.begin()) < flow->receivers.size()) return;
-    // It is kept for a receiver that has not asked yet.
+    // The segment is held for a receiver that has not asked yet.
     EXPECT_TRUE(frame.flags & wire::kFlagCharged);
     unasked_[static_cast<size_t>(side)][{data.number, data.offset}] = frame.length;
   }
@@ -373,7 +374,7 @@ class RandomCase {
       EXPECT_LE(bytes, Inbox::kCredit) << "memory for what nobody has asked for";
     }
   }
-  // No longer unasked.
+  // The segments of these messages are no longer unasked.
   void asked(const Flow& flow) {
     auto& unasked = unasked_[static_cast<size_t>(1 - flow.from)];
     for (auto entry = unasked.begin(); entry != unasked.end();) {
@@ -423,15 +424,15 @@ class RandomCase {
   VirtualClock& clock_;
   Timers run_timers_;
   std::vector<std::unique_ptr<Flow>> flows_;
-  // What a side was sent and had not asked for: message and offset, and the length.
+  // Segments that each side received before it asked for them: (message, offset) and length.
   std::array<std::map<std::pair<uint64_t, uint64_t>, size_t>, 2> unasked_;
-  FakeNetwork network_;  // goes first: it refers to the flows
+  FakeNetwork network_;  // must be destroyed first, because it refers to the flows
   bool faults_;
   bool ends_early_;
   Nanos max_tick_ = 0;
 };
 
-// NEZHA_TEST_SEED=n runs that one case, NEZHA_TEST_CASES=n that many.
+// NEZHA_TEST_SEED=n runs only case n; NEZHA_TEST_CASES=n runs n cases.
 class ChannelTrafficTest : public ChannelTest {
  protected:
   void run_cases(RailMask reading) {

@@ -35,7 +35,7 @@ TEST_F(ContextNewsTest, ThePeerIsToldOnceAndAgainAfterALoss) {
   EXPECT_EQ(frames->count(wire::FrameType::kJoin), 1);
   news_.enter(kJob);
   EXPECT_EQ(frames->count(wire::FrameType::kJoin), 1);
-  news_.link_down();  // another one
+  news_.link_down();  // another link has died
   EXPECT_EQ(frames->count(wire::FrameType::kJoin), 2);
 }
 
@@ -46,7 +46,7 @@ TEST_F(ContextNewsTest, WhoClosesAContextSaysSo) {
   EXPECT_EQ(frames->count(wire::FrameType::kLeave), 1);
   EXPECT_EQ(frames->acks, 1) << "the peer may wait for no more than that";
   EXPECT_FALSE(news_.has_open());
-  news_.link_down();  // another one, with what was said
+  news_.link_down();  // another link has died, perhaps before it sent the frame
   EXPECT_EQ(frames->count(wire::FrameType::kLeave), 2);
 }
 

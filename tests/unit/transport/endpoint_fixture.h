@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of endpoints share: processes over real sockets on loopback, and messages between
+// What tests of endpoints share: processes that use real sockets on loopback, and messages between
 // them.
 #pragma once
 
@@ -32,7 +32,7 @@ struct Host {
   Listener listener;  // the endpoint's thread calls it until the endpoint is gone
   std::shared_ptr<Endpoint> endpoint;
   std::map<std::string, std::string> addresses;
-  std::map<std::string, std::string> peer_names;  // of the rails, where they have others there
+  std::map<std::string, std::string> peer_names;  // the rails' names at the peer, if they differ
 
   explicit Host(const std::vector<std::string>& rails = {"a", "b"}, UniqueId job = kJob) {
     endpoint = *Endpoint::create();
@@ -55,7 +55,7 @@ struct Host {
     }
     EXPECT_TRUE(endpoint->join(job, &listener).ok());
   }
-  // It may come by another link than what follows it, and again by each link that comes up.
+  // The abort may arrive by another link than later frames, and again by each link that comes up.
   std::vector<wire::Abort> wait_for_abort() {
     Progress::Guard guard(endpoint->progress());
     for (int i = 0; i < 10'000 && listener.aborts.empty(); ++i) {
@@ -145,7 +145,7 @@ inline std::vector<std::byte> content(size_t bytes, uint64_t seed) {
   return result;
 }
 
-// Both send `bytes` to each other at the same time. Each side drives itself.
+// Both hosts send `bytes` to each other at the same time, and each drives its own progress.
 inline void exchange(Host& one, Host& two, uint64_t tag, size_t bytes) {
   std::array<Host*, 2> hosts{&one, &two};
   std::vector<std::thread> threads;

@@ -40,7 +40,7 @@ TEST(Endpoint, TransfersBothWaysBeyondTheSocketsBuffers) {
   }
 }
 
-// Short frames are put together before they are written.
+// The endpoint combines short frames before it writes them.
 TEST(Endpoint, TransfersOfAnySmallSize) {
   Host one, two;
   for (uint64_t bytes = 1; bytes <= 4 << 10; bytes += 17) exchange(one, two, bytes, bytes);
@@ -62,7 +62,7 @@ TEST(Endpoint, RailsMayHaveOtherNamesAtThePeer) {
   }
 }
 
-// Both connect at once on both rails: one connection of each crossing pair is kept.
+// Both sides connect on both rails at once; of each pair of crossing connections one is kept.
 TEST(Endpoint, SimultaneousConnectionsLeaveOneLinkForEachRail) {
   for (uint64_t round = 0; round < 60; ++round) {
     Host one, two;
@@ -77,7 +77,7 @@ TEST(Endpoint, SimultaneousConnectionsLeaveOneLinkForEachRail) {
   }
 }
 
-// Nobody listens at one of the addresses, and another process does at the other one.
+// Nobody listens at one of the addresses; another process listens at the other.
 TEST(Endpoint, ConnectingToNobodyFailsTheChannel) {
   Host one, other;
   std::map<std::string, std::string> nowhere;
@@ -120,7 +120,7 @@ TEST(Endpoint, AbortsReachTheContextTheyAreFor) {
   }
 }
 
-// With sockets full of what nobody will read.
+// The abort arrives although the sockets are full of data that nobody will read.
 TEST(Endpoint, WhyAContextBrokeArrivesThoughItsProcessEnds) {
   constexpr size_t kBytes = 64 << 20;
   Host two;
@@ -128,7 +128,7 @@ TEST(Endpoint, WhyAContextBrokeArrivesThoughItsProcessEnds) {
   exchange(*one, two, 1, 10);
   std::thread end;
   {
-    // It reads nothing meanwhile.
+    // While this is held, `two` reads nothing.
     Progress::Guard busy(two.endpoint->progress());
     Transfer ours(one->endpoint->progress());
     {
@@ -224,7 +224,7 @@ TEST(Endpoint, WhoWaitsForOneThatLeavesTheContextIsTold) {
 
 constexpr UniqueId kNext{33, 44};
 
-// Both enter the context; only `two` has read in the store who the other one is.
+// Both processes join the context; neither has named it to the other yet.
 void enter_next(Host& one, Host& two) {
   for (Host* host : {&one, &two}) {
     Progress::Guard guard(host->endpoint->progress());
@@ -260,7 +260,7 @@ TEST(Endpoint, WhoSpeaksOfAContextHearsThatItBreaks) {
   exchange(one, two, 1, 10);
   enter_next(one, two);
   speak_of_next(two, one);
-  exchange(one, two, 2, 10);  // what was said before has come
+  exchange(one, two, 2, 10);  // so frames that were sent before have arrived
   break_next(one);
   expect_abort_of_next(two);
 }
@@ -284,7 +284,7 @@ TEST(Endpoint, WhoSpeaksOfAContextThatIsClosedHearsThatItHasBroken) {
   expect_abort_of_next(two);
 }
 
-// The connection's hello names one of the contexts.
+// The hello of the connection names only one of the contexts.
 TEST(Endpoint, WhoConnectsHearsThatAnyOfTheContextsHasBroken) {
   Host one, two;
   enter_next(one, two);
@@ -317,7 +317,7 @@ TEST(Endpoint, WhoSpeaksOfAClosedContextIsToldThatTheOtherHasLeft) {
   Host one, two;
   exchange(one, two, 1, 10);
   enter_next(one, two);
-  leave_next(one);  // without a word to the other one
+  leave_next(one);  // the other process is not told
   Progress& progress = two.endpoint->progress();
   Transfer transfer(progress);
   Progress::Guard guard(progress);
@@ -327,8 +327,8 @@ TEST(Endpoint, WhoSpeaksOfAClosedContextIsToldThatTheOtherHasLeft) {
       << transfer.failure;
 }
 
-// A channel serves all contexts of the two processes: when the context that was joined last is
-// left, a link that dies comes back for the others.
+// A channel serves all contexts of its two processes. After the context that was joined last is
+// left, a link that dies is made again for the others.
 TEST(Endpoint, ALinkComesBackWhileAnyContextIsShared) {
   constexpr UniqueId kSecond{33, 44};
   Host one({"a"}), two({"a"});
@@ -343,13 +343,13 @@ TEST(Endpoint, ALinkComesBackWhileAnyContextIsShared) {
     host->endpoint->leave(kSecond, &host->listener);
   }
   {
-    // The cable is pulled for a moment, as far as `one` can tell.
+    // To `one` it looks as if the cable was unplugged for a moment.
     Progress::Guard guard(one.endpoint->progress());
     Channel& channel = one.endpoint->channel(two.endpoint->process());
     channel.on_carrier(0, false);
     channel.on_carrier(0, true);
   }
-  // As `exchange`, but nobody names a context again.
+  // As exchange(), but nobody names a context again.
   for (Host* host : {&one, &two}) {
     Host& peer = host == &one ? two : one;
     Progress::Guard guard(host->endpoint->progress());
@@ -362,7 +362,7 @@ TEST(Endpoint, ALinkComesBackWhileAnyContextIsShared) {
   }
 }
 
-// A device whose connections come about when the test says so.
+// A device on which only the test makes connections.
 struct SlowDevice final : Device {
   SlowDevice(Rail rail, Acceptor& its_acceptor) : Device("a", rail), acceptor(its_acceptor) {}
   std::unique_ptr<Attempt> connect(absl::string_view, const wire::Hello&, Connected) override {
@@ -379,7 +379,7 @@ struct CountedLink final : testing::RecordingLink {
   int& count;
 };
 
-// The link may have taken seconds to make.
+// Making the link may have taken seconds.
 TEST(Endpoint, AConnectionThatWasAcceptedIsKeptOnlyIfItIsWantedOnceItHasALink) {
   Listener listener;
   const auto endpoint = *Endpoint::create();

@@ -80,7 +80,7 @@ void FakeFabric::complete(Pair& pair, uint64_t id, ibv_wc_status status, ibv_wc_
   complete(*queues_.at(pair.pair.send_cq), completion);
 }
 
-// All other work of the pair is flushed.
+// Fails the pair and flushes its remaining work.
 void FakeFabric::fail(Pair& pair) {
   pair.state = IBV_QPS_ERR;
   for (const Send& send : pair.sends) {
@@ -123,7 +123,7 @@ bool FakeFabric::step(uint32_t pick) {
   const uint32_t number = busy[pick % busy.size()]->pair.qp_num;
   const bool is_read = busy[pick % busy.size()]->sends.front().opcode == IBV_WR_RDMA_READ;
   if (is_read) on_read();
-  if (find(number) == nullptr) return true;  // on_read has ended it
+  if (find(number) == nullptr) return true;  // on_read has destroyed it
   Pair& pair = *find(number);
   const Send work = std::move(pair.sends.front());
   pair.sends.pop_front();
@@ -131,7 +131,7 @@ bool FakeFabric::step(uint32_t pick) {
   return true;
 }
 
-// False: the pair fails.
+// Returns false if the pair must fail.
 bool FakeFabric::do_send(Pair& pair, const Send& work) {
   Pair* peer = find(pair.peer);
   const bool is_there =

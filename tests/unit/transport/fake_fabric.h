@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// RDMA in memory: verbs that move bytes between the queue pairs of this process when a test says
-// so, with a device's rules: work completes in order, a SEND needs a posted receive, a READ needs a
-// key that is registered, and after an error a pair does nothing more. For one thread, or under a
-// lock; other threads may open the device meanwhile, ask it and close it, and connect queue pairs.
+// RDMA in memory: verbs that move bytes between the queue pairs of this process when a test calls
+// step(). It follows the rules of a device: work completes in order, a SEND needs a posted receive,
+// a READ needs a registered key, and a queue pair does nothing after an error. Call it from one
+// thread or under a lock; but other threads may at any time open, query and close the device and
+// connect queue pairs.
 #pragma once
 
 #include <sys/types.h>
@@ -31,12 +32,13 @@ class FakeFabric {
 
   static constexpr int kTouched = 99;
 
-  // One fabric lives at a time, as a function of C has no object.
+  // Only one fabric may exist at a time, because C functions have no object.
   const rdma::Verbs& verbs() const { return verbs_; }
-  // What an Adapter opens.
+  // The choice that makes an Adapter open this device.
   static rdma::Choice choice();
 
-  // Does the oldest work of a pair that has any; false: there is none. `pick` chooses among pairs.
+  // Carries out the oldest work request of a queue pair; `pick` chooses the pair. Returns false if
+  // there is none.
   bool step(uint32_t pick = 0);
   void run() {
     while (step()) {
@@ -44,28 +46,28 @@ class FakeFabric {
   }
   size_t pairs() const;
   size_t regions() const { return regions_.size(); }
-  size_t contexts() const;               // the times that the device is open
-  std::vector<int> descriptors() const;  // of the device, that are open
+  size_t contexts() const;               // how often the device is open
+  std::vector<int> descriptors() const;  // open ones of the device
 
-  // The device is taken away: all that it had under way fails, and it can be opened no more. Who
-  // has it open is told by this event, and is to close it.
+  // Removes the device. Its pending work fails, and it cannot be opened again. Each user that has
+  // it open receives this event and must close it.
   void take_away(ibv_event_type event);
   void bring_back() { is_there_ = true; }
-  // Its work fails, and it does nothing more.
+  // Fails the work of the pair, which then does nothing more.
   void fail_pair(uint32_t number);
-  // Those who have the device open are told.
+  // Sends the event to everybody who has the device open.
   void tell(ibv_event_type event);
 
   std::atomic<ibv_port_state> port_state = IBV_PORT_ACTIVE;
-  std::atomic<int> looks = 0;  // at the list of devices
+  std::atomic<int> looks = 0;  // how often the list of devices was read
   std::function<void()> on_look = [] {};
   uint8_t link_layer = IBV_LINK_LAYER_ETHERNET;
   ibv_gid_entry gid{};                    // the port's; 127.0.0.1 at first
-  bool is_cut = false;                    // what is sent is never confirmed: its retries run out
+  bool is_cut = false;                    // sends are never confirmed, so their retries run out
   uint64_t limit = UINT64_MAX;            // of registered bytes
-  bool refuses_writes = false;            // to memory that is registered from then on
+  bool refuses_writes = false;            // for memory that is registered from then on
   std::function<void()> on_read = [] {};  // before a READ is done
-  // When a queue pair is to be connected; an error number, or 0.
+  // Called before a queue pair is connected; returns an error number, or 0.
   std::function<int(uint32_t number)> on_connect = [](uint32_t) { return 0; };
 
  private:
@@ -86,7 +88,7 @@ class FakeFabric {
     int reads_allowed = 0;
     std::deque<Send> sends;
     std::deque<ibv_recv_wr> receives;
-    std::deque<ibv_sge> places;  // of receives
+    std::deque<ibv_sge> places;  // where receives write
   };
   struct Queue {
     ibv_cq queue{};
@@ -100,7 +102,7 @@ class FakeFabric {
     std::deque<ibv_event_type> events;
   };
 
-  // A child of fork() that uses what its parent made ends at once, with kTouched.
+  // If a child of fork() uses what its parent made, the child ends at once with kTouched.
   static FakeFabric& current();
   void complete(Queue& queue, ibv_wc completion);
   void complete(Pair& pair, uint64_t id, ibv_wc_status status, ibv_wc_opcode opcode,

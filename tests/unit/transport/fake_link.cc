@@ -11,7 +11,7 @@
 namespace nezha::testing {
 namespace {
 
-// Of connections whose ends read from each other's memory.
+// For connections whose ends read from each other's memory.
 constexpr size_t kLongestCopied = 512;  // bytes of a segment
 constexpr size_t kMostUnderWay = 5;     // segments
 
@@ -27,7 +27,7 @@ FakeLink::FakeLink(FakeNetwork& network, std::shared_ptr<FakeConnection> connect
 
 FakeLink::~FakeLink() {
   here().link = nullptr;
-  // The peer notices that, late; what was under way to it may arrive or not.
+  // The peer notices later; what was in flight to it may or may not arrive.
   network_.break_connection(*connection_, network_.ends_vanish);
 }
 
@@ -45,11 +45,11 @@ void FakeLink::submit(OutSegment& segment) {
   here().submitted += segment.length;
   unacked_.push_back(&segment);
   pending_.push_back(&segment);
-  // A real link writes from inside of submit, and reports it.
+  // A real link may write inside submit(), and reports it.
   if (!failed_ && network_.one_in(2)) write(network_.some_bytes());
 }
 
-// What was not begun is read from the copy.
+// A segment that was not begun is read from the copy from then on.
 void FakeLink::withdraw(OutSegment& segment) {
   EXPECT_FALSE(segment.written);
   const bool is_begun = std::find(pending_.begin(), pending_.end(), &segment) == pending_.end();
@@ -58,7 +58,7 @@ void FakeLink::withdraw(OutSegment& segment) {
   fail(absl::AbortedError("memory that the peer may be reading was given back"));
 }
 
-// A read that was begun cannot be broken off without the link.
+// A read that has begun can only be stopped by ending the link.
 bool FakeLink::drop_incoming(size_t nth) {
   EXPECT_LT(nth, incoming_.size());
   Incoming& dropped = incoming_[nth];
@@ -74,7 +74,7 @@ void FakeLink::send(wire::FrameType type, absl::string_view body) {
   OutFrame frame;
   frame.frame->header = make_header(type, 0, body.size());
   frame.frame->control = std::string(body);
-  // Ahead of segments that were not begun.
+  // Control frames go ahead of segments that have not begun.
   auto place = out_.end();
   while (place != out_.begin() && std::prev(place)->segment != nullptr &&
          !std::prev(place)->begun) {
@@ -83,7 +83,7 @@ void FakeLink::send(wire::FrameType type, absl::string_view body) {
   out_.insert(place, std::move(frame));
 }
 
-// The next of those that were submitted.
+// Moves the next submitted segment to the frames to write.
 void FakeLink::append_segment() {
   OutSegment* segment = pending_.front();
   pending_.pop_front();
@@ -135,7 +135,7 @@ bool FakeLink::can_begin() const {
   return !here().inbound.empty() && incoming_.size() < most;
 }
 
-// Bytes of its payload that can be read now.
+// The number of payload bytes that can be read now.
 size_t FakeLink::readable(const Incoming& incoming) const {
   if (incoming.frame->source == nullptr) return incoming.frame->payload.size() - incoming.done;
   const FakeLink* peer = there().link;
@@ -213,7 +213,7 @@ bool FakeLink::begin_segment(const std::shared_ptr<FakeFrame>& frame) {
   Incoming& begun = incoming_.emplace_back();
   begun.frame = frame;
   begun.destination = *place;
-  // What goes nowhere need not be read.
+  // A payload without a destination need not be read.
   if (frame->source != nullptr && *place == nullptr) begun.done = frame->header.length;
   network_.most_under_way = std::max(network_.most_under_way, incoming_.size());
   return true;

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Links in memory, between two channels of one process. Nothing happens by itself: a test lets one
-// event after the other happen, by a seeded random choice, at the grain of a few bytes written or
-// read. A connection delivers in order; connections overtake each other as they like, break at any
-// point, lose what is under way, and are noticed to be broken late or not at all.
-//
-// A connection is a stream of bytes, or its ends read from each other's memory: then a long segment
-// is a header that says where its payload is, and the receiver reads that by and by, of several
-// segments at a time.
+// In-memory links between two channels of one process. Nothing happens by itself: a test performs
+// one event at a time, chosen at random from a seed, in steps of a few bytes written or read. A
+// connection delivers in order. Connections may overtake each other, break at any point and lose
+// what is in flight, and the ends notice a break late or never. A connection is a stream of bytes,
+// or its ends read from each other's memory: then a long segment is a header that says where its
+// payload is, and the receiver reads the payloads of several segments in turn.
 #pragma once
 
 #include <array>
@@ -32,36 +30,36 @@ namespace nezha::testing {
 class FakeLink;
 class FakeNetwork;
 
-// A frame under way. Of a data frame's payload as much as was written.
+// A frame in flight; of a data frame's payload, the part that is written.
 struct FakeFrame {
   wire::FrameHeader header;
   wire::DataHeader data;
   std::string control;
   std::vector<std::byte> payload;
-  const std::byte* source = nullptr;  // or the sender's memory, which the receiver reads
+  const std::byte* source = nullptr;  // or the sender's memory, from which the receiver reads
 };
 
 // What two FakeLinks share.
 struct FakeConnection {
   struct End {
     FakeLink* link = nullptr;  // null: not made yet, or destroyed
-    bool pending = false;      // will be made when the connecting side hears of it
+    bool pending = false;      // made when the connecting side learns of it
     std::deque<std::shared_ptr<FakeFrame>> inbound;
-    bool mute = false;           // what is written to it vanishes
-    size_t readable = SIZE_MAX;  // payload bytes and frames that still can be read, when cut
-    Nanos unanswered = 0;        // by the other end's machine
-    Link::Packets packets;       // that were sent from here
-    int pings = 0;               // likewise
-    int burst_frames = 0;        // likewise
-    Nanos burst_takes = 0;       // how long one is under way
+    bool mute = false;           // what is written to it is lost
+    size_t readable = SIZE_MAX;  // payload bytes and frames that can still be read after a cut
+    Nanos unanswered = 0;        // by the machine of the other end
+    Link::Packets packets;       // sent by this end
+    int pings = 0;               // sent by this end
+    int burst_frames = 0;        // sent by this end
+    Nanos burst_takes = 0;       // how long a burst is in flight
     Nanos has_burst_at = 0;
-    uint64_t submitted = 0;  // bytes of segments, likewise
+    uint64_t submitted = 0;  // bytes of segments that this end submitted
   };
   std::array<End, 2> ends;
   Rail rail = kAnyRail;
   bool reads_memory = false;
-  bool broken = false;  // both ends will be told
-  int weight = 10;      // how often its events come
+  bool broken = false;  // both ends will learn of it
+  int weight = 10;      // how often its events are chosen
 };
 
 class FakeLink final : public Link {
@@ -122,7 +120,7 @@ class FakeLink final : public Link {
   const FakeConnection::End& there() const {
     return connection_->ends[static_cast<size_t>(1 - side_)];
   }
-  // A segment whose header was read.
+  // A segment whose header has been read.
   struct Incoming {
     std::shared_ptr<FakeFrame> frame;
     std::byte* destination = nullptr;
@@ -151,11 +149,11 @@ class FakeLink final : public Link {
   uint64_t moved_ = 0;  // payload bytes, read by either end
   bool writing_ = false;
 
-  bool is_fenced_ = false;  // the peer can read no memory by it
+  bool is_fenced_ = false;  // the peer can read no more memory through it
   std::deque<Incoming> incoming_;
 };
 
-// One end of a channel, and what it needs of its process.
+// One end of a channel, and what the channel needs of its process.
 class FakeProcess final : public ChannelOwner {
  public:
   FakeProcess(FakeNetwork& network, int side, int rails);
@@ -182,7 +180,7 @@ class FakeProcess final : public ChannelOwner {
   std::unique_ptr<Channel> channel;
   std::deque<wire::Abort> own_aborts;
   std::vector<wire::Abort> heard_aborts;
-  std::vector<UniqueId> gone;  // contexts whose other process has died
+  std::vector<UniqueId> gone;  // contexts whose process at the other side has died
   std::vector<Rail> suspicions;
 
  private:
@@ -224,7 +222,7 @@ class FakeNetwork {
       side(i).channel->set_peer(absl::StrCat("side ", 1 - i), kJob, addresses);
     }
   }
-  // Those that side 0 sends by links that are made from now on, by rail.
+  // How long bursts take from side 0, by rail, on links that are made from now on.
   std::vector<Nanos> burst_takes;
 
   ~FakeNetwork() {
@@ -241,23 +239,23 @@ class FakeNetwork {
   FakeProcess& side(int side) { return *processes_[static_cast<size_t>(side)]; }
   Channel& channel(int i) { return *side(i).channel; }
 
-  // Lets one thing happen. False: there is nothing that could.
+  // Performs one event. Returns false if none is possible.
   bool step();
-  // All that can happen, until nothing can.
+  // Performs events until none is possible.
   void settle_down(int limit = 1'000'000) {
     progress_.run_deferred();
     for (int i = 0; i < limit && step(); ++i) progress_.run_deferred();
   }
-  // Only the connections' making.
+  // Performs one event of a connection attempt.
   bool step_attempt();
 
-  // The connection breaks. What is under way arrives up to a random point, and both ends notice
-  // at some time; `silent`: they do not, until `end_silence`.
+  // Breaks the connection. What is in flight arrives up to a random point. Both ends notice some
+  // time later, or if `silent` only after end_silence().
   void break_connection(FakeConnection& connection, bool silent);
   void end_silence();
-  // Breaks one that both ends use. False: there is none.
+  // Breaks a connection that both ends use. Returns false if there is none.
   bool break_some(bool silent);
-  // The live connection of a rail; null: there is none.
+  // The live connection of the rail, or null.
   FakeConnection* connection(Rail rail);
   const std::vector<std::shared_ptr<FakeConnection>>& connections() const { return connections_; }
 
@@ -266,13 +264,14 @@ class FakeNetwork {
   absl::Status refusal = absl::AbortedError("the test refuses");
   // Whether a connection's ends read from each other's memory.
   std::function<bool(Rail rail)> reads_memory = [](Rail) { return false; };
-  // Whether attempts on the rail have no end.
+  // Whether attempts on the rail never end.
   std::function<bool(Rail rail)> hold = [](Rail) { return false; };
-  // Whether the other end never hears of it when a link is closed.
+  // Whether closing a link stays unnoticed at the other end.
   bool ends_vanish = false;
-  // The most segments that were under way on a connection at a time.
+  // The largest number of segments that were in flight on a connection at once.
   size_t most_under_way = 0;
-  // Told of each segment whose header is read: by whom, and where its payload goes.
+  // Called for each segment whose header is read, with the side that reads it and the place for the
+  // payload.
   std::function<void(int side, const wire::FrameHeader&, const wire::DataHeader&, std::byte*)>
       on_segment = [](int, const auto&, const auto&, std::byte*) {};
 

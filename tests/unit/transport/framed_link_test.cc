@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two framed links over a stream in memory, which takes and gives a few bytes at a time.
+// Two framed links over an in-memory stream that accepts and returns a few bytes at a time.
 #include "transport/framed_link.h"
 
 #include <sys/eventfd.h>
@@ -26,7 +26,7 @@ namespace {
 
 using Bytes = std::deque<std::byte>;
 
-// One end of such a stream. Its descriptor is always ready to be read and written.
+// One end of the stream. Its descriptor is always readable and writable.
 class SlowStream final : public ByteStream {
  public:
   SlowStream(std::shared_ptr<Bytes> in, std::shared_ptr<Bytes> out, uint32_t seed)
@@ -52,7 +52,7 @@ class SlowStream final : public ByteStream {
   Link::Health health() const override { return {}; }
 
  private:
-  // As many bytes as it likes now, and at most `most`.
+  // Moves a random number of bytes, at most `most`.
   template <typename Move>
   ssize_t for_some(absl::Span<const iovec> parts, size_t most, const Move& move) {
     const size_t likes[] = {0, 1 + random_() % 8, 1 + random_() % 300, 1 + random_() % 20'000};

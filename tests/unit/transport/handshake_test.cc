@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections of a kind of rail whose ends greet each other, over real sockets on loopback.
+// Connections of a device whose ends exchange greetings, over real sockets on loopback.
 #include "transport/handshake.h"
 
 #include <netinet/in.h>
@@ -31,14 +31,14 @@ using testing::Stranger;
 
 constexpr size_t kGreeting = 1000;  // bytes
 
-// What one side's ends do, and what they were told.
+// How the ends of one side behave, and what they were called with.
 struct Conduct {
   std::string greeting;
   absl::Status at_new_end, at_check, at_make;
-  std::vector<std::string> checks;                  // the peer's greeting
-  std::vector<std::pair<std::string, bool>> links;  // that, and is_accepting
+  std::vector<std::string> checks;                  // the greetings of the peer
+  std::vector<std::pair<std::string, bool>> links;  // the greeting, and is_accepting
   std::function<void()> at_call = [] {};            // of `make`
-  std::function<void()> later;  // makes the link, where that takes longer than the call
+  std::function<void()> later;  // makes the link, if that takes longer than the call
   bool makes_later = false;
 };
 
@@ -101,7 +101,7 @@ class GreetingDevice final : public InterfaceDevice {
   Conduct& conduct_;
 };
 
-// Answers each hello with the code, and keeps the links.
+// Answers each hello with the code, and stores the links.
 struct KeepingAcceptor final : Acceptor {
   wire::WelcomeCode code = wire::WelcomeCode::kAccepted;
   std::vector<wire::Hello> hellos;
@@ -153,8 +153,8 @@ std::string text_of(const Bytes& bytes) {
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
-// The test's thread drives all of it, so that nothing happens but in settle() and until(). Its time
-// is the test's.
+// The test's thread drives everything, so that events happen only in settle() and until(). The
+// clock is virtual.
 class HandshakeTest : public ::testing::Test {
  protected:
   struct Outcome {
@@ -174,7 +174,7 @@ class HandshakeTest : public ::testing::Test {
     for (int i = 0; i < 100'000 && !is_so(); ++i) drive();
     return is_so();
   }
-  // Until what there is has been handled.
+  // Handles everything that has arrived.
   void settle() {
     for (int i = 0; i < 20; ++i) drive();
   }
@@ -224,7 +224,7 @@ TEST_F(HandshakeTest, BothEndsGetTheOthersGreetingAndALink) {
   EXPECT_EQ(there_.links, (Links{{greeting_of('h'), true}}));
   EXPECT_EQ(here_.links, (Links{{greeting_of('t'), false}}));
   ASSERT_EQ(acceptor_.links.size(), 1u);
-  // Nothing of the greetings is left for the links to read.
+  // The links find no bytes of the greetings.
   FrameCounter near_owner, far_owner;
   (**outcome->link)->start(&near_owner, 3, 77);
   acceptor_.links[0]->start(&far_owner, 3, 77);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages that end before they are whole: cancelled, of closed contexts, on links that die.
+// Messages that end early: they are cancelled, their context is closed or their link dies.
 
 #include <cstring>
 #include <utility>
@@ -31,7 +31,7 @@ TEST_F(InboxTest, NothingIsPlacedOrLandedAfterCancel) {
   EXPECT_EQ(receiver.placed.size(), 2u);
   EXPECT_FALSE(inbox_.wanted());
   EXPECT_EQ(consumed(), 3 * kCharge);  // the sender gets its credit back
-  // The message is complete, as far as its order is concerned.
+  // The message counts as complete for the order of its tag.
   FakeReceiver next(1);
   inbox_.post(info(1, 1), &next);
   ASSERT_TRUE(deliver(info(1, 1), 2, 0, "n", wire::kFlagCharged, 1).ok());
@@ -54,7 +54,7 @@ TEST_F(InboxTest, AReceiverMayCancelFromInsideOfLanded) {
   ASSERT_TRUE(deliver(info(1, 4), 1, 2, "cd").ok());
   ASSERT_TRUE(deliver(info(2, 1), 2, 0, "x").ok());
   FakeReceiver other(1), receiver(4);
-  // As the first segment lands, the operation fails for another reason.
+  // When the first segment lands, the operation fails for another reason.
   Inbox::Ticket* cancelled = inbox_.post(info(3, 4), &receiver);
   receiver.on_landed = [&] { inbox_.cancel(cancelled); };
   ASSERT_TRUE(deliver(info(3, 4), 3, 0, "AB").ok());
@@ -86,7 +86,7 @@ TEST_F(InboxTest, MessagesOfAClosedContextAreDropped) {
   ASSERT_TRUE(deliver(info(1, 2), 2, 0, "cd").ok());
   EXPECT_EQ(consumed(), 2 * kCharge);
   EXPECT_EQ(pool_.bytes_in_use(), 0u);
-  // Another context goes on.
+  // Messages of another context still arrive.
   wire::MessageInfo other = info(1, 1);
   other.context = 6;
   FakeReceiver receiver(1);
@@ -98,7 +98,7 @@ TEST_F(InboxTest, MessagesOfAClosedContextAreDropped) {
 TEST_F(InboxTest, TheContextsThatWereClosedLastAreRemembered) {
   for (uint64_t context = 1; context <= Inbox::kMaxClosed + 1; ++context) {
     inbox_.close_context(context);
-    inbox_.close_context(context);  // counts once
+    inbox_.close_context(context);  // this counts once
   }
   wire::MessageInfo late = info(1, 1);
   for (uint64_t context = 2; context <= Inbox::kMaxClosed + 1; ++context) {
@@ -106,7 +106,7 @@ TEST_F(InboxTest, TheContextsThatWereClosedLastAreRemembered) {
     ASSERT_TRUE(deliver(late, context, 0, "x").ok());
     EXPECT_EQ(pool_.bytes_in_use(), 0u);
   }
-  late.context = 1;  // forgotten
+  late.context = 1;  // no longer remembered
   ASSERT_TRUE(deliver(late, 1, 0, "x").ok());
   EXPECT_GT(pool_.bytes_in_use(), 0u);
 }
@@ -130,8 +130,8 @@ TEST_F(InboxTest, HeldMemoryOfALinkThatDiesIsNotCounted) {
   EXPECT_EQ(pool_.bytes_in_use(), 0u);
 }
 
-// Of two links in the middle of one segment the sender has given one up, and nothing says which.
-// Here the first goes on and the second breaks off.
+// Two links are in the middle of the same segment, so the sender has given one of them up, but the
+// receiver does not know which. Here the first link continues and the second breaks.
 TEST_F(InboxTest, OfTwoAttemptsAtOnceTheLaterOneLandsThoughItCameFirst) {
   FakeReceiver receiver(4);
   inbox_.post(info(1, 4), &receiver);
@@ -160,7 +160,7 @@ TEST_F(InboxTest, OfTwoAttemptsAtOnceTheLaterOneTakesTheEarlierOnesPlace) {
     std::memcpy(*stale, "xx", 2);
     const auto live = arrive(1, info(number, 4), number, 0, 4, wire::kFlagCharged, 0, 1);
     ASSERT_TRUE(live.ok());
-    EXPECT_EQ(owner_.dropped, (Dropped{{0, 0}}));  // it writes nothing any more
+    EXPECT_EQ(owner_.dropped, (Dropped{{0, 0}}));  // this link writes nothing more
     owner_.dropped.clear();
     if (first_breaks_off) {
       inbox_.link_gone(0);
@@ -219,7 +219,7 @@ TEST_F(InboxTest, ALaterAttemptTakesThePlaceOfOneOfThoseThatALinkReads) {
   EXPECT_EQ(receiver.landings.size(), 3u);
 }
 
-// No correct peer does so: a link has each segment once.
+// A correct peer sends a segment at most once on a link.
 TEST_F(InboxTest, OfASegmentThatALinkReadsTwiceTheLaterAttemptLands) {
   for (const uint32_t second : {0u, 1u, 2u}) {
     const uint64_t number = 1 + second;
@@ -259,14 +259,14 @@ TEST_F(InboxTest, CancelDropsAllOfTheMessageThatLinksReadAndNothingElse) {
   EXPECT_EQ(other.memory, "x");
   EXPECT_EQ(other.landings.size(), 1u);
   EXPECT_EQ(consumed(), 4 * kCharge);
-  // That was all of it: the next one of its tag takes its course.
+  // All of the message has been consumed, so the next one of its tag is received normally.
   FakeReceiver next(1);
   inbox_.post(info(1, 1), &next);
   ASSERT_TRUE(deliver(info(1, 1), 3, 0, "n", wire::kFlagCharged, 2).ok());
   EXPECT_EQ(next.memory, "n");
 }
 
-// A receiver's memory would be written after its message was complete.
+// Otherwise a receiver's memory could be written after its message was complete.
 TEST_F(InboxTest, SegmentThatOverlapsOneThatIsComingIsRefused) {
   FakeReceiver receiver(150);
   inbox_.post(info(1, 150), &receiver);
@@ -288,7 +288,7 @@ TEST_F(InboxTest, SegmentThatItsReceiverRefusesFailsTheLink) {
   EXPECT_TRUE(absl::IsInvalidArgument(deliver(info(1, 10), 1, 0, "abc")));
   inbox_.link_gone(0);
   inbox_.cancel(ticket);
-  // What was held already, when the link cannot be told any more, fails the receiver.
+  // The link can no longer be told about a segment that was held before, so the receiver fails.
   ASSERT_TRUE(deliver(info(2, 10), 2, 0, "abc").ok());
   inbox_.post(info(2, 10), &refusing);
   EXPECT_EQ(refusing.failures, 1);
@@ -306,7 +306,7 @@ TEST_F(InboxTest, CancelWhileHeldSegmentsLandEndsTheMessage) {
   EXPECT_EQ(receiver.landings.size(), 1u);
   EXPECT_EQ(next.failures.size(), 1u);
   EXPECT_FALSE(inbox_.wanted());
-  // The message is over: what comes of it again is dropped.
+  // The message is over, so segments of it that come again are dropped.
   const auto late = arrive(1, info(1, 6), 1, 3, 3);
   ASSERT_TRUE(late.ok());
   EXPECT_EQ(*late, nullptr);
@@ -321,7 +321,8 @@ TEST_F(InboxTest, AbandonedMessageEndsOnceNobodyWantsIt) {
   ASSERT_TRUE(deliver(info(1, 10), 1, /*in all*/ 3, "", wire::kFlagAbandoned).ok());
   EXPECT_TRUE(receiver.failures.empty());  // its operation ends by other means
   inbox_.cancel(ticket);
-  // Nothing of it is left: a late segment is dropped, and the next message takes its course.
+  // Nothing of the message is left: a late segment is dropped, and the next message is received
+  // normally.
   const auto late = arrive(1, info(1, 10), 1, 3, 7);
   ASSERT_TRUE(late.ok());
   EXPECT_EQ(*late, nullptr);
@@ -332,7 +333,8 @@ TEST_F(InboxTest, AbandonedMessageEndsOnceNobodyWantsIt) {
   EXPECT_EQ(next.memory, "xyz");
 }
 
-// What other links carry may come after an abandoned message's end, and was charged all the same.
+// Segments on other links may arrive after the end of an abandoned message, although they were
+// charged.
 TEST_F(InboxTest, TheCreditOfWhatAnEndOvertakesComesBack) {
   for (const bool closed : {false, true}) {
     const uint64_t number = closed ? 2 : 1;
@@ -346,7 +348,7 @@ TEST_F(InboxTest, TheCreditOfWhatAnEndOvertakesComesBack) {
     ASSERT_TRUE(deliver(info(number, 8), number, 4, "ef").ok());
     ASSERT_TRUE(deliver(info(number, 8), number, 2, "cd").ok());
     EXPECT_EQ(consumed(), before + 3 * kCharge);
-    // That was all of it.
+    // The message has ended, so this segment counts for nothing.
     ASSERT_TRUE(deliver(info(number, 8), number, 6, "gh").ok());
     EXPECT_EQ(consumed(), before + 3 * kCharge);
   }
@@ -366,7 +368,7 @@ TEST_F(InboxTest, AllReceiversFailOnceWhateverTheyCancelMeanwhile) {
     receivers.push_back(std::make_unique<FakeReceiver>(1));
     tickets.push_back(inbox_.post(info(i, 1), receivers.back().get()));
   }
-  // The last cancels the first, and leaves its own to the inbox.
+  // The last receiver cancels the first one, and leaves its own ticket to the inbox.
   receivers[2]->on_failed = [&] {
     if (receivers[2]->failures.size() == 1) inbox_.cancel(tickets[0]);
   };

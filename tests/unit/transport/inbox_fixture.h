@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of the inbox share: its owner, receivers, and segments that come.
+// What tests of the inbox share: its owner, receivers, and arriving segments.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace nezha::testing {
 
 struct FakeOwner final : InboxOwner {
   std::vector<uint64_t> grants;
-  std::vector<std::pair<Rail, size_t>> dropped;  // and the how manieth of those under way
+  std::vector<std::pair<Rail, size_t>> dropped;  // and the index among the segments in flight
   void send_grant(uint64_t number, Rail /*rail*/) override { grants.push_back(number); }
   bool drop_incoming(Rail rail, size_t nth) override {
     dropped.emplace_back(rail, nth);
@@ -58,7 +58,7 @@ struct FakeReceiver final : Receiver {
 
 class InboxTest : public ::testing::Test {
  protected:
-  // What a segment of a few bytes takes of the credit.
+  // What a segment of a few bytes uses of the credit.
   static constexpr uint64_t kCharge = wire::charge(1);
 
   static wire::MessageInfo info(uint64_t tag, uint64_t total) {
@@ -70,7 +70,7 @@ class InboxTest : public ::testing::Test {
     return result;
   }
 
-  // A segment's header; where its payload goes.
+  // Delivers a segment's header; returns where its payload goes.
   absl::StatusOr<std::byte*> arrive(Rail rail, const wire::MessageInfo& message, uint64_t number,
                                     uint64_t offset, size_t length,
                                     uint8_t flags = wire::kFlagCharged, uint32_t previous = 0,
@@ -87,7 +87,7 @@ class InboxTest : public ::testing::Test {
     data.attempt = attempt;
     return inbox_.arrive(rail, frame, data);
   }
-  // A whole segment.
+  // Delivers a whole segment.
   absl::Status deliver(const wire::MessageInfo& message, uint64_t number, uint64_t offset,
                        const std::string& payload, uint8_t flags = wire::kFlagCharged,
                        uint32_t previous = 0, Rail rail = 0, uint32_t attempt = 0) {

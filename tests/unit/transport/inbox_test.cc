@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages that come whole: matching, order of use, credit and grants.
+// Messages that arrive completely: matching, order, credit and grants.
 #include "transport/inbox.h"
 
 #include <cstring>
@@ -49,7 +49,7 @@ TEST_F(InboxTest, MessagesOfOneTagMatchInOrderOfUseEvenWhenLinksOvertake) {
   FakeReceiver first(1), second(1);
   inbox_.post(info(1, 1), &first);
   inbox_.post(info(1, 1), &second);
-  // Message 2 before message 1; it says that the one before it, by that tag, is 1 back.
+  // Message 2 arrives first. It says that the previous message with its tag is 1 back.
   ASSERT_TRUE(deliver(info(1, 1), 2, 0, "2", wire::kFlagCharged, 1).ok());
   EXPECT_EQ(first.landings.size() + second.landings.size(), 0u);
   ASSERT_TRUE(deliver(info(1, 1), 1, 0, "1").ok());
@@ -159,7 +159,7 @@ TEST_F(InboxTest, IsWantedWhileAnyMessageIsAwaited) {
   EXPECT_FALSE(inbox_.wanted());
   ASSERT_TRUE(deliver(info(1, 2), 1, 1, "b").ok());
   EXPECT_EQ(first.memory, "ab") << "it comes all the same";
-  // The next ticket is that one's memory, and nothing of what was said of it.
+  // The next ticket reuses the memory of this one, but not its state.
   inbox_.post(info(1, 2), &first);
   EXPECT_TRUE(inbox_.wanted());
   inbox_.fail(absl::UnavailableError("gone"));
@@ -200,7 +200,7 @@ TEST_F(InboxTest, DuplicatesGoNowhereAndAreConsumedOnce) {
   EXPECT_EQ(*place, nullptr);
   inbox_.landed(1);
   ASSERT_TRUE(deliver(info(1, 4), 1, 2, "cd").ok());
-  // Also when the message is complete.
+  // The same holds when the message is complete.
   place = arrive(1, info(1, 4), 1, 2, 2);
   ASSERT_TRUE(place.ok());
   EXPECT_EQ(*place, nullptr);
@@ -226,14 +226,14 @@ TEST_F(InboxTest, WhatNobodyAskedForIsBoundedByTheCredit) {
   ASSERT_TRUE(deliver(info(1, all.size()), 1, 0, all).ok());
   EXPECT_TRUE(absl::IsResourceExhausted(deliver(info(2, 1), 2, 0, "y")));
   EXPECT_LE(pool_.bytes_in_use(), Inbox::kCredit);
-  // Asking makes room.
+  // Asking for the message makes room.
   FakeReceiver receiver(all.size());
   inbox_.post(info(1, all.size()), &receiver);
   EXPECT_EQ(consumed(), Inbox::kCredit);
   EXPECT_TRUE(deliver(info(2, 1), 2, 0, "y").ok());
 }
 
-// Whatever the segments' size: what the pool takes for one is what it is charged.
+// For segments of every size, the pool uses exactly what the credit is charged.
 TEST_F(InboxTest, HeldMemoryIsBoundedByTheCredit) {
   for (const size_t size : {1u, 255u, 256u, 257u, 4096u, 4097u, 65535u, 65537u, 131073u}) {
     BufferPool pool;
@@ -282,7 +282,7 @@ TEST_F(InboxTest, AnEmptyMessageLandsOnce) {
   FakeReceiver early(0), late(0);
   inbox_.post(info(1, 0), &early);
   ASSERT_TRUE(deliver(info(1, 0), 1, 0, "", 0).ok());
-  ASSERT_TRUE(deliver(info(1, 0), 1, 0, "", 0, 0, 1).ok());  // again
+  ASSERT_TRUE(deliver(info(1, 0), 1, 0, "", 0, 0, 1).ok());  // the same segment again
   const std::vector<std::pair<uint64_t, size_t>> once{{0, 0}};
   EXPECT_EQ(early.landings, once);
   EXPECT_TRUE(early.placed.empty());
@@ -368,7 +368,7 @@ TEST_F(InboxTest, WhatComesTwiceKeepsItsPlaceInTheOrder) {
   EXPECT_EQ(receiver.landings.size(), 1u) << "that was the one that came twice";
   inbox_.landed(0);
   EXPECT_EQ(receiver.memory, "abcd");
-  // Also of a message that is complete.
+  // The same holds for a message that is complete.
   ASSERT_TRUE(arrive(0, info(1, 4), 1, 2, 2).ok());
   const auto other = arrive(0, info(2, 1), 2, 0, 1);
   ASSERT_TRUE(other.ok());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The log, for tests of what it tells.
+// Captures the log for tests of log messages.
 #pragma once
 
 #include <spdlog/sinks/ostream_sink.h>
@@ -14,7 +14,7 @@
 
 namespace nezha::testing {
 
-// While one lives the log goes here, at its default level.
+// Redirects the log, at its default level, while it exists.
 class LogLines {
  public:
   LogLines() : level_(log().level()) {
@@ -30,7 +30,7 @@ class LogLines {
   LogLines(const LogLines&) = delete;
   LogLines& operator=(const LogLines&) = delete;
 
-  // Those that contain `words`, since the last call.
+  // The lines since the last call that contain `words`.
   std::vector<std::string> take(const std::string& words = "") {
     std::vector<std::string> lines;
     for (std::string line; std::getline(text_, line);) {

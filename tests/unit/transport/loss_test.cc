@@ -8,12 +8,13 @@
 namespace nezha {
 namespace {
 
-// A link that loses one packet in `one_in` (0: none), looked at every few packets.
+// A link that loses one packet in `one_in` (0: none), and is judged every few packets.
 class Path {
  public:
   explicit Path(uint64_t seed) : random_(seed) {}
 
-  // For how many packets, `most` at most, it was judged as `lossy` or not in the end.
+  // Sends packets, `most` or a few more, until the link is judged as `until_lossy`. Returns their
+  // number.
   uint64_t send(Loss& loss, uint64_t one_in, uint64_t most, bool until_lossy) {
     uint64_t packets = 0;
     while (packets < most && loss.is_lossy() != until_lossy) {
@@ -47,7 +48,7 @@ TEST(LossTest, ItIsOverWhenEnoughHasArrivedInARow) {
   Path path(1);
   path.send(loss, 20, 3000, true);
   ASSERT_TRUE(loss.is_lossy());
-  EXPECT_GE(path.send(loss, 4, 1000, false), 1000u);  // so much is never lost for so long in vain
+  EXPECT_GE(path.send(loss, 4, 1000, false), 1000u);  // with such losses the judgement lasts
   EXPECT_LT(path.send(loss, 0, 1000, false), 200u);
   EXPECT_FALSE(loss.is_lossy());
 }
@@ -81,7 +82,7 @@ TEST(LossTest, WhatIsPassedOverDoesNotCount) {
   EXPECT_TRUE(loss.look({10'500, 3300})) << "what comes after it does";
 }
 
-// What was taken for lost turns out to have arrived twice.
+// Packets that were counted as lost turn out to be duplicates.
 TEST(LossTest, LossesMayBeTakenBack) {
   Loss loss;
   for (uint64_t i = 1; i < 10; ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams over two channels that are joined by links in memory.
+// Streams over two channels that are joined by in-memory links.
 #include "transport/message_stream.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ using testing::VirtualClock;
 constexpr uint64_t kContext = FakeNetwork::kJob.low;
 constexpr uint64_t kTag = 77;
 
-// One end of a stream, and what it heard.
+// One end of a stream, and what it received.
 struct End {
   std::vector<std::string> messages;
   std::vector<absl::Status> failures;
@@ -43,14 +43,14 @@ struct End {
                 .on_failed = [this](const absl::Status& why) { failures.push_back(why); }})) {}
 };
 
-// Sends what a test wants, as a peer that is not a stream might.
+// Sends arbitrary bytes, as a peer that is not a stream might.
 struct RawSender final : Sender {
   void released(uint64_t /*offset*/, size_t /*length*/) override {}
   void settled() override {}
   void failed(const absl::Status& /*why*/) override {}
 };
 
-// A message whose bytes depend on its number, so that none stands in for another.
+// A message whose bytes depend on its number, so that messages cannot be confused.
 std::string text(size_t bytes, uint64_t number) {
   std::string result = absl::StrCat(number, ":");
   for (uint64_t i = result.size(); i < bytes; ++i) {
@@ -63,7 +63,7 @@ std::string text(size_t bytes, uint64_t number) {
 class MessageStreamTest : public ::testing::Test {
  protected:
   MessageStreamTest() {
-    log().set_level(spdlog::level::err);  // what breaks is meant to
+    log().set_level(spdlog::level::err);  // the tests break links on purpose
     auto made = Progress::create();
     EXPECT_TRUE(made.ok());
     progress_ = *std::move(made);
@@ -80,7 +80,7 @@ class MessageStreamTest : public ::testing::Test {
     network_ = std::make_unique<FakeNetwork>(*progress_, seed, rails);
     for (const int side : {0, 1}) ends_.push_back(std::make_unique<End>(channel(side)));
   }
-  // And streams that have been used.
+  // Makes a network whose streams have already been used.
   void connect(uint64_t seed = 1, int rails = 2) {
     make_network(seed, rails);
     for (const auto& end : ends_) end->stream->start();
@@ -95,7 +95,7 @@ class MessageStreamTest : public ::testing::Test {
   End& end(int side) { return *ends_[static_cast<size_t>(side)]; }
   MessageStream& stream(int side) { return *end(side).stream; }
 
-  // What side 0 sends by the stream's name without a stream.
+  // Sends bytes from side 0 under the stream's name, without a stream.
   void send_raw(const std::string& bytes) {
     OutMessage* message = channel(0).open({.context = kContext, .tag = kTag, .total = bytes.size()},
                                           Route(), &raw_sender_);
@@ -103,7 +103,7 @@ class MessageStreamTest : public ::testing::Test {
     channel(0).settle(*message);
     network_->settle_down();
   }
-  // Nothing that is under way arrives.
+  // Breaks all connections; nothing in flight arrives.
   void cut_all(bool silent = false) {
     for (const auto& connection : network_->connections()) {
       network_->break_connection(*connection, silent);
@@ -122,7 +122,7 @@ class MessageStreamTest : public ::testing::Test {
     }
     network_->settle_down();
   }
-  // While time passes.
+  // Lets time pass; returns whether anything is sent.
   bool is_anything_said(Nanos time) {
     for (const Nanos until = now() + time; now() < until;) {
       clock_.advance(5 * kMillisecond);
@@ -137,7 +137,7 @@ class MessageStreamTest : public ::testing::Test {
   }
 
   std::unique_ptr<Progress> progress_;
-  std::unique_ptr<Progress::Guard> guard_;  // throughout, so that no other thread drives
+  std::unique_ptr<Progress::Guard> guard_;  // held throughout, so that no other thread drives
   VirtualClock clock_;
   std::unique_ptr<FakeNetwork> network_;
   std::vector<std::unique_ptr<End>> ends_;
@@ -189,7 +189,7 @@ TEST_F(MessageStreamTest, WhatCameBeforeTheStartComesThen) {
   EXPECT_EQ(end(1).messages, (std::vector<std::string>{"a", "b", "c"}));
 }
 
-// The stack of whoever drives is not a peer's to fill.
+// A peer must not be able to exhaust the stack of the thread that drives.
 TEST_F(MessageStreamTest, ManyMessagesThatWaitAreNotHandledOnTopOfEachOther) {
   constexpr int kMessages = 900;
   make_network(1, 1);
@@ -294,7 +294,7 @@ TEST_F(MessageStreamTest, AnAnnouncementOfAnImpossibleLengthIsAnError) {
               absl::string_view::npos)
         << end(1).failures[0];
     EXPECT_TRUE(end(1).messages.empty());
-    // What comes then is not heard.
+    // Later messages are not delivered.
     send_raw(wire::encode_number(1));
     EXPECT_EQ(end(1).failures.size(), 1u);
     stream(1).set_awaited(true);
@@ -313,12 +313,12 @@ TEST_F(MessageStreamTest, WhatIsNotOfTheAnnouncedLengthIsAnError) {
   EXPECT_TRUE(end(1).messages.empty());
 
   connect();
-  send_raw("seven b");  // no length
+  send_raw("seven b");  // its length is missing
   ASSERT_EQ(end(1).failures.size(), 1u);
   EXPECT_TRUE(end(1).messages.empty());
 }
 
-// At any point of a conversation either end may go.
+// Either end may go at any point of a conversation.
 TEST_F(MessageStreamTest, IsDestroyedWithMessagesUnderWay) {
   for (uint64_t seed = 0; seed < 60 && !HasFailure(); ++seed) {
     connect(seed, 2);
@@ -353,7 +353,7 @@ TEST_F(MessageStreamTest, IsDestroyedWithMessagesUnderWay) {
 
 TEST_F(MessageStreamTest, LinksAreLookedAfterWhileAMessageIsAwaited) {
   connect();
-  pass(kSecond);  // all is acknowledged
+  pass(kSecond);  // everything is acknowledged
   EXPECT_FALSE(is_anything_said(kSecond));
   stream(0).set_awaited(true);
   EXPECT_TRUE(is_anything_said(kSecond));

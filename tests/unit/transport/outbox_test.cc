@@ -32,7 +32,7 @@ struct FakeSender final : Sender {
 
 class OutboxTest : public ::testing::Test {
  protected:
-  // What a segment of a few bytes takes of the credit.
+  // What a segment of a few bytes uses of the credit.
   static constexpr uint64_t kCharge = wire::charge(1);
 
   static wire::MessageInfo info(uint64_t tag, uint64_t total) {
@@ -57,7 +57,7 @@ class OutboxTest : public ::testing::Test {
     auto& link = links_.emplace_back(std::make_unique<RecordingLink>());
     at_.resize(std::max(at_.size(), static_cast<size_t>(rail) + 1));
     at_[static_cast<size_t>(rail)] = link.get();
-    // Fast, so that little is held back.
+    // The link is fast, so that the scheduler holds little back.
     scheduler_.link_up(rail, link.get(), 1e10);
     scheduler_.pump();
   }
@@ -208,7 +208,7 @@ TEST_F(OutboxTest, CopiesAreLimited) {
   write_all(0);
   EXPECT_EQ(sender.settlements, 0);
   EXPECT_EQ(outbox_.retained_bytes(), 0u);
-  ack_one(0);  // what is left now fits
+  ack_one(0);  // the rest now fits
   EXPECT_EQ(sender.settlements, 1);
   EXPECT_LE(outbox_.retained_bytes(), Outbox::kMaxRetained);
   EXPECT_EQ(sender.released_bytes(), text.size());
@@ -226,7 +226,8 @@ TEST_F(OutboxTest, AMessageThatWaitsForRoomForItsCopySettlesWhenThereIsRoom) {
   outbox_.settle(*second);
   write_all(0);
   EXPECT_EQ(small.settlements, 0);
-  // The first message is acknowledged; the second, which is small, with whatever comes next.
+  // Acknowledges the first message. The second is small, and is acknowledged with whatever comes
+  // next.
   while (link(0).unacked_segments.size() > 1) ack_one(0);
   ASSERT_EQ(link(0).unacked_segments.front()->header.number, 2u);
   EXPECT_EQ(outbox_.retained_bytes(), small.settlements == 1 ? 1000u : 0u);
@@ -275,7 +276,8 @@ TEST_F(OutboxTest, AbandonWithNothingUnderWayEndsTheMessageOnceTheReceiverKnowsI
   ack_all(0);
   outbox_.abandon(*message);
   EXPECT_FALSE(outbox_.pending());
-  // Nothing was pushed: the receiver is told all the same, as later messages of the tag follow it.
+  // Nothing was pushed, but the receiver is told nevertheless, because later messages of the tag
+  // follow.
   outbox_.abandon(*outbox_.open(info(2, 10), Route(), &sender));
   EXPECT_TRUE(outbox_.pending());
   scheduler_.pump();
@@ -307,7 +309,7 @@ TEST_F(OutboxTest, ResendKeepsBoundariesAndOrder) {
   EXPECT_EQ(sender.released_bytes(), text.size());
 }
 
-// Else a device that asks for long ones would get others.
+// Otherwise a device that asks for long segments would get shorter ones.
 TEST_F(OutboxTest, SegmentsAreAsLongAsTheSchedulerCutsThem) {
   RecordingLink fast;
   scheduler_.link_up(0, &fast, 1e10, {.least_segment = 1 << 20});
@@ -357,7 +359,7 @@ class SynchronousTest : public OutboxTest {
     });
   }
 
-  // The lengths of what goes by the link meanwhile.
+  // Acknowledges everything, and returns the lengths of the segments that the link carried.
   std::vector<size_t> ack_until_nothing_is_left(Rail rail) {
     std::vector<size_t> lengths;
     while (!link(rail).unacked_segments.empty()) {
@@ -371,7 +373,7 @@ class SynchronousTest : public OutboxTest {
   }
 
   FakeSender sender_;
-  int asking_ = 0;  // segments of ack_until_nothing_is_left that ask for the grant
+  int asking_ = 0;  // the segments in ack_until_nothing_is_left() that ask for the grant
 };
 
 TEST_F(SynchronousTest, SettlesOnceTheReceiverHasAskedForIt) {
@@ -521,7 +523,8 @@ TEST_F(CopiedTest, AMessageOfNoBytesIsSent) {
   EXPECT_EQ(link(0).unacked_segments.size(), 1u);
 }
 
-// More than any address space has. What came before goes on, and nothing is left of the rest.
+// The copy is larger than any address space. Earlier data is still sent, and nothing of the rest
+// remains.
 TEST_F(CopiedTest, ThatThereIsNoMemoryForTheCopyLeavesNothingBehind) {
   up(0);
   constexpr size_t kTooMuch = size_t{1} << 59;
@@ -544,7 +547,7 @@ TEST_F(CopiedTest, ThatThereIsNoMemoryForTheCopyLeavesNothingBehind) {
   EXPECT_EQ(pool_.bytes_in_use(), 0u);
 }
 
-// The link was given the copy, and goes on.
+// The link was given the copy, and still sends it.
 TEST_F(CopiedTest, ItsLinkIsToldNothingWhenItIsAbandoned) {
   up(0);
   OutMessage* message = push_copied(std::string(5000, 'x'), 0);
@@ -591,7 +594,7 @@ TEST_F(OutboxTest, WhatADeadLinkHadIsNoLinksToWithdraw) {
   EXPECT_TRUE(dead.withdrawn.empty());
 }
 
-// A link that cannot tell when the memory has been read says nothing before the acknowledgement.
+// A link that cannot tell when memory has been read reports nothing before the acknowledgement.
 TEST_F(OutboxTest, AMessageSettlesByItsAcknowledgementsAlone) {
   up(0);
   FakeSender sender;
@@ -620,7 +623,7 @@ TEST_F(OutboxTest, AllSendersFailOnce) {
   EXPECT_FALSE(outbox_.wanted());
 }
 
-// With the credit a channel begins with.
+// Begins with the initial credit of a channel.
 class OutboxCreditTest : public OutboxTest {
  protected:
   OutboxCreditTest() : OutboxTest(wire::kInitialCredit) {}
@@ -679,7 +682,7 @@ TEST_F(OutboxCreditTest, CreditThatComesBackLetsMessagesGoInOrder) {
   ASSERT_EQ(link(0).unacked_segments.size(), before + 1);
   EXPECT_EQ(link(0).unacked_segments.back()->header.number, 2u);
   EXPECT_TRUE(link(0).unacked_segments.back()->flags & wire::kFlagCharged);
-  outbox_.on_credit(wire::kInitialCredit + kCharge / 2);  // late: credit only grows
+  outbox_.on_credit(wire::kInitialCredit + kCharge / 2);  // a late frame; credit only grows
   outbox_.on_credit(wire::kInitialCredit + 2 * kCharge);
   scheduler_.pump();
   ASSERT_EQ(link(0).unacked_segments.size(), before + 2);
@@ -704,7 +707,7 @@ TEST_F(OutboxCreditTest, AbandonDropsWhatIsBlocked) {
   const std::string large(wire::kInitialCredit + 1, 'x');
   OutMessage* message = send(1, large, &sender);
   outbox_.abandon(*message);
-  // No grant, and no credit, makes anything of it go but its announcement and its end.
+  // Whatever grants and credit arrive, only the announcement and the end of the message are sent.
   outbox_.on_grant(1);
   outbox_.on_credit(uint64_t{1} << 40);
   scheduler_.pump();
@@ -726,7 +729,7 @@ TEST_F(OutboxCreditTest, AbandonGivesTheCreditOfWhatNoLinkHadToOthers) {
   EXPECT_EQ(outbox_.blocked(), 0u);
   EXPECT_EQ(outbox_.charged(), kCharge);
   up(0);
-  std::vector<uint64_t> sent;  // by which messages, bytes that count
+  std::vector<uint64_t> sent;  // numbers of the messages whose bytes count
   for (const OutSegment* segment : link(0).unacked_segments) {
     if (segment->length == 0) continue;
     sent.push_back(segment->header.number);
@@ -742,7 +745,7 @@ TEST_F(OutboxCreditTest, TheEndOfAnAbandonedMessageSaysHowMuchOfItComes) {
   OutMessage* message = outbox_.open(info(1, 2 * text.size()), Route(), &sender);
   const auto* data = reinterpret_cast<const std::byte*>(text.data());
   outbox_.push(*message, 0, data, text.size(), 0);
-  scheduler_.pump();  // the link has this part, and not the next
+  scheduler_.pump();  // the link has the first part but not the next one
   outbox_.push(*message, text.size(), data, text.size(), 0);
   outbox_.abandon(*message);
   scheduler_.pump();
@@ -755,7 +758,8 @@ TEST_F(OutboxCreditTest, TheEndOfAnAbandonedMessageSaysHowMuchOfItComes) {
   EXPECT_FALSE(outbox_.pending());
 }
 
-// Whether the peer has counted it is not known: it must come again, so that both ends agree.
+// The sender does not know whether the peer has counted the segment. It sends it again, so that
+// both ends agree.
 TEST_F(OutboxCreditTest, WhatADeadLinkHadIsSentThoughItIsAbandoned) {
   up(0);
   FakeSender sender;

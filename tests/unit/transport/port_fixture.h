@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of ports share: devices that connect when a test says so, links that keep what is sent
-// by them, and the process that owns them.
+// What tests of ports share: devices that connect when a test tells them to, links that keep what
+// is sent, and the process that owns them.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace nezha::testing {
 
-// A link that keeps the frames that are sent by it, after its end, too.
+// A link that stores the frames it sends; they outlive it.
 class KeptLink final : public RecordingLink {
  public:
   struct Frames {
@@ -62,8 +62,8 @@ class KeptDevice final : public Device {
   bool carrier() const override { return has_carrier; }
 
   bool has_carrier = true;
-  std::vector<std::string> addresses;  // that it was to connect to
-  std::vector<wire::Hello> hellos;     // likewise
+  std::vector<std::string> addresses;  // the addresses of connect() calls
+  std::vector<wire::Hello> hellos;     // the hellos of connect() calls
 };
 
 class PortFixture : public ::testing::Test, public ChannelOwner {
@@ -101,7 +101,7 @@ class PortFixture : public ::testing::Test, public ChannelOwner {
   KeptDevice& kept(Rail rail) { return *devices_[static_cast<size_t>(rail)]; }
   Port& port(Rail rail) { return ports_->at(rail); }
   KeptLink& link(Rail rail) { return static_cast<KeptLink&>(*port(rail).link()); }
-  // A link on the rail, known by that id; what is sent by it.
+  // Brings up a link with this id on the rail. Returns the frames that it sends.
   std::shared_ptr<KeptLink::Frames> link_up(Rail rail, uint64_t id = 11, double rate = 1e9) {
     auto frames = std::make_shared<KeptLink::Frames>();
     port(rail).link_up(std::make_unique<KeptLink>(frames), nullptr, id, 1);
@@ -113,7 +113,7 @@ class PortFixture : public ::testing::Test, public ChannelOwner {
     scheduler_.link_down(rail, orphans);
     port(rail).link_down(why);
   }
-  // The peer's machine confirms small frames alone.
+  // The peer's machine acknowledges only small frames.
   void lose_large_frames(Rail rail) {
     link(rail).state.unanswered = kMillisecond;
     port(rail).look(0, 0, now());
@@ -124,7 +124,7 @@ class PortFixture : public ::testing::Test, public ChannelOwner {
   VirtualClock clock_;
   BufferPool pool_;
   std::unique_ptr<Progress> progress_;
-  std::unique_ptr<Progress::Guard> guard_;  // throughout, so that no other thread drives
+  std::unique_ptr<Progress::Guard> guard_;  // held throughout, so that no other thread drives
   std::vector<std::unique_ptr<KeptDevice>> devices_;
   std::deque<wire::Abort> aborts_;
   int heard_aborts_ = 0;

@@ -23,7 +23,7 @@ TEST_F(PortsTest, APortIsMadeWhenItIsFirstAskedFor) {
 
 TEST_F(PortsTest, NewsGoesByTheFastestLinkThatIsWell) {
   EXPECT_EQ(ports_->best_link(), nullptr);
-  ports_->tell(wire::FrameType::kPing, {});  // goes nowhere
+  ports_->tell(wire::FrameType::kPing, {});  // no link exists, so nothing is sent
   link_up(0, 11, 1e8);
   EXPECT_EQ(ports_->best_link(), &link(0));
   const auto fast = link_up(1, 12, 1e9);

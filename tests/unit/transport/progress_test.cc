@@ -30,7 +30,7 @@ namespace {
 
 constexpr Nanos kLong = 60 * kSecond;
 
-// Something that can be made readable from anywhere.
+// An object that any thread can make readable.
 class Bell final : public EventHandler {
  public:
   Bell(Progress& progress, std::function<void()> rung, Progress::RailThread* thread = nullptr)
@@ -126,25 +126,25 @@ TEST_F(ProgressTest, WhatRunsAsideIsOverBeforeProgressEnds) {
     ASSERT_TRUE(progress_
                     ->run_aside([ended = end.get_future().share()] { ended.wait(); },
                                 [&] {
-                                  // What is deferred then is done, too.
+                                  // Callbacks that are deferred at the end run, too.
                                   it.defer([&] { is_done = true; });
                                 })
                     .ok());
-    end.set_value();  // it waits for the lock, which this thread has
+    end.set_value();  // the thread waits for the lock, which this thread holds
   }
   progress_.reset();
   EXPECT_TRUE(is_done);
 }
 
-char state_of(pid_t thread) {  // as in /proc: S sleeps
+char state_of(pid_t thread) {  // as in /proc: S is sleeping
   std::ifstream file(absl::StrCat("/proc/self/task/", thread, "/stat"));
   std::string text;
   std::getline(file, text);
   return text.at(text.rfind(')') + 2);  // what precedes it is the thread's name
 }
 
-// By this thread's clock only what it does itself takes time, and so polling does and sleep does
-// not.
+// With a virtual clock, time passes only through what this thread does: polling takes time, and
+// sleeping does not.
 TEST_F(ProgressTest, AWaiterThatDoesNotPollSleepsAtOnce) {
   testing::VirtualClock its_time;
   Waiter waiter;
@@ -160,7 +160,7 @@ TEST_F(ProgressTest, AWaiterThatDoesNotPollSleepsAtOnce) {
   ringer.join();
 }
 
-// Says whether it has something to read only if it is asked.
+// Reports whether it has something to read only when it is asked.
 class QuietHandler final : public EventHandler {
  public:
   explicit QuietHandler(
@@ -174,8 +174,8 @@ class QuietHandler final : public EventHandler {
   std::function<void()> told_;
 };
 
-// Their time passes by readings of the clock, so that they poll on however long they wait for a
-// core.
+// The waiters' time passes only when they read the clock, so they keep polling however long they
+// wait for a core.
 class KeenWaiterTest : public ProgressTest {
  protected:
   static constexpr Nanos kSoon = 150 * kMicrosecond;  // longer than NEZHA_POLL's default
@@ -202,7 +202,7 @@ TEST_F(KeenWaiterTest, LooksWhereSomethingCameLast) {
   close(fd);
 }
 
-// As peers answer operation after operation in one order.
+// Peers answer operation after operation in the same order.
 TEST_F(KeenWaiterTest, LooksOnlyWhereTheNextThingCameBefore) {
   Waiter* waiter = nullptr;
   Progress::Guard guard(*progress_);
@@ -220,7 +220,7 @@ TEST_F(KeenWaiterTest, LooksOnlyWhereTheNextThingCameBefore) {
     fds[i] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ASSERT_TRUE(progress_->add(fds[i], &handlers.back(), EPOLLIN | EPOLLET).ok());
   }
-  for (const size_t i : {0, 1, 2, 0, 1}) {  // then one at a time, since a round knows no order
+  for (const size_t i : {0, 1, 2, 0, 1}) {  // one at a time, since a round has no order
     const uint64_t one = 1;
     ASSERT_EQ(write(fds[i], &one, sizeof one), static_cast<ssize_t>(sizeof one));
     Waiter told;
@@ -238,8 +238,8 @@ TEST_F(KeenWaiterTest, LooksOnlyWhereTheNextThingCameBefore) {
 }
 
 TEST_F(KeenWaiterTest, IsToldOfWhatComesElsewhereAndSoonerIfItLooksInVain) {
-  // How often it looks, and whether it finds something then, until it is told of what came at the
-  // first look.
+  // Returns how often the waiter looks until it is told of the event that arrived at the first
+  // look. `finds`: whether a look finds something.
   const auto looks_until_told = [this](bool (*finds)(int look)) {
     progress_ = *Progress::create();
     Waiter waiter;
@@ -349,7 +349,8 @@ TEST_F(ProgressTest, OneOfManyWaitersDrivesAndHandsOn) {
     });
   }
   while (waiting < kThreads) std::this_thread::yield();
-  // Each is let go only when the one before it is: whoever drove has left by then.
+  // Rings each bell after the previous waiter has returned, so the thread that drove has left by
+  // then.
   for (int i = 0; i < kThreads; ++i) {
     bells[static_cast<size_t>(i)]->ring();
     while (done <= i) std::this_thread::yield();
@@ -383,7 +384,7 @@ TEST_F(ProgressTest, AWaiterThatTimesOutHandsOn) {
     EXPECT_TRUE(progress_->wait(guard, rung, now() + kLong));
   });
   while (entered < 2) std::this_thread::yield();
-  // Who gets the lock now knows that the second one sleeps, as the first one drives.
+  // If this thread gets the lock, the second thread sleeps, because the first one drives.
   { Progress::Guard guard(*progress_); }
   late->ring();
   first.join();
@@ -405,7 +406,7 @@ TEST_F(ProgressTest, TheThreadDrivesWhenNobodyWaits) {
     bell->ring();
     while (rings < i) std::this_thread::yield();
   }
-  // Also after somebody has waited.
+  // The thread also drives after somebody has waited.
   {
     Waiter waiter;
     Progress::Guard guard(*progress_);
@@ -484,8 +485,8 @@ TEST_F(ProgressTest, TimersMayStartAndCancelOthers) {
 TEST_F(ProgressTest, HandlersThatWereRemovedAreNotCalled) {
   Waiter waiter;
   Progress::Guard guard(*progress_);
-  // Both are ready at once; whichever is called first removes the other. What is deferred runs when
-  // the events at hand have been handled.
+  // Both bells are ready at once; the first that is called removes the other. Deferred callbacks
+  // run when the events at hand have been handled.
   int calls = 0;
   std::unique_ptr<Bell> one, two;
   const auto rung = [&](std::unique_ptr<Bell>& other) {
@@ -508,7 +509,7 @@ TEST_F(ProgressTest, EventsOfADescriptorWhoseNumberIsTakenAgainGoNowhere) {
   int calls = 0, heirs_calls = 0;
   const auto replace = [&](std::unique_ptr<Bell>& other) {
     ++calls;
-    other.reset();  // its number is the lowest that is free
+    other.reset();  // its number is the lowest free one
     heir = std::make_unique<Bell>(*progress_, [&] { ++heirs_calls; });
     progress_->defer([&] { progress_->finish(waiter); });
   };
@@ -545,7 +546,7 @@ TEST_F(ProgressTest, AThreadThatWantsTheLockGetsItFromABusyDriver) {
   std::atomic<bool> driving{false};
   std::thread driver([&] {
     Progress::Guard guard(*progress_);
-    // Events without end.
+    // The bell rings again and again.
     std::unique_ptr<Bell> busy;
     busy = std::make_unique<Bell>(*progress_, [&] {
       driving = true;
@@ -565,8 +566,8 @@ TEST_F(ProgressTest, AThreadThatWantsTheLockGetsItFromABusyDriver) {
 
 // ---- Pollers -----------------------------------------------------------------------------------
 
-// A queue in memory, whose descriptor tells of what comes only while it is armed. It is armed until
-// it is polled.
+// A queue in memory. Its descriptor reports new items only while it is armed, and polling disarms
+// it.
 class PolledQueue final : public Poller, EventHandler {
  public:
   PolledQueue(Progress& progress, std::function<void(int)> taken)
@@ -630,7 +631,7 @@ class PolledQueue final : public Poller, EventHandler {
   std::vector<int> items_;
 };
 
-// In these the deadlines are far off: what is not noticed takes the test there.
+// The deadlines of these tests are distant, so a missed notification delays the test until then.
 TEST_F(ProgressTest, AWaiterIsWokenByWhatComesToAPollerInItsSleep) {
   Waiter waiter;
   Progress::Guard guard(*progress_);
@@ -672,7 +673,7 @@ TEST_F(ProgressTest, WhatAPollerThrowsAsItIsArmedGoesToTheListener) {
   EXPECT_TRUE(progress_->wait(guard, waiter, now() + kLong, [] { return Pace{.polls = false}; }));
 }
 
-// In a round, and before a sleep.
+// Deferred callbacks run both in a round and before a sleep.
 TEST_F(ProgressTest, WhatAPollerDefersRunsBeforeAnybodySleeps) {
   for (const bool polls : {true, false}) {
     Waiter waiter;
@@ -716,7 +717,7 @@ TEST_F(ProgressTest, TheThreadPollsWhenNobodyWaitsAlsoAfterSomebodyHas) {
   for (int i = 0; i < 20; i += 2) {
     queue->put(0);
     while (taken < i + 1) std::this_thread::yield();
-    // Longer than the thread keeps away for: it has armed the queue, and sleeps.
+    // This is longer than the thread stays away, so it has armed the queue and sleeps.
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     Progress::Guard guard(*progress_);
     Waiter next;
@@ -817,7 +818,7 @@ TEST_F(KeenWaiterTest, PollsBeforeItIsToldOfAnythingElse) {
 
 // ---- Rails' own threads ------------------------------------------------------------------------
 
-// Two, of which each has an end of the allowed cores.
+// Two rail threads, on the first and on the last of the allowed cores.
 class RailThreadTest : public ProgressTest {
  protected:
   RailThreadTest() {
@@ -873,7 +874,7 @@ TEST_F(RailThreadTest, ItDoesSoWhetherSomebodyWaitsOrNot) {
   bell.reset();
 }
 
-// The deadlines are far off: a wake-up that is lost takes the test there.
+// The deadline is distant; a lost wake-up delays the test until then.
 TEST_F(RailThreadTest, ItWakesAWaiterThatSleeps) {
   Waiter waiter;
   Progress::Guard guard(*progress_);
@@ -899,7 +900,7 @@ TEST_F(RailThreadTest, ATimerThatItStartsIsDueWhileTheWaiterSleeps) {
   EXPECT_LT(now(), deadline);
 }
 
-// Each ring is handed from one rail's thread to the other's, and from there to a waiter.
+// Each ring passes from one rail's thread to the other's, and from there to a waiter.
 TEST_F(RailThreadTest, NoWakeUpIsLost) {
   constexpr int kRounds = 2000;
   Progress::Guard guard(*progress_);
@@ -951,7 +952,7 @@ class CalledThreadTest : public ProgressTest {
     Progress::Guard guard(*progress_);
     thread_ = progress_->add_rail_thread("eth0");
   }
-  // The name of the thread that handles an event of the bell's.
+  // The name of the thread that handles an event of the bell.
   std::string who_handles(Progress::Guard& guard, Bell& bell) {
     Waiter waiter;
     std::array<char, 16> name{};
@@ -1074,8 +1075,8 @@ TEST_F(CalledThreadTest, OneThatCannotStartTakesNobodysPlace) {
   EXPECT_EQ(who_handles(guard, last), "nezha-eth1");
 }
 
-// What somebody else gives it to do is done by the thread, also when no event comes, and not once
-// it is forgotten.
+// The thread takes the turns that others give to it, also when no event arrives, but none for a
+// handler that was forgotten.
 TEST_F(CalledThreadTest, ItTakesTheTurnsThatAreGivenToIt) {
   Progress::Guard guard(*progress_);
   progress_->set_most_threads(1);

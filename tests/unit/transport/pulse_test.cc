@@ -15,12 +15,12 @@ class PulseTest : public ::testing::Test {
     pulse_.begin(time_);
     link_.moved = Pulse::kUnknownBytes;
     look();
-    time_ += 10 * kSecond;  // what it was granted while it was unknown is forgotten
+    time_ += 10 * kSecond;  // long enough to forget what it was granted while unknown
     look();
   }
 
-  // Looks every 5 ms while it stays `during`; how long that is, at most a second. The peer answers
-  // by another link all the time, or never.
+  // Looks every 5 ms while the state is `during`. Returns how long that is, at most a second. The
+  // peer answers on another link all the time, or never.
   Nanos lasts(State during, bool sibling_answers = true, Nanos waiting_since = 0) {
     const Nanos start = time_;
     while (look(sibling_answers, waiting_since) == during && time_ - start < kSecond) {
@@ -47,12 +47,12 @@ TEST_F(PulseTest, AMachineThatConfirmsNothingIsSuspectedAndThenDead) {
   EXPECT_EQ(pulse_.silence(), Pulse::kMachineDead);
 }
 
-// A shaper of 2 Mbit/s lets 22 frames pass as one, after 130 ms.
+// A shaper with 2 Mbit/s lets 22 frames pass together after 130 ms.
 TEST_F(PulseTest, WhatConfirmationsTakeIsGranted) {
   const Nanos train = 130 * kMillisecond;
   link_.confirmation_time = train;
   look();
-  link_.confirmation_time = 0;  // of small frames since
+  link_.confirmation_time = 0;  // later frames are small
   time_ += kSecond / 10;
   link_.unanswered = kSecond;
   const Nanos granted = train - kSecond / 10 / 50;
@@ -79,13 +79,13 @@ TEST_F(PulseTest, NoMoreThanSoMuchIsGranted) {
 
 TEST_F(PulseTest, AMachineThatConfirmsSomethingIsWell) {
   link_.unanswered = kSecond;
-  for (int i = 0; i < 100; ++i, time_ += 40 * kMillisecond) {  // as the kernel may wait with it
+  for (int i = 0; i < 100; ++i, time_ += 40 * kMillisecond) {  // as a delayed acknowledgement
     ++link_.delivered;
     EXPECT_EQ(look(), State::kWell);
   }
 }
 
-// What the machine says may be of the peer's own, and pings may arrive.
+// Acknowledgements may come with the peer's own data, and pings may arrive.
 TEST_F(PulseTest, AMachineThatSpeaksAndConfirmsNothingIsNoProgress) {
   pulse_.asked(time_);
   const Nanos asked_at = time_;
@@ -141,7 +141,7 @@ TEST_F(PulseTest, AHandshakeIsAllThatPassesWhereALinkMadeAnewStandsStillAgain) {
     EXPECT_EQ(pulse_.trouble(), Trouble::kLargeFrames) << is_sending;
     EXPECT_EQ(pulse_.is_owed(), is_sending);
     EXPECT_EQ(pulse_.still_since(), still_since);
-    // Now it carries what is large, and the peer's process has answered.
+    // Now the link carries large frames, and the peer's process has answered.
     link_.delivered = Pulse::kLittleBytes;
     pulse_.heard(time_, /*is_answer=*/true);
     look();
@@ -156,8 +156,8 @@ TEST_F(PulseTest, AHandshakeIsAllThatPassesWhereALinkMadeAnewStandsStillAgain) {
 TEST_F(PulseTest, AProcessThatAnswersNothingIsSuspectedAndThenDead) {
   pulse_.asked(time_);
   EXPECT_EQ(lasts(State::kWell), Pulse::kProcessSuspected);
-  pulse_.asked(time_);  // no news
-  // The answer of another link counts from the look after.
+  pulse_.asked(time_);  // asking again changes nothing
+  // The answer on another link counts from the next look on.
   EXPECT_EQ(lasts(State::kSuspected), Pulse::kProcessMoment + 5 * kMillisecond);
 }
 
@@ -170,7 +170,7 @@ TEST_F(PulseTest, NothingDiesWhileThePeerIsSilentByAllLinks) {
   link_.unanswered = kSecond;
   lasts(State::kWell, false);
   EXPECT_EQ(lasts(State::kSuspected, false), kSecond);
-  // It answers by one link before it does by the other.
+  // The peer answers on one link before it answers on the other.
   EXPECT_EQ(look(), State::kSuspected);
   pulse_.heard(time_, true);
   link_.unanswered = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Long messages by rails whose threads move them: what is digested without the lock is digested
-// once, whatever happens to links and messages meanwhile.
+// Long messages on rails that have threads. Data that is digested without the lock is digested
+// exactly once, whatever happens to links and messages meanwhile.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kBytes = 8 << 20;
 
-// Adds what comes to its sum, without the lock where it may.
+// Adds what it receives to its sum, without the lock where that is possible.
 struct Adding final : Sender, Receiver {
   Host& host;
   Waiter waiter;
@@ -92,7 +92,7 @@ class RailThreadsTest : public ::testing::Test {
     }
   }
   Channel& channel(size_t self) { return hosts_[self].channel_to(hosts_[1 - self]); }
-  // The two exchange messages, each driven by a thread, while `meanwhile` runs.
+  // Both hosts exchange messages, each driven by a thread, while `meanwhile` runs.
   template <typename Meanwhile>
   void exchange(Meanwhile meanwhile) {
     std::array<std::thread, 2> threads;
@@ -130,7 +130,7 @@ TEST_F(RailThreadsTest, LongMessagesAreDigestedWithoutTheLock) {
   for (const Adding& each : adding_) EXPECT_GT(each.digests_done, 0u);
 }
 
-// A segment whose link dies while it is digested has come, and what is sent again is dropped.
+// A segment whose link dies during its digestion counts as received; a retransmission is dropped.
 TEST_F(RailThreadsTest, WhatIsDigestedAsItsLinkDiesIsNotDigestedAgain) {
   for (Adding& each : adding_) each.digestion = std::chrono::milliseconds(2);
   exchange([this] {

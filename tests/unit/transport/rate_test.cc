@@ -9,7 +9,7 @@ namespace {
 TEST(RateEstimator, LearnsBytesOverBusyTime) {
   RateEstimator rate(1e6);
   EXPECT_DOUBLE_EQ(rate.rate(), 1e6);
-  // 100,000 bytes a millisecond, with long idle times that do not count.
+  // 100,000 bytes per millisecond, with long idle times that do not count.
   Nanos time = kSecond;
   int changes = 0;
   for (int i = 0; i < 100; ++i) {
@@ -39,7 +39,7 @@ TEST(RateEstimator, AGuessGivesWayToAnotherAndToNothingLess) {
     EXPECT_EQ(each->rate(), before);
   }
 
-  RateEstimator flattered(1e6);  // by what a bucket of tokens lets through
+  RateEstimator flattered(1e6);  // misled by the burst that a token bucket lets through
   Nanos time = kSecond;
   for (int i = 0; i < 100; ++i) {
     flattered.submitted(4 << 10, time);
@@ -51,7 +51,7 @@ TEST(RateEstimator, AGuessGivesWayToAnotherAndToNothingLess) {
   EXPECT_EQ(flattered.rate(), 2e6);
 }
 
-// Messages, each the answer to the one before it, which it acknowledges.
+// Messages, each of which answers and acknowledges the one before.
 void in_step(RateEstimator& rate, Nanos& time, Nanos each, int messages, uint64_t bytes = 4 << 10) {
   rate.submitted(bytes, time);
   for (int i = 0; i < messages; ++i) {
@@ -66,7 +66,7 @@ void in_step(RateEstimator& rate, Nanos& time, Nanos each, int messages, uint64_
 TEST(RateEstimator, MessagesInStepShowChangesOfTheRateNotTheRate) {
   RateEstimator rate(125e6);
   Nanos time = kSecond;
-  in_step(rate, time, 80 * kMicrosecond, 1000);  // half of it, as the rail serves two of them
+  in_step(rate, time, 80 * kMicrosecond, 1000);  // half the rate: the rail serves two messages
   EXPECT_NEAR(rate.rate(), 125e6, 5e6);
   EXPECT_TRUE(rate.is_guess());
   in_step(rate, time, 320 * kMicrosecond, 1000);
@@ -74,7 +74,7 @@ TEST(RateEstimator, MessagesInStepShowChangesOfTheRateNotTheRate) {
   in_step(rate, time, 80 * kMicrosecond, 1000);
   EXPECT_NEAR(rate.rate(), 125e6, 10e6);
 
-  rate.guess(60e6);  // a trial shows what it is
+  rate.guess(60e6);  // a trial measures the rate
   in_step(rate, time, 80 * kMicrosecond, 1000);
   EXPECT_NEAR(rate.rate(), 60e6, 3e6);
   in_step(rate, time, 40 * kMicrosecond, 5000);
@@ -100,26 +100,26 @@ TEST(RateEstimator, OtherMessagesInStepAreNoChangeOfTheRate) {
   EXPECT_GT(rate.rate(), 90e6);
 
   RateEstimator slow(5e6);
-  in_step(slow, time, 1600 * kMicrosecond, 100);  // ten milliseconds have six of them
+  in_step(slow, time, 1600 * kMicrosecond, 100);  // six of them take ten milliseconds
   EXPECT_NEAR(slow.rate(), 5e6, 0.5e6);
   EXPECT_TRUE(slow.is_guess());
 }
 
-// A slow rail has little in flight, but it is never idle.
+// A slow rail has little in flight, but is never idle.
 TEST(RateEstimator, LearnsFromALongMessageOnASlowLink) {
   RateEstimator rate(4.9e6);
   Nanos time = kSecond;
   rate.submitted(15 << 10, time);
   for (int i = 0; i < 100; ++i) {
     rate.submitted(15 << 10, time);
-    time += 15 * kSecond / 4000;  // 4 MB/s and a little
+    time += 15 * kSecond / 4000;  // somewhat more than 4 MB/s
     rate.acknowledged(15 << 10, time);
   }
   EXPECT_NEAR(rate.rate(), 4.1e6, 0.1e6);
   EXPECT_FALSE(rate.is_guess());
 }
 
-// What is acknowledged late since something else was under way says nothing.
+// An acknowledgement that something else delayed does not show the rate.
 TEST(RateEstimator, WhatIsDisturbedDoesNotCount) {
   for (const bool before : {false, true}) {
     RateEstimator rate(1e8);
@@ -137,13 +137,13 @@ TEST(RateEstimator, WhatIsDisturbedDoesNotCount) {
     }
     EXPECT_EQ(rate.rate(), 1e8);
     EXPECT_EQ(rate.in_flight(), 0u);
-    rate.submitted(1 << 20, time);  // what follows does
+    rate.submitted(1 << 20, time);  // later messages count
     EXPECT_TRUE(rate.acknowledged(1 << 20, time + 20 * kMillisecond));
     EXPECT_NEAR(rate.rate(), 52e6, 1e6);
   }
 }
 
-// A shaper lets bursts through: what came in a window that a burst ended is not the rate.
+// A shaper lets bursts through, so a window that a burst ended does not show the rate.
 TEST(RateEstimator, BurstsAreAveragedOverTime) {
   RateEstimator rate(1e8);
   Nanos time = kSecond;
@@ -188,7 +188,8 @@ TEST(RateEstimator, FollowsALargeChangeAtOnce) {
   EXPECT_GT(rate.rate(), 0.9e8);
 }
 
-// Of few bytes, before anything is known: the guess may be right, and the peer was not scheduled.
+// The message is short and nothing is known yet: the guess may be right, and the peer may just not
+// have been scheduled.
 TEST(RateEstimator, OneLateAcknowledgementDoesNotDecide) {
   constexpr double kGuess = 125e6;
   for (const Nanos late : {15 * kMillisecond, kSecond}) {
@@ -227,7 +228,7 @@ TEST(RateEstimator, FindsASlowLinkAtOnce) {
   EXPECT_LE(samples(4 << 10), 2) << "the second shows that the first was no accident";
 }
 
-// A small message takes the network's delay, whatever its rate is.
+// A small message takes as long as the network's delay, whatever the rate.
 TEST(RateEstimator, SmallBusyPeriodsDoNotLowerIt) {
   RateEstimator rate(1e8);
   Nanos time = kSecond;
@@ -239,7 +240,7 @@ TEST(RateEstimator, SmallBusyPeriodsDoNotLowerIt) {
   EXPECT_DOUBLE_EQ(rate.rate(), 1e8);
 }
 
-// It has become ten times as fast, but gets so little that it is never busy for long.
+// The link has become ten times as fast, but gets so little data that it is never busy for long.
 TEST(RateEstimator, SmallBusyPeriodsRaiseIt) {
   RateEstimator rate(1e6);
   Nanos time = kSecond;
@@ -291,7 +292,7 @@ TEST(RateEstimator, ForgetsWhatWasInFlightOnADeadLink) {
   EXPECT_NEAR(rate.rate(), 1000 / 0.020, 1);
 }
 
-// 8 KiB at a time, by a network of that delay and rate; and now and then somebody is late.
+// Sends 8 KiB at a time over a network with this delay and rate; some acknowledgements are late.
 class ShortPeriods {
  public:
   explicit ShortPeriods(RateEstimator& estimator) : estimator_(estimator) {}

@@ -91,7 +91,7 @@ TEST_F(ChannelScript, ALinkThatIsSlowToTakeABurstLearnsItsRateAfterwards) {
   TestReceiver& waiting = receive(0, 1, 10);
   ASSERT_EQ(burst_frames(1), RateTrial::kFrames);
   send(1, 1, 10);
-  pass(500 * kMillisecond);  // nobody waits, and the rail may be tried by another link
+  pass(500 * kMillisecond);  // nobody waits, so another link may try the rail
   ASSERT_TRUE(waiting.complete);
   RateTrial& trial = network_->side(0).device(1)->trial();
   trial.hold(12345, now());
@@ -119,7 +119,7 @@ TEST_F(ChannelScript, AChannelIsNotDrainedInTheMiddleOfABurst) {
 
 TEST(RateTrial, TheQuickestOfThreeBurstsCounts) {
   RateTrial trial;
-  // The seed's parts are how long it waits after the first burst and the second.
+  // The parts of the seed are the waiting times after the first and the second burst.
   constexpr uint64_t kSeed = (0x0102ULL << 32 | 0x0304ULL << 16 | 0xffff);
   EXPECT_EQ(trial.rate(), 0);
   Nanos time = kSecond;
@@ -172,7 +172,7 @@ TEST(RateTrial, OneLinkOfARailIsTriedUnlessItIsGone) {
     EXPECT_FALSE(trial.is_due(2, 0, time));
   }
   EXPECT_TRUE(trial.is_under_way(1));
-  time += 300 * kMillisecond;  // nobody looks after the first any more
+  time += 300 * kMillisecond;  // nobody looks after the first one any more
   EXPECT_TRUE(trial.is_due(2, 0, time));
   EXPECT_FALSE(trial.is_under_way(1));
 }

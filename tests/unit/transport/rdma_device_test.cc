@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two ends of a rail over RDMA in memory: what becomes of them when their device goes and comes
-// back, and what a child of fork() does with an end that it inherits.
+// The two ends of a rail over in-memory RDMA: what happens when their device disappears and
+// returns, and what a child of fork() does with an end that it inherits.
 #ifdef NEZHA_HAS_RDMA
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -50,7 +50,7 @@ TEST_F(RdmaDeviceTest, BothEndsSayThatTheyAreOnDifferentNetworks) {
 
 struct Loss {
   ibv_event_type event;
-  std::string why;  // as a user reads it
+  std::string why;  // the reason that a user reads
 };
 
 class RdmaDeviceLossTest : public RdmaDeviceTest, public ::testing::WithParamInterface<Loss> {};
@@ -111,7 +111,7 @@ TEST_F(RdmaDeviceTest, APortThatIsDownStaysOpenAndCarriesAgainOnceItIsUp) {
   expect_carries();
 }
 
-// Queue pairs have the address that the port had.
+// Queue pairs use the address that the port had before.
 TEST_F(RdmaDeviceTest, ADeviceWhoseAddressMovesIsOpenedAnew) {
   ASSERT_EQ(connect(), absl::OkStatus());
   fabric_.gid.gid_index = 3;
@@ -145,8 +145,8 @@ TEST_F(RdmaDeviceTest, ALookAtTheDeviceThatTakesLongHoldsNobodyUp) {
 
 // ---- Children of fork() ------------------------------------------------------------------------
 
-// The parent's memory stays registered, its queue pairs go on, and nothing that the child does
-// reaches the device: the fabric would end it.
+// The parent's memory stays registered and its queue pairs still work. Nothing that the child does
+// reaches the device; otherwise the fabric would end the child.
 TEST_F(RdmaDeviceTest, AChildOfForkLeavesWhatItInheritsAlone) {
   ASSERT_EQ(connect(), absl::OkStatus());
   const std::vector<std::byte> content(100'000, std::byte{7});

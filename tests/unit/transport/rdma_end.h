@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The owner of an end of a connection of RDMA, for tests.
+// The owner of one end of an RDMA connection, for tests.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace nezha::testing {
 
-// One end, and what it is told.
+// One end, and what its link reports.
 struct RdmaEnd final : LinkOwner {
   absl::StatusOr<std::byte*> on_segment(Link&, const wire::FrameHeader& frame,
                                         const wire::DataHeader& data) override {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections over RDMA in the making: queue pairs that take long to connect, and peers that do not
-// keep to what the two ends agree upon.
+// RDMA connections while they are made: queue pairs that take long to connect, and peers that do
+// not follow the handshake.
 #ifdef NEZHA_HAS_RDMA
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -32,7 +32,7 @@ using testing::Stranger;
 constexpr uint32_t kConnecting = 1;
 constexpr uint32_t kAccepting = 2;
 
-// Queue pairs that are to be connected wait here.
+// Makes queue pairs wait before they are connected.
 class Gate {
  public:
   explicit Gate(std::set<uint32_t> held) : held_(std::move(held)) {}
@@ -62,7 +62,7 @@ class RdmaConnectingTest : public testing::RdmaSides {
     };
     return gate;
   }
-  // Until what there is has been handled.
+  // Handles everything that has arrived.
   void settle() {
     for (int i = 0; i < 1000; ++i) drive();
   }
@@ -101,7 +101,7 @@ TEST_F(RdmaConnectingTest, NoEndIsUpBeforeBothCanReceive) {
   }
 }
 
-// A queue pair cannot be destroyed while it is being connected.
+// A queue pair cannot be destroyed while it is being connected, so this happens afterwards.
 TEST_F(RdmaConnectingTest, WhatIsGivenUpMeanwhileEndsAfterwards) {
   const auto gate = hold({kConnecting, kAccepting});
   auto attempt = begin(far_.device->address());
@@ -136,7 +136,7 @@ TEST_F(RdmaConnectingTest, ADeviceThatGoesMeanwhileIsLetGo) {
   EXPECT_TRUE(until([&] { return near_.is_down() && far_.is_down(); }));
   EXPECT_TRUE(until([&] { return fabric_.pairs() == 1; }))
       << "the accepting end gives up by itself";
-  attempt.reset();  // as channels do then
+  attempt.reset();  // as channels do in this case
   gate->open();
   EXPECT_TRUE(until([&] { return fabric_.contexts() == 0; }));
 }
@@ -152,7 +152,7 @@ TEST_F(RdmaConnectingTest, AQueuePairThatFailsBeforeTheLinkIsUpIsNoLink) {
   EXPECT_EQ(far_.end, nullptr);
 }
 
-// The fabric sees to it that all has been given back by then.
+// The fabric checks that everything has been given back by then.
 TEST_F(RdmaConnectingTest, TheProcessEndsOnceNoThreadIsAtWorkForIt) {
   const auto gate = hold({kConnecting, kAccepting});
   auto attempt = begin(far_.device->address());
@@ -160,7 +160,7 @@ TEST_F(RdmaConnectingTest, TheProcessEndsOnceNoThreadIsAtWorkForIt) {
   attempt.reset();
   near_.device.reset();
   far_.device.reset();
-  gate->open();  // this thread has the lock until its Progress ends
+  gate->open();  // this thread holds the lock until its Progress ends
 }
 
 TEST_F(RdmaConnectingTest, BothEndsSayWhyTheirQueuePairCannotBeConnected) {
@@ -192,7 +192,7 @@ TEST_F(RdmaConnectingTest, ItTakesFiveSecondsAtMost) {
 
 // ---- Peers that are not correct ones -----------------------------------------------------------
 
-constexpr size_t kByRdma = sizeof "rdma:" - 1;  // in a device's address
+constexpr size_t kByRdma = sizeof "rdma:" - 1;  // in the address of a device
 
 std::string greeting() {
   return encode({.pair = 77,
@@ -209,7 +209,7 @@ std::string text_of(const Bytes& bytes) {
 
 class RdmaStrangersTest : public RdmaConnectingTest {
  protected:
-  // One that connects, and has greeted.
+  // A client that has connected and sent its greeting.
   std::unique_ptr<Stranger> connecting(const std::string& greeting) {
     auto stranger = std::make_unique<Stranger>(far_.device->address().substr(kByRdma));
     wire::Hello hello;
@@ -242,7 +242,7 @@ TEST_F(RdmaStrangersTest, AnythingElseIsRefused) {
   {
     const auto gate = hold({kAccepting + 1});
     const auto stranger = connecting(greeting());
-    say(*stranger, "\1\1");  // the second one is for when the link is up
+    say(*stranger, "\1\1");  // the second byte is due only when the link is up
     settle();
     EXPECT_TRUE(stranger->is_closed());
     gate->open();

@@ -46,7 +46,7 @@ constexpr int kEth2 = 5;
 constexpr uint32_t kV1 = IBV_GID_TYPE_ROCE_V1;
 constexpr uint32_t kV2 = IBV_GID_TYPE_ROCE_V2;
 
-// A NIC of two ports, the first of which has a network interface with the usual table of GIDs.
+// A NIC with two ports. The first port has a network interface with the usual table of GIDs.
 Machine roce_machine() {
   Port first;
   first.number = 1;
@@ -219,7 +219,7 @@ TEST(RdmaChoice, TakesTheInterfaceThatTheRailNamesForTheHandshake) {
 TEST(RdmaChoice, InAnotherNetworkNamespaceTheHandshakesInterfaceMustBeNamed) {
   Machine machine = roce_machine();
   port_of(machine).gids.erase(port_of(machine).gids.begin(), port_of(machine).gids.begin() + 2);
-  machine.interfaces = {{1, "lo"}, {kEth2, "veth0"}};  // the number is another one's here
+  machine.interfaces = {{1, "lo"}, {kEth2, "veth0"}};  // here another interface has the number
   machine.addresses = {assigned(kEth2, "10.9.0.1")};
   expect_error({.device = "mlx5_0"}, machine, {"network namespace", "10.1.0.7", "via=INTERFACE"});
   const auto choice = choose({.device = "mlx5_0", .via = "veth0"}, machine);
@@ -448,7 +448,7 @@ TEST_F(RdmaMachine, DevicesAreOpenedByName) {
   EXPECT_TRUE(absl::IsUnavailable(open_device(verbs, "rxe0").status()));
 }
 
-// By the real libibverbs, whatever this machine has.
+// Uses the real libibverbs and whatever devices this machine has.
 TEST_F(RdmaMachine, ThisOneCanBeLookedAt) {
   const auto machine = Machine::look(libibverbs());
   ASSERT_TRUE(machine.ok()) << machine.status();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two links over RDMA in memory, whose device does its work when the test says so.
+// Two links over in-memory RDMA, whose device works when the test tells it to.
 #ifdef NEZHA_HAS_RDMA
 #include <sys/socket.h>
 
@@ -25,7 +25,7 @@ using End = nezha::testing::RdmaEnd;
 
 class RdmaLinkTest : public ::testing::Test {
  protected:
-  // This thread has Progress's lock whenever it does not wait.
+  // This thread holds the lock of Progress whenever it does not wait.
   RdmaLinkTest() : progress_(std::move(*Progress::create())), guard_(*progress_) { make_pair(); }
   ~RdmaLinkTest() override {
     a_.link.reset();
@@ -47,15 +47,15 @@ class RdmaLinkTest : public ::testing::Test {
     a_.link = std::move(a);
     b_.link = std::move(b);
     b_.link->start(&b_, 0, 1);
-    // By this a's end of the handshake would know that it may start.
+    // This byte tells a's end of the handshake that it may start.
     char ready = 0;
     EXPECT_EQ(::recv(ends[0], &ready, 1, 0), 1);
     a_.link->start(&a_, 0, 1);
-    // It sends as soon as it has heard that the other end is ready.
+    // b sends as soon as it knows that the other end is ready.
     b_.link->send(wire::FrameType::kPing, "");
     EXPECT_TRUE(comes_true([&] { return a_.pings == 1; }));
   }
-  // Whether it does, when descriptors' events are handled, too.
+  // Whether `what` becomes true; also handles the events of descriptors.
   bool comes_true(const std::function<bool()>& what) {
     for (int i = 0; i < 10'000 && !what(); ++i) {
       Waiter waiter;
@@ -76,7 +76,7 @@ class RdmaLinkTest : public ::testing::Test {
     from.link->submit(segment);
     return segment;
   }
-  // Until nothing happens any more.
+  // Runs until nothing happens any more.
   void settle() {
     for (bool is_busy = true; is_busy;) {
       is_busy = fabric_.step(static_cast<uint32_t>(random_()));
@@ -153,7 +153,7 @@ TEST_F(RdmaLinkTest, MemoryThatCannotBeRegisteredIsCopied) {
   EXPECT_EQ(b_.acked.size(), 1u);
 }
 
-// The sender's memory was registered, and then no more is allowed.
+// The sender's memory was registered before; then no more registrations are allowed.
 TEST_F(RdmaLinkTest, APlaceThatCannotBeRegisteredIsReadByWayOfTheLinksMemory) {
   submit(a_, 1 << 20);
   submit(a_, 50'000);
@@ -193,7 +193,7 @@ TEST_F(RdmaLinkTest, ASegmentThatGoesNowhereIsNotReadAndLandsInItsTurn) {
 
 TEST_F(RdmaLinkTest, AnAbandonedSegmentThatNobodyReadsYetGoesNowhere) {
   for (int i = 0; i < 6; ++i) submit(a_, 100'000);  // four are read at a time
-  // All headers first, so that the sixth is known and waits.
+  // Reads all headers first, so that the sixth segment is known and waits.
   while (b_.arrived.size() < 6) {
     ASSERT_TRUE(fabric_.step(0));
     if (b_.landed == 0) adapter_->poll();
@@ -226,8 +226,8 @@ TEST_F(RdmaLinkTest, MemoryThatIsWithdrawnWhileThePeerMayReadItEndsTheLink) {
   a_.link->withdraw(copied);
   EXPECT_EQ(fabric_.pairs(), 2u);
   a_.link->withdraw(lent);
-  EXPECT_EQ(fabric_.pairs(), 1u);  // the fence is up before the call returns
-  EXPECT_EQ(a_.failures, 0);       // never from inside of it
+  EXPECT_EQ(fabric_.pairs(), 1u);  // the memory is fenced before the call returns
+  EXPECT_EQ(a_.failures, 0);       // the owner is never told inside the call
   settle();
   EXPECT_EQ(a_.failures, 1);
   EXPECT_EQ(b_.landed, 0u);
@@ -292,7 +292,7 @@ TEST_F(RdmaLinkTest, HealthTellsWhatIsUnansweredAndWhatHasMoved) {
 
 // ---- A peer that breaks the protocol -----------------------------------------------------------
 
-// A queue pair that sends what the test says.
+// A queue pair that sends arbitrary bytes for the test.
 class RdmaStrangerTest : public ::testing::TestWithParam<uint32_t>, Client {
  protected:
   RdmaStrangerTest() : progress_(std::move(*Progress::create())), guard_(*progress_) {
@@ -360,7 +360,7 @@ class RdmaStrangerTest : public ::testing::TestWithParam<uint32_t>, Client {
   End end_;
 };
 
-// The sanitizers see to it that nothing beyond the segments' places is written or read.
+// The sanitizers check that nothing outside the segments' places is read or written.
 TEST_P(RdmaStrangerTest, AnythingThatThePeerSaysFailsTheLinkAtMost) {
   end_.acknowledges = false;
   for (int i = 0; i < 40 && end_.failures == 0; ++i) {
@@ -377,7 +377,7 @@ TEST_P(RdmaStrangerTest, AnythingThatThePeerSaysFailsTheLinkAtMost) {
   EXPECT_LE(end_.landed, end_.arrived.size());
 }
 
-// It takes no more than half of the segment, which cannot be registered.
+// The link sends at most half of the segment at once, because the segment cannot be registered.
 TEST_P(RdmaStrangerTest, ASegmentIsNotAcknowledgedBeforeAllOfItWasSent) {
   fabric_.limit = 0;
   std::vector<std::byte> contents(1 << 20);
@@ -407,7 +407,7 @@ TEST_P(RdmaStrangerTest, AnAddressThatIsNotItsOwnFailsTheLink) {
   EXPECT_EQ(end_.landed, 0u);
 }
 
-// It has nothing left to say by the connection of the handshake.
+// The peer may send no more bytes on the connection of the handshake.
 TEST_P(RdmaStrangerTest, AByteThatIsNotDueFailsTheLink) {
   const char byte = static_cast<char>(random_());
   EXPECT_EQ(::send(socket_.fd(), &byte, 1, MSG_NOSIGNAL), 1);

@@ -28,7 +28,7 @@ constexpr size_t kPage = 4096;
 struct Registered {
   ibv_mr region{};
   int access = 0;
-  uint64_t made = 0;  // how many were registered before
+  uint64_t made = 0;  // the number of earlier registrations
 };
 
 struct FakeKernel {
@@ -36,9 +36,9 @@ struct FakeKernel {
   std::map<ibv_mr*, std::unique_ptr<Registered>> live;
   uint64_t made = 0;
   uint64_t calls = 0;
-  uint64_t bytes = 0;                    // live ones'
+  uint64_t bytes = 0;                    // of live registrations
   uint64_t limit = UINT64_MAX;           // bytes
-  const std::byte* read_only = nullptr;  // where memory begins that may not be written to
+  const std::byte* read_only = nullptr;  // where read-only memory begins
 };
 
 FakeKernel& kernel() {
@@ -93,7 +93,7 @@ class RdmaMemoryMap : public ::testing::Test {
     return std::make_unique<MemoryMap>(verbs_, &domain_, "rxe0", limit);
   }
 
-  // The registration that the keys are of; null: there is none.
+  // The registration with these keys, or null.
   static const Registered* of(const std::optional<Region>& region) {
     if (!region) return nullptr;
     for (const auto& [key, it] : kernel().live) {
@@ -108,7 +108,7 @@ class RdmaMemoryMap : public ::testing::Test {
     return begin >= first && begin + bytes <= first + it->region.length;
   }
 
-  // Never touched: the addresses alone matter.
+  // The memory is never accessed; only addresses matter.
   static const std::byte* at(size_t offset) {
     return reinterpret_cast<const std::byte*>(uintptr_t{1} << 40) + offset;
   }
@@ -195,7 +195,7 @@ TEST_F(RdmaMemoryMap, WhatIsHeldForLongServesRangesWithin) {
   EXPECT_EQ(kernel().live.size(), 1);
 }
 
-// The segment of whoever still holds the memory may be under way by the piece.
+// The owner that still holds the memory may have a segment in flight through the piece.
 TEST_F(RdmaMemoryMap, APieceStaysWhileItServesARangeThatOverlaps) {
   const auto map = make();
   map->hold(at(0), 4 * kMiB);
@@ -254,7 +254,7 @@ TEST_F(RdmaMemoryMap, GoesWithAllThatIsRegistered) {
   EXPECT_TRUE(kernel().live.empty());
 }
 
-// What the map is to do, in the plainest way. Time goes by one with each call.
+// A plain model of the map. Each call advances the time by one.
 class Model {
  public:
   struct Held {
@@ -294,7 +294,7 @@ class Model {
                        [&](const Held& it) { return it.begin <= begin && it.end >= end; });
   }
 
-  // Whether the memory was unmapped after so many registrations.
+  // Whether any of the memory was unmapped after `made` registrations.
   bool is_stale(size_t begin, size_t end, uint64_t made) const {
     return std::any_of(free_since_.begin() + static_cast<ptrdiff_t>(begin),
                        free_since_.begin() + static_cast<ptrdiff_t>(end),
@@ -304,14 +304,14 @@ class Model {
  private:
   std::vector<Held> held_;
   std::vector<Transfer> transfers_;
-  std::vector<uint64_t> free_since_;  // by page: what was registered up to then is stale
+  std::vector<uint64_t> free_since_;  // by page: registrations up to this number are stale
 };
 
 class RandomRanges : public RdmaMemoryMap, public ::testing::WithParamInterface<unsigned> {};
 
 TEST_P(RandomRanges, AreAsInAPlainModel) {
   constexpr size_t kPages = 64;
-  constexpr size_t kUnit = kMiB / 2;  // a page of the model: ranges have up to three pieces
+  constexpr size_t kUnit = kMiB / 2;  // a page of the model; ranges have up to three pieces
   std::mt19937 random(GetParam());
   const auto upto = [&](size_t most) {
     return std::uniform_int_distribution<size_t>(0, most)(random);
@@ -386,7 +386,7 @@ TEST_F(RdmaMemoryMap, MemoryThatMayNotBeWrittenToCanBeRead) {
   EXPECT_TRUE(map->find(at(0), kPage)->is_writable);
 }
 
-// As the kernel counts what a process may lock.
+// The kernel counts locked memory per process.
 TEST_F(RdmaMemoryMap, TheMapsOfAProcessShareTheLimit) {
   const auto one = make({.bytes = 2 * kMiB}), other = make({.bytes = 2 * kMiB});
   one->hold(at(0), 2 * kMiB);

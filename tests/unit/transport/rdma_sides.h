@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two ends of a rail over RDMA in memory, for tests.
+// The two ends of a rail over in-memory RDMA, for tests.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@
 
 namespace nezha::testing {
 
-// A process of the two, which takes every connection. It keeps its link until it is told to drop
+// One of the two processes. It accepts every connection, and keeps its link until the test drops
 // it.
 struct Side final : Acceptor {
   wire::Welcome on_hello(Rail, const wire::Hello& hello) override {
@@ -40,10 +40,10 @@ struct Side final : Acceptor {
 
   std::unique_ptr<rdma::RdmaDevice> device;
   std::unique_ptr<RdmaEnd> end;
-  std::vector<std::pair<bool, std::string>> carrier;  // what it was told
+  std::vector<std::pair<bool, std::string>> carrier;  // the calls of on_carrier
 };
 
-// This thread drives all of it. Its time is the test's.
+// This thread drives both sides, with a virtual clock.
 class RdmaSides : public ::testing::Test {
  protected:
   RdmaSides() {
@@ -70,7 +70,8 @@ class RdmaSides : public ::testing::Test {
     progress_->wait(guard_, tick, now() + kMicrosecond);
     fabric_.run();
   }
-  // Time passes meanwhile. A device that is gone is looked at by a thread of the real time.
+  // Advances the virtual clock meanwhile. A thread that uses real time looks for a device that is
+  // gone.
   bool until_later(const std::function<bool()>& is_so) {
     return until([&] {
       clock_.advance(10 * kMillisecond);
@@ -110,7 +111,7 @@ class RdmaSides : public ::testing::Test {
     segment.header.number = ++number_;
     return segment;
   }
-  // Whether the link carries what one end gives to the other.
+  // Checks that the link carries a segment from one end to the other.
   void expect_carries() {
     const std::vector<std::byte> content(100'000, std::byte{7});
     OutSegment segment = segment_of(content);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is told of held memory, for tests of who holds what.
+// Records changes of held memory, for tests of which objects hold it.
 #pragma once
 
 #include <map>
@@ -9,7 +9,7 @@
 
 namespace nezha::testing {
 
-// Knows what this process holds while it lives.
+// Knows, during its lifetime, what this process holds.
 class RecordingHolder final : public HeldMemory::Listener {
  public:
   RecordingHolder() { HeldMemory::of_process().add(this); }
@@ -17,7 +17,7 @@ class RecordingHolder final : public HeldMemory::Listener {
   RecordingHolder(const RecordingHolder&) = delete;
   RecordingHolder& operator=(const RecordingHolder&) = delete;
 
-  // How often the range came, up to now.
+  // How often this range has been held so far.
   int comings(const void* begin, size_t bytes) { return of(begin, bytes).first; }
   bool has(const void* begin, size_t bytes) { return of(begin, bytes).second; }
 

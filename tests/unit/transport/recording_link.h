@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link that takes all that is submitted; what becomes of it is the test's choice.
+// A link that stores the submitted segments; the test decides what happens to them.
 #pragma once
 
 #include <cstdint>

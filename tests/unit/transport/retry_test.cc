@@ -9,7 +9,7 @@
 namespace nezha {
 namespace {
 
-// How long after `start` it first is due, at a grain of a millisecond.
+// How long after `start` the retry becomes due, in whole milliseconds.
 Nanos wait_of(const Retry& retry, Nanos start, bool is_last_resort) {
   Nanos waited = 0;
   while (!retry.due(start + waited, is_last_resort)) waited += kMillisecond;
@@ -59,7 +59,7 @@ TEST(Retry, ALinkThatDiesAgainRestsLonger) {
     time += kSecond;
     retry.link_died(time);
     expect_about(wait_of(retry, time, false), expected);
-    // Whoever has no other link waits only as for an attempt that has failed.
+    // With no other link, the retry waits only as long as after a failed attempt.
     expect_about(wait_of(retry, time, true), Retry::kFirst);
     expected = std::min(4 * expected, Retry::kLongestRest);
   }

@@ -41,8 +41,8 @@ class SchedulerTest : public ::testing::Test {
     on(rail).pop_front();
     scheduler_.acknowledged(*done);
   }
-  // Of segments of that length that are submitted one by one, before one that is acknowledged at
-  // once. A megabyte: there is none.
+  // Submits segments of this length one by one. Returns the charge of those before the first that
+  // asks for an immediate acknowledgement, or 1 MiB if none does.
   uint64_t charge_until_asked(
       Rail rail, uint32_t bytes, absl::FunctionRef<void()> after_each = [] {}) {
     for (uint64_t charge = 0; charge < 1 << 20; charge += wire::charge(bytes)) {
@@ -272,11 +272,11 @@ TEST(LongSegment, FillsPackets) {
   struct Packets {
     size_t size, frame, count;
   };
-  // Frames' payloads are those of TCP with its timestamps, over IPv4 and IPv6.
+  // The payloads of TCP frames with timestamps, over IPv4 and IPv6.
   for (const auto [size, frame, count] :
        {Packets{32 << 10, 1448, 8}, Packets{32 << 10, 1428, 8}, Packets{64 << 10, 1448, 4},
         Packets{64 << 10, 1428, 4}, Packets{64 << 10, 8948, 4}, Packets{64 << 10, 8928, 4}}) {
-    constexpr size_t kTcpHead = 320;  // that Linux leaves room for
+    constexpr size_t kTcpHead = 320;  // Linux leaves room for these
     const size_t packet = (size - kTcpHead) / frame * frame;
     const size_t segment = wire::kFrameHeaderSize + wire::kDataHeaderSize + kLongSegment;
     EXPECT_LE(segment, count * packet) << size << " " << frame;
@@ -331,7 +331,7 @@ TEST_F(SchedulerTest, WhatIsInFlightIsLimitedByBytesOnAFastRail) {
   EXPECT_EQ(bytes_on(0), 10u * (256 << 10));
 }
 
-// Otherwise the acknowledgements, which wait behind what the peer sends, would make the rail slow.
+// Otherwise acknowledgements that wait behind the peer's own data would slow the rail down.
 TEST_F(SchedulerTest, WhatThePeersMachineHasTakesNoRoom) {
   up(0, 100e6);  // 600 KB take 6 ms
   for (int i = 0; i < 20; ++i) scheduler_.enqueue(segment(100'000, 0), kAllRails);
@@ -345,7 +345,7 @@ TEST_F(SchedulerTest, WhatThePeersMachineHasTakesNoRoom) {
   EXPECT_EQ(bytes_on(0), 2'000'000u);
 }
 
-// Such a peer has died, or its frames are lost on the way.
+// Such a peer has died, or its frames get lost.
 TEST_F(SchedulerTest, APeerThatAcknowledgesNothingForLongGetsNoMoreThanHasRoom) {
   up(0, 100e6);
   for (int i = 0; i < 20; ++i) scheduler_.enqueue(segment(100'000, 0), kAllRails);
@@ -356,7 +356,7 @@ TEST_F(SchedulerTest, APeerThatAcknowledgesNothingForLongGetsNoMoreThanHasRoom) 
   EXPECT_EQ(bytes_on(0), 600'000u);
 }
 
-// A process that reads nothing, though its machine has room for more.
+// The peer's process reads nothing, although its machine has room for more.
 TEST_F(SchedulerTest, WhatThePeersMachineHasIsLimitedToo) {
   up(0, 100e6);
   links_[0].bytes_undelivered = 0;
@@ -366,8 +366,8 @@ TEST_F(SchedulerTest, WhatThePeersMachineHasIsLimitedToo) {
   EXPECT_LT(bytes_on(0), 2'800'000u);
 }
 
-// Seldom, but before what is retained until then, or the credit, is used up, and so soon that what
-// went ahead of it takes no time to speak of.
+// Acknowledgements are rare, but come before the retained bytes or the credit run out, and before
+// the earlier segments take noticeable time.
 TEST_F(SchedulerTest, SmallSegmentsAreAcknowledgedNowAndThen) {
   for (const uint32_t bytes : {4, 500, 2000}) {
     const auto step = static_cast<double>(wire::charge(bytes));
@@ -395,7 +395,7 @@ TEST_F(SchedulerTest, LargeSegmentsAreAcknowledgedAtOnce) {
   EXPECT_EQ(scheduler_.waiting_since(0), 0);
 }
 
-// Whole ones may be answered: what comes back acknowledges them.
+// A whole message may be answered, and the answer acknowledges it.
 TEST_F(SchedulerTest, WholeMessagesOfUpTo16KiBWaitForAnAnswer) {
   up(0, 125e6);
   const auto is_asked_for = [&](uint32_t bytes, uint64_t total) {
@@ -414,7 +414,7 @@ TEST_F(SchedulerTest, WholeMessagesOfUpTo16KiBWaitForAnAnswer) {
   EXPECT_TRUE(is_asked_for(16 << 10, 16 << 10)) << "takes long, and would hide a rate that falls";
 }
 
-// Where each message is answered by one, nothing is to be asked for; but rates are to be learned.
+// If each message is answered by another, acknowledgements are requested only to learn the rate.
 TEST_F(SchedulerTest, WhatIsAcknowledgedUnaskedIsSeldomAskedFor) {
   for (const uint32_t bytes : {4, 500, 2000}) {
     up(0, 125e6);
@@ -424,8 +424,8 @@ TEST_F(SchedulerTest, WhatIsAcknowledgedUnaskedIsSeldomAskedFor) {
   }
 }
 
-// What went before a segment that asked is acknowledged by and by: that is not to be taken for what
-// went after it.
+// Segments before one that asked are acknowledged gradually. These acknowledgements must not count
+// for the segments that follow.
 TEST_F(SchedulerTest, AcknowledgementsOfWhatWentBeforeSayNothingOfWhatFollows) {
   up(0, 125e6);
   const uint64_t most = charge_until_asked(0, 2000);
@@ -451,21 +451,21 @@ TEST_F(SchedulerTest, AnIdleRailTakesWorkFromTheTailOfALateOne) {
 TEST_F(SchedulerTest, NothingIsTakenWithoutAClearGain) {
   up(0, 100e6);
   up(1, 100e6);
-  // 7 ms of work, 6 ms of it in flight; and a rail with just under 6 ms of its own, so that it has
-  // room. To take 0.2 ms' worth would gain some, but little.
+  // Rail 0 has 7 ms of work, 6 ms of it in flight. Rail 1 has room, with just under 6 ms of its
+  // own. Taking 0.2 ms of the work would gain only a little.
   for (int i = 0; i < 35; ++i) scheduler_.enqueue(segment(20'000, 0), kAllRails);
   for (int i = 0; i < 29; ++i) scheduler_.enqueue(segment(20'000, 1), kAllRails);
   scheduler_.enqueue(segment(15'000, 1), kAllRails);
   scheduler_.pump();
   EXPECT_EQ(bytes_on(0), 600'000u);
   EXPECT_EQ(bytes_on(1), 595'000u);
-  // With 7.4 ms it gains more than a millisecond.
+  // With 7.4 ms of work on rail 0, rail 1 gains more than a millisecond.
   for (int i = 0; i < 2; ++i) scheduler_.enqueue(segment(20'000, 0), kAllRails);
   scheduler_.pump();
   EXPECT_EQ(bytes_on(1), 615'000u);
 }
 
-// A link writes while it is given a segment: the others must not wait for all that one has.
+// A link writes while it is given a segment, so the links get their segments in turn.
 TEST_F(SchedulerTest, LinksAreGivenSegmentsByTurns) {
   struct Link final : RecordingLink {
     std::vector<const OutSegment*>* order = nullptr;
@@ -514,7 +514,7 @@ TEST_F(SchedulerTest, ARailThatIsAvoidedGetsWhatNoOtherMayHave) {
   EXPECT_LT(submitted, 20 * kPart);  // the rest is queued, or was stolen
   scheduler_.avoid(1, true);
   EXPECT_EQ(shares(1 << 20), (std::map<Rail, uint64_t>{{0, 1 << 20}}));
-  scheduler_.enqueue(segment(kPart, 1), kAllRails);  // that came by it, say
+  scheduler_.enqueue(segment(kPart, 1), kAllRails);  // as if it had arrived on this rail
   for (int i = 0; i < 100; ++i) {
     ack_all(1);  // it is idle, and the other one is late
     ack_all(0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A connection by a plain socket, that says what the test has it say.
+// A plain socket that connects to an endpoint and sends what the test chooses.
 #pragma once
 
 #include <sys/socket.h>
@@ -26,7 +26,7 @@ class Stranger {
     EXPECT_TRUE(to.ok());
     EXPECT_EQ(::connect(fd_, to->sockaddr_ptr(), to->length()), 0);
   }
-  explicit Stranger(int fd) : fd_(fd) {  // takes it
+  explicit Stranger(int fd) : fd_(fd) {  // takes ownership
     timeval limit{.tv_sec = 30, .tv_usec = 0};
     setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   }
@@ -39,7 +39,7 @@ class Stranger {
   void write(const std::array<std::byte, N>& bytes) {
     write(bytes.data(), N);
   }
-  // Up to `size` bytes; fewer when the other side closes.
+  // Reads `size` bytes, or fewer if the other side closes.
   std::string read(size_t size) {
     std::string text(size, '\0');
     size_t done = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections to an endpoint that are not its peers', or say what peers do not say.
+// Connections to an endpoint that do not come from its peers, or do not follow the protocol.
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -44,7 +44,7 @@ class EndpointStrangers : public ::testing::Test {
     EXPECT_TRUE(welcome.ok()) << welcome.status();
     return welcome.ok() ? welcome->code : wire::WelcomeCode::kClosing;
   }
-  // The host is as it was: it serves others.
+  // Checks that the host still serves other processes.
   void expect_well() {
     Host other;
     exchange(host_, other, ++tag_, 100'000);
@@ -54,7 +54,7 @@ class EndpointStrangers : public ::testing::Test {
   uint64_t tag_ = 0;
 };
 
-// No descriptor is free beyond those that are open while one lives.
+// While one exists, the process can open no further descriptors.
 class NoFreeDescriptors {
  public:
   NoFreeDescriptors() {
@@ -80,16 +80,16 @@ TEST_F(EndpointStrangers, WithoutFreeDescriptorsTheyWaitAndNothingSpins) {
     stranger.write(wire::HelloBytes{});
     return stranger.is_closed();
   };
-  // A sanitizer needs descriptors itself where a type comes by for the first time.
+  // A sanitizer opens descriptors of its own the first time that it sees a type.
   Stranger first(host_.addresses["a"]);
   EXPECT_TRUE(hung_up_on(first));
   std::unique_ptr<Stranger> stranger;
   {
-    Progress::Guard guard(progress);  // nobody is let in meanwhile
+    Progress::Guard guard(progress);  // so that no connection is accepted meanwhile
     stranger = std::make_unique<Stranger>(host_.addresses["a"]);
     const NoFreeDescriptors none;
-    // This thread drives, and would be the one that spins. What counts is CPU time: to look now and
-    // then takes a small part of it, whatever else the machine does.
+    // This thread drives, and would be the one that spins. The test measures CPU time, because
+    // looking now and then takes little of it, however busy the machine is.
     const auto cpu = [] {
       timespec time{};
       clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -100,7 +100,7 @@ TEST_F(EndpointStrangers, WithoutFreeDescriptorsTheyWaitAndNothingSpins) {
     EXPECT_FALSE(progress.wait(guard, never, now() + kSecond));
     EXPECT_LT(cpu() - before, kSecond / 4);
   }
-  // When there are descriptors again it is let in: what is no hello is hung up on.
+  // Once descriptors are free, the connection is accepted. It is closed because it sent no hello.
   EXPECT_TRUE(hung_up_on(*stranger));
   expect_well();
 }
@@ -208,7 +208,7 @@ TEST_F(EndpointStrangers, FramesThatBreakTheProtocolEndTheConnection) {
     Stranger stranger(host_.addresses["a"]);
     wire::Hello said = hello();
     said.generation = ++generation;
-    said.source.low = 100 + generation;  // a channel of its own
+    said.source.low = 100 + generation;  // so that it has its own channel
     stranger.write(wire::encode(said));
     const auto welcome = stranger.welcome();
     ASSERT_TRUE(welcome.ok());
@@ -232,7 +232,7 @@ TEST_F(EndpointStrangers, RandomFramesDoNoHarm) {
     ASSERT_EQ(stranger.welcome()->code, wire::WelcomeCode::kAccepted);
     std::string bytes;
     while (bytes.size() < 4000) {
-      // Half-way plausible: a known type, lengths that are not always absurd.
+      // Partly plausible: a known type, and lengths that are not always absurd.
       wire::FrameHeader frame;
       frame.type = static_cast<wire::FrameType>(1 + random() % 7);
       frame.flags = static_cast<uint8_t>(random());

@@ -36,7 +36,7 @@ struct Owner final : LinkOwner {
   int frames = 0;
 };
 
-// A link, and the bare socket that it is connected to, which reads and says what the test says.
+// A link, and the bare socket at its other end, which the test reads and writes.
 class TcpLinkTest : public ::testing::Test {
  protected:
   static constexpr int kSmallBuffer = 16 << 10;        // bytes
@@ -44,7 +44,7 @@ class TcpLinkTest : public ::testing::Test {
 
   TcpLinkTest() : progress_(std::move(*Progress::create())) {
     const net::Socket listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    // Before the connection is made, so that the window is as small.
+    // Set before the connection is made, so that the window is as small.
     setsockopt(listener.fd(), SOL_SOCKET, SO_RCVBUF, &kSmallBuffer, sizeof kSmallBuffer);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -58,7 +58,7 @@ class TcpLinkTest : public ::testing::Test {
     setsockopt(socket.fd(), SOL_SOCKET, SO_SNDBUF, &kSmallBuffer, sizeof kSmallBuffer);
     EXPECT_EQ(connect(socket.fd(), where, length), 0);
     peer_ = net::Socket(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
-    constexpr timeval kPatience{10, 0};  // what does not come is an error, and no wait for ever
+    constexpr timeval kPatience{10, 0};  // missing data is an error after this time
     setsockopt(peer_.fd(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
     EXPECT_EQ(fcntl(socket.fd(), F_SETFL, O_NONBLOCK), 0);
     net::set_stream_options(socket.fd());
@@ -72,13 +72,13 @@ class TcpLinkTest : public ::testing::Test {
     link_.reset();
   }
 
-  // Under the lock, as all that is done with the link.
+  // Calls with the lock held, which everything that uses the link needs.
   template <typename Call>
   auto locked(Call call) {
     const Progress::Guard guard(*progress_);
     return call();
   }
-  // Whether that comes true, within a time that even a busy machine keeps.
+  // Whether `what` becomes true, within a time that suffices even on a busy machine.
   bool comes_true(const std::function<bool()>& what) {
     for (int i = 0; i < 10'000; ++i) {
       if (locked(what)) return true;
@@ -148,12 +148,12 @@ TEST_F(TcpLinkTest, WhatWaitsForThePeerToReadHasNotMoved) {
   EXPECT_TRUE(comes_true([&] { return link_->health().moved == kBeyondBuffers; }));
 }
 
-// Two that ask each other would both wait for ever, if each took the other's question for an
-// answer.
+// If two links asked each other and each took the other's question for an answer, both would wait
+// for ever.
 TEST_F(TcpLinkTest, AQuestionOfOnesOwnIsNoAnswer) {
   submit(kBeyondBuffers);
   locked([&] {
-    link_->answer();  // there is no room for it
+    link_->answer();  // the buffer has no room for it
     link_->send(wire::FrameType::kPing, {});
   });
   EXPECT_EQ(read_header().type, wire::FrameType::kData);

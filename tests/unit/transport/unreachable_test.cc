@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a channel makes of rails that do not lead to its peer: whether the peer is gone, what the
-// log tells, and since when the rail is missing.
+// How a channel judges rails that do not lead to its peer: whether the peer is gone, what the log
+// reports, and since when a rail is missing.
 #include <functional>
 #include <memory>
 #include <set>
@@ -32,13 +32,13 @@ class Unreachable : public ChannelScript {
   static absl::Status refused() { return absl::UnavailableError("nobody listens"); }
   static absl::Status unanswered() { return absl::DeadlineExceededError("no answer"); }
 
-  // Attempts that `is_open` does not let through end in that error.
+  // Makes attempts that `is_open` does not allow end in this error.
   void close(
       const absl::Status& why, Way is_open = [](int, Rail) { return false; }) {
     network_->refusal = why;
     network_->allow = std::move(is_open);
   }
-  // Rail 0 has one error, rail 1 the other one.
+  // Rail 0 fails with one error, rail 1 with the other.
   void close_both(const absl::Status& first, const absl::Status& second) {
     network_->allow = [this, first, second](int, Rail rail) {
       network_->refusal = rail == 0 ? first : second;
@@ -46,7 +46,7 @@ class Unreachable : public ChannelScript {
     };
   }
   void build(int rails) { network_ = std::make_unique<FakeNetwork>(*progress_, 1, rails); }
-  // Links that one of the sides has made.
+  // Connects the sides with links that only one of them makes.
   void connect_from(int side, int rails) {
     build(rails);
     close(refused(), [side](int by, Rail) { return by == side; });
@@ -62,7 +62,7 @@ class Unreachable : public ChannelScript {
 
 // ---- Whether the peer is gone ------------------------------------------------------------------
 
-// As behind a firewall that lets it connect to others.
+// The peer may be behind a firewall that lets it connect to others.
 TEST_F(Unreachable, APeerThatRefusesBeforeItHasConnectedIsWaitedFor) {
   build(2);
   close(refused());
@@ -132,7 +132,7 @@ TEST_F(Unreachable, ARailThatHasNeverBeenUpIsNoWitness) {
   }
 }
 
-// A process that ends closes all its connections at once.
+// A process that ends closes all its connections at once, so an earlier close shows nothing.
 TEST_F(Unreachable, ARailThatWasClosedLongAgoIsNoWitness) {
   connect(2);
   receive(0, 1, 10);
@@ -151,7 +151,7 @@ TEST_F(Unreachable, ARailThatWasClosedLongAgoIsNoWitness) {
   EXPECT_EQ(channel(0).up(), 1u);
 }
 
-// It cannot be told from a process that has ended but by its connecting again.
+// Only by connecting again does the peer differ from a process that has ended.
 TEST_F(Unreachable, APeerThatHasMadeAllLinksItselfIsGivenTimeToMakeThemAgain) {
   for (const bool is_gone : {true, false}) {
     connect_from(1, 2);
@@ -183,7 +183,7 @@ TEST_F(Unreachable, LinksThatThisSideGaveUpShowNothing) {
   EXPECT_NE(channel(0).up(), 0u);
 }
 
-// The peer has accepted the connection, and this end does not know it yet.
+// The peer has accepted the connection; this end does not know it yet.
 TEST_F(Unreachable, AGoodbyeGoesByALinkThatIsOnlyBeingMade) {
   build(1);
   network_->hold = [](Rail) { return true; };
@@ -217,7 +217,7 @@ TEST_F(Unreachable, APeerThatHasGivenThisProcessUpIsNotCalledGone) {
 
 class Warnings : public Unreachable {
  protected:
-  // Side 0 sends something now and then.
+  // Side 0 sends a message now and then.
   void converse(Nanos time) {
     for (const Nanos end = now() + time; now() < end;) {
       ++tag_;
@@ -226,21 +226,21 @@ class Warnings : public Unreachable {
       pass(100 * kMillisecond);
     }
   }
-  // What side 0 has warned of.
+  // The warnings of side 0.
   std::vector<std::string> warnings() { return log_.take("side 1"); }
   bool is_of_outage(const std::string& line, const std::string& reason) {
     return line.find("no link to side 1 on b") != std::string::npos &&
            line.find(reason) != std::string::npos;
   }
 
-  // Side 0 sends by rail b, where large frames to side 1 vanish until the rail is closed.
+  // Side 0 sends by rail b, which drops large frames to side 1 until the rail is closed.
   void lose_large_frames() {
     receive(1, 1, kLarge);
     FakeConnection* connection = network_->connection(1);
     ASSERT_NE(connection, nullptr);
     network_->break_connection(*connection, /*silent=*/true);
     for (auto& end : connection->ends) end.readable = 0;
-    connection->ends[0].unanswered = 1;  // side 1's machine confirms small frames
+    connection->ends[0].unanswered = 1;  // side 1's machine acknowledges small frames
     close(refused(), [](int, Rail rail) { return rail == 0; });
     send(0, 1, kLarge);
     pass(kSecond);
@@ -392,7 +392,7 @@ TEST_F(Warnings, ThereAreNoneOfThisProcessesOwnEnd) {
   EXPECT_EQ(warnings(), std::vector<std::string>());
 }
 
-// All of its ranks end now, each in its own way.
+// All ranks of the context end now, each in its own way.
 TEST_F(Warnings, ThereAreNoneOnceTheContextIsBroken) {
   connect(2);
   network_->side(0).own_aborts.push_back({FakeNetwork::kJob, 0, {}, "it broke"});

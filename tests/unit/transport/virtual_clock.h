@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A clock that a test moves: while one lives, common/clock.h's now() is its time in the thread that
-// made it, and only there. The executable's std::chrono::steady_clock::now is replaced for that
-// (virtual_clock_test.cc).
+// A clock that a test moves. While one exists, now() of common/clock.h returns its time in the
+// thread that created it, and only there. For that, the executable replaces
+// std::chrono::steady_clock::now (virtual_clock_test.cc).
 #pragma once
 
 #include "common/clock.h"
@@ -10,7 +10,7 @@ namespace nezha::testing {
 
 class VirtualClock {
  public:
-  // It starts far ahead of the real time, so that no other thread thinks that something is due.
+  // Starts far ahead of the real time, so that no other thread finds a timer due.
   VirtualClock();
   ~VirtualClock();
   VirtualClock(const VirtualClock&) = delete;

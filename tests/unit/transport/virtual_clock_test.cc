@@ -24,7 +24,7 @@ Nanos current_time() { return current != nullptr ? current->tick() : real_time()
 VirtualClock::VirtualClock() : time_(real_time() + 3600 * kSecond) { current = this; }
 VirtualClock::~VirtualClock() { current = nullptr; }
 
-// For steady_clock::now below, which cannot see into the unnamed namespace.
+// For steady_clock::now() below, which cannot see names in the unnamed namespace.
 Nanos test_time();
 Nanos test_time() { return current_time(); }
 
@@ -47,7 +47,7 @@ TEST(VirtualClock, MovesOnlyWhenToldAndOnlyInItsThread) {
 
 }  // namespace nezha::testing
 
-// The definition in an executable takes the place of the library's.
+// The definition in an executable replaces the library's.
 std::chrono::steady_clock::time_point std::chrono::steady_clock::now() noexcept {
   return time_point(std::chrono::nanoseconds(nezha::testing::test_time()));
 }

@@ -352,7 +352,7 @@ TEST(Wire, RandomBytesAreRefusedOrMakeSense) {
     HelloBytes hello_bytes = encode(some_hello());
     std::array<std::byte, 256> noise;
     for (auto& byte : noise) byte = static_cast<std::byte>(random());
-    // Noise, or a message with some of it.
+    // Pure noise, or a message with one byte of noise.
     if (round % 2 == 0) {
       std::memcpy(hello_bytes.data(), noise.data(), hello_bytes.size());
     } else {
