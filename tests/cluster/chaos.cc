@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a chaos test: collectives of all kinds, and sends and receives, drawn from a seed
-// that all ranks have, on several contexts by up to four threads, while the test from outside
-// disturbs the network and the ranks. Every result is compared bit for bit with what an undisturbed
-// one is, and what the caller does with its memory after an operation (it is overwritten at once)
-// must neither reach other ranks nor be overwritten.
+// One rank of a chaos test. It runs collectives of all kinds, sends and receives on several
+// contexts, in up to four threads, while the test disturbs the network and the ranks from outside.
+// All ranks draw the operations from the same seed. Every result is compared bit for bit with the
+// right one. After an operation the caller's memory is overwritten at once: that must not reach
+// other ranks, and nobody may write to that memory.
 //
-// chaos STORE RAILS SEED OPERATIONS: the rendezvous' directory, rails separated by commas. RANK and
-// SIZE come from the environment. Prints {"joined": true} once it has its contexts, {"done": N}
-// now and then, N operations being over, and the rails' counters at the end. Exit status: 0; 1 a
-// wrong result or an error; 2 a bad command line.
+// chaos STORE RAILS SEED OPERATIONS: STORE is the rendezvous' directory; commas separate the rails.
+// RANK and SIZE come from the environment. Prints {"joined": true} once it has its contexts, now
+// and then {"done": N} with the number of completed operations, and the rails' counters at the end.
+// Exit status: 0; 1 a wrong result or an error; 2 a bad command line.
 #include <gloo/rendezvous/file_store.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@
 namespace {
 
 constexpr int kThreads = 4;
-constexpr int kRound = 40;  // operations between which the threads meet
+constexpr int kRound = 40;  // operations between two meetings of the threads
 constexpr size_t kMaxBytes = 16 << 20;
 constexpr std::byte kPoison{0xa5};
 
@@ -56,8 +56,8 @@ enum class Collective {
   kReduce,
   kBroadcast,
   kBarrier,
-  kExchange,  // not of all ranks: each sends to one rank, and receives from one
-  // Whose vectors are made of a block for each rank:
+  kExchange,  // each rank sends to one rank and receives from one
+  // The vectors of these consist of a block for each rank:
   kAllgather,
   kReduceScatter,
   kAlltoall,
@@ -67,7 +67,7 @@ enum class Collective {
 
 bool has_blocks(Collective collective) { return collective >= Collective::kAllgather; }
 
-// What all ranks draw alike.
+// What all ranks draw identically.
 struct Draw {
   uint64_t id;
   Collective collective;
@@ -75,7 +75,7 @@ struct Draw {
   nezha::ReduceOperation reduction;
   nezha::Algorithm algorithm;
   size_t elements;  // of the vector, or of a block
-  int root;         // of an exchange: how many ranks further a rank's message goes
+  int root;         // for an exchange: the distance from sender to receiver
   bool in_place;
   bool asynchronous;
 };
@@ -85,7 +85,7 @@ T pick(std::mt19937_64& random, std::initializer_list<T> values) {
   return values.begin()[random() % values.size()];
 }
 
-// Mostly small.
+// Most sizes are small.
 size_t draw_bytes(std::mt19937_64& random) {
   const uint64_t chance = random() % 1000;
   const size_t most = chance < 550   ? size_t{1} << 10
@@ -133,7 +133,7 @@ Draw draw(uint64_t id, uint64_t seed, int size) {
   drawn.reduction =
       pick(random, {Reduction::kSum, Reduction::kMin, Reduction::kMax, Reduction::kProduct});
   drawn.algorithm = draw_algorithm(drawn.collective, random);
-  const size_t bytes = id == 11 ? kMaxBytes : draw_bytes(random);  // one of the largest, surely
+  const size_t bytes = id == 11 ? kMaxBytes : draw_bytes(random);  // the largest size
   const auto parts = static_cast<size_t>(has_blocks(drawn.collective) ? size : 1);
   drawn.elements = std::max<size_t>(1, bytes / parts / nezha::sizeOf(drawn.type));
   drawn.root = static_cast<int>(random() % static_cast<uint64_t>(size));
@@ -147,7 +147,7 @@ Draw draw(uint64_t id, uint64_t seed, int size) {
 template <typename T>
 constexpr bool kIsHalf = std::is_same_v<T, nezha::Float16> || std::is_same_v<T, nezha::BFloat16>;
 
-// Numbers of which no order of reduction rounds or overflows, so that there is one right result.
+// Numbers that no order of reduction rounds or overflows, so that only one result is right.
 template <typename T>
 constexpr uint32_t kMask = std::is_same_v<T, nezha::BFloat16>  ? 0x3f
                            : std::is_same_v<T, nezha::Float16> ? 0x7f
@@ -199,7 +199,7 @@ T reduced(const Draw& operation, int size, size_t element) {
   return to<T>(result);
 }
 
-// How many elements a rank's vectors have.
+// The number of elements in a rank's vectors.
 struct Lengths {
   size_t input;
   size_t output;
@@ -225,7 +225,8 @@ Lengths lengths_of(const Draw& operation, int rank, int size) {
   }
 }
 
-// An element of what that rank's result is; of blocks it is a copy or a part of the reduction.
+// An element of the rank's result. In a collective of blocks, it is a copy or a part of the
+// reduction.
 template <typename T>
 T expected(const Draw& operation, int rank, int size, size_t element) {
   const size_t block = operation.elements;
@@ -261,7 +262,7 @@ std::string describe(const Draw& operation) {
   return text.str();
 }
 
-// Memory whose owner is done with it, and that nobody may touch any more.
+// Memory that its owner no longer needs, and that nobody may write to.
 class Abandoned {
  public:
   std::vector<std::byte>& take(size_t bytes, const std::string& user) {
@@ -294,7 +295,7 @@ class Worker {
 
   void run(const Draw& operation) {
     context_ = contexts_[operation.id / kRound % contexts_.size()];
-    // Ranks compute, too, each for a while of its own.
+    // Ranks sometimes compute, each for a different time.
     const uint64_t late = (operation.id * 7 + static_cast<uint64_t>(rank_)) * 0x9e3779b97f4a7c15;
     if (late >> 60 == 0) {
       std::this_thread::sleep_for(std::chrono::microseconds((late >> 40) % 5000));
@@ -351,7 +352,7 @@ class Worker {
         throw std::logic_error("element " + std::to_string(i) + " of " + name + " is wrong");
       }
     }
-    // What is still under way of this operation must not come from here, nor go there.
+    // Data of this operation that is still in flight must not come from this memory, nor go to it.
     std::fill(from.begin(), from.end(), kPoison);
     std::fill(to_memory.begin(), to_memory.end(), kPoison);
   }
@@ -403,7 +404,8 @@ class Worker {
     }
   }
 
-  // From any rank, in some: by this tag, which is not this thread's, no other one sends here.
+  // Some receives accept any rank. The tag is the operation's and not the thread's, so only one
+  // rank sends here.
   template <typename T>
   void exchange(const Draw& operation, const T* in, T* out) {
     const int size = context_->size();
@@ -480,7 +482,7 @@ void print(const std::string& line) {
   std::fflush(stdout);
 }
 
-// Operations first .. last - 1: each by the thread that its number names.
+// Runs the operations first .. last - 1; the number of an operation determines its thread.
 void run_round(std::vector<Worker>& workers, uint64_t seed, int size, uint64_t first,
                uint64_t last) {
   const uint64_t count = 1 + first / kRound % kThreads;
@@ -492,7 +494,7 @@ void run_round(std::vector<Worker>& workers, uint64_t seed, int size, uint64_t f
           workers[i].run(draw(id, seed, size));
         }
       } catch (const std::exception& error) {
-        // The other threads may wait for what does not come any more.
+        // The other threads may wait for messages that will never come.
         std::fprintf(stderr, "chaos: %s\n", error.what());
         std::quick_exit(1);
       }

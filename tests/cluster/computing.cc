@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a job in which a rank returns from a collective at once and computes, that is, does
-// not call nezha, while the others have not received what it sent.
+// One rank of a job in which a rank returns from a collective at once and then computes, without
+// calling nezha, before the others have received what it sent.
 //
-// `computing FOLDER RAIL,... broadcast|reduce`, with RANK and SIZE in the environment. In FOLDER
-// the test makes "go", upon which the ranks enter the collective, and "enough", upon which the last
-// rank, which has nothing to wait for in it, has computed; all meet once more then.
+// `computing FOLDER RAIL,... broadcast|reduce`, with RANK and SIZE in the environment. When the
+// test creates "go" in FOLDER, the ranks enter the collective, in which the last rank need not wait
+// for anything. The last rank computes until the test creates "enough". Then all ranks meet once
+// more.
 //
-// Events: "ready", "done" (with the seconds that the collective took, and the rails), "met".
+// Events: "ready", "done" (with the seconds that the collective took) and "met" (with the failures
+// of links).
 #include <gloo/rendezvous/file_store.h>
 
 #include <chrono>
@@ -36,7 +38,7 @@ using nezha::events::seconds_since;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kPatience{30'000};
-// Over both rails, and little enough for the sender to keep a copy and return.
+// The vector uses both rails, but is so short that the sender keeps a copy and returns.
 constexpr size_t kElements = 50'000;
 
 void await_file(const std::string& path) {
@@ -89,7 +91,7 @@ void run(const std::string& folder, const std::string& rails, const std::string&
   options.size = std::atoi(std::getenv("SIZE"));
   auto store = std::make_shared<gloo::rendezvous::FileStore>(folder);
   const auto context = nezha::Context::create(store, options);
-  // All connect to all.
+  // This allreduce connects all pairs of ranks.
   std::vector<float> vector(kElements);
   nezha::AllreduceOptions all(context);
   all.setOutput(vector.data(), vector.size());

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// One process of an elastic job, which lives through several contexts as elastic training does. A
-// context's members are told by a file; when a rank of it dies or leaves, the others' operations
-// fail, they destroy it and build the next one, of whoever the next file names.
+// One process of an elastic job, which uses several contexts in turn, as elastic training does. A
+// file names the members of each context. When a member dies or leaves, the operations of the
+// others fail; they destroy the context and create the next one with the members that the next file
+// names.
 //
-// `elastic FOLDER NAME FIRST RAIL,...`: the process is called NAME and begins with the FIRST-th
-// context. With KEEP=1 in the environment it has a context of its own beside, so that what the
-// process shares among its contexts outlives each of them. In FOLDER, each made by a rename:
+// `elastic FOLDER NAME FIRST RAIL,...`: the process is called NAME and begins with context number
+// FIRST. With KEEP=1 in the environment, the process also has a context of its own, so that what
+// its contexts share outlives each of them. The test creates these files in FOLDER by renaming:
 //   plan-K   the K-th context: "MS NAME..." is the deadline of an operation and the members in the
 //            order of their ranks. A process that is none of them ends
 //   move-K   its members agree to build the next one
-//   leave-NAME  the process leaves without a word to the others: "destroy" its context and end,
-//            "exit" the process without
+//   leave-NAME  the process leaves and tells nobody: "destroy" to destroy its context and end,
+//            "exit" to call exit()
 //
-// Events: "joined" and "ran" (an operation) of a context, "error", "closed" (the seconds that its
-// destructor took), and in the end "left", with what the process has too many: threads,
-// descriptors.
+// Events: "joined" and "ran" (an operation) for a context, "error", "closed" (with the seconds that
+// the destructor took), and at the end "left", with the numbers of threads and descriptors that
+// were not released.
 #include <gloo/rendezvous/file_store.h>
 
 #include <chrono>
@@ -66,7 +67,7 @@ ptrdiff_t entries(const std::string& folder) {
   return std::distance(fs::directory_iterator(folder), fs::directory_iterator());
 }
 
-// What this process has of what the kernel gives.
+// The kernel resources of this process.
 struct Means {
   ptrdiff_t threads = entries("/proc/self/task");
   ptrdiff_t descriptors = entries("/proc/self/fd");
@@ -92,7 +93,8 @@ class Elastic {
     const Means before;
     bool goes_on = true;
     for (int context = first; goes_on; ++context) goes_on = run_context(context);
-    // With a context beside, connections stay until their other end is seen to have gone.
+    // If there is another context, connections stay until the process sees that their other end is
+    // gone.
     Means after;
     const auto limit = Clock::now() + kPatience;
     while (!(after == before) && Clock::now() < limit) {
@@ -111,7 +113,7 @@ class Elastic {
     return std::make_shared<gloo::rendezvous::FileStore>(folder);
   }
 
-  // False: it was the last one.
+  // Returns false if this context was the last one.
   bool run_context(int number) {
     const std::string suffix = std::to_string(number);
     std::istringstream plan(await_content(folder_ + "/plan-" + suffix));
@@ -136,7 +138,7 @@ class Elastic {
     return goes_on;
   }
 
-  // False: this process is not in it.
+  // Returns false if this process is not a member.
   bool read(std::istream& plan) {
     int ms = 0;
     plan >> ms;
@@ -149,7 +151,7 @@ class Elastic {
     return rank_ >= 0;
   }
 
-  // Until the members agree to go on, or this one is to leave: then it is false.
+  // Runs operations until the members agree to move on (true), or this process must leave (false).
   bool run_operations(const std::shared_ptr<nezha::Context>& context, const std::string& move,
                       const std::string& of) {
     for (int i = 0;; ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks of the cluster tests print: a JSON line for each event, which job.py reads.
+// Prints the events of ranks in the cluster tests: one line of JSON each, which job.py reads.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ inline std::string json_string(const std::string& text) {
   return out + "\"";
 }
 
-// One line at once, whatever the other threads do.
+// Writes the whole line at once, so that the lines of threads do not mix.
 inline void emit(const std::string& event, const std::string& members) {
   const std::string line = "{\"event\":\"" + event + "\"" + members + "}\n";
   std::fwrite(line.data(), 1, line.size(), stdout);
@@ -40,7 +40,7 @@ inline std::string member(const std::string& name, double number) {
   return member(name, std::string(text.data()));
 }
 
-// The members that say what was thrown.
+// The members that describe an exception.
 inline std::string error_members(const std::exception& error) {
   std::string type = "other";
   if (dynamic_cast<const nezha::InvalidArgument*>(&error) != nullptr) type = "InvalidArgument";

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations in which memory runs out. Each trial is a job of its own, of processes on one host: in
-// rank 0 one allocation fails once the context is there: the first one in the first trial, the
-// second one in the next, until an operation needs no more. Each rank's operations must be right or
-// fail by an IoError before their deadline; nothing else may come of it, and no process may end
-// otherwise.
+// Operations that run out of memory. Each trial is a job of its own, whose processes run on one
+// host. After rank 0 has created its context, one of its allocations fails: the first in the first
+// trial, the second in the next, until an operation needs no more allocations. On each rank the
+// operations must give the right result or fail with an IoError before their deadline. No process
+// may end in another way.
 //
 //   cluster_exhaustion RANKS ALGORITHM ELEMENTS LEAST LASTING
 //
-// LEAST: bytes; smaller allocations neither count nor fail. If it is not 0, rank 0's error must say
-// why. LASTING: 0, one allocation fails; 1, so do all later ones. Exit status 0 if all is well.
+// LEAST: smaller allocations (in bytes) are not counted and do not fail. If LEAST is not 0, the
+// error of rank 0 must name the reason. LASTING: 0 if one allocation fails, 1 if all later ones
+// fail, too. Exit status 0 if all trials are right.
 #include <fcntl.h>
 #include <gloo/rendezvous/file_store.h>
 #include <sys/prctl.h>
@@ -68,7 +69,7 @@ void run_operations(const Case& test, const std::shared_ptr<nezha::Context>& con
     nezha::AllreduceOptions options(context);
     options.setOutput(values.data(), values.size());
     options.setAlgorithm(test.algorithm);
-    counts = rank == 0;  // the library's alone
+    counts = rank == 0;  // count only the library's allocations
     try {
       nezha::allreduce(options);
     } catch (...) {
@@ -83,7 +84,7 @@ void run_operations(const Case& test, const std::shared_ptr<nezha::Context>& con
   }
 }
 
-// `report` gets how many allocations there were.
+// Writes the number of allocations to `report`.
 int run_rank(const Case& test, int rank, const std::string& folder, long fails, int report) {
   std::shared_ptr<nezha::Context> context;
   try {
@@ -105,7 +106,7 @@ int run_rank(const Case& test, int rank, const std::string& folder, long fails, 
   } catch (const nezha::TimeoutError&) {
     outcome = kLate;
   } catch (const nezha::IoError& error) {
-    // The others may see no more of it than the process's end.
+    // Other ranks may only see that the process has ended.
     const bool says_why = std::strstr(error.what(), "out of memory") != nullptr;
     outcome = says_why || rank != 0 || least == 0 ? kFailed : kOther;
     if (outcome == kOther) std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
@@ -121,14 +122,14 @@ int run_rank(const Case& test, int rank, const std::string& folder, long fails, 
 
 // ---- Trials ------------------------------------------------------------------------------------
 
-// Most of a trial's time its ranks wait for one that has died, so that many go on at once.
+// In most of a trial's time the ranks wait for one that has died, so many trials run at once.
 constexpr int kAtOnce = 32;
 
-// A job that runs.
+// A running job.
 struct Trial {
   long fails = 0;
   std::string folder;
-  int report = -1;  // the end that is read
+  int report = -1;  // the read end of the pipe
   std::vector<pid_t> children;
 };
 
@@ -154,7 +155,7 @@ Trial start_trial(const Case& test, long fails) {
   return trial;
 }
 
-// Returns whether each rank ended as it may. `allocations` is set to the number that rank 0 made.
+// Returns whether each rank ended in an allowed way. Sets `allocations` to the number of rank 0.
 bool finish_trial(const Trial& trial, long& allocations) {
   bool is_well = true;
   for (size_t rank = 0; rank < trial.children.size(); ++rank) {
@@ -182,7 +183,7 @@ int main(int argc, char** argv) {
   lasts = std::atoi(argv[5]) != 0;
   bool is_well = true;
   long trials = 0;
-  // The last trial comes to its end without that allocation.
+  // In the last trial, rank 0 makes fewer allocations than the one that should fail.
   for (bool is_over = false; !is_over;) {
     std::vector<Trial> batch;
     for (int i = 0; i < kAtOnce; ++i) batch.push_back(start_trial(test, trials++));

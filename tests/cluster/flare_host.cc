@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One host of an in-network session, without nezha's engine: allreduces over the switch, with every
-// result checked.
+// One host of an in-network session, without nezha's engine. It runs allreduces over the switch and
+// checks every result.
 //
-// flare_host SESSION SWITCH RANK RANKS ELEMENTS COUNT: SESSION is the file that the switch has,
-// SWITCH its address. ELEMENTS uint32 are summed COUNT times. Prints "waits" when the switch says
-// for the first time that a block waits for another rank, and a line of JSON at the end: the
-// fastest and the median operation's seconds, and what was sent again. Exit status 0 if all results
-// were right.
+// flare_host SESSION SWITCH RANK RANKS ELEMENTS COUNT: SESSION is the session file that the switch
+// has, too, and SWITCH its address. Sums ELEMENTS uint32 COUNT times. Prints "waits" when the
+// switch first reports that a block waits for another rank. At the end it prints a line of JSON:
+// the seconds of the fastest and of the median operation, and what was sent again. Exit status 0 if
+// all results were right.
 #include <poll.h>
 #include <sched.h>
 
@@ -31,9 +31,9 @@
 namespace nezha::flare {
 namespace {
 
-// The switch is given up when nothing has been heard of it for so long.
+// The host gives the switch up after this long without a frame.
 constexpr Nanos kSilence = 10 * kSecond;
-// As long as this after the last frame, the next one is awaited without sleeping.
+// After a frame, the host polls this long for the next one before it sleeps.
 constexpr Nanos kSpin = 50 * kMicrosecond;
 
 template <typename T>
@@ -78,8 +78,8 @@ class Host {
         input_(elements),
         output_(elements) {}
 
-  // Two operations: one of an element, after which all ranks begin at the same time, and that of
-  // all elements.
+  // Runs two operations: one of a single element, after which all ranks begin at the same time, and
+  // the one of all elements.
   void allreduce(uint32_t operation) {
     for (size_t i = 0; i < input_.size(); ++i) input_[i] = input(rank_, i, operation);
     reduce(2 * operation, 1);
@@ -88,7 +88,7 @@ class Host {
     times_.push_back(now() - begin);
     check(operation);
   }
-  std::vector<Nanos> times() const { return times_; }  // of each operation
+  std::vector<Nanos> times() const { return times_; }  // one for each operation
   uint64_t resent() const { return window_.resent(); }
   uint64_t pendings() const { return pendings_; }
 
@@ -130,7 +130,7 @@ class Host {
     while (window_.unfinished() > 0) step();
   }
 
-  // The part of the elements that block `seq` has.
+  // The range of elements that block `seq` covers.
   std::pair<size_t, size_t> part(uint32_t seq) const {
     const size_t per_block = spec_.table.payload / sizeof(uint32_t);
     const size_t first = size_t{seq - first_seq_} * per_block;
@@ -216,7 +216,7 @@ class Host {
   std::vector<uint32_t> input_;
   std::vector<uint32_t> output_;
   std::vector<Nanos> times_;
-  Nanos last_ = 0;  // that a frame came
+  Nanos last_ = 0;  // when the last frame arrived
   uint64_t pendings_ = 0;
 };
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a job whose operations have a tag each, which no other one has, as a counter gives
-// them: collectives of several kinds, and sends and receives. Several threads each have several in
-// flight. Every result is checked.
+// One rank of a job in which each operation has a tag that no other has, as if a counter gave the
+// tags: collectives of several kinds, sends and receives. Each of several threads has several
+// operations in flight. Every result is checked.
 //
-// fresh_tags STORE RAILS TAGS: the rendezvous' directory, rails separated by commas. RANK and SIZE
-// come from the environment. Prints how much memory the process has (resident, in KiB) after a
+// fresh_tags STORE RAILS TAGS: STORE is the rendezvous' directory; commas separate the rails. RANK
+// and SIZE come from the environment. Prints the resident memory of the process in KiB after a
 // fifth of the tags, and after all: {"before": 5000, "after": 5000}. Exit status: 0; 1 a wrong
 // result or an error; 2 a bad command line.
 #include <gloo/rendezvous/file_store.h>
@@ -36,10 +36,10 @@ namespace {
 using Context = std::shared_ptr<nezha::Context>;
 
 constexpr uint32_t kThreads = 4;
-constexpr size_t kInFlight = 8;  // of each thread
+constexpr size_t kInFlight = 8;  // per thread
 
-// The operations of one tag: a collective, and beside some a send and a receive, which have their
-// tags to themselves. It stays where it is until they are over.
+// The operations of one tag: a collective and, for some tags, a send and a receive. The object must
+// not move until they are over.
 class Operation {
  public:
   Operation(const Context& context, uint32_t tag)
@@ -50,7 +50,7 @@ class Operation {
         sent_(own_),
         received_(tag_ + source()),
         all_(static_cast<size_t>(size_)) {
-    // Each thread has operations of all kinds.
+    // Each thread runs operations of all kinds.
     switch (tag / kThreads % 8) {
       case 0:
         begin_broadcast(context, tag);
@@ -152,7 +152,7 @@ class Operation {
   std::vector<nezha::Handle> handles_;
 };
 
-// Of the tags first .. last - 1 those that are the thread's.
+// Runs those of the tags first .. last - 1 that belong to this thread.
 void run_thread(const Context& context, uint32_t thread, uint32_t first, uint32_t last) {
   std::deque<std::unique_ptr<Operation>> in_flight;
   for (uint32_t tag = first + thread; tag < last; tag += kThreads) {
@@ -171,7 +171,7 @@ void run_tags(const Context& context, uint32_t first, uint32_t last) {
       try {
         run_thread(context, thread, first, last);
       } catch (const std::exception& error) {
-        // The other threads may wait for what does not come any more.
+        // The other threads may wait for messages that will never come.
         std::fprintf(stderr, "fresh_tags: %s\n", error.what());
         std::quick_exit(1);
       }

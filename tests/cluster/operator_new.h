@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes the place of operator new in a program that counts allocations, or lets them fail. To be
-// included once; the program defines may_allocate.
+// Replaces operator new in a program that counts allocations or makes them fail. Include it once;
+// the program defines may_allocate().
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace {
 
-// The program's, which is asked before each allocation of so many bytes. False: it fails.
+// The program defines this. Called before each allocation of `size` bytes; if false, it fails.
 bool may_allocate(size_t size);
 
 void* allocate(size_t size, size_t alignment) {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory operations take from the allocator once a job has run for a while. Its ranks are
-// processes on one host, which run one collective over and over.
+// Counts the memory allocations of operations in a job that has run for a while. The ranks are
+// processes on one host, which repeat one collective.
 //
 //   cluster_steady RANKS COLLECTIVE ALGORITHM ELEMENTS RAILS
 //
-// COLLECTIVE: allreduce, broadcast, reduce, allgather or barrier. ALGORITHM: its number.
-// ELEMENTS: of the vector, as floats. RAILS: with commas between them. It prints a line for each
-// place of the library that allocated: the rank, how often, in how many operations, and the calls
-// that led there, innermost first, as FILE+OFFSET, for addr2line. Exit status 0 if all operations
-// were right.
+// COLLECTIVE: allreduce, broadcast, reduce, allgather or barrier. ALGORITHM: its number. ELEMENTS:
+// the number of floats in the vector. RAILS: separated by commas. Prints a line for each place in
+// the library that allocated: the rank, the number of allocations, the number of operations in
+// which they happened, and the calls that led there, innermost first, as FILE+OFFSET for addr2line.
+// Exit status 0 if all operations were right.
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <gloo/rendezvous/file_store.h>
@@ -47,7 +47,7 @@ namespace {
 // ---- The allocations ---------------------------------------------------------------------------
 
 constexpr size_t kDepth = 24;
-constexpr size_t kPlaces = 256;  // more are counted as the last one
+constexpr size_t kPlaces = 256;  // the last one also counts all further places
 
 struct Place {
   std::array<void*, kDepth> calls{};
@@ -87,14 +87,14 @@ struct Case {
   std::vector<std::string> rails;
 };
 
-// Operations before those that are counted, and as many that are. The short ones go on until
-// nothing is learned of the rails any more.
+// The number of operations before counting begins, which is also the number of counted ones. Short
+// operations run until nothing more is learned about the rails.
 int operations_of(const Case& test) {
   constexpr size_t kShort = 1 << 14;
   return test.elements < kShort ? 10000 : test.elements == kShort ? 3000 : 200;
 }
 
-// One operation, of inputs of ones.
+// One operation; all inputs are ones.
 class Operation {
  public:
   Operation(const Case& test, const std::shared_ptr<nezha::Context>& context)
@@ -135,7 +135,7 @@ class Operation {
     }
   }
 
-  // Whether the result is right.
+  // Returns whether the result is right.
   bool run() {
     std::fill(output_.begin(), output_.end(), 0.0F);
     run_();
@@ -154,7 +154,7 @@ std::string name_of(void* address) {
   Dl_info info{};
   std::ostringstream text;
   if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return "?+0";
-  // The call is before the address to which it returns.
+  // The call is just before the return address.
   text << info.dli_fname << "+0x" << std::hex
        << static_cast<char*>(address) - static_cast<char*>(info.dli_fbase) - 1;
   return text.str();
@@ -186,7 +186,7 @@ int run_rank(const Case& test, int rank, const std::string& folder) {
         nezha::Context::create(std::make_shared<gloo::rendezvous::FileStore>(folder), options);
     Operation operation(test, context);
     std::array<void*, 1> ignored{};
-    backtrace(ignored.data(), 1);  // the first call takes memory
+    backtrace(ignored.data(), 1);  // the first call allocates memory
     bool is_right = true;
     const int operations = operations_of(test);
     for (int i = 0; i < operations; ++i) is_right &= operation.run();

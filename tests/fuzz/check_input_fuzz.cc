@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as what another rank's nezha-check sends or puts into the store: what is accepted is
-// within its limits, and what encode() makes of it.
+// Arbitrary bytes as the messages and store records of another rank's nezha-check: accepted input
+// is within its limits, and is the same after another round trip.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as what a rank tells the coordinator, or it a rank: what passes decode() is within its
-// limits, and what encode() makes of it, byte for byte.
+// Arbitrary bytes as messages between a rank and the coordinator: what decode() accepts is within
+// its limits, and encode() reproduces it byte for byte.
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Anything that ranks may say, in any order, to a coordinator with either policy: what it tells
-// them is what they accept.
+// Arbitrary messages from ranks, in any order, to a coordinator with either policy: the ranks must
+// accept everything that it sends.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <cstdlib>
@@ -79,7 +79,7 @@ class Run {
     return input_.ConsumeIntegralInRange<Nanos>(0, kSecond);
   }
 
-  // Of what a rank says, what another one would read of it.
+  // Passes on a rank's message as its receiver would decode it.
   void say(int rank, const control_message::Message& message) {
     const auto read = control_message::decode(control_message::encode(message), lanes_);
     if (!read.ok()) return;
@@ -96,7 +96,7 @@ class Run {
     }
   }
 
-  // As ranks do that follow.
+  // Reports as ranks do that follow the protocol.
   void report() {
     while (!steps_.empty()) {
       const uint32_t plan = steps_.front();
@@ -105,7 +105,8 @@ class Run {
     }
   }
 
-  // Operations of a class by what it has, of times that vary a little.
+  // A window of operations of one class, mostly with its present allocation; all have the same
+  // times.
   void run_window() {
     Reading reading;
     reading.bytes = input_.ConsumeIntegralInRange<uint64_t>(0, uint64_t{1} << 24);
@@ -124,8 +125,8 @@ class Run {
 
   FuzzedDataProvider& input_;
   int lanes_;
-  std::deque<uint32_t> steps_;            // that wait for reports
-  std::map<SizeClass, uint32_t> number_;  // of allocations
+  std::deque<uint32_t> steps_;            // steps that wait for reports
+  std::map<SizeClass, uint32_t> number_;  // the allocations' numbers
   uint64_t ordinal_ = 0;
   Coordinator coordinator_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a datagram: what passes decode() is within its limits, and comes back as it was from
-// another encode().
+// Arbitrary bytes as a datagram: what decode() accepts is within its limits, and is the same after
+// another encode() and decode().
 #include <cstdlib>
 #include <vector>
 

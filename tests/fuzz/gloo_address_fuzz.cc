@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a peer's address in a Gloo context: what is accepted reads the same once more.
+// Arbitrary bytes as a peer's address in a Gloo context: an accepted address is the same after
+// another encoding and decoding.
 #include <cstdlib>
 #include <vector>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any segments that decode_data() lets through, from links that live and die in any order, into an
-// inbox whose user asks and cancels in any order. Every byte lands once, where its message's
-// receiver wanted it and while that one wants it.
+// Arbitrary segments that decode_data() accepts, on links that come and go in any order, for an
+// inbox whose user posts and cancels receives in any order. Every byte must land once, at the place
+// that its receiver chose, and only while the receiver wants it.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
@@ -17,9 +17,9 @@ namespace {
 
 constexpr Rail kRails = 3;
 constexpr size_t kNumbers = 8;   // of messages
-constexpr size_t kUnderWay = 4;  // segments of a link, at most
+constexpr size_t kUnderWay = 4;  // segments on a link at a time, at most
 constexpr uint64_t kMostTotal = 300;
-constexpr uint64_t kSegment = 100;  // bytes, of a correct peer
+constexpr uint64_t kSegment = 100;  // length in bytes of a correct peer's segments
 
 void require(bool holds) {
   if (!holds) std::abort();
@@ -35,7 +35,7 @@ wire::MessageInfo info(FuzzedDataProvider& input) {
   return result;
 }
 
-// Its memory is there for as long as the inbox may use it, and no longer.
+// The memory exists only as long as the inbox may use it.
 class Judge final : public Receiver {
  public:
   explicit Judge(uint64_t total, uint64_t refused)
@@ -71,7 +71,7 @@ class Judge final : public Receiver {
   std::unique_ptr<std::byte[]> memory_;
   std::vector<bool> has_;
   uint64_t total_;
-  uint64_t refused_;  // the offset of which it says that no correct peer sends it
+  uint64_t refused_;  // the offset that the receiver refuses as no correct peer's
   uint64_t landed_ = 0;
 };
 
@@ -143,8 +143,8 @@ class Run final : InboxOwner {
     return under_way > 0 && (under_way == kUnderWay || input_.ConsumeIntegralInRange(0, 1) == 0);
   }
 
-  // Mostly what a correct peer sends: of one message all segments say the same, and have borders in
-  // common.
+  // Mostly sends what a correct peer sends: all segments of a message describe it alike, and their
+  // borders match.
   void arrive(Rail rail) {
     const bool is_known = input_.ConsumeIntegralInRange(0, 7) > 0;
     const bool is_cut_well = input_.ConsumeIntegralInRange(0, 7) > 0;
@@ -189,7 +189,7 @@ class Run final : InboxOwner {
   Inbox inbox_{*this, pool_};
   std::vector<std::unique_ptr<Judge>> judges_;
   std::deque<Reading> reading_[kRails];
-  wire::MessageInfo sent_[kNumbers];  // by number
+  wire::MessageInfo sent_[kNumbers];  // by the number of the message
   uint64_t consumed_ = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as what comes by a connection: what a decode lets through is within its limits, and
-// says the same after another way.
+// Arbitrary bytes on a connection: what a decode function accepts is within its limits, and is the
+// same after another encoding and decoding.
 #include <algorithm>
 #include <cstdlib>
 #include <string>

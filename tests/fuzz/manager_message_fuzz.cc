@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as what hosts, manager and switches tell each other: what passes parse() is within its
-// limits, and says the same after another way.
+// Arbitrary text as messages between hosts, manager and switches: what parse() accepts is within
+// its limits, and is the same after another round trip.
 #include <cstdlib>
 #include <string>
 #include <variant>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as what one rank tells another of their session: what passes decode() says the same
-// after another way.
+// Arbitrary bytes as messages about a session between ranks: what decode() accepts is the same
+// after another round trip.
 #include <cstdlib>
 #include <string>
 

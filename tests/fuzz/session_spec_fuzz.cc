@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as a session's: what is accepted is what a switch can do.
+// Arbitrary text as a session's file: an accepted session is one that a switch can serve.
 #include <cstdlib>
 
 #include "flare_offload/switchd/session_spec.h"

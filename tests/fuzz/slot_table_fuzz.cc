@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any sequence of frames that decode() lets through, from any child and the parent, into a switch's
-// slots. Whatever comes, what goes out is within its limits, and of blocks to which children
-// contribute what hosts do, the result is the sum of each child's contribution, once.
+// Arbitrary sequences of frames that decode() accepts, from any child or the parent, for the slots
+// of a switch. All output must be within its limits. If the children contribute to a block as hosts
+// do, its result must be the sum of each child's contribution, counted once.
 //
 // The input: a byte of options, and six bytes for each frame.
 #include <array>
@@ -80,7 +80,7 @@ void feed(SlotTable& table, const uint8_t* bytes) {
   FrameHeader header;
   header.type = static_cast<FrameType>(1 + (bytes[0] >> 4) % 5);
   header.is_numbered = bytes[1] % 2 != 0;
-  header.is_down = (from == kChildren) == (bytes[2] < 224);  // or the wrong way
+  header.is_down = (from == kChildren) == (bytes[2] < 224);  // sometimes the wrong direction
   header.number = static_cast<uint16_t>(bytes[1] / 2 - 4);
   header.block = {.seq = kFirst - 4 + bytes[2] % 32,
                   .operation_id = kHonestOperation,

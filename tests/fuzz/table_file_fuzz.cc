@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as a saved data length table: what is accepted is written as it was read, and a run goes
-// on from it, by either policy, to what ranks accept.
+// Arbitrary text as a saved data length table: an accepted table is written as it was read, and a
+// run that starts from it, with either policy, sends what ranks accept.
 #include <cstdlib>
 #include <memory>
 

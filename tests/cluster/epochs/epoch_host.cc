@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank whose allreduces an engine carries in part that can be lost (star.h), and that engine's
-// other end. Every result is checked, and that nothing writes to memory which has been returned.
+// A rank whose allreduces are carried in part by an engine that can be lost (star.h); also the
+// other end of that engine. Checks every result, and that nothing writes to memory that was
+// returned.
 //
 // epoch_host star ADDRESS PORT RANKS: the star; prints "serves".
 //
@@ -30,7 +31,7 @@ namespace nezha::star {
 namespace {
 
 constexpr float kScribble = -1e30F;
-constexpr uint32_t kStopTag = 1000;  // and up: one for each thread
+constexpr uint32_t kStopTag = 1000;  // and higher, one for each thread
 
 void print(const std::string& line) {
   static std::mutex mutex;
@@ -43,7 +44,7 @@ float input(int rank, size_t element, uint32_t tag, uint64_t operation) {
   uint64_t x = element * 0x9e3779b97f4a7c15 + operation * 1'000'003 + tag * 101 +
                static_cast<uint64_t>(rank);
   x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9;
-  return 1 + static_cast<float>(x >> 40) / 16'777'216;  // 1 to 2, so that a missing one shows
+  return 1 + static_cast<float>(x >> 40) / 16'777'216;  // 1 to 2, so that a missing input shows
 }
 
 struct Job {
@@ -88,7 +89,7 @@ class Thread {
   }
 
  private:
-  // All ranks learn from the same sum what rank 0 saw.
+  // Rank 0 looks for the file, and all ranks learn of it from the same sum.
   bool stop_requested() {
     std::error_code ignored;
     float flag = job_.rank == 0 && std::filesystem::exists(job_.stop_file, ignored) ? 1 : 0;
@@ -164,7 +165,8 @@ int run_rank(const std::vector<std::string>& args) {
       });
     }
     for (std::thread& thread : threads) thread.join();
-    // The star ends all connections when one ends, and without a rank nothing is recovered.
+    // When one connection ends, the star ends all of them; and recovery needs all ranks, so they
+    // meet first.
     if (!failed) context.run(BarrierOptions(nullptr));
     engine.stop();
   }

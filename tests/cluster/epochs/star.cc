@@ -34,7 +34,7 @@ std::string bytes_of(const Frame& frame, const std::byte* payload) {
   return bytes;
 }
 
-// False: the connection is over, or says nothing.
+// Returns false if the connection has ended or stays silent.
 bool read_exactly(int fd, void* to, size_t length) {
   auto* at = static_cast<char*>(to);
   while (length > 0) {
@@ -286,7 +286,7 @@ absl::StatusOr<std::unique_ptr<Task>> StarEngine::start(const Group& group, cons
   return task;
 }
 
-// What comes from here on is of no operation any more.
+// What the star sends from now on belongs to no operation.
 std::vector<Retained> StarEngine::take_retained() {
   is_ready_ = false;
   close_connection();
@@ -349,7 +349,7 @@ void StarEngine::write_all(int fd) {
     }
     for (size_t done = 0; done < next.size();) {
       pollfd ready{fd, POLLOUT, 0};
-      if (poll(&ready, 1, kSilenceMs) <= 0) break;  // the reader hears of it
+      if (poll(&ready, 1, kSilenceMs) <= 0) break;  // the reader notices the failure
       const ssize_t count = ::send(fd, &next[done], next.size() - done, MSG_NOSIGNAL);
       if (count <= 0) return;
       done += static_cast<size_t>(count);

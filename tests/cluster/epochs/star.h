@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine that can be lost, for tests: ranks send blocks of float32 to a process, the star, which
-// adds them up in the order in which they come and sends the sums to all. Over TCP, without any
-// care for speed. When one rank's connection ends, the star ends all of them.
+// An engine that can be lost, for tests. Ranks send blocks of float32 to a process, the star, over
+// TCP. It adds them up in the order of their arrival and sends the sums to all ranks. It is not
+// optimised for speed. When the connection of one rank ends, the star ends all of them.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@
 
 namespace nezha::star {
 
-// The process. Serves until it is killed.
+// Runs the star. Serves until the process is killed.
 int serve(const std::string& address, uint16_t port, int ranks);
 
 enum class Kind : uint32_t { kHello = 1, kReady, kBeat, kBlock, kHas, kSettled };
@@ -28,15 +28,15 @@ struct Frame {
   Kind kind = Kind::kBeat;
   uint32_t tag = 0;
   uint64_t ordinal = 0;
-  uint64_t offset = 0;  // of the block, bytes
-  uint32_t length = 0;  // bytes that follow
+  uint64_t offset = 0;  // of the block, in bytes
+  uint32_t length = 0;  // the bytes that follow
   uint32_t rank = 0;
 };
 
 class StarTask;
 
-// A rank's side. Blocks of kBlock bytes go out no more than kWindow ahead of the results, so that
-// others may lack the last kWindow of what a rank has.
+// The engine of a rank. It sends blocks of kBlock bytes no more than kWindow ahead of the results,
+// so other ranks may lack the last kWindow that this rank has.
 class StarEngine final : public Engine {
  public:
   static constexpr size_t kBlock = 32 << 10;
@@ -45,10 +45,11 @@ class StarEngine final : public Engine {
   StarEngine(std::string address, uint16_t port, int rank);
   ~StarEngine() override;
 
-  // After the context has joined, and before it is destroyed. `progress` is the context's.
+  // Call after the context has joined; the engine must end before the context. `progress` is the
+  // context's.
   void start(ContextImpl& context, Progress& progress);
   void stop();
-  uint64_t blocks() const { return blocks_; }  // whose sums came
+  uint64_t blocks() const { return blocks_; }  // blocks whose sums have arrived
   uint64_t losses() const { return losses_; }
 
   // Engine
@@ -81,12 +82,12 @@ class StarEngine final : public Engine {
   std::atomic<uint64_t> blocks_ = 0;
   std::atomic<uint64_t> losses_ = 0;
 
-  std::mutex mutex_;  // of the connection and what is to be sent
+  std::mutex mutex_;  // protects the connection and the outgoing blocks
   std::condition_variable wake_;
   int fd_ = -1;
   std::deque<std::string> outgoing_;
 
-  // Under Progress's lock:
+  // Protected by the lock of Progress:
   bool is_ready_ = false;
   std::map<Key, StarTask*> tasks_;
   std::map<Key, std::vector<Retained>> retained_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gloo's collectives that are classes on bound buffers. Each runs twice with the same buffers.
+// Gloo's collectives that are classes with bound buffers. Each runs twice with the same buffers.
 #include <gloo/allgather_ring.h>
 #include <gloo/allreduce_bcube.h>
 #include <gloo/allreduce_halving_doubling.h>
@@ -27,7 +27,7 @@ template <typename T>
 using Maker = std::function<std::shared_ptr<gloo::Algorithm>(const std::shared_ptr<gloo::Context>&,
                                                              const std::vector<T*>&, int count)>;
 
-// The buffers of the algorithms live as long as these, until the case has ended on all ranks.
+// The algorithms' buffers, which live until the case has ended on all ranks.
 template <typename T>
 std::vector<T*> buffers(Rank& rank, size_t number, size_t count) {
   std::vector<T*> pointers;
@@ -51,7 +51,7 @@ T sum_of(const Rank& rank, uint32_t tag, size_t first, size_t number, size_t ind
   return total;
 }
 
-// `local`: of this rank's buffers alone.
+// `local`: the sum covers only the buffers of this rank.
 template <typename T>
 void sum(Rank& rank, const Maker<T>& make, size_t number, size_t count, bool local) {
   const auto context = rank.context();
@@ -89,7 +89,7 @@ void add_sums(const std::string& type, size_t number, size_t count, int ranks, C
       {"bcube", maker<T, gloo::AllreduceBcube>()},
       {"local", maker<T, gloo::AllreduceLocal>()}};
   for (const auto& [name, make] : makers) {
-    // Of more than two ranks Gloo's class sums wrongly now and then, over its own device too.
+    // With more than two ranks, Gloo's class sometimes sums wrongly, also over Gloo's own device.
     if (name == "bcube" && ranks > 2) continue;
     cases.push_back(
         {"class allreduce " + name + tail, [=, local = name == "local", m = make](Rank& rank) {
@@ -112,7 +112,7 @@ void allgather_ring(Rank& rank, size_t number, size_t count) {
     algorithm.run();
     check("the blocks of run " + std::to_string(run), out, total,
           [&](size_t i) { return rank.values<uint32_t>(tag, i / count)[i % count]; });
-    rank.meet();  // The class allows a rank to send of the next run what another still checks.
+    rank.meet();  // The class lets a rank send data of the next run before others have checked.
   }
 }
 
@@ -136,7 +136,7 @@ void broadcast_one_to_all(Rank& rank, int root, size_t number, size_t count) {
   }
 }
 
-// How much each rank gets: as much as there is of one size, or the first ones one more.
+// How many elements each rank gets: the same number each, or one more for the first ranks.
 std::vector<int> shares(int count, int size, bool even) {
   std::vector<int> shares;
   for (int rank = 0, left = count; rank < size; ++rank) {
@@ -199,8 +199,8 @@ void add_algorithms(const Options& options, Cases& cases) {
     const std::string tail = " " + std::to_string(count);
     add_sums<float>("float", 1, count, options.size, cases);
     if (options.size > 1) add_others(tail, count, 1, cases);
-    // Gloo's class overwrites what it has sent. Over its own device, sums are wrong now and then
-    // when that does not fit into a socket.
+    // Gloo's class overwrites data that it has sent. Over Gloo's own device the sums are sometimes
+    // wrong if that data does not fit into a socket.
     for (const bool even : {true, false}) {
       if (count > 65537) continue;
       cases.push_back({"class reduce-scatter" + tail + (even ? "" : " uneven"),

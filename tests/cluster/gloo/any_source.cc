@@ -17,14 +17,14 @@ void send(Rank& rank, int to, uint32_t slot, size_t bytes, int which) {
   out->waitSend();
 }
 
-// Returns where it came from.
+// Returns the source of the message.
 int receive(const Memory& in) {
   int from = -1;
   in->waitRecv(&from);
   return from;
 }
 
-// Rank 0 gets one of each other rank, whichever comes.
+// Rank 0 receives one message from each other rank, in any order.
 void each_once(Rank& rank, size_t bytes) {
   const uint32_t slot = rank.tag();
   if (rank.rank != 0) return send(rank, 0, slot, bytes, rank.rank);
@@ -40,7 +40,7 @@ void each_once(Rank& rank, size_t bytes) {
   }
 }
 
-// Likewise, but the receives wait at once, on buffers of their own.
+// As each_once(), but all receives wait at the same time, each on a buffer of its own.
 void several_at_once(Rank& rank, size_t bytes) {
   const uint32_t slot = rank.tag();
   if (rank.rank != 0) {
@@ -61,7 +61,7 @@ void several_at_once(Rank& rank, size_t bytes) {
   check_same("the number of sources", seen.size(), memories.size());
 }
 
-// Messages that have come are taken in the order in which they came, whatever the order of the set.
+// Messages that have arrived are received in the order of arrival, whatever the order of the set.
 void in_order_of_arrival(Rank& rank) {
   const auto context = rank.context();
   const uint32_t slot = rank.tag();
@@ -70,7 +70,7 @@ void in_order_of_arrival(Rank& rank) {
   for (int peer = 1; peer < rank.size; ++peer) {
     if (rank.rank == peer) {
       out->send(0, slot);
-      send(rank, 0, after, 8, peer);  // What it sent before is known there when this arrives.
+      send(rank, 0, after, 8, peer);  // When this arrives, rank 0 knows of the first message.
     }
     if (rank.rank == 0) {
       Memory in(context, 8);
@@ -95,7 +95,7 @@ void in_order_of_arrival(Rank& rank) {
   rank.note("from" + seen);
 }
 
-// Two receives wait; what comes goes to the first whose set has its source.
+// Two receives wait; a message goes to the first one whose set contains its source.
 void first_that_may(Rank& rank) {
   const auto context = rank.context();
   const uint32_t slot = rank.tag();
@@ -117,7 +117,7 @@ void first_that_may(Rank& rank) {
   of_both.check_part(0, 8, rank.values<uint8_t>(slot, 1));
 }
 
-// Two receives for rank 1's messages, of which the first names a set and the second only rank 1.
+// Two receives wait for messages of rank 1: the first names a set, the second only rank 1.
 void beside_one_source(Rank& rank) {
   const auto context = rank.context();
   const uint32_t slot = rank.tag();
@@ -142,7 +142,7 @@ void beside_one_source(Rank& rank) {
                      : "the one that was posted first is first");
 }
 
-// A message of no bytes, then one of the same rank's: as a server takes its requests.
+// Each rank sends an empty message and then a request, as to a server.
 void request(Rank& rank) {
   constexpr int kRequests = 5;
   const auto context = rank.context();

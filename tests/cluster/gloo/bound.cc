@@ -21,7 +21,7 @@ void check_part(const Bytes& bytes, size_t offset, size_t count, const Values<ui
   check("what came", bytes.data() + offset, count, [&](size_t i) { return wanted[i]; });
 }
 
-// Of everyone with everyone, several times with the same buffers.
+// All ranks send to all others, several times with the same buffers.
 void exchange(Rank& rank, size_t bytes) {
   const auto context = rank.context();
   const int slot = context->nextSlot();
@@ -34,8 +34,8 @@ void exchange(Rank& rank, size_t bytes) {
     receives.push_back(pair->createRecvBuffer(slot, in.emplace_back(bytes + 1).data(), bytes));
     sends.push_back(pair->createSendBuffer(slot, out.emplace_back(bytes + 1).data(), bytes));
   }
-  rank.meet();  // Over Gloo's tcp device, nothing of no bytes completes that comes before its
-                // buffer.
+  rank.meet();  // Gloo's tcp device never completes an empty message that arrives before its
+                // buffer exists.
   for (int run = 0; run < 3; ++run) {
     const uint32_t tag = rank.tag();
     auto from = in.begin();
@@ -55,7 +55,7 @@ void exchange(Rank& rank, size_t bytes) {
   }
 }
 
-// Several are on their way, from one offset to another; the waits stand for them in order.
+// Several messages are in flight between different offsets; the waits complete in their order.
 void offsets(Rank& rank, size_t part) {
   constexpr size_t kParts = 4;
   const auto context = rank.context();
@@ -78,7 +78,7 @@ void offsets(Rank& rank, size_t part) {
   rank.meet();
 }
 
-// What has no bytes completes like what has.
+// Empty messages complete like others.
 void zero_length(Rank& rank) {
   const auto context = rank.context();
   const int slot = context->nextSlot();
@@ -98,7 +98,7 @@ void zero_length(Rank& rank) {
   rank.meet();
 }
 
-// The receiver makes its buffer after the message, and another one, are on their way.
+// The receiver creates its buffer when the message, and another one, are already in flight.
 void registered_late(Rank& rank, size_t bytes) {
   const auto context = rank.context();
   const int first = context->nextSlot();
@@ -125,7 +125,7 @@ void registered_late(Rank& rank, size_t bytes) {
   rank.meet();
 }
 
-// A slot may have another buffer when the one before is gone.
+// A slot can be used again after its buffer has been destroyed.
 void slot_again(Rank& rank) {
   const auto context = rank.context();
   const int slot = context->nextSlot();
@@ -160,10 +160,10 @@ void misuse(Rank& rank) {
   rank.note("send too much " + outcome_of([&] { send->send(50, 51); }));
   rank.note("wait for no send " + outcome_of([&] { send->waitSend(); }));
   rank.meet();
-  offsets(rank, 10);  // None of this has harmed the context.
+  offsets(rank, 10);  // The errors have not harmed the context.
 }
 
-// A ring of messages after the switch of all pairs.
+// Messages around a ring, after all pairs were switched to synchronous mode.
 void sync_mode(Rank& rank, bool busy) {
   const auto context = rank.connect();
   for (const int peer : rank.others()) context->getPair(peer)->setSync(true, busy);
@@ -183,7 +183,8 @@ void sync_mode(Rank& rank, bool busy) {
   }
 }
 
-// Rank 0 waits for what is never sent; then it can send nothing, and the next rank gets nothing.
+// Rank 0 waits for a message that is never sent. Afterwards it cannot send, and the next rank
+// receives nothing.
 void times_out(Rank& rank) {
   const auto context = rank.connect(rank.rank == 0 ? kShort : rank.options.timeout);
   Bytes bytes(8);

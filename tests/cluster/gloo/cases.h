@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cases, each of which every rank runs at once.
+// The cases. All ranks run each case at the same time.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace nezha::gloo_cases {
 
 struct Case {
   std::string name;
-  std::function<void(Rank&)> run;  // throws, or notes what happens, or neither: then all is well
+  std::function<void(Rank&)> run;  // may throw or note something; if it does neither, all is well
 };
 
 using Cases = std::vector<Case>;
@@ -27,7 +27,7 @@ void add_bound(const Options& options, Cases& cases);
 void add_contexts(const Options& options, Cases& cases);
 void add_concurrent(const Options& options, Cases& cases);
 
-// Operations one after the other until a file is there. Returns the exit status.
+// Runs one operation after another until a file exists. Returns the exit status.
 int run_load(Rank& rank);
 
 }  // namespace nezha::gloo_cases

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gloo's collectives that are functions with options, each against what the ranks' inputs give.
+// Gloo's collectives that are functions with options. Each result is compared with the ranks'
+// inputs.
 #include <gloo/allgather.h>
 #include <gloo/allgatherv.h>
 #include <gloo/allreduce.h>
@@ -16,7 +17,7 @@
 #include <algorithm>
 #include <set>
 
-#include "../interop/horovod/headers/gloo/gatherv.h"  // libgloo-dev has none
+#include "../interop/horovod/headers/gloo/gatherv.h"  // libgloo-dev lacks it
 #include "cluster/gloo/cases.h"
 #include "cluster/gloo/data.h"
 
@@ -37,7 +38,7 @@ struct Reduction {
   size_t segment = 0;  // 0: the default
 };
 
-// The reduction of all inputs of all ranks at one index.
+// The reduction, at one index, of all inputs of all ranks.
 template <typename T>
 T reduced(const std::vector<Values<T>>& inputs, Function function, size_t index) {
   T total = inputs[0][index];
@@ -141,7 +142,7 @@ void add_reductions(const std::string& type, const std::vector<Named>& functions
 
 // ---- Blocks ------------------------------------------------------------------------------------
 
-// How many elements a rank has in an operation where each has another number; some have none.
+// The number of elements of a rank if each rank has a different number; some have none.
 size_t uneven(size_t elements, int of) {
   return elements * static_cast<size_t>(of % 4) / 2 + elements % 3;
 }
@@ -185,7 +186,7 @@ void allgatherv(Rank& rank, size_t elements) {
   }
 }
 
-// What one rank has for another.
+// The block that one rank has for another.
 Values<uint32_t> block(const Rank& rank, uint32_t tag, int from, int to) {
   return rank.values<uint32_t>(tag, from * rank.size + to);
 }
@@ -277,7 +278,7 @@ void gather(Rank& rank, int root, size_t elements) {
   }
 }
 
-// Ranks but the root know their own count alone.
+// Except for the root, ranks know only their own count.
 void gatherv(Rank& rank, int root, size_t elements) {
   const uint32_t tag = rank.tag();
   std::vector<size_t> counts(static_cast<size_t>(rank.size));
@@ -323,7 +324,7 @@ void scatter(Rank& rank, int root, size_t elements) {
   check("the scatter", out, [&](size_t i) { return wanted[i]; });
 }
 
-// No rank leaves a barrier before the last has come: the ranks count in turns.
+// No rank leaves a barrier before the last one has entered; the ranks count in turns.
 void barriers(Rank& rank) {
   for (int late = 0; late < rank.size; ++late) {
     gloo::BarrierOptions options(rank.context());
@@ -343,7 +344,7 @@ std::vector<size_t> sizes(const Options& options, size_t element, size_t of_each
   return list;
 }
 
-// Every size is summed, and every function is there for every type.
+// Sums of every size, and every function for every type.
 void add_all_reductions(const Options& options, Cases& cases) {
   const std::vector<Named> sum = {{"sum", &gloo::sum<float>}};
   for (const size_t elements : sizes(options, sizeof(float), 1)) {
@@ -375,7 +376,7 @@ void add_collectives(const Options& options, Cases& cases) {
   const auto of_each = static_cast<size_t>(options.size);
   for (const size_t elements : sizes(options, sizeof(uint32_t), of_each)) {
     const std::string tail = " " + std::to_string(elements);
-    if (elements > 0) {  // Gloo's allgather of nothing divides by zero.
+    if (elements > 0) {  // Gloo's allgather of zero elements divides by zero.
       cases.push_back({"allgather" + tail, [=](Rank& rank) { allgather(rank, elements); }});
     }
     cases.push_back({"allgatherv" + tail, [=](Rank& rank) { allgatherv(rank, elements); }});

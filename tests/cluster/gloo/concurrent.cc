@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations of one context at once, from several threads and in each rank's own order.
+// Concurrent operations of one context, from several threads and in a different order on each rank.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/alltoall.h>
@@ -88,7 +88,7 @@ void run(const Rank& rank, const Context& context, uint32_t tag, size_t elements
   }
 }
 
-// Every thread of a rank has one of the operations, so that all of them are on their way at once.
+// Each thread of a rank runs one of the operations, so that all of them are in flight at once.
 void at_once(Rank& rank, int threads, int rounds, size_t elements) {
   const auto context = rank.context();
   std::mutex mutex;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long contexts, devices and buffers live, and what they share.
+// The lifetimes of contexts, devices and buffers, and what they share.
 #include <gloo/allreduce.h>
 #include <gloo/barrier_all_to_all.h>
 #include <gloo/math.h>
@@ -20,7 +20,7 @@ using Contexts = std::vector<std::shared_ptr<gloo::Context>>;
 
 constexpr size_t kBytes = 1000;
 
-// A message from each rank to the next.
+// Each rank sends a message to the next.
 void shift(Rank& rank, const std::shared_ptr<gloo::Context>& context) {
   const uint32_t tag = rank.tag();
   Memory in(context, kBytes);
@@ -32,7 +32,7 @@ void shift(Rank& rank, const std::shared_ptr<gloo::Context>& context) {
   in.check_part(0, kBytes, rank.values<uint8_t>(tag, rank.previous()));
 }
 
-// Messages of the same slot in several contexts do not meet.
+// Messages with the same slot in several contexts do not mix.
 void exchange_by_all(Rank& rank, const Contexts& contexts) {
   const uint32_t tag = rank.tag();
   std::vector<std::unique_ptr<Memory>> sent;
@@ -66,7 +66,7 @@ void several_devices(Rank& rank) {
   exchange_by_all(rank, contexts);
 }
 
-// The device goes with the last context that holds it.
+// The device lives as long as the last context that holds it.
 void device_is_held_by_context(Rank& rank) {
   auto device = make_device(rank.options);
   const auto before = device.use_count();
@@ -92,7 +92,7 @@ void again_after_failure(Rank& rank) {
   shift(rank, rank.connect());
 }
 
-// A buffer holds what it needs of its context.
+// A buffer keeps what it needs of its context.
 void buffer_outlives_context(Rank& rank) {
   const uint32_t tag = rank.tag();
   std::unique_ptr<Memory> in;
@@ -112,7 +112,7 @@ void buffer_outlives_context(Rank& rank) {
   rank.meet();
 }
 
-// Contexts that are made through another one's pairs, of one device or each of its own.
+// Creates contexts through the pairs of another context, with one device or with a device for each.
 void factory(Rank& rank, bool own_devices) {
   const auto backing = rank.connect();
   gloo::rendezvous::ContextFactory factory(backing);
@@ -129,7 +129,7 @@ void factory(Rank& rank, bool own_devices) {
   rank.meet();
 }
 
-// A peer's end is told at once, not at the end of the timeout.
+// Ranks learn of a peer's end at once, not after the timeout.
 void peer_goes(Rank& rank) {
   auto device = make_device(rank.options);
   auto context = rank.connect(milliseconds(600000), device);

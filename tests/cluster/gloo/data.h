@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contents of buffers that every rank can compute: a lost, doubled, stale or swapped part shows.
+// Contents of buffers that every rank can compute. Lost, doubled, stale or swapped parts change
+// them.
 #pragma once
 
 #include <gloo/types.h>
@@ -20,7 +21,8 @@ inline uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// One rank's vector, of one operation. Sums of 48 elements are exact in all types; integers wrap.
+// The vector of one rank in one operation. Sums of 48 elements are exact in all types; integers
+// wrap.
 template <typename T>
 class Values {
  public:
@@ -57,7 +59,7 @@ std::string text_of(const T& value) {
   }
 }
 
-// Each element against what `wanted` says of its index.
+// Compares each element with what `wanted` returns for its index.
 template <typename T, typename F>
 void check(const std::string& what, const T* got, size_t count, const F& wanted) {
   for (size_t i = 0; i < count; ++i) {

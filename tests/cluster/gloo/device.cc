@@ -11,7 +11,7 @@ namespace {
 
 using Maker = std::shared_ptr<gloo::transport::Device> (*)(const char* rails);
 
-// The library stays loaded, since its threads may outlive every device.
+// The library stays loaded, because its threads may outlive every device.
 Maker load_maker(const std::string& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW);
   void* maker = library == nullptr ? nullptr : dlsym(library, "nezha_gloo_device");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device that Gloo's contexts are made of: Gloo's own, or one of a library.
+// The device with which Gloo's contexts are created: Gloo's own, or one from a library.
 #pragma once
 
 #include <gloo/transport/device.h>
@@ -10,7 +10,7 @@
 
 namespace nezha::gloo_cases {
 
-// Throws std::runtime_error where the library cannot be loaded or lacks the function.
+// Throws std::runtime_error if the library cannot be loaded or lacks the function.
 std::shared_ptr<gloo::transport::Device> make_device(const Options& options);
 
 }  // namespace nezha::gloo_cases

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations one after the other, while a test does something to the ranks or the network.
+// Runs one operation after another, while a test disturbs the ranks or the network.
 //
-// Events: "start" and "done" of an operation, "wrong" (a result is), "error" (what was thrown, and
-// after how many seconds of the operation), "end". Exit status: 0 after "end", else 1.
+// Events: "start" and "done" of an operation, "wrong" (a wrong result), "error" (the exception, and
+// how many seconds after the operation's start), "end". Exit status: 0 after "end", else 1.
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>
 #include <gloo/alltoall.h>
@@ -96,7 +96,7 @@ const std::map<std::string, void (*)(Rank&)> kOperations = {
     {"broadcast", checked_broadcast},
     {"halving-doubling", halving_doubling}};
 
-// Rank 0 looks for the file, and tells the others.
+// Rank 0 looks for the file and tells the other ranks.
 bool goes_on(Rank& rank) {
   std::vector<float> data(1, std::filesystem::exists(rank.options.load) ? 0.0F : 1.0F);
   broadcast(rank, data, 0);

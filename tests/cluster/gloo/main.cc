@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Uses Gloo as a program does, over Gloo's own tcp device or one that a library makes, and prints a
-// JSON line for each case's outcome. Outcomes are in words that do not depend on the device, so
-// that the lines of two devices can be compared. options.cc lists the options.
+// line of JSON with the outcome of each case. The words of an outcome do not depend on the device,
+// so the lines of two devices can be compared. options.cc lists the options.
 //
-// Events: "case" with its name, the outcomes at this process's ranks, and how long it took; those
-// of --load are in load.cc. Exit status: 0 whatever the outcomes are; 1 if the ranks lost each
-// other; 2 a bad command line.
+// Events: "case" with its name, the outcomes of this process's ranks and the duration; load.cc
+// describes the events of --load. Exit status: 0 whatever the outcomes are; 1 if the ranks lost
+// each other; 2 a bad command line.
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/rendezvous/hash_store.h>
 
@@ -49,7 +49,8 @@ Cases chosen_cases(const Options& options) {
   return chosen;
 }
 
-// Collects what the ranks of this process say of a case, and prints it when all have.
+// Collects the outcomes of a case from the ranks of this process, and prints it when it has all of
+// them.
 class Report {
  public:
   explicit Report(int ranks) : ranks_(ranks) {}
@@ -124,6 +125,6 @@ int run(const Options& options) {
 }  // namespace nezha::gloo_cases
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // Gloo's own device writes to connections that peers have closed.
+  std::signal(SIGPIPE, SIG_IGN);  // Gloo's own device may write to closed connections.
   return nezha::gloo_cases::run(nezha::gloo_cases::parse(argc, argv));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes with an unbound buffer on them.
+// Bytes with an unbound buffer.
 #pragma once
 
 #include <gloo/context.h>
@@ -29,7 +29,7 @@ class Memory {
 
   gloo::transport::UnboundBuffer* operator->() const { return buffer_.get(); }
 
-  // That `count` bytes from the offset are the first of these values.
+  // Checks that `count` bytes from the offset are the first of these values.
   void check_part(size_t offset, size_t count, const Values<uint8_t>& values) const {
     check("what came", bytes_.data() + offset, count, [&](size_t i) { return values[i]; });
   }

@@ -9,7 +9,8 @@
 namespace nezha::gloo_cases {
 
 std::string name_of(const std::exception& error) {
-  // What went wrong with a peer each device tells in its own words, a timeout of a wait not.
+  // Each device describes errors of a peer in its own words, but all describe the timeout of a wait
+  // alike.
   static const std::regex timed_out(
       "Timed out waiting [0-9]+ms for (recv|send|collective) operation to complete");
   const std::string text = error.what();

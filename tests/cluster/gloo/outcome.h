@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What became of a call, in words that are the same over every device.
+// The outcome of a call, in words that are the same for every device.
 #pragma once
 
 #include <exception>
@@ -9,15 +9,15 @@
 
 namespace nezha::gloo_cases {
 
-// A result is not what it ought to be.
+// A wrong result.
 struct Wrong : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The type of what was thrown, and the part of its text that programs look for.
+// The type of the exception, and the part of its text that programs look for.
 std::string name_of(const std::exception& error);
 
-// "ok", "true" or "false" for what returns a bool, or what was thrown. A Wrong goes through.
+// "ok", "true" or "false" if the call returns a bool, or the exception. A Wrong is rethrown.
 template <typename F>
 std::string outcome_of(const F& call) {
   try {
@@ -34,7 +34,8 @@ std::string outcome_of(const F& call) {
   }
 }
 
-// Likewise, without the text: what a timeout elsewhere leads to each device tells in its own words.
+// As outcome_of(), but without the text: each device describes the effects of a timeout elsewhere
+// in its own words.
 template <typename F>
 std::string type_of(const F& call) {
   const std::string outcome = outcome_of(call);

@@ -11,7 +11,7 @@
 namespace nezha::gloo_cases {
 namespace {
 
-// For a rank that comes late, and for those that wait in vain for one that has left the case.
+// Time for a rank that comes late, and for ranks that wait for one that has left the case.
 constexpr std::chrono::seconds kPatience(30);
 constexpr std::chrono::seconds kPatienceAtTheEnd(150);
 
@@ -43,7 +43,8 @@ std::shared_ptr<gloo::Context> Rank::context() {
 std::shared_ptr<gloo::Context> Rank::connect(std::chrono::milliseconds timeout,
                                              std::shared_ptr<gloo::transport::Device>& device) {
   gloo::rendezvous::PrefixStore store("context" + std::to_string(++contexts_), store_);
-  // Gloo takes an empty answer for a rank that has not come yet for that rank's host.
+  // For a rank that has not come yet, Gloo would take the store's empty answer as the name of its
+  // host, so all ranks meet first.
   meet();
   auto context = std::make_shared<gloo::rendezvous::Context>(rank, size);
   context->setTimeout(timeout);
@@ -77,7 +78,7 @@ std::string Rank::finish(const std::string& thrown) {
   for (int other = 0; other < size; ++other) {
     if (store_.get(here + std::to_string(other)).at(0) == '0') context_.reset();
   }
-  // Nothing of the case is used any more, by any rank.
+  // No rank uses anything of the case any more.
   kept_.clear();
   if (!thrown.empty()) note("failed: " + thrown);
   return notes_.empty() ? "ok" : std::exchange(notes_, "");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a job: its device, its contexts, and where it meets the other ranks without either.
+// One rank of a job: its device, its contexts, and a way to meet the other ranks without them.
 #pragma once
 
 #include <gloo/context.h>
@@ -19,7 +19,7 @@
 
 namespace nezha::gloo_cases {
 
-// Every rank makes the same calls of context(), connect(), meet() and tag() in the same order.
+// Every rank must call context(), connect(), meet() and tag() in the same order.
 class Rank {
  public:
   // The store outlives the rank.
@@ -35,10 +35,10 @@ class Rank {
 
   std::shared_ptr<gloo::transport::Device>& device() { return device_; }
 
-  // The context that cases share as long as they go well.
+  // The context that cases share until one of them breaks it.
   std::shared_ptr<gloo::Context> context();
 
-  // A context of the case's own, which lives until the case has ended on all ranks.
+  // A context for this case only, which lives until the case has ended on all ranks.
   std::shared_ptr<gloo::Context> connect() { return connect(options.timeout); }
   std::shared_ptr<gloo::Context> connect(std::chrono::milliseconds timeout) {
     return connect(timeout, device_);
@@ -46,10 +46,10 @@ class Rank {
   std::shared_ptr<gloo::Context> connect(std::chrono::milliseconds timeout,
                                          std::shared_ptr<gloo::transport::Device>& device);
 
-  // Returns when all ranks are here, without the device. Throws where one does not come.
+  // Returns when all ranks are here; does not use the device. Throws if a rank does not come.
   void meet();
 
-  // What a rank, or something else that has a number, contributes to an operation.
+  // What a rank, or something else with a number, contributes to an operation.
   template <typename T>
   Values<T> values(uint64_t operation, uint64_t of) const {
     return {options.seed, operation, of};
@@ -58,27 +58,27 @@ class Rank {
   // A number that no other operation has.
   uint32_t tag() { return ++tag_; }
 
-  // Lives until the case has ended on all ranks.
+  // Keeps the object until the case has ended on all ranks.
   template <typename T>
   T& keep(std::shared_ptr<T> object) {
     kept_.push_back(object);
     return *object;
   }
 
-  // Lets go of the context that was connected last.
+  // Drops the context that was connected last.
   void release() { kept_.pop_back(); }
 
-  // A part of the case's outcome.
+  // Adds a part of the case's outcome.
   void note(const std::string& what) {
     if (!what.empty()) notes_ += (notes_.empty() ? "" : ", ") + what;
   }
 
-  // The case's outcome, of what was noted and what was thrown: "failed: " stands before the latter.
-  // The ranks agree whether the shared context is still good.
+  // Returns the case's outcome: what was noted and, after "failed: ", what was thrown. The ranks
+  // agree whether the shared context is still usable.
   std::string finish(const std::string& thrown);
 
  private:
-  // More than a case has of them.
+  // No case has as many meetings.
   static constexpr int kMeetings = 1000;
   static constexpr uint32_t kTags = 100000;
 

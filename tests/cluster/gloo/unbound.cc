@@ -11,7 +11,7 @@
 namespace nezha::gloo_cases {
 namespace {
 
-// Of everyone with everyone, at once.
+// All ranks send to all others at once.
 void exchange(Rank& rank, size_t bytes) {
   const auto context = rank.context();
   const uint32_t slot = rank.tag();
@@ -37,7 +37,7 @@ void exchange(Rank& rank, size_t bytes) {
 
 enum class First { kSend, kReceive };
 
-// Of `sent` bytes, where `posted` are awaited, from each rank to the next.
+// Each rank sends `sent` bytes to the next, which has posted a receive of `posted` bytes.
 void shorter(Rank& rank, First first, size_t sent, size_t posted) {
   const auto context = rank.context();
   const uint32_t slot = rank.tag();
@@ -65,7 +65,7 @@ void offsets(Rank& rank) {
   out->waitSend();
   in.check_part(300, 200, rank.values<uint8_t>(slot, rank.previous()));
   in.check_untouched(500);
-  in->recv(rank.previous(), slot, 900);  // the rest
+  in->recv(rank.previous(), slot, 900);  // the receive takes the rest of the buffer
   out->send(rank.next(), slot, 0, 100);
   in->waitRecv();
   out->waitSend();
@@ -73,8 +73,8 @@ void offsets(Rank& rank) {
   in.check_untouched(1000);
 }
 
-// Several receives on one buffer and slot: each wait stands for the next in the order of posting.
-// The first segment is the largest, so that those after it are here before it is.
+// Several receives on one buffer and slot: the waits complete in the order of posting. The first
+// segment is the largest, so the later ones arrive before it.
 void segments(Rank& rank, size_t bytes, First first) {
   constexpr size_t kSegments = 6;
   const auto context = rank.context();
@@ -104,7 +104,7 @@ void segments(Rank& rank, size_t bytes, First first) {
   for (auto& each : out) each->waitSend();
 }
 
-// One buffer is sent in parts, from several offsets and to several ranks.
+// Sends one buffer in parts, from several offsets and to several ranks.
 void parts(Rank& rank) {
   constexpr size_t kBytes = 5000;
   const auto context = rank.context();
@@ -123,7 +123,7 @@ void parts(Rank& rank) {
   }
 }
 
-// Slots are independent: receives in the other order, and of numbers that need all 64 bits.
+// Slots are independent, also if the receives are in reverse order or the numbers need all 64 bits.
 void slots(Rank& rank) {
   constexpr uint64_t kSlots = 40;
   const auto context = rank.context();
@@ -157,7 +157,7 @@ void out_of_bounds(Rank& rank) {
   rank.note("recv too much " + outcome_of([&] { memory->recv(peer, slot, 0, 101); }));
   rank.note("recv from any beyond " +
             outcome_of([&] { memory->recv(std::vector<int>{peer}, slot, 101); }));
-  shorter(rank, First::kSend, 100, 100);  // None of this has harmed the context.
+  shorter(rank, First::kSend, 100, 100);  // The errors have not harmed the context.
 }
 
 }  // namespace

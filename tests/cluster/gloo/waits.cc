@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waits that end without what they waited for.
+// Waits that end without the event that they wait for.
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
@@ -19,7 +19,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kShort(200);
-// Where ranks that are there must get so far before one of them gives up.
+// For cases in which the ranks must get this far before one of them gives up.
 constexpr milliseconds kLonger(1000);
 
 enum class What { kSend, kReceive };
@@ -38,8 +38,8 @@ void abort_wait(const Memory& memory, What what) {
   if (what == What::kReceive) memory->abortWaitRecv();
 }
 
-// Of a failure elsewhere: the words are the device's own, but it must come before the call's
-// timeout.
+// The effect of a failure elsewhere. The words depend on the device, but the failure must arrive
+// before the call's own timeout.
 template <typename F>
 std::string consequence(const Rank& rank, const F& call) {
   const std::string own = " " + std::to_string(rank.options.timeout.count()) + "ms ";
@@ -49,7 +49,7 @@ std::string consequence(const Rank& rank, const F& call) {
 
 // ---- Timeouts ----------------------------------------------------------------------------------
 
-// Rank 0 waits for a while for what never happens. Then its pairs are no good, and the others know.
+// Rank 0 waits until its timeout. Afterwards its pairs are broken, and the other ranks know it.
 void times_out(Rank& rank, What what, milliseconds timeout) {
   const auto context = rank.connect();
   Memory memory(context, 8);
@@ -66,14 +66,14 @@ void times_out(Rank& rank, What what, milliseconds timeout) {
   rank.note("then recv " + consequence(rank, [&] { other->recv(rank.size - 1, 7); }));
 }
 
-// Without a receive or a send that is pending.
+// Waits without a pending receive or send.
 void nothing_posted(Rank& rank, What what) {
   const auto context = rank.connect();
   Memory memory(context, 8);
   if (rank.rank == 0) rank.note(outcome_of([&] { return wait(memory, what, kShort); }));
 }
 
-// A wait that gives no time of its own has that of the context, as it was when it was connected.
+// A wait without a timeout uses the one that the context had when it connected.
 void timeout_of_context(Rank& rank, What what) {
   const auto context = rank.connect(kLonger);
   rank.meet();
@@ -84,7 +84,8 @@ void timeout_of_context(Rank& rank, What what) {
   rank.note(outcome_of([&] { return wait(memory, what); }));
 }
 
-// Whether rank 1, which rank 0 leaves by its timeout, and the others still have each other.
+// After rank 0 has given up rank 1, tests whether rank 1 and the other ranks can still exchange
+// messages.
 void others_hear(Rank& rank) {
   const auto context = rank.connect();
   Memory memory(context, 8);
@@ -110,7 +111,7 @@ void others_hear(Rank& rank) {
   }
 }
 
-// What waits in another thread ends when this thread's wait times out.
+// A wait in another thread ends when this thread's wait times out.
 void another_thread(Rank& rank) {
   const auto context = rank.connect();
   if (rank.rank != 0) return;
@@ -159,7 +160,7 @@ void broadcast(Rank& rank, const std::shared_ptr<gloo::Context>& context) {
 
 using Collective = void (*)(Rank&, const std::shared_ptr<gloo::Context>&);
 
-// The last rank is not there. Where there are more than two, who times out first is open.
+// The last rank does not call. With more than two ranks, any rank may time out first.
 void without_one(Rank& rank, Collective call) {
   const auto context = rank.connect();
   rank.meet();
@@ -170,7 +171,7 @@ void without_one(Rank& rank, Collective call) {
 
 // ---- Aborts ------------------------------------------------------------------------------------
 
-// An abort ends the next wait where none waits, and no other one; several are as one.
+// An abort without a wait ends the next wait and no other; several aborts count as one.
 void abort_before(Rank& rank, What what) {
   const auto context = rank.context();
   const uint32_t slot = rank.tag();
@@ -189,7 +190,7 @@ void abort_before(Rank& rank, What what) {
   if (mine == What::kReceive) memory.check_part(0, 8, rank.values<uint8_t>(slot, peer));
 }
 
-// What was posted stays so when its wait is aborted.
+// Aborting a wait does not withdraw what was posted.
 void abort_during(Rank& rank, What what) {
   const auto context = rank.context();
   const uint32_t slot = rank.tag();
@@ -198,7 +199,7 @@ void abort_during(Rank& rank, What what) {
     post(memory, what, 1, slot);
     std::string outcome;
     std::thread thread([&] { outcome = outcome_of([&] { return wait(memory, what); }); });
-    std::this_thread::sleep_for(kShort / 4);  // or the abort comes first, to the same effect
+    std::this_thread::sleep_for(kShort / 4);  // if the abort comes first, the effect is the same
     abort_wait(memory, what);
     thread.join();
     rank.note(outcome);
@@ -212,7 +213,7 @@ void abort_during(Rank& rank, What what) {
   }));
 }
 
-// An abort of one direction leaves a wait of the other alone.
+// Aborting one direction does not affect a wait in the other direction.
 void abort_other_direction(Rank& rank) {
   const auto context = rank.context();
   const uint32_t slot = rank.tag();

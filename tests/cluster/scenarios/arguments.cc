@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls refuse, and that the context is as it was then.
+// What calls refuse, and that the context still works afterwards.
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -63,7 +63,7 @@ void bad_arguments(World& world) {
     o.setAlgorithm(nezha::Algorithm::kBcube);
     o.setCommutative(false);
   });
-  // And the context is as it was.
+  // The context still works.
   vector.start(context, 1).wait();
   vector.check_sum();
 }
@@ -121,7 +121,7 @@ void checked_pointers(World& world) {
   check(munmap(pages + elements / 3, page) == 0, "munmap");
   refused("is not mapped", false);
   check(vector.is_untouched(), "it was started");
-  // And the context is as it was.
+  // The context still works.
   vector.start(context, 1).wait();
   vector.check_sum();
 }
@@ -182,7 +182,7 @@ void bad_rooted_arguments(World& world) {
     o.setInput(data, 10);
     o.setOutput(reinterpret_cast<int*>(data + 20), 10);
   });
-  // And the context is as it was.
+  // The context still works.
   nezha::barrier(nezha::BarrierOptions(context));
 }
 

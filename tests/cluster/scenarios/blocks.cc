@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives whose vector is made of a block for each rank.
+// The collectives whose vector consists of a block for each rank.
 
 #include <cstdint>
 #include <functional>
@@ -29,7 +29,7 @@ void refused(const Context& context, F call, const std::string& what,
   check_mentions(thrown<nezha::InvalidArgument>([&] { call(options); }), what);
 }
 
-// The context is as it was after all of them.
+// The context still works after all of them.
 void refused_blocks(World& world) {
   const auto context = world.join();
   const auto size = static_cast<size_t>(world.size);
@@ -89,7 +89,7 @@ void refused_blocks(World& world) {
   check_works(context, 3);
 }
 
-// One rank has the lengths of two others' blocks the wrong way round: no message tells by its size.
+// One rank swaps the lengths of two other ranks' blocks, which no message shows by its size.
 void other_counts(World& world) {
   const auto context = world.join();
   std::vector<size_t> counts(static_cast<size_t>(world.size), 1000);
@@ -100,18 +100,18 @@ void other_counts(World& world) {
   nezha::AllgatherOptions options(context);
   options.setOutput(all.data(), counts);
   options.setAlgorithm(nezha::Algorithm::kRing);
-  // The first one's error may be on its way while another rank's own operation ends.
+  // An operation may still succeed while the error of the first rank is in flight.
   const std::string text = thrown<nezha::IoError>([&] {
     for (int i = 0; i < 10; ++i) nezha::allgather(options);
   });
   check_mentions(text, "pass different counts to one allgather");
   check_mentions(text, "3000");
-  // Who fails first stays until all have heard why.
+  // The rank that fails first stays until all ranks know the reason.
   world.tell("rank " + std::to_string(world.rank));
   for (int rank = 0; rank < world.size; ++rank) world.await("rank " + std::to_string(rank));
 }
 
-// A struct of a caller's own, a bool, and a type that is known at run time.
+// A caller's struct, a bool, and a type that is known only at run time.
 void other_elements(World& world) {
   struct Pair {
     uint8_t rank;
@@ -150,7 +150,7 @@ void other_elements(World& world) {
   check(sum == std::vector<double>(3, expected), "a sum is wrong");
 }
 
-// A reproducible reduce_scatter and an allgather have the bits of a reproducible allreduce.
+// A reproducible reduce_scatter and an allgather give the bits of a reproducible allreduce.
 void halves(World& world) {
   const auto context = world.join();
   const auto size = static_cast<size_t>(world.size);
@@ -179,7 +179,7 @@ void halves(World& world) {
   }
 }
 
-// The result at the input's begin, and a custom function.
+// The result is at the beginning of the input; also with a custom function.
 void at_the_begin(World& world) {
   const auto context = world.join();
   const auto size = static_cast<size_t>(world.size);
@@ -207,7 +207,7 @@ void at_the_begin(World& world) {
   }
 }
 
-// Several in flight, in another order of waiting.
+// Several operations are in flight, and the waits have another order.
 void blocks_in_flight(World& world) {
   const auto context = world.join();
   const auto size = static_cast<size_t>(world.size);

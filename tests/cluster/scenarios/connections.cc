@@ -15,7 +15,7 @@ namespace nezha::scenarios {
 size_t connections() {
   std::set<std::string> own;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;  // the one that lists them
+    std::error_code gone;  // the descriptor of the listing itself
     const std::string target = std::filesystem::read_symlink(entry.path(), gone);
     if (target.rfind("socket:[", 0) == 0) own.insert(target.substr(8, target.size() - 9));
   }

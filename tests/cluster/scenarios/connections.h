@@ -5,7 +5,7 @@
 
 namespace nezha::scenarios {
 
-// How many TCP connections this process has.
+// The number of TCP connections of this process.
 size_t connections();
 
 }  // namespace nezha::scenarios

@@ -23,7 +23,7 @@
 namespace nezha::scenarios {
 namespace {
 
-// A child that runs `part`, and how it ended.
+// A child process that runs `part`.
 class Child {
  public:
   // `part` returns the exit status, or does not return.
@@ -44,7 +44,7 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  // As waitpid tells it.
+  // Waits for the child; returns its status as waitpid does.
   int end() {
     const auto limit = Clock::now() + kPatience;
     int status = 0;
@@ -60,10 +60,10 @@ class Child {
   pid_t pid_;
 };
 
-// While operations run: one child after the other that inherits them, and does with them what
-// children do that mean no harm.
+// While operations run, one child after the other inherits them and does with them what harmless
+// children do.
 void harmless_children(World& world) {
-  // Static: also destroyed by who calls exit().
+  // Static, so that exit() also destroys it.
   static Context context = world.join();
   static nezha::Handle finished;
   check_works(context, 1);
@@ -72,7 +72,7 @@ void harmless_children(World& world) {
   finished.wait();
   std::atomic<bool> through{false};
   std::string trouble;
-  // So that locks are held at any time, until both ranks are through.
+  // Operations run until both ranks are done, so that a fork may find any lock held.
   std::thread busy([&] {
     trouble = thrown<std::exception>([&] {
       for (int i = 0, ranks_through = 0; ranks_through < world.size; ++i) {
@@ -108,7 +108,7 @@ void harmless_children(World& world) {
   context.reset();
 }
 
-// One that uses what is not its own, and then makes what is.
+// The child's calls on inherited objects are refused; then it creates a context of its own.
 void children_with_contexts(World& world) {
   const Context context = world.join();
   check_works(context, 1);
@@ -137,7 +137,7 @@ void children_with_contexts(World& world) {
   check_works(context, 3);
 }
 
-// A rank that is killed is missed though it leaves children behind.
+// The other rank notices that a rank was killed, although that rank leaves children behind.
 void killed_with_children(World& world) {
   if (world.rank == 0) {
     const Context context = world.join();
@@ -153,7 +153,7 @@ void killed_with_children(World& world) {
   Child rank([&]() -> int {
     const Context context = world.join();
     check_works(context, 1);
-    if (fork() == 0) {  // until whoever started the rank is through
+    if (fork() == 0) {  // lives until the process that started the rank is done
       close(pipe_ends[1]);
       char nothing;
       _exit(read(pipe_ends[0], &nothing, 1) == 0 ? 0 : 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations that run while their caller does other things, or gives them up.
+// Operations that run while their caller does other things, or cancels them.
 
 #include <atomic>
 #include <chrono>
@@ -32,7 +32,7 @@ void many_in_flight(World& world) {
   }
 }
 
-// Nobody waits: the library's own thread does all of it.
+// Nobody waits, so the library's own thread does everything.
 void nobody_waits(World& world) {
   const auto context = world.join();
   for (int i = 0; i < 20; ++i) {
@@ -44,7 +44,7 @@ void nobody_waits(World& world) {
   }
 }
 
-// Giving up waiting does the operation no harm.
+// Giving up a wait does not harm the operation.
 void patience(World& world) {
   const auto context = world.join();
   Vector vector(world, 1000, 1);
@@ -59,7 +59,7 @@ void patience(World& world) {
   vector.check_sum();
 }
 
-// Rank 1 learns, when it comes, that rank 0 has given the operation up.
+// When rank 1 comes, it learns that rank 0 has cancelled the operation.
 void check_given_up(World& world, const std::function<void(nezha::Handle)>& give_up) {
   auto context = world.join();
   Vector first(world, 10, 0);
@@ -110,12 +110,12 @@ void context_destroyed(World& world) {
   world.tell("destroyed");
 }
 
-// The deadline is the operation's own.
+// The deadline belongs to the operation.
 void deadline(World& world) {
   const auto context = world.join();
   Vector first(world, 10, 0);
   first.start(context, 1).wait();
-  // A short vector is whole on its way before rank 1 asks for it: its operation might succeed.
+  // A short vector is sent completely before rank 1 asks for it, so its operation might succeed.
   Vector vector(world, 500'000, 1);
   if (world.rank == 1) {
     world.await("timed out");
@@ -128,7 +128,7 @@ void deadline(World& world) {
   world.tell("timed out");
 }
 
-// The peers' records come after the operations were started: they wait, in order.
+// The operations start before the peers' records exist; they wait, in order.
 void early_start(World& world) {
   if (world.rank == 1) world.await("started");
   const auto context = world.join();
@@ -146,7 +146,7 @@ void early_start(World& world) {
   for (const auto& vector : vectors) vector.check_sum();
 }
 
-// The end of an operation is told once, however it ends.
+// The end of an operation is reported once, however it ends.
 void notified(World& world) {
   auto context = world.join();
   std::atomic<int> told{0};
@@ -196,7 +196,7 @@ void notified(World& world) {
   check(failed.error() != nullptr, "it has no error");
 }
 
-// A context that is destroyed while it asks the store for a peer.
+// The context is destroyed while it asks the store for a peer.
 void destroyed_early(World& world) {
   if (world.rank == 1) return;
   auto context = world.join();

@@ -13,7 +13,7 @@
 namespace nezha::scenarios {
 namespace {
 
-// A rank that gives no rank a time to join fails, and the other one learns why.
+// A rank with a bad timeout fails, and the other rank learns the reason.
 void bad_timeout(World& world) {
   constexpr const char* kReason = "a timeout of -5 ms";
   if (world.rank == 0) {
@@ -29,7 +29,7 @@ void bad_timeout(World& world) {
   world.tell("heard");
 }
 
-// A rank of which there is none, or that is not given, fails, and the other one learns why.
+// A rank whose number is out of range or missing fails, and the other rank learns the reason.
 void bad_ranks(World& world) {
   const std::map<int, std::string> bad = {{2, "rank 2 of a context of 2 ranks"}, {-1, "no rank"}};
   for (const auto& [rank, why] : bad) {
@@ -47,8 +47,8 @@ void bad_ranks(World& world) {
   }
 }
 
-// Ranks 1 and 2 are threads of one process: the one that comes second is refused, and the others
-// learn of it.
+// Ranks 1 and 2 are threads of one process. The second of them is refused, and the others learn of
+// it.
 void two_ranks_in_one_process(World& world) {
   const auto error_of = [&](int rank) {
     return thrown<std::exception>([&] {
@@ -75,9 +75,9 @@ void two_ranks_in_one_process(World& world) {
   check_mentions(other, kWhy);
 }
 
-// Rank 1 cannot join a further context of ranks that are connected already. By recursive doubling
-// rank 2 needs nothing of it, and learns from the others, whether it waits for them or comes when
-// they have closed the context.
+// Rank 1 cannot join a further context of ranks that are already connected. With recursive doubling
+// rank 2 needs nothing from rank 1. It learns of the failure from the others, whether it waits for
+// them or comes after they have closed the context.
 void a_further_context(World& world) {
   const Context first = world.join();
   check_works(first, 1);
@@ -98,7 +98,7 @@ void a_further_context(World& world) {
       next.reset();
       if (is_late) world.tell("failed-" + std::to_string(world.rank));
     }
-    check_works(first, 3);  // which has no part in it
+    check_works(first, 3);  // this context is not affected
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that end without a word.
+// Processes that end without leaving their contexts.
 
 #include <cstdlib>
 #include <string>
@@ -10,8 +10,8 @@
 namespace nezha::scenarios {
 namespace {
 
-// From inside of a function that reduces, which nezha calls: it ends all the same, and the other
-// rank learns that it does.
+// A process calls exit() inside a reduction function, which nezha calls. The process ends
+// nevertheless, and the other rank learns of it.
 void exit_in_a_function(World& world) {
   const Context context = world.join();
   check_works(context, 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a scenario: short programs against the public API, of which each rank plays its part
-// in its own process. `scenarios NAME STORE RAIL,...` with RANK and SIZE in the environment; exit
-// status 0 if all went as it should.
+// One rank of a scenario: a short program that uses the public API; each rank plays its part in a
+// process of its own. Usage: `scenarios NAME STORE RAIL,...` with RANK and SIZE in the environment.
+// Exit status 0 if everything went as expected.
 #include <cstdio>
 #include <exception>
 

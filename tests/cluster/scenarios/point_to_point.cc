@@ -20,7 +20,7 @@
 namespace nezha::scenarios {
 namespace {
 
-// A message that tells by its values where it is from and which of that rank's it is.
+// A message whose values show its source and its number among the source's messages.
 std::vector<uint32_t> message(int from, int number, size_t elements) {
   std::vector<uint32_t> values(elements);
   const auto base = static_cast<uint32_t>(from * 1000 + number) * 0x9e3779b1U;
@@ -57,8 +57,8 @@ nezha::RecvOptions from(const Context& context, int rank, std::vector<uint32_t>&
   return options;
 }
 
-// Messages by three tags, all in flight at once, which the receiver asks for tag by tag, the last
-// one first: those of one tag keep their order, and none goes to another tag.
+// Messages with three tags are in flight at once. The receiver asks for them tag by tag, the last
+// tag first. Messages with one tag keep their order, and none goes to another tag.
 void exchanges_in_order(World& world) {
   const auto context = world.join();
   constexpr int kMessages = 60;
@@ -85,8 +85,8 @@ void exchanges_in_order(World& world) {
   for (int i = 0; i < kMessages; ++i) check_is(values[static_cast<size_t>(i)], 0, i);
 }
 
-// Rank 0 receives from any of some of the others, which all send at once; then what the rest have
-// sent, from any rank. Each one's messages keep their order.
+// Rank 0 receives from any of a set of ranks, which all send at once; then it receives the
+// remaining ranks' messages from any rank. The messages of each rank keep their order.
 void any_of_several(World& world) {
   const auto context = world.join();
   constexpr int kEach = 20;
@@ -124,7 +124,7 @@ void any_of_several(World& world) {
   }
 }
 
-// Receives take messages in the order of their calls, whether they name a rank or several.
+// Receives match messages in the order of the calls, whether they name one rank or several.
 void order_of_receives(World& world) {
   const auto context = world.join();
   constexpr int kRounds = 10;
@@ -175,7 +175,7 @@ void to_oneself(World& world) {
     check_is(first, own, 1);
     check_is(second, own, 2);
   }
-  // No other rank's message is taken for one's own, and the other way round.
+  // A message from another rank is never taken for one from this rank, or the reverse.
   const auto mine = message(own, 3, 10);
   std::vector<uint32_t> theirs(10), again(10);
   nezha::Handle sent = nezha::sendAsync(to(context, 1 - own, mine, 2));
@@ -188,7 +188,7 @@ void to_oneself(World& world) {
   kept.wait();
 }
 
-// Every rank to every one, itself too, all at once.
+// Every rank sends to every rank, including itself, all at once.
 void all_pairs(World& world) {
   const auto context = world.join();
   for (int round = 0; round < 3; ++round) {
@@ -211,8 +211,8 @@ void all_pairs(World& world) {
   }
 }
 
-// Messages by the tags of collectives, many more than wait at a rank that has not asked for them:
-// the collectives go on beside them.
+// Messages use the tags of collectives, and are many more than may wait at a rank that has not
+// asked for them. The collectives continue nevertheless.
 void beside_collectives(World& world) {
   const auto context = world.join();
   constexpr int kMessages = 40;
@@ -235,7 +235,7 @@ void beside_collectives(World& world) {
   for (int i = 0; i < kMessages; ++i) check_is(values[static_cast<size_t>(i)], 0, i);
 }
 
-// A struct of a caller's own, a type that is known at run time, and bytes: a message is bytes.
+// A caller's struct, a type that is known only at run time, and bytes. A message is just bytes.
 void exchanged_types(World& world) {
   struct Pair {
     double value;
@@ -272,7 +272,7 @@ void exchanged_types(World& world) {
   check(floats == std::array<float, 3>{1, 2, 3}, "the floats are wrong");
 }
 
-// The context is as it was after all of them.
+// The context still works after all of them.
 void refused_exchanges(World& world) {
   const auto context = world.join();
   std::vector<uint32_t> values(10);
@@ -309,7 +309,7 @@ void refused_exchanges(World& world) {
   check_works(context, 3);
 }
 
-// Both ranks hear who has which size, whether the message waits at the receiver or at the sender.
+// Both ranks learn both sizes, whether the message waits at the receiver or at the sender.
 void check_sizes_differ(World& world, size_t elements) {
   const auto context = world.join();
   std::string text;
@@ -330,7 +330,7 @@ void check_sizes_differ(World& world, size_t elements) {
   const std::string sent = std::to_string(4 * elements), asked = std::to_string(4 * elements + 4);
   check_mentions(text, "rank 0 sends " + sent + " bytes to rank 1 by the tag 9");
   check_mentions(text, "rank 1 has called recv for " + asked + " bytes");
-  // Nor does a message to oneself fit where another size is asked for.
+  // A message to oneself must have the size of its receive, too.
   const auto other = world.join_again("other");
   if (world.rank == 1) return world.await("over");
   std::vector<uint32_t> values(10), output(11);
@@ -345,7 +345,7 @@ void sizes_differ(World& world) { check_sizes_differ(world, 1000); }
 void large_sizes_differ(World& world) { check_sizes_differ(world, kLarge); }
 void nothing_and_something_differ(World& world) { check_sizes_differ(world, 0); }
 
-// What is behind a message that is shorter than the memory stays as it is.
+// If a message is shorter than the memory, the rest of the memory does not change.
 void check_shorter(World& world, const Context& context, int source, size_t sent, size_t room) {
   std::vector<uint32_t> values(room, 7);
   auto options = source < 0 ? into(context, values, 3) : from(context, source, values, 3);
@@ -374,7 +374,7 @@ void shorter_messages(World& world) {
       }
     }
   }
-  // One that is longer is an error, as ever.
+  // A message that is longer is still an error.
   std::vector<uint32_t> values(10);
   auto options = from(context, other, values, 4);
   options.setMayBeShorter(true);
@@ -388,7 +388,7 @@ void shorter_messages(World& world) {
   check(received.bytes() == 0, "a receive that failed has a size");
 }
 
-// A receive that nobody sends to: both ranks hear whom it waited for, and by which tag.
+// Nobody sends to a receive: both ranks learn which rank it waited for, and with which tag.
 void nothing_sent(World& world) {
   const auto context = world.join();
   check_works(context, 1);
@@ -413,7 +413,7 @@ void nothing_sent(World& world) {
   check_mentions(text, "rank 0 has sent nothing by the tag 7");
 }
 
-// So of any of several ranks.
+// The same for a receive from any of several ranks.
 void nothing_sent_by_any(World& world) {
   const auto context = world.join();
   check_works(context, 1);
@@ -439,7 +439,7 @@ void nothing_sent_by_any(World& world) {
   world.tell("heard " + std::to_string(world.rank));
 }
 
-// A message that is too large to wait at a rank that never asks for it.
+// The message is too large to wait at a rank that never asks for it.
 void nobody_asks(World& world) {
   const auto context = world.join();
   check_works(context, 1);
@@ -459,7 +459,8 @@ void nobody_asks(World& world) {
   check_mentions(text, "rank 1 has not asked for it");
 }
 
-// One of the ranks that a receive waits for leaves, then another: it goes on while one is left.
+// Ranks that a receive waits for leave one after the other. The receive continues while one is
+// left.
 void sources_that_leave(World& world) {
   auto context = world.join();
   check_works(context, 1);
@@ -490,7 +491,7 @@ void sources_that_leave(World& world) {
   world.tell("left " + std::to_string(world.rank));
 }
 
-// One of the ranks that a receive waits for ends by exit(), with its contexts open.
+// One of the ranks that a receive waits for calls exit() while its contexts are open.
 void source_that_exits(World& world) {
   const auto context = world.join();
   const auto other = world.join_again("other");
@@ -519,8 +520,7 @@ void source_that_exits(World& world) {
   world.tell("over");
 }
 
-// A message that would wait at a rank that asks for nothing any more. The two ranks stay connected
-// by another context.
+// The message is for a rank that has closed the context. Another context keeps the ranks connected.
 void send_to_one_that_left(World& world) {
   auto context = world.join();
   const auto other = context->dup();
@@ -539,7 +539,7 @@ void send_to_one_that_left(World& world) {
   world.tell("heard");
 }
 
-// The peer's record comes after the operations were started.
+// The operations start before the peer's record exists.
 void early_exchange(World& world) {
   if (world.rank == 1) world.await("started");
   const auto context = world.join();
@@ -563,8 +563,8 @@ void early_exchange(World& world) {
   for (int i = 0; i < 5; ++i) check_is(got[static_cast<size_t>(i)], 1 - world.rank, i);
 }
 
-// Rank 0 has a receive that waits for rank 2 to appear. What takes the other ranks alone goes on
-// before, but for the receive that is to take the second message.
+// Rank 0 has a receive that waits for rank 2 to appear. Operations with other ranks only go ahead,
+// except for the receive that must take the second message.
 void exchanges_that_pass(World& world) {
   if (world.rank == 3) return;  // three ranks are enough
   if (world.rank == 2) world.await("passed");
@@ -600,7 +600,7 @@ void exchanges_that_pass(World& world) {
   world.tell("over");
 }
 
-// A context that is destroyed with receives in flight, of each kind.
+// The context is destroyed while receives of each kind are in flight.
 void exchange_and_destroyed_context(World& world) {
   auto context = world.join();
   check_works(context, 1);
@@ -624,8 +624,8 @@ void exchange_and_destroyed_context(World& world) {
   world.tell("destroyed");
 }
 
-// Rank 0 gives a send up, and then a receive. Rank 1, which starts the other half later, learns who
-// has done so.
+// Rank 0 cancels a send, and then a receive. Rank 1 starts the other half later, and learns who
+// cancelled.
 void check_exchange_given_up(World& world, const std::function<void(nezha::Handle)>& give_up) {
   for (const std::string kind : {"send", "recv"}) {
     const auto context = world.join_again(kind);
@@ -666,7 +666,8 @@ void exchange_cancelled(World& world) {
   });
 }
 
-// All are over when it throws, and it throws what the first in the list does.
+// waitAll() throws only after all operations are over, and throws the error of the first in the
+// list.
 void wait_all(World& world) {
   std::vector<nezha::Handle> none(3);
   nezha::waitAll(none);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several inputs and outputs, and functions that do not commute.
+// Several inputs and outputs, and functions that are not commutative.
 
 #include <cstdint>
 #include <string>
@@ -25,7 +25,7 @@ void several_inputs_and_outputs(World& world) {
     two.check_sum(3);
     check(input.is_untouched(), "an input was written to");
 
-    // Without inputs the outputs are.
+    // Without inputs, the outputs serve as inputs.
     Vector three(world, elements, 2), four(world, elements, 2);
     options = three.options(context, 1);
     options.setOutputs<float>({three.values.data(), four.values.data()}, elements);
@@ -35,21 +35,21 @@ void several_inputs_and_outputs(World& world) {
   }
 }
 
-// A rank's and its input's x -> m·x + c, modulo 2^32: associative, but not commutative. The upper
-// half is m.
+// The function x -> m·x + c of a rank's input, modulo 2^32. Composition is associative but not
+// commutative. The upper half of the number is m.
 uint64_t line(int rank, size_t input, size_t i) {
   const uint64_t x = (i + 1) * 0x9e3779b97f4a7c15U + (static_cast<size_t>(rank) * 2 + input) * 977;
   return x ^ x >> 29;
 }
 
-// First a, then b.
+// Applies a first, then b.
 uint64_t compose(uint64_t a, uint64_t b) {
   const uint64_t m = b >> 32;
   const uint64_t c = m * (a & 0xffffffff) + b;
   return ((a >> 32) * m) << 32 | (c & 0xffffffff);
 }
 
-// In the order of ranks and their inputs.
+// The inputs are combined in the order of the ranks and, within a rank, of its inputs.
 void not_commutative(World& world) {
   const auto context = world.join();
   for (const auto algorithm : {nezha::Algorithm::kAuto, nezha::Algorithm::kHalvingDoubling}) {

@@ -16,7 +16,7 @@
 namespace nezha::scenarios {
 namespace {
 
-// Rank 0 knows when rank 1 comes.
+// Rank 0 learns when rank 1 enters.
 void barrier(World& world) {
   const auto context = world.join();
   const nezha::BarrierOptions options(context);
@@ -31,7 +31,7 @@ void barrier(World& world) {
   handle.wait();
 }
 
-// Among others in flight, with and without an input or an output of its own.
+// Runs these among other operations, with and without an input or output of their own.
 void rooted(World& world) {
   const auto context = world.join();
   for (const size_t elements : kSizes) {
@@ -81,7 +81,8 @@ void check_roots_that_differ(World& world, size_t elements) {
 void roots_that_differ(World& world) { check_roots_that_differ(world, 1); }
 void roots_that_differ_large(World& world) { check_roots_that_differ(world, 300'000); }
 
-// A reduce by each algorithm: of two inputs whose type is told at run time, in place at the root.
+// A reduce by each algorithm, with two inputs whose type is given at run time, in place at the
+// root.
 void reduces_each_way(World& world) {
   const auto context = world.join();
   for (const auto algorithm : {Algorithm::kTree, Algorithm::kRing, Algorithm::kDirect}) {
@@ -101,8 +102,8 @@ void reduces_each_way(World& world) {
   }
 }
 
-// Has the bits of a reproducible allreduce, whichever rank is the root. The values are such that
-// another order of summation would show.
+// The result has the bits of a reproducible allreduce, whichever rank is the root. With these
+// values, another order of summation would give other bits.
 void reduces_reproducibly(World& world) {
   const auto context = world.join();
   for (const size_t elements : kSizes) {
@@ -133,7 +134,7 @@ void reduces_reproducibly(World& world) {
   }
 }
 
-// Elements of a type that nothing can be added to.
+// A type without addition.
 struct Item {
   char name[5];
   bool is_new;

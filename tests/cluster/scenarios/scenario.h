@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What scenarios share: the ranks' meeting place, vectors whose sums are known, and what ought to
-// hold.
+// What scenarios share: a meeting place for the ranks, vectors with known sums, and checks.
 #pragma once
 
 #include <gloo/rendezvous/file_store.h>
@@ -52,13 +51,13 @@ class World : public Place {
     options_.timeout = timeout;
     return nezha::Context::create(store_, options_);
   }
-  // Another context of the same ranks.
+  // Creates another context of the same ranks.
   std::shared_ptr<nezha::Context> join_again(const std::string& name) {
     options_.timeout = kPatience;
     auto store = std::make_shared<gloo::rendezvous::PrefixStore>(name, *store_);
     return nezha::Context::create(store, options_);
   }
-  // As that rank, of a context of that name. Thread-safe.
+  // Joins a context of this name as the given rank. Thread-safe.
   std::shared_ptr<nezha::Context> join_as(Place place, const std::string& name) const {
     nezha::ContextOptions options = options_;
     options.rank = place.rank;
@@ -68,13 +67,13 @@ class World : public Place {
     std::filesystem::create_directory(folder);
     return nezha::Context::create(std::make_shared<gloo::rendezvous::FileStore>(folder), options);
   }
-  // Likewise, by another rail.
+  // As join_again(), with another rail.
   std::shared_ptr<nezha::Context> join_by(const std::string& rail, const std::string& name) {
     World other = *this;
     other.options_.rails = {rail};
     return other.join_again(name);
   }
-  // From rank to rank, past nezha.
+  // A signal from rank to rank that does not use nezha.
   void tell(const std::string& what) { store_->set("told-" + what, {'y'}); }
   void await(const std::string& what) { store_->wait({"told-" + what}, kPatience); }
 
@@ -84,7 +83,7 @@ class World : public Place {
   nezha::ContextOptions options_;
 };
 
-// A vector of this rank's, and what its sum over all ranks is.
+// A vector of this rank, and its sum over all ranks.
 class Vector {
  public:
   Vector(const Place& place, size_t elements, int seed) : place_(place), seed_(seed) {
@@ -105,7 +104,7 @@ class Vector {
     }
     return true;
   }
-  // What that rank's is.
+  // The vector of the given rank.
   std::vector<float> of(int rank) const {
     std::vector<float> its;
     for (size_t i = 0; i < values.size(); ++i) its.push_back(value(rank, i));
@@ -133,7 +132,7 @@ class Vector {
   int seed_;
 };
 
-// The text of what `f` throws; "" if it throws nothing.
+// The text of the exception that `f` throws, or "".
 template <typename Exception, typename F>
 std::string thrown(F f) {
   try {
@@ -171,7 +170,7 @@ inline void check_works(const Context& context, int seed, size_t elements = 1000
 
 using Scenarios = std::map<std::string, void (*)(World&)>;
 
-// By subject, each in a file.
+// The scenarios by subject, each defined in its own file.
 Scenarios of_handles();
 Scenarios of_reductions();
 Scenarios of_arguments();

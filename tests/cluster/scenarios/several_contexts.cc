@@ -26,8 +26,8 @@ void await_connections(size_t count) {
   }
 }
 
-// As Horovod makes them: of all ranks, of those of one host, and of those of one place on their
-// hosts. And a second one of all ranks that is created by itself.
+// Contexts as Horovod makes them: one of all ranks, one of each host, and one of the ranks with the
+// same place on their hosts; and a second one of all ranks that is created separately.
 void horovods_contexts(World& world) {
   const Context global = world.join();
   const Context local = global->split(world.rank / 2, world.rank % 2);
@@ -44,7 +44,7 @@ void horovods_contexts(World& world) {
         for (int i = 0; i < 20; ++i) {
           Vector vector(place_in(context), kSizes[(i + c) % 4], i + 50 * static_cast<int>(c));
           nezha::AllreduceOptions options = vector.options(context, 1);
-          options.setAlgorithm(nezha::Algorithm::kDirect);  // all with all
+          options.setAlgorithm(nezha::Algorithm::kDirect);  // all ranks exchange with all
           nezha::allreduce(options);
           vector.check_sum();
         }
@@ -57,9 +57,9 @@ void horovods_contexts(World& world) {
   for (const auto& error : errors) {
     if (error != nullptr) std::rethrow_exception(error);
   }
-  // One with each other rank on each of the two rails, and no more.
+  // There is one connection to each other rank on each of the two rails, and no more.
   await_connections(static_cast<size_t>(world.size - 1) * global->rails().size());
-  global->dup();  // a rank that is through earlier closes what another still counts
+  global->dup();  // otherwise a rank that is done would close connections that others still count
 }
 
 void splits(World& world) {
@@ -69,7 +69,7 @@ void splits(World& world) {
   const Context reversed = parent->split(5, -world.rank);
   check(reversed->size() == world.size && reversed->rank() == last - world.rank, "not reversed");
   check_works(reversed, 1);
-  // Without the last.
+  // Without the last rank.
   const int color = world.rank == last ? nezha::Context::kNoColor : 0;
   Context others = reversed->split(color, world.rank);
   check((others == nullptr) == (world.rank == last), "who has no color is in a context");
@@ -77,11 +77,11 @@ void splits(World& world) {
     check(others->size() == last && others->rank() == world.rank, "the order is wrong");
     check_works(others, 2, 100'000);
   }
-  // Each by itself.
+  // Each rank by itself.
   const Context alone = parent->split(world.rank, 0);
   check(alone->size() == 1 && alone->rank() == 0, "not alone");
   check_works(alone, 3);
-  // It outlives the one that it was made of, and of its own parts some outlive it.
+  // The copy outlives its parent, and some contexts outlive others that they were split from.
   const Context copy = parent->dup();
   parent.reset();
   check_works(copy, 4, 100'000);
@@ -92,17 +92,17 @@ void splits(World& world) {
   check_works(reversed, 7);
 }
 
-// Ranks that have not spoken to each other connect for the new context, at once.
+// Ranks that are not connected yet connect at once for the new context.
 void strangers(World& world) {
   for (int i = 0; i < 30; ++i) {
     const Context whole = world.join_again(std::to_string(i));
-    // By recursive doubling neither 0 and 3 speak to each other nor 1 and 2.
+    // With recursive doubling, ranks 0 and 3 exchange no messages, and neither do 1 and 2.
     const Context part = whole->split(std::min(world.rank, 3 - world.rank), 0);
     check_works(part, i);
   }
 }
 
-// The same tag on both, in another order on each rank.
+// Both contexts use the same tag, in a different order on each rank.
 void duplicates(World& world) {
   const Context one = world.join();
   const Context two = one->dup();
@@ -120,7 +120,7 @@ void duplicates(World& world) {
   }
 }
 
-// If one breaks, the other does not.
+// If one context breaks, the other still works.
 void broken_part(World& world) {
   const Context whole = world.join();
   const Context part = whole->dup();
@@ -137,7 +137,7 @@ void broken_part(World& world) {
   check_works(whole->dup(), 5);
 }
 
-// A rank that goes instead.
+// A rank leaves instead of calling split().
 void split_without_a_rank(World& world) {
   Context context = world.join();
   check_works(context, 1);

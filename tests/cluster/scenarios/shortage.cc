@@ -16,7 +16,7 @@
 namespace nezha::scenarios {
 namespace {
 
-// This process has no more of something while the limit lives.
+// Limits a resource of this process during its own lifetime.
 class Limit {
  public:
   Limit(__rlimit_resource resource, rlim_t most) : resource_(resource) {
@@ -33,11 +33,11 @@ class Limit {
   rlimit before_{};
 };
 
-// The kernel lets root, and whoever may raise limits, have as many threads as they like. What is
-// left to this process is enough to use root's files.
+// The kernel does not limit the threads of root or of processes that may raise limits. The process
+// gives up these rights, and keeps those that it needs for root's files.
 void heed_the_limit_of_threads() {
   constexpr uid_t kNobodyElse = 61'234;
-  // It fails for one who is root in a namespace of his own only, whose limit counts anyway.
+  // This fails only if root of a user namespace calls it; there the limit counts anyway.
   static_cast<void>(setresuid(kNobodyElse, geteuid(), geteuid()));
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct data[2];
@@ -46,7 +46,7 @@ void heed_the_limit_of_threads() {
   check(syscall(SYS_capset, &header, data) == 0, "capset fails");
 }
 
-// An IoError, which is no deadline's and names the limit.
+// Checks that `f` throws an IoError that is no timeout and names the limit.
 void check_says(const std::string& limit, const std::function<void()>& f) {
   std::string what;
   try {
@@ -75,12 +75,12 @@ void no_threads(World& world) {
   check_works(world.join_again("enough"), 2);
 }
 
-// With each number of descriptors that is too small, wherever the last one is missed. The other
-// rank learns of it.
+// Tries each number of descriptors that is too small, so that each descriptor is once the missing
+// one. The other rank learns of it.
 void no_descriptors(World& world) {
   constexpr int kOfTheStore = 1;
   if (world.rank == 0) {
-    // The first few are too few for the store to be told anything.
+    // With fewer descriptors, the store could not be told anything.
     std::string text = "ulimit -n";
     for (int left = kOfTheStore; !text.empty(); ++left) {
       text =

@@ -14,13 +14,13 @@
 
 namespace nezha::worker {
 
-struct Span {  // of milliseconds
+struct Span {  // in milliseconds
   int least = 0;
   int most = 0;
 };
 
 struct Late {
-  int rank = -1;  // nobody
+  int rank = -1;  // -1: no rank
   int operation = 0;
   int ms = 0;
 };
@@ -42,7 +42,7 @@ enum class Collective {
   kGatherv,
   kScatter,
   kScatterv,
-  kSendRecv,  // to the next rank, and from the one before
+  kSendRecv,  // to the next rank, and from the previous one
 };
 
 struct Options {
@@ -79,7 +79,7 @@ T choose(const std::map<std::string, T>& known, const std::string& name) {
   return entry->second;
 }
 
-// All that have a name.
+// All values that have a name.
 template <typename Enum>
 std::map<std::string, Enum> by_name() {
   std::map<std::string, Enum> known;
@@ -90,11 +90,11 @@ std::map<std::string, Enum> by_name() {
   return known;
 }
 
-// "custom" is a sum. "throwing", too, but at rank 1, where it throws.
+// "custom" is a sum. "throwing" is a sum, too, but throws at rank 1.
 inline const std::string kThrowing = "throwing";
 
-// Ends the process where the line is bad, and says how it is used. The rank and the number of ranks
-// are RANK and SIZE in the environment.
+// If the line is bad, prints the usage and ends the process. RANK and SIZE in the environment give
+// the rank and the number of ranks.
 Options parse(int argc, char** argv);
 
 }  // namespace nezha::worker

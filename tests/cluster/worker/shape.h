@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shape of a collective is how long a rank's vectors are, and what of whose input is where in
-// the result.
+// The shape of a collective: how long a rank's vectors are, and which part of whose input is where
+// in the result.
 #pragma once
 
 #include <cstddef>
@@ -11,20 +11,20 @@
 
 namespace nezha::worker {
 
-// Lengths and places are in elements.
+// Lengths and offsets, in elements.
 struct Shape {
   size_t input = 0;
   size_t output = 0;
-  size_t overlay = 0;  // where in the longer one the shorter one is, in place
-  // The result is made of these, one after the other: of one rank's input, from there on; or of the
-  // sums of all ranks'.
+  size_t overlay = 0;  // in place: where the shorter vector begins in the longer one
+  // The result consists of these parts in order. A part is from one rank's input, beginning at
+  // `from`, or from the sum of all ranks' inputs.
   struct Run {
     int rank = 0;
     size_t from = 0;
     size_t count = 0;
   };
   std::vector<Run> runs;
-  std::vector<size_t> sent;      // for each rank, of those with counts
+  std::vector<size_t> sent;      // to each rank, in collectives with counts
   std::vector<size_t> received;  // from each rank
 };
 
@@ -38,7 +38,8 @@ inline size_t sum(const std::vector<size_t>& counts, int end) {
   return std::accumulate(counts.begin(), counts.begin() + end, size_t{0});
 }
 
-// `elements` is the length of a rank's block. Where there are counts, some ranks have a few more.
+// `elements` is the length of a rank's block. In collectives with counts, some blocks are a little
+// longer.
 inline Shape shape_of(Collective collective, int rank, int size, int root, size_t elements) {
   const auto n = static_cast<size_t>(size);
   const auto own = static_cast<size_t>(rank);

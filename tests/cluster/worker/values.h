@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is summed: inputs that every rank can recompute, and how they are combined.
+// The inputs, which every rank can recompute, and how they are combined.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,8 @@ inline uint32_t mix(uint32_t x) {
   return x ^ (x >> 16);
 }
 
-// One rank's input to one operation. A shifted, stale, doubled or missing element changes the sum.
+// The input of one rank to one operation. A shifted, stale, doubled or missing element changes the
+// sum.
 class Input {
  public:
   Input(int rank, int operation, int tag)
@@ -33,7 +34,7 @@ class Input {
     return (bits(element) >> 8) / ((1U << 24) / most) + 1;
   }
 
-  // Of many magnitudes and both signs, so that the order of summation shows in the sum's bits.
+  // Values of many magnitudes and both signs, so that the sum's bits show the order of summation.
   float any(size_t element) const {
     static constexpr float kScales[] = {1e-10F, 1e-9F, 3e-8F, 1e-7F, 1e-6F, 3e-4F, 0.1F, 1e3F};
     const uint32_t x = bits(element);
@@ -53,8 +54,8 @@ class Input {
 template <typename T>
 constexpr bool kIsShort = std::is_same_v<T, nezha::Float16> || std::is_same_v<T, nezha::BFloat16>;
 
-// What T is computed with here. Inputs are such that no operation rounds, in any order; integers
-// wrap around.
+// The type in which the test computes with T. With these inputs no operation rounds, in any order;
+// integers wrap around.
 template <typename T>
 using Wide = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
 
@@ -76,7 +77,7 @@ Wide<T> wide(T value) {
   }
 }
 
-// What a reduction does with two elements.
+// How a reduction combines two elements.
 enum class Fold { kAdd, kMultiply, kMin, kMax };
 inline Fold fold_of(const std::string& reduction) {
   if (reduction == "min") return Fold::kMin;
@@ -91,8 +92,8 @@ Wide<T> combine(Fold fold, Wide<T> a, Wide<T> b) {
   return fold == Fold::kMultiply ? a * b : a + b;
 }
 
-// All inputs are positive. So that a quotient is rounded as it is there, it is computed in the
-// same precision.
+// All inputs are positive. The quotient is computed in the precision that nezha uses, so that it is
+// rounded alike.
 template <typename T>
 T average(Wide<T> sum, int ranks) {
   if constexpr (std::is_integral_v<T>) {
@@ -104,7 +105,7 @@ T average(Wide<T> sum, int ranks) {
   }
 }
 
-// A rank's element. Sums of 8 ranks' are exact in all types.
+// An element of a rank's input. Sums over 8 ranks are exact in all types.
 template <typename T>
 T element_of(const Input& input, Fold fold, size_t element) {
   if (fold == Fold::kMultiply && !std::is_integral_v<T>) {
@@ -123,7 +124,7 @@ void add(void* out, const void* a, const void* b, size_t elements) {
   }
 }
 
-// The C++ types by their DataType.
+// The C++ type for each DataType.
 template <typename F>
 void with_type(nezha::DataType type, const F& f) {
   switch (type) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a test job: collectives whose inputs it can recompute, and whose results it checks
-// element by element. It prints what happens as JSON lines, so that a test can act in the middle
-// of an operation. The rank and the number of ranks come from RANK and SIZE in the environment;
-// options.cc lists the options.
+// One rank of a test job. It runs collectives whose inputs it can recompute, and checks the results
+// element by element. It prints events as lines of JSON, so that a test can act in the middle of an
+// operation. RANK and SIZE in the environment give the rank and the number of ranks; options.cc
+// lists the options.
 //
 // Events: "joined", "start" and "done" of an operation (those that --report selects), "error" (a
-// call threw), "wrong" (a result is), and, if all went well, "balance" (with --settle) and "end".
-// Exit status: 0; 1 an error or a wrong result; 2 a bad command line.
+// call threw), "wrong" (a wrong result), and, if all went well, "balance" (with --settle) and
+// "end". Exit status: 0; 1 an error or a wrong result; 2 a bad command line.
 #include <gloo/rendezvous/file_store.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -89,7 +89,7 @@ std::string list_of(const std::vector<double>& numbers) {
   return list.empty() ? "[]" : list + "]";
 }
 
-// How messages are divided, and what is known of it.
+// How messages are divided, and what is known about them.
 std::string balance_of(const nezha::Context& context) {
   const nezha::BalanceStats balance = context.balance();
   std::string lanes;
@@ -131,7 +131,7 @@ class Turns {
  public:
   explicit Turns(int tags) : done_(static_cast<size_t>(tags), 0) {}
 
-  // False: another thread has failed, and it never will be this one's turn.
+  // Returns false if another thread has failed, so that the turn will never come.
   bool wait_for(size_t tag, int operation) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stopped_ || done_[tag] == operation; });
@@ -162,7 +162,7 @@ class Job {
     draw_.seed(seeds);
   }
 
-  // Whether all results were right.
+  // Returns whether all results were right.
   bool run() {
     sleep(options_.delay);
     context_ = nezha::Context::create(store_at(options_.store), options_.context);
@@ -177,7 +177,7 @@ class Job {
     settle();
     const std::string last = member("rails", rails_of(*context_)) +  //
                              member("balance", balance_of(*context_));
-    context_.reset();  // what is held for others counts, too
+    context_.reset();  // so that memory held for other ranks counts, too
     emit("end", member("peak_kib", peak_kib()) + last);
     return true;
   }
@@ -214,7 +214,7 @@ class Job {
     }
   }
 
-  // A process that has ended tells nobody why.
+  // The process must not end early, because other ranks need to learn the reason.
   void stay() const {
     const auto limit = Clock::now() + std::chrono::minutes(1);
     while (!options_.stay.empty() && !std::filesystem::exists(options_.stay) &&
@@ -223,7 +223,7 @@ class Job {
     }
   }
 
-  // Plans go on changing for a while, by what was measured last.
+  // After the last operation, plans may still change because of the last measurements.
   void settle() const {
     const auto limit = Clock::now() + std::chrono::minutes(1);
     std::string told;
@@ -236,7 +236,7 @@ class Job {
     }
   }
 
-  // Of each operation the threads have the tags in an order that differs from rank to rank.
+  // For each operation, the threads have the tags in an order that differs from rank to rank.
   size_t tag_of(int thread, int operation) const {
     std::vector<size_t> tags(static_cast<size_t>(options_.threads));
     std::iota(tags.begin(), tags.end(), size_t{0});
@@ -257,7 +257,7 @@ class Job {
     std::this_thread::sleep_for(milliseconds(ms));
   }
 
-  // What an operation is: sizes are taken in turn, for each type, for each reduction.
+  // The parameters of an operation: each size in turn, then each type, then each reduction.
   struct Work {
     Work(const Options& options, int number, int its_tag) : operation(number), tag(its_tag) {
       auto index = static_cast<size_t>(operation);
@@ -285,7 +285,7 @@ class Job {
     size_t elements;
     nezha::DataType type;
     std::string reduction;
-    Fold fold;  // and this, as both are asked of each element
+    Fold fold;  // kept here, as it is needed for each element
     bool is_average;
     bool in_place;
     int root;
@@ -299,7 +299,7 @@ class Job {
     with_type(work.type, [&](auto t) { run_work<decltype(t)>(work, input, output); });
   }
 
-  // The pages that lie in the buffer go, and others come in their place.
+  // Replaces the pages that lie completely inside the buffer.
   static void remap(std::vector<std::byte>& buffer) {
     const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
     const auto begin = (reinterpret_cast<uintptr_t>(buffer.data()) + page - 1) / page * page;
@@ -401,7 +401,7 @@ class Job {
     }
   }
 
-  // From any rank, in every second operation: no other one sends here.
+  // In every second operation the receive accepts any rank; only one rank sends here.
   template <typename T>
   void run_exchange(const Work& work, const T* input, T* output) {
     const int from = (options_.rank + options_.size - 1) % options_.size;
@@ -423,7 +423,7 @@ class Job {
     if (received.source() != from) throw std::logic_error("the message is another rank's");
   }
 
-  // The collectives whose vector is made of blocks.
+  // The collectives whose vector consists of blocks.
   template <typename T>
   void run_blocks(const Work& work, const T* input, T* output) {
     const Shape& shape = work.shape;
@@ -519,7 +519,7 @@ class Job {
     }
   }
 
-  // The output of a rank that has no result.
+  // Checks the output of a rank that has no result.
   template <typename T>
   bool is_untouched(const Work& work, const Input& own, const std::byte* output) const {
     for (size_t i = 0; i < work.elements * sizeof(T); i += sizeof(T)) {
@@ -567,7 +567,7 @@ class Job {
     return bits_of(a) == bits_of(b);
   }
 
-  // What is not as it ought to be; empty if all is. What has moved is of one input.
+  // Describes how the element is wrong; empty if it is right. Moved data comes from one input.
   template <typename T>
   std::string compare(const Work& work, const std::vector<Input>& inputs, size_t element,
                       T is) const {
@@ -583,7 +583,7 @@ class Job {
       magnitude += std::abs(static_cast<double>(one));
     }
     const T expected = work.is_average ? average<T>(all, options_.size) : narrow<T>(all);
-    // What rounding to float at each addition may cost.
+    // The largest error from rounding to float at each addition.
     const double error = magnitude * 6e-8 * options_.size;
     const bool right =
         options_.floats
@@ -598,7 +598,7 @@ class Job {
            member("expected", json_string(std::to_string(wide(expected))));
   }
 
-  // Says where the first wrong element is.
+  // Reports the first wrong element.
   template <typename T>
   bool check_result(const Work& work, const T* result) const {
     size_t wrong = 0;
@@ -625,7 +625,7 @@ class Job {
     return wrong == 0;
   }
 
-  // Rank 0 alone sees the file, and all ranks learn of it by the same sum.
+  // Only rank 0 looks for the file; all ranks learn of it from the same sum.
   bool stop_requested() {
     std::error_code ignored;
     float flag = options_.rank == 0 && std::filesystem::exists(options_.until, ignored) ? 1.0F : 0;

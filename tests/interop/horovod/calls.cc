@@ -29,7 +29,7 @@ void require(bool is_right, const std::string& what) {
   if (!is_right) throw std::runtime_error("wrong: " + what);
 }
 
-// What a rank contributes. Products of 4 ranks are exact in every type.
+// The value of a rank's element. Products over 4 ranks are exact in every type.
 int value(int rank, size_t index) { return static_cast<int>((index * 7 + rank * 5) % 3) + 1; }
 
 template <typename T>
@@ -67,7 +67,7 @@ void check_allreduces(const Context& context, const std::string& type) {
   }
 }
 
-// The controller's own functions.
+// The functions of Horovod's controller.
 template <typename T>
 void bit_and(void* out, const void* a, const void* b, size_t count) {
   for (size_t i = 0; i < count; ++i) {
@@ -94,8 +94,8 @@ void check_bits(const Context& context) {
   check_allreduce<long long>(context, 3, &bit_or<long long>, "or of bits");
 }
 
-// How ranks send their requests to a root, and get its answer: lengths, then texts. The others know
-// their own length alone, and the root sends itself nothing.
+// Ranks send their requests to a root and get its answer: first lengths, then texts. Other ranks
+// only know their own length, and the root sends itself nothing.
 void check_requests(const Context& context, int root, uint32_t tag) {
   const int rank = context->rank;
   const bool is_root = rank == root;
@@ -158,7 +158,7 @@ void check_allgatherv(const Context& context) {
   require(all == wanted, "allgatherv");
 }
 
-// The splits by an alltoall, then the blocks by an alltoallv.
+// Exchanges the lengths with an alltoall, then the blocks with an alltoallv.
 void check_alltoalls(const Context& context) {
   std::vector<int32_t> sent;
   std::vector<int32_t> received(context->size, -1);
@@ -183,7 +183,7 @@ void check_alltoalls(const Context& context) {
   require(out == wanted, "alltoallv");
 }
 
-// This class has bound buffers.
+// This class uses bound buffers.
 void check_reduce_scatter(const Context& context, int of_each) {
   std::vector<int> counts(context->size, of_each);
   const int count = of_each * context->size;
@@ -199,7 +199,7 @@ void check_reduce_scatter(const Context& context, int of_each) {
   }
 }
 
-// The first element of the sum, in which every element of every rank has these bits.
+// The first element of a sum in which every element of every rank has these bits.
 template <typename T, typename Bits>
 std::string sum_of_bits(const Context& context, Bits bits, Function function) {
   T data[3];

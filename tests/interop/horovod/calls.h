@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of Gloo's that Horovod makes, each checked against what the ranks' inputs give.
+// The Gloo calls that Horovod makes; each result is compared with the ranks' inputs.
 #pragma once
 
 #include <gloo/context.h>
@@ -10,20 +10,19 @@
 
 using Context = std::shared_ptr<gloo::Context>;
 
-// All of them but those below. This and the others throw where a result is wrong.
+// Makes all calls except those below. All functions here throw if a result is wrong.
 void check_all_calls(const Context& context);
 
-// How Horovod's ranks agree on what to do: true if any of them says so.
+// How Horovod's ranks agree: returns true if `is_so` is true on any rank.
 bool any_rank(const Context& context, bool is_so);
 
-// The sum of floats of all ranks.
+// Sums floats over all ranks.
 void check_large_sum(const Context& context, size_t elements);
 
-// What reductions make of values that are not a number: one word of hexadecimal digits for each. A
-// function that is called keeps their bits, and nezha's operations do not. The words are of Gloo's
-// sum, product, minimum and maximum of float, of a sum of the program's own, and of Gloo's sums of
-// double and float16.
+// The results of reductions of NaNs, one word of hexadecimal digits each. The words are for Gloo's
+// sum, product, minimum and maximum of float, a sum of the program's own, and Gloo's sums of double
+// and float16. A function that is called keeps the bits of a NaN; nezha's operations do not.
 std::string sums_of_no_numbers(const Context& context);
 
-// The ranks of the context have these ids, each of them followed by a space.
+// Checks the ids of the context's ranks; `expected` has a space after each id.
 void check_members(const Context& context, int id, const std::string& expected);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rendezvous store of the program's own, as Horovod has one over HTTP: files in a folder.
+// A rendezvous store of the program's own, like Horovod's store over HTTP: files in a folder.
 #pragma once
 
 #include <gloo/common/error.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Horovod does between its initialisation and its shutdown, or its first error.
+// What Horovod does from its initialisation until its shutdown or its first error.
 #include <gloo/barrier.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/transport/tcp/device.h>
@@ -13,14 +13,14 @@
 #include "calls.h"
 #include "store.h"
 
-// As the linker takes it from Gloo.
+// The linker takes this from Gloo.
 constexpr auto CreateDevice = gloo::transport::tcp::CreateDevice;
 
-// One rank of a job. Its members are where Horovod finds them in the environment.
+// One rank of a job. Horovod finds these values in the environment.
 struct Place {
   int rank, size, local_rank, local_size, cross_rank, cross_size;
   const char* host;
-  int id;  // of the process, which keeps it when ranks are counted anew
+  int id;  // of the process; it stays when ranks are renumbered
   const char *all_ids, *local_ids, *cross_ids;
 };
 
@@ -57,8 +57,8 @@ Context connect(const std::string& folder, const std::string& prefix, int rank, 
   return context;
 }
 
-// The first context and those of the hosts and of equal places on them have one device. That of a
-// process set has another, which is told no interface.
+// The first context and those of the hosts and of equal places on hosts share one device. The
+// context of a process set has another device, for which no interface is given.
 void run(const Place& place, const std::string& folder, const std::string& stop_file,
          size_t elements) {
   const char* interface = std::getenv("HOROVOD_GLOO_IFACE");
