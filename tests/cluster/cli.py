@@ -10,7 +10,7 @@ import pytest
 
 
 def bad_command_lines(cases: Sequence[tuple[list[str], str]]) -> pytest.MarkDecorator:
-    """For a test of `arguments`, and the `reason` for which they are refused."""
+    """Parametrizes a test with `arguments` and the `reason` for which they are refused."""
     return pytest.mark.parametrize(
         ("arguments", "reason"), cases, ids=[" ".join(arguments) for arguments, _ in cases]
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The testbed and the modules of the benchmarks serve these tests, too."""
+"""These tests also use the testbed and the modules of the benchmarks."""
 
 import sys
 from pathlib import Path

@@ -17,10 +17,10 @@ BUILD = Path(os.environ.get("TEST_BUILD_DIR", Path(__file__).parents[2] / "build
 LONG = os.environ.get("TEST_LONG") == "1"
 WORKER = str(BUILD / "tests" / "cluster_worker")
 ALGORITHMS = ["ring", "recursive-doubling", "halving-doubling", "direct", "bcube"]
-PATIENCE = 60.0  # seconds: the deadline of what ought to take a second or two
-# Seconds by which what is to come soon (at the latest within the second that the library gives
-# itself to notice a death) may be late on a loaded machine. Operations' own deadlines are further
-# away, but where a test sets one. How fast it is bench/failover shows.
+PATIENCE = 60.0  # seconds: the deadline for what should take a second or two
+# Events that should come soon (at the latest within the second that the library takes to notice a
+# death) may be this many seconds late on a loaded machine. Operations' deadlines are longer, unless a
+# test sets one. bench/failover measures how fast the library is.
 SLACK = 6.0
 
 Event = dict[str, Any]
@@ -50,7 +50,7 @@ def rails_option(names: Iterable[str]) -> str:
 def await_that(
     what: str, test: Callable[[], Any], timeout: float = PATIENCE, tell: Callable[[], str] = str
 ) -> Any:
-    """The first true value of `test`, asked often."""
+    """Calls `test` often, and returns its first true value."""
     deadline = time.monotonic() + timeout
     while not (value := test()):
         assert time.monotonic() < deadline, f"not after {timeout:g} s: {what}\n{tell()}"
@@ -65,7 +65,7 @@ class Rank:
         self.process = process
         self.number = process.rank
         self._events: list[Event] = []
-        self._parsed = 0  # characters of the output
+        self._parsed = 0  # characters of the output that have been parsed
 
     @property
     def events(self) -> list[Event]:
@@ -84,16 +84,16 @@ class Rank:
 
     @property
     def done(self) -> int:
-        """How many operations it has reported as done."""
+        """The number of operations that the rank has reported as done."""
         return len(self.all("done"))
 
     def wait_for(self, kind: str, timeout: float = PATIENCE, **members: Any) -> Event:
-        """The first event of this kind with these members."""
+        """Waits for the first event of this kind with these members."""
 
         def find() -> Event | None:
             ended = self.process.returncode is not None
             if ended:
-                self.process.wait(1)  # its last words
+                self.process.wait(1)  # so that the last output arrives
             for event in self.all(kind):
                 if members.items() <= event.items():
                     return event
@@ -104,18 +104,18 @@ class Rank:
         return found
 
     def rail(self, name: str) -> Event:
-        """The rail's counters, as last reported."""
+        """The rail's counters from the last report."""
         report = next(event for event in reversed(self.events) if "rails" in event)
         return next(rail for rail in report["rails"] if rail["name"] == name)
 
     def told(self) -> str:
-        """The end of what it said, of results and of the log."""
+        """The end of the rank's results and log."""
         said = [self.process.stdout[-2000:], self.process.stderr[-2000:]]
         return "\n".join([f"--- {self.process}, {self.process.returncode}", *said])
 
 
 class Job:
-    """Ranks of one context. Options are the program's, with _ for -."""
+    """The ranks of one context. Options are those of the worker, with _ instead of -."""
 
     def __init__(
         self, bed: Bed, ranks: int = 0, ranks_per_host: int = 1, program: str = WORKER
@@ -143,7 +143,7 @@ class Job:
         env: Mapping[str, str] | None = None,
         **options: Any,
     ) -> list[Rank]:
-        """Starts the ranks of all hosts, or of these."""
+        """Starts the ranks on all hosts, or on these."""
         on = range(self.size // self.ranks_per_host) if hosts is None else hosts
         argv = [self._program, "--store", str(self._store)]
         for name, value in options.items():
@@ -162,11 +162,11 @@ class Job:
         return "\n".join(rank.told() for rank in self.ranks)
 
     def stop(self) -> None:
-        """Ends the operations of --until, and what comes after the last one with --settle."""
+        """Ends the operations of --until, and the time after the last operation with --settle."""
         self.stop_file.touch()
 
     def wait(self, ranks: Iterable[Rank] | None = None, timeout: float = PATIENCE) -> None:
-        """Until all have ended; nothing is said of how."""
+        """Waits until all ranks have ended, however they end."""
         waiting = list(self.ranks if ranks is None else ranks)
         await_that(
             "all ranks ended",
@@ -175,14 +175,14 @@ class Job:
             self.told,
         )
         for rank in waiting:
-            rank.process.wait(1)  # its last words
+            rank.process.wait(1)  # so that the last output arrives
 
     def succeed(self, timeout: float = PATIENCE) -> None:
-        """All ranks end well, with right results."""
+        """Waits until all ranks end with right results."""
         deadline = time.monotonic() + timeout
         while any(rank.process.returncode is None for rank in self.ranks):
             if any(rank.process.returncode for rank in self.ranks):
-                break  # the others may wait for it
+                break  # the others may wait for this rank
             assert time.monotonic() < deadline, f"not after {timeout:g} s\n{self.told()}"
             time.sleep(0.005)
         failed = [rank for rank in self.ranks if rank.process.returncode]
@@ -192,7 +192,7 @@ class Job:
         self.wait()
 
     def all_done(self, count: int, timeout: float = PATIENCE) -> None:
-        """Waits until each rank has reported `count` operations more than it has now."""
+        """Waits until each rank has reported `count` more operations than now."""
         goals = {rank: rank.done + count for rank in self.ranks}
 
         def reached() -> bool:
@@ -203,13 +203,13 @@ class Job:
         await_that(f"{count} operations more", reached, timeout, self.told)
 
     def well_into_it(self, host: int, rail: str) -> None:
-        """Waits until all are in their first operation, and the host has sent a megabyte by the rail."""
+        """Waits until all ranks are in their first operation and the host has sent a megabyte on the rail."""
         for rank in self.ranks:
             rank.wait_for("start", operation=0)
         self.sends_by(host, rail, 1 << 20)
 
     def sends_by(self, host: int, rail: str, more: int) -> None:
-        """Waits until the host has sent so many bytes more by the rail."""
+        """Waits until the host has sent this many more bytes on the rail."""
 
         def sent() -> int:
             return self.bed.counters(host, rail)["tx_bytes"]
@@ -218,14 +218,14 @@ class Job:
         await_that(f"host {host} sends by {rail}", lambda: sent() > goal, tell=self.told)
 
     def hashes(self) -> list[str]:
-        """Of the results, one for each operation; the same on all ranks, or it is an error."""
+        """The hashes of the results, one for each operation. It is an error if ranks differ."""
         each = [[event["hash"] for event in rank.all("done")] for rank in self.ranks]
         assert all(one == each[0] for one in each), f"ranks differ: {each}"
         return each[0]
 
 
 def run(bed: Bed, ranks: int = 0, ranks_per_host: int = 1, **options: Any) -> Job:
-    """A job from start to its good end."""
+    """Runs a job from start to success."""
     with Job(bed, ranks, ranks_per_host) as job:
         job.start(**options)
         job.succeed()

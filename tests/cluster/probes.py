@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small programs on the hosts of a testbed, which tell what gets through it."""
+"""Small programs on the hosts of a testbed that show which packets get through."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from testbed import Testbed
 
 PYTHON = "/usr/bin/python3"
 
-# Answers datagrams on every rail, by the interface they came in by.
+# Answers datagrams on every rail, through the interface on which they arrived.
 ECHO = """
 import os, select, socket
 sockets = []
@@ -29,7 +29,7 @@ while True:
             pass  # the rail is cut
 """
 
-# Exits 0 when ADDRESS has answered COUNT datagrams sent by DEVICE, 1 after PATIENCE seconds.
+# Exits with 0 when ADDRESS has answered COUNT datagrams sent on DEVICE, with 1 after PATIENCE seconds.
 PING = """
 import socket, sys, time
 address, device, patience, count = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
@@ -47,7 +47,7 @@ while count and time.monotonic() < deadline:
 sys.exit(bool(count))
 """
 
-# Sends COUNT datagrams to nobody in particular, well below the rate of the rail.
+# Sends COUNT datagrams to no particular receiver, well below the rate of the rail.
 SPRAY = """
 import socket, sys, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -67,7 +67,7 @@ s.bind((sys.argv[1], 0))
 s.sendto(b"x", (sys.argv[2], 7000))
 """
 
-# Takes one TCP stream, prints its payload's Mbit/s.
+# Accepts one TCP stream and prints the Mbit/s of its payload.
 SINK = """
 import socket, sys, time
 listener = socket.create_server((sys.argv[1], 7001))
@@ -95,7 +95,7 @@ def start_echo(bed: Testbed) -> None:
 def ping(
     bed: Testbed, host: int, address: str, by: str, patience: float = 5, count: int = 1
 ) -> bool:
-    """Does `address` answer host's datagrams by this interface? Asked often, until it does."""
+    """Whether `address` answers the host's datagrams on this interface. Asks repeatedly until it does."""
     target = address if ":" in address else f"::ffff:{address}"
     cmd = [PYTHON, "-c", PING, target, by, str(patience), str(count)]
     return bed.exec(host, cmd, check=False).returncode == 0
@@ -115,7 +115,7 @@ def megabits(bed: Testbed, source: int, sink: int, rail: str, size: int) -> floa
 
 
 def drain(bed: Testbed) -> None:
-    """Waits until no shaper holds a frame any more."""
+    """Waits until no shaper holds any frames."""
 
     def is_drained() -> bool:
         shown = [
@@ -128,7 +128,7 @@ def drain(bed: Testbed) -> None:
 
 
 def received(bed: Testbed, source: int, sink: int, count: int) -> int:
-    """How many frames reach `sink` when `source` sends it `count` by eth0."""
+    """The number of frames that reach `sink` when `source` sends it `count` on eth0."""
     before = bed.counters(sink, "eth0")["rx_packets"]
     bed.exec(source, [PYTHON, "-c", SPRAY, bed.rail("eth0").address(sink), str(count)])
     drain(bed)

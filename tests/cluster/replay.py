@@ -37,16 +37,16 @@ class Broken(Exception):
 
 @dataclasses.dataclass
 class Link:
-    """One end of one."""
+    """One end of a link."""
 
     inbox: str
     outbox: str
     is_up: bool = True
     submitted: list[tuple[int, ...]] = dataclasses.field(default_factory=list)
-    acked: int = 0  # of them
+    acked: int = 0  # of the submitted segments
     begun: list[tuple[int, ...]] = dataclasses.field(default_factory=list)
-    landed: int = 0  # of them
-    # The receiver's memory that each of the segments under way writes to, the oldest first.
+    landed: int = 0  # of the arriving segments
+    # For each segment in flight, oldest first: the receiver's memory that it writes to, if any.
     writes_to: list[Segment | None] = dataclasses.field(default_factory=list)
 
     def writes(self, segment: Segment) -> bool:
@@ -55,7 +55,7 @@ class Link:
 
 @dataclasses.dataclass
 class Sent:
-    """A segment that links were given."""
+    """A segment that was given to links."""
 
     link: Link
     attempt: int
@@ -69,7 +69,7 @@ class Rank:
         self.links: dict[str, Link] = {}
         self.counts: collections.Counter[str] = collections.Counter()
         self._inboxes: dict[str, list[Link]] = collections.defaultdict(list)
-        # By outbox or inbox and number of the message.
+        # By outbox or inbox, and the message's number.
         self._sent: dict[tuple[str, int], dict[Segment, Sent]] = collections.defaultdict(dict)
         self._copied: dict[tuple[str, int], set[Segment]] = collections.defaultdict(set)
         self._received: dict[tuple[str, int], list[Segment]] = collections.defaultdict(list)
@@ -228,7 +228,7 @@ def overlap(one: Segment | None, other: Segment) -> bool:
 
 
 def replay(logs: Iterable[Iterable[str]]) -> collections.Counter[str]:
-    """How often each step was taken (and "resent"); Broken if the ranks' logs break a rule."""
+    """Counts how often each step was taken (and "resent"). Raises Broken if the ranks' logs break a rule."""
     ranks = []
     for rank, log in enumerate(logs):
         try:
@@ -245,7 +245,7 @@ def replay(logs: Iterable[Iterable[str]]) -> collections.Counter[str]:
 
 
 def ends(ranks: list[Rank]) -> Iterator[tuple[str, Link, Link]]:
-    """Each direction of each link."""
+    """Yields each direction of each link."""
     by_name = collections.defaultdict(list)
     for rank in ranks:
         for name, link in rank.links.items():

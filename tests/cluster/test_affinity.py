@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rails with threads of their own, and where these run."""
+"""Rails that have threads of their own, and the cores on which these run."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ ALLOWED = os.sched_getaffinity(0)
 
 @dataclasses.dataclass(frozen=True)
 class Thread:
-    cpus: set[int]  # those that it may run on
-    cpu: int  # the one that it has run on last
-    ticks: int  # of CPU time that it has had
+    cpus: set[int]  # the CPUs that it may use
+    cpu: int  # the CPU that it used last
+    ticks: int  # of CPU time used
 
 
 def parse_cpus(text: str) -> set[int]:
-    """Of a list as the kernel writes them: 0-3,8."""
+    """Parses a list in the kernel's format: 0-3,8."""
     ends = [part.split("-") for part in text.split(",")]
     return {cpu for end in ends for cpu in range(int(end[0]), int(end[-1]) + 1)}
 
 
 def rail_threads(rank: job.Rank) -> dict[str, Thread]:
-    """By rail."""
+    """The rail threads of a rank, by rail."""
     threads = {}
     for folder in Path(f"/proc/{rank.process.pid}/task").iterdir():
         try:
             name = (folder / "comm").read_text().strip()
             lines = (folder / "status").read_text().splitlines()
-            stat = (folder / "stat").read_text().rpartition(")")[2].split()  # from the third field
-        except (FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
+            stat = (folder / "stat").read_text().rpartition(")")[2].split()  # the fields from the third on
+        except (FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
             continue
         if not name.startswith("nezha-"):
             continue
@@ -51,7 +51,7 @@ def rail_threads(rank: job.Rank) -> dict[str, Thread]:
 
 
 def await_work(work: job.Job) -> None:
-    """Until the threads of all rails have had CPU time."""
+    """Waits until the threads of all rails have used CPU time."""
 
     def all_have() -> bool:
         each = [rail_threads(rank) for rank in work.ranks]
@@ -86,7 +86,7 @@ def test_named_cores(bed: Testbed) -> None:
 
 
 def test_cores_that_are_dealt_out(bed: Testbed) -> None:
-    """The rails are kept apart, and use all that there is."""
+    """The rails use separate cores, and together all that there are."""
     with job.Job(bed) as work:
         env = {"NEZHA_RAIL_THREADS": "1"}
         rails = job.rails_option(RAILS)
@@ -115,7 +115,7 @@ def test_only_the_rail_that_names_cores_has_a_thread(bed: Testbed) -> None:
 
 
 def test_connections_of_one_rail(bed: Testbed) -> None:
-    """Each is a rail, and carries its part."""
+    """Each connection of a rail is a rail of its own and carries its part."""
     with job.Job(bed) as work:
         env = {"NEZHA_RAIL_THREADS": "1"}
         work.start(env=env, rails="tcp:eth0?streams=2", elements=4 * MIB, until=work.stop_file)
@@ -127,7 +127,7 @@ def test_connections_of_one_rail(bed: Testbed) -> None:
 
 
 def told_cores(bed: Testbed, env: dict[str, str], cores: set[int]) -> set[str]:
-    """What the ranks' logs say of cores, in processes that may use these."""
+    """What the ranks' logs tell about cores, in processes that may use these cores."""
     with job.Job(bed, ranks=4, ranks_per_host=2) as work:
         os.sched_setaffinity(0, cores)
         try:
@@ -145,7 +145,7 @@ def test_the_log_tells_of_threads_and_cores(bed: Testbed) -> None:
     torchrun = {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}  # the testbed sets RANK
     threads = "threads that may drive the rails"
     ranks = "ranks on this machine"
-    own = len(ALLOWED) // 4  # cores of each rank's own
+    own = len(ALLOWED) // 4  # the cores for each rank
     most = min(own, len(RAILS)) if own > 1 else 0
     assert told_cores(bed, {}, ALLOWED) == {
         f"{threads}: {most}; cores: {len(ALLOWED)}; {ranks}: at most 4"

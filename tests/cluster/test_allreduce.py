@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every rank gets the right sum, and the same bits, whatever the rails, plans and shares are."""
+"""Every rank gets the right sum and the same bits, whatever the rails, plans and shares are."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ELEMENTS = [0, 1, 3, 7, 1001, 16 << 10, 65535, MIB + 1, 2 * MIB + 5]
 if job.LONG:
     ELEMENTS += [2, 8, 9, 63, 64, 4096, 4097, 16385, 10 * MIB - 1]
 
-# name: rails, and what else is said
+# name: rails and further options
 WAYS: dict[str, dict[str, Any]] = {
     "one": {"rails": ONE},
     **{f"two-{name}": {"rails": TWO, "algorithm": name} for name in job.ALGORITHMS},
@@ -77,7 +77,7 @@ def test_one_rank(bed: Testbed) -> None:
 @pytest.mark.parametrize("algorithm", ["auto", *job.ALGORITHMS])
 @pytest.mark.parametrize("ranks", [2, 3, 5] + ([4, 8] if job.LONG else []))
 def test_same_bits(bed: Testbed, ranks: int, algorithm: str) -> None:
-    """On all ranks; by one rail, by several, in slices of any shares; in place and not."""
+    """The bits are the same on all ranks, with one rail or several, with any shares, in place and not."""
     elements = [1, 1001, 16 << 10, 65535, MIB + 1]
     both: dict[str, Any] = dict(elements=sizes(elements), algorithm=algorithm, float=1)
     ways: list[dict[str, Any]] = [
@@ -90,7 +90,7 @@ def test_same_bits(bed: Testbed, ranks: int, algorithm: str) -> None:
     ]
     results = [job.run(bed, ranks, **both, **way).hashes() for way in ways]
     assert len(results[0]) == len(elements)
-    assert len(set(results[0])) == len(elements)  # a hash of nothing would not do
+    assert len(set(results[0])) == len(elements)  # the hashes must differ from each other
     for way, result in zip(ways, results):
         assert result == results[0], f"{way} differs from {ways[0]}"
 
@@ -102,7 +102,7 @@ TYPES += ["float16", "bfloat16", "float32", "float64"]
 @pytest.mark.parametrize("way", [*(f"two-{name}" for name in job.ALGORITHMS), "two-slices"])
 @pytest.mark.parametrize("ranks", [2, 3] + ([5, 8] if job.LONG else []))
 def test_types_and_operations(bed: Testbed, ranks: int, way: str) -> None:
-    """Each type by each operation, a user's own function too; out of place, then in place."""
+    """Tests each type with each operation, including a user's function, first out of place, then in place."""
     elements, operations = [1, 1001, 65537], "sum,product,min,max,average,custom"
     count = 2 * len(elements) * len(TYPES) * (operations.count(",") + 1)
     work = job.run(
@@ -121,7 +121,7 @@ if job.LONG:  # gigabytes, and a minute for each
 
     @pytest.mark.parametrize("algorithm", ["ring", "halving-doubling"])
     def test_counts_of_more_than_31_bits(algorithm: str) -> None:
-        """Of elements, and so of bytes."""
+        """Counts elements, and so bytes, beyond 31 bits."""
         with Testbed(hosts=2, rails={"eth0": "10gbit", "eth1": "10gbit"}) as bed:
             with job.Job(bed, 2) as work:
                 work.start(
@@ -138,8 +138,9 @@ if job.LONG:  # gigabytes, and a minute for each
 
 @pytest.mark.parametrize("algorithm", job.ALGORITHMS)
 def test_function_that_throws(bed: Testbed, algorithm: str) -> None:
-    """At one rank: all fail, with what it threw and where. The sum before it makes the links by
-    which they learn of it; in the one after it those fail that had all they needed already."""
+    """The function throws at one rank, and all ranks fail with its error and its place. The sum before
+    makes the links over which they learn of it; the sum after fails on ranks that already had all their
+    data."""
     with job.Job(bed, 4) as work:
         work.start(elements=5000, operation="sum,throwing,average", rails=TWO, algorithm=algorithm)
         work.wait()
@@ -151,7 +152,7 @@ def test_function_that_throws(bed: Testbed, algorithm: str) -> None:
 
 
 def test_both_rails_carry(bed: Testbed) -> None:
-    """A large message goes by all rails, and in slices by their shares."""
+    """A large message uses all rails, and is sliced in proportion to the shares."""
     elements = 4 * MIB
     striped = job.run(bed, 2, elements=elements, operations=6, rails=TWO)
     for rank in striped.ranks:
@@ -164,8 +165,8 @@ def test_both_rails_carry(bed: Testbed) -> None:
 
 @pytest.mark.parametrize("algorithm", ["recursive-doubling", "halving-doubling"])
 def test_short_messages_take_the_rails_by_turns(algorithm: str) -> None:
-    """Whole, and not all by one. How many by each depends on the rates that they seem to have, which
-    a busy machine makes uneven: that equal ones get as many is for the unit tests."""
+    """Messages go whole, and not all by one rail. How many each rail carries depends on its measured
+    rate, which a busy machine distorts; the unit tests check that equal rails carry equal numbers."""
     how: dict[str, Any] = {"plan": "stripe", "algorithm": algorithm, "operations": 20}
     with Testbed(hosts=4, rails={"eth0": "1gbit", "eth1": "1gbit"}) as bed:
         work = job.run(bed, 4, elements=4096, rails=TWO, **how)
@@ -180,8 +181,8 @@ def test_short_messages_take_the_rails_by_turns(algorithm: str) -> None:
 @pytest.mark.parametrize("elements", [256, 1024])
 @pytest.mark.parametrize("slow", ["eth0", "eth1"])
 def test_shorter_messages_take_the_fastest_rail(slow: str, elements: int) -> None:
-    """Whichever is named first: soon it is known, though short messages do not show it. Of those of
-    4 KiB the balancer decides."""
+    """Short messages soon use the fast rail, whichever is named first, although they do not show rates
+    themselves. For those of 4 KiB the balancer decides."""
     rails = {name: "50mbit" if name == slow else "1gbit" for name in ("eth0", "eth1")}
     with Testbed(hosts=4, rails=rails) as bed:
         work = job.run(bed, 4, elements=elements, operations=10_000, rails=TWO)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The public API, between processes: each scenario of scenarios/, over two rails."""
+"""The public API between processes: runs each scenario of scenarios/ over two rails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from testbed import Testbed
 
 RAILS = {"eth0": "1gbit", "eth1": "1gbit"}
-# A rank on each host, but for those that are about groups of ranks.
+# The scenarios have a rank on each host, except for those about groups of ranks.
 RANKS_PER_HOST = {
     "a-further-context": 2,
     "all-pairs": 3,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans that all ranks change together, and the data length table that they come from."""
+"""Plans that all ranks change together, and the data length table behind them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def bed() -> Iterator[Testbed]:
 
 
 def class_of(balance: dict[str, Any], size: int) -> dict[str, Any]:
-    """What is known of messages of so many bytes; an empty class if nothing is."""
+    """The table's entry for messages of this size; an empty class if there is none."""
     for known in balance["classes"]:
         if known["bytes"] <= size < 2 * known["bytes"]:
             return known
@@ -41,12 +41,12 @@ def changes(balance: dict[str, Any]) -> int:
 
 
 def plans(balance: dict[str, Any]) -> dict[tuple[int, int], tuple[list[float], str]]:
-    """By size class and number of its plan: what goes by each lane, and by which algorithm."""
+    """By size class and plan number: the part of each lane, and the algorithm."""
     return {(c["bytes"], c["number"]): (c["shares"], c["algorithm"]) for c in balance["classes"]}
 
 
 def agreed(work: job.Job) -> dict[str, Any] | None:
-    """The balance that all ranks have after their last operations, once it is the same."""
+    """The balance after the last operations, once all ranks have the same."""
     assert not any(rank.process.returncode for rank in work.ranks), work.told()
     told = [rank.last("balance") for rank in work.ranks]
     balances = [event["balance"] for event in told if event]
@@ -57,30 +57,30 @@ def agreed(work: job.Job) -> dict[str, Any] | None:
 
 @pytest.mark.parametrize("plan", ["slice", "auto"])
 def test_plans_change_under_four_threads(bed: Testbed, plan: str) -> None:
-    """Hundreds of changes, while threads run operations of all sizes in an order that differs from
-    rank to rank, and ranks come late: no sum is wrong, and all ranks end with one plan. Sizes below
-    4 KiB have none."""
+    """Plans change hundreds of times, while threads run operations of all sizes in an order that
+    differs from rank to rank, and ranks come late. No sum is wrong, and all ranks end with the same
+    plan. Sizes below 4 KiB have no plan."""
     with job.Job(bed, 4) as work:
         work.start(
             elements=f"{KIB},{16 * KIB},1,{8 * KIB},{5 * KIB},0,{64 * KIB},{32 * KIB}",
             operations=2000 if job.LONG else 400,
             threads=4,
             pause="0:3",
-            report=3,  # a class has its turn in one operation of eight
+            report=3,  # a class gets its turn once in eight operations
             settle=work.stop_file,
             rails=BOTH,
             plan=plan,
             env=SHUFFLED,
         )
-        # Rank 0 knows what it has decided on, the others what they have been told: what the last
-        # operations led to is on its way for a while.
+        # Rank 0 knows what it has decided, the other ranks what they have been told. The decisions
+        # after the last operations take a while to arrive.
         last = job.await_that("one plan", lambda: agreed(work), tell=work.told)
         assert [known["bytes"] >> 10 for known in last["classes"]] == [4, 8, 16, 32, 64]
         work.stop()
         work.succeed()
 
-        # Those before it, too, on all ranks that tell of them. What rank 0 has decided on may have
-        # been overtaken by another decision; the others tell of nothing but what they run by.
+        # Earlier plans must agree, too, on all ranks that report them. Another decision may have
+        # replaced one of rank 0's; the other ranks report only plans that they run.
         seen: dict[tuple[int, int], tuple[list[float], str]] = {}
         for rank in work.ranks:
             had = [item for done in rank.all("done") for item in plans(done["balance"]).items()]
@@ -90,11 +90,11 @@ def test_plans_change_under_four_threads(bed: Testbed, plan: str) -> None:
 
 
 def test_the_better_algorithm_is_agreed_on() -> None:
-    """Where a rail is slow, fewer bytes are worth more rounds, on one rail too. A trial has ranks
-    run by the other algorithm as well: that it was taken for good shows in rank 0's history alone.
-    All ranks have it then, by their reports of the operation after which rank 0 knows; some windows
+    """On a slow rail, sending fewer bytes is worth more rounds, also with only one rail. During a
+    trial, ranks use the other algorithm, too, so only rank 0's history shows that it was adopted. Then
+    all ranks have it, because of their reports for the operation after which rank 0 knows; some windows
     later there may be another trial."""
-    slow = {"eth0": "20mbit"}  # what a rail saves up between operations is little of them
+    slow = {"eth0": "20mbit"}  # with little credit in the shaper between operations
     with Testbed(hosts=4, rails=slow) as bed, job.Job(bed, 4) as work:
         work.start(elements=30 * KIB, until=work.stop_file, rails=job.rails_option(slow))
 
@@ -102,7 +102,7 @@ def test_the_better_algorithm_is_agreed_on() -> None:
             return class_of(done["balance"], 30 << 10)
 
         def is_taken(done: job.Event) -> bool:
-            return str(known(done)["history"]).endswith(": way ")  # ends of lines are spaces
+            return str(known(done)["history"]).endswith(": way ")  # lines end in spaces
 
         first = job.await_that(
             "the other algorithm is taken",
@@ -134,7 +134,7 @@ def test_several_algorithms_and_sizes(bed: Testbed) -> None:
 
 
 def test_one_thread_in_haste(bed: Testbed) -> None:
-    """Operations follow each other without a pause, and steps meet them at every point."""
+    """Operations follow each other without a pause, so steps arrive at every point of them."""
     with job.Job(bed, 4) as work:
         work.start(
             elements=f"{4 * KIB}",
@@ -169,7 +169,7 @@ def test_a_cable_is_cut_while_plans_change(bed: Testbed) -> None:
 
 
 def test_a_rank_dies_while_plans_change(bed: Testbed) -> None:
-    """Nobody waits for its answer: the others fail as ever."""
+    """Nobody waits for the dead rank's answer; the others fail as usual."""
     with job.Job(bed, 4) as work:
         work.start(
             elements=f"{16 * KIB}",
@@ -192,7 +192,7 @@ def test_a_rank_dies_while_plans_change(bed: Testbed) -> None:
 
 @pytest.mark.parametrize("policy", ["model", "paper"])
 def test_slices_come_to_fit_the_rails(bed: Testbed, policy: str) -> None:
-    """The first rail is five times as fast: it comes to carry most."""
+    """The first rail is five times as fast, and comes to carry most of the data."""
     with job.Job(bed, 4) as work:
         work.start(
             elements=MIB // 4,
@@ -213,9 +213,9 @@ def test_slices_come_to_fit_the_rails(bed: Testbed, policy: str) -> None:
 
 
 def test_late_ranks_do_not_disturb_the_table(bed: Testbed) -> None:
-    """Ranks enter up to 300 ms apart. What is read is what the lanes took: 256 KiB take 8 ms by
-    both rails, 40 ms by the slow one alone. With the wait for the others an operation takes a rank
-    about 100 ms in the mean. On a busy machine both take longer, by as much."""
+    """Ranks enter up to 300 ms apart. The table must show the time that the lanes took: 256 KiB take 8
+    ms on both rails, and 40 ms on the slow one alone. Including the wait for others, an operation takes
+    a rank about 100 ms on average. On a busy machine both are longer, by the same amount."""
     with job.Job(bed, 4) as work:
         work.start(
             elements=MIB // 4,
@@ -226,7 +226,7 @@ def test_late_ranks_do_not_disturb_the_table(bed: Testbed) -> None:
         )
 
         def windows() -> dict[int, float]:
-            """In seconds what the slowest lane took, by the number of the window."""
+            """The seconds of the slowest lane, by the number of the window."""
             known = [class_of(done["balance"], MIB) for done in work.ranks[0].all("done")]
             return {c["windows"]: max(c["lane_us"]) / 1e6 for c in known if c["lane_us"]}
 
@@ -234,7 +234,7 @@ def test_late_ranks_do_not_disturb_the_table(bed: Testbed) -> None:
         job.await_that(f"{wanted} windows", lambda: len(windows()) >= wanted, tell=work.told)
         work.stop()
         work.succeed()
-        # A window is of few operations at first, and one may be by the slow rail alone.
+        # The first windows have few operations, and one may use the slow rail alone.
         took = statistics.median(windows().values())
         with_waits = statistics.median(
             statistics.mean(done["seconds"] for done in each)
@@ -255,7 +255,7 @@ def test_tables_outlive_their_context(bed: Testbed, tmp_path: Path) -> None:
     resumed = class_of(second.ranks[0].wait_for("end")["balance"], MIB)
     assert resumed["windows"] >= learned["windows"]
 
-    # Of other rails: it is left as it is.
+    # A table of other rails is left unchanged.
     before = table.read_text()
     options["rails"] = "tcp:eth1,tcp:eth0?rail=x"
     other = job.run(bed, 4, operations=4, env=env, **options)

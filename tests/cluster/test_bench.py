@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nezha-bench and gloo-bench: what they print, what they refuse, and that they run."""
+"""nezha-bench and gloo-bench: what they print, what they refuse, and complete runs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def run(
     collective: str = "allreduce",
     before: Sequence[str] = (),
 ) -> str:
-    """What rank 0 prints; the others print nothing. `before` is words that start the program."""
+    """Rank 0's output; the other ranks print nothing. `before` are words that start the program."""
     command = [*before, program, "--shared-path", str(store), *options, collective]
     ranks = bed.run(command, timeout=job.PATIENCE)
     assert not any(rank.stdout for rank in ranks[1:])
@@ -85,7 +85,7 @@ def check_row(row: dict[str, Any], program: str, elements: int) -> None:
     assert times[0] > 0 and times == sorted(times)
     bandwidth = 8 * 4 * elements / (times[1] * 1e-6) / 1e9
     assert float(row["algorithm_bandwidth_gbps"]) == pytest.approx(bandwidth, rel=0.01, abs=2e-6)
-    # of three ranks, 2 (n - 1) / n
+    # with three ranks, 2 (n - 1) / n
     assert float(row["bus_bandwidth_gbps"]) == pytest.approx(4 / 3 * bandwidth, rel=0.01, abs=2e-6)
 
 
@@ -100,7 +100,7 @@ def test_json(bed: Testbed, tmp_path: Path, program: str) -> None:
     for row, elements in zip(rows, ELEMENTS):
         check_row(row, program, elements)
         assert [rail["name"] for rail in row["rails"]] == list(RAILS)
-        assert row["line_rate_gbps"] is None and row["line_rate_percent"] is None  # of a veth
+        assert row["line_rate_gbps"] is None and row["line_rate_percent"] is None  # a veth has none
         interfaces = re.findall(r"(?:^|; )tcp, [^;]*iface=(\w+)", row["device"])
         assert interfaces == (list(RAILS) if program == GLOO else [])
     large = [rail["bytes"] for rail in rows[-1]["rails"]]
@@ -144,12 +144,12 @@ def test_table(bed: Testbed, tmp_path: Path, program: str) -> None:
     legend = "\n".join(lines[end:])
     for name in ("algorithm bandwidth: ", "bus bandwidth: 1.33333 times", "rank's line rate, 1.5 Gbit/s"):
         assert name in legend
-    # the last size has a state, and every state is explained
+    # the last size has a state, and the legend explains every state
     assert (len(rows[-1]) > 14) == ("searching: " in legend) == (program == NEZHA)
 
 
 def test_line_rates_of_the_ranks(bed: Testbed, tmp_path: Path) -> None:
-    """The rank where it is least counts, and one that does not know it leaves it unknown."""
+    """The rank with the lowest line rate counts; if one does not know its rate, the line rate is unknown."""
     own = [*ON_BOTH[NEZHA], "--elements", "1000", "--iteration-count", "3", "--format", "json"]
     cases: list[tuple[list[str], float | None]] = [(["--line-rate", "4"], 1.5), ([], None)]
     for third, expected in cases:
@@ -169,7 +169,7 @@ OPERATIONS = ["sum", "product", "min", "max", "average"]
 
 
 def test_types(bed: Testbed, tmp_path: Path) -> None:
-    """Each of nezha's types and operations, and of Gloo those that it has; results are checked."""
+    """Tests all of nezha's types and operations, and those that Gloo has, too; results are checked."""
     for program in (NEZHA, GLOO):
         types = [name for name in BYTES if program == NEZHA or name != "bfloat16"]
         known = OPERATIONS[: 5 if program == NEZHA else 4]
@@ -196,7 +196,7 @@ def test_types_of_other_collectives(bed: Testbed, tmp_path: Path) -> None:
         for row, elements in zip(map(json.loads, text.splitlines()), ELEMENTS):
             assert row["bytes"] == BYTES[options[1]] * elements
             assert row["operation"] == (options[3] if len(options) > 2 else "")
-            # the factor is 1
+            # the factor between both bandwidths is 1
             assert row["bus_bandwidth_gbps"] == row["algorithm_bandwidth_gbps"]
 
 
@@ -208,7 +208,7 @@ def test_sizes_with_units(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_iteration_time_when_operations_slow_down(tmp_path: Path) -> None:
-    """It ends at about its time, however long the first operations took."""
+    """It takes about the requested time, however long the first operations took."""
     with Testbed(hosts=2, rails={"eth0": "200mbit"}) as bed:
         trace = tmp_path / "trace"
         sizes = ["--elements", "16K", "--iteration-time", "4s", "--trace", str(trace)]
@@ -222,7 +222,7 @@ def test_iteration_time_when_operations_slow_down(tmp_path: Path) -> None:
         job.await_that("a second is over", lambda: len(ends()) > 1 and ends()[-1] > ends()[0] + 1)
         bed.set_rate("eth0", "10mbit")
         assert [rank.wait(job.PATIENCE) for rank in ranks] == [0, 0], [r.stderr for r in ranks]
-        # as many as it had time for at first would take more than a minute now
+        # the number of operations that seemed to fit at first would now take more than a minute
         assert 3 < ends()[-1] - ends()[0] < 30
 
 
@@ -231,12 +231,12 @@ def test_iteration_time_when_operations_slow_down(tmp_path: Path) -> None:
 def test_shares(
     bed: Testbed, tmp_path: Path, program: str, given: str, parts: list[float]
 ) -> None:
-    """Slices are as large as was asked for."""
+    """Slices have the requested sizes."""
     options = [*ON_BOTH[program], *(["--plan", "slice"] if program == NEZHA else [])]
     sizes = ["--elements", "1M", "--warmup-iters", "1", "--iteration-count", "2"]
     text = run(bed, tmp_path, program, *options, *sizes, "--share", given, "--format", "json")
     shares = [rail["share"] for rail in json.loads(text)["rails"]]
-    # of Gloo, the interfaces' counters, with headers and acknowledgements
+    # for Gloo the interfaces' counters, which include headers and acknowledgements
     assert shares == pytest.approx(parts, abs=0.001 if program == NEZHA else 0.02)
 
 
@@ -295,14 +295,14 @@ def test_other_collectives(
 
 
 def test_table_of_a_barrier(bed: Testbed, tmp_path: Path) -> None:
-    """It has no data, and so no bandwidth."""
+    """A barrier has no data, and so no bandwidth."""
     options = [*ON_BOTH[NEZHA], "--iteration-count", "3", "--line-rate", "1"]
     lines = run(bed, tmp_path, NEZHA, *options, collective="barrier").splitlines()
     head = next(index for index, line in enumerate(lines) if line.lstrip().startswith("size (B)"))
     assert lines[head + 1].split()[6:10] == ["-", "-", "-", "3"]
 
 
-# For each rank's block: how many copies of it the ranks send in all, of three.
+# How many copies of each rank's block three ranks send in total.
 BLOCKS_SENT = {"allgather": 6, "reduce_scatter": 6, "alltoall": 6, "gather": 2, "scatter": 2}
 
 
@@ -311,7 +311,7 @@ BLOCKS_SENT = {"allgather": 6, "reduce_scatter": 6, "alltoall": 6, "gather": 2, 
 def test_collectives_of_blocks(
     bed: Testbed, tmp_path: Path, collective: str, in_place: list[str]
 ) -> None:
-    """The size is that of the vector of three blocks, and the bus bandwidth is two thirds."""
+    """The size is that of the vector of three blocks, and the bus bandwidth is two thirds of the other."""
     options = [*ON_BOTH[NEZHA], *QUICK, *in_place, "--threads", "2", "--format", "json"]
     output = run(bed, tmp_path, NEZHA, *options, collective=collective)
     rows = [json.loads(line) for line in output.splitlines()]
@@ -348,7 +348,7 @@ ALGORITHMS = {
 
 @pytest.mark.parametrize("collective", ALGORITHMS)
 def test_algorithms_of_blocks(bed: Testbed, tmp_path: Path, collective: str) -> None:
-    """Each of them is measured, also where the benchmark's own allreduces have no such algorithm."""
+    """Each algorithm is measured, also if the benchmark's allreduces do not have it."""
     for algorithm in ALGORITHMS[collective]:
         options = [*ON_BOTH[NEZHA], *QUICK, "--algorithm", algorithm, "--prefix", algorithm]
         output = run(bed, tmp_path, NEZHA, *options, "--format", "json", collective=collective)
@@ -363,7 +363,7 @@ def test_algorithms_of_blocks(bed: Testbed, tmp_path: Path, collective: str) -> 
 def test_other_collectives_of_gloo(
     bed: Testbed, tmp_path: Path, collective: str, devices: str
 ) -> None:
-    """Over both devices each of them carries its part of the vector, or of each block."""
+    """Over both devices, each rail carries its part of the vector or of each block."""
     shares = ["--share", "2,1"] if "," in devices else []
     sizes = QUICK if collective != "barrier" else QUICK[2:]
     options = ["--tcp-device", devices, *shares, *sizes, "--threads", "2", "--format", "json"]
@@ -373,7 +373,7 @@ def test_other_collectives_of_gloo(
     vectors = [blocks * 4 * n for n in ELEMENTS] if collective != "barrier" else [0]
     assert [row["bytes"] for row in rows] == vectors
     assert all(row["collective"] == collective and row["min_us"] > 0 for row in rows)
-    if shares and collective != "barrier":  # by the interfaces' counters, which see what is sent again
+    if shares and collective != "barrier":  # the interfaces' counters include retransmissions
         carried = [rail["share"] for rail in rows[-1]["rails"]]
         assert carried == pytest.approx([2 / 3, 1 / 3], abs=0.05)
 
@@ -390,8 +390,8 @@ GLOO_ALGORITHMS = [["--algorithm", name] for name in ("ring", "bcube")]
 def test_gloo_over_nezha(
     bed: Testbed, tmp_path: Path, collective: str, options: list[str], algorithms: str
 ) -> None:
-    """The library that is preloaded puts nezha's device in the place of Gloo's, with Gloo's own
-    algorithms or nezha's. One context has both interfaces, and every result is checked.
+    """The preloaded library replaces Gloo's device with nezha's, with Gloo's own algorithms or nezha's.
+    One context has both interfaces, and every result is checked.
     """
     sizes = QUICK if collective != "barrier" else QUICK[2:]
     words = [*ON_BOTH[GLOO], *sizes, *options, "--threads", "2", "--format", "json"]
@@ -401,7 +401,7 @@ def test_gloo_over_nezha(
     assert len(rows) == (len(ELEMENTS) if collective != "barrier" else 1)
     assert {row["device"] for row in rows} == {"nezha, rails=NEZHA_RAILS"}
     if collective != "barrier":
-        assert all(rail["share"] > 0.1 for rail in rows[-1]["rails"])  # by the interfaces' counters
+        assert all(rail["share"] > 0.1 for rail in rows[-1]["rails"])  # according to the interfaces' counters
 
 
 def test_device_in_table(bed: Testbed, tmp_path: Path) -> None:
@@ -442,11 +442,11 @@ def test_what_gloo_cannot_do(
 
 
 def stop(rank: Process) -> None:
-    """Returns once all of its threads stand still."""
+    """Stops the rank; returns once all of its threads are stopped."""
 
     def stands_still() -> bool:
         states = [
-            text[text.rindex(")") + 2]  # the name before may hold anything
+            text[text.rindex(")") + 2]  # the name before it may contain anything
             for pid in session_members({rank.pid})
             for text in (file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/stat"))
         ]
@@ -464,20 +464,20 @@ def test_a_barrier_before_each_operation(bed: Testbed, tmp_path: Path) -> None:
     ranks = bed.start([*command, "broadcast"])
 
     def ends() -> list[float]:
-        """When operations ended, by the monotonic clock."""
+        """The times at which operations ended, by the monotonic clock."""
         text = trace.read_text() if trace.exists() else ""
         return [float(line.split(",")[0]) for line in text.splitlines()[1:] if line.count(",") >= 4]
 
     try:
         job.await_that("operations run", lambda: len(ends()) > 10)
         stop(ranks[0])
-        time.sleep(0.5)  # rank 1 catches up: without barriers the root could go far ahead of it now
+        time.sleep(0.5)  # rank 1 catches up; without barriers, the root could now be far ahead
         stop(ranks[1])
         stopped = time.monotonic()
         ranks[0].kill(signal.SIGCONT)
         time.sleep(1)
-        # The root ends the broadcast that is under way. In the barrier after it, rank 1's last
-        # message follows the root's first one.
+        # The root ends the current broadcast. In the barrier after it, rank 1's last message follows
+        # the root's first one.
         assert len([end for end in ends() if end > stopped]) <= 1
         ranks[1].kill(signal.SIGCONT)
         before = len(ends())
@@ -487,7 +487,7 @@ def test_a_barrier_before_each_operation(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_a_blank_cell_is_explained(bed: Testbed, tmp_path: Path) -> None:
-    """Also where the load balancer has decided nothing of any row."""
+    """The legend explains it, also if the load balancer has decided nothing for any row."""
     text = run(bed, tmp_path, NEZHA, *ON_BOTH[NEZHA], *QUICK, collective="allgather")
     assert "Blank: it has decided nothing of such messages." in text
 
@@ -496,7 +496,7 @@ def test_a_blank_cell_is_explained(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_rails_report(bed: Testbed, tmp_path: Path) -> None:
-    """What each rank's rails say, and the balancer's decisions by the rails' names."""
+    """The report has each rank's rails, and the balancer's decisions with the rails' names."""
     options = [*ON_BOTH[NEZHA], "--elements", "256K", "--rails-report", "--warmup-iters", "60"]
     words = [*options, "--iteration-count", "40", "--format", "json"]
     row, report = map(json.loads, run(bed, tmp_path, NEZHA, *words).splitlines())
@@ -507,13 +507,13 @@ def test_rails_report(bed: Testbed, tmp_path: Path) -> None:
     for rank in range(3):
         mine = [rail for rail in rails if rail["rank"] == rank]
         sent = sum(rail["sent_bytes"] for rail in mine)
-        assert sent >= 100 * 4 / 3 * row["bytes"]  # a ring of three, of 60 and 40 operations
+        assert sent >= 100 * 4 / 3 * row["bytes"]  # a ring of three, with 60 and 40 operations
         for rail in mine:
             assert rail["sent_share"] == pytest.approx(rail["sent_bytes"] / sent, abs=0.001)
             assert rail["down_peers"] == rail["lost_links"] == rail["lossy_peers"] == 0
             assert rail["last_error"] == ""
     [known] = [each for each in report["load_balancer"] if each["least_bytes"] == 1 << 20]
-    # It may have converged since the row was made.
+    # The class may have converged since the row was printed.
     assert known["state"] in (row["learned"].split()[0], "converged")
     assert sum(known["shares"].values()) == pytest.approx(1, abs=0.001)
     assert set(known["shares"]) == {*RAILS, "stripes"}
@@ -524,7 +524,7 @@ def test_rails_report(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_rails_report_of_a_rail_that_is_down(bed: Testbed, tmp_path: Path) -> None:
-    """A table says which one, since when, and why."""
+    """A table tells which rail is down, since when, and why."""
     options = [*ON_BOTH[NEZHA], "--elements", "64K", "--iteration-time", "4s", "--rails-report"]
     bed.cut(1, "eth1")
     try:
@@ -540,7 +540,7 @@ def test_rails_report_of_a_rail_that_is_down(bed: Testbed, tmp_path: Path) -> No
 
 
 def test_rails_report_of_a_rail_that_loses_packets(bed: Testbed, tmp_path: Path) -> None:
-    """A rail that is only tested is not called up; it may just have lost its links, too."""
+    """A rail that is only tested is not reported as up; it may have just lost its links, too."""
     options = [*ON_BOTH[NEZHA], "--elements", "256K", "--iteration-time", "4s", "--rails-report"]
     bed.loss("eth1", 10, host=1)
     try:
@@ -556,7 +556,7 @@ def test_rails_report_of_a_rail_that_loses_packets(bed: Testbed, tmp_path: Path)
 
 
 def test_rails_report_of_many_ranks(bed: Testbed, tmp_path: Path) -> None:
-    """A few of the ranks stand for all."""
+    """A few of the ranks represent all of them."""
     command = [NEZHA, "--size", "12", "--shared-path", str(tmp_path), *ON_BOTH[NEZHA]]
     command += ["--elements", "64K", "--iteration-count", "3", "--rails-report"]
     ranks = []
@@ -568,7 +568,7 @@ def test_rails_report_of_many_ranks(bed: Testbed, tmp_path: Path) -> None:
     match = re.search(r"; (\d+) of 12 ranks:", lines[head])
     assert match, lines[head]
     shown = int(match[1])
-    assert 1 <= shown <= 5  # rank 0, and for each rail the least and the most
+    assert 1 <= shown <= 5  # rank 0, and for each rail the ranks with the least and the most
     first = next(index for index in range(head, len(lines)) if lines[index].split()[0] == "rank")
     numbers = {line.split()[0] for line in lines[first + 1 : first + 1 + 2 * shown]}
     assert "0" in numbers and len(numbers) == shown
@@ -578,7 +578,7 @@ def test_rails_report_of_many_ranks(bed: Testbed, tmp_path: Path) -> None:
 
 
 def start(bed: Testbed, store: Path, options: Sequence[Sequence[str]]) -> list[Process]:
-    """Each host's own options."""
+    """Starts a rank on each host with its own options."""
     ranks = []
     for host, own in enumerate(options):
         command = [own[0], "--shared-path", str(store), *own[1:], "allreduce"]
@@ -587,7 +587,7 @@ def start(bed: Testbed, store: Path, options: Sequence[Sequence[str]]) -> list[P
 
 
 def refused(bed: Testbed, store: Path, *options: Sequence[str]) -> list[str]:
-    """What the ranks say, each in a line; rank 0 has printed nothing."""
+    """The lines of all ranks' errors; checks that rank 0 has printed no results."""
     ranks = start(bed, store, options)
     assert [rank.wait(job.PATIENCE) for rank in ranks] == [1] * len(options)
     assert not any(rank.stdout for rank in ranks)
@@ -607,7 +607,7 @@ def refused(bed: Testbed, store: Path, *options: Sequence[str]) -> list[str]:
     ids=["other order", "one lacks a rail", "one has a rail more"],
 )
 def test_rails_of_the_ranks_own(bed: Testbed, tmp_path: Path, rails: list[str]) -> None:
-    """What each rail has sent goes by its name, whatever its place on the rank."""
+    """What each rank sent is reported by the rail's name, whatever its position on the rank."""
     options = [
         [NEZHA, "--rails", own, "--elements", "1M", "--iteration-count", "3", "--format", "json"]
         for own in rails
@@ -620,9 +620,9 @@ def test_rails_of_the_ranks_own(bed: Testbed, tmp_path: Path, rails: list[str]) 
     whole = 3 * 3 * 4 / 3 * 4 * 2**20
     assert whole <= sum(sent.values()) <= 1.2 * whole
     if rails[0] == "tcp:eth1":
-        assert sent["eth0"] == 0  # the others have no port there
+        assert sent["eth0"] == 0  # the other ranks have no such rail
     elif rails[1] == "tcp:eth0":
-        assert sent["eth0"] >= 2 * whole / 3  # all that goes to or from rank 1
+        assert sent["eth0"] >= 2 * whole / 3  # everything to or from rank 1
 
 
 SLICES = ["--plan", "slice"]
@@ -655,7 +655,7 @@ SHARES = [*SLICES, "--share", "3,1"]
 def test_command_lines_that_differ(
     bed: Testbed, tmp_path: Path, here: list[str], there: list[str], reason: str
 ) -> None:
-    """Every rank says so before anything is measured, also one that is as rank 0."""
+    """Every rank reports the difference before anything is measured, also one that agrees with rank 0."""
     usual = [NEZHA, *ON_BOTH[NEZHA]]
     said = refused(bed, tmp_path, [*usual, *there], [*usual, *here], [*usual, *there])
     assert all("the ranks' command lines differ: " in line for line in said)
@@ -665,7 +665,7 @@ def test_command_lines_that_differ(
 
 @PROGRAMS
 def test_what_rank_0_alone_is_given(bed: Testbed, tmp_path: Path, program: str) -> None:
-    """The others take it, as those do that have the library alone."""
+    """The other ranks adopt rank 0's settings, as ranks do that use only the library."""
     usual = [program, *ON_BOTH[program], *QUICK, "--format", "json"]
     given = {"NEZHA_PLAN": "slice", "NEZHA_SHARES": "2,1", "NEZHA_ALGORITHM": "ring"}
     own = ["--share", "2,1"] if program == GLOO else []
@@ -686,7 +686,7 @@ def test_shares_of_rank_0_for_another_number_of_rails(bed: Testbed, tmp_path: Pa
 
 @pytest.mark.parametrize("differing", [0, 2])
 def test_a_rail_that_one_rank_does_not_have(bed: Testbed, tmp_path: Path, differing: int) -> None:
-    """Every rank tells which one fails, and why, long before the deadline."""
+    """Every rank reports which rank fails, and why, long before the deadline."""
     usual = [NEZHA, *ON_BOTH[NEZHA], *QUICK, "--timeout", "40s"]
     options = [usual] * 3
     options[differing] = [option.replace("eth1", "eth7") for option in usual]
@@ -697,7 +697,7 @@ def test_a_rail_that_one_rank_does_not_have(bed: Testbed, tmp_path: Path, differ
 
 
 def test_a_prefix_that_was_used(bed: Testbed, tmp_path: Path) -> None:
-    """Each rank says what to do; a directory that is not there is made."""
+    """Each rank tells what to do; a missing directory is created."""
     store = tmp_path / "new"
     run(bed, store, NEZHA, *ON_BOTH[NEZHA], *QUICK, "--prefix", "once")
     again = [NEZHA, *ON_BOTH[NEZHA], *QUICK, "--prefix", "once"]
@@ -707,7 +707,7 @@ def test_a_prefix_that_was_used(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_a_check_that_failed_there(bed: Testbed, tmp_path: Path) -> None:
-    """Its failure is none of the benchmark's, not even of a rank that waits for a while."""
+    """The failure of the check does not fail the benchmark, not even a rank that waits for a while."""
     check = [str(job.BUILD / "check" / "nezha-check"), *ON_BOTH[NEZHA], "--size", "3"]
     [alone] = bed.start([*check, "--shared-path", str(tmp_path), "--timeout", "200ms"], on=[0])
     assert alone.wait(job.PATIENCE) == 1, alone.output
@@ -726,10 +726,10 @@ def test_a_rank_that_does_not_come(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_a_failing_run(bed: Testbed, tmp_path: Path) -> None:
-    """An interface that is not there: status 1, and why."""
+    """With a missing interface, the status is 1, and the reason is printed."""
     command = [NEZHA, "--rails", "tcp:eth7", "--timeout", "5s"]
     for line in refused(bed, tmp_path, command, command, command):
-        assert "eth7" in line  # also of a rank that learns by rank 0's refusal
+        assert "eth7" in line  # also a rank that learns of it from rank 0's refusal
 
 
 # ---- the command line -------------------------------------------------------------------------
@@ -755,7 +755,7 @@ def test_help_mentions_every_option(program: str) -> None:
 
 @PROGRAMS
 def test_every_option_is_known(program: str) -> None:
-    """Each of them without what it needs, or with what it does not take, is refused by name."""
+    """Each option is refused by name if its value is missing or invalid."""
     for option in OPTIONS[program]:
         if option in FLAGS:
             done = call(program, f"--{option}=1")
@@ -847,7 +847,7 @@ def test_output_that_cannot_be_written(program: str, to: str, why: str) -> None:
 
 
 def test_results_that_cannot_be_written(bed: Testbed, tmp_path: Path) -> None:
-    """They do not go into a connection that has got the number of standard output."""
+    """The results do not go into a connection that has the number of standard output."""
     command = [NEZHA, "--shared-path", str(tmp_path), *ON_BOTH[NEZHA], *QUICK, "allreduce"]
     shell = ["bash", "-c", 'exec "$@" >&-', "bash"]
     ranks = bed.run([*shell, *command], timeout=job.PATIENCE, check=False)
@@ -866,7 +866,7 @@ FLARE = "flare:lo@127.0.0.1:7000"
 
 
 def test_shares_beside_a_switch(tmp_path: Path) -> None:
-    """They are those of the other rails."""
+    """The shares are those of the other rails."""
     alone = ["--size", "1", "--rank", "0", "--shared-path", str(tmp_path), *QUICK]
     done = call(NEZHA, *alone, "--rails", f"tcp:lo,{FLARE}", "--share", "1", "allreduce")
     assert done.returncode == 0, done.stderr
@@ -922,7 +922,7 @@ def test_rank_and_size_of_the_environment() -> None:
         ({"RANK": "4", "SIZE": "4"}, "rank 4 of 4"),
         (mpirun, "OMPI_COMM_WORLD_RANK is 2"),
         (mpirun | {"RANK": "5", "SIZE": "5"}, "rank 5 of 5"),
-        (mpirun | {"OMPI_COMM_WORLD_RANK": "1", "RANK": "7"}, "--shared-path"),  # what comes next
+        (mpirun | {"OMPI_COMM_WORLD_RANK": "1", "RANK": "7"}, "--shared-path"),  # the next check to fail
         ({"PMIX_RANK": "1"}, "--size is needed"),
     ]:
         done = subprocess.run(
@@ -958,7 +958,7 @@ def test_bad_command_lines_of_run(arguments: list[str], reason: str) -> None:
 
 
 def test_a_whole_run(tmp_path: Path) -> None:
-    """It ends with a table, pictures, and the results that they show."""
+    """A run ends with a table, pictures, and the results behind them."""
     rails = ["--rail", "eth0=1gbit", "--rail", "eth1=500mbit"]
     options = ["--no-build", "--hosts", "2", *rails, "--sizes", "4,64K,1M", "--repeat", "1"]
     options += ["--compare", "one,all,slice,gloo,gloo2"]
@@ -974,7 +974,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
 
 
 def test_a_whole_run_of_another_collective(tmp_path: Path) -> None:
-    """nezha over all rails is set against each rail alone, and against their sum."""
+    """nezha over all rails is compared with each single rail, and with their sum."""
     rails = ["--rail", "eth0=1gbit", "--rail", "eth1=500mbit"]
     options = ["--no-build", "--hosts", "2", *rails, "--sizes", "4,64K", "--quick"]
     words = [*options, "--collective", "gather", "--out", str(tmp_path)]
@@ -989,7 +989,7 @@ def test_a_whole_run_of_another_collective(tmp_path: Path) -> None:
     assert results["collective"] == "gather"
     lines = [line.split() for line in done.stdout.splitlines()]
     [line] = [line for line in lines if line[:2] == ["64", "KiB"]]
-    for cell, key in zip(line[6:10], keys):  # MB/s, of the whole vector of two blocks
+    for cell, key in zip(line[6:10], keys):  # MB/s, for the whole vector of two blocks
         assert float(cell) == pytest.approx((1 << 17) / times[key, 1 << 17], rel=0.01)
     alone = [times[key, 1 << 17] for key in keys[:2]]
     assert float(line[-1]) == pytest.approx(1 / times["all", 1 << 17] / sum(1 / t for t in alone), abs=1e-3)
@@ -1005,10 +1005,10 @@ def test_a_whole_run_of_barriers(tmp_path: Path) -> None:
 
 
 def interrupt(sig: signal.Signals, out: Path, temporary: Path) -> tuple[int, str, Path]:
-    """How a run ends that gets a signal in the middle, what it says, and what is its testbed's."""
+    """Interrupts a run with a signal. Returns its exit status, its output and its testbed's folder."""
     command = [*SMALL, "--repeat", "1000", "--out", str(out)]
     env = os.environ | {"TMPDIR": str(temporary)}
-    # it shares the place in the file: what it writes goes to the end, wherever that is
+    # the run shares the file offset, so its output is appended wherever that is
     with tempfile.TemporaryFile("a+", errors="replace") as file, subprocess.Popen(
         command, stderr=file, env=env
     ) as process:
@@ -1039,7 +1039,7 @@ def temporary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_an_interrupted_run(tmp_path: Path, temporary: Path) -> None:
-    """It says so in one line, and leaves no picture of an earlier run."""
+    """The run reports it in one line, and leaves no picture of an earlier run."""
     for name in ("allreduce.png", "allreduce.svg"):
         (tmp_path / name).touch()
     status, said, _ = interrupt(signal.SIGINT, tmp_path, temporary)
@@ -1050,14 +1050,14 @@ def test_an_interrupted_run(tmp_path: Path, temporary: Path) -> None:
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_killed_run(tmp_path: Path, temporary: Path, sig: signal.Signals) -> None:
-    """It leaves no temporary files, wherever they are."""
+    """The run leaves no temporary files anywhere."""
     status, said, state = interrupt(sig, tmp_path, temporary)
     assert status == (-sig if sig == signal.SIGKILL else 128 + sig), said
 
     def left() -> list[Path]:
         return [*temporary.iterdir(), *STATE_DIR.glob(f"{state.name}.*")]
 
-    # one that is killed, its testbed's guard
+    # if the run is killed, its testbed's guard removes them
     job.await_that("all is removed", lambda: not left(), 20, lambda: str(left()))
 
 
@@ -1085,7 +1085,7 @@ def test_bad_command_lines_of_balancer(arguments: list[str], reason: str) -> Non
 
 
 def test_the_score_of_the_balancer_needs_no_network() -> None:
-    """A row for each network, bucket and event, and a cell for each size."""
+    """The score has a row for each network, bucket and event, and a cell for each size."""
     done = call(str(job.BUILD / "bench" / "balancer-score"), timeout=300)
     assert done.returncode == 0, done.stderr
     events = done.stdout.partition("events:")[2].partition("\n\n")[0].splitlines()[2:]
@@ -1094,7 +1094,7 @@ def test_the_score_of_the_balancer_needs_no_network() -> None:
 
 
 def test_balancer(tmp_path: Path) -> None:
-    """All is run, through the change and back; what it leaves holds together."""
+    """Everything runs, through the change and back, and the results are consistent."""
     options = ["--no-build", "--quick", "--hosts", "2", "--size", "64K", "--on", "1"]
     rails = ["--rail", "eth0=1gbit", "--rail", "eth1=500mbit", "--change", "eth0=300mbit"]
     done = call(BALANCER, *options, *rails, "--out", str(tmp_path), timeout=job.PATIENCE)
@@ -1114,7 +1114,7 @@ def test_balancer(tmp_path: Path) -> None:
             rows = list(csv.DictReader(file))
         ends = [float(row["seconds"]) for row in rows]
         assert ends == sorted(ends) and all(float(row["us"]) > 0 for row in rows)
-        # both changes were made while it ran, by the trace's clock
+        # both changes happened while it ran, by the clock of the trace
         first, second = results["runs"][mode]["changes"]
         assert ends[0] < first[0] < first[1] < second[0] < ends[-1]
         for rail in ("sent_eth0", "sent_eth1"):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives whose vector is made of a block for each rank: right by each algorithm, the same bits by
-any rails, whatever is cut; a dead or late rank, and one that disagrees, is an error that says so."""
+"""Collectives whose vector consists of a block for each rank. Each algorithm gives the right results,
+with the same bits on any rails, whatever is cut. A rank that is dead, late or disagrees leads to an
+error that says so."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from testbed import Testbed
 RAILS = {"eth0": "500mbit", "eth1": "300mbit"}
 ONE, BOTH = job.rails_option(["eth0"]), job.rails_option(RAILS)
 MIB = 1 << 18  # elements
-ELEMENTS = [0, 1, 1001, 16 << 10, MIB // 2 + 1]  # of a block
+ELEMENTS = [0, 1, 1001, 16 << 10, MIB // 2 + 1]  # of each block
 WAYS: dict[str, list[str]] = {
     "allgather": ["bruck", "ring", "direct"],
     "allgatherv": ["bruck", "ring", "direct"],
@@ -52,7 +53,7 @@ def sizes(elements: list[int]) -> str:
     ("collective", "algorithm"), [(name, way) for name, ways in WAYS.items() for way in ["auto", *ways]]
 )
 def test_right(bed: Testbed, collective: str, algorithm: str, ranks: int) -> None:
-    """Each size out of place, and then in place; with other roots."""
+    """Each size runs out of place and then in place, with different roots."""
     count = 2 * len(ELEMENTS)
     options: dict[str, Any] = {"elements": sizes(ELEMENTS), "operations": count, "rails": BOTH}
     job.run(bed, ranks, collective=collective, algorithm=algorithm, **options)
@@ -60,7 +61,7 @@ def test_right(bed: Testbed, collective: str, algorithm: str, ranks: int) -> Non
 
 @pytest.mark.parametrize("collective", WAYS)
 def test_types_threads_and_several_ranks_a_host(bed: Testbed, collective: str) -> None:
-    """In an order of each rank's own."""
+    """The threads run operations in an order that differs from rank to rank."""
     options: dict[str, Any] = {"elements": "1,1001,5000", "operations": 18, "threads": 3}
     options |= {"type": "uint8,float16,float64", "rails": BOTH}
     job.run(bed, 10, 2, collective=collective, **options)
@@ -74,7 +75,7 @@ def test_reductions(bed: Testbed, reduction: str) -> None:
 
 @pytest.mark.parametrize("algorithm", WAYS["reduce_scatter"])
 def test_same_bits(bed: Testbed, algorithm: str) -> None:
-    """Of sums, by any rails, in place and not."""
+    """Sums have the same bits on any rails, in place and not."""
     options: dict[str, Any] = {"elements": sizes(ELEMENTS[1:]), "float": 1, "rails": BOTH}
     options |= {"collective": "reduce_scatter", "algorithm": algorithm, "place": "out"}
     both = job.run(bed, 3, **options)
@@ -90,7 +91,7 @@ def all_hashes(rank: job.Rank) -> list[str]:
 @pytest.mark.parametrize(("how", "place"), [("carrier", "out"), ("silent", "out"), ("carrier", "in")])
 @pytest.mark.parametrize("collective", LARGE)
 def test_cut_in_the_middle(bed: Testbed, collective: str, how: str, place: str) -> None:
-    """Of a large operation, at a rank that sends: right all the same."""
+    """A cut at a sending rank during a large operation does not change the result."""
     host = 0 if collective == "scatter" else 2
     with job.Job(bed, 4) as work:
         work.start(collective=collective, elements=32 * MIB, operations=1, rails=BOTH, place=place)
@@ -103,7 +104,7 @@ def test_cut_in_the_middle(bed: Testbed, collective: str, how: str, place: str) 
 
 @pytest.mark.parametrize("collective", LARGE)
 def test_dead_rank(bed: Testbed, collective: str) -> None:
-    """In a large operation: the error of each rank that still needs it names it."""
+    """A rank dies in a large operation, and the error of each rank that still needs it names it."""
     with job.Job(bed, 4) as work:
         work.start(collective=collective, elements=32 * MIB, rails=BOTH, operations=3)
         for rank in work.ranks:
@@ -117,7 +118,7 @@ def test_dead_rank(bed: Testbed, collective: str) -> None:
 
 @pytest.mark.parametrize("collective", LARGE)
 def test_rank_that_never_enters(bed: Testbed, collective: str) -> None:
-    """The deadline's error names it, on whoever waits for it."""
+    """The error at the deadline names the missing rank, on every rank that waits for it."""
     with job.Job(bed, 4) as work:
         options: dict[str, Any] = {"elements": 50_000, "rails": BOTH, "timeout": 2000}
         work.start(collective=collective, operations=6, late="2:2:30000", **options)
@@ -141,7 +142,7 @@ DISAGREEMENTS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 def test_ranks_that_disagree(
     bed: Testbed, part: str, usual: dict[str, Any], change: dict[str, Any]
 ) -> None:
-    """Every rank fails, and who finds out names both calls."""
+    """Every rank fails, and the rank that finds the difference names both calls."""
     with job.Job(bed, 4) as work:
         options: dict[str, Any] = {"elements": 1000, "operations": 50, "rails": BOTH, "place": "out"}
         options |= {"timeout": 10_000, "stay": work.stop_file} | usual

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever happens to the network and to the ranks meanwhile, every result has the right bits.
+"""Whatever happens to the network and the ranks, every result has the right bits.
 
-Cuts, silence, large frames that vanish, connections that a firewall refuses, interfaces that are made
-anew, loss, other rates and ranks that stand still are drawn from a seed, which is printed; CHAOS_SEED
-repeats a run (what happens in it, not to the microsecond when). The ranks log the steps
-of their channels, and the logs are replayed against the rules; CHAOS_LOGS names a folder to keep
-them in.
+A seed determines cuts, silence, large frames that vanish, connections that a firewall refuses,
+interfaces that are made anew, loss, changed rates and stopped ranks. The seed is printed; CHAOS_SEED
+repeats a run (the same events, but not at exactly the same times). The ranks log the steps of their
+channels, and the logs are checked against the rules; CHAOS_LOGS names a folder to keep them in.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ from testbed import Testbed
 
 CHAOS = str(job.BUILD / "tests" / "cluster_chaos")
 HOSTS = 4
-# So slow that the network is the limit, and not the cores that the ranks share.
+# These rates make the network the bottleneck, and not the cores that the ranks share.
 RAILS = {"eth0": "200mbit", "eth1": "150mbit", "eth2": "100mbit"}
 RATES = ["20mbit", "50mbit", "100mbit", "200mbit", "400mbit"]
 OPERATIONS = 20_000 if job.LONG else 2_000
-PATIENCE = 720.0 if job.LONG else 240.0  # seconds; ctest ends it later
+PATIENCE = 720.0 if job.LONG else 240.0  # seconds; ctest's own limit is longer
 
 
 class Weather:
-    """Disturbs a testbed and the ranks on it; each pair of hosts keeps a rail that nothing cuts."""
+    """Disturbs a testbed and its ranks; each pair of hosts keeps a rail that is never cut."""
 
     def __init__(self, bed: Testbed, seed: int) -> None:
         self.bed = bed
@@ -49,7 +48,7 @@ class Weather:
         self._begin = time.monotonic()
 
     def change(self, ranks: list[Process]) -> None:
-        """One thing changes, or some are as they were."""
+        """Changes one thing, or heals some."""
         often = ["cut", "cut", "cut", "heal", "heal", "heal"]
         kinds = [*often, "large", "refuse", "renew", "silence", "rate", "loss", "stop"]
         kind = self.random.choice(kinds)
@@ -81,15 +80,15 @@ class Weather:
         return self._cut(self.random.choice(["carrier", "admin", "silent"]))
 
     def large(self, _: list[Process]) -> str:
-        """A path loses large frames, and passes small ones."""
+        """Makes a path lose large frames and pass small ones."""
         return self._cut("large")
 
     def refuse(self, _: list[Process]) -> str:
-        """A firewall refuses connections to a host, and lets those be that are there."""
+        """Makes a firewall refuse new connections to a host; existing ones stay."""
         return self._cut("refused")
 
     def renew(self, _: list[Process]) -> str:
-        """An interface is deleted, and made anew."""
+        """Deletes an interface and creates it again."""
         port = self._port_to_cut()
         if port is None:
             return ""
@@ -97,7 +96,7 @@ class Weather:
         return str(port)
 
     def silence(self, _: list[Process]) -> str:
-        """A rail falls silent at all hosts."""
+        """Silences a rail at all hosts."""
         rail = self.random.choice(list(RAILS))
         ports = {(host, rail) for host in range(HOSTS)} - self.cuts
         if not self._may_cut(ports):
@@ -132,7 +131,7 @@ class Weather:
         return f"{rail} {percent}%"
 
     def stop(self, ranks: list[Process]) -> str:
-        """A rank stands still."""
+        """Stops a rank for a while."""
         rank = self.random.choice(ranks)
         seconds = self.random.uniform(0.01, 0.3)
         rank.kill(signal.SIGSTOP)
@@ -154,7 +153,8 @@ def lines_of(log: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("threads", ["0", "1"])
 def test_chaos(bed: Testbed, threads: str) -> None:
-    """Thousands of operations of all kinds in changing weather, without rail threads and with them."""
+    """Runs thousands of operations of all kinds under changing conditions, without rail threads and
+    with them."""
     seed = int(os.environ.get("CHAOS_SEED") or random.SystemRandom().randrange(1 << 32))
     print(f"CHAOS_SEED={seed}")
     weather = Weather(bed, seed)
@@ -165,7 +165,7 @@ def test_chaos(bed: Testbed, threads: str) -> None:
         argv = [CHAOS, folder, job.rails_option(RAILS), str(seed), str(OPERATIONS)]
         ranks = bed.start(to_log + argv, env={"NEZHA_LOG": "trace", "NEZHA_RAIL_THREADS": threads})
         try:
-            for rank in ranks:  # one whose interface is gone cannot join
+            for rank in ranks:  # a rank whose interface is gone cannot join
                 rank.wait_for('"joined"', job.PATIENCE)
             deadline = time.monotonic() + PATIENCE
             while all(rank.returncode is None for rank in ranks):
@@ -187,6 +187,6 @@ def test_chaos(bed: Testbed, threads: str) -> None:
         counts = replay(lines_of(log) for log in logs)
     rails = [rail for rank in ranks for rail in json.loads(rank.stdout.splitlines()[-1])["rails"]]
     print(weather.count, dict(counts), rails)
-    # The run would show nothing if none of these had been needed.
+    # The run proves nothing if none of these was needed.
     assert sum(rail["failures"] for rail in rails) > 0
     assert counts["down"] > 0 and counts["resent"] > 0, counts

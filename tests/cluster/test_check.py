@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nezha-check: what it says of networks that are well, and of each kind of fault."""
+"""What nezha-check reports for healthy networks, and for each kind of fault."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MTU = 1500
 
 @dataclasses.dataclass
 class Outcome:
-    """What the ranks' programs did."""
+    """The results of the ranks' programs."""
 
     codes: list[int]
     stdout: str  # of rank 0
@@ -75,7 +75,7 @@ def check(
     on: Sequence[int] | None = None,
     ranks_per_host: int = 1,
 ) -> Outcome:
-    """Runs it to its end on all hosts; `own` are further options of some hosts."""
+    """Runs nezha-check to its end on all hosts. `own` are additional options of some hosts."""
     ranks = []
     for host in range(bed.hosts) if on is None else on:
         command = [CHECK, "--shared-path", str(store), "--rails", rails, *options]
@@ -87,7 +87,7 @@ def check(
 
 
 def faulty(outcome: Outcome, *kinds: str) -> list[str]:
-    """The sentences of findings of these kinds, which all ranks' exit statuses tell of."""
+    """The sentences of findings of these kinds. Checks that all ranks' exit statuses report them."""
     assert set(outcome.codes) == {1}, outcome
     assert outcome.kinds == list(kinds), outcome.findings
     assert not outcome.report["well"]
@@ -135,7 +135,7 @@ def test_well(bed: Testbed, tmp_path: Path) -> None:
             path = outcome.path(rail, low, high)
             assert path["packet_there"] == path["packet_back"] == MTU
             assert path["round_trip_us"] > 0
-            for way in ("gbps_there", "gbps_back"):  # the shaper lets a burst pass
+            for way in ("gbps_there", "gbps_back"):  # the shaper lets a burst pass at full speed
                 assert 0 < path[way] < 1.2 * RATE / 1000, path
 
 
@@ -158,7 +158,7 @@ def test_auto(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_several_ranks_on_a_host(bed: Testbed, tmp_path: Path) -> None:
-    """All ranks are connected; one rank of each host measures."""
+    """All ranks connect, and one rank of each host measures."""
     outcome = check(bed, tmp_path, "--json", "--size", "4", on=[0, 1], ranks_per_host=2)
     assert_well(outcome)
     pairs = {(one, other) for one in range(4) for other in range(4) if one != other}
@@ -169,7 +169,7 @@ def test_several_ranks_on_a_host(bed: Testbed, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ipv4", [True, False], ids=["IPv4", "IPv6"])
 def test_large_mtu(tmp_path: Path, ipv4: bool) -> None:
-    """Of either family; and the size that a smaller MTU on the way lets through, to the byte."""
+    """With either family; also finds, to the byte, the size that a smaller MTU on the path lets through."""
     with Testbed(hosts=2, rails=RAILS, ipv4=ipv4, ipv6=not ipv4, mtu=9000) as bed:
         well = check(bed, tmp_path / "well", "--json")
         assert_well(well)
@@ -177,7 +177,7 @@ def test_large_mtu(tmp_path: Path, ipv4: bool) -> None:
         bed.exec("sw", ["ip", "link", "set", bed.rail("eth1").port(1), "mtu", "1700"])
         outcome = check(bed, tmp_path / "small", "--json")
         [text] = faulty(outcome, "mtu")
-        through = 1704  # a bridge leaves room for the header of a VLAN
+        through = 1704  # a bridge leaves room for a VLAN header
         assert outcome.path("eth1", 0, 1)["packet_there"] == through
         assert "MTU of 9000 bytes" in text
         assert f"{through} bytes from rank 0 (h0) to rank 1 (h1)" in text
@@ -195,20 +195,20 @@ def test_refused(bed: Testbed, tmp_path: Path) -> None:
     assert outcome.connections("eth1")[0, 1] == "refused"
     assert outcome.connections("eth1")[1, 0] == "connected"
     assert set(outcome.connections("eth0").values()) == {"connected"}
-    # rank 1 has reached rank 0, and has measured in its place
+    # rank 1 has reached rank 0, and has measured instead of it
     assert outcome.path("eth1", 0, 1)["packet_there"] == MTU
     assert outcome.path("eth1", 0, 1)["gbps_back"] > 0
 
 
 def allow_only(bed: Testbed, host: int, rail: str, ports: str) -> None:
-    """The host's firewall drops all other new connections."""
+    """The host's firewall drops all new connections to other ports."""
     match = f'iifname "{rail}" tcp flags & (syn | ack) == syn tcp dport != {ports} drop;'
     chain = f"chain input {{ type filter hook input priority 0; {match} }};"
     bed.exec(host, [tool("nft"), f"table inet ports {{ {chain} }}"])
 
 
 def test_ports(bed: Testbed, tmp_path: Path) -> None:
-    """A firewall that drops what it does not know, and a range of ports that it lets through."""
+    """A firewall drops unknown connections, but lets a range of ports through."""
     for host in range(bed.hosts):
         allow_only(bed, host, "eth0", "21000-21009")
     assert_well(check(bed, tmp_path / "known", "--json", "--ports", "21000-21009"))
@@ -222,7 +222,7 @@ def test_silent(bed: Testbed, tmp_path: Path) -> None:
     bed.cut(1, "eth1", "silent")
     outcome = check(bed, tmp_path, "--json")
     assert set(outcome.codes) == {1}
-    # it depends on what the hosts know of each other whether ARP finds nobody
+    # depending on what the hosts know of each other, ARP may find no neighbour
     assert set(outcome.kinds) <= {"silent", "no-neighbour"} and outcome.kinds
     assert all(finding["rail"] == "eth1" for finding in outcome.findings)
     assert outcome.connections("eth1")[0, 2] == "connected"
@@ -262,7 +262,7 @@ def test_large_frames_of_one_direction(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_a_route_with_a_smaller_mtu(bed: Testbed, tmp_path: Path) -> None:
-    """Packets are smaller then, and none is lost."""
+    """Packets become smaller, and none is lost."""
     change = ["ip", "route", "change", "10.1.0.0/16", "dev", "eth1", "src", "10.1.0.2"]
     try:
         bed.exec(1, [*change, "mtu", "1400"])
@@ -330,7 +330,7 @@ def set_ipv4(bed: Testbed, host: int, name: str, value: int) -> None:
 def test_arp_flux(one_subnet: Testbed, tmp_path: Path) -> None:
     bed = one_subnet
     assert_well(check(bed, tmp_path / "well", "--json"))
-    # what host 0 learns when the answer from the wrong interface comes last
+    # what host 0 learns if the answer of the wrong interface comes last
     show = ["ip", "-j", "link", "show", "dev", "eth0"]
     wrong = json.loads(bed.exec(1, show).stdout)[0]["address"]
     address = bed.rail("eth1").address(1)
@@ -358,7 +358,7 @@ def test_strict_reverse_path(one_subnet: Testbed, tmp_path: Path) -> None:
 
 
 def test_source_routes(one_subnet: Testbed, tmp_path: Path) -> None:
-    """A host may filter ARP by its routes, if they depend on the source address."""
+    """A host may filter ARP by its routes if these depend on the source address."""
     bed = one_subnet
     set_ipv4(bed, 1, "arp_ignore", 0)
     set_ipv4(bed, 1, "arp_filter", 1)
@@ -371,7 +371,7 @@ def test_source_routes(one_subnet: Testbed, tmp_path: Path) -> None:
 
 
 def test_one_slow_rail_of_a_subnet(one_subnet: Testbed, tmp_path: Path) -> None:
-    """Both directions of a rail are measured on this rail, though the routes name the other."""
+    """Both directions are measured on this rail, although the routes name the other one."""
     one_subnet.set_rate("eth1", f"{RATE // 20}mbit", host=1)
     outcome = check(one_subnet, tmp_path, "--json")
     [text] = faulty(outcome, "slow-rail")
@@ -418,8 +418,8 @@ def test_ranks_that_do_not_come(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_a_rank_that_is_killed(bed: Testbed, tmp_path: Path) -> None:
-    """The others end, and name it."""
-    bed.cut(1, "eth1", "silent")  # which leaves time
+    """The other ranks end, and name it."""
+    bed.cut(1, "eth1", "silent")  # so that there is enough time
     command = [CHECK, "--shared-path", str(tmp_path), "--rails", BOTH, "--timeout", "3s"]
     ranks = bed.start(command)
     listens = ["ss", "-Htln"]
@@ -431,8 +431,8 @@ def test_a_rank_that_is_killed(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_a_rank_that_is_killed_while_it_measures(bed: Testbed, tmp_path: Path) -> None:
-    """The others wait for the timeout and the time of one pair, and name it."""
-    bed.cut(2, "eth0", "large")  # which leaves time
+    """The other ranks wait for the timeout and the time of one pair, and then name it."""
+    bed.cut(2, "eth0", "large")  # so that there is enough time
     command = [CHECK, "--shared-path", str(tmp_path), "--rails", "tcp:eth0", "--timeout", "1s"]
     ranks = bed.start(command)
     met = 3 * len(["facts", "listening", "reaches"]) + len(["token"])
@@ -451,14 +451,14 @@ def test_sizes_that_differ(bed: Testbed, tmp_path: Path) -> None:
 
 
 def test_a_rail_that_is_none(bed: Testbed, tmp_path: Path) -> None:
-    """The rank with the wrong command line says so, and the others do not wait."""
+    """The rank with the wrong command line reports it, and the other ranks do not wait."""
     outcome = check(bed, tmp_path, own={1: ["--rails", "tpc:eth0"]})
     assert outcome.codes == [1, 2, 1]
     assert all("tpc:eth0" in said for said in outcome.stderr)
 
 
 def test_a_report_that_cannot_be_written(bed: Testbed, tmp_path: Path) -> None:
-    """All ranks exit alike, though the networks are well."""
+    """All ranks have the same exit status, although the networks are healthy."""
     command = [CHECK, "--shared-path", str(tmp_path), "--rails", BOTH]
     ranks = bed.start(["sh", "-c", f"exec {' '.join(command)} > /dev/full"], on=[0])
     ranks += bed.start(command, on=[1, 2])
